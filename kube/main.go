@@ -1,0 +1,61 @@
+// Command keelson-kube is the stock upstream Kubernetes components behind one
+// multi-call main: etcd, kube-apiserver, kube-controller-manager,
+// kube-scheduler, kwok and kubectl.
+//
+// The component is chosen by the name the binary is called by (so a link named
+// kubectl is kubectl) or by its first argument. One process runs one component:
+// feature gates, logging, metrics registries and klog are global to a process,
+// and kube-apiserver's constructor installs signal handlers, so a component's
+// command must not even be constructed unless it is the one asked for.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/component-base/version"
+)
+
+// components maps the name of each component to its main function. A main
+// function reads os.Args and ends the process.
+var components = map[string]func(){
+	"etcd":                    etcd,
+	"kube-apiserver":          apiserver,
+	"kube-controller-manager": controllerManager,
+	"kube-scheduler":          scheduler,
+	"kwok":                    kwok,
+	"kubectl":                 kubectl,
+}
+
+func main() {
+	name := filepath.Base(os.Args[0])
+	run, ok := components[name]
+	if !ok && len(os.Args) > 1 {
+		name = os.Args[1]
+		run, ok = components[name]
+		os.Args = os.Args[1:]
+	}
+	switch {
+	case ok:
+		run()
+	case name == "version" || name == "--version":
+		printVersions()
+	default:
+		names := make([]string, 0, len(components))
+		for component := range components {
+			names = append(names, component)
+		}
+		slices.Sort(names)
+		fmt.Fprintf(os.Stderr, "usage: keelson-kube COMPONENT [FLAGS]\n       keelson-kube version\n\nCOMPONENT is one of: %s\n", strings.Join(names, ", "))
+		os.Exit(2)
+	}
+}
+
+// printVersions writes one "component version" line for each upstream project
+// that is built in, the way a script would want to read them.
+func printVersions() {
+	fmt.Printf("kubernetes %s\netcd v%s\nkwok %s\n", version.Get().GitVersion, etcdVersion(), kwokVersion())
+}
