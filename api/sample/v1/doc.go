@@ -1,7 +1,7 @@
 // Package v1 is the API of SampleResource, in the group example.com.
 //
-// +k8s:deepcopy-gen=package
 // +kubebuilder:object:generate=true
-// +kubebuilder:ac:generate=true
+// +k8s:openapi-gen=true
 // +groupName=example.com
+// +groupGoName=Sample
 package v1

@@ -8,11 +8,14 @@ import (
 const DefaultImage = "nginx:latest"
 
 // +genclient
+// +genclient:method=GetScale,verb=get,subresource=scale,result=k8s.io/api/autoscaling/v1.Scale
+// +genclient:method=UpdateScale,verb=update,subresource=scale,input=k8s.io/api/autoscaling/v1.Scale,result=k8s.io/api/autoscaling/v1.Scale
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.availableReplicas,selectorpath=.status.selector
 // +kubebuilder:resource:path=foos,scope=Namespaced,categories=keelson
 // +kubebuilder:metadata:annotations="api-approved.kubernetes.io=unapproved, the group of the upstream sample controller"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",fieldPath=".metadata",message="name must be at most 63 characters: it labels the pods of the Deployment"
 // +kubebuilder:printcolumn:name="Deployment",type=string,JSONPath=`.spec.deploymentName`,description="The Deployment that this Foo keeps"
 // +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="How many replicas are wanted"
 // +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.availableReplicas`,description="How many replicas are available"
@@ -43,10 +46,11 @@ type FooSpec struct {
 	// Name of the Deployment to keep, in the namespace of the Foo. When it is
 	// changed, a Deployment of the new name is created before the old one is
 	// deleted. A Deployment of that name that belongs to someone else is never
-	// touched: the Foo then reports Ready=False, reason ErrResourceExists.
+	// touched: the Foo then reports Ready=False, reason ErrResourceExists. At
+	// most 242 characters: Kubernetes appends up to 11 to name the ReplicaSets.
 	// +required
 	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:MaxLength=242
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be a valid Deployment name: lower case letters, digits, '-' and '.', beginning and ending with a letter or digit"
 	DeploymentName string `json:"deploymentName"`
 
@@ -64,6 +68,7 @@ type FooSpec struct {
 	// +kubebuilder:default="nginx:latest"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self == self.trim()",message="must not begin or end with white space"
 	Image string `json:"image,omitempty"`
 }
 

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Writes everything that is generated from the Go types and from the markers of
+# the controllers: deepcopy functions, CRDs, the manager's role, and the client
+# packages. Run it as `make generate`. It takes no arguments, gives the same bytes
+# each time, and removes what is no longer generated.
+#
+# A new kind needs no change here: a package below api/ with +genclient in it is
+# found, and so is a +kubebuilder:rbac marker.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export LC_ALL=C
+
+module=$(go list -m)
+new=$(mktemp -d)
+trap 'rm -rf "$new"' EXIT
+
+tool() { go tool -modfile=go.tools.mod "$@"; }
+
+# replace OLD NEW: puts the directory NEW in the place of OLD.
+replace() {
+	mkdir -p "$(dirname "$1")"
+	rm -rf "$1"
+	cp -R "$2" "$1"
+}
+
+echo "generate: deepcopy functions"
+tool controller-gen object paths=./api/...
+
+echo "generate: api/crds"
+tool controller-gen crd paths=./api/... output:crd:dir="$new/crds"
+rm -f api/crds/*.yaml
+cp "$new"/crds/*.yaml api/crds/
+
+echo "generate: config/rbac/role.yaml"
+tool controller-gen rbac:roleName=keelson-manager \
+	paths=./internal/controller/... paths=./internal/manager/... \
+	output:rbac:dir="$new/rbac"
+cp "$new/rbac/role.yaml" config/rbac/role.yaml
+
+# The packages with clients, as import paths and as GROUP/VERSION.
+packages=()
+inputs=()
+while read -r file; do
+	directory=${file%/*}
+	packages+=("$module/$directory")
+	inputs+=(--input "${directory#api/}")
+done < <(grep -rl --include='*.go' '^// +genclient$' api | sort)
+
+# The apply configurations come with their OpenAPI schema. Without it there would
+# be no Extract functions, and the fake clientset could not do server-side apply.
+# The packages after ours are those that our types refer to.
+echo "generate: OpenAPI schema of the types"
+tool openapi-gen --output-dir "$new/openapi" --output-pkg main --output-file generated.go \
+	--report-filename "$new/openapi/report" \
+	"${packages[@]}" \
+	k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version
+if grep "$module" "$new/openapi/report"; then
+	echo "generate: the types above break an OpenAPI rule (the lines name package, type, field)" >&2
+	exit 1
+fi
+cp hack/openapi/main.go "$new/openapi/"
+go run "$new/openapi/main.go" "$new/openapi/generated.go" >"$new/openapi.json"
+
+echo "generate: client/applyconfiguration"
+tool applyconfiguration-gen --openapi-schema "$new/openapi.json" \
+	--output-dir "$new/client/applyconfiguration" --output-pkg "$module/client/applyconfiguration" \
+	"${packages[@]}"
+
+echo "generate: client/clientset"
+tool client-gen --clientset-name versioned --input-base "$module/api" "${inputs[@]}" \
+	--apply-configuration-package "$module/client/applyconfiguration" \
+	--output-dir "$new/client/clientset" --output-pkg "$module/client/clientset"
+
+echo "generate: client/listers"
+tool lister-gen --output-dir "$new/client/listers" --output-pkg "$module/client/listers" "${packages[@]}"
+
+echo "generate: client/informers"
+tool informer-gen \
+	--versioned-clientset-package "$module/client/clientset/versioned" --listers-package "$module/client/listers" \
+	--output-dir "$new/client/informers" --output-pkg "$module/client/informers" \
+	"${packages[@]}"
+
+replace client "$new/client"
