@@ -1,0 +1,164 @@
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// adopt makes a Process of a record from an earlier manager. It waits for a shim that is still at work, and ends one
+// that does not come to an end: afterwards the child either is known or cannot come into being any more.
+func (d *Dir) adopt(folder string, rec record) *Process {
+	return d.attach(folder, rec, locate(folder, rec, shimPatience))
+}
+
+// sight is what a look at a record and at the machine finds.
+type sight struct {
+	run   *running // nil if there is no running.json of this start
+	exit  *exited  // nil if there is no exit.json of this start
+	live  facts
+	child *identity  // found by its marker; only searched for without run
+	shims []identity // the same
+}
+
+// look reads the files of a record and checks the processes they name. Only a record without running.json, that is, a
+// start that was interrupted, is searched for among all processes. exit.json is read last: if it is missing although
+// neither child nor shim lived before, nobody will write it any more.
+func look(folder string, rec record) sight {
+	s := sight{run: readRunning(folder, rec), live: facts{bootID: bootID()}}
+	switch {
+	case rec.BootID != s.live.bootID:
+	case s.run != nil:
+		s.live.childAlive = isAlive(s.run.identity, rec.marker())
+		s.live.shimAlive = s.run.Shim.PID > 0 && isAlive(s.run.Shim, rec.shimMarker())
+	default:
+		s.child, s.shims = search(rec)
+		s.live.childAlive, s.live.shimAlive = s.child != nil, len(s.shims) > 0
+	}
+	s.exit = readExit(folder, rec)
+	return s
+}
+
+// locate finds out who the child of a record is or was, nil if it never was or left no trace.
+func locate(folder string, rec record, patience time.Duration) *running {
+	empty := 0
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		s := look(folder, rec)
+		switch {
+		case s.run != nil || rec.BootID != s.live.bootID:
+			return s.run
+		case s.live.shimAlive && time.Now().Before(deadline):
+			empty = 0
+		case s.live.shimAlive:
+			for _, id := range s.shims {
+				kill(id, rec.shimMarker())
+			}
+			empty = 0
+		case s.live.childAlive:
+			return adoptChild(folder, rec, *s.child)
+		default:
+			// The shim may have started the child behind the search and died in front of it; a second search that
+			// finds nothing is proof, because there was no shim any more when it began.
+			if empty++; empty == 2 {
+				return readRunning(folder, rec)
+			}
+		}
+	}
+}
+
+// adoptChild notes a child whose shim died before it could.
+func adoptChild(folder string, rec record, child identity) *running {
+	run := &running{identity: child, Nonce: rec.Nonce, StartedAt: rec.Created}
+	// If it cannot be written, the next manager searches again.
+	_ = writeFile(filepath.Join(folder, runningFile), run, false)
+	return run
+}
+
+// kill ends a process that is verified to be ours and waits until it is gone.
+func kill(id identity, marker string) {
+	h := openHandle(id, marker)
+	if h == nil {
+		return
+	}
+	defer h.close()
+	if h.signal(killSignal) == nil {
+		h.wait(shimPatience)
+		h.reap()
+	}
+}
+
+// attach makes the Process of a record whose child is known (run is nil if there is none) and watches it.
+func (d *Dir) attach(folder string, rec record, run *running) *Process {
+	p := &Process{dir: d, folder: folder, rec: rec, run: run, done: make(chan struct{})}
+	if run != nil && rec.BootID == bootID() {
+		p.child = openHandle(run.identity, rec.marker())
+		if run.Shim.PID > 0 {
+			p.shim = openHandle(run.Shim, rec.shimMarker())
+		}
+	}
+	if p.child == nil && p.shim == nil {
+		p.finish()
+		return p
+	}
+	d.watchers.Add(1)
+	go p.watch()
+	return p
+}
+
+// watch waits for the end of the child and then for the shim, which writes the exit status and ends.
+func (p *Process) watch() {
+	defer p.dir.watchers.Done()
+	if p.child != nil && !p.child.wait(0) {
+		return // the Dir was closed
+	}
+	if p.shim != nil && p.shim.wait(shimPatience) {
+		p.shim.reap()
+		p.shim.close()
+	}
+	if p.dir.isClosed() {
+		return
+	}
+	p.finish()
+	if p.child != nil {
+		p.child.close()
+	}
+}
+
+// finish settles how the process ended and closes Done.
+func (p *Process) finish() {
+	p.mu.Lock()
+	p.exit = readExit(p.folder, p.rec)
+	p.mu.Unlock()
+	close(p.done)
+}
+
+// endShim makes sure that the shim of an ended process is gone, so that it writes nothing any more.
+func (p *Process) endShim() {
+	if p.shim == nil {
+		return
+	}
+	if p.shim.signal(killSignal) == nil {
+		p.shim.wait(shimPatience)
+	}
+	p.shim.reap()
+}
+
+// release stops watching.
+func (p *Process) release() {
+	for _, h := range []*handle{p.child, p.shim} {
+		if h != nil {
+			h.close()
+		}
+	}
+}
+
+// forget deletes what a start left that came to nothing.
+func forget(folder string) {
+	for _, name := range []string{recordFile, runningFile, exitFile, exitFile + ".tmp"} {
+		_ = os.Remove(filepath.Join(folder, name))
+	}
+	if info, err := os.Stat(filepath.Join(folder, defaultLog)); err == nil && info.Size() == 0 {
+		_ = os.Remove(filepath.Join(folder, defaultLog))
+	}
+	_ = os.Remove(folder) // stays if there is anything else in it, such as the log of an earlier process
+}

@@ -1,0 +1,218 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// shimPatience is how long a shim gets to finish what it was doing when its manager died, or to write exit.json.
+	shimPatience = 5 * time.Second
+	// pollInterval is how often a process is looked at where the kernel cannot tell us.
+	pollInterval = 100 * time.Millisecond
+)
+
+var validID = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,199}$`)
+
+// Dir is a directory of process records, held under an exclusive lock by one manager. Its methods may be called from
+// several goroutines.
+type Dir struct {
+	path string
+	lock *os.File
+
+	mu        sync.Mutex
+	closed    bool
+	processes map[string]*Process
+	damaged   map[string]error // records that cannot be read
+	busy      map[string]bool  // IDs that are being started or removed
+	watchers  sync.WaitGroup
+}
+
+// Open takes the lock of dir, which it creates with mode 0700 if needed, and finds again every process in it. A
+// process whose start was interrupted is looked for among all processes of the machine. The error is a *LockedError
+// (errors.Is ErrLocked) if another live process holds the directory.
+func Open(dir string) (*Dir, error) {
+	path, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open process directory: %w", err)
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("open process directory: %w", err)
+	}
+	lock, err := acquireLock(path)
+	if err != nil {
+		return nil, err
+	}
+	d := &Dir{
+		path:      path,
+		lock:      lock,
+		processes: map[string]*Process{},
+		damaged:   map[string]error{},
+		busy:      map[string]bool{},
+	}
+	ids, err := recordIDs(path)
+	if err != nil {
+		_ = lock.Close() // the lock file holds no data
+		return nil, err
+	}
+	for _, id := range ids {
+		folder := filepath.Join(path, id)
+		rec, err := readRecord(folder)
+		if err != nil {
+			d.damaged[id] = fmt.Errorf("record of process %s is damaged, end the process and remove %s: %w", id, folder, err)
+			continue
+		}
+		d.processes[id] = d.adopt(folder, rec)
+	}
+	return d, nil
+}
+
+// Close releases the lock and stops watching. The processes go on. Channels from Process.Done are not closed any more.
+func (d *Dir) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	for _, p := range d.processes {
+		p.release()
+	}
+	d.mu.Unlock()
+	d.watchers.Wait()
+	return d.lock.Close()
+}
+
+func (d *Dir) isClosed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closed
+}
+
+// Find returns the process with that ID, running or ended. The error is ErrNotFound if there is no record of it.
+func (d *Dir) Find(id string) (*Process, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, fmt.Errorf("find process %s: %w", id, ErrClosed)
+	}
+	if err := d.damaged[id]; err != nil {
+		return nil, err
+	}
+	p := d.processes[id]
+	if p == nil {
+		return nil, fmt.Errorf("find process %s in %s: %w", id, d.path, ErrNotFound)
+	}
+	return p, nil
+}
+
+// List returns all processes, running or ended, sorted by ID. If records are damaged, it returns the others and an
+// error that names the damaged ones.
+func (d *Dir) List() ([]*Process, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, fmt.Errorf("list processes: %w", ErrClosed)
+	}
+	all := make([]*Process, 0, len(d.processes))
+	for _, p := range d.processes {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b *Process) int {
+		if a.ID() < b.ID() {
+			return -1
+		}
+		return 1
+	})
+	var errs []error
+	for _, err := range d.damaged {
+		errs = append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}
+
+// Remove forgets an ended process: its folder is deleted, with the log if that has its default place. The error is
+// ErrRunning if the process is alive, nil if there is no record of it.
+func (d *Dir) Remove(id string) error {
+	p, err := d.reserve(id)
+	if err != nil {
+		return fmt.Errorf("remove process %s: %w", id, removeReason(err))
+	}
+	defer d.unreserve(id)
+	if p == nil {
+		return nil
+	}
+	p.endShim()
+	p.release()
+	// Without record.json the folder means nothing, so being killed halfway is no harm.
+	if err := os.Remove(filepath.Join(p.folder, recordFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove process %s: %w", id, err)
+	}
+	step("remove: record gone")
+	if err := os.RemoveAll(p.folder); err != nil {
+		return fmt.Errorf("remove process %s: %w", id, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.processes, id)
+	return nil
+}
+
+func removeReason(err error) error {
+	if errors.Is(err, ErrExists) {
+		return ErrRunning
+	}
+	return err
+}
+
+// reserve takes the ID for the caller, who must unreserve it. It returns the ended process that has the ID, nil if
+// none. The error is ErrExists if the process is alive or somebody else has reserved the ID.
+func (d *Dir) reserve(id string) (*Process, error) {
+	if !validID.MatchString(id) || id == lockFile {
+		return nil, fmt.Errorf("%q is no valid ID: use lower case letters, digits, '.' and '-', not %q", id, lockFile)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, ErrClosed
+	}
+	if err := d.damaged[id]; err != nil {
+		return nil, err
+	}
+	if d.busy[id] {
+		return nil, ErrExists
+	}
+	p := d.processes[id]
+	if p != nil && !p.ended() {
+		return nil, ErrExists
+	}
+	d.busy[id] = true
+	return p, nil
+}
+
+func (d *Dir) unreserve(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.busy, id)
+}
+
+// recordIDs returns the names of the folders below dir that hold a record.
+func recordIDs(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read process directory: %w", err)
+	}
+	var ids []string
+	for _, entry := range entries {
+		if entry.IsDir() && validID.MatchString(entry.Name()) && isRecord(filepath.Join(dir, entry.Name())) {
+			ids = append(ids, entry.Name())
+		}
+	}
+	return ids, nil
+}

@@ -1,0 +1,162 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// stat is what /proc/PID/stat says, see proc_pid_stat(5).
+type stat struct {
+	start   string // clock ticks since boot
+	session int
+	gone    bool // a zombie, or dead
+}
+
+// bootID names the running boot of the machine.
+func bootID() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(id))
+}
+
+func readStat(pid int) (stat, error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return stat{}, err
+	}
+	return parseStat(string(data))
+}
+
+// parseStat takes the fields after the command name, which may itself hold blanks and brackets.
+func parseStat(data string) (stat, error) {
+	_, rest, ok := cutLast(data, ")")
+	fields := strings.Fields(rest)
+	if !ok || len(fields) < 20 {
+		return stat{}, errors.New("unexpected format of /proc/PID/stat")
+	}
+	session, err := strconv.Atoi(fields[3])
+	if err != nil {
+		return stat{}, err
+	}
+	threads, err := strconv.Atoi(fields[17])
+	if err != nil {
+		return stat{}, err
+	}
+	s := stat{start: fields[19], session: session}
+	switch fields[0] {
+	case "Z":
+		// The first thread may end before the others; the process lives as long as one of them does.
+		s.gone = threads <= 1
+	case "X", "x":
+		s.gone = true
+	}
+	return s, nil
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+// identify returns the identity of the process that has this pid now, also of a zombie.
+func identify(pid int) (identity, error) {
+	s, err := readStat(pid)
+	if err != nil {
+		return identity{}, err
+	}
+	return identity{PID: pid, Start: s.start}, nil
+}
+
+// pidAlive tells whether any process with this pid lives.
+func pidAlive(pid int) bool {
+	s, err := readStat(pid)
+	return err == nil && !s.gone
+}
+
+// isAlive tells whether the process lives and is no stranger with the same pid. marker is the NAME=value that it was
+// started with. A process whose environment cannot be read (another user, a setuid program) or has lost the marker
+// (nginx overwrites its own) is known by pid and start time.
+func isAlive(id identity, marker string) bool {
+	s, err := readStat(id.PID)
+	if err != nil || s.gone || s.start != id.Start {
+		return false
+	}
+	name, _, _ := strings.Cut(marker, "=")
+	value, found := environ(id.PID)[name]
+	return !found || name+"="+value == marker
+}
+
+// environ returns our two markers out of the environment of a process, by name.
+func environ(pid int) map[string]string {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil || !bytes.Contains(data, []byte("KEELSON_")) {
+		return nil
+	}
+	found := map[string]string{}
+	for entry := range bytes.SplitSeq(data, []byte{0}) {
+		for _, marker := range []string{childMarker, shimMarker} {
+			if value, ok := bytes.CutPrefix(entry, []byte(marker)); ok {
+				found[strings.TrimSuffix(marker, "=")] = string(value)
+			}
+		}
+	}
+	return found
+}
+
+// search looks through all processes for the child of a record and for its shims. Descendants of the child have its
+// marker too; the child is the one that leads its session, and it is the oldest of those.
+func search(rec record) (child *identity, shims []identity) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil, nil
+	}
+	defer proc.Close()
+	names, _ := proc.Readdirnames(-1) // what could be read counts
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		markers := environ(pid)
+		isChild := childMarker+markers["KEELSON_PROCESS"] == rec.marker()
+		isShim := shimMarker+markers["KEELSON_SHIM"] == rec.shimMarker()
+		if !isChild && !isShim {
+			continue
+		}
+		s, err := readStat(pid)
+		if err != nil || s.gone {
+			continue
+		}
+		id := identity{PID: pid, Start: s.start}
+		if isShim {
+			shims = append(shims, id)
+		} else if s.session == pid && (child == nil || earlier(id.Start, child.Start)) {
+			child = &id
+		}
+	}
+	return child, shims
+}
+
+// earlier compares two start times without parsing them.
+func earlier(a, b string) bool {
+	if len(a) != len(b) {
+		return len(a) < len(b)
+	}
+	return a < b
+}
+
+// setName makes ps and top show the shim under its name; the kernel would call it "exe".
+func setName(name string) {
+	_ = os.WriteFile("/proc/self/comm", []byte(name), 0) // cosmetic
+}
+
+// executable returns a path that starts this program, also after its file was replaced by a newer one.
+func executable() (string, error) { return "/proc/self/exe", nil }
+

@@ -1,0 +1,90 @@
+//go:build !linux
+
+package process
+
+import (
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// bootID names the running boot of the machine.
+func bootID() string {
+	id, err := syscall.Sysctl("kern.bootsessionuuid")
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
+// ps returns the lines that ps prints for these arguments, nil if there is no such process. LC_ALL keeps the format
+// of the start time the same for every caller.
+func ps(args ...string) []string {
+	cmd := exec.Command("ps", args...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "TZ=UTC")
+	out, err := cmd.Output()
+	if err != nil {
+		return nil
+	}
+	return strings.Split(strings.TrimRight(string(out), "\n"), "\n")
+}
+
+// identify returns the identity of the process that has this pid now.
+func identify(pid int) (identity, error) {
+	lines := ps("-o", "lstart=", "-p", strconv.Itoa(pid))
+	if len(lines) == 0 {
+		return identity{}, syscall.ESRCH
+	}
+	return identity{PID: pid, Start: strings.TrimSpace(lines[0])}, nil
+}
+
+// pidAlive tells whether any process with this pid lives.
+func pidAlive(pid int) bool {
+	return pid > 0 && syscall.Kill(pid, 0) != syscall.ESRCH
+}
+
+// isAlive tells whether the process lives and is no stranger with the same pid. The environment of other processes
+// cannot be read reliably here, so the start time (in seconds) decides.
+func isAlive(id identity, _ string) bool {
+	lines := ps("-o", "stat=,lstart=", "-p", strconv.Itoa(id.PID))
+	if len(lines) == 0 {
+		return false
+	}
+	state, start, _ := strings.Cut(strings.TrimSpace(lines[0]), " ")
+	return !strings.HasPrefix(state, "Z") && strings.TrimSpace(start) == id.Start
+}
+
+// search looks through all processes for the child of a record and for its shims. ps -E prints the environment behind
+// the arguments, for processes of the same user.
+func search(rec record) (child *identity, shims []identity) {
+	for _, line := range ps("-axwwE", "-o", "pid=,command=") {
+		number, command, _ := strings.Cut(strings.TrimSpace(line), " ")
+		pid, err := strconv.Atoi(number)
+		if err != nil {
+			continue
+		}
+		isChild := strings.Contains(command, rec.marker())
+		isShim := strings.Contains(command, rec.shimMarker())
+		if !isChild && !isShim {
+			continue
+		}
+		id, err := identify(pid)
+		if err != nil {
+			continue
+		}
+		if isShim {
+			shims = append(shims, id)
+		} else if group, err := syscall.Getpgid(pid); err == nil && group == pid && child == nil {
+			child = &id
+		}
+	}
+	return child, shims
+}
+
+// setName is for ps, which shows argv[0] here anyway.
+func setName(string) {}
+
+// executable returns a path that starts this program.
+func executable() (string, error) { return os.Executable() }

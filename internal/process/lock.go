@@ -1,0 +1,61 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const lockFile = "lock"
+
+// lockPatience is how long Open waits for a lock whose holder is dead: a manager that was killed while it forked
+// leaves the lock to its child until that one has called exec.
+const lockPatience = 2 * time.Second
+
+// acquireLock locks dir for this process and writes its pid into the lock file. The kernel drops the lock when the
+// file is closed or the process ends, however it ends: the file itself means nothing and stays.
+func acquireLock(dir string) (*os.File, error) {
+	path := filepath.Join(dir, lockFile)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock: %w", err)
+	}
+	for deadline := time.Now().Add(lockPatience); ; time.Sleep(5 * time.Millisecond) {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			break
+		}
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		holder := lockHolder(f)
+		if errors.Is(err, syscall.EWOULDBLOCK) && holder != os.Getpid() && !pidAlive(holder) && time.Now().Before(deadline) {
+			continue
+		}
+		_ = f.Close() // nothing was written
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, &LockedError{Dir: dir, PID: holder}
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	// The pid is only there to be told to a person. It has a fixed width, so that it can be written on a full disk
+	// too, and not being able to write it must not keep anybody from stopping what runs.
+	_, _ = f.WriteAt([]byte(fmt.Sprintf("%-10d\n", os.Getpid())), 0)
+	return f, nil
+}
+
+// lockHolder returns the pid in the lock file, 0 if there is none.
+func lockHolder(f *os.File) int {
+	text := make([]byte, 32)
+	n, _ := f.ReadAt(text, 0) // a short file gives io.EOF with what there is
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text[:n])))
+	if err != nil {
+		return 0
+	}
+	return pid
+}

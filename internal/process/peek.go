@@ -1,0 +1,56 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+)
+
+// peekPatience is how long Peek waits for the exit status of a process that has just ended.
+const peekPatience = 200 * time.Millisecond
+
+// Peek tells the status of every process in dir, sorted by ID, without taking the lock and without changing anything:
+// it may be called while a manager is at work. A directory that does not exist has no processes. If records are
+// damaged, it returns the others and an error that names the damaged ones.
+func Peek(dir string) ([]Status, error) {
+	path, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("look into process directory: %w", err)
+	}
+	ids, err := recordIDs(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []Status
+	var errs []error
+	for _, id := range ids {
+		status, err := peek(filepath.Join(path, id))
+		switch {
+		case err == nil:
+			all = append(all, status)
+		case !errors.Is(err, fs.ErrNotExist): // else it was removed meanwhile
+			errs = append(errs, err)
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+func peek(folder string) (Status, error) {
+	for deadline := time.Now().Add(peekPatience); ; time.Sleep(5 * time.Millisecond) {
+		rec, err := readRecord(folder)
+		if err != nil {
+			return Status{}, err
+		}
+		seen := look(folder, rec)
+		state := judge(rec, seen.run, seen.exit, seen.live)
+		if state == Lost && seen.live.shimAlive && time.Now().Before(deadline) {
+			continue // the shim is about to write the exit status
+		}
+		return newStatus(rec, seen.run, seen.exit, state), nil
+	}
+}

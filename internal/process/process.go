@@ -1,0 +1,173 @@
+// Package process runs long-lived processes that outlive the program that started them and are found again by the
+// next one: QEMU machines, control plane components, provisioning runs.
+//
+// Each process has a folder of its own with three small files. The manager (whoever holds the Dir) writes the intent
+// (record.json) and makes it durable before anything starts. A shim, a tiny process of the same binary, starts the
+// child in a session of its own, notes who it is (running.json), waits for it and notes how it ended (exit.json).
+// Nothing here is tied to the life of the manager: kill it at any line, and the next Open knows for every record
+// whether its process runs, how it ended, or that nobody can know (Lost).
+//
+// A process is recognised by its pid, its start time, the boot it was started in and a marker in its environment,
+// and is held by a pidfd where the kernel has one, so that a recycled pid is never signalled.
+//
+// A program that uses this package must call Shim first thing in main, or import the package shim for its effect.
+package process
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+)
+
+var (
+	// ErrLocked says that another live manager holds the directory. The error is a *LockedError.
+	ErrLocked = errors.New("directory is held by another process")
+	// ErrClosed says that the Dir was closed before the call.
+	ErrClosed = errors.New("directory is closed")
+	// ErrExists says that a record of that ID exists and its process is alive or just being started.
+	ErrExists = errors.New("process exists")
+	// ErrNotFound says that there is no record of that ID, or (Signal) that the process is gone.
+	ErrNotFound = errors.New("process not found")
+	// ErrRunning says that the process is alive, so that its record cannot be removed.
+	ErrRunning = errors.New("process is running")
+)
+
+// LockedError is the error of Open when another live process holds the directory.
+type LockedError struct {
+	Dir string // the directory that is locked
+	PID int    // pid of the holder, 0 if the lock file does not tell
+}
+
+// Error names the directory and the holder.
+func (e *LockedError) Error() string {
+	if e.PID == 0 {
+		return fmt.Sprintf("%s is held by another process; stop that one first", e.Dir)
+	}
+	return fmt.Sprintf("%s is held by the process %d; stop that one first", e.Dir, e.PID)
+}
+
+// Is makes errors.Is(err, ErrLocked) true.
+func (e *LockedError) Is(target error) bool { return target == ErrLocked }
+
+// Spec says what to start.
+type Spec struct {
+	ID          string   // name of the record folder: lower case letters, digits, '.' and '-', starting with a letter or digit
+	Path        string   // the executable; looked up in PATH if it has no slash
+	Argv0       string   // argv[0] of the child; empty means Path
+	Args        []string // argv[1:]
+	Env         []string // complete environment of the child; nil means that of the caller. The marker is added. Never written to disk
+	WorkDir     string   // working directory of the child; empty means that of the caller
+	Log         string   // file that stdout and stderr are appended to, mode 0600; empty means output.log in the record folder
+	LogMaxBytes int64    // size at which the log is rotated, checked about every 10 s; 0 means 10 MiB
+	LogKeep     int      // rotated files kept (.1 is the newest); 0 means 2
+}
+
+// State is what is known about a process.
+type State string
+
+const (
+	// Starting: the intent is written and the shim works on it, nothing is confirmed yet.
+	Starting State = "Starting"
+	// Running: the process is alive.
+	Running State = "Running"
+	// Exited: the process is gone and its exit status is known.
+	Exited State = "Exited"
+	// Lost: the process is gone (or was never started) and its exit status is unknown, for example after a reboot.
+	Lost State = "Lost"
+)
+
+// Status is a snapshot of one process.
+type Status struct {
+	ID        string
+	State     State
+	PID       int       // 0 if it never started
+	StartedAt time.Time // zero if it never started
+	ExitCode  int       // meaningful when State is Exited; -1 if a signal ended the process
+	Signal    string    // the signal that ended the process, such as SIGKILL; else empty
+	EndedAt   time.Time // when the shim saw the end; zero unless State is Exited
+	LogTail   string    // last lines of this process's output, at most 4 KiB
+}
+
+// Process is one process of a Dir: running, or ended and not yet removed or replaced. Its methods may be called from
+// several goroutines.
+type Process struct {
+	dir    *Dir
+	folder string
+	rec    record
+
+	child *handle // nil if the process was gone when it was looked at
+	shim  *handle // nil if the shim was gone
+	done  chan struct{}
+
+	mu   sync.Mutex
+	run  *running
+	exit *exited
+}
+
+// ID returns the ID from the Spec.
+func (p *Process) ID() string { return p.rec.ID }
+
+// PID returns the pid that the process has or had, 0 if it never started.
+func (p *Process) PID() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.run == nil {
+		return 0
+	}
+	return p.run.PID
+}
+
+// Done returns a channel that is closed when the process is gone and, if a shim was there to note it, its exit status
+// is on disk. It works the same for processes that an earlier manager started. After Dir.Close it is closed no more.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Status returns what is known about the process now.
+func (p *Process) Status() Status {
+	ended := p.ended()
+	p.mu.Lock()
+	if ended && p.exit == nil {
+		// A shim that was held up (a full disk, SIGSTOP) may have written the exit status after Done.
+		p.exit = readExit(p.folder, p.rec)
+	}
+	run, exit := p.run, p.exit
+	p.mu.Unlock()
+	if !ended {
+		exit = nil
+	}
+	state := Running
+	if ended {
+		state = Lost
+		if exit != nil {
+			state = Exited
+		}
+	}
+	return newStatus(p.rec, run, exit, state)
+}
+
+// Signal sends sig to the process, never to another one that got its pid. The error is ErrNotFound when the process
+// is gone.
+func (p *Process) Signal(sig syscall.Signal) error {
+	if p.ended() || p.child == nil {
+		return fmt.Errorf("signal %s to process %s: %w", signalName(sig), p.rec.ID, ErrNotFound)
+	}
+	err := p.child.signal(sig)
+	if errors.Is(err, ErrClosed) && p.ended() {
+		err = ErrNotFound // it ended while we looked
+	}
+	if err != nil {
+		return fmt.Errorf("signal %s to process %s (pid %d): %w", signalName(sig), p.rec.ID, p.PID(), err)
+	}
+	return nil
+}
+
+// ended tells whether Done is closed.
+func (p *Process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}

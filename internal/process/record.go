@@ -1,0 +1,189 @@
+package process
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+const (
+	recordFile  = "record.json"
+	runningFile = "running.json"
+	exitFile    = "exit.json"
+	defaultLog  = "output.log"
+
+	childMarker = "KEELSON_PROCESS=" // in the environment of the child, followed by <id>:<nonce>
+	shimMarker  = "KEELSON_SHIM="    // the same in the environment of the shim
+
+	logTailBytes = 4 << 10
+)
+
+// record is the intent, durable before anything is started. The environment is left out on purpose: it may hold
+// secrets.
+type record struct {
+	ID          string        `json:"id"`
+	Nonce       string        `json:"nonce"` // tells this start from an earlier one with the same ID
+	Path        string        `json:"path"`
+	Argv        []string      `json:"argv"`
+	WorkDir     string        `json:"workDir"`
+	Log         string        `json:"log"`
+	LogMaxBytes int64         `json:"logMaxBytes"`
+	LogKeep     int           `json:"logKeep"`
+	LogCheck    time.Duration `json:"logCheckNanoseconds"`
+	Created     time.Time     `json:"created"`
+	BootID      string        `json:"bootID"`
+}
+
+func (r record) marker() string     { return childMarker + r.ID + ":" + r.Nonce }
+func (r record) shimMarker() string { return shimMarker + r.ID + ":" + r.Nonce }
+
+// identity names one process for the time of one boot.
+type identity struct {
+	PID   int    `json:"pid"`
+	Start string `json:"startTime"` // Linux: clock ticks since boot; elsewhere what ps says
+}
+
+// running says who the child and its shim are. Files of an earlier start are told by their nonce and ignored.
+type running struct {
+	identity
+	Nonce     string    `json:"nonce"`
+	Shim      identity  `json:"shim"`
+	StartedAt time.Time `json:"startedAt"`
+	LogFrom   int64     `json:"logFrom"` // size of the log before the first byte of this process
+}
+
+// exited says how the child ended.
+type exited struct {
+	Nonce    string    `json:"nonce"`
+	ExitCode int       `json:"exitCode"` // -1 if a signal ended it
+	Signal   string    `json:"signal,omitempty"`
+	EndedAt  time.Time `json:"endedAt"`
+	LogTo    int64     `json:"logTo"` // size of the log after the last byte of this process
+}
+
+// facts is what a look at the machine says about the processes of one record.
+type facts struct {
+	bootID     string
+	childAlive bool
+	shimAlive  bool
+}
+
+// judge derives the state of a record from its files and from the facts. A child that is gone without exit.json is
+// Lost here even while its shim lives: whoever asks must first give the shim time to write it.
+func judge(rec record, run *running, exit *exited, live facts) State {
+	if exit != nil && exit.Nonce == rec.Nonce {
+		return Exited
+	}
+	if rec.BootID != live.bootID {
+		return Lost
+	}
+	if live.childAlive {
+		return Running
+	}
+	if (run == nil || run.Nonce != rec.Nonce) && live.shimAlive {
+		return Starting
+	}
+	return Lost
+}
+
+// newStatus puts together what the files say about a process of which the state is known.
+func newStatus(rec record, run *running, exit *exited, state State) Status {
+	s := Status{ID: rec.ID, State: state}
+	var from, to int64 = 0, -1
+	if run != nil {
+		s.PID, s.StartedAt, from = run.PID, run.StartedAt, run.LogFrom
+	}
+	if exit != nil {
+		s.ExitCode, s.Signal, s.EndedAt, to = exit.ExitCode, exit.Signal, exit.EndedAt, exit.LogTo
+	}
+	if run != nil {
+		s.LogTail = logTail(rec.Log, from, to)
+	}
+	return s
+}
+
+// readRecord returns the intent in folder. The error is fs.ErrNotExist if the folder holds none.
+func readRecord(folder string) (record, error) {
+	var rec record
+	data, err := os.ReadFile(filepath.Join(folder, recordFile))
+	if err != nil {
+		return rec, err
+	}
+	if err := json.Unmarshal(data, &rec); err != nil {
+		return rec, fmt.Errorf("read %s: %w", filepath.Join(folder, recordFile), err)
+	}
+	if rec.ID != filepath.Base(folder) || rec.Nonce == "" || rec.Path == "" {
+		return rec, fmt.Errorf("%s is not the record of %s", filepath.Join(folder, recordFile), filepath.Base(folder))
+	}
+	return rec, nil
+}
+
+// readRunning returns nil if there is no running.json of this start. An unreadable one counts as missing: the file is
+// not fsynced, because it only matters in this boot, and the marker search stands in for it.
+func readRunning(folder string, rec record) *running {
+	var run running
+	if !readJSON(filepath.Join(folder, runningFile), &run) || run.Nonce != rec.Nonce || run.PID <= 0 {
+		return nil
+	}
+	return &run
+}
+
+// readExit returns nil if there is no exit.json of this start.
+func readExit(folder string, rec record) *exited {
+	var exit exited
+	if !readJSON(filepath.Join(folder, exitFile), &exit) || exit.Nonce != rec.Nonce {
+		return nil
+	}
+	return &exit
+}
+
+func readJSON(path string, v any) bool {
+	data, err := os.ReadFile(path)
+	return err == nil && json.Unmarshal(data, v) == nil
+}
+
+// logTail returns the last whole lines of the log between the offsets from and to (-1 is the end), at most
+// logTailBytes. A log that was rotated since is shorter than the offsets say; then the end of the file counts.
+func logTail(path string, from, to int64) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	if to < 0 || to > info.Size() {
+		to = info.Size()
+	}
+	if from > to {
+		from = 0
+	}
+	cut := to-from > logTailBytes
+	if cut {
+		from = to - logTailBytes
+	}
+	tail := make([]byte, to-from)
+	n, err := f.ReadAt(tail, from)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return ""
+	}
+	tail = tail[:n]
+	if _, rest, ok := bytes.Cut(tail, []byte("\n")); cut && ok && len(rest) > 0 {
+		tail = rest
+	}
+	return string(bytes.ToValidUTF8(tail, []byte("?")))
+}
+
+// isRecord tells whether the folder holds a record, readable or not.
+func isRecord(folder string) bool {
+	_, err := os.Lstat(filepath.Join(folder, recordFile))
+	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNotDir)
+}

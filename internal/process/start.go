@@ -1,0 +1,266 @@
+package process
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// startTimeout is how long the shim gets from its own start until it reports the child's.
+	startTimeout = 30 * time.Second
+
+	defaultLogMaxBytes = 10 << 20
+	defaultLogKeep     = 2
+)
+
+// logCheckInterval is how often the shim looks at the size of the log. Tests shorten it.
+var logCheckInterval = 10 * time.Second
+
+// request goes from the manager to the shim through a pipe. A shim that does not get it whole starts nothing.
+type request struct {
+	Env []string `json:"env"`
+}
+
+// reply comes back when the child runs and running.json is written, or when that failed and nothing runs.
+type reply struct {
+	Running *running      `json:"running,omitempty"`
+	Error   string        `json:"error,omitempty"`
+	Errno   syscall.Errno `json:"errno,omitempty"`
+}
+
+// startError is the error of a shim: its text, and the error number for errors.Is.
+type startError struct {
+	text  string
+	errno syscall.Errno
+}
+
+func (e *startError) Error() string { return e.text }
+
+func (e *startError) Unwrap() error {
+	if e.errno == 0 {
+		return nil
+	}
+	return e.errno
+}
+
+// Start starts a process and returns when it runs and is recorded. The intent is durable before anything starts, so
+// that whatever happens in between, a later Open finds the process or knows that there is none. A record of that ID
+// whose process has ended is replaced; its log is kept and appended to. The error is ErrExists if the process is
+// alive. After any error nothing of this start is running.
+func (d *Dir) Start(spec Spec) (*Process, error) {
+	previous, err := d.reserve(spec.ID)
+	if err != nil {
+		return nil, fmt.Errorf("start process %s: %w", spec.ID, err)
+	}
+	defer d.unreserve(spec.ID)
+	p, err := d.start(spec, previous)
+	if err != nil {
+		return nil, fmt.Errorf("start process %s: %w", spec.ID, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		p.release()
+		return nil, fmt.Errorf("start process %s: it runs, but is not watched: %w", spec.ID, ErrClosed)
+	}
+	d.processes[spec.ID] = p
+	return p, nil
+}
+
+func (d *Dir) start(spec Spec, previous *Process) (*Process, error) {
+	folder := filepath.Join(d.path, spec.ID)
+	rec, err := newRecord(spec, folder)
+	if err != nil {
+		return nil, err
+	}
+	if previous != nil {
+		previous.endShim()
+		previous.release()
+	}
+	step("start: begun")
+	if err := d.writeIntent(folder, rec); err != nil {
+		return nil, err
+	}
+	env := spec.Env
+	if env == nil {
+		env = os.Environ()
+	}
+	run, err := launch(folder, rec, env)
+	if err != nil {
+		d.mu.Lock()
+		delete(d.processes, spec.ID)
+		d.mu.Unlock()
+		forget(folder)
+		return nil, err
+	}
+	step("start: confirmed")
+	return d.attach(folder, rec, run), nil
+}
+
+// newRecord checks the spec and fills in its defaults.
+func newRecord(spec Spec, folder string) (record, error) {
+	path, err := exec.LookPath(spec.Path)
+	if err != nil {
+		return record{}, err
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return record{}, err
+	}
+	rec := record{
+		ID:          spec.ID,
+		Nonce:       rand.Text(),
+		Path:        path,
+		Argv:        append([]string{spec.Argv0}, spec.Args...),
+		WorkDir:     spec.WorkDir,
+		Log:         spec.Log,
+		LogMaxBytes: spec.LogMaxBytes,
+		LogKeep:     spec.LogKeep,
+		LogCheck:    logCheckInterval,
+		Created:     time.Now(),
+		BootID:      bootID(),
+	}
+	if spec.Argv0 == "" {
+		rec.Argv[0] = spec.Path
+	}
+	if rec.Log == "" {
+		rec.Log = filepath.Join(folder, defaultLog)
+	}
+	if rec.LogMaxBytes <= 0 {
+		rec.LogMaxBytes = defaultLogMaxBytes
+	}
+	if rec.LogKeep <= 0 {
+		rec.LogKeep = defaultLogKeep
+	}
+	if rec.Log, err = filepath.Abs(rec.Log); err != nil {
+		return record{}, err
+	}
+	if rec.WorkDir, err = filepath.Abs(rec.WorkDir); err != nil {
+		return record{}, err
+	}
+	return rec, nil
+}
+
+// writeIntent makes the record durable. It replaces an earlier one in one step; what that one has left is told by its
+// nonce and means nothing from here on.
+func (d *Dir) writeIntent(folder string, rec record) error {
+	if err := os.Mkdir(folder, 0o700); err == nil {
+		if err := syncDir(d.path); err != nil {
+			return err
+		}
+	} else if !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	step("start: folder made")
+	if err := os.MkdirAll(filepath.Dir(rec.Log), 0o700); err != nil {
+		return err
+	}
+	if err := writeFile(filepath.Join(folder, recordFile), rec, true); err != nil {
+		return err
+	}
+	step("start: intent written")
+	for _, name := range []string{runningFile, exitFile, exitFile + ".tmp"} {
+		if err := os.Remove(filepath.Join(folder, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	step("start: leftovers removed")
+	return nil
+}
+
+// launch runs the shim, hands it the request and waits for its reply.
+func launch(folder string, rec record, env []string) (*running, error) {
+	shim, requests, replies, err := startShim(folder, rec)
+	if err != nil {
+		return nil, err
+	}
+	defer shim.Release() //nolint:errcheck // only frees memory; the zombie is reaped through the handle
+	defer replies.Close()
+	step("start: shim started")
+	sendErr := json.NewEncoder(requests).Encode(request{Env: childEnv(env, rec)})
+	sendErr = errors.Join(sendErr, requests.Close())
+	step("start: request sent")
+	answer, readErr := readReply(replies)
+	step("start: reply read")
+	switch {
+	case readErr == nil && answer.Running != nil:
+		return answer.Running, nil
+	case readErr == nil:
+		_, _ = shim.Wait() // it ends after this reply
+		return nil, &startError{text: answer.Error, errno: answer.Errno}
+	}
+	// The shim was killed or hangs. It must not do anything behind our back, and if the child runs, it is ours.
+	_ = shim.Kill()
+	_, _ = shim.Wait()
+	if run := locate(folder, rec, time.Second); run != nil {
+		return run, nil
+	}
+	return nil, fmt.Errorf("the shim ended before it could start the process: %w", errors.Join(sendErr, readErr))
+}
+
+// startShim starts this program again as the shim of one record.
+func startShim(folder string, rec record) (shim *os.Process, requests, replies *os.File, err error) {
+	self, err := executable()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer null.Close()
+	requestRead, requestWrite, err := os.Pipe()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer requestRead.Close()
+	replyRead, replyWrite, err := os.Pipe()
+	if err != nil {
+		return nil, nil, nil, errors.Join(err, requestWrite.Close())
+	}
+	defer replyWrite.Close()
+	shim, err = os.StartProcess(self, []string{shimName, folder}, &os.ProcAttr{
+		Env:   shimEnv(rec),
+		Files: []*os.File{null, null, null, requestRead, replyWrite},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return nil, nil, nil, errors.Join(err, requestWrite.Close(), replyRead.Close())
+	}
+	return shim, requestWrite, replyRead, nil
+}
+
+// readReply returns io.ErrUnexpectedEOF or io.EOF if the shim died, os.ErrDeadlineExceeded if it hangs.
+func readReply(replies *os.File) (reply, error) {
+	var answer reply
+	if err := replies.SetReadDeadline(time.Now().Add(startTimeout)); err != nil {
+		return answer, err
+	}
+	data, err := io.ReadAll(replies)
+	if err != nil {
+		return answer, err
+	}
+	if len(data) == 0 {
+		return answer, io.ErrUnexpectedEOF
+	}
+	return answer, json.Unmarshal(data, &answer)
+}
+
+// childEnv puts the marker in front and drops the markers of a process that we may be ourselves.
+func childEnv(env []string, rec record) []string {
+	marked := []string{rec.marker()}
+	for _, entry := range env {
+		if !strings.HasPrefix(entry, childMarker) && !strings.HasPrefix(entry, shimMarker) {
+			marked = append(marked, entry)
+		}
+	}
+	return marked
+}
