@@ -31,11 +31,22 @@ tool controller-gen crd paths=./api/... output:crd:dir="$new/crds"
 rm -f api/crds/*.yaml
 cp "$new"/crds/*.yaml api/crds/
 
-echo "generate: config/rbac/role.yaml"
-tool controller-gen rbac:roleName=keelson-manager \
-	paths=./internal/controller/... paths=./internal/manager/... \
-	output:rbac:dir="$new/rbac"
-cp "$new/rbac/role.yaml" config/rbac/role.yaml
+# One role for the whole manager, and one for each controller, so that a manager
+# that runs only some of them can ask for, and be granted, no more than those need.
+echo "generate: config/rbac"
+mkdir "$new/rbac"
+role() { # role NAME FILE PACKAGES...
+	local name=$1 file=$2
+	shift 2
+	tool controller-gen rbac:roleName="$name",fileName="$file" "${@/#/paths=}" output:rbac:dir="$new/rbac"
+}
+role keelson-manager role.yaml ./internal/controller/... ./internal/manager/...
+for directory in internal/controller/*/; do
+	controller=$(basename "$directory")
+	role "keelson-$controller" "role-$controller.yaml" "./internal/controller/$controller/..."
+done
+rm -f config/rbac/role.yaml config/rbac/role-*.yaml
+cp "$new"/rbac/*.yaml config/rbac/
 
 # The packages with clients, as import paths and as GROUP/VERSION.
 packages=()
