@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -17,8 +16,6 @@ const (
 	// pollInterval is how often a process is looked at where the kernel cannot tell us.
 	pollInterval = 100 * time.Millisecond
 )
-
-var validID = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,199}$`)
 
 // Dir is a directory of process records, held under an exclusive lock by one manager. Its methods may be called from
 // several goroutines.
@@ -174,8 +171,8 @@ func removeReason(err error) error {
 // reserve takes the ID for the caller, who must unreserve it. It returns the ended process that has the ID, nil if
 // none. The error is ErrExists if the process is alive or somebody else has reserved the ID.
 func (d *Dir) reserve(id string) (*Process, error) {
-	if !validID.MatchString(id) || id == lockFile {
-		return nil, fmt.Errorf("%q is no valid ID: use lower case letters, digits, '.' and '-', not %q", id, lockFile)
+	if !isValidID(id) {
+		return nil, fmt.Errorf("%q is no valid ID: use lower case letters, digits, '.' and '-', beginning with a letter or digit, at most 200, but not %q", id, lockFile)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -210,9 +207,20 @@ func recordIDs(dir string) ([]string, error) {
 	}
 	var ids []string
 	for _, entry := range entries {
-		if entry.IsDir() && validID.MatchString(entry.Name()) && isRecord(filepath.Join(dir, entry.Name())) {
+		if entry.IsDir() && isValidID(entry.Name()) && isRecord(filepath.Join(dir, entry.Name())) {
 			ids = append(ids, entry.Name())
 		}
 	}
 	return ids, nil
+}
+
+// isValidID tells whether a folder may have this name. No regular expression: compiling one would cost every shim.
+func isValidID(id string) bool {
+	for i, c := range id {
+		isWord := 'a' <= c && c <= 'z' || '0' <= c && c <= '9'
+		if !isWord && (i == 0 || c != '.' && c != '-') {
+			return false
+		}
+	}
+	return id != "" && len(id) <= 200 && id != lockFile
 }

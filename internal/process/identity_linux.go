@@ -159,4 +159,3 @@ func setName(name string) {
 
 // executable returns a path that starts this program, also after its file was replaced by a newer one.
 func executable() (string, error) { return "/proc/self/exe", nil }
-

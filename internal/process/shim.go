@@ -7,7 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -23,10 +23,11 @@ const (
 	exitReserve = 4 << 10
 )
 
-// shimEnv is the whole environment of a shim. One processor and an eager garbage collector keep it small: there is one
-// shim for each machine and component. Tests add to it.
+// shimEnv is the whole environment of a shim. There is one shim for each machine and component, so it is kept small: a
+// single processor, and no garbage collection, whose own structures would be a fifth of the memory of a shim that
+// allocates next to nothing once its child runs. The limit is a safety net. Tests add to it.
 var shimEnv = func(rec record) []string {
-	return []string{rec.shimMarker(), "GOMAXPROCS=1", "GOGC=10"}
+	return []string{rec.shimMarker(), "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=16MiB"}
 }
 
 // Shim does nothing and returns at once, unless this program was started as the shim of a process. Then it does the
@@ -46,9 +47,6 @@ func Shim() {
 
 // runShim returns the exit code of the shim, which nobody looks at.
 func runShim(folder string) int {
-	// Caught, not ignored: ignored signals would stay ignored in the child.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT,
-		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
 	syscall.CloseOnExec(requestFD)
 	syscall.CloseOnExec(replyFD)
 	closeInherited(replyFD + 1)
@@ -65,22 +63,19 @@ func runShim(folder string) int {
 	sendReply(replies, reply{Running: child.run})
 	step("shim: replied")
 
-	rec.Argv = nil
-	debug.FreeOSMemory()
 	go rotateLog(child.log, rec)
-	state, err := child.process.Wait()
+	status, err := waitChild(child.run.PID)
 	step("shim: child ended")
 	if err != nil {
 		return 1
 	}
-	return noteExit(folder, rec, child.log, state)
+	return noteExit(folder, rec, child.log, status)
 }
 
 // started is the child as its shim knows it.
 type started struct {
-	process *os.Process
-	run     *running
-	log     *os.File
+	run *running
+	log *os.File
 }
 
 // startChild starts the child and records it. At an error nothing runs.
@@ -107,7 +102,7 @@ func startChild(folder string) (record, *started, error) {
 	if err != nil {
 		return rec, nil, err
 	}
-	if err := writeTemp(filepath.Join(folder, exitFile+".tmp"), make([]byte, exitReserve), true); err != nil {
+	if err := writeTemp(filepath.Join(folder, exitFile+".tmp"), make([]byte, exitReserve), false); err != nil {
 		return rec, nil, fmt.Errorf("set aside space for the exit status: %w", err)
 	}
 	step("shim: space reserved")
@@ -117,23 +112,26 @@ func startChild(folder string) (record, *started, error) {
 	}
 	defer null.Close()
 	run := &running{Nonce: rec.Nonce, StartedAt: time.Now(), LogFrom: info.Size()}
-	process, err := os.StartProcess(rec.Path, rec.Argv, &os.ProcAttr{
+	pid, err := syscall.ForkExec(rec.Path, rec.Argv, &syscall.ProcAttr{
 		Dir:   rec.WorkDir,
-		Env:   req.Env,
-		Files: []*os.File{null, log, log},
+		Env:   strings.Split(string(req.Env), "\x00"),
+		Files: []uintptr{null.Fd(), log.Fd(), log.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
-		return rec, nil, err
+		return rec, nil, fmt.Errorf("execute %s: %w", rec.Path, err)
 	}
+	// Not before the child started: it would inherit this.
+	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT,
+		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
 	step("shim: child started")
-	if err := noteRunning(folder, run, process.Pid); err != nil {
-		_ = process.Kill()
-		_, _ = process.Wait()
+	if err := noteRunning(folder, run, pid); err != nil {
+		_ = syscall.Kill(pid, killSignal) // not reaped yet, so the pid is still the child's
+		_, _ = waitChild(pid)
 		return rec, nil, fmt.Errorf("the process was ended because it could not be recorded: %w", err)
 	}
 	step("shim: running written")
-	return rec, &started{process: process, run: run, log: log}, nil
+	return rec, &started{run: run, log: log}, nil
 }
 
 // noteRunning writes running.json. It is not fsynced: after a power cut there is nothing to find.
@@ -148,10 +146,22 @@ func noteRunning(folder string, run *running, pid int) error {
 	return writeFile(filepath.Join(folder, runningFile), run, false)
 }
 
+// waitChild waits for the end of the child. It and the start go around os.Process, which costs memory that a shim
+// does not need to spend.
+func waitChild(pid int) (syscall.WaitStatus, error) {
+	var status syscall.WaitStatus
+	for {
+		_, err := syscall.Wait4(pid, &status, 0, nil)
+		if !errors.Is(err, syscall.EINTR) {
+			return status, err
+		}
+	}
+}
+
 // noteExit writes exit.json into the space that was set aside for it.
-func noteExit(folder string, rec record, log *os.File, state *os.ProcessState) int {
-	exit := exited{Nonce: rec.Nonce, ExitCode: state.ExitCode(), EndedAt: time.Now()}
-	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+func noteExit(folder string, rec record, log *os.File, status syscall.WaitStatus) int {
+	exit := exited{Nonce: rec.Nonce, ExitCode: status.ExitStatus(), EndedAt: time.Now()}
+	if status.Signaled() {
 		exit.Signal = signalName(status.Signal())
 	}
 	if info, err := log.Stat(); err == nil {
@@ -194,8 +204,8 @@ func closeInherited(from int) {
 		return
 	}
 	for _, entry := range entries {
-		fd := 0
-		if _, err := fmt.Sscan(entry.Name(), &fd); err != nil || fd < from {
+		fd, err := strconv.Atoi(entry.Name())
+		if err != nil || fd < from {
 			continue
 		}
 		flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0)

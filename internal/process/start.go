@@ -1,17 +1,18 @@
 package process
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 )
 
 const (
@@ -27,7 +28,7 @@ var logCheckInterval = 10 * time.Second
 
 // request goes from the manager to the shim through a pipe. A shim that does not get it whole starts nothing.
 type request struct {
-	Env []string `json:"env"`
+	Env []byte `json:"env"` // separated by zero bytes; JSON strings would change what is not UTF-8
 }
 
 // reply comes back when the child runs and running.json is written, or when that failed and nothing runs.
@@ -117,7 +118,7 @@ func newRecord(spec Spec, folder string) (record, error) {
 	}
 	rec := record{
 		ID:          spec.ID,
-		Nonce:       rand.Text(),
+		Nonce:       fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()), // no secret; crypto/rand is heavy for a shim
 		Path:        path,
 		Argv:        append([]string{spec.Argv0}, spec.Args...),
 		WorkDir:     spec.WorkDir,
@@ -145,6 +146,11 @@ func newRecord(spec Spec, folder string) (record, error) {
 	}
 	if rec.WorkDir, err = filepath.Abs(rec.WorkDir); err != nil {
 		return record{}, err
+	}
+	for _, text := range append([]string{rec.Path, rec.WorkDir, rec.Log}, rec.Argv...) {
+		if !utf8.ValidString(text) {
+			return record{}, fmt.Errorf("%q cannot be recorded: it is not UTF-8", text)
+		}
 	}
 	return rec, nil
 }
@@ -185,8 +191,7 @@ func launch(folder string, rec record, env []string) (*running, error) {
 	defer shim.Release() //nolint:errcheck // only frees memory; the zombie is reaped through the handle
 	defer replies.Close()
 	step("start: shim started")
-	sendErr := json.NewEncoder(requests).Encode(request{Env: childEnv(env, rec)})
-	sendErr = errors.Join(sendErr, requests.Close())
+	sendErr := sendRequest(requests, childEnv(env, rec))
 	step("start: request sent")
 	answer, readErr := readReply(replies)
 	step("start: reply read")
@@ -236,6 +241,15 @@ func startShim(folder string, rec record) (shim *os.Process, requests, replies *
 		return nil, nil, nil, errors.Join(err, requestWrite.Close(), replyRead.Close())
 	}
 	return shim, requestWrite, replyRead, nil
+}
+
+// sendRequest gives up on a shim that does not read.
+func sendRequest(requests *os.File, env []string) error {
+	err := requests.SetWriteDeadline(time.Now().Add(startTimeout))
+	if err == nil {
+		err = json.NewEncoder(requests).Encode(request{Env: []byte(strings.Join(env, "\x00"))})
+	}
+	return errors.Join(err, requests.Close())
 }
 
 // readReply returns io.ErrUnexpectedEOF or io.EOF if the shim died, os.ErrDeadlineExceeded if it hangs.
