@@ -1,0 +1,88 @@
+// Package cli is the command line of Keelson: one folder a command. Commands
+// return their errors; Main prints them, once, and turns them into an exit code.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	managercmd "github.com/keelson-dev/keelson/internal/cli/manager"
+	"github.com/keelson-dev/keelson/internal/cli/manifests"
+	"github.com/keelson-dev/keelson/internal/cli/usage"
+	versioncmd "github.com/keelson-dev/keelson/internal/cli/version"
+)
+
+// The exit codes of the program.
+const (
+	// ExitOK: the command did what it says, or was asked to stop and stopped.
+	ExitOK = 0
+	// ExitFailure: the command failed; standard error says why.
+	ExitFailure = 1
+	// ExitUsage: the command line makes no sense; nothing was done.
+	ExitUsage = 2
+)
+
+const long = `Keelson extends Kubernetes with custom resources and the controllers that make
+them real. On one machine it brings its own Kubernetes API; on a cluster the same
+program runs as the manager.`
+
+// Main runs the command line args (without the program's name) until it ends or
+// ctx is cancelled, and returns the exit code for the process. Results go to
+// stdout; messages, logs and errors go to stderr.
+func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return ExitOK
+	}
+	// Nothing is left to tell if stderr itself fails.
+	_, _ = fmt.Fprintf(stderr, "error: %v\n", err)
+	if wrong := (*usage.Error)(nil); errors.As(err, &wrong) {
+		return ExitUsage
+	}
+	return ExitFailure
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "keelson",
+		Short: "Kubernetes resources for apps, schedules, machines and clusters",
+		Long:  long,
+		// Main prints errors, and a screen of flags would hide them.
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          knownCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage.Errorf("%w; see %s --help", err, cmd.CommandPath())
+	})
+	root.AddCommand(
+		managercmd.New(),
+		manifests.New(),
+		versioncmd.New(),
+	)
+	return root
+}
+
+// knownCommand refuses arguments of the bare program: they are misspelt commands.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	hint := "see keelson --help"
+	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+		hint = "did you mean " + strings.Join(similar, " or ") + "?"
+	}
+	return usage.Errorf("there is no command %q; %s", args[0], hint)
+}

@@ -1,0 +1,101 @@
+// Package manifests is the command `keelson manifests`.
+package manifests
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-dev/keelson/api/crds"
+	"github.com/keelson-dev/keelson/internal/cli/usage"
+	"github.com/keelson-dev/keelson/internal/manager"
+)
+
+// New returns the command.
+func New() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "manifests",
+		Short: "Print what a cluster needs before the manager runs on it",
+		Long:  "Print what a cluster needs before the manager runs on it, as YAML for kubectl apply -f -.",
+		Args:  usage.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newCRDs(), newRBAC())
+	return cmd
+}
+
+func newCRDs() *cobra.Command {
+	return &cobra.Command{
+		Use:   "crds",
+		Short: "Print the CustomResourceDefinitions of all kinds",
+		Args:  usage.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := crds.All()
+			if err != nil {
+				return err
+			}
+			objects := make([]runtime.Object, 0, len(all))
+			for _, crd := range all {
+				objects = append(objects, crd)
+			}
+			return write(cmd.OutOrStdout(), objects)
+		},
+	}
+}
+
+func newRBAC() *cobra.Command {
+	options := manager.NewOptions()
+	var user string
+	cmd := &cobra.Command{
+		Use:   "rbac",
+		Short: "Print the roles of the controllers, and their bindings to a user",
+		Example: `  # For a service account
+  keelson manifests rbac --lease-lock-namespace=keelson --user=system:serviceaccount:keelson:manager`,
+		Args: usage.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := options.Validate(); err != nil {
+				return usage.Errorf("%w", err)
+			}
+			roles, err := manager.Roles(options, user)
+			if err != nil {
+				return err
+			}
+			return write(cmd.OutOrStdout(), roles)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&user, "user", "", "bind the roles to this `user` (default: print no bindings)")
+	flags.StringSliceVar(&options.Controllers, "controllers", options.Controllers,
+		"controllers that will run, as in keelson manager")
+	flags.StringVar(&options.LeaderElection.LockName, "lease-lock-name", options.LeaderElection.LockName,
+		"name of the Lease for leader election")
+	flags.StringVar(&options.LeaderElection.LockNamespace, "lease-lock-namespace", options.LeaderElection.LockNamespace,
+		"namespace of that Lease (default: default)")
+	return cmd
+}
+
+// write prints objects as YAML documents, without the status that only a server
+// fills in.
+func write(w io.Writer, objects []runtime.Object) error {
+	for i, object := range objects {
+		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+		if err != nil {
+			return fmt.Errorf("convert %T: %w", object, err)
+		}
+		delete(fields, "status")
+		raw, err := yaml.Marshal(fields)
+		if err != nil {
+			return fmt.Errorf("render %T as YAML: %w", object, err)
+		}
+		if i > 0 {
+			raw = append([]byte("---\n"), raw...)
+		}
+		if _, err := w.Write(raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,33 @@
+// Package usage tells a command line that makes no sense from a command that
+// failed: the first ends with exit code 2, the second with 1.
+package usage
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+// Error says what is wrong with a command line.
+type Error struct {
+	err error
+}
+
+// Errorf returns an *Error. The format is that of fmt.Errorf, %w included.
+func Errorf(format string, args ...any) error {
+	return &Error{err: fmt.Errorf(format, args...)}
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.err.Error() }
+
+// Unwrap implements the interface of errors.Is and errors.As.
+func (e *Error) Unwrap() error { return e.err }
+
+// NoArgs is a cobra.PositionalArgs that accepts flags only.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return Errorf("%s takes no argument, but was given %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}

@@ -1,0 +1,43 @@
+package manager
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+
+	"github.com/keelson-dev/keelson/config/rbac"
+)
+
+// Controller is what the manager knows of one controller.
+type Controller struct {
+	// Name is how --controllers, logs, metrics and the role of the controller call
+	// it.
+	Name string
+	// Resources are the custom resources that it needs to be served.
+	Resources []schema.GroupVersionResource
+	// AddToScheme adds the Go types of those to a scheme.
+	AddToScheme func(*runtime.Scheme) error
+	// Permissions returns what it needs from the API, with everything it calls
+	// counted.
+	Permissions func() ([]rbacv1.PolicyRule, error)
+	// Add builds it and adds it to a manager, with these options.
+	Add func(ctrl.Manager, controller.Options) error
+	// Cache, if set, adds what the controller needs to the options of the manager's
+	// cache: a transform or a selector for a type that it watches.
+	Cache func(*cache.Options)
+}
+
+// controllers is the one list of controllers. A new kind is one entry here.
+var controllers = []Controller{}
+
+// Names returns the names of all controllers.
+func Names() []string { return names(controllers) }
+
+// permissionsOf reads them from the role that is generated from the markers in the
+// controller's package.
+func permissionsOf(name string) func() ([]rbacv1.PolicyRule, error) {
+	return func() ([]rbacv1.PolicyRule, error) { return rbac.ForController(name) }
+}

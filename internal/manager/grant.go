@@ -1,0 +1,154 @@
+package manager
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+)
+
+// shortage is a requirement of which some permissions are missing.
+type shortage struct {
+	requirement
+	missing []permission
+}
+
+// Roles returns what a cluster has to grant to a manager with these options that
+// works in all namespaces: a ClusterRole for each selected controller and, if leader
+// election is not off, a Role for the Lease. If user is not empty, their bindings to
+// that user come too; a service account is system:serviceaccount:NAMESPACE:NAME.
+func Roles(o Options, user string) ([]runtime.Object, error) {
+	o.Namespaces = nil
+	if o.LeaderElection.Enabled == nil {
+		o.LeaderElection.Enabled = ptr.To(true)
+	}
+	if err := prepare(&o, controllers); err != nil {
+		return nil, err
+	}
+	selected, err := selectControllers(controllers, o.Controllers)
+	if err != nil {
+		return nil, err
+	}
+	needed, err := requirements(o, selected)
+	if err != nil {
+		return nil, err
+	}
+	subject := subjectOf(authenticationv1.UserInfo{Username: user})
+	var objects []runtime.Object
+	for _, r := range needed {
+		for _, namespace := range orEmpty(r.namespaces) {
+			both := r.grant(namespace, subject, func(schema.GroupResource) bool { return false })
+			if user == "" {
+				both = both[:1]
+			}
+			objects = append(objects, both...)
+		}
+	}
+	return objects, nil
+}
+
+// grants returns the roles that fill the shortages, and their bindings to the user.
+//
+// Each role has all that its owner needs in that scope, not only what is missing now,
+// and each binding is named after its user: what is applied later for another
+// selection of controllers or another user never takes away what was applied
+// before.
+func grants(shortages []shortage, user authenticationv1.UserInfo, clusterScoped isClusterScoped) []runtime.Object {
+	var objects []runtime.Object
+	subject := subjectOf(user)
+	for _, s := range shortages {
+		namespaces := map[string]bool{}
+		for _, p := range s.missing {
+			namespaces[p.namespace] = true
+		}
+		for _, namespace := range slices.Sorted(maps.Keys(namespaces)) {
+			objects = append(objects, s.grant(namespace, subject, clusterScoped)...)
+		}
+	}
+	return objects
+}
+
+// grant returns a role with what r needs in namespace, or, if that is empty, in the
+// whole cluster, and its binding to subject.
+func (r requirement) grant(namespace string, subject rbacv1.Subject, clusterScoped isClusterScoped) []runtime.Object {
+	name, clusterWide := r.role, namespace == ""
+	if clusterWide && len(r.namespaces) > 0 {
+		// The role of the plain name is for managers that work in all namespaces.
+		name += "-cluster"
+	}
+	return roleAndBinding(name, namespace, r.rulesFor(clusterWide, clusterScoped), subject)
+}
+
+// roleAndBinding returns a ClusterRole and its binding, or, if there is a namespace, a
+// Role there and its binding.
+func roleAndBinding(name, namespace string, rules []rbacv1.PolicyRule, subject rbacv1.Subject) []runtime.Object {
+	labels := map[string]string{"app.kubernetes.io/name": "keelson"}
+	role := metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels}
+	binding := metav1.ObjectMeta{Name: bindingName(name, subject), Namespace: namespace, Labels: labels}
+	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Name: name}
+	if namespace == "" {
+		ref.Kind = "ClusterRole"
+		return []runtime.Object{
+			&rbacv1.ClusterRole{TypeMeta: rbacType("ClusterRole"), ObjectMeta: role, Rules: rules},
+			&rbacv1.ClusterRoleBinding{
+				TypeMeta: rbacType("ClusterRoleBinding"), ObjectMeta: binding,
+				RoleRef: ref, Subjects: []rbacv1.Subject{subject},
+			},
+		}
+	}
+	ref.Kind = "Role"
+	return []runtime.Object{
+		&rbacv1.Role{TypeMeta: rbacType("Role"), ObjectMeta: role, Rules: rules},
+		&rbacv1.RoleBinding{
+			TypeMeta: rbacType("RoleBinding"), ObjectMeta: binding,
+			RoleRef: ref, Subjects: []rbacv1.Subject{subject},
+		},
+	}
+}
+
+func rbacType(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kind}
+}
+
+// subjectOf is the user as a binding names it.
+func subjectOf(user authenticationv1.UserInfo) rbacv1.Subject {
+	account, isAccount := strings.CutPrefix(user.Username, "system:serviceaccount:")
+	if namespace, name, ok := strings.Cut(account, ":"); isAccount && ok {
+		return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
+	}
+	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user.Username}
+}
+
+// bindingName is free of the two characters that a name in RBAC cannot have and that
+// user names from an identity provider do have.
+func bindingName(role string, subject rbacv1.Subject) string {
+	who := subject.Name
+	if subject.Namespace != "" {
+		who = subject.Namespace + ":" + who
+	}
+	return role + ":" + strings.NewReplacer("/", "-", "%", "-").Replace(who)
+}
+
+// manifest renders objects as YAML documents that kubectl apply takes.
+func manifest(objects []runtime.Object) (string, error) {
+	var text strings.Builder
+	for i, object := range objects {
+		raw, err := yaml.Marshal(object)
+		if err != nil {
+			return "", fmt.Errorf("render %T as YAML: %w", object, err)
+		}
+		if i > 0 {
+			text.WriteString("---\n")
+		}
+		text.Write(raw)
+	}
+	return text.String(), nil
+}

@@ -1,0 +1,41 @@
+package manager
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// addLeaderElection makes options take part in the election, if it is enabled.
+// controller-runtime would build the lock itself, but always with an identity of its
+// own.
+func addLeaderElection(options *ctrl.Options, cfg *rest.Config, election LeaderElection) error {
+	if !*election.Enabled {
+		return nil
+	}
+	cfg = rest.CopyConfig(cfg)
+	// One request that hangs must not cost the lease: there has to be time for
+	// another.
+	cfg.Timeout = max(election.RenewDeadline/2, time.Second)
+	client, err := coordinationv1client.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("build the client for leader election: %w", err)
+	}
+	options.LeaderElection = true
+	options.LeaderElectionID = election.LockName
+	options.LeaderElectionResourceLockInterface = &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: election.LockNamespace, Name: election.LockName},
+		Client:     client,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: election.Identity},
+	}
+	options.LeaderElectionReleaseOnCancel = true
+	options.LeaseDuration = &election.LeaseDuration
+	options.RenewDeadline = &election.RenewDeadline
+	options.RetryPeriod = &election.RetryPeriod
+	return nil
+}

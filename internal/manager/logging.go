@@ -1,0 +1,89 @@
+package manager
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// Logging is how the logs of the process look.
+type Logging struct {
+	// Format is text (key=value) or json, one line an entry.
+	Format string
+	// Verbosity is the highest level that is logged, as in the Kubernetes
+	// components: 0 what an operator needs, 2 changes of state, 4 and more for
+	// debugging.
+	Verbosity int
+}
+
+// AddFlags adds --logging-format and -v to fs.
+func (l *Logging) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&l.Format, "logging-format", l.Format, "format of the logs: text or json")
+	fs.IntVarP(&l.Verbosity, "v", "v", l.Verbosity, "`level` of detail in the logs, 0 to 10")
+}
+
+func (l *Logging) validate(wrong func(flag string, value any, why string, args ...any)) {
+	if l.Format != "text" && l.Format != "json" {
+		wrong("logging-format", l.Format, "must be text or json")
+	}
+	if l.Verbosity < 0 || l.Verbosity > 10 {
+		wrong("v", l.Verbosity, "must be from 0 to 10")
+	}
+}
+
+// NewLogger returns a logger that writes to w, one line an entry.
+func (l *Logging) NewLogger(w io.Writer) logr.Logger {
+	options := &slog.HandlerOptions{
+		// logr's V(n) is slog's level -n.
+		Level:       slog.Level(-l.Verbosity),
+		ReplaceAttr: nameLevel,
+	}
+	var handler slog.Handler = slog.NewTextHandler(w, options)
+	if l.Format == "json" {
+		handler = slog.NewJSONHandler(w, options)
+	}
+	return logr.FromSlogHandler(handler)
+}
+
+// InstallLogger makes the libraries of the process log to logger too: client-go by
+// klog, at the given verbosity, and controller-runtime by its own delegate. Both
+// are global, so only a command calls it, once, before anything logs.
+func (l *Logging) InstallLogger(logger logr.Logger) error {
+	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	// klog decides by itself what V(n) lets through, before any logger is asked.
+	if err := flags.Set("v", strconv.Itoa(l.Verbosity)); err != nil {
+		return fmt.Errorf("set the verbosity of client-go's logs to %d: %w", l.Verbosity, err)
+	}
+	klog.SetLoggerWithOptions(logger, klog.ContextualLogger(true))
+	ctrllog.SetLogger(logger)
+	return nil
+}
+
+// nameLevel writes INFO for V(0) and DEBUG for anything above: slog alone would say
+// DEBUG+3 for V(1).
+func nameLevel(groups []string, attr slog.Attr) slog.Attr {
+	if len(groups) > 0 || attr.Key != slog.LevelKey {
+		return attr
+	}
+	level, ok := attr.Value.Any().(slog.Level)
+	if !ok {
+		return attr
+	}
+	switch {
+	case level < slog.LevelInfo:
+		attr.Value = slog.StringValue("DEBUG")
+	case level < slog.LevelError:
+		attr.Value = slog.StringValue("INFO")
+	default:
+		attr.Value = slog.StringValue("ERROR")
+	}
+	return attr
+}

@@ -1,0 +1,243 @@
+// Package manager runs the controllers: which of them, against which API, with
+// what permissions, and how they stop. It is the same in `keelson manager` on a
+// cluster and inside `keelson up`.
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/internal/version"
+)
+
+const (
+	// shutdownTimeout is how long running reconciles have to end after the manager
+	// was told to stop; see also graceful.Grace, which is shorter.
+	shutdownTimeout = 30 * time.Second
+
+	// The pause before a failed reconcile is tried again doubles from the first to
+	// the last of these.
+	firstRetry = 5 * time.Millisecond
+	lastRetry  = 5 * time.Minute
+)
+
+// Manager runs a selection of controllers.
+type Manager struct {
+	ctrl.Manager
+	readiness *readiness
+	endpoints endpoints
+	ready     chan struct{}
+	onReady   func()
+}
+
+// Run checks that everything is there that the selected controllers need, and runs
+// them until ctx is cancelled; then running reconciles finish, the lease is
+// released, and the result is nil. A *PreflightError says what was missing.
+func Run(ctx context.Context, cfg *rest.Config, o Options) error {
+	return run(ctx, cfg, o, controllers)
+}
+
+func run(ctx context.Context, cfg *rest.Config, o Options, all []Controller) error {
+	if err := prepare(&o, all); err != nil {
+		return err
+	}
+	if err := preflight(ctx, cfg, o, all); err != nil {
+		if ctx.Err() != nil {
+			// Told to stop before anything had begun: there is nothing to finish.
+			return nil
+		}
+		return err
+	}
+	m, err := newManager(cfg, o, all)
+	if err != nil {
+		return err
+	}
+	return m.Start(ctx)
+}
+
+// New returns a manager for the selected controllers, without any preflight. It
+// listens on its addresses from now on and serves them after Start.
+func New(cfg *rest.Config, o Options) (*Manager, error) {
+	if err := prepare(&o, controllers); err != nil {
+		return nil, err
+	}
+	return newManager(cfg, o, controllers)
+}
+
+// prepare completes and checks options.
+func prepare(o *Options, all []Controller) error {
+	if err := o.Complete(); err != nil {
+		return err
+	}
+	return o.validate(all)
+}
+
+func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error) {
+	selected, err := selectControllers(all, o.Controllers)
+	if err != nil {
+		return nil, err
+	}
+	scheme, err := newScheme(all)
+	if err != nil {
+		return nil, err
+	}
+	cfg = clientConfig(cfg)
+	options := ctrl.Options{
+		Scheme: scheme,
+		Logger: o.Logger,
+		Cache:  cacheOptions(o.Namespaces, selected),
+		// endpoints serves both, because these two do not tell which port they took.
+		Metrics:                 server.Options{BindAddress: Off},
+		HealthProbeBindAddress:  Off,
+		GracefulShutdownTimeout: ptr.To(shutdownTimeout),
+		Controller: config.Controller{
+			// The list of controllers is free of duplicates; the check of
+			// controller-runtime counts across all managers that a process ever had.
+			SkipNameValidation: ptr.To(true),
+			// Replicas that wait for the lease keep their caches warm.
+			EnableWarmup: ptr.To(true),
+			Logger:       o.Logger,
+		},
+	}
+	if err := addLeaderElection(&options, cfg, o.LeaderElection); err != nil {
+		return nil, err
+	}
+	inner, err := ctrl.NewManager(cfg, options)
+	if err != nil {
+		return nil, fmt.Errorf("build the manager: %w", err)
+	}
+	m := &Manager{readiness: newReadiness(), ready: make(chan struct{}), onReady: o.OnReady}
+	m.Manager = &trackingManager{Manager: inner, readiness: m.readiness}
+	for _, c := range selected {
+		if err := c.Add(m.Manager, controllerOptions(o.Threads)); err != nil {
+			return nil, fmt.Errorf("set up controller %s: %w", c.Name, err)
+		}
+	}
+	m.endpoints, err = addEndpoints(inner, o, m.readiness)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Start runs the controllers until ctx is cancelled; then running reconciles
+// finish, the lease is released, and the result is nil. It can be called once.
+func (m *Manager) Start(ctx context.Context) error {
+	log := m.GetLogger()
+	log.Info("Starting manager", "version", version.Get().Keelson, "server", m.GetConfig().Host,
+		"metrics", m.MetricsAddress(), "health", m.HealthAddress())
+	ctx, cancel := context.WithCancel(ctx)
+	announced := make(chan struct{})
+	go func() {
+		defer close(announced)
+		m.announce(ctx)
+	}()
+	context.AfterFunc(ctx, m.readiness.stop)
+	err := errors.Join(m.Manager.Start(ctx), m.endpoints.close())
+	cancel()
+	<-announced
+	switch {
+	case err == nil:
+		log.Info("Manager has stopped")
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("stop the manager: reconciles were still running after %v and were cut off: %w", shutdownTimeout, err)
+	default:
+		return fmt.Errorf("run the manager: %w", err)
+	}
+}
+
+// announce waits until the workers run and says so. The workers start as soon as both
+// of what it waits for has happened; they wait for nothing else.
+func (m *Manager) announce(ctx context.Context) {
+	for _, event := range []<-chan struct{}{m.readiness.synced, m.Elected()} {
+		select {
+		case <-event:
+		case <-ctx.Done():
+			return
+		}
+	}
+	m.GetLogger().Info("Manager is ready")
+	close(m.ready)
+	if m.onReady != nil {
+		m.onReady()
+	}
+}
+
+// Ready returns a channel that is closed when the caches of all selected
+// controllers have synced and their workers run. On a replica that is not the
+// leader, that is when it becomes the leader.
+func (m *Manager) Ready() <-chan struct{} { return m.ready }
+
+// MetricsAddress returns host:port of /metrics, or "" if it is off.
+func (m *Manager) MetricsAddress() string { return m.endpoints.metrics }
+
+// HealthAddress returns host:port of /healthz and /readyz, or "" if they are off.
+func (m *Manager) HealthAddress() string { return m.endpoints.health }
+
+// clientConfig returns a copy of cfg with what all our clients have in common.
+func clientConfig(cfg *rest.Config) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.UserAgent = version.UserAgent()
+	// The API server has priority and fairness for this; the client's own limit of 5
+	// requests a second would make 1000 objects take minutes.
+	cfg.QPS = -1
+	cfg.RateLimiter = nil
+	return cfg
+}
+
+func newScheme(all []Controller) (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	for _, c := range all {
+		if err := c.AddToScheme(scheme); err != nil {
+			return nil, fmt.Errorf("register the types of controller %s: %w", c.Name, err)
+		}
+	}
+	return scheme, nil
+}
+
+func cacheOptions(namespaces []string, selected []Controller) cache.Options {
+	options := cache.Options{
+		// Half of the bytes of an object that many managers write to; nobody here reads
+		// them from a cache.
+		DefaultTransform: cache.TransformStripManagedFields(),
+	}
+	if len(namespaces) > 0 {
+		options.DefaultNamespaces = make(map[string]cache.Config, len(namespaces))
+		for _, namespace := range namespaces {
+			options.DefaultNamespaces[namespace] = cache.Config{}
+		}
+	}
+	for _, c := range selected {
+		if c.Cache != nil {
+			c.Cache(&options)
+		}
+	}
+	return options
+}
+
+func controllerOptions(threads int) controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: threads,
+		// Each object has its own backoff. The default limiter has on top of that a
+		// bucket of 10 retries a second for all objects together, in which a thousand
+		// conflicts would queue for minutes.
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+	}
+}

@@ -1,0 +1,271 @@
+package manager
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/uuid"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Off is the bind address that turns an endpoint off.
+const Off = "0"
+
+// Options say which controllers run, against which API, and how. NewOptions gives
+// the defaults, AddFlags lets a command line change them, Validate checks them.
+type Options struct {
+	// Kubeconfig is the path of a kubeconfig file. Empty: $KUBECONFIG, else the
+	// cluster around this process, else ~/.kube/config.
+	Kubeconfig string
+	// Context is the context of the kubeconfig to use. Empty: its current one.
+	Context string
+
+	// Threads is the number of workers for each controller.
+	Threads int
+	// Controllers selects what runs: "*" everything, "foo" that one, "-foo" all but
+	// that one.
+	Controllers []string
+	// Namespaces limits the manager to these. Empty: all of the cluster.
+	Namespaces []string
+
+	// LeaderElection is how replicas of the manager agree on one that works.
+	LeaderElection LeaderElection
+
+	// HealthAddress is where /healthz and /readyz are served, as host:port; port 0
+	// takes a free one. Empty or Off: nowhere.
+	HealthAddress string
+	// MetricsAddress is where /metrics is served, in the same form.
+	MetricsAddress string
+
+	// PreflightTimeout is how long an API server that does not answer is waited for
+	// at the start.
+	PreflightTimeout time.Duration
+
+	// Logging is how the logs of the process look. Run and New do not read it: a
+	// command makes its logger from it and gives it as Logger.
+	Logging Logging
+
+	// Logger is where the manager and its controllers log.
+	Logger logr.Logger
+	// OnReady, if set, is called once, when the caches of all selected controllers
+	// have synced and their workers run. On a replica that is not the leader that
+	// is when it becomes the leader.
+	OnReady func()
+}
+
+// LeaderElection is how replicas of the manager agree on one that works.
+type LeaderElection struct {
+	// Enabled turns it on. Nil: on where the manager runs in a cluster, off
+	// elsewhere. See Options.Complete.
+	Enabled *bool
+	// LockName and LockNamespace name the Lease. An empty namespace is that of the
+	// manager's pod, outside a cluster "default".
+	LockName      string
+	LockNamespace string
+	// Identity names this replica; no two may have the same. Empty: the host's name
+	// and a random part.
+	Identity string
+	// LeaseDuration is how long others wait before they take over from a leader
+	// that is silent.
+	LeaseDuration time.Duration
+	// RenewDeadline is how long a leader that cannot renew its lease goes on.
+	RenewDeadline time.Duration
+	// RetryPeriod is the time between two attempts to take or renew the lease.
+	RetryPeriod time.Duration
+}
+
+// NewOptions returns the defaults. Nothing listens on other addresses than loopback
+// unless it is asked to.
+func NewOptions() Options {
+	return Options{
+		Threads:     16,
+		Controllers: []string{"*"},
+		LeaderElection: LeaderElection{
+			LockName:      "keelson",
+			LeaseDuration: 15 * time.Second,
+			RenewDeadline: 10 * time.Second,
+			RetryPeriod:   2 * time.Second,
+		},
+		HealthAddress:    "127.0.0.1:8081",
+		MetricsAddress:   "127.0.0.1:8080",
+		PreflightTimeout: time.Minute,
+		Logging:          Logging{Format: "text"},
+	}
+}
+
+// AddFlags adds a flag for every option to fs, with the present values as defaults.
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig,
+		"kubeconfig `file` (default: $KUBECONFIG, else the cluster that this process runs in, else ~/.kube/config)")
+	fs.StringVar(&o.Context, "context", o.Context, "context of the kubeconfig (default: its current one)")
+	fs.IntVar(&o.Threads, "threads", o.Threads, "workers for each controller")
+	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers,
+		"controllers to run: * is all, foo is that one, -foo is all but that one; there are "+strings.Join(Names(), ", "))
+	fs.StringSliceVar(&o.Namespaces, "namespaces", o.Namespaces, "namespaces to work in (default: all)")
+
+	election := &o.LeaderElection
+	fs.Var(optionalBool{&election.Enabled}, "leader-elect",
+		"let only one of several replicas work (default: true in a cluster, false elsewhere)")
+	fs.Lookup("leader-elect").NoOptDefVal = "true"
+	fs.StringVar(&election.LockName, "lease-lock-name", election.LockName, "name of the Lease for leader election")
+	fs.StringVar(&election.LockNamespace, "lease-lock-namespace", election.LockNamespace,
+		"namespace of that Lease (default: that of the pod, else default)")
+	fs.StringVar(&election.Identity, "holder-identity", election.Identity,
+		"name of this replica in that Lease (default: host name and a random part)")
+	fs.DurationVar(&election.LeaseDuration, "lease-duration", election.LeaseDuration,
+		"how long others wait before they take over from a silent leader")
+	fs.DurationVar(&election.RenewDeadline, "renew-deadline", election.RenewDeadline,
+		"how long a leader that cannot renew its lease goes on")
+	fs.DurationVar(&election.RetryPeriod, "retry-period", election.RetryPeriod,
+		"time between two attempts to take or renew the lease")
+
+	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress,
+		"`host:port` of /healthz and /readyz; 0 turns them off")
+	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress,
+		"`host:port` of /metrics; 0 turns it off")
+	fs.DurationVar(&o.PreflightTimeout, "preflight-timeout", o.PreflightTimeout,
+		"how long to wait at the start for an API server that does not answer")
+	o.Logging.AddFlags(fs)
+}
+
+// Complete fills in what depends on where the process runs. Options that are set
+// stay as they are.
+func (o *Options) Complete() error {
+	return o.complete(podNamespace())
+}
+
+// complete is Complete for a pod in the given namespace; empty means no pod.
+func (o *Options) complete(podNamespace string) error {
+	election := &o.LeaderElection
+	if election.Enabled == nil {
+		inCluster := o.kubeconfigFiles() == nil && podNamespace != ""
+		election.Enabled = &inCluster
+	}
+	if election.LockNamespace == "" {
+		election.LockNamespace = podNamespace
+	}
+	if election.LockNamespace == "" {
+		election.LockNamespace = "default"
+	}
+	if election.Identity == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("find the name of this host for --holder-identity: %w", err)
+		}
+		election.Identity = host + "_" + uuid.NewString()
+	}
+	return nil
+}
+
+// Validate returns one error with every option that makes no sense, each named as
+// its flag, or nil.
+func (o *Options) Validate() error { return o.validate(controllers) }
+
+func (o *Options) validate(all []Controller) error {
+	var errs []error
+	wrong := func(flag string, value any, why string, args ...any) {
+		errs = append(errs, fmt.Errorf("--%s=%v: %s", flag, value, fmt.Sprintf(why, args...)))
+	}
+	if o.Threads < 1 {
+		wrong("threads", o.Threads, "must be 1 or more")
+	}
+	if _, err := selectControllers(all, o.Controllers); err != nil {
+		wrong("controllers", strings.Join(o.Controllers, ","), "%v", err)
+	}
+	for i, namespace := range o.Namespaces {
+		if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
+			wrong("namespaces", strings.Join(o.Namespaces, ","), "%q is no namespace: %s", namespace, problems[0])
+		}
+		if slices.Contains(o.Namespaces[:i], namespace) {
+			wrong("namespaces", strings.Join(o.Namespaces, ","), "%q is there twice", namespace)
+		}
+	}
+	for flag, address := range map[string]string{
+		"health-probe-bind-address": o.HealthAddress, "metrics-bind-address": o.MetricsAddress,
+	} {
+		if err := checkAddress(address); err != nil {
+			wrong(flag, address, "%v", err)
+		}
+	}
+	if o.HealthAddress == o.MetricsAddress && isOn(o.HealthAddress) && !strings.HasSuffix(o.HealthAddress, ":0") {
+		wrong("metrics-bind-address", o.MetricsAddress, "is also the address of --health-probe-bind-address")
+	}
+	if o.PreflightTimeout < 0 {
+		wrong("preflight-timeout", o.PreflightTimeout, "must not be negative")
+	}
+	o.LeaderElection.validate(wrong)
+	o.Logging.validate(wrong)
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
+}
+
+func (l *LeaderElection) validate(wrong func(flag string, value any, why string, args ...any)) {
+	if problems := validation.IsDNS1123Subdomain(l.LockName); len(problems) > 0 {
+		wrong("lease-lock-name", l.LockName, "is no name of a Lease: %s", problems[0])
+	}
+	if l.LockNamespace != "" {
+		if problems := validation.IsDNS1123Label(l.LockNamespace); len(problems) > 0 {
+			wrong("lease-lock-namespace", l.LockNamespace, "is no namespace: %s", problems[0])
+		}
+	}
+	if l.RetryPeriod <= 0 {
+		wrong("retry-period", l.RetryPeriod, "must be more than 0")
+	}
+	// The leader elector asks for room for its jitter of 1.2.
+	if l.RenewDeadline <= l.RetryPeriod*6/5 {
+		wrong("renew-deadline", l.RenewDeadline, "must be more than 1.2 times --retry-period=%v", l.RetryPeriod)
+	}
+	// Otherwise two leaders would work at the same time.
+	if l.LeaseDuration <= l.RenewDeadline {
+		wrong("lease-duration", l.LeaseDuration, "must be more than --renew-deadline=%v", l.RenewDeadline)
+	}
+	if l.LeaseDuration < time.Second {
+		wrong("lease-duration", l.LeaseDuration, "must be 1s or more: a Lease counts whole seconds")
+	}
+}
+
+// isOn reports whether an endpoint with this address is served.
+func isOn(address string) bool { return address != "" && address != Off }
+
+func checkAddress(address string) error {
+	if !isOn(address) {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("must be host:port, or 0 for off")
+	}
+	if number, err := strconv.Atoi(port); err != nil || number < 0 || number > 65535 {
+		return fmt.Errorf("%q is no port", port)
+	}
+	return nil
+}
+
+// optionalBool is a flag that knows whether it was given.
+type optionalBool struct{ target **bool }
+
+func (b optionalBool) Set(text string) error {
+	value, err := strconv.ParseBool(text)
+	if err != nil {
+		return fmt.Errorf("must be true or false")
+	}
+	*b.target = &value
+	return nil
+}
+
+func (b optionalBool) String() string {
+	if b.target == nil || *b.target == nil {
+		return ""
+	}
+	return strconv.FormatBool(**b.target)
+}
+
+func (optionalBool) Type() string { return "bool" }

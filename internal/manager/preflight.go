@@ -1,0 +1,373 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/go-logr/logr"
+)
+
+const (
+	// preflightRequestTimeout bounds every single request of the preflight.
+	preflightRequestTimeout = 10 * time.Second
+	// reviewsAtOnce is how many access reviews are under way at the same time.
+	reviewsAtOnce = 16
+	// discoveryDelay is how long resources of a CustomResourceDefinition may take
+	// to be served: whoever applies it and starts the manager right after that
+	// should not have to know.
+	discoveryDelay = 3 * time.Second
+	// discoveryInterval is the time between two looks in that time.
+	discoveryInterval = 200 * time.Millisecond
+)
+
+// checker asks the API server what a preflight wants to know.
+type checker struct {
+	server         string
+	log            logr.Logger
+	discovery      *discovery.DiscoveryClient
+	authorization  authorizationv1client.AuthorizationV1Interface
+	authentication authenticationv1client.AuthenticationV1Interface
+}
+
+// preflight checks that the API server answers, serves the resources that the
+// selected controllers need, and lets this user do everything they will do. A
+// *PreflightError says what is missing.
+//
+// Without it, all of that would show later as endless "forbidden" lines of whatever
+// watches first.
+func preflight(ctx context.Context, cfg *rest.Config, o Options, all []Controller) error {
+	started := time.Now()
+	selected, err := selectControllers(all, o.Controllers)
+	if err != nil {
+		return err
+	}
+	needed, err := requirements(o, selected)
+	if err != nil {
+		return err
+	}
+	c, err := newChecker(cfg, o.Logger)
+	if err != nil {
+		return err
+	}
+	served, err := c.awaitServer(ctx, o.PreflightTimeout)
+	if err != nil {
+		return err
+	}
+	served, unserved, err := c.awaitResources(ctx, selected, served)
+	if err != nil {
+		return err
+	}
+	shortages, reviewed, err := c.shortages(ctx, needed, served.isClusterScoped)
+	if err != nil {
+		return err
+	}
+	if len(unserved) > 0 || len(shortages) > 0 {
+		return c.explain(ctx, unserved, shortages, served.isClusterScoped, o.LeaderElection.LockNamespace)
+	}
+	o.Logger.V(1).Info("Preflight passed", "permissions", reviewed, "duration", time.Since(started))
+	return nil
+}
+
+func newChecker(cfg *rest.Config, log logr.Logger) (*checker, error) {
+	cfg = clientConfig(cfg)
+	cfg.Timeout = preflightRequestTimeout
+	httpClient, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("build the client for %s: %w", cfg.Host, err)
+	}
+	c := &checker{server: cfg.Host, log: log}
+	if c.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(cfg, httpClient); err != nil {
+		return nil, fmt.Errorf("build the discovery client for %s: %w", cfg.Host, err)
+	}
+	if c.authorization, err = authorizationv1client.NewForConfigAndClient(cfg, httpClient); err != nil {
+		return nil, fmt.Errorf("build the authorization client for %s: %w", cfg.Host, err)
+	}
+	if c.authentication, err = authenticationv1client.NewForConfigAndClient(cfg, httpClient); err != nil {
+		return nil, fmt.Errorf("build the authentication client for %s: %w", cfg.Host, err)
+	}
+	return c, nil
+}
+
+// resources is what an API server serves: each resource of each version, and whether
+// it is namespaced.
+type resources map[schema.GroupVersionResource]bool
+
+// isClusterScoped says so of a resource that is served without a namespace. One that
+// is not served counts as namespaced, as nearly all are.
+func (r resources) isClusterScoped(resource schema.GroupResource) bool {
+	for served, namespaced := range r {
+		if served.GroupResource() == resource {
+			return !namespaced
+		}
+	}
+	return false
+}
+
+// discover asks once. Groups that an aggregated API server does not answer for are
+// left out.
+func (c *checker) discover(ctx context.Context) (resources, error) {
+	_, lists, err := c.discovery.ServerGroupsAndResourcesWithContext(ctx)
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		return nil, err
+	}
+	served := resources{}
+	for _, list := range lists {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, fmt.Errorf("the API server %s serves a group that is none: %w", c.server, err)
+		}
+		for _, resource := range list.APIResources {
+			served[version.WithResource(resource.Name)] = resource.Namespaced
+		}
+	}
+	return served, nil
+}
+
+// awaitServer returns what the API server serves, as soon as it answers. An answer that
+// will not become better by waiting is an error at once.
+func (c *checker) awaitServer(ctx context.Context, timeout time.Duration) (resources, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within --preflight-timeout=%v", timeout))
+	defer cancel()
+	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 100, Cap: 5 * time.Second}
+	for attempt := 1; ; attempt++ {
+		served, err := c.discover(ctx)
+		if err == nil {
+			if attempt > 1 {
+				c.log.Info("The API server answers", "server", c.server)
+			}
+			return served, nil
+		}
+		if ctx.Err() == nil && !isTransient(err) {
+			return nil, c.refused(err)
+		}
+		if attempt == 1 {
+			c.log.Info("The API server does not answer, waiting for it", "server", c.server, "reason", err.Error(), "timeout", timeout)
+		} else {
+			c.log.V(1).Info("The API server still does not answer", "server", c.server, "reason", err.Error())
+		}
+		select {
+		case <-time.After(backoff.Step()):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the API server %s does not answer: %w (%w); is the address right, and is it running?",
+				c.server, err, context.Cause(ctx))
+		}
+	}
+}
+
+// refused explains an error of the API server that waiting does not mend.
+func (c *checker) refused(err error) error {
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("the API server %s does not accept the credentials of the kubeconfig or service account: %w", c.server, err)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("the API server %s does not even say what it serves to this user; bind the ClusterRole system:discovery: %w", c.server, err)
+	default:
+		return fmt.Errorf("ask the API server %s what it serves: %w", c.server, err)
+	}
+}
+
+// isTransient says whether an error may be over in a moment: the server is starting,
+// busy, or out of reach.
+func isTransient(err error) bool {
+	var (
+		operation *net.OpError
+		dns       *net.DNSError
+		request   *url.Error
+	)
+	switch {
+	case utilnet.IsConnectionRefused(err), utilnet.IsConnectionReset(err), utilnet.IsTimeout(err),
+		utilnet.IsProbableEOF(err), errors.Is(err, io.EOF), errors.Is(err, context.DeadlineExceeded):
+		return true
+	case apierrors.IsServiceUnavailable(err), apierrors.IsServerTimeout(err), apierrors.IsTooManyRequests(err),
+		apierrors.IsTimeout(err), apierrors.IsInternalError(err):
+		return true
+	case errors.As(err, &dns):
+		return true
+	case errors.As(err, &operation):
+		// What fails in dialling is the network; what fails later, in TLS, is not.
+		return operation.Op == "dial" || operation.Op == "read"
+	case errors.As(err, &request):
+		return request.Timeout()
+	default:
+		return false
+	}
+}
+
+// awaitResources returns those resources of the controllers that are not served, after
+// a moment of patience.
+func (c *checker) awaitResources(ctx context.Context, selected []Controller, served resources) (resources, []unserved, error) {
+	deadline := time.Now().Add(discoveryDelay)
+	for {
+		missing := unservedOf(selected, served)
+		if len(missing) == 0 || time.Now().After(deadline) {
+			return served, missing, nil
+		}
+		select {
+		case <-time.After(discoveryInterval):
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		}
+		var err error
+		if served, err = c.discover(ctx); err != nil {
+			return nil, nil, c.refused(err)
+		}
+	}
+}
+
+// unserved is a resource that a controller needs and the API server does not serve.
+type unserved struct {
+	controller string
+	resource   schema.GroupVersionResource
+}
+
+func unservedOf(selected []Controller, served resources) []unserved {
+	var missing []unserved
+	for _, c := range selected {
+		for _, resource := range c.Resources {
+			if _, ok := served[resource]; !ok {
+				missing = append(missing, unserved{controller: c.Name, resource: resource})
+			}
+		}
+	}
+	return missing
+}
+
+// shortages asks for every permission of every requirement. It returns those
+// requirements of which something is missing, and how many permissions it asked for.
+func (c *checker) shortages(ctx context.Context, needed []requirement, clusterScoped isClusterScoped) ([]shortage, int, error) {
+	var all []permission
+	for _, r := range needed {
+		all = append(all, r.permissions(clusterScoped)...)
+	}
+	allowed, err := c.review(ctx, all)
+	if err != nil {
+		return nil, 0, err
+	}
+	var short []shortage
+	for _, r := range needed {
+		var missing []permission
+		for _, p := range r.permissions(clusterScoped) {
+			if !allowed[p] {
+				missing = append(missing, p)
+			}
+		}
+		if len(missing) > 0 {
+			short = append(short, shortage{requirement: r, missing: missing})
+		}
+	}
+	return short, len(allowed), nil
+}
+
+// review asks the API server which of the permissions this user has. What several
+// controllers need is asked once.
+func (c *checker) review(ctx context.Context, permissions []permission) (map[permission]bool, error) {
+	allowed := make(map[permission]bool, len(permissions))
+	for _, p := range permissions {
+		allowed[p] = false
+	}
+	distinct := make([]permission, 0, len(allowed))
+	for p := range allowed {
+		distinct = append(distinct, p)
+	}
+	answers := make([]bool, len(distinct))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(reviewsAtOnce)
+	for i, p := range distinct {
+		group.Go(func() error {
+			answer, err := c.authorization.SelfSubjectAccessReviews().Create(ctx, p.review(), metav1.CreateOptions{})
+			if err != nil {
+				return fmt.Errorf("ask the API server %s whether this user may %s %s: %w", c.server, p.verb, p.target(), err)
+			}
+			answers[i] = answer.Status.Allowed
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	for i, p := range distinct {
+		allowed[p] = answers[i]
+	}
+	return allowed, nil
+}
+
+// review is the question whether the user who asks has p.
+func (p permission) review() *authorizationv1.SelfSubjectAccessReview {
+	review := &authorizationv1.SelfSubjectAccessReview{}
+	if p.path != "" {
+		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: p.path, Verb: p.verb}
+		return review
+	}
+	review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+		Namespace: p.namespace, Verb: p.verb, Group: p.group,
+		Resource: p.resource, Subresource: p.subresource, Name: p.name,
+	}
+	return review
+}
+
+// explain makes the error that ends a preflight. If everything that is missing in the
+// whole cluster is granted in namespace home, it says so.
+func (c *checker) explain(ctx context.Context, unserved []unserved, short []shortage, clusterScoped isClusterScoped, home string) error {
+	result := &PreflightError{server: c.server, unserved: unserved, shortages: short}
+	if len(short) == 0 {
+		return result
+	}
+	self, err := c.authentication.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("ask the API server %s who this user is, to whom permissions are missing: %w", c.server, err)
+	}
+	result.user = self.Status.UserInfo
+	if result.grantedIn, err = c.grantedOnlyIn(ctx, short, clusterScoped, home); err != nil {
+		return err
+	}
+	result.Manifest, err = manifest(grants(short, result.user, clusterScoped))
+	if err != nil {
+		return err
+	}
+	return result
+}
+
+// grantedOnlyIn returns home if what is missing in the whole cluster is granted there:
+// the sign of a Role where a ClusterRole is needed. Else it returns "".
+func (c *checker) grantedOnlyIn(ctx context.Context, short []shortage, clusterScoped isClusterScoped, home string) (string, error) {
+	var there []permission
+	for _, s := range short {
+		for _, p := range s.missing {
+			if p.namespace == "" && p.path == "" && !clusterScoped(schema.GroupResource{Group: p.group, Resource: p.resource}) {
+				p.namespace = home
+				there = append(there, p)
+			}
+		}
+	}
+	if len(there) == 0 {
+		return "", nil
+	}
+	allowed, err := c.review(ctx, there)
+	if err != nil {
+		return "", err
+	}
+	for _, ok := range allowed {
+		if !ok {
+			return "", nil
+		}
+	}
+	return home, nil
+}

@@ -1,0 +1,48 @@
+package manager
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// selectControllers returns the entries of all, in their order, that selectors ask
+// for. A selector is "*" for everything, a name for that one, or "-" and a name for
+// not that one; a name wins over "*" wherever it stands. A name that no entry has,
+// a name both ways, and a selection of nothing are errors.
+func selectControllers(all []Controller, selectors []string) ([]Controller, error) {
+	wanted := map[string]bool{}
+	everything := false
+	for _, selector := range selectors {
+		if selector == "*" {
+			everything = true
+			continue
+		}
+		name, excluded := strings.CutPrefix(selector, "-")
+		if !slices.ContainsFunc(all, func(c Controller) bool { return c.Name == name }) {
+			return nil, fmt.Errorf("there is no controller %q; there are %s", name, strings.Join(names(all), ", "))
+		}
+		if earlier, ok := wanted[name]; ok && earlier == excluded {
+			return nil, fmt.Errorf("controller %q is both selected and excluded", name)
+		}
+		wanted[name] = !excluded
+	}
+	var selected []Controller
+	for _, c := range all {
+		if run, named := wanted[c.Name]; run || (everything && !named) {
+			selected = append(selected, c)
+		}
+	}
+	if len(selected) == 0 {
+		return nil, fmt.Errorf("selects nothing; there are %s", strings.Join(names(all), ", "))
+	}
+	return selected, nil
+}
+
+func names(all []Controller) []string {
+	result := make([]string, 0, len(all))
+	for _, c := range all {
+		result = append(result, c.Name)
+	}
+	return result
+}
