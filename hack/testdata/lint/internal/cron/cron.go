@@ -1,0 +1,13 @@
+// Package cron is not pure.
+package cron
+
+import (
+	"time"
+
+	_ "github.com/keelson-dev/keelson/internal/stub" // want: depguard
+)
+
+// Next asks the wall clock.
+func Next() time.Time {
+	return time.Now() // want: forbidigo
+}

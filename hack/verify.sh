@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Fails, with the difference, when something in the tree is not what it should be:
+# stale generated files, untidy module files, unformatted code, and the imports that
+# no linter sees. It works on a copy of the tree and changes nothing. Run it as
+# `make verify`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export LC_ALL=C
+
+module=$(go list -m)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=()
+
+# check NAME HINT COMMAND...: runs COMMAND, which prints what is wrong and fails.
+check() {
+	local name=$1 hint=$2 output status=0
+	shift 2
+	output=$("$@" 2>&1) || status=$?
+	if [ "$status" = 0 ]; then
+		echo "verify: $name: good"
+		return
+	fi
+	printf '%s\nverify: %s: FAILED: %s\n' "$output" "$name" "$hint" >&2
+	failed+=("$name")
+}
+
+# files PATTERN...: the files that git knows or would take, those deleted left out.
+files() {
+	git ls-files --cached --others --exclude-standard --deduplicate -- "$@" |
+		while IFS= read -r file; do if [ -f "$file" ]; then printf '%s\n' "$file"; fi; done
+}
+
+copy() {
+	mkdir -p "$1"
+	files | tar -cf - -T - | tar -xf - -C "$1"
+}
+
+generated() {
+	copy "$work/was" && copy "$work/now" && "$work/now/hack/generate.sh" && (cd "$work" && diff -ruN was now)
+}
+
+tidy() {
+	local status=0 directory
+	while IFS= read -r mod; do
+		directory=$(dirname "$mod")
+		(cd "$directory" && go mod tidy -diff) || { status=1; echo "in $directory"; }
+	done < <(files go.mod '*/go.mod')
+	return "$status"
+}
+
+formatted() {
+	local bad
+	bad=$(files '*.go' | tr '\n' '\0' | xargs -0 gofmt -l) || return
+	[ -z "$bad" ] || { echo "$bad"; return 1; }
+}
+
+# imports PACKAGES...: "PACKAGE IMPORT" for every import that is not of the standard
+# library, those of tests too.
+imports() {
+	go list -f '{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}
+{{end}}{{range .TestImports}}{{$p}} {{.}}
+{{end}}{{range .XTestImports}}{{$p}} {{.}}
+{{end}}' "$@" | awk 'NF == 2 && $2 ~ /^[^\/]*\./' | sort -u
+}
+
+# unwanted PATTERN: the lines of the input whose import PATTERN does not match.
+unwanted() {
+	awk -v pattern="$1" '$2 !~ pattern { print $1 " imports " $2; bad = 1 } END { exit bad }'
+}
+
+# api/ and client/ can become a module of their own as long as this holds.
+client_imports() {
+	imports ./client/... | unwanted "^($module/(api|client)/|k8s.io/(api|apimachinery|client-go|kube-openapi)/|sigs.k8s.io/structured-merge-diff/)"
+}
+
+# Controllers meet through API objects, in tests too.
+controller_imports() {
+	imports ./internal/controller/... | awk -v prefix="$module/internal/controller/" '
+		index($2, prefix) == 1 {
+			split(substr($1, length(prefix) + 1), from, "/")
+			split(substr($2, length(prefix) + 1), to, "/")
+			if (from[1] != to[1]) { print $1 " imports " $2; bad = 1 }
+		}
+		END { exit bad }'
+}
+
+package_names() {
+	go list -f '{{.Name}} {{.ImportPath}}' ./... |
+		awk '$1 ~ /^(util|utils|common|helpers?|misc|base|types)$/ { print $2; bad = 1 } END { exit bad }'
+}
+
+check "generated files" "run make generate and commit the result" generated
+check "module files" "run go mod tidy there and commit the result" tidy
+check "format" "run gofmt -w on these files" formatted
+check "imports of client" "the generated code may import the Kubernetes client libraries only" client_imports
+check "imports between controllers" "move what both need to a package of its own; controllers meet through API objects" controller_imports
+check "package names" "name the package after what it does" package_names
+
+if [ ${#failed[@]} != 0 ]; then
+	echo "verify: ${#failed[@]} of 6 checks failed" >&2
+	exit 1
+fi
