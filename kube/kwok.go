@@ -3,8 +3,12 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/pflag"
+	"sigs.k8s.io/kwok/kustomize/stage/node/fast"
+	heartbeat "sigs.k8s.io/kwok/kustomize/stage/node/heartbeat-with-lease"
+	podfast "sigs.k8s.io/kwok/kustomize/stage/pod/fast"
 	"sigs.k8s.io/kwok/pkg/config"
 	kwokcmd "sigs.k8s.io/kwok/pkg/kwok/cmd"
 	"sigs.k8s.io/kwok/pkg/log"
@@ -18,6 +22,10 @@ import (
 // flags, so it is read with a first, tolerant flag set before the command is
 // built; that set is then shared with the command so that --help lists it.
 func kwok() {
+	// cobra adds the flags of the whole process to every root command, among them component-base's --version, which
+	// takes a value and so collides with kwok's own.
+	pflag.CommandLine = pflag.NewFlagSet("kwok", pflag.ContinueOnError)
+
 	early := pflag.NewFlagSet("kwok", pflag.ContinueOnError)
 	early.ParseErrorsAllowlist.UnknownFlags = true
 	early.Usage = func() {}
@@ -39,4 +47,18 @@ func kwok() {
 // kwokVersion returns the version of kwok that is built in.
 func kwokVersion() string {
 	return version.DisplayVersion()
+}
+
+// kwokStages writes the stages that kwok itself ships to standard output: nodes
+// become ready and keep their lease, pods become ready at once, pods of Jobs
+// complete, deleted pods go. kwok refuses to start without stages, so whoever
+// runs it stores this output and hands it over with --config.
+func kwokStages() {
+	fmt.Println(strings.Join([]string{
+		fast.DefaultNodeInit,
+		heartbeat.DefaultNodeHeartbeatWithLease,
+		podfast.DefaultPodReady,
+		podfast.DefaultPodComplete,
+		podfast.DefaultPodDelete,
+	}, "\n---\n"))
 }

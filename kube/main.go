@@ -27,6 +27,7 @@ var components = map[string]func(){
 	"kube-controller-manager": controllerManager,
 	"kube-scheduler":          scheduler,
 	"kwok":                    kwok,
+	"kwok-stages":             kwokStages,
 	"kubectl":                 kubectl,
 }
 

@@ -1,0 +1,235 @@
+// Package controlplane runs a real Kubernetes control plane on this machine from the component binary that kube/
+// builds: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok for simulated nodes.
+//
+// Everything that belongs to one control plane is in one data directory: certificates, the port, etcd's data, sockets,
+// logs and the records of its processes. The processes outlive the program that started them; the next Start on the
+// same directory finds them again and goes on with them. Nothing listens on any address but loopback, and etcd only
+// on a unix socket in the data directory.
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// Options say which control plane to run, and how.
+type Options struct {
+	// Dir is the data directory. It is created, mode 0700.
+	Dir string
+	// Binary is the path of keelson-kube.
+	Binary string
+	// Ephemeral gives up durability for speed: etcd does not wait for the disk. For data that may be lost.
+	Ephemeral bool
+	// APIOnly leaves out kube-controller-manager, kube-scheduler and nodes: what tests of controllers need.
+	APIOnly bool
+	// Nodes is the number of simulated nodes.
+	Nodes int
+	// Log gets what happens to components after the start. The zero value discards.
+	Log logr.Logger
+	// Clock tells the time for certificates. Nil means the real one.
+	Clock clock.WithTicker
+	// Progress, if set, is called with each step of Start when it is done, one at a time.
+	Progress func(step string, took time.Duration)
+}
+
+// ControlPlane is a running control plane. Its methods may be called from several goroutines.
+type ControlPlane struct {
+	opts  Options
+	dir   layout
+	procs *process.Dir
+
+	supervision context.Context // of the components; its end leaves them running
+	cancel      context.CancelFunc
+	wg          sync.WaitGroup
+
+	mu       sync.Mutex
+	config   *rest.Config
+	state    state
+	launched map[string]bool // components that are looked after
+	// portFixed says that clients may know the port by now.
+	portFixed bool
+}
+
+// Start starts the control plane of a data directory, or goes on with the one that already runs there, and returns
+// when its API answers /readyz. The other components are then running but may not have settled: see Settle.
+//
+// The error is a *process.LockedError when another program looks after this data directory. When Start fails, what
+// it started is stopped again.
+func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	if opts.Progress == nil {
+		opts.Progress = func(string, time.Duration) {}
+	}
+	dir, err := filepath.Abs(opts.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("data directory %s: %w", opts.Dir, err)
+	}
+	cp := &ControlPlane{opts: opts, dir: layout(dir), launched: map[string]bool{}}
+	if err := cp.open(); err != nil {
+		return nil, err
+	}
+	if err := cp.start(ctx); err != nil {
+		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		defer cancel()
+		return nil, errors.Join(err, cp.Stop(stopCtx))
+	}
+	return cp, nil
+}
+
+// open takes the data directory and makes certificates and ports ready; nothing is started yet.
+func (cp *ControlPlane) open() error {
+	began := cp.opts.Clock.Now()
+	if err := cp.dir.create(); err != nil {
+		return err
+	}
+	procs, err := process.Open(cp.dir.processes())
+	if err != nil {
+		return fmt.Errorf("data directory %s: %w", cp.dir, err)
+	}
+	cp.procs = procs
+	if err := cp.prepare(); err != nil {
+		return errors.Join(err, procs.Close())
+	}
+	cp.opts.Progress("certificates", cp.opts.Clock.Since(began))
+	return nil
+}
+
+// prepare brings the files of the data directory up to date.
+func (cp *ControlPlane) prepare() error {
+	var err error
+	if cp.state, err = loadState(cp.dir); err != nil {
+		return err
+	}
+	cp.state.Ephemeral, cp.state.Nodes = cp.opts.Ephemeral, cp.opts.Nodes
+	if cp.state.Port == 0 {
+		if cp.state.Port, err = freePort(string(cp.dir)); err != nil {
+			return err
+		}
+	}
+	if err := saveState(cp.dir, cp.state); err != nil {
+		return err
+	}
+	if _, err := ensureCertificates(cp.dir, cp.opts.Clock.Now()); err != nil {
+		return err
+	}
+	if err := writeKubeconfigs(cp.dir, cp.state.Port); err != nil {
+		return err
+	}
+	cp.config, err = loadConfig(cp.dir)
+	return err
+}
+
+// start brings up the components, each as soon as what it needs is there.
+func (cp *ControlPlane) start(ctx context.Context) error {
+	cp.supervision, cp.cancel = context.WithCancel(context.WithoutCancel(ctx))
+
+	if err := cp.step(ctx, cp.etcd()); err != nil {
+		return err
+	}
+	if err := cp.step(ctx, cp.apiserver()); err != nil {
+		return err
+	}
+	if !cp.opts.APIOnly {
+		for _, c := range []*component{cp.controllerManager(), cp.scheduler()} {
+			if err := cp.step(ctx, c); err != nil {
+				return err
+			}
+		}
+	}
+	cp.wg.Go(func() { cp.renewCertificates(cp.supervision) })
+	return nil
+}
+
+// step starts one component, waits until it is ready and reports the time it took.
+func (cp *ControlPlane) step(ctx context.Context, c *component) error {
+	began := cp.opts.Clock.Now()
+	if err := cp.launch(ctx, c); err != nil {
+		return err
+	}
+	if err := c.awaitReady(ctx); err != nil {
+		return err
+	}
+	cp.opts.Progress(c.name, cp.opts.Clock.Since(began))
+	return nil
+}
+
+// Config returns the administrator's client configuration, without client-side throttling.
+func (cp *ControlPlane) Config() *rest.Config {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	return rest.CopyConfig(cp.config)
+}
+
+// Kubeconfig returns the path of the administrator's kubeconfig.
+func (cp *ControlPlane) Kubeconfig() string { return cp.dir.kubeconfig() }
+
+// Server returns the URL of the API.
+func (cp *ControlPlane) Server() string {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	return serverURL(cp.state.Port)
+}
+
+// Detach stops looking after the control plane and leaves it running, as if this program had died.
+func (cp *ControlPlane) Detach() error {
+	cp.endSupervision()
+	return cp.procs.Close()
+}
+
+// Stop stops all components, the ones that need others first, and returns when all are gone. With an ended context
+// it still kills what is left.
+func (cp *ControlPlane) Stop(ctx context.Context) error {
+	cp.endSupervision()
+	err := stopComponents(ctx, cp.procs)
+	return errors.Join(err, cp.procs.Close())
+}
+
+func (cp *ControlPlane) endSupervision() {
+	if cp.cancel != nil {
+		cp.cancel()
+	}
+	cp.wg.Wait()
+}
+
+// stopOrder is the order in which components are stopped: those in one group at the same time.
+var stopOrder = [][]string{
+	{nameKwok, nameScheduler, nameControllerManager},
+	{nameAPIServer},
+	{nameEtcd},
+}
+
+// stopComponents stops every component that has a record.
+func stopComponents(ctx context.Context, procs *process.Dir) error {
+	var errs []error
+	for _, group := range stopOrder {
+		results := make([]error, len(group))
+		var wg sync.WaitGroup
+		for i, name := range group {
+			p, err := procs.Find(name)
+			if err != nil {
+				if !errors.Is(err, process.ErrNotFound) {
+					results[i] = err
+				}
+				continue
+			}
+			wg.Go(func() {
+				results[i] = p.Stop(ctx, process.StopOptions{TermTimeout: 10 * time.Second, KillTimeout: 5 * time.Second})
+			})
+		}
+		wg.Wait()
+		errs = append(errs, results...)
+	}
+	return errors.Join(errs...)
+}

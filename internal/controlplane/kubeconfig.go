@@ -1,0 +1,116 @@
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// userAdmin names the files of the administrator's certificate.
+const userAdmin = "admin"
+
+// renewalInterval is how often a running control plane looks after its certificates.
+const renewalInterval = time.Hour
+
+// contextName is the name of the context, cluster and user in the administrator's kubeconfig.
+const contextName = "keelson"
+
+// writeKubeconfigs writes the administrator's kubeconfig, with its credentials inside so that it can be copied, and
+// one for each component, which refers to files so that a running component takes up a renewed certificate.
+func writeKubeconfigs(dir layout, port int) error {
+	ca, err := os.ReadFile(dir.pki("ca.crt"))
+	if err != nil {
+		return err
+	}
+	crt, err := os.ReadFile(dir.pki(userAdmin + ".crt"))
+	if err != nil {
+		return err
+	}
+	key, err := os.ReadFile(dir.pki(userAdmin + ".key"))
+	if err != nil {
+		return err
+	}
+	cluster := &clientcmdapi.Cluster{Server: serverURL(port), CertificateAuthorityData: ca}
+	admin := &clientcmdapi.AuthInfo{ClientCertificateData: crt, ClientKeyData: key}
+	if err := writeKubeconfig(dir.kubeconfig(), cluster, admin); err != nil {
+		return err
+	}
+	for _, name := range []string{nameControllerManager, nameScheduler, nameKwok} {
+		user := &clientcmdapi.AuthInfo{ClientCertificate: dir.pki(name + ".crt"), ClientKey: dir.pki(name + ".key")}
+		if err := writeKubeconfig(dir.userFile(name), cluster, user); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeKubeconfig writes one kubeconfig unless the file says the same already.
+func writeKubeconfig(path string, cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) error {
+	data, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{contextName: cluster},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{contextName: user},
+		Contexts:       map[string]*clientcmdapi.Context{contextName: {Cluster: contextName, AuthInfo: contextName}},
+		CurrentContext: contextName,
+	})
+	if err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	existing, err := os.ReadFile(path)
+	if err == nil && bytes.Equal(existing, data) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return writeFile(path, data)
+}
+
+// loadConfig reads the administrator's kubeconfig.
+func loadConfig(dir layout) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", dir.kubeconfig())
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", dir.kubeconfig(), err)
+	}
+	config.QPS = -1 // the API's own priority and fairness is the throttle
+	return config, nil
+}
+
+// renewCertificates looks after the certificates until the context ends. kube-apiserver and the components' clients
+// read renewed files by themselves.
+func (cp *ControlPlane) renewCertificates(ctx context.Context) {
+	ticker := cp.opts.Clock.NewTicker(renewalInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+			if err := cp.renewOnce(); err != nil {
+				cp.opts.Log.Error(err, "Could not renew certificates, trying again later", "interval", renewalInterval)
+			}
+		}
+	}
+}
+
+func (cp *ControlPlane) renewOnce() error {
+	changed, err := ensureCertificates(cp.dir, cp.opts.Clock.Now())
+	if err != nil || !changed {
+		return err
+	}
+	cp.opts.Log.Info("Renewed certificates", "directory", cp.dir.path("pki"))
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	if err := writeKubeconfigs(cp.dir, cp.state.Port); err != nil {
+		return err
+	}
+	cp.config, err = loadConfig(cp.dir)
+	return err
+}

@@ -1,0 +1,133 @@
+package controlplane
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// layout is a data directory; its methods name what is in it.
+type layout string
+
+func (l layout) path(elem ...string) string {
+	return filepath.Join(append([]string{string(l)}, elem...)...)
+}
+
+func (l layout) pki(name string) string      { return l.path("pki", name) }
+func (l layout) kubeconfig() string          { return l.path("kubeconfig") }
+func (l layout) userFile(u string) string    { return l.path("pki", u+".kubeconfig") }
+func (l layout) processes() string           { return l.path("processes") }
+func (l layout) log(component string) string { return l.path("logs", component+".log") }
+func (l layout) etcdData() string            { return l.path("etcd") }
+func (l layout) stages() string              { return l.path("kwok-stages.yaml") }
+func (l layout) stateFile() string           { return l.path("state.json") }
+
+// sockets is the working directory of etcd and kube-apiserver. They name etcd's socket relative to it, because a
+// unix socket's path must fit into 108 bytes and a data directory may be anywhere.
+func (l layout) sockets() string { return l.path("sockets") }
+
+// create makes the directories. They are closed to everybody else, because they hold private keys and sockets.
+func (l layout) create() error {
+	for _, dir := range []string{string(l), l.path("pki"), l.path("logs"), l.sockets(), l.etcdData()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("create the data directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// state is what a data directory remembers beside certificates and etcd's data.
+type state struct {
+	Port      int               `json:"port"`      // of the API, on loopback; chosen once
+	Ephemeral bool              `json:"ephemeral"` // started without fsync
+	Nodes     int               `json:"nodes"`     // simulated nodes
+	Commands  map[string]string `json:"commands"`  // component to a hash of the command line it was started with
+}
+
+// loadState reads the state; a directory that has none yet gives an empty one.
+func loadState(dir layout) (state, error) {
+	s := state{Commands: map[string]string{}}
+	data, err := os.ReadFile(dir.stateFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return s, fmt.Errorf("read the state of the control plane: %w", err)
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return s, fmt.Errorf("%s is damaged (%w): delete it, and a new port is chosen", dir.stateFile(), err)
+	}
+	if s.Commands == nil {
+		s.Commands = map[string]string{}
+	}
+	return s, nil
+}
+
+func saveState(dir layout, s state) error {
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(dir.stateFile(), append(data, '\n'))
+}
+
+// writeFile replaces a file as a whole, mode 0600: a reader sees the old content or the new, also after a crash.
+func writeFile(path string, data []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(data)
+	if err == nil {
+		err = tmp.Sync()
+	}
+	err = errors.Join(err, tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name()) // the error above says more
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// The ports to choose from lie below the range from which the kernel takes the local ports of outgoing connections,
+// so that a port that is ours is not taken by chance while the control plane is stopped.
+const (
+	firstPort = 20000
+	lastPort  = 32000
+)
+
+// freePort returns a loopback port that nobody listens on. The search begins at a place that depends on the seed, so
+// that several control planes seldom want the same port.
+func freePort(seed string) (int, error) {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(seed)) // never fails
+	const count = lastPort - firstPort
+	start := int(h.Sum32() % count)
+	for i := range count {
+		port := firstPort + (start+i)%count
+		if isFree(port) {
+			return port, nil
+		}
+	}
+	return 0, fmt.Errorf("no free port on 127.0.0.1 from %d to %d", firstPort, lastPort)
+}
+
+// isFree tells whether the port can be listened on now.
+func isFree(port int) bool {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
+}
+
+func serverURL(port int) string { return "https://127.0.0.1:" + strconv.Itoa(port) }

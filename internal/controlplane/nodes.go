@@ -1,0 +1,167 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+)
+
+// simulatedLabel marks the nodes that are played by kwok: what runs there only says that it runs.
+const simulatedLabel = "keelson.dev/simulated"
+
+// nodeName names a simulated node so that nobody takes it for a real one.
+func nodeName(i int) string { return fmt.Sprintf("simulated-%d", i) }
+
+// Settle brings up the simulated nodes and waits until pods can be created and run: the default ServiceAccount is
+// there and the nodes are ready. A control plane with APIOnly has settled at once.
+func (cp *ControlPlane) Settle(ctx context.Context) error {
+	if cp.opts.APIOnly {
+		return nil
+	}
+	client, err := kubernetes.NewForConfig(cp.Config())
+	if err != nil {
+		return err
+	}
+	if err := cp.ensureNodes(ctx, client); err != nil {
+		return fmt.Errorf("simulated nodes: %w", err)
+	}
+	if cp.opts.Nodes > 0 {
+		if err := cp.step(ctx, cp.kwok()); err != nil {
+			return err
+		}
+	}
+	return awaitServiceAccount(ctx, client)
+}
+
+// awaitServiceAccount waits for the default ServiceAccount, without which no pod is admitted.
+func awaitServiceAccount(ctx context.Context, client kubernetes.Interface) error {
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+		return err == nil, nil // whatever the error, the next look may find it
+	})
+	if err != nil {
+		return fmt.Errorf("kube-controller-manager has not made the default ServiceAccount: %w", err)
+	}
+	return nil
+}
+
+// ensureNodes makes the number of simulated nodes what was asked for, and has kwok play them.
+func (cp *ControlPlane) ensureNodes(ctx context.Context, client kubernetes.Interface) error {
+	existing, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: simulatedLabel + "=true"})
+	if err != nil {
+		return err
+	}
+	wanted := map[string]bool{}
+	for i := range cp.opts.Nodes {
+		wanted[nodeName(i)] = true
+		_, err := client.CoreV1().Nodes().Create(ctx, newNode(i), metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	for _, node := range existing.Items {
+		if wanted[node.Name] {
+			continue
+		}
+		if err := client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	if cp.opts.Nodes == 0 {
+		return nil
+	}
+	return grantKwok(ctx, client)
+}
+
+// checkNodes returns an error unless all simulated nodes are ready.
+func (cp *ControlPlane) checkNodes(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(cp.Config())
+	if err != nil {
+		return err
+	}
+	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: simulatedLabel + "=true"})
+	if err != nil {
+		return err
+	}
+	ready := 0
+	for _, node := range list.Items {
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+				ready++
+			}
+		}
+	}
+	if ready < cp.opts.Nodes {
+		return fmt.Errorf("%d of %d simulated nodes are ready", ready, cp.opts.Nodes)
+	}
+	return nil
+}
+
+// newNode returns a simulated node, large enough that nothing waits for room.
+func newNode(i int) *corev1.Node {
+	name := nodeName(i)
+	room := corev1.ResourceList{
+		corev1.ResourceCPU:              resource.MustParse("256"),
+		corev1.ResourceMemory:           resource.MustParse("1Ti"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("1Ti"),
+		corev1.ResourcePods:             resource.MustParse("10000"),
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name,
+			Labels: map[string]string{
+				simulatedLabel:         "true",
+				corev1.LabelHostname:   name,
+				corev1.LabelArchStable: "amd64",
+				corev1.LabelOSStable:   "linux",
+				"type":                 "kwok",
+			},
+			Annotations: map[string]string{
+				"keelson.dev/simulated": "this node is played by kwok: pods on it report that they run, nothing is executed",
+			},
+		},
+		Status: corev1.NodeStatus{Capacity: room, Allocatable: room},
+	}
+}
+
+// grantKwok lets kwok do what a kubelet does, for all simulated nodes.
+func grantKwok(ctx context.Context, client kubernetes.Interface) error {
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: kwokUser},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch", "patch", "update"}},
+			{APIGroups: []string{""}, Resources: []string{"nodes/status"}, Verbs: []string{"patch", "update"}},
+			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch", "patch", "update", "delete"}},
+			{APIGroups: []string{""}, Resources: []string{"pods/status"}, Verbs: []string{"patch", "update"}},
+			{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch", "update"}},
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "list", "watch", "create", "patch", "update"}},
+		},
+	}
+	roles := client.RbacV1().ClusterRoles()
+	if _, err := roles.Create(ctx, role, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+		_, err = roles.Update(ctx, role, metav1.UpdateOptions{})
+		if err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: kwokUser},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: kwokUser},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: kwokUser}},
+	}
+	_, err := client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+// Package env gives tests a real API server with Keelson's definitions in it.
+//
+// Where it comes from, in this order:
+//   - KEELSON_TEST_KUBECONFIG names the kubeconfig of an API server to use: one that the command internal/testing/env/run
+//     started for a whole test run, or any other cluster.
+//   - else a package's tests start one of their own from bin/keelson-kube, in about two seconds, and stop it at the end.
+//
+// Tests share the server, so each works in a Namespace of its own.
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/keelson-dev/keelson/api/crds"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/install"
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// KubeconfigVariable is the environment variable that names the kubeconfig of an API server to use.
+const KubeconfigVariable = "KEELSON_TEST_KUBECONFIG"
+
+// shared is the API server of this test binary.
+var shared struct {
+	once   sync.Once
+	config *rest.Config
+	stop   func() error
+	err    error
+}
+
+// Main runs the tests of a package and stops the API server, if one was started for it. Call it from TestMain:
+//
+//	func TestMain(m *testing.M) { env.Main(m) }
+func Main(m *testing.M) {
+	process.Shim() // the test binary is also the shim of the processes that it starts
+	code := m.Run()
+	if shared.stop != nil {
+		if err := shared.stop(); err != nil {
+			fmt.Fprintf(os.Stderr, "stopping the API server of the tests: %v\n", err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
+}
+
+// Config returns the administrator's configuration of the API server, which is started at the first call.
+func Config(t testing.TB) *rest.Config {
+	t.Helper()
+	shared.once.Do(func() { shared.config, shared.stop, shared.err = start() })
+	if shared.err != nil {
+		t.Fatalf("No API server for this test: %v", shared.err)
+	}
+	return rest.CopyConfig(shared.config)
+}
+
+// Namespace returns the name of a new namespace, which is deleted when the test ends.
+func Namespace(t testing.TB) string {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	created, err := client.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("Create a namespace: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		err := client.CoreV1().Namespaces().Delete(ctx, created.Name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Errorf("Delete the namespace %s: %v", created.Name, err)
+		}
+	})
+	return created.Name
+}
+
+// start uses the API server that the environment names, or starts one.
+func start() (*rest.Config, func() error, error) {
+	if path := os.Getenv(KubeconfigVariable); path != "" {
+		config, err := clientcmd.BuildConfigFromFlags("", path)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", KubeconfigVariable, err)
+		}
+		config.QPS = -1
+		return config, nil, installDefinitions(config)
+	}
+	cp, stop, err := StartControlPlane(context.Background(), controlplane.Options{APIOnly: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	config := cp.Config()
+	return config, stop, installDefinitions(config)
+}
+
+func installDefinitions(config *rest.Config) error {
+	definitions, err := crds.All()
+	if err != nil {
+		return err
+	}
+	return install.CRDs(context.Background(), config, definitions)
+}
+
+// StartControlPlane starts a control plane for tests alone: ephemeral, from bin/keelson-kube, in a temporary
+// directory unless opts names one. The function that it returns stops it and removes the directory.
+func StartControlPlane(ctx context.Context, opts controlplane.Options) (*controlplane.ControlPlane, func() error, error) {
+	binary, err := Binary("keelson-kube")
+	if err != nil {
+		return nil, nil, err
+	}
+	if opts.Dir == "" {
+		if opts.Dir, err = os.MkdirTemp("", "keelson-test-"); err != nil {
+			return nil, nil, err
+		}
+	}
+	opts.Binary, opts.Ephemeral = binary, true
+	cp, err := controlplane.Start(ctx, opts)
+	if err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(opts.Dir))
+	}
+	stop := func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		return errors.Join(cp.Stop(ctx), os.RemoveAll(opts.Dir))
+	}
+	return cp, stop, nil
+}
+
+// Binary returns the path of one of the programs that make build puts into bin/.
+func Binary(name string) (string, error) {
+	_, source, _, ok := runtime.Caller(0)
+	if !ok {
+		return "", errors.New("this test binary does not know where its sources are")
+	}
+	// With -trimpath the source has no real path; tests are not built that way.
+	path := filepath.Join(filepath.Dir(source), "..", "..", "..", "bin", name)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%s is not built (%w): run make build", name, err)
+	}
+	return path, nil
+}
