@@ -1,0 +1,97 @@
+# `make help` lists the targets.
+
+# The flags of the go command do not come from the user's environment, so that a
+# build is the same everywhere. The version is stamped below and not by the go
+# command, which would refuse where git distrusts the owner of the checkout.
+export GOFLAGS := -mod=readonly -buildvcs=false
+export GOWORK := off
+
+MODULE := github.com/keelson-dev/keelson
+VERSION := $(or $(shell git describe --tags --always --dirty 2>/dev/null),devel)
+
+# The components carry the version of the Kubernetes release that kube/go.mod names.
+# Nothing of the build machine and no date goes in, so that a build can be repeated.
+KUBE_SOURCES := $(shell find kube -name '*.go' -o -name go.mod -o -name go.sum)
+KUBE_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" && $$2 ~ /^v/ { print $$2; exit }' kube/go.mod)
+KUBE_MAJOR_MINOR := $(subst ., ,$(KUBE_VERSION:v%=%))
+kube_stamp = -X $(1).gitVersion=$(KUBE_VERSION) -X $(1).gitMajor=$(word 1,$(KUBE_MAJOR_MINOR)) \
+	-X $(1).gitMinor=$(word 2,$(KUBE_MAJOR_MINOR)) -X $(1).gitCommit= -X $(1).gitTreeState=archive
+KUBE_LDFLAGS := -s -w $(call kube_stamp,k8s.io/component-base/version) $(call kube_stamp,k8s.io/client-go/pkg/version)
+
+TOOLS := go tool -modfile=go.tools.mod
+LINT := go tool -modfile=go.lint.mod
+
+# Arguments for the program that a target runs: make test ARGS='-run TestX -v'
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: run
+run: build ## Start a Kubernetes API with all controllers on this machine (ARGS: flags of keelson up)
+	bin/keelson up $(ARGS)
+
+.PHONY: build
+build: bin/keelson bin/keelson-kube bin/kubectl ## Build bin/keelson, bin/keelson-kube and bin/kubectl
+
+# The go command knows best whether this is up to date.
+.PHONY: bin/keelson
+bin/keelson:
+	CGO_ENABLED=0 go build -trimpath -ldflags "-X $(MODULE)/internal/version.Version=$(VERSION)" -o $@ ./cmd/keelson
+
+# Written beside and renamed: a process may be running the old one.
+bin/keelson-kube: $(KUBE_SOURCES)
+	@echo "Building the Kubernetes $(KUBE_VERSION) components, about 5 minutes the first time"
+	cd kube && CGO_ENABLED=0 go build -trimpath -ldflags "$(KUBE_LDFLAGS)" -o ../$@.new .
+	mv $@.new $@
+
+bin/kubectl: | bin/keelson-kube
+	ln -sf keelson-kube $@
+
+.PHONY: test
+test: bin/keelson bin/keelson-kube bin/kubectl ## Run all tests with the race detector against one API server (ARGS: flags of go test)
+	@hack/require.sh gcc
+	go run ./internal/testing/env/run -- go test -race $(ARGS) ./...
+
+# Every folder of bench/ with a main.go is one benchmark: bench/foo is bench-foo.
+BENCHES := $(patsubst bench/%/main.go,bench-%,$(wildcard bench/*/main.go))
+
+.PHONY: bench $(BENCHES)
+bench: $(BENCHES) ## Run all benchmarks; bench-NAME runs one, such as bench-foo (ARGS: its flags)
+$(BENCHES): bench-%: build
+	go run ./bench/$* $(ARGS)
+
+# Soak tests are test files with the build tag soak. KEELSON_SOAK=short asks them for
+# the length that CI has time for.
+SOAK_PACKAGES = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^//go:build soak$$' -- '*_test.go'))))
+
+.PHONY: soak
+soak: build ## Run the long fault tests (KEELSON_SOAK=short: shortened)
+	@hack/require.sh gcc
+	$(if $(SOAK_PACKAGES),,$(error There are no soak tests: no test file has the build tag soak))
+	go run ./internal/testing/env/run -- go test -race -tags soak -run '^TestSoak' -count 1 -timeout 0 $(ARGS) $(SOAK_PACKAGES)
+
+.PHONY: generate
+generate: ## Regenerate deepcopy functions, CRDs, roles and clients
+	hack/generate.sh
+
+.PHONY: verify
+verify: ## Check that generated files are fresh, modules tidy, files formatted, imports in bounds
+	hack/verify.sh
+
+.PHONY: lint
+lint: ## Run the linters, after a test that their rules work
+	hack/lint-selftest.sh
+	$(LINT) golangci-lint run ./...
+
+.PHONY: vulncheck
+vulncheck: ## Look for known vulnerabilities in the code that is reachable (needs the network)
+	hack/vulncheck.sh
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin dist

@@ -1,0 +1,122 @@
+// Command citest reads the output of `go test -json` and writes what a person wants
+// to see of it: one line a package, and everything that a failed or skipped test
+// said. It ends with status 1 when a test failed, was skipped, or did not finish, or
+// when no test ran: a test that is skipped in CI tells nobody that it is not run.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// event is one line of `go test -json`, as `go doc test2json` describes it.
+type event struct {
+	Action  string
+	Package string
+	Test    string
+	Output  string
+}
+
+// test names one test of one package; name is empty for the package itself.
+type test struct{ pkg, name string }
+
+// result counts how the tests ended. Subtests count as tests.
+type result struct {
+	passed, failed, skipped int
+	// unfinished are the tests that were started and of which no end was seen.
+	unfinished int
+}
+
+func main() {
+	got, err := filter(os.Stdin, os.Stdout)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "citest: %v\n", err)
+		os.Exit(1)
+	}
+	fmt.Printf("citest: %d passed, %d failed, %d skipped, %d unfinished\n", got.passed, got.failed, got.skipped, got.unfinished)
+	if !got.good() {
+		os.Exit(1)
+	}
+}
+
+// good reports whether tests ran and all of them passed.
+func (r result) good() bool {
+	return r.passed > 0 && r.failed == 0 && r.skipped == 0 && r.unfinished == 0
+}
+
+// filter copies the lines about packages from in to out, with the output of tests
+// that failed, were skipped or did not finish. A line that is not JSON is copied: it
+// comes from a compiler or from the program that runs go test.
+func filter(in io.Reader, out io.Writer) (result, error) {
+	var counted result
+	running := map[test]*strings.Builder{}
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadString('\n')
+		if line != "" {
+			counted.line(line, running, out)
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return counted, fmt.Errorf("read the output of go test: %w", err)
+		}
+	}
+	for t, said := range running {
+		counted.unfinished++
+		report(out, "UNFINISHED", t, said)
+	}
+	return counted, nil
+}
+
+// line takes one line of input into account. running has what every test that has
+// not ended yet has said so far.
+func (r *result) line(line string, running map[test]*strings.Builder, out io.Writer) {
+	var e event
+	if json.Unmarshal([]byte(line), &e) != nil {
+		write(out, line)
+		return
+	}
+	t := test{e.Package, e.Test}
+	switch {
+	case e.Action == "build-output":
+		write(out, e.Output)
+	case t.name == "" && e.Action == "output" && e.Output != "PASS\n":
+		write(out, e.Output)
+	case t.name == "" && e.Action == "fail":
+		r.failed++
+	case t.name == "":
+	case e.Action == "run":
+		running[t] = &strings.Builder{}
+	case e.Action == "output" && running[t] != nil:
+		running[t].WriteString(e.Output)
+	case e.Action == "pass":
+		r.passed++
+		delete(running, t)
+	case e.Action == "fail":
+		r.failed++
+		report(out, "FAILED", t, running[t])
+		delete(running, t)
+	case e.Action == "skip":
+		r.skipped++
+		report(out, "SKIPPED", t, running[t])
+		delete(running, t)
+	}
+}
+
+func report(out io.Writer, how string, t test, said *strings.Builder) {
+	write(out, fmt.Sprintf("%s %s %s\n", how, t.pkg, t.name))
+	if said != nil {
+		write(out, said.String())
+	}
+}
+
+// write ignores errors: whoever closed our output does not want the rest.
+func write(out io.Writer, text string) {
+	_, _ = io.WriteString(out, text)
+}

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Makes sure that commands are there: `hack/require.sh gcc openssl`. What is missing is
+# installed with the system's package manager, after saying so. Where that is
+# forbidden (KEELSON_NO_INSTALL=1) or impossible it names the command to type, and
+# fails. It never asks.
+set -euo pipefail
+
+packages=()
+missing=()
+for command in "$@"; do
+	command -v "$command" >/dev/null && continue
+	missing+=("$command")
+	case $command in
+	gcc) packages+=(gcc libc6-dev) ;;
+	*) packages+=("$command") ;;
+	esac
+done
+[ ${#missing[@]} != 0 ] || exit 0
+
+if ! command -v apt-get >/dev/null; then
+	echo "Missing: ${missing[*]}. Install it with the package manager of this system, then try again." >&2
+	exit 1
+fi
+sudo=()
+[ "$(id -u)" = 0 ] || sudo=(sudo -n)
+install=("${sudo[@]+"${sudo[@]}"}" apt-get install --yes --no-install-recommends "${packages[@]}")
+if [ "${KEELSON_NO_INSTALL:-}" = 1 ]; then
+	echo "Missing: ${missing[*]}. KEELSON_NO_INSTALL=1 forbids to install it; type: ${install[*]}" >&2
+	exit 1
+fi
+if [ "${#sudo[@]}" != 0 ] && ! sudo -n true 2>/dev/null; then
+	echo "Missing: ${missing[*]}. Type: ${install[*]/-n/}" >&2
+	exit 1
+fi
+echo "Missing: ${missing[*]}. Installing: ${install[*]}" >&2
+"${sudo[@]+"${sudo[@]}"}" apt-get update --quiet=2
+DEBIAN_FRONTEND=noninteractive "${install[@]}" >&2
