@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
 // The components, by the names that keelson-kube, their records and their logs know them by.
@@ -203,19 +204,24 @@ func (cp *ControlPlane) ensurePort() error {
 
 // checkReadyz asks the API whether it is ready. An API that has been ready keeps its port.
 func (cp *ControlPlane) checkReadyz(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	client, err := kubernetes.NewForConfig(cp.Config()) // transports are cached, so this is cheap
-	if err != nil {
-		return err
-	}
-	if err := client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
+	if err := readyz(ctx, cp.Config()); err != nil {
 		return err
 	}
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
 	cp.portFixed = true
 	return nil
+}
+
+// readyz asks an API whether it is ready.
+func readyz(ctx context.Context, config *rest.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	client, err := kubernetes.NewForConfig(config) // transports are cached, so this is cheap
+	if err != nil {
+		return err
+	}
+	return client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 }
 
 func removeIfExists(path string) error {

@@ -38,8 +38,18 @@ type Options struct {
 	Log logr.Logger
 	// Clock tells the time for certificates. Nil means the real one.
 	Clock clock.WithTicker
-	// Progress, if set, is called with each step of Start when it is done, one at a time.
-	Progress func(step string, took time.Duration)
+	// Progress, if set, is called when a step of Start or Settle begins and when it is done.
+	Progress func(Step)
+}
+
+// Step is a part of the way to a running control plane.
+type Step struct {
+	// Name is a component's name, or "certificates".
+	Name string
+	// Done is false when the step begins, true when it has ended well.
+	Done bool
+	// Took is how long it took, once it is done.
+	Took time.Duration
 }
 
 // ControlPlane is a running control plane. Its methods may be called from several goroutines.
@@ -70,7 +80,7 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 		opts.Clock = clock.RealClock{}
 	}
 	if opts.Progress == nil {
-		opts.Progress = func(string, time.Duration) {}
+		opts.Progress = func(Step) {}
 	}
 	dir, err := filepath.Abs(opts.Dir)
 	if err != nil {
@@ -90,7 +100,7 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 
 // open takes the data directory and makes certificates and ports ready; nothing is started yet.
 func (cp *ControlPlane) open() error {
-	began := cp.opts.Clock.Now()
+	done := cp.begin("certificates")
 	if err := cp.dir.create(); err != nil {
 		return err
 	}
@@ -102,7 +112,7 @@ func (cp *ControlPlane) open() error {
 	if err := cp.prepare(); err != nil {
 		return errors.Join(err, procs.Close())
 	}
-	cp.opts.Progress("certificates", cp.opts.Clock.Since(began))
+	done()
 	return nil
 }
 
@@ -154,15 +164,22 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 
 // step starts one component, waits until it is ready and reports the time it took.
 func (cp *ControlPlane) step(ctx context.Context, c *component) error {
-	began := cp.opts.Clock.Now()
+	done := cp.begin(c.name)
 	if err := cp.launch(ctx, c); err != nil {
 		return err
 	}
 	if err := c.awaitReady(ctx); err != nil {
 		return err
 	}
-	cp.opts.Progress(c.name, cp.opts.Clock.Since(began))
+	done()
 	return nil
+}
+
+// begin reports that a step begins; what it returns reports that it is done.
+func (cp *ControlPlane) begin(name string) (done func()) {
+	began := cp.opts.Clock.Now()
+	cp.opts.Progress(Step{Name: name})
+	return func() { cp.opts.Progress(Step{Name: name, Done: true, Took: cp.opts.Clock.Since(began)}) }
 }
 
 // Config returns the administrator's client configuration, without client-side throttling.

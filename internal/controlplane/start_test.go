@@ -22,7 +22,7 @@ func TestStartDetachAndStop(t *testing.T) {
 	began := time.Now()
 	opts := controlplane.Options{
 		Dir: t.TempDir(), Binary: binary, Nodes: 2, Log: testr.New(t),
-		Progress: func(step string, took time.Duration) { t.Logf("%s after %s, at %s", step, took, time.Since(began)) },
+		Progress: func(s controlplane.Step) { t.Logf("%+v at %s", s, time.Since(began)) },
 	}
 	cp, err := controlplane.Start(t.Context(), opts)
 	if err != nil {

@@ -1,0 +1,144 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// Report says what a data directory holds and what of it runs.
+type Report struct {
+	Dir        string            `json:"dir"`
+	Exists     bool              `json:"exists"`               // whether a control plane was ever started there
+	ManagerPID int               `json:"managerPID,omitempty"` // the program that looks after it, 0 if none does
+	Server     string            `json:"server,omitempty"`     // URL of the API
+	Kubeconfig string            `json:"kubeconfig,omitempty"` // path of the administrator's kubeconfig
+	Ephemeral  bool              `json:"ephemeral"`
+	Nodes      int               `json:"nodes"` // simulated nodes
+	Components []ComponentReport `json:"components,omitempty"`
+	APIReady   bool              `json:"apiReady"`           // whether /readyz says ok
+	APIError   string            `json:"apiError,omitempty"` // why not
+}
+
+// ComponentReport is the state of one component.
+type ComponentReport struct {
+	Name      string    `json:"name"`
+	State     string    `json:"state"` // Running, Exited, Lost, Starting
+	PID       int       `json:"pid,omitempty"`
+	StartedAt time.Time `json:"startedAt,omitzero"`
+	Ended     string    `json:"ended,omitempty"` // how it ended, when it did
+	Log       string    `json:"log"`
+}
+
+// Running tells whether any component runs.
+func (r Report) Running() bool {
+	for _, c := range r.Components {
+		if c.State == string(process.Running) {
+			return true
+		}
+	}
+	return false
+}
+
+// Inspect looks at a data directory and changes nothing in it.
+func Inspect(ctx context.Context, path string) (Report, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return Report{}, err
+	}
+	dir := layout(abs)
+	report := Report{Dir: abs}
+	if _, err := os.Stat(dir.stateFile()); errors.Is(err, fs.ErrNotExist) {
+		return report, nil
+	}
+	s, err := loadState(dir)
+	if err != nil {
+		return report, err
+	}
+	report.Exists = true
+	report.Server, report.Kubeconfig = serverURL(s.Port), dir.kubeconfig()
+	report.Ephemeral, report.Nodes = s.Ephemeral, s.Nodes
+	if report.ManagerPID, err = holder(dir); err != nil {
+		return report, err
+	}
+	if report.Components, err = inspectComponents(dir); err != nil {
+		return report, err
+	}
+	if report.Running() {
+		err := probe(ctx, dir)
+		report.APIReady = err == nil
+		if err != nil {
+			report.APIError = err.Error()
+		}
+	}
+	return report, nil
+}
+
+// holder returns the pid of the program that looks after a data directory, 0 if none does.
+func holder(dir layout) (int, error) {
+	procs, err := process.Open(dir.processes())
+	var locked *process.LockedError
+	if errors.As(err, &locked) {
+		return locked.PID, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return 0, procs.Close()
+}
+
+func inspectComponents(dir layout) ([]ComponentReport, error) {
+	statuses, err := process.Peek(dir.processes())
+	if err != nil {
+		return nil, err
+	}
+	byName := map[string]process.Status{}
+	for _, s := range statuses {
+		byName[s.ID] = s
+	}
+	var reports []ComponentReport
+	for _, name := range []string{nameEtcd, nameAPIServer, nameControllerManager, nameScheduler, nameKwok} {
+		s, ok := byName[name]
+		if !ok {
+			continue
+		}
+		r := ComponentReport{Name: name, State: string(s.State), PID: s.PID, StartedAt: s.StartedAt, Log: dir.log(name)}
+		if s.State != process.Running {
+			r.Ended = describeEnd(s)
+		}
+		reports = append(reports, r)
+	}
+	return reports, nil
+}
+
+// probe asks the API whether it is ready.
+func probe(ctx context.Context, dir layout) error {
+	config, err := loadConfig(dir)
+	if err != nil {
+		return err
+	}
+	return readyz(ctx, config)
+}
+
+// StopAll stops every component of a data directory that nobody looks after, and tells whether there was any. The
+// error is a *process.LockedError when a program looks after it: stop that one.
+func StopAll(ctx context.Context, path string) (stopped bool, err error) {
+	report, err := Inspect(ctx, path)
+	if err != nil || !report.Exists {
+		return false, err
+	}
+	procs, err := process.Open(layout(report.Dir).processes())
+	if err != nil {
+		return false, err
+	}
+	if err := stopComponents(ctx, procs); err != nil {
+		return false, errors.Join(fmt.Errorf("stop the control plane in %s: %w", report.Dir, err), procs.Close())
+	}
+	return report.Running(), procs.Close()
+}
