@@ -9,7 +9,7 @@ import (
 // adopt makes a Process of a record from an earlier manager. It waits for a shim that is still at work, and ends one
 // that does not come to an end: afterwards the child either is known or cannot come into being any more.
 func (d *Dir) adopt(folder string, rec record) *Process {
-	return d.attach(folder, rec, locate(folder, rec, shimPatience))
+	return d.attach(folder, rec, locate(folder, rec, d.patience))
 }
 
 // sight is what a look at a record and at the machine finds.
@@ -111,7 +111,7 @@ func (p *Process) watch() {
 	if p.child != nil && !p.child.wait(0) {
 		return // the Dir was closed
 	}
-	if p.shim != nil && p.shim.wait(shimPatience) {
+	if p.shim != nil && p.shim.wait(p.dir.patience) {
 		p.shim.reap()
 		p.shim.close()
 	}

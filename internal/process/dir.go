@@ -20,8 +20,9 @@ const (
 // Dir is a directory of process records, held under an exclusive lock by one manager. Its methods may be called from
 // several goroutines.
 type Dir struct {
-	path string
-	lock *os.File
+	path     string
+	lock     *os.File
+	patience time.Duration // shimPatience; shorter in tests
 
 	mu        sync.Mutex
 	closed    bool
@@ -34,7 +35,9 @@ type Dir struct {
 // Open takes the lock of dir, which it creates with mode 0700 if needed, and finds again every process in it. A
 // process whose start was interrupted is looked for among all processes of the machine. The error is a *LockedError
 // (errors.Is ErrLocked) if another live process holds the directory.
-func Open(dir string) (*Dir, error) {
+func Open(dir string) (*Dir, error) { return openDir(dir, shimPatience) }
+
+func openDir(dir string, patience time.Duration) (*Dir, error) {
 	path, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open process directory: %w", err)
@@ -49,14 +52,14 @@ func Open(dir string) (*Dir, error) {
 	d := &Dir{
 		path:      path,
 		lock:      lock,
+		patience:  patience,
 		processes: map[string]*Process{},
 		damaged:   map[string]error{},
 		busy:      map[string]bool{},
 	}
 	ids, err := recordIDs(path)
 	if err != nil {
-		_ = lock.Close() // the lock file holds no data
-		return nil, err
+		return nil, errors.Join(err, releaseLock(lock))
 	}
 	for _, id := range ids {
 		folder := filepath.Join(path, id)
@@ -83,7 +86,7 @@ func (d *Dir) Close() error {
 	}
 	d.mu.Unlock()
 	d.watchers.Wait()
-	return d.lock.Close()
+	return releaseLock(d.lock)
 }
 
 func (d *Dir) isClosed() bool {

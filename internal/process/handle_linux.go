@@ -68,19 +68,22 @@ func (h *handle) signal(sig syscall.Signal) error {
 	}
 	conn, err := h.file.SyscallConn()
 	if err != nil {
-		return closedOr(err)
+		return ErrClosed
 	}
-	var errno syscall.Errno
+	var result error
 	err = conn.Control(func(fd uintptr) {
-		_, _, errno = syscall.Syscall6(sysPidfdSendSignal, fd, uintptr(sig), 0, 0, 0, 0)
+		if isReadable(fd) {
+			result = ErrNotFound // a zombie would take the signal
+			return
+		}
+		if _, _, errno := syscall.Syscall6(sysPidfdSendSignal, fd, uintptr(sig), 0, 0, 0, 0); errno != 0 {
+			result = goneIsNotFound(errno)
+		}
 	})
 	if err != nil {
-		return closedOr(err)
+		return ErrClosed // there is no other reason
 	}
-	if errno != 0 {
-		return goneIsNotFound(errno)
-	}
-	return nil
+	return result
 }
 
 // wait returns true when the process is gone (a zombie is), false when the handle was closed or the time is over.
@@ -167,13 +170,6 @@ func (h *handle) close() {
 func goneIsNotFound(err error) error {
 	if errors.Is(err, syscall.ESRCH) {
 		return ErrNotFound
-	}
-	return err
-}
-
-func closedOr(err error) error {
-	if errors.Is(err, os.ErrClosed) {
-		return ErrClosed
 	}
 	return err
 }

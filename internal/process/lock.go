@@ -49,6 +49,13 @@ func acquireLock(dir string) (*os.File, error) {
 	return f, nil
 }
 
+// releaseLock unlocks explicitly: a program that was forked at this moment and has not called exec yet has the file
+// open, too, and closing ours would not release the lock before it does.
+func releaseLock(f *os.File) error {
+	err := syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+	return errors.Join(err, f.Close())
+}
+
 // lockHolder returns the pid in the lock file, 0 if there is none.
 func lockHolder(f *os.File) int {
 	text := make([]byte, 32)

@@ -1,40 +1,579 @@
 package process
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-func TestMain(m *testing.M) {
-	Shim()
-	os.Exit(m.Run())
+// ignoreTimes compares what is the same in every run.
+var ignoreTimes = cmpopts.IgnoreFields(Status{}, "PID", "StartedAt", "EndedAt")
+
+func TestExitStatusIsKept(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		script string
+		want   Status
+	}{
+		{"success", "echo hello", Status{State: Exited, LogTail: "hello\n"}},
+		{"failure, both outputs in the log", "echo out; echo err >&2; exit 7", Status{State: Exited, ExitCode: 7, LogTail: "out\nerr\n"}},
+		{"its own signal", "kill -9 $$", Status{State: Exited, ExitCode: -1, Signal: "SIGKILL"}},
+		{"a signal that ends by default", "kill -15 $$", Status{State: Exited, ExitCode: -1, Signal: "SIGTERM"}},
+		{"no standard input", "cat; exit 3", Status{State: Exited, ExitCode: 3}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			id, dir := newID(), newDir(t)
+			test.want.ID = id
+			gate := filepath.Join(t.TempDir(), "gate")
+			spec := script(id, fmt.Sprintf("until [ -e %s ]; do sleep 0.01; done; %s", gate, test.script))
+
+			before := time.Now()
+			// A manager that is killed before the process ends: nobody is there to see it.
+			manager := startHelper(t, "start", helperArgs{Dir: dir, Spec: spec}, nil)
+			manager.mustResult(t)
+			manager.kill()
+			if err := os.WriteFile(gate, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "exit.json", func() bool { return readJSON(filepath.Join(dir, id, exitFile), &exited{}) })
+			got := waitDone(t, find(t, open(t, dir), id))
+			if diff := cmp.Diff(test.want, got, ignoreTimes); diff != "" {
+				t.Errorf("status (-want +got):\n%s", diff)
+			}
+			if got.PID == 0 || got.StartedAt.Before(before) || got.EndedAt.Before(got.StartedAt) {
+				t.Errorf("pid %d, started %s, ended %s", got.PID, got.StartedAt, got.EndedAt)
+			}
+		})
+	}
 }
 
-func TestSlice(t *testing.T) {
-	d, err := Open(t.TempDir())
+func TestDoneAndStatusWhileWatched(t *testing.T) {
+	t.Parallel()
+	id := newID()
+	d := open(t, newDir(t))
+	p := start(t, d, script(id, "echo up; exec sleep 600"))
+	eventually(t, "the first line of output", func() bool { return p.Status().LogTail != "" })
+	if diff := cmp.Diff(Status{ID: id, State: Running, LogTail: "up\n"}, p.Status(), ignoreTimes); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+	d = reopen(t, d)
+	p = find(t, d, id)
+	select {
+	case <-p.Done():
+		t.Fatal("Done of a running process is closed")
+	default:
+	}
+	if err := p.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	want := Status{ID: id, State: Exited, ExitCode: -1, Signal: "SIGINT", LogTail: "up\n"}
+	if diff := cmp.Diff(want, waitDone(t, p), ignoreTimes); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+	if err := p.Signal(syscall.SIGINT); !errors.Is(err, ErrNotFound) {
+		t.Errorf("signal to a process that is gone: %v", err)
+	}
+	if err := p.Stop(t.Context(), StopOptions{}); err != nil {
+		t.Errorf("stop of a process that is gone: %v", err)
+	}
+}
+
+func TestOneProcessForEachID(t *testing.T) {
+	t.Parallel()
+	id := newID()
+	d := open(t, newDir(t))
+	p := start(t, d, script(id, "echo first; exec sleep 600"))
+	if _, err := d.Start(sleeper(id)); !errors.Is(err, ErrExists) {
+		t.Errorf("second start: %v", err)
+	}
+	if err := d.Remove(id); !errors.Is(err, ErrRunning) {
+		t.Errorf("remove while running: %v", err)
+	}
+	eventually(t, "the first line of output", func() bool { return p.Status().LogTail != "" })
+	if err := p.Stop(t.Context(), StopOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	again := start(t, d, script(id, "echo second; exit 4"))
+	if again.PID() == p.PID() {
+		t.Error("the second process has the pid of the first")
+	}
+	want := []Status{
+		{ID: id, State: Exited, ExitCode: -1, Signal: "SIGTERM", LogTail: "first\n"},
+		{ID: id, State: Exited, ExitCode: 4, LogTail: "second\n"},
+	}
+	if diff := cmp.Diff(want, []Status{p.Status(), waitDone(t, again)}, ignoreTimes); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+	if err := d.Remove(id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(d.path, id)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the record folder is still there: %v", err)
+	}
+	if _, err := d.Find(id); !errors.Is(err, ErrNotFound) {
+		t.Errorf("find after remove: %v", err)
+	}
+	if err := d.Remove(id); err != nil {
+		t.Errorf("second remove: %v", err)
+	}
+}
+
+func TestStop(t *testing.T) {
+	ignoreTerm := `trap "" TERM; echo ready; while :; do sleep 0.05; done`
+	for _, test := range []struct {
+		name     string
+		script   string
+		options  func(p *Process) StopOptions
+		wantCode int
+		wantSig  string
+	}{
+		{
+			name:   "a polite request is enough",
+			script: `trap "exit 5" USR1; echo ready; while :; do sleep 0.05; done`,
+			options: func(p *Process) StopOptions {
+				return StopOptions{Polite: func(context.Context) error { return p.Signal(syscall.SIGUSR1) }, PoliteTimeout: patience}
+			},
+			wantCode: 5,
+		},
+		{
+			name:   "a polite request fails: SIGTERM at once",
+			script: `echo ready; exec sleep 600`,
+			options: func(*Process) StopOptions {
+				return StopOptions{Polite: func(context.Context) error { return errors.New("socket gone") }, PoliteTimeout: time.Hour}
+			},
+			wantCode: -1, wantSig: "SIGTERM",
+		},
+		{
+			name:   "a polite request hangs: SIGTERM after its deadline",
+			script: `echo ready; exec sleep 600`,
+			options: func(*Process) StopOptions {
+				return StopOptions{Polite: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, PoliteTimeout: 20 * time.Millisecond}
+			},
+			wantCode: -1, wantSig: "SIGTERM",
+		},
+		{
+			name:   "another signal instead of SIGTERM",
+			script: `echo ready; exec sleep 600`,
+			options: func(*Process) StopOptions {
+				return StopOptions{TermSignal: syscall.SIGINT}
+			},
+			wantCode: -1, wantSig: "SIGINT",
+		},
+		{
+			name:     "SIGTERM is ignored: SIGKILL after its deadline",
+			script:   ignoreTerm,
+			options:  func(*Process) StopOptions { return StopOptions{TermTimeout: 50 * time.Millisecond} },
+			wantCode: -1, wantSig: "SIGKILL",
+		},
+		{
+			name:   "a process stopped by SIGSTOP gets its SIGTERM",
+			script: `echo ready; exec sleep 600`,
+			options: func(p *Process) StopOptions {
+				return StopOptions{Polite: func(context.Context) error { return p.Signal(syscall.SIGSTOP) }, PoliteTimeout: 20 * time.Millisecond}
+			},
+			wantCode: -1, wantSig: "SIGTERM",
+		},
+		{
+			name:   "a process stopped by SIGSTOP that ignores SIGTERM is killed",
+			script: ignoreTerm,
+			options: func(p *Process) StopOptions {
+				return StopOptions{
+					Polite:        func(context.Context) error { return p.Signal(syscall.SIGSTOP) },
+					PoliteTimeout: 20 * time.Millisecond, TermTimeout: 20 * time.Millisecond,
+				}
+			},
+			wantCode: -1, wantSig: "SIGKILL",
+		},
+	} {
+		for _, found := range []bool{false, true} {
+			name := test.name + ", started by us"
+			if found {
+				name = test.name + ", found again"
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				id := newID()
+				d := open(t, newDir(t))
+				p := start(t, d, script(id, test.script))
+				eventually(t, "ready", func() bool { return p.Status().LogTail == "ready\n" })
+				if found {
+					d = reopen(t, d)
+					p = find(t, d, id)
+				}
+				if err := p.Stop(t.Context(), test.options(p)); err != nil {
+					t.Fatal(err)
+				}
+				want := Status{ID: id, State: Exited, ExitCode: test.wantCode, Signal: test.wantSig, LogTail: "ready\n"}
+				if diff := cmp.Diff(want, p.Status(), ignoreTimes); diff != "" {
+					t.Errorf("status (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+func TestStopGivesUpWithItsContext(t *testing.T) {
+	t.Parallel()
+	d := open(t, newDir(t))
+	p := start(t, d, script(newID(), `trap "" TERM; echo ready; while :; do sleep 0.05; done`))
+	eventually(t, "ready", func() bool { return p.Status().LogTail == "ready\n" })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := p.Stop(ctx, StopOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("stop: %v", err)
+	}
+	if got := p.Status().State; got != Running {
+		t.Errorf("state %s", got)
+	}
+}
+
+func TestFailedStartLeavesNothing(t *testing.T) {
+	plain := filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, []byte("no program"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name   string
+		change func(*Spec)
+		want   error
+	}{
+		{"no such program", func(s *Spec) { s.Path = "/no/such/program" }, fs.ErrNotExist},
+		{"not executable", func(s *Spec) { s.Path = "/etc/passwd" }, fs.ErrPermission},
+		{"no program", func(s *Spec) { s.Path = plain }, syscall.ENOEXEC},
+		{"no such directory", func(s *Spec) { s.WorkDir = "/no/such/directory" }, fs.ErrNotExist},
+		{"the log cannot be opened", func(s *Spec) { s.Log = "/" }, syscall.EISDIR},
+		{"arguments too long", func(s *Spec) { s.Args = []string{strings.Repeat("x", 4<<20)} }, syscall.E2BIG},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, newDir(t))
+			spec := sleeper(newID())
+			test.change(&spec)
+			if _, err := d.Start(spec); !errors.Is(err, test.want) || !strings.Contains(err.Error(), spec.ID) {
+				t.Errorf("start: %v, want %v", err, test.want)
+			}
+			if _, err := d.Find(spec.ID); !errors.Is(err, ErrNotFound) {
+				t.Errorf("find: %v", err)
+			}
+			if _, err := os.Stat(filepath.Join(d.path, spec.ID)); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the record folder is still there: %v", err)
+			}
+			start(t, d, sleeper(spec.ID))
+		})
+	}
+	t.Run("invalid", func(t *testing.T) {
+		d := open(t, newDir(t))
+		for _, spec := range []Spec{{ID: "", Path: "sleep"}, {ID: "lock", Path: "sleep"}, {ID: "../a", Path: "sleep"}, {ID: "a"}, {ID: "a", Path: "sleep", Args: []string{"\xff"}}} {
+			if _, err := d.Start(spec); err == nil {
+				t.Errorf("start of %+v succeeded", spec)
+			}
+		}
+	})
+}
+
+func TestEnvironment(t *testing.T) {
+	t.Setenv("KEELSON_PROCESS", "outer:0")
+	t.Setenv("KEELSON_SHIM", "outer:0")
+	t.Setenv("INHERITED", "yes")
+	d := open(t, newDir(t))
+	environment := func(env []string) map[string]string {
+		spec := Spec{ID: newID(), Path: "env", Env: env}
+		p := start(t, d, spec)
+		status := waitDone(t, p)
+		got := map[string]string{}
+		for line := range strings.Lines(status.LogTail) {
+			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+			got[name] = value
+		}
+		if got["KEELSON_PROCESS"] != spec.ID+":"+p.rec.Nonce {
+			t.Errorf("marker %q", got["KEELSON_PROCESS"])
+		}
+		delete(got, "KEELSON_PROCESS")
+		data, err := os.ReadFile(filepath.Join(p.folder, recordFile))
+		if err != nil || strings.Contains(string(data), "s3cret") {
+			t.Errorf("error %v, or the environment is in the record: %s", err, data)
+		}
+		return got
+	}
+	want := map[string]string{"A": "1", "EMPTY": "", "PASSWORD": "s3cret"}
+	if diff := cmp.Diff(want, environment([]string{"A=1", "EMPTY=", "PASSWORD=s3cret", "KEELSON_PROCESS=outer:0"})); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]string{}, environment([]string{})); diff != "" {
+		t.Errorf("empty environment (-want +got):\n%s", diff)
+	}
+	inherited := environment(nil)
+	if _, ok := inherited["KEELSON_SHIM"]; ok || inherited["INHERITED"] != "yes" || inherited["GOGC"] != os.Getenv("GOGC") {
+		t.Errorf("inherited environment: %v", inherited)
+	}
+}
+
+func TestArgumentsAndDirectory(t *testing.T) {
+	t.Parallel()
+	d := open(t, newDir(t))
+	work, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t0 := time.Now()
-	p, err := d.Start(Spec{ID: "a", Path: "sh", Args: []string{"-c", "echo hello; sleep 100"}})
-	if err != nil {
+	log := filepath.Join(work, "new", "the.log")
+	p := start(t, d, Spec{
+		ID: newID(), Path: "sh", Argv0: "a name", Args: []string{"-c", `pwd -P; echo "$0|$1|$2"`, "x", "", `"ü "`},
+		WorkDir: work, Log: log,
+	})
+	if diff := cmp.Diff(work+"\nx||\"ü \"\n", waitDone(t, p).LogTail); diff != "" {
+		t.Errorf("output (-want +got):\n%s", diff)
+	}
+	for path, want := range map[string]fs.FileMode{
+		d.path: 0o700, p.folder: 0o700, filepath.Join(d.path, lockFile): 0o600, log: 0o600,
+		filepath.Join(p.folder, recordFile):  0o600,
+		filepath.Join(p.folder, runningFile): 0o600,
+		filepath.Join(p.folder, exitFile):    0o600,
+	} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("mode of %s is %o, want %o", path, got, want)
+		}
+	}
+	leftovers, err := filepath.Glob(filepath.Join(p.folder, "*.tmp"))
+	if err != nil || len(leftovers) > 0 {
+		t.Errorf("leftovers: %v, %v", leftovers, err)
+	}
+}
+
+func TestLogRotates(t *testing.T) {
+	t.Parallel()
+	d := open(t, newDir(t))
+	spec := script(newID(), `i=0; while :; do i=$((i+1)); echo "line $i"; [ $((i % 20)) = 0 ] && sleep 0.005; done`)
+	spec.LogMaxBytes = 1000
+	p := start(t, d, spec)
+	size := func(suffix string) int64 {
+		info, err := os.Stat(filepath.Join(p.folder, defaultLog+suffix))
+		if err != nil {
+			return -1
+		}
+		return info.Size()
+	}
+	eventually(t, "two rotated logs", func() bool { return size(".2") > 0 })
+	var second string
+	eventually(t, "a third rotation", func() bool {
+		data, _ := os.ReadFile(filepath.Join(p.folder, defaultLog+".2")) // it may be renamed just now
+		if second == "" {
+			second = string(data)
+		}
+		return len(data) > 0 && string(data) != second
+	})
+	if err := p.Stop(t.Context(), StopOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	t.Log(time.Since(t0), p.Status())
-	d.Close()
-	d, err = Open(d.path)
-	if err != nil {
+	if size("") < 0 || size(".1") < 1000 || size(".2") < 1000 || size(".3") != -1 {
+		t.Errorf("sizes: %d, .1 %d, .2 %d, .3 %d", size(""), size(".1"), size(".2"), size(".3"))
+	}
+	data, err := os.ReadFile(filepath.Join(p.folder, defaultLog))
+	if err != nil || strings.Contains(string(data), "\x00") {
+		t.Errorf("error %v, or a hole in the log: the writer did not go on at its new end", err)
+	}
+}
+
+func TestPeek(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	if got, err := Peek(dir); got != nil || err != nil {
+		t.Errorf("missing directory: %v, %v", got, err)
+	}
+	a, b := newID()+"-a", newID()+"-b"
+	if a > b {
+		a, b = b, a
+	}
+	d := open(t, dir)
+	p := start(t, d, script(a, "exit 3"))
+	start(t, d, sleeper(b))
+	waitDone(t, p)
+	for _, folder := range []string{"empty", "broken"} {
+		if err := os.Mkdir(filepath.Join(dir, folder), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "broken", recordFile), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, _ = d.Find("a")
-	st, err := Peek(d.path)
-	t.Log(st, err)
-	t.Log(p.Status())
-	err = p.Stop(t.Context(), StopOptions{})
-	t.Log(err, p.Status())
-	t.Log(d.Remove("a"))
-	d.Close()
-	es, _ := os.ReadDir(d.path)
-	t.Log(es)
+	got, err := Peek(dir)
+	if err == nil || !strings.Contains(err.Error(), "broken") {
+		t.Errorf("the damaged record is not reported: %v", err)
+	}
+	want := []Status{{ID: a, State: Exited, ExitCode: 3}, {ID: b, State: Running}}
+	if diff := cmp.Diff(want, got, ignoreTimes); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+}
+
+func TestDamagedRecordBlocksOnlyItself(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	if err := os.MkdirAll(filepath.Join(dir, "broken"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "broken", recordFile), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	id := newID()
+	d := open(t, dir)
+	start(t, d, sleeper(id))
+	_, startErr := d.Start(sleeper("broken"))
+	_, findErr := d.Find("broken")
+	all, listErr := d.List()
+	for call, err := range map[string]error{"start": startErr, "find": findErr, "list": listErr, "remove": d.Remove("broken")} {
+		if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "broken")) {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+	if len(all) != 1 || all[0].ID() != id {
+		t.Errorf("list: %v", all)
+	}
+}
+
+func TestClosedDir(t *testing.T) {
+	t.Parallel()
+	d := open(t, newDir(t))
+	id := newID()
+	p := start(t, d, sleeper(id))
+	for range 2 {
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, startErr := d.Start(sleeper(newID()))
+	_, findErr := d.Find(id)
+	_, listErr := d.List()
+	for call, err := range map[string]error{
+		"start": startErr, "find": findErr, "list": listErr, "remove": d.Remove(id), "signal": p.Signal(syscall.SIGTERM),
+	} {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+	if got := find(t, open(t, d.path), id).Status().State; got != Running {
+		t.Errorf("the process is %s after Close", got)
+	}
+}
+
+func TestStateDirectoryRemovedByHand(t *testing.T) {
+	t.Parallel()
+	d := open(t, newDir(t))
+	p := start(t, d, sleeper(newID()))
+	if err := os.RemoveAll(d.path); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Stop(t.Context(), StopOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.Status().State; got != Lost {
+		t.Errorf("state %s", got)
+	}
+	if err := d.Remove(p.ID()); err != nil {
+		t.Errorf("remove: %v", err)
+	}
+}
+
+// TestCloseLeaksNothing is not parallel: it counts goroutines.
+func TestCloseLeaksNothing(t *testing.T) {
+	d := open(t, newDir(t))
+	before := runtime.NumGoroutine()
+	for range 5 {
+		start(t, d, sleeper(newID()))
+	}
+	waitDone(t, start(t, d, script(newID(), "exit 1")))
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
+	d = open(t, d.path)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	const many = 50
+	d := open(t, newDir(t))
+	prefix := newID()
+	each := func(do func(id string) error) {
+		t.Helper()
+		var wg sync.WaitGroup
+		for i := range many {
+			wg.Go(func() {
+				if err := do(fmt.Sprintf("%s-%d", prefix, i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	each(func(id string) error {
+		_, err := d.Start(sleeper(id))
+		return err
+	})
+	d = reopen(t, d)
+	each(func(id string) error {
+		p, err := d.Find(id)
+		if err != nil {
+			return err
+		}
+		if p.Status().State != Running {
+			return fmt.Errorf("%s is %s", id, p.Status().State)
+		}
+		if err := p.Stop(t.Context(), StopOptions{}); err != nil {
+			return err
+		}
+		if got := p.Status(); got.State != Exited || got.Signal != "SIGTERM" {
+			return fmt.Errorf("%s is %s by %s", id, got.State, got.Signal)
+		}
+		return d.Remove(id)
+	})
+	left, err := d.List()
+	if err != nil || len(left) != 0 {
+		t.Errorf("left: %d, %v", len(left), err)
+	}
+}
+
+// TestConcurrentStartsOfOneID: exactly one of them wins.
+func TestConcurrentStartsOfOneID(t *testing.T) {
+	t.Parallel()
+	d := open(t, newDir(t))
+	id := newID()
+	errs := make([]error, 8)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() { _, errs[i] = d.Start(sleeper(id)) })
+	}
+	wg.Wait()
+	started := 0
+	for _, err := range errs {
+		switch {
+		case err == nil:
+			started++
+		case !errors.Is(err, ErrExists):
+			t.Error(err)
+		}
+	}
+	if started != 1 {
+		t.Errorf("%d of them started a process", started)
+	}
 }
