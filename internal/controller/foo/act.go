@@ -1,0 +1,119 @@
+package foo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// errForeign says that the Deployment belongs to someone else.
+var errForeign = errors.New("belongs to someone else")
+
+// act does what the plan says, up to the first error.
+func (r *Reconciler) act(ctx context.Context, foo *v1alpha1.Foo, p plan) error {
+	var err error
+	switch p.verdict {
+	case create:
+		err = r.create(ctx, foo)
+	case repair:
+		err = r.repair(ctx, foo, p)
+	case replace:
+		err = r.remove(ctx, foo, p.current, "its selector differs, which cannot be changed")
+	}
+	if err != nil || len(p.renamed) == 0 {
+		return err
+	}
+	return r.removeRenamed(ctx, foo, p.renamed)
+}
+
+func (r *Reconciler) create(ctx context.Context, foo *v1alpha1.Foo) error {
+	name := foo.Spec.DeploymentName
+	err := r.apply(ctx, newDeployment(foo).WithResourceVersion(kube.NeverVersion))
+	if apierrors.IsConflict(err) {
+		return r.explainConflict(ctx, foo)
+	}
+	if err != nil {
+		return kube.Named(err, "create", "Deployment", foo.Namespace, name)
+	}
+	log.FromContext(ctx).V(1).Info("Created Deployment", "Deployment", name)
+	if foo.Status.ObservedGeneration > 0 {
+		// Not for the first one: each Foo has that, and the event would be the third
+		// write for it.
+		r.events.Normal(foo, v1alpha1.ReasonDeploymentCreated, "CreateDeployment", fmt.Sprintf("Created Deployment %q", name))
+	}
+	return nil
+}
+
+// explainConflict tells why the Deployment that the cache does not have could not be
+// created.
+func (r *Reconciler) explainConflict(ctx context.Context, foo *v1alpha1.Foo) error {
+	var found metav1.PartialObjectMetadata
+	found.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
+	key := client.ObjectKey{Namespace: foo.Namespace, Name: foo.Spec.DeploymentName}
+	err := r.live.Get(ctx, key, &found)
+	switch {
+	case apierrors.IsNotFound(err):
+		// Gone again.
+		err = kube.ErrStale
+	case err != nil:
+	case metav1.IsControlledBy(&found, foo), kube.IsLeftover(&found, foo, kind):
+		err = kube.ErrStale
+	default:
+		err = errForeign
+	}
+	return kube.Named(err, "create", "Deployment", key.Namespace, key.Name)
+}
+
+func (r *Reconciler) repair(ctx context.Context, foo *v1alpha1.Foo, p plan) error {
+	// With the UID, a Deployment that took the name meanwhile is left alone.
+	if err := r.apply(ctx, newDeployment(foo).WithUID(p.current.UID)); err != nil {
+		return kube.Named(err, "apply", "Deployment", foo.Namespace, p.current.Name)
+	}
+	log.FromContext(ctx).Info("Repaired Deployment", "Deployment", p.current.Name, "differed", p.differs)
+	r.events.Normal(foo, v1alpha1.ReasonDeploymentRepaired, "ApplyDeployment",
+		fmt.Sprintf("Put Deployment %q right, which had %s", p.current.Name, strings.Join(p.differs, ", ")))
+	return nil
+}
+
+func (r *Reconciler) apply(ctx context.Context, deployment *appsv1ac.DeploymentApplyConfiguration) error {
+	return r.client.Apply(ctx, deployment, client.FieldOwner(kube.FieldManager), client.ForceOwnership)
+}
+
+// removeRenamed deletes Deployments of an earlier name, if the name is indeed an
+// earlier one: a cache that is behind could have it the wrong way round.
+func (r *Reconciler) removeRenamed(ctx context.Context, foo *v1alpha1.Foo, renamed []*appsv1.Deployment) error {
+	var current v1alpha1.Foo
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(foo), &current); client.IgnoreNotFound(err) != nil {
+		return kube.Named(err, "get", "Foo", foo.Namespace, foo.Name)
+	}
+	if current.UID != foo.UID || current.Generation != foo.Generation || !current.DeletionTimestamp.IsZero() {
+		return kube.Named(kube.ErrStale, "check", "Foo", foo.Namespace, foo.Name)
+	}
+	for _, deployment := range renamed {
+		if err := r.remove(ctx, foo, deployment, fmt.Sprintf("the Foo asks for %q", foo.Spec.DeploymentName)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) remove(ctx context.Context, foo *v1alpha1.Foo, deployment *appsv1.Deployment, why string) error {
+	if err := kube.Delete(ctx, r.client, deployment); err != nil {
+		return kube.Named(err, "delete", "Deployment", deployment.Namespace, deployment.Name)
+	}
+	log.FromContext(ctx).Info("Deleted Deployment", "Deployment", deployment.Name, "why", why)
+	r.events.Normal(foo, v1alpha1.ReasonDeploymentDeleted, "DeleteDeployment",
+		fmt.Sprintf("Deleted Deployment %q: %s", deployment.Name, why))
+	return nil
+}

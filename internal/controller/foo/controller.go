@@ -1,0 +1,131 @@
+// Package foo keeps one Deployment for each Foo.
+package foo
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// Name is how this controller is called in logs, metrics, flags and events.
+const Name = "foo"
+
+var kind = v1alpha1.SchemeGroupVersion.WithKind("Foo")
+
+// Reconciler makes the Deployment of a Foo what the Foo asks for.
+//
+// +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos,verbs=get;list;watch
+// +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos/status,verbs=update
+// +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos/finalizers,verbs=update
+// +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+type Reconciler struct {
+	client client.Client
+	live   client.Reader
+	status *kube.StatusWriter
+	events *kube.Recorder
+	clock  clock.PassiveClock
+}
+
+// NewReconciler returns a Reconciler. It reads through c, which may be behind the
+// API server and must have the indexes of Indexes; live is asked where that could do
+// harm.
+func NewReconciler(c client.Client, live client.Reader, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
+	return &Reconciler{
+		client: c,
+		live:   live,
+		status: kube.NewStatusWriter(c, clock),
+		events: kube.NewRecorder(kind, recorder),
+		clock:  clock,
+	}
+}
+
+// Add adds the controller to a manager.
+func Add(mgr ctrl.Manager, options controller.Options) error {
+	if err := kube.AddIndexes(mgr.GetFieldIndexer(), Indexes...); err != nil {
+		return err
+	}
+	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), clock.RealClock{})
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named(Name).
+		For(&v1alpha1.Foo{}).
+		Watches(&appsv1.Deployment{}, watchDeployments(mgr.GetClient())).
+		WithOptions(options).
+		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
+	if err != nil {
+		return fmt.Errorf("build controller %s: %w", Name, err)
+	}
+	return nil
+}
+
+// Reconcile looks at the Deployments of foo and puts right what is wrong.
+func (r *Reconciler) Reconcile(ctx context.Context, foo *v1alpha1.Foo) (reconcile.Result, error) {
+	if !foo.DeletionTimestamp.IsZero() {
+		// The garbage collector deletes the Deployment; to write it now would hinder.
+		return reconcile.Result{}, nil
+	}
+	seen, err := r.observe(ctx, foo)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	plan := decide(foo, seen, r.clock.Now())
+	actErr := r.act(ctx, foo, plan)
+	status := summarize(foo, seen, plan, actErr)
+	return r.finish(ctx, foo, status, plan, actErr)
+}
+
+// observation is what there is in the cluster.
+type observation struct {
+	// owned are the Deployments that this Foo controls, by name. They are shared with
+	// the cache and must not be changed.
+	owned []appsv1.Deployment
+	// other has the name that this Foo asks for, but is not controlled by it.
+	other *appsv1.Deployment
+}
+
+func (r *Reconciler) observe(ctx context.Context, foo *v1alpha1.Foo) (observation, error) {
+	var seen observation
+	var owned appsv1.DeploymentList
+	err := r.client.List(ctx, &owned, client.InNamespace(foo.Namespace),
+		client.MatchingFields{deploymentOwner: string(foo.UID)}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return seen, fmt.Errorf("list the Deployments of Foo %s/%s: %w", foo.Namespace, foo.Name, err)
+	}
+	seen.owned = owned.Items
+	if seen.find(foo.Spec.DeploymentName) != nil {
+		return seen, nil
+	}
+	var named appsv1.Deployment
+	key := client.ObjectKey{Namespace: foo.Namespace, Name: foo.Spec.DeploymentName}
+	if err := r.client.Get(ctx, key, &named); err != nil {
+		return seen, kube.Named(client.IgnoreNotFound(err), "get", "Deployment", key.Namespace, key.Name)
+	}
+	if metav1.IsControlledBy(&named, foo) {
+		// It came between the two reads.
+		seen.owned = append(seen.owned, named)
+		return seen, nil
+	}
+	seen.other = &named
+	return seen, nil
+}
+
+// find returns the owned Deployment of that name, or nil.
+func (o observation) find(name string) *appsv1.Deployment {
+	for i := range o.owned {
+		if o.owned[i].Name == name {
+			return &o.owned[i]
+		}
+	}
+	return nil
+}

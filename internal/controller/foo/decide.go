@@ -1,0 +1,86 @@
+package foo
+
+import (
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// verdict is what is to be done about the Deployment that a Foo asks for.
+type verdict string
+
+const (
+	// keep: it is as it should be.
+	keep verdict = "keep"
+	// create: there is none.
+	create verdict = "create"
+	// repair: it is ours and differs.
+	repair verdict = "repair"
+	// replace: it is ours and differs in what cannot be changed. It is deleted; the
+	// event of that leads to a new one.
+	replace verdict = "replace"
+	// waitForDeletion: it is ours and is being deleted.
+	waitForDeletion verdict = "waitForDeletion"
+	// waitForCollection: it belongs to an earlier Foo of this name and is about to be
+	// deleted by the garbage collector.
+	waitForCollection verdict = "waitForCollection"
+	// blocked: the Deployment of that name belongs to someone else.
+	blocked verdict = "blocked"
+)
+
+// plan is what to do.
+type plan struct {
+	// at is when it was made.
+	at time.Time
+	// verdict is about the Deployment that the Foo asks for, and current is that
+	// Deployment if it is ours.
+	verdict verdict
+	current *appsv1.Deployment
+	// differs says in which way current differs.
+	differs []string
+	// renamed are Deployments of an earlier spec.deploymentName, to be deleted after
+	// the Deployment of the present name was written.
+	renamed []*appsv1.Deployment
+}
+
+// decide returns what is to be done for foo, given what there is.
+func decide(foo *v1alpha1.Foo, seen observation, now time.Time) plan {
+	p := plan{at: now, current: seen.find(foo.Spec.DeploymentName)}
+	switch {
+	case p.current == nil && seen.other == nil:
+		p.verdict = create
+	case p.current == nil && kube.IsLeftover(seen.other, foo, kind):
+		p.verdict = waitForCollection
+	case p.current == nil:
+		p.verdict = blocked
+	case !p.current.DeletionTimestamp.IsZero():
+		p.verdict = waitForDeletion
+	case !hasSelector(foo, p.current):
+		p.verdict = replace
+	default:
+		p.verdict = keep
+		if p.differs = differences(foo, p.current); len(p.differs) > 0 {
+			p.verdict = repair
+		}
+	}
+	switch p.verdict {
+	case keep, create, repair:
+		// Only now: as long as the new name cannot be had, the old Deployment serves.
+		p.renamed = seen.renamed(foo)
+	}
+	return p
+}
+
+// renamed returns the owned Deployments that have another name than foo asks for.
+func (o observation) renamed(foo *v1alpha1.Foo) []*appsv1.Deployment {
+	var found []*appsv1.Deployment
+	for i := range o.owned {
+		if d := &o.owned[i]; d.Name != foo.Spec.DeploymentName && d.DeletionTimestamp.IsZero() {
+			found = append(found, d)
+		}
+	}
+	return found
+}

@@ -1,0 +1,144 @@
+package foo
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+const (
+	// containerName is the name of the container that runs the image of the Foo.
+	containerName = "foo"
+
+	// labelFooUID is the label that selects the pods of a Foo.
+	labelFooUID = v1alpha1.GroupName + "/foo-uid"
+
+	labelName      = "app.kubernetes.io/name"
+	labelInstance  = "app.kubernetes.io/instance"
+	labelManagedBy = "app.kubernetes.io/managed-by"
+)
+
+// newDeployment returns what foo asks for: all fields that we own, and no others.
+func newDeployment(foo *v1alpha1.Foo) *appsv1ac.DeploymentApplyConfiguration {
+	return appsv1ac.Deployment(foo.Spec.DeploymentName, foo.Namespace).
+		WithLabels(newLabels(foo)).
+		WithOwnerReferences(metav1ac.OwnerReference().
+			WithAPIVersion(kind.GroupVersion().String()).
+			WithKind(kind.Kind).
+			WithName(foo.Name).
+			WithUID(foo.UID).
+			WithController(true).
+			WithBlockOwnerDeletion(true)).
+		WithSpec(appsv1ac.DeploymentSpec().
+			WithReplicas(replicas(foo)).
+			WithSelector(metav1ac.LabelSelector().WithMatchLabels(newSelector(foo))).
+			WithTemplate(corev1ac.PodTemplateSpec().
+				WithLabels(newLabels(foo)).
+				WithSpec(corev1ac.PodSpec().
+					WithContainers(corev1ac.Container().
+						WithName(containerName).
+						WithImage(image(foo))))))
+}
+
+// newSelector returns the labels that select the pods of foo. The UID keeps them
+// apart from those of any other Foo, also of one that had the same name before; a
+// name can be too long for a label. It stays the same when the Deployment is renamed.
+func newSelector(foo *v1alpha1.Foo) map[string]string {
+	return map[string]string{labelFooUID: string(foo.UID)}
+}
+
+// newLabels returns the labels of the Deployment and of its pods.
+func newLabels(foo *v1alpha1.Foo) map[string]string {
+	all := newSelector(foo)
+	all[labelName] = "foo"
+	all[labelInstance] = kube.Shorten(foo.Name, validation.LabelValueMaxLength)
+	all[labelManagedBy] = kube.FieldManager
+	return all
+}
+
+// replicas returns how many pods foo asks for. The API fills in the default; a Foo
+// that was stored before there was one has none.
+func replicas(foo *v1alpha1.Foo) int32 { return ptr.Deref(foo.Spec.Replicas, 1) }
+
+// image returns the image that foo asks for; see replicas.
+func image(foo *v1alpha1.Foo) string {
+	if foo.Spec.Image == "" {
+		return v1alpha1.DefaultImage
+	}
+	return foo.Spec.Image
+}
+
+// differences returns what of the Deployment an apply of newDeployment would change,
+// in words for an event; none if it would change nothing.
+func differences(foo *v1alpha1.Foo, deployment *appsv1.Deployment) []string {
+	var found []string
+	if got, want := ptr.Deref(deployment.Spec.Replicas, 1), replicas(foo); got != want {
+		found = append(found, fmt.Sprintf("replicas %d instead of %d", got, want))
+	}
+	switch got, want := containerImage(deployment), image(foo); {
+	case got == "":
+		found = append(found, fmt.Sprintf("no container %q", containerName))
+	case got != want:
+		found = append(found, fmt.Sprintf("image %q instead of %q", got, want))
+	}
+	if want := newLabels(foo); !contains(deployment.Labels, want) || !contains(deployment.Spec.Template.Labels, want) {
+		found = append(found, "other labels")
+	}
+	if !hasOwnerReference(foo, deployment) {
+		found = append(found, "another owner reference")
+	}
+	return found
+}
+
+// containerImage returns the image of the container that is ours, or "".
+func containerImage(deployment *appsv1.Deployment) string {
+	for i := range deployment.Spec.Template.Spec.Containers {
+		if container := &deployment.Spec.Template.Spec.Containers[i]; container.Name == containerName {
+			return container.Image
+		}
+	}
+	return ""
+}
+
+// contains reports whether all has every entry of part.
+func contains(all, part map[string]string) bool {
+	for key, value := range part {
+		if got, found := all[key]; !found || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+func hasOwnerReference(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
+	return slices.ContainsFunc(deployment.OwnerReferences, func(ref metav1.OwnerReference) bool {
+		return ref.UID == foo.UID && ref.Name == foo.Name && ref.Kind == kind.Kind &&
+			ref.APIVersion == kind.GroupVersion().String() &&
+			ptr.Deref(ref.Controller, false) && ptr.Deref(ref.BlockOwnerDeletion, false)
+	})
+}
+
+// hasSelector reports whether the Deployment selects the pods that it should. The
+// field cannot be changed.
+func hasSelector(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
+	selector := deployment.Spec.Selector
+	return selector != nil && len(selector.MatchExpressions) == 0 &&
+		maps.Equal(selector.MatchLabels, newSelector(foo))
+}
+
+// selectorText returns the selector of the pods in the form that autoscalers read.
+func selectorText(foo *v1alpha1.Foo) string {
+	return labels.SelectorFromSet(newSelector(foo)).String()
+}

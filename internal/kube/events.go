@@ -1,0 +1,51 @@
+package kube
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// noteLimit is how many bytes the API takes as the note of an event.
+const noteLimit = 1024
+
+// Recorder records events about objects of one kind.
+type Recorder struct {
+	kind     schema.GroupVersionKind
+	recorder events.EventRecorder
+}
+
+// NewRecorder returns a Recorder of events about objects of that kind.
+func NewRecorder(kind schema.GroupVersionKind, recorder events.EventRecorder) *Recorder {
+	return &Recorder{kind: kind, recorder: recorder}
+}
+
+// Normal records that something happened. Action is what the controller did, as a
+// verb in camel case.
+func (r *Recorder) Normal(about client.Object, reason, action, note string) {
+	r.record(about, corev1.EventTypeNormal, reason, action, note)
+}
+
+// Warning records something that a person should look at.
+func (r *Recorder) Warning(about client.Object, reason, action, note string) {
+	r.record(about, corev1.EventTypeWarning, reason, action, note)
+}
+
+func (r *Recorder) record(about client.Object, kind, reason, action, note string) {
+	if len(note) > noteLimit {
+		const more = " ..."
+		note = strings.ToValidUTF8(note[:noteLimit-len(more)], "") + more
+	}
+	// Without the resource version: events that differ in nothing else are counted as
+	// one series.
+	r.recorder.Eventf(&corev1.ObjectReference{
+		APIVersion: r.kind.GroupVersion().String(),
+		Kind:       r.kind.Kind,
+		Namespace:  about.GetNamespace(),
+		Name:       about.GetName(),
+		UID:        about.GetUID(),
+	}, nil, kind, reason, action, "%s", note)
+}
