@@ -1,0 +1,124 @@
+package process
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestSecondManagerIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	h := startHelper(t, "hold", helperArgs{Dir: dir}, nil)
+	h.mustResult(t)
+	_, err := Open(dir)
+	var locked *LockedError
+	if !errors.As(err, &locked) || !errors.Is(err, ErrLocked) {
+		t.Fatalf("open: %v", err)
+	}
+	if diff := cmp.Diff(&LockedError{Dir: dir, PID: h.cmd.Process.Pid}, locked); diff != "" {
+		t.Errorf("error (-want +got):\n%s", diff)
+	}
+	if text := err.Error(); !strings.Contains(text, dir) || !strings.Contains(text, strconv.Itoa(locked.PID)) {
+		t.Errorf("error says %q", text)
+	}
+	h.kill()
+	d := open(t, dir)
+	if _, err := Open(dir); !errors.As(err, &locked) || locked.PID != os.Getpid() {
+		t.Errorf("second open in one process: %v", err)
+	}
+	reopen(t, d)
+}
+
+func TestStaleLockFileIsNoObstacle(t *testing.T) {
+	for name, content := range map[string]string{
+		"a dead holder": "4194304\n", "a pid of somebody else": "1\n", "nothing": "", "no number": "what?\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := newDir(t)
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(dir, lockFile)
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d := open(t, dir)
+			if got := lockHolder(d.lock); got != os.Getpid() {
+				t.Errorf("holder %d", got)
+			}
+		})
+	}
+}
+
+// TestLockHeldForTheDead: a killed manager may leave the lock to a child that has not called exec yet. Open waits for
+// that, but not for long.
+func TestLockHeldForTheDead(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString("4194304\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	var locked *LockedError
+	if _, err := Open(dir); !errors.As(err, &locked) || locked.PID != 4194304 {
+		t.Errorf("open: %v", err)
+	}
+	unlocked := make(chan error)
+	fd := int(f.Fd())
+	time.AfterFunc(20*time.Millisecond, func() { unlocked <- syscall.Flock(fd, syscall.LOCK_UN) })
+	open(t, dir)
+	if err := <-unlocked; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNothingIsInherited: what the manager got from its parent without close-on-exec, here the end of a pipe, must
+// not live on in the shim or the child; a make or a shell script would wait for it.
+func TestNothingIsInherited(t *testing.T) {
+	t.Parallel()
+	dir, id := newDir(t), newID()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	h := startHelper(t, "start", helperArgs{Dir: dir, Spec: sleeper(id)}, nil, w, w, w)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h.mustResult(t)
+	h.kill()
+	if err := r.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(r); err != nil {
+		t.Errorf("somebody still has the pipe: %v", err)
+	}
+	if diff := cmp.Diff(census{Children: 1, Shims: 1}, count(t, id)); diff != "" {
+		t.Errorf("processes (-want +got):\n%s", diff)
+	}
+	fds, err := os.ReadDir("/proc/" + strconv.Itoa(find(t, open(t, dir), id).PID()) + "/fd")
+	if err != nil || len(fds) != 3 {
+		t.Errorf("the child has %d files, %v", len(fds), err)
+	}
+}
