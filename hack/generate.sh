@@ -31,6 +31,17 @@ tool controller-gen crd paths=./api/... output:crd:dir="$new/crds"
 rm -f api/crds/*.yaml
 cp "$new"/crds/*.yaml api/crds/
 
+# controller-gen takes the comments around a type for markers of that type, and drops
+# those of this kind without a word. Above a function they count for the package.
+lost=$(find internal/controller internal/manager -name '*.go' -exec awk '
+	FNR == 1 { marker = 0 }
+	/^\/\/ ?\+kubebuilder:rbac:/ { marker = FNR }
+	/^[^\/[:space:]]/ && marker { if ($1 != "func") print FILENAME ":" marker; marker = 0 }' {} +)
+if [ -n "$lost" ]; then
+	printf '%s\ngenerate: move these +kubebuilder:rbac markers to the comment above a function, such as Reconcile\n' "$lost" >&2
+	exit 1
+fi
+
 # One role for the whole manager, and one for each controller, so that a manager
 # that runs only some of them can ask for, and be granted, no more than those need.
 echo "generate: config/rbac"
@@ -44,6 +55,10 @@ role keelson-manager role.yaml ./internal/controller/... ./internal/manager/...
 for directory in internal/controller/*/; do
 	controller=$(basename "$directory")
 	role "keelson-$controller" "role-$controller.yaml" "./internal/controller/$controller/..."
+	if [ ! -f "$new/rbac/role-$controller.yaml" ]; then
+		echo "generate: no +kubebuilder:rbac marker in $directory" >&2
+		exit 1
+	fi
 done
 rm -f config/rbac/role.yaml config/rbac/role-*.yaml
 cp "$new"/rbac/*.yaml config/rbac/

@@ -8,7 +8,6 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=sampleresources,scope=Namespaced,categories=keelson
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",fieldPath=".metadata",message="name must be at most 63 characters: it is the name of the Pod"
 // +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.podImage`,description="The image that is wanted"
 // +kubebuilder:printcolumn:name="Pod",type=string,JSONPath=`.status.podName`,description="The Pod that runs it"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the Pod runs the image and is ready"

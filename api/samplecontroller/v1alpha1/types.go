@@ -15,7 +15,6 @@ const DefaultImage = "nginx:latest"
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.availableReplicas,selectorpath=.status.selector
 // +kubebuilder:resource:path=foos,scope=Namespaced,categories=keelson
 // +kubebuilder:metadata:annotations="api-approved.kubernetes.io=unapproved, the group of the upstream sample controller"
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",fieldPath=".metadata",message="name must be at most 63 characters: it labels the pods of the Deployment"
 // +kubebuilder:printcolumn:name="Deployment",type=string,JSONPath=`.spec.deploymentName`,description="The Deployment that this Foo keeps"
 // +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="How many replicas are wanted"
 // +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.availableReplicas`,description="How many replicas are available"
