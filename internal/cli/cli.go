@@ -11,10 +11,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keelson-dev/keelson/internal/cli/down"
 	managercmd "github.com/keelson-dev/keelson/internal/cli/manager"
 	"github.com/keelson-dev/keelson/internal/cli/manifests"
+	"github.com/keelson-dev/keelson/internal/cli/status"
+	"github.com/keelson-dev/keelson/internal/cli/up"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	versioncmd "github.com/keelson-dev/keelson/internal/cli/version"
+	"github.com/keelson-dev/keelson/internal/version"
 )
 
 // The exit codes of the program.
@@ -60,13 +64,18 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          knownCommand,
+		Version:       version.Get().Keelson,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate("keelson {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage.Errorf("%w; see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(
+		up.New(),
+		down.New(),
+		status.New(),
 		managercmd.New(),
 		manifests.New(),
 		versioncmd.New(),

@@ -28,7 +28,7 @@ func TestReconcileOutlivesTheStop(t *testing.T) {
 				var cause error
 				inner := reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 					stop()
-					time.Sleep(tt.takes)
+					<-time.After(tt.takes)
 					cause = context.Cause(ctx)
 					if got := ctx.Value(key{}); got != "value" {
 						t.Errorf("value in the context: got %v, want value", got)

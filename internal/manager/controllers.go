@@ -8,7 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
+	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	"github.com/keelson-dev/keelson/config/rbac"
+	"github.com/keelson-dev/keelson/internal/controller/foo"
 )
 
 // Controller is what the manager knows of one controller.
@@ -31,7 +33,16 @@ type Controller struct {
 }
 
 // controllers is the one list of controllers. A new kind is one entry here.
-var controllers = []Controller{}
+var controllers = []Controller{
+	{
+		Name:        "foo",
+		Resources:   []schema.GroupVersionResource{samplecontrollerv1alpha1.SchemeGroupVersion.WithResource("foos")},
+		AddToScheme: samplecontrollerv1alpha1.AddToScheme,
+		Permissions: permissionsOf("foo"),
+		Add:         foo.Add,
+		Cache:       foo.Cache,
+	},
+}
 
 // Names returns the names of all controllers.
 func Names() []string { return names(controllers) }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -41,11 +40,10 @@ func Roles(o Options, user string) ([]runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	subject := subjectOf(authenticationv1.UserInfo{Username: user})
 	var objects []runtime.Object
 	for _, r := range needed {
 		for _, namespace := range orEmpty(r.namespaces) {
-			both := r.grant(namespace, subject, func(schema.GroupResource) bool { return false })
+			both := r.grant(namespace, user, func(schema.GroupResource) bool { return false })
 			if user == "" {
 				both = both[:1]
 			}
@@ -61,38 +59,37 @@ func Roles(o Options, user string) ([]runtime.Object, error) {
 // and each binding is named after its user: what is applied later for another
 // selection of controllers or another user never takes away what was applied
 // before.
-func grants(shortages []shortage, user authenticationv1.UserInfo, clusterScoped isClusterScoped) []runtime.Object {
+func grants(shortages []shortage, user string, clusterScoped isClusterScoped) []runtime.Object {
 	var objects []runtime.Object
-	subject := subjectOf(user)
 	for _, s := range shortages {
 		namespaces := map[string]bool{}
 		for _, p := range s.missing {
 			namespaces[p.namespace] = true
 		}
 		for _, namespace := range slices.Sorted(maps.Keys(namespaces)) {
-			objects = append(objects, s.grant(namespace, subject, clusterScoped)...)
+			objects = append(objects, s.grant(namespace, user, clusterScoped)...)
 		}
 	}
 	return objects
 }
 
 // grant returns a role with what r needs in namespace, or, if that is empty, in the
-// whole cluster, and its binding to subject.
-func (r requirement) grant(namespace string, subject rbacv1.Subject, clusterScoped isClusterScoped) []runtime.Object {
+// whole cluster, and its binding to user.
+func (r requirement) grant(namespace, user string, clusterScoped isClusterScoped) []runtime.Object {
 	name, clusterWide := r.role, namespace == ""
 	if clusterWide && len(r.namespaces) > 0 {
 		// The role of the plain name is for managers that work in all namespaces.
 		name += "-cluster"
 	}
-	return roleAndBinding(name, namespace, r.rulesFor(clusterWide, clusterScoped), subject)
+	return roleAndBinding(name, namespace, r.rulesFor(clusterWide, clusterScoped), user)
 }
 
 // roleAndBinding returns a ClusterRole and its binding, or, if there is a namespace, a
 // Role there and its binding.
-func roleAndBinding(name, namespace string, rules []rbacv1.PolicyRule, subject rbacv1.Subject) []runtime.Object {
+func roleAndBinding(name, namespace string, rules []rbacv1.PolicyRule, user string) []runtime.Object {
 	labels := map[string]string{"app.kubernetes.io/name": "keelson"}
 	role := metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels}
-	binding := metav1.ObjectMeta{Name: bindingName(name, subject), Namespace: namespace, Labels: labels}
+	binding := metav1.ObjectMeta{Name: bindingName(name, user), Namespace: namespace, Labels: labels}
 	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Name: name}
 	if namespace == "" {
 		ref.Kind = "ClusterRole"
@@ -100,7 +97,7 @@ func roleAndBinding(name, namespace string, rules []rbacv1.PolicyRule, subject r
 			&rbacv1.ClusterRole{TypeMeta: rbacType("ClusterRole"), ObjectMeta: role, Rules: rules},
 			&rbacv1.ClusterRoleBinding{
 				TypeMeta: rbacType("ClusterRoleBinding"), ObjectMeta: binding,
-				RoleRef: ref, Subjects: []rbacv1.Subject{subject},
+				RoleRef: ref, Subjects: []rbacv1.Subject{subjectOf(user)},
 			},
 		}
 	}
@@ -109,7 +106,7 @@ func roleAndBinding(name, namespace string, rules []rbacv1.PolicyRule, subject r
 		&rbacv1.Role{TypeMeta: rbacType("Role"), ObjectMeta: role, Rules: rules},
 		&rbacv1.RoleBinding{
 			TypeMeta: rbacType("RoleBinding"), ObjectMeta: binding,
-			RoleRef: ref, Subjects: []rbacv1.Subject{subject},
+			RoleRef: ref, Subjects: []rbacv1.Subject{subjectOf(user)},
 		},
 	}
 }
@@ -119,22 +116,18 @@ func rbacType(kind string) metav1.TypeMeta {
 }
 
 // subjectOf is the user as a binding names it.
-func subjectOf(user authenticationv1.UserInfo) rbacv1.Subject {
-	account, isAccount := strings.CutPrefix(user.Username, "system:serviceaccount:")
+func subjectOf(user string) rbacv1.Subject {
+	account, isAccount := strings.CutPrefix(user, "system:serviceaccount:")
 	if namespace, name, ok := strings.Cut(account, ":"); isAccount && ok {
 		return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
 	}
-	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user.Username}
+	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}
 }
 
 // bindingName is free of the two characters that a name in RBAC cannot have and that
 // user names from an identity provider do have.
-func bindingName(role string, subject rbacv1.Subject) string {
-	who := subject.Name
-	if subject.Namespace != "" {
-		who = subject.Namespace + ":" + who
-	}
-	return role + ":" + strings.NewReplacer("/", "-", "%", "-").Replace(who)
+func bindingName(role, user string) string {
+	return role + ":" + strings.NewReplacer("/", "-", "%", "-").Replace(user)
 }
 
 // manifest renders objects as YAML documents that kubectl apply takes.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -145,7 +146,7 @@ func (p permission) target() string {
 		target += "/" + p.subresource
 	}
 	if p.name != "" {
-		target += " " + p.name
+		target += " " + strconv.Quote(p.name)
 	}
 	return target
 }

@@ -334,7 +334,7 @@ func (c *checker) explain(ctx context.Context, unserved []unserved, short []shor
 	if err != nil {
 		return fmt.Errorf("ask the API server %s who this user is, to whom permissions are missing: %w", c.server, err)
 	}
-	result.user = self.Status.UserInfo
+	result.user = self.Status.UserInfo.Username
 	if result.grantedIn, err = c.grantedOnlyIn(ctx, short, clusterScoped, home); err != nil {
 		return err
 	}

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-
-	authenticationv1 "k8s.io/api/authentication/v1"
 )
 
 // PreflightError says what the API server lacks before the controllers can run. Its
@@ -18,7 +16,7 @@ type PreflightError struct {
 	Manifest string
 
 	server    string
-	user      authenticationv1.UserInfo
+	user      string
 	unserved  []unserved
 	shortages []shortage
 	// grantedIn is the namespace in which everything is granted that is missing in
@@ -55,7 +53,7 @@ func (e *PreflightError) writeUnserved(text *strings.Builder) {
 }
 
 func (e *PreflightError) writeShortages(text *strings.Builder) {
-	fmt.Fprintf(text, "user %q of the API server %s lacks permissions that the controllers need.\n", e.user.Username, e.server)
+	fmt.Fprintf(text, "user %q of the API server %s lacks permissions that the controllers need.\n", e.user, e.server)
 	for _, namespace := range e.scopes() {
 		if namespace == "" {
 			text.WriteString("\nMissing in the whole cluster:\n")
@@ -65,9 +63,9 @@ func (e *PreflightError) writeShortages(text *strings.Builder) {
 		e.writeScope(text, namespace)
 	}
 	if e.grantedIn != "" {
-		fmt.Fprintf(text, "\nIn namespace %s all of this is granted: a Role works only in its own namespace, and so does a\n"+
-			"RoleBinding to a ClusterRole. Either work in that namespace only (--namespaces=%s), or bind a\n"+
-			"ClusterRole with a ClusterRoleBinding.\n", e.grantedIn, e.grantedIn)
+		fmt.Fprintf(text, "\nNamespace %s grants all of this that a namespace can grant: a Role works only in its own\n"+
+			"namespace, and so does a RoleBinding to a ClusterRole. Either work in that namespace only\n"+
+			"(--namespaces=%s), or bind a ClusterRole with a ClusterRoleBinding, as below.\n", e.grantedIn, e.grantedIn)
 	}
 	text.WriteString("\nThis grants what is missing (kubectl apply -f, by somebody who may grant it):\n\n")
 	text.WriteString(e.Manifest)

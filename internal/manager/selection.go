@@ -46,3 +46,9 @@ func names(all []Controller) []string {
 	}
 	return result
 }
+
+// Selected returns the names of the controllers that selectors ask for; see Options.Controllers.
+func Selected(selectors []string) ([]string, error) {
+	selected, err := selectControllers(controllers, selectors)
+	return names(selected), err
+}

@@ -1,0 +1,99 @@
+// Package down is the command `keelson down`.
+package down
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/cli/usage"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// stopTimeout is how long a running keelson may take to stop: it lets reconciles finish (30 s) and then stops five
+// components, three groups one after the other.
+const stopTimeout = 90 * time.Second
+
+// New returns the command.
+func New() *cobra.Command {
+	var flags instance.Flags
+	var deleteData bool
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Stop what `keelson up` started",
+		Long: `Stop Keelson and its control plane on this machine, also after a crash. The data stays,
+unless it is ephemeral or --delete-data is given: the next ` + "`keelson up`" + ` has it again.`,
+		Args: usage.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := flags.Dir()
+			if err != nil {
+				return err
+			}
+			return run(cmd, dir, deleteData)
+		},
+	}
+	flags.AddFlags(cmd.Flags())
+	cmd.Flags().BoolVar(&deleteData, "delete-data", false, "also delete the data directory with all objects in it")
+	return cmd
+}
+
+func run(cmd *cobra.Command, dir string, deleteData bool) error {
+	began := time.Now()
+	report, err := controlplane.Inspect(cmd.Context(), dir)
+	if err != nil {
+		return err
+	}
+	if !report.Exists {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Nothing to stop: nothing was ever started in %s.\n", dir)
+		return err
+	}
+	stopped, err := stop(cmd.Context(), report)
+	if err != nil {
+		return err
+	}
+	what := "Nothing ran in " + report.Dir
+	if stopped {
+		what = fmt.Sprintf("Stopped in %.1f s", time.Since(began).Seconds())
+	}
+	if !deleteData && !report.Ephemeral {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s. The data stays in %s.\n", what, report.Dir)
+		return err
+	}
+	if err := os.RemoveAll(report.Dir); err != nil {
+		return fmt.Errorf("%s, but its data could not be deleted: %w", what, err)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s. The data in %s is deleted.\n", what, report.Dir)
+	return err
+}
+
+// stop stops the program that looks after the instance, if there is one, and then whatever is left of it.
+func stop(ctx context.Context, report controlplane.Report) (stopped bool, err error) {
+	if report.ManagerPID != 0 {
+		err := instance.SignalManager(report.ManagerPID)
+		if err != nil && !errors.Is(err, instance.ErrGone) {
+			return false, fmt.Errorf("stop keelson (pid %d): %w", report.ManagerPID, err)
+		}
+		stopped = true
+	}
+	var left bool
+	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, stopTimeout, true, func(ctx context.Context) (bool, error) {
+		var err error
+		left, err = controlplane.StopAll(ctx, report.Dir)
+		if errors.Is(err, process.ErrLocked) {
+			return false, nil // it is still stopping
+		}
+		return true, err
+	})
+	if wait.Interrupted(err) {
+		return false, fmt.Errorf("keelson (pid %d) has not stopped within %s: see the logs in %s; `kill -9 %d` and "+
+			"`keelson down` once more end it by force", report.ManagerPID, stopTimeout, report.Dir, report.ManagerPID)
+	}
+	return stopped || left, err
+}

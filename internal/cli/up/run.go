@@ -1,0 +1,214 @@
+package up
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"gopkg.in/natefinch/lumberjack.v2"
+	"k8s.io/client-go/rest"
+
+	"github.com/keelson-dev/keelson/api/crds"
+	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/cli/usage"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/install"
+	"github.com/keelson-dev/keelson/internal/manager"
+)
+
+// stopTimeout is how long a clean stop of the control plane may take before what is left is killed.
+const stopTimeout = 40 * time.Second
+
+// runHere runs everything in this process until the context ends or something fails for good. It calls ready when all
+// is up and the user has been told.
+func (o *options) runHere(ctx context.Context, dir string, r reporter, stderr io.Writer, ready func()) error {
+	binary, err := instance.KubeBinary()
+	if err != nil {
+		return err
+	}
+	logger, err := o.openLog(dir)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	cp, err := controlplane.Start(ctx, controlplane.Options{
+		Dir: dir, Binary: binary, Ephemeral: o.instance.Ephemeral, Nodes: o.nodes,
+		Log: logger, Progress: func(s controlplane.Step) { r.report(event{Step: s.Name, Done: s.Done, Took: s.Took}) },
+	})
+	if err != nil {
+		if isLocked(err) {
+			return alreadyRunning(ctx, dir)
+		}
+		return o.cleanUp(dir, interrupted(ctx, err))
+	}
+	err = o.serve(ctx, cp, r, logger, func() {
+		r.report(event{Text: o.welcome(cp, time.Since(began))})
+		ready()
+	})
+	_, _ = fmt.Fprintln(stderr, "Stopping ...") // a terminal that is gone must not stop the stop
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	return o.cleanUp(dir, errors.Join(interrupted(ctx, err), cp.Stop(stopCtx)))
+}
+
+// serve brings the controllers and the nodes up, says so, and runs until the context ends.
+func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, r reporter, logger logr.Logger, ready func()) error {
+	group, ctx := errgroup.WithContext(ctx)
+	var settled sync.WaitGroup
+	settled.Add(2)
+	group.Go(func() error {
+		return o.runManager(ctx, cp.Config(), r, logger, settled.Done)
+	})
+	group.Go(func() error {
+		defer settled.Done()
+		return cp.Settle(ctx)
+	})
+	group.Go(func() error {
+		settled.Wait() // released by both also when they fail
+		if ctx.Err() != nil {
+			return nil
+		}
+		if o.mergeKubeconfig {
+			if err := mergeKubeconfig(cp.Kubeconfig()); err != nil {
+				return err
+			}
+		}
+		ready()
+		return nil
+	})
+	return group.Wait()
+}
+
+// runManager installs the definitions and runs the controllers. It calls up once: when they run, or when they failed.
+func (o *options) runManager(ctx context.Context, config *rest.Config, r reporter, logger logr.Logger, up func()) error {
+	up = onceFunc(up)
+	defer up()
+	installed := step(r, "definitions")
+	definitions, err := crds.All()
+	if err != nil {
+		return err
+	}
+	if err := install.CRDs(ctx, config, definitions); err != nil {
+		return err
+	}
+	installed()
+
+	started := step(r, "controllers")
+	mo := o.managerOptions()
+	mo.Logger = logger
+	mo.OnReady = func() {
+		started()
+		up()
+	}
+	return manager.Run(ctx, config, mo)
+}
+
+// runOnCluster runs the controllers on a cluster that exists already.
+func (o *options) runOnCluster(ctx context.Context, cmd *cobra.Command) error {
+	mo := o.managerOptions()
+	config, err := mo.RESTConfig()
+	if err != nil {
+		return usage.Errorf("%w", err)
+	}
+	logger := o.logging.NewLogger(cmd.ErrOrStderr())
+	if err := o.logging.InstallLogger(logger); err != nil {
+		return err
+	}
+	p := newPrinter(cmd.OutOrStdout())
+	ready := func() {
+		p.report(event{Text: fmt.Sprintf("\nThe controllers run on %s. Ctrl-C stops them; objects and definitions stay.\n", config.Host)})
+	}
+	return interrupted(ctx, o.runManager(ctx, config, p, logger, ready))
+}
+
+// step reports that a step begins; what it returns reports that it is done.
+func step(r reporter, name string) (done func()) {
+	began := time.Now()
+	r.report(event{Step: name})
+	return func() { r.report(event{Step: name, Done: true, Took: time.Since(began)}) }
+}
+
+// openLog makes the logger for all that happens in this process. It writes to a file that rotates, because the
+// terminal belongs to the user.
+func (o *options) openLog(dir string) (logr.Logger, error) {
+	logs := filepath.Join(dir, "logs")
+	if err := os.MkdirAll(logs, 0o700); err != nil {
+		return logr.Logger{}, err
+	}
+	file := &lumberjack.Logger{Filename: logFile(dir), MaxSize: 10, MaxBackups: 2} // megabytes; mode 0600
+	logger := o.logging.NewLogger(file)
+	return logger, o.logging.InstallLogger(logger)
+}
+
+func logFile(dir string) string { return filepath.Join(dir, "logs", "keelson.log") }
+
+// cleanUp removes the data of an ephemeral instance after it was stopped.
+func (o *options) cleanUp(dir string, err error) error {
+	if !o.instance.Ephemeral {
+		return err
+	}
+	return errors.Join(err, os.RemoveAll(dir))
+}
+
+// interrupted drops the errors that only say that the user has asked for the stop.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// welcome is what the user reads when everything is up.
+func (o *options) welcome(cp *controlplane.ControlPlane, took time.Duration) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nKeelson is up, after %.1f s: a Kubernetes API at %s with the controllers %s.\n",
+		took.Seconds(), cp.Server(), strings.Join(o.selected(), ", "))
+	if o.nodes > 0 {
+		fmt.Fprintf(&b, "Its nodes are simulated: pods report that they run, nothing is executed.\n")
+	}
+	b.WriteString("\n")
+	if o.mergeKubeconfig {
+		fmt.Fprintf(&b, "  kubectl --context keelson get foos\n")
+	} else {
+		fmt.Fprintf(&b, "  export KUBECONFIG=%s\n  %s get foos\n", cp.Kubeconfig(), kubectl())
+	}
+	if o.reportFD != 0 {
+		b.WriteString("\n`keelson down` stops it.")
+	} else {
+		b.WriteString("\nCtrl-C stops it.")
+	}
+	if o.instance.Ephemeral {
+		b.WriteString(" Nothing is kept.\n")
+	} else {
+		b.WriteString(" All objects are kept for the next `keelson up`.\n")
+	}
+	return b.String()
+}
+
+// selected returns the names of the controllers that run.
+func (o *options) selected() []string {
+	names, err := manager.Selected(o.controllers)
+	if err != nil { // validate has checked them
+		return o.controllers
+	}
+	return names
+}
+
+// kubectl returns how the user calls kubectl: by name where it is installed, else the one that is built in.
+func kubectl() string {
+	if path := builtInKubectl(); path != "" {
+		return path
+	}
+	return "kubectl"
+}
+
+func onceFunc(f func()) func() { return sync.OnceFunc(f) }

@@ -1,0 +1,159 @@
+// Package up is the command `keelson up`: a Kubernetes API on this machine, with Keelson's controllers running on it.
+package up
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/cli/usage"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/manager"
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// options are the flags of the command.
+type options struct {
+	instance        instance.Flags
+	detach          bool
+	nodes           int
+	kubeconfig      string // use this cluster instead of an own control plane
+	mergeKubeconfig bool
+	controllers     []string
+	threads         int
+	logging         manager.Logging
+	metricsAddress  string
+	reportFD        int // set for the background process of --detach: where it reports to
+}
+
+const long = `Start a Kubernetes API on this machine - etcd, kube-apiserver, kube-controller-manager,
+kube-scheduler and simulated nodes - and Keelson's controllers on it. Nothing has to be
+installed, and only loopback is used.
+
+All objects are kept in the data directory: Ctrl-C or ` + "`keelson down`" + ` stops everything, the next
+` + "`keelson up`" + ` has it all again, also after a crash. On simulated nodes pods report that they
+run and Jobs complete; nothing is executed.`
+
+const examples = `  # In the foreground, until Ctrl-C
+  keelson up
+
+  # In the background; the kubeconfig gets a context "keelson" in ~/.kube/config
+  keelson up --detach --merge-kubeconfig
+
+  # For a quick try: nothing is kept
+  keelson up --ephemeral
+
+  # Only the controllers, on a cluster that exists already
+  keelson up --kubeconfig ~/.kube/config`
+
+// New returns the command.
+func New() *cobra.Command {
+	defaults := manager.NewOptions()
+	o := options{nodes: 1, controllers: defaults.Controllers, threads: defaults.Threads, logging: defaults.Logging, metricsAddress: manager.Off}
+	cmd := &cobra.Command{
+		Use:     "up",
+		Short:   "Start a Kubernetes API with the controllers on this machine",
+		Long:    long,
+		Example: examples,
+		Args:    usage.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), cmd)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	o.instance.AddFlags(fs)
+	fs.BoolVar(&o.detach, "detach", false, "go on in the background; returns when everything is ready")
+	fs.IntVar(&o.nodes, "nodes", o.nodes, "number of simulated nodes")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "use the cluster of this kubeconfig `file` instead of starting one")
+	fs.BoolVar(&o.mergeKubeconfig, "merge-kubeconfig", false, "add a context \"keelson\" to your own kubeconfig file")
+	fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run: * is all, foo is that one, -foo is all but that one")
+	fs.IntVar(&o.threads, "threads", o.threads, "workers for each controller")
+	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "`host:port` of /metrics of the controllers; 0 turns it off")
+	o.logging.AddFlags(fs)
+	fs.IntVar(&o.reportFD, "report-fd", 0, "")
+	_ = fs.MarkHidden("report-fd") // exists, so this cannot fail
+	return cmd
+}
+
+func (o *options) validate() error {
+	if o.nodes < 0 || o.nodes > 1000 {
+		return usage.Errorf("--nodes %d: must be from 0 to 1000", o.nodes)
+	}
+	if o.kubeconfig != "" && (o.instance.Ephemeral || o.instance.DataDir != "" || o.mergeKubeconfig || o.detach) {
+		return usage.Errorf("--kubeconfig uses a cluster that exists already: it goes without --data-dir, --ephemeral, --detach and --merge-kubeconfig")
+	}
+	checked := o.managerOptions()
+	if err := checked.Validate(); err != nil {
+		return usage.Errorf("%w", err)
+	}
+	return nil
+}
+
+// managerOptions returns the part of the options that the manager knows. Leader election is for several replicas;
+// here is one.
+func (o *options) managerOptions() manager.Options {
+	m := manager.NewOptions()
+	m.Kubeconfig = o.kubeconfig
+	m.Controllers, m.Threads, m.Logging = o.controllers, o.threads, o.logging
+	m.HealthAddress, m.MetricsAddress = manager.Off, o.metricsAddress
+	alone := false
+	m.LeaderElection.Enabled = &alone
+	return m
+}
+
+func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
+	if o.kubeconfig != "" {
+		return o.runOnCluster(ctx, cmd)
+	}
+	dir, err := o.instance.Dir()
+	if err != nil {
+		return err
+	}
+	if err := instance.Secure(dir); err != nil {
+		return err
+	}
+	switch {
+	case o.detach:
+		return o.startDetached(ctx, cmd, dir)
+	case o.reportFD != 0:
+		pipe := os.NewFile(uintptr(o.reportFD), "report")
+		r := &pipeReporter{w: pipe}
+		if err := o.runHere(ctx, dir, r, cmd.ErrOrStderr(), func() { _ = pipe.Close() }); err != nil {
+			r.report(event{Error: err.Error()}) // lost if the start had succeeded, but then the log has it
+			return err
+		}
+		return nil
+	default:
+		p := newPrinter(cmd.OutOrStdout())
+		ready := make(chan struct{})
+		animated := make(chan struct{})
+		go func() { defer close(animated); p.animate(ready) }()
+		stopAnimation := onceFunc(func() { close(ready); <-animated })
+		defer stopAnimation()
+		return o.runHere(ctx, dir, p, cmd.ErrOrStderr(), stopAnimation)
+	}
+}
+
+// alreadyRunning explains what runs in a data directory that another program looks after.
+func alreadyRunning(ctx context.Context, dir string) error {
+	report, err := controlplane.Inspect(ctx, dir)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%w in this data directory. %s\n`keelson status` shows it, `keelson down` stops it, --data-dir names another place for a second one",
+		errAlreadyRunning, instance.Describe(report, time.Now()))
+}
+
+var errAlreadyRunning = errors.New("keelson runs already")
+
+// isLocked tells whether an error means that another program looks after the data directory.
+func isLocked(err error) bool { return errors.Is(err, process.ErrLocked) }

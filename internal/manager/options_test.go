@@ -1,0 +1,188 @@
+package manager
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/spf13/pflag"
+	"k8s.io/utils/ptr"
+)
+
+var twoControllers = []Controller{{Name: "foo"}, {Name: "sampleresource"}}
+
+// noLogger leaves out what no flag sets.
+var noLogger = cmpopts.IgnoreFields(Options{}, "Logger", "OnReady")
+
+func TestFlagsMakeOptions(t *testing.T) {
+	parse := func(args ...string) Options {
+		t.Helper()
+		o := NewOptions()
+		fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+		o.AddFlags(fs)
+		if err := fs.Parse(args); err != nil {
+			t.Fatalf("parse %q: %v", args, err)
+		}
+		return o
+	}
+	if diff := cmp.Diff(NewOptions(), parse(), noLogger); diff != "" {
+		t.Errorf("without flags (-want +got):\n%s", diff)
+	}
+	want := Options{
+		Kubeconfig: "k", Context: "c", Threads: 3, Controllers: []string{"*", "-foo"}, Namespaces: []string{"a", "b"},
+		LeaderElection: LeaderElection{
+			Enabled: ptr.To(true), LockName: "n", LockNamespace: "ns", Identity: "me",
+			LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second,
+		},
+		HealthAddress: "0", MetricsAddress: "127.0.0.1:0", PreflightTimeout: 5 * time.Second,
+		Logging: Logging{Format: "json", Verbosity: 4},
+	}
+	got := parse("--kubeconfig=k", "--context=c", "--threads=3", "--controllers=*,-foo", "--namespaces=a,b",
+		"--leader-elect", "--lease-lock-name=n", "--lease-lock-namespace=ns", "--holder-identity=me",
+		"--lease-duration=3s", "--renew-deadline=2s", "--retry-period=1s", "--health-probe-bind-address=0",
+		"--metrics-bind-address=127.0.0.1:0", "--preflight-timeout=5s", "--logging-format=json", "-v4")
+	if diff := cmp.Diff(want, got, noLogger); diff != "" {
+		t.Errorf("with every flag (-want +got):\n%s", diff)
+	}
+	if off := parse("--leader-elect=false").LeaderElection.Enabled; off == nil || *off {
+		t.Errorf("--leader-elect=false: got %v, want false", off)
+	}
+}
+
+func TestComplete(t *testing.T) {
+	tests := []struct {
+		name          string
+		kubeconfig    string
+		variable      string
+		podNamespace  string
+		given         LeaderElection
+		wantElection  bool
+		wantNamespace string
+	}{
+		{name: "on a workstation", wantNamespace: "default"},
+		{name: "in a pod", podNamespace: "keelson", wantElection: true, wantNamespace: "keelson"},
+		{name: "in a pod, for another cluster", podNamespace: "keelson", kubeconfig: "k", wantNamespace: "keelson"},
+		{name: "in a pod, for another cluster by variable", podNamespace: "keelson", variable: "k", wantNamespace: "keelson"},
+		{
+			name: "flags win in a pod", podNamespace: "keelson",
+			given: LeaderElection{Enabled: ptr.To(false), LockNamespace: "other"}, wantNamespace: "other",
+		},
+		{
+			name: "flags win on a workstation", given: LeaderElection{Enabled: ptr.To(true), LockNamespace: "other"},
+			wantElection: true, wantNamespace: "other",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("KUBECONFIG", tt.variable)
+			o := Options{Kubeconfig: tt.kubeconfig, LeaderElection: tt.given}
+			if err := o.complete(tt.podNamespace); err != nil {
+				t.Fatalf("complete: %v", err)
+			}
+			if got := *o.LeaderElection.Enabled; got != tt.wantElection {
+				t.Errorf("leader election: got %t, want %t", got, tt.wantElection)
+			}
+			if got := o.LeaderElection.LockNamespace; got != tt.wantNamespace {
+				t.Errorf("namespace of the lease: got %q, want %q", got, tt.wantNamespace)
+			}
+			other := Options{}
+			if err := other.complete(""); err != nil {
+				t.Fatalf("complete: %v", err)
+			}
+			if o.LeaderElection.Identity == other.LeaderElection.Identity {
+				t.Errorf("two replicas have the identity %q", o.LeaderElection.Identity)
+			}
+		})
+	}
+}
+
+func TestValidate(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*Options)
+		want   []string // the beginning of each line of the error
+	}{
+		{name: "the defaults", change: func(*Options) {}},
+		{name: "everything off", change: func(o *Options) { o.HealthAddress, o.MetricsAddress = Off, "" }},
+		{name: "two free ports", change: func(o *Options) { o.HealthAddress, o.MetricsAddress = "[::1]:0", "[::1]:0" }},
+		{name: "no worker", change: func(o *Options) { o.Threads = 0 }, want: []string{"--threads=0: must be 1 or more"}},
+		{
+			name: "unknown controller", change: func(o *Options) { o.Controllers = []string{"bar"} },
+			want: []string{`--controllers=bar: there is no controller "bar"; there are foo, sampleresource`},
+		},
+		{
+			name: "namespaces", change: func(o *Options) { o.Namespaces = []string{"a", "B", "a"} },
+			want: []string{`--namespaces=a,B,a: "B" is no namespace: `, `--namespaces=a,B,a: "a" is there twice`},
+		},
+		{
+			name: "addresses", change: func(o *Options) { o.HealthAddress, o.MetricsAddress = "8081", "127.0.0.1:x" },
+			want: []string{
+				"--health-probe-bind-address=8081: must be host:port, or 0 for off",
+				`--metrics-bind-address=127.0.0.1:x: "x" is no port`,
+			},
+		},
+		{
+			name: "one port for both", change: func(o *Options) { o.HealthAddress = o.MetricsAddress },
+			want: []string{"--metrics-bind-address=127.0.0.1:8080: is also the address of --health-probe-bind-address"},
+		},
+		{
+			name: "a lease that ends before it is renewed",
+			change: func(o *Options) {
+				o.LeaderElection.LeaseDuration, o.LeaderElection.RenewDeadline = 5*time.Second, 5*time.Second
+				o.LeaderElection.RetryPeriod = 5 * time.Second
+			},
+			want: []string{
+				"--lease-duration=5s: must be more than --renew-deadline=5s",
+				"--renew-deadline=5s: must be more than 1.2 times --retry-period=5s",
+			},
+		},
+		{
+			name: "names of the lease",
+			change: func(o *Options) {
+				o.LeaderElection.LockName, o.LeaderElection.LockNamespace = "Keelson", "a.b"
+			},
+			want: []string{
+				"--lease-lock-name=Keelson: is no name of a Lease: ",
+				"--lease-lock-namespace=a.b: is no namespace: ",
+			},
+		},
+		{
+			name: "times that cannot be",
+			change: func(o *Options) {
+				o.PreflightTimeout = -time.Second
+				o.LeaderElection.LeaseDuration = 500 * time.Millisecond
+				o.LeaderElection.RenewDeadline, o.LeaderElection.RetryPeriod = 400*time.Millisecond, 0
+			},
+			want: []string{
+				"--lease-duration=500ms: must be 1s or more",
+				"--preflight-timeout=-1s: must not be negative",
+				"--retry-period=0s: must be more than 0",
+			},
+		},
+		{
+			name: "logging", change: func(o *Options) { o.Logging = Logging{Format: "xml", Verbosity: 11} },
+			want: []string{"--logging-format=xml: must be text or json", "--v=11: must be from 0 to 10"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := NewOptions()
+			tt.change(&o)
+			var got []string
+			if err := o.validate(twoControllers); err != nil {
+				got = strings.Split(err.Error(), "\n")
+			}
+			// Only the beginning is ours; what follows is the words of a library.
+			for i := range min(len(got), len(tt.want)) {
+				if strings.HasPrefix(got[i], tt.want[i]) {
+					got[i] = tt.want[i]
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("validate (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,302 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-dev/keelson/internal/testing/env"
+)
+
+// idle is a controller that does nothing.
+func idle(name string) Controller {
+	return newTestController(name, func(client.Client) reconcile.Func {
+		return func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil }
+	})
+}
+
+// as returns cfg for another user, who may do nothing yet.
+func as(cfg *rest.Config, user string) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Impersonate = rest.ImpersonationConfig{UserName: user}
+	return cfg
+}
+
+// applyManifest does what a person would do with the text: hands it to the API.
+func applyManifest(t *testing.T, c client.Client, text string) {
+	t.Helper()
+	for document := range strings.SplitSeq(text, "---\n") {
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(document), object); err != nil {
+			t.Fatalf("parse the manifest: %v\n%s", err, document)
+		}
+		apply := client.ApplyConfigurationFromUnstructured(object)
+		if err := c.Apply(t.Context(), apply, client.FieldOwner("test"), client.ForceOwnership); err != nil {
+			t.Fatalf("apply %s %s: %v", object.GetKind(), object.GetName(), err)
+		}
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			if err := client.IgnoreNotFound(c.Delete(ctx, object)); err != nil {
+				t.Errorf("delete %s %s: %v", object.GetKind(), object.GetName(), err)
+			}
+		})
+	}
+}
+
+// eventuallyPasses waits for the preflight to pass: the API server learns of new roles
+// by watching, a moment after they were written.
+func eventuallyPasses(t *testing.T, cfg *rest.Config, o Options, all []Controller) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		last = preflight(ctx, cfg, o, all)
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("preflight with everything granted: %v", last)
+	}
+}
+
+// refused runs a preflight that has to end with a *PreflightError.
+func refused(t *testing.T, cfg *rest.Config, o Options, all []Controller) *PreflightError {
+	t.Helper()
+	err := preflight(t.Context(), cfg, o, all)
+	var missing *PreflightError
+	if !errors.As(err, &missing) {
+		t.Fatalf("preflight: got %v, want a *PreflightError", err)
+	}
+	return missing
+}
+
+// missingIn is what is missing, as "namespace: verb target" lines.
+func missingIn(e *PreflightError) []string {
+	var lines []string
+	for _, s := range e.shortages {
+		for _, p := range s.missing {
+			lines = append(lines, p.namespace+": "+p.verb+" "+p.target())
+		}
+	}
+	return lines
+}
+
+func TestPreflightRefusesARoleWhereAClusterRoleIsNeeded(t *testing.T) {
+	admin := env.Config(t)
+	c := newTestClient(t, admin)
+	namespace := env.Namespace(t)
+	all := []Controller{idle(namespace)} // the names of its roles are this test's alone
+	user := as(admin, "somebody-in-"+namespace)
+
+	inNamespace := newTestOptions(t, namespace)
+	if err := inNamespace.complete(""); err != nil {
+		t.Fatal(err)
+	}
+	everywhere := inNamespace
+	everywhere.Namespaces = nil
+
+	// With nothing granted, a manager of one namespace asks for a Role there.
+	first := refused(t, user, inNamespace, all)
+	wantFirst := []string{
+		namespace + ": get foos.samplecontroller.k8s.io",
+		namespace + ": list foos.samplecontroller.k8s.io",
+		namespace + ": watch foos.samplecontroller.k8s.io",
+		namespace + ": patch foos.samplecontroller.k8s.io/status",
+		namespace + ": update foos.samplecontroller.k8s.io/status",
+	}
+	if diff := cmp.Diff(wantFirst, missingIn(first)); diff != "" {
+		t.Errorf("missing with nothing granted (-want +got):\n%s", diff)
+	}
+	applyManifest(t, c, first.Manifest)
+	eventuallyPasses(t, user, inNamespace, all)
+
+	// With that Role, a manager of the whole cluster is told about the trap.
+	second := refused(t, user, everywhere, all)
+	wantSecond := []string{
+		": get foos.samplecontroller.k8s.io",
+		": list foos.samplecontroller.k8s.io",
+		": watch foos.samplecontroller.k8s.io",
+		": patch foos.samplecontroller.k8s.io/status",
+		": update foos.samplecontroller.k8s.io/status",
+	}
+	if diff := cmp.Diff(wantSecond, missingIn(second)); diff != "" {
+		t.Errorf("missing with a Role (-want +got):\n%s", diff)
+	}
+	if second.grantedIn != namespace || !strings.Contains(second.Error(), "a Role works only in its own") {
+		t.Errorf("the text does not explain that the Role in %s is not enough:\n%v", namespace, second)
+	}
+	applyManifest(t, c, second.Manifest)
+	eventuallyPasses(t, user, everywhere, all)
+}
+
+func TestPreflightAsksForTheLease(t *testing.T) {
+	admin := env.Config(t)
+	c := newTestClient(t, admin)
+	namespace := env.Namespace(t)
+	controller := idle(namespace)
+	controller.Permissions = func() ([]rbacv1.PolicyRule, error) { return nil, nil }
+	o := newTestOptions(t, namespace)
+	o.LeaderElection.Enabled = ptr.To(true)
+	user := as(admin, "system:serviceaccount:"+namespace+":manager")
+
+	missing := refused(t, user, o, []Controller{controller})
+	want := []string{
+		namespace + ": create leases.coordination.k8s.io",
+		namespace + `: get leases.coordination.k8s.io "keelson"`,
+		namespace + `: update leases.coordination.k8s.io "keelson"`,
+	}
+	if diff := cmp.Diff(want, missingIn(missing)); diff != "" {
+		t.Errorf("missing (-want +got):\n%s", diff)
+	}
+	applyManifest(t, c, missing.Manifest)
+	eventuallyPasses(t, user, o, []Controller{controller})
+}
+
+func TestPreflightNamesClusterScopedResources(t *testing.T) {
+	admin := env.Config(t)
+	c := newTestClient(t, admin)
+	namespace := env.Namespace(t)
+	controller := idle(namespace)
+	controller.Permissions = func() ([]rbacv1.PolicyRule, error) {
+		return []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes", "pods"}, Verbs: []string{"list"}}}, nil
+	}
+	o := newTestOptions(t, namespace)
+	user := as(admin, "somebody-in-"+namespace)
+
+	missing := refused(t, user, o, []Controller{controller})
+	if diff := cmp.Diff([]string{": list nodes", namespace + ": list pods"}, missingIn(missing)); diff != "" {
+		t.Errorf("missing (-want +got):\n%s", diff)
+	}
+	applyManifest(t, c, missing.Manifest)
+	eventuallyPasses(t, user, o, []Controller{controller})
+}
+
+func TestPreflightListsUnservedResources(t *testing.T) {
+	t.Parallel() // it waits for the resources
+	controller := idle("unserved")
+	unknown := schema.GroupVersionResource{Group: "nowhere.example", Version: "v1", Resource: "things"}
+	old := foos.GroupResource().WithVersion("v0")
+	controller.Resources = append(controller.Resources, unknown, old)
+	o := newTestOptions(t, "default")
+
+	missing := refused(t, env.Config(t), o, []Controller{controller})
+	want := []unserved{{controller: "unserved", resource: unknown}, {controller: "unserved", resource: old}}
+	if diff := cmp.Diff(want, missing.unserved, cmp.AllowUnexported(unserved{})); diff != "" {
+		t.Errorf("unserved (-want +got):\n%s", diff)
+	}
+	if missing.Manifest != "" {
+		t.Errorf("a manifest for permissions that are not missing:\n%s", missing.Manifest)
+	}
+}
+
+// answering is an API server that has no resource at all. It answers its n-th request,
+// from 1, with what status(n) says, and with its empty discovery where that is 200.
+func answering(t *testing.T, status func(n int32) int) *httptest.Server {
+	t.Helper()
+	var requests atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		code := status(requests.Add(1))
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		body := `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`
+		if code != http.StatusOK {
+			body = `{"kind":"Status","apiVersion":"v1","status":"Failure"}`
+		}
+		if _, err := w.Write([]byte(body)); err != nil {
+			t.Errorf("answer: %v", err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+func TestAwaitServer(t *testing.T) {
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	tests := []struct {
+		name    string
+		host    string
+		timeout time.Duration
+		want    []string // in the error; none means success
+	}{
+		{
+			name: "it answers after a while", timeout: time.Minute,
+			host: answering(t, func(n int32) int {
+				if n <= 4 {
+					return http.StatusServiceUnavailable
+				}
+				return http.StatusOK
+			}).URL,
+		},
+		{
+			name: "nobody is there", timeout: 300 * time.Millisecond, host: closed.URL,
+			want: []string{closed.URL + " does not answer", "connection refused", "--preflight-timeout=300ms"},
+		},
+		{
+			name: "it never recovers", timeout: 300 * time.Millisecond,
+			host: answering(t, func(int32) int { return http.StatusServiceUnavailable }).URL,
+			want: []string{"does not answer", "--preflight-timeout=300ms"},
+		},
+		{
+			name: "bad credentials are not waited out", timeout: time.Minute,
+			host: answering(t, func(int32) int { return http.StatusUnauthorized }).URL,
+			want: []string{"does not accept the credentials"},
+		},
+		{
+			name: "nor is somebody who may not even ask", timeout: time.Minute,
+			host: answering(t, func(int32) int { return http.StatusForbidden }).URL,
+			want: []string{"bind the ClusterRole system:discovery"},
+		},
+		{
+			name: "nor a server that is no API server", timeout: time.Minute, host: "https://" + strings.TrimPrefix(
+				answering(t, func(int32) int { return http.StatusOK }).URL, "http://"),
+			want: []string{"ask the API server https://", "server gave HTTP response to HTTPS client"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := newChecker(&rest.Config{Host: tt.host}, newTestLogger(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = c.awaitServer(t.Context(), tt.timeout)
+			if len(tt.want) == 0 && err != nil {
+				t.Errorf("awaitServer: %v", err)
+			}
+			for _, want := range tt.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("awaitServer: got %v, want it to say %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestRunEndsQuietlyWhenToldToStopDuringThePreflight(t *testing.T) {
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	o := newTestOptions(t, metav1.NamespaceDefault)
+	o.Logger = newTestLogger(t)
+	context.AfterFunc(t.Context(), cancel)
+	time.AfterFunc(50*time.Millisecond, cancel)
+	if err := run(ctx, &rest.Config{Host: closed.URL}, o, []Controller{idle("idle")}); err != nil {
+		t.Errorf("run: %v", err)
+	}
+}
