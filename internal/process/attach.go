@@ -89,7 +89,7 @@ func kill(id identity, marker string) {
 
 // attach makes the Process of a record whose child is known (run is nil if there is none) and watches it.
 func (d *Dir) attach(folder string, rec record, run *running) *Process {
-	p := &Process{dir: d, folder: folder, rec: rec, run: run, done: make(chan struct{})}
+	p := &Process{dir: d, folder: folder, rec: rec, run: run, done: make(chan struct{}), settled: make(chan struct{})}
 	if run != nil && rec.BootID == bootID() {
 		p.child = openHandle(run.identity, rec.marker())
 		if run.Shim.PID > 0 {
@@ -98,6 +98,7 @@ func (d *Dir) attach(folder string, rec record, run *running) *Process {
 	}
 	if p.child == nil && p.shim == nil {
 		p.finish()
+		close(p.settled)
 		return p
 	}
 	d.watchers.Add(1)
@@ -105,22 +106,25 @@ func (d *Dir) attach(folder string, rec record, run *running) *Process {
 	return p
 }
 
-// watch waits for the end of the child and then for the shim, which writes the exit status and ends.
+// watch waits for the end of the child and then for the shim, which writes the exit status and ends. A shim that
+// hangs or finds the disk full delays Done for a bounded time only.
 func (p *Process) watch() {
 	defer p.dir.watchers.Done()
+	defer close(p.settled)
 	if p.child != nil && !p.child.wait(0) {
 		return // the Dir was closed
 	}
-	if p.shim != nil && p.shim.wait(p.dir.patience) {
-		p.shim.reap()
-		p.shim.close()
-	}
+	shimGone := p.shim == nil || p.shim.wait(p.dir.patience)
 	if p.dir.isClosed() {
 		return
 	}
 	p.finish()
 	if p.child != nil {
 		p.child.close()
+	}
+	if p.shim != nil && (shimGone || p.shim.wait(0)) {
+		p.shim.reap()
+		p.shim.close()
 	}
 }
 
@@ -137,10 +141,11 @@ func (p *Process) endShim() {
 	if p.shim == nil {
 		return
 	}
-	if p.shim.signal(killSignal) == nil {
-		p.shim.wait(shimPatience)
+	_ = p.shim.signal(killSignal) // an error says that it is gone
+	select {
+	case <-p.settled:
+	case <-time.After(shimPatience):
 	}
-	p.shim.reap()
 }
 
 // release stops watching.

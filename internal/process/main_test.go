@@ -316,7 +316,9 @@ func waitDone(t *testing.T, p *Process) Status {
 // eventually waits until the condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(2 * time.Millisecond) {
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	for deadline := time.Now().Add(patience); !condition(); <-ticker.C {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited %s in vain: %s", patience, what)
 		}

@@ -54,7 +54,7 @@ func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 // Spec says what to start.
 type Spec struct {
 	ID          string   // name of the record folder: lower case letters, digits, '.' and '-', starting with a letter or digit
-	Path        string   // the executable; looked up in PATH if it has no slash
+	Path        string   // the executable; looked up in the PATH of the caller if it has no slash
 	Argv0       string   // argv[0] of the child; empty means Path
 	Args        []string // argv[1:]
 	Env         []string // complete environment of the child; nil means that of the caller. The marker is added. Never written to disk
@@ -97,9 +97,10 @@ type Process struct {
 	folder string
 	rec    record
 
-	child *handle // nil if the process was gone when it was looked at
-	shim  *handle // nil if the shim was gone
-	done  chan struct{}
+	child   *handle // nil if the process was gone when it was looked at
+	shim    *handle // nil if the shim was gone
+	done    chan struct{}
+	settled chan struct{} // closed when nothing is watched any more: the shim is gone, too, or the Dir is closed
 
 	mu   sync.Mutex
 	run  *running

@@ -168,7 +168,7 @@ func noteExit(folder string, rec record, log *os.File, status syscall.WaitStatus
 		exit.LogTo = info.Size()
 	}
 	// A write can fail where space cannot be set aside (copy on write); somebody may make room.
-	for range 30 {
+	for range 300 {
 		err := writeFile(filepath.Join(folder, exitFile), exit, true)
 		if err == nil {
 			step("shim: exit written")
@@ -177,7 +177,7 @@ func noteExit(folder string, rec record, log *os.File, status syscall.WaitStatus
 		if errors.Is(err, os.ErrNotExist) {
 			return 1 // the record was removed
 		}
-		time.Sleep(time.Second)
+		time.Sleep(100 * time.Millisecond)
 	}
 	return 1
 }
