@@ -1,0 +1,196 @@
+package crds_test
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-dev/keelson/internal/testing/env"
+)
+
+func TestMain(m *testing.M) { env.Main(m) }
+
+// resources says how the API server calls each kind in its paths.
+var resources = map[string]schema.GroupVersionResource{
+	"Foo":            {Group: "samplecontroller.k8s.io", Version: "v1alpha1", Resource: "foos"},
+	"SampleResource": {Group: "example.com", Version: "v1", Resource: "sampleresources"},
+}
+
+func TestDefinitionsAreEstablished(t *testing.T) {
+	client, err := apiextensions.NewForConfig(env.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, crd := range all(t) {
+		seen, err := client.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), crd.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[apiextensionsv1.CustomResourceDefinitionConditionType]string{}
+		for _, condition := range seen.Status.Conditions {
+			got[condition.Type] = string(condition.Status) + " " + condition.Reason
+		}
+		want := map[apiextensionsv1.CustomResourceDefinitionConditionType]string{
+			apiextensionsv1.NamesAccepted: "True NoConflicts",
+			apiextensionsv1.Established:   "True InitialNamesAccepted",
+		}
+		if strings.HasSuffix(crd.Spec.Group, ".k8s.io") {
+			want[apiextensionsv1.KubernetesAPIApprovalPolicyConformant] = "False UnapprovedAnnotation"
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("conditions of %s (-want +got):\n%s", crd.Name, diff)
+		}
+	}
+}
+
+// create asks the API server to create object, strictly and without storing it.
+func create(t *testing.T, namespace string, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(env.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resource, ok := resources[object.GetKind()]
+	if !ok {
+		t.Fatalf("kind %s is not in the list of this test", object.GetKind())
+	}
+	return client.Resource(resource).Namespace(namespace).Create(t.Context(), object, metav1.CreateOptions{
+		DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict,
+	})
+}
+
+// newObject returns an object of kind with a spec, which is JSON. An empty name is
+// "test".
+func newObject(t *testing.T, kind, name, spec string) *unstructured.Unstructured {
+	t.Helper()
+	var content any
+	if err := json.Unmarshal([]byte(spec), &content); err != nil {
+		t.Fatalf("spec %s: %v", spec, err)
+	}
+	object := &unstructured.Unstructured{Object: map[string]any{"spec": content}}
+	object.SetGroupVersionKind(resources[kind].GroupVersion().WithKind(kind))
+	if name == "" {
+		name = "test"
+	}
+	object.SetName(name)
+	return object
+}
+
+func TestAccepted(t *testing.T) {
+	namespace := env.Namespace(t)
+	long := strings.Repeat("a", 253)
+	tests := []struct {
+		name, kind, object, spec, want string
+	}{{
+		name: "a Foo gets one replica and the default image", kind: "Foo",
+		spec: `{"deploymentName":"a"}`,
+		want: `{"deploymentName":"a","image":"nginx:latest","replicas":1}`,
+	}, {
+		name: "null is as good as nothing", kind: "Foo",
+		spec: `{"deploymentName":"a","image":null,"replicas":null}`,
+		want: `{"deploymentName":"a","image":"nginx:latest","replicas":1}`,
+	}, {
+		name: "a Foo of no replicas", kind: "Foo",
+		spec: `{"deploymentName":"a","replicas":0,"image":"registry:5000/team/app@sha256:00"}`,
+		want: `{"deploymentName":"a","image":"registry:5000/team/app@sha256:00","replicas":0}`,
+	}, {
+		name: "the longest names that are possible", kind: "Foo", object: long,
+		spec: `{"deploymentName":"` + long[:242] + `"}`,
+		want: `{"deploymentName":"` + long[:242] + `","image":"nginx:latest","replicas":1}`,
+	}, {
+		name: "a SampleResource", kind: "SampleResource", object: long,
+		spec: `{"podImage":"nginx:latest"}`,
+		want: `{"podImage":"nginx:latest"}`,
+	}}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := create(t, namespace, newObject(t, tt.kind, tt.object, tt.spec))
+			if err != nil {
+				t.Fatalf("it was refused: %v", err)
+			}
+			want := newObject(t, tt.kind, "", tt.want)
+			if diff := cmp.Diff(want.Object["spec"], got.Object["spec"]); diff != "" {
+				t.Errorf("stored spec (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRefused(t *testing.T) {
+	namespace := env.Namespace(t)
+	tests := []struct {
+		name, kind, spec string
+		// field is the path that the error names, says a part of its text.
+		field, says string
+	}{
+		{"a Foo without a Deployment", "Foo", `{}`, "spec.deploymentName", "Required"},
+		{"an empty Deployment name", "Foo", `{"deploymentName":""}`, "spec.deploymentName", "at least 1 char"},
+		{"a Deployment name in upper case", "Foo", `{"deploymentName":"Web"}`, "spec.deploymentName", "must be a valid Deployment name"},
+		{"a Deployment name that ends in a hyphen", "Foo", `{"deploymentName":"web-"}`, "spec.deploymentName", "must be a valid Deployment name"},
+		{"a Deployment name that leaves no room for a ReplicaSet's", "Foo", `{"deploymentName":"` + strings.Repeat("a", 243) + `"}`, "spec.deploymentName", "may not be more than 242"},
+		{"negative replicas", "Foo", `{"deploymentName":"a","replicas":-1}`, "spec.replicas", "greater than or equal to 0"},
+		{"replicas beyond 32 bits", "Foo", `{"deploymentName":"a","replicas":2147483648}`, ".spec.replicas", "less than or equal to 2147483647"},
+		{"replicas in words", "Foo", `{"deploymentName":"a","replicas":"three"}`, "spec.replicas", "must be of type integer"},
+		{"an empty image", "Foo", `{"deploymentName":"a","image":""}`, "spec.image", "at least 1 char"},
+		{"white space around an image", "Foo", `{"deploymentName":"a","image":" nginx"}`, "spec.image", "white space"},
+		{"a SampleResource without an image", "SampleResource", `{}`, "spec.podImage", "Required"},
+		{"an empty Pod image", "SampleResource", `{"podImage":""}`, "spec.podImage", "at least 1 char"},
+		{"white space around a Pod image", "SampleResource", `{"podImage":"nginx\n"}`, "spec.podImage", "white space"},
+		{"a Pod image that is too long", "SampleResource", `{"podImage":"` + strings.Repeat("a", 1025) + `"}`, "spec.podImage", "may not be more than 1024"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := create(t, namespace, newObject(t, tt.kind, "", tt.spec))
+			var status *apierrors.StatusError
+			if !errors.As(err, &status) || !apierrors.IsInvalid(err) {
+				t.Fatalf("got %v, want the API server to call it invalid", err)
+			}
+			if !slices.ContainsFunc(status.ErrStatus.Details.Causes, func(cause metav1.StatusCause) bool {
+				return cause.Field == tt.field && strings.Contains(cause.Message, tt.says)
+			}) {
+				t.Errorf("got %v, want an error at %s that says %q", err, tt.field, tt.says)
+			}
+		})
+	}
+}
+
+// A misspelt field would otherwise be dropped without a word.
+func TestUnknownFieldsAreRefused(t *testing.T) {
+	_, err := create(t, env.Namespace(t), newObject(t, "Foo", "", `{"deploymentName":"a","replica":2}`))
+	if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), `unknown field "spec.replica"`) {
+		t.Errorf("got %v, want a complaint about spec.replica", err)
+	}
+}
+
+func TestExampleManifestsAreAccepted(t *testing.T) {
+	namespace := env.Namespace(t)
+	const directory = "../../examples/manifests/"
+	for _, file := range []string{"foo.yaml", "sampleresource.yaml"} {
+		t.Run(file, func(t *testing.T) {
+			raw, err := os.ReadFile(directory + file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			object := &unstructured.Unstructured{}
+			if err := yaml.Unmarshal(raw, &object.Object); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := create(t, namespace, object); err != nil {
+				t.Errorf("it was refused: %v", err)
+			}
+		})
+	}
+}
