@@ -24,12 +24,6 @@ const Name = "foo"
 var kind = v1alpha1.SchemeGroupVersion.WithKind("Foo")
 
 // Reconciler makes the Deployment of a Foo what the Foo asks for.
-//
-// +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos,verbs=get;list;watch
-// +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos/status,verbs=update
-// +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos/finalizers,verbs=update
-// +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 type Reconciler struct {
 	client client.Client
 	live   client.Reader
@@ -68,6 +62,12 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 	}
 	return nil
 }
+
+// +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos,verbs=get;list;watch
+// +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos/status,verbs=update
+// +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos/finalizers,verbs=update
+// +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconcile looks at the Deployments of foo and puts right what is wrong.
 func (r *Reconciler) Reconcile(ctx context.Context, foo *v1alpha1.Foo) (reconcile.Result, error) {
