@@ -87,3 +87,36 @@ func nameLevel(groups []string, attr slog.Attr) slog.Attr {
 	}
 	return attr
 }
+
+// libraryLogger returns logger for what controller-runtime says of the manager
+// itself: the steps of a start and a stop, which are for debugging.
+func libraryLogger(logger logr.Logger) logr.Logger {
+	return logger.WithSink(librarySink{logger.GetSink()}).V(1)
+}
+
+// afterStop is how controller-runtime introduces what goroutines return after the
+// manager was told to stop. With leader election that is always "leader election
+// lost", however cleanly the lease was released.
+const afterStop = "error received after stop sequence was engaged"
+
+// librarySink takes what comes after a stop for what it is: no error. An error that
+// stops the manager is returned, not logged.
+type librarySink struct{ logr.LogSink }
+
+func (s librarySink) Error(err error, message string, keysAndValues ...any) {
+	if message == afterStop {
+		if s.Enabled(1) {
+			s.Info(1, message, append(keysAndValues, "reason", err.Error())...)
+		}
+		return
+	}
+	s.LogSink.Error(err, message, keysAndValues...)
+}
+
+func (s librarySink) WithValues(keysAndValues ...any) logr.LogSink {
+	return librarySink{s.LogSink.WithValues(keysAndValues...)}
+}
+
+func (s librarySink) WithName(name string) logr.LogSink {
+	return librarySink{s.LogSink.WithName(name)}
+}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -43,6 +44,9 @@ type Manager struct {
 	endpoints endpoints
 	ready     chan struct{}
 	onReady   func()
+	log       logr.Logger
+	// identity is the name of this replica in the lease; empty without an election.
+	identity string
 }
 
 // Run checks that everything is there that the selected controllers need, and runs
@@ -99,7 +103,7 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 	cfg = clientConfig(cfg)
 	options := ctrl.Options{
 		Scheme: scheme,
-		Logger: o.Logger,
+		Logger: libraryLogger(o.Logger),
 		Cache:  cacheOptions(o.Namespaces, selected),
 		// endpoints serves both, because these two do not tell which port they took.
 		Metrics:                 server.Options{BindAddress: Off},
@@ -121,7 +125,10 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 	if err != nil {
 		return nil, fmt.Errorf("build the manager: %w", err)
 	}
-	m := &Manager{readiness: newReadiness(), ready: make(chan struct{}), onReady: o.OnReady}
+	m := &Manager{readiness: newReadiness(), ready: make(chan struct{}), onReady: o.OnReady, log: o.Logger}
+	if options.LeaderElection {
+		m.identity = o.LeaderElection.Identity
+	}
 	m.Manager = &trackingManager{Manager: inner, readiness: m.readiness}
 	for _, c := range selected {
 		if err := c.Add(m.Manager, controllerOptions(o.Threads)); err != nil {
@@ -138,8 +145,7 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 // Start runs the controllers until ctx is cancelled; then running reconciles
 // finish, the lease is released, and the result is nil. It can be called once.
 func (m *Manager) Start(ctx context.Context) error {
-	log := m.GetLogger()
-	log.Info("Starting manager", "version", version.Get().Keelson, "server", m.GetConfig().Host,
+	m.log.Info("Starting manager", "version", version.Get().Keelson, "server", m.GetConfig().Host,
 		"metrics", m.MetricsAddress(), "health", m.HealthAddress())
 	ctx, cancel := context.WithCancel(ctx)
 	announced := make(chan struct{})
@@ -153,7 +159,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	<-announced
 	switch {
 	case err == nil:
-		log.Info("Manager has stopped")
+		m.log.Info("Manager has stopped")
 		return nil
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("stop the manager: reconciles were still running after %v and were cut off: %w", shutdownTimeout, err)
@@ -165,14 +171,20 @@ func (m *Manager) Start(ctx context.Context) error {
 // announce waits until the workers run and says so. The workers start as soon as both
 // of what it waits for has happened; they wait for nothing else.
 func (m *Manager) announce(ctx context.Context) {
-	for _, event := range []<-chan struct{}{m.readiness.synced, m.Elected()} {
-		select {
-		case <-event:
-		case <-ctx.Done():
-			return
-		}
+	select {
+	case <-m.readiness.synced:
+	case <-ctx.Done():
+		return
 	}
-	m.GetLogger().Info("Manager is ready")
+	if m.identity != "" {
+		m.log.Info("Caches have synced, waiting for the lease", "identity", m.identity)
+	}
+	select {
+	case <-m.Elected():
+	case <-ctx.Done():
+		return
+	}
+	m.log.Info("Manager is ready")
 	close(m.ready)
 	if m.onReady != nil {
 		m.onReady()
