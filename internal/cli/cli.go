@@ -47,6 +47,9 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return ExitOK
 	}
+	if errors.Is(err, usage.ErrSilent) {
+		return ExitFailure
+	}
 	// Nothing is left to tell if stderr itself fails.
 	_, _ = fmt.Fprintf(stderr, "error: %v\n", err)
 	if wrong := (*usage.Error)(nil); errors.As(err, &wrong) {

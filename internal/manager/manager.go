@@ -92,6 +92,7 @@ func prepare(o *Options, all []Controller) error {
 }
 
 func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error) {
+	listOnce()
 	selected, err := selectControllers(all, o.Controllers)
 	if err != nil {
 		return nil, err
@@ -101,10 +102,13 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 		return nil, err
 	}
 	cfg = clientConfig(cfg)
+	quiet := libraryLogger(o.Logger)
 	options := ctrl.Options{
 		Scheme: scheme,
-		Logger: libraryLogger(o.Logger),
-		Cache:  cacheOptions(o.Namespaces, selected),
+		Logger: quiet,
+		// What has no logger of its own takes the one in its context.
+		BaseContext: func() context.Context { return logr.NewContext(context.Background(), quiet) },
+		Cache:       cacheOptions(o.Namespaces, selected),
 		// endpoints serves both, because these two do not tell which port they took.
 		Metrics:                 server.Options{BindAddress: Off},
 		HealthProbeBindAddress:  Off,
@@ -129,7 +133,7 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 	if options.LeaderElection {
 		m.identity = o.LeaderElection.Identity
 	}
-	m.Manager = &trackingManager{Manager: inner, readiness: m.readiness}
+	m.Manager = &trackingManager{Manager: inner, readiness: m.readiness, log: o.Logger}
 	for _, c := range selected {
 		if err := c.Add(m.Manager, controllerOptions(o.Threads)); err != nil {
 			return nil, fmt.Errorf("set up controller %s: %w", c.Name, err)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
@@ -67,7 +68,12 @@ func (r *readiness) check(*http.Request) error {
 type trackingManager struct {
 	ctrl.Manager
 	readiness *readiness
+	log       logr.Logger
 }
+
+// GetLogger implements ctrl.Manager. Controllers make their loggers from it; that of
+// the inner manager is for what it says of itself.
+func (m *trackingManager) GetLogger() logr.Logger { return m.log }
 
 // Add implements ctrl.Manager.
 func (m *trackingManager) Add(runnable manager.Runnable) error {

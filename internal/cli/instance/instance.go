@@ -112,6 +112,9 @@ func Describe(r controlplane.Report, now time.Time) string {
 	if r.APIError != "" {
 		fmt.Fprintf(&b, "  API error   %s\n", r.APIError)
 	}
+	if r.ManagerPID == 0 && !r.Running() {
+		return b.String() // how the components ended is of no interest then
+	}
 	b.WriteString("\n")
 	for _, c := range r.Components {
 		state := c.State

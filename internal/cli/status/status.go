@@ -3,7 +3,6 @@ package status
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -14,8 +13,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/controlplane"
 )
 
-// errNotRunning gives the exit code of a Keelson that does not run; the report has said the rest.
-var errNotRunning = errors.New("keelson does not run")
 
 // New returns the command.
 func New() *cobra.Command {
@@ -43,7 +40,7 @@ when it runs and its API is ready, else 1.`,
 				return err
 			}
 			if report.ManagerPID == 0 || !report.APIReady {
-				return errNotRunning
+				return usage.ErrSilent // the report has said it
 			}
 			return nil
 		},

@@ -3,10 +3,14 @@
 package usage
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 )
+
+// ErrSilent ends a command with exit code 1 when its output has said everything already.
+var ErrSilent = errors.New("the command has said why it failed")
 
 // Error says what is wrong with a command line.
 type Error struct {
