@@ -13,7 +13,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/controlplane"
 )
 
-
 // New returns the command.
 func New() *cobra.Command {
 	var flags instance.Flags
