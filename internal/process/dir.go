@@ -45,7 +45,7 @@ func openDir(dir string, patience time.Duration) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("open process directory: %w", err)
 	}
-	lock, err := acquireLock(path)
+	lock, err := acquireLock(path, lockPatience)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package process
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -47,7 +48,7 @@ func writeTemp(path string, data []byte, durable bool) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() // for the error paths; the result of the close that counts is checked below
+	defer closeQuietly(f)
 	if err := fault("write", path); err != nil {
 		return err
 	}
@@ -91,6 +92,10 @@ func syncDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer d.Close()
+	defer closeQuietly(d)
 	return d.Sync()
 }
+
+// closeQuietly closes a file that was only read, or of which the writing has failed or was closed with a check before:
+// its error says nothing new.
+func closeQuietly(c io.Closer) { _ = c.Close() }

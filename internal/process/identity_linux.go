@@ -117,7 +117,7 @@ func search(rec record) (child *identity, shims []identity) {
 	if err != nil {
 		return nil, nil
 	}
-	defer proc.Close()
+	defer closeQuietly(proc)
 	names, _ := proc.Readdirnames(-1) // what could be read counts
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)

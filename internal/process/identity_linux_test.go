@@ -203,9 +203,9 @@ func TestWithoutPidfd(t *testing.T) {
 	defer func() { openPidfd = restore }()
 	id := newID()
 	d := open(t, newDir(t))
-	p := start(t, d, sleeper(id))
+	start(t, d, sleeper(id))
 	d = reopen(t, d)
-	p = find(t, d, id)
+	p := find(t, d, id)
 	if p.child.file != nil {
 		t.Fatal("there is a pidfd")
 	}

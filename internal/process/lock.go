@@ -18,14 +18,15 @@ const lockFile = "lock"
 const lockPatience = 2 * time.Second
 
 // acquireLock locks dir for this process and writes its pid into the lock file. The kernel drops the lock when the
-// file is closed or the process ends, however it ends: the file itself means nothing and stays.
-func acquireLock(dir string) (*os.File, error) {
+// file is closed or the process ends, however it ends: the file itself means nothing and stays. patience is for a
+// lock whose holder is dead.
+func acquireLock(dir string, patience time.Duration) (*os.File, error) {
 	path := filepath.Join(dir, lockFile)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)
 	}
-	for deadline := time.Now().Add(lockPatience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
 			break

@@ -72,7 +72,7 @@ func TestLockHeldForTheDead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	defer closeQuietly(f)
 	if _, err := f.WriteString("4194304\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -80,8 +80,8 @@ func TestLockHeldForTheDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	var locked *LockedError
-	if _, err := Open(dir); !errors.As(err, &locked) || locked.PID != 4194304 {
-		t.Errorf("open: %v", err)
+	if _, err := acquireLock(dir, impatience); !errors.As(err, &locked) || locked.PID != 4194304 {
+		t.Errorf("lock: %v", err)
 	}
 	unlocked := make(chan error)
 	fd := int(f.Fd())
@@ -101,7 +101,7 @@ func TestNothingIsInherited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	defer closeQuietly(r)
 	h := startHelper(t, "start", helperArgs{Dir: dir, Spec: sleeper(id)}, nil, w, w, w)
 	if err := w.Close(); err != nil {
 		t.Fatal(err)

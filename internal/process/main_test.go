@@ -99,7 +99,7 @@ func trace(line string) {
 	if err != nil {
 		panic(err)
 	}
-	defer f.Close()
+	defer closeQuietly(f)
 	if _, err := fmt.Fprintln(f, line); err != nil {
 		panic(err)
 	}
@@ -254,7 +254,7 @@ func newDir(t *testing.T) string {
 			t.Errorf("clean up: %v", err)
 			return
 		}
-		defer d.Close()
+		defer closeQuietly(d)
 		all, _ := d.List() // damaged records have no process
 		for _, p := range all {
 			if err := p.Stop(context.Background(), StopOptions{TermTimeout: time.Millisecond, KillTimeout: patience}); err != nil {

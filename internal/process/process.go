@@ -68,13 +68,13 @@ type Spec struct {
 type State string
 
 const (
-	// Starting: the intent is written and the shim works on it, nothing is confirmed yet.
+	// Starting means that the intent is written and the shim works on it; nothing is confirmed yet.
 	Starting State = "Starting"
-	// Running: the process is alive.
+	// Running means that the process is alive.
 	Running State = "Running"
-	// Exited: the process is gone and its exit status is known.
+	// Exited means that the process is gone and its exit status is known.
 	Exited State = "Exited"
-	// Lost: the process is gone (or was never started) and its exit status is unknown, for example after a reboot.
+	// Lost means that the process is gone (or was never started) and its exit status is unknown, for example after a reboot.
 	Lost State = "Lost"
 )
 

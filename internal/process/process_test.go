@@ -143,7 +143,7 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 		{"no program", func(s *Spec) { s.Path = plain }, syscall.ENOEXEC},
 		{"no such directory", func(s *Spec) { s.WorkDir = "/no/such/directory" }, fs.ErrNotExist},
 		{"the log cannot be opened", func(s *Spec) { s.Log = "/" }, syscall.EISDIR},
-		{"arguments too long", func(s *Spec) { s.Args = []string{strings.Repeat("x", 4<<20)} }, syscall.E2BIG},
+		{"arguments too long", func(s *Spec) { s.Args = []string{strings.Repeat("x", 256<<10)} }, syscall.E2BIG},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -155,7 +155,7 @@ func logTail(path string, from, to int64) string {
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
+	defer closeQuietly(f)
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
 		return ""

@@ -39,12 +39,12 @@ func copyFile(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer closeQuietly(in)
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	defer out.Close() // for the error path; the result of the close that counts is returned below
+	defer closeQuietly(out)
 	if _, err := io.Copy(out, in); err != nil {
 		return err
 	}

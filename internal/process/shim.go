@@ -110,7 +110,7 @@ func startChild(folder string) (record, *started, error) {
 	if err != nil {
 		return rec, nil, err
 	}
-	defer null.Close()
+	defer closeQuietly(null)
 	run := &running{Nonce: rec.Nonce, StartedAt: time.Now(), LogFrom: info.Size()}
 	pid, err := syscall.ForkExec(rec.Path, rec.Argv, &syscall.ProcAttr{
 		Dir:   rec.WorkDir,

@@ -188,8 +188,8 @@ func launch(folder string, rec record, env []string) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer shim.Release() //nolint:errcheck // only frees memory; the zombie is reaped through the handle
-	defer replies.Close()
+	defer func() { _ = shim.Release() }() // the zombie is reaped through the handle
+	defer closeQuietly(replies)
 	step("start: shim started")
 	sendErr := sendRequest(requests, childEnv(env, rec))
 	step("start: request sent")
@@ -221,17 +221,17 @@ func startShim(folder string, rec record) (shim *os.Process, requests, replies *
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	defer null.Close()
+	defer closeQuietly(null)
 	requestRead, requestWrite, err := os.Pipe()
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	defer requestRead.Close()
+	defer closeQuietly(requestRead)
 	replyRead, replyWrite, err := os.Pipe()
 	if err != nil {
 		return nil, nil, nil, errors.Join(err, requestWrite.Close())
 	}
-	defer replyWrite.Close()
+	defer closeQuietly(replyWrite)
 	shim, err = os.StartProcess(self, []string{shimName, folder}, &os.ProcAttr{
 		Env:   shimEnv(rec),
 		Files: []*os.File{null, null, null, requestRead, replyWrite},
