@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/util/cert"
@@ -70,9 +71,11 @@ type pair struct {
 }
 
 // ensureCertificates makes every certificate and key that is missing, and makes certificates anew that have lived half
-// their time, with the same key. It tells whether it changed anything.
+// their time, that are damaged or that do not say what they should, with the same key. It tells whether it changed
+// anything.
 //
-// An authority is renewed with its old key and name, so what it signed before stays good.
+// An authority is renewed with its old key and name, so what it signed before stays good. A damaged key is replaced
+// unless others depend on it: then the error says what its loss means, and the decision is the user's.
 func ensureCertificates(dir layout, now time.Time) (changed bool, err error) {
 	pairs := map[string]pair{}
 	for _, c := range certificates {
@@ -83,22 +86,28 @@ func ensureCertificates(dir layout, now time.Time) (changed bool, err error) {
 		pairs[c.name] = p
 		changed = changed || made
 	}
-	_, err = ensureKey(dir.pki("sa.key")) // signs service account tokens
+	_, err = ensureKey(dir.pki("sa.key"), "all tokens of ServiceAccounts become invalid")
 	return changed, err
 }
 
 func ensureCertificate(dir layout, c certificate, issuer pair, now time.Time) (p pair, made bool, err error) {
-	if p.key, err = ensureKey(dir.pki(c.name + ".key")); err != nil {
+	loss := ""
+	if c.issuer == "" {
+		loss = "all certificates are made anew, and copies of the kubeconfig stop working"
+	}
+	if p.key, err = ensureKey(dir.pki(c.name+".key"), loss); err != nil {
 		return pair{}, false, err
 	}
 	path := dir.pki(c.name + ".crt")
-	existing, err := cert.CertsFromFile(path)
-	if err == nil && isGood(existing[0], p.key, issuer.cert, now) {
-		p.cert = existing[0]
-		return p, false, nil
-	}
+	data, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return pair{}, false, err
+	}
+	// Nobody but its key's owner depends on the bytes of a certificate, so one that cannot be read is just made again.
+	existing, err := cert.ParseCertsPEM(data)
+	if err == nil && isGood(existing[0], c, p.key, issuer.cert, now) {
+		p.cert = existing[0]
+		return p, false, nil
 	}
 	if p.cert, err = issue(c, p.key, issuer, now); err != nil {
 		return pair{}, false, err
@@ -106,14 +115,20 @@ func ensureCertificate(dir layout, c certificate, issuer pair, now time.Time) (p
 	return p, true, writeFile(path, encodeCert(p.cert))
 }
 
-// isGood tells whether a certificate belongs to the key and its issuer, and has more than half of its time left.
-func isGood(crt *x509.Certificate, key crypto.Signer, issuer *x509.Certificate, now time.Time) bool {
-	public, ok := key.Public().(*ecdsa.PublicKey)
+// isGood tells whether a certificate says what it should, belongs to the key and its issuer, and has more than half of
+// its time left.
+func isGood(crt *x509.Certificate, c certificate, key crypto.Signer, issuer *x509.Certificate, now time.Time) bool {
+	public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
 	if !ok || !public.Equal(crt.PublicKey) {
 		return false
 	}
 	if issuer != nil && crt.CheckSignatureFrom(issuer) != nil {
 		return false
+	}
+	if crt.Subject.CommonName != c.config.CommonName || !slices.Equal(crt.Subject.Organization, c.config.Organization) ||
+		!slices.Equal(crt.DNSNames, c.config.AltNames.DNSNames) ||
+		!slices.EqualFunc(crt.IPAddresses, c.config.AltNames.IPs, net.IP.Equal) {
+		return false // made by another version of this program
 	}
 	half := crt.NotBefore.Add(crt.NotAfter.Sub(crt.NotBefore) / 2)
 	return now.After(crt.NotBefore) && now.Before(half)
@@ -156,28 +171,39 @@ func encodeCert(crt *x509.Certificate) []byte {
 }
 
 // ensureKey reads a private key, or makes one. ECDSA, because making RSA keys is what a start would mostly wait for.
-func ensureKey(path string) (crypto.Signer, error) {
+// A damaged key is replaced if its loss means nothing; loss says what it means.
+func ensureKey(path, loss string) (crypto.Signer, error) {
 	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			return nil, err
-		}
-		if data, err = keyutil.MarshalPrivateKeyToPEM(key); err != nil {
-			return nil, err
-		}
-		return key, writeFile(path, data)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
+	if err == nil {
+		key, err := parseKey(data)
+		if err == nil {
+			return key, nil
+		}
+		if loss != "" {
+			return nil, fmt.Errorf("%s is damaged (%w): restore it from a backup, or delete it; then %s", path, err, loss)
+		}
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
+	if data, err = keyutil.MarshalPrivateKeyToPEM(key); err != nil {
+		return nil, err
+	}
+	return key, writeFile(path, data)
+}
+
+func parseKey(data []byte) (crypto.Signer, error) {
 	parsed, err := keyutil.ParsePrivateKeyPEM(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s is not a private key: %w", path, err)
+		return nil, err
 	}
 	key, ok := parsed.(crypto.Signer)
 	if !ok {
-		return nil, fmt.Errorf("%s cannot sign", path)
+		return nil, errors.New("this kind of key cannot sign")
 	}
 	return key, nil
 }
