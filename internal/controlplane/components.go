@@ -7,11 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"strconv"
+	"slices"
+	"strings"
 	"time"
-
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 )
 
 // The components, by the names that keelson-kube, their records and their logs know them by.
@@ -32,6 +30,16 @@ const (
 	etcdSocket = "etcd:0"
 	peerSocket = "peer:0"
 )
+
+// componentEnv returns what the components get of our environment. Most of it is none of their business, may be secret,
+// and some of it changes them: etcd refuses to start when ETCD_NAME is set, and kwok reads KWOK_ variables.
+func componentEnv(environ []string) []string {
+	wanted := []string{"HOME", "PATH", "TMPDIR", "TZ"} // TZ: CronJobs without a time zone follow kube-controller-manager's
+	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return !slices.Contains(wanted, name)
+	})
+}
 
 // etcd keeps all objects. A member alone needs no network: clients and the (absent) peers meet it on unix sockets in
 // a directory that is closed to others, which stands in for TLS.
@@ -55,59 +63,11 @@ func (cp *ControlPlane) etcd() *component {
 		name: nameEtcd,
 		args: func() []string { return args },
 		// The socket of a killed etcd must not be taken for a sign of life.
-		prepare: func() error { return removeIfExists(socket) },
-		ready:   func(context.Context) error { _, err := os.Stat(socket); return err },
-		// kube-apiserver that finds no etcd waits a second before its next attempt, so it is worth to look often.
-		readyInterval: 5 * time.Millisecond,
-		readyTimeout:  time.Minute,
-	}
-}
-
-// apiserver serves the API on loopback, to clients with a certificate or a token only.
-func (cp *ControlPlane) apiserver() *component {
-	return &component{
-		name:          nameAPIServer,
-		args:          cp.apiserverArgs,
-		prepare:       cp.ensurePort,
-		ready:         cp.checkReadyz,
+		prepare:       func() error { return removeIfExists(socket) },
+		ready:         func(context.Context) error { _, err := os.Stat(socket); return err },
 		readyInterval: 20 * time.Millisecond,
-		readyTimeout:  2 * time.Minute,
-	}
-}
-
-func (cp *ControlPlane) apiserverArgs() []string {
-	cp.mu.Lock()
-	port := cp.state.Port
-	cp.mu.Unlock()
-	pki := cp.dir.pki
-	return []string{
-		"--etcd-servers=unix://" + etcdSocket,
-		"--bind-address=127.0.0.1",
-		"--secure-port=" + strconv.Itoa(port),
-		// Without an address it looks for the default route, and ends where there is none. Nobody reaches the API
-		// through the Service "kubernetes" on simulated nodes, so nobody needs to keep its endpoints.
-		"--advertise-address=127.0.0.1",
-		"--endpoint-reconciler-type=none",
-		"--tls-cert-file=" + pki("apiserver.crt"),
-		"--tls-private-key-file=" + pki("apiserver.key"),
-		"--client-ca-file=" + pki("ca.crt"),
-		"--anonymous-auth=false",
-		"--authorization-mode=Node,RBAC",
-		"--enable-admission-plugins=NodeRestriction",
-		"--allow-privileged=true",
-		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-		"--service-account-key-file=" + pki("sa.key"),
-		"--service-account-signing-key-file=" + pki("sa.key"),
-		"--service-cluster-ip-range=" + serviceNetwork,
-		"--requestheader-client-ca-file=" + pki("front-proxy-ca.crt"),
-		"--requestheader-allowed-names=front-proxy-client",
-		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
-		"--requestheader-group-headers=X-Remote-Group",
-		"--requestheader-username-headers=X-Remote-User",
-		"--proxy-client-cert-file=" + pki("front-proxy-client.crt"),
-		"--proxy-client-key-file=" + pki("front-proxy-client.key"),
-		"--shutdown-delay-duration=0s",
-		"--profiling=false",
+		readyTimeout:  time.Minute,
+		restarted:     func(ctx context.Context) { cp.wg.Go(func() { cp.reviveAPI(ctx) }) },
 	}
 }
 
@@ -123,13 +83,21 @@ func (cp *ControlPlane) controllerManager() *component {
 		"--cluster-signing-key-file="+pki("ca.key"),
 		"--service-cluster-ip-range="+serviceNetwork,
 	)
-	return &component{name: nameControllerManager, args: func() []string { return args }}
+	return &component{
+		name:   nameControllerManager,
+		args:   func() []string { return args },
+		inputs: []string{cp.dir.userFile(nameControllerManager), pki("sa.key")},
+	}
 }
 
 // scheduler places pods on nodes.
 func (cp *ControlPlane) scheduler() *component {
 	args := cp.clientArgs(nameScheduler)
-	return &component{name: nameScheduler, args: func() []string { return args }}
+	return &component{
+		name:   nameScheduler,
+		args:   func() []string { return args },
+		inputs: []string{cp.dir.userFile(nameScheduler)},
+	}
 }
 
 // clientArgs are the flags that kube-controller-manager and kube-scheduler share: alone, listening nowhere, and not
@@ -158,6 +126,7 @@ func (cp *ControlPlane) kwok() *component {
 	return &component{
 		name:          nameKwok,
 		args:          func() []string { return args },
+		inputs:        []string{cp.dir.userFile(nameKwok)},
 		prepare:       cp.writeStages,
 		ready:         cp.checkNodes,
 		readyInterval: 50 * time.Millisecond,
@@ -172,56 +141,6 @@ func (cp *ControlPlane) writeStages() error {
 		return fmt.Errorf("ask %s for kwok's stages: %w", cp.opts.Binary, err)
 	}
 	return writeFile(cp.dir.stages(), out)
-}
-
-// ensurePort chooses another port, and tells the kubeconfigs, when somebody else listens on ours. Once the API has
-// been ready, the port stays: clients hold on to it, so a restart waits until it is free again.
-func (cp *ControlPlane) ensurePort() error {
-	cp.mu.Lock()
-	defer cp.mu.Unlock()
-	taken := cp.state.Port
-	if isFree(taken) {
-		return nil
-	}
-	if cp.portFixed {
-		return fmt.Errorf("port %d on 127.0.0.1 is taken by another program: end that program", taken)
-	}
-	port, err := freePort(string(cp.dir))
-	if err != nil {
-		return err
-	}
-	cp.opts.Log.Info("Moving the API to another port, because another program listens on it", "taken", taken, "port", port)
-	cp.state.Port = port
-	if err := saveState(cp.dir, cp.state); err != nil {
-		return err
-	}
-	if err := writeKubeconfigs(cp.dir, port); err != nil {
-		return err
-	}
-	cp.config, err = loadConfig(cp.dir)
-	return err
-}
-
-// checkReadyz asks the API whether it is ready. An API that has been ready keeps its port.
-func (cp *ControlPlane) checkReadyz(ctx context.Context) error {
-	if err := readyz(ctx, cp.Config()); err != nil {
-		return err
-	}
-	cp.mu.Lock()
-	defer cp.mu.Unlock()
-	cp.portFixed = true
-	return nil
-}
-
-// readyz asks an API whether it is ready.
-func readyz(ctx context.Context, config *rest.Config) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	client, err := kubernetes.NewForConfig(config) // transports are cached, so this is cheap
-	if err != nil {
-		return err
-	}
-	return client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 }
 
 func removeIfExists(path string) error {

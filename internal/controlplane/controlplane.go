@@ -60,12 +60,17 @@ type ControlPlane struct {
 
 	supervision context.Context // of the components; its end leaves them running
 	cancel      context.CancelFunc
-	wg          sync.WaitGroup
+	wg          sync.WaitGroup // what must be over before the control plane is left
+	endings     endings
+
+	leave   sync.Mutex // held while the control plane is left
+	stopped bool       // guarded by leave
 
 	mu       sync.Mutex
+	leaving  bool // nothing more is launched
 	config   *rest.Config
 	state    state
-	launched map[string]bool // components that are looked after
+	launched map[string]*component // components that are looked after
 	// portFixed says that clients may know the port by now.
 	portFixed bool
 }
@@ -73,8 +78,8 @@ type ControlPlane struct {
 // Start starts the control plane of a data directory, or goes on with the one that already runs there, and returns
 // when its API answers /readyz. The other components are then running but may not have settled: see Settle.
 //
-// The error is a *process.LockedError when another program looks after this data directory. When Start fails, what
-// it started is stopped again.
+// The error is a *process.LockedError when another program looks after this data directory. When Start fails or ctx
+// ends, the processes that it started are stopped again, and those that it found running are left running.
 func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
@@ -86,21 +91,22 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", opts.Dir, err)
 	}
-	cp := &ControlPlane{opts: opts, dir: layout(dir), launched: map[string]bool{}}
+	cp := &ControlPlane{opts: opts, dir: layout(dir), launched: map[string]*component{}}
+	cp.supervision, cp.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := cp.open(); err != nil {
+		cp.cancel()
 		return nil, err
 	}
 	if err := cp.start(ctx); err != nil {
 		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
-		return nil, errors.Join(err, cp.Stop(stopCtx))
+		return nil, errors.Join(err, cp.abandon(stopCtx))
 	}
 	return cp, nil
 }
 
-// open takes the data directory and makes certificates and ports ready; nothing is started yet.
+// open takes the data directory and chooses the port; nothing is started yet.
 func (cp *ControlPlane) open() error {
-	done := cp.begin("certificates")
 	if err := cp.dir.create(); err != nil {
 		return err
 	}
@@ -109,15 +115,14 @@ func (cp *ControlPlane) open() error {
 		return fmt.Errorf("data directory %s: %w", cp.dir, err)
 	}
 	cp.procs = procs
-	if err := cp.prepare(); err != nil {
+	if err := cp.prepareState(); err != nil {
 		return errors.Join(err, procs.Close())
 	}
-	done()
 	return nil
 }
 
-// prepare brings the files of the data directory up to date.
-func (cp *ControlPlane) prepare() error {
+// prepareState brings the state of the data directory up to date.
+func (cp *ControlPlane) prepareState() error {
 	var err error
 	if cp.state, err = loadState(cp.dir); err != nil {
 		return err
@@ -128,27 +133,17 @@ func (cp *ControlPlane) prepare() error {
 			return err
 		}
 	}
-	if err := saveState(cp.dir, cp.state); err != nil {
-		return err
-	}
-	if _, err := ensureCertificates(cp.dir, cp.opts.Clock.Now()); err != nil {
-		return err
-	}
-	if err := writeKubeconfigs(cp.dir, cp.state.Port); err != nil {
-		return err
-	}
-	cp.config, err = loadConfig(cp.dir)
-	return err
+	return saveState(cp.dir, cp.state)
 }
 
 // start brings up the components, each as soon as what it needs is there.
 func (cp *ControlPlane) start(ctx context.Context) error {
-	cp.supervision, cp.cancel = context.WithCancel(context.WithoutCancel(ctx))
-
-	if err := cp.step(ctx, cp.etcd()); err != nil {
+	ctx, done := cp.endings.watch(ctx)
+	defer done()
+	if err := cp.stopSurplus(ctx); err != nil {
 		return err
 	}
-	if err := cp.step(ctx, cp.apiserver()); err != nil {
+	if err := cp.startAPI(ctx); err != nil {
 		return err
 	}
 	if !cp.opts.APIOnly {
@@ -159,6 +154,52 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 		}
 	}
 	cp.wg.Go(func() { cp.renewCertificates(cp.supervision) })
+	return nil
+}
+
+// startAPI brings up etcd and kube-apiserver. While etcd starts, the certificates are made, and then kube-apiserver is
+// started without waiting for etcd's socket: it first spends several times as much processor time on itself as etcd
+// needs to open the socket. If it should come too early all the same, it connects a second later.
+func (cp *ControlPlane) startAPI(ctx context.Context) error {
+	etcd, apiserver := cp.etcd(), cp.apiserver()
+	etcdDone := cp.begin(etcd.name)
+	if err := cp.launch(ctx, etcd); err != nil {
+		return err
+	}
+	if err := cp.prepareCredentials(); err != nil {
+		return err
+	}
+	if cp.hasStarted(etcd) {
+		// An API that has been without etcd may wait two minutes before it looks for it again.
+		if err := cp.stopFound(ctx, []string{apiserver.name}); err != nil {
+			return err
+		}
+	}
+	apiserverDone := cp.begin(apiserver.name)
+	if err := cp.launch(ctx, apiserver); err != nil {
+		return err
+	}
+	if err := etcd.awaitReady(ctx); err != nil {
+		return err
+	}
+	etcdDone()
+	if err := apiserver.awaitReady(ctx); err != nil {
+		return err
+	}
+	apiserverDone()
+	return nil
+}
+
+// prepareCredentials brings certificates and kubeconfigs up to date.
+func (cp *ControlPlane) prepareCredentials() error {
+	done := cp.begin("certificates")
+	if _, err := ensureCertificates(cp.dir, cp.opts.Clock.Now()); err != nil {
+		return err
+	}
+	if err := cp.writeKubeconfigs(); err != nil {
+		return err
+	}
+	done()
 	return nil
 }
 
@@ -177,9 +218,9 @@ func (cp *ControlPlane) step(ctx context.Context, c *component) error {
 
 // begin reports that a step begins; what it returns reports that it is done.
 func (cp *ControlPlane) begin(name string) (done func()) {
-	began := cp.opts.Clock.Now()
+	began := time.Now()
 	cp.opts.Progress(Step{Name: name})
-	return func() { cp.opts.Progress(Step{Name: name, Done: true, Took: cp.opts.Clock.Since(began)}) }
+	return func() { cp.opts.Progress(Step{Name: name, Done: true, Took: time.Since(began)}) }
 }
 
 // Config returns the administrator's client configuration, without client-side throttling.
@@ -197,56 +238,4 @@ func (cp *ControlPlane) Server() string {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
 	return serverURL(cp.state.Port)
-}
-
-// Detach stops looking after the control plane and leaves it running, as if this program had died.
-func (cp *ControlPlane) Detach() error {
-	cp.endSupervision()
-	return cp.procs.Close()
-}
-
-// Stop stops all components, the ones that need others first, and returns when all are gone. With an ended context
-// it still kills what is left.
-func (cp *ControlPlane) Stop(ctx context.Context) error {
-	cp.endSupervision()
-	err := stopComponents(ctx, cp.procs)
-	return errors.Join(err, cp.procs.Close())
-}
-
-func (cp *ControlPlane) endSupervision() {
-	if cp.cancel != nil {
-		cp.cancel()
-	}
-	cp.wg.Wait()
-}
-
-// stopOrder is the order in which components are stopped: those in one group at the same time.
-var stopOrder = [][]string{
-	{nameKwok, nameScheduler, nameControllerManager},
-	{nameAPIServer},
-	{nameEtcd},
-}
-
-// stopComponents stops every component that has a record.
-func stopComponents(ctx context.Context, procs *process.Dir) error {
-	var errs []error
-	for _, group := range stopOrder {
-		results := make([]error, len(group))
-		var wg sync.WaitGroup
-		for i, name := range group {
-			p, err := procs.Find(name)
-			if err != nil {
-				if !errors.Is(err, process.ErrNotFound) {
-					results[i] = err
-				}
-				continue
-			}
-			wg.Go(func() {
-				results[i] = p.Stop(ctx, process.StopOptions{TermTimeout: 10 * time.Second, KillTimeout: 5 * time.Second})
-			})
-		}
-		wg.Wait()
-		errs = append(errs, results...)
-	}
-	return errors.Join(errs...)
 }

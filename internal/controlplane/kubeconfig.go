@@ -73,6 +73,22 @@ func writeKubeconfig(path string, cluster *clientcmdapi.Cluster, user *clientcmd
 	return writeFile(path, data)
 }
 
+// writeKubeconfigs brings the kubeconfigs up to date, and what Config returns.
+func (cp *ControlPlane) writeKubeconfigs() error {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	return cp.writeKubeconfigsLocked()
+}
+
+func (cp *ControlPlane) writeKubeconfigsLocked() error {
+	err := writeKubeconfigs(cp.dir, cp.state.Port)
+	if err != nil {
+		return err
+	}
+	cp.config, err = loadConfig(cp.dir)
+	return err
+}
+
 // loadConfig reads the administrator's kubeconfig.
 func loadConfig(dir layout) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", dir.kubeconfig())
@@ -102,15 +118,9 @@ func (cp *ControlPlane) renewCertificates(ctx context.Context) {
 
 func (cp *ControlPlane) renewOnce() error {
 	changed, err := ensureCertificates(cp.dir, cp.opts.Clock.Now())
-	if err != nil || !changed {
-		return err
+	if changed {
+		cp.opts.Log.Info("Renewed certificates", "directory", cp.dir.path("pki"))
 	}
-	cp.opts.Log.Info("Renewed certificates", "directory", cp.dir.path("pki"))
-	cp.mu.Lock()
-	defer cp.mu.Unlock()
-	if err := writeKubeconfigs(cp.dir, cp.state.Port); err != nil {
-		return err
-	}
-	cp.config, err = loadConfig(cp.dir)
-	return err
+	// Also when nothing has changed: the last attempt may have failed between the two.
+	return errors.Join(err, cp.writeKubeconfigs())
 }

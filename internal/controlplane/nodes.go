@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -26,6 +25,8 @@ func (cp *ControlPlane) Settle(ctx context.Context) error {
 	if cp.opts.APIOnly {
 		return nil
 	}
+	ctx, done := cp.endings.watch(ctx)
+	defer done()
 	client, err := kubernetes.NewForConfig(cp.Config())
 	if err != nil {
 		return err
@@ -43,14 +44,11 @@ func (cp *ControlPlane) Settle(ctx context.Context) error {
 
 // awaitServiceAccount waits for the default ServiceAccount, without which no pod is admitted.
 func awaitServiceAccount(ctx context.Context, client kubernetes.Interface) error {
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	const what = "the default ServiceAccount, which kube-controller-manager makes,"
+	return await(ctx, what, 50*time.Millisecond, time.Minute, func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
-		return err == nil, nil // whatever the error, the next look may find it
+		return err
 	})
-	if err != nil {
-		return fmt.Errorf("kube-controller-manager has not made the default ServiceAccount: %w", err)
-	}
-	return nil
 }
 
 // ensureNodes makes the number of simulated nodes what was asked for, and has kwok play them.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 type component struct {
 	name    string
 	args    func() []string // the command line, asked for anew before each start
+	inputs  []string        // files that are read at the start only, so that a change of them needs a restart
 	prepare func() error    // what must be done before each start, if anything
 
 	// ready tells whether the component can be used; nil where nobody waits for it.
@@ -25,40 +27,51 @@ type component struct {
 	readyInterval time.Duration
 	readyTimeout  time.Duration
 
-	process *process.Process
-	failed  chan error // gets one error when the component ends again and again before it was ever ready
+	// restarted is called after the component has ended and was started again. It must not wait.
+	restarted func(ctx context.Context)
+
+	process *process.Process // belongs to launch, then to supervise
+	started bool             // by us, not found running; guarded by ControlPlane.mu
 }
 
 // A component that dies is started again at once, then after pauses that grow to ten seconds. One that has run for a
 // minute has earned its first restart at once again.
 var restartBackoff = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 7, Cap: 10 * time.Second}
 
-const (
-	goodRun = time.Minute
-	// attempts is how many ends in a row, before a component was ever ready, make a start fail.
-	attempts = 3
-)
+const goodRun = time.Minute
+
+// errLeaving is the error of starting a component of a control plane that is being stopped or left.
+var errLeaving = errors.New("the control plane is being stopped")
 
 // launch starts a component, or takes over its running process, and looks after it from now on.
 // A component that is looked after already is left alone.
 func (cp *ControlPlane) launch(ctx context.Context, c *component) error {
 	cp.mu.Lock()
-	known := cp.launched[c.name]
-	cp.launched[c.name] = true
-	cp.mu.Unlock()
-	if known {
+	if cp.leaving {
+		cp.mu.Unlock()
+		return fmt.Errorf("start %s: %w", c.name, errLeaving)
+	}
+	if cp.launched[c.name] != nil {
+		cp.mu.Unlock()
 		return nil
 	}
-	c.failed = make(chan error, 1)
+	cp.launched[c.name] = c
+	cp.wg.Add(1) // a Stop waits for us, and then stops what we start
+	cp.mu.Unlock()
+	defer cp.wg.Done()
+
 	if err := cp.takeOver(ctx, c); err != nil {
+		cp.mu.Lock()
+		defer cp.mu.Unlock()
+		delete(cp.launched, c.name)
 		return err
 	}
 	cp.wg.Go(func() { cp.supervise(cp.supervision, c) })
 	return nil
 }
 
-// takeOver goes on with the process that an earlier run left behind, if its command line is the one that we would
-// use; another one is replaced.
+// takeOver goes on with the process that an earlier run left behind, if it was started as we would start it; another
+// one is replaced.
 func (cp *ControlPlane) takeOver(ctx context.Context, c *component) error {
 	p, err := cp.procs.Find(c.name)
 	switch {
@@ -69,7 +82,10 @@ func (cp *ControlPlane) takeOver(ctx context.Context, c *component) error {
 	case p.Status().State != process.Running:
 		return cp.startComponent(c)
 	}
-	hash := cp.commandHash(c)
+	hash, err := cp.commandHash(c)
+	if err != nil {
+		return err
+	}
 	cp.mu.Lock()
 	same := cp.state.Commands[c.name] == hash
 	cp.mu.Unlock()
@@ -77,8 +93,8 @@ func (cp *ControlPlane) takeOver(ctx context.Context, c *component) error {
 		c.process = p
 		return nil
 	}
-	cp.opts.Log.Info("Restarting a component, because its flags or its binary have changed", "component", c.name, "pid", p.PID())
-	if err := p.Stop(ctx, process.StopOptions{TermTimeout: 10 * time.Second, KillTimeout: 5 * time.Second}); err != nil {
+	cp.opts.Log.Info("Restarting a component, because its flags, its keys or its binary have changed", "component", c.name, "pid", p.PID())
+	if err := stopProcess(ctx, p); err != nil {
 		return err
 	}
 	return cp.startComponent(c)
@@ -91,13 +107,18 @@ func (cp *ControlPlane) startComponent(c *component) error {
 			return fmt.Errorf("prepare %s: %w", c.name, err)
 		}
 	}
-	if err := cp.rememberCommand(c.name, cp.commandHash(c)); err != nil {
+	hash, err := cp.commandHash(c)
+	if err != nil {
+		return err
+	}
+	if err := cp.rememberCommand(c.name, hash); err != nil {
 		return err
 	}
 	p, err := cp.procs.Start(process.Spec{
 		ID:      c.name,
 		Path:    cp.opts.Binary,
 		Args:    append([]string{c.name}, c.args()...),
+		Env:     componentEnv(os.Environ()),
 		WorkDir: cp.dir.sockets(),
 		Log:     cp.dir.log(c.name),
 	})
@@ -105,7 +126,17 @@ func (cp *ControlPlane) startComponent(c *component) error {
 		return fmt.Errorf("start %s: %w", c.name, err)
 	}
 	c.process = p
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	c.started = true
 	return nil
+}
+
+// hasStarted tells whether the process of a component was started by us and not found running.
+func (cp *ControlPlane) hasStarted(c *component) bool {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	return c.started
 }
 
 func (cp *ControlPlane) rememberCommand(name, hash string) error {
@@ -118,20 +149,28 @@ func (cp *ControlPlane) rememberCommand(name, hash string) error {
 	return saveState(cp.dir, cp.state)
 }
 
-// commandHash stands for the command line of a component and the address of the API, to tell whether either has
-// changed since the component was started.
-func (cp *ControlPlane) commandHash(c *component) string {
-	command := append([]string{cp.opts.Binary, cp.Server()}, c.args()...)
-	sum := sha256.Sum256([]byte(strings.Join(command, "\x00")))
-	return hex.EncodeToString(sum[:8])
+// commandHash stands for the command line of a component and the files that it reads only once, to tell whether
+// either has changed since the component was started.
+func (cp *ControlPlane) commandHash(c *component) (string, error) {
+	sum := sha256.New()
+	for _, arg := range append([]string{cp.opts.Binary}, c.args()...) {
+		fmt.Fprintf(sum, "%q ", arg)
+	}
+	for _, path := range c.inputs {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return "", fmt.Errorf("%s needs this file: %w", c.name, err)
+		}
+		fmt.Fprintf(sum, "%q ", data)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
 }
 
 // supervise starts a component again whenever it ends, until the context ends.
 func (cp *ControlPlane) supervise(ctx context.Context, c *component) {
-	backoff := restartBackoff
-	ends := 0
+	backoff, atOnce := restartBackoff, true
 	for {
-		began := cp.opts.Clock.Now()
+		began := time.Now()
 		select {
 		case <-ctx.Done():
 			return
@@ -141,70 +180,54 @@ func (cp *ControlPlane) supervise(ctx context.Context, c *component) {
 			return // it ended because we are stopping
 		}
 		status := c.process.Status()
-		cp.opts.Log.Info("A component has ended and is started again", "component", c.name, "ended", describeEnd(status), "log", cp.dir.log(c.name))
-		if ends++; ends == attempts {
-			c.failed <- fmt.Errorf("%s has ended %d times (%s); its log is %s and ends with:\n%s",
-				c.name, ends, describeEnd(status), cp.dir.log(c.name), indent(status.LogTail))
+		log := cp.dir.log(c.name)
+		cp.opts.Log.Info("A component has ended and is started again", "component", c.name, "ended", describeEnd(status), "log", log)
+		cp.endings.note(c.name, fmt.Errorf("%s; its log is %s and ends with:\n%s", describeEnd(status), log, indent(status.LogTail)))
+		if time.Since(began) >= goodRun {
+			backoff, atOnce = restartBackoff, true
 		}
-		if cp.opts.Clock.Since(began) >= goodRun {
-			backoff = restartBackoff
-		} else if !cp.pause(ctx, backoff.Step()) {
+		if !cp.restart(ctx, c, &backoff, atOnce) {
 			return
 		}
-		if !cp.restart(ctx, c, &backoff) {
-			return
+		atOnce = false
+		if c.restarted != nil {
+			c.restarted(ctx)
 		}
 	}
 }
 
 // restart tries to start a component until it succeeds (true) or the context ends (false).
-func (cp *ControlPlane) restart(ctx context.Context, c *component, backoff *wait.Backoff) bool {
-	for {
+func (cp *ControlPlane) restart(ctx context.Context, c *component, backoff *wait.Backoff, atOnce bool) bool {
+	for atOnce || pause(ctx, backoff.Step()) {
+		atOnce = false
 		err := cp.startComponent(c)
 		if err == nil {
 			return true
 		}
 		cp.opts.Log.Error(err, "Could not start a component, trying again", "component", c.name)
-		if !cp.pause(ctx, backoff.Step()) {
-			return false
-		}
+		cp.endings.note(c.name, err)
 	}
+	return false
 }
 
 // pause waits; false when the context ended first.
-func (cp *ControlPlane) pause(ctx context.Context, d time.Duration) bool {
-	timer := cp.opts.Clock.NewTimer(d)
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C():
+	case <-timer.C:
 		return true
 	}
 }
 
-// awaitReady waits until a component is ready. The error says what the component's log says when it will not be.
+// awaitReady waits until a component is ready.
 func (c *component) awaitReady(ctx context.Context) error {
 	if c.ready == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.readyTimeout)
-	defer cancel()
-	ticker := time.NewTicker(c.readyInterval)
-	defer ticker.Stop()
-	for {
-		lastErr := c.ready(ctx)
-		if lastErr == nil {
-			return nil
-		}
-		select {
-		case err := <-c.failed:
-			return err
-		case <-ctx.Done():
-			return fmt.Errorf("%s was not ready in time (%w): %w", c.name, context.Cause(ctx), lastErr)
-		case <-ticker.C:
-		}
-	}
+	return await(ctx, c.name, c.readyInterval, c.readyTimeout, c.ready)
 }
 
 // describeEnd says how a process ended.
@@ -212,6 +235,8 @@ func describeEnd(s process.Status) string {
 	switch {
 	case s.State != process.Exited:
 		return "exit status unknown"
+	case s.Signal == "SIGKILL":
+		return "killed by SIGKILL: by somebody, or by the kernel for want of memory"
 	case s.Signal != "":
 		return "killed by " + s.Signal
 	default:

@@ -1,0 +1,135 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// reconnectTimeout is how long kube-apiserver gets to find back to an etcd that was started again.
+const reconnectTimeout = 15 * time.Second
+
+// apiserver serves the API on loopback, to clients with a certificate or a token only.
+func (cp *ControlPlane) apiserver() *component {
+	return &component{
+		name:          nameAPIServer,
+		args:          cp.apiserverArgs,
+		inputs:        []string{cp.dir.pki("sa.key")},
+		prepare:       cp.ensurePort,
+		ready:         cp.checkReadyz,
+		readyInterval: 20 * time.Millisecond,
+		readyTimeout:  2 * time.Minute,
+	}
+}
+
+func (cp *ControlPlane) apiserverArgs() []string {
+	cp.mu.Lock()
+	port := cp.state.Port
+	cp.mu.Unlock()
+	pki := cp.dir.pki
+	return []string{
+		"--etcd-servers=unix://" + etcdSocket,
+		"--bind-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(port),
+		// Without an address it looks for the default route, and ends where there is none. Nobody reaches the API
+		// through the Service "kubernetes" on simulated nodes, so nobody needs to keep its endpoints.
+		"--advertise-address=127.0.0.1",
+		"--endpoint-reconciler-type=none",
+		"--tls-cert-file=" + pki("apiserver.crt"),
+		"--tls-private-key-file=" + pki("apiserver.key"),
+		"--client-ca-file=" + pki("ca.crt"),
+		"--anonymous-auth=false",
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged=true",
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + pki("sa.key"),
+		"--service-account-signing-key-file=" + pki("sa.key"),
+		"--service-cluster-ip-range=" + serviceNetwork,
+		"--requestheader-client-ca-file=" + pki("front-proxy-ca.crt"),
+		"--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-username-headers=X-Remote-User",
+		"--proxy-client-cert-file=" + pki("front-proxy-client.crt"),
+		"--proxy-client-key-file=" + pki("front-proxy-client.key"),
+		"--shutdown-delay-duration=0s",
+		"--profiling=false",
+	}
+}
+
+// ensurePort chooses another port, and tells the kubeconfigs, when somebody else listens on ours. Once the API has
+// been ready, the port stays: clients hold on to it, so a restart waits until it is free again.
+func (cp *ControlPlane) ensurePort() error {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	taken := cp.state.Port
+	if isFree(taken) {
+		return nil
+	}
+	if cp.portFixed {
+		return fmt.Errorf("port %d on 127.0.0.1 is taken by another program: end that program", taken)
+	}
+	port, err := freePort(string(cp.dir))
+	if err != nil {
+		return err
+	}
+	cp.opts.Log.Info("Moving the API to another port, because another program listens on it", "taken", taken, "port", port)
+	cp.state.Port = port
+	if err := saveState(cp.dir, cp.state); err != nil {
+		return err
+	}
+	return cp.writeKubeconfigsLocked()
+}
+
+// checkReadyz asks the API whether it is ready. An API that has been ready keeps its port.
+func (cp *ControlPlane) checkReadyz(ctx context.Context) error {
+	if err := readyz(ctx, cp.Config()); err != nil {
+		return err
+	}
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	cp.portFixed = true
+	return nil
+}
+
+// readyz asks an API whether it is ready.
+func readyz(ctx context.Context, config *rest.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	client, err := kubernetes.NewForConfig(config) // transports are cached, so this is cheap
+	if err != nil {
+		return err
+	}
+	return client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+}
+
+// reviveAPI ends a kube-apiserver that does not find back to an etcd that was started again, so that it is started
+// again, too: the longer etcd was away, the longer are the pauses in which it looks for it, up to two minutes.
+func (cp *ControlPlane) reviveAPI(ctx context.Context) {
+	p, err := cp.procs.Find(nameAPIServer)
+	if err != nil || time.Since(p.Status().StartedAt) < goodRun {
+		return // it may still be starting, and has not lost patience yet
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-p.Done(): // its successor finds etcd by itself
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	err = await(ctx, nameAPIServer, 500*time.Millisecond, reconnectTimeout, cp.checkReadyz)
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	cp.opts.Log.Info("Restarting kube-apiserver, because it does not find back to etcd", "reason", err.Error())
+	if err := stopProcess(ctx, p); err != nil && ctx.Err() == nil {
+		cp.opts.Log.Error(err, "Could not stop kube-apiserver")
+	}
+}

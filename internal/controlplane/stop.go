@@ -1,0 +1,133 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// How long a component gets to end after SIGTERM, and to be gone after SIGKILL.
+const (
+	termTimeout = 10 * time.Second
+	killTimeout = 5 * time.Second
+)
+
+// stopOrder is the order in which components are stopped: those in one group at the same time.
+var stopOrder = [][]string{
+	{nameKwok, nameScheduler, nameControllerManager},
+	{nameAPIServer},
+	{nameEtcd},
+}
+
+// Detach stops looking after the control plane and leaves it running, as if this program had died.
+func (cp *ControlPlane) Detach() error {
+	cp.leave.Lock()
+	defer cp.leave.Unlock()
+	cp.endSupervision()
+	return cp.procs.Close()
+}
+
+// Stop stops all components, the ones that need others first, and returns when all are gone; also those that another
+// program started before and this one does not use. When the context ends, or had ended before, what is left is
+// killed. Another Stop afterwards does nothing; after a Detach the error is process.ErrClosed.
+func (cp *ControlPlane) Stop(ctx context.Context) error {
+	cp.leave.Lock()
+	defer cp.leave.Unlock()
+	if cp.stopped {
+		return nil
+	}
+	cp.endSupervision()
+	err := errors.Join(stopComponents(ctx, cp.procs), cp.procs.Close())
+	cp.stopped = err == nil
+	return err
+}
+
+// abandon gives up a start that failed: what it started is stopped, what it found running is left.
+func (cp *ControlPlane) abandon(ctx context.Context) error {
+	cp.leave.Lock()
+	defer cp.leave.Unlock()
+	cp.endSupervision()
+	err := stopSome(ctx, cp.procs, func(name string) bool {
+		cp.mu.Lock()
+		defer cp.mu.Unlock()
+		c := cp.launched[name]
+		return c != nil && c.started
+	})
+	return errors.Join(err, cp.procs.Close())
+}
+
+// endSupervision leaves the components alone and returns when nothing of ours is at work any more.
+func (cp *ControlPlane) endSupervision() {
+	cp.mu.Lock()
+	cp.leaving = true
+	cp.mu.Unlock()
+	cp.cancel()
+	cp.wg.Wait()
+}
+
+// stopSurplus stops components that an earlier run left behind and that the options leave out.
+func (cp *ControlPlane) stopSurplus(ctx context.Context) error {
+	switch {
+	case cp.opts.APIOnly:
+		return cp.stopFound(ctx, stopOrder[0])
+	case cp.opts.Nodes == 0:
+		return cp.stopFound(ctx, []string{nameKwok})
+	}
+	return nil
+}
+
+// stopFound stops those of the components that run although we do not look after them.
+func (cp *ControlPlane) stopFound(ctx context.Context, names []string) error {
+	return stopSome(ctx, cp.procs, func(name string) bool {
+		cp.mu.Lock()
+		defer cp.mu.Unlock()
+		return slices.Contains(names, name) && cp.launched[name] == nil
+	})
+}
+
+// stopComponents stops every component that has a record.
+func stopComponents(ctx context.Context, procs *process.Dir) error {
+	return stopSome(ctx, procs, func(string) bool { return true })
+}
+
+// stopSome stops the components that are wanted gone and have a record.
+func stopSome(ctx context.Context, procs *process.Dir, wanted func(name string) bool) error {
+	var errs []error
+	for _, group := range stopOrder {
+		results := make([]error, len(group))
+		var wg sync.WaitGroup
+		for i, name := range group {
+			if !wanted(name) {
+				continue
+			}
+			p, err := procs.Find(name)
+			if err != nil {
+				if !errors.Is(err, process.ErrNotFound) {
+					results[i] = err
+				}
+				continue
+			}
+			wg.Go(func() { results[i] = stopProcess(ctx, p) })
+		}
+		wg.Wait()
+		errs = append(errs, results...)
+	}
+	return errors.Join(errs...)
+}
+
+// stopProcess ends a process, politely as long as the context lasts.
+func stopProcess(ctx context.Context, p *process.Process) error {
+	err := p.Stop(ctx, process.StopOptions{TermTimeout: termTimeout, KillTimeout: killTimeout})
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	// kill -9 costs no data: etcd has synced what it acknowledged, the others keep nothing.
+	return p.Stop(context.WithoutCancel(ctx), process.StopOptions{
+		TermSignal: syscall.SIGKILL, TermTimeout: killTimeout, KillTimeout: killTimeout,
+	})
+}
