@@ -92,7 +92,6 @@ func prepare(o *Options, all []Controller) error {
 }
 
 func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error) {
-	listOnce()
 	selected, err := selectControllers(all, o.Controllers)
 	if err != nil {
 		return nil, err

@@ -147,6 +147,7 @@ func (c *checker) awaitServer(ctx context.Context, timeout time.Duration) (resou
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within --preflight-timeout=%v", timeout))
 	defer cancel()
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 100, Cap: 5 * time.Second}
+	var last error
 	for attempt := 1; ; attempt++ {
 		served, err := c.discover(ctx)
 		if err == nil {
@@ -163,11 +164,15 @@ func (c *checker) awaitServer(ctx context.Context, timeout time.Duration) (resou
 		} else {
 			c.log.V(1).Info("The API server still does not answer", "server", c.server, "reason", err.Error())
 		}
+		if ctx.Err() == nil || last == nil {
+			// Once the time is over, every request fails for that reason.
+			last = err
+		}
 		select {
 		case <-time.After(backoff.Step()):
 		case <-ctx.Done():
 			return nil, fmt.Errorf("the API server %s does not answer: %w (%w); is the address right, and is it running?",
-				c.server, err, context.Cause(ctx))
+				c.server, last, context.Cause(ctx))
 		}
 	}
 }

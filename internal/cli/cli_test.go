@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// call runs a command line and returns its exit code and what it wrote.
+func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	code = Main(t.Context(), args, &out, &err)
+	return code, out.String(), err.String()
+}
+
+func TestErrorsAreOneTextAndACode(t *testing.T) {
+	t.Setenv("KUBECONFIG", "/nowhere/kubeconfig")
+	tests := []struct {
+		name string
+		args []string
+		code int
+		want string // the beginning of standard error
+	}{
+		{
+			name: "a command that does not exist", args: []string{"mangler"}, code: ExitUsage,
+			want: "error: there is no command \"mangler\"; did you mean manager?\n",
+		},
+		{
+			name: "nothing like any command", args: []string{"xyzzy"}, code: ExitUsage,
+			want: "error: there is no command \"xyzzy\"; see keelson --help\n",
+		},
+		{
+			name: "a flag that does not exist", args: []string{"manager", "--frobnicate"}, code: ExitUsage,
+			want: "error: unknown flag: --frobnicate; see keelson manager --help\n",
+		},
+		{
+			name: "a flag that makes no sense", args: []string{"manager", "--threads=0"}, code: ExitUsage,
+			want: "error: --threads=0: must be 1 or more\n",
+		},
+		{
+			name: "a flag that cannot be parsed", args: []string{"manager", "--leader-elect=perhaps"}, code: ExitUsage,
+			want: "error: invalid argument \"perhaps\" for \"--leader-elect\" flag: must be true or false; see keelson manager --help\n",
+		},
+		{
+			name: "an argument where none is taken", args: []string{"version", "please"}, code: ExitUsage,
+			want: "error: keelson version takes no argument, but was given \"please\"\n",
+		},
+		{
+			name: "a format that does not exist", args: []string{"version", "-o", "xml"}, code: ExitUsage,
+			want: "error: --output=xml: must be text or json\n",
+		},
+		{
+			name: "a command that fails", args: []string{"manager"}, code: ExitFailure,
+			want: "error: read kubeconfig /nowhere/kubeconfig: ",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			code, stdout, stderr := call(t, tt.args...)
+			if code != tt.code {
+				t.Errorf("exit code: got %d, want %d", code, tt.code)
+			}
+			if stdout != "" {
+				t.Errorf("standard output of a failure: %q", stdout)
+			}
+			if !strings.HasPrefix(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("standard error: got %q, want one line that begins with %q", stderr, tt.want)
+			}
+		})
+	}
+}
+
+func TestHelpIsForPeople(t *testing.T) {
+	code, bare, _ := call(t)
+	if code != ExitOK {
+		t.Errorf("exit code without a command: got %d, want %d", code, ExitOK)
+	}
+	_, help, _ := call(t, "--help")
+	if diff := cmp.Diff(bare, help); diff != "" {
+		t.Errorf("without a command and with --help (-bare +help):\n%s", diff)
+	}
+	for _, command := range []string{"up", "down", "status", "manager", "manifests", "version"} {
+		if !strings.Contains(help, "\n  "+command+" ") {
+			t.Errorf("the help has no %s:\n%s", command, help)
+		}
+	}
+	for line := range strings.SplitSeq(help, "\n") {
+		if len(line) > 100 {
+			t.Errorf("a line of the help is wider than a terminal: %q", line)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	for _, args := range [][]string{{"version"}, {"manager", "--version"}} {
+		code, stdout, stderr := call(t, args...)
+		if code != ExitOK || stderr != "" {
+			t.Errorf("%v: got exit code %d and %q", args, code, stderr)
+		}
+		for _, line := range []string{"keelson    ", "go         go1.", "kubernetes ", "platform   "} {
+			if !strings.Contains(stdout, line) {
+				t.Errorf("%v: no line %q in:\n%s", args, line, stdout)
+			}
+		}
+	}
+}
+
+func TestManifestsAreYAMLForEveryKind(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{name: "definitions", args: []string{"manifests", "crds"}, want: []string{"\n  name: foos.samplecontroller.k8s.io\n"}},
+		{
+			name: "roles", args: []string{"manifests", "rbac"},
+			want: []string{"kind: ClusterRole\n", "\n  name: keelson-foo\n", "kind: Role\n", "\n  name: keelson-lease-keelson\n"},
+		},
+		{
+			name: "bindings", args: []string{"manifests", "rbac", "--user=system:serviceaccount:ns:name", "--lease-lock-namespace=ns"},
+			want: []string{"kind: ClusterRoleBinding\n", "kind: RoleBinding\n", "- kind: ServiceAccount\n  name: name\n  namespace: ns\n"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			code, stdout, stderr := call(t, tt.args...)
+			if code != ExitOK || stderr != "" {
+				t.Fatalf("got exit code %d and %q", code, stderr)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(stdout, want) {
+					t.Errorf("no %q in:\n%s", want, stdout)
+				}
+			}
+			if strings.Contains(stdout, "\nstatus:") {
+				t.Errorf("a status that only a server fills in:\n%s", stdout)
+			}
+		})
+	}
+}
