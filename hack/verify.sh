@@ -37,7 +37,7 @@ copy() {
 }
 
 generated() {
-	copy "$work/was" && copy "$work/now" && "$work/now/hack/generate.sh" && (cd "$work" && diff -ruN was now)
+	copy "$work/was" && copy "$work/now" && "$work/now/hack/generate.sh" && (cd "$work" && diff -ru was now)
 }
 
 tidy() {

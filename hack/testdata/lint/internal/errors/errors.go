@@ -8,7 +8,10 @@ import (
 )
 
 func Exported(err error) error { // want: revive
-	os.Remove("a")     // want: errcheck
+	os.Remove("a") // want: errcheck
+	fmt.Fprintln(os.Stderr, "nobody to tell")
+	os.Stdin.Close()
+	os.Stdout.Sync()   // want: errcheck
 	if err == io.EOF { // want: errorlint
 		return nil
 	}
