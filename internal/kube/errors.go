@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // StalePause is how long a controller waits for its cache to catch up, if no event
@@ -26,10 +25,11 @@ const (
 // ErrStale says that a decision was made on something that has changed since.
 var ErrStale = errors.New("the cache is behind the API server")
 
-// IsStale reports whether a write was refused because the object is not, or no
-// longer, what was read: look again.
+// IsStale reports whether a write was refused because the object, or its namespace, is
+// not or no longer what was read: look again.
 func IsStale(err error) bool {
-	return errors.Is(err, ErrStale) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || isOtherUID(err)
+	return errors.Is(err, ErrStale) || isOtherUID(err) ||
+		apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
 }
 
 // isOtherUID reports whether an update named the UID of another object than the one
@@ -68,19 +68,6 @@ func APIWords(err error) string {
 // the given time.
 func RejectedPause(since, now time.Time) time.Duration {
 	return min(max(now.Sub(since), firstRejectedPause), lastRejectedPause)
-}
-
-// Quietly returns the result of a reconcile that ended with an error of which nobody
-// needs to hear, see IsStale and IsNamespaceEnding. Other errors are returned.
-func Quietly(err error) (reconcile.Result, error) {
-	switch {
-	case err == nil, IsNamespaceEnding(err):
-		return reconcile.Result{}, nil
-	case IsStale(err):
-		return reconcile.Result{RequeueAfter: StalePause}, nil
-	default:
-		return reconcile.Result{}, err
-	}
 }
 
 // Named wraps err with what was being done to which object; nil stays nil.

@@ -19,12 +19,6 @@ import (
 // FieldManager is the name under which the controllers write.
 const FieldManager = "keelson"
 
-// NeverVersion is a resource version that no object ever has: the first revision of
-// a store is taken before its first object. An apply that carries it creates the
-// object when there is none, and is refused as a conflict, see IsStale, when there
-// is one. A plain apply would merge into an object of somebody else.
-const NeverVersion = "1"
-
 // Delete deletes obj and no later object of its name. What is gone already counts
 // as deleted. What obj owns goes in the background.
 func Delete(ctx context.Context, c client.Writer, obj client.Object) error {

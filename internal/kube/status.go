@@ -2,22 +2,37 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Holdback is how long a change of status waits that nobody waits for. What changes
-// again within that time is written once.
-const Holdback = time.Second
+const (
+	// Holdback is how long a change of status waits that nobody waits for. What
+	// changes again within that time is written once.
+	Holdback = time.Second
 
-// forgetAfter is when a note about a waiting change is dropped whose object did not
-// come back: it was deleted meanwhile.
-const forgetAfter = time.Minute
+	// While children are created one after the other, such changes wait until none
+	// was created for the time of a pause, but not longer than this.
+	busyPause   = 100 * time.Millisecond
+	longestHold = 5 * time.Second
+
+	// forgetAfter is when a note about a waiting change is dropped whose object did
+	// not come back: it was deleted meanwhile.
+	forgetAfter = time.Minute
+)
+
+// LowPriority is the priority in a controller's queue of what can wait until objects
+// without children have got them.
+const LowPriority = -10
 
 // StatusWriter writes the status of objects of one kind: only what changed, and what
 // is not urgent at most once in Holdback for each object. So a thousand new objects
@@ -26,24 +41,73 @@ const forgetAfter = time.Minute
 //
 // What it remembers may be lost: the change is then seen again and waits again.
 type StatusWriter struct {
+	kind   string
 	client client.StatusClient
 	clock  clock.PassiveClock
 
 	mu      sync.Mutex
 	waiting map[types.UID]time.Time
 	sweepAt int
+	busy    time.Time
 }
 
-// NewStatusWriter returns a StatusWriter that writes through c.
-func NewStatusWriter(c client.StatusClient, clock clock.PassiveClock) *StatusWriter {
-	return &StatusWriter{client: c, clock: clock, waiting: map[types.UID]time.Time{}}
+// NewStatusWriter returns a StatusWriter of objects of that kind.
+func NewStatusWriter(kind string, c client.StatusClient, clock clock.PassiveClock) *StatusWriter {
+	return &StatusWriter{kind: kind, client: c, clock: clock, waiting: map[types.UID]time.Time{}}
 }
 
-// Write stores the status of after, which otherwise is before as it was read, if the
-// two differ. It returns whether it did, and how long to wait before calling it again
-// if it held the change back. The write is refused, see IsStale, if the object has
-// changed since it was read; an object that is gone is no error.
-func (w *StatusWriter) Write(ctx context.Context, before, after client.Object, urgent bool) (written bool, wait time.Duration, err error) {
+// Outcome is how a reconcile went.
+type Outcome struct {
+	// Urgent says that somebody waits for the change of status.
+	Urgent bool
+	// Err is why acting failed, if it is to be tried again with backoff or because
+	// it was stale. What only a person can put right does not belong here.
+	Err error
+	// Again is when to look again if nothing happens; zero means never.
+	Again time.Duration
+}
+
+// Finish ends a reconcile. It stores the status of after, which otherwise is before
+// as it was read, if the two differ and the change need not wait. It returns whether
+// it stored it, and what Reconcile returns. An object that is gone is no error.
+func (w *StatusWriter) Finish(ctx context.Context, before, after client.Object, o Outcome) (bool, reconcile.Result, error) {
+	if IsStale(o.Err) || IsNamespaceEnding(o.Err) {
+		// Nothing of what was summarized is known to be true.
+		result, err := quietly(o.Err)
+		return false, result, err
+	}
+	written, wait, err := w.write(ctx, before, after, o.Urgent)
+	switch {
+	case err != nil && o.Err == nil:
+		result, err := quietly(err)
+		return written, result, err
+	case o.Err != nil:
+		if IsStale(err) {
+			err = nil
+		}
+		return written, reconcile.Result{}, errors.Join(o.Err, err)
+	}
+	if wait == 0 || o.Again > 0 && o.Again < wait {
+		wait = o.Again
+	}
+	return written, reconcile.Result{RequeueAfter: wait, Priority: ptr.To(LowPriority)}, nil
+}
+
+// quietly returns the result of a reconcile that ended with an error of which nobody
+// needs to hear, see IsStale and IsNamespaceEnding. Other errors are returned.
+func quietly(err error) (reconcile.Result, error) {
+	switch {
+	case IsNamespaceEnding(err):
+		return reconcile.Result{}, nil
+	case IsStale(err):
+		return reconcile.Result{RequeueAfter: StalePause}, nil
+	default:
+		return reconcile.Result{}, err
+	}
+}
+
+// write returns whether it wrote, and if it held the change back, for how long.
+func (w *StatusWriter) write(ctx context.Context, before, after client.Object, urgent bool) (written bool, wait time.Duration, err error) {
 	if equality.Semantic.DeepEqual(before, after) {
 		w.forget(before.GetUID())
 		return false, 0, nil
@@ -53,11 +117,20 @@ func (w *StatusWriter) Write(ctx context.Context, before, after client.Object, u
 			return false, wait, nil
 		}
 	}
-	if err := w.client.Status().Update(ctx, after, client.FieldOwner(FieldManager)); err != nil {
-		return false, 0, client.IgnoreNotFound(err)
-	}
 	w.forget(before.GetUID())
-	return true, 0, nil
+	err = w.client.Status().Update(ctx, after, client.FieldOwner(FieldManager))
+	if apierrors.IsNotFound(err) {
+		return false, 0, nil
+	}
+	return err == nil, 0, Named(err, "write the status of", w.kind, before.GetNamespace(), before.GetName())
+}
+
+// Created tells the writer that a child was created just now.
+func (w *StatusWriter) Created() {
+	now := w.clock.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy = now
 }
 
 // hold returns how long the object has still to wait.
@@ -71,7 +144,10 @@ func (w *StatusWriter) hold(uid types.UID) time.Duration {
 		since = now
 		w.waiting[uid] = since
 	}
-	return since.Add(Holdback).Sub(now)
+	if wait := since.Add(Holdback).Sub(now); wait > 0 {
+		return wait
+	}
+	return min(w.busy.Add(busyPause).Sub(now), since.Add(longestHold).Sub(now))
 }
 
 // sweep drops the notes about objects that did not come back, each time that the

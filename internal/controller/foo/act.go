@@ -9,7 +9,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -37,15 +36,22 @@ func (r *Reconciler) act(ctx context.Context, foo *v1alpha1.Foo, p plan) error {
 	return r.removeRenamed(ctx, foo, p.renamed)
 }
 
+// create creates the Deployment, and leaves one alone that has the name already. A
+// create is a third of the API server's time cheaper than an apply, which counts when
+// a thousand Foos come at once.
 func (r *Reconciler) create(ctx context.Context, foo *v1alpha1.Foo) error {
 	name := foo.Spec.DeploymentName
-	err := r.apply(ctx, newDeployment(foo).WithResourceVersion(kube.NeverVersion))
-	if apierrors.IsConflict(err) {
-		return r.explainConflict(ctx, foo)
+	deployment, err := asObject(newDeployment(foo))
+	if err == nil {
+		err = r.client.Create(ctx, deployment, client.FieldOwner(kube.FieldManager))
+	}
+	if apierrors.IsAlreadyExists(err) {
+		return r.explainExisting(ctx, foo)
 	}
 	if err != nil {
 		return kube.Named(err, "create", "Deployment", foo.Namespace, name)
 	}
+	r.status.Created()
 	log.FromContext(ctx).V(1).Info("Created Deployment", "Deployment", name)
 	if foo.Status.ObservedGeneration > 0 {
 		// Not for the first one: each Foo has that, and the event would be the third
@@ -55,9 +61,8 @@ func (r *Reconciler) create(ctx context.Context, foo *v1alpha1.Foo) error {
 	return nil
 }
 
-// explainConflict tells why the Deployment that the cache does not have could not be
-// created.
-func (r *Reconciler) explainConflict(ctx context.Context, foo *v1alpha1.Foo) error {
+// explainExisting tells whose Deployment it is that the cache does not have.
+func (r *Reconciler) explainExisting(ctx context.Context, foo *v1alpha1.Foo) error {
 	var found metav1.PartialObjectMetadata
 	found.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
 	key := client.ObjectKey{Namespace: foo.Namespace, Name: foo.Spec.DeploymentName}
@@ -77,17 +82,15 @@ func (r *Reconciler) explainConflict(ctx context.Context, foo *v1alpha1.Foo) err
 
 func (r *Reconciler) repair(ctx context.Context, foo *v1alpha1.Foo, p plan) error {
 	// With the UID, a Deployment that took the name meanwhile is left alone.
-	if err := r.apply(ctx, newDeployment(foo).WithUID(p.current.UID)); err != nil {
+	err := r.client.Apply(ctx, newDeployment(foo).WithUID(p.current.UID),
+		client.FieldOwner(kube.FieldManager), client.ForceOwnership)
+	if err != nil {
 		return kube.Named(err, "apply", "Deployment", foo.Namespace, p.current.Name)
 	}
 	log.FromContext(ctx).Info("Repaired Deployment", "Deployment", p.current.Name, "differed", p.differs)
 	r.events.Normal(foo, v1alpha1.ReasonDeploymentRepaired, "ApplyDeployment",
 		fmt.Sprintf("Put Deployment %q right, which had %s", p.current.Name, strings.Join(p.differs, ", ")))
 	return nil
-}
-
-func (r *Reconciler) apply(ctx context.Context, deployment *appsv1ac.DeploymentApplyConfiguration) error {
-	return r.client.Apply(ctx, deployment, client.FieldOwner(kube.FieldManager), client.ForceOwnership)
 }
 
 // removeRenamed deletes Deployments of an earlier name, if the name is indeed an

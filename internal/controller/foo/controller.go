@@ -39,7 +39,7 @@ func NewReconciler(c client.Client, live client.Reader, recorder events.EventRec
 	return &Reconciler{
 		client: c,
 		live:   live,
-		status: kube.NewStatusWriter(c, clock),
+		status: kube.NewStatusWriter(kind.Kind, c, clock),
 		events: kube.NewRecorder(kind, recorder),
 		clock:  clock,
 	}

@@ -1,6 +1,7 @@
 package foo
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -50,6 +51,16 @@ func newDeployment(foo *v1alpha1.Foo) *appsv1ac.DeploymentApplyConfiguration {
 					WithContainers(corev1ac.Container().
 						WithName(containerName).
 						WithImage(image(foo))))))
+}
+
+// asObject returns what newDeployment returned as an object to create.
+func asObject(deployment *appsv1ac.DeploymentApplyConfiguration) (*appsv1.Deployment, error) {
+	raw, err := json.Marshal(deployment)
+	if err != nil {
+		return nil, err
+	}
+	object := &appsv1.Deployment{}
+	return object, json.Unmarshal(raw, object)
 }
 
 // newSelector returns the labels that select the pods of foo. The UID keeps them

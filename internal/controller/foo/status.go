@@ -76,62 +76,38 @@ func isAvailable(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
 		got.Replicas == want && got.UpdatedReplicas == want && got.AvailableReplicas == want
 }
 
-// isUrgent reports whether somebody waits for this change of status: the Foo became
-// ready, or needs a person.
-func isUrgent(before, after *v1alpha1.FooStatus) bool {
-	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionReady)
-	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionReady)
-	if was == nil {
-		was = &metav1.Condition{}
-	}
-	switch is.Reason {
-	case v1alpha1.ReasonAvailable:
-		return was.Status != is.Status || was.ObservedGeneration != is.ObservedGeneration
-	case v1alpha1.ReasonErrResourceExists, v1alpha1.ReasonDeploymentRejected:
-		return was.Reason != is.Reason || was.Message != is.Message
-	}
-	return false
-}
-
-// finish writes the status if it changed, and an event if it has become one that
-// needs a person. It returns when to look again.
+// finish writes the status if it changed, and an event if Ready became False for a
+// reason that a person should look at. It returns when to look again.
 func (r *Reconciler) finish(ctx context.Context, foo *v1alpha1.Foo, status v1alpha1.FooStatus, p plan, actErr error) (reconcile.Result, error) {
-	if kube.IsStale(actErr) || kube.IsNamespaceEnding(actErr) {
-		// Nothing of what was summarized is known to be true.
-		return kube.Quietly(actErr)
+	was, is := kube.Turn(foo.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
+	outcome := kube.Outcome{Urgent: isUrgent(was, is), Err: actErr}
+	switch {
+	case errors.Is(actErr, errForeign):
+		// The end of the other Deployment is an event.
+		outcome.Err = nil
+	case kube.IsRejected(actErr):
+		outcome.Err = nil
+		outcome.Again = kube.RejectedPause(is.LastTransitionTime.Time, p.at)
 	}
 	after := foo.DeepCopy()
 	after.Status = status
-	written, wait, err := r.status.Write(ctx, foo, after, isUrgent(&foo.Status, &status))
-	if err != nil {
-		err = kube.Named(err, "write the status of", "Foo", foo.Namespace, foo.Name)
-		if actErr == nil || kube.IsStale(err) {
-			return kube.Quietly(err)
-		}
-		return reconcile.Result{}, errors.Join(actErr, err)
+	written, result, err := r.status.Finish(ctx, foo, after, outcome)
+	if written && needsPerson(is) && was.Reason != is.Reason {
+		r.events.Warning(foo, is.Reason, "ApplyDeployment", is.Message)
 	}
-	if written {
-		r.warn(foo, &status)
-	}
-	if kube.IsRejected(actErr) {
-		ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
-		return reconcile.Result{RequeueAfter: kube.RejectedPause(ready.LastTransitionTime.Time, p.at)}, nil
-	}
-	if actErr != nil && !errors.Is(actErr, errForeign) {
-		return reconcile.Result{}, actErr
-	}
-	return reconcile.Result{RequeueAfter: wait}, nil
+	return result, err
 }
 
-// warn records an event when Ready has become False for a reason that a person should
-// look at.
-func (r *Reconciler) warn(foo *v1alpha1.Foo, status *v1alpha1.FooStatus) {
-	was := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.ConditionReady)
-	is := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
-	switch is.Reason {
-	case v1alpha1.ReasonErrResourceExists, v1alpha1.ReasonDeploymentRejected, v1alpha1.ReasonDeploymentFailed:
-		if was == nil || was.Reason != is.Reason {
-			r.events.Warning(foo, is.Reason, "ApplyDeployment", is.Message)
-		}
+// isUrgent reports whether somebody waits for this change of Ready: the Foo became
+// ready, or needs a person.
+func isUrgent(was, is metav1.Condition) bool {
+	if is.Status == metav1.ConditionTrue {
+		return was.Status != is.Status || was.ObservedGeneration != is.ObservedGeneration
 	}
+	return needsPerson(is) && (was.Reason != is.Reason || was.Message != is.Message)
+}
+
+// needsPerson reports whether the Foo does not become ready by itself.
+func needsPerson(ready metav1.Condition) bool {
+	return ready.Reason == v1alpha1.ReasonErrResourceExists || ready.Reason == v1alpha1.ReasonDeploymentRejected
 }

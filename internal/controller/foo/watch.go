@@ -34,10 +34,6 @@ var Indexes = []kube.Index{
 	}},
 }
 
-// progressPriority is for what Deployments report of themselves. In a burst, Foos
-// that have no Deployment yet come first.
-const progressPriority = -10
-
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // watchDeployments wakes the Foo that controls a Deployment, and when a Deployment
@@ -46,7 +42,8 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 func watchDeployments(c client.Reader) handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
-			priority := progressPriority
+			// What Deployments report of themselves comes after Foos that have none yet.
+			priority := kube.LowPriority
 			if e.IsInInitialList {
 				priority = handler.LowPriority
 			}
@@ -54,7 +51,7 @@ func watchDeployments(c client.Reader) handler.EventHandler {
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			before, after := controllerOf(e.ObjectOld), controllerOf(e.ObjectNew)
-			enqueue(q, progressPriority, after)
+			enqueue(q, kube.LowPriority, after)
 			if kube.ControllerUID(e.ObjectOld) != kube.ControllerUID(e.ObjectNew) {
 				enqueue(q, 0, append(waiting(ctx, c, e.ObjectNew), before...))
 			}

@@ -1,0 +1,17 @@
+package kube
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Turn returns a condition as it was and as it is; empty where it is missing.
+func Turn(before, after []metav1.Condition, condition string) (was, is metav1.Condition) {
+	if found := meta.FindStatusCondition(before, condition); found != nil {
+		was = *found
+	}
+	if found := meta.FindStatusCondition(after, condition); found != nil {
+		is = *found
+	}
+	return was, is
+}
