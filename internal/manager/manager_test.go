@@ -78,7 +78,7 @@ func get(t *testing.T, address, path string) (int, string) {
 	if err != nil {
 		t.Fatalf("get %s: %v", path, err)
 	}
-	defer response.Body.Close() //nolint:errcheck // nothing was written
+	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatalf("read %s: %v", path, err)

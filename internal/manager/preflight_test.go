@@ -205,6 +205,34 @@ func TestPreflightListsUnservedResources(t *testing.T) {
 	}
 }
 
+// Whoever applies definitions and starts the manager right after that is not refused.
+func TestPreflightWaitsForResourcesThatAreAboutToBeServed(t *testing.T) {
+	t.Parallel()
+	admin := env.Config(t)
+	c := newTestClient(t, admin)
+	group := env.Namespace(t) + ".example"
+	late := idle("late")
+	late.Resources = []schema.GroupVersionResource{{Group: group, Version: "v1", Resource: "lates"}}
+	o := newTestOptions(t, "default")
+	result := make(chan error, 1)
+	go func() { result <- preflight(t.Context(), admin, o, []Controller{late}) }()
+	applyManifest(t, c, `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: lates.`+group+`
+spec:
+  group: `+group+`
+  names: {kind: Late, listKind: LateList, plural: lates, singular: late}
+  scope: Namespaced
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+`)
+	if err := within(t, "the preflight", result); err != nil {
+		t.Errorf("preflight: %v", err)
+	}
+}
+
 // answering is an API server that has no resource at all. It answers its n-th request,
 // from 1, with what status(n) says, and with its empty discovery where that is 200.
 func answering(t *testing.T, status func(n int32) int) *httptest.Server {
@@ -292,9 +320,8 @@ func TestRunEndsQuietlyWhenToldToStopDuringThePreflight(t *testing.T) {
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	o := newTestOptions(t, metav1.NamespaceDefault)
-	o.Logger = newTestLogger(t)
-	context.AfterFunc(t.Context(), cancel)
 	time.AfterFunc(50*time.Millisecond, cancel)
 	if err := run(ctx, &rest.Config{Host: closed.URL}, o, []Controller{idle("idle")}); err != nil {
 		t.Errorf("run: %v", err)
