@@ -1,0 +1,69 @@
+package measure
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestTable(t *testing.T) {
+	table := NewTable("what", "p50")
+	table.Add("keelson", "1.5×")
+	table.Add("floor")
+	var got strings.Builder
+	if err := table.Write(&got); err != nil {
+		t.Fatal(err)
+	}
+	want := "" +
+		"| what    |  p50 |\n" +
+		"| ------- | ---: |\n" +
+		"| keelson | 1.5× |\n" +
+		"| floor   |      |\n"
+	if diff := cmp.Diff(want, got.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestWriteTargets(t *testing.T) {
+	var got strings.Builder
+	missed, err := WriteTargets(&got, []Target{
+		{Name: "writes a Foo", Limit: 2, Value: 2},
+		{Name: "repair", Limit: 30, Below: true, Value: 30, Unit: " ms"},
+	})
+	if err != nil || missed != 1 {
+		t.Errorf("missed %d, %v; want 1: a value below a limit must not be equal to it", missed, err)
+	}
+	for _, want := range []string{"≤ 2 |", "PASS", "< 30 ms |", "MISS"} {
+		if !strings.Contains(got.String(), want) {
+			t.Errorf("%q is missing in:\n%s", want, got.String())
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	read := func(text string) Metrics {
+		m, err := ParseMetrics(strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	before := read("# TYPE requests counter\n" +
+		"requests{verb=\"GET\",resource=\"foos\",code=\"200\"} 1\n" +
+		"requests{verb=\"GET\",resource=\"foos\",code=\"404\"} 2\n")
+	after := read("# TYPE requests counter\n" +
+		"requests{verb=\"GET\",resource=\"foos\",code=\"200\"} 1\n" +
+		"requests{verb=\"GET\",resource=\"foos\",code=\"404\"} 2\n" +
+		"requests{verb=\"PUT\",resource=\"foos\",code=\"200\"} 5\n")
+	got := Increase(before.By("requests", "verb", "resource"), after.By("requests", "verb", "resource"))
+	if diff := cmp.Diff(map[string]float64{"PUT foos": 5}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := after.Value("requests"); got != 8 {
+		t.Errorf("the sum is %v, want 8", got)
+	}
+	if got := after.Value("absent"); got != 0 {
+		t.Errorf("an absent metric is %v, want 0", got)
+	}
+}
