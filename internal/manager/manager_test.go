@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -78,9 +79,8 @@ func get(t *testing.T, address, path string) (int, string) {
 	if err != nil {
 		t.Fatalf("get %s: %v", path, err)
 	}
-	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err != nil {
+	if err := errors.Join(err, response.Body.Close()); err != nil {
 		t.Fatalf("read %s: %v", path, err)
 	}
 	return response.StatusCode, string(body)

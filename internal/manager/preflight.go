@@ -2,27 +2,19 @@ package manager
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/url"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
-
-	"github.com/go-logr/logr"
 )
 
 const (
@@ -30,12 +22,6 @@ const (
 	preflightRequestTimeout = 10 * time.Second
 	// reviewsAtOnce is how many access reviews are under way at the same time.
 	reviewsAtOnce = 16
-	// discoveryDelay is how long resources of a CustomResourceDefinition may take
-	// to be served: whoever applies it and starts the manager right after that
-	// should not have to know.
-	discoveryDelay = 3 * time.Second
-	// discoveryInterval is the time between two looks in that time.
-	discoveryInterval = 200 * time.Millisecond
 )
 
 // checker asks the API server what a preflight wants to know.
@@ -104,155 +90,6 @@ func newChecker(cfg *rest.Config, log logr.Logger) (*checker, error) {
 		return nil, fmt.Errorf("build the authentication client for %s: %w", cfg.Host, err)
 	}
 	return c, nil
-}
-
-// resources is what an API server serves: each resource of each version, and whether
-// it is namespaced.
-type resources map[schema.GroupVersionResource]bool
-
-// isClusterScoped says so of a resource that is served without a namespace. One that
-// is not served counts as namespaced, as nearly all are.
-func (r resources) isClusterScoped(resource schema.GroupResource) bool {
-	for served, namespaced := range r {
-		if served.GroupResource() == resource {
-			return !namespaced
-		}
-	}
-	return false
-}
-
-// discover asks once. Groups that an aggregated API server does not answer for are
-// left out.
-func (c *checker) discover(ctx context.Context) (resources, error) {
-	_, lists, err := c.discovery.ServerGroupsAndResourcesWithContext(ctx)
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
-		return nil, err
-	}
-	served := resources{}
-	for _, list := range lists {
-		version, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			return nil, fmt.Errorf("the API server %s serves a group that is none: %w", c.server, err)
-		}
-		for _, resource := range list.APIResources {
-			served[version.WithResource(resource.Name)] = resource.Namespaced
-		}
-	}
-	return served, nil
-}
-
-// awaitServer returns what the API server serves, as soon as it answers. An answer that
-// will not become better by waiting is an error at once.
-func (c *checker) awaitServer(ctx context.Context, timeout time.Duration) (resources, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within --preflight-timeout=%v", timeout))
-	defer cancel()
-	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 100, Cap: 5 * time.Second}
-	var last error
-	for attempt := 1; ; attempt++ {
-		served, err := c.discover(ctx)
-		if err == nil {
-			if attempt > 1 {
-				c.log.Info("The API server answers", "server", c.server)
-			}
-			return served, nil
-		}
-		if ctx.Err() == nil && !isTransient(err) {
-			return nil, c.refused(err)
-		}
-		if attempt == 1 {
-			c.log.Info("The API server does not answer, waiting for it", "server", c.server, "reason", err.Error(), "timeout", timeout)
-		} else {
-			c.log.V(1).Info("The API server still does not answer", "server", c.server, "reason", err.Error())
-		}
-		if ctx.Err() == nil || last == nil {
-			// Once the time is over, every request fails for that reason.
-			last = err
-		}
-		select {
-		case <-time.After(backoff.Step()):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("the API server %s does not answer: %w (%w); is the address right, and is it running?",
-				c.server, last, context.Cause(ctx))
-		}
-	}
-}
-
-// refused explains an error of the API server that waiting does not mend.
-func (c *checker) refused(err error) error {
-	switch {
-	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("the API server %s does not accept the credentials of the kubeconfig or service account: %w", c.server, err)
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("the API server %s does not even say what it serves to this user; bind the ClusterRole system:discovery: %w", c.server, err)
-	default:
-		return fmt.Errorf("ask the API server %s what it serves: %w", c.server, err)
-	}
-}
-
-// isTransient says whether an error may be over in a moment: the server is starting,
-// busy, or out of reach.
-func isTransient(err error) bool {
-	var (
-		operation *net.OpError
-		dns       *net.DNSError
-		request   *url.Error
-	)
-	switch {
-	case utilnet.IsConnectionRefused(err), utilnet.IsConnectionReset(err), utilnet.IsTimeout(err),
-		utilnet.IsProbableEOF(err), errors.Is(err, io.EOF), errors.Is(err, context.DeadlineExceeded):
-		return true
-	case apierrors.IsServiceUnavailable(err), apierrors.IsServerTimeout(err), apierrors.IsTooManyRequests(err),
-		apierrors.IsTimeout(err), apierrors.IsInternalError(err):
-		return true
-	case errors.As(err, &dns):
-		return true
-	case errors.As(err, &operation):
-		// What fails in dialling is the network; what fails later, in TLS, is not.
-		return operation.Op == "dial" || operation.Op == "read"
-	case errors.As(err, &request):
-		return request.Timeout()
-	default:
-		return false
-	}
-}
-
-// awaitResources returns those resources of the controllers that are not served, after
-// a moment of patience.
-func (c *checker) awaitResources(ctx context.Context, selected []Controller, served resources) (resources, []unserved, error) {
-	deadline := time.Now().Add(discoveryDelay)
-	for {
-		missing := unservedOf(selected, served)
-		if len(missing) == 0 || time.Now().After(deadline) {
-			return served, missing, nil
-		}
-		select {
-		case <-time.After(discoveryInterval):
-		case <-ctx.Done():
-			return nil, nil, context.Cause(ctx)
-		}
-		var err error
-		if served, err = c.discover(ctx); err != nil {
-			return nil, nil, c.refused(err)
-		}
-	}
-}
-
-// unserved is a resource that a controller needs and the API server does not serve.
-type unserved struct {
-	controller string
-	resource   schema.GroupVersionResource
-}
-
-func unservedOf(selected []Controller, served resources) []unserved {
-	var missing []unserved
-	for _, c := range selected {
-		for _, resource := range c.Resources {
-			if _, ok := served[resource]; !ok {
-				missing = append(missing, unserved{controller: c.Name, resource: resource})
-			}
-		}
-	}
-	return missing
 }
 
 // shortages asks for every permission of every requirement. It returns those
