@@ -28,12 +28,12 @@ func writeFile(path string, v any, durable bool) error {
 	}
 	temp := path + ".tmp"
 	if err := writeTemp(temp, append(data, '\n'), durable); err != nil {
-		_ = os.Remove(temp) // the write error is the one to report
-		return fmt.Errorf("write %s: %w", path, err)
+		_ = os.Remove(temp) // the write error is the one to report, and it names the file
+		return err
 	}
 	if err := publish(temp, path, durable); err != nil {
 		_ = os.Remove(temp)
-		return fmt.Errorf("write %s: %w", path, err)
+		return err
 	}
 	return nil
 }

@@ -277,3 +277,16 @@ func TestLogRotates(t *testing.T) {
 		t.Errorf("error %v, or a hole in the log: the writer did not go on at its new end", err)
 	}
 }
+
+// TestStartNeedsTheShim is not parallel: it changes what the whole process sees.
+func TestStartNeedsTheShim(t *testing.T) {
+	shimReady.Store(false)
+	defer shimReady.Store(true)
+	d := open(t, newDir(t))
+	if _, err := d.Start(sleeper("a")); err == nil || !strings.Contains(err.Error(), "process.Shim") {
+		t.Errorf("start: %v", err)
+	}
+	if _, err := d.Find("a"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("find: %v", err)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -30,10 +31,15 @@ var shimEnv = func(rec record) []string {
 	return []string{rec.shimMarker(), "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=16MiB"}
 }
 
+// shimReady is set when Shim was called and found that this is not a shim. Without that call the program started as a
+// shim would be a second copy of the program itself, which starts a third.
+var shimReady atomic.Bool
+
 // Shim does nothing and returns at once, unless this program was started as the shim of a process. Then it does the
 // shim's work and ends the program. It must run before anything else: package shim does that.
 func Shim() {
 	if len(os.Args) == 0 || os.Args[0] != shimName {
+		shimReady.Store(true)
 		return
 	}
 	if len(os.Args) != 2 || os.Getenv(strings.TrimSuffix(shimMarker, "=")) == "" {

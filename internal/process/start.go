@@ -78,6 +78,9 @@ func (d *Dir) Start(spec Spec) (*Process, error) {
 }
 
 func (d *Dir) start(spec Spec, previous *Process) (*Process, error) {
+	if !shimReady.Load() {
+		return nil, errors.New("this program cannot be its own shim: import internal/process/shim, or call process.Shim first in main or TestMain")
+	}
 	folder := filepath.Join(d.path, spec.ID)
 	rec, err := newRecord(spec, folder)
 	if err != nil {
