@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -40,6 +41,10 @@ func TestMain(m *testing.M) {
 		os.Exit(runHelper(name))
 	}
 	logCheckInterval = 10 * time.Millisecond
+	// The tests mostly wait, for the disk and for each other's processes. The command line still has the last word.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	os.Exit(m.Run())
 }
 
