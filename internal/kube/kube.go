@@ -10,8 +10,6 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -30,52 +28,6 @@ func Delete(ctx context.Context, c client.Writer, obj client.Object) error {
 		return nil
 	}
 	return client.IgnoreNotFound(err)
-}
-
-// IsLeftover reports whether child belongs to an earlier owner of the same kind and
-// name: one that is gone, so that the garbage collector is about to delete child.
-func IsLeftover(child, owner client.Object, kind schema.GroupVersionKind) bool {
-	ref := controllerOf(child, kind.GroupKind())
-	return ref != nil && ref.Name == owner.GetName() && ref.UID != owner.GetUID()
-}
-
-// ControllerName returns the name of the object of that kind that controls child,
-// or "" if none does.
-func ControllerName(child client.Object, kind schema.GroupKind) string {
-	if ref := controllerOf(child, kind); ref != nil {
-		return ref.Name
-	}
-	return ""
-}
-
-// ControllerUID returns the UID of the object that controls child, or "" if none does.
-func ControllerUID(child client.Object) types.UID {
-	if ref := metav1.GetControllerOfNoCopy(child); ref != nil {
-		return ref.UID
-	}
-	return ""
-}
-
-// ByController returns an index function of children: the UID of the object of that
-// kind that controls them.
-func ByController(kind schema.GroupKind) client.IndexerFunc {
-	return func(child client.Object) []string {
-		if ref := controllerOf(child, kind); ref != nil {
-			return []string{string(ref.UID)}
-		}
-		return nil
-	}
-}
-
-func controllerOf(child client.Object, kind schema.GroupKind) *metav1.OwnerReference {
-	ref := metav1.GetControllerOfNoCopy(child)
-	if ref == nil || ref.Kind != kind.Kind {
-		return nil
-	}
-	if version, err := schema.ParseGroupVersion(ref.APIVersion); err != nil || version.Group != kind.Group {
-		return nil
-	}
-	return ref
 }
 
 // Shorten returns name if it has at most limit characters. A longer one is cut, and

@@ -30,10 +30,6 @@ const (
 	forgetAfter = time.Minute
 )
 
-// LowPriority is the priority in a controller's queue of what can wait until objects
-// without children have got them.
-const LowPriority = -10
-
 // StatusWriter writes the status of objects of one kind: only what changed, and what
 // is not urgent at most once in Holdback for each object. So a thousand new objects
 // get their children before their statuses, and a long rollout does not write a

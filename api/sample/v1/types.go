@@ -2,6 +2,7 @@ package v1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // +genclient
@@ -50,8 +51,8 @@ type SampleResourceStatus struct {
 	// +optional
 	PodName string `json:"podName,omitempty"`
 
-	// How often a Pod that had failed or was lost with its node has been
-	// replaced. A Pod that somebody deleted does not count.
+	// How often a Pod failed or was lost with its node, so that it was, or is about
+	// to be, replaced. A Pod that somebody deleted does not count.
 	// +optional
 	Replacements int32 `json:"replacements"`
 
@@ -63,6 +64,10 @@ type SampleResourceStatus struct {
 	// When the newest failure was seen. The next attempt waits from here.
 	// +optional
 	LastFailureTime *metav1.Time `json:"lastFailureTime,omitempty"`
+
+	// UID of the Pod whose failure was counted last, so that none counts twice.
+	// +optional
+	LastFailedPodUID types.UID `json:"lastFailedPodUID,omitempty"`
 
 	// Generation of the SampleResource that this status describes.
 	// +optional

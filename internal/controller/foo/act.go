@@ -2,22 +2,17 @@ package foo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
-
-// errForeign says that the Deployment belongs to someone else.
-var errForeign = errors.New("belongs to someone else")
 
 // act does what the plan says, up to the first error.
 func (r *Reconciler) act(ctx context.Context, foo *v1alpha1.Foo, p plan) error {
@@ -46,7 +41,7 @@ func (r *Reconciler) create(ctx context.Context, foo *v1alpha1.Foo) error {
 		err = r.client.Create(ctx, deployment, client.FieldOwner(kube.FieldManager))
 	}
 	if apierrors.IsAlreadyExists(err) {
-		return r.explainExisting(ctx, foo)
+		err = kube.WhyExists(ctx, r.live, appsv1.SchemeGroupVersion.WithKind("Deployment"), name, foo, kind.GroupKind())
 	}
 	if err != nil {
 		return kube.Named(err, "create", "Deployment", foo.Namespace, name)
@@ -59,25 +54,6 @@ func (r *Reconciler) create(ctx context.Context, foo *v1alpha1.Foo) error {
 		r.events.Normal(foo, v1alpha1.ReasonDeploymentCreated, "CreateDeployment", fmt.Sprintf("Created Deployment %q", name))
 	}
 	return nil
-}
-
-// explainExisting tells whose Deployment it is that the cache does not have.
-func (r *Reconciler) explainExisting(ctx context.Context, foo *v1alpha1.Foo) error {
-	var found metav1.PartialObjectMetadata
-	found.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
-	key := client.ObjectKey{Namespace: foo.Namespace, Name: foo.Spec.DeploymentName}
-	err := r.live.Get(ctx, key, &found)
-	switch {
-	case apierrors.IsNotFound(err):
-		// Gone again.
-		err = kube.ErrStale
-	case err != nil:
-	case metav1.IsControlledBy(&found, foo), kube.IsLeftover(&found, foo, kind):
-		err = kube.ErrStale
-	default:
-		err = errForeign
-	}
-	return kube.Named(err, "create", "Deployment", key.Namespace, key.Name)
 }
 
 func (r *Reconciler) repair(ctx context.Context, foo *v1alpha1.Foo, p plan) error {

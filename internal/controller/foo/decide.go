@@ -52,7 +52,7 @@ func decide(foo *v1alpha1.Foo, seen observation, now time.Time) plan {
 	switch {
 	case p.current == nil && seen.other == nil:
 		p.verdict = create
-	case p.current == nil && kube.IsLeftover(seen.other, foo, kind):
+	case p.current == nil && kube.IsLeftover(seen.other, foo, kind.GroupKind()):
 		p.verdict = waitForCollection
 	case p.current == nil:
 		p.verdict = blocked

@@ -38,7 +38,7 @@ func summarizeReady(foo *v1alpha1.Foo, p plan, actErr error) metav1.Condition {
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(message, args...)}
 	}
 	switch {
-	case errors.Is(actErr, errForeign), actErr == nil && p.verdict == blocked:
+	case errors.Is(actErr, kube.ErrForeign), actErr == nil && p.verdict == blocked:
 		return not(v1alpha1.ReasonErrResourceExists,
 			"Deployment %q exists and does not belong to this Foo. Set another spec.deploymentName, or delete that Deployment", name)
 	case kube.IsRejected(actErr):
@@ -82,7 +82,7 @@ func (r *Reconciler) finish(ctx context.Context, foo *v1alpha1.Foo, status v1alp
 	was, is := kube.Turn(foo.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
 	outcome := kube.Outcome{Urgent: isUrgent(was, is), Err: actErr}
 	switch {
-	case errors.Is(actErr, errForeign):
+	case errors.Is(actErr, kube.ErrForeign):
 		// The end of the other Deployment is an event.
 		outcome.Err = nil
 	case kube.IsRejected(actErr):

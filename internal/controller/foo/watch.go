@@ -6,14 +6,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/kube"
@@ -34,66 +30,22 @@ var Indexes = []kube.Index{
 	}},
 }
 
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
-// watchDeployments wakes the Foo that controls a Deployment, and when a Deployment
-// appears, goes, or changes hands also the Foos that ask for one of its name: they
-// wait for the name to become free.
+// watchDeployments wakes the Foo that controls a Deployment, and the Foos that wait for
+// the name of a Deployment to become free.
 func watchDeployments(c client.Reader) handler.EventHandler {
-	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
-			// What Deployments report of themselves comes after Foos that have none yet.
-			priority := kube.LowPriority
-			if e.IsInInitialList {
-				priority = handler.LowPriority
-			}
-			enqueue(q, priority, append(waiting(ctx, c, e.Object), controllerOf(e.Object)...))
-		},
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-			before, after := controllerOf(e.ObjectOld), controllerOf(e.ObjectNew)
-			enqueue(q, kube.LowPriority, after)
-			if kube.ControllerUID(e.ObjectOld) != kube.ControllerUID(e.ObjectNew) {
-				enqueue(q, 0, append(waiting(ctx, c, e.ObjectNew), before...))
-			}
-		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
-			enqueue(q, 0, append(waiting(ctx, c, e.Object), controllerOf(e.Object)...))
-		},
-	}
-}
-
-func enqueue(q queue, priority int, requests []reconcile.Request) {
-	if prioritized, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
-		prioritized.AddWithOpts(priorityqueue.AddOpts{Priority: &priority}, requests...)
-		return
-	}
-	for _, request := range requests {
-		q.Add(request)
-	}
-}
-
-func controllerOf(deployment client.Object) []reconcile.Request {
-	name := kube.ControllerName(deployment, kind.GroupKind())
-	if name == "" {
-		return nil
-	}
-	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: deployment.GetNamespace(), Name: name}}}
-}
-
-// waiting returns the Foos that ask for a Deployment of that name.
-func waiting(ctx context.Context, c client.Reader, deployment client.Object) []reconcile.Request {
-	var foos v1alpha1.FooList
-	err := c.List(ctx, &foos, client.InNamespace(deployment.GetNamespace()),
-		client.MatchingFields{deploymentName: deployment.GetName()}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		log.FromContext(ctx).Error(err, "Cannot list the Foos that ask for a Deployment", "Deployment", client.ObjectKeyFromObject(deployment))
-		return nil
-	}
-	requests := make([]reconcile.Request, 0, len(foos.Items)+1)
-	for i := range foos.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&foos.Items[i])})
-	}
-	return requests
+	return kube.WatchChildren(kind.GroupKind(), func(ctx context.Context, deployment client.Object) []client.ObjectKey {
+		var foos v1alpha1.FooList
+		err := c.List(ctx, &foos, client.InNamespace(deployment.GetNamespace()),
+			client.MatchingFields{deploymentName: deployment.GetName()}, client.UnsafeDisableDeepCopy)
+		if err != nil {
+			log.FromContext(ctx).Error(err, "Cannot list the Foos that ask for a Deployment", "Deployment", client.ObjectKeyFromObject(deployment))
+		}
+		keys := make([]client.ObjectKey, 0, len(foos.Items))
+		for i := range foos.Items {
+			keys = append(keys, client.ObjectKeyFromObject(&foos.Items[i]))
+		}
+		return keys
+	})
 }
 
 // Cache makes a manager's cache keep of Foos and Deployments only what this
@@ -101,7 +53,7 @@ func waiting(ctx context.Context, c client.Reader, deployment client.Object) []r
 // Deployments so, too.
 func Cache(options *cache.Options) {
 	kube.Transform(options, &appsv1.Deployment{}, slimDeployment)
-	kube.Transform(options, &v1alpha1.Foo{}, slimFoo)
+	kube.Transform(options, &v1alpha1.Foo{}, kube.DropOthersNotes)
 }
 
 // slimDeployment returns what this controller reads of a Deployment. Of one that no
@@ -119,7 +71,7 @@ func slimDeployment(object any) (any, error) {
 		DeletionTimestamp: full.DeletionTimestamp,
 		OwnerReferences:   full.OwnerReferences,
 	}}
-	if controllerOf(full) == nil {
+	if !kube.IsControlled(full, kind.GroupKind()) {
 		return slim, nil
 	}
 	slim.Generation = full.Generation
@@ -139,15 +91,4 @@ func slimDeployment(object any) (any, error) {
 		AvailableReplicas:  full.Status.AvailableReplicas,
 	}
 	return slim, nil
-}
-
-// slimFoo drops what only others need: kubectl's copy of the Foo, and who wrote what.
-func slimFoo(object any) (any, error) {
-	foo, ok := object.(*v1alpha1.Foo)
-	if !ok {
-		return object, nil
-	}
-	foo.ManagedFields = nil
-	delete(foo.Annotations, corev1.LastAppliedConfigAnnotation)
-	return foo, nil
 }

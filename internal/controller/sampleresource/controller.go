@@ -1,0 +1,136 @@
+// Package sampleresource keeps one Pod for each SampleResource.
+package sampleresource
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// Name is how this controller is called in logs, metrics, flags and events.
+const Name = "sampleresource"
+
+var kind = samplev1.SchemeGroupVersion.WithKind("SampleResource")
+
+// Reconciler keeps a Pod of a SampleResource running.
+type Reconciler struct {
+	client client.Client
+	live   client.Reader
+	status *kube.StatusWriter
+	events *kube.Recorder
+	clock  clock.PassiveClock
+}
+
+// NewReconciler returns a Reconciler. It reads through c, which may be behind the
+// API server and must have the indexes of Indexes; live is asked where that could do
+// harm.
+func NewReconciler(c client.Client, live client.Reader, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
+	return &Reconciler{
+		client: c,
+		live:   live,
+		status: kube.NewStatusWriter(kind.Kind, c, clock),
+		events: kube.NewRecorder(kind, recorder),
+		clock:  clock,
+	}
+}
+
+// Add adds the controller to a manager.
+func Add(mgr ctrl.Manager, options controller.Options) error {
+	if err := kube.AddIndexes(mgr.GetFieldIndexer(), Indexes...); err != nil {
+		return err
+	}
+	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), clock.RealClock{})
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named(Name).
+		For(&samplev1.SampleResource{}).
+		Watches(&corev1.Pod{}, watchPods(mgr.GetClient())).
+		WithOptions(options).
+		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
+	if err != nil {
+		return fmt.Errorf("build controller %s: %w", Name, err)
+	}
+	return nil
+}
+
+// +kubebuilder:rbac:groups=example.com,resources=sampleresources,verbs=list;watch
+// +kubebuilder:rbac:groups=example.com,resources=sampleresources/status,verbs=update
+// +kubebuilder:rbac:groups=example.com,resources=sampleresources/finalizers,verbs=update
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconcile looks at the Pods of sample and puts right what is wrong.
+func (r *Reconciler) Reconcile(ctx context.Context, sample *samplev1.SampleResource) (reconcile.Result, error) {
+	if !sample.DeletionTimestamp.IsZero() {
+		// The garbage collector deletes the Pod; to replace it now would hinder.
+		return reconcile.Result{}, nil
+	}
+	seen, err := r.observe(ctx, sample)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	plan := decide(sample, seen, r.clock.Now())
+	actErr := r.act(ctx, sample, plan)
+	status := summarize(sample, seen, plan, actErr)
+	return r.finish(ctx, sample, status, plan, actErr)
+}
+
+// observation is what there is in the cluster.
+type observation struct {
+	// owned are the Pods that this SampleResource controls, the oldest first. They are
+	// shared with the cache and must not be changed.
+	owned []corev1.Pod
+	// free is the first name for a Pod that none has.
+	free string
+	// other has the name of the SampleResource, but is not controlled by it. There is
+	// then no free name.
+	other *corev1.Pod
+}
+
+func (r *Reconciler) observe(ctx context.Context, sample *samplev1.SampleResource) (observation, error) {
+	var seen observation
+	var owned corev1.PodList
+	err := r.client.List(ctx, &owned, client.InNamespace(sample.Namespace),
+		client.MatchingFields{podOwner: string(sample.UID)}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return seen, fmt.Errorf("list the Pods of SampleResource %s/%s: %w", sample.Namespace, sample.Name, err)
+	}
+	seen.owned = owned.Items
+	for n := 0; ; n++ {
+		key := client.ObjectKey{Namespace: sample.Namespace, Name: podName(sample, n)}
+		if slices.ContainsFunc(seen.owned, func(pod corev1.Pod) bool { return pod.Name == key.Name }) {
+			continue
+		}
+		var named corev1.Pod
+		err := r.client.Get(ctx, key, &named)
+		switch {
+		case apierrors.IsNotFound(err):
+			seen.free = key.Name
+		case err != nil:
+			return seen, kube.Named(err, "get", "Pod", key.Namespace, key.Name)
+		case metav1.IsControlledBy(&named, sample):
+			// It came between the two reads.
+			seen.owned = append(seen.owned, named)
+			continue
+		case n > 0:
+			// Only the first name is one that a user counts on.
+			continue
+		default:
+			seen.other = &named
+		}
+		slices.SortFunc(seen.owned, byAge)
+		return seen, nil
+	}
+}

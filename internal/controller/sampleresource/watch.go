@@ -1,0 +1,78 @@
+package sampleresource
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+
+	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// podOwner finds Pods by the UID of the SampleResource that controls them.
+const podOwner = "sampleresource.controller"
+
+// Indexes are the indexes that a Reconciler reads by.
+var Indexes = []kube.Index{
+	{Object: &corev1.Pod{}, Field: podOwner, Keys: kube.ByController(kind.GroupKind())},
+}
+
+// watchPods wakes the SampleResource that controls a Pod, and the one that waits for
+// the name of a Pod to become free.
+func watchPods(c client.Reader) handler.EventHandler {
+	return kube.WatchChildren(kind.GroupKind(), func(ctx context.Context, pod client.Object) []client.ObjectKey {
+		key := client.ObjectKeyFromObject(pod)
+		if err := c.Get(ctx, key, &samplev1.SampleResource{}, client.UnsafeDisableDeepCopy); err != nil {
+			return nil
+		}
+		return []client.ObjectKey{key}
+	})
+}
+
+// Cache makes a manager's cache keep of SampleResources and Pods only what this
+// controller reads: a fraction of the memory. Other controllers of the manager see
+// Pods so, too.
+func Cache(options *cache.Options) {
+	kube.Transform(options, &corev1.Pod{}, slimPod)
+	kube.Transform(options, &samplev1.SampleResource{}, kube.DropOthersNotes)
+}
+
+// slimPod returns what this controller reads of a Pod. Of one that no SampleResource
+// controls that is the name, and whose it is.
+func slimPod(object any) (any, error) {
+	full, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	slim := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name:              full.Name,
+		Namespace:         full.Namespace,
+		UID:               full.UID,
+		ResourceVersion:   full.ResourceVersion,
+		DeletionTimestamp: full.DeletionTimestamp,
+		OwnerReferences:   full.OwnerReferences,
+	}}
+	if !kube.IsControlled(full, kind.GroupKind()) {
+		return slim, nil
+	}
+	slim.Generation = full.Generation
+	slim.CreationTimestamp = full.CreationTimestamp
+	for i := range full.Spec.Containers {
+		container := &full.Spec.Containers[i]
+		slim.Spec.Containers = append(slim.Spec.Containers, corev1.Container{Name: container.Name, Image: container.Image})
+	}
+	slim.Status.Phase = full.Status.Phase
+	slim.Status.Reason = full.Status.Reason
+	for _, condition := range full.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			slim.Status.Conditions = append(slim.Status.Conditions, corev1.PodCondition{
+				Type: condition.Type, Status: condition.Status, ObservedGeneration: condition.ObservedGeneration,
+			})
+		}
+	}
+	return slim, nil
+}
