@@ -169,8 +169,8 @@ func (cp *ControlPlane) startAPI(ctx context.Context) error {
 	if err := cp.prepareCredentials(); err != nil {
 		return err
 	}
-	if cp.hasStarted(etcd) {
-		// An API that has been without etcd may wait two minutes before it looks for it again.
+	if etcd.absent {
+		// An API that has been without etcd for long may look for it again in two minutes only.
 		if err := cp.stopFound(ctx, []string{apiserver.name}); err != nil {
 			return err
 		}

@@ -31,6 +31,7 @@ type component struct {
 	restarted func(ctx context.Context)
 
 	process *process.Process // belongs to launch, then to supervise
+	absent  bool             // when we came, it was not running; set by launch
 	started bool             // by us, not found running; guarded by ControlPlane.mu
 }
 
@@ -74,12 +75,11 @@ func (cp *ControlPlane) launch(ctx context.Context, c *component) error {
 // one is replaced.
 func (cp *ControlPlane) takeOver(ctx context.Context, c *component) error {
 	p, err := cp.procs.Find(c.name)
-	switch {
-	case errors.Is(err, process.ErrNotFound):
-		return cp.startComponent(c)
-	case err != nil:
+	if err != nil && !errors.Is(err, process.ErrNotFound) {
 		return err
-	case p.Status().State != process.Running:
+	}
+	if err != nil || p.Status().State != process.Running {
+		c.absent = true
 		return cp.startComponent(c)
 	}
 	hash, err := cp.commandHash(c)
@@ -130,13 +130,6 @@ func (cp *ControlPlane) startComponent(c *component) error {
 	defer cp.mu.Unlock()
 	c.started = true
 	return nil
-}
-
-// hasStarted tells whether the process of a component was started by us and not found running.
-func (cp *ControlPlane) hasStarted(c *component) bool {
-	cp.mu.Lock()
-	defer cp.mu.Unlock()
-	return c.started
 }
 
 func (cp *ControlPlane) rememberCommand(name, hash string) error {

@@ -1,0 +1,143 @@
+package controlplane
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// allComponents are those of one control plane.
+func allComponents(opts Options) []*component {
+	cp := &ControlPlane{opts: opts, dir: "/data", state: state{Port: 20001}}
+	return []*component{cp.etcd(), cp.apiserver(), cp.controllerManager(), cp.scheduler(), cp.kwok()}
+}
+
+// TestCommandLines shows every flag of every component. A change here is a change of what users run: look at it.
+func TestCommandLines(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		opts Options
+	}{
+		{name: "durable", opts: Options{Nodes: 2}},
+		{name: "ephemeral", opts: Options{Nodes: 2, Ephemeral: true}},
+	} {
+		var got bytes.Buffer
+		for _, c := range allComponents(tt.opts) {
+			fmt.Fprintf(&got, "%s\n", c.name)
+			for _, arg := range c.args() {
+				fmt.Fprintf(&got, "    %s\n", arg)
+			}
+		}
+		golden := filepath.Join("testdata", "commands-"+tt.name+".txt")
+		if *update {
+			if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), got.String()); diff != "" {
+			t.Errorf("%s (-want +got; go test -update accepts it):\n%s", golden, diff)
+		}
+	}
+}
+
+// Arguments are seen by every user of the machine, and what listens by everybody who reaches it.
+func TestCommandLinesAreSafe(t *testing.T) {
+	t.Parallel()
+	address := regexp.MustCompile(`\d+\.\d+\.\d+\.\d+|\[[0-9a-f:]*\]`)
+	for _, c := range allComponents(Options{Nodes: 2}) {
+		for _, arg := range c.args() {
+			flag, value, _ := strings.Cut(arg, "=")
+			if strings.Contains(flag, "token") || strings.Contains(flag, "password") || strings.Contains(value, "BEGIN ") {
+				t.Errorf("%s: %s may hold a secret", c.name, arg)
+			}
+			if strings.HasSuffix(flag, "-range") || flag == "--cidr" {
+				continue // networks that exist in objects only
+			}
+			for _, ip := range address.FindAllString(value, -1) {
+				if ip != "127.0.0.1" {
+					t.Errorf("%s: %s names another address than loopback", c.name, arg)
+				}
+			}
+			if strings.Contains(flag, "listen") && !strings.HasPrefix(value, "unix://") {
+				t.Errorf("%s: %s is no unix socket", c.name, arg)
+			}
+		}
+	}
+}
+
+func TestCommandHash(t *testing.T) {
+	t.Parallel()
+	dir := newLayout(t)
+	input := dir.path("input")
+	base := func() (*ControlPlane, *component) {
+		return &ControlPlane{opts: Options{Binary: "binary"}, dir: dir},
+			&component{name: "a", args: func() []string { return []string{"--x=1", "--y"} }, inputs: []string{input}}
+	}
+	hash := func(content string, change func(*ControlPlane, *component)) string {
+		cp, c := base()
+		change(cp, c)
+		if err := writeFile(input, []byte(content)); err != nil {
+			t.Fatal(err)
+		}
+		sum, err := cp.commandHash(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sum
+	}
+	nothing := func(*ControlPlane, *component) {}
+	want := hash("key", nothing)
+	for _, tt := range []struct {
+		name     string
+		content  string
+		change   func(*ControlPlane, *component)
+		wantSame bool
+	}{
+		{name: "nothing", content: "key", change: nothing, wantSame: true},
+		{name: "another key", content: "other", change: nothing},
+		{name: "another binary", content: "key", change: func(cp *ControlPlane, _ *component) { cp.opts.Binary = "other" }},
+		{name: "another flag", content: "key", change: func(_ *ControlPlane, c *component) {
+			c.args = func() []string { return []string{"--x=1", "--z"} }
+		}},
+		{name: "flags cut elsewhere", content: "key", change: func(_ *ControlPlane, c *component) {
+			c.args = func() []string { return []string{"--x=1 --y"} }
+		}},
+	} {
+		if got := hash(tt.content, tt.change); (got == want) != tt.wantSame {
+			t.Errorf("%s: hash %s, before %s; want the same: %t", tt.name, got, want, tt.wantSame)
+		}
+	}
+	if err := os.Remove(input); err != nil {
+		t.Fatal(err)
+	}
+	cp, c := base()
+	if _, err := cp.commandHash(c); err == nil || !strings.Contains(err.Error(), "a needs this file") {
+		t.Errorf("a file that is missing: %v", err)
+	}
+}
+
+func TestComponentEnv(t *testing.T) {
+	t.Parallel()
+	got := componentEnv([]string{
+		"PATH=/bin", "HOME=/root", "TZ=Europe/Berlin", "TMPDIR=/tmp", "ETCD_NAME=x", "KWOK_WORKDIR=/x",
+		"AWS_SECRET_ACCESS_KEY=secret", "KUBECONFIG=/x", "PATHS=x",
+	})
+	want := []string{"PATH=/bin", "HOME=/root", "TZ=Europe/Berlin", "TMPDIR=/tmp"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+}
