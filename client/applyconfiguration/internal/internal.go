@@ -65,6 +65,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: consecutiveFailures
       type:
         scalar: numeric
+    - name: lastFailedPodUID
+      type:
+        scalar: string
     - name: lastFailureTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time

@@ -4,6 +4,7 @@ package v1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	types "k8s.io/apimachinery/pkg/types"
 	applyconfigurationsmetav1 "k8s.io/client-go/applyconfigurations/meta/v1"
 )
 
@@ -14,14 +15,16 @@ import (
 type SampleResourceStatusApplyConfiguration struct {
 	// Name of the Pod, in the namespace of the SampleResource.
 	PodName *string `json:"podName,omitempty"`
-	// How often a Pod that had failed or was lost with its node has been
-	// replaced. A Pod that somebody deleted does not count.
+	// How often a Pod failed or was lost with its node, so that it was, or is about
+	// to be, replaced. A Pod that somebody deleted does not count.
 	Replacements *int32 `json:"replacements,omitempty"`
 	// How many Pods in a row failed before one became ready. It sets the pause
 	// before the next attempt: 10 s, doubled each time, 300 s at most.
 	ConsecutiveFailures *int32 `json:"consecutiveFailures,omitempty"`
 	// When the newest failure was seen. The next attempt waits from here.
 	LastFailureTime *metav1.Time `json:"lastFailureTime,omitempty"`
+	// UID of the Pod whose failure was counted last, so that none counts twice.
+	LastFailedPodUID *types.UID `json:"lastFailedPodUID,omitempty"`
 	// Generation of the SampleResource that this status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// The current state of the SampleResource. Ready sums it up: the Pod runs the
@@ -64,6 +67,14 @@ func (b *SampleResourceStatusApplyConfiguration) WithConsecutiveFailures(value i
 // If called multiple times, the LastFailureTime field is set to the value of the last call.
 func (b *SampleResourceStatusApplyConfiguration) WithLastFailureTime(value metav1.Time) *SampleResourceStatusApplyConfiguration {
 	b.LastFailureTime = &value
+	return b
+}
+
+// WithLastFailedPodUID sets the LastFailedPodUID field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastFailedPodUID field is set to the value of the last call.
+func (b *SampleResourceStatusApplyConfiguration) WithLastFailedPodUID(value types.UID) *SampleResourceStatusApplyConfiguration {
+	b.LastFailedPodUID = &value
 	return b
 }
 
