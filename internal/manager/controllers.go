@@ -8,9 +8,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
+	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	"github.com/keelson-dev/keelson/config/rbac"
 	"github.com/keelson-dev/keelson/internal/controller/foo"
+	"github.com/keelson-dev/keelson/internal/controller/sampleresource"
 )
 
 // Controller is what the manager knows of one controller.
@@ -41,6 +43,14 @@ var controllers = []Controller{
 		Permissions: permissionsOf("foo"),
 		Add:         foo.Add,
 		Cache:       foo.Cache,
+	},
+	{
+		Name:        "sampleresource",
+		Resources:   []schema.GroupVersionResource{samplev1.SchemeGroupVersion.WithResource("sampleresources")},
+		AddToScheme: samplev1.AddToScheme,
+		Permissions: permissionsOf("sampleresource"),
+		Add:         sampleresource.Add,
+		Cache:       sampleresource.Cache,
 	},
 }
 

@@ -61,3 +61,21 @@ func TestListOfControllers(t *testing.T) {
 		})
 	}
 }
+
+// Each definition has a controller: a kind that nobody looks after helps nobody.
+func TestEveryKindHasAController(t *testing.T) {
+	definitions, err := crds.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, definition := range definitions {
+		served := slices.ContainsFunc(controllers, func(c Controller) bool {
+			return slices.ContainsFunc(c.Resources, func(r schema.GroupVersionResource) bool {
+				return r.Group == definition.Spec.Group && r.Resource == definition.Spec.Names.Plural
+			})
+		})
+		if !served {
+			t.Errorf("no controller in controllers.go for %s", definition.Name)
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
@@ -56,7 +57,7 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 		For(&v1alpha1.Foo{}).
 		Watches(&appsv1.Deployment{}, watchDeployments(mgr.GetClient())).
 		WithOptions(options).
-		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
+		Complete(graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r)))
 	if err != nil {
 		return fmt.Errorf("build controller %s: %w", Name, err)
 	}

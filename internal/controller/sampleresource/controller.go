@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
+	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
@@ -58,7 +59,7 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 		For(&samplev1.SampleResource{}).
 		Watches(&corev1.Pod{}, watchPods(mgr.GetClient())).
 		WithOptions(options).
-		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
+		Complete(graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r)))
 	if err != nil {
 		return fmt.Errorf("build controller %s: %w", Name, err)
 	}
