@@ -1,3 +1,7 @@
+// golangci-lint: go tool -modfile=go.lint.mod golangci-lint. It is apart from
+// go.tools.mod because the two share modules (golang.org/x/tools, go.yaml.in/yaml):
+// in one file, an update of the linter would change what the generators are built
+// from, and the generators would choose versions that the linter was not tested with.
 module github.com/keelson-dev/keelson
 
 go 1.26.0

@@ -1,3 +1,7 @@
+// The tools that generate code, and govulncheck: go tool -modfile=go.tools.mod NAME.
+// They are apart from go.mod, so that whoever imports our packages gets none of them.
+// govulncheck is v1.8.0: v1.9.0 needs a version of golang.org/x/telemetry that could
+// not be downloaded when this was written.
 module github.com/keelson-dev/keelson
 
 go 1.26.0
