@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"time"
+
+	"github.com/keelson-dev/keelson/bench/internal/measure"
+)
+
+// bench is one run of this program.
+type bench struct {
+	options  options
+	cluster  *cluster
+	progress io.Writer
+	peerPath string // the binary, "" without the peer
+	results  *results
+}
+
+// results are what a run has found out.
+type results struct {
+	Began    time.Time       `json:"began"`
+	Machine  measure.Machine `json:"machine"`
+	Load     [2]float64      `json:"load"` // when the first burst began and at the end
+	Versions versions        `json:"versions"`
+	Options  options         `json:"options"`
+	// Bursts are those of Options.Foos objects, PeerBursts those of Options.PeerFoos.
+	Bursts     []*burst `json:"bursts"`
+	PeerBursts []*burst `json:"peerBursts,omitempty"`
+	// Idle is about Options.IdleFoos; nil without.
+	Idle *idle `json:"idle,omitempty"`
+	// Targets are filled in when the results are written.
+	Targets []measure.Target `json:"targets"`
+}
+
+type versions struct {
+	Keelson    string `json:"keelson"`
+	Kubernetes string `json:"kubernetes"`
+	Peer       string `json:"peer,omitempty"`
+}
+
+// measureAll starts a control plane, measures everything on it, and stops it.
+func measureAll(ctx context.Context, o options, progress io.Writer) (_ *results, err error) {
+	b := &bench{options: o, progress: progress}
+	b.results = &results{Began: time.Now(), Machine: measure.ThisMachine(), Options: o}
+	b.say("Starting a control plane")
+	if b.cluster, err = startCluster(ctx, o); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.cluster.stop()) }()
+	if err := b.prepare(ctx); err != nil {
+		return nil, err
+	}
+	b.results.Load[0] = measure.Load()
+	for _, part := range []func(context.Context) error{b.measureBursts, b.measurePeer, b.measureIdle} {
+		if err := part(ctx); err != nil {
+			return nil, err
+		}
+	}
+	b.results.Load[1] = measure.Load()
+	return b.results, nil
+}
+
+func (b *bench) prepare(ctx context.Context) (err error) {
+	if b.results.Versions, err = b.findVersions(ctx); err != nil {
+		return err
+	}
+	if b.options.PeerFoos == 0 {
+		return nil
+	}
+	b.say("Building %s", peerModule)
+	b.peerPath, b.results.Versions.Peer, err = b.buildPeer(ctx)
+	return err
+}
+
+// measureBursts runs the floors and keelson in turns. A short round before the others does not count: the API server
+// builds some of what it needs for a kind of object when it first meets it.
+func (b *bench) measureBursts(ctx context.Context) error {
+	contestants := []string{floorDeployments, floorBoth, keelson}
+	for _, contestant := range contestants {
+		if _, err := b.burst(ctx, contestant, 0, min(b.options.Foos, 200)); err != nil {
+			return fmt.Errorf("warm up, %s: %w", contestant, err)
+		}
+	}
+	return measure.Interleave(b.options.Rounds, contestants, func(round int, contestant string) error {
+		result, err := b.burst(ctx, contestant, round, b.options.Foos)
+		if err != nil {
+			return err
+		}
+		b.results.Bursts = append(b.results.Bursts, result)
+		b.say("Round %d of %d, %d objects, %s: %s", round+1, b.options.Rounds, result.Objects, contestant, measure.Seconds(result.Total))
+		return nil
+	})
+}
+
+// measurePeer runs sample-controller and keelson with the same number of Foos, once: the former is throttled by its
+// client so much that nothing else matters to it.
+func (b *bench) measurePeer(ctx context.Context) error {
+	if b.peerPath == "" {
+		return nil
+	}
+	return measure.Interleave(1, []string{keelson, peer}, func(round int, contestant string) error {
+		result, err := b.burst(ctx, contestant, round, b.options.PeerFoos)
+		if err != nil {
+			return err
+		}
+		b.results.PeerBursts = append(b.results.PeerBursts, result)
+		b.say("%d objects, %s: %s", result.Objects, contestant, measure.Seconds(result.Total))
+		return nil
+	})
+}
+
+// say tells somebody who waits what is going on.
+func (b *bench) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(b.progress, format+"\n", args...) // nothing depends on it
+}
+
+// processors reads the processor time of processes.
+type processors map[string]int // pids, by name
+
+// processors returns those that take part in a burst; the controller may be nil.
+func (b *bench) processors(controller *program) processors {
+	all := processors{"client": os.Getpid()}
+	maps.Copy(all, b.cluster.components)
+	if controller != nil {
+		all[controller.name] = controller.cmd.Process.Pid
+	}
+	return all
+}
+
+// read returns the processor time of each, without those that cannot be told.
+func (p processors) read() map[string]time.Duration {
+	used := map[string]time.Duration{}
+	for name, pid := range p {
+		if t, err := measure.ProcessorTime(pid); err == nil {
+			used[name] = t
+		}
+	}
+	return used
+}
+
+// since returns how much each has used since before.
+func (p processors) since(before map[string]time.Duration) map[string]time.Duration {
+	used := p.read()
+	for name := range used {
+		used[name] -= before[name]
+	}
+	return used
+}

@@ -1,0 +1,131 @@
+// Command foo measures the Foo controller on a control plane of its own: how fast the Deployments of many new Foos are
+// there, how fast a Deployment that somebody deleted is back, how many requests a Foo costs, and how much memory the
+// manager needs. Beside each time stands a floor, measured in the same run: what a plain client needs for the same
+// writes. Upstream's sample-controller runs beside it as the peer.
+//
+//	make bench-foo
+//	make bench-foo ARGS='--foos 500 --rounds 3 --json results.json'
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// options say what is measured.
+type options struct {
+	// Foos is how many are created in a burst, Rounds how often.
+	Foos   int `json:"foos"`
+	Rounds int `json:"rounds"`
+	// Connections is how many the clients have that create objects.
+	Connections int `json:"connections"`
+	// Threads is that flag of the manager; 0 leaves its default.
+	Threads int `json:"threads,omitempty"`
+	// Full adds Kubernetes' own controllers, a scheduler and a simulated node.
+	Full bool `json:"full"`
+	// PeerFoos is how many Foos sample-controller gets; 0 leaves it out.
+	PeerFoos int `json:"peerFoos"`
+	// IdleFoos is how many there are when requests, memory and repairs are measured; 0 leaves these out.
+	IdleFoos int `json:"idleFoos"`
+	// Idle is how long nothing must happen then.
+	Idle time.Duration `json:"idleNanoseconds"`
+	// Repairs is how many Deployments are deleted.
+	Repairs int `json:"repairs"`
+
+	jsonFile string
+	strict   bool
+}
+
+func defaults() options {
+	return options{Foos: 1000, Rounds: 5, Connections: 16, PeerFoos: 100, IdleFoos: 5000, Idle: time.Minute, Repairs: 200}
+}
+
+// quick is for finding out whether the benchmark still works. Its numbers mean nothing.
+func quick() options {
+	return options{Foos: 50, Rounds: 1, Connections: 16, IdleFoos: 100, Idle: time.Second, Repairs: 10}
+}
+
+func main() {
+	process.Shim() // this program is also the shim of the components that it starts
+	o, err := parse(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		os.Exit(2) // the flag package has said why
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	missed, err := run(ctx, o, os.Stdout, os.Stderr)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "error: %v\n", err)
+		os.Exit(1)
+	}
+	if o.strict && missed > 0 {
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (options, error) {
+	o := defaults()
+	fs := flag.NewFlagSet("foo", flag.ContinueOnError)
+	short := fs.Bool("quick", false, "only find out whether this benchmark works; flags after it still count")
+	fs.IntVar(&o.Foos, "foos", o.Foos, "Foos in a burst")
+	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "bursts of each contestant")
+	fs.IntVar(&o.Connections, "connections", o.Connections, "connections of the clients that create objects")
+	fs.IntVar(&o.Threads, "threads", o.Threads, "that flag of the manager; 0 is its default")
+	fs.BoolVar(&o.Full, "full", o.Full, "run Kubernetes' own controllers, a scheduler and a simulated node, too")
+	fs.IntVar(&o.PeerFoos, "peer-foos", o.PeerFoos, "Foos for sample-controller; 0 leaves it out")
+	fs.IntVar(&o.IdleFoos, "idle-foos", o.IdleFoos, "Foos for requests, memory and repair; 0 leaves these out")
+	fs.DurationVar(&o.Idle, "idle", o.Idle, "how long to watch idle Foos")
+	fs.IntVar(&o.Repairs, "repairs", o.Repairs, "Deployments to delete")
+	fs.StringVar(&o.jsonFile, "json", o.jsonFile, "`file` for the results, also those of each round")
+	fs.BoolVar(&o.strict, "strict", o.strict, "exit with 1 when a target was missed")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if *short {
+		// Once more, on top of the other defaults.
+		changed := quick()
+		changed.jsonFile, changed.strict = o.jsonFile, o.strict
+		o = changed
+		if err := fs.Parse(args); err != nil {
+			return o, err
+		}
+	}
+	if fs.NArg() > 0 || o.Foos < 1 || o.Rounds < 1 || o.Connections < 1 || o.Repairs < 1 && o.IdleFoos > 0 {
+		err := errors.New("there are no arguments, and numbers must be 1 or more where 0 has no meaning")
+		fmt.Fprintln(fs.Output(), err)
+		return o, err
+	}
+	return o, nil
+}
+
+// run measures everything, writes tables to stdout and progress to stderr, and returns how many targets were missed.
+func run(ctx context.Context, o options, stdout, stderr io.Writer) (missed int, err error) {
+	r, err := measureAll(ctx, o, stderr)
+	if err != nil {
+		return 0, err
+	}
+	if missed, err = r.write(stdout); err != nil {
+		return missed, err
+	}
+	if o.jsonFile == "" {
+		return missed, nil
+	}
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return missed, err
+	}
+	return missed, os.WriteFile(o.jsonFile, append(data, '\n'), 0o600)
+}
