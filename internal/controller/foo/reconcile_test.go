@@ -1,0 +1,319 @@
+package foo
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/testing/direct"
+)
+
+func TestTwoWritesUntilSteady(t *testing.T) {
+	w := newWorld(t)
+	w.create()
+	if wait := w.reconcile().RequeueAfter; wait != kube.Holdback {
+		t.Errorf("the first status waits %v, not %v", wait, kube.Holdback)
+	}
+	for range 3 { // what the controller of Deployments reports meanwhile
+		w.pass(kube.Holdback / 10)
+		w.reconcile()
+	}
+	w.rollOut("web")
+	w.settle()
+	if diff := cmp.Diff([]direct.Request{{Verb: "create"}, {Verb: "update", Subresource: "status"}}, w.wrote()); diff != "" {
+		t.Errorf("writes (-want +got):\n%s", diff)
+	}
+	w.expectReady("True", v1alpha1.ReasonAvailable)
+	if events := w.events(); len(events) > 0 {
+		t.Errorf("there are events, each of which is a write: %q", events)
+	}
+	foo := w.foo()
+	if foo.Status.AvailableReplicas != 3 || foo.Status.Selector != selectorText(foo) {
+		t.Errorf("status is %s", asJSON(foo.Status))
+	}
+}
+
+func TestAStatusThatIsNotUrgentIsWrittenOnceASecond(t *testing.T) {
+	w := newWorld(t)
+	w.create(func(f *v1alpha1.Foo) { f.Spec.Replicas = ptr.To[int32](1000) })
+	w.settle()
+	w.wrote()
+	const steps = 100
+	for n := range steps { // 5 seconds in all
+		deployment := w.deployment("web")
+		deployment.Status = appsv1.DeploymentStatus{
+			ObservedGeneration: 1, Replicas: 1000, UpdatedReplicas: 1000, ReadyReplicas: int32(n), AvailableReplicas: int32(n),
+		}
+		w.do(w.client.Status().Update(t.Context(), deployment))
+		w.reconcile()
+		w.pass(5 * kube.Holdback / steps)
+	}
+	if writes := len(w.wrote()); writes < 3 || writes > 5 {
+		t.Errorf("%d writes of the status in 5 seconds", writes)
+	}
+}
+
+func TestDriftIsRepaired(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*appsv1.Deployment)
+		event  string
+	}{
+		{"scaled", scaled(5), `Normal DeploymentRepaired Put Deployment "web" right, which had replicas 5 instead of 3`},
+		{
+			"image changed", func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "other" },
+			`Normal DeploymentRepaired Put Deployment "web" right, which had image "other" instead of "nginx:1.29"`,
+		},
+		{
+			"labels removed", func(d *appsv1.Deployment) { d.Labels = nil },
+			`Normal DeploymentRepaired Put Deployment "web" right, which had other labels`,
+		},
+		{
+			"container renamed", func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Name = "main" },
+			`Normal DeploymentRepaired Put Deployment "web" right, which had no container "foo"`,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			foo := w.create()
+			w.settle()
+			uid := w.deployment("web").UID
+			w.edit("web", test.change)
+			w.wrote()
+			w.reconcile()
+			if diff := cmp.Diff([]direct.Request{{Verb: "apply"}}, w.wrote()); diff != "" {
+				t.Errorf("writes (-want +got):\n%s", diff)
+			}
+			repaired := w.deployment("web")
+			if found := differences(foo, repaired); len(found) > 0 || repaired.UID != uid {
+				t.Errorf("the Deployment still has %v, or is another one", found)
+			}
+			if diff := cmp.Diff([]string{test.event}, w.events()); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+			w.settle()
+			w.wrote()
+			w.reconcile()
+			if writes := w.wrote(); len(writes) > 0 {
+				t.Errorf("nothing differs, and there are writes: %v", writes)
+			}
+		})
+	}
+}
+
+func TestWhatOthersAddStays(t *testing.T) {
+	w := newWorld(t)
+	w.create()
+	w.settle()
+	w.edit("web", func(d *appsv1.Deployment) {
+		d.Spec.Template.Annotations = map[string]string{"kubectl.kubernetes.io/restartedAt": "now"}
+		d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{Name: "sidecar", Image: "proxy"})
+		d.Spec.RevisionHistoryLimit = ptr.To[int32](3)
+		scaled(8)(d)
+	})
+	w.settle()
+	got := w.deployment("web")
+	if *got.Spec.Replicas != 3 {
+		t.Errorf("replicas are %d", *got.Spec.Replicas)
+	}
+	if got.Spec.Template.Annotations == nil || len(got.Spec.Template.Spec.Containers) != 2 || *got.Spec.RevisionHistoryLimit != 3 {
+		t.Errorf("what others added is gone: %s", asJSON(got.Spec))
+	}
+}
+
+func TestASelectorThatDiffersLeadsToANewDeployment(t *testing.T) {
+	w := newWorld(t)
+	foo := w.create()
+	old := ownedBy(foo, func(d *appsv1.Deployment) {
+		d.ObjectMeta = metav1.ObjectMeta{Name: d.Name, Namespace: d.Namespace, OwnerReferences: d.OwnerReferences}
+		d.Spec.Selector.MatchLabels[labelName] = "foo"
+	})
+	w.do(w.client.Create(t.Context(), old))
+	w.settle()
+	got := w.deployment("web")
+	if got == nil || got.UID == old.UID || !hasSelector(foo, got) {
+		t.Errorf("the Deployment is %s", asJSON(got))
+	}
+	if diff := cmp.Diff([]string{
+		`Normal DeploymentDeleted Deleted Deployment "web": its selector differs, which cannot be changed`,
+	}, w.events()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+func TestADeletedDeploymentComesBack(t *testing.T) {
+	w := newWorld(t)
+	w.create()
+	w.settle()
+	w.events()
+	w.do(w.client.Delete(t.Context(), w.deployment("web")))
+	w.reconcile()
+	if w.deployment("web") == nil {
+		t.Error("there is no Deployment")
+	}
+	if diff := cmp.Diff([]string{`Normal DeploymentCreated Created Deployment "web"`}, w.events()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+func TestADeploymentThatIsBeingDeletedIsWaitedFor(t *testing.T) {
+	w := newWorld(t)
+	w.create()
+	w.settle()
+	uid := w.deployment("web").UID
+	// Nobody plays the garbage collector, so this takes as long as the test wants.
+	w.do(w.client.Delete(t.Context(), w.deployment("web"), client.PropagationPolicy(metav1.DeletePropagationForeground)))
+	w.settle()
+	if got := w.ready(); !strings.Contains(got.Message, "is being deleted") {
+		t.Errorf("Ready says %q", got.Message)
+	}
+	w.edit("web", func(d *appsv1.Deployment) { d.Finalizers = nil })
+	w.settle()
+	if got := w.deployment("web"); got == nil || got.UID == uid {
+		t.Error("there is no new Deployment")
+	}
+}
+
+func TestSpecChangesReachTheDeployment(t *testing.T) {
+	w := newWorld(t)
+	w.create()
+	w.settle()
+	w.change(func(f *v1alpha1.Foo) { f.Spec.Replicas, f.Spec.Image = ptr.To[int32](0), "nginx:1.30" })
+	w.settle()
+	got := w.deployment("web")
+	if *got.Spec.Replicas != 0 || containerImage(got) != "nginx:1.30" {
+		t.Errorf("the Deployment is %s", asJSON(got.Spec))
+	}
+	w.rollOut("web")
+	w.settle()
+	w.expectReady("True", v1alpha1.ReasonAvailable)
+}
+
+func TestRename(t *testing.T) {
+	w := newWorld(t)
+	w.create()
+	w.settle()
+	w.change(func(f *v1alpha1.Foo) { f.Spec.DeploymentName = "web2" })
+	w.wrote()
+	w.reconcile()
+	if diff := cmp.Diff([]direct.Request{{Verb: "create"}, {Verb: "delete"}}, w.wrote()); diff != "" {
+		t.Errorf("the old Deployment went before the new one was there (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"web2"}, w.names()); diff != "" {
+		t.Errorf("Deployments (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{
+		`Normal DeploymentCreated Created Deployment "web2"`,
+		`Normal DeploymentDeleted Deleted Deployment "web": the Foo asks for "web2"`,
+	}, w.events()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	w.settle()
+	w.expectReady("False", v1alpha1.ReasonProgressing)
+}
+
+func TestRenameToATakenName(t *testing.T) {
+	w := newWorld(t)
+	w.create()
+	w.settle()
+	foreign := w.foreign("web2")
+	w.change(func(f *v1alpha1.Foo) { f.Spec.DeploymentName = "web2" })
+	w.settle()
+	w.expectReady("False", v1alpha1.ReasonErrResourceExists)
+	if diff := cmp.Diff([]string{"web", "web2"}, w.names()); diff != "" {
+		t.Errorf("the old Deployment serves until there is a new one (-want +got):\n%s", diff)
+	}
+	w.do(w.client.Delete(t.Context(), foreign))
+	w.settle()
+	if diff := cmp.Diff([]string{"web2"}, w.names()); diff != "" {
+		t.Errorf("Deployments (-want +got):\n%s", diff)
+	}
+}
+
+func TestTwoFoosOfOneDeploymentName(t *testing.T) {
+	w := newWorld(t)
+	w.create()
+	w.settle()
+	uid := w.deployment("web").UID
+	second := w.create(func(f *v1alpha1.Foo) { f.Name = "stall" })
+	if _, err := w.Reconcile(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	w.do(w.client.Get(t.Context(), client.ObjectKeyFromObject(second), second))
+	if got := second.Status.Conditions[0].Reason; got != v1alpha1.ReasonErrResourceExists {
+		t.Errorf("Ready of the second Foo has reason %s", got)
+	}
+	if got := w.deployment("web").UID; got != uid {
+		t.Error("the Deployment of the first Foo was replaced")
+	}
+}
+
+func TestADeletedFooDoesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.create(func(f *v1alpha1.Foo) {})
+	w.change(func(f *v1alpha1.Foo) { f.Finalizers = []string{"example.com/wait"} })
+	w.do(w.client.Delete(t.Context(), w.foo()))
+	w.settle()
+	if writes := w.wrote(); len(writes) > 0 {
+		t.Errorf("writes for a Foo that is being deleted: %v", writes)
+	}
+	w.change(func(f *v1alpha1.Foo) { f.Finalizers = nil })
+}
+
+func TestARejectedDeploymentIsTriedAgainSlowly(t *testing.T) {
+	w := newWorld(t)
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "few"}}
+	quota.Spec.Hard = corev1.ResourceList{"count/deployments.apps": *ptr.To(resource.MustParse("0"))}
+	w.do(w.client.Create(t.Context(), quota))
+	quota.Status.Hard, quota.Status.Used = quota.Spec.Hard, quota.Spec.Hard
+	w.do(w.client.Status().Update(t.Context(), quota))
+	w.create()
+	var pauses []float64
+	for range 7 {
+		pause := w.reconcile().RequeueAfter
+		pauses = append(pauses, pause.Seconds())
+		w.pass(pause)
+	}
+	if diff := cmp.Diff([]float64{10, 10, 20, 40, 80, 160, 300}, pauses); diff != "" {
+		t.Errorf("pauses in seconds (-want +got):\n%s", diff)
+	}
+	w.expectReady("False", v1alpha1.ReasonDeploymentRejected)
+	if message := w.ready().Message; !strings.Contains(message, "exceeded quota: few") {
+		t.Errorf("Ready does not say why: %q", message)
+	}
+	if events := w.events(); len(events) != 1 || !strings.HasPrefix(events[0], "Warning DeploymentRejected") {
+		t.Errorf("events are %q", events)
+	}
+	w.do(w.client.Delete(t.Context(), quota))
+	w.settle()
+	w.expectReady("False", v1alpha1.ReasonProgressing)
+}
+
+// The fields that the controller owns are exactly those of newDeployment, so that
+// everybody else can have the others.
+func TestOwnedFields(t *testing.T) {
+	w := newWorld(t)
+	w.create()
+	w.settle()
+	w.edit("web", scaled(4))
+	w.settle()
+	owners := sets.New[string]()
+	for _, entry := range w.deployment("web").ManagedFields {
+		if strings.Contains(string(entry.FieldsV1.Raw), "f:replicas") && entry.Subresource == "" {
+			owners.Insert(entry.Manager + " by " + string(entry.Operation))
+		}
+	}
+	if diff := cmp.Diff([]string{"keelson by Apply"}, sets.List(owners)); diff != "" {
+		t.Errorf("owners of replicas (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,113 @@
+// Package direct gives tests of reconcilers clients that read from the API server
+// and not from a cache, so that a test needs not wait for one; and clients with the
+// faults that a reconciler has to live with.
+package direct
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// Scheme returns a scheme with the types of Kubernetes and those that add adds.
+func Scheme(t testing.TB, add ...func(*runtime.Scheme) error) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range append(add, clientgoscheme.AddToScheme) {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return scheme
+}
+
+// New returns a client that reads from the API server, and lists by indexes as the
+// client of a manager does.
+func New(t testing.TB, config *rest.Config, scheme *runtime.Scheme, indexes ...kube.Index) client.WithWatch {
+	t.Helper()
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatalf("Build a client: %v", err)
+	}
+	return interceptor.NewClient(c, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			return listIndexed(ctx, c, scheme, indexes, list, opts)
+		},
+	})
+}
+
+// listIndexed lists everything and keeps what the index asks for.
+func listIndexed(ctx context.Context, c client.Reader, scheme *runtime.Scheme, indexes []kube.Index, list client.ObjectList, opts []client.ListOption) error {
+	var asked client.ListOptions
+	asked.ApplyOptions(opts)
+	if asked.FieldSelector == nil || asked.FieldSelector.Empty() {
+		return c.List(ctx, list, opts...)
+	}
+	keep, err := selectBy(scheme, indexes, list, asked.FieldSelector)
+	if err != nil {
+		return err
+	}
+	asked.FieldSelector = nil
+	if err := c.List(ctx, list, &asked); err != nil {
+		return err
+	}
+	all, err := meta.ExtractList(list)
+	if err != nil {
+		return err
+	}
+	return meta.SetList(list, slices.DeleteFunc(all, func(o runtime.Object) bool { return !keep(o.(client.Object)) }))
+}
+
+func selectBy(scheme *runtime.Scheme, indexes []kube.Index, list client.ObjectList, selector fields.Selector) (func(client.Object) bool, error) {
+	requirements := selector.Requirements()
+	if len(requirements) != 1 {
+		return nil, fmt.Errorf("list by %q: a cache lists by one field", selector)
+	}
+	wanted := requirements[0]
+	for _, index := range indexes {
+		if index.Field == wanted.Field {
+			return func(o client.Object) bool { return slices.Contains(index.Keys(o), wanted.Value) }, nil
+		}
+	}
+	return nil, fmt.Errorf("list %T by %q: there is no such index", list, wanted.Field)
+}
+
+// Frozen returns a client that writes through c, and reads only what there is now in
+// a namespace, of the types of lists: a cache that is behind, for as long as it is
+// used.
+func Frozen(t testing.TB, c client.WithWatch, namespace string, indexes []kube.Index, lists ...client.ObjectList) client.WithWatch {
+	t.Helper()
+	snapshot := fake.NewClientBuilder().WithScheme(c.Scheme())
+	for _, index := range indexes {
+		snapshot.WithIndex(index.Object, index.Field, index.Keys)
+	}
+	for _, list := range lists {
+		list = reflect.New(reflect.TypeOf(list).Elem()).Interface().(client.ObjectList)
+		if err := c.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+			t.Fatalf("List what there is: %v", err)
+		}
+		snapshot.WithLists(list)
+	}
+	old := snapshot.Build()
+	return interceptor.NewClient(c, interceptor.Funcs{
+		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			return old.Get(ctx, key, obj, opts...)
+		},
+		List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			return old.List(ctx, list, opts...)
+		},
+	})
+}
