@@ -64,7 +64,7 @@ func (cp *ControlPlane) apiserverArgs() []string {
 
 // ensurePort chooses another port, and tells the kubeconfigs, when somebody else listens on ours. Once the API has
 // been ready, the port stays: clients hold on to it, so a restart waits until it is free again.
-func (cp *ControlPlane) ensurePort() error {
+func (cp *ControlPlane) ensurePort(context.Context) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
 	taken := cp.state.Port
@@ -129,7 +129,7 @@ func (cp *ControlPlane) reviveAPI(ctx context.Context) {
 		return
 	}
 	cp.opts.Log.Info("Restarting kube-apiserver, because it does not find back to etcd", "reason", err.Error())
-	if err := stopProcess(ctx, p); err != nil && ctx.Err() == nil {
+	if err := stopProcess(ctx, p, termTimeout); err != nil && ctx.Err() == nil {
 		cp.opts.Log.Error(err, "Could not stop kube-apiserver")
 	}
 }

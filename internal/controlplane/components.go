@@ -63,7 +63,7 @@ func (cp *ControlPlane) etcd() *component {
 		name: nameEtcd,
 		args: func() []string { return args },
 		// The socket of a killed etcd must not be taken for a sign of life.
-		prepare:       func() error { return removeIfExists(socket) },
+		prepare:       func(context.Context) error { return removeIfExists(socket) },
 		ready:         func(context.Context) error { _, err := os.Stat(socket); return err },
 		readyInterval: 20 * time.Millisecond,
 		readyTimeout:  time.Minute,
@@ -127,20 +127,24 @@ func (cp *ControlPlane) kwok() *component {
 		name:          nameKwok,
 		args:          func() []string { return args },
 		inputs:        []string{cp.dir.userFile(nameKwok)},
-		prepare:       cp.writeStages,
+		prepare:       cp.prepareKwok,
 		ready:         cp.checkNodes,
 		readyInterval: 50 * time.Millisecond,
 		readyTimeout:  2 * time.Minute,
 	}
 }
 
-// writeStages stores the rules by which kwok plays nodes and pods: those that it ships.
-func (cp *ControlPlane) writeStages() error {
-	out, err := exec.Command(cp.opts.Binary, "kwok-stages").Output()
+// prepareKwok stores the rules by which kwok plays nodes and pods, those that it ships, and frees the nodes.
+func (cp *ControlPlane) prepareKwok(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, cp.opts.Binary, "kwok-stages").Output()
 	if err != nil {
 		return fmt.Errorf("ask %s for kwok's stages: %w", cp.opts.Binary, err)
 	}
-	return writeFile(cp.dir.stages(), out)
+	if err := writeFile(cp.dir.stages(), out); err != nil {
+		return err
+	}
+	// The API may just be restarting.
+	return await(ctx, "the API, which knows who holds the nodes,", 100*time.Millisecond, 30*time.Second, cp.freeNodes)
 }
 
 func removeIfExists(path string) error {

@@ -65,11 +65,14 @@ func await(ctx context.Context, what string, interval, timeout time.Duration, re
 		if err == nil {
 			return nil
 		}
-		if answer == nil || ctx.Err() == nil { // else it may only say that it was interrupted
+		if ctx.Err() == nil { // else it may only say that it was interrupted
 			answer = err
 		}
 		select {
 		case <-ctx.Done():
+			if answer == nil {
+				return fmt.Errorf("%s is not ready: %w", what, context.Cause(ctx))
+			}
 			return fmt.Errorf("%s is not ready (%w): %w", what, answer, context.Cause(ctx))
 		case <-ticker.C:
 		}

@@ -83,7 +83,7 @@ func TestAwait(t *testing.T) {
 		{name: "ready at once", ready: readyAfter(0), timeout: time.Minute},
 		{name: "ready after some time", ready: readyAfter(5), timeout: time.Minute},
 		{name: "never ready", ready: readyAfter(1 << 30), timeout: 10 * time.Millisecond, want: "it is not ready (not yet): waited 10ms"},
-		{name: "a component keeps ending", ready: readyAfter(1 << 30), cause: broken, timeout: time.Minute, want: "it is not ready (not yet): broken"},
+		{name: "a component keeps ending", ready: readyAfter(1 << 30), cause: broken, timeout: time.Minute, want: "it is not ready: broken"},
 		{name: "ready wins over an ended context", ready: readyAfter(0), cause: broken, timeout: time.Minute},
 		{
 			name: "the interrupted question is no answer", timeout: 10 * time.Millisecond, want: "it is not ready (not yet): waited 10ms",
@@ -140,13 +140,17 @@ func TestDescribeEnd(t *testing.T) {
 	}
 }
 
-func TestIndentKeepsTheLastLines(t *testing.T) {
+func TestIndent(t *testing.T) {
 	t.Parallel()
-	if diff := cmp.Diff("  a\n  b", indent("a\nb\n")); diff != "" {
-		t.Errorf("short (-want +got):\n%s", diff)
-	}
-	long := indent(strings.Repeat("line\n", 100) + "last\n")
-	if lines := strings.Split(long, "\n"); len(lines) != 10 || lines[9] != "  last" {
-		t.Errorf("long:\n%s", long)
+	for _, tt := range []struct{ name, text, want string }{
+		{name: "nothing", text: "", want: "  "},
+		{name: "two lines", text: "a\nb\n", want: "  a\n  b"},
+		{name: "only the last lines", text: strings.Repeat("line\n", 100) + "last\n", want: strings.Repeat("  line\n", 9) + "  last"},
+		{name: "a panic without its stacks", text: "before\npanic: reason\n\ngoroutine 1 [running]:\nmain.main()\n", want: "  before\n  panic: reason"},
+		{name: "a long line", text: strings.Repeat("ä", 301), want: "  " + strings.Repeat("ä", 300) + " ..."},
+	} {
+		if diff := cmp.Diff(tt.want, indent(tt.text)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
 	}
 }

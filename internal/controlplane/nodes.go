@@ -3,6 +3,8 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,8 +18,10 @@ import (
 // simulatedLabel marks the nodes that are played by kwok: what runs there only says that it runs.
 const simulatedLabel = "keelson.dev/simulated"
 
-// nodeName names a simulated node so that nobody takes it for a real one.
-func nodeName(i int) string { return fmt.Sprintf("simulated-%d", i) }
+// nodePrefix begins the names of simulated nodes, so that nobody takes them for real ones.
+const nodePrefix = "simulated-"
+
+func nodeName(i int) string { return nodePrefix + strconv.Itoa(i) }
 
 // Settle brings up the simulated nodes and waits until pods can be created and run: the default ServiceAccount is
 // there and the nodes are ready. A control plane with APIOnly has settled at once.
@@ -77,6 +81,29 @@ func (cp *ControlPlane) ensureNodes(ctx context.Context, client kubernetes.Inter
 		return nil
 	}
 	return grantKwok(ctx, client)
+}
+
+// freeNodes deletes the leases by which a kwok that has ended holds its nodes still. Its successor would wait for their
+// end, up to 40 seconds, before it plays any pod. There is never another kwok than ours for these nodes.
+func (cp *ControlPlane) freeNodes(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(cp.Config())
+	if err != nil {
+		return err
+	}
+	leases := client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	list, err := leases.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, lease := range list.Items {
+		if !strings.HasPrefix(lease.Name, nodePrefix) {
+			continue
+		}
+		if err := leases.Delete(ctx, lease.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkNodes returns an error unless all simulated nodes are ready.

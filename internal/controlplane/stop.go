@@ -15,6 +15,9 @@ import (
 const (
 	termTimeout = 10 * time.Second
 	killTimeout = 5 * time.Second
+	// abandonTimeout is termTimeout for a start that failed: a kube-apiserver that still waits for etcd would wait on,
+	// and there is nothing yet that a polite end would be good for.
+	abandonTimeout = time.Second
 )
 
 // stopOrder is the order in which components are stopped: those in one group at the same time.
@@ -52,7 +55,7 @@ func (cp *ControlPlane) abandon(ctx context.Context) error {
 	cp.leave.Lock()
 	defer cp.leave.Unlock()
 	cp.endSupervision()
-	err := stopSome(ctx, cp.procs, func(name string) bool {
+	err := stopSome(ctx, cp.procs, abandonTimeout, func(name string) bool {
 		cp.mu.Lock()
 		defer cp.mu.Unlock()
 		c := cp.launched[name]
@@ -83,7 +86,7 @@ func (cp *ControlPlane) stopSurplus(ctx context.Context) error {
 
 // stopFound stops those of the components that run although we do not look after them.
 func (cp *ControlPlane) stopFound(ctx context.Context, names []string) error {
-	return stopSome(ctx, cp.procs, func(name string) bool {
+	return stopSome(ctx, cp.procs, termTimeout, func(name string) bool {
 		cp.mu.Lock()
 		defer cp.mu.Unlock()
 		return slices.Contains(names, name) && cp.launched[name] == nil
@@ -92,11 +95,11 @@ func (cp *ControlPlane) stopFound(ctx context.Context, names []string) error {
 
 // stopComponents stops every component that has a record.
 func stopComponents(ctx context.Context, procs *process.Dir) error {
-	return stopSome(ctx, procs, func(string) bool { return true })
+	return stopSome(ctx, procs, termTimeout, func(string) bool { return true })
 }
 
 // stopSome stops the components that are wanted gone and have a record.
-func stopSome(ctx context.Context, procs *process.Dir, wanted func(name string) bool) error {
+func stopSome(ctx context.Context, procs *process.Dir, patience time.Duration, wanted func(name string) bool) error {
 	var errs []error
 	for _, group := range stopOrder {
 		results := make([]error, len(group))
@@ -112,7 +115,7 @@ func stopSome(ctx context.Context, procs *process.Dir, wanted func(name string) 
 				}
 				continue
 			}
-			wg.Go(func() { results[i] = stopProcess(ctx, p) })
+			wg.Go(func() { results[i] = stopProcess(ctx, p, patience) })
 		}
 		wg.Wait()
 		errs = append(errs, results...)
@@ -120,9 +123,9 @@ func stopSome(ctx context.Context, procs *process.Dir, wanted func(name string) 
 	return errors.Join(errs...)
 }
 
-// stopProcess ends a process, politely as long as the context lasts.
-func stopProcess(ctx context.Context, p *process.Process) error {
-	err := p.Stop(ctx, process.StopOptions{TermTimeout: termTimeout, KillTimeout: killTimeout})
+// stopProcess ends a process, politely as long as the context and our patience last.
+func stopProcess(ctx context.Context, p *process.Process, patience time.Duration) error {
+	err := p.Stop(ctx, process.StopOptions{TermTimeout: patience, KillTimeout: killTimeout})
 	if err == nil || ctx.Err() == nil {
 		return err
 	}

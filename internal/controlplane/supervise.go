@@ -18,9 +18,9 @@ import (
 // component is one process of the control plane and how to look after it.
 type component struct {
 	name    string
-	args    func() []string // the command line, asked for anew before each start
-	inputs  []string        // files that are read at the start only, so that a change of them needs a restart
-	prepare func() error    // what must be done before each start, if anything
+	args    func() []string                 // the command line, asked for anew before each start
+	inputs  []string                        // files that are read at the start only, so that a change of them needs a restart
+	prepare func(ctx context.Context) error // what must be done before each start, if anything
 
 	// ready tells whether the component can be used; nil where nobody waits for it.
 	ready         func(ctx context.Context) error
@@ -80,7 +80,7 @@ func (cp *ControlPlane) takeOver(ctx context.Context, c *component) error {
 	}
 	if err != nil || p.Status().State != process.Running {
 		c.absent = true
-		return cp.startComponent(c)
+		return cp.startComponent(ctx, c)
 	}
 	hash, err := cp.commandHash(c)
 	if err != nil {
@@ -94,16 +94,16 @@ func (cp *ControlPlane) takeOver(ctx context.Context, c *component) error {
 		return nil
 	}
 	cp.opts.Log.Info("Restarting a component, because its flags, its keys or its binary have changed", "component", c.name, "pid", p.PID())
-	if err := stopProcess(ctx, p); err != nil {
+	if err := stopProcess(ctx, p, termTimeout); err != nil {
 		return err
 	}
-	return cp.startComponent(c)
+	return cp.startComponent(ctx, c)
 }
 
 // startComponent starts the process of a component.
-func (cp *ControlPlane) startComponent(c *component) error {
+func (cp *ControlPlane) startComponent(ctx context.Context, c *component) error {
 	if c.prepare != nil {
-		if err := c.prepare(); err != nil {
+		if err := c.prepare(ctx); err != nil {
 			return fmt.Errorf("prepare %s: %w", c.name, err)
 		}
 	}
@@ -193,7 +193,7 @@ func (cp *ControlPlane) supervise(ctx context.Context, c *component) {
 func (cp *ControlPlane) restart(ctx context.Context, c *component, backoff *wait.Backoff, atOnce bool) bool {
 	for atOnce || pause(ctx, backoff.Step()) {
 		atOnce = false
-		err := cp.startComponent(c)
+		err := cp.startComponent(ctx, c)
 		if err == nil {
 			return true
 		}
@@ -237,10 +237,16 @@ func describeEnd(s process.Status) string {
 	}
 }
 
+// indent returns the last lines of a log, each cut to a length that can be read. The stacks that a panic prints push
+// aside its reason and help nobody but the component's authors, who find them in the log.
 func indent(text string) string {
+	text, _, _ = strings.Cut(text, "\ngoroutine ")
 	lines := strings.Split(strings.TrimSpace(text), "\n")
-	if len(lines) > 10 {
-		lines = lines[len(lines)-10:]
+	lines = lines[max(0, len(lines)-10):]
+	for i, line := range lines {
+		if runes := []rune(line); len(runes) > 300 {
+			lines[i] = string(runes[:300]) + " ..."
+		}
 	}
 	return "  " + strings.Join(lines, "\n  ")
 }
