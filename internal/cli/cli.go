@@ -73,8 +73,9 @@ func newRoot() *cobra.Command {
 	root.SetVersionTemplate("keelson {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage.Errorf("%w; see %s --help", err, cmd.CommandPath())
+		return usage.BadFlag(cmd.CommandPath(), err)
 	})
+	root.SetHelpCommand(newHelp())
 	root.AddCommand(
 		up.New(),
 		down.New(),
@@ -86,13 +87,32 @@ func newRoot() *cobra.Command {
 	return root
 }
 
+// newHelp returns `keelson help`, which unlike the one of package cobra fails for a command that does not exist.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "Show the help of a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, rest, err := cmd.Root().Find(args)
+			if err != nil {
+				return usage.Errorf("%w", err)
+			}
+			if len(rest) > 0 {
+				return knownCommand(found, rest)
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
+		},
+	}
+}
+
 // knownCommand refuses arguments of the bare program: they are misspelt commands.
 func knownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	cmd.SuggestionsMinimumDistance = 2
-	hint := "see keelson --help"
+	hint := "see " + cmd.CommandPath() + " --help"
 	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
 		hint = "did you mean " + strings.Join(similar, " or ") + "?"
 	}

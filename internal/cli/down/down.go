@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -66,7 +66,7 @@ func run(cmd *cobra.Command, dir string, deleteData bool) error {
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s. The data stays in %s.\n", what, report.Dir)
 		return err
 	}
-	if err := os.RemoveAll(report.Dir); err != nil {
+	if err := instance.Remove(report.Dir); err != nil {
 		return fmt.Errorf("%s, but its data could not be deleted: %w", what, err)
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s. The data in %s is deleted.\n", what, report.Dir)
@@ -75,25 +75,40 @@ func run(cmd *cobra.Command, dir string, deleteData bool) error {
 
 // stop stops the program that looks after the instance, if there is one, and then whatever is left of it.
 func stop(ctx context.Context, report controlplane.Report) (stopped bool, err error) {
-	if report.ManagerPID != 0 {
-		err := instance.SignalManager(report.ManagerPID)
-		if err != nil && !errors.Is(err, instance.ErrGone) {
-			return false, fmt.Errorf("stop keelson (pid %d): %w", report.ManagerPID, err)
+	if pid := report.ManagerPID; pid != 0 {
+		if err := stopManager(ctx, pid); err != nil {
+			return false, fmt.Errorf("%w; the logs are in %s", err, filepath.Join(report.Dir, "logs"))
 		}
 		stopped = true
 	}
-	var left bool
-	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, stopTimeout, true, func(ctx context.Context) (bool, error) {
-		var err error
-		left, err = controlplane.StopAll(ctx, report.Dir)
-		if errors.Is(err, process.ErrLocked) {
-			return false, nil // it is still stopping
-		}
-		return true, err
-	})
-	if wait.Interrupted(err) {
-		return false, fmt.Errorf("keelson (pid %d) has not stopped within %s: see the logs in %s; `kill -9 %d` and "+
-			"`keelson down` once more end it by force", report.ManagerPID, stopTimeout, report.Dir, report.ManagerPID)
+	left, err := controlplane.StopAll(ctx, report.Dir)
+	if errors.Is(err, process.ErrLocked) {
+		return false, fmt.Errorf("another keelson was started in the meantime: %w", err)
 	}
 	return stopped || left, err
+}
+
+// stopManager asks the program of an instance to stop and waits until it is gone. That it lets go of the data directory
+// is not enough: if the instance is ephemeral it deletes the directory as its last act, which must not hit the instance
+// that is started there next.
+func stopManager(ctx context.Context, pid int) error {
+	err := instance.SignalManager(pid)
+	if errors.Is(err, instance.ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("stop keelson (pid %d): %w", pid, err)
+	}
+	err = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, stopTimeout, true, func(context.Context) (bool, error) {
+		return instance.IsGone(pid), nil
+	})
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("interrupted; keelson (pid %d) goes on stopping", pid)
+	default:
+		return fmt.Errorf("keelson (pid %d) has not stopped within %s: `kill -9 %d`, and the same command once more, end it by force",
+			pid, stopTimeout, pid)
+	}
 }

@@ -12,76 +12,34 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/keelson-dev/keelson/internal/controlplane"
 )
-
-// Flags choose one instance of several on this machine.
-type Flags struct {
-	// DataDir is the directory that the user named; empty for the default.
-	DataDir string
-	// Ephemeral chooses the instance whose data goes when it stops.
-	Ephemeral bool
-}
-
-// AddFlags adds --data-dir and --ephemeral to fs.
-func (f *Flags) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&f.DataDir, "data-dir", f.DataDir,
-		"`directory` for everything of this control plane (default: keelson in $XDG_DATA_HOME, else ~/.local/share/keelson)")
-	fs.BoolVar(&f.Ephemeral, "ephemeral", f.Ephemeral,
-		"the control plane in a temporary directory: faster, not safe against a crash of the machine, removed when it stops")
-}
-
-// Dir returns the data directory that the flags mean.
-//
-// Without --data-dir an ephemeral instance has a fixed place too, so that down and status find what a crash has left.
-func (f *Flags) Dir() (string, error) {
-	if f.DataDir != "" {
-		return filepath.Abs(f.DataDir)
-	}
-	if f.Ephemeral {
-		return filepath.Join(os.TempDir(), fmt.Sprintf("keelson-ephemeral-%d", os.Getuid())), nil
-	}
-	// XDG Base Directory Specification: a relative path is to be ignored.
-	if base := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(base) {
-		return filepath.Join(base, "keelson"), nil
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", fmt.Errorf("no home directory for the data (%w): name a place with --data-dir", err)
-	}
-	return filepath.Join(home, ".local", "share", "keelson"), nil
-}
-
-// Secure creates a data directory and makes sure that it is ours alone: in a shared temporary directory somebody else
-// may have made it first.
-func Secure(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("create the data directory: %w", err)
-	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return err
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.IsDir() || int(stat.Uid) != os.Getuid() {
-		return fmt.Errorf("the data directory %s belongs to somebody else: name another with --data-dir", dir)
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		if err := os.Chmod(dir, 0o700); err != nil {
-			return fmt.Errorf("close the data directory to others: %w", err)
-		}
-	}
-	return nil
-}
 
 // KubeBinary returns the path of keelson-kube, the program with the Kubernetes components: beside this program, else
 // from PATH. $KEELSON_KUBE overrides both.
 func KubeBinary() (string, error) {
+	const what = "keelson-kube, the program with the Kubernetes components"
 	if path := os.Getenv("KEELSON_KUBE"); path != "" {
-		return filepath.Abs(path)
+		found, err := exec.LookPath(path)
+		if err != nil {
+			return "", fmt.Errorf("%s: KEELSON_KUBE names no program (%w): set it to its path, or unset it", what, err)
+		}
+		return filepath.Abs(found)
 	}
+	beside, err := Beside("keelson-kube")
+	if err == nil {
+		return beside, nil
+	}
+	path, err := exec.LookPath("keelson-kube")
+	if err != nil {
+		return "", fmt.Errorf("%s, is neither %s nor in PATH: build it with `make build`, or name it in KEELSON_KUBE", what, beside)
+	}
+	return filepath.Abs(path)
+}
+
+// Beside returns the path of a program in the folder of this one. The error says that there is none; the path is then
+// where it was looked for.
+func Beside(name string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", err
@@ -89,16 +47,9 @@ func KubeBinary() (string, error) {
 	if self, err = filepath.EvalSymlinks(self); err != nil {
 		return "", err
 	}
-	beside := filepath.Join(filepath.Dir(self), "keelson-kube")
-	if _, err := os.Stat(beside); err == nil {
-		return beside, nil
-	}
-	path, err := exec.LookPath("keelson-kube")
-	if err != nil {
-		return "", fmt.Errorf("keelson-kube, the program with the Kubernetes components, is neither %s nor in PATH: "+
-			"build it with `make build`, or name it in KEELSON_KUBE", beside)
-	}
-	return filepath.Abs(path)
+	path := filepath.Join(filepath.Dir(self), name)
+	_, err = os.Stat(path)
+	return path, err
 }
 
 // Describe returns what a person wants to know about an instance, in several lines.
@@ -108,7 +59,11 @@ func Describe(r controlplane.Report, now time.Time) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", headline(r))
-	fmt.Fprintf(&b, "  data        %s\n  kubeconfig  %s\n  server      %s\n", r.Dir, r.Kubeconfig, r.Server)
+	data := r.Dir
+	if r.Ephemeral {
+		data += " (ephemeral: deleted at the stop)"
+	}
+	fmt.Fprintf(&b, "  data        %s\n  kubeconfig  %s\n  server      %s\n", data, r.Kubeconfig, r.Server)
 	if r.APIError != "" {
 		fmt.Fprintf(&b, "  API error   %s\n", r.APIError)
 	}
@@ -117,30 +72,42 @@ func Describe(r controlplane.Report, now time.Time) string {
 	}
 	b.WriteString("\n")
 	for _, c := range r.Components {
-		state := c.State
 		detail := c.Ended
 		if detail == "" {
 			detail = fmt.Sprintf("pid %d, up %s", c.PID, now.Sub(c.StartedAt).Round(time.Second))
 		}
-		fmt.Fprintf(&b, "  %-24s %-8s %s\n", c.Name, state, detail)
+		fmt.Fprintf(&b, "  %-24s %-8s %s\n", c.Name, c.State, detail)
 	}
 	return b.String()
 }
 
 // headline sums an instance up in one line, with what to do where something is wrong.
 func headline(r controlplane.Report) string {
+	up, down := upAgain(r), Command("down", r.Dir)
+	logs := filepath.Join(r.Dir, "logs")
 	switch {
 	case r.ManagerPID != 0 && r.APIReady:
 		return fmt.Sprintf("Keelson runs (pid %d).", r.ManagerPID)
 	case r.ManagerPID != 0 && r.Running():
-		return fmt.Sprintf("Keelson runs (pid %d), but its API is not ready; see the logs in %s.", r.ManagerPID, filepath.Join(r.Dir, "logs"))
+		return fmt.Sprintf("Keelson runs (pid %d), but its API is not ready; see the logs in %s.", r.ManagerPID, logs)
 	case r.ManagerPID != 0:
 		return fmt.Sprintf("Keelson starts or stops (pid %d).", r.ManagerPID)
 	case r.Running():
-		return "Keelson itself does not run, but it has left components behind. `keelson up` goes on with them, `keelson down` stops them."
+		return fmt.Sprintf("Keelson itself does not run, but it has left components behind. `%s` goes on with them, `%s` stops them.", up, down)
+	case r.Ephemeral:
+		return fmt.Sprintf("Keelson is stopped, and has left ephemeral data behind. `%s` deletes it.", down)
 	default:
-		return "Keelson is stopped. `keelson up` starts it, with all that was in it."
+		return fmt.Sprintf("Keelson is stopped. `%s` starts it, with all that was in it.", up)
 	}
+}
+
+// upAgain returns the command that starts an instance as it was started before.
+func upAgain(r controlplane.Report) string {
+	command := Command("up", r.Dir)
+	if r.Ephemeral && r.Dir != ephemeralDir() {
+		command += " --ephemeral"
+	}
+	return command
 }
 
 // ErrGone is returned by SignalManager when the program is gone already.
@@ -153,4 +120,18 @@ func SignalManager(pid int) error {
 		return ErrGone
 	}
 	return err
+}
+
+// IsGone tells whether the program of this pid has ended. One that has ended and that its parent does not ask about,
+// as first processes of containers do, has ended too.
+func IsGone(pid int) bool {
+	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		return true
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // "pid (name) state ...", proc_pid_stat(5)
+	if err != nil {
+		return false // no Linux, or gone just now: the next look tells
+	}
+	name := strings.LastIndexByte(string(stat), ')')
+	return name >= 0 && strings.HasPrefix(string(stat[name:]), ") Z")
 }

@@ -25,7 +25,7 @@ when it runs and its API is ready, else 1.`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "text" && output != "json" {
-				return usage.Errorf("--output %q: must be text or json", output)
+				return usage.Errorf("--output=%s: must be text or json", output)
 			}
 			dir, err := flags.Dir()
 			if err != nil {

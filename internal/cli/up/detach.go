@@ -2,7 +2,6 @@ package up
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,8 +13,6 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
 )
@@ -34,15 +31,11 @@ func (o *options) startDetached(ctx context.Context, cmd *cobra.Command, dir str
 		return fmt.Errorf("start keelson in the background: %w", err)
 	}
 	// Ctrl-C during the start stops what was started: the child has a session of its own and does not see it.
-	unregister := context.AfterFunc(ctx, func() { _ = child.Signal(syscall.SIGTERM) })
-	defer unregister()
-	p := newPrinter(cmd.OutOrStdout())
-	done, animated := make(chan struct{}), make(chan struct{})
-	go func() { defer close(animated); p.animate(done) }()
+	letGo := context.AfterFunc(ctx, func() { _ = child.Signal(syscall.SIGTERM) })
+	p := startPrinter(cmd.OutOrStdout())
 	ready, err := relay(events, p)
-	close(done)
-	<-animated
-	if ready {
+	p.stop()
+	if letGo() && ready { // not ready means that it is ending by itself
 		return child.Release()
 	}
 	state, waitErr := child.Wait()
@@ -50,7 +43,7 @@ func (o *options) startDetached(ctx context.Context, cmd *cobra.Command, dir str
 	case err != nil:
 		return err
 	case ctx.Err() != nil:
-		return errors.New("interrupted; what was started is stopped again")
+		return errors.New("interrupted: what was started is stopped again")
 	case waitErr != nil:
 		return waitErr
 	default:
@@ -80,78 +73,11 @@ func launch(dir string) (*os.Process, io.Reader, error) {
 	args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(arg string) bool {
 		return arg == "--detach" || strings.HasPrefix(arg, "--detach=")
 	})
-	cmd := exec.Command(self, append(args, "--report-fd=3")...)
+	cmd := exec.Command(self, append([]string{"--report-fd=3"}, args...)...)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = out, out, []*os.File{w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, nil, errors.Join(err, r.Close())
 	}
 	return cmd.Process, r, nil
-}
-
-// relay shows events until the text that ends a start (true), an error, or the end of the background process.
-func relay(events io.Reader, r reporter) (ready bool, err error) {
-	decoder := json.NewDecoder(events)
-	for {
-		var e event
-		if err := decoder.Decode(&e); err != nil {
-			return false, nil // the process has ended without a word; the caller knows how
-		}
-		if e.Error != "" {
-			return false, errors.New(e.Error)
-		}
-		r.report(e)
-		if e.Text != "" {
-			return true, nil
-		}
-	}
-}
-
-// mergeKubeconfig adds the context "keelson" to the user's own kubeconfig file. Their current context stays, unless
-// they have none.
-func mergeKubeconfig(path string) error {
-	ours, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		return err
-	}
-	access := clientcmd.NewDefaultPathOptions()
-	theirs, err := access.GetStartingConfig()
-	if err != nil {
-		return fmt.Errorf("read your kubeconfig: %w", err)
-	}
-	const name = "keelson"
-	theirs.Clusters[name] = only(ours.Clusters)
-	theirs.AuthInfos[name] = only(ours.AuthInfos)
-	theirs.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	if theirs.CurrentContext == "" {
-		theirs.CurrentContext = name
-	}
-	if err := clientcmd.ModifyConfig(access, *theirs, false); err != nil {
-		return fmt.Errorf("add the context %s to your kubeconfig: %w", name, err)
-	}
-	return nil
-}
-
-// only returns the one value of a map.
-func only[T any](m map[string]*T) *T {
-	for _, v := range m {
-		return v
-	}
-	return nil
-}
-
-// builtInKubectl returns the path of the kubectl beside this program if there is none in PATH, else "".
-func builtInKubectl() string {
-	if _, err := exec.LookPath("kubectl"); err == nil {
-		return ""
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return ""
-	}
-	path := filepath.Join(filepath.Dir(self), "kubectl")
-	if _, err := os.Stat(path); err != nil {
-		return ""
-	}
-	return path
 }

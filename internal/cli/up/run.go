@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -19,7 +19,6 @@ import (
 
 	"github.com/keelson-dev/keelson/api/crds"
 	"github.com/keelson-dev/keelson/internal/cli/instance"
-	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/install"
 	"github.com/keelson-dev/keelson/internal/manager"
@@ -30,11 +29,7 @@ const stopTimeout = 40 * time.Second
 
 // runHere runs everything in this process until the context ends or something fails for good. It calls ready when all
 // is up and the user has been told.
-func (o *options) runHere(ctx context.Context, dir string, r reporter, stderr io.Writer, ready func()) error {
-	binary, err := instance.KubeBinary()
-	if err != nil {
-		return err
-	}
+func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, ready func()) error {
 	logger, err := o.openLog(dir)
 	if err != nil {
 		return err
@@ -51,10 +46,10 @@ func (o *options) runHere(ctx context.Context, dir string, r reporter, stderr io
 		return o.cleanUp(dir, interrupted(ctx, err))
 	}
 	err = o.serve(ctx, cp, r, logger, func() {
-		r.report(event{Text: o.welcome(cp, time.Since(began))})
+		r.report(event{Text: o.welcome(cp, dir, time.Since(began))})
 		ready()
 	})
-	_, _ = fmt.Fprintln(stderr, "Stopping ...") // a terminal that is gone must not stop the stop
+	r.report(event{Note: "Stopping ..."})
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	return o.cleanUp(dir, errors.Join(interrupted(ctx, err), cp.Stop(stopCtx)))
@@ -90,7 +85,7 @@ func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, r re
 
 // runManager installs the definitions and runs the controllers. It calls up once: when they run, or when they failed.
 func (o *options) runManager(ctx context.Context, config *rest.Config, r reporter, logger logr.Logger, up func()) error {
-	up = onceFunc(up)
+	up = sync.OnceFunc(up)
 	defer up()
 	installed := step(r, "definitions")
 	definitions, err := crds.All()
@@ -117,24 +112,17 @@ func (o *options) runOnCluster(ctx context.Context, cmd *cobra.Command) error {
 	mo := o.managerOptions()
 	config, err := mo.RESTConfig()
 	if err != nil {
-		return usage.Errorf("%w", err)
+		return err
 	}
 	logger := o.logging.NewLogger(cmd.ErrOrStderr())
 	if err := o.logging.InstallLogger(logger); err != nil {
 		return err
 	}
-	p := newPrinter(cmd.OutOrStdout())
+	p := &printer{w: cmd.OutOrStdout()} // without a live line: the logs go to the same terminal
 	ready := func() {
 		p.report(event{Text: fmt.Sprintf("\nThe controllers run on %s. Ctrl-C stops them; objects and definitions stay.\n", config.Host)})
 	}
 	return interrupted(ctx, o.runManager(ctx, config, p, logger, ready))
-}
-
-// step reports that a step begins; what it returns reports that it is done.
-func step(r reporter, name string) (done func()) {
-	began := time.Now()
-	r.report(event{Step: name})
-	return func() { r.report(event{Step: name, Done: true, Took: time.Since(began)}) }
 }
 
 // openLog makes the logger for all that happens in this process. It writes to a file that rotates, because the
@@ -156,7 +144,7 @@ func (o *options) cleanUp(dir string, err error) error {
 	if !o.instance.Ephemeral {
 		return err
 	}
-	return errors.Join(err, os.RemoveAll(dir))
+	return errors.Join(err, instance.Remove(dir))
 }
 
 // interrupted drops the errors that only say that the user has asked for the stop.
@@ -168,7 +156,7 @@ func interrupted(ctx context.Context, err error) error {
 }
 
 // welcome is what the user reads when everything is up.
-func (o *options) welcome(cp *controlplane.ControlPlane, took time.Duration) string {
+func (o *options) welcome(cp *controlplane.ControlPlane, dir string, took time.Duration) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nKeelson is up, after %.1f s: a Kubernetes API at %s with the controllers %s.\n",
 		took.Seconds(), cp.Server(), strings.Join(o.selected(), ", "))
@@ -177,19 +165,19 @@ func (o *options) welcome(cp *controlplane.ControlPlane, took time.Duration) str
 	}
 	b.WriteString("\n")
 	if o.mergeKubeconfig {
-		fmt.Fprintf(&b, "  kubectl --context keelson get foos\n")
+		fmt.Fprintf(&b, "  %s --context %s get foos\n", kubectl(), contextName)
 	} else {
-		fmt.Fprintf(&b, "  export KUBECONFIG=%s\n  %s get foos\n", cp.Kubeconfig(), kubectl())
+		fmt.Fprintf(&b, "  export KUBECONFIG=%s\n  %s get foos\n", instance.Quote(cp.Kubeconfig()), kubectl())
 	}
 	if o.reportFD != 0 {
-		b.WriteString("\n`keelson down` stops it.")
+		fmt.Fprintf(&b, "\n`%s` stops it.", instance.Command("down", dir))
 	} else {
 		b.WriteString("\nCtrl-C stops it.")
 	}
 	if o.instance.Ephemeral {
 		b.WriteString(" Nothing is kept.\n")
 	} else {
-		b.WriteString(" All objects are kept for the next `keelson up`.\n")
+		fmt.Fprintf(&b, " All objects are kept for the next `%s`.\n", instance.Command("up", dir))
 	}
 	return b.String()
 }
@@ -203,12 +191,15 @@ func (o *options) selected() []string {
 	return names
 }
 
-// kubectl returns how the user calls kubectl: by name where it is installed, else the one that is built in.
+// kubectl returns how the user calls kubectl: by name where it is installed, else by the path of the one that is built
+// with keelson.
 func kubectl() string {
-	if path := builtInKubectl(); path != "" {
-		return path
+	if _, err := exec.LookPath("kubectl"); err == nil {
+		return "kubectl"
 	}
-	return "kubectl"
+	path, err := instance.Beside("kubectl")
+	if err != nil {
+		return "kubectl"
+	}
+	return instance.Quote(path)
 }
-
-func onceFunc(f func()) func() { return sync.OnceFunc(f) }

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
@@ -62,7 +65,7 @@ func New() *cobra.Command {
 		Example: examples,
 		Args:    usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.validate(); err != nil {
+			if err := o.validate(cmd.Flags()); err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), cmd)
@@ -73,7 +76,7 @@ func New() *cobra.Command {
 	o.instance.AddFlags(fs)
 	fs.BoolVar(&o.detach, "detach", false, "go on in the background; returns when everything is ready")
 	fs.IntVar(&o.nodes, "nodes", o.nodes, "number of simulated nodes")
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "use the cluster of this kubeconfig `file` instead of starting one")
+	fs.Var(usage.NonEmpty(&o.kubeconfig), "kubeconfig", "use the cluster of this kubeconfig `file` instead of starting one")
 	fs.BoolVar(&o.mergeKubeconfig, "merge-kubeconfig", false, "add a context \"keelson\" to your own kubeconfig file")
 	fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run: * is all, foo is that one, -foo is all but that one")
 	fs.IntVar(&o.threads, "threads", o.threads, "workers for each controller")
@@ -84,12 +87,20 @@ func New() *cobra.Command {
 	return cmd
 }
 
-func (o *options) validate() error {
+// validate refuses flags that make no sense, alone or together.
+func (o *options) validate(given *pflag.FlagSet) error {
 	if o.nodes < 0 || o.nodes > 1000 {
-		return usage.Errorf("--nodes %d: must be from 0 to 1000", o.nodes)
+		return usage.Errorf("--nodes=%d: must be from 0 to 1000", o.nodes)
 	}
-	if o.kubeconfig != "" && (o.instance.Ephemeral || o.instance.DataDir != "" || o.mergeKubeconfig || o.detach) {
-		return usage.Errorf("--kubeconfig uses a cluster that exists already: it goes without --data-dir, --ephemeral, --detach and --merge-kubeconfig")
+	if o.kubeconfig != "" {
+		for _, name := range []string{"data-dir", "ephemeral", "detach", "nodes", "merge-kubeconfig"} {
+			if given.Changed(name) {
+				return usage.Errorf("--kubeconfig uses a cluster that exists already: it goes without --%s", name)
+			}
+		}
+		if _, err := os.Stat(o.kubeconfig); err != nil {
+			return usage.Errorf("--kubeconfig: %w", err)
+		}
 	}
 	checked := o.managerOptions()
 	if err := checked.Validate(); err != nil {
@@ -111,6 +122,8 @@ func (o *options) managerOptions() manager.Options {
 }
 
 func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
+	// Without this the end of whoever reads our output, as in `keelson up | head`, would be our end, too.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if o.kubeconfig != "" {
 		return o.runOnCluster(ctx, cmd)
 	}
@@ -118,7 +131,16 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := instance.Secure(dir); err != nil {
+	binary, err := instance.KubeBinary()
+	if err != nil {
+		return err
+	}
+	if o.mergeKubeconfig {
+		if err := checkMerge(); err != nil {
+			return err
+		}
+	}
+	if err := instance.Secure(ctx, dir, o.instance.Ephemeral); err != nil {
 		return err
 	}
 	switch {
@@ -127,19 +149,15 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 	case o.reportFD != 0:
 		pipe := os.NewFile(uintptr(o.reportFD), "report")
 		r := &pipeReporter{w: pipe}
-		if err := o.runHere(ctx, dir, r, cmd.ErrOrStderr(), func() { _ = pipe.Close() }); err != nil {
+		if err := o.runHere(ctx, dir, binary, r, func() { _ = pipe.Close() }); err != nil {
 			r.report(event{Error: err.Error()}) // lost if the start had succeeded, but then the log has it
 			return err
 		}
 		return nil
 	default:
-		p := newPrinter(cmd.OutOrStdout())
-		ready := make(chan struct{})
-		animated := make(chan struct{})
-		go func() { defer close(animated); p.animate(ready) }()
-		stopAnimation := onceFunc(func() { close(ready); <-animated })
-		defer stopAnimation()
-		return o.runHere(ctx, dir, p, cmd.ErrOrStderr(), stopAnimation)
+		p := startPrinter(cmd.OutOrStdout())
+		defer p.stop()
+		return o.runHere(ctx, dir, binary, p, p.stop)
 	}
 }
 
@@ -149,11 +167,9 @@ func alreadyRunning(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%w in this data directory. %s\n`keelson status` shows it, `keelson down` stops it, --data-dir names another place for a second one",
-		errAlreadyRunning, instance.Describe(report, time.Now()))
+	return fmt.Errorf("another keelson looks after this data directory. %s\n`%s` stops it; --data-dir names another place for a second one",
+		instance.Describe(report, time.Now()), instance.Command("down", dir))
 }
-
-var errAlreadyRunning = errors.New("keelson runs already")
 
 // isLocked tells whether an error means that another program looks after the data directory.
 func isLocked(err error) bool { return errors.Is(err, process.ErrLocked) }

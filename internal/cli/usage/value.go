@@ -1,0 +1,41 @@
+package usage
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/spf13/pflag"
+)
+
+// NonEmpty returns the value of a text flag that must not be empty if it is given: a script whose variable is not set
+// must not end up with the default.
+func NonEmpty(target *string) pflag.Value { return (*nonEmpty)(target) }
+
+type nonEmpty string
+
+func (v *nonEmpty) String() string { return string(*v) }
+func (v *nonEmpty) Type() string   { return "string" }
+func (v *nonEmpty) Set(value string) error {
+	if value == "" {
+		return errors.New("must not be empty")
+	}
+	*v = nonEmpty(value)
+	return nil
+}
+
+// BadFlag returns the *Error for a flag that could not be parsed. The words of package strconv are for programmers.
+func BadFlag(command string, err error) error {
+	var invalid *pflag.InvalidValueError
+	var number *strconv.NumError
+	if !errors.As(err, &invalid) || !errors.As(err, &number) {
+		return Errorf("%w; see %s --help", err, command)
+	}
+	must := "must be a whole number"
+	switch {
+	case number.Func == "ParseBool":
+		must = "must be true or false"
+	case errors.Is(number, strconv.ErrRange):
+		must = "is too large a number"
+	}
+	return Errorf("invalid argument %q for \"--%s\" flag: %s; see %s --help", invalid.GetValue(), invalid.GetFlag().Name, must, command)
+}
