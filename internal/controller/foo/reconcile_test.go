@@ -15,7 +15,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/kube"
-	"github.com/keelson-dev/keelson/internal/testing/direct"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 func TestTwoWritesUntilSteady(t *testing.T) {
@@ -30,7 +30,7 @@ func TestTwoWritesUntilSteady(t *testing.T) {
 	}
 	w.rollOut("web")
 	w.settle()
-	if diff := cmp.Diff([]direct.Request{{Verb: "create"}, {Verb: "update", Subresource: "status"}}, w.wrote()); diff != "" {
+	if diff := cmp.Diff([]harness.Request{{Verb: "create"}, {Verb: "update", Subresource: "status"}}, w.wrote()); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
 	w.expectReady("True", v1alpha1.ReasonAvailable)
@@ -91,7 +91,7 @@ func TestDriftIsRepaired(t *testing.T) {
 			w.edit("web", test.change)
 			w.wrote()
 			w.reconcile()
-			if diff := cmp.Diff([]direct.Request{{Verb: "apply"}}, w.wrote()); diff != "" {
+			if diff := cmp.Diff([]harness.Request{{Verb: "apply"}}, w.wrote()); diff != "" {
 				t.Errorf("writes (-want +got):\n%s", diff)
 			}
 			repaired := w.deployment("web")
@@ -206,7 +206,7 @@ func TestRename(t *testing.T) {
 	w.change(func(f *v1alpha1.Foo) { f.Spec.DeploymentName = "web2" })
 	w.wrote()
 	w.reconcile()
-	if diff := cmp.Diff([]direct.Request{{Verb: "create"}, {Verb: "delete"}}, w.wrote()); diff != "" {
+	if diff := cmp.Diff([]harness.Request{{Verb: "create"}, {Verb: "delete"}}, w.wrote()); diff != "" {
 		t.Errorf("the old Deployment went before the new one was there (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"web2"}, w.names()); diff != "" {

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
-	"github.com/keelson-dev/keelson/internal/testing/direct"
 	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
 )
 
@@ -28,17 +28,19 @@ type world struct {
 	clock     *clocktesting.FakePassiveClock
 	recorder  *events.FakeRecorder
 	// writes are the requests that changed something since the last look.
-	writes []direct.Request
+	writes []harness.Request
 	*Reconciler
 }
 
+// newWorld returns a world of its own for each test; they run in parallel.
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	t.Parallel()
 	config := env.Config(t)
 	w := &world{
 		T:         t,
 		namespace: env.Namespace(t),
-		client:    direct.New(t, config, direct.Scheme(t, v1alpha1.AddToScheme), Indexes...),
+		client:    harness.Client(t, config, harness.Scheme(t, v1alpha1.AddToScheme), Indexes...),
 		clock:     clocktesting.NewFakePassiveClock(noon),
 		recorder:  events.NewFakeRecorder(100),
 	}
@@ -51,12 +53,12 @@ func (w *world) restart() { w.useClient(w.client) }
 
 // useClient is a restart with another client.
 func (w *world) useClient(c client.WithWatch) {
-	counted := direct.Observe(c, func(request direct.Request) error {
+	counted := harness.Observe(c, func(request harness.Request) error {
 		if request.IsWrite() {
 			w.writes = append(w.writes, request)
 		}
 		return nil
-	}, func(direct.Request) error { return nil })
+	}, func(harness.Request) error { return nil })
 	w.Reconciler = NewReconciler(counted, w.client, w.recorder, w.clock)
 }
 
@@ -169,24 +171,14 @@ func (w *world) settle() {
 }
 
 // wrote returns the requests that changed something since the last call.
-func (w *world) wrote() []direct.Request {
+func (w *world) wrote() []harness.Request {
 	writes := w.writes
 	w.writes = nil
 	return writes
 }
 
 // events returns the events since the last call.
-func (w *world) events() []string {
-	var all []string
-	for {
-		select {
-		case event := <-w.recorder.Events:
-			all = append(all, event)
-		default:
-			return all
-		}
-	}
-}
+func (w *world) events() []string { return harness.Events(w.recorder) }
 
 // ready returns Ready of the Foo shop, without the time.
 func (w *world) ready() metav1.Condition {

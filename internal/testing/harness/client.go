@@ -1,7 +1,8 @@
-// Package direct gives tests of reconcilers clients that read from the API server
-// and not from a cache, so that a test needs not wait for one; and clients with the
-// faults that a reconciler has to live with.
-package direct
+// Package harness is what tests of reconcilers have in common: clients that read from
+// the API server and not from a cache, so that a test needs not wait for one; clients
+// with the faults that a reconciler has to live with; and a manager that runs one
+// controller in one namespace.
+package harness
 
 import (
 	"context"
@@ -34,9 +35,9 @@ func Scheme(t testing.TB, add ...func(*runtime.Scheme) error) *runtime.Scheme {
 	return scheme
 }
 
-// New returns a client that reads from the API server, and lists by indexes as the
+// Client returns a client that reads from the API server, and lists by indexes as the
 // client of a manager does.
-func New(t testing.TB, config *rest.Config, scheme *runtime.Scheme, indexes ...kube.Index) client.WithWatch {
+func Client(t testing.TB, config *rest.Config, scheme *runtime.Scheme, indexes ...kube.Index) client.WithWatch {
 	t.Helper()
 	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
 	if err != nil {

@@ -1,4 +1,4 @@
-package direct
+package harness
 
 import (
 	"context"
@@ -71,19 +71,25 @@ func Observe(c client.WithWatch, before, after func(Request) error) client.WithW
 	})
 }
 
-// OnStep returns a client that calls fault at the n-th request, counted from zero,
-// before or after it. Reached tells whether there were that many.
-func OnStep(c client.WithWatch, n int, moment Moment, fault func() error) (faulty client.WithWatch, reached func() bool) {
-	steps := -1
-	at := func(m Moment) error {
-		if m == Before {
-			steps++
+// OnWrite returns a client that calls fault at the n-th write, counted from zero,
+// before or after it. Reached tells whether there were that many. To be killed at a
+// read is the same as to be killed before the next write.
+func OnWrite(c client.WithWatch, n int, moment Moment, fault func() error) (faulty client.WithWatch, reached func() bool) {
+	writes := -1
+	at := func(request Request, m Moment) error {
+		if !request.IsWrite() {
+			return nil
 		}
-		if steps == n && moment == m {
+		if m == Before {
+			writes++
+		}
+		if writes == n && moment == m {
 			return fault()
 		}
 		return nil
 	}
-	faulty = Observe(c, func(Request) error { return at(Before) }, func(Request) error { return at(After) })
-	return faulty, func() bool { return steps >= n }
+	faulty = Observe(c,
+		func(request Request) error { return at(request, Before) },
+		func(request Request) error { return at(request, After) })
+	return faulty, func() bool { return writes >= n }
 }
