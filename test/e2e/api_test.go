@@ -1,0 +1,129 @@
+package e2e
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+func TestDefinitionsAreServed(t *testing.T) {
+	t.Parallel()
+	s := shell(t)
+	transcript.Contains(t, s.kubectl(t, "get", "crd", "-o", "name"),
+		"customresourcedefinition.apiextensions.k8s.io/foos.samplecontroller.k8s.io\n",
+		"customresourcedefinition.apiextensions.k8s.io/sampleresources.example.com\n",
+	)
+	transcript.Contains(t, s.kubectl(t, "api-resources", "--categories=keelson", "-o", "name"),
+		"foos.samplecontroller.k8s.io\n",
+		"sampleresources.example.com\n",
+	)
+}
+
+// Every field that we define says what it is for, in a sentence. Below metadata the words are those of Kubernetes.
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	for resource, fields := range map[string][]string{
+		"foo": {
+			"foo", "foo.spec", "foo.spec.deploymentName", "foo.spec.image", "foo.spec.replicas",
+			"foo.status", "foo.status.availableReplicas", "foo.status.conditions", "foo.status.conditions.reason",
+			"foo.status.observedGeneration", "foo.status.selector",
+		},
+		"sampleresource": {
+			"sampleresource", "sampleresource.spec", "sampleresource.spec.podImage",
+			"sampleresource.status", "sampleresource.status.conditions", "sampleresource.status.podName",
+			"sampleresource.status.replacements", "sampleresource.status.observedGeneration",
+		},
+	} {
+		t.Run(resource, func(t *testing.T) {
+			t.Parallel()
+			explained := map[string]string{}
+			explain(t, shell(t), resource, explained)
+			for _, field := range fields {
+				if _, found := explained[field]; !found {
+					t.Errorf("kubectl explain does not know %s", field)
+				}
+			}
+			for field, description := range explained {
+				if !sentence.MatchString(description) {
+					t.Errorf("kubectl explain %s: no helpful sentence: %q", field, description)
+				}
+			}
+		})
+	}
+}
+
+// sentence is what a description must be: several words, and a full stop or an address to read on at.
+var sentence = regexp.MustCompile(`^[A-Za-z]\w*( \S+){2,}(\.| https://\S+)$`)
+
+// fieldLine is the line of a field in the list that kubectl explain prints.
+var fieldLine = regexp.MustCompile(`^  (\w+)\t<([^>]*)>`)
+
+// explain walks through all fields below path and adds their descriptions to explained.
+func explain(t *testing.T, s session, path string, explained map[string]string) {
+	t.Helper()
+	head, list, _ := strings.Cut(s.kubectl(t, "explain", path), "\nFIELDS:\n")
+	_, description, _ := strings.Cut(head, "\nDESCRIPTION:\n")
+	explained[path] = oneLine(description)
+
+	var field string
+	words := map[string]string{}
+	for line := range strings.SplitSeq(list, "\n") {
+		if match := fieldLine.FindStringSubmatch(line); match != nil {
+			field = path + "." + match[1]
+			words[field] = ""
+			if isObject := strings.HasSuffix(match[2], "Object"); isObject {
+				explain(t, s, field, explained)
+			}
+			continue
+		}
+		if strings.HasPrefix(strings.TrimSpace(line), "enum: ") {
+			continue
+		}
+		words[field] += line + "\n"
+	}
+	for field, description := range words {
+		if field != "" {
+			explained[field] = oneLine(description)
+		}
+	}
+}
+
+// oneLine joins the lines of a description.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// Wrong input is refused with the path of the field and with what is allowed.
+func TestWrongInputIsRefused(t *testing.T) {
+	t.Parallel()
+	foo := func(spec string) string {
+		return "apiVersion: samplecontroller.k8s.io/v1alpha1\nkind: Foo\nmetadata: {name: wrong}\nspec: {" + spec + "}\n"
+	}
+	sample := func(spec string) string {
+		return "apiVersion: example.com/v1\nkind: SampleResource\nmetadata: {name: wrong}\nspec: {" + spec + "}\n"
+	}
+	for _, test := range []struct {
+		name     string
+		manifest string
+		want     []string
+	}{
+		{"fewer replicas than none", foo("deploymentName: a, replicas: -1"), []string{"spec.replicas", "-1", "greater than or equal to 0"}},
+		{"replicas in words", foo("deploymentName: a, replicas: two"), []string{"spec.replicas", "must be of type integer"}},
+		{"no Deployment is named", foo("replicas: 1"), []string{"spec.deploymentName: Required value"}},
+		{"an empty name", foo(`deploymentName: ""`), []string{"spec.deploymentName", "at least 1 chars long"}},
+		{"a name that no Deployment can have", foo("deploymentName: Upper_Case"), []string{"spec.deploymentName", "Upper_Case", "lower case letters, digits, '-' and '.'"}},
+		{"a name that leaves no room for that of a ReplicaSet", foo("deploymentName: " + strings.Repeat("a", 243)), []string{"spec.deploymentName", "242"}},
+		{"an image with a space before it", foo(`deploymentName: a, image: " nginx"`), []string{"spec.image", "must not begin or end with white space"}},
+		{"a misspelt field", foo("deploymentName: a, replica: 1"), []string{`unknown field "spec.replica"`}},
+		{"no image", sample(""), []string{"spec.podImage: Required value"}},
+		{"an empty image", sample(`podImage: ""`), []string{"spec.podImage", "at least 1 chars long"}},
+		{"an image of spaces", sample(`podImage: "  "`), []string{"spec.podImage", "must not begin or end with white space"}},
+		{"an image with a line end after it", sample(`podImage: "nginx\n"`), []string{"spec.podImage", "must not begin or end with white space"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := shell(t)
+			s.Stdin = test.manifest
+			transcript.Contains(t, s.Fails(t, 1, s.words([]string{"apply", "-f", "-"})...), test.want...)
+		})
+	}
+}

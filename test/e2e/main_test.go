@@ -1,0 +1,185 @@
+// Package e2e has the transcripts: what a user types with kubectl, and what must come back. They run on a control plane
+// that `keelson up --detach` starts, or on the cluster of the kubeconfig that KEELSON_E2E_KUBECONFIG names, on which a
+// manager must run.
+//
+// "Soon", in the transcripts, means within a second on an idle machine. The tests wait longer, and log how long it took.
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+// kubeconfigVariable names the kubeconfig of a cluster to use instead of an own one.
+const kubeconfigVariable = "KEELSON_E2E_KUBECONFIG"
+
+// kubeconfig is that of the cluster on which the transcripts run.
+var kubeconfig = os.Getenv(kubeconfigVariable)
+
+func TestMain(m *testing.M) {
+	flag.Parse() // run asks for -v
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "error: %v\n", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// run runs the tests on a cluster.
+func run(m *testing.M) (code int, err error) {
+	if kubeconfig != "" {
+		return m.Run(), nil
+	}
+	place, err := os.MkdirTemp("", "keelson-e2e-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(place)) }()
+	data := filepath.Join(place, "data")
+	out, err := keelson(place, "up", "--ephemeral", "--detach", "--data-dir", data)
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, down(place, data)) }() // before the directory goes, also after a panic
+	if testing.Verbose() {
+		fmt.Print(out)
+	}
+	kubeconfig = filepath.Join(data, "kubeconfig")
+	return m.Run(), nil
+}
+
+// down stops the control plane, of which nothing may be left.
+func down(home, data string) error {
+	if _, err := keelson(home, "down", "--data-dir", data); err != nil {
+		return err
+	}
+	var err error
+	if left := transcript.Left(data); len(left) > 0 {
+		err = fmt.Errorf("processes are left after keelson down:\n%s", strings.Join(left, "\n"))
+	}
+	if _, statErr := os.Stat(data); statErr == nil {
+		err = errors.Join(err, errors.New("ephemeral data is left after keelson down"))
+	}
+	return err
+}
+
+// keelson runs bin/keelson with this home directory and returns what it prints.
+func keelson(home string, args ...string) (string, error) {
+	path, err := env.Binary("keelson")
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("keelson %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out), nil
+}
+
+// session is a user with kubectl in a namespace.
+type session struct {
+	transcript.Shell
+	namespace string
+}
+
+// newSession returns a session in a namespace of its own. When the test ends, the status of every object of ours in it
+// is checked; there must be some.
+func newSession(t *testing.T) session {
+	t.Helper()
+	s := shell(t)
+	s.namespace = "e2e-" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) + fmt.Sprintf("-%d", os.Getpid())
+	s.OK(t, "kubectl", "create", "namespace", s.namespace)
+	t.Cleanup(func() { s.OK(t, "kubectl", "delete", "namespace", s.namespace, "--wait=false") })
+	t.Cleanup(func() { s.checkStatuses(t) })
+	return s
+}
+
+// shell returns a session in the namespace default, for what changes nothing.
+func shell(t *testing.T) session {
+	return session{
+		Shell:     transcript.Shell{Env: map[string]string{"KUBECONFIG": kubeconfig, "HOME": t.TempDir()}},
+		namespace: "default",
+	}
+}
+
+// kubectl runs a command that must succeed, and returns what it prints.
+func (s session) kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	return s.OK(t, s.words(args)...)
+}
+
+// until repeats a command until it succeeds and done accepts what it prints.
+func (s session) until(t *testing.T, what string, done func(string) bool, args ...string) string {
+	t.Helper()
+	return s.Until(t, what, done, s.words(args)...)
+}
+
+// wait runs kubectl wait: until an object exists, is gone, or has a condition.
+func (s session) wait(t *testing.T, condition, object string) {
+	t.Helper()
+	s.kubectl(t, "wait", "--for="+condition, object, "--timeout", transcript.Patience.String())
+}
+
+func (s session) words(args []string) []string {
+	return append([]string{"kubectl", "--namespace", s.namespace}, args...)
+}
+
+// field reads fields of an object by a JSONPath template.
+func (s session) field(t *testing.T, object, template string) string {
+	t.Helper()
+	return s.kubectl(t, "get", object, "-o", "jsonpath="+template)
+}
+
+// untilField waits until fields of an object are as wanted.
+func (s session) untilField(t *testing.T, object, template, want string) {
+	t.Helper()
+	s.until(t, fmt.Sprintf("%q", want), transcript.Is(want), "get", object, "-o", "jsonpath="+template)
+}
+
+// checkStatuses waits until every object of ours has settled, and fails if one never has a status as it should be.
+func (s session) checkStatuses(t *testing.T) {
+	t.Helper()
+	if t.Failed() {
+		return // there is a better reason
+	}
+	var problems []string
+	settled := func(stdout string) bool {
+		var list unstructured.UnstructuredList
+		if err := json.Unmarshal([]byte(stdout), &list); err != nil {
+			t.Fatalf("kubectl get -o json: %v", err)
+		}
+		problems = nil
+		if len(list.Items) == 0 {
+			problems = []string{"no object is left whose status could be checked"}
+		}
+		for i := range list.Items {
+			problems = append(problems, statuscheck.Problems(&list.Items[i])...)
+		}
+		return len(problems) == 0
+	}
+	defer func() {
+		if t.Failed() { // the time is up
+			t.Errorf("These are not as they should be:\n%s", strings.Join(problems, "\n"))
+		}
+	}()
+	s.until(t, "every status is as it should be", settled, "get", "keelson", "-o", "json")
+}
+
+// manifest returns the path of one of the examples.
+func manifest(name string) string { return filepath.Join("..", "..", "examples", "manifests", name) }

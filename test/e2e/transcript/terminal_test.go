@@ -1,0 +1,29 @@
+package transcript
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestRender(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		text string
+		want []string
+	}{
+		{"lines", "one\r\ntwo\r\n", []string{"one", "two", ""}},
+		{"a line feed alone goes straight down", "one\ntwo", []string{"one", "   two"}},
+		{"a line that is overwritten keeps its end", "three\rtwo", []string{"twoee"}},
+		{"a line that is emptied first does not", "three\r\x1b[2Ktwo", []string{"two"}},
+		{"emptying does not reach what has gone on in the next row", "eightcolumns\r\x1b[2Kend", []string{"eightcol", "end"}},
+		{"a full row ends there", "eightcol\r\nend", []string{"eightcol", "end"}},
+		{"other sequences stay visible", "\x1b[1mbold", []string{"\x1b[1mbold"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, render(test.text, 8)); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,163 @@
+// Package transcript lets tests type what a user types: it runs bin/keelson and bin/kubectl, and logs each command with
+// what it prints, so that the log of a test reads as a session in a terminal.
+package transcript
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/testing/env"
+)
+
+// Patience is how long a command may take, and how long Until waits: much longer than anything lasts here, because the
+// machine may be busy with other tests.
+const Patience = 60 * time.Second
+
+// pollInterval is how often Until repeats a command.
+const pollInterval = 50 * time.Millisecond
+
+// Shell is a place in which commands are run.
+type Shell struct {
+	// Env is the environment of the commands, instead of the one of the tests. PATH is added.
+	Env map[string]string
+	// Stdin, if set, is what a command reads.
+	Stdin string
+}
+
+// Result is how a command has ended.
+type Result struct {
+	Stdout, Stderr string
+	// Code is the exit code; -1 if a signal ended it.
+	Code int
+}
+
+// Command prepares a command, for those that Run and Start do not fit. The programs keelson and kubectl are those of
+// bin/.
+func (s Shell) Command(ctx context.Context, t testing.TB, words ...string) *exec.Cmd {
+	t.Helper()
+	path, err := env.Binary(words[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, path, words[1:]...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+		cmd.Env = append(cmd.Env, name+"="+s.Env[name])
+	}
+	if s.Stdin != "" {
+		cmd.Stdin = strings.NewReader(s.Stdin)
+	}
+	return cmd
+}
+
+// Run runs a command to its end, whatever that is.
+func (s Shell) Run(t testing.TB, words ...string) Result {
+	t.Helper()
+	// Not the context of the test: cleanups run commands, too.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), Patience)
+	defer cancel()
+	cmd := s.Command(ctx, t, words...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	began := time.Now()
+	err := cmd.Run()
+	result := Result{Stdout: stdout.String(), Stderr: stderr.String(), Code: cmd.ProcessState.ExitCode()}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("$ %s: %v", line(words), err)
+	}
+	if ctx.Err() != nil {
+		t.Fatalf("$ %s\n%s%sNot over after %s", line(words), result.Stdout, result.Stderr, Patience)
+	}
+	t.Logf("$ %s (%.2f s, exit code %d)\n%s%s", line(words), time.Since(began).Seconds(), result.Code, result.Stdout, result.Stderr)
+	return result
+}
+
+// OK runs a command that must succeed, and returns what it writes to standard output.
+func (s Shell) OK(t testing.TB, words ...string) string {
+	t.Helper()
+	result := s.Run(t, words...)
+	if result.Code != 0 {
+		t.Fatalf("$ %s: exit code %d, want 0\n%s", line(words), result.Code, result.Stderr)
+	}
+	return result.Stdout
+}
+
+// Fails runs a command that must end with this exit code, which is not 0, and returns all that it writes.
+func (s Shell) Fails(t testing.TB, code int, words ...string) string {
+	t.Helper()
+	result := s.Run(t, words...)
+	if result.Code != code {
+		t.Fatalf("$ %s: exit code %d, want %d", line(words), result.Code, code)
+	}
+	return result.Stdout + result.Stderr
+}
+
+// Until repeats a command until it succeeds and done accepts what it writes to standard output, which is returned. what
+// says in a few words what the user waits for.
+func (s Shell) Until(t testing.TB, what string, done func(stdout string) bool, words ...string) string {
+	t.Helper()
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	quiet := &quietly{TB: t}
+	began := time.Now()
+	for {
+		result := s.Run(quiet, words...)
+		if result.Code == 0 && done(result.Stdout) {
+			t.Logf("$ %s (until %s: %.2f s)\n%s", line(words), what, time.Since(began).Seconds(), result.Stdout)
+			return result.Stdout
+		}
+		if time.Since(began) > Patience {
+			t.Fatalf("$ %s (until %s): not within %s, but\n%s%s", line(words), what, Patience, result.Stdout, result.Stderr)
+		}
+		<-ticker.C
+	}
+}
+
+// Is returns a condition for Until: the output is want, apart from white space around it.
+func Is(want string) func(string) bool {
+	return func(stdout string) bool { return strings.TrimSpace(stdout) == want }
+}
+
+// Not returns a condition for Until: the output is something, but not old.
+func Not(old string) func(string) bool {
+	return func(stdout string) bool {
+		now := strings.TrimSpace(stdout)
+		return now != "" && now != strings.TrimSpace(old)
+	}
+}
+
+// Contains fails the test unless text has every part.
+func Contains(t testing.TB, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("no %q in:\n%s", part, text)
+		}
+	}
+}
+
+// quietly is a test whose log nobody wants: that of a command which is repeated.
+type quietly struct{ testing.TB }
+
+func (quietly) Logf(string, ...any) {}
+
+func line(words []string) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		quoted[i] = word
+		if strings.ContainsAny(word, " '\"{}$*") {
+			quoted[i] = fmt.Sprintf("'%s'", word)
+		}
+	}
+	return strings.Join(quoted, " ")
+}
