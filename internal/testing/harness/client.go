@@ -11,13 +11,14 @@ import (
 	"slices"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/keelson-dev/keelson/internal/kube"
@@ -91,24 +92,48 @@ func selectBy(scheme *runtime.Scheme, indexes []kube.Index, list client.ObjectLi
 // used.
 func Frozen(t testing.TB, c client.WithWatch, namespace string, indexes []kube.Index, lists ...client.ObjectList) client.WithWatch {
 	t.Helper()
-	snapshot := fake.NewClientBuilder().WithScheme(c.Scheme())
-	for _, index := range indexes {
-		snapshot.WithIndex(index.Object, index.Field, index.Keys)
-	}
+	past := snapshot{}
 	for _, list := range lists {
-		list = reflect.New(reflect.TypeOf(list).Elem()).Interface().(client.ObjectList)
 		if err := c.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
 			t.Fatalf("List what there is: %v", err)
 		}
-		snapshot.WithLists(list)
+		past[reflect.TypeOf(list)] = list
 	}
-	old := snapshot.Build()
+	reader := interceptor.NewClient(c, interceptor.Funcs{List: past.list})
 	return interceptor.NewClient(c, interceptor.Funcs{
-		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-			return old.Get(ctx, key, obj, opts...)
+		Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+			return past.get(key, obj)
 		},
 		List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			return old.List(ctx, list, opts...)
+			return listIndexed(ctx, reader, c.Scheme(), indexes, list, opts)
 		},
 	})
+}
+
+// snapshot are lists of one namespace by their type.
+type snapshot map[reflect.Type]client.ObjectList
+
+func (s snapshot) list(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
+	past, found := s[reflect.TypeOf(list)]
+	if !found {
+		return fmt.Errorf("there is no snapshot of %T", list)
+	}
+	reflect.ValueOf(list).Elem().Set(reflect.ValueOf(past.DeepCopyObject()).Elem())
+	return nil
+}
+
+func (s snapshot) get(key client.ObjectKey, into client.Object) error {
+	for _, list := range s {
+		all, err := meta.ExtractList(list)
+		if err != nil {
+			return err
+		}
+		for _, past := range all {
+			if reflect.TypeOf(past) == reflect.TypeOf(into) && client.ObjectKeyFromObject(past.(client.Object)) == key {
+				reflect.ValueOf(into).Elem().Set(reflect.ValueOf(past.DeepCopyObject()).Elem())
+				return nil
+			}
+		}
+	}
+	return apierrors.NewNotFound(schema.GroupResource{Resource: fmt.Sprintf("%T", into)}, key.Name)
 }

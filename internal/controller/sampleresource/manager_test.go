@@ -1,0 +1,126 @@
+package sampleresource
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+)
+
+// run runs a manager with this controller for the namespace of w, until the test ends.
+func (w *world) run() *harness.Requests {
+	w.Helper()
+	return harness.RunManager(w.T, env.Config(w), w.client.Scheme(), w.namespace, Add, Cache)
+}
+
+func (w *world) eventually(what string, check func() bool) {
+	w.Helper()
+	harness.Eventually(w, what, check)
+}
+
+// hasReason reports whether Ready of the SampleResource has this reason for the
+// present spec.
+func (w *world) hasReason(reason string) bool {
+	w.Helper()
+	sample := w.sample()
+	ready := meta.FindStatusCondition(sample.Status.Conditions, samplev1.ConditionReady)
+	return ready != nil && ready.Reason == reason && ready.ObservedGeneration == sample.Generation
+}
+
+func TestManagerFollowsWhatHappens(t *testing.T) {
+	w := newWorld(t)
+	foreign := w.foreign("sample")
+	w.run()
+	w.create()
+	w.eventually("the foreign Pod is reported", func() bool { return w.hasReason(samplev1.ReasonErrResourceExists) })
+
+	w.remove("sample", true)
+	w.eventually("the name is free and taken", func() bool { pod := w.pod("sample"); return pod != nil && pod.UID != foreign.UID })
+
+	w.report("sample", ready)
+	w.eventually("the Pod is ready", func() bool { return w.hasReason(samplev1.ReasonPodReady) })
+
+	w.change(func(s *samplev1.SampleResource) { s.Spec.PodImage = "nginx:1.30" })
+	w.eventually("the image is changed", func() bool { return podImage(w.pod("sample")) == "nginx:1.30" })
+	w.eventually("the new image is not ready", func() bool { return w.hasReason(samplev1.ReasonPodStarting) })
+	w.report("sample", ready)
+	w.eventually("the new image is ready", func() bool { return w.hasReason(samplev1.ReasonPodReady) })
+
+	uid := w.pod("sample").UID
+	w.remove("sample", true)
+	w.eventually("the Pod is back", func() bool { pod := w.pod("sample"); return pod != nil && pod.UID != uid })
+
+	w.report("sample", failed)
+	w.eventually("the failure is counted", func() bool { return w.hasReason(samplev1.ReasonPodFailed) })
+	w.change(func(s *samplev1.SampleResource) { s.Spec.PodImage = "nginx:1.31" })
+	w.eventually("the new image has a new Pod", func() bool { pod := w.pod("sample"); return pod != nil && podImage(pod) == "nginx:1.31" })
+	w.report("sample", ready)
+	w.eventually("the Pod is ready again", func() bool { return w.hasReason(samplev1.ReasonPodReady) })
+	statuscheck.Verify(t, w.sample())
+}
+
+func TestManagerHoldsAThousand(t *testing.T) {
+	w := newWorld(t)
+	counted := w.run()
+	counted.Take()
+	const many = 1000
+	harness.Parallel(t, many, func(n int) error {
+		sample := newSample()
+		sample.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: fmt.Sprintf("sample-%d", n)}
+		return w.client.Create(t.Context(), sample)
+	})
+	w.eventually("there is a Pod for each", func() bool { return len(w.pods()) == many })
+	samples := func() []client.Object {
+		var list samplev1.SampleResourceList
+		w.do(w.client.List(t.Context(), &list, client.InNamespace(w.namespace)))
+		var all []client.Object
+		for i := range list.Items {
+			all = append(all, &list.Items[i])
+		}
+		return all
+	}
+	w.eventually("each has a status", func() bool {
+		for _, sample := range samples() {
+			if len(statuscheck.Problems(sample)) > 0 {
+				return false
+			}
+		}
+		return true
+	})
+	if diff := cmp.Diff(map[string]int{http.MethodPost: many, http.MethodPut: many}, counted.Take()); diff != "" {
+		t.Errorf("requests for %d SampleResources (-want +got):\n%s", many, diff)
+	}
+
+	// A kubelet reports all of them ready, which is one more write for each.
+	pods := w.pods()
+	names := make([]string, 0, many)
+	for name := range pods {
+		names = append(names, name)
+	}
+	harness.Parallel(t, many, func(n int) error {
+		pod := pods[names[n]]
+		ready(pod)
+		return w.client.Status().Update(t.Context(), pod)
+	})
+	w.eventually("all are ready", func() bool {
+		for _, sample := range samples() {
+			if !meta.IsStatusConditionTrue(sample.(*samplev1.SampleResource).Status.Conditions, samplev1.ConditionReady) {
+				return false
+			}
+		}
+		return true
+	})
+	if diff := cmp.Diff(map[string]int{http.MethodPut: many}, counted.Take()); diff != "" {
+		t.Errorf("requests for %d Pods that became ready (-want +got):\n%s", many, diff)
+	}
+	statuscheck.Verify(t, samples()...)
+}
