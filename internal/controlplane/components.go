@@ -54,6 +54,11 @@ func (cp *ControlPlane) etcd() *component {
 		"--initial-cluster=keelson=unix://" + peerSocket,
 		"--enable-grpc-gateway=false",
 		"--log-level=warn",
+		// A member alone elects itself after a random part of the election timeout, half a second on average with the
+		// default, and everybody waits. It has nobody to send heartbeats to or to lose an election against, so the only
+		// cost of shorter times is its clock: 50 ticks a second instead of 10, 0.3 % of one processor.
+		"--heartbeat-interval=20",
+		"--election-timeout=100",
 	}
 	if cp.opts.Ephemeral {
 		args = append(args, "--unsafe-no-fsync")
@@ -65,7 +70,7 @@ func (cp *ControlPlane) etcd() *component {
 		// The socket of a killed etcd must not be taken for a sign of life.
 		prepare:       func(context.Context) error { return removeIfExists(socket) },
 		ready:         func(context.Context) error { _, err := os.Stat(socket); return err },
-		readyInterval: 20 * time.Millisecond,
+		readyInterval: 5 * time.Millisecond, // the way to a ready API leads through this
 		readyTimeout:  time.Minute,
 		restarted:     func(ctx context.Context) { cp.wg.Go(func() { cp.reviveAPI(ctx) }) },
 	}

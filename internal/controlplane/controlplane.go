@@ -157,9 +157,8 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 	return nil
 }
 
-// startAPI brings up etcd and kube-apiserver. While etcd starts, the certificates are made, and then kube-apiserver is
-// started without waiting for etcd's socket: it first spends several times as much processor time on itself as etcd
-// needs to open the socket. If it should come too early all the same, it connects a second later.
+// startAPI brings up etcd and kube-apiserver. While etcd starts, the certificates are made. kube-apiserver has to wait
+// for etcd's socket: if it comes too early, which is a matter of milliseconds, it makes a pause of a second.
 func (cp *ControlPlane) startAPI(ctx context.Context) error {
 	etcd, apiserver := cp.etcd(), cp.apiserver()
 	etcdDone := cp.begin(etcd.name)
@@ -175,19 +174,11 @@ func (cp *ControlPlane) startAPI(ctx context.Context) error {
 			return err
 		}
 	}
-	apiserverDone := cp.begin(apiserver.name)
-	if err := cp.launch(ctx, apiserver); err != nil {
-		return err
-	}
 	if err := etcd.awaitReady(ctx); err != nil {
 		return err
 	}
 	etcdDone()
-	if err := apiserver.awaitReady(ctx); err != nil {
-		return err
-	}
-	apiserverDone()
-	return nil
+	return cp.step(ctx, apiserver)
 }
 
 // prepareCredentials brings certificates and kubeconfigs up to date.

@@ -92,19 +92,23 @@ func TestAcknowledgedObjectsSurviveKills(t *testing.T) {
 	requireWorking(t, c, "after-all-were-killed")
 }
 
-// TestKilledRealStartIsContinued kills the starting program at one step after the other, each time going on from what
+// TestKilledRealStartIsContinued kills the starting program at one moment after the other, each time going on from what
 // the one before has left. TestKilledStartIsContinued has every step for itself, with stand-ins.
 func TestKilledRealStartIsContinued(t *testing.T) {
 	t.Parallel()
 	dir, binary := realDir(t)
-	for _, step := range []string{
-		"certificates begun", "kube-apiserver begun", "etcd done", "kube-apiserver done", "kube-controller-manager done",
-		"kube-scheduler done", "kwok begun", "kwok done",
-	} {
-		startHelper(t, helperArgs{Dir: dir, Binary: binary, Nodes: 1, KillAt: step}).mustKillItself(t)
-		for name, n := range census(t, dir) {
+	args := helperArgs{Dir: dir, Binary: binary, Nodes: 1}
+	for _, name := range names {
+		// First as soon as the process is there, then when it is ready.
+		h := startHelper(t, args)
+		eventually(t, name+" runs", func() bool { return running(t, dir)[name] != 0 })
+		h.kill()
+		args.KillAt = name + " done"
+		startHelper(t, args).mustKillItself(t)
+		args.KillAt = ""
+		for component, n := range census(t, dir) {
 			if n != 1 {
-				t.Errorf("killed at %q: %d processes of %s", step, n, name)
+				t.Errorf("killed around the start of %s: %d processes of %s", name, n, component)
 			}
 		}
 	}

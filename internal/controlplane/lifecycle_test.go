@@ -27,7 +27,7 @@ import (
 
 // coreSteps are the steps of Start, in order, as stepName has them.
 var coreSteps = []string{
-	"etcd begun", "certificates begun", "certificates done", "kube-apiserver begun", "etcd done", "kube-apiserver done",
+	"etcd begun", "certificates begun", "certificates done", "etcd done", "kube-apiserver begun", "kube-apiserver done",
 	"kube-controller-manager begun", "kube-controller-manager done", "kube-scheduler begun", "kube-scheduler done",
 }
 
