@@ -1,0 +1,148 @@
+//go:build soak
+
+package controlplane_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-dev/keelson/internal/controlplane"
+)
+
+// soakFor returns how long a soak test works.
+func soakFor(full, short time.Duration) time.Duration {
+	if os.Getenv("KEELSON_SOAK") == "short" {
+		return short
+	}
+	return full
+}
+
+// TestSoakKills ends components and the program that looks after them at random moments and in random ways, while
+// objects are written, and checks in the end that none is lost that was acknowledged, and that everything works.
+func TestSoakKills(t *testing.T) {
+	dir, binary := realDir(t)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	args := helperArgs{Dir: dir, Binary: binary, Nodes: 1}
+	h := startHelper(t, args)
+	h.mustBeReady(t)
+	w := startWriter(t, client(t, dir), "written")
+
+	restart := func() {
+		h.kill()
+		h = startHelper(t, args)
+		h.mustBeReady(t)
+	}
+	faults := []struct {
+		name string
+		do   func()
+	}{
+		{"a component is killed", func() {
+			killOne(t, dir, names[random.IntN(len(names))])
+		}},
+		{"etcd and the API are killed", func() {
+			killOne(t, dir, "etcd")
+			killOne(t, dir, "kube-apiserver")
+		}},
+		{"the manager is killed", restart},
+		{"all components are killed", func() {
+			for _, pid := range running(t, dir) {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended on its own
+			}
+		}},
+		{"the manager and all components are killed", func() {
+			h.kill()
+			for _, pid := range running(t, dir) {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+			restart()
+		}},
+		{"the manager is killed while it starts", func() {
+			h.kill()
+			for _, pid := range running(t, dir) {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+			h = startHelper(t, args)
+			time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second)))) //nolint:forbidigo // a random moment is the point
+			restart()
+		}},
+		{"the API stands still for a while", func() {
+			pid := running(t, dir)["kube-apiserver"]
+			_ = syscall.Kill(pid, syscall.SIGSTOP)
+			time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second)))) //nolint:forbidigo // a random time is the point
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}},
+	}
+	done := map[string]int{}
+	for deadline := time.Now().Add(soakFor(10*time.Minute, 40*time.Second)); time.Now().Before(deadline) && !t.Failed(); {
+		fault := faults[random.IntN(len(faults))]
+		done[fault.name]++
+		fault.do()
+		if random.IntN(3) > 0 { // else the next comes on top of it
+			w.awaitProgress(t)
+		}
+	}
+	t.Logf("faults: %v", done)
+	w.awaitProgress(t)
+	c := client(t, dir)
+	w.requireAll(t, c)
+	requireWorking(t, c, "after-the-soak")
+	if diff := cmp.Diff(once(names...), census(t, dir)); diff != "" {
+		t.Errorf("processes (-want +got):\n%s", diff)
+	}
+}
+
+func killOne(t *testing.T, dir, name string) {
+	t.Helper()
+	if pid := running(t, dir)[name]; pid != 0 { // else the fault before has ended it
+		_ = syscall.Kill(pid, syscall.SIGKILL) // or does at this moment
+	}
+}
+
+// TestSoakEtcdIsAway keeps etcd from starting for so long that kube-apiserver looks for it only now and then, and
+// checks that the API is back soon after etcd is.
+func TestSoakEtcdIsAway(t *testing.T) {
+	dir, binary := realDir(t)
+	cp := start(t, controlplane.Options{Dir: dir, Binary: binary, APIOnly: true})
+	c := client(t, dir)
+	w := startWriter(t, c, "written")
+	w.awaitProgress(t)
+
+	// A folder that is not empty stands where etcd's socket belongs.
+	inTheWay := filepath.Join(dir, "sockets", "etcd:0")
+	pid := running(t, dir)["etcd"]
+	kill(t, pid)
+	eventually(t, "a folder takes the place of the socket", func() bool {
+		_ = os.Remove(inTheWay)
+		if os.MkdirAll(filepath.Join(inTheWay, "folder"), 0o700) != nil {
+			return false
+		}
+		now := running(t, dir)["etcd"]
+		if now != 0 { // it was faster
+			_ = syscall.Kill(now, syscall.SIGKILL)
+		}
+		return now == 0
+	})
+	time.Sleep(soakFor(5*time.Minute, 70*time.Second)) //nolint:forbidigo // being away for long is the point
+	if err := os.RemoveAll(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "etcd runs", func() bool { return running(t, dir)["etcd"] != 0 })
+	began := time.Now()
+	w.awaitProgress(t)
+	t.Logf("writes succeed %s after etcd was back", time.Since(began))
+	if took := time.Since(began); took > 40*time.Second {
+		t.Errorf("writes succeed only %s after etcd was back", took)
+	}
+	w.requireAll(t, c)
+	if err := cp.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
