@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/process"
 )
 
 // KubeBinary returns the path of keelson-kube, the program with the Kubernetes components: beside this program, else
@@ -73,10 +74,13 @@ func Describe(r controlplane.Report, now time.Time) string {
 	b.WriteString("\n")
 	for _, c := range r.Components {
 		detail := c.Ended
-		if detail == "" {
+		switch process.State(c.State) {
+		case process.Running:
 			detail = fmt.Sprintf("pid %d, up %s", c.PID, now.Sub(c.StartedAt).Round(time.Second))
+		case process.Starting:
+			detail = "" // it has no pid yet
 		}
-		fmt.Fprintf(&b, "  %-24s %-8s %s\n", c.Name, c.State, detail)
+		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-24s %-8s %s", c.Name, c.State, detail), " ") + "\n")
 	}
 	return b.String()
 }
@@ -89,7 +93,7 @@ func headline(r controlplane.Report) string {
 	case r.ManagerPID != 0 && r.APIReady:
 		return fmt.Sprintf("Keelson runs (pid %d).", r.ManagerPID)
 	case r.ManagerPID != 0 && r.Running():
-		return fmt.Sprintf("Keelson runs (pid %d), but its API is not ready; see the logs in %s.", r.ManagerPID, logs)
+		return fmt.Sprintf("Keelson runs (pid %d), but its API is not ready: it starts, stops, or has a problem that the logs in %s explain.", r.ManagerPID, logs)
 	case r.ManagerPID != 0:
 		return fmt.Sprintf("Keelson starts or stops (pid %d).", r.ManagerPID)
 	case r.Running():

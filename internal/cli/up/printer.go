@@ -82,6 +82,9 @@ func (p *printer) report(e event) {
 	case e.Text != "":
 		p.printf("%s", e.Text)
 	case e.Note != "":
+		if p.columns != nil {
+			p.printf(clearLine) // the terminal has written ^C, or whatever the user typed
+		}
 		p.printf("%s\n", e.Note)
 	case e.Step != "" && !e.Done:
 		p.current = append(p.current, running{step: e.Step, began: time.Now()})

@@ -106,20 +106,30 @@ func (s Shell) Fails(t testing.TB, code int, words ...string) string {
 // says in a few words what the user waits for.
 func (s Shell) Until(t testing.TB, what string, done func(stdout string) bool, words ...string) string {
 	t.Helper()
+	began := time.Now()
+	var last Result
+	defer func() {
+		if t.Failed() {
+			t.Logf("$ %s (until %s) prints\n%s%s", line(words), what, last.Stdout, last.Stderr)
+		}
+	}()
+	Eventually(t, what, func() bool {
+		last = s.Run(Quietly(t), words...)
+		return last.Code == 0 && done(last.Stdout)
+	})
+	t.Logf("$ %s (until %s: %.2f s)\n%s", line(words), what, time.Since(began).Seconds(), last.Stdout)
+	return last.Stdout
+}
+
+// Eventually waits until done accepts; what says in a few words what for.
+func Eventually(t testing.TB, what string, done func() bool) {
+	t.Helper()
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
-	quiet := &quietly{TB: t}
-	began := time.Now()
-	for {
-		result := s.Run(quiet, words...)
-		if result.Code == 0 && done(result.Stdout) {
-			t.Logf("$ %s (until %s: %.2f s)\n%s", line(words), what, time.Since(began).Seconds(), result.Stdout)
-			return result.Stdout
-		}
+	for began := time.Now(); !done(); <-ticker.C {
 		if time.Since(began) > Patience {
-			t.Fatalf("$ %s (until %s): not within %s, but\n%s%s", line(words), what, Patience, result.Stdout, result.Stderr)
+			t.Fatalf("Not within %s: %s", Patience, what)
 		}
-		<-ticker.C
 	}
 }
 
@@ -146,7 +156,9 @@ func Contains(t testing.TB, text string, parts ...string) {
 	}
 }
 
-// quietly is a test whose log nobody wants: that of a command which is repeated.
+// Quietly returns a test that logs nothing, for commands whose output nobody wants to read in the transcript.
+func Quietly(t testing.TB) testing.TB { return quietly{t} }
+
 type quietly struct{ testing.TB }
 
 func (quietly) Logf(string, ...any) {}

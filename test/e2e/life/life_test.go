@@ -1,0 +1,239 @@
+package life
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+const (
+	foo        = "foo/example-foo"
+	deployment = "deployment/example-foo"
+	sample     = "sampleresource/example-sample"
+	pod        = "pod/example-sample"
+)
+
+// TestLife is the whole life of a durable control plane, one step after the other.
+func TestLife(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T, *machine)
+	}{
+		{"before the first start", beforeTheFirstStart},
+		{"up in the background, with a context for the user", upInTheBackground},
+		{"a second up says what runs", secondUp},
+		{"objects are made real", makeObjects},
+		{"killed, it leaves the components behind", killed},
+		{"others can run the controllers meanwhile", runElsewhere},
+		{"up goes on with what was left behind", upAfterKill},
+		{"down stops everything and keeps the data", downKeepsData},
+		{"up has it all again, also when nobody reads what it says", upUnread},
+		{"down can delete the data", downDeletesData},
+	} {
+		if !t.Run(step.name, func(t *testing.T) { step.run(t, m) }) {
+			return // the others stand on this one
+		}
+	}
+}
+
+func beforeTheFirstStart(t *testing.T, m *machine) {
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "status"), "Nothing was ever started in "+m.data()+".\n")
+	transcript.Contains(t, m.OK(t, "keelson", "down"), "Nothing to stop: nothing was ever started in "+m.data()+".\n")
+	if entries, err := os.ReadDir(m.home); err != nil || len(entries) != 1 {
+		t.Errorf("looking has made something: %v, %v", entries, err)
+	}
+}
+
+func upInTheBackground(t *testing.T, m *machine) {
+	theirs := clientcmdapi.NewConfig()
+	theirs.Clusters["work"] = &clientcmdapi.Cluster{Server: "https://work.example:6443"}
+	theirs.AuthInfos["me"] = &clientcmdapi.AuthInfo{Token: "secret"}
+	theirs.Contexts["work"] = &clientcmdapi.Context{Cluster: "work", AuthInfo: "me", Namespace: "mine"}
+	theirs.CurrentContext = "work"
+	if err := clientcmd.WriteToFile(*theirs, m.path(".kube", "config")); err != nil {
+		t.Fatal(err)
+	}
+
+	out := m.OK(t, "keelson", "up", "--detach", "--merge-kubeconfig", "--nodes", "2")
+	report := m.status(t)
+	transcript.Contains(t, out,
+		"\n  kube-apiserver ",
+		"Keelson is up, after ", " a Kubernetes API at "+report.Server+" with the controllers foo, sampleresource.\n",
+		"kubectl --context keelson get foos\n",
+		"`keelson down` stops it. All objects are kept for the next `keelson up`.\n",
+	)
+	transcript.Contains(t, m.OK(t, "keelson", "status"), "Keelson runs (pid ", m.data(), report.Server, "kube-apiserver ")
+	isClosedToOthers(t, m.data())
+
+	nodes := m.OK(t, "kubectl", "--context", "keelson", "get", "nodes", "--no-headers", "-o", "custom-columns=:.metadata.name,:.metadata.labels.keelson\\.dev/simulated")
+	if got := strings.Join(strings.Fields(nodes), " "); got != "simulated-0 true simulated-1 true" {
+		t.Errorf("nodes: %q", got)
+	}
+	merged, err := clientcmd.LoadFromFile(m.path(".kube", "config"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if merged.CurrentContext != "work" {
+		t.Errorf("the current context is %q", merged.CurrentContext)
+	}
+	for _, entry := range []string{"keelson"} {
+		delete(merged.Clusters, entry)
+		delete(merged.AuthInfos, entry)
+		delete(merged.Contexts, entry)
+	}
+	if err := clientcmd.WriteToFile(*merged, m.path("without")); err != nil {
+		t.Fatal(err)
+	}
+	if err := clientcmd.WriteToFile(*theirs, m.path("before")); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(read(t, m.path("before")), read(t, m.path("without"))); diff != "" {
+		t.Errorf("the user's own contexts have changed (-before +after):\n%s", diff)
+	}
+}
+
+func secondUp(t *testing.T, m *machine) {
+	pid := m.status(t).ManagerPID
+	for _, words := range [][]string{{"keelson", "up"}, {"keelson", "up", "--detach"}} {
+		transcript.Contains(t, m.Fails(t, 1, words...), "error: another keelson ", "`keelson down` stops it")
+	}
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "up", "--ephemeral", "--data-dir", m.data()), "error: the objects in "+m.data()+" are to be kept")
+	if now := m.status(t); now.ManagerPID != pid || !now.APIReady {
+		t.Errorf("the first one has suffered: %+v", now)
+	}
+}
+
+func makeObjects(t *testing.T, m *machine) {
+	user := m.withCluster()
+	manifests := filepath.Join("..", "..", "..", "examples", "manifests")
+	user.OK(t, "kubectl", "apply", "-f", filepath.Join(manifests, "foo.yaml"), "-f", filepath.Join(manifests, "sampleresource.yaml"))
+	awaitReady(t, user)
+}
+
+func awaitReady(t *testing.T, user transcript.Shell) {
+	t.Helper()
+	user.OK(t, "kubectl", "wait", "--for=condition=Ready", foo, sample, "--timeout", transcript.Patience.String())
+}
+
+func killed(t *testing.T, m *machine) {
+	before := m.status(t)
+	kill(t, before.ManagerPID)
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "status"),
+		"Keelson itself does not run, but it has left components behind. `keelson up` goes on with them, `keelson down` stops them.\n")
+	after := m.status(t)
+	if diff := cmp.Diff(before.Components, after.Components); diff != "" {
+		t.Errorf("the components (-before +after):\n%s", diff)
+	}
+}
+
+// runElsewhere runs the controllers alone, on the control plane that nobody looks after.
+func runElsewhere(t *testing.T, m *machine) {
+	user := m.withCluster()
+	user.OK(t, "kubectl", "delete", deployment)
+	up := m.Start(t, "keelson", "up", "--kubeconfig", filepath.Join(m.data(), "kubeconfig"))
+	up.Await(t, "The controllers run on https://127.0.0.1:")
+	user.OK(t, "kubectl", "wait", "--for=create", deployment, "--timeout", transcript.Patience.String())
+	up.Signal(t, os.Interrupt)
+	if result := up.Wait(t); result.Code != 0 {
+		t.Errorf("keelson up --kubeconfig: exit code %d after SIGINT", result.Code)
+	}
+
+	user.OK(t, "kubectl", "delete", deployment)
+	manager := user.Start(t, "keelson", "manager", "--health-probe-bind-address=0", "--metrics-bind-address=0")
+	user.OK(t, "kubectl", "wait", "--for=create", deployment, "--timeout", transcript.Patience.String())
+	manager.Signal(t, syscall.SIGTERM)
+	if result := manager.Wait(t); result.Code != 0 {
+		t.Errorf("keelson manager: exit code %d after SIGTERM", result.Code)
+	}
+}
+
+func upAfterKill(t *testing.T, m *machine) {
+	user := m.withCluster()
+	before := m.status(t)
+	user.OK(t, "kubectl", "scale", deployment, "--replicas", "5")
+	user.OK(t, "kubectl", "delete", pod)
+
+	m.OK(t, "keelson", "up", "--detach", "--nodes", "2")
+	after := m.status(t)
+	if diff := cmp.Diff(before.Components, after.Components); diff != "" {
+		t.Errorf("the components (-before +after):\n%s", diff)
+	}
+	user.OK(t, "kubectl", "wait", "--for=jsonpath={.spec.replicas}=1", deployment, "--timeout", transcript.Patience.String())
+	user.OK(t, "kubectl", "wait", "--for=create", pod, "--timeout", transcript.Patience.String())
+	awaitReady(t, user)
+}
+
+func downKeepsData(t *testing.T, m *machine) {
+	report := m.status(t)
+	transcript.Contains(t, m.OK(t, "keelson", "down"), "Stopped in ", "The data stays in "+m.data()+".\n")
+	m.nothingIsLeft(t)
+	nobodyListens(t, report)
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "status"), "Keelson is stopped. `keelson up` starts it, with all that was in it.\n")
+	transcript.Contains(t, m.OK(t, "keelson", "down"), "Nothing ran in "+m.data()+". The data stays in "+m.data()+".\n")
+}
+
+// upUnread starts it in the foreground for somebody who goes after the first line, as in `keelson up | head -1`, and
+// stops it by two signals at once, as some terminals and supervisors send them.
+func upUnread(t *testing.T, m *machine) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	up := m.Command(t.Context(), t, "keelson", "up")
+	up.Stdout, up.Stderr = w, w
+	t.Log("$ keelson up 2>&1 | head -1 &")
+	if err := up.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	if _, err := bufio.NewReader(r).ReadString('\n'); err != nil {
+		t.Errorf("the first line: %v", err)
+	}
+	_ = r.Close()
+	m.Until(t, "it runs", transcript.Not(""), "keelson", "status")
+
+	user := m.withCluster()
+	user.OK(t, "kubectl", "delete", deployment)
+	user.OK(t, "kubectl", "wait", "--for=create", deployment, "--timeout", transcript.Patience.String())
+	user.OK(t, "kubectl", "get", sample, pod)
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		t.Logf("$ kill -%s %d", signal, up.Process.Pid)
+		if err := up.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := up.Wait(); err != nil {
+		t.Errorf("keelson up after the signals: %v", err)
+	}
+	m.nothingIsLeft(t)
+	nobodyListens(t, controlplane.Report{Server: m.status(t).Server})
+}
+
+func downDeletesData(t *testing.T, m *machine) {
+	transcript.Contains(t, m.OK(t, "keelson", "down", "--delete-data"), "The data in "+m.data()+" is deleted.\n")
+	if _, err := os.Stat(m.data()); !os.IsNotExist(err) {
+		t.Errorf("the data directory is still there: %v", err)
+	}
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "status"), "Nothing was ever started in ")
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

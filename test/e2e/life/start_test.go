@@ -1,0 +1,93 @@
+package life
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+// ephemeral is the directory of an ephemeral control plane.
+func (m *machine) ephemeral() string {
+	return m.path("tmp", fmt.Sprintf("keelson-ephemeral-%d", os.Getuid()))
+}
+
+// ephemeralIsGone fails the test if anything of an ephemeral control plane is left.
+func (m *machine) ephemeralIsGone(t *testing.T) {
+	t.Helper()
+	m.nothingIsLeft(t)
+	if _, err := os.Stat(m.ephemeral()); !os.IsNotExist(err) {
+		t.Errorf("the ephemeral directory is still there: %v", err)
+	}
+}
+
+// An impatient user, in the middle of the start.
+func TestInterruptedStart(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	for _, test := range []struct {
+		name  string
+		words []string
+		code  int
+		says  string
+	}{
+		{"in the foreground that is how it is stopped", []string{"keelson", "up", "--ephemeral"}, 0, ""},
+		{"in the background a script must not go on", []string{"keelson", "up", "--ephemeral", "--detach"}, 1, "error: interrupted: what was started is stopped again\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			up := m.Start(t, test.words...)
+			up.Await(t, "  etcd  ") // now the API starts, which takes longest
+			up.Signal(t, os.Interrupt)
+			result := up.Wait(t)
+			if result.Code != test.code {
+				t.Errorf("exit code %d, want %d", result.Code, test.code)
+			}
+			transcript.Contains(t, result.Stdout, test.says)
+			if strings.Contains(result.Stdout, "Keelson is up") {
+				t.Errorf("it was interrupted too late:\n%s", result.Stdout)
+			}
+			m.ephemeralIsGone(t)
+		})
+	}
+}
+
+// stepLine is what stays of a step on the terminal.
+var stepLine = regexp.MustCompile(`^  [a-z-]+ +\d+\.\d\d s$`)
+
+// On a terminal a live last line tells what is under way. Nothing of it stays.
+func TestTerminal(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	const columns = 36 // two steps at the same time do not fit
+	up := m.StartOnTerminal(t, columns, "keelson", "up", "--ephemeral")
+	up.Await(t, "Nothing is kept.")
+	for _, text := range []string{"  kube-apiserver ... 0 s", "  definitions ... 0 s"} {
+		if !strings.Contains(up.Text(), text) {
+			t.Errorf("the live line never was %q:\n%q", text, up.Text())
+		}
+	}
+	screen := up.Screen()
+	steps := slices.Index(screen, "")
+	for _, line := range screen[:max(steps, 0)] {
+		if !stepLine.MatchString(line) {
+			t.Errorf("a line on the screen is no step: %q", line)
+		}
+	}
+	if steps < 8 {
+		t.Errorf("%d steps are on the screen", steps)
+	}
+	transcript.Contains(t, strings.Join(screen[max(steps, 0):], ""), "Keelson is up, after ", "Ctrl-C stops it. Nothing is kept.")
+
+	up.CtrlC(t)
+	if result := up.Wait(t); result.Code != 0 {
+		t.Errorf("exit code %d after Ctrl-C", result.Code)
+	}
+	if screen := up.Screen(); !slices.Equal(screen[len(screen)-2:], []string{"Stopping ...", ""}) {
+		t.Errorf("the last lines on the screen: %q", screen[len(screen)-4:])
+	}
+	m.ephemeralIsGone(t)
+}
