@@ -11,7 +11,7 @@ import (
 )
 
 // reconnectTimeout is how long kube-apiserver gets to find back to an etcd that was started again.
-const reconnectTimeout = 15 * time.Second
+const reconnectTimeout = 10 * time.Second
 
 // apiserver serves the API on loopback, to clients with a certificate or a token only.
 func (cp *ControlPlane) apiserver() *component {
@@ -129,7 +129,8 @@ func (cp *ControlPlane) reviveAPI(ctx context.Context) {
 		return
 	}
 	cp.opts.Log.Info("Restarting kube-apiserver, because it does not find back to etcd", "reason", err.Error())
-	if err := stopProcess(ctx, p, termTimeout); err != nil && ctx.Err() == nil {
+	// Without etcd it can end nothing politely.
+	if err := stopProcess(ctx, p, abandonTimeout); err != nil && ctx.Err() == nil {
 		cp.opts.Log.Error(err, "Could not stop kube-apiserver")
 	}
 }

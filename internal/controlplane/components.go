@@ -134,22 +134,37 @@ func (cp *ControlPlane) kwok() *component {
 		inputs:        []string{cp.dir.userFile(nameKwok)},
 		prepare:       cp.prepareKwok,
 		ready:         cp.checkNodes,
-		readyInterval: 50 * time.Millisecond,
+		readyInterval: 20 * time.Millisecond,
 		readyTimeout:  2 * time.Minute,
 	}
 }
 
 // prepareKwok stores the rules by which kwok plays nodes and pods, those that it ships, and frees the nodes.
 func (cp *ControlPlane) prepareKwok(ctx context.Context) error {
-	out, err := exec.CommandContext(ctx, cp.opts.Binary, "kwok-stages").Output()
+	stages, err := cp.kwokStages()
 	if err != nil {
-		return fmt.Errorf("ask %s for kwok's stages: %w", cp.opts.Binary, err)
+		return err
 	}
-	if err := writeFile(cp.dir.stages(), out); err != nil {
+	if err := writeFile(cp.dir.stages(), stages); err != nil {
 		return err
 	}
 	// The API may just be restarting.
 	return await(ctx, "the API, which knows who holds the nodes,", 100*time.Millisecond, 30*time.Second, cp.freeNodes)
+}
+
+// kwokStages returns the rules that kwok ships.
+func (cp *ControlPlane) kwokStages() ([]byte, error) {
+	cp.stages.Lock()
+	defer cp.stages.Unlock()
+	if cp.stages.text != nil {
+		return cp.stages.text, nil
+	}
+	out, err := exec.CommandContext(cp.supervision, cp.opts.Binary, "kwok-stages").Output()
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for kwok's stages: %w", cp.opts.Binary, err)
+	}
+	cp.stages.text = out
+	return out, nil
 }
 
 func removeIfExists(path string) error {

@@ -63,6 +63,11 @@ type ControlPlane struct {
 	wg          sync.WaitGroup // what must be over before the control plane is left
 	endings     endings
 
+	stages struct { // kwok's rules
+		sync.Mutex
+		text []byte // nil until they were asked for
+	}
+
 	leave   sync.Mutex // held while the control plane is left
 	stopped bool       // guarded by leave
 
@@ -178,6 +183,10 @@ func (cp *ControlPlane) startAPI(ctx context.Context) error {
 		return err
 	}
 	etcdDone()
+	if etcd.absent && !cp.opts.APIOnly && cp.opts.Nodes > 0 {
+		// kwok will need them, and kube-apiserver leaves a processor free. If it fails, kwok's start says so.
+		cp.wg.Go(func() { _, _ = cp.kwokStages() })
+	}
 	return cp.step(ctx, apiserver)
 }
 

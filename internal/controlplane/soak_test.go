@@ -26,6 +26,7 @@ func soakFor(full, short time.Duration) time.Duration {
 // TestSoakKills ends components and the program that looks after them at random moments and in random ways, while
 // objects are written, and checks in the end that none is lost that was acknowledged, and that everything works.
 func TestSoakKills(t *testing.T) {
+	t.Parallel()
 	dir, binary := realDir(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -109,6 +110,7 @@ func killOne(t *testing.T, dir, name string) {
 // TestSoakEtcdIsAway keeps etcd from starting for so long that kube-apiserver looks for it only now and then, and
 // checks that the API is back soon after etcd is.
 func TestSoakEtcdIsAway(t *testing.T) {
+	t.Parallel()
 	dir, binary := realDir(t)
 	cp := start(t, controlplane.Options{Dir: dir, Binary: binary, APIOnly: true})
 	c := client(t, dir)
