@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/controlplane"
+)
+
+// The contestants.
+const (
+	keelsonAPI = "keelson, etcd and API"
+	keelsonAll = "keelson, everything"
+	floorTurns = "floor: script, one after the other"
+	floorOnce  = "floor: script, both at once"
+)
+
+var contestants = []string{keelsonAPI, keelsonAll, floorTurns, floorOnce}
+
+// start is what one start took.
+type start struct {
+	Ready   time.Duration `json:"readyNanoseconds"`             // until /readyz says ok
+	Settled time.Duration `json:"settledNanoseconds,omitempty"` // until pods can run, where there is more than the API
+}
+
+// start starts one contestant in an empty directory, and stops it.
+func (r *results) start(ctx context.Context, contestant, dir, binary string, floor *model) (start, error) {
+	switch contestant {
+	case floorTurns:
+		return floor.start(ctx, dir, false)
+	case floorOnce:
+		return floor.start(ctx, dir, true)
+	case keelsonAPI:
+		return startKeelson(ctx, controlplane.Options{Dir: dir, Binary: binary, APIOnly: true})
+	case keelsonAll:
+		return startKeelson(ctx, controlplane.Options{Dir: dir, Binary: binary, Nodes: 1})
+	}
+	return start{}, fmt.Errorf("there is no contestant %q", contestant)
+}
+
+// startKeelson measures from the call, with a directory in which there is nothing, not even a certificate.
+func startKeelson(ctx context.Context, opts controlplane.Options) (_ start, err error) {
+	began := time.Now()
+	cp, err := controlplane.Start(ctx, opts)
+	if err != nil {
+		return start{}, err
+	}
+	s := start{Ready: time.Since(began)}
+	defer func() { err = errors.Join(err, cp.Stop(context.WithoutCancel(ctx))) }()
+	if opts.APIOnly {
+		return s, nil
+	}
+	err = cp.Settle(ctx)
+	s.Settled = time.Since(began)
+	return s, err
+}
