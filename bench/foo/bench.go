@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/bench/internal/measure"
+	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
 // bench is one run of this program.
@@ -17,6 +18,7 @@ type bench struct {
 	options  options
 	cluster  *cluster
 	progress io.Writer
+	binary   string // of keelson
 	peerPath string // the binary, "" without the peer
 	results  *results
 }
@@ -66,6 +68,12 @@ func measureAll(ctx context.Context, o options, progress io.Writer) (_ *results,
 }
 
 func (b *bench) prepare(ctx context.Context) (err error) {
+	b.binary = b.options.Binary
+	if b.binary == "" {
+		if b.binary, err = env.Binary("keelson"); err != nil {
+			return err
+		}
+	}
 	if b.results.Versions, err = b.findVersions(ctx); err != nil {
 		return err
 	}
@@ -82,6 +90,9 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 func (b *bench) measureBursts(ctx context.Context) error {
 	contestants := []string{floorDeployments, floorBoth, keelson}
 	for _, contestant := range contestants {
+		if b.options.short {
+			break
+		}
 		if _, err := b.burst(ctx, contestant, 0, min(b.options.Foos, 200)); err != nil {
 			return fmt.Errorf("warm up, %s: %w", contestant, err)
 		}

@@ -208,6 +208,15 @@ func (r *burst) sumUp(sent, answered []time.Time, seen map[string]time.Time) err
 	return nil
 }
 
+// processorTime returns the processor time of all processes together.
+func (r *burst) processorTime() time.Duration {
+	var sum time.Duration
+	for _, used := range r.Processor {
+		sum += used
+	}
+	return sum
+}
+
 // objectName is the name of the i-th Foo and of its Deployment.
 func objectName(i int) string { return fmt.Sprintf("foo-%05d", i) }
 

@@ -22,10 +22,6 @@ type manager struct {
 
 // startManager starts the manager as a user would, on ports that are free.
 func (b *bench) startManager(ctx context.Context) (*manager, error) {
-	binary, err := env.Binary("keelson")
-	if err != nil {
-		return nil, err
-	}
 	args := []string{
 		"manager", "--kubeconfig=" + b.cluster.kubeconfig, "--controllers=foo", "--logging-format=json",
 		"--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0",
@@ -44,7 +40,8 @@ func (b *bench) startManager(ctx context.Context) (*manager, error) {
 		}
 		return entry.Msg == "Manager is ready"
 	}
-	m.program, err = startProgram(ctx, "keelson manager", filepath.Join(b.cluster.dir, "manager.log"), binary, args, isReady)
+	var err error
+	m.program, err = startProgram(ctx, "keelson manager", filepath.Join(b.cluster.dir, "manager.log"), b.binary, args, isReady)
 	return m, err
 }
 

@@ -42,17 +42,26 @@ type options struct {
 	// Repairs is how many Deployments are deleted.
 	Repairs int `json:"repairs"`
 
+	// Binary is the program that is measured.
+	Binary string `json:"binary,omitempty"`
+
 	jsonFile string
 	strict   bool
+	// short skips what only makes numbers steadier, and quiet is how long the manager must send nothing to count as
+	// done. A change of status waits for a second before it is written.
+	short bool
+	quiet time.Duration
 }
 
 func defaults() options {
-	return options{Foos: 1000, Rounds: 5, Connections: 16, PeerFoos: 100, IdleFoos: 5000, Idle: time.Minute, Repairs: 200}
+	return options{Foos: 1000, Rounds: 5, Connections: 16, PeerFoos: 100, IdleFoos: 5000, Idle: time.Minute, Repairs: 200,
+		quiet: 2 * time.Second}
 }
 
 // quick is for finding out whether the benchmark still works. Its numbers mean nothing.
 func quick() options {
-	return options{Foos: 50, Rounds: 1, Connections: 16, IdleFoos: 100, Idle: time.Second, Repairs: 10}
+	return options{Foos: 50, Rounds: 1, Connections: 16, IdleFoos: 100, Idle: time.Second, Repairs: 10,
+		short: true, quiet: 300 * time.Millisecond}
 }
 
 func main() {
@@ -89,6 +98,7 @@ func parse(args []string) (options, error) {
 	fs.IntVar(&o.IdleFoos, "idle-foos", o.IdleFoos, "Foos for requests, memory and repair; 0 leaves these out")
 	fs.DurationVar(&o.Idle, "idle", o.Idle, "how long to watch idle Foos")
 	fs.IntVar(&o.Repairs, "repairs", o.Repairs, "Deployments to delete")
+	fs.StringVar(&o.Binary, "keelson", o.Binary, "the `program` to measure; empty is bin/keelson")
 	fs.StringVar(&o.jsonFile, "json", o.jsonFile, "`file` for the results, also those of each round")
 	fs.BoolVar(&o.strict, "strict", o.strict, "exit with 1 when a target was missed")
 	if err := fs.Parse(args); err != nil {

@@ -13,10 +13,6 @@ import (
 	"github.com/keelson-dev/keelson/bench/internal/measure"
 )
 
-// quiet is how long the manager must send nothing to count as done. A change of status waits for a second before it
-// is written.
-const quiet = 2 * time.Second
-
 // requests are what the manager has sent in some time.
 type requests struct {
 	// Methods are its own count, by HTTP method; opening a watch is a GET.
@@ -108,8 +104,8 @@ func (b *bench) served(ctx context.Context) (map[string]float64, error) {
 	return counted, nil
 }
 
-// isQuiet looks whether something was sent since the last look, and returns whether nothing was for some time.
-func (c *counter) isQuiet(ctx context.Context) (bool, error) {
+// isQuiet looks whether something was sent since the last look, and returns whether nothing was for the given time.
+func (c *counter) isQuiet(ctx context.Context, quiet time.Duration) (bool, error) {
 	now, err := c.sent(ctx)
 	if err != nil {
 		return false, err
@@ -141,7 +137,7 @@ func (b *bench) end(ctx context.Context, c *counter) (*requests, error) {
 // returns what it has sent since the start of the count.
 func (b *bench) awaitSteady(ctx context.Context, c *counter, namespace string, n int) (*requests, error) {
 	err := until(ctx, func(ctx context.Context) error {
-		isQuiet, err := c.isQuiet(ctx)
+		isQuiet, err := c.isQuiet(ctx, b.options.quiet)
 		if err != nil {
 			return err
 		}
