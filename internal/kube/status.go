@@ -59,6 +59,10 @@ type Outcome struct {
 	// Err is why acting failed, if it is to be tried again with backoff or because
 	// it was stale. What only a person can put right does not belong here.
 	Err error
+	// Acted says that a child was written, of which an event will tell. What is held
+	// back waits for that: to look before the cache has the child would be to write it
+	// again.
+	Acted bool
 	// Again is when to look again if nothing happens; zero means never.
 	Again time.Duration
 }
@@ -73,6 +77,9 @@ func (w *StatusWriter) Finish(ctx context.Context, before, after client.Object, 
 		return false, result, err
 	}
 	written, wait, err := w.write(ctx, before, after, o.Urgent)
+	if o.Acted && wait > 0 {
+		wait = longestHold
+	}
 	switch {
 	case err != nil && o.Err == nil:
 		result, err := quietly(err)

@@ -46,6 +46,10 @@ type plan struct {
 	renamed []*appsv1.Deployment
 }
 
+// acts reports whether the plan is to write or delete the Deployment that the Foo asks
+// for.
+func (p plan) acts() bool { return p.verdict == create || p.verdict == repair || p.verdict == replace }
+
 // decide returns what is to be done for foo, given what there is.
 func decide(foo *v1alpha1.Foo, seen observation, now time.Time) plan {
 	p := plan{at: now, current: seen.find(foo.Spec.DeploymentName)}

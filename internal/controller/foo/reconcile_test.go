@@ -21,6 +21,9 @@ import (
 func TestTwoWritesUntilSteady(t *testing.T) {
 	w := newWorld(t)
 	w.create()
+	if wait := w.reconcile().RequeueAfter; wait < 2*kube.Holdback {
+		t.Errorf("it looks again after %v, though the Deployment will tell", wait)
+	}
 	if wait := w.reconcile().RequeueAfter; wait != kube.Holdback {
 		t.Errorf("the first status waits %v, not %v", wait, kube.Holdback)
 	}

@@ -80,7 +80,7 @@ func isAvailable(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
 // reason that a person should look at. It returns when to look again.
 func (r *Reconciler) finish(ctx context.Context, foo *v1alpha1.Foo, status v1alpha1.FooStatus, p plan, actErr error) (reconcile.Result, error) {
 	was, is := kube.Turn(foo.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
-	outcome := kube.Outcome{Urgent: isUrgent(was, is), Err: actErr}
+	outcome := kube.Outcome{Urgent: isUrgent(was, is), Err: actErr, Acted: p.acts()}
 	switch {
 	case errors.Is(actErr, kube.ErrForeign):
 		// The end of the other Deployment is an event.

@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/retry"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -82,9 +83,11 @@ func (w *world) foo() *v1alpha1.Foo {
 // change changes the Foo shop.
 func (w *world) change(change func(*v1alpha1.Foo)) {
 	w.Helper()
-	foo := w.foo()
-	change(foo)
-	w.do(w.client.Update(w.Context(), foo))
+	w.do(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		foo := w.foo()
+		change(foo)
+		return w.client.Update(w.Context(), foo)
+	}))
 }
 
 // deployments returns all Deployments, by name.
@@ -132,17 +135,21 @@ func (w *world) foreign(name string) *appsv1.Deployment {
 // edit changes the Deployment of that name, as somebody with kubectl does.
 func (w *world) edit(name string, change func(*appsv1.Deployment)) {
 	w.Helper()
-	deployment := w.deployment(name)
-	change(deployment)
-	w.do(w.client.Update(w.Context(), deployment))
+	w.do(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		deployment := w.deployment(name)
+		change(deployment)
+		return w.client.Update(w.Context(), deployment)
+	}))
 }
 
 // rollOut plays the controller of Deployments.
 func (w *world) rollOut(name string) {
 	w.Helper()
-	deployment := w.deployment(name)
-	deployment.Status = rolledOut(deployment)
-	w.do(w.client.Status().Update(w.Context(), deployment))
+	w.do(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		deployment := w.deployment(name)
+		deployment.Status = rolledOut(deployment)
+		return w.client.Status().Update(w.Context(), deployment)
+	}))
 }
 
 // reconcile reconciles the Foo shop once.

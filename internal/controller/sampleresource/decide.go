@@ -67,6 +67,11 @@ type plan struct {
 	again time.Duration
 }
 
+// acts reports whether the plan is to write or delete the Pod.
+func (p plan) acts() bool {
+	return p.verdict == create || p.verdict == changeImage || p.verdict == replace
+}
+
 // pods are the owned Pods, each in one list, the oldest first.
 type pods struct {
 	alive, failed, ending, misshapen []*corev1.Pod

@@ -102,7 +102,7 @@ func foreign(name string) metav1.Condition {
 // reason that a person should look at. It returns when to look again.
 func (r *Reconciler) finish(ctx context.Context, sample *samplev1.SampleResource, status samplev1.SampleResourceStatus, p plan, actErr error) (reconcile.Result, error) {
 	was, is := kube.Turn(sample.Status.Conditions, status.Conditions, samplev1.ConditionReady)
-	outcome := kube.Outcome{Urgent: isUrgent(was, is), Err: actErr, Again: p.again}
+	outcome := kube.Outcome{Urgent: isUrgent(was, is), Err: actErr, Acted: p.acts(), Again: p.again}
 	switch {
 	case errors.Is(actErr, kube.ErrForeign):
 		// The end of the other Pod is an event.

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/retry"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -128,9 +129,11 @@ func (w *world) sample() *samplev1.SampleResource {
 // change changes the SampleResource sample.
 func (w *world) change(change func(*samplev1.SampleResource)) {
 	w.Helper()
-	sample := w.sample()
-	change(sample)
-	w.do(w.client.Update(w.Context(), sample))
+	w.do(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		sample := w.sample()
+		change(sample)
+		return w.client.Update(w.Context(), sample)
+	}))
 }
 
 // pods returns all Pods, by name.
@@ -170,9 +173,11 @@ func (w *world) schedule(name string) {
 // report plays the kubelet.
 func (w *world) report(name string, change func(*corev1.Pod)) {
 	w.Helper()
-	pod := w.pod(name)
-	change(pod)
-	w.do(w.client.Status().Update(w.Context(), pod))
+	w.do(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		pod := w.pod(name)
+		change(pod)
+		return w.client.Status().Update(w.Context(), pod)
+	}))
 }
 
 func ready(pod *corev1.Pod) {
