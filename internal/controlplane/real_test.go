@@ -149,7 +149,7 @@ func TestPortIsTakenWhileStopped(t *testing.T) {
 		taken, err = net.Listen("tcp", server.Host)
 		return err == nil
 	})
-	defer taken.Close()
+	defer func() { _ = taken.Close() }()
 
 	cp = start(t, opts)
 	if cp.Server() == old || cp.Config().Host == old {
@@ -218,6 +218,6 @@ func served(t *testing.T, address string) *x509.Certificate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }() // everything is read
 	return c.ConnectionState().PeerCertificates[0]
 }
