@@ -18,6 +18,7 @@ func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 func TestErrorsAreOneTextAndACode(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/nowhere/kubeconfig")
+	t.Setenv("KEELSON_KUBE", "/bin/sh") // any program does for commands that fail before they start it
 	tests := []struct {
 		name string
 		args []string
@@ -53,6 +54,42 @@ func TestErrorsAreOneTextAndACode(t *testing.T) {
 			want: "error: --output=xml: must be text or json\n",
 		},
 		{
+			name: "help for a command that does not exist", args: []string{"help", "dwon"}, code: ExitUsage,
+			want: "error: there is no command \"dwon\"; did you mean down?\n",
+		},
+		{
+			name: "a number that is none", args: []string{"up", "--nodes=two"}, code: ExitUsage,
+			want: "error: invalid argument \"two\" for \"--nodes\" flag: must be a whole number; see keelson up --help\n",
+		},
+		{
+			name: "too many nodes", args: []string{"up", "--nodes=1001"}, code: ExitUsage,
+			want: "error: --nodes=1001: must be from 0 to 1000\n",
+		},
+		{
+			name: "a data directory from a variable that is not set", args: []string{"down", "--delete-data", "--data-dir="}, code: ExitUsage,
+			want: "error: invalid argument \"\" for \"--data-dir\" flag: must not be empty; see keelson down --help\n",
+		},
+		{
+			name: "a cluster that exists, and nodes for it", args: []string{"up", "--kubeconfig=/nowhere", "--nodes=2"}, code: ExitUsage,
+			want: "error: --kubeconfig uses a cluster that exists already: it goes without --nodes\n",
+		},
+		{
+			name: "the kubeconfig of no cluster", args: []string{"up", "--kubeconfig=/nowhere"}, code: ExitUsage,
+			want: "error: --kubeconfig: stat /nowhere: no such file or directory\n",
+		},
+		{
+			name: "a controller that does not exist", args: []string{"up", "--controllers=fooo"}, code: ExitUsage,
+			want: "error: --controllers=fooo: there is no controller \"fooo\"; there are foo, sampleresource\n",
+		},
+		{
+			name: "a status in a format that does not exist", args: []string{"status", "-o", "yaml"}, code: ExitUsage,
+			want: "error: --output=yaml: must be text or json\n",
+		},
+		{
+			name: "a data directory in a place that cannot have one", args: []string{"up", "--data-dir=/dev/null/data"}, code: ExitFailure,
+			want: "error: create the data directory: mkdir /dev/null: not a directory; name another with --data-dir\n",
+		},
+		{
 			name: "a command that fails", args: []string{"manager"}, code: ExitFailure,
 			want: "error: read kubeconfig /nowhere/kubeconfig: ",
 		},
@@ -68,6 +105,40 @@ func TestErrorsAreOneTextAndACode(t *testing.T) {
 			}
 			if !strings.HasPrefix(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("standard error: got %q, want one line that begins with %q", stderr, tt.want)
+			}
+		})
+	}
+}
+
+// A machine on which keelson cannot work says what it wants.
+func TestWhatIsMissing(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		env  map[string]string
+		args []string
+		want string
+	}{
+		{
+			name: "no home directory", env: map[string]string{"HOME": "", "XDG_DATA_HOME": ""}, args: []string{"status"},
+			want: "error: no home directory for the data ($HOME is not defined): name a place with --data-dir\n",
+		},
+		{
+			name: "no components", env: map[string]string{"KEELSON_KUBE": "", "PATH": "/nowhere"}, args: []string{"up", "--detach"},
+			want: "nor in PATH: build it with `make build`, or name it in KEELSON_KUBE\n",
+		},
+		{
+			name: "components in a place where there are none", env: map[string]string{"KEELSON_KUBE": "/nowhere/keelson-kube"}, args: []string{"up"},
+			want: "KEELSON_KUBE names no program (exec: \"/nowhere/keelson-kube\": stat /nowhere/keelson-kube: no such file or directory): set it to its path, or unset it\n",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("HOME", t.TempDir())
+			for name, value := range tt.env {
+				t.Setenv(name, value)
+			}
+			code, stdout, stderr := call(t, tt.args...)
+			if code != ExitFailure || stdout != "" || !strings.HasSuffix(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("got exit code %d, %q and %q, want one line that ends with %q", code, stdout, stderr, tt.want)
 			}
 		})
 	}

@@ -46,7 +46,7 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 		return o.cleanUp(dir, interrupted(ctx, err))
 	}
 	err = o.serve(ctx, cp, r, logger, func() {
-		r.report(event{Text: o.welcome(cp, dir, time.Since(began))})
+		r.report(event{Text: o.welcome(cp.Server(), cp.Kubeconfig(), dir, time.Since(began))})
 		ready()
 	})
 	r.report(event{Note: "Stopping ..."})
@@ -155,11 +155,11 @@ func interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// welcome is what the user reads when everything is up.
-func (o *options) welcome(cp *controlplane.ControlPlane, dir string, took time.Duration) string {
+// welcome is what the user reads when everything is up: at which URL, with which kubeconfig, in which data directory.
+func (o *options) welcome(server, kubeconfig, dir string, took time.Duration) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nKeelson is up, after %.1f s: a Kubernetes API at %s with the controllers %s.\n",
-		took.Seconds(), cp.Server(), strings.Join(o.selected(), ", "))
+		took.Seconds(), server, strings.Join(o.selected(), ", "))
 	if o.nodes > 0 {
 		fmt.Fprintf(&b, "Its nodes are simulated: pods report that they run, nothing is executed.\n")
 	}
@@ -167,7 +167,7 @@ func (o *options) welcome(cp *controlplane.ControlPlane, dir string, took time.D
 	if o.mergeKubeconfig {
 		fmt.Fprintf(&b, "  %s --context %s get foos\n", kubectl(), contextName)
 	} else {
-		fmt.Fprintf(&b, "  export KUBECONFIG=%s\n  %s get foos\n", instance.Quote(cp.Kubeconfig()), kubectl())
+		fmt.Fprintf(&b, "  export KUBECONFIG=%s\n  %s get foos\n", instance.Quote(kubeconfig), kubectl())
 	}
 	if o.reportFD != 0 {
 		fmt.Fprintf(&b, "\n`%s` stops it.", instance.Command("down", dir))

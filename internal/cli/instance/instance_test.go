@@ -1,0 +1,155 @@
+package instance
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-dev/keelson/internal/controlplane"
+)
+
+func TestDescribe(t *testing.T) {
+	t.Setenv("HOME", "/home/me")
+	t.Setenv("XDG_DATA_HOME", "")
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	etcd := controlplane.ComponentReport{Name: "etcd", State: "Running", PID: 12, StartedAt: now.Add(-90 * time.Second)}
+	stopped := controlplane.ComponentReport{Name: "etcd", State: "Exited", PID: 12, StartedAt: now.Add(-time.Hour), Ended: "killed by SIGTERM"}
+	const dir = "/home/me/.local/share/keelson"
+	report := func(change func(*controlplane.Report)) controlplane.Report {
+		r := controlplane.Report{Dir: dir, Exists: true, Server: "https://127.0.0.1:20000", Kubeconfig: dir + "/kubeconfig"}
+		change(&r)
+		return r
+	}
+	const files = `
+  data        /home/me/.local/share/keelson
+  kubeconfig  /home/me/.local/share/keelson/kubeconfig
+  server      https://127.0.0.1:20000
+`
+	for _, test := range []struct {
+		name   string
+		report controlplane.Report
+		want   string
+	}{
+		{
+			"nothing is there",
+			controlplane.Report{Dir: dir},
+			"Nothing was ever started in /home/me/.local/share/keelson.\n",
+		},
+		{
+			"all is well",
+			report(func(r *controlplane.Report) {
+				r.ManagerPID, r.APIReady, r.Components = 11, true, []controlplane.ComponentReport{etcd}
+			}),
+			"Keelson runs (pid 11).\n" + files + `
+  etcd                     Running  pid 12, up 1m30s
+`,
+		},
+		{
+			"the API has a problem, a component has died, another is being started",
+			report(func(r *controlplane.Report) {
+				r.ManagerPID, r.APIError = 11, "connection refused"
+				r.Components = []controlplane.ComponentReport{
+					etcd,
+					{Name: "kube-apiserver", State: "Exited", PID: 13, StartedAt: now.Add(-time.Minute), Ended: "exit code 1"},
+					{Name: "kube-scheduler", State: "Starting", Ended: "exit status unknown"},
+				}
+			}),
+			"Keelson runs (pid 11), but its API is not ready: it starts, stops, or has a problem that the logs in /home/me/.local/share/keelson/logs explain.\n" + files +
+				`  API error   connection refused
+
+  etcd                     Running  pid 12, up 1m30s
+  kube-apiserver           Exited   exit code 1
+  kube-scheduler           Starting
+`,
+		},
+		{
+			"nothing runs yet, or any more",
+			report(func(r *controlplane.Report) { r.ManagerPID, r.Components = 11, []controlplane.ComponentReport{stopped} }),
+			"Keelson starts or stops (pid 11).\n" + files + `
+  etcd                     Exited   killed by SIGTERM
+`,
+		},
+		{
+			"keelson was killed",
+			report(func(r *controlplane.Report) { r.APIReady, r.Components = true, []controlplane.ComponentReport{etcd} }),
+			"Keelson itself does not run, but it has left components behind. `keelson up` goes on with them, `keelson down` stops them.\n" + files + `
+  etcd                     Running  pid 12, up 1m30s
+`,
+		},
+		{
+			"stopped",
+			report(func(r *controlplane.Report) { r.Components = []controlplane.ComponentReport{stopped} }),
+			"Keelson is stopped. `keelson up` starts it, with all that was in it.\n" + files,
+		},
+		{
+			"in a place of its own",
+			controlplane.Report{Dir: "/my data", Exists: true, Server: "https://127.0.0.1:20000", Kubeconfig: "/my data/kubeconfig"},
+			"Keelson is stopped. `keelson up --data-dir '/my data'` starts it, with all that was in it.\n" + `
+  data        /my data
+  kubeconfig  /my data/kubeconfig
+  server      https://127.0.0.1:20000
+`,
+		},
+		{
+			"ephemeral, and the machine has crashed",
+			controlplane.Report{Dir: "/x", Exists: true, Ephemeral: true, Server: "https://127.0.0.1:20000", Kubeconfig: "/x/kubeconfig"},
+			"Keelson is stopped, and has left ephemeral data behind. `keelson down --data-dir /x` deletes it.\n" + `
+  data        /x (ephemeral: deleted at the stop)
+  kubeconfig  /x/kubeconfig
+  server      https://127.0.0.1:20000
+`,
+		},
+		{
+			"ephemeral, and keelson was killed",
+			controlplane.Report{
+				Dir: "/x", Exists: true, Ephemeral: true, Server: "https://127.0.0.1:20000", Kubeconfig: "/x/kubeconfig",
+				Components: []controlplane.ComponentReport{etcd},
+			},
+			"Keelson itself does not run, but it has left components behind. `keelson up --data-dir /x --ephemeral` goes on with them, `keelson down --data-dir /x` stops them.\n" + `
+  data        /x (ephemeral: deleted at the stop)
+  kubeconfig  /x/kubeconfig
+  server      https://127.0.0.1:20000
+
+  etcd                     Running  pid 12, up 1m30s
+`,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, Describe(test.report, now)); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestKubeBinary(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "keelson-kube")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	plain := filepath.Join(dir, "plain")
+	write(t, dir, "plain", "no program")
+	for _, test := range []struct {
+		name, named, path string
+		want              string // "" for an error
+	}{
+		{"it is in PATH", "", dir, program},
+		{"it is nowhere", "", "/nowhere", ""},
+		{"the variable names it", program, "/nowhere", program},
+		{"the variable names nothing", filepath.Join(dir, "other"), dir, ""},
+		{"the variable names something that is no program", plain, dir, ""},
+		{"the variable names a directory", dir, dir, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Setenv("KEELSON_KUBE", test.named)
+			t.Setenv("PATH", test.path)
+			if got, err := KubeBinary(); got != test.want || (err == nil) != (test.want != "") {
+				t.Errorf("got %q and error %v, want %q", got, err, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,109 @@
+package up
+
+import (
+	"errors"
+	"io"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-dev/keelson/internal/cli/usage"
+)
+
+func TestFlagsThatMakeNoSense(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"fewer nodes than none", []string{"--nodes=-1"}, "--nodes=-1: must be from 0 to 1000"},
+		{"more nodes than anybody can use", []string{"--nodes=1001"}, "--nodes=1001: must be from 0 to 1000"},
+		{"no worker", []string{"--threads=0"}, "--threads=0: must be 1 or more"},
+		{"no controller", []string{"--controllers="}, "--controllers=: selects nothing; there are foo, sampleresource"},
+		{"all controllers but all", []string{"--controllers=*,-foo,-sampleresource"}, "--controllers=*,-foo,-sampleresource: selects nothing; there are foo, sampleresource"},
+		{"a format of logs that does not exist", []string{"--logging-format=xml"}, "--logging-format=xml: must be text or json"},
+		{"metrics at no address", []string{"--metrics-bind-address=here"}, "--metrics-bind-address=here: must be host:port, or 0 for off"},
+		{"a cluster that exists, and a place for one", []string{"--kubeconfig=/dev/null", "--data-dir=/there"}, "--kubeconfig uses a cluster that exists already: it goes without --data-dir"},
+		{"a cluster that exists, as ephemeral", []string{"--kubeconfig=/dev/null", "--ephemeral"}, "--kubeconfig uses a cluster that exists already: it goes without --ephemeral"},
+		{"a cluster that exists, in the background", []string{"--kubeconfig=/dev/null", "--detach"}, "--kubeconfig uses a cluster that exists already: it goes without --detach"},
+		{"a cluster that exists, and nodes", []string{"--kubeconfig=/dev/null", "--nodes=1"}, "--kubeconfig uses a cluster that exists already: it goes without --nodes"},
+		{"a cluster that exists, and a context for it", []string{"--kubeconfig=/dev/null", "--merge-kubeconfig"}, "--kubeconfig uses a cluster that exists already: it goes without --merge-kubeconfig"},
+		{"a kubeconfig that does not exist", []string{"--kubeconfig=/nowhere"}, "--kubeconfig: stat /nowhere: no such file or directory"},
+		{"a name for nothing", []string{"name"}, `up takes no argument, but was given "name"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cmd := New()
+			cmd.SetArgs(test.args)
+			cmd.SilenceErrors, cmd.SilenceUsage = true, true
+			cmd.SetOut(io.Discard)
+			err := cmd.ExecuteContext(t.Context())
+			if wrong := (*usage.Error)(nil); !errors.As(err, &wrong) || err.Error() != test.want {
+				t.Errorf("got  %v\nwant %s", err, test.want)
+			}
+		})
+	}
+}
+
+func TestWelcome(t *testing.T) {
+	t.Setenv("HOME", "/home/me")
+	t.Setenv("XDG_DATA_HOME", "")
+	t.Setenv("TMPDIR", "/tmp/x")
+	t.Setenv("PATH", "/nowhere")
+	const standard = "/home/me/.local/share/keelson"
+	for _, test := range []struct {
+		name   string
+		change func(*options)
+		dir    string
+		want   string
+	}{
+		{
+			"in the foreground",
+			func(*options) {},
+			standard,
+			`
+Keelson is up, after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers foo, sampleresource.
+Its nodes are simulated: pods report that they run, nothing is executed.
+
+  export KUBECONFIG=/home/me/.local/share/keelson/kubeconfig
+  kubectl get foos
+
+Ctrl-C stops it. All objects are kept for the next ` + "`keelson up`" + `.
+`,
+		},
+		{
+			"in the background, elsewhere, with one controller and no nodes",
+			func(o *options) { o.reportFD, o.nodes, o.controllers = 3, 0, []string{"foo"} },
+			"/my data",
+			`
+Keelson is up, after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers foo.
+
+  export KUBECONFIG='/my data/kubeconfig'
+  kubectl get foos
+
+` + "`keelson down --data-dir '/my data'` stops it. All objects are kept for the next `keelson up --data-dir '/my data'`.\n",
+		},
+		{
+			"ephemeral, with a context for the user",
+			func(o *options) { o.reportFD, o.mergeKubeconfig, o.instance.Ephemeral = 3, true, true },
+			"/there",
+			`
+Keelson is up, after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers foo, sampleresource.
+Its nodes are simulated: pods report that they run, nothing is executed.
+
+  kubectl --context keelson get foos
+
+` + "`keelson down --data-dir /there` stops it. Nothing is kept.\n",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o := &options{nodes: 1, controllers: []string{"*"}}
+			test.change(o)
+			got := o.welcome("https://127.0.0.1:20000", filepath.Join(test.dir, "kubeconfig"), test.dir, 1500*time.Millisecond)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
