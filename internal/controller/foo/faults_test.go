@@ -260,8 +260,10 @@ func TestATransientErrorIsReturnedAndReported(t *testing.T) {
 		w.pass(kube.Holdback)
 	}
 	w.expectReady("False", v1alpha1.ReasonDeploymentFailed)
-	if events := w.events(); len(events) > 0 {
-		t.Errorf("events are %q", events)
+	if diff := cmp.Diff([]string{
+		`Warning DeploymentFailed Deployment "web" could not be written and is tried again: create Deployment ` + w.namespace + `/web: connection refused`,
+	}, w.events()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	w.restart()
 	w.settle()
@@ -311,7 +313,7 @@ func TestAKillAtAnyWrite(t *testing.T) {
 		for _, story := range stories {
 			t.Run(fault.name+", "+story.name, func(t *testing.T) {
 				w := newWorld(t)
-				foo := w.create()
+				w.create()
 				w.settle()
 				for step := 0; ; step++ {
 					story.happen(w)
@@ -333,7 +335,7 @@ func TestAKillAtAnyWrite(t *testing.T) {
 					if diff := cmp.Diff(story.names, w.names()); diff != "" {
 						t.Fatalf("step %d: Deployments (-want +got):\n%s", step, diff)
 					}
-					foo = w.foo()
+					foo := w.foo()
 					deployment := w.deployment(story.names[0])
 					if found := differences(foo, deployment); len(found) > 0 {
 						t.Fatalf("step %d: the Deployment has %v", step, found)

@@ -312,7 +312,7 @@ func TestOwnedFields(t *testing.T) {
 	w.settle()
 	owners := sets.New[string]()
 	for _, entry := range w.deployment("web").ManagedFields {
-		if strings.Contains(string(entry.FieldsV1.Raw), "f:replicas") && entry.Subresource == "" {
+		if strings.Contains(entry.FieldsV1.GetRawString(), "f:replicas") && entry.Subresource == "" {
 			owners.Insert(entry.Manager + " by " + string(entry.Operation))
 		}
 	}

@@ -76,8 +76,8 @@ func isAvailable(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
 		got.Replicas == want && got.UpdatedReplicas == want && got.AvailableReplicas == want
 }
 
-// finish writes the status if it changed, and an event if Ready became False for a
-// reason that a person should look at. It returns when to look again.
+// finish writes the status if it changed, and a warning if Ready became False for a
+// reason that does not go by itself. It returns when to look again.
 func (r *Reconciler) finish(ctx context.Context, foo *v1alpha1.Foo, status v1alpha1.FooStatus, p plan, actErr error) (reconcile.Result, error) {
 	was, is := kube.Turn(foo.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
 	outcome := kube.Outcome{Urgent: isUrgent(was, is), Err: actErr, Acted: p.acts()}
@@ -92,7 +92,7 @@ func (r *Reconciler) finish(ctx context.Context, foo *v1alpha1.Foo, status v1alp
 	after := foo.DeepCopy()
 	after.Status = status
 	written, result, err := r.status.Finish(ctx, foo, after, outcome)
-	if written && needsPerson(is) && was.Reason != is.Reason {
+	if written && was.Reason != is.Reason && (needsPerson(is) || is.Reason == v1alpha1.ReasonDeploymentFailed) {
 		r.events.Warning(foo, is.Reason, "ApplyDeployment", is.Message)
 	}
 	return result, err

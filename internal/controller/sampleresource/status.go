@@ -98,8 +98,8 @@ func foreign(name string) metav1.Condition {
 	}
 }
 
-// finish writes the status if it changed, and an event if Ready became False for a
-// reason that a person should look at. It returns when to look again.
+// finish writes the status if it changed, and a warning if Ready became False for a
+// reason that does not go by itself. It returns when to look again.
 func (r *Reconciler) finish(ctx context.Context, sample *samplev1.SampleResource, status samplev1.SampleResourceStatus, p plan, actErr error) (reconcile.Result, error) {
 	was, is := kube.Turn(sample.Status.Conditions, status.Conditions, samplev1.ConditionReady)
 	outcome := kube.Outcome{Urgent: isUrgent(was, is), Err: actErr, Acted: p.acts(), Again: p.again}
@@ -114,7 +114,7 @@ func (r *Reconciler) finish(ctx context.Context, sample *samplev1.SampleResource
 	after := sample.DeepCopy()
 	after.Status = status
 	written, result, err := r.status.Finish(ctx, sample, after, outcome)
-	if written && needsPerson(is) && was.Reason != is.Reason {
+	if written && was.Reason != is.Reason && (needsPerson(is) || is.Reason == samplev1.ReasonPodWriteFailed) {
 		r.events.Warning(sample, is.Reason, "CreatePod", is.Message)
 	}
 	return result, err

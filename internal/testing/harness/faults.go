@@ -12,9 +12,9 @@ import (
 type Moment string
 
 const (
-	// Before: the API server never gets the request.
+	// Before is when the API server never gets the request.
 	Before Moment = "before"
-	// After: the API server does what it is asked to, but nobody hears of it.
+	// After is when the API server does what it is asked to, but nobody hears of it.
 	After Moment = "after"
 )
 
