@@ -32,8 +32,16 @@ func (f *Flags) AddFlags(fs *pflag.FlagSet) {
 		"the control plane in a temporary directory: faster, not safe against a crash of the machine, removed when it stops")
 }
 
-// Dir returns the data directory that the flags mean.
+// Dir returns the data directory that the flags mean. It need not exist, but what exists must be ours.
 func (f *Flags) Dir() (string, error) {
+	dir, err := f.dir()
+	if err != nil {
+		return "", err
+	}
+	return dir, checkOurs(dir)
+}
+
+func (f *Flags) dir() (string, error) {
 	switch {
 	case f.DataDir != "":
 		return filepath.Abs(f.DataDir)
@@ -42,6 +50,25 @@ func (f *Flags) Dir() (string, error) {
 	default:
 		return defaultDir()
 	}
+}
+
+// checkOurs refuses a data directory that somebody else has made, as anybody can in a shared temporary directory. Also
+// looking at it would do harm: its kubeconfig may name a program to run, and its lock a process to stop.
+func checkOurs(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return nil // whoever needs it will say what is wrong with it
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		return fmt.Errorf("the data directory %s is a link: name the directory that it leads to with --data-dir", dir)
+	case !info.IsDir():
+		return fmt.Errorf("the data directory %s is not a directory: name another with --data-dir", dir)
+	case !ok || int(stat.Uid) != os.Getuid():
+		return fmt.Errorf("the data directory %s belongs to somebody else: name another with --data-dir", dir)
+	}
+	return nil
 }
 
 // ephemeralDir is a fixed place, so that down and status find what a crash has left.
@@ -100,16 +127,8 @@ func Secure(ctx context.Context, dir string, ephemeral bool) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("create the data directory: %w; name another with --data-dir", err)
 	}
-	info, err := os.Lstat(dir)
-	if err != nil {
+	if err := checkOurs(dir); err != nil {
 		return err
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !info.IsDir():
-		return fmt.Errorf("the data directory %s is not a directory: name another with --data-dir", dir)
-	case !ok || int(stat.Uid) != os.Getuid():
-		return fmt.Errorf("the data directory %s belongs to somebody else: name another with --data-dir", dir)
 	}
 	if err := claim(dir); err != nil {
 		return err
@@ -124,10 +143,8 @@ func Secure(ctx context.Context, dir string, ephemeral bool) error {
 				"leave it out, or name another directory with --data-dir", dir)
 		}
 	}
-	if info.Mode().Perm()&0o077 != 0 {
-		if err := os.Chmod(dir, 0o700); err != nil {
-			return fmt.Errorf("close the data directory to others: %w", err)
-		}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return fmt.Errorf("close the data directory to others: %w", err)
 	}
 	return nil
 }

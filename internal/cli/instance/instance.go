@@ -123,7 +123,12 @@ func SignalManager(pid int) error {
 	if errors.Is(err, syscall.ESRCH) {
 		return ErrGone
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	// Suspended by Ctrl-Z, it would not see the signal. To others this means nothing, so it cannot fail in a way that matters.
+	_ = syscall.Kill(pid, syscall.SIGCONT)
+	return nil
 }
 
 // IsGone tells whether the program of this pid has ended. One that has ended and that its parent does not ask about,

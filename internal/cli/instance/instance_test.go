@@ -1,14 +1,18 @@
 package instance
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
 func TestDescribe(t *testing.T) {
@@ -151,5 +155,31 @@ func TestKubeBinary(t *testing.T) {
 				t.Errorf("got %q and error %v, want %q", got, err, test.want)
 			}
 		})
+	}
+}
+
+// A program that is suspended stops as well, and has ended also while its parent has not asked how.
+func TestSignalManager(t *testing.T) {
+	child := exec.Command("sleep", "60")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := child.Process.Pid
+	if err := child.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if IsGone(pid) {
+		t.Error("it is gone while it is suspended")
+	}
+	if err := SignalManager(pid); err != nil {
+		t.Fatal(err)
+	}
+	transcript.Eventually(t, "it is gone", func() bool { return IsGone(pid) })
+	_ = child.Wait() // a signal has ended it
+	if !IsGone(pid) {
+		t.Error("it is not gone after somebody has waited for it")
+	}
+	if err := SignalManager(pid); !errors.Is(err, ErrGone) {
+		t.Errorf("once more: %v, want ErrGone", err)
 	}
 }

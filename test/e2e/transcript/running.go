@@ -3,7 +3,6 @@ package transcript
 import (
 	"bufio"
 	"context"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -65,7 +64,7 @@ func start(t testing.TB, cmd *exec.Cmd, words []string, w, r *os.File) *Running 
 }
 
 // read collects what the command writes, until the end. A terminal whose other side is closed gives an error instead.
-func (r *Running) read(from io.ReadCloser) {
+func (r *Running) read(from *os.File) {
 	defer from.Close()
 	reader := bufio.NewReader(from)
 	chunk := make([]byte, 4096)
