@@ -1,0 +1,45 @@
+package cron
+
+import (
+	"fmt"
+	"strings"
+)
+
+// ParseError says what is wrong with a text and where.
+type ParseError struct {
+	// Text is what was parsed, cut off after a hundred bytes.
+	Text string
+	// Field names the part that is wrong, such as "minute" or "day of week". It is empty if the
+	// text as a whole is wrong.
+	Field string
+	// Offset is where the wrong part begins in the text that was parsed, in bytes.
+	Offset int
+	// Part is the wrong part, cut off after a hundred bytes. It is empty if something is missing.
+	Part string
+	// Message says what is allowed instead.
+	Message string
+}
+
+// Error returns a sentence for a person, such as: "61 * * * *": minute "61": must be 0 to 59.
+func (e *ParseError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%q: ", e.Text)
+	if e.Field != "" {
+		b.WriteString(e.Field)
+		if e.Part != "" {
+			fmt.Fprintf(&b, " %q", e.Part)
+		}
+		b.WriteString(": ")
+	}
+	b.WriteString(e.Message)
+	return b.String()
+}
+
+// shorten keeps error messages readable, whatever came in.
+func shorten(text string) string {
+	const limit = 100
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "..."
+}
