@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -10,9 +11,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
-	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
 func TestDescribe(t *testing.T) {
@@ -174,7 +175,12 @@ func TestSignalManager(t *testing.T) {
 	if err := SignalManager(pid); err != nil {
 		t.Fatal(err)
 	}
-	transcript.Eventually(t, "it is gone", func() bool { return IsGone(pid) })
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+		return IsGone(pid), nil
+	})
+	if err != nil {
+		t.Fatalf("it is not gone: %v", err)
+	}
 	_ = child.Wait() // a signal has ended it
 	if !IsGone(pid) {
 		t.Error("it is not gone after somebody has waited for it")
