@@ -71,6 +71,7 @@ func run(ctx context.Context, cfg *rest.Config, o Options, all []Controller) err
 	if err != nil {
 		return err
 	}
+	collectSooner()
 	return m.Start(ctx)
 }
 

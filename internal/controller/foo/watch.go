@@ -2,6 +2,7 @@ package foo
 
 import (
 	"context"
+	"maps"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -79,6 +80,10 @@ func slimDeployment(object any) (any, error) {
 	slim.Spec.Replicas = full.Spec.Replicas
 	slim.Spec.Selector = full.Spec.Selector
 	slim.Spec.Template.Labels = full.Spec.Template.Labels
+	if maps.Equal(slim.Labels, slim.Spec.Template.Labels) {
+		// As newDeployment has it: one map does for both.
+		slim.Spec.Template.Labels = slim.Labels
+	}
 	for i := range full.Spec.Template.Spec.Containers {
 		container := &full.Spec.Template.Spec.Containers[i]
 		slim.Spec.Template.Spec.Containers = append(slim.Spec.Template.Spec.Containers,
