@@ -64,7 +64,7 @@ func Inspect(ctx context.Context, path string) (Report, error) {
 	report.Exists = true
 	report.Server, report.Kubeconfig = serverURL(s.Port), dir.kubeconfig()
 	report.Ephemeral, report.Nodes = s.Ephemeral, s.Nodes
-	if report.ManagerPID, err = holder(dir); err != nil {
+	if report.ManagerPID, err = process.Holder(dir.processes()); err != nil {
 		return report, err
 	}
 	if report.Components, err = inspectComponents(dir); err != nil {
@@ -78,19 +78,6 @@ func Inspect(ctx context.Context, path string) (Report, error) {
 		}
 	}
 	return report, nil
-}
-
-// holder returns the pid of the program that looks after a data directory, 0 if none does.
-func holder(dir layout) (int, error) {
-	procs, err := process.Open(dir.processes())
-	var locked *process.LockedError
-	if errors.As(err, &locked) {
-		return locked.PID, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	return 0, procs.Close()
 }
 
 func inspectComponents(dir layout) ([]ComponentReport, error) {

@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -44,15 +45,45 @@ func acquireLock(dir string, patience time.Duration) (*os.File, error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	// The pid is only there to be told to a person. It has a fixed width, so that it can be written on a full disk
-	// too, and not being able to write it must not keep anybody from stopping what runs.
-	_, _ = f.WriteAt([]byte(fmt.Sprintf("%-10d\n", os.Getpid())), 0)
+	writeHolder(f, os.Getpid())
 	return f, nil
+}
+
+// writeHolder writes who holds the lock, 0 for nobody. The pid has a fixed width, so that it can be written on a full
+// disk too, and not being able to write it must not keep anybody from stopping what runs.
+func writeHolder(f *os.File, pid int) {
+	_, _ = f.WriteAt([]byte(fmt.Sprintf("%-10d\n", pid)), 0)
+}
+
+// Holder returns the pid of the live process that holds a directory, 0 if none does or the directory does not exist.
+// It looks and takes nothing: an Open at the same moment succeeds, because the pid in the file is then not that of a
+// live process, and for such a lock it waits.
+func Holder(dir string) (int, error) {
+	f, err := os.Open(filepath.Join(dir, lockFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("open lock: %w", err)
+	}
+	defer func() { _ = f.Close() }() // nothing was written
+	for {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+		switch {
+		case err == nil:
+			return 0, syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			return lockHolder(f), nil
+		case !errors.Is(err, syscall.EINTR):
+			return 0, fmt.Errorf("look at lock %s: %w", f.Name(), err)
+		}
+	}
 }
 
 // releaseLock unlocks explicitly: a program that was forked at this moment and has not called exec yet has the file
 // open, too, and closing ours would not release the lock before it does.
 func releaseLock(f *os.File) error {
+	writeHolder(f, 0)
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
 	return errors.Join(err, f.Close())
 }

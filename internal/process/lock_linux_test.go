@@ -92,6 +92,66 @@ func TestLockHeldForTheDead(t *testing.T) {
 	}
 }
 
+func TestHolder(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	holder := func(want int) {
+		t.Helper()
+		if got, err := Holder(dir); err != nil || got != want {
+			t.Errorf("holder %d, error %v; want %d", got, err, want)
+		}
+	}
+	holder(0)
+	d := open(t, dir)
+	holder(os.Getpid())
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	holder(0)
+	h := startHelper(t, "hold", helperArgs{Dir: dir}, nil)
+	h.mustResult(t)
+	holder(h.cmd.Process.Pid)
+	h.kill()
+	holder(0)
+}
+
+// TestLookingIsNoObstacle: somebody who asks for the holder at the very moment of an Open must not make it fail.
+func TestLookingIsNoObstacle(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	if err := open(t, dir).Close(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	looked := make(chan error)
+	go func() {
+		var errs []error
+		for {
+			select {
+			case <-done:
+				looked <- errors.Join(errs...)
+				return
+			default:
+				_, err := Holder(dir)
+				errs = append(errs, err)
+			}
+		}
+	}()
+	for range 200 {
+		d, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(done)
+	if err := <-looked; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestNothingIsInherited: what the manager got from its parent without close-on-exec, here the end of a pipe, must
 // not live on in the shim or the child; a make or a shell script would wait for it.
 func TestNothingIsInherited(t *testing.T) {
