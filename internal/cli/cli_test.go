@@ -74,8 +74,8 @@ func TestErrorsAreOneTextAndACode(t *testing.T) {
 			want: "error: --kubeconfig uses a cluster that exists already: it goes without --nodes\n",
 		},
 		{
-			name: "the kubeconfig of no cluster", args: []string{"up", "--kubeconfig=/nowhere"}, code: ExitUsage,
-			want: "error: --kubeconfig: stat /nowhere: no such file or directory\n",
+			name: "the kubeconfig of no cluster", args: []string{"up", "--kubeconfig=/nowhere"}, code: ExitFailure,
+			want: "error: read kubeconfig /nowhere: ",
 		},
 		{
 			name: "a controller that does not exist", args: []string{"up", "--controllers=fooo"}, code: ExitUsage,

@@ -98,9 +98,6 @@ func (o *options) validate(given *pflag.FlagSet) error {
 				return usage.Errorf("--kubeconfig uses a cluster that exists already: it goes without --%s", name)
 			}
 		}
-		if _, err := os.Stat(o.kubeconfig); err != nil {
-			return usage.Errorf("--kubeconfig: %w", err)
-		}
 	}
 	checked := o.managerOptions()
 	if err := checked.Validate(); err != nil {
