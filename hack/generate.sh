@@ -27,7 +27,8 @@ echo "generate: deepcopy functions"
 tool controller-gen object paths=./api/...
 
 echo "generate: api/crds"
-tool controller-gen crd paths=./api/... output:crd:dir="$new/crds"
+tool controller-gen crd:generateEmbeddedObjectMeta=true paths=./api/... output:crd:dir="$new/crds"
+go run ./hack/crontabschema "$new/crds/stable.example.com_crontabs.yaml"
 rm -f api/crds/*.yaml
 cp "$new"/crds/*.yaml api/crds/
 
@@ -79,7 +80,9 @@ echo "generate: OpenAPI schema of the types"
 tool openapi-gen --output-dir "$new/openapi" --output-pkg main --output-file generated.go \
 	--report-filename "$new/openapi/report" \
 	"${packages[@]}" \
-	k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version
+	k8s.io/api/batch/v1 k8s.io/api/core/v1 k8s.io/api/scheduling/v1alpha3 \
+	k8s.io/apimachinery/pkg/api/resource k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime \
+	k8s.io/apimachinery/pkg/util/intstr k8s.io/apimachinery/pkg/version
 if grep "$module" "$new/openapi/report"; then
 	echo "generate: the types above break an OpenAPI rule (the lines name package, type, field)" >&2
 	exit 1
@@ -87,8 +90,18 @@ fi
 cp hack/openapi/main.go "$new/openapi/"
 go run "$new/openapi/main.go" "$new/openapi/generated.go" >"$new/openapi.json"
 
+# Types of Kubernetes in ours have their apply configurations in client-go.
+external=()
+clientgo=$(go list -m -f '{{.Dir}}' k8s.io/client-go)
+for group in batch/v1 core/v1; do
+	while read -r name; do
+		external+=(--external-applyconfigurations "k8s.io/api/$group.$name:k8s.io/client-go/applyconfigurations/$group")
+	done < <(sed -n 's/^type \([A-Za-z]*\)ApplyConfiguration struct.*/\1/p' "$clientgo/applyconfigurations/$group"/*.go | sort)
+done
+
 echo "generate: client/applyconfiguration"
 tool applyconfiguration-gen --openapi-schema "$new/openapi.json" \
+	"${external[@]}" \
 	--output-dir "$new/client/applyconfiguration" --output-pkg "$module/client/applyconfiguration" \
 	"${packages[@]}"
 

@@ -27,6 +27,7 @@ func TestMain(m *testing.M) { env.Main(m) }
 var resources = map[string]schema.GroupVersionResource{
 	"Foo":            {Group: "samplecontroller.k8s.io", Version: "v1alpha1", Resource: "foos"},
 	"SampleResource": {Group: "example.com", Version: "v1", Resource: "sampleresources"},
+	"CronTab":        {Group: "stable.example.com", Version: "v1", Resource: "crontabs"},
 }
 
 func TestDefinitionsAreEstablished(t *testing.T) {
@@ -178,7 +179,7 @@ func TestUnknownFieldsAreRefused(t *testing.T) {
 func TestExampleManifestsAreAccepted(t *testing.T) {
 	namespace := env.Namespace(t)
 	const directory = "../../examples/manifests/"
-	for _, file := range []string{"foo.yaml", "sampleresource.yaml"} {
+	for _, file := range []string{"crontab-backup.yaml", "crontab-minimal.yaml", "foo.yaml", "sampleresource.yaml"} {
 		t.Run(file, func(t *testing.T) {
 			raw, err := os.ReadFile(directory + file)
 			if err != nil {

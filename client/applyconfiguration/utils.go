@@ -5,9 +5,11 @@ package applyconfiguration
 import (
 	v1 "github.com/keelson-dev/keelson/api/sample/v1"
 	v1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
+	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	internal "github.com/keelson-dev/keelson/client/applyconfiguration/internal"
 	samplev1 "github.com/keelson-dev/keelson/client/applyconfiguration/sample/v1"
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/client/applyconfiguration/samplecontroller/v1alpha1"
+	applyconfigurationstablev1 "github.com/keelson-dev/keelson/client/applyconfiguration/stable/v1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
 	managedfields "k8s.io/apimachinery/pkg/util/managedfields"
@@ -32,6 +34,16 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &samplecontrollerv1alpha1.FooSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("FooStatus"):
 		return &samplecontrollerv1alpha1.FooStatusApplyConfiguration{}
+
+		// Group=stable.example.com, Version=v1
+	case stablev1.SchemeGroupVersion.WithKind("CronTab"):
+		return &applyconfigurationstablev1.CronTabApplyConfiguration{}
+	case stablev1.SchemeGroupVersion.WithKind("CronTabSpec"):
+		return &applyconfigurationstablev1.CronTabSpecApplyConfiguration{}
+	case stablev1.SchemeGroupVersion.WithKind("CronTabStatus"):
+		return &applyconfigurationstablev1.CronTabStatusApplyConfiguration{}
+	case stablev1.SchemeGroupVersion.WithKind("JobTemplate"):
+		return &applyconfigurationstablev1.JobTemplateApplyConfiguration{}
 
 	}
 	return nil

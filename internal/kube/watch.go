@@ -30,32 +30,38 @@ func WatchChildren(kind schema.GroupKind, waiting func(context.Context, client.O
 			if e.IsInInitialList {
 				priority = handler.LowPriority
 			}
-			enqueue(q, priority, controllerKey(e.Object, kind)...)
-			enqueue(q, priority, waiting(ctx, e.Object)...)
+			Enqueue(q, priority, controllerKey(e.Object, kind)...)
+			Enqueue(q, priority, waiting(ctx, e.Object)...)
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-			enqueue(q, LowPriority, controllerKey(e.ObjectNew, kind)...)
+			Enqueue(q, LowPriority, controllerKey(e.ObjectNew, kind)...)
 			if controllerUID(e.ObjectOld) != controllerUID(e.ObjectNew) {
-				enqueue(q, 0, controllerKey(e.ObjectOld, kind)...)
-				enqueue(q, 0, waiting(ctx, e.ObjectNew)...)
+				Enqueue(q, 0, controllerKey(e.ObjectOld, kind)...)
+				Enqueue(q, 0, waiting(ctx, e.ObjectNew)...)
 			}
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
-			enqueue(q, 0, controllerKey(e.Object, kind)...)
-			enqueue(q, 0, waiting(ctx, e.Object)...)
+			Enqueue(q, 0, controllerKey(e.Object, kind)...)
+			Enqueue(q, 0, waiting(ctx, e.Object)...)
 		},
 	}
 }
 
-func enqueue(q queue, priority int, keys ...client.ObjectKey) {
-	prioritized, ok := q.(priorityqueue.PriorityQueue[reconcile.Request])
+// Enqueue adds objects to the queue of a controller, in one go.
+func Enqueue(q workqueue.TypedRateLimitingInterface[reconcile.Request], priority int, keys ...client.ObjectKey) {
+	if len(keys) == 0 {
+		return
+	}
+	requests := make([]reconcile.Request, 0, len(keys))
 	for _, key := range keys {
-		request := reconcile.Request{NamespacedName: key}
-		if ok {
-			prioritized.AddWithOpts(priorityqueue.AddOpts{Priority: &priority}, request)
-		} else {
-			q.Add(request)
-		}
+		requests = append(requests, reconcile.Request{NamespacedName: key})
+	}
+	if prioritized, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+		prioritized.AddWithOpts(priorityqueue.AddOpts{Priority: &priority}, requests...)
+		return
+	}
+	for _, request := range requests {
+		q.Add(request)
 	}
 }
 

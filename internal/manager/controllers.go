@@ -10,7 +10,9 @@ import (
 
 	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
+	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/config/rbac"
+	"github.com/keelson-dev/keelson/internal/controller/crontab"
 	"github.com/keelson-dev/keelson/internal/controller/foo"
 	"github.com/keelson-dev/keelson/internal/controller/sampleresource"
 )
@@ -51,6 +53,14 @@ var controllers = []Controller{
 		Permissions: permissionsOf("sampleresource"),
 		Add:         sampleresource.Add,
 		Cache:       sampleresource.Cache,
+	},
+	{
+		Name:        crontab.Name,
+		Resources:   []schema.GroupVersionResource{stablev1.SchemeGroupVersion.WithResource("crontabs")},
+		AddToScheme: stablev1.AddToScheme,
+		Permissions: permissionsOf(crontab.Name),
+		Add:         crontab.Add,
+		Cache:       crontab.Cache,
 	},
 }
 

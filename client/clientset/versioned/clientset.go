@@ -8,6 +8,7 @@ import (
 
 	samplev1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/sample/v1"
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/samplecontroller/v1alpha1"
+	stablev1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/stable/v1"
 	discovery "k8s.io/client-go/discovery"
 	rest "k8s.io/client-go/rest"
 	flowcontrol "k8s.io/client-go/util/flowcontrol"
@@ -17,6 +18,7 @@ type Interface interface {
 	Discovery() discovery.DiscoveryInterfaces
 	SampleV1() samplev1.SampleV1Interface
 	SamplecontrollerV1alpha1() samplecontrollerv1alpha1.SamplecontrollerV1alpha1Interface
+	StableV1() stablev1.StableV1Interface
 }
 
 // Clientset contains the clients for groups.
@@ -24,6 +26,7 @@ type Clientset struct {
 	*discovery.DiscoveryClient
 	sampleV1                 *samplev1.SampleV1Client
 	samplecontrollerV1alpha1 *samplecontrollerv1alpha1.SamplecontrollerV1alpha1Client
+	stableV1                 *stablev1.StableV1Client
 }
 
 // SampleV1 retrieves the SampleV1Client
@@ -34,6 +37,11 @@ func (c *Clientset) SampleV1() samplev1.SampleV1Interface {
 // SamplecontrollerV1alpha1 retrieves the SamplecontrollerV1alpha1Client
 func (c *Clientset) SamplecontrollerV1alpha1() samplecontrollerv1alpha1.SamplecontrollerV1alpha1Interface {
 	return c.samplecontrollerV1alpha1
+}
+
+// StableV1 retrieves the StableV1Client
+func (c *Clientset) StableV1() stablev1.StableV1Interface {
+	return c.stableV1
 }
 
 // Discovery retrieves the DiscoveryClient
@@ -88,6 +96,10 @@ func NewForConfigAndClient(c *rest.Config, httpClient *http.Client) (*Clientset,
 	if err != nil {
 		return nil, err
 	}
+	cs.stableV1, err = stablev1.NewForConfigAndClient(&configShallowCopy, httpClient)
+	if err != nil {
+		return nil, err
+	}
 
 	cs.DiscoveryClient, err = discovery.NewDiscoveryClientForConfigAndClient(&configShallowCopy, httpClient)
 	if err != nil {
@@ -111,6 +123,7 @@ func New(c rest.Interface) *Clientset {
 	var cs Clientset
 	cs.sampleV1 = samplev1.New(c)
 	cs.samplecontrollerV1alpha1 = samplecontrollerv1alpha1.New(c)
+	cs.stableV1 = stablev1.New(c)
 
 	cs.DiscoveryClient = discovery.NewDiscoveryClient(c)
 	return &cs

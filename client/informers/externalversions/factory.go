@@ -12,6 +12,7 @@ import (
 	internalinterfaces "github.com/keelson-dev/keelson/client/informers/externalversions/internalinterfaces"
 	sample "github.com/keelson-dev/keelson/client/informers/externalversions/sample"
 	samplecontroller "github.com/keelson-dev/keelson/client/informers/externalversions/samplecontroller"
+	stable "github.com/keelson-dev/keelson/client/informers/externalversions/stable"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
@@ -312,6 +313,7 @@ type SharedInformerFactory interface {
 
 	Sample() sample.Interface
 	Samplecontroller() samplecontroller.Interface
+	Stable() stable.Interface
 }
 
 func (f *sharedInformerFactory) Sample() sample.Interface {
@@ -320,4 +322,8 @@ func (f *sharedInformerFactory) Sample() sample.Interface {
 
 func (f *sharedInformerFactory) Samplecontroller() samplecontroller.Interface {
 	return samplecontroller.New(f, f.namespace, f.tweakListOptions)
+}
+
+func (f *sharedInformerFactory) Stable() stable.Interface {
+	return stable.New(f, f.namespace, f.tweakListOptions)
 }

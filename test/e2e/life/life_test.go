@@ -70,7 +70,7 @@ func upInTheBackground(t *testing.T, m *machine) {
 	report := m.status(t)
 	transcript.Contains(t, out,
 		"\n  kube-apiserver ",
-		"Keelson is up, after ", " a Kubernetes API at "+report.Server+" with the controllers foo, sampleresource.\n",
+		"Keelson is up, after ", " a Kubernetes API at "+report.Server+" with the controllers foo, sampleresource, crontab.\n",
 		"kubectl --context keelson get foos\n",
 		"`keelson down` stops it. All objects are kept for the next `keelson up`.\n",
 	)

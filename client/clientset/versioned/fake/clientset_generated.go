@@ -9,6 +9,8 @@ import (
 	fakesamplev1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/sample/v1/fake"
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/samplecontroller/v1alpha1"
 	fakesamplecontrollerv1alpha1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/samplecontroller/v1alpha1/fake"
+	stablev1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/stable/v1"
+	fakestablev1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/stable/v1/fake"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -130,4 +132,9 @@ func (c *Clientset) SampleV1() samplev1.SampleV1Interface {
 // SamplecontrollerV1alpha1 retrieves the SamplecontrollerV1alpha1Client
 func (c *Clientset) SamplecontrollerV1alpha1() samplecontrollerv1alpha1.SamplecontrollerV1alpha1Interface {
 	return &fakesamplecontrollerv1alpha1.FakeSamplecontrollerV1alpha1{Fake: &c.Fake}
+}
+
+// StableV1 retrieves the StableV1Client
+func (c *Clientset) StableV1() stablev1.StableV1Interface {
+	return &fakestablev1.FakeStableV1{Fake: &c.Fake}
 }

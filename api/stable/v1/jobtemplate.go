@@ -1,0 +1,60 @@
+package v1
+
+import (
+	"encoding/json"
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// JobTemplate is the Job that is created for each run, in one of two forms: with spec
+// it is a JobTemplateSpec of batch/v1; without, it is the spec of the pod.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.spec) || has(self.containers) && self.containers.size() > 0",fieldPath=".containers",message="must name at least one container, here or in spec.template.spec"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec) || has(self.spec.template.spec) && self.spec.template.spec.containers.size() > 0",fieldPath=".spec.template.spec",message="must name at least one container"
+// +kubebuilder:validation:XValidation:rule="has(self.spec) || has(self.restartPolicy) && self.restartPolicy in ['Never', 'OnFailure']",fieldPath=".restartPolicy",message="must be Never or OnFailure"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec) || !has(self.spec.template.spec) || has(self.spec.template.spec.restartPolicy) && self.spec.template.spec.restartPolicy in ['Never', 'OnFailure']",fieldPath=".spec.template.spec",message="restartPolicy must be Never or OnFailure"
+type JobTemplate struct {
+	// Labels and annotations of the Jobs.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// The Jobs, in full. If it is set, no field of a pod may be set beside it.
+	// +optional
+	Spec *batchv1.JobSpec `json:"spec,omitempty"`
+
+	// The pod of the Jobs, in short.
+	// +optional
+	corev1.PodSpec `json:",inline"`
+}
+
+// JobTemplateSpec returns the template in its full form. What it returns shares memory
+// with t.
+func (t *JobTemplate) JobTemplateSpec() batchv1.JobTemplateSpec {
+	full := batchv1.JobTemplateSpec{ObjectMeta: t.ObjectMeta}
+	if t.Spec != nil {
+		full.Spec = *t.Spec
+	} else {
+		full.Spec.Template.Spec = t.PodSpec
+	}
+	return full
+}
+
+// MarshalJSON writes the form that is in use only: that of a pod has a list of
+// containers even when it is empty.
+func (t JobTemplate) MarshalJSON() ([]byte, error) {
+	if t.Spec != nil {
+		return json.Marshal(batchv1.JobTemplateSpec{ObjectMeta: t.ObjectMeta, Spec: *t.Spec})
+	}
+	type short struct {
+		ObjectMeta     metav1.ObjectMeta `json:"metadata,omitzero"`
+		corev1.PodSpec `json:",inline"`
+	}
+	raw, err := json.Marshal(short{ObjectMeta: t.ObjectMeta, PodSpec: t.PodSpec})
+	if err != nil {
+		return nil, fmt.Errorf("write a job template: %w", err)
+	}
+	return raw, nil
+}

@@ -1,0 +1,186 @@
+// Command crontabschema completes the generated definition of CronTab with what markers
+// cannot say:
+//
+//		go run ./hack/crontabschema FILE
+//
+//	  - A field of an inlined struct is optional: the containers of a pod are not required in a jobTemplate, which may
+//	    have a spec instead. Beside a spec, all fields of a pod are refused.
+//	  - What a CronJob accepts, a CronTab accepts: the metadata of templates as tools write it, and lists with two entries
+//	    of the same name, which Kubernetes itself settles.
+//	  - A schedule is checked field by field, with expressions that nobody could read in a comment.
+//	  - The descriptions of a pod are there twice; the second time their first sentence is enough. The definition must
+//	    stay well below what etcd stores as one object.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+)
+
+type schema = apiextensionsv1.JSONSchemaProps
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: crontabschema FILE")
+		os.Exit(2)
+	}
+	if err := rewrite(os.Args[1]); err != nil {
+		fmt.Fprintf(os.Stderr, "error: complete the definition in %s: %v\n", os.Args[1], err)
+		os.Exit(1)
+	}
+}
+
+// rewrite completes the definition in a file.
+func rewrite(path string) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := yaml.UnmarshalStrict(raw, &crd); err != nil {
+		return err
+	}
+	for i := range crd.Spec.Versions {
+		if err := complete(crd.Spec.Versions[i].Schema.OpenAPIV3Schema); err != nil {
+			return err
+		}
+	}
+	if raw, err = marshal(&crd); err != nil {
+		return err
+	}
+	return os.WriteFile(path, raw, 0o644)
+}
+
+// marshal writes a definition as controller-gen does: without a status.
+func marshal(crd *apiextensionsv1.CustomResourceDefinition) ([]byte, error) {
+	raw, err := json.Marshal(crd)
+	if err != nil {
+		return nil, err
+	}
+	var object map[string]any
+	if err := json.Unmarshal(raw, &object); err != nil {
+		return nil, err
+	}
+	delete(object, "status")
+	raw, err = yaml.Marshal(object)
+	return append([]byte("---\n"), raw...), err
+}
+
+// complete changes the schema of a CronTab.
+func complete(crontab *schema) error {
+	spec, ok := crontab.Properties["spec"]
+	if !ok {
+		return errors.New("there is no spec")
+	}
+	template, ok := spec.Properties["jobTemplate"]
+	if !ok || template.Properties["spec"].Properties == nil || template.Properties["containers"].Items == nil {
+		return errors.New("spec.jobTemplate has not the fields of a Job and of a pod")
+	}
+	completeTemplate(&template)
+	spec.Properties["jobTemplate"] = template
+
+	schedule := spec.Properties["schedule"]
+	schedule.XValidations = scheduleRules()
+	spec.Properties["schedule"] = schedule
+	spec.Properties["schedules"].Items.Schema.XValidations = scheduleRules()
+	crontab.Properties["spec"] = spec
+	return nil
+}
+
+func completeTemplate(template *schema) {
+	template.Required = slices.DeleteFunc(template.Required, func(field string) bool { return field == "containers" })
+	var beside []string
+	for name, property := range template.Properties {
+		if name == "spec" || name == "metadata" {
+			continue
+		}
+		beside = append(beside, fmt.Sprintf("!has(self.%s)", name))
+		shorten(&property)
+		template.Properties[name] = property
+	}
+	slices.Sort(beside)
+	template.XValidations = append(template.XValidations, apiextensionsv1.ValidationRule{
+		Rule:    "!has(self.spec) || " + strings.Join(beside, " && "),
+		Message: "fields of a pod and spec exclude each other: with spec, they belong in spec.template.spec",
+	})
+	walk(template, func(name string, s *schema) {
+		if s.XListType != nil && *s.XListType == "map" {
+			atomic := "atomic"
+			s.XListType, s.XListMapKeys = &atomic, nil
+		}
+		if name == "metadata" {
+			completeMetadata(s)
+		}
+	})
+}
+
+// completeMetadata describes what is in the metadata of a template, and takes what
+// kubectl and other tools write there.
+func completeMetadata(metadata *schema) {
+	for name, description := range map[string]string{
+		"annotations": "Annotations of what is made from this template.",
+		"labels":      "Labels of what is made from this template.",
+		"name":        "Not used: the name is made by the controller.",
+		"namespace":   "Not used: the namespace is that of the CronTab.",
+		"finalizers":  "Not used.",
+	} {
+		property, found := metadata.Properties[name]
+		if !found {
+			continue
+		}
+		property.Description = description
+		metadata.Properties[name] = property
+	}
+	if metadata.Properties != nil {
+		metadata.Properties["creationTimestamp"] = schema{
+			Type: "string", Format: "date-time", Nullable: true,
+			Description: "Not used; tools write null here.",
+		}
+	}
+}
+
+// walk calls visit for a schema and all below it.
+func walk(s *schema, visit func(name string, s *schema)) {
+	var down func(name string, s *schema)
+	down = func(name string, s *schema) {
+		visit(name, s)
+		for name, property := range s.Properties {
+			down(name, &property)
+			s.Properties[name] = property
+		}
+		if s.Items != nil && s.Items.Schema != nil {
+			down("", s.Items.Schema)
+		}
+		if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+			down("", s.AdditionalProperties.Schema)
+		}
+	}
+	down("", s)
+}
+
+// shorten leaves the first sentence of every description.
+func shorten(s *schema) {
+	walk(s, func(_ string, s *schema) { s.Description = firstSentence(s.Description) })
+}
+
+func firstSentence(text string) string {
+	text, _, _ = strings.Cut(text, "\n\n")
+	text = strings.Join(strings.Fields(text), " ")
+	for end := 0; ; {
+		next := strings.Index(text[end:], ". ")
+		if next < 0 {
+			return text
+		}
+		end += next + 1
+		if before := strings.ToLower(text[:end]); !strings.HasSuffix(before, "e.g.") && !strings.HasSuffix(before, "i.e.") {
+			return text[:end]
+		}
+	}
+}

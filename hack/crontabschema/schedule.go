@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+)
+
+const (
+	space    = `[ \t\r\n]`
+	notSpace = `[^ \t\r\n]`
+	// step is a number from 1 to 9999 with up to four digits.
+	step = `(0{0,3}[1-9]|0{0,2}[1-9][0-9]|0?[1-9][0-9]{2}|[1-9][0-9]{3})`
+)
+
+// fields are the fields of a schedule from the last to the first.
+var fields = []struct {
+	name, allowed string
+	// value matches one value of up to four digits.
+	value string
+}{
+	{"day of week", "0 to 7 (0 and 7 are Sunday) or SUN to SAT", `(0{0,3}[0-7]|(?i:SUN|MON|TUE|WED|THU|FRI|SAT))`},
+	{"month", "1 to 12 or JAN to DEC", `(0{0,3}[1-9]|0{0,2}1[0-2]|(?i:JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC))`},
+	{"day of month", "1 to 31", `(0{0,3}[1-9]|0{0,2}[12][0-9]|0{0,2}3[01])`},
+	{"hour", "0 to 23", `(0{0,3}[0-9]|0{0,2}1[0-9]|0{0,2}2[0-3])`},
+	{"minute", "0 to 59", `(0{0,3}[0-9]|0{0,2}[1-5][0-9])`},
+	{"second", "0 to 59", `(0{0,3}[0-9]|0{0,2}[1-5][0-9])`},
+}
+
+// scheduleRules are the rules for a schedule. What they let through and internal/cron
+// does not read - ranges that run backwards, a step of H that is too large, fractions of
+// a second - is little.
+func scheduleRules() []apiextensionsv1.ValidationRule {
+	rules := []apiextensionsv1.ValidationRule{
+		unless(`^`+space+`*(CRON_)?TZ=`, "the time zone does not belong in the schedule: set spec.timeZone"),
+		only(`^`+space+`*(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|@every`+space+`+`+notSpace+`+|`+
+			`[^@ \t\r\n]`+notSpace+`*(`+space+`+`+notSpace+`+){4,5})`+space+`*$`,
+			"must be five fields (minute, hour, day of month, month, day of week), six with a leading second, "+
+				"or one of @yearly, @monthly, @weekly, @daily, @midnight, @hourly and @every DURATION"),
+	}
+	rules = append(rules, apiextensionsv1.ValidationRule{
+		Rule: fmt.Sprintf(`!self.matches(%s) || duration(self.trim().find(%s)) >= duration('1s')`,
+			quote(`^`+space+`*@every`+space+`+`+notSpace+`+`+space+`*$`), quote(notSpace+`+$`)),
+		Message: "must be @every with one duration of at least 1s, such as 90s or 1h30m",
+	})
+	for after, field := range fields {
+		item := `([*?]|H(\(` + field.value + `-` + field.value + `\))?|` + field.value + `(-` + field.value + `)?)(/` + step + `)?`
+		list := item + `(,` + item + `)*`
+		before := `^` + space + `*` + strings.Repeat(notSpace+`+`+space+`+`, len(fields)-1-after)
+		optional := `^` + space + `*(` + notSpace + `+` + space + `+){0,1}` + strings.Repeat(notSpace+`+`+space+`+`, max(len(fields)-2-after, 0))
+		rest := strings.Repeat(space+`+`+notSpace+`+`, after) + space + `*$`
+		head := optional
+		if field.name == "second" {
+			head = before
+		}
+		// What has not this many fields is refused by another rule.
+		form := head + notSpace + `+` + rest
+		rules = append(rules, apiextensionsv1.ValidationRule{
+			Rule:    fmt.Sprintf(`self.contains('@') || !self.matches(%s) || self.matches(%s)`, quote(form), quote(head+list+rest)),
+			Message: fmt.Sprintf("the %s must be *, H, or %s, or a range, list or step of these", field.name, field.allowed),
+		})
+	}
+	return rules
+}
+
+func only(pattern, message string) apiextensionsv1.ValidationRule {
+	return apiextensionsv1.ValidationRule{Rule: "self.matches(" + quote(pattern) + ")", Message: message}
+}
+
+func unless(pattern, message string) apiextensionsv1.ValidationRule {
+	return apiextensionsv1.ValidationRule{Rule: "!self.matches(" + quote(pattern) + ")", Message: message}
+}
+
+// quote returns text as a raw string of CEL; it has no quotation mark in it.
+func quote(text string) string { return "r'" + text + "'" }

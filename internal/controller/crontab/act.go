@@ -1,0 +1,137 @@
+package crontab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// errNoTemplate says that a run was asked for and there is nothing to run.
+var errNoTemplate = errors.New("there is no spec.jobTemplate")
+
+// done is what was done.
+type done struct {
+	// started is the run that was started; nil if none was.
+	started *run
+	// replaced are the Jobs that were deleted to make room.
+	replaced []run
+}
+
+// act does what the plan says, up to the first error. While something is due, nothing
+// else is done.
+func (r *Reconciler) act(ctx context.Context, cronTab *stablev1.CronTab, m *memory, seen observation, p plan) (done, error) {
+	m.progress = p.progress
+	if p.start != nil {
+		started, err := r.start(ctx, cronTab, m, seen, p.start)
+		if err != nil {
+			return done{}, err
+		}
+		m.progress = p.progress.started(p.start)
+		return done{started: started}, nil
+	}
+	var d done
+	for _, run := range p.replace {
+		if err := r.remove(ctx, cronTab, run, metav1.DeletePropagationForeground); err != nil {
+			return d, err
+		}
+		d.replaced = append(d.replaced, run)
+	}
+	for _, run := range p.release {
+		if err := r.release(ctx, cronTab, run); err != nil {
+			return d, err
+		}
+	}
+	for _, run := range p.prune {
+		if err := r.remove(ctx, cronTab, run, metav1.DeletePropagationBackground); err != nil {
+			return d, err
+		}
+	}
+	return d, nil
+}
+
+// start creates the Job of a run. One that is there already and is that of this run is as
+// good.
+func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, m *memory, seen observation, s *start) (*run, error) {
+	template, err := templateOf(cronTab)
+	if err == nil && template == nil {
+		err = errNoTemplate
+	}
+	if err != nil {
+		return nil, err
+	}
+	job := newJob(cronTab, template, s, seen.zone())
+	started := run{name: s.name, at: s.at, manual: s.manual, outcome: active, begun: r.clock.Now()}
+	m.expect(started)
+	err = r.client.Create(ctx, job, client.FieldOwner(kube.FieldManager))
+	if apierrors.IsAlreadyExists(err) {
+		job, err = r.claim(ctx, cronTab, s)
+	} else if err == nil {
+		r.status.Created()
+		if !s.manual {
+			observeLag(r.clock.Now().Sub(s.due))
+		}
+	}
+	if err != nil {
+		m.met(s.name)
+		return nil, kube.Named(err, "create", "Job", cronTab.Namespace, s.name)
+	}
+	started.uid, started.version = job.UID, job.ResourceVersion
+	m.created(started)
+	log.FromContext(ctx).V(1).Info("Created Job", "Job", s.name)
+	return &started, nil
+}
+
+// claim returns the Job that has the name of a run, if it is the Job of that run:
+// kube.ErrForeign if it is not, kube.ErrStale if it is about to go.
+func (r *Reconciler) claim(ctx context.Context, cronTab *stablev1.CronTab, s *start) (*batchv1.Job, error) {
+	job := &batchv1.Job{}
+	err := r.live.Get(ctx, client.ObjectKey{Namespace: cronTab.Namespace, Name: s.name}, job)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, kube.ErrStale
+	case err != nil:
+		return nil, err
+	case kube.IsLeftover(job, cronTab, kind.GroupKind()):
+		return nil, kube.ErrStale
+	}
+	if found := runOf(job); metav1.IsControlledBy(job, cronTab) && found.manual == s.manual && found.at.Equal(s.at) {
+		return job, nil
+	}
+	return nil, kube.ErrForeign
+}
+
+// remove deletes a Job. In the foreground it stays until its pods are gone.
+func (r *Reconciler) remove(ctx context.Context, cronTab *stablev1.CronTab, run run, propagation metav1.DeletionPropagation) error {
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: cronTab.Namespace, Name: run.name}}
+	err := r.client.Delete(ctx, job, client.Preconditions{UID: ptr.To(run.uid)}, client.PropagationPolicy(propagation))
+	if err != nil && !apierrors.IsNotFound(err) && !kube.IsStale(err) {
+		return kube.Named(err, "delete", "Job", cronTab.Namespace, run.name)
+	}
+	log.FromContext(ctx).V(1).Info("Deleted Job", "Job", run.name)
+	return nil
+}
+
+// release lets the time to live of a Job begin.
+func (r *Reconciler) release(ctx context.Context, cronTab *stablev1.CronTab, run run) error {
+	patch, err := releasePatch(run)
+	if err != nil {
+		return fmt.Errorf("write a patch of Job %s/%s: %w", cronTab.Namespace, run.name, err)
+	}
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: cronTab.Namespace, Name: run.name}}
+	err = r.client.Patch(ctx, job, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(kube.FieldManager))
+	if err != nil && !kube.IsStale(err) {
+		return kube.Named(err, "patch", "Job", cronTab.Namespace, run.name)
+	}
+	return nil
+}

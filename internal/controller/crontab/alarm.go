@@ -1,0 +1,144 @@
+package crontab
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// longestSleep is how long the alarm sleeps at most. A timer does not notice when the
+// clock is set, or when the machine was suspended.
+const longestSleep = 5 * time.Second
+
+// alarm wakes CronTabs at their times. One timer serves all of them, and nothing happens
+// in between.
+type alarm struct {
+	clock clock.Clock
+
+	mu      sync.Mutex
+	entries map[client.ObjectKey]*entry
+	queue   alarmQueue
+	changed chan struct{}
+}
+
+// entry is when a CronTab is to be woken, and its place in the queue.
+type entry struct {
+	key   client.ObjectKey
+	at    time.Time
+	place int
+}
+
+func newAlarm(clock clock.Clock) *alarm {
+	return &alarm{clock: clock, entries: map[client.ObjectKey]*entry{}, changed: make(chan struct{}, 1)}
+}
+
+// set wakes a CronTab at a time, and no longer at one that was set before. The zero time
+// is never.
+func (a *alarm) set(key client.ObjectKey, at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e, found := a.entries[key]
+	switch {
+	case at.IsZero() && found:
+		heap.Remove(&a.queue, e.place)
+		delete(a.entries, key)
+		return
+	case at.IsZero():
+		return
+	case found:
+		e.at = at
+		heap.Fix(&a.queue, e.place)
+	default:
+		e = &entry{key: key, at: at}
+		a.entries[key] = e
+		heap.Push(&a.queue, e)
+	}
+	if a.queue[0] == e {
+		select {
+		case a.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// at returns when a CronTab is to be woken; zero if never.
+func (a *alarm) at(key client.ObjectKey) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e, found := a.entries[key]; found {
+		return e.at
+	}
+	return time.Time{}
+}
+
+// run calls wake with those whose time has come, until ctx is done. Their alarms are off
+// then.
+func (a *alarm) run(ctx context.Context, wake func(...client.ObjectKey)) {
+	timer := a.clock.NewTimer(longestSleep)
+	defer timer.Stop()
+	for {
+		due, sleep := a.take()
+		if len(due) > 0 {
+			wake(due...)
+		}
+		timer.Reset(sleep)
+		select {
+		case <-timer.C():
+		case <-a.changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// take returns those whose time has come, and how long to sleep then.
+func (a *alarm) take() (due []client.ObjectKey, sleep time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.clock.Now()
+	for len(a.queue) > 0 {
+		first := a.queue[0]
+		if wait := first.at.Sub(now); wait > 0 {
+			return due, min(wait, longestSleep)
+		}
+		heap.Pop(&a.queue)
+		delete(a.entries, first.key)
+		due = append(due, first.key)
+	}
+	return due, longestSleep
+}
+
+// alarmQueue is a heap of entries, the earliest first.
+type alarmQueue []*entry
+
+// Len implements heap.Interface.
+func (q alarmQueue) Len() int { return len(q) }
+
+// Less implements heap.Interface.
+func (q alarmQueue) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
+
+// Swap implements heap.Interface.
+func (q alarmQueue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].place, q[j].place = i, j
+}
+
+// Push implements heap.Interface.
+func (q *alarmQueue) Push(x any) {
+	e := x.(*entry)
+	e.place = len(*q)
+	*q = append(*q, e)
+}
+
+// Pop implements heap.Interface.
+func (q *alarmQueue) Pop() any {
+	last := len(*q) - 1
+	e := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	return e
+}

@@ -1,0 +1,264 @@
+package crontab
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/utils/ptr"
+
+	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+)
+
+const (
+	// onTime is how late a run may be with missedRuns Skip, if there is no deadline.
+	onTime = 10 * time.Second
+
+	// maxQueued is how many runs wait at most with concurrencyPolicy Queue. A queue that
+	// only grows is a mistake that somebody should hear of.
+	maxQueued = 100
+
+	// clockSkew is how far a nominal time that was decided may lie in the future
+	// before that is worth a condition.
+	clockSkew = time.Minute
+)
+
+// start is a run that is to be started.
+type start struct {
+	// at is the nominal time, or the request of a manual run.
+	at     time.Time
+	manual bool
+	name   string
+	// due is when it should have started.
+	due time.Time
+}
+
+// plan is what to do.
+type plan struct {
+	// now is when it was made.
+	now time.Time
+	// progress is how far the CronTab has come, before anything of the below is done.
+	progress progress
+	// restarted says that the timetable is another one than before.
+	restarted bool
+
+	// start is the next run, if it may start now.
+	start *start
+	// blocked is the run that may not, because others are active.
+	blocked *start
+	// queued is how many runs wait, start included.
+	queued int
+
+	// missed is how many runs are given up with this plan; overflow says that some of
+	// them are because there were too many.
+	missed   int
+	overflow bool
+
+	// replace are Jobs that make room for the run that is blocked; prune are finished
+	// ones beyond the history limits; release are those whose time to live begins.
+	replace, prune, release []run
+
+	// next is the next nominal time; zero if there is none.
+	next time.Time
+	// wake is when to look again if nothing happens before; zero is never.
+	wake time.Time
+}
+
+// decide returns what is to be done for a CronTab, given what there is.
+func decide(cronTab *stablev1.CronTab, seen observation, now time.Time) plan {
+	p := plan{now: now, progress: seen.progress.clone()}
+	p.restart(cronTab, seen)
+	if seen.times != nil && !isSuspended(cronTab) {
+		p.advance(&cronTab.Spec, seen)
+		p.giveUpLate(&cronTab.Spec, seen.times)
+	} else {
+		p.drop(len(p.progress.waiting))
+	}
+	p.choose(cronTab, seen)
+	p.tidy(cronTab, seen)
+	p.lookAhead(cronTab, seen)
+	return p
+}
+
+func isSuspended(cronTab *stablev1.CronTab) bool { return ptr.Deref(cronTab.Spec.Suspend, false) }
+
+// restart begins anew if the timetable has changed: what was due before is not run.
+func (p *plan) restart(cronTab *stablev1.CronTab, seen observation) {
+	hash := scheduleHash(&cronTab.Spec)
+	if hash == p.progress.hash {
+		return
+	}
+	p.restarted = true
+	since := p.now
+	if p.progress.hash == "" && cronTab.Generation <= 1 {
+		// It is new and as it was created. If it was changed since, nobody knows when.
+		since = cronTab.CreationTimestamp.Time
+		if proven := p.progress.until; proven.After(since) {
+			since = proven
+		}
+	}
+	if last := p.progress.last; last.After(since) && last.Before(since.Add(clockSkew)) {
+		// The clock went back a little, and this one ran already.
+		since = last
+	}
+	p.drop(len(p.progress.waiting))
+	p.progress.hash = hash
+	p.progress.until = since.Truncate(time.Second)
+}
+
+// advance lets the runs wait that have become due.
+func (p *plan) advance(spec *stablev1.CronTabSpec, seen observation) {
+	from := p.progress.until
+	upTo, ok := seen.times.dueBy(from, p.now)
+	if !ok {
+		return
+	}
+	count := seen.times.plan.Count(from, upTo)
+	keep := 1
+	if spec.MissedRuns == stablev1.AllMissedRuns {
+		keep = int(ptr.Deref(spec.MaxMissedRuns, 10))
+	}
+	kept := seen.times.latest(keep, from, upTo)
+	if spec.MissedRuns == stablev1.SkipMissedRuns {
+		kept = slices.DeleteFunc(kept, func(nominal time.Time) bool {
+			due := seen.times.due(nominal)
+			return !due.After(seen.since) || spec.StartingDeadlineSeconds == nil && p.now.Sub(due) > onTime
+		})
+	}
+	p.progress.until = upTo
+	p.miss(count - len(kept))
+	p.overflow = p.overflow || spec.MissedRuns == stablev1.AllMissedRuns && count > len(kept)
+	p.progress.waiting = append(p.progress.waiting, kept...)
+	p.limitWaiting(spec, keep)
+}
+
+// limitWaiting gives up runs that wait if there are more than may.
+func (p *plan) limitWaiting(spec *stablev1.CronTabSpec, keep int) {
+	if spec.ConcurrencyPolicy != stablev1.QueueConcurrent {
+		// The latest ones count, as if nobody had looked before.
+		if extra := len(p.progress.waiting) - keep; extra > 0 {
+			p.drop(extra)
+			p.overflow = p.overflow || spec.MissedRuns == stablev1.AllMissedRuns
+		}
+		return
+	}
+	// In a queue the first come first.
+	if extra := len(p.progress.waiting) - maxQueued; extra > 0 {
+		p.progress.waiting = p.progress.waiting[:maxQueued]
+		p.miss(extra)
+		p.overflow = true
+	}
+}
+
+// giveUpLate gives up the runs that can no longer start before their deadline.
+func (p *plan) giveUpLate(spec *stablev1.CronTabSpec, times *timetable) {
+	if spec.StartingDeadlineSeconds == nil {
+		return
+	}
+	before := len(p.progress.waiting)
+	p.progress.waiting = slices.DeleteFunc(p.progress.waiting, func(nominal time.Time) bool {
+		return !p.now.Before(lastStart(times.due(nominal), spec))
+	})
+	p.miss(before - len(p.progress.waiting))
+}
+
+// lastStart returns when a run is too late that was due. Whole seconds count: a deadline
+// of zero leaves the second in which it is due.
+func lastStart(due time.Time, spec *stablev1.CronTabSpec) time.Time {
+	seconds := min(*spec.StartingDeadlineSeconds, int64(longestDeadline/time.Second))
+	return due.Add(time.Duration(seconds+1) * time.Second)
+}
+
+// longestDeadline is longer than any that makes a difference, and far from overflow.
+const longestDeadline = 100 * 365 * 24 * time.Hour
+
+// drop gives up the first n runs that wait.
+func (p *plan) drop(n int) {
+	p.progress.waiting = p.progress.waiting[n:]
+	p.miss(n)
+}
+
+func (p *plan) miss(n int) {
+	p.missed += n
+	p.progress.missed += int64(n)
+}
+
+// choose says which run starts, if one may.
+func (p *plan) choose(cronTab *stablev1.CronTab, seen observation) {
+	p.queued = len(p.progress.waiting)
+	next := p.manualStart(cronTab, seen)
+	if next != nil {
+		p.queued++
+	} else if p.queued > 0 {
+		at := p.progress.waiting[0]
+		next = &start{at: at, name: jobName(cronTab, at), due: seen.times.due(at)}
+	}
+	if next == nil {
+		return
+	}
+	spec := &cronTab.Spec
+	busy := occupying(seen.runs)
+	if limit := concurrency(spec); limit == 0 || len(busy) < limit {
+		p.start = next
+		return
+	}
+	p.blocked = next
+	switch {
+	case spec.ConcurrencyPolicy == stablev1.ReplaceConcurrent:
+		p.replace = slices.DeleteFunc(busy, func(r run) bool { return r.deleting })
+	case spec.ConcurrencyPolicy != stablev1.QueueConcurrent && spec.MissedRuns == stablev1.SkipMissedRuns && !next.manual:
+		p.queued -= len(p.progress.waiting)
+		p.drop(len(p.progress.waiting))
+	}
+}
+
+// concurrency returns how many runs may be active at a time; 0 is no limit.
+func concurrency(spec *stablev1.CronTabSpec) int {
+	switch spec.ConcurrencyPolicy {
+	case stablev1.ReplaceConcurrent:
+		return 1
+	case stablev1.ForbidConcurrent, stablev1.QueueConcurrent:
+		return int(ptr.Deref(spec.MaxConcurrency, 1))
+	default:
+		return int(ptr.Deref(spec.MaxConcurrency, 0))
+	}
+}
+
+// tidy says which Jobs have become superfluous. Only those count whose run is in the
+// status: else the Job is the only proof of it.
+func (p *plan) tidy(cronTab *stablev1.CronTab, seen observation) {
+	isOpen := func(r run) bool { return r.deleting || !seen.isRecorded(cronTab, r) }
+	for _, r := range seen.runs {
+		if heldTTL(r) != nil && !isOpen(r) {
+			p.release = append(p.release, r)
+		}
+	}
+	p.prune = append(seen.beyond(succeeded, ptr.Deref(cronTab.Spec.SuccessfulJobsHistoryLimit, 3)),
+		seen.beyond(failed, ptr.Deref(cronTab.Spec.FailedJobsHistoryLimit, 1))...)
+	p.prune = slices.DeleteFunc(p.prune, isOpen)
+}
+
+// lookAhead says when to look again.
+func (p *plan) lookAhead(cronTab *stablev1.CronTab, seen observation) {
+	if p.start != nil && p.queued > 1 {
+		// There is more to start.
+		p.wake = p.now
+	}
+	if seen.times == nil || isSuspended(cronTab) {
+		return
+	}
+	if next, ok := seen.times.next(p.progress.until); ok {
+		p.next = next
+		p.wake = sooner(p.wake, seen.times.due(next))
+	}
+	if cronTab.Spec.StartingDeadlineSeconds != nil && p.start == nil && len(p.progress.waiting) > 0 {
+		p.wake = sooner(p.wake, lastStart(seen.times.due(p.progress.waiting[0]), &cronTab.Spec))
+	}
+}
+
+// sooner returns the earlier of two times; zero is never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

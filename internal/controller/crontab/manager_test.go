@@ -1,0 +1,111 @@
+package crontab
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+)
+
+// run runs a manager with this controller for the namespace of w, until the test ends.
+func (w *world) run() *harness.Requests {
+	w.Helper()
+	return harness.RunManager(w.T, env.Config(w), w.client.Scheme(), w.namespace, Add, Cache)
+}
+
+// submit creates a CronTab and does not wait.
+func (w *world) submit(name string, changes ...change) error {
+	cronTab := newCronTab(changes...)
+	cronTab.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: name, Annotations: cronTab.Annotations}
+	return w.client.Create(w.Context(), cronTab)
+}
+
+func TestManagerRunsEverySecond(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	w.do(w.submit("tick", schedule("@every 1s")))
+	harness.Eventually(t, "there are five Jobs", func() bool { return len(w.jobs()) >= 5 })
+	w.change(suspend)
+	harness.Eventually(t, "it is suspended", func() bool { return w.hasReason(stablev1.ReasonSuspended) })
+	jobs := w.jobs()
+	for i := range jobs {
+		if got, want := runOf(&jobs[i]).at, runOf(&jobs[0]).at.Add(time.Duration(i)*time.Second); !got.Equal(want) {
+			t.Errorf("run %d is that of %v, not of %v", i, got, want)
+		}
+		if lag := jobs[i].CreationTimestamp.Sub(runOf(&jobs[i]).at); lag > 3*time.Second {
+			t.Errorf("run %d came %v late", i, lag)
+		}
+		w.end(&jobs[i], batchv1.JobComplete)
+	}
+	harness.Eventually(t, "three of them are kept", func() bool { return len(w.jobs()) == 3 && w.cronTab().Status.ActiveCount == 0 })
+	w.change(request("2026-03-04T12:00:00Z"))
+	harness.Eventually(t, "one runs on demand", func() bool { return w.cronTab().Status.LastManualRunTime != nil && w.cronTab().Status.ActiveCount == 1 })
+	statuscheck.Verify(t, w.cronTab())
+}
+
+// hasReason reports whether Ready of the CronTab has this reason for the present spec.
+func (w *world) hasReason(reason string) bool {
+	w.Helper()
+	cronTab := w.cronTab()
+	ready := meta.FindStatusCondition(cronTab.Status.Conditions, stablev1.ConditionReady)
+	return ready != nil && ready.Reason == reason && ready.ObservedGeneration == cronTab.Generation
+}
+
+func TestManagerHoldsAThousand(t *testing.T) {
+	w := newWorld(t)
+	counted := w.run()
+	counted.Take()
+	const many = 1000
+	cronTabs := func() []client.Object {
+		var list stablev1.CronTabList
+		w.do(w.client.List(t.Context(), &list, client.InNamespace(w.namespace)))
+		var all []client.Object
+		for i := range list.Items {
+			all = append(all, &list.Items[i])
+		}
+		return all
+	}
+	// All are due at the same second.
+	due := time.Now().Add(30 * time.Second).UTC()
+	text := fmt.Sprintf("%d %d %d %d %d ?", due.Second(), due.Minute(), due.Hour(), due.Day(), due.Month())
+	harness.Parallel(t, many, func(n int) error { return w.submit(fmt.Sprintf("tick-%d", n), schedule(text)) })
+	settled := func() bool {
+		for _, cronTab := range cronTabs() {
+			if len(statuscheck.Problems(cronTab)) > 0 {
+				return false
+			}
+		}
+		return true
+	}
+	harness.Eventually(t, "each has a status", settled)
+	if time.Now().After(due) {
+		t.Fatal("this machine is too slow for the test: the time has come before all were created")
+	}
+	if diff := cmp.Diff(map[string]int{http.MethodPost: many, http.MethodPut: many}, counted.Take()); diff != "" {
+		t.Logf("requests for %d new CronTabs, with those of the test itself (-want +got):\n%s", many, diff)
+	}
+	harness.Eventually(t, "there is a Job for each", func() bool { return len(w.jobs()) == many })
+	harness.Eventually(t, "each has its run in the status", func() bool {
+		for _, cronTab := range cronTabs() {
+			if cronTab.(*stablev1.CronTab).Status.ActiveCount != 1 {
+				return false
+			}
+		}
+		return true
+	})
+	if diff := cmp.Diff(map[string]int{http.MethodPost: many, http.MethodPut: many}, counted.Take()); diff != "" {
+		t.Errorf("requests for %d runs (-want +got):\n%s", many, diff)
+	}
+	statuscheck.Verify(t, cronTabs()...)
+}

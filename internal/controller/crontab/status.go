@@ -1,0 +1,196 @@
+package crontab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// longestRetry is how long a run that could not be started waits at most for the next
+// attempt, if the API did not refuse it for what it is.
+const longestRetry = 10 * time.Second
+
+// summarize returns the status of a CronTab, given what there was, what was to be done,
+// and how that ended.
+func summarize(cronTab *stablev1.CronTab, seen observation, p plan, d done, actErr error) stablev1.CronTabStatus {
+	status := *cronTab.Status.DeepCopy()
+	status.ObservedGeneration = cronTab.Generation
+	progress, runs, queued := p.progress, seen.runs, p.queued
+	if d.started != nil {
+		progress = progress.started(p.start)
+		runs = append(runs[:len(runs):len(runs)], *d.started)
+		queued--
+	}
+	progress.record(&status)
+	status.Queued = int32(queued)
+	status.NextScheduleTime = metaTime(p.next)
+	status.Active = activeRefs(cronTab, runs)
+	status.ActiveCount = int32(len(status.Active))
+	status.LastSuccessfulTime = latestEnd(cronTab.Status.LastSuccessfulTime, runs, succeeded)
+	status.LastFailureTime = latestEnd(cronTab.Status.LastFailureTime, runs, failed)
+	for _, condition := range []metav1.Condition{
+		summarizeSchedule(seen, p),
+		summarizeReady(cronTab, seen, p, queued, actErr),
+	} {
+		condition.ObservedGeneration = cronTab.Generation
+		condition.LastTransitionTime = metav1.NewTime(p.now)
+		meta.SetStatusCondition(&status.Conditions, condition)
+	}
+	return status
+}
+
+// activeRefs returns references to the Jobs that have not finished. One that was there
+// stays as it was: a Job that moves on is no change of the CronTab.
+func activeRefs(cronTab *stablev1.CronTab, runs []run) []corev1.ObjectReference {
+	var refs []corev1.ObjectReference
+	for _, r := range runs {
+		if r.outcome != active {
+			continue
+		}
+		ref := corev1.ObjectReference{
+			APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job",
+			Namespace: cronTab.Namespace, Name: r.name, UID: r.uid, ResourceVersion: r.version,
+		}
+		for _, known := range cronTab.Status.Active {
+			if known.UID == r.uid {
+				ref = known
+			}
+		}
+		refs = append(refs, ref)
+	}
+	return refs
+}
+
+// latestEnd returns the later of a time and the ends of runs with an outcome.
+func latestEnd(known *metav1.Time, runs []run, outcome outcome) *metav1.Time {
+	latest := timeOf(known)
+	for _, r := range runs {
+		if r.outcome == outcome && r.finished.After(latest) {
+			latest = r.finished
+		}
+	}
+	return metaTime(latest)
+}
+
+func summarizeSchedule(seen observation, p plan) metav1.Condition {
+	condition := metav1.Condition{Type: stablev1.ConditionScheduleValid, Status: metav1.ConditionFalse}
+	switch {
+	case seen.invalid != nil:
+		condition.Reason, condition.Message = seen.invalid.reason, seen.invalid.Error()
+	case seen.times.empty:
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, stablev1.ReasonNoSchedule, "There is no schedule"
+	default:
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, stablev1.ReasonValid, "The schedule is understood"
+	}
+	return condition
+}
+
+func summarizeReady(cronTab *stablev1.CronTab, seen observation, p plan, queued int, actErr error) metav1.Condition {
+	is := func(status metav1.ConditionStatus, reason, message string, args ...any) metav1.Condition {
+		return metav1.Condition{Type: stablev1.ConditionReady, Status: status, Reason: reason, Message: fmt.Sprintf(message, args...)}
+	}
+	if seen.invalid != nil {
+		return is(metav1.ConditionFalse, seen.invalid.reason, "%s", seen.invalid.Error())
+	}
+	if actErr != nil && p.start != nil {
+		return summarizeFailure(is, p.start, actErr)
+	}
+	switch {
+	case seen.times.empty && !hasTemplate(cronTab):
+		return is(metav1.ConditionFalse, stablev1.ReasonNoSchedule, "There is no schedule and no jobTemplate: nothing can run. Set spec.schedule and spec.jobTemplate")
+	case seen.times.empty:
+		return is(metav1.ConditionTrue, stablev1.ReasonNoSchedule, "There is no schedule: it runs on demand, when the annotation %s is set", stablev1.RunRequestedAtAnnotation)
+	case isSuspended(cronTab):
+		return is(metav1.ConditionTrue, stablev1.ReasonSuspended, "spec.suspend is true: nothing runs but what is asked for")
+	case p.next.IsZero() && queued == 0:
+		return is(metav1.ConditionFalse, stablev1.ReasonNeverRuns, "No time is left that matches the schedule. Look at spec.schedule, spec.notAfter and spec.excludeDates")
+	case p.progress.until.After(p.now.Add(clockSkew)):
+		return is(metav1.ConditionFalse, stablev1.ReasonClockBehind, "The last run is in the future, because the clock went back. To begin anew, suspend and resume the CronTab")
+	case p.overflow, queued > 0 && wasReason(cronTab, stablev1.ReasonTooManyMissedRuns):
+		return is(metav1.ConditionTrue, stablev1.ReasonTooManyMissedRuns, "More runs were due than may be made up for: some were missed for good, the others follow")
+	}
+	return is(metav1.ConditionTrue, stablev1.ReasonScheduled, "The next run is scheduled")
+}
+
+func summarizeFailure(is func(metav1.ConditionStatus, string, string, ...any) metav1.Condition, s *start, err error) metav1.Condition {
+	switch {
+	case errors.Is(err, kube.ErrForeign):
+		return is(metav1.ConditionFalse, stablev1.ReasonJobNameTaken,
+			"Job %q exists and is not the Job of this run. The run starts when that Job is gone: delete it, if it is not needed", s.name)
+	case errors.Is(err, errNoTemplate):
+		return is(metav1.ConditionFalse, stablev1.ReasonJobRejected, "A run was asked for and there is no spec.jobTemplate: set it")
+	case kube.IsRejected(err):
+		return is(metav1.ConditionFalse, stablev1.ReasonJobRejected,
+			"The API refused Job %q: %s. Change spec.jobTemplate, or the policy or quota that refused it; it is tried again", s.name, kube.APIWords(err))
+	default:
+		return is(metav1.ConditionFalse, stablev1.ReasonJobCreateFailed, "Job %q could not be created and is tried again: %s", s.name, kube.APIWords(err))
+	}
+}
+
+func hasTemplate(cronTab *stablev1.CronTab) bool {
+	_, compact := cronTab.Annotations[compactTemplate]
+	return compact || cronTab.Spec.JobTemplate != nil
+}
+
+func wasReason(cronTab *stablev1.CronTab, reason string) bool {
+	ready := meta.FindStatusCondition(cronTab.Status.Conditions, stablev1.ConditionReady)
+	return ready != nil && ready.Reason == reason
+}
+
+// finish sets the alarm, tells what happened, and writes the status if it changed.
+func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, m *memory, status stablev1.CronTabStatus, p plan, d done, actErr error) (reconcile.Result, error) {
+	was, is := kube.Turn(cronTab.Status.Conditions, status.Conditions, stablev1.ConditionReady)
+	outcome := kube.Outcome{Urgent: isUrgent(cronTab, status, p, was, is), Err: actErr, Acted: d.started != nil}
+	wake := p.wake
+	switch {
+	case actErr == nil:
+	case errors.Is(actErr, kube.ErrForeign), errors.Is(actErr, errNoTemplate), kube.IsRejected(actErr):
+		outcome.Err = nil
+		wake = sooner(wake, p.now.Add(kube.RejectedPause(is.LastTransitionTime.Time, p.now)))
+	default:
+		// The controller's own backoff begins shorter and goes on for longer.
+		wake = sooner(wake, p.now.Add(longestRetry))
+	}
+	r.alarm.set(client.ObjectKeyFromObject(cronTab), wake)
+	r.tell(cronTab, m, status, p, d)
+
+	before, after := statusOnly(cronTab, cronTab.Status), statusOnly(cronTab, status)
+	written, result, err := r.status.Finish(ctx, before, after, outcome)
+	if written {
+		m.verified = p.now
+		m.written = &writtenStatus{before: cronTab.ResourceVersion, after: after.ResourceVersion, status: status}
+		if was.Reason != is.Reason && is.Status == metav1.ConditionFalse {
+			r.events.Warning(cronTab, is.Reason, "Schedule", is.Message)
+		}
+	}
+	return result, err
+}
+
+// statusOnly returns a CronTab with a status and what names it: the API server takes
+// nothing else of what is written as a status.
+func statusOnly(cronTab *stablev1.CronTab, status stablev1.CronTabStatus) *stablev1.CronTab {
+	return &stablev1.CronTab{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: cronTab.Namespace, Name: cronTab.Name, UID: cronTab.UID, ResourceVersion: cronTab.ResourceVersion,
+		},
+		Status: status,
+	}
+}
+
+// isUrgent reports whether a change of status is not to wait: somebody waits for it, or
+// it is what must not be lost.
+func isUrgent(cronTab *stablev1.CronTab, status stablev1.CronTabStatus, p plan, was, is metav1.Condition) bool {
+	return p.restarted || was.Status != is.Status || was.Reason != is.Reason || was.ObservedGeneration != is.ObservedGeneration ||
+		len(status.QueuedTimes) != len(cronTab.Status.QueuedTimes)
+}

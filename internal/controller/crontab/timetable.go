@@ -1,0 +1,179 @@
+package crontab
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/cron"
+)
+
+// timetable knows the scheduled times of a CronTab, which are called nominal, and when
+// their runs are due.
+type timetable struct {
+	plan     *cron.Plan
+	location *time.Location
+	key      string
+	jitter   time.Duration
+	// empty says that there is no schedule.
+	empty bool
+}
+
+// invalidError says why a CronTab has no timetable.
+type invalidError struct {
+	// reason is that of the conditions.
+	reason string
+	err    error
+}
+
+func (e *invalidError) Error() string { return e.err.Error() }
+
+// newTimetable returns the timetable that the spec asks for, suspended or not. Its error
+// is a mistake in the spec that the API let through.
+func newTimetable(cronTab *stablev1.CronTab) (*timetable, *invalidError) {
+	spec := &cronTab.Spec
+	t := &timetable{
+		key:    cronTab.Namespace + "/" + cronTab.Name,
+		jitter: time.Duration(spec.JitterSeconds) * time.Second,
+	}
+	invalid := func(field string, err error) (*timetable, *invalidError) {
+		return nil, &invalidError{stablev1.ReasonInvalidSchedule, fmt.Errorf("%s: %w", field, err)}
+	}
+	var err error
+	if t.location, err = cron.LoadLocation(ptr.Deref(spec.TimeZone, "")); err != nil {
+		return nil, &invalidError{stablev1.ReasonUnknownTimeZone, fmt.Errorf("spec.timeZone: %w", err)}
+	}
+	options := cron.Options{
+		Location:       t.location,
+		DaylightSaving: cron.DaylightSaving(spec.DaylightSaving),
+		// @every counts from here: a change of anything else does not shift its times.
+		Anchor: cronTab.CreationTimestamp.Time,
+	}
+	for i, text := range schedulesOf(spec) {
+		schedule, err := cron.Parse(string(text), t.key)
+		if err != nil {
+			if spec.Schedule != "" {
+				return invalid("spec.schedule", err)
+			}
+			return invalid(fmt.Sprintf("spec.schedules[%d]", i), err)
+		}
+		options.Schedules = append(options.Schedules, schedule)
+	}
+	t.empty = len(options.Schedules) == 0
+	for i, text := range spec.ExcludeDates {
+		dates, err := cron.ParseDateRange(string(text))
+		if err != nil {
+			return invalid(fmt.Sprintf("spec.excludeDates[%d]", i), err)
+		}
+		options.ExcludeDates = append(options.ExcludeDates, dates)
+	}
+	options.NotBefore = ptr.Deref(spec.NotBefore, metav1.Time{}).Time
+	options.NotAfter = ptr.Deref(spec.NotAfter, metav1.Time{}).Time
+	if t.plan, err = cron.New(options); err != nil {
+		return invalid("spec.daylightSaving", err)
+	}
+	return t, nil
+}
+
+// schedulesOf returns the one schedule of a spec, or the several.
+func schedulesOf(spec *stablev1.CronTabSpec) []stablev1.Schedule {
+	if spec.Schedule != "" {
+		return []stablev1.Schedule{spec.Schedule}
+	}
+	return spec.Schedules
+}
+
+// scheduleHash stands for all in the spec that makes the nominal times. It must stay the
+// same from one version of the controller to the next: a CronTab whose hash is another
+// one starts anew.
+func scheduleHash(spec *stablev1.CronTabSpec) string {
+	made := struct {
+		Schedules           []stablev1.Schedule
+		TimeZone            string
+		DaylightSaving      string
+		NotBefore, NotAfter int64
+		ExcludeDates        []stablev1.DateRange
+		Suspend             bool
+	}{
+		Schedules:      schedulesOf(spec),
+		TimeZone:       ptr.Deref(spec.TimeZone, ""),
+		DaylightSaving: cmp.Or(string(spec.DaylightSaving), string(stablev1.DaylightSavingOnce)),
+		ExcludeDates:   spec.ExcludeDates,
+		Suspend:        ptr.Deref(spec.Suspend, false),
+	}
+	if spec.NotBefore != nil {
+		made.NotBefore = spec.NotBefore.Unix()
+	}
+	if spec.NotAfter != nil {
+		made.NotAfter = spec.NotAfter.Unix()
+	}
+	raw, err := json.Marshal(made)
+	if err != nil {
+		// Strings, numbers and a truth value can always be written.
+		panic(err)
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:8])
+}
+
+// due returns when the run of a nominal time starts.
+func (t *timetable) due(nominal time.Time) time.Time {
+	return nominal.Add(cron.Jitter(t.key, nominal, t.jitter))
+}
+
+// next returns the first nominal time after one; false if there is none.
+func (t *timetable) next(after time.Time) (time.Time, bool) { return t.plan.Next(after) }
+
+// has reports whether a time is a nominal one.
+func (t *timetable) has(at time.Time) bool {
+	next, ok := t.plan.Next(at.Add(-time.Second))
+	return ok && next.Equal(at)
+}
+
+// dueBy returns the last nominal time after one such that the runs of all up to it are
+// due; false if there is none.
+func (t *timetable) dueBy(after, now time.Time) (time.Time, bool) {
+	// Whatever the jitter, these are.
+	last, ok := t.plan.Prev(now.Add(-t.jitter).Add(time.Nanosecond))
+	if ok && !last.After(after) {
+		last, ok = time.Time{}, false
+	}
+	if t.jitter == 0 {
+		return last, ok
+	}
+	from := after
+	if ok {
+		from = last
+	}
+	for nominal := range t.plan.Between(from, now) {
+		if t.due(nominal).After(now) {
+			break
+		}
+		last, ok = nominal, true
+	}
+	return last, ok
+}
+
+// latest returns the last n nominal times after one and up to another, in order.
+func (t *timetable) latest(n int, after, upTo time.Time) []time.Time {
+	var found []time.Time
+	before := upTo.Add(time.Nanosecond)
+	for range n {
+		nominal, ok := t.plan.Prev(before)
+		if !ok || !nominal.After(after) {
+			break
+		}
+		found = append(found, nominal)
+		before = nominal
+	}
+	slices.Reverse(found)
+	return found
+}
