@@ -52,10 +52,16 @@ bin/keelson-kube: $(KUBE_SOURCES)
 bin/kubectl: | bin/keelson-kube
 	ln -sf keelson-kube $@
 
+# The go command knows best whether this is up to date.
+.PHONY: guest
+guest: ## Build bin/guest, what a VirtualMachine boots if its spec names no image
+	hack/guest.sh bin/guest
+
 .PHONY: test
 test: bin/keelson bin/keelson-kube bin/kubectl ## Run all tests with the race detector against one API server (ARGS: flags of go test)
 	@hack/require.sh gcc
 	go run ./internal/testing/env/run -- go test -race $(ARGS) ./...
+	cd guest && go test -race $(ARGS) ./...
 
 # Every folder of bench/ with a main.go is one benchmark: bench/foo is bench-foo.
 BENCHES := $(patsubst bench/%/main.go,bench-%,$(wildcard bench/*/main.go))
@@ -87,6 +93,7 @@ verify: ## Check that generated files are fresh, modules tidy, files formatted, 
 lint: ## Run the linters, after a test that their rules work
 	hack/lint-selftest.sh
 	$(LINT) golangci-lint run ./...
+	cd guest && "$$(cd .. && $(LINT) -n golangci-lint)" run --config ../.golangci.yml ./...
 
 .PHONY: vulncheck
 vulncheck: ## Look for known vulnerabilities in the code that is reachable (needs the network)

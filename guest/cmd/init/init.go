@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/keelson-dev/keelson/guest/internal/agent"
+	"github.com/keelson-dev/keelson/guest/internal/modules"
+	"github.com/keelson-dev/keelson/guest/internal/system"
+)
+
+// initProcess is what runs as the first process.
+type initProcess struct {
+	console   *system.Console
+	processes *system.Processes
+	loader    *modules.Loader
+	// endings gets why the guest should stop; only the first counts.
+	endings chan system.Ending
+
+	mu sync.Mutex
+	// served are the devices, by name, that something in here takes care of.
+	served map[string]bool
+}
+
+func newInit(console *system.Console) *initProcess {
+	return &initProcess{
+		console:   console,
+		processes: system.NewProcesses(),
+		endings:   make(chan system.Ending, 1),
+		served:    map[string]bool{},
+	}
+}
+
+// run starts everything and returns when the guest should stop, and how.
+func (in *initProcess) run(ctx context.Context) system.Ending {
+	loader, err := modules.NewLoader()
+	if err != nil {
+		in.console.Printf("No drivers: %v", err)
+	}
+	in.loader = loader
+	go in.processes.Reap(ctx)
+	go in.watchSignals(ctx)
+	go func() {
+		if err := system.Watch(ctx, func(event system.Uevent) { in.device(ctx, event) }); err != nil {
+			in.console.Printf("Devices that come from now on are not noticed: %v", err)
+		}
+	}()
+	return <-in.endings
+}
+
+// end asks for the end of the guest.
+func (in *initProcess) end(ending system.Ending) {
+	select {
+	case in.endings <- ending:
+	default: // it ends already
+	}
+}
+
+// watchSignals listens to the programs reboot, poweroff and halt, and to
+// Control-Alt-Delete.
+func (in *initProcess) watchSignals(ctx context.Context) {
+	endings := map[os.Signal]system.Ending{
+		unix.SIGINT: system.Restart, unix.SIGTERM: system.Restart,
+		unix.SIGUSR1: system.Halt, unix.SIGUSR2: system.PowerOff,
+	}
+	signals := make(chan os.Signal, 1)
+	for s := range endings {
+		signal.Notify(signals, s)
+	}
+	select {
+	case <-ctx.Done():
+	case s := <-signals:
+		in.end(endings[s])
+	}
+}
+
+// device takes care of a device that is there or has come.
+func (in *initProcess) device(ctx context.Context, event system.Uevent) {
+	if event.Action != "add" {
+		return
+	}
+	if event.Alias != "" && in.loader != nil {
+		if err := in.loader.LoadFor(event.Alias); err != nil {
+			in.console.Printf("A device has no driver: %v", err)
+		}
+	}
+	name := filepath.Base(event.Path)
+	switch {
+	case event.Subsystem == "virtio-ports":
+		in.serve(name, func() error { return in.serveAgent(ctx, name) })
+	case event.Subsystem == "input" && strings.HasPrefix(name, "event"):
+		in.serve(name, func() error {
+			return system.WatchPowerButton(ctx, "/dev/input/"+name, func() {
+				in.console.Printf("The power button was pressed")
+				in.end(system.PowerOff)
+			})
+		})
+	case event.Subsystem == "cpu" || event.Subsystem == "memory":
+		online, err := system.SetOnline("/sys" + event.Path)
+		if err != nil {
+			in.console.Printf("%v", err)
+		} else if online {
+			in.console.Printf("%s is in use now", name)
+		}
+	}
+}
+
+// serve runs work for a device in the background, once at a time, however often the
+// device is announced.
+func (in *initProcess) serve(name string, work func() error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.served[name] {
+		return
+	}
+	in.served[name] = true
+	go func() {
+		if err := work(); err != nil {
+			in.console.Printf("%s: %v", name, err)
+		}
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		delete(in.served, name)
+	}()
+}
+
+// serveAgent answers the host, if the port is the one for that.
+func (in *initProcess) serveAgent(ctx context.Context, port string) error {
+	name, err := os.ReadFile("/sys/class/virtio-ports/" + port + "/name")
+	if err != nil || strings.TrimSpace(string(name)) != agent.PortName {
+		return nil // a port for somebody else; most have no name
+	}
+	in.console.Printf("The guest agent answers")
+	return agent.ServePort(ctx, "/dev/"+port, guest{in})
+}
+
+// guest is what the agent knows of the system.
+type guest struct{ *initProcess }
+
+func (guest) Hostname() (string, error)              { return os.Hostname() }
+func (guest) OSInfo() (agent.OSInfo, error)          { return system.OSInfo() }
+func (guest) Now() time.Time                         { return time.Now() }
+func (guest) Interfaces() ([]agent.Interface, error) { return nil, nil }
+
+func (g guest) Shutdown(mode agent.ShutdownMode) {
+	endings := map[agent.ShutdownMode]system.Ending{
+		agent.PowerDown: system.PowerOff, agent.Reboot: system.Restart, agent.Halt: system.Halt,
+	}
+	g.console.Printf("The host asks for %s", mode)
+	g.end(endings[mode])
+}

@@ -1,0 +1,48 @@
+// Command init is the first process of the guest, and the only one besides those that
+// a user starts: it loads drivers, configures the network, applies the seed, answers
+// the host's agent protocol, serves SSH and the shell on the console, and ends the
+// guest cleanly.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime/debug"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/keelson-dev/keelson/guest/internal/system"
+)
+
+// memoryLimit makes the garbage collector work harder before the guest, which may
+// have 64 MiB in all, loses memory to garbage. It is no hard limit.
+const memoryLimit = 24 << 20
+
+func main() {
+	if os.Getpid() != 1 {
+		fmt.Fprintln(os.Stderr, "init: this is the first process of a Keelson guest, there is nothing to run by hand")
+		os.Exit(2)
+	}
+	debug.SetMemoryLimit(memoryLimit)
+	mountErr := system.Mount()
+	console, err := system.OpenConsole()
+	if err != nil {
+		console.Printf("No console: %v", err)
+	}
+	if mountErr != nil {
+		console.Printf("Some file systems are missing: %v", mountErr)
+	}
+	in := newInit(console)
+	// Control-Alt-Delete comes as a signal and not as a sudden reset.
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_CAD_OFF)
+	ctx, cancel := context.WithCancel(context.Background())
+	ending := in.run(ctx)
+	cancel()
+	console.Printf("The guest is %s", ending)
+	if err := in.processes.End(ending); err != nil {
+		console.Printf("The kernel refuses: %v", err)
+	}
+	// If the first process ended, the kernel would panic.
+	select {}
+}

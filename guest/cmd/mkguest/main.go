@@ -1,0 +1,98 @@
+// Command mkguest puts the guest together: kernel, modules, init and commands become
+// the files that docs/guest.md describes. `make guest` runs it.
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/keelson-dev/keelson/guest/internal/image"
+	"github.com/keelson-dev/keelson/guest/internal/modules"
+)
+
+// osRelease is the guest's /etc/os-release.
+const osRelease = `ID=keelson
+NAME="Keelson guest"
+PRETTY_NAME="Keelson guest"
+`
+
+func main() {
+	var in inputs
+	flag.StringVar(&in.kernel, "kernel", "", "the kernel, a bzImage")
+	flag.StringVar(&in.modules, "modules", "", "the folder of the kernel's modules (default /lib/modules/RELEASE)")
+	flag.StringVar(&in.init, "init", "", "the program that is the first process")
+	flag.StringVar(&in.out, "out", "", "the folder to write the guest to")
+	flag.Parse()
+	if err := in.build(); err != nil {
+		fmt.Fprintf(os.Stderr, "mkguest: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+type inputs struct {
+	kernel, modules, init, out string
+}
+
+func (in *inputs) build() error {
+	if in.kernel == "" || in.init == "" || in.out == "" {
+		return errors.New("-kernel, -init and -out are needed")
+	}
+	release, err := image.KernelRelease(in.kernel)
+	if err != nil {
+		return err
+	}
+	if in.modules == "" {
+		in.modules = "/lib/modules/" + release
+	}
+	tree := image.NewTree()
+	for _, directory := range []string{"dev", "etc", "proc", "root", "run", "sys", "tmp", "var"} {
+		tree.Directory(directory, 0o755)
+	}
+	tree.File("etc/os-release", []byte(osRelease), 0o644)
+	program, err := os.ReadFile(in.init)
+	if err != nil {
+		return err
+	}
+	tree.File("init", program, 0o755)
+	if err := addModules(tree, in.modules); err != nil {
+		return err
+	}
+	archive, err := tree.Pack()
+	if err != nil {
+		return err
+	}
+	var initramfs bytes.Buffer
+	if err := image.Compress(&initramfs, archive); err != nil {
+		return err
+	}
+	kernel, err := os.ReadFile(in.kernel)
+	if err != nil {
+		return err
+	}
+	if err := image.Write(in.out, release, kernel, initramfs.Bytes()); err != nil {
+		return err
+	}
+	fmt.Printf("%s: Linux %s, initramfs %.1f MB (%.1f MB unpacked)\n", in.out, release,
+		float64(initramfs.Len())/1e6, float64(len(archive))/1e6)
+	return nil
+}
+
+func addModules(tree *image.Tree, directory string) error {
+	collected, err := image.CollectModules(directory)
+	if err != nil {
+		return err
+	}
+	var table bytes.Buffer
+	if err := collected.Table.Write(&table); err != nil {
+		return err
+	}
+	root := modules.Directory[1:] + "/"
+	tree.File(root+modules.TableFile, table.Bytes(), 0o644)
+	for name, content := range collected.Content {
+		tree.File(root+name+".ko", content, 0o644)
+	}
+	return nil
+}

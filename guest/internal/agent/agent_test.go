@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// fakeGuest is a guest at a known moment; it records how it was asked to end.
+type fakeGuest struct {
+	hostnameErr error
+	ended       []ShutdownMode
+}
+
+func (f *fakeGuest) Hostname() (string, error) { return "vm-1", f.hostnameErr }
+func (f *fakeGuest) Now() time.Time            { return time.Unix(1, 5) }
+func (f *fakeGuest) Shutdown(m ShutdownMode)   { f.ended = append(f.ended, m) }
+
+func (f *fakeGuest) OSInfo() (OSInfo, error) {
+	return OSInfo{ID: "keelson", KernelRelease: "6.1.0"}, nil
+}
+
+func (f *fakeGuest) Interfaces() ([]Interface, error) {
+	return []Interface{{
+		Name: "eth0", HardwareAddress: "52:54:00:12:34:56",
+		Addresses: []Address{{IP: "10.0.2.15", Type: "ipv4", Prefix: 24}},
+	}}, nil
+}
+
+// channel is a host that has sent all its requests at once.
+type channel struct {
+	io.Reader
+	io.Writer
+}
+
+// ask returns everything that the agent answers to the requests.
+func ask(t *testing.T, guest Guest, requests string) string {
+	t.Helper()
+	var answers bytes.Buffer
+	if err := Serve(channel{strings.NewReader(requests), &answers}, guest); !errors.Is(err, io.EOF) {
+		t.Fatalf("Serve ended with %v instead of io.EOF", err)
+	}
+	return answers.String()
+}
+
+func TestAnswers(t *testing.T) {
+	tests := []struct {
+		name, request, want string
+	}{
+		{"ping", `{"execute":"guest-ping"}`, `{"return":{}}`},
+		{"ping with an id", `{"execute":"guest-ping","id":{"a":7}}`, `{"return":{},"id":{"a":7}}`},
+		{"sync", `{"execute":"guest-sync","arguments":{"id":1234567890123}}`, `{"return":1234567890123}`},
+		{"sync with zero", `{"execute":"guest-sync","arguments":{"id":0}}`, `{"return":0}`},
+		{"sync, delimited", `{"execute":"guest-sync-delimited","arguments":{"id":5}}`, "\xff" + `{"return":5}`},
+		{"sync without a number", `{"execute":"guest-sync"}`, `{"error":{"class":"GenericError","desc":"parameter 'id' is missing"}}`},
+		{"host name", `{"execute":"guest-get-host-name"}`, `{"return":{"host-name":"vm-1"}}`},
+		{"time in nanoseconds", `{"execute":"guest-get-time"}`, `{"return":1000000005}`},
+		{"system", `{"execute":"guest-get-osinfo"}`, `{"return":{"kernel-release":"6.1.0","id":"keelson"}}`},
+		{"interfaces", `{"execute":"guest-network-get-interfaces"}`,
+			`{"return":[{"name":"eth0","hardware-address":"52:54:00:12:34:56","ip-addresses":[{"ip-address":"10.0.2.15","ip-address-type":"ipv4","prefix":24}]}]}`},
+		{"unknown command", `{"execute":"guest-exec","id":1}`,
+			`{"error":{"class":"CommandNotFound","desc":"The command guest-exec has not been found"},"id":1}`},
+		{"no command", `{}`, `{"error":{"class":"GenericError","desc":"the request lacks member 'execute'"}}`},
+		{"no request at all", "hello\n", `{"error":{"class":"GenericError","desc":"JSON parse error"}}`},
+		{"unknown mode", `{"execute":"guest-shutdown","arguments":{"mode":"explode"}}`,
+			`{"error":{"class":"GenericError","desc":"invalid parameter 'mode': it is one of 'powerdown', 'reboot', 'halt'"}}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			guest := &fakeGuest{}
+			if diff := cmp.Diff(tt.want+"\n", ask(t, guest, tt.request)); diff != "" {
+				t.Error(diff)
+			}
+			if len(guest.ended) != 0 {
+				t.Errorf("the guest was asked to end: %v", guest.ended)
+			}
+		})
+	}
+}
+
+func TestFailingSystem(t *testing.T) {
+	got := ask(t, &fakeGuest{hostnameErr: errors.New("no name")}, `{"execute":"guest-get-host-name","id":3}`)
+	want := `{"error":{"class":"GenericError","desc":"no name"},"id":3}` + "\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestShutdown(t *testing.T) {
+	tests := []struct {
+		name, request string
+		want          ShutdownMode
+	}{
+		{"without a mode", `{"execute":"guest-shutdown"}`, PowerDown},
+		{"power down", `{"execute":"guest-shutdown","arguments":{"mode":"powerdown"}}`, PowerDown},
+		{"reboot", `{"execute":"guest-shutdown","arguments":{"mode":"reboot"}}`, Reboot},
+		{"halt", `{"execute":"guest-shutdown","arguments":{"mode":"halt"}}`, Halt},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			guest := &fakeGuest{}
+			if got := ask(t, guest, tt.request); got != "" {
+				t.Errorf("answered %q, but success has no answer", got)
+			}
+			if diff := cmp.Diff([]ShutdownMode{tt.want}, guest.ended); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// A host has to learn from guest-info what there is, so nothing may be missing there.
+func TestInfoNamesEveryCommand(t *testing.T) {
+	var got struct {
+		Return struct {
+			Version  string        `json:"version"`
+			Commands []commandInfo `json:"supported_commands"`
+		} `json:"return"`
+	}
+	if err := json.Unmarshal([]byte(ask(t, &fakeGuest{}, `{"execute":"guest-info"}`)), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := []commandInfo{
+		{"guest-get-host-name", true, true},
+		{"guest-get-osinfo", true, true},
+		{"guest-get-time", true, true},
+		{"guest-info", true, true},
+		{"guest-network-get-interfaces", true, true},
+		{"guest-ping", true, true},
+		{"guest-shutdown", true, false},
+		{"guest-sync", true, true},
+		{"guest-sync-delimited", true, true},
+	}
+	if diff := cmp.Diff(want, got.Return.Commands); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Whatever a host sends, the agent ends with the stream, every answer is a line of
+// JSON, and after a sentinel a ping is answered.
+func FuzzServe(f *testing.F) {
+	f.Add([]byte(`{"execute":"guest-info"}`))
+	f.Add([]byte(`{"execute":"guest-sync-delimited","arguments":{"id":1}}`))
+	f.Add([]byte("{\"a\":\"\n\xff{{[\\\"\""))
+	f.Add([]byte(`{"execute":"guest-shutdown","arguments":{"mode":7}}{"return":1}`))
+	f.Fuzz(func(t *testing.T, requests []byte) {
+		answers := ask(t, &fakeGuest{}, string(requests)+"\xff\n"+`{"execute":"guest-ping","id":"last"}`)
+		lines := strings.Split(strings.TrimSuffix(answers, "\n"), "\n")
+		for _, line := range lines {
+			if !json.Valid([]byte(strings.TrimPrefix(line, "\xff"))) {
+				t.Fatalf("answered %q, which is no JSON", line)
+			}
+		}
+		if last := lines[len(lines)-1]; last != `{"return":{},"id":"last"}` {
+			t.Errorf("the ping after the sentinel got %q", last)
+		}
+	})
+}
