@@ -33,7 +33,7 @@ func TestAllIsSortedByName(t *testing.T) {
 	if sorted := slices.Sorted(slices.Values(names)); !slices.Equal(names, sorted) {
 		t.Errorf("All returned %v, want %v", names, sorted)
 	}
-	for _, want := range []string{"crontabs.stable.example.com", "foos.samplecontroller.k8s.io", "sampleresources.example.com"} {
+	for _, want := range []string{"crontabs.stable.example.com", "foos.samplecontroller.k8s.io", "sampleresources.example.com", "virtualmachines.cloudnative.tw"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("All lacks %s", want)
 		}

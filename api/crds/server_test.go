@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
@@ -28,6 +29,7 @@ var resources = map[string]schema.GroupVersionResource{
 	"Foo":            {Group: "samplecontroller.k8s.io", Version: "v1alpha1", Resource: "foos"},
 	"SampleResource": {Group: "example.com", Version: "v1", Resource: "sampleresources"},
 	"CronTab":        {Group: "stable.example.com", Version: "v1", Resource: "crontabs"},
+	"VirtualMachine": {Group: "cloudnative.tw", Version: "v1alpha1", Resource: "virtualmachines"},
 }
 
 func TestDefinitionsAreEstablished(t *testing.T) {
@@ -115,6 +117,26 @@ func TestAccepted(t *testing.T) {
 		name: "a SampleResource", kind: "SampleResource", object: long,
 		spec: `{"podImage":"nginx:latest"}`,
 		want: `{"podImage":"nginx:latest"}`,
+	}, {
+		name: "a VirtualMachine of which nothing is said", kind: "VirtualMachine", object: long,
+		spec: `{}`,
+		want: `{"action":"active","diskPolicy":"Delete","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}`,
+	}, {
+		name: "a VirtualMachine with a part of a processor", kind: "VirtualMachine",
+		spec: `{"driver":"docker","resource":{"cpu":"500m"},"image":{"container":"debian:12"}}`,
+		want: `{"action":"active","diskPolicy":"Delete","driver":"docker","image":{"agent":true,"container":"debian:12"},"resource":{"cpu":"500m","memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}`,
+	}, {
+		name: "a VirtualMachine with everything", kind: "VirtualMachine",
+		spec: `{"action":"paused","resource":{"cpu":"4","memory":34359738368,"rootDisk":"40G"},"restartPolicy":"OnFailure","restartedAt":"2026-01-02T03:04:05Z",
+			"image":{"url":"https://a/b.qcow2","sha256":"` + strings.Repeat("0a", 32) + `","format":"qcow2","agent":false},
+			"cloudInit":{"userDataFrom":{"name":"a","key":"b"},"networkData":"version: 2"},
+			"ports":[{"name":"ssh","port":22},{"name":"dns","port":53,"protocol":"UDP"}],
+			"driver":"qemu","diskPolicy":"Retain","terminationGracePeriodSeconds":0}`,
+		want: `{"action":"paused","resource":{"cpu":"4","memory":34359738368,"rootDisk":"40G"},"restartPolicy":"OnFailure","restartedAt":"2026-01-02T03:04:05Z",
+			"image":{"url":"https://a/b.qcow2","sha256":"` + strings.Repeat("0a", 32) + `","format":"qcow2","agent":false},
+			"cloudInit":{"userDataFrom":{"name":"a","key":"b"},"networkData":"version: 2"},
+			"ports":[{"name":"ssh","port":22,"protocol":"TCP"},{"name":"dns","port":53,"protocol":"UDP"}],
+			"driver":"qemu","diskPolicy":"Retain","terminationGracePeriodSeconds":0}`,
 	}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -151,6 +173,23 @@ func TestRefused(t *testing.T) {
 		{"an empty Pod image", "SampleResource", `{"podImage":""}`, "spec.podImage", "at least 1 char"},
 		{"white space around a Pod image", "SampleResource", `{"podImage":"nginx\n"}`, "spec.podImage", "white space"},
 		{"a Pod image that is too long", "SampleResource", `{"podImage":"` + strings.Repeat("a", 1025) + `"}`, "spec.podImage", "may not be more than 1024"},
+		{"another action", "VirtualMachine", `{"action":"reboot"}`, "spec.action", `"active", "stopped", "paused"`},
+		{"no processor", "VirtualMachine", `{"resource":{"cpu":0}}`, "spec.resource.cpu", "more than 0"},
+		{"a part of a processor, for QEMU", "VirtualMachine", `{"resource":{"cpu":"1500m"}}`, "spec.resource.cpu", "whole number of at least 1"},
+		{"a thousandth of memory", "VirtualMachine", `{"resource":{"memory":"1Ki"}}`, "spec.resource.memory", "at least 32Mi"},
+		{"memory in words", "VirtualMachine", `{"resource":{"memory":"much"}}`, "spec.resource.memory", "should match"},
+		{"a disk of nothing", "VirtualMachine", `{"resource":{"rootDisk":0}}`, "spec.resource.rootDisk", "at least 1Mi"},
+		{"an image of nothing", "VirtualMachine", `{"image":{}}`, "spec.image", "exactly one of"},
+		{"two images", "VirtualMachine", `{"image":{"path":"/a","kernel":"/b"}}`, "spec.image", "exactly one of"},
+		{"an image without a digest", "VirtualMachine", `{"image":{"url":"https://a/b"}}`, "spec.image.sha256", "go together"},
+		{"a digest of another length", "VirtualMachine", `{"image":{"url":"https://a/b","sha256":"00"}}`, "spec.image.sha256", "should match"},
+		{"a relative path", "VirtualMachine", `{"image":{"path":"a"}}`, "spec.image.path", "should match"},
+		{"a path with another option in it", "VirtualMachine", `{"image":{"path":"/a,readonly=off"}}`, "spec.image.path", "should match"},
+		{"a command line without a kernel", "VirtualMachine", `{"image":{"path":"/a","cmdline":"quiet"}}`, "spec.image.kernel", "go with a kernel"},
+		{"user data twice", "VirtualMachine", `{"cloudInit":{"userData":"a","userDataFrom":{"name":"a","key":"b"}}}`, "spec.cloudInit.userData", "not both"},
+		{"a port beyond the last", "VirtualMachine", `{"ports":[{"name":"a","port":65536}]}`, "spec.ports[0].port", "less than or equal to 65535"},
+		{"a port twice", "VirtualMachine", `{"ports":[{"name":"a","port":1},{"name":"a","port":2}]}`, "spec.ports[1]", "Duplicate"},
+		{"negative patience", "VirtualMachine", `{"terminationGracePeriodSeconds":-1}`, "spec.terminationGracePeriodSeconds", "greater than or equal to 0"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -179,7 +218,7 @@ func TestUnknownFieldsAreRefused(t *testing.T) {
 func TestExampleManifestsAreAccepted(t *testing.T) {
 	namespace := env.Namespace(t)
 	const directory = "../../examples/manifests/"
-	for _, file := range []string{"crontab-backup.yaml", "crontab-minimal.yaml", "foo.yaml", "sampleresource.yaml"} {
+	for _, file := range []string{"crontab-backup.yaml", "crontab-minimal.yaml", "foo.yaml", "sampleresource.yaml", "virtualmachine.yaml"} {
 		t.Run(file, func(t *testing.T) {
 			raw, err := os.ReadFile(directory + file)
 			if err != nil {
@@ -193,5 +232,35 @@ func TestExampleManifestsAreAccepted(t *testing.T) {
 				t.Errorf("it was refused: %v", err)
 			}
 		})
+	}
+}
+
+// A machine keeps what its disk was made from, and the disk never shrinks.
+func TestRefusedChanges(t *testing.T) {
+	client, err := dynamic.NewForConfig(env.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	machines := client.Resource(resources["VirtualMachine"]).Namespace(env.Namespace(t))
+	object := newObject(t, "VirtualMachine", "", `{"action":"stopped","driver":"none","image":{"path":"/a"},"resource":{"rootDisk":"10G"}}`)
+	if _, err := machines.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, patch, says string }{
+		{"a smaller disk", `{"spec":{"resource":{"rootDisk":"9G"}}}`, "can only grow"},
+		{"no disk size", `{"spec":{"resource":{"rootDisk":null}}}`, "can only grow"},
+		{"another image", `{"spec":{"image":{"path":"/b"}}}`, "spec.image: Invalid value"},
+		{"no image", `{"spec":{"image":null}}`, "cannot be set or removed later"},
+		{"another driver", `{"spec":{"driver":"other"}}`, "the server stays where it was created"},
+		{"no driver", `{"spec":{"driver":null}}`, "cannot be set or removed later"},
+	} {
+		_, err := machines.Patch(t.Context(), "test", types.MergePatchType, []byte(tt.patch), metav1.PatchOptions{})
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: got %v, want a refusal that says %q", tt.name, err, tt.says)
+		}
+	}
+	_, err = machines.Patch(t.Context(), "test", types.MergePatchType, []byte(`{"spec":{"resource":{"rootDisk":"11G"}}}`), metav1.PatchOptions{})
+	if err != nil {
+		t.Errorf("a larger disk: %v", err)
 	}
 }

@@ -4,12 +4,14 @@ package applyconfiguration
 
 import (
 	v1 "github.com/keelson-dev/keelson/api/sample/v1"
-	v1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
+	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	v1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	internal "github.com/keelson-dev/keelson/client/applyconfiguration/internal"
 	samplev1 "github.com/keelson-dev/keelson/client/applyconfiguration/sample/v1"
-	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/client/applyconfiguration/samplecontroller/v1alpha1"
+	applyconfigurationsamplecontrollerv1alpha1 "github.com/keelson-dev/keelson/client/applyconfiguration/samplecontroller/v1alpha1"
 	applyconfigurationstablev1 "github.com/keelson-dev/keelson/client/applyconfiguration/stable/v1"
+	virtualmachinev1alpha1 "github.com/keelson-dev/keelson/client/applyconfiguration/virtualmachine/v1alpha1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
 	managedfields "k8s.io/apimachinery/pkg/util/managedfields"
@@ -19,7 +21,35 @@ import (
 // apply configuration type exists for the given GroupVersionKind.
 func ForKind(kind schema.GroupVersionKind) interface{} {
 	switch kind {
-	// Group=example.com, Version=v1
+	// Group=cloudnative.tw, Version=v1alpha1
+	case v1alpha1.SchemeGroupVersion.WithKind("CloudInit"):
+		return &virtualmachinev1alpha1.CloudInitApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Endpoint"):
+		return &virtualmachinev1alpha1.EndpointApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Image"):
+		return &virtualmachinev1alpha1.ImageApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("PendingRestart"):
+		return &virtualmachinev1alpha1.PendingRestartApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Port"):
+		return &virtualmachinev1alpha1.PortApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Resources"):
+		return &virtualmachinev1alpha1.ResourcesApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SecretKey"):
+		return &virtualmachinev1alpha1.SecretKeyApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Server"):
+		return &virtualmachinev1alpha1.ServerApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("StartFailure"):
+		return &virtualmachinev1alpha1.StartFailureApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Usage"):
+		return &virtualmachinev1alpha1.UsageApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachine"):
+		return &virtualmachinev1alpha1.VirtualMachineApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSpec"):
+		return &virtualmachinev1alpha1.VirtualMachineSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineStatus"):
+		return &virtualmachinev1alpha1.VirtualMachineStatusApplyConfiguration{}
+
+		// Group=example.com, Version=v1
 	case v1.SchemeGroupVersion.WithKind("SampleResource"):
 		return &samplev1.SampleResourceApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("SampleResourceSpec"):
@@ -28,12 +58,12 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &samplev1.SampleResourceStatusApplyConfiguration{}
 
 		// Group=samplecontroller.k8s.io, Version=v1alpha1
-	case v1alpha1.SchemeGroupVersion.WithKind("Foo"):
-		return &samplecontrollerv1alpha1.FooApplyConfiguration{}
-	case v1alpha1.SchemeGroupVersion.WithKind("FooSpec"):
-		return &samplecontrollerv1alpha1.FooSpecApplyConfiguration{}
-	case v1alpha1.SchemeGroupVersion.WithKind("FooStatus"):
-		return &samplecontrollerv1alpha1.FooStatusApplyConfiguration{}
+	case samplecontrollerv1alpha1.SchemeGroupVersion.WithKind("Foo"):
+		return &applyconfigurationsamplecontrollerv1alpha1.FooApplyConfiguration{}
+	case samplecontrollerv1alpha1.SchemeGroupVersion.WithKind("FooSpec"):
+		return &applyconfigurationsamplecontrollerv1alpha1.FooSpecApplyConfiguration{}
+	case samplecontrollerv1alpha1.SchemeGroupVersion.WithKind("FooStatus"):
+		return &applyconfigurationsamplecontrollerv1alpha1.FooStatusApplyConfiguration{}
 
 		// Group=stable.example.com, Version=v1
 	case stablev1.SchemeGroupVersion.WithKind("CronTab"):

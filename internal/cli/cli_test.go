@@ -79,7 +79,7 @@ func TestErrorsAreOneTextAndACode(t *testing.T) {
 		},
 		{
 			name: "a controller that does not exist", args: []string{"up", "--controllers=fooo"}, code: ExitUsage,
-			want: "error: --controllers=fooo: there is no controller \"fooo\"; there are foo, sampleresource, crontab\n",
+			want: "error: --controllers=fooo: there is no controller \"fooo\"; there are foo, sampleresource, crontab, virtualmachine\n",
 		},
 		{
 			name: "a status in a format that does not exist", args: []string{"status", "-o", "yaml"}, code: ExitUsage,

@@ -11,10 +11,12 @@ import (
 	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	virtualmachinev1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/config/rbac"
 	"github.com/keelson-dev/keelson/internal/controller/crontab"
 	"github.com/keelson-dev/keelson/internal/controller/foo"
 	"github.com/keelson-dev/keelson/internal/controller/sampleresource"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine"
 )
 
 // Controller is what the manager knows of one controller.
@@ -31,6 +33,8 @@ type Controller struct {
 	Permissions func() ([]rbacv1.PolicyRule, error)
 	// Add builds it and adds it to a manager, with these options.
 	Add func(ctrl.Manager, controller.Options) error
+	// AddWith takes the place of Add for a controller that has options of its own.
+	AddWith func(ctrl.Manager, controller.Options, *Options) error
 	// Cache, if set, adds what the controller needs to the options of the manager's
 	// cache: a transform or a selector for a type that it watches.
 	Cache func(*cache.Options)
@@ -62,6 +66,22 @@ var controllers = []Controller{
 		Add:         crontab.Add,
 		Cache:       crontab.Cache,
 	},
+	{
+		Name:        "virtualmachine",
+		Resources:   []schema.GroupVersionResource{virtualmachinev1alpha1.SchemeGroupVersion.WithResource("virtualmachines")},
+		AddToScheme: virtualmachinev1alpha1.AddToScheme,
+		Permissions: permissionsOf("virtualmachine"),
+		AddWith:     addVirtualMachine,
+		Cache:       virtualmachine.Cache,
+	},
+}
+
+// add adds the controller to a manager with these options.
+func (c Controller) add(mgr ctrl.Manager, o *Options) error {
+	if c.AddWith != nil {
+		return c.AddWith(mgr, controllerOptions(o.Threads), o)
+	}
+	return c.Add(mgr, controllerOptions(o.Threads))
 }
 
 // Names returns the names of all controllers.

@@ -55,8 +55,8 @@ func TestListOfControllers(t *testing.T) {
 					}
 				}
 			}
-			if c.Add == nil {
-				t.Error("no Add")
+			if (c.Add == nil) == (c.AddWith == nil) {
+				t.Error("not exactly one of Add and AddWith")
 			}
 		})
 	}

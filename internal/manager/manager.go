@@ -135,7 +135,7 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 	}
 	m.Manager = &trackingManager{Manager: inner, readiness: m.readiness, log: o.Logger}
 	for _, c := range selected {
-		if err := c.Add(m.Manager, controllerOptions(o.Threads)); err != nil {
+		if err := c.add(m.Manager, &o); err != nil {
 			return nil, fmt.Errorf("set up controller %s: %w", c.Name, err)
 		}
 	}

@@ -39,6 +39,9 @@ type Options struct {
 	// LeaderElection is how replicas of the manager agree on one that works.
 	LeaderElection LeaderElection
 
+	// Machines say what makes VirtualMachines real.
+	Machines Machines
+
 	// HealthAddress is where /healthz and /readyz are served, as host:port; port 0
 	// takes a free one. Empty or Off: nowhere.
 	HealthAddress string
@@ -94,6 +97,7 @@ func NewOptions() Options {
 			RenewDeadline: 10 * time.Second,
 			RetryPeriod:   2 * time.Second,
 		},
+		Machines:         NewMachines(),
 		HealthAddress:    "127.0.0.1:8081",
 		MetricsAddress:   "127.0.0.1:8080",
 		PreflightTimeout: time.Minute,
@@ -127,6 +131,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&election.RetryPeriod, "retry-period", election.RetryPeriod,
 		"time between two attempts to take or renew the lease")
 
+	o.Machines.AddFlags(fs)
 	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress,
 		"`host:port` of /healthz and /readyz; 0 turns them off")
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress,
@@ -202,6 +207,7 @@ func (o *Options) validate(all []Controller) error {
 		wrong("preflight-timeout", o.PreflightTimeout, "must not be negative")
 	}
 	o.LeaderElection.validate(wrong)
+	o.Machines.validate(wrong)
 	o.Logging.validate(wrong)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)

@@ -36,13 +36,14 @@ func TestFlagsMakeOptions(t *testing.T) {
 			Enabled: ptr.To(true), LockName: "n", LockNamespace: "ns", Identity: "me",
 			LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second,
 		},
+		Machines:      Machines{Drivers: []string{"fake", "qemu"}},
 		HealthAddress: "0", MetricsAddress: "127.0.0.1:0", PreflightTimeout: 5 * time.Second,
 		Logging: Logging{Format: "json", Verbosity: 4},
 	}
 	got := parse("--kubeconfig=k", "--context=c", "--threads=3", "--controllers=*,-foo", "--namespaces=a,b",
 		"--leader-elect", "--lease-lock-name=n", "--lease-lock-namespace=ns", "--holder-identity=me",
 		"--lease-duration=3s", "--renew-deadline=2s", "--retry-period=1s", "--health-probe-bind-address=0",
-		"--metrics-bind-address=127.0.0.1:0", "--preflight-timeout=5s", "--logging-format=json", "-v4")
+		"--vm-driver=fake,qemu", "--metrics-bind-address=127.0.0.1:0", "--preflight-timeout=5s", "--logging-format=json", "-v4")
 	if diff := cmp.Diff(want, got, noLogger); diff != "" {
 		t.Errorf("with every flag (-want +got):\n%s", diff)
 	}
@@ -107,6 +108,8 @@ func TestValidate(t *testing.T) {
 		{name: "the defaults", change: func(*Options) {}},
 		{name: "everything off", change: func(o *Options) { o.HealthAddress, o.MetricsAddress = Off, "" }},
 		{name: "two free ports", change: func(o *Options) { o.HealthAddress, o.MetricsAddress = "[::1]:0", "[::1]:0" }},
+		{name: "no driver", change: func(o *Options) { o.Machines.Drivers = nil }, want: []string{"--vm-driver=: must name a driver"}},
+		{name: "a driver twice", change: func(o *Options) { o.Machines.Drivers = []string{"a", "a"} }, want: []string{"--vm-driver=a,a: must name drivers, each once"}},
 		{name: "no worker", change: func(o *Options) { o.Threads = 0 }, want: []string{"--threads=0: must be 1 or more"}},
 		{
 			name: "unknown controller", change: func(o *Options) { o.Controllers = []string{"bar"} },

@@ -14,10 +14,12 @@ func TestDefinitionsAreServed(t *testing.T) {
 	transcript.Contains(t, s.kubectl(t, "get", "crd", "-o", "name"),
 		"customresourcedefinition.apiextensions.k8s.io/foos.samplecontroller.k8s.io\n",
 		"customresourcedefinition.apiextensions.k8s.io/sampleresources.example.com\n",
+		"customresourcedefinition.apiextensions.k8s.io/virtualmachines.cloudnative.tw\n",
 	)
 	transcript.Contains(t, s.kubectl(t, "api-resources", "--categories=keelson", "-o", "name"),
 		"foos.samplecontroller.k8s.io\n",
 		"sampleresources.example.com\n",
+		"virtualmachines.cloudnative.tw\n",
 	)
 }
 
@@ -34,6 +36,11 @@ func TestExplain(t *testing.T) {
 			"sampleresource", "sampleresource.spec", "sampleresource.spec.podImage",
 			"sampleresource.status", "sampleresource.status.conditions", "sampleresource.status.podName",
 			"sampleresource.status.replacements", "sampleresource.status.observedGeneration",
+		},
+		"vm": {
+			"vm", "vm.spec", "vm.spec.action", "vm.spec.resource.cpu", "vm.spec.resource.rootDisk", "vm.spec.image.url",
+			"vm.spec.cloudInit.userDataFrom.key", "vm.spec.ports.protocol", "vm.spec.restartPolicy",
+			"vm.status.server.usage.cpu", "vm.status.server.endpoints.address", "vm.status.startFailure.retryAfter",
 		},
 	} {
 		t.Run(resource, func(t *testing.T) {
@@ -102,6 +109,9 @@ func TestWrongInputIsRefused(t *testing.T) {
 	sample := func(spec string) string {
 		return "apiVersion: example.com/v1\nkind: SampleResource\nmetadata: {name: wrong}\nspec: {" + spec + "}\n"
 	}
+	machine := func(spec string) string {
+		return "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata: {name: wrong}\nspec: {" + spec + "}\n"
+	}
 	for _, test := range []struct {
 		name     string
 		manifest string
@@ -119,6 +129,8 @@ func TestWrongInputIsRefused(t *testing.T) {
 		{"an empty image", sample(`podImage: ""`), []string{"spec.podImage", "at least 1 chars long"}},
 		{"an image of spaces", sample(`podImage: "  "`), []string{"spec.podImage", "must not begin or end with white space"}},
 		{"an image with a line end after it", sample(`podImage: "nginx\n"`), []string{"spec.podImage", "must not begin or end with white space"}},
+		{"a machine without a processor", machine("resource: {cpu: 0}"), []string{"spec.resource.cpu", "more than 0"}},
+		{"a machine of a kilobyte", machine("resource: {memory: 1Ki}"), []string{"spec.resource.memory", "at least 32Mi"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := shell(t)

@@ -50,7 +50,7 @@ func run(m *testing.M) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(place)) }()
 	data := filepath.Join(place, "data")
-	out, err := keelson(place, "up", "--ephemeral", "--detach", "--data-dir", data)
+	out, err := keelson(place, "up", "--ephemeral", "--detach", "--data-dir", data, "--vm-driver=qemu,fake")
 	if err != nil {
 		return 1, err
 	}

@@ -477,6 +477,269 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - name
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.CloudInit
+  map:
+    fields:
+    - name: networkData
+      type:
+        scalar: string
+    - name: networkDataFrom
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.SecretKey
+    - name: userData
+      type:
+        scalar: string
+    - name: userDataFrom
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.SecretKey
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Endpoint
+  map:
+    fields:
+    - name: address
+      type:
+        scalar: string
+      default: ""
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: protocol
+      type:
+        scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Image
+  map:
+    fields:
+    - name: agent
+      type:
+        scalar: boolean
+    - name: cmdline
+      type:
+        scalar: string
+    - name: container
+      type:
+        scalar: string
+    - name: format
+      type:
+        scalar: string
+    - name: initrd
+      type:
+        scalar: string
+    - name: kernel
+      type:
+        scalar: string
+    - name: path
+      type:
+        scalar: string
+    - name: sha256
+      type:
+        scalar: string
+    - name: url
+      type:
+        scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.PendingRestart
+  map:
+    fields:
+    - name: requestedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: run
+      type:
+        scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Port
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: port
+      type:
+        scalar: numeric
+      default: 0
+    - name: protocol
+      type:
+        scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Resources
+  map:
+    fields:
+    - name: cpu
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+    - name: memory
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+    - name: rootDisk
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.SecretKey
+  map:
+    fields:
+    - name: key
+      type:
+        scalar: string
+      default: ""
+    - name: name
+      type:
+        scalar: string
+      default: ""
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Server
+  map:
+    fields:
+    - name: addresses
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: driver
+      type:
+        scalar: string
+    - name: endpoints
+      type:
+        list:
+          elementType:
+            namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Endpoint
+          elementRelationship: associative
+          keys:
+          - name
+    - name: id
+      type:
+        scalar: string
+    - name: run
+      type:
+        scalar: string
+    - name: startedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: state
+      type:
+        scalar: string
+    - name: usage
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Usage
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.StartFailure
+  map:
+    fields:
+    - name: count
+      type:
+        scalar: numeric
+      default: 0
+    - name: retryAfter
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Usage
+  map:
+    fields:
+    - name: cpu
+      type:
+        scalar: numeric
+      default: 0
+    - name: memory
+      type:
+        scalar: numeric
+      default: 0
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachine
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSpec
+      default: {}
+    - name: status
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineStatus
+      default: {}
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSpec
+  map:
+    fields:
+    - name: action
+      type:
+        scalar: string
+    - name: cloudInit
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.CloudInit
+    - name: diskPolicy
+      type:
+        scalar: string
+    - name: driver
+      type:
+        scalar: string
+    - name: image
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Image
+    - name: ports
+      type:
+        list:
+          elementType:
+            namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Port
+          elementRelationship: associative
+          keys:
+          - name
+    - name: resource
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Resources
+      default: {}
+    - name: restartPolicy
+      type:
+        scalar: string
+    - name: restartedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: terminationGracePeriodSeconds
+      type:
+        scalar: numeric
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineStatus
+  map:
+    fields:
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: lastEndedRun
+      type:
+        scalar: string
+    - name: lastRestartTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: lastUpdateTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: pendingRestart
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.PendingRestart
+    - name: phase
+      type:
+        scalar: string
+    - name: reason
+      type:
+        scalar: string
+    - name: restarts
+      type:
+        scalar: numeric
+      default: 0
+    - name: server
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Server
+    - name: startFailure
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.StartFailure
 - name: io.k8s.api.batch.v1.JobSchedulingConfiguration
   map:
     fields:

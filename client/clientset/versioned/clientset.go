@@ -9,6 +9,7 @@ import (
 	samplev1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/sample/v1"
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/samplecontroller/v1alpha1"
 	stablev1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/stable/v1"
+	cloudnativev1alpha1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/virtualmachine/v1alpha1"
 	discovery "k8s.io/client-go/discovery"
 	rest "k8s.io/client-go/rest"
 	flowcontrol "k8s.io/client-go/util/flowcontrol"
@@ -19,6 +20,7 @@ type Interface interface {
 	SampleV1() samplev1.SampleV1Interface
 	SamplecontrollerV1alpha1() samplecontrollerv1alpha1.SamplecontrollerV1alpha1Interface
 	StableV1() stablev1.StableV1Interface
+	CloudnativeV1alpha1() cloudnativev1alpha1.CloudnativeV1alpha1Interface
 }
 
 // Clientset contains the clients for groups.
@@ -27,6 +29,7 @@ type Clientset struct {
 	sampleV1                 *samplev1.SampleV1Client
 	samplecontrollerV1alpha1 *samplecontrollerv1alpha1.SamplecontrollerV1alpha1Client
 	stableV1                 *stablev1.StableV1Client
+	cloudnativeV1alpha1      *cloudnativev1alpha1.CloudnativeV1alpha1Client
 }
 
 // SampleV1 retrieves the SampleV1Client
@@ -42,6 +45,11 @@ func (c *Clientset) SamplecontrollerV1alpha1() samplecontrollerv1alpha1.Sampleco
 // StableV1 retrieves the StableV1Client
 func (c *Clientset) StableV1() stablev1.StableV1Interface {
 	return c.stableV1
+}
+
+// CloudnativeV1alpha1 retrieves the CloudnativeV1alpha1Client
+func (c *Clientset) CloudnativeV1alpha1() cloudnativev1alpha1.CloudnativeV1alpha1Interface {
+	return c.cloudnativeV1alpha1
 }
 
 // Discovery retrieves the DiscoveryClient
@@ -100,6 +108,10 @@ func NewForConfigAndClient(c *rest.Config, httpClient *http.Client) (*Clientset,
 	if err != nil {
 		return nil, err
 	}
+	cs.cloudnativeV1alpha1, err = cloudnativev1alpha1.NewForConfigAndClient(&configShallowCopy, httpClient)
+	if err != nil {
+		return nil, err
+	}
 
 	cs.DiscoveryClient, err = discovery.NewDiscoveryClientForConfigAndClient(&configShallowCopy, httpClient)
 	if err != nil {
@@ -124,6 +136,7 @@ func New(c rest.Interface) *Clientset {
 	cs.sampleV1 = samplev1.New(c)
 	cs.samplecontrollerV1alpha1 = samplecontrollerv1alpha1.New(c)
 	cs.stableV1 = stablev1.New(c)
+	cs.cloudnativeV1alpha1 = cloudnativev1alpha1.New(c)
 
 	cs.DiscoveryClient = discovery.NewDiscoveryClient(c)
 	return &cs

@@ -13,6 +13,7 @@ import (
 	sample "github.com/keelson-dev/keelson/client/informers/externalversions/sample"
 	samplecontroller "github.com/keelson-dev/keelson/client/informers/externalversions/samplecontroller"
 	stable "github.com/keelson-dev/keelson/client/informers/externalversions/stable"
+	virtualmachine "github.com/keelson-dev/keelson/client/informers/externalversions/virtualmachine"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
@@ -314,6 +315,7 @@ type SharedInformerFactory interface {
 	Sample() sample.Interface
 	Samplecontroller() samplecontroller.Interface
 	Stable() stable.Interface
+	Cloudnative() virtualmachine.Interface
 }
 
 func (f *sharedInformerFactory) Sample() sample.Interface {
@@ -326,4 +328,8 @@ func (f *sharedInformerFactory) Samplecontroller() samplecontroller.Interface {
 
 func (f *sharedInformerFactory) Stable() stable.Interface {
 	return stable.New(f, f.namespace, f.tweakListOptions)
+}
+
+func (f *sharedInformerFactory) Cloudnative() virtualmachine.Interface {
+	return virtualmachine.New(f, f.namespace, f.tweakListOptions)
 }

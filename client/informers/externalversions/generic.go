@@ -6,8 +6,9 @@ import (
 	fmt "fmt"
 
 	v1 "github.com/keelson-dev/keelson/api/sample/v1"
-	v1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
+	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	v1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
 	cache "k8s.io/client-go/tools/cache"
 )
@@ -38,12 +39,16 @@ func (f *genericInformer) Lister() cache.GenericLister {
 // TODO extend this to unknown resources with a client pool
 func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource) (GenericInformer, error) {
 	switch resource {
-	// Group=example.com, Version=v1
+	// Group=cloudnative.tw, Version=v1alpha1
+	case v1alpha1.SchemeGroupVersion.WithResource("virtualmachines"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Cloudnative().V1alpha1().VirtualMachines().Informer()}, nil
+
+		// Group=example.com, Version=v1
 	case v1.SchemeGroupVersion.WithResource("sampleresources"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Sample().V1().SampleResources().Informer()}, nil
 
 		// Group=samplecontroller.k8s.io, Version=v1alpha1
-	case v1alpha1.SchemeGroupVersion.WithResource("foos"):
+	case samplecontrollerv1alpha1.SchemeGroupVersion.WithResource("foos"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Samplecontroller().V1alpha1().Foos().Informer()}, nil
 
 		// Group=stable.example.com, Version=v1

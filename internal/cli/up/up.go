@@ -29,6 +29,7 @@ type options struct {
 	mergeKubeconfig bool
 	controllers     []string
 	threads         int
+	machines        manager.Machines
 	logging         manager.Logging
 	metricsAddress  string
 	reportFD        int // set for the background process of --detach: where it reports to
@@ -57,7 +58,7 @@ const examples = `  # In the foreground, until Ctrl-C
 // New returns the command.
 func New() *cobra.Command {
 	defaults := manager.NewOptions()
-	o := options{nodes: 1, controllers: defaults.Controllers, threads: defaults.Threads, logging: defaults.Logging, metricsAddress: manager.Off}
+	o := options{nodes: 1, controllers: defaults.Controllers, threads: defaults.Threads, machines: defaults.Machines, logging: defaults.Logging, metricsAddress: manager.Off}
 	cmd := &cobra.Command{
 		Use:     "up",
 		Short:   "Start a Kubernetes API with the controllers on this machine",
@@ -80,6 +81,7 @@ func New() *cobra.Command {
 	fs.BoolVar(&o.mergeKubeconfig, "merge-kubeconfig", false, "add a context \"keelson\" to your own kubeconfig file")
 	fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run: * is all, foo is that one, -foo is all but that one")
 	fs.IntVar(&o.threads, "threads", o.threads, "workers for each controller")
+	o.machines.AddFlags(fs)
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "`host:port` of /metrics of the controllers; 0 turns it off")
 	o.logging.AddFlags(fs)
 	fs.IntVar(&o.reportFD, "report-fd", 0, "")
@@ -112,6 +114,7 @@ func (o *options) managerOptions() manager.Options {
 	m := manager.NewOptions()
 	m.Kubeconfig = o.kubeconfig
 	m.Controllers, m.Threads, m.Logging = o.controllers, o.threads, o.logging
+	m.Machines = o.machines
 	m.HealthAddress, m.MetricsAddress = manager.Off, o.metricsAddress
 	alone := false
 	m.LeaderElection.Enabled = &alone

@@ -11,6 +11,8 @@ import (
 	fakesamplecontrollerv1alpha1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/samplecontroller/v1alpha1/fake"
 	stablev1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/stable/v1"
 	fakestablev1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/stable/v1/fake"
+	cloudnativev1alpha1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/virtualmachine/v1alpha1"
+	fakecloudnativev1alpha1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/virtualmachine/v1alpha1/fake"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -137,4 +139,9 @@ func (c *Clientset) SamplecontrollerV1alpha1() samplecontrollerv1alpha1.Sampleco
 // StableV1 retrieves the StableV1Client
 func (c *Clientset) StableV1() stablev1.StableV1Interface {
 	return &fakestablev1.FakeStableV1{Fake: &c.Fake}
+}
+
+// CloudnativeV1alpha1 retrieves the CloudnativeV1alpha1Client
+func (c *Clientset) CloudnativeV1alpha1() cloudnativev1alpha1.CloudnativeV1alpha1Interface {
+	return &fakecloudnativev1alpha1.FakeCloudnativeV1alpha1{Fake: &c.Fake}
 }

@@ -6,6 +6,7 @@ import (
 	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	cloudnativev1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,6 +21,7 @@ var localSchemeBuilder = runtime.SchemeBuilder{
 	samplev1.AddToScheme,
 	samplecontrollerv1alpha1.AddToScheme,
 	stablev1.AddToScheme,
+	cloudnativev1alpha1.AddToScheme,
 }
 
 // AddToScheme adds all types of this clientset into the given scheme. This allows composition

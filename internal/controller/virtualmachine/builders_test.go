@@ -1,0 +1,104 @@
+package virtualmachine
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/fake"
+)
+
+var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+
+type change = func(*v1alpha1.VirtualMachine)
+
+// newVM returns a VirtualMachine as the API server has it.
+func newVM(changes ...change) *v1alpha1.VirtualMachine {
+	vm := &v1alpha1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: "market", UID: "vm-uid", Generation: 2},
+		Spec: v1alpha1.VirtualMachineSpec{
+			Action: v1alpha1.ActionActive, RestartPolicy: v1alpha1.RestartAlways, DiskPolicy: v1alpha1.DiskDelete,
+			Resource: v1alpha1.Resources{CPU: resource.MustParse("2"), Memory: resource.MustParse("1Gi")},
+		},
+		Status: v1alpha1.VirtualMachineStatus{ObservedGeneration: 2},
+	}
+	for _, change := range changes {
+		change(vm)
+	}
+	return vm
+}
+
+func action(action v1alpha1.Action) change {
+	return func(vm *v1alpha1.VirtualMachine) { vm.Spec.Action = action }
+}
+
+func policy(policy v1alpha1.RestartPolicy) change {
+	return func(vm *v1alpha1.VirtualMachine) { vm.Spec.RestartPolicy = policy }
+}
+
+// hadServer is a VirtualMachine whose status has a server.
+func hadServer(vm *v1alpha1.VirtualMachine) {
+	vm.Status.Server = &v1alpha1.Server{ID: "s-1", Driver: fake.Name, State: v1alpha1.ServerRunning, Run: "run-1"}
+}
+
+func restartedAt(at time.Time) change {
+	return func(vm *v1alpha1.VirtualMachine) { vm.Spec.RestartedAt = ptr.To(metav1.NewTime(at)) }
+}
+
+func lastRestart(at time.Time) change {
+	return func(vm *v1alpha1.VirtualMachine) { vm.Status.LastRestartTime = ptr.To(metav1.NewTime(at)) }
+}
+
+func pendingRestart(run string) change {
+	return func(vm *v1alpha1.VirtualMachine) {
+		vm.Status.PendingRestart = &v1alpha1.PendingRestart{RequestedAt: metav1.NewTime(noon), Run: run}
+	}
+}
+
+// failed is a VirtualMachine after so many failures in a row, the last of run, of which
+// the next attempt is due in some time.
+func failed(count int32, run string, due time.Duration) change {
+	return func(vm *v1alpha1.VirtualMachine) {
+		vm.Status.StartFailure = &v1alpha1.StartFailure{Count: count, RetryAfter: ptr.To(metav1.NewTime(noon.Add(due)))}
+		vm.Status.LastEndedRun = run
+	}
+}
+
+func deleted(vm *v1alpha1.VirtualMachine) {
+	vm.DeletionTimestamp = ptr.To(metav1.NewTime(noon))
+	vm.Finalizers = []string{"fake" + finalizerSuffix}
+}
+
+// see returns an observation of a server that is as it was told to be; nil is none.
+func see(server *backend.Server) observation {
+	return observation{name: fake.Name, driver: fake.New(fake.Options{}), server: server}
+}
+
+// newServer returns a server in a state.
+func newServer(state backend.State, changes ...func(*backend.Server)) *backend.Server {
+	server := &backend.Server{
+		Identity: backend.Identity{UID: "vm-uid", Namespace: "market", Name: "vm"},
+		ID:       "s-1", State: state, Run: "run-1", Hash: hash(&newVM().Spec),
+	}
+	if server.IsOn() {
+		server.StartedAt, server.Agent = noon.Add(-time.Minute), backend.AgentConnected
+	}
+	for _, change := range changes {
+		change(server)
+	}
+	return server
+}
+
+func endedBy(cause backend.Cause) func(*backend.Server) {
+	return func(s *backend.Server) {
+		s.Ended = &backend.Ended{Run: "run-1", Cause: cause, At: noon, StartedAt: noon.Add(-time.Minute)}
+	}
+}
+
+func during(task backend.Task) func(*backend.Server) {
+	return func(s *backend.Server) { s.Task = task }
+}

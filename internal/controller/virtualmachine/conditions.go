@@ -1,0 +1,216 @@
+package virtualmachine
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// newCondition returns a condition without what all conditions have in common.
+func newCondition(name string, status metav1.ConditionStatus, reason, message string, args ...any) metav1.Condition {
+	return metav1.Condition{Type: name, Status: status, Reason: reason, Message: sentence(fmt.Sprintf(message, args...))}
+}
+
+// sentence returns text with a capital first letter: messages are often those of errors.
+func sentence(text string) string {
+	if text == "" {
+		return text
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// summarizeReady returns the condition Ready.
+func summarizeReady(vm *v1alpha1.VirtualMachine, seen observation, p plan, status *v1alpha1.VirtualMachineStatus, f failure, actErr error) metav1.Condition {
+	not := func(reason, message string, args ...any) metav1.Condition {
+		return newCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, message, args...)
+	}
+	if !vm.DeletionTimestamp.IsZero() {
+		return readyWhileTerminating(seen, f, actErr, not)
+	}
+	err := actErr
+	if err == nil {
+		err = seen.err
+	}
+	switch f {
+	case isUnavailable:
+		return newCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable,
+			"It is not known how the machine is: %v. It is asked again; nothing is created meanwhile", err)
+	case isInvalid, isMissing, isSecretMissing:
+		return not(string(f), "%v", err)
+	case isOther:
+		if isFailedAttempt(p, f) {
+			reason := v1alpha1.ReasonPowerFailed
+			if p.verdict == create {
+				reason = v1alpha1.ReasonCreateFailed
+			}
+			return not(reason, "%v. The next attempt is at %s", err, timestamp(status.StartFailure.RetryAfter.Time))
+		}
+		return not(v1alpha1.ReasonPowerFailed, "%v. It is tried again", err)
+	}
+	return readyByPlan(vm, seen.server, p, not)
+}
+
+// readyWhileTerminating is Ready during a deletion.
+func readyWhileTerminating(seen observation, f failure, actErr error, not func(string, string, ...any) metav1.Condition) metav1.Condition {
+	switch {
+	case f == isMissing, f == isUnavailable && actErr == nil:
+		return not(v1alpha1.ReasonDeleteFailed, "The deletion waits for the backend: %v", seen.err)
+	case f != noFailure:
+		return not(v1alpha1.ReasonDeleteFailed, "The server is not deleted yet, and it is tried again: %v", actErr)
+	case seen.server != nil && seen.server.Task == backend.TaskDelete && seen.server.Progress != "":
+		return not(v1alpha1.ReasonTerminating, "The server is being deleted: %s", seen.server.Progress)
+	}
+	return not(v1alpha1.ReasonTerminating, "The server is being stopped and deleted")
+}
+
+// readyByPlan is Ready when nothing has failed just now.
+func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, not func(string, string, ...any) metav1.Condition) metav1.Condition {
+	switch p.verdict {
+	case create:
+		return not(v1alpha1.ReasonCreating, "The server is being created")
+	case start, resume:
+		return not(v1alpha1.ReasonStarting, "The machine is being started")
+	case stop:
+		return not(v1alpha1.ReasonStopping, "The machine is being stopped")
+	case pause:
+		return not(v1alpha1.ReasonPaused, "The machine is being paused, as spec.action asks")
+	case noteRestart:
+		return not(v1alpha1.ReasonStopping, "The machine is being restarted, as spec.restartedAt asks")
+	case countEnd, backOff:
+		return readyAfterEnd(server, p, not)
+	case leave:
+		return not(v1alpha1.ReasonGuestStopped, "%s. spec.restartPolicy is %s; set spec.restartedAt to start it again",
+			endedWords(server.Ended), vm.Spec.RestartPolicy)
+	case unreachable:
+		return newCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable,
+			"It is not known how the machine is: %s. It is asked again; nothing is created meanwhile", server.Message)
+	}
+	return readyByServer(vm, server, not)
+}
+
+// readyAfterEnd is Ready when a run or an attempt has ended.
+func readyAfterEnd(server *backend.Server, p plan, not func(string, string, ...any) metav1.Condition) metav1.Condition {
+	reason, what := v1alpha1.ReasonBackOff, "The last attempt failed"
+	if server == nil || server.State == backend.StateAbsent {
+		reason = v1alpha1.ReasonCreateFailed
+	}
+	if server != nil && server.Ended != nil {
+		what = endedWords(server.Ended)
+	}
+	if !p.due.After(p.at) {
+		return not(v1alpha1.ReasonStarting, "%s. The machine is being started again", what)
+	}
+	return not(reason, "%s. The next attempt is at %s", what, timestamp(p.due))
+}
+
+// endedWords says how a run or an attempt ended.
+func endedWords(ended *backend.Ended) string {
+	words := map[backend.Cause]string{
+		backend.CauseRequested:     "The machine was stopped",
+		backend.CauseGuestShutdown: "The guest has powered itself off",
+		backend.CauseGuestPanic:    "The kernel of the guest has crashed",
+		backend.CauseHost:          "The machine was ended from outside",
+		backend.CauseError:         "The machine has failed",
+		backend.CauseCreateFailed:  "The server could not be created",
+		backend.CauseStartFailed:   "The machine could not be started",
+	}[ended.Cause]
+	if ended.Message != "" {
+		words += ": " + ended.Message
+	}
+	return words
+}
+
+// readyByServer is Ready when the server tells.
+func readyByServer(vm *v1alpha1.VirtualMachine, server *backend.Server, not func(string, string, ...any) metav1.Condition) metav1.Condition {
+	progress := func(otherwise string) string {
+		if server.Progress != "" {
+			return otherwise + ": " + server.Progress
+		}
+		return otherwise
+	}
+	switch {
+	case server.Task == backend.TaskCreate:
+		return not(v1alpha1.ReasonCreating, "%s", progress("The server is being created"))
+	case server.Task == backend.TaskStart:
+		return not(v1alpha1.ReasonStarting, "%s", progress("The machine is being started"))
+	case server.Task != backend.TaskNone:
+		return not(v1alpha1.ReasonStopping, "%s", progress("The machine is being stopped"))
+	case server.State == backend.StateStopped && vm.Spec.Action == v1alpha1.ActionStopped:
+		return not(v1alpha1.ReasonStopped, "The machine is stopped, as spec.action asks")
+	case server.State == backend.StateStopped:
+		return not(v1alpha1.ReasonStarting, "The machine is about to be started")
+	case server.State == backend.StatePaused:
+		return not(v1alpha1.ReasonPaused, "The machine is paused, as spec.action asks")
+	case server.Agent == backend.AgentConnected:
+		return newCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonGuestReady, "The guest has answered")
+	case server.Agent == backend.AgentNone:
+		return newCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonRunning,
+			"The machine runs; it has no guest agent, so it is not known whether the guest has booted")
+	case server.Agent == backend.AgentLost:
+		return not(v1alpha1.ReasonGuestSilent, "The machine runs, but its guest agent does not answer any more")
+	}
+	return not(v1alpha1.ReasonGuestBooting, "The machine runs, and its guest agent has not answered yet. "+
+		"For an image without the QEMU guest agent set spec.image.agent to false")
+}
+
+// summarizeServerConditions returns all conditions but Ready.
+func summarizeServerConditions(vm *v1alpha1.VirtualMachine, seen observation, p plan, ready metav1.Condition) []metav1.Condition {
+	server := seen.server
+	unknown := func(name string) metav1.Condition {
+		return newCondition(name, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "There is no server that could tell")
+	}
+	created := unknown(v1alpha1.ConditionCreated)
+	agent := unknown(v1alpha1.ConditionAgentConnected)
+	restart := unknown(v1alpha1.ConditionRestartRequired)
+	emulated := unknown(v1alpha1.ConditionSoftwareEmulation)
+	switch {
+	case seen.err != nil:
+		created.Reason, created.Message = ready.Reason, ready.Message
+		if errors.Is(seen.err, backend.ErrMissing) && vm.Status.Server == nil {
+			created.Status = metav1.ConditionFalse
+		}
+		return []metav1.Condition{created, agent, restart, emulated}
+	case server == nil || server.State == backend.StateAbsent:
+		created.Status, created.Reason, created.Message = metav1.ConditionFalse, ready.Reason, ready.Message
+		return []metav1.Condition{created, agent, restart, emulated}
+	}
+	created = newCondition(v1alpha1.ConditionCreated, metav1.ConditionTrue, v1alpha1.ReasonServerCreated,
+		"The driver %s has the server %s", seen.name, server.ID)
+	agent = summarizeAgent(server)
+	restart = newCondition(v1alpha1.ConditionRestartRequired, metav1.ConditionFalse, v1alpha1.ReasonUpToDate, "No change waits for a restart")
+	if len(server.Pending) > 0 && server.IsOn() {
+		restart = newCondition(v1alpha1.ConditionRestartRequired, metav1.ConditionTrue, v1alpha1.ReasonFieldsWait,
+			"These fields of the spec wait for a restart: %s. Set spec.restartedAt to the present time", strings.Join(server.Pending, ", "))
+	}
+	emulated = newCondition(v1alpha1.ConditionSoftwareEmulation, metav1.ConditionFalse, v1alpha1.ReasonHardwareVirtualization,
+		"The processors are not emulated")
+	if server.Emulated {
+		emulated = newCondition(v1alpha1.ConditionSoftwareEmulation, metav1.ConditionTrue, v1alpha1.ReasonNoHardwareVirtualization,
+			"The processors are emulated, which is many times slower: the host offers no hardware virtualization to the driver %s", seen.name)
+	}
+	return []metav1.Condition{created, agent, restart, emulated}
+}
+
+func summarizeAgent(server *backend.Server) metav1.Condition {
+	is := func(status metav1.ConditionStatus, reason, message string) metav1.Condition {
+		return newCondition(v1alpha1.ConditionAgentConnected, status, reason, "%s", message)
+	}
+	switch {
+	case server.State == backend.StateUnknown:
+		return is(metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "The monitor of the machine does not answer")
+	case !server.IsOn():
+		return is(metav1.ConditionFalse, v1alpha1.ReasonNotRunning, "The machine does not run")
+	case server.Agent == backend.AgentConnected:
+		return is(metav1.ConditionTrue, v1alpha1.ReasonConnected, "The guest agent answers")
+	case server.Agent == backend.AgentNone:
+		return is(metav1.ConditionFalse, v1alpha1.ReasonNoAgent, "The image or the driver has no guest agent")
+	case server.Agent == backend.AgentLost:
+		return is(metav1.ConditionFalse, v1alpha1.ReasonNotConnected, "The guest agent does not answer any more")
+	}
+	return is(metav1.ConditionFalse, v1alpha1.ReasonNotConnected, "The guest agent has not answered yet")
+}

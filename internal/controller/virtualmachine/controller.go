@@ -1,0 +1,183 @@
+// Package virtualmachine keeps a server of a backend for each VirtualMachine.
+//
+// The controller decides; a Driver does. Whatever takes longer than a moment goes on in
+// the driver, which tells when something has changed, so that no worker ever waits.
+package virtualmachine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/graceful"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// Name is how this controller is called in logs, metrics, flags and events.
+const Name = "virtualmachine"
+
+// callTimeout is the deadline of each call of a driver.
+const callTimeout = 10 * time.Second
+
+var kind = v1alpha1.SchemeGroupVersion.WithKind("VirtualMachine")
+
+// Reconciler keeps the server of a VirtualMachine as it is wanted.
+type Reconciler struct {
+	client  client.Client
+	live    client.Reader
+	drivers *Drivers
+	status  *kube.StatusWriter
+	events  *kube.Recorder
+	clock   clock.PassiveClock
+
+	mu        sync.Mutex
+	clusterID types.UID
+	stops     map[types.UID]time.Time // when the stop of a server was asked for
+}
+
+// NewReconciler returns a Reconciler. It reads through c, which may be behind the API
+// server; live is asked where that could do harm.
+func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
+	return &Reconciler{
+		client:  c,
+		live:    live,
+		drivers: drivers,
+		status:  kube.NewStatusWriter(kind.Kind, c, clock),
+		events:  kube.NewRecorder(kind, recorder),
+		clock:   clock,
+		stops:   map[types.UID]time.Time{},
+	}
+}
+
+// Add adds the controller to a manager, with these drivers.
+func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers) error {
+	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), drivers, mgr.GetEventRecorder(Name), clock.RealClock{})
+	// Not among the leader's: the drivers are closed after the last reconcile.
+	if err := mgr.Add(drivers); err != nil {
+		return fmt.Errorf("add the drivers of controller %s: %w", Name, err)
+	}
+	if err := mgr.Add(&sweeper{r: r, clock: clock.RealClock{}}); err != nil {
+		return fmt.Errorf("add the sweeper of controller %s: %w", Name, err)
+	}
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named(Name).
+		For(&v1alpha1.VirtualMachine{}).
+		WatchesRawSource(watchServers(drivers)).
+		WithOptions(options).
+		Complete(graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r)))
+	if err != nil {
+		return fmt.Errorf("build controller %s: %w", Name, err)
+	}
+	registerMetrics(mgr.GetClient(), drivers)
+	return nil
+}
+
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines/status,verbs=update
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconcile looks at the server of vm and does the next thing that is to be done.
+func (r *Reconciler) Reconcile(ctx context.Context, vm *v1alpha1.VirtualMachine) (reconcile.Result, error) {
+	if !vm.DeletionTimestamp.IsZero() && finalizerOf(vm) == "" {
+		// There is no server, or it is gone.
+		return reconcile.Result{}, nil
+	}
+	seen, err := r.observe(ctx, vm)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	plan := decide(vm, seen, r.clock.Now())
+	actErr := r.act(ctx, vm, seen, plan)
+	if plan.verdict == remove && actErr == nil {
+		// The object may be gone now, and with it its status.
+		return reconcile.Result{}, nil
+	}
+	status := summarize(vm, seen, plan, actErr)
+	return r.finish(ctx, vm, seen, status, plan, actErr)
+}
+
+// observation is what there is.
+type observation struct {
+	// id is whose server it is, as the driver knows it.
+	id backend.Identity
+	// name is that of the driver, driver itself nil if this manager does not have it.
+	name   string
+	driver Driver
+	// server is nil if there is none for certain, or if err says that nobody knows.
+	server *backend.Server
+	err    error
+}
+
+// observe asks the driver. Its errors are part of what is seen; the one that is returned
+// is of the API.
+func (r *Reconciler) observe(ctx context.Context, vm *v1alpha1.VirtualMachine) (observation, error) {
+	seen := observation{name: r.driverName(vm)}
+	cluster, err := r.cluster(ctx)
+	if err != nil {
+		return seen, err
+	}
+	seen.id = backend.Identity{UID: vm.UID, Namespace: vm.Namespace, Name: vm.Name, Cluster: cluster}
+	seen.driver, seen.err = r.drivers.get(seen.name)
+	if seen.err != nil {
+		seen.driver = nil
+		return seen, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	server, err := seen.driver.Observe(ctx, seen.id)
+	switch {
+	case err == nil:
+		seen.server = &server
+	case !errors.Is(err, backend.ErrNotFound):
+		seen.err = err
+	}
+	return seen, nil
+}
+
+// driverName returns the driver that has, or is to have, the server of vm: the one that
+// was noted before the server was created, so that it is found again when the manager's
+// default changes.
+func (r *Reconciler) driverName(vm *v1alpha1.VirtualMachine) string {
+	if finalizer := finalizerOf(vm); finalizer != "" {
+		return driverOfFinalizer(finalizer)
+	}
+	if vm.Spec.Driver != "" {
+		return vm.Spec.Driver
+	}
+	return r.drivers.Default()
+}
+
+// cluster returns the UID of this cluster. By convention it is that of the namespace
+// kube-system, which lives as long as the cluster does.
+func (r *Reconciler) cluster(ctx context.Context) (types.UID, error) {
+	r.mu.Lock()
+	known := r.clusterID
+	r.mu.Unlock()
+	if known != "" {
+		return known, nil
+	}
+	var namespace corev1.Namespace
+	if err := r.live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &namespace); err != nil {
+		return "", fmt.Errorf("get Namespace %s, whose UID identifies the cluster: %w", metav1.NamespaceSystem, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clusterID = namespace.UID
+	return namespace.UID, nil
+}

@@ -1,0 +1,171 @@
+package virtualmachine
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+)
+
+// A cache that still has an object which is gone must not lead to a server for it.
+func TestACacheThatIsBehindMakesNoServer(t *testing.T) {
+	w := newWorld(t)
+	w.createReady()
+	stale := w.vm()
+	w.remove()
+	w.settle()
+	w.backend.Calls()
+	for range 3 {
+		result, err := w.Reconcile(t.Context(), stale.DeepCopy())
+		if want := (reconcile.Result{RequeueAfter: kube.StalePause}); err != nil || result != want {
+			t.Errorf("Reconcile returns %v, %v; want %v", result, err, want)
+		}
+	}
+	unseen := stale.DeepCopy()
+	unseen.Finalizers = nil
+	if _, err := w.Reconcile(t.Context(), unseen); err != nil {
+		t.Errorf("Reconcile: %v", err)
+	}
+	w.expectCalls()
+}
+
+func TestACacheThatIsBehindCountsACrashOnce(t *testing.T) {
+	w := newWorld(t)
+	w.createReady()
+	w.backend.Crash(w.uid(), backend.CauseHost, "")
+	stale := w.vm()
+	w.reconcile()
+	for range 3 {
+		if _, err := w.Reconcile(t.Context(), stale.DeepCopy()); err != nil {
+			t.Errorf("Reconcile: %v", err)
+		}
+	}
+	w.settle()
+	if got := w.vm().Status.Restarts; got != 1 {
+		t.Errorf("one crash counts as %d", got)
+	}
+}
+
+// stories are what happens to a VirtualMachine, and how it must end.
+var stories = []struct {
+	name   string
+	ready  bool // whether it is ready before it happens
+	happen func(*world)
+	reason string
+	check  func(*world) bool
+}{
+	{"it was created", false, func(*world) {}, v1alpha1.ReasonGuestReady, nil},
+	{
+		"the guest crashed", true,
+		func(w *world) { w.backend.Crash(w.uid(), backend.CauseGuestPanic, "") },
+		v1alpha1.ReasonGuestReady, func(w *world) bool { return w.vm().Status.Restarts == 1 },
+	},
+	{
+		"a restart was asked for", true,
+		func(w *world) { w.change(restartedAt(w.clock.Now())) },
+		v1alpha1.ReasonGuestReady, func(w *world) bool {
+			return w.vm().Status.LastRestartTime != nil && w.vm().Status.Server.Run == "run-2"
+		},
+	},
+	{
+		"it was stopped", true,
+		func(w *world) { w.change(action(v1alpha1.ActionStopped)) }, v1alpha1.ReasonStopped, nil,
+	},
+	{
+		"the server vanished", true,
+		func(w *world) { w.backend.Lose(w.uid()) }, v1alpha1.ReasonGuestReady, nil,
+	},
+	{
+		"it was deleted", true, func(w *world) { w.remove() }, "", nil,
+	},
+	{
+		"it was deleted before it had a server", false, func(w *world) { w.remove() }, "", nil,
+	},
+}
+
+// Whatever write is the last one of a process, or fails: the next process ends where an
+// undisturbed one does.
+func TestAKillAtAnyWrite(t *testing.T) {
+	type killed struct{}
+	for _, fault := range []struct {
+		name   string
+		moment harness.Moment
+		raise  func() error
+	}{
+		{"killed before a write", harness.Before, func() error { panic(killed{}) }},
+		{"killed after a write", harness.After, func() error { panic(killed{}) }},
+		{"a write is lost", harness.Before, func() error { return errLost }},
+		{"the answer to a write is lost", harness.After, func() error { return errLost }},
+	} {
+		for _, story := range stories {
+			t.Run(fault.name+", "+story.name, func(t *testing.T) {
+				w := newWorld(t)
+				for step := 0; ; step++ {
+					w.backend.Forget()
+					if story.ready {
+						w.createReady()
+					} else {
+						w.create()
+					}
+					story.happen(w)
+					faulty, reached := harness.OnWrite(w.client, step, fault.moment, fault.raise)
+					w.useClient(faulty)
+					func() {
+						defer func() {
+							if r := recover(); r != nil && r != any(killed{}) {
+								panic(r)
+							}
+						}()
+						for range 12 {
+							if w.isGone() {
+								return
+							}
+							result, _ := w.Reconcile(t.Context(), w.vm())
+							w.pass(min(result.RequeueAfter, taskCheck))
+						}
+					}()
+					w.restart()
+					w.finishStory(step, story.reason, story.check)
+					if !reached() {
+						return
+					}
+				}
+			})
+		}
+	}
+}
+
+// finishStory lets the rest happen, checks how it ended, and clears up.
+func (w *world) finishStory(step int, reason string, check func(*world) bool) {
+	w.Helper()
+	w.settle()
+	if reason == "" {
+		if !w.isGone() || len(w.backend.UIDs()) > 0 {
+			w.Fatalf("step %d: it is not gone: servers %v", step, w.backend.UIDs())
+		}
+		return
+	}
+	w.backend.Boot(w.uid())
+	w.settle()
+	phase, status := v1alpha1.PhaseActive, metav1.ConditionTrue
+	if reason != v1alpha1.ReasonGuestReady {
+		status = metav1.ConditionFalse
+	}
+	w.expect(phase, status, reason)
+	if check != nil && !check(w) {
+		w.Fatalf("step %d: status %+v", step, w.vm().Status)
+	}
+	if got := w.backend.UIDs(); len(got) != 1 || got[0] != w.uid() {
+		w.Fatalf("step %d: the servers are %v", step, got)
+	}
+	w.remove()
+	w.settle()
+	if !w.isGone() || len(w.backend.UIDs()) > 0 {
+		w.Fatalf("step %d: it is not gone: servers %v", step, w.backend.UIDs())
+	}
+}

@@ -1,0 +1,88 @@
+package virtualmachine
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// finish writes the status if it changed, and what happened as events and metrics. It
+// returns when to look again.
+func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, seen observation, status v1alpha1.VirtualMachineStatus, p plan, actErr error) (reconcile.Result, error) {
+	was, is := kube.Turn(vm.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
+	f := failureOf(seen, actErr)
+	outcome := kube.Outcome{Urgent: isUrgent(vm, &status, p, was, is), Again: p.again}
+	outcome.Acted = p.acts() && f == noFailure
+	switch {
+	case errors.Is(actErr, backend.ErrInProgress):
+		outcome.Again = taskCheck
+	case f == isSecretMissing:
+		outcome.Again = kube.RejectedPause(is.LastTransitionTime.Time, p.at)
+	case f == isUnavailable:
+		outcome.Again = unreachablePause(vm, p.at)
+	case isFailedAttempt(p, f) && !kube.IsStale(actErr):
+		outcome.Again = status.StartFailure.RetryAfter.Sub(p.at)
+	case f == isOther:
+		outcome.Err = actErr
+	}
+	after := vm.DeepCopy()
+	after.Status = status
+	if !equality.Semantic.DeepEqual(vm.Status, status) {
+		after.Status.LastUpdateTime = ptr.To(metav1.NewTime(p.at).Rfc3339Copy())
+	}
+	written, result, err := r.status.Finish(ctx, vm, after, outcome)
+	if written {
+		r.tell(vm, seen, p, was, is)
+		r.measure(vm, after, seen)
+	}
+	return result, err
+}
+
+// isUrgent reports whether somebody waits for this change of status.
+func isUrgent(vm *v1alpha1.VirtualMachine, status *v1alpha1.VirtualMachineStatus, p plan, was, is metav1.Condition) bool {
+	return p.verdict == countEnd || p.verdict == noteRestart || p.verdict == endRestart ||
+		vm.Status.Phase != status.Phase || was.Status != is.Status || powerOf(&vm.Status) != powerOf(status) ||
+		was.Reason != is.Reason && needsPerson(is.Reason)
+}
+
+// powerOf returns the state of the server where that is one that lasts.
+func powerOf(status *v1alpha1.VirtualMachineStatus) v1alpha1.ServerState {
+	if status.Server == nil || status.Server.State == v1alpha1.ServerStarting {
+		return ""
+	}
+	return status.Server.State
+}
+
+// needsPerson reports whether a person should look at it.
+func needsPerson(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonSecretMissing, v1alpha1.ReasonDriverMissing, v1alpha1.ReasonCreateFailed,
+		v1alpha1.ReasonPowerFailed, v1alpha1.ReasonDeleteFailed, v1alpha1.ReasonBackendUnavailable, v1alpha1.ReasonBackOff,
+		v1alpha1.ReasonGuestStopped, v1alpha1.ReasonGuestSilent:
+		return true
+	}
+	return false
+}
+
+// tell records events of what has happened.
+func (r *Reconciler) tell(vm *v1alpha1.VirtualMachine, seen observation, p plan, was, is metav1.Condition) {
+	switch {
+	case p.verdict == create && vm.Status.Server != nil:
+		r.events.Warning(vm, v1alpha1.ReasonServerLost, "CreateServer",
+			"The driver "+seen.name+" does not have the server "+vm.Status.Server.ID+" any more; a new one is created, with a new disk")
+	case p.verdict == countEnd && isRun(seen.server.Ended):
+		r.events.Warning(vm, v1alpha1.ReasonServerRestarted, "StartServer", is.Message)
+	case p.verdict == noteRestart:
+		r.events.Normal(vm, v1alpha1.ReasonRestartRequested, "StopServer", is.Message)
+	case was.Reason != is.Reason && needsPerson(is.Reason):
+		r.events.Warning(vm, is.Reason, "Observe", is.Message)
+	}
+}

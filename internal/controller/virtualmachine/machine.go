@@ -1,0 +1,120 @@
+package virtualmachine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// finalizerSuffix is the part of a finalizer behind the name of the driver. With the
+// name in it, one write says both that there may be a server, and where.
+const finalizerSuffix = ".cloudnative.tw/server"
+
+// errSecretMissing says that a Secret of spec.cloudInit is not there.
+var errSecretMissing = errors.New("secret is missing")
+
+// finalizerOf returns the finalizer of this controller, or "".
+func finalizerOf(vm *v1alpha1.VirtualMachine) string {
+	i := slices.IndexFunc(vm.Finalizers, func(f string) bool { return strings.HasSuffix(f, finalizerSuffix) })
+	if i < 0 {
+		return ""
+	}
+	return vm.Finalizers[i]
+}
+
+func driverOfFinalizer(finalizer string) string {
+	return strings.TrimSuffix(finalizer, finalizerSuffix)
+}
+
+// newMachine returns what the driver is to make of vm, without its seed.
+func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machine {
+	size := vm.Spec.Resource
+	machine := backend.Machine{
+		Identity:    id,
+		MilliCPU:    size.CPU.MilliValue(),
+		MemoryBytes: size.Memory.Value(),
+		Image:       vm.Spec.Image,
+		Ports:       vm.Spec.Ports,
+		Hash:        hash(&vm.Spec),
+	}
+	if size.RootDisk != nil {
+		machine.DiskBytes = size.RootDisk.Value()
+	}
+	return machine
+}
+
+// hash returns what differs when anything differs that a driver has to be told of.
+func hash(spec *v1alpha1.VirtualMachineSpec) string {
+	var disk int64
+	if spec.Resource.RootDisk != nil {
+		disk = spec.Resource.RootDisk.Value()
+	}
+	raw, err := json.Marshal(struct {
+		CPU, Memory, Disk int64
+		Ports             []v1alpha1.Port
+		CloudInit         *v1alpha1.CloudInit
+	}{spec.Resource.CPU.MilliValue(), spec.Resource.Memory.Value(), disk, spec.Ports, spec.CloudInit})
+	if err != nil {
+		// Strings and numbers are always marshaled.
+		panic(err)
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:8])
+}
+
+// grace returns how long the guest gets to power off.
+func grace(vm *v1alpha1.VirtualMachine) time.Duration {
+	return time.Duration(ptr.Deref(vm.Spec.TerminationGracePeriodSeconds, 30)) * time.Second
+}
+
+// seed returns the cloud-init data of vm, nil if there is none. The error is
+// errSecretMissing if a Secret or its key is not there.
+func (r *Reconciler) seed(ctx context.Context, vm *v1alpha1.VirtualMachine) (*backend.Seed, error) {
+	given := vm.Spec.CloudInit
+	if given == nil {
+		return nil, nil
+	}
+	user, err := r.value(ctx, vm.Namespace, given.UserData, given.UserDataFrom)
+	if err != nil {
+		return nil, err
+	}
+	network, err := r.value(ctx, vm.Namespace, given.NetworkData, given.NetworkDataFrom)
+	if err != nil {
+		return nil, err
+	}
+	return &backend.Seed{UserData: user, NetworkData: network}, nil
+}
+
+// value returns inline, or what the Secret has.
+func (r *Reconciler) value(ctx context.Context, namespace, inline string, from *v1alpha1.SecretKey) (string, error) {
+	if from == nil {
+		return inline, nil
+	}
+	var secret corev1.Secret
+	err := r.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: from.Name}, &secret)
+	if apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("%w: there is no Secret %q in namespace %s; create it", errSecretMissing, from.Name, namespace)
+	}
+	if err != nil {
+		return "", fmt.Errorf("get Secret %s/%s for spec.cloudInit: %w", namespace, from.Name, err)
+	}
+	data, found := secret.Data[from.Key]
+	if !found {
+		return "", fmt.Errorf("%w: the Secret %q has no key %q; add it", errSecretMissing, from.Name, from.Key)
+	}
+	return string(data), nil
+}

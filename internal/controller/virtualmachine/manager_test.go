@@ -1,0 +1,107 @@
+package virtualmachine
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/driver/fake"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+)
+
+// newWorldBeside returns a world with another namespace and the backend of w.
+func newWorldBeside(w *world) *world {
+	w.Helper()
+	other := &world{
+		T: w.T, namespace: env.Namespace(w), client: w.client, clock: w.clock,
+		recorder: events.NewFakeRecorder(100), backend: w.backend,
+	}
+	other.restart()
+	return other
+}
+
+// run runs a manager with this controller for the namespace of w, until the test ends.
+func (w *world) run() *harness.Requests {
+	w.Helper()
+	add := func(mgr ctrl.Manager, options controller.Options) error { return Add(mgr, options, w.drivers) }
+	return harness.RunManager(w.T, env.Config(w), w.client.Scheme(), w.namespace, add, Cache)
+}
+
+func (w *world) eventually(what string, check func() bool) {
+	w.Helper()
+	harness.Eventually(w, what, check)
+}
+
+// hasReason reports whether Ready of the VirtualMachine has this reason for the present
+// spec.
+func (w *world) hasReason(reason string) bool {
+	w.Helper()
+	vm := w.vm()
+	ready := meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionReady)
+	return ready != nil && ready.Reason == reason && ready.ObservedGeneration == vm.Generation
+}
+
+func TestManagerFollowsWhatHappens(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	w.create()
+	w.eventually("it runs", func() bool { return w.hasReason(v1alpha1.ReasonGuestBooting) })
+	w.backend.Boot(w.uid())
+	w.eventually("it is ready", func() bool { return w.hasReason(v1alpha1.ReasonGuestReady) })
+	w.change(action(v1alpha1.ActionPaused))
+	w.eventually("it is paused", func() bool { return w.hasReason(v1alpha1.ReasonPaused) })
+	w.change(action(v1alpha1.ActionStopped))
+	w.eventually("it is stopped", func() bool { return w.hasReason(v1alpha1.ReasonStopped) })
+	statuscheck.Verify(t, w.vm())
+	w.remove()
+	w.eventually("it is gone", func() bool { return w.isGone() && len(w.backend.UIDs()) == 0 })
+}
+
+func TestManagerHoldsHundreds(t *testing.T) {
+	w := newWorld(t)
+	w.backend = fake.New(fake.Options{})
+	w.restart()
+	counted := w.run()
+	counted.Take()
+	const many = 300
+	harness.Parallel(t, many, func(n int) error {
+		vm := newVM()
+		vm.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: fmt.Sprintf("vm-%d", n)}
+		return w.client.Create(t.Context(), vm)
+	})
+	all := func() []client.Object {
+		var list v1alpha1.VirtualMachineList
+		w.do(w.client.List(t.Context(), &list, client.InNamespace(w.namespace)))
+		var objects []client.Object
+		for i := range list.Items {
+			objects = append(objects, &list.Items[i])
+		}
+		return objects
+	}
+	w.eventually("all are ready", func() bool {
+		for _, vm := range all() {
+			if !meta.IsStatusConditionTrue(vm.(*v1alpha1.VirtualMachine).Status.Conditions, v1alpha1.ConditionReady) {
+				return false
+			}
+		}
+		return true
+	})
+	statuscheck.Verify(t, all()...)
+	requests := counted.Take()
+	if writes := requests[http.MethodPatch] + requests[http.MethodPut]; writes > 6*many {
+		t.Errorf("%d writes for %d machines, want 6 for each at most: %v", writes, many, requests)
+	}
+	t.Logf("requests for %d machines until they were ready: %v", many, requests)
+	w.do(w.client.DeleteAllOf(t.Context(), &v1alpha1.VirtualMachine{}, client.InNamespace(w.namespace)))
+	w.eventually("all are gone", func() bool { return len(all()) == 0 && len(w.backend.UIDs()) == 0 })
+}

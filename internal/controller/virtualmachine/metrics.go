@@ -1,0 +1,233 @@
+package virtualmachine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// buckets are for what takes from a part of a second to minutes.
+var buckets = []float64{0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300}
+
+func newSeconds(name, help string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "keelson_virtualmachine_" + name + "_seconds", Help: help, Buckets: buckets,
+	}, []string{"driver"})
+}
+
+var (
+	createdSeconds = newSeconds("created", "From the creation of a VirtualMachine until its server existed.")
+	runningSeconds = newSeconds("running", "From the creation of a VirtualMachine until its server ran for the first time.")
+	readySeconds   = newSeconds("guest_ready", "From the creation of a VirtualMachine until its guest answered for the first time.")
+	stopSeconds    = newSeconds("stop", "From the request to stop a server until it was off.")
+	deleteSeconds  = newSeconds("delete", "From the deletion of a VirtualMachine until its server was gone.")
+
+	driverCalls = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "keelson_virtualmachine_driver_calls_total",
+		Help: "Calls of drivers by their result: ok, in_progress, not_found, invalid, unavailable or error.",
+	}, []string{"driver", "call", "result"})
+	orphanServers = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "keelson_virtualmachine_orphans",
+		Help: "Servers without a VirtualMachine at the last look.",
+	}, []string{"driver"})
+
+	machinesDesc = prometheus.NewDesc("keelson_virtualmachine_machines",
+		"VirtualMachines by phase and driver.", []string{"driver", "phase"}, nil)
+	restartsDesc = newMachineDesc("restarts_total", "How often the machine was started again after it had stopped by itself.")
+	cpuDesc      = newMachineDesc("cpu_seconds_total", "Processor time of the server since it was powered on.")
+	residentDesc = newMachineDesc("resident_memory_bytes", "Memory that the server takes of its host.")
+	guestDesc    = newMachineDesc("guest_memory_used_bytes", "Memory that the guest says it uses.")
+)
+
+func newMachineDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("keelson_virtualmachine_"+name, help, []string{"namespace", "name"}, nil)
+}
+
+// scraped is what the collector reads; that of the manager that was added last.
+var scraped atomic.Pointer[collector]
+
+// registerMetrics adds the metrics to the registry, which is one for the whole process.
+func registerMetrics(cache client.Reader, drivers *Drivers) {
+	scraped.Store(&collector{cache: cache, drivers: drivers})
+	registerOnce()
+}
+
+var registerOnce = sync.OnceFunc(func() {
+	metrics.Registry.MustRegister(createdSeconds, runningSeconds, readySeconds, stopSeconds, deleteSeconds,
+		driverCalls, orphanServers, current{})
+})
+
+// current hands a scrape to the collector that is current.
+type current struct{}
+
+// Describe implements prometheus.Collector.
+func (current) Describe(descs chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{machinesDesc, restartsDesc, cpuDesc, residentDesc, guestDesc} {
+		descs <- desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (current) Collect(collected chan<- prometheus.Metric) {
+	if c := scraped.Load(); c != nil {
+		c.collect(collected)
+	}
+}
+
+// collector reads machines from the cache and servers from the drivers.
+type collector struct {
+	cache   client.Reader
+	drivers *Drivers
+}
+
+// scrapeTimeout is how long a scrape may take.
+const scrapeTimeout = 5 * time.Second
+
+func (c *collector) collect(collected chan<- prometheus.Metric) {
+	//nolint:forbidigo // a scrape has no context of its own, and this one ends by itself
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	var vms v1alpha1.VirtualMachineList
+	if err := c.cache.List(ctx, &vms, client.UnsafeDisableDeepCopy); err != nil {
+		return // the cache has not begun
+	}
+	count := map[[2]string]int{}
+	for i := range vms.Items {
+		vm := &vms.Items[i]
+		driver := vm.Spec.Driver
+		if vm.Status.Server != nil {
+			driver = vm.Status.Server.Driver
+		} else if driver == "" {
+			driver = c.drivers.Default()
+		}
+		count[[2]string{driver, string(vm.Status.Phase)}]++
+		collected <- prometheus.MustNewConstMetric(restartsDesc, prometheus.CounterValue, float64(vm.Status.Restarts), vm.Namespace, vm.Name)
+	}
+	for labels, n := range count {
+		collected <- prometheus.MustNewConstMetric(machinesDesc, prometheus.GaugeValue, float64(n), labels[:]...)
+	}
+	for _, driver := range c.drivers.present() {
+		servers, err := driver.List(ctx)
+		if err != nil {
+			continue
+		}
+		for i := range servers {
+			if usage := servers[i].Usage; usage != nil {
+				labels := []string{servers[i].Namespace, servers[i].Name}
+				collected <- prometheus.MustNewConstMetric(cpuDesc, prometheus.CounterValue, usage.CPUSeconds, labels...)
+				collected <- prometheus.MustNewConstMetric(residentDesc, prometheus.GaugeValue, float64(usage.ResidentBytes), labels...)
+				collected <- prometheus.MustNewConstMetric(guestDesc, prometheus.GaugeValue, float64(usage.GuestBytes), labels...)
+			}
+		}
+	}
+}
+
+// measure notes how long it took to come here.
+func (r *Reconciler) measure(before, after *v1alpha1.VirtualMachine, seen observation) {
+	now := r.clock.Now()
+	age := now.Sub(after.CreationTimestamp.Time).Seconds()
+	turned := func(condition string) bool {
+		was, is := kube.Turn(before.Status.Conditions, after.Status.Conditions, condition)
+		return was.Status != metav1.ConditionTrue && is.Status == metav1.ConditionTrue
+	}
+	if turned(v1alpha1.ConditionCreated) {
+		createdSeconds.WithLabelValues(seen.name).Observe(age)
+	}
+	first := after.Status.Restarts == 0 && after.Status.LastRestartTime == nil
+	ran := func(vm *v1alpha1.VirtualMachine) bool { return vm.Status.Server != nil && vm.Status.Server.Run != "" }
+	if first && !ran(before) && ran(after) {
+		runningSeconds.WithLabelValues(seen.name).Observe(age)
+	}
+	if first && turned(v1alpha1.ConditionReady) {
+		readySeconds.WithLabelValues(seen.name).Observe(age)
+	}
+	if seen.server == nil || !seen.server.IsOn() {
+		r.mu.Lock()
+		begun, found := r.stops[after.UID]
+		delete(r.stops, after.UID)
+		r.mu.Unlock()
+		if found {
+			stopSeconds.WithLabelValues(seen.name).Observe(now.Sub(begun).Seconds())
+		}
+	}
+}
+
+// instrument returns driver with its calls counted.
+func instrument(driver Driver) Driver { return &counted{driver} }
+
+type counted struct{ Driver }
+
+func (c *counted) count(call string, err error) error {
+	driverCalls.WithLabelValues(c.Name(), call, resultOf(err)).Inc()
+	return err
+}
+
+func resultOf(err error) string {
+	switch {
+	case err == nil:
+		return "ok"
+	case isInProgress(err):
+		return "in_progress"
+	case errors.Is(err, backend.ErrNotFound):
+		return "not_found"
+	case errors.Is(err, backend.ErrInvalid):
+		return "invalid"
+	case errors.Is(err, backend.ErrUnavailable):
+		return "unavailable"
+	}
+	return "error"
+}
+
+func isInProgress(err error) bool { return errors.Is(err, backend.ErrInProgress) }
+
+// Observe implements Driver.
+func (c *counted) Observe(ctx context.Context, id backend.Identity) (backend.Server, error) {
+	server, err := c.Driver.Observe(ctx, id)
+	return server, c.count("observe", err)
+}
+
+// Create implements Driver.
+func (c *counted) Create(ctx context.Context, machine backend.Machine) error {
+	return c.count("create", c.Driver.Create(ctx, machine))
+}
+
+// Start implements Driver.
+func (c *counted) Start(ctx context.Context, machine backend.Machine) error {
+	return c.count("start", c.Driver.Start(ctx, machine))
+}
+
+// Stop implements Driver.
+func (c *counted) Stop(ctx context.Context, id backend.Identity, grace time.Duration) error {
+	return c.count("stop", c.Driver.Stop(ctx, id, grace))
+}
+
+// Pause implements Driver.
+func (c *counted) Pause(ctx context.Context, id backend.Identity) error {
+	return c.count("pause", c.Driver.Pause(ctx, id))
+}
+
+// Resume implements Driver.
+func (c *counted) Resume(ctx context.Context, id backend.Identity) error {
+	return c.count("resume", c.Driver.Resume(ctx, id))
+}
+
+// Reconfigure implements Driver.
+func (c *counted) Reconfigure(ctx context.Context, machine backend.Machine) error {
+	return c.count("reconfigure", c.Driver.Reconfigure(ctx, machine))
+}
+
+// Delete implements Driver.
+func (c *counted) Delete(ctx context.Context, id backend.Identity, options backend.DeleteOptions) error {
+	return c.count("delete", c.Driver.Delete(ctx, id, options))
+}

@@ -1,0 +1,397 @@
+package virtualmachine
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+)
+
+const (
+	isTrue    = metav1.ConditionTrue
+	isFalse   = metav1.ConditionFalse
+	isUnknown = metav1.ConditionUnknown
+)
+
+func TestFromNothingToReady(t *testing.T) {
+	w := newWorld(t)
+	w.backend.Hold(backend.TaskCreate)
+	w.backend.Hold(backend.TaskStart)
+	w.create()
+	w.settle()
+	w.expect(v1alpha1.PhaseCreating, isFalse, v1alpha1.ReasonCreating)
+	w.backend.Release(backend.TaskCreate)
+	w.settle()
+	w.expect(v1alpha1.PhaseCreating, isFalse, v1alpha1.ReasonStarting)
+	w.backend.Release(backend.TaskStart)
+	w.settle()
+	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
+	w.backend.Boot(w.uid())
+	w.settle()
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
+	w.expectCalls("Create", "Start")
+	if got := len(w.wrote()); got > 6 {
+		t.Errorf("%d writes until it was steady, want 6 at most", got)
+	}
+	want := &v1alpha1.Server{
+		ID: "fake-" + string(w.uid()), Driver: "fake", State: v1alpha1.ServerRunning, Run: "run-1",
+		Usage: &v1alpha1.Usage{CPU: 1, Memory: 10}, Addresses: []string{"10.0.2.15"},
+	}
+	got := w.vm().Status.Server
+	want.StartedAt = got.StartedAt
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("status.server (-want +got):\n%s", diff)
+	}
+	w.settle()
+	if got := w.wrote(); len(got) > 0 {
+		t.Errorf("writes in a steady state: %v", got)
+	}
+}
+
+func TestImageWithoutAgentIsReadyWhenItRuns(t *testing.T) {
+	w := newWorld(t)
+	w.create(func(vm *v1alpha1.VirtualMachine) {
+		vm.Spec.Image = &v1alpha1.Image{Path: "/image", Agent: ptr.To(false)}
+	})
+	w.settle()
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonRunning)
+}
+
+func TestPower(t *testing.T) {
+	w := newWorld(t)
+	w.createReady()
+	w.change(action(v1alpha1.ActionPaused))
+	w.settle()
+	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonPaused)
+	w.change(action(v1alpha1.ActionActive))
+	w.settle()
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
+	w.expectCalls("Pause", "Resume")
+
+	w.backend.Hold(backend.TaskStop)
+	w.change(action(v1alpha1.ActionStopped))
+	w.settle()
+	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopping)
+	w.backend.Release(backend.TaskStop)
+	w.settle()
+	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
+	w.change(action(v1alpha1.ActionActive))
+	w.settle()
+	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
+	w.expectCalls("Stop", "Start")
+	if got := w.vm().Status.Restarts; got != 0 {
+		t.Errorf("%d restarts are counted that were asked for", got)
+	}
+}
+
+func TestCreatedStoppedIsNotStarted(t *testing.T) {
+	w := newWorld(t)
+	w.create(action(v1alpha1.ActionStopped))
+	w.settle()
+	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
+	w.expectCalls("Create")
+}
+
+func TestRestartOnRequestHappensOnce(t *testing.T) {
+	w := newWorld(t)
+	w.createReady()
+	at := metav1.NewTime(w.clock.Now()).Rfc3339Copy()
+	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.RestartedAt = &at })
+	w.settle()
+	w.expectCalls("Stop", "Start")
+	w.backend.Boot(w.uid())
+	w.settle()
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
+	w.restart()
+	w.settle()
+	w.expectCalls()
+	if got := w.vm().Status; !got.LastRestartTime.Equal(&at) || got.PendingRestart != nil || got.Restarts != 0 {
+		t.Errorf("status after the restart: %+v", got)
+	}
+}
+
+func TestGuestThatStopsByItself(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		policy v1alpha1.RestartPolicy
+		cause  backend.Cause
+		calls  []string
+		count  int32
+		reason string
+	}{
+		{"killed, Always", v1alpha1.RestartAlways, backend.CauseHost, []string{"Start"}, 1, v1alpha1.ReasonGuestBooting},
+		{"powered off, OnFailure", v1alpha1.RestartOnFailure, backend.CauseGuestShutdown, nil, 0, v1alpha1.ReasonGuestStopped},
+		{"crashed, OnFailure", v1alpha1.RestartOnFailure, backend.CauseGuestPanic, []string{"Start"}, 1, v1alpha1.ReasonGuestBooting},
+		{"crashed, Never", v1alpha1.RestartNever, backend.CauseGuestPanic, nil, 0, v1alpha1.ReasonGuestStopped},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.createReady(policy(test.policy))
+			w.backend.Crash(w.uid(), test.cause, "as the test wants")
+			w.settle()
+			w.expect(v1alpha1.PhaseActive, isFalse, test.reason)
+			w.expectCalls(test.calls...)
+			if got := w.vm().Status.Restarts; got != test.count {
+				t.Errorf("%d restarts are counted, want %d", got, test.count)
+			}
+			if events := w.events(); len(events) != 1 || !strings.HasPrefix(events[0], "Warning") {
+				t.Errorf("events: %v, want one warning", events)
+			}
+		})
+	}
+}
+
+func TestCrashLoopBacksOff(t *testing.T) {
+	w := newWorld(t)
+	w.createReady()
+	w.backend.Crash(w.uid(), backend.CauseHost, "")
+	w.settle()
+	w.expectCalls("Start")
+	w.backend.Crash(w.uid(), backend.CauseHost, "")
+	w.settle()
+	w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonBackOff)
+	w.expectCalls()
+	due := w.vm().Status.StartFailure.RetryAfter
+	if !strings.Contains(w.vm().Status.Reason, timestamp(due.Time)) {
+		t.Errorf("the reason does not say that the next attempt is at %s: %s", due, w.vm().Status.Reason)
+	}
+	w.clock.SetTime(due.Time)
+	w.settle()
+	w.expectCalls("Start")
+	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
+
+	// A good run makes up for it.
+	w.backend.Boot(w.uid())
+	w.settle()
+	w.pass(goodRun)
+	w.settle()
+	if got := w.vm().Status; got.StartFailure != nil || got.Restarts != 2 {
+		t.Errorf("after a good run: %+v, %d restarts", got.StartFailure, got.Restarts)
+	}
+}
+
+func TestAttemptsThatFail(t *testing.T) {
+	broken := errors.New("the disk is full")
+	t.Run("the call to create", func(t *testing.T) {
+		w := newWorld(t)
+		w.backend.Fail("Create", broken)
+		w.create()
+		w.settle()
+		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonCreateFailed)
+		w.expectCalls("Create")
+		w.pass(backoffUnit)
+		w.settle()
+		w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
+	})
+	t.Run("the task to create", func(t *testing.T) {
+		w := newWorld(t)
+		w.backend.Hold(backend.TaskCreate)
+		w.create()
+		w.settle()
+		w.backend.FailTask(w.uid(), "the digest is another")
+		w.settle()
+		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonCreateFailed)
+		if got := w.vm().Status; !strings.Contains(got.Reason, "the digest is another") || got.Restarts != 0 {
+			t.Errorf("status: %+v", got)
+		}
+		w.expectCalls("Create")
+		w.backend.Release(backend.TaskCreate)
+		w.pass(backoffUnit)
+		w.settle()
+		w.expectCalls("Create", "Start")
+	})
+	t.Run("the task to start", func(t *testing.T) {
+		w := newWorld(t)
+		w.backend.Hold(backend.TaskStart)
+		w.create(policy(v1alpha1.RestartNever))
+		w.settle()
+		w.backend.FailTask(w.uid(), "the port is taken")
+		w.settle()
+		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonBackOff)
+		w.backend.Release(backend.TaskStart)
+		w.pass(backoffUnit)
+		w.settle()
+		w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
+	})
+	t.Run("what nobody can do is not tried again before the spec changes", func(t *testing.T) {
+		w := newWorld(t)
+		w.create(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Image = &v1alpha1.Image{Container: "debian"} })
+		w.settle()
+		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonInvalidSpec)
+		if result := w.reconcile(); result.RequeueAfter != 0 {
+			t.Errorf("it is tried again after %v", result.RequeueAfter)
+		}
+	})
+	t.Run("a stop", func(t *testing.T) {
+		w := newWorld(t)
+		w.createReady()
+		w.backend.Fail("Stop", broken)
+		w.change(action(v1alpha1.ActionStopped))
+		if _, err := w.Reconcile(t.Context(), w.vm()); !errors.Is(err, broken) {
+			t.Errorf("Reconcile returns %v, so that it is not tried again with backoff", err)
+		}
+		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonPowerFailed)
+		w.settle()
+		w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
+	})
+}
+
+func TestUnknownIsNeverRecreated(t *testing.T) {
+	w := newWorld(t)
+	w.createReady()
+	w.backend.SetDown(true)
+	for range 5 {
+		w.pass(w.reconcile().RequeueAfter)
+	}
+	w.expect(v1alpha1.PhaseUnknown, isUnknown, v1alpha1.ReasonBackendUnavailable)
+	w.backend.SetDown(false)
+	w.backend.Silence(w.uid(), true)
+	for range 5 {
+		w.pass(w.reconcile().RequeueAfter)
+	}
+	w.expect(v1alpha1.PhaseUnknown, isUnknown, v1alpha1.ReasonBackendUnavailable)
+	w.expectCalls()
+	w.backend.Silence(w.uid(), false)
+	w.settle()
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
+	w.expectCalls()
+}
+
+func TestServerThatVanishedIsReplaced(t *testing.T) {
+	w := newWorld(t)
+	w.createReady()
+	w.backend.Lose(w.uid())
+	w.settle()
+	w.expectCalls("Create", "Start")
+	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
+	if diff := cmp.Diff([]string{"Warning ServerLost"}, w.events()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+func TestMissingDriver(t *testing.T) {
+	w := newWorld(t)
+	w.create(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Driver = "bhyve" })
+	w.settle()
+	w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonDriverMissing)
+	if got := w.vm().Status.Reason; !strings.Contains(got, "bhyve") || !strings.Contains(got, "--vm-driver=fake") {
+		t.Errorf("the reason does not say what to do: %s", got)
+	}
+	w.expectCalls()
+	w.remove()
+	if !w.isGone() {
+		t.Error("an object of which there can be no server is not deleted at once")
+	}
+}
+
+func TestMissingDriverKeepsWhatItHas(t *testing.T) {
+	w := newWorld(t)
+	w.createReady()
+	vm := w.vm()
+	w.drivers = NewDrivers([]string{"other"}, nil, w.clock)
+	w.Reconciler = NewReconciler(w.client, w.client, w.drivers, w.recorder, w.clock)
+	w.settle()
+	w.expect(v1alpha1.PhaseUnknown, isFalse, v1alpha1.ReasonDriverMissing)
+	w.remove()
+	w.settle()
+	w.expect(v1alpha1.PhaseTerminating, isFalse, v1alpha1.ReasonDeleteFailed)
+	w.restart()
+	w.settle()
+	if !w.isGone() || len(w.backend.UIDs()) > 0 {
+		t.Errorf("with the driver back, %s is not deleted", vm.UID)
+	}
+}
+
+func TestReconfigure(t *testing.T) {
+	w := newWorld(t)
+	w.createReady()
+	w.change(func(vm *v1alpha1.VirtualMachine) {
+		vm.Spec.Resource.CPU, vm.Spec.Resource.Memory = resource.MustParse("4"), resource.MustParse("2Gi")
+	})
+	w.settle()
+	w.expectCalls("Reconfigure")
+	condition := meta.FindStatusCondition(w.vm().Status.Conditions, v1alpha1.ConditionRestartRequired)
+	if condition.Status != isTrue || !strings.Contains(condition.Message, "resource.cpu") {
+		t.Errorf("RestartRequired: %+v", condition)
+	}
+	w.change(restartedAt(w.clock.Now()))
+	w.settle()
+	w.expectCalls("Stop", "Start")
+	if !meta.IsStatusConditionFalse(w.vm().Status.Conditions, v1alpha1.ConditionRestartRequired) {
+		t.Error("a restart is still required after it")
+	}
+	if machine, _ := w.backend.Machine(w.uid()); machine.MilliCPU != 4000 || machine.MemoryBytes != 2<<30 {
+		t.Errorf("the driver was told %+v", machine)
+	}
+}
+
+func TestUsageIsWrittenWhenItMoved(t *testing.T) {
+	w := newWorld(t)
+	w.createReady()
+	w.backend.SetUsage(w.uid(), 5.4, 14)
+	w.settle()
+	if got := w.wrote(); len(got) > 0 {
+		t.Errorf("writes for 4 points: %v", got)
+	}
+	w.backend.SetUsage(w.uid(), 6, 14)
+	w.settle()
+	if diff := cmp.Diff(&v1alpha1.Usage{CPU: 6, Memory: 14}, w.vm().Status.Server.Usage); diff != "" || len(w.wrote()) != 1 {
+		t.Errorf("usage after 5 points (-want +got):\n%s", diff)
+	}
+}
+
+func TestCloudInit(t *testing.T) {
+	w := newWorld(t)
+	w.create(func(vm *v1alpha1.VirtualMachine) {
+		vm.Spec.CloudInit = &v1alpha1.CloudInit{
+			UserDataFrom: &v1alpha1.SecretKey{Name: "seed", Key: "user-data"}, NetworkData: "version: 2",
+		}
+	})
+	w.settle()
+	w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonSecretMissing)
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "seed"},
+		StringData: map[string]string{"user-data": "#cloud-config"},
+	}
+	w.do(w.client.Create(t.Context(), secret))
+	w.pass(10 * time.Second)
+	w.settle()
+	_, seed := w.backend.Machine(w.uid())
+	if diff := cmp.Diff(&backend.Seed{UserData: "#cloud-config", NetworkData: "version: 2"}, seed); diff != "" {
+		t.Errorf("seed (-want +got):\n%s", diff)
+	}
+}
+
+func TestSweepDeletesWhatHasNoObject(t *testing.T) {
+	w := newWorld(t)
+	w.createReady()
+	cluster, err := w.cluster(t.Context())
+	w.do(err)
+	orphan := backend.Machine{Identity: backend.Identity{UID: "gone", Namespace: w.namespace, Name: "gone", Cluster: cluster}}
+	earlier := backend.Machine{Identity: backend.Identity{UID: "earlier", Namespace: w.namespace, Name: "vm", Cluster: cluster}}
+	foreign := backend.Machine{Identity: backend.Identity{UID: "foreign", Namespace: w.namespace, Name: "gone", Cluster: "other"}}
+	for _, machine := range []backend.Machine{orphan, earlier, foreign} {
+		w.do(w.backend.Create(t.Context(), machine))
+	}
+	w.sweep(t.Context())
+	got := fmt.Sprint(w.backend.UIDs())
+	if !strings.Contains(got, "foreign") || !strings.Contains(got, string(w.uid())) || len(w.backend.UIDs()) != 2 {
+		t.Errorf("after the sweep there are %s", got)
+	}
+	if diff := cmp.Diff([]string{"Warning OrphanDeleted", "Warning OrphanDeleted"}, w.events()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	statuscheck.Verify(t, w.vm())
+}

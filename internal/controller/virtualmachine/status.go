@@ -1,0 +1,201 @@
+package virtualmachine
+
+import (
+	"errors"
+	"math"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// usageStep is by how many points the use of a resource has to move to be written.
+const usageStep = 5
+
+// summarize returns the status of vm, given what there was, what was to be done, and how
+// that ended.
+func summarize(vm *v1alpha1.VirtualMachine, seen observation, p plan, actErr error) v1alpha1.VirtualMachineStatus {
+	status := *vm.Status.DeepCopy()
+	status.ObservedGeneration = vm.Generation
+	failure := failureOf(seen, actErr)
+	summarizeFailures(vm, seen, p, failure, &status)
+	summarizeRestart(vm, seen, p, &status)
+	summarizeServer(seen, p, &status)
+
+	ready := summarizeReady(vm, seen, p, &status, failure, actErr)
+	status.Phase = phaseOf(vm, seen, p, &status, ready.Reason)
+	status.Reason = ready.Message
+	if ready.Status == metav1.ConditionTrue {
+		status.Reason = ""
+	}
+	for _, condition := range append(summarizeServerConditions(vm, seen, p, ready), ready) {
+		condition.ObservedGeneration = vm.Generation
+		condition.LastTransitionTime = metav1.NewTime(p.at)
+		meta.SetStatusCondition(&status.Conditions, condition)
+	}
+	return status
+}
+
+// failure is what kept the plan from being carried out.
+type failure string
+
+const (
+	noFailure failure = ""
+	// isInvalid: the user has to change the spec.
+	isInvalid failure = v1alpha1.ReasonInvalidSpec
+	// isSecretMissing: the user has to make a Secret.
+	isSecretMissing failure = v1alpha1.ReasonSecretMissing
+	// isUnavailable: nobody answers.
+	isUnavailable failure = v1alpha1.ReasonBackendUnavailable
+	// isMissing: the driver is not there.
+	isMissing failure = v1alpha1.ReasonDriverMissing
+	// isOther: anything else; it is tried again.
+	isOther failure = v1alpha1.ReasonPowerFailed
+)
+
+func failureOf(seen observation, actErr error) failure {
+	err := actErr
+	if err == nil {
+		err = seen.err
+	}
+	switch {
+	case err == nil, errors.Is(err, backend.ErrInProgress):
+		return noFailure
+	case errors.Is(err, backend.ErrInvalid):
+		return isInvalid
+	case errors.Is(err, errSecretMissing):
+		return isSecretMissing
+	case errors.Is(err, backend.ErrMissing):
+		return isMissing
+	case errors.Is(err, backend.ErrUnavailable):
+		return isUnavailable
+	}
+	return isOther
+}
+
+// isFailedAttempt reports whether a call to create or start the server has failed in a
+// way that the next attempt may not.
+func isFailedAttempt(p plan, f failure) bool {
+	return f == isOther && (p.verdict == create || p.verdict == start)
+}
+
+// summarizeFailures counts failures, and forgets them.
+func summarizeFailures(vm *v1alpha1.VirtualMachine, seen observation, p plan, f failure, status *v1alpha1.VirtualMachineStatus) {
+	failures := failuresSoFar(vm)
+	switch {
+	case p.verdict == countEnd:
+		ended := seen.server.Ended
+		status.StartFailure = &v1alpha1.StartFailure{Count: failuresWith(vm, ended), RetryAfter: ptr.To(metav1.NewTime(p.due).Rfc3339Copy())}
+		status.LastEndedRun = ended.Run
+		if isRun(ended) {
+			status.Restarts++
+		}
+	case isFailedAttempt(p, f):
+		failures++
+		due := metav1.NewTime(p.at.Add(backoff(string(vm.UID), failures))).Rfc3339Copy()
+		status.StartFailure = &v1alpha1.StartFailure{Count: failures, RetryAfter: &due}
+	case failures == 0:
+		status.StartFailure = nil
+	case seen.server != nil && seen.server.IsOn() && p.at.Sub(seen.server.StartedAt) >= goodRun:
+		status.StartFailure = nil
+	}
+}
+
+// summarizeRestart notes how far a restart is that was asked for.
+func summarizeRestart(vm *v1alpha1.VirtualMachine, seen observation, p plan, status *v1alpha1.VirtualMachineStatus) {
+	switch {
+	case p.verdict == noteRestart:
+		status.PendingRestart = &v1alpha1.PendingRestart{RequestedAt: *vm.Spec.RestartedAt, Run: seen.server.Run}
+	case p.verdict == endRestart:
+		status.LastRestartTime = &vm.Status.PendingRestart.RequestedAt
+		status.PendingRestart = nil
+	case vm.Status.Server == nil && vm.Spec.RestartedAt != nil && !vm.Spec.RestartedAt.After(p.at):
+		// What was asked for before there was a server has happened with its start.
+		status.LastRestartTime = vm.Spec.RestartedAt
+	}
+}
+
+// summarizeServer notes what the server is like.
+func summarizeServer(seen observation, p plan, status *v1alpha1.VirtualMachineStatus) {
+	server := seen.server
+	switch {
+	case seen.err != nil:
+		if status.Server != nil {
+			status.Server.State = v1alpha1.ServerUnknown
+		}
+		return
+	case server == nil || server.State == backend.StateAbsent:
+		status.Server = nil
+		return
+	}
+	before := status.Server
+	status.Server = &v1alpha1.Server{
+		ID: server.ID, Driver: seen.name, State: stateOf(server, p), Run: server.Run,
+		Addresses: server.Addresses, Endpoints: server.Endpoints,
+	}
+	if !server.IsOn() && server.State != backend.StateUnknown {
+		return
+	}
+	if !server.StartedAt.IsZero() {
+		status.Server.StartedAt = ptr.To(metav1.NewTime(server.StartedAt).Rfc3339Copy())
+	}
+	if server.Usage != nil {
+		status.Server.Usage = &v1alpha1.Usage{CPU: percent(server.Usage.CPU), Memory: percent(server.Usage.Memory)}
+		if before != nil && before.Run == server.Run && !hasMoved(before.Usage, status.Server.Usage) {
+			status.Server.Usage = before.Usage
+		}
+	}
+}
+
+func stateOf(server *backend.Server, p plan) v1alpha1.ServerState {
+	switch {
+	case server.State == backend.StateUnknown:
+		return v1alpha1.ServerUnknown
+	case server.Task == backend.TaskStart:
+		return v1alpha1.ServerStarting
+	case server.Task == backend.TaskStop, server.Task == backend.TaskDelete, p.verdict == remove && server.IsOn():
+		return v1alpha1.ServerStopping
+	}
+	return v1alpha1.ServerState(server.State)
+}
+
+func percent(value float64) int32 { return int32(math.Round(min(max(value, 0), 100))) }
+
+// hasMoved reports whether the use of a resource is far enough from what was written.
+func hasMoved(before, now *v1alpha1.Usage) bool {
+	far := func(a, b int32) bool { return max(a-b, b-a) >= usageStep }
+	return before == nil || far(before.CPU, now.CPU) || far(before.Memory, now.Memory)
+}
+
+// phaseOf returns the phase, given the reason of Ready.
+func phaseOf(vm *v1alpha1.VirtualMachine, seen observation, p plan, status *v1alpha1.VirtualMachineStatus, reason string) v1alpha1.Phase {
+	server := seen.server
+	switch {
+	case !vm.DeletionTimestamp.IsZero():
+		return v1alpha1.PhaseTerminating
+	case reason == v1alpha1.ReasonBackendUnavailable:
+		return v1alpha1.PhaseUnknown
+	case reason == v1alpha1.ReasonDriverMissing:
+		if status.Server != nil {
+			return v1alpha1.PhaseUnknown
+		}
+		return v1alpha1.PhaseFailed
+	}
+	switch reason {
+	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonSecretMissing, v1alpha1.ReasonCreateFailed, v1alpha1.ReasonPowerFailed, v1alpha1.ReasonBackOff:
+		return v1alpha1.PhaseFailed
+	}
+	notYet := server == nil || server.State == backend.StateAbsent ||
+		server.Run == "" && !server.IsOn() && vm.Spec.Action != v1alpha1.ActionStopped
+	if notYet {
+		return v1alpha1.PhaseCreating
+	}
+	return v1alpha1.PhaseActive
+}
+
+// timestamp is how messages write a time.
+func timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -1,0 +1,116 @@
+package virtualmachine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+const (
+	// sweepPeriod is how often servers without an object are looked for.
+	sweepPeriod = time.Minute
+	// sweepTimeout is how long one look may take.
+	sweepTimeout = 30 * time.Second
+)
+
+// sweeper looks for servers whose object is gone: somebody has removed the finalizer, or
+// etcd was restored from a backup. It runs where the leader is.
+type sweeper struct {
+	r     *Reconciler
+	clock clock.WithTicker
+}
+
+// Start implements manager.Runnable.
+func (s *sweeper) Start(ctx context.Context) error {
+	ticker := s.clock.NewTicker(sweepPeriod)
+	defer ticker.Stop()
+	for {
+		s.r.sweep(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+	}
+}
+
+// sweep deletes the servers of this cluster whose object is certainly gone. What cannot
+// be known or done now is for the next time.
+func (r *Reconciler) sweep(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	logger := log.FromContext(ctx).WithName(Name)
+	cluster, err := r.cluster(ctx)
+	if err != nil {
+		logger.Error(err, "Could not look for servers without an object")
+		return
+	}
+	for _, driver := range r.drivers.opened() {
+		servers, err := driver.List(ctx)
+		if err != nil {
+			logger.Error(err, "Could not list servers", "driver", driver.Name())
+			continue
+		}
+		orphans := 0
+		for i := range servers {
+			gone, err := r.isOrphan(ctx, &servers[i], cluster)
+			if err != nil {
+				logger.Error(err, "Could not tell whether a server has an object", "driver", driver.Name(), "server", servers[i].ID)
+			}
+			if !gone {
+				continue
+			}
+			orphans++
+			if err := r.deleteOrphan(ctx, driver, &servers[i]); err != nil {
+				logger.Error(err, "Could not delete a server without an object", "driver", driver.Name(), "server", servers[i].ID)
+			}
+		}
+		orphanServers.WithLabelValues(driver.Name()).Set(float64(orphans))
+	}
+}
+
+// isOrphan reports whether the object of a server is certainly gone. The cache can only
+// say that it is there; that it is not, the API server has to say.
+func (r *Reconciler) isOrphan(ctx context.Context, server *backend.Server, cluster types.UID) (bool, error) {
+	if server.Cluster != cluster || server.UID == "" || server.Task == backend.TaskDelete {
+		return false, nil
+	}
+	key := client.ObjectKey{Namespace: server.Namespace, Name: server.Name}
+	for _, reader := range []client.Reader{r.client, r.live} {
+		var vm v1alpha1.VirtualMachine
+		err := reader.Get(ctx, key, &vm)
+		switch {
+		case err == nil && vm.UID == server.UID:
+			return false, nil
+		case err != nil && !apierrors.IsNotFound(err):
+			return false, fmt.Errorf("get VirtualMachine %s: %w", key, err)
+		}
+	}
+	return true, nil
+}
+
+// deleteOrphan deletes a server, and says so where its object was.
+func (r *Reconciler) deleteOrphan(ctx context.Context, driver Driver, server *backend.Server) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	about := &v1alpha1.VirtualMachine{}
+	about.Namespace, about.Name, about.UID = server.Namespace, server.Name, server.UID
+	note := fmt.Sprintf("The server %s of driver %s had no VirtualMachine any more and is deleted", server.ID, driver.Name())
+	log.FromContext(ctx).WithName(Name).Info("Deleting a server whose VirtualMachine is gone", "driver", driver.Name(),
+		"server", server.ID, "VirtualMachine", client.ObjectKeyFromObject(about))
+	r.events.Warning(about, v1alpha1.ReasonOrphanDeleted, "DeleteServer", note)
+	err := driver.Delete(ctx, server.Identity, backend.DeleteOptions{})
+	if isInProgress(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,224 @@
+package virtualmachine
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/retry"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/driver/fake"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+)
+
+func TestMain(m *testing.M) { env.Main(m) }
+
+// world is a namespace of an API server, a backend in memory, and a Reconciler that is
+// called directly.
+type world struct {
+	*testing.T
+	namespace string
+	client    client.WithWatch
+	clock     *clocktesting.FakeClock
+	recorder  *events.FakeRecorder
+	backend   *fake.Driver
+	drivers   *Drivers
+	// writes are the requests that changed something since the last look.
+	writes []harness.Request
+	*Reconciler
+}
+
+// newWorld returns a world of its own for each test; they run in parallel. Guests do not
+// answer by themselves.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	t.Parallel()
+	w := &world{
+		T:         t,
+		namespace: env.Namespace(t),
+		client:    harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme)),
+		// What the API server notes of deletions is of this time, too.
+		clock:    clocktesting.NewFakeClock(time.Now()),
+		recorder: events.NewFakeRecorder(100),
+	}
+	w.backend = fake.New(fake.Options{Clock: w.clock, BootTime: -1})
+	w.restart()
+	return w
+}
+
+// restart is a new process of the manager, which remembers nothing. The backend goes on.
+func (w *world) restart() { w.useClient(w.client) }
+
+// useClient is a restart with another client.
+func (w *world) useClient(c client.WithWatch) {
+	counted := harness.Observe(c, func(request harness.Request) error {
+		if request.IsWrite() {
+			w.writes = append(w.writes, request)
+		}
+		return nil
+	}, func(harness.Request) error { return nil })
+	w.drivers = NewDrivers([]string{fake.Name}, map[string]Opener{fake.Name: func() (Driver, error) { return w.backend, nil }}, w.clock)
+	w.Reconciler = NewReconciler(counted, w.client, w.drivers, w.recorder, w.clock)
+}
+
+// create creates the VirtualMachine vm.
+func (w *world) create(changes ...change) {
+	w.Helper()
+	vm := newVM(changes...)
+	vm.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: vm.Name}
+	w.do(w.client.Create(w.Context(), vm))
+}
+
+// createReady creates the VirtualMachine vm and lets its guest answer.
+func (w *world) createReady(changes ...change) {
+	w.Helper()
+	w.create(changes...)
+	w.settle()
+	w.backend.Boot(w.uid())
+	w.settle()
+	w.expect(v1alpha1.PhaseActive, metav1.ConditionTrue, v1alpha1.ReasonGuestReady)
+	w.events()
+	w.wrote()
+	w.backend.Calls()
+}
+
+// vm returns the VirtualMachine vm as it is.
+func (w *world) vm() *v1alpha1.VirtualMachine {
+	w.Helper()
+	vm := &v1alpha1.VirtualMachine{}
+	w.do(w.client.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: "vm"}, vm))
+	return vm
+}
+
+func (w *world) uid() types.UID {
+	w.Helper()
+	return w.vm().UID
+}
+
+// isGone reports whether there is no VirtualMachine vm.
+func (w *world) isGone() bool {
+	w.Helper()
+	err := w.client.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: "vm"}, &v1alpha1.VirtualMachine{})
+	w.do(client.IgnoreNotFound(err))
+	return err != nil
+}
+
+// change changes the VirtualMachine vm.
+func (w *world) change(change change) {
+	w.Helper()
+	w.do(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		vm := w.vm()
+		change(vm)
+		return w.client.Update(w.Context(), vm)
+	}))
+}
+
+// remove deletes the VirtualMachine vm.
+func (w *world) remove() {
+	w.Helper()
+	w.do(w.client.Delete(w.Context(), w.vm()))
+}
+
+// reconcile reconciles the VirtualMachine vm once.
+func (w *world) reconcile() reconcile.Result {
+	w.Helper()
+	result, err := w.Reconcile(w.Context(), w.vm())
+	if err != nil {
+		w.Fatalf("Reconcile: %v", err)
+	}
+	return result
+}
+
+// settle reconciles the VirtualMachine vm, and lets the seconds pass for which a status
+// is held back, until there is nothing more to do for now.
+func (w *world) settle() {
+	w.Helper()
+	for range 40 {
+		if w.isGone() {
+			return
+		}
+		before, calls := len(w.writes), w.backend.CallCount()
+		result := w.reconcile()
+		short := result.RequeueAfter > 0 && result.RequeueAfter <= 5*time.Second
+		if len(w.writes) == before && w.backend.CallCount() == calls && !short {
+			return
+		}
+		if short {
+			w.pass(result.RequeueAfter)
+		}
+	}
+	w.Fatalf("Still busy after 40 reconciles: %v; %+v", w.writes, w.vm().Status)
+}
+
+// wrote returns the requests that changed something since the last call.
+func (w *world) wrote() []harness.Request {
+	writes := w.writes
+	w.writes = nil
+	return writes
+}
+
+// events returns the reasons of the events since the last call.
+func (w *world) events() []string {
+	var reasons []string
+	for _, event := range harness.Events(w.recorder) {
+		reasons = append(reasons, strings.Join(strings.Fields(event)[:2], " "))
+	}
+	return reasons
+}
+
+// expect fails the test if the VirtualMachine vm has not this phase, status and reason of
+// Ready.
+func (w *world) expect(phase v1alpha1.Phase, status metav1.ConditionStatus, reason string) {
+	w.Helper()
+	vm := w.vm()
+	statuscheck.Verify(w, vm)
+	type summary struct {
+		Phase  v1alpha1.Phase
+		Status metav1.ConditionStatus
+		Reason string
+	}
+	got := summary{Phase: vm.Status.Phase}
+	if ready := meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		got.Status, got.Reason = ready.Status, ready.Reason
+	}
+	if diff := cmp.Diff(summary{phase, status, reason}, got); diff != "" {
+		w.Errorf("status (-want +got):\n%s%s", diff, vm.Status.Reason)
+	}
+}
+
+// expectCalls fails the test if the driver was not called like this since the last time.
+func (w *world) expectCalls(want ...string) {
+	w.Helper()
+	var got []string
+	for _, call := range w.backend.Calls() {
+		got = append(got, strings.TrimSuffix(call, " vm"))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		w.Errorf("calls of the driver (-want +got):\n%s", diff)
+	}
+}
+
+// pass lets time pass.
+func (w *world) pass(duration time.Duration) { w.clock.SetTime(w.clock.Now().Add(duration)) }
+
+func (w *world) do(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// errLost is what a request returns whose answer got lost.
+var errLost = errors.New("connection reset")

@@ -1,0 +1,176 @@
+package fake
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// Create implements backend.Driver.
+func (d *Driver) Create(_ context.Context, machine backend.Machine) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.begin("Create", machine.Identity); err != nil {
+		return err
+	}
+	if image := machine.Image; image != nil && image.Container != "" {
+		return fmt.Errorf("%w: spec.image.container: the driver fake runs no containers", backend.ErrInvalid)
+	}
+	s := d.servers[machine.UID]
+	if s == nil {
+		s = &server{Server: backend.Server{Identity: machine.Identity, ID: "fake-" + string(machine.UID), State: backend.StateAbsent}}
+		d.servers[machine.UID] = s
+	}
+	if s.State != backend.StateAbsent {
+		return nil
+	}
+	s.Ended = nil
+	s.define(machine)
+	return d.do(s, backend.TaskCreate, func() { s.State = backend.StateStopped })
+}
+
+// define takes over what a machine is to be.
+func (s *server) define(machine backend.Machine) {
+	s.machine, s.told, s.seed, s.Hash, s.Pending = machine, machine, machine.Seed, machine.Hash, nil
+}
+
+// Start implements backend.Driver.
+func (d *Driver) Start(_ context.Context, machine backend.Machine) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.begin("Start", machine.Identity); err != nil {
+		return err
+	}
+	s, err := d.find(machine.Identity)
+	if err != nil || s.IsOn() {
+		return err
+	}
+	s.define(machine)
+	return d.do(s, backend.TaskStart, func() {
+		s.State, s.Run, s.StartedAt, s.Ended = backend.StateRunning, d.runName(), d.options.Clock.Now(), nil
+		s.Agent, s.Endpoints = backend.AgentWaiting, endpoints(machine.Ports)
+		if image := machine.Image; image != nil && image.Agent != nil && !*image.Agent {
+			s.Agent = backend.AgentNone
+		}
+		switch boot := d.options.BootTime; {
+		case boot == 0:
+			s.boot()
+		case boot > 0:
+			run := s.Run
+			d.options.Clock.AfterFunc(boot, func() {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				if s.Run == run && s.IsOn() {
+					s.boot()
+					go d.notify(s.Identity)
+				}
+			})
+		}
+	})
+}
+
+// boot has the guest answer.
+func (s *server) boot() {
+	if s.Agent == backend.AgentWaiting {
+		s.Agent, s.Addresses = backend.AgentConnected, []string{"10.0.2.15"}
+	}
+	s.Usage = &backend.Usage{CPU: 1, Memory: 10, CPUSeconds: 1, ResidentBytes: s.machine.MemoryBytes / 10, GuestBytes: s.machine.MemoryBytes / 10}
+}
+
+// end powers a server off.
+func (d *Driver) end(s *server, cause backend.Cause, message string) {
+	if s.IsOn() || s.Ended == nil {
+		s.Ended = &backend.Ended{Run: s.Run, StartedAt: s.StartedAt, At: d.options.Clock.Now()}
+	}
+	s.Ended.Cause, s.Ended.Message = cause, message
+	s.State, s.StartedAt, s.Agent, s.Addresses, s.Endpoints, s.Usage = backend.StateStopped, time.Time{}, backend.AgentNone, nil, nil, nil
+}
+
+// Stop implements backend.Driver.
+func (d *Driver) Stop(_ context.Context, id backend.Identity, _ time.Duration) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.begin("Stop", id); err != nil {
+		return err
+	}
+	s, err := d.find(id)
+	if err != nil || s.State == backend.StateAbsent {
+		return err
+	}
+	if s.State == backend.StateStopped {
+		d.end(s, backend.CauseRequested, "stopped as requested")
+		return nil
+	}
+	return d.do(s, backend.TaskStop, func() { d.end(s, backend.CauseRequested, "stopped as requested") })
+}
+
+// Pause implements backend.Driver.
+func (d *Driver) Pause(_ context.Context, id backend.Identity) error {
+	return d.change("Pause", id, backend.StateRunning, backend.StatePaused)
+}
+
+// Resume implements backend.Driver.
+func (d *Driver) Resume(_ context.Context, id backend.Identity) error {
+	return d.change("Resume", id, backend.StatePaused, backend.StateRunning)
+}
+
+func (d *Driver) change(call string, id backend.Identity, from, to backend.State) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.begin(call, id); err != nil {
+		return err
+	}
+	s, err := d.find(id)
+	if err != nil {
+		return err
+	}
+	switch s.State {
+	case from:
+		s.State = to
+		go d.notify(id)
+	case to:
+	default:
+		return fmt.Errorf("%s server %s: it is %s", call, id.UID, s.State)
+	}
+	return nil
+}
+
+// Reconfigure implements backend.Driver. Memory it changes at once, the rest waits.
+func (d *Driver) Reconfigure(_ context.Context, machine backend.Machine) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.begin("Reconfigure", machine.Identity); err != nil {
+		return err
+	}
+	s, err := d.find(machine.Identity)
+	if err != nil {
+		return err
+	}
+	s.told, s.Hash = machine, machine.Hash
+	if !s.IsOn() {
+		s.define(machine)
+		return nil
+	}
+	s.machine.MemoryBytes, s.Pending = machine.MemoryBytes, nil
+	if s.machine.MilliCPU != machine.MilliCPU {
+		s.Pending = append(s.Pending, "resource.cpu")
+	}
+	go d.notify(machine.Identity)
+	return nil
+}
+
+// Delete implements backend.Driver.
+func (d *Driver) Delete(_ context.Context, id backend.Identity, _ backend.DeleteOptions) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.begin("Delete", id); err != nil {
+		return err
+	}
+	s := d.servers[id.UID]
+	if s == nil {
+		return nil
+	}
+	return d.do(s, backend.TaskDelete, func() { delete(d.servers, id.UID) })
+}

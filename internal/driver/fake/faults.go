@@ -1,0 +1,145 @@
+package fake
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// Fail makes the next calls of a method return these errors, one each.
+func (d *Driver) Fail(method string, errs ...error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failures[method] = append(d.failures[method], errs...)
+}
+
+// Calls returns the calls since the last time, as "Method name".
+func (d *Driver) Calls() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	calls := d.calls
+	d.calls = nil
+	return calls
+}
+
+// SetDown makes the whole backend unreachable, or reachable again.
+func (d *Driver) SetDown(down bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.down = down
+}
+
+// Hold makes every task of this sort go on until Release.
+func (d *Driver) Hold(task backend.Task) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.held[task] = true
+}
+
+// Release lets the tasks of this sort end.
+func (d *Driver) Release(task backend.Task) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.held, task)
+	for _, s := range d.servers {
+		if s.Task == task && s.finish != nil {
+			s.finish()
+		}
+	}
+}
+
+// with changes a server behind the back of the controller.
+func (d *Driver) with(uid types.UID, change func(*server)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.servers[uid]
+	if s == nil {
+		return
+	}
+	change(s)
+	go d.notify(s.Identity)
+}
+
+// Boot has the guest of a server answer.
+func (d *Driver) Boot(uid types.UID) { d.with(uid, (*server).boot) }
+
+// SetAgent sets what the guest agent of a server does.
+func (d *Driver) SetAgent(uid types.UID, agent backend.Agent) {
+	d.with(uid, func(s *server) { s.Agent = agent })
+}
+
+// SetUsage sets what a server uses, in percent.
+func (d *Driver) SetUsage(uid types.UID, cpu, memory float64) {
+	d.with(uid, func(s *server) { s.Usage = &backend.Usage{CPU: cpu, Memory: memory} })
+}
+
+// SetProgress says how far the task of a server is.
+func (d *Driver) SetProgress(uid types.UID, progress string) {
+	d.with(uid, func(s *server) { s.Progress = progress })
+}
+
+// Silence makes the monitor of a server not answer, or answer again.
+func (d *Driver) Silence(uid types.UID, silent bool) {
+	d.with(uid, func(s *server) { s.silent = silent })
+}
+
+// Crash ends the run of a server by itself.
+func (d *Driver) Crash(uid types.UID, cause backend.Cause, message string) {
+	d.with(uid, func(s *server) { d.end(s, cause, message) })
+}
+
+// FailTask ends the task of a server with a failure: one to create it or to start it.
+func (d *Driver) FailTask(uid types.UID, message string) {
+	d.with(uid, func(s *server) {
+		cause := backend.CauseCreateFailed
+		if s.Task == backend.TaskStart {
+			cause = backend.CauseStartFailed
+		}
+		s.Task, s.finish = backend.TaskNone, nil
+		s.Ended = &backend.Ended{Run: d.runName(), Cause: cause, Message: message, At: d.options.Clock.Now()}
+	})
+}
+
+// Lose forgets a server.
+func (d *Driver) Lose(uid types.UID) {
+	d.with(uid, func(*server) { delete(d.servers, uid) })
+}
+
+// UIDs returns the servers that there are, sorted.
+func (d *Driver) UIDs() []types.UID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []types.UID
+	for uid := range d.servers {
+		all = append(all, uid)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Machine returns what a server was last told to be, and its seed.
+func (d *Driver) Machine(uid types.UID) (backend.Machine, *backend.Seed) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.servers[uid]
+	if s == nil {
+		return backend.Machine{}, nil
+	}
+	return s.told, s.seed
+}
+
+// CallCount returns how many calls there were in all.
+func (d *Driver) CallCount() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.count
+}
+
+// Forget begins to count runs anew.
+func (d *Driver) Forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.runs = 0
+}

@@ -1,0 +1,357 @@
+// Package drivertest is the contract of virtual machine drivers as tests: every driver,
+// real or fake, has to pass Run.
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+)
+
+// callLimit is how long a call may take: it must not hold a worker.
+const callLimit = 10 * time.Second
+
+// Backend is a backend to test a driver on.
+type Backend struct {
+	// Open opens the driver on the backend, as a new manager does. What is open is
+	// closed before.
+	Open func(t *testing.T) backend.Driver
+	// Machine returns a small machine of that UID, which runs until it is stopped.
+	Machine func(uid types.UID) backend.Machine
+	// Kill ends the run of a server behind the back of the driver.
+	Kill func(t *testing.T, uid types.UID)
+	// Leftovers returns what is left in the backend: processes, containers, files.
+	Leftovers func(t *testing.T) []string
+	// Forgets says that servers are gone when the driver is closed.
+	Forgets bool
+}
+
+// fixture is a driver under test.
+type fixture struct {
+	*testing.T
+	backend Backend
+	driver  backend.Driver
+
+	mu   sync.Mutex
+	told map[types.UID]int
+}
+
+func newFixture(t *testing.T, b Backend) *fixture {
+	f := &fixture{T: t, backend: b, told: map[types.UID]int{}}
+	f.open()
+	return f
+}
+
+// open opens the driver, again if it is open.
+func (f *fixture) open() {
+	f.Helper()
+	f.driver = f.backend.Open(f.T)
+	f.driver.Watch(func(id backend.Identity) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.told[id.UID]++
+	})
+}
+
+// call makes one call of the driver, which must be quick.
+func (f *fixture) call(what string, call func(context.Context) error) error {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(f.Context(), callLimit)
+	defer cancel()
+	began := time.Now()
+	err := call(ctx)
+	if took := time.Since(began); took >= callLimit {
+		f.Errorf("%s took %v", what, took)
+	}
+	if err != nil && !errors.Is(err, backend.ErrInProgress) {
+		return err
+	}
+	return nil
+}
+
+// must makes a call that succeeds, at once or later.
+func (f *fixture) must(what string, call func(context.Context) error) {
+	f.Helper()
+	if err := f.call(what, call); err != nil {
+		f.Fatalf("%s: %v", what, err)
+	}
+}
+
+// observe returns the server, nil if there is none.
+func (f *fixture) observe(machine backend.Machine) *backend.Server {
+	f.Helper()
+	var server backend.Server
+	err := f.call("Observe", func(ctx context.Context) (err error) {
+		server, err = f.driver.Observe(ctx, machine.Identity)
+		return err
+	})
+	if errors.Is(err, backend.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		f.Fatalf("Observe: %v", err)
+	}
+	return &server
+}
+
+// until waits until nothing goes on with the server and it is in a state.
+func (f *fixture) until(machine backend.Machine, state backend.State) *backend.Server {
+	f.Helper()
+	var server *backend.Server
+	harness.Eventually(f, "it is "+string(state), func() bool {
+		server = f.observe(machine)
+		if server != nil && server.Ended != nil && server.Task == backend.TaskNone && state != server.State &&
+			(server.Ended.Cause == backend.CauseCreateFailed || server.Ended.Cause == backend.CauseStartFailed) {
+			f.Fatalf("it failed: %s", server.Ended.Message)
+		}
+		return server != nil && server.State == state && server.Task == backend.TaskNone
+	})
+	return server
+}
+
+func (f *fixture) create(machine backend.Machine) {
+	f.Helper()
+	f.must("Create", func(ctx context.Context) error { return f.driver.Create(ctx, machine) })
+	f.until(machine, backend.StateStopped)
+}
+
+func (f *fixture) start(machine backend.Machine) *backend.Server {
+	f.Helper()
+	f.must("Start", func(ctx context.Context) error { return f.driver.Start(ctx, machine) })
+	return f.until(machine, backend.StateRunning)
+}
+
+func (f *fixture) stop(machine backend.Machine, grace time.Duration) *backend.Server {
+	f.Helper()
+	f.must("Stop", func(ctx context.Context) error { return f.driver.Stop(ctx, machine.Identity, grace) })
+	return f.until(machine, backend.StateStopped)
+}
+
+// remove deletes a server, until it is gone.
+func (f *fixture) remove(machine backend.Machine) {
+	f.Helper()
+	harness.Eventually(f, "it is deleted", func() bool {
+		ctx, cancel := context.WithTimeout(f.Context(), callLimit)
+		defer cancel()
+		err := f.driver.Delete(ctx, machine.Identity, backend.DeleteOptions{})
+		if err != nil && !errors.Is(err, backend.ErrInProgress) {
+			f.Fatalf("Delete: %v", err)
+		}
+		return err == nil
+	})
+	if server := f.observe(machine); server != nil {
+		f.Errorf("after Delete returned nil there is %+v", server)
+	}
+}
+
+// expectClean fails the test if anything is left.
+func (f *fixture) expectClean() {
+	f.Helper()
+	if left := f.backend.Leftovers(f.T); len(left) > 0 {
+		f.Errorf("left behind: %v", left)
+	}
+}
+
+// Run tests the driver.
+func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
+	for _, test := range []struct {
+		name string
+		run  func(*fixture)
+	}{
+		{"it lives", testLife},
+		{"what is not there", testNothing},
+		{"twice is once", testTwice},
+		{"it is paused", testPause},
+		{"it dies", testDeath},
+		{"a new manager finds it", testReopen},
+		{"it is deleted in any state", testDelete},
+		{"two machines do not meet", testTwo},
+		{"a closed driver does nothing", testClosed},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFixture(t, newBackend(t))
+			test.run(f)
+			f.expectClean()
+		})
+	}
+}
+
+func testLife(f *fixture) {
+	machine := f.backend.Machine("0b5b4d8e-0000-4000-8000-000000000001")
+	f.create(machine)
+	created := f.observe(machine)
+	if created.Run != "" || created.ID == "" || created.Ended != nil || created.Hash != machine.Hash {
+		f.Errorf("a server that was created: %+v", created)
+	}
+	running := f.start(machine)
+	if running.Run == "" || running.StartedAt.IsZero() || running.Ended != nil {
+		f.Errorf("a server that runs: %+v", running)
+	}
+	stopped := f.stop(machine, 0)
+	if stopped.Ended == nil || stopped.Ended.Cause != backend.CauseRequested || stopped.Run != running.Run || !stopped.StartedAt.IsZero() {
+		f.Errorf("a server that was stopped: %+v, ended %+v", stopped, stopped.Ended)
+	}
+	if again := f.start(machine); again.Run == running.Run || again.Ended != nil {
+		f.Errorf("the second run: %+v", again)
+	}
+	harness.Eventually(f, "Watch has told", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.told[machine.UID] > 0
+	})
+	f.remove(machine)
+}
+
+func testNothing(f *fixture) {
+	machine := f.backend.Machine("0b5b4d8e-0000-4000-8000-000000000002")
+	if server := f.observe(machine); server != nil {
+		f.Errorf("there is %+v", server)
+	}
+	f.remove(machine)
+	for what, call := range map[string]func(context.Context) error{
+		"Start":       func(ctx context.Context) error { return f.driver.Start(ctx, machine) },
+		"Stop":        func(ctx context.Context) error { return f.driver.Stop(ctx, machine.Identity, 0) },
+		"Reconfigure": func(ctx context.Context) error { return f.driver.Reconfigure(ctx, machine) },
+	} {
+		if err := f.call(what, call); !errors.Is(err, backend.ErrNotFound) {
+			f.Errorf("%s of nothing: %v", what, err)
+		}
+	}
+}
+
+func testTwice(f *fixture) {
+	machine := f.backend.Machine("0b5b4d8e-0000-4000-8000-000000000003")
+	f.create(machine)
+	f.create(machine)
+	first := f.start(machine)
+	if second := f.start(machine); second.Run != first.Run {
+		f.Errorf("the second start made another run: %s and %s", first.Run, second.Run)
+	}
+	f.must("Create", func(ctx context.Context) error { return f.driver.Create(ctx, machine) })
+	if after := f.until(machine, backend.StateRunning); after.Run != first.Run {
+		f.Errorf("a call to create it ended the run")
+	}
+	f.stop(machine, 0)
+	f.stop(machine, 0)
+	f.remove(machine)
+	f.remove(machine)
+}
+
+func testPause(f *fixture) {
+	if !f.driver.Capabilities().Pause {
+		return
+	}
+	machine := f.backend.Machine("0b5b4d8e-0000-4000-8000-000000000004")
+	f.create(machine)
+	run := f.start(machine).Run
+	f.must("Pause", func(ctx context.Context) error { return f.driver.Pause(ctx, machine.Identity) })
+	if paused := f.until(machine, backend.StatePaused); paused.Run != run || !paused.IsOn() {
+		f.Errorf("a paused server: %+v", paused)
+	}
+	f.must("Resume", func(ctx context.Context) error { return f.driver.Resume(ctx, machine.Identity) })
+	if resumed := f.until(machine, backend.StateRunning); resumed.Run != run {
+		f.Errorf("a resumed server: %+v", resumed)
+	}
+	f.must("Pause", func(ctx context.Context) error { return f.driver.Pause(ctx, machine.Identity) })
+	f.stop(machine, 0)
+	f.remove(machine)
+}
+
+func testDeath(f *fixture) {
+	machine := f.backend.Machine("0b5b4d8e-0000-4000-8000-000000000005")
+	f.create(machine)
+	run := f.start(machine).Run
+	f.backend.Kill(f.T, machine.UID)
+	dead := f.until(machine, backend.StateStopped)
+	if dead.Ended == nil || dead.Ended.Cause == backend.CauseRequested || dead.Ended.Run != run {
+		f.Errorf("a server that was killed: %+v", dead.Ended)
+	}
+	if again := f.start(machine); again.Run == run {
+		f.Errorf("it was started again as %+v", again)
+	}
+	f.backend.Kill(f.T, machine.UID)
+	f.until(machine, backend.StateStopped)
+	if stopped := f.stop(machine, 0); stopped.Ended.Cause != backend.CauseRequested {
+		f.Errorf("a dead server that was stopped: %+v", stopped.Ended)
+	}
+	f.remove(machine)
+}
+
+func testReopen(f *fixture) {
+	if f.backend.Forgets {
+		return
+	}
+	machine := f.backend.Machine("0b5b4d8e-0000-4000-8000-000000000006")
+	f.create(machine)
+	run := f.start(machine).Run
+	f.open()
+	if found := f.until(machine, backend.StateRunning); found.Run != run || found.Hash != machine.Hash {
+		f.Errorf("a new manager finds %+v, want run %s", found, run)
+	}
+	servers, err := f.driver.List(f.Context())
+	if err != nil || !slices.ContainsFunc(servers, func(s backend.Server) bool { return s.Identity == machine.Identity }) {
+		f.Errorf("it lists %+v, %v", servers, err)
+	}
+	f.backend.Kill(f.T, machine.UID)
+	f.until(machine, backend.StateStopped)
+	f.open()
+	if found := f.until(machine, backend.StateStopped); found.Ended == nil || found.Ended.Run != run || found.Ended.Cause == backend.CauseRequested {
+		f.Errorf("a new manager finds a dead server as %+v", found.Ended)
+	}
+	f.stop(machine, 0)
+	f.open()
+	if found := f.until(machine, backend.StateStopped); found.Ended == nil || found.Ended.Cause != backend.CauseRequested {
+		f.Errorf("a new manager finds a stopped server as %+v", found.Ended)
+	}
+	f.remove(machine)
+}
+
+func testDelete(f *fixture) {
+	machine := f.backend.Machine("0b5b4d8e-0000-4000-8000-000000000007")
+	f.must("Create", func(ctx context.Context) error { return f.driver.Create(ctx, machine) })
+	f.remove(machine)
+	f.expectClean()
+	f.create(machine)
+	f.must("Start", func(ctx context.Context) error { return f.driver.Start(ctx, machine) })
+	f.remove(machine)
+	f.expectClean()
+	f.create(machine)
+	f.start(machine)
+	f.must("Stop", func(ctx context.Context) error { return f.driver.Stop(ctx, machine.Identity, time.Hour) })
+	f.remove(machine)
+}
+
+func testTwo(f *fixture) {
+	one, other := f.backend.Machine("0b5b4d8e-0000-4000-8000-000000000008"), f.backend.Machine("0b5b4d8e-0000-4000-8000-000000000009")
+	other.Namespace, other.Name = "elsewhere", one.Name
+	f.create(one)
+	f.create(other)
+	first, second := f.start(one), f.start(other)
+	if first.ID == second.ID {
+		f.Errorf("both are called %s", first.ID)
+	}
+	f.remove(one)
+	if left := f.until(other, backend.StateRunning); left.Run != second.Run {
+		f.Errorf("after the deletion of one, the other is %+v", left)
+	}
+	f.remove(other)
+}
+
+func testClosed(f *fixture) {
+	machine := f.backend.Machine("0b5b4d8e-0000-4000-8000-00000000000a")
+	if err := f.driver.Close(); err != nil {
+		f.Errorf("Close: %v", err)
+	}
+	err := f.call("Create", func(ctx context.Context) error { return f.driver.Create(ctx, machine) })
+	if !errors.Is(err, backend.ErrUnavailable) {
+		f.Errorf("Create of a closed driver: %v", err)
+	}
+}
