@@ -149,14 +149,14 @@ type Image struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Path string `json:"path,omitempty"`
 
-	// Address, http or https, of a disk image. It is downloaded once, verified and
+	// Web address, http or https, of a disk image. It is downloaded once, verified and
 	// kept by its digest.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^https?://\S+$`
 	// +kubebuilder:validation:MaxLength=2048
 	URL string `json:"url,omitempty"`
 
-	// SHA-256 digest of what the address gives, in 64 hexadecimal digits.
+	// The SHA-256 digest of what the address gives, in 64 hexadecimal digits.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
 	Sha256 string `json:"sha256,omitempty"`

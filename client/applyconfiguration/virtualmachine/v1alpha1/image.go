@@ -11,10 +11,10 @@ type ImageApplyConfiguration struct {
 	// Path of a disk image on the host of the driver. It is read, never changed, and
 	// has to stay as long as the machine does.
 	Path *string `json:"path,omitempty"`
-	// Address, http or https, of a disk image. It is downloaded once, verified and
+	// Web address, http or https, of a disk image. It is downloaded once, verified and
 	// kept by its digest.
 	URL *string `json:"url,omitempty"`
-	// SHA-256 digest of what the address gives, in 64 hexadecimal digits.
+	// The SHA-256 digest of what the address gives, in 64 hexadecimal digits.
 	Sha256 *string `json:"sha256,omitempty"`
 	// Format of the disk image, qcow2 or raw. Without it, the image itself tells.
 	Format *string `json:"format,omitempty"`
