@@ -228,7 +228,9 @@ func TestAttemptsThatFail(t *testing.T) {
 	t.Run("what nobody can do is not tried again before the spec changes", func(t *testing.T) {
 		w := newWorld(t)
 		w.create(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Image = &v1alpha1.Image{Container: "debian"} })
-		w.settle()
+		for range 3 {
+			w.reconcile()
+		}
 		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonInvalidSpec)
 		if result := w.reconcile(); result.RequeueAfter != 0 {
 			t.Errorf("it is tried again after %v", result.RequeueAfter)
