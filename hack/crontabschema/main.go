@@ -83,7 +83,7 @@ func complete(crontab *schema) error {
 	if !ok || template.Properties["spec"].Properties == nil || template.Properties["containers"].Items == nil {
 		return errors.New("spec.jobTemplate has not the fields of a Job and of a pod")
 	}
-	completeTemplate(&template)
+	crontab.XValidations = append(crontab.XValidations, completeTemplate(&template))
 	spec.Properties["jobTemplate"] = template
 
 	schedule := spec.Properties["schedule"]
@@ -94,22 +94,32 @@ func complete(crontab *schema) error {
 	return nil
 }
 
-func completeTemplate(template *schema) {
-	template.Required = slices.DeleteFunc(template.Required, func(field string) bool { return field == "containers" })
+// completeTemplate changes the schema of a template, and returns a rule for the CronTab.
+// One that stands in the schema of the template itself would cost the API server another
+// set of types of a whole pod, at every start.
+func completeTemplate(template *schema) apiextensionsv1.ValidationRule {
 	var beside []string
 	for name, property := range template.Properties {
 		if name == "spec" || name == "metadata" {
 			continue
 		}
-		beside = append(beside, fmt.Sprintf("!has(self.%s)", name))
+		beside = append(beside, fmt.Sprintf("!has(self.spec.jobTemplate.%s)", name))
 		shorten(&property)
 		template.Properties[name] = property
 	}
 	slices.Sort(beside)
-	template.XValidations = append(template.XValidations, apiextensionsv1.ValidationRule{
-		Rule:    "!has(self.spec) || " + strings.Join(beside, " && "),
-		Message: "fields of a pod and spec exclude each other: with spec, they belong in spec.template.spec",
-	})
+	template.Required = nil
+	template.AnyOf = []schema{{Required: []string{"containers", "restartPolicy"}}, {Required: []string{"spec"}}}
+	completePod(template)
+	job := template.Properties["spec"]
+	podTemplate := job.Properties["template"]
+	pod := podTemplate.Properties["spec"]
+	pod.Required = append(pod.Required, "restartPolicy")
+	completePod(&pod)
+	podTemplate.Properties["spec"] = pod
+	podTemplate.Required = append(podTemplate.Required, "spec")
+	job.Properties["template"] = podTemplate
+	template.Properties["spec"] = job
 	walk(template, func(name string, s *schema) {
 		if s.XListType != nil && *s.XListType == "map" {
 			atomic := "atomic"
@@ -119,6 +129,22 @@ func completeTemplate(template *schema) {
 			completeMetadata(s)
 		}
 	})
+	return apiextensionsv1.ValidationRule{
+		Rule:      "!has(self.spec.jobTemplate) || !has(self.spec.jobTemplate.spec) || " + strings.Join(beside, " && "),
+		FieldPath: ".spec.jobTemplate",
+		Message:   "fields of a pod and spec exclude each other: with spec, they belong in spec.template.spec",
+	}
+}
+
+// completePod changes the schema of the spec of a pod: it is one of a Job.
+func completePod(pod *schema) {
+	containers := pod.Properties["containers"]
+	one := int64(1)
+	containers.MinItems = &one
+	pod.Properties["containers"] = containers
+	policy := pod.Properties["restartPolicy"]
+	policy.Enum = []apiextensionsv1.JSON{{Raw: []byte(`"Never"`)}, {Raw: []byte(`"OnFailure"`)}}
+	pod.Properties["restartPolicy"] = policy
 }
 
 // completeMetadata describes what is in the metadata of a template, and takes what

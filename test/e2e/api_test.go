@@ -12,11 +12,13 @@ func TestDefinitionsAreServed(t *testing.T) {
 	t.Parallel()
 	s := shell(t)
 	transcript.Contains(t, s.kubectl(t, "get", "crd", "-o", "name"),
+		"customresourcedefinition.apiextensions.k8s.io/crontabs.stable.example.com\n",
 		"customresourcedefinition.apiextensions.k8s.io/foos.samplecontroller.k8s.io\n",
 		"customresourcedefinition.apiextensions.k8s.io/sampleresources.example.com\n",
 		"customresourcedefinition.apiextensions.k8s.io/virtualmachines.cloudnative.tw\n",
 	)
 	transcript.Contains(t, s.kubectl(t, "api-resources", "--categories=keelson", "-o", "name"),
+		"crontabs.stable.example.com\n",
 		"foos.samplecontroller.k8s.io\n",
 		"sampleresources.example.com\n",
 		"virtualmachines.cloudnative.tw\n",
@@ -31,6 +33,10 @@ func TestExplain(t *testing.T) {
 			"foo", "foo.spec", "foo.spec.deploymentName", "foo.spec.image", "foo.spec.replicas",
 			"foo.status", "foo.status.availableReplicas", "foo.status.conditions", "foo.status.conditions.reason",
 			"foo.status.observedGeneration", "foo.status.selector",
+		},
+		"crontab": {
+			"crontab", "crontab.spec", "crontab.spec.schedule", "crontab.spec.timeZone", "crontab.spec.jobTemplate",
+			"crontab.status", "crontab.status.nextScheduleTime", "crontab.status.conditions", "crontab.status.missedRuns",
 		},
 		"sampleresource": {
 			"sampleresource", "sampleresource.spec", "sampleresource.spec.podImage",
@@ -80,7 +86,8 @@ func explain(t *testing.T, s session, path string, explained map[string]string) 
 		if match := fieldLine.FindStringSubmatch(line); match != nil {
 			field = path + "." + match[1]
 			words[field] = ""
-			if isObject := strings.HasSuffix(match[2], "Object"); isObject {
+			// Below a template the words are those of Kubernetes.
+			if isObject := strings.HasSuffix(match[2], "Object"); isObject && match[1] != "jobTemplate" {
 				explain(t, s, field, explained)
 			}
 			continue
@@ -112,11 +119,20 @@ func TestWrongInputIsRefused(t *testing.T) {
 	machine := func(spec string) string {
 		return "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata: {name: wrong}\nspec: {" + spec + "}\n"
 	}
+	cronTab := func(spec string) string {
+		return "apiVersion: stable.example.com/v1\nkind: CronTab\nmetadata: {name: wrong}\nspec: {" + spec + "}\n"
+	}
+	const template = "jobTemplate: {restartPolicy: Never, containers: [{name: a, image: b}]}"
 	for _, test := range []struct {
 		name     string
 		manifest string
 		want     []string
 	}{
+		{"a minute that is none", cronTab(`schedule: "61 * * * *", ` + template), []string{"spec.schedule", "61 * * * *", "0 to 59"}},
+		{"a time zone of elsewhere", cronTab(`timeZone: Mars/Base`), []string{"spec.timeZone", "Mars/Base", "Europe/Berlin"}},
+		{"both schedule and schedules", cronTab(`schedule: "@daily", schedules: ["@daily"], ` + template), []string{"spec.schedules", "not both"}},
+		{"a template without containers", cronTab(`schedule: "@daily", jobTemplate: {restartPolicy: Never}`), []string{"spec.jobTemplate.containers: Required value"}},
+		{"a Job without containers", cronTab(`schedule: "@daily", jobTemplate: {spec: {template: {spec: {restartPolicy: Never}}}}`), []string{"spec.jobTemplate.spec.template.spec.containers: Required value"}},
 		{"fewer replicas than none", foo("deploymentName: a, replicas: -1"), []string{"spec.replicas", "-1", "greater than or equal to 0"}},
 		{"replicas in words", foo("deploymentName: a, replicas: two"), []string{"spec.replicas", "must be of type integer"}},
 		{"no Deployment is named", foo("replicas: 1"), []string{"spec.deploymentName: Required value"}},

@@ -11,11 +11,6 @@ import (
 
 // JobTemplate is the Job that is created for each run, in one of two forms: with spec
 // it is a JobTemplateSpec of batch/v1; without, it is the spec of the pod.
-//
-// +kubebuilder:validation:XValidation:rule="has(self.spec) || has(self.containers) && self.containers.size() > 0",fieldPath=".containers",message="must name at least one container, here or in spec.template.spec"
-// +kubebuilder:validation:XValidation:rule="!has(self.spec) || has(self.spec.template.spec) && self.spec.template.spec.containers.size() > 0",fieldPath=".spec.template.spec",message="must name at least one container"
-// +kubebuilder:validation:XValidation:rule="has(self.spec) || has(self.restartPolicy) && self.restartPolicy in ['Never', 'OnFailure']",fieldPath=".restartPolicy",message="must be Never or OnFailure"
-// +kubebuilder:validation:XValidation:rule="!has(self.spec) || !has(self.spec.template.spec) || has(self.spec.template.spec.restartPolicy) && self.spec.template.spec.restartPolicy in ['Never', 'OnFailure']",fieldPath=".spec.template.spec",message="restartPolicy must be Never or OnFailure"
 type JobTemplate struct {
 	// Labels and annotations of the Jobs.
 	// +optional

@@ -22,6 +22,10 @@ import (
 // +kubebuilder:printcolumn:name="Image",type=string,priority=1,JSONPath=`.spec.jobTemplate..containers[*].image`,description="The image of the first container"
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the CronTab is ready, or is not"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 52",message="metadata.name must have at most 52 characters, because the names of the Jobs are made from it"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.schedule) || !has(self.spec.schedules)",fieldPath=".spec.schedules",message="set either schedule or schedules, not both"
+// +kubebuilder:validation:XValidation:rule="has(self.spec.jobTemplate) || !has(self.spec.schedule) && !has(self.spec.schedules)",fieldPath=".spec.jobTemplate",message="a schedule needs a jobTemplate: a JobTemplateSpec as in a CronJob, or the spec of a pod"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.maxConcurrency) || !has(self.spec.concurrencyPolicy) || self.spec.concurrencyPolicy != 'Replace'",fieldPath=".spec.maxConcurrency",message="cannot be combined with concurrencyPolicy Replace, which has one run at a time"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.notBefore) || !has(self.spec.notAfter) || self.spec.notBefore <= self.spec.notAfter",fieldPath=".spec.notAfter",message="must not be before notBefore"
 
 // CronTab creates Jobs at the times of its schedule. A manifest of a CronJob becomes
 // one of a CronTab by changing apiVersion and kind.
@@ -97,11 +101,6 @@ const (
 )
 
 // CronTabSpec is when to run, and what.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.schedule) || !has(self.schedules)",fieldPath=".schedules",message="set either schedule or schedules, not both"
-// +kubebuilder:validation:XValidation:rule="has(self.jobTemplate) || !has(self.schedule) && !has(self.schedules)",fieldPath=".jobTemplate",message="a schedule needs a jobTemplate: a JobTemplateSpec as in a CronJob, or the spec of a pod"
-// +kubebuilder:validation:XValidation:rule="!has(self.maxConcurrency) || !has(self.concurrencyPolicy) || self.concurrencyPolicy != 'Replace'",fieldPath=".maxConcurrency",message="cannot be combined with concurrencyPolicy Replace, which has one run at a time"
-// +kubebuilder:validation:XValidation:rule="!has(self.notBefore) || !has(self.notAfter) || self.notBefore <= self.notAfter",fieldPath=".notAfter",message="must not be before notBefore"
 type CronTabSpec struct {
 	// When to run: five fields as in crontab(5) - minute, hour, day of month, month, day
 	// of week - or six with a leading second; @yearly, @monthly, @weekly, @daily,

@@ -10,9 +10,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// longestSleep is how long the alarm sleeps at most. A timer does not notice when the
-// clock is set, or when the machine was suspended.
-const longestSleep = 5 * time.Second
+const (
+	// longestSleep is how long the alarm sleeps at most. A timer does not notice when
+	// the clock is set, or when the machine was suspended.
+	longestSleep = 5 * time.Second
+
+	// stallAfter is how late the alarm wakes when this process, or the machine, must have
+	// stood still.
+	stallAfter = 3 * time.Second
+)
 
 // alarm wakes CronTabs at their times. One timer serves all of them, and nothing happens
 // in between.
@@ -23,6 +29,7 @@ type alarm struct {
 	entries map[client.ObjectKey]*entry
 	queue   alarmQueue
 	changed chan struct{}
+	stalled time.Time
 }
 
 // entry is when a CronTab is to be woken, and its place in the queue.
@@ -85,6 +92,7 @@ func (a *alarm) run(ctx context.Context, wake func(...client.ObjectKey)) {
 		if len(due) > 0 {
 			wake(due...)
 		}
+		until := a.clock.Now().Add(sleep)
 		timer.Reset(sleep)
 		select {
 		case <-timer.C():
@@ -92,7 +100,20 @@ func (a *alarm) run(ctx context.Context, wake func(...client.ObjectKey)) {
 		case <-ctx.Done():
 			return
 		}
+		if now := a.clock.Now(); now.Sub(until) > stallAfter {
+			a.mu.Lock()
+			a.stalled = now
+			a.mu.Unlock()
+		}
 	}
+}
+
+// stalledAt returns when the alarm last noticed that time had passed without it: this
+// process was stopped, or the clock was set. Zero is never.
+func (a *alarm) stalledAt() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stalled
 }
 
 // take returns those whose time has come, and how long to sleep then.

@@ -36,9 +36,8 @@ const (
 	firePriority = 100
 
 	// doubtAfter is how late a run is when the API server is asked whether it is still
-	// ours to start: this process may have been stopped for that long, and another one
-	// may have done its work.
-	doubtAfter = 5 * time.Second
+	// ours to start: another process may have taken over in that time.
+	doubtAfter = time.Minute
 )
 
 // Reconciler starts the runs of CronTabs.
@@ -118,7 +117,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 		return reconcile.Result{}, err
 	}
 	plan := decide(cronTab, seen, r.clock.Now())
-	if plan.isDoubtful(m, isFirst) {
+	if plan.start != nil && (isFirst || plan.isDoubtful(m.verified, r.alarm.stalledAt())) {
 		if cronTab, seen, err = r.observeLive(ctx, cronTab, seen, m); err != nil || cronTab == nil {
 			return reconcile.Result{}, err
 		}
@@ -129,13 +128,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 	return r.finish(ctx, cronTab, m, status, plan, done, actErr)
 }
 
-// isDoubtful reports whether a run is to be started by what may be out of date: the cache
-// of a process that has just begun, or the memory of one that was stopped for a while.
-func (p plan) isDoubtful(m *memory, isFirst bool) bool {
-	if p.start == nil {
-		return false
-	}
-	return isFirst || p.now.Sub(p.start.due) > doubtAfter && p.now.Sub(m.verified) > doubtAfter
+// isDoubtful reports whether the run that is to be started may not be ours any more: it
+// is very late, or this process stood still, since the API server confirmed what is
+// known.
+func (p plan) isDoubtful(verified, stalled time.Time) bool {
+	return verified.Before(stalled) || p.now.Sub(p.start.due) > doubtAfter && p.now.Sub(verified) > doubtAfter
 }
 
 // observeLive reads the CronTab from the API server. Without an error, it returns no

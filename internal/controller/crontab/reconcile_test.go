@@ -279,13 +279,7 @@ func TestARefusedJobIsTriedAgain(t *testing.T) {
 
 func TestATimeToLiveBeginsWhenTheRunIsRecorded(t *testing.T) {
 	w := newWorld(t)
-	ttl := int32(0)
-	w.create(func(c *stablev1.CronTab) {
-		pod := c.Spec.JobTemplate.PodSpec
-		c.Spec.JobTemplate = &stablev1.JobTemplate{Spec: &batchv1.JobSpec{
-			TTLSecondsAfterFinished: &ttl, Template: corev1.PodTemplateSpec{Spec: pod},
-		}}
-	})
+	w.create(withTTL)
 	job := w.jobs()[0]
 	if got := job.Spec.TTLSecondsAfterFinished; got == nil || *got != 0 || len(job.Annotations) != 1 {
 		t.Errorf("after the status was written, the Job is %s", asJSON(job))

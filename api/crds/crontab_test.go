@@ -1,0 +1,135 @@
+package crds_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-dev/keelson/internal/cron"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+)
+
+const (
+	podJSON       = `"containers":[{"name":"main","image":"busybox"}],"restartPolicy":"Never"`
+	shortTemplate = `"jobTemplate":{` + podJSON + `}`
+	fullTemplate  = `"jobTemplate":{"spec":{"template":{"spec":{` + podJSON + `}}}}`
+)
+
+// refusal returns whether err says so of a field.
+func refusal(t *testing.T, err error, field, says string) {
+	t.Helper()
+	var status *apierrors.StatusError
+	if !errors.As(err, &status) || !apierrors.IsInvalid(err) {
+		t.Fatalf("got %v, want the API server to call it invalid", err)
+	}
+	if !slices.ContainsFunc(status.ErrStatus.Details.Causes, func(cause metav1.StatusCause) bool {
+		return cause.Field == field && strings.Contains(cause.Message, says)
+	}) {
+		t.Errorf("got %v, want an error at %s that says %q", err, field, says)
+	}
+}
+
+func TestCronTabAccepted(t *testing.T) {
+	namespace := env.Namespace(t)
+	for _, test := range []struct{ name, object, spec string }{
+		{"nothing at all", "", `{}`},
+		{"the short form", "", `{"schedule":"@daily",` + shortTemplate + `}`},
+		{"the full form", "", `{"schedule":"@daily",` + fullTemplate + `}`},
+		{"the longest name", strings.Repeat("a", 52), `{"schedule":"@daily",` + shortTemplate + `}`},
+		{"what kubectl writes into templates", "", `{"schedule":"@daily","jobTemplate":{"metadata":{"name":"x","creationTimestamp":null,"labels":{"a":"b"}},"spec":{"template":{"metadata":{"creationTimestamp":null},"spec":{` + podJSON + `}}}}}`},
+		{"two variables of a name, as a Job has it", "", `{"schedule":"@daily","jobTemplate":{"restartPolicy":"OnFailure","containers":[{"name":"a","image":"b","env":[{"name":"x","value":"1"},{"name":"x","value":"2"}]}]}}`},
+		{"several schedules", "", `{"schedules":["@daily","0 12 * * *"],` + shortTemplate + `}`},
+		{"everything", "", `{"schedule":"H H(0-5) * * MON-FRI","timeZone":"America/Argentina/Buenos_Aires","daylightSaving":"Literal","jitterSeconds":30,` +
+			`"notBefore":"2026-01-01T00:00:00Z","notAfter":"2027-01-01T00:00:00Z","excludeDates":["2026-12-24/2027-01-01","2026-02-28"],"suspend":true,` +
+			`"startingDeadlineSeconds":10,"missedRuns":"All","maxMissedRuns":100,"concurrencyPolicy":"Queue","maxConcurrency":2,` +
+			`"successfulJobsHistoryLimit":0,"failedJobsHistoryLimit":0,` + shortTemplate + `}`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if _, err := create(t, namespace, newObject(t, "CronTab", test.object, test.spec)); err != nil {
+				t.Errorf("it was refused: %v", err)
+			}
+		})
+	}
+}
+
+func TestCronTabRefused(t *testing.T) {
+	namespace := env.Namespace(t)
+	for _, test := range []struct{ name, spec, field, says string }{
+		{"both", `{"schedule":"@daily","schedules":["@daily"],` + shortTemplate + `}`, "spec.schedules", "not both"},
+		{"no template", `{"schedule":"@daily"}`, "spec.jobTemplate", "needs a jobTemplate"},
+		{"no list of schedules", `{"schedules":[],` + shortTemplate + `}`, "spec.schedules", "at least 1"},
+		{"an unknown zone", `{"timeZone":"Mars/Base"}`, "spec.timeZone", "unknown time zone Mars/Base"},
+		{"the zone of the machine", `{"timeZone":"Local"}`, "spec.timeZone", "IANA"},
+		{"an offset for a zone", `{"timeZone":"+02:00"}`, "spec.timeZone", "IANA"},
+		{"a date that never is", `{"excludeDates":["2026-02-30"]}`, "spec.excludeDates[0]", "must be a date"},
+		{"a range of dates that runs backwards", `{"excludeDates":["2026-02-02/2026-02-01"]}`, "spec.excludeDates[0]", "the earlier one first"},
+		{"a window that runs backwards", `{"notBefore":"2027-01-01T00:00:00Z","notAfter":"2026-01-01T00:00:00Z"}`, "spec.notAfter", "must not be before"},
+		{"Replace of several", `{"concurrencyPolicy":"Replace","maxConcurrency":2}`, "spec.maxConcurrency", "Replace"},
+		{"another policy", `{"concurrencyPolicy":"Maybe"}`, "spec.concurrencyPolicy", "supported values"},
+		{"negative jitter", `{"jitterSeconds":-1}`, "spec.jitterSeconds", "greater than or equal to 0"},
+		{"a template of nothing", `{"jobTemplate":{}}`, "spec.jobTemplate.containers", "Required"},
+		{"a pod without containers", `{"jobTemplate":{"restartPolicy":"Never"}}`, "spec.jobTemplate.containers", "Required"},
+		{"a pod with a list of none", `{"jobTemplate":{"restartPolicy":"Never","containers":[]}}`, "spec.jobTemplate.containers", "at least 1"},
+		{"a pod that restarts for ever", `{"jobTemplate":{"restartPolicy":"Always","containers":[{"name":"a","image":"b"}]}}`, "spec.jobTemplate.restartPolicy", `"Never", "OnFailure"`},
+		{"a Job whose pod restarts for ever", `{"jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Always","containers":[{"name":"a","image":"b"}]}}}}}`, "spec.jobTemplate.spec.template.spec.restartPolicy", `"Never", "OnFailure"`},
+		{"a Job without containers", `{"jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never"}}}}}`, "spec.jobTemplate.spec.template.spec.containers", "Required"},
+		{"a Job without a pod", `{"jobTemplate":{"spec":{"template":{}}}}`, "spec.jobTemplate.spec.template.spec", "Required"},
+		{"both forms at once", `{"jobTemplate":{"spec":{"template":{"spec":{` + podJSON + `}}},"nodeName":"here"}}`, "spec.jobTemplate", "exclude each other"},
+		{"a port that is none", `{"jobTemplate":{"restartPolicy":"Never","containers":[{"name":"a","image":"b","ports":[{"containerPort":"http"}]}]}}`, "spec.jobTemplate.containers[0].ports[0].containerPort", "must be of type integer"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := create(t, namespace, newObject(t, "CronTab", "", test.spec))
+			refusal(t, err, test.field, test.says)
+		})
+	}
+	t.Run("a name that leaves no room for those of Jobs", func(t *testing.T) {
+		_, err := create(t, namespace, newObject(t, "CronTab", strings.Repeat("a", 53), `{}`))
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "at most 52 characters") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// What internal/cron reads the API server accepts, and what it accepts internal/cron
+// reads, with the exceptions that are named.
+func TestSchedulesAreReadAlike(t *testing.T) {
+	namespace := env.Namespace(t)
+	for _, test := range []struct {
+		text string
+		// lenient says that the API server lets it through, and a condition tells.
+		lenient bool
+	}{
+		{text: "* * * * *"}, {text: "0 0 * * * *"}, {text: "  0\t0 1 1 * "}, {text: "*/5 9-17 * * MON-FRI"}, {text: "0,15,30-45/5 0 1,15 JAN-mar sun,6,7"},
+		{text: "? ? ? ? ?"}, {text: "H H * * *"}, {text: "H/15 * * * *"}, {text: "H(0-29) H(1-5)/2 * * H"}, {text: "0005 007 01 12 0"},
+		{text: "5/15 * * * *"}, {text: "0 0 29 2 MON"}, {text: "0 0 31 2 *"}, {text: "59 59 23 31 12 7"},
+		{text: "@yearly"}, {text: "@annually"}, {text: "@monthly"}, {text: "@weekly"}, {text: " @daily "}, {text: "@midnight"}, {text: "@hourly"},
+		{text: "@every 1s"}, {text: "@every 1h30m"}, {text: "@every  90s "},
+		{text: ""}, {text: " "}, {text: "@reboot"}, {text: "@every"}, {text: "@every 0s"}, {text: "@every 500ms"}, {text: "@every -5s"}, {text: "@every 5"}, {text: "@every 5s 5s"},
+		{text: "@daily 5"}, {text: "@Daily"}, {text: "* * * *"}, {text: "* * * * * * *"}, {text: "61 * * * *"}, {text: "60 * * * * *"}, {text: "* 24 * * *"},
+		{text: "* * 0 * *"}, {text: "* * 32 * *"}, {text: "* * * 0 *"}, {text: "* * * 13 *"}, {text: "* * * * 8"}, {text: "* * * * FOO"}, {text: "* * * MON *"},
+		{text: "a * * * *"}, {text: "*/0 * * * *"}, {text: "*/x * * * *"}, {text: "1, * * * *"}, {text: ",1 * * * *"}, {text: "1-2-3 * * * *"}, {text: "-1 * * * *"},
+		{text: "* * L * *"}, {text: "* * 15W * *"}, {text: "* * * * 5#2"}, {text: "H(5) * * * *"}, {text: "H() * * * *"}, {text: "h * * * *"},
+		{text: "TZ=UTC * * * * *"}, {text: "CRON_TZ=Europe/Berlin 0 0 * * *"}, {text: "**/5 * * * *"}, {text: "00000 * * * *"},
+		{text: "30-10 * * * *", lenient: true}, {text: "H/61 * * * *", lenient: true}, {text: "@every 1500ms", lenient: true},
+	} {
+		t.Run(test.text, func(t *testing.T) {
+			_, parseErr := cron.Parse(test.text, "a/b")
+			object := newObject(t, "CronTab", "", `{`+shortTemplate+`}`)
+			object.Object["spec"].(map[string]any)["schedule"] = test.text
+			_, err := create(t, namespace, object)
+			if err != nil && !apierrors.IsInvalid(err) {
+				t.Fatal(err)
+			}
+			if accepted, reads := err == nil, parseErr == nil; accepted != reads && accepted != test.lenient {
+				t.Errorf("the API server says %v, internal/cron says %v", err, parseErr)
+			}
+			if test.lenient && (err != nil || parseErr == nil) {
+				t.Errorf("it is no exception: the API server says %v, internal/cron says %v", err, parseErr)
+			}
+		})
+	}
+}

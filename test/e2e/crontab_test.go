@@ -1,0 +1,258 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+const (
+	minimalCronTab = "crontab/test"
+	backupCronTab  = "crontab/backup"
+	readyReason    = `{.status.conditions[?(@.type=="Ready")].reason}`
+)
+
+// jobs returns the Jobs of the namespace, by their names.
+func (s session) jobs(t *testing.T) []batchv1.Job {
+	t.Helper()
+	var list batchv1.JobList
+	if err := json.Unmarshal([]byte(s.kubectl(t, "get", "jobs", "-o", "json")), &list); err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(list.Items, func(a, b batchv1.Job) int { return strings.Compare(a.Name, b.Name) })
+	return list.Items
+}
+
+func TestCronTab(t *testing.T) {
+	t.Parallel()
+	s := newSession(t)
+
+	// One without anything says that there is no schedule.
+	s.kubectl(t, "create", "-f", manifest("crontab-minimal.yaml"))
+	s.untilField(t, minimalCronTab, readyReason, "NoSchedule")
+
+	// The next run is the coming midnight.
+	s.kubectl(t, "create", "-f", manifest("crontab-backup.yaml"))
+	s.wait(t, "condition=Ready", backupCronTab)
+	midnight := time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour).Format(time.RFC3339)
+	lines := strings.Split(strings.TrimSpace(s.kubectl(t, "get", "ct", "backup")), "\n")
+	if got, want := strings.Join(strings.Fields(lines[0]), " "), "NAME SCHEDULE TIMEZONE SUSPEND ACTIVE LAST NEXT READY AGE"; got != want {
+		t.Errorf("the columns are %q, not %q", got, want)
+	}
+	row := strings.Fields(lines[1])
+	if got, want := strings.Join(row[:len(row)-1], " "), "backup @daily false 0 "+midnight+" True"; got != want {
+		t.Errorf("kubectl get ct shows %q, not %q", got, want)
+	}
+
+	// A run on demand.
+	asked := time.Now().UTC().Truncate(time.Second)
+	s.kubectl(t, "annotate", backupCronTab, "crontab.stable.example.com/run-requested-at="+asked.Format(time.RFC3339))
+	job := fmt.Sprintf("job/backup-%d", asked.Unix())
+	s.wait(t, "create", job)
+	s.untilField(t, job,
+		"{.metadata.ownerReferences[*].kind} {.metadata.ownerReferences[*].name} {.spec.template.spec.containers[*].name} {.spec.template.spec.containers[*].image} {.spec.template.spec.restartPolicy}",
+		"CronTab backup backup mybackupscript:v9 Never")
+	s.wait(t, "condition=Complete", job)
+	s.untilField(t, backupCronTab, "{.status.lastManualRunTime} {.status.activeCount}", asked.Format(time.RFC3339)+" 0")
+
+	// Every two seconds from now on, and never for the time before.
+	changed := time.Now()
+	s.kubectl(t, "patch", "ct", "backup", "--type", "merge", "-p", `{"spec":{"schedule":"@every 2s"}}`)
+	var times []int64
+	s.until(t, "there are three more Jobs", func(names string) bool {
+		times = nil
+		for _, name := range strings.Fields(names) {
+			seconds, err := strconv.ParseInt(strings.TrimPrefix(name, "job.batch/backup-"), 10, 64)
+			if err != nil {
+				t.Fatalf("a Job is called %s", name)
+			}
+			if seconds != asked.Unix() {
+				times = append(times, seconds)
+			}
+		}
+		slices.Sort(times)
+		return len(times) >= 3
+	}, "get", "jobs", "-o", "name")
+	if first := time.Unix(times[0], 0); first.Before(changed.Truncate(time.Second)) {
+		t.Errorf("after a change at %v there is a run of %v", changed, first)
+	}
+	for i := 1; i < len(times); i++ {
+		if times[i]-times[i-1] != 2 {
+			t.Errorf("the runs are those of %v, not every two seconds", times)
+		}
+	}
+
+	// Deleted, they stop, and the Jobs go with it.
+	s.kubectl(t, "delete", "ct", "backup")
+	s.until(t, "nothing is left", transcript.Is(""), "get", "jobs,pods", "-o", "name")
+}
+
+// manyFields is a manifest in which little is left to a default. Its kind is filled in.
+const manyFields = `
+apiVersion: %s
+kind: %s
+metadata:
+  name: many-fields
+  labels: {app: many}
+spec:
+  schedule: "* * * * *"
+  timeZone: Asia/Kathmandu
+  startingDeadlineSeconds: 200
+  concurrencyPolicy: Forbid
+  suspend: false
+  successfulJobsHistoryLimit: 5
+  failedJobsHistoryLimit: 2
+  jobTemplate:
+    metadata:
+      creationTimestamp: null
+      name: ignored
+      labels: {app: many, tier: batch}
+      annotations: {note: "a job"}
+    spec:
+      parallelism: 2
+      completions: 2
+      completionMode: Indexed
+      backoffLimit: 3
+      activeDeadlineSeconds: 100
+      ttlSecondsAfterFinished: 600
+      podReplacementPolicy: Failed
+      podFailurePolicy:
+        rules:
+          - action: FailJob
+            onExitCodes: {containerName: main, operator: In, values: [42]}
+      template:
+        metadata:
+          creationTimestamp: null
+          labels: {app: many}
+          annotations: {note: "a pod"}
+        spec:
+          restartPolicy: Never
+          serviceAccountName: default
+          terminationGracePeriodSeconds: 3
+          nodeSelector: {kubernetes.io/os: linux}
+          securityContext: {runAsUser: 1000, fsGroup: 2000}
+          tolerations:
+            - {key: a, operator: Exists}
+          initContainers:
+            - {name: init, image: "busybox:1", command: [sh, -c, "true"]}
+          containers:
+            - name: main
+              image: busybox
+              args: [a, "b c"]
+              ports: [{containerPort: 80}, {containerPort: 53, protocol: UDP}]
+              env:
+                - {name: ONE, value: "1"}
+                - {name: ONE, value: "2"}
+                - name: NODE
+                  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+                - name: LIMIT
+                  valueFrom: {resourceFieldRef: {resource: limits.memory}}
+              resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {memory: "0.5Gi"}}
+              livenessProbe: {httpGet: {port: 80, path: /}, periodSeconds: 7}
+              volumeMounts: [{name: tmp, mountPath: /tmp}, {name: token, mountPath: /token, readOnly: true}]
+          volumes:
+            - {name: tmp, emptyDir: {sizeLimit: 1Mi}}
+            - name: token
+              projected: {sources: [{serviceAccountToken: {path: t, expirationSeconds: 600}}, {downwardAPI: {items: [{path: l, fieldRef: {fieldPath: metadata.labels}}]}}]}
+`
+
+// fewFields is a manifest as the documentation of CronJob begins with.
+const fewFields = `
+apiVersion: %s
+kind: %s
+metadata:
+  name: few-fields
+spec:
+  schedule: "* * * * *"
+  jobTemplate:
+    spec:
+      template:
+        spec:
+          containers:
+          - name: hello
+            image: busybox:1.28
+            imagePullPolicy: IfNotPresent
+            command: [/bin/sh, -c, date; echo Hello from the Kubernetes cluster]
+          restartPolicy: OnFailure
+`
+
+// A manifest of a CronJob is one of a CronTab, but for its apiVersion and kind: the same
+// Jobs come of it, at the same times.
+func TestCronTabIsACronJob(t *testing.T) {
+	t.Parallel()
+	s := newSession(t)
+	for _, template := range []string{fewFields, manyFields} {
+		for kind, version := range map[string]string{"CronJob": "batch/v1", "CronTab": "stable.example.com/v1"} {
+			s.Stdin = fmt.Sprintf(template, version, kind)
+			s.kubectl(t, "apply", "-f", "-")
+		}
+	}
+	s.Stdin = ""
+	for _, name := range []string{"few-fields", "many-fields"} {
+		for _, kind := range []string{"cronjob/", "crontab/"} {
+			// It runs at the next full minute, which may be longer away than a command lasts.
+			recorded := s.words([]string{"wait", "--for=jsonpath={.status.lastSuccessfulTime}", kind + name, "--timeout=50s"})
+			if result := s.Run(t, recorded...); result.Code != 0 {
+				s.OK(t, recorded...)
+			}
+		}
+		s.until(t, "the time to live begins", func(string) bool {
+			of := s.jobsByOwner(t, name)
+			return len(of["CronJob"]) > 0 && len(of["CronTab"]) > 0 &&
+				cmp.Equal(of["CronJob"][0].Spec.TTLSecondsAfterFinished, of["CronTab"][0].Spec.TTLSecondsAfterFinished)
+		}, "get", "jobs", "-o", "name")
+		of := s.jobsByOwner(t, name)
+		if diff := cmp.Diff(comparable(of["CronJob"][0]), comparable(of["CronTab"][0])); diff != "" {
+			t.Errorf("%s: the Jobs (-CronJob +CronTab):\n%s", name, diff)
+		}
+		const times = "{.status.lastScheduleTime} {.status.active[*].name}"
+		if cronJob, cronTab := s.field(t, "cronjob/"+name, times), s.field(t, "crontab/"+name, times); cronJob != cronTab {
+			t.Errorf("%s: the status of the CronJob is %s, that of the CronTab %s", name, cronJob, cronTab)
+		}
+	}
+}
+
+// jobsByOwner returns the Jobs of the CronJob and of the CronTab of a name.
+func (s session) jobsByOwner(t *testing.T, name string) map[string][]batchv1.Job {
+	t.Helper()
+	of := map[string][]batchv1.Job{}
+	for _, job := range s.jobs(t) {
+		if ref := metav1.GetControllerOf(&job); ref != nil && ref.Name == name {
+			of[ref.Kind] = append(of[ref.Kind], job)
+		}
+	}
+	return of
+}
+
+// comparable returns a Job without what must differ: its name, what is made from its
+// UID, when it was made, and by whom.
+func comparable(job batchv1.Job) batchv1.Job {
+	own := func(labels map[string]string) map[string]string {
+		labels = maps.Clone(labels)
+		maps.DeleteFunc(labels, func(name, _ string) bool {
+			return strings.HasSuffix(name, "controller-uid") || strings.HasSuffix(name, "job-name")
+		})
+		return labels
+	}
+	job.ObjectMeta = metav1.ObjectMeta{
+		Namespace: job.Namespace, Labels: own(job.Labels), Annotations: job.Annotations, OwnerReferences: job.OwnerReferences, Finalizers: job.Finalizers,
+	}
+	for i := range job.OwnerReferences {
+		job.OwnerReferences[i].Kind, job.OwnerReferences[i].APIVersion, job.OwnerReferences[i].UID = "", "", ""
+	}
+	job.Spec.Selector = nil
+	job.Spec.Template.Labels = own(job.Spec.Template.Labels)
+	job.Status = batchv1.JobStatus{}
+	return job
+}
