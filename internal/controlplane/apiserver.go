@@ -3,7 +3,9 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -31,7 +33,7 @@ func (cp *ControlPlane) apiserverArgs() []string {
 	port := cp.state.Port
 	cp.mu.Unlock()
 	pki := cp.dir.pki
-	return []string{
+	args := []string{
 		"--etcd-servers=unix://" + etcdSocket,
 		"--bind-address=127.0.0.1",
 		"--secure-port=" + strconv.Itoa(port),
@@ -60,6 +62,26 @@ func (cp *ControlPlane) apiserverArgs() []string {
 		"--shutdown-delay-duration=0s",
 		"--profiling=false",
 	}
+	return append(args, cp.opts.APIServerArgs...)
+}
+
+// IsReservedFlag tells whether a flag of kube-apiserver, without dashes, cannot be among Options.APIServerArgs: one that
+// this package sets because the control plane depends on it, or one that would take the ground from under those.
+func IsReservedFlag(name string) bool {
+	for _, prefix := range []string{"etcd-", "tls-cert", "tls-private", "requestheader-", "proxy-client-", "service-account-key", "service-account-signing"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return slices.Contains(reservedFlags, name)
+}
+
+var reservedFlags = []string{
+	"admission-control", "advertise-address", "allow-privileged", "anonymous-auth", "authentication-config",
+	"authorization-config", "authorization-mode", "bind-address", "cert-dir", "client-ca-file",
+	"disable-admission-plugins", "egress-selector-config-file", "emulated-version", "endpoint-reconciler-type",
+	"external-hostname", "help", "min-compatibility-version", "permit-address-sharing", "permit-port-sharing",
+	"secure-port", "service-account-issuer", "service-cluster-ip-range", "storage-backend", "version",
 }
 
 // ensurePort chooses another port, and tells the kubeconfigs, when somebody else listens on ours. Once the API has
@@ -71,7 +93,7 @@ func (cp *ControlPlane) ensurePort(context.Context) error {
 	if isFree(taken) {
 		return nil
 	}
-	if cp.portFixed {
+	if cp.portFixed || cp.opts.Port != 0 {
 		return fmt.Errorf("port %d on 127.0.0.1 is taken by another program: end that program", taken)
 	}
 	port, err := freePort(string(cp.dir))

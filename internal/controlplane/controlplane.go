@@ -34,10 +34,27 @@ type Options struct {
 	APIOnly bool
 	// Nodes is the number of simulated nodes.
 	Nodes int
+	// Name is what the kubeconfig calls the context, the cluster and the user. Empty means keelson.
+	Name string
+	// User is who the administrator is to the API. Empty means keelson-admin.
+	User string
+	// Port of the API on loopback. 0 means that a free one is chosen, kept, and changed when another program has taken
+	// it while the control plane was stopped.
+	Port int
+	// CertSANs are more names and addresses that the certificate of the API is good for.
+	CertSANs []string
+	// APIServerArgs are more flags of kube-apiserver. Those that this package sets itself cannot be among them; see
+	// IsReservedFlag.
+	APIServerArgs []string
+	// Env is added to the environment of the components, as NAME=value.
+	Env []string
 	// Log gets what happens to components after the start. The zero value discards.
 	Log logr.Logger
 	// Clock tells the time for certificates. Nil means the real one.
 	Clock clock.WithTicker
+	// Changed, if set, is called when a component has ended or was started again, and when certificates were renewed. It
+	// must not wait.
+	Changed func()
 	// Progress, if set, is called when a step of Start or Settle begins and when it is done.
 	Progress func(Step)
 }
@@ -92,6 +109,9 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(Step) {}
 	}
+	if opts.Changed == nil {
+		opts.Changed = func() {}
+	}
 	dir, err := filepath.Abs(opts.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", opts.Dir, err)
@@ -133,6 +153,9 @@ func (cp *ControlPlane) prepareState() error {
 		return err
 	}
 	cp.state.Ephemeral, cp.state.Nodes = cp.opts.Ephemeral, cp.opts.Nodes
+	if cp.opts.Port != 0 {
+		cp.state.Port = cp.opts.Port
+	}
 	if cp.state.Port == 0 {
 		if cp.state.Port, err = freePort(string(cp.dir)); err != nil {
 			return err
@@ -193,7 +216,7 @@ func (cp *ControlPlane) startAPI(ctx context.Context) error {
 // prepareCredentials brings certificates and kubeconfigs up to date.
 func (cp *ControlPlane) prepareCredentials() error {
 	done := cp.begin("certificates")
-	if _, err := ensureCertificates(cp.dir, cp.opts.Clock.Now()); err != nil {
+	if _, err := ensureCertificates(cp.dir, cp.certificates(), cp.opts.Clock.Now()); err != nil {
 		return err
 	}
 	if err := cp.writeKubeconfigs(); err != nil {

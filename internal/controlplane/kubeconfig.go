@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,12 +21,12 @@ const userAdmin = "admin"
 // renewalInterval is how often a running control plane looks after its certificates.
 const renewalInterval = time.Hour
 
-// contextName is the name of the context, cluster and user in the administrator's kubeconfig.
-const contextName = "keelson"
+// defaultName is what a kubeconfig calls its context, cluster and user.
+const defaultName = "keelson"
 
 // writeKubeconfigs writes the administrator's kubeconfig, with its credentials inside so that it can be copied, and
 // one for each component, which refers to files so that a running component takes up a renewed certificate.
-func writeKubeconfigs(dir layout, port int) error {
+func writeKubeconfigs(dir layout, name string, port int) error {
 	ca, err := os.ReadFile(dir.pki("ca.crt"))
 	if err != nil {
 		return err
@@ -40,12 +41,12 @@ func writeKubeconfigs(dir layout, port int) error {
 	}
 	cluster := &clientcmdapi.Cluster{Server: serverURL(port), CertificateAuthorityData: ca}
 	admin := &clientcmdapi.AuthInfo{ClientCertificateData: crt, ClientKeyData: key}
-	if err := writeKubeconfig(dir.kubeconfig(), cluster, admin); err != nil {
+	if err := writeKubeconfig(dir.kubeconfig(), name, cluster, admin); err != nil {
 		return err
 	}
-	for _, name := range []string{nameControllerManager, nameScheduler, nameKwok} {
-		user := &clientcmdapi.AuthInfo{ClientCertificate: dir.pki(name + ".crt"), ClientKey: dir.pki(name + ".key")}
-		if err := writeKubeconfig(dir.userFile(name), cluster, user); err != nil {
+	for _, component := range []string{nameControllerManager, nameScheduler, nameKwok} {
+		user := &clientcmdapi.AuthInfo{ClientCertificate: dir.pki(component + ".crt"), ClientKey: dir.pki(component + ".key")}
+		if err := writeKubeconfig(dir.userFile(component), name, cluster, user); err != nil {
 			return err
 		}
 	}
@@ -53,12 +54,12 @@ func writeKubeconfigs(dir layout, port int) error {
 }
 
 // writeKubeconfig writes one kubeconfig unless the file says the same already.
-func writeKubeconfig(path string, cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) error {
+func writeKubeconfig(path, name string, cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) error {
 	data, err := clientcmd.Write(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{contextName: cluster},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{contextName: user},
-		Contexts:       map[string]*clientcmdapi.Context{contextName: {Cluster: contextName, AuthInfo: contextName}},
-		CurrentContext: contextName,
+		Clusters:       map[string]*clientcmdapi.Cluster{name: cluster},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: user},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
+		CurrentContext: name,
 	})
 	if err != nil {
 		return fmt.Errorf("kubeconfig %s: %w", path, err)
@@ -81,7 +82,7 @@ func (cp *ControlPlane) writeKubeconfigs() error {
 }
 
 func (cp *ControlPlane) writeKubeconfigsLocked() error {
-	err := writeKubeconfigs(cp.dir, cp.state.Port)
+	err := writeKubeconfigs(cp.dir, cmp.Or(cp.opts.Name, defaultName), cp.state.Port)
 	if err != nil {
 		return err
 	}
@@ -117,10 +118,14 @@ func (cp *ControlPlane) renewCertificates(ctx context.Context) {
 }
 
 func (cp *ControlPlane) renewOnce() error {
-	changed, err := ensureCertificates(cp.dir, cp.opts.Clock.Now())
+	changed, err := ensureCertificates(cp.dir, cp.certificates(), cp.opts.Clock.Now())
 	if changed {
 		cp.opts.Log.Info("Renewed certificates", "directory", cp.dir.path("pki"))
 	}
 	// Also when nothing has changed: the last attempt may have failed between the two.
-	return errors.Join(err, cp.writeKubeconfigs())
+	err = errors.Join(err, cp.writeKubeconfigs())
+	if changed {
+		cp.opts.Changed()
+	}
+	return err
 }

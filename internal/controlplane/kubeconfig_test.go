@@ -13,7 +13,7 @@ func TestKubeconfigs(t *testing.T) {
 	t.Parallel()
 	dir := newLayout(t)
 	mustEnsure(t, dir, t0)
-	if err := writeKubeconfigs(dir, 20001); err != nil {
+	if err := writeKubeconfigs(dir, defaultName, 20001); err != nil {
 		t.Fatal(err)
 	}
 	files := contents(t, dir.path("pki"))
@@ -57,7 +57,7 @@ func TestKubeconfigsAreOnlyWrittenWhenTheyChange(t *testing.T) {
 	mustEnsure(t, dir, t0)
 	var infos []os.FileInfo
 	for _, port := range []int{20001, 20001, 20002} {
-		if err := writeKubeconfigs(dir, port); err != nil {
+		if err := writeKubeconfigs(dir, defaultName, port); err != nil {
 			t.Fatal(err)
 		}
 		info, err := os.Stat(dir.kubeconfig())

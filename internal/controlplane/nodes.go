@@ -46,6 +46,32 @@ func (cp *ControlPlane) Settle(ctx context.Context) error {
 	return awaitServiceAccount(ctx, client)
 }
 
+// Open makes what users need before anything else, without waiting for the controllers that would make it, too: the
+// default ServiceAccount, without which no pod is admitted, and the simulated nodes. From then on the API can be used;
+// pods run when Settle is through.
+func (cp *ControlPlane) Open(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(cp.Config())
+	if err != nil {
+		return err
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	const what = "the namespace default, which kube-apiserver makes,"
+	err = await(ctx, what, 20*time.Millisecond, time.Minute, func(ctx context.Context) error {
+		_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(ctx, account, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	})
+	if err != nil || cp.opts.APIOnly {
+		return err
+	}
+	if err := cp.ensureNodes(ctx, client); err != nil {
+		return fmt.Errorf("simulated nodes: %w", err)
+	}
+	return nil
+}
+
 // awaitServiceAccount waits for the default ServiceAccount, without which no pod is admitted.
 func awaitServiceAccount(ctx context.Context, client kubernetes.Interface) error {
 	const what = "the default ServiceAccount, which kube-controller-manager makes,"

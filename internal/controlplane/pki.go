@@ -33,6 +33,9 @@ const (
 	serviceAddress = "10.96.0.1"
 )
 
+// nameAPIServerCert names the files of the certificate that the API shows.
+const nameAPIServerCert = "apiserver"
+
 // certificate says what one certificate is for.
 type certificate struct {
 	name   string // file name in pki/, without ending
@@ -45,7 +48,7 @@ type certificate struct {
 var certificates = []certificate{
 	{name: "ca", config: cert.Config{CommonName: "keelson-ca"}},
 	{name: "front-proxy-ca", config: cert.Config{CommonName: "keelson-front-proxy-ca"}},
-	{name: "apiserver", issuer: "ca", config: cert.Config{
+	{name: nameAPIServerCert, issuer: "ca", config: cert.Config{
 		CommonName: "kube-apiserver",
 		Usages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		AltNames: cert.AltNames{
@@ -58,6 +61,30 @@ var certificates = []certificate{
 	{name: nameControllerManager, issuer: "ca", config: clientOf("system:kube-controller-manager")},
 	{name: nameScheduler, issuer: "ca", config: clientOf("system:kube-scheduler")},
 	{name: nameKwok, issuer: "ca", config: clientOf(kwokUser)},
+}
+
+// certificates returns what this control plane needs: the administrator by the name that was asked for, and the API
+// under all its names.
+func (cp *ControlPlane) certificates() []certificate {
+	wanted := slices.Clone(certificates)
+	for i := range wanted {
+		c := &wanted[i]
+		switch {
+		case c.name == userAdmin && cp.opts.User != "":
+			c.config.CommonName = cp.opts.User
+		case c.name == nameAPIServerCert:
+			c.config.AltNames.DNSNames = slices.Clone(c.config.AltNames.DNSNames)
+			c.config.AltNames.IPs = slices.Clone(c.config.AltNames.IPs)
+			for _, name := range cp.opts.CertSANs {
+				if ip := net.ParseIP(name); ip != nil {
+					c.config.AltNames.IPs = append(c.config.AltNames.IPs, ip)
+				} else {
+					c.config.AltNames.DNSNames = append(c.config.AltNames.DNSNames, name)
+				}
+			}
+		}
+	}
+	return wanted
 }
 
 func clientOf(user string, groups ...string) cert.Config {
@@ -76,9 +103,9 @@ type pair struct {
 //
 // An authority is renewed with its old key and name, so what it signed before stays good. A damaged key is replaced
 // unless others depend on it: then the error says what its loss means, and the decision is the user's.
-func ensureCertificates(dir layout, now time.Time) (changed bool, err error) {
+func ensureCertificates(dir layout, wanted []certificate, now time.Time) (changed bool, err error) {
 	pairs := map[string]pair{}
-	for _, c := range certificates {
+	for _, c := range wanted {
 		p, made, err := ensureCertificate(dir, c, pairs[c.issuer], now)
 		if err != nil {
 			return changed, fmt.Errorf("certificate %s: %w", c.name, err)

@@ -32,7 +32,7 @@ func newLayout(t *testing.T) layout {
 
 func mustEnsure(t *testing.T, dir layout, now time.Time) (changed bool) {
 	t.Helper()
-	changed, err := ensureCertificates(dir, now)
+	changed, err := ensureCertificates(dir, certificates, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestDamagedPKI(t *testing.T) {
 			mustEnsure(t, dir, t0)
 			before := contents(t, dir.path("pki"))
 			tt.damage(t, dir)
-			_, err := ensureCertificates(dir, t0)
+			_, err := ensureCertificates(dir, certificates, t0)
 			if len(tt.wantErr) > 0 {
 				for _, text := range tt.wantErr {
 					if err == nil || !strings.Contains(err.Error(), text) {
@@ -300,7 +300,7 @@ func TestPrivateFilesArePrivate(t *testing.T) {
 	t.Parallel()
 	dir := newLayout(t)
 	mustEnsure(t, dir, t0)
-	if err := writeKubeconfigs(dir, 20000); err != nil {
+	if err := writeKubeconfigs(dir, defaultName, 20000); err != nil {
 		t.Fatal(err)
 	}
 	if err := saveState(dir, state{Port: 20000}); err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -118,7 +119,7 @@ func (cp *ControlPlane) startComponent(ctx context.Context, c *component) error 
 		ID:      c.name,
 		Path:    cp.opts.Binary,
 		Args:    append([]string{c.name}, c.args()...),
-		Env:     componentEnv(os.Environ()),
+		Env:     append(componentEnv(os.Environ()), append(cp.opts.Env, marker(string(cp.dir)))...),
 		WorkDir: cp.dir.sockets(),
 		Log:     cp.dir.log(c.name),
 	})
@@ -146,7 +147,7 @@ func (cp *ControlPlane) rememberCommand(name, hash string) error {
 // either has changed since the component was started.
 func (cp *ControlPlane) commandHash(c *component) (string, error) {
 	sum := sha256.New()
-	for _, arg := range append([]string{cp.opts.Binary}, c.args()...) {
+	for _, arg := range slices.Concat([]string{cp.opts.Binary}, c.args(), cp.opts.Env) {
 		fmt.Fprintf(sum, "%q ", arg)
 	}
 	for _, path := range c.inputs {
@@ -174,6 +175,7 @@ func (cp *ControlPlane) supervise(ctx context.Context, c *component) {
 		}
 		status := c.process.Status()
 		log := cp.dir.log(c.name)
+		cp.opts.Changed()
 		cp.opts.Log.Info("A component has ended and is started again", "component", c.name, "ended", describeEnd(status), "log", log)
 		cp.endings.note(c.name, fmt.Errorf("%s; its log is %s and ends with:\n%s", describeEnd(status), log, indent(status.LogTail)))
 		if time.Since(began) >= goodRun {
@@ -183,6 +185,7 @@ func (cp *ControlPlane) supervise(ctx context.Context, c *component) {
 			return
 		}
 		atOnce = false
+		cp.opts.Changed()
 		if c.restarted != nil {
 			c.restarted(ctx)
 		}

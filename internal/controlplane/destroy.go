@@ -1,0 +1,97 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// marker is in the environment of every component of a data directory, so that they are found without their records.
+func marker(dir string) string { return "KEELSON_CONTROL_PLANE=" + dir }
+
+// Destroy removes a control plane that nobody looks after: every process of the data directory, also when the directory
+// or the records in it are gone, and the directory itself. Nothing is ended politely, because nothing is to be kept.
+// What is missing counts as removed. The error is a *process.LockedError when a program looks after it.
+func Destroy(ctx context.Context, path string) error {
+	dir, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	if err := destroyProcesses(ctx, layout(dir)); err != nil {
+		return fmt.Errorf("remove the control plane in %s: %w", dir, err)
+	}
+	// A component writes up to its end, so the directory may have got new files while it was removed.
+	if _, err := process.EndMarked(ctx, marker(dir)); err != nil {
+		return fmt.Errorf("remove the control plane in %s: %w", dir, err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove the control plane in %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Remains tells whether anything is left of a control plane that Destroy would have to remove: its data directory, or a
+// process that was started in it.
+func Remains(path string) bool {
+	dir, err := filepath.Abs(path)
+	if err != nil {
+		return false
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return true
+	}
+	return process.IsMarked(marker(dir))
+}
+
+// destroyProcesses kills what the records tell of.
+func destroyProcesses(ctx context.Context, dir layout) error {
+	if _, err := os.Stat(dir.processes()); err != nil {
+		return nil // gone, or not to be read: then the marker must do
+	}
+	procs, err := process.Open(dir.processes())
+	if errors.Is(err, process.ErrLocked) {
+		return err
+	}
+	if err != nil {
+		return nil // as above: a damaged directory does not keep us from removing it
+	}
+	atOnce, cancel := context.WithCancel(ctx)
+	cancel() // does not wait for a polite end
+	return errors.Join(stopComponents(atOnce, procs), procs.Close())
+}
+
+// ComponentStatus is what is known about one component of a control plane that is looked after.
+type ComponentStatus struct {
+	Name   string
+	Status process.Status
+}
+
+// Processes returns the directory with the records of the processes of a data directory, for process.Peek.
+func Processes(dir string) string { return layout(dir).processes() }
+
+// Components returns all components that are looked after, in the order in which they depend on each other. A component
+// that has ended is started again by itself.
+func (cp *ControlPlane) Components() []ComponentStatus {
+	cp.mu.Lock()
+	var names []string
+	for _, name := range []string{nameEtcd, nameAPIServer, nameControllerManager, nameScheduler, nameKwok} {
+		if cp.launched[name] != nil {
+			names = append(names, name)
+		}
+	}
+	cp.mu.Unlock()
+	var all []ComponentStatus
+	for _, name := range names {
+		status := process.Status{ID: name, State: process.Starting}
+		if p, err := cp.procs.Find(name); err == nil {
+			status = p.Status()
+		}
+		all = append(all, ComponentStatus{Name: name, Status: status})
+	}
+	return all
+}

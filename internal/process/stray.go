@@ -1,0 +1,53 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// EndMarked ends with SIGKILL every process of this user that has entry (NAME=value) in its environment, and returns
+// how many there were when all are gone. It is for processes whose records are lost, because somebody deleted the
+// directory: whoever may have to look for them gives them an entry that nobody else has. Descendants of such a process
+// have it, too.
+func EndMarked(ctx context.Context, entry string) (ended int, err error) {
+	if name, value, ok := strings.Cut(entry, "="); !ok || name == "" || len(value) < 8 {
+		return 0, fmt.Errorf("end processes marked with %q: this is no NAME=value that nobody else has", entry)
+	}
+	for {
+		found := strays(entry)
+		if len(found) == 0 {
+			return ended, nil
+		}
+		if err := ctx.Err(); err != nil {
+			return ended, fmt.Errorf("end processes marked with %s: pid %d is still there: %w", entry, found[0].PID, context.Cause(ctx))
+		}
+		for _, id := range found {
+			if endStray(id) {
+				ended++
+			}
+		}
+	}
+}
+
+// IsMarked tells whether any process of this user has entry (NAME=value) in its environment; see EndMarked.
+func IsMarked(entry string) bool { return len(strays(entry)) > 0 }
+
+// endStray tells whether a process that was there is gone now.
+func endStray(id identity) bool {
+	h := openHandle(id, "")
+	if h == nil {
+		return false // gone already
+	}
+	defer h.close()
+	if err := h.signal(killSignal); err != nil {
+		time.Sleep(pollInterval) // not ours to signal, or gone just now; the next search tells
+		return false
+	}
+	gone := h.wait(shimPatience)
+	if gone {
+		h.reap()
+	}
+	return gone
+}
