@@ -3,10 +3,12 @@
 package applyconfiguration
 
 import (
+	clusterprovisionerv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	v1 "github.com/keelson-dev/keelson/api/sample/v1"
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	v1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	applyconfigurationclusterprovisionerv1alpha1 "github.com/keelson-dev/keelson/client/applyconfiguration/clusterprovisioner/v1alpha1"
 	internal "github.com/keelson-dev/keelson/client/applyconfiguration/internal"
 	samplev1 "github.com/keelson-dev/keelson/client/applyconfiguration/sample/v1"
 	applyconfigurationsamplecontrollerv1alpha1 "github.com/keelson-dev/keelson/client/applyconfiguration/samplecontroller/v1alpha1"
@@ -48,6 +50,28 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.VirtualMachineSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineStatus"):
 		return &virtualmachinev1alpha1.VirtualMachineStatusApplyConfiguration{}
+
+		// Group=clusterprovisioner.rke.io, Version=v1alpha1
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("APIServer"):
+		return &applyconfigurationclusterprovisionerv1alpha1.APIServerApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("Cluster"):
+		return &applyconfigurationclusterprovisionerv1alpha1.ClusterApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterSpec"):
+		return &applyconfigurationclusterprovisionerv1alpha1.ClusterSpecApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterStatus"):
+		return &applyconfigurationclusterprovisionerv1alpha1.ClusterStatusApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("Kubeconfig"):
+		return &applyconfigurationclusterprovisionerv1alpha1.KubeconfigApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("KubeconfigReference"):
+		return &applyconfigurationclusterprovisionerv1alpha1.KubeconfigReferenceApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("KubeconfigSpec"):
+		return &applyconfigurationclusterprovisionerv1alpha1.KubeconfigSpecApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("KubeconfigStatus"):
+		return &applyconfigurationclusterprovisionerv1alpha1.KubeconfigStatusApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("LastOperation"):
+		return &applyconfigurationclusterprovisionerv1alpha1.LastOperationApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("SecretReference"):
+		return &applyconfigurationclusterprovisionerv1alpha1.SecretReferenceApplyConfiguration{}
 
 		// Group=example.com, Version=v1
 	case v1.SchemeGroupVersion.WithKind("SampleResource"):

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-dev/keelson/internal/manager"
 )
 
 // call runs a command line and returns its exit code and what it wrote.
@@ -79,7 +81,7 @@ func TestErrorsAreOneTextAndACode(t *testing.T) {
 		},
 		{
 			name: "a controller that does not exist", args: []string{"up", "--controllers=fooo"}, code: ExitUsage,
-			want: "error: --controllers=fooo: there is no controller \"fooo\"; there are foo, sampleresource, crontab, virtualmachine\n",
+			want: "error: --controllers=fooo: there is no controller \"fooo\"; there are " + strings.Join(manager.Names(), ", ") + "\n",
 		},
 		{
 			name: "a status in a format that does not exist", args: []string{"status", "-o", "yaml"}, code: ExitUsage,

@@ -8,13 +8,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
+	clusterv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	virtualmachinev1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/config/rbac"
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controller/crontab"
 	"github.com/keelson-dev/keelson/internal/controller/foo"
+	"github.com/keelson-dev/keelson/internal/controller/kubeconfig"
 	"github.com/keelson-dev/keelson/internal/controller/sampleresource"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine"
 )
@@ -31,6 +34,9 @@ type Controller struct {
 	// Permissions returns what it needs from the API, with everything it calls
 	// counted.
 	Permissions func() ([]rbacv1.PolicyRule, error)
+	// Elsewhere, if set, returns what it needs beyond that in one namespace alone,
+	// whatever namespaces the manager works in.
+	Elsewhere func(Options) (namespace string, rules []rbacv1.PolicyRule)
 	// Add builds it and adds it to a manager, with these options.
 	Add func(ctrl.Manager, controller.Options) error
 	// AddWith takes the place of Add for a controller that has options of its own.
@@ -65,6 +71,28 @@ var controllers = []Controller{
 		Permissions: permissionsOf(crontab.Name),
 		Add:         crontab.Add,
 		Cache:       crontab.Cache,
+	},
+	{
+		Name:        cluster.Name,
+		Resources:   []schema.GroupVersionResource{clusterv1alpha1.SchemeGroupVersion.WithResource("clusters")},
+		AddToScheme: clusterv1alpha1.AddToScheme,
+		Permissions: permissionsOf(cluster.Name),
+		Elsewhere: func(o Options) (string, []rbacv1.PolicyRule) {
+			return o.SecretNamespace, cluster.SecretRules()
+		},
+		AddWith: addCluster,
+	},
+	{
+		Name:        kubeconfig.Name,
+		Resources:   []schema.GroupVersionResource{clusterv1alpha1.SchemeGroupVersion.WithResource("kubeconfigs")},
+		AddToScheme: clusterv1alpha1.AddToScheme,
+		Permissions: permissionsOf(kubeconfig.Name),
+		Elsewhere: func(o Options) (string, []rbacv1.PolicyRule) {
+			return o.SecretNamespace, kubeconfig.SecretRules()
+		},
+		AddWith: func(mgr ctrl.Manager, options controller.Options, o *Options) error {
+			return kubeconfig.Add(mgr, options, kubeconfig.Options{SecretNamespace: o.SecretNamespace})
+		},
 	},
 	{
 		Name:        "virtualmachine",

@@ -52,6 +52,19 @@ type Options struct {
 	// at the start.
 	PreflightTimeout time.Duration
 
+	// StateDir is where what the controllers make on this host is kept, such as the
+	// data of local clusters. It must outlive the manager. Empty: see Complete.
+	StateDir string
+	// Ephemeral says that what is in StateDir may be lost when the host crashes: it
+	// is not synced to the disk.
+	Ephemeral bool
+	// SecretNamespace is where the Secrets with the kubeconfigs of Clusters are.
+	// Empty: the namespace of the manager's pod, outside a cluster "default".
+	SecretNamespace string
+	// KubeBinary returns the path of keelson-kube, for Clusters with the engine
+	// local. Nil: there is none.
+	KubeBinary func() (string, error)
+
 	// Logging is how the logs of the process look. Run and New do not read it: a
 	// command makes its logger from it and gives it as Logger.
 	Logging Logging
@@ -138,7 +151,17 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"`host:port` of /metrics; 0 turns it off")
 	fs.DurationVar(&o.PreflightTimeout, "preflight-timeout", o.PreflightTimeout,
 		"how long to wait at the start for an API server that does not answer")
+	o.AddHostFlags(fs)
 	o.Logging.AddFlags(fs)
+}
+
+// AddHostFlags adds the flags of the controllers that make something on this host.
+func (o *Options) AddHostFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.StateDir, "state-dir", o.StateDir,
+		"`directory` for what the controllers make on this host, such as the data of local clusters "+
+			"(default: keelson in $XDG_STATE_HOME, else ~/.local/state/keelson, for root /var/lib/keelson)")
+	fs.StringVar(&o.SecretNamespace, "secret-namespace", o.SecretNamespace,
+		"`namespace` for the Secrets with the kubeconfigs of Clusters (default: that of the pod, else default)")
 }
 
 // Complete fills in what depends on where the process runs. Options that are set
@@ -159,6 +182,15 @@ func (o *Options) complete(podNamespace string) error {
 	}
 	if election.LockNamespace == "" {
 		election.LockNamespace = "default"
+	}
+	if o.SecretNamespace == "" {
+		o.SecretNamespace = podNamespace
+	}
+	if o.SecretNamespace == "" {
+		o.SecretNamespace = "default"
+	}
+	if o.StateDir == "" {
+		o.StateDir = defaultStateDir()
 	}
 	if election.Identity == "" {
 		host, err := os.Hostname()
@@ -205,6 +237,11 @@ func (o *Options) validate(all []Controller) error {
 	}
 	if o.PreflightTimeout < 0 {
 		wrong("preflight-timeout", o.PreflightTimeout, "must not be negative")
+	}
+	if o.SecretNamespace != "" {
+		if problems := validation.IsDNS1123Label(o.SecretNamespace); len(problems) > 0 {
+			wrong("secret-namespace", o.SecretNamespace, "is no namespace: %s", problems[0])
+		}
 	}
 	o.LeaderElection.validate(wrong)
 	o.Machines.validate(wrong)

@@ -48,6 +48,12 @@ func requirements(o Options, selected []Controller) ([]requirement, error) {
 		all = append(all, requirement{
 			owner: c.Name, role: "keelson-" + c.Name, rules: rules, namespaces: o.Namespaces,
 		})
+		if c.Elsewhere != nil {
+			namespace, rules := c.Elsewhere(o)
+			all = append(all, requirement{
+				owner: c.Name + " in its namespace", role: "keelson-" + c.Name + "-" + namespace, rules: rules, namespaces: []string{namespace},
+			})
+		}
 	}
 	if election := o.LeaderElection; *election.Enabled {
 		leases := rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}

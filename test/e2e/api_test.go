@@ -13,12 +13,16 @@ func TestDefinitionsAreServed(t *testing.T) {
 	s := shell(t)
 	transcript.Contains(t, s.kubectl(t, "get", "crd", "-o", "name"),
 		"customresourcedefinition.apiextensions.k8s.io/crontabs.stable.example.com\n",
+		"customresourcedefinition.apiextensions.k8s.io/clusters.clusterprovisioner.rke.io\n",
+		"customresourcedefinition.apiextensions.k8s.io/kubeconfigs.clusterprovisioner.rke.io\n",
 		"customresourcedefinition.apiextensions.k8s.io/foos.samplecontroller.k8s.io\n",
 		"customresourcedefinition.apiextensions.k8s.io/sampleresources.example.com\n",
 		"customresourcedefinition.apiextensions.k8s.io/virtualmachines.cloudnative.tw\n",
 	)
 	transcript.Contains(t, s.kubectl(t, "api-resources", "--categories=keelson", "-o", "name"),
 		"crontabs.stable.example.com\n",
+		"clusters.clusterprovisioner.rke.io\n",
+		"kubeconfigs.clusterprovisioner.rke.io\n",
 		"foos.samplecontroller.k8s.io\n",
 		"sampleresources.example.com\n",
 		"virtualmachines.cloudnative.tw\n",
@@ -37,6 +41,17 @@ func TestExplain(t *testing.T) {
 		"crontab": {
 			"crontab", "crontab.spec", "crontab.spec.schedule", "crontab.spec.timeZone", "crontab.spec.jobTemplate",
 			"crontab.status", "crontab.status.nextScheduleTime", "crontab.status.conditions", "crontab.status.missedRuns",
+		},
+		"cluster": {
+			"cluster", "cluster.spec", "cluster.spec.apiServer.certSANs", "cluster.spec.apiServer.extraArgs",
+			"cluster.spec.apiServer.port", "cluster.spec.configPath", "cluster.spec.deletionProtection",
+			"cluster.spec.engine", "cluster.spec.paused", "cluster.spec.version", "cluster.status.appliedConfig",
+			"cluster.status.conditions", "cluster.status.endpoint", "cluster.status.kubeconfigRef.secretRef.key",
+			"cluster.status.lastOperation.description", "cluster.status.phase", "cluster.status.version",
+		},
+		"kubeconfig": {
+			"kubeconfig", "kubeconfig.spec", "kubeconfig.spec.configPath", "kubeconfig.spec.secretRef.name",
+			"kubeconfig.status", "kubeconfig.status.lastRotated", "kubeconfig.status.notAfter", "kubeconfig.status.server",
 		},
 		"sampleresource": {
 			"sampleresource", "sampleresource.spec", "sampleresource.spec.podImage",

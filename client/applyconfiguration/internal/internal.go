@@ -23,6 +23,207 @@ func Parser() *typed.Parser {
 var parserOnce sync.Once
 var parser *typed.Parser
 var schemaYAML = typed.YAMLObject(`types:
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.APIServer
+  map:
+    fields:
+    - name: certSANs
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: extraArgs
+      type:
+        map:
+          elementType:
+            scalar: string
+    - name: port
+      type:
+        scalar: numeric
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.Cluster
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterSpec
+      default: {}
+    - name: status
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterStatus
+      default: {}
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterSpec
+  map:
+    fields:
+    - name: ConfigPath
+      type:
+        scalar: string
+    - name: apiServer
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.APIServer
+    - name: configPath
+      type:
+        scalar: string
+    - name: deletionProtection
+      type:
+        scalar: boolean
+    - name: engine
+      type:
+        scalar: string
+    - name: paused
+      type:
+        scalar: boolean
+    - name: version
+      type:
+        scalar: string
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterStatus
+  map:
+    fields:
+    - name: appliedConfig
+      type:
+        scalar: string
+    - name: appliedConfigHash
+      type:
+        scalar: string
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: endpoint
+      type:
+        scalar: string
+    - name: engine
+      type:
+        scalar: string
+    - name: kubeconfigRef
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.KubeconfigReference
+    - name: lastOperation
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.LastOperation
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: phase
+      type:
+        scalar: string
+    - name: version
+      type:
+        scalar: string
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.Kubeconfig
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.KubeconfigSpec
+      default: {}
+    - name: status
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.KubeconfigStatus
+      default: {}
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.KubeconfigReference
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: secretRef
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.SecretReference
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.KubeconfigSpec
+  map:
+    fields:
+    - name: ConfigPath
+      type:
+        scalar: string
+    - name: configPath
+      type:
+        scalar: string
+    - name: secretRef
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.SecretReference
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.KubeconfigStatus
+  map:
+    fields:
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: lastRotated
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: notAfter
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: server
+      type:
+        scalar: string
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.LastOperation
+  map:
+    fields:
+    - name: attempts
+      type:
+        scalar: numeric
+    - name: description
+      type:
+        scalar: string
+    - name: lastUpdateTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: state
+      type:
+        scalar: string
+      default: ""
+    - name: type
+      type:
+        scalar: string
+      default: ""
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.SecretReference
+  map:
+    fields:
+    - name: key
+      type:
+        scalar: string
+      default: value
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: namespace
+      type:
+        scalar: string
+      default: ""
 - name: com.github.keelson-dev.keelson.api.sample.v1.SampleResource
   map:
     fields:

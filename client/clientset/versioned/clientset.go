@@ -6,6 +6,7 @@ import (
 	fmt "fmt"
 	http "net/http"
 
+	clusterprovisionerv1alpha1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/clusterprovisioner/v1alpha1"
 	samplev1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/sample/v1"
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/samplecontroller/v1alpha1"
 	stablev1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/stable/v1"
@@ -17,6 +18,7 @@ import (
 
 type Interface interface {
 	Discovery() discovery.DiscoveryInterfaces
+	ClusterprovisionerV1alpha1() clusterprovisionerv1alpha1.ClusterprovisionerV1alpha1Interface
 	SampleV1() samplev1.SampleV1Interface
 	SamplecontrollerV1alpha1() samplecontrollerv1alpha1.SamplecontrollerV1alpha1Interface
 	StableV1() stablev1.StableV1Interface
@@ -26,10 +28,16 @@ type Interface interface {
 // Clientset contains the clients for groups.
 type Clientset struct {
 	*discovery.DiscoveryClient
-	sampleV1                 *samplev1.SampleV1Client
-	samplecontrollerV1alpha1 *samplecontrollerv1alpha1.SamplecontrollerV1alpha1Client
-	stableV1                 *stablev1.StableV1Client
-	cloudnativeV1alpha1      *cloudnativev1alpha1.CloudnativeV1alpha1Client
+	clusterprovisionerV1alpha1 *clusterprovisionerv1alpha1.ClusterprovisionerV1alpha1Client
+	sampleV1                   *samplev1.SampleV1Client
+	samplecontrollerV1alpha1   *samplecontrollerv1alpha1.SamplecontrollerV1alpha1Client
+	stableV1                   *stablev1.StableV1Client
+	cloudnativeV1alpha1        *cloudnativev1alpha1.CloudnativeV1alpha1Client
+}
+
+// ClusterprovisionerV1alpha1 retrieves the ClusterprovisionerV1alpha1Client
+func (c *Clientset) ClusterprovisionerV1alpha1() clusterprovisionerv1alpha1.ClusterprovisionerV1alpha1Interface {
+	return c.clusterprovisionerV1alpha1
 }
 
 // SampleV1 retrieves the SampleV1Client
@@ -96,6 +104,10 @@ func NewForConfigAndClient(c *rest.Config, httpClient *http.Client) (*Clientset,
 
 	var cs Clientset
 	var err error
+	cs.clusterprovisionerV1alpha1, err = clusterprovisionerv1alpha1.NewForConfigAndClient(&configShallowCopy, httpClient)
+	if err != nil {
+		return nil, err
+	}
 	cs.sampleV1, err = samplev1.NewForConfigAndClient(&configShallowCopy, httpClient)
 	if err != nil {
 		return nil, err
@@ -133,6 +145,7 @@ func NewForConfigOrDie(c *rest.Config) *Clientset {
 // New creates a new Clientset for the given RESTClient.
 func New(c rest.Interface) *Clientset {
 	var cs Clientset
+	cs.clusterprovisionerV1alpha1 = clusterprovisionerv1alpha1.New(c)
 	cs.sampleV1 = samplev1.New(c)
 	cs.samplecontrollerV1alpha1 = samplecontrollerv1alpha1.New(c)
 	cs.stableV1 = stablev1.New(c)

@@ -9,6 +9,7 @@ import (
 	time "time"
 
 	versioned "github.com/keelson-dev/keelson/client/clientset/versioned"
+	clusterprovisioner "github.com/keelson-dev/keelson/client/informers/externalversions/clusterprovisioner"
 	internalinterfaces "github.com/keelson-dev/keelson/client/informers/externalversions/internalinterfaces"
 	sample "github.com/keelson-dev/keelson/client/informers/externalversions/sample"
 	samplecontroller "github.com/keelson-dev/keelson/client/informers/externalversions/samplecontroller"
@@ -312,10 +313,15 @@ type SharedInformerFactory interface {
 	// client.
 	InformerFor(obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer
 
+	Clusterprovisioner() clusterprovisioner.Interface
 	Sample() sample.Interface
 	Samplecontroller() samplecontroller.Interface
 	Stable() stable.Interface
 	Cloudnative() virtualmachine.Interface
+}
+
+func (f *sharedInformerFactory) Clusterprovisioner() clusterprovisioner.Interface {
+	return clusterprovisioner.New(f, f.namespace, f.tweakListOptions)
 }
 
 func (f *sharedInformerFactory) Sample() sample.Interface {

@@ -5,6 +5,7 @@ package externalversions
 import (
 	fmt "fmt"
 
+	clusterprovisionerv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	v1 "github.com/keelson-dev/keelson/api/sample/v1"
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
@@ -42,6 +43,12 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 	// Group=cloudnative.tw, Version=v1alpha1
 	case v1alpha1.SchemeGroupVersion.WithResource("virtualmachines"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Cloudnative().V1alpha1().VirtualMachines().Informer()}, nil
+
+		// Group=clusterprovisioner.rke.io, Version=v1alpha1
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithResource("clusters"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Clusterprovisioner().V1alpha1().Clusters().Informer()}, nil
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithResource("kubeconfigs"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Clusterprovisioner().V1alpha1().Kubeconfigs().Informer()}, nil
 
 		// Group=example.com, Version=v1
 	case v1.SchemeGroupVersion.WithResource("sampleresources"):

@@ -14,6 +14,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/engine/local"
+	"github.com/keelson-dev/keelson/internal/manager"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -81,6 +83,11 @@ func stop(ctx context.Context, report controlplane.Report) (stopped bool, err er
 		}
 		stopped = true
 	}
+	clusters, err := local.StopAll(ctx, manager.ClusterDir(report.Dir))
+	if err != nil {
+		return false, err
+	}
+	stopped = stopped || clusters > 0
 	left, err := controlplane.StopAll(ctx, report.Dir)
 	if errors.Is(err, process.ErrLocked) {
 		return false, fmt.Errorf("another keelson was started in the meantime: %w", err)

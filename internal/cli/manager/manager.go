@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	versioncmd "github.com/keelson-dev/keelson/internal/cli/version"
 	"github.com/keelson-dev/keelson/internal/manager"
@@ -33,6 +34,7 @@ const examples = `  # Against the cluster of the current kubeconfig context
 // New returns the command.
 func New() *cobra.Command {
 	options := manager.NewOptions()
+	options.KubeBinary = instance.KubeBinary
 	var printVersion bool
 	cmd := &cobra.Command{
 		Use:     "manager",

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-dev/keelson/api/crds"
+	"github.com/keelson-dev/keelson/config/admission"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/manager"
 )
@@ -23,7 +24,7 @@ func New() *cobra.Command {
 		Args:  usage.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCRDs(), newRBAC())
+	cmd.AddCommand(newCRDs(), newRBAC(), newAdmission())
 	return cmd
 }
 
@@ -40,6 +41,25 @@ func newCRDs() *cobra.Command {
 			objects := make([]runtime.Object, 0, len(all))
 			for _, crd := range all {
 				objects = append(objects, crd)
+			}
+			return write(cmd.OutOrStdout(), objects)
+		},
+	}
+}
+
+func newAdmission() *cobra.Command {
+	return &cobra.Command{
+		Use:   "admission",
+		Short: "Print the admission policies of all kinds, and their bindings",
+		Args:  usage.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := admission.All()
+			if err != nil {
+				return err
+			}
+			objects := make([]runtime.Object, 0, len(all))
+			for _, policy := range all {
+				objects = append(objects, policy)
 			}
 			return write(cmd.OutOrStdout(), objects)
 		},

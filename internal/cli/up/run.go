@@ -18,8 +18,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-dev/keelson/api/crds"
+	"github.com/keelson-dev/keelson/config/admission"
 	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/install"
 	"github.com/keelson-dev/keelson/internal/manager"
 )
@@ -45,23 +47,24 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 		}
 		return o.cleanUp(dir, interrupted(ctx, err))
 	}
-	err = o.serve(ctx, cp, r, logger, func() {
+	err = o.serve(ctx, cp, dir, r, logger, func() {
 		r.report(event{Text: o.welcome(cp.Server(), cp.Kubeconfig(), dir, time.Since(began))})
 		ready()
 	})
 	r.report(event{Note: "Stopping ..."})
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	return o.cleanUp(dir, errors.Join(interrupted(ctx, err), cp.Stop(stopCtx)))
+	_, stopErr := local.StopAll(stopCtx, manager.ClusterDir(dir))
+	return o.cleanUp(dir, errors.Join(interrupted(ctx, err), stopErr, cp.Stop(stopCtx)))
 }
 
 // serve brings the controllers and the nodes up, says so, and runs until the context ends.
-func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, r reporter, logger logr.Logger, ready func()) error {
+func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, dir string, r reporter, logger logr.Logger, ready func()) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var settled sync.WaitGroup
 	settled.Add(2)
 	group.Go(func() error {
-		return o.runManager(ctx, cp.Config(), r, logger, settled.Done)
+		return o.runManager(ctx, cp.Config(), dir, r, logger, settled.Done)
 	})
 	group.Go(func() error {
 		defer settled.Done()
@@ -84,7 +87,7 @@ func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, r re
 }
 
 // runManager installs the definitions and runs the controllers. It calls up once: when they run, or when they failed.
-func (o *options) runManager(ctx context.Context, config *rest.Config, r reporter, logger logr.Logger, up func()) error {
+func (o *options) runManager(ctx context.Context, config *rest.Config, stateDir string, r reporter, logger logr.Logger, up func()) error {
 	up = sync.OnceFunc(up)
 	defer up()
 	installed := step(r, "definitions")
@@ -95,11 +98,19 @@ func (o *options) runManager(ctx context.Context, config *rest.Config, r reporte
 	if err := install.CRDs(ctx, config, definitions); err != nil {
 		return err
 	}
+	policies, err := admission.All()
+	if err != nil {
+		return err
+	}
+	if err := install.Policies(ctx, config, policies); err != nil {
+		return err
+	}
 	installed()
 
 	started := step(r, "controllers")
 	mo := o.managerOptions()
 	mo.Logger = logger
+	mo.StateDir, mo.Ephemeral = stateDir, o.instance.Ephemeral
 	mo.OnReady = func() {
 		started()
 		up()
@@ -122,7 +133,7 @@ func (o *options) runOnCluster(ctx context.Context, cmd *cobra.Command) error {
 	ready := func() {
 		p.report(event{Text: fmt.Sprintf("\nThe controllers run on %s. Ctrl-C stops them; objects and definitions stay.\n", config.Host)})
 	}
-	return interrupted(ctx, o.runManager(ctx, config, p, logger, ready))
+	return interrupted(ctx, o.runManager(ctx, config, "", p, logger, ready))
 }
 
 // openLog makes the logger for all that happens in this process. It writes to a file that rotates, because the

@@ -114,7 +114,7 @@ func (o *options) managerOptions() manager.Options {
 	m := manager.NewOptions()
 	m.Kubeconfig = o.kubeconfig
 	m.Controllers, m.Threads, m.Logging = o.controllers, o.threads, o.logging
-	m.Machines = o.machines
+	m.Machines, m.KubeBinary = o.machines, instance.KubeBinary
 	m.HealthAddress, m.MetricsAddress = manager.Off, o.metricsAddress
 	alone := false
 	m.LeaderElection.Enabled = &alone

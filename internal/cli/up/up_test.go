@@ -4,12 +4,14 @@ import (
 	"errors"
 	"io"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keelson-dev/keelson/internal/cli/usage"
+	"github.com/keelson-dev/keelson/internal/manager"
 )
 
 func TestFlagsThatMakeNoSense(t *testing.T) {
@@ -21,8 +23,8 @@ func TestFlagsThatMakeNoSense(t *testing.T) {
 		{"fewer nodes than none", []string{"--nodes=-1"}, "--nodes=-1: must be from 0 to 1000"},
 		{"more nodes than anybody can use", []string{"--nodes=1001"}, "--nodes=1001: must be from 0 to 1000"},
 		{"no worker", []string{"--threads=0"}, "--threads=0: must be 1 or more"},
-		{"no controller", []string{"--controllers="}, "--controllers=: selects nothing; there are foo, sampleresource, crontab, virtualmachine"},
-		{"all controllers but all", []string{"--controllers=*,-foo,-sampleresource,-crontab,-virtualmachine"}, "--controllers=*,-foo,-sampleresource,-crontab,-virtualmachine: selects nothing; there are foo, sampleresource, crontab, virtualmachine"},
+		{"no controller", []string{"--controllers="}, "--controllers=: selects nothing; there are " + strings.Join(manager.Names(), ", ")},
+		{"all controllers but all", []string{"--controllers=*,-" + strings.Join(manager.Names(), ",-")}, "--controllers=*,-" + strings.Join(manager.Names(), ",-") + ": selects nothing; there are " + strings.Join(manager.Names(), ", ")},
 		{"a format of logs that does not exist", []string{"--logging-format=xml"}, "--logging-format=xml: must be text or json"},
 		{"metrics at no address", []string{"--metrics-bind-address=here"}, "--metrics-bind-address=here: must be host:port, or 0 for off"},
 		{"a cluster that exists, and a place for one", []string{"--kubeconfig=/dev/null", "--data-dir=/there"}, "--kubeconfig uses a cluster that exists already: it goes without --data-dir"},
@@ -62,7 +64,7 @@ func TestWelcome(t *testing.T) {
 			func(*options) {},
 			standard,
 			`
-Keelson is up, after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers foo, sampleresource, crontab, virtualmachine.
+Keelson is up, after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers ` + strings.Join(manager.Names(), ", ") + `.
 Its nodes are simulated: pods report that they run, nothing is executed.
 
   export KUBECONFIG=/home/me/.local/share/keelson/kubeconfig
@@ -88,7 +90,7 @@ Keelson is up, after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the
 			func(o *options) { o.reportFD, o.mergeKubeconfig, o.instance.Ephemeral = 3, true, true },
 			"/there",
 			`
-Keelson is up, after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers foo, sampleresource, crontab, virtualmachine.
+Keelson is up, after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers ` + strings.Join(manager.Names(), ", ") + `.
 Its nodes are simulated: pods report that they run, nothing is executed.
 
   kubectl --context keelson get foos

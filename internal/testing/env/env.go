@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/keelson-dev/keelson/api/crds"
+	"github.com/keelson-dev/keelson/config/admission"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/install"
 	"github.com/keelson-dev/keelson/internal/process"
@@ -114,7 +115,14 @@ func installDefinitions(config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	return install.CRDs(context.Background(), config, definitions)
+	if err := install.CRDs(context.Background(), config, definitions); err != nil {
+		return err
+	}
+	policies, err := admission.All()
+	if err != nil {
+		return err
+	}
+	return install.Policies(context.Background(), config, policies)
 }
 
 // StartControlPlane starts a control plane for tests alone: ephemeral, from bin/keelson-kube, in a temporary

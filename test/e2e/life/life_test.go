@@ -13,6 +13,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/manager"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -70,7 +71,7 @@ func upInTheBackground(t *testing.T, m *machine) {
 	report := m.status(t)
 	transcript.Contains(t, out,
 		"\n  kube-apiserver ",
-		"Keelson is up, after ", " a Kubernetes API at "+report.Server+" with the controllers foo, sampleresource, crontab.\n",
+		"Keelson is up, after ", " a Kubernetes API at "+report.Server+" with the controllers "+strings.Join(manager.Names(), ", ")+".\n",
 		"kubectl --context keelson get foos\n",
 		"`keelson down` stops it. All objects are kept for the next `keelson up`.\n",
 	)

@@ -5,6 +5,8 @@ package fake
 import (
 	applyconfiguration "github.com/keelson-dev/keelson/client/applyconfiguration"
 	clientset "github.com/keelson-dev/keelson/client/clientset/versioned"
+	clusterprovisionerv1alpha1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/clusterprovisioner/v1alpha1"
+	fakeclusterprovisionerv1alpha1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/clusterprovisioner/v1alpha1/fake"
 	samplev1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/sample/v1"
 	fakesamplev1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/sample/v1/fake"
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/client/clientset/versioned/typed/samplecontroller/v1alpha1"
@@ -125,6 +127,11 @@ var (
 	_ clientset.Interface = &Clientset{}
 	_ testing.FakeClient  = &Clientset{}
 )
+
+// ClusterprovisionerV1alpha1 retrieves the ClusterprovisionerV1alpha1Client
+func (c *Clientset) ClusterprovisionerV1alpha1() clusterprovisionerv1alpha1.ClusterprovisionerV1alpha1Interface {
+	return &fakeclusterprovisionerv1alpha1.FakeClusterprovisionerV1alpha1{Fake: &c.Fake}
+}
 
 // SampleV1 retrieves the SampleV1Client
 func (c *Clientset) SampleV1() samplev1.SampleV1Interface {

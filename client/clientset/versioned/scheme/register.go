@@ -3,6 +3,7 @@
 package scheme
 
 import (
+	clusterprovisionerv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
@@ -18,6 +19,7 @@ var Scheme = runtime.NewScheme()
 var Codecs = serializer.NewCodecFactory(Scheme)
 var ParameterCodec = runtime.NewParameterCodec(Scheme)
 var localSchemeBuilder = runtime.SchemeBuilder{
+	clusterprovisionerv1alpha1.AddToScheme,
 	samplev1.AddToScheme,
 	samplecontrollerv1alpha1.AddToScheme,
 	stablev1.AddToScheme,

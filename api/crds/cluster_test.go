@@ -1,0 +1,162 @@
+package crds_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/ptr"
+
+	clusterv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+)
+
+func init() {
+	resources["Cluster"] = clusterv1alpha1.SchemeGroupVersion.WithResource("clusters")
+	resources["Kubeconfig"] = clusterv1alpha1.SchemeGroupVersion.WithResource("kubeconfigs")
+}
+
+func TestClustersThatAreAccepted(t *testing.T) {
+	for _, tt := range []struct{ name, kind, spec, want string }{
+		{name: "an empty spec", kind: "Cluster", spec: `{}`, want: `{}`},
+		{name: "of the original", kind: "Cluster", spec: `{"configPath":"/etc/rke/cluster.yml"}`, want: `{"configPath":"/etc/rke/cluster.yml"}`},
+		{name: "as the original stored it", kind: "Cluster", spec: `{"ConfigPath":"/etc/rke/cluster.yml"}`, want: `{"ConfigPath":"/etc/rke/cluster.yml"}`},
+		{
+			name: "everything of a local one", kind: "Cluster",
+			spec: `{"engine":"local","version":"v1.36.3","paused":true,"deletionProtection":true,"apiServer":{"port":6443,"certSANs":["a.example","*.b.example","10.0.0.1","::1"],"extraArgs":{"event-ttl":"2h"}}}`,
+			want: `{"engine":"local","version":"v1.36.3","paused":true,"deletionProtection":true,"apiServer":{"port":6443,"certSANs":["a.example","*.b.example","10.0.0.1","::1"],"extraArgs":{"event-ttl":"2h"}}}`,
+		},
+		{name: "a Kubeconfig of the original", kind: "Kubeconfig", spec: `{"configPath":"/etc/rke/kube_config_cluster.yml"}`, want: `{"configPath":"/etc/rke/kube_config_cluster.yml"}`},
+		{
+			name: "a Kubeconfig with a Secret", kind: "Kubeconfig", spec: `{"secretRef":{"namespace":"a","name":"b"}}`,
+			want: `{"secretRef":{"namespace":"a","name":"b","key":"value"}}`,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := create(t, "", newObject(t, tt.kind, "", tt.spec))
+			if err != nil {
+				t.Fatalf("it was refused: %v", err)
+			}
+			if diff := cmp.Diff(newObject(t, tt.kind, "", tt.want).Object["spec"], got.Object["spec"]); diff != "" {
+				t.Errorf("stored spec (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestClustersThatAreRefused(t *testing.T) {
+	for _, tt := range []struct{ name, kind, spec, says string }{
+		{"an engine that does not exist", "Cluster", `{"engine":"kind"}`, `"local", "rke"`},
+		{"rke without its file", "Cluster", `{"engine":"rke"}`, "spec.configPath is required"},
+		{"a file for the engine local", "Cluster", `{"engine":"local","configPath":"/a.yml"}`, "for the engine rke only"},
+		{"a version beside a file", "Cluster", `{"configPath":"/a.yml","version":"v1.36.3"}`, "kubernetes_version in the file"},
+		{"flags beside a file", "Cluster", `{"configPath":"/a.yml","apiServer":{"port":6443}}`, "services.kube-api in the file"},
+		{"a version without v", "Cluster", `{"version":"1.36.3"}`, "spec.version"},
+		{"a version of two numbers", "Cluster", `{"version":"v1.36"}`, "spec.version"},
+		{"a port below 1024", "Cluster", `{"apiServer":{"port":443}}`, "greater than or equal to 1024"},
+		{"a name that is none", "Cluster", `{"apiServer":{"certSANs":["a_b"]}}`, "must be an IP address or a DNS name"},
+		{"a name twice", "Cluster", `{"apiServer":{"certSANs":["a","a"]}}`, "Duplicate value"},
+		{"a flag with dashes", "Cluster", `{"apiServer":{"extraArgs":{"--event-ttl":"2h"}}}`, "without leading dashes"},
+		{"a flag that the cluster depends on", "Cluster", `{"apiServer":{"extraArgs":{"bind-address":"0.0.0.0"}}}`, "cannot be set"},
+		{"a Kubeconfig with a Secret without a name", "Kubeconfig", `{"secretRef":{"namespace":"a"}}`, "spec.secretRef.name"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := create(t, "", newObject(t, tt.kind, "", tt.spec))
+			if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("got %v, want that it is invalid, in words with %q", err, tt.says)
+			}
+		})
+	}
+}
+
+// The definition refuses the same flags as the control plane: one list in two languages.
+func TestFlagsThatAClusterDependsOn(t *testing.T) {
+	for _, name := range []string{
+		"admission-control", "advertise-address", "allow-privileged", "anonymous-auth", "audit-log-path", "authentication-config",
+		"authorization-config", "authorization-mode", "bind-address", "cert-dir", "client-ca-file", "disable-admission-plugins",
+		"egress-selector-config-file", "emulated-version", "enable-admission-plugins", "endpoint-reconciler-type", "etcd-prefix",
+		"etcd-servers", "event-ttl", "external-hostname", "feature-gates", "goaway-chance", "help", "min-compatibility-version",
+		"permit-address-sharing", "permit-port-sharing", "profiling", "proxy-client-key-file", "requestheader-allowed-names",
+		"secure-port", "service-account-extend-token-expiration", "service-account-issuer", "service-account-key-file",
+		"service-account-signing-key-file", "service-cluster-ip-range", "service-node-port-range", "shutdown-delay-duration",
+		"storage-backend", "tls-cert-file", "tls-min-version", "tls-private-key-file", "version", "watch-cache",
+	} {
+		_, err := create(t, "", newObject(t, "Cluster", "", `{"apiServer":{"extraArgs":{"`+name+`":"x"}}}`))
+		if refused := apierrors.IsInvalid(err); refused != controlplane.IsReservedFlag(name) {
+			t.Errorf("%s: refused by the definition: %v (%v), reserved by the control plane: %v", name, refused, err, !refused)
+		}
+	}
+}
+
+func clusters(t *testing.T) dynamic.ResourceInterface {
+	t.Helper()
+	client, err := dynamic.NewForConfig(env.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client.Resource(schema.GroupVersionResource{Group: "clusterprovisioner.rke.io", Version: "v1alpha1", Resource: "clusters"})
+}
+
+// store creates a Cluster, which the test has to delete.
+func store(t *testing.T, object *unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	object.SetGenerateName("crds-")
+	object.SetName("")
+	stored, err := clusters(t).Create(t.Context(), object, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stored
+}
+
+func TestTheEngineCannotBeChanged(t *testing.T) {
+	for _, tt := range []struct {
+		name, was, is string
+		refused       bool
+	}{
+		{"a file appears", `{}`, `{"configPath":"/a.yml"}`, true},
+		{"the file goes", `{"configPath":"/a.yml"}`, `{}`, true},
+		{"another file", `{"configPath":"/a.yml"}`, `{"configPath":"/b.yml"}`, false},
+		{"the file moves to its present place", `{"ConfigPath":"/a.yml"}`, `{"configPath":"/a.yml"}`, false},
+		{"the default is written out", `{}`, `{"engine":"local"}`, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			stored := store(t, newObject(t, "Cluster", "", tt.was))
+			stored.Object["spec"] = newObject(t, "Cluster", "", tt.is).Object["spec"]
+			_, err := clusters(t).Update(t.Context(), stored, metav1.UpdateOptions{})
+			if apierrors.IsInvalid(err) != tt.refused || !tt.refused && err != nil {
+				t.Errorf("got %v, want refused: %v", err, tt.refused)
+			}
+			if err := clusters(t).Delete(t.Context(), stored.GetName(), metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestProtectedClustersCannotBeDeleted(t *testing.T) {
+	stored := store(t, newObject(t, "Cluster", "", `{"deletionProtection":true}`))
+	refused := func() error {
+		return clusters(t).Delete(t.Context(), stored.GetName(), metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+	}
+	// The policy works a moment after it was installed.
+	harness.Eventually(t, "the deletion is refused", func() bool {
+		err := refused()
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "spec.deletionProtection")
+	})
+	stored.Object["spec"] = map[string]any{"deletionProtection": false}
+	if _, err := clusters(t).Update(t.Context(), stored, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	err := clusters(t).Delete(t.Context(), stored.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(stored.GetUID())}})
+	if err != nil {
+		t.Errorf("the Cluster is not protected any more, and cannot be deleted: %v", err)
+	}
+}

@@ -1,0 +1,195 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// act does what the plan says. What goes wrong with a child does not keep it from the rest.
+func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen observation, p *plan) error {
+	switch p.verdict {
+	case apply:
+		if err := r.Engines[seen.engine].Apply(ctx, newRequest(cluster)); err != nil {
+			return &engineError{err}
+		}
+		if p.operation != "" {
+			log.FromContext(ctx).Info("Began an operation", "operation", p.operation, "engine", seen.engine, "attempt", p.attempts)
+		}
+	case remove:
+		if err := r.Engines[seen.engine].Delete(ctx, newRequest(cluster)); err != nil {
+			return &engineError{err}
+		}
+	case release:
+		return r.release(ctx, cluster, seen)
+	case giveUp:
+		return r.giveUp(ctx, cluster, seen)
+	}
+	err := errors.Join(r.actOnSecret(ctx, cluster, seen, p), r.actOnKubeconfig(ctx, cluster, seen, p))
+	if p.annotation != "" {
+		err = errors.Join(err, r.annotate(ctx, cluster, p.annotation))
+	}
+	return err
+}
+
+// engineError is what an engine said to Apply or Delete.
+type engineError struct{ error }
+
+func (e *engineError) Unwrap() error { return e.error }
+
+// childError is why a child could not be written.
+type childError struct {
+	error
+	name string
+}
+
+func (e *childError) Unwrap() error { return e.error }
+
+// release lets the Cluster go: nothing of it is left outside.
+func (r *Reconciler) release(ctx context.Context, cluster *v1alpha1.Cluster, seen observation) error {
+	if err := r.removeChildren(ctx, cluster, seen); err != nil {
+		return err
+	}
+	if engine := r.Engines[seen.engine]; engine != nil {
+		if err := engine.Abandon(ctx, newRequest(cluster)); err != nil {
+			return &engineError{err}
+		}
+	}
+	if err := r.removeFinalizer(ctx, cluster); err != nil {
+		return err
+	}
+	r.metrics.deleted(cluster, seen.engine, r.Clock.Now())
+	log.FromContext(ctx).Info("Deleted the cluster")
+	r.events.Normal(cluster, v1alpha1.ReasonDeleted, "Delete", "Everything that the cluster was made of is gone")
+	return nil
+}
+
+// giveUp lets the Cluster go although something of it is left, because the user asked for that.
+func (r *Reconciler) giveUp(ctx context.Context, cluster *v1alpha1.Cluster, seen observation) error {
+	left := waitingFor(seen)
+	if engine := r.Engines[seen.engine]; engine != nil {
+		if err := engine.Abandon(ctx, newRequest(cluster)); err != nil {
+			log.FromContext(ctx).Error(err, "Could not abandon the cluster, letting it go all the same")
+		}
+	}
+	if err := r.removeChildren(ctx, cluster, seen); err != nil {
+		return err
+	}
+	// Before the Cluster goes: afterwards nobody would know what is left.
+	r.events.Warning(cluster, v1alpha1.ReasonLeftBehind, "ForceDelete",
+		fmt.Sprintf("Let go by the annotation %s although something is left: %s", v1alpha1.AnnotationForceDelete, left))
+	log.FromContext(ctx).Info("Let a cluster go that could not be removed", "left", left)
+	return r.removeFinalizer(ctx, cluster)
+}
+
+func (r *Reconciler) removeFinalizer(ctx context.Context, cluster *v1alpha1.Cluster) error {
+	r.Prober.Forget(cluster.UID)
+	changed := cluster.DeepCopy()
+	controllerutil.RemoveFinalizer(changed, v1alpha1.Finalizer)
+	patch := client.MergeFromWithOptions(cluster, client.MergeFromWithOptimisticLock{})
+	err := r.client.Patch(ctx, changed, patch, client.FieldOwner(kube.FieldManager))
+	return kube.Named(client.IgnoreNotFound(err), "remove the finalizer of", kind.Kind, "", cluster.Name)
+}
+
+// removeChildren deletes the Secret and the Kubeconfig, if they are ours.
+func (r *Reconciler) removeChildren(ctx context.Context, cluster *v1alpha1.Cluster, seen observation) error {
+	var errs []error
+	if seen.secret != nil && isOurs(seen.secret, cluster) {
+		errs = append(errs, kube.Named(kube.Delete(ctx, r.client, seen.secret), "delete", "Secret", seen.secret.Namespace, seen.secret.Name))
+	}
+	if seen.kubeconfig != nil && isOurs(seen.kubeconfig, cluster) {
+		errs = append(errs, kube.Named(kube.Delete(ctx, r.client, seen.kubeconfig), "delete", "Kubeconfig", "", cluster.Name))
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Reconciler) actOnSecret(ctx context.Context, cluster *v1alpha1.Cluster, seen observation, p *plan) error {
+	var err error
+	switch p.secret {
+	case childCreate:
+		err = r.client.Create(ctx, newSecret(cluster, seen), client.FieldOwner(kube.FieldManager))
+	case childRepair, childRotate:
+		secret := seen.secret.DeepCopy()
+		adopt(secret, cluster)
+		if secret.Data == nil {
+			secret.Data = map[string][]byte{}
+		}
+		secret.Data[v1alpha1.SecretKey] = seen.outside.Kubeconfig
+		err = r.client.Update(ctx, secret, client.FieldOwner(kube.FieldManager))
+	case childReplace:
+		if err = kube.Delete(ctx, r.client, seen.secret); err == nil {
+			err = r.client.Create(ctx, newSecret(cluster, seen), client.FieldOwner(kube.FieldManager))
+		}
+	default:
+		return nil
+	}
+	if err != nil {
+		return r.childFailed(ctx, err, "Secret", seen.namespace, secretName(cluster.Name), &corev1.Secret{}, cluster)
+	}
+	switch {
+	case p.secret == childRotate:
+		r.events.Normal(cluster, v1alpha1.ReasonKubeconfigRotated, "RotateKubeconfig", "The kubeconfig has a new client certificate; the old one is good until it expires")
+	case p.secret != childCreate || cluster.Status.KubeconfigRef != nil:
+		r.events.Normal(cluster, v1alpha1.ReasonKubeconfigRepaired, "WriteKubeconfig", "The Secret with the kubeconfig was missing or not as it should be and was written again")
+	}
+	return nil
+}
+
+func (r *Reconciler) actOnKubeconfig(ctx context.Context, cluster *v1alpha1.Cluster, seen observation, p *plan) error {
+	var err error
+	switch p.kubeconfig {
+	case childCreate:
+		err = r.client.Create(ctx, newKubeconfig(cluster, seen), client.FieldOwner(kube.FieldManager))
+	case childRepair:
+		changed := seen.kubeconfig.DeepCopy()
+		adopt(changed, cluster)
+		changed.Spec = newKubeconfig(cluster, seen).Spec
+		err = r.client.Update(ctx, changed, client.FieldOwner(kube.FieldManager))
+	}
+	if err != nil {
+		return r.childFailed(ctx, err, "Kubeconfig", "", cluster.Name, &v1alpha1.Kubeconfig{}, cluster)
+	}
+	return nil
+}
+
+// childFailed names what could not be written. If it exists although we did not see it, the API server is asked whose
+// it is.
+func (r *Reconciler) childFailed(ctx context.Context, err error, kind, namespace, name string, found client.Object, cluster *v1alpha1.Cluster) error {
+	if apierrors.IsAlreadyExists(err) {
+		if getErr := r.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found); client.IgnoreNotFound(getErr) != nil {
+			err = getErr
+		} else if getErr == nil && !isOurs(found, cluster) && foreignVerdict(found, cluster) == childBlocked {
+			err = kube.ErrForeign
+		}
+	}
+	return &childError{error: kube.Named(err, "write", kind, namespace, name), name: fmt.Sprintf("%s %q", kind, name)}
+}
+
+// annotate writes the version into the annotation. It is only called with one that the API of the cluster has told.
+func (r *Reconciler) annotate(ctx context.Context, cluster *v1alpha1.Cluster, version string) error {
+	changed := cluster.DeepCopy()
+	if changed.Annotations == nil {
+		changed.Annotations = map[string]string{}
+	}
+	before := changed.Annotations[v1alpha1.AnnotationVersion]
+	changed.Annotations[v1alpha1.AnnotationVersion] = version
+	err := r.client.Patch(ctx, changed, client.MergeFrom(cluster), client.FieldOwner(kube.FieldManager))
+	if err != nil {
+		return kube.Named(client.IgnoreNotFound(err), "annotate", kind.Kind, "", cluster.Name)
+	}
+	if before != "" {
+		r.events.Normal(cluster, v1alpha1.ReasonUpgraded, "Upgrade", fmt.Sprintf("The API of the cluster now reports %s; before it was %s", version, before))
+	}
+	cluster.ResourceVersion = changed.ResourceVersion // the status is written after this
+	cluster.Annotations = changed.Annotations
+	return nil
+}

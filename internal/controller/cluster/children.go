@@ -1,0 +1,152 @@
+package cluster
+
+import (
+	"bytes"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/kubeconfig"
+)
+
+const labelManagedBy = "app.kubernetes.io/managed-by"
+
+// secretName is the name of the Secret with the kubeconfig of a Cluster.
+func secretName(cluster string) string {
+	const suffix = "-kubeconfig"
+	return kube.Shorten(cluster, validation.DNS1123SubdomainMaxLength-len(suffix)) + suffix
+}
+
+// newSecret returns the Secret with the kubeconfig of a Cluster.
+func newSecret(cluster *v1alpha1.Cluster, seen observation) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: seen.namespace, Name: secretName(cluster.Name),
+			Labels: newLabels(cluster), OwnerReferences: []metav1.OwnerReference{newOwnerReference(cluster)},
+		},
+		Type: v1alpha1.SecretTypeKubeconfig,
+		Data: map[string][]byte{v1alpha1.SecretKey: seen.outside.Kubeconfig},
+	}
+}
+
+// newKubeconfig returns the Kubeconfig of a Cluster.
+func newKubeconfig(cluster *v1alpha1.Cluster, seen observation) *v1alpha1.Kubeconfig {
+	return &v1alpha1.Kubeconfig{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   cluster.Name,
+			Labels: newLabels(cluster), OwnerReferences: []metav1.OwnerReference{newOwnerReference(cluster)},
+		},
+		Spec: v1alpha1.KubeconfigSpec{
+			ConfigPath: seen.outside.KubeconfigPath,
+			SecretRef:  newSecretReference(cluster, seen),
+		},
+	}
+}
+
+// newSecretReference says where the Secret is; nil as long as there is nothing to put into it.
+func newSecretReference(cluster *v1alpha1.Cluster, seen observation) *v1alpha1.SecretReference {
+	if len(seen.outside.Kubeconfig) == 0 && (seen.secret == nil || !isOurs(seen.secret, cluster)) {
+		return nil
+	}
+	return &v1alpha1.SecretReference{Namespace: seen.namespace, Name: secretName(cluster.Name), Key: v1alpha1.SecretKey}
+}
+
+func newLabels(cluster *v1alpha1.Cluster) map[string]string {
+	return map[string]string{
+		v1alpha1.LabelClusterName: kube.Shorten(cluster.Name, validation.LabelValueMaxLength),
+		labelManagedBy:            kube.FieldManager,
+	}
+}
+
+// newOwnerReference has the group, without which the garbage collector does not find the owner.
+func newOwnerReference(cluster *v1alpha1.Cluster) metav1.OwnerReference {
+	return metav1.OwnerReference{
+		APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Name: cluster.Name, UID: cluster.UID,
+		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+	}
+}
+
+func isSecretGood(secret *corev1.Secret, cluster *v1alpha1.Cluster, seen observation) bool {
+	return bytes.Equal(secret.Data[v1alpha1.SecretKey], seen.outside.Kubeconfig) && hasOurMeta(secret, cluster)
+}
+
+func isKubeconfigGood(found *v1alpha1.Kubeconfig, cluster *v1alpha1.Cluster, seen observation) bool {
+	want := newKubeconfig(cluster, seen).Spec
+	if found.Spec.ConfigPath != want.ConfigPath || found.Spec.LegacyConfigPath != "" {
+		return false
+	}
+	return ptr.Equal(found.Spec.SecretRef, want.SecretRef) && hasOurMeta(found, cluster)
+}
+
+// hasOurMeta tells whether a child has our labels, and one reference to its owner, which is whole.
+func hasOurMeta(child metav1.Object, cluster *v1alpha1.Cluster) bool {
+	labels := maps.Clone(child.GetLabels())
+	if labels == nil {
+		return false
+	}
+	maps.Copy(labels, newLabels(cluster))
+	if !maps.Equal(labels, child.GetLabels()) {
+		return false
+	}
+	found := 0
+	for _, ref := range child.GetOwnerReferences() {
+		if ref.UID == cluster.UID {
+			if !equalReference(ref, newOwnerReference(cluster)) {
+				return false
+			}
+			found++
+		}
+	}
+	return found == 1
+}
+
+func equalReference(a, b metav1.OwnerReference) bool {
+	return a.APIVersion == b.APIVersion && a.Kind == b.Kind && a.Name == b.Name && a.UID == b.UID &&
+		ptr.Equal(a.Controller, b.Controller) && ptr.Equal(a.BlockOwnerDeletion, b.BlockOwnerDeletion)
+}
+
+// adopt gives a child of ours our labels and one whole reference to its owner, and leaves other references alone.
+func adopt(child client.Object, cluster *v1alpha1.Cluster) {
+	labels := maps.Clone(child.GetLabels())
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, newLabels(cluster))
+	child.SetLabels(labels)
+	references := []metav1.OwnerReference{newOwnerReference(cluster)}
+	for _, ref := range child.GetOwnerReferences() {
+		if ref.UID != cluster.UID {
+			references = append(references, ref)
+		}
+	}
+	child.SetOwnerReferences(references)
+}
+
+// foreignVerdict tells a child of an earlier Cluster of this name, which is about to be collected, from one of somebody
+// else.
+func foreignVerdict(child metav1.Object, cluster *v1alpha1.Cluster) childVerdict {
+	for _, ref := range child.GetOwnerReferences() {
+		version, err := schema.ParseGroupVersion(ref.APIVersion)
+		if err == nil && version.Group == kind.Group && ref.Kind == kind.Kind && ref.Name == cluster.Name {
+			return childWait
+		}
+	}
+	return childBlocked
+}
+
+// isRotation tells whether a kubeconfig replaces another only because its certificate is newer.
+func isRotation(was, is []byte) bool {
+	old, err := kubeconfig.Parse(was)
+	if err != nil {
+		return false
+	}
+	present, err := kubeconfig.Parse(is)
+	return err == nil && old.Server == present.Server && present.NotAfter.After(old.NotAfter)
+}

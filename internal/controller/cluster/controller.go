@@ -1,0 +1,166 @@
+// Package cluster provisions, watches over and removes the cluster of each Cluster, by the engine that it asks for, and
+// keeps its kubeconfig in a Secret and a Kubeconfig.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/graceful"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// Name is how this controller is called in logs, metrics, flags and events.
+const Name = "cluster"
+
+var kind = v1alpha1.SchemeGroupVersion.WithKind("Cluster")
+
+// Options are what a Reconciler needs beside the API.
+type Options struct {
+	// Engines make the clusters.
+	Engines map[v1alpha1.Engine]Engine
+	// SecretNamespace is where the Secrets with the kubeconfigs are.
+	SecretNamespace string
+	// Prober asks the clusters how they are. NewProber makes one.
+	Prober Prober
+	// Clock tells the time. Nil means the real one.
+	Clock clock.WithTicker
+}
+
+// Reconciler makes the cluster of a Cluster what it asks for.
+type Reconciler struct {
+	client  client.Client
+	live    client.Reader
+	status  *kube.StatusWriter
+	events  *kube.Recorder
+	metrics *measures
+	Options
+}
+
+// NewReconciler returns a Reconciler. It reads Clusters and Kubeconfigs through c, which may be behind the API server;
+// live is asked about Secrets, which are in no cache, and where a cache could do harm.
+func NewReconciler(c client.Client, live client.Reader, recorder events.EventRecorder, o Options) *Reconciler {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return &Reconciler{
+		client:  c,
+		live:    live,
+		status:  kube.NewStatusWriter(kind.Kind, c, o.Clock),
+		events:  kube.NewRecorder(kind, recorder),
+		metrics: measured,
+		Options: o,
+	}
+}
+
+// Add adds the controller to a manager. The engines are closed when the manager stops.
+func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Prober == nil {
+		o.Prober = NewProber(o.Clock)
+	}
+	woken := newWaker()
+	o.Prober.Notify(woken.wake)
+	for _, engine := range o.Engines {
+		engine.Notify(woken.wake)
+	}
+	secrets, err := newSecretCache(mgr, o.SecretNamespace)
+	if err != nil {
+		return err
+	}
+	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), o)
+	err = ctrl.NewControllerManagedBy(mgr).
+		Named(Name).
+		For(&v1alpha1.Cluster{}).
+		Watches(&v1alpha1.Kubeconfig{}, watchChildren()).
+		WatchesRawSource(watchSecrets(secrets)).
+		WatchesRawSource(woken.source()).
+		WithOptions(options).
+		Complete(graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r)))
+	if err != nil {
+		return fmt.Errorf("build controller %s: %w", Name, err)
+	}
+	register(mgr.GetClient())
+	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		<-ctx.Done()
+		o.Prober.Close()
+		var errs []error
+		for _, engine := range o.Engines {
+			errs = append(errs, engine.Close())
+		}
+		return errors.Join(errs...)
+	}))
+}
+
+// +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clusters,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clusters/status,verbs=update
+// +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clusters/finalizers,verbs=update
+// +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=kubeconfigs,verbs=get;list;watch;create;update;delete
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// SecretRules are what the controller needs in the namespace of the Secrets, and only there.
+func SecretRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{{
+		APIGroups: []string{corev1.GroupName},
+		Resources: []string{"secrets"},
+		Verbs:     []string{"get", "list", "watch", "create", "update", "delete"},
+	}}
+}
+
+// Reconcile looks at what there is of a cluster and brings it nearer to what the Cluster asks for.
+func (r *Reconciler) Reconcile(ctx context.Context, cluster *v1alpha1.Cluster) (reconcile.Result, error) {
+	if done, err := r.prepare(ctx, cluster); done || err != nil {
+		return quietly(err)
+	}
+	seen, err := r.observe(ctx, cluster)
+	if err != nil {
+		return quietly(err)
+	}
+	plan := decide(cluster, seen, r.Clock.Now())
+	actErr := r.act(ctx, cluster, seen, &plan)
+	status := summarize(cluster, seen, plan, actErr)
+	return r.finish(ctx, cluster, seen, status, plan, actErr)
+}
+
+// quietly returns the result of a reconcile that ends early.
+func quietly(err error) (reconcile.Result, error) {
+	if kube.IsStale(err) {
+		return reconcile.Result{RequeueAfter: kube.StalePause}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// firstPause and lastPause are the shortest and the longest time between a failed operation and the next attempt. A
+// failing operation writes logs and bothers machines, so it is not repeated at once.
+const (
+	firstPause = 10 * time.Second
+	lastPause  = 10 * time.Minute
+	// recheck is when something is looked at again that a person has to put right outside of the API.
+	recheck = 15 * time.Second
+)
+
+// backoff is the pause after so many failed attempts.
+func backoff(attempts int32) time.Duration {
+	pause := firstPause
+	for range attempts - 1 {
+		if pause *= 2; pause >= lastPause {
+			return lastPause
+		}
+	}
+	return pause
+}

@@ -1,0 +1,134 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+)
+
+// Engine makes clusters real. Its methods return soon: what takes longer goes on by itself, is found again by a later
+// engine of the same place, and is told by Observe. Each of them may be called again at any time, for several clusters
+// at once, but not twice at the same time for one of them.
+//
+// An error is wrapped around one of the values below if it is one that the user can do something about; any other
+// error means that it may go by itself.
+type Engine interface {
+	// Notify sets what the engine calls with the name of a Cluster when there is something new to Observe. It is called
+	// once, before anything else. The function does not wait.
+	Notify(changed func(cluster string))
+	// Observe tells what there is of a cluster. It changes nothing.
+	Observe(ctx context.Context, r Request) (Observation, error)
+	// Apply begins to make the cluster what the request asks for, or goes on with it, and looks after it from then on.
+	Apply(ctx context.Context, r Request) error
+	// Delete begins to remove the cluster, or goes on with it. Nothing that is missing keeps it from that. It is done
+	// when Observe says that nothing exists.
+	Delete(ctx context.Context, r Request) error
+	// Abandon forgets a cluster that could not be removed and stops looking after it. What is left stays.
+	Abandon(ctx context.Context, r Request) error
+	// Close stops looking after the clusters and leaves them running. Methods called afterwards return ErrUnavailable.
+	Close() error
+}
+
+// Errors of an Engine.
+var (
+	// ErrInvalid says that the spec asks for what the engine cannot do.
+	ErrInvalid = errors.New("the engine cannot do that")
+	// ErrVersion says that the engine does not have the Kubernetes version, or cannot come to it from the present one.
+	ErrVersion = errors.New("the Kubernetes version is not available")
+	// ErrConfig says that the file of spec.configPath cannot be read or is none.
+	ErrConfig = errors.New("the configuration cannot be used")
+	// ErrStateMissing says that the cluster was made once, and that what is needed to manage it is gone.
+	ErrStateMissing = errors.New("the state of the cluster is missing")
+	// ErrUnavailable says that the engine, or a program that it needs, is not there.
+	ErrUnavailable = errors.New("the engine is not available")
+	// ErrBusy says that something else has to end first.
+	ErrBusy = errors.New("something else has to end first")
+)
+
+// Request is what an engine is told about a cluster.
+type Request struct {
+	// Name is the name of the Cluster, for people and for Notify.
+	Name string
+	// UID is the UID of the Cluster: what the engine makes is named after it, because a name can come back.
+	UID types.UID
+	// Spec is what is wanted, with the default of the engine filled in.
+	Spec v1alpha1.ClusterSpec
+	// Deleting says that the Cluster is being deleted.
+	Deleting bool
+	// Applied is what Observation.ConfigHash was when the last operation succeeded; empty if none did. It is what tells
+	// a new cluster from one of which the state was lost.
+	Applied string
+	// AppliedConfig is what Observation.Config was then.
+	AppliedConfig string
+}
+
+// Observation is what an engine sees of a cluster.
+type Observation struct {
+	// Exists says that there is anything of the cluster that Delete would have to remove.
+	Exists bool
+	// Applied says that the last operation has made the cluster what the present request asks for. It does not say that
+	// the cluster runs.
+	Applied bool
+	// Attended says that the engine looks after the cluster. Apply makes it do that.
+	Attended bool
+	// Running says that the processes of the cluster run, as far as the engine has any.
+	Running bool
+	// Operation is what is under way, or has ended last, as far as that is known.
+	Operation *Operation
+	// Config is what was applied last, without credentials, and ConfigHash stands for it, credentials included.
+	Config, ConfigHash string
+	// Endpoint is the URL of the API, if the engine decides on it.
+	Endpoint string
+	// Kubeconfig leads to the cluster; nil if there is none yet.
+	Kubeconfig []byte
+	// KubeconfigPath is the file that it is in, if that is to be told to users.
+	KubeconfigPath string
+	// Components are the processes of the control plane; nil if the engine has none.
+	Components []Component
+	// Waiting says in words what a removal waits for, and after Abandon, what is left.
+	Waiting string
+	// Notes are what a person should know about the last operation although it has succeeded.
+	Notes []string
+	// Poll is when to look again if nothing happens; zero means never.
+	Poll time.Duration
+}
+
+// Operation is what an engine does or has done last.
+type Operation struct {
+	// Delete says that it removes the cluster; otherwise it applies a request.
+	Delete bool
+	// Stale says that it was about another request than the present one.
+	Stale bool
+	// State is how far it is.
+	State v1alpha1.OperationState
+	// Description is the step that it is at, or why it failed.
+	Description string
+	// Began and Ended are when it did; Ended is zero before.
+	Began, Ended time.Time
+	// Err is why it failed. It may be one of the errors above.
+	Err error
+}
+
+// Component is a process of a control plane.
+type Component struct {
+	// Name is the name of the component, such as kube-apiserver.
+	Name string
+	// Up says that it runs.
+	Up bool
+	// Since is when it was started.
+	Since time.Time
+	// Detail says how it ended, when it did.
+	Detail string
+}
+
+// The names of the components that Observation.Components may have and that are known to conditions.
+const (
+	// ComponentAPIServer serves the API.
+	ComponentAPIServer = "kube-apiserver"
+	// ComponentEtcd keeps the objects.
+	ComponentEtcd = "etcd"
+)

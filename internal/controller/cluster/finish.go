@@ -1,0 +1,99 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// finish writes the status if it changed, and the events of what it tells. It returns when to look again.
+func (r *Reconciler) finish(ctx context.Context, cluster *v1alpha1.Cluster, seen observation, status v1alpha1.ClusterStatus, p plan, actErr error) (reconcile.Result, error) {
+	if p.verdict == release || p.verdict == giveUp {
+		if actErr == nil {
+			return reconcile.Result{}, nil // it is gone
+		}
+		return quietly(actErr)
+	}
+	outcome := kube.Outcome{Urgent: isUrgent(cluster.Status, status), Err: actErr, Again: p.again}
+	var engine *engineError
+	switch {
+	case errors.As(actErr, &engine):
+		// The status tells, and the pause is ours to choose: the engine may have to write or to wait for a person.
+		outcome.Err, outcome.Again = nil, sooner(p.again, recheck)
+		if errors.Is(actErr, ErrBusy) {
+			outcome.Again = sooner(p.again, probeTimeout)
+		}
+	case errors.Is(actErr, kube.ErrForeign):
+		outcome.Err, outcome.Again = nil, sooner(p.again, recheck)
+	}
+	after := cluster.DeepCopy()
+	after.Status = status
+	written, result, err := r.status.Finish(ctx, cluster, after, outcome)
+	if written {
+		r.tell(cluster, seen, status)
+		r.metrics.observed(cluster, status, p.at)
+	}
+	return result, err
+}
+
+// isUrgent tells whether somebody waits for this change: everything but the step that an operation is at.
+func isUrgent(was, is v1alpha1.ClusterStatus) bool {
+	if was.Phase != is.Phase || was.ObservedGeneration != is.ObservedGeneration || len(was.Conditions) != len(is.Conditions) {
+		return true
+	}
+	for _, c := range is.Conditions {
+		before := meta.FindStatusCondition(was.Conditions, c.Type)
+		if before == nil || before.Status != c.Status || before.Reason != c.Reason {
+			return true
+		}
+	}
+	return false
+}
+
+// tell records the events of a status that was written.
+func (r *Reconciler) tell(cluster *v1alpha1.Cluster, seen observation, status v1alpha1.ClusterStatus) {
+	was, is := kube.Turn(cluster.Status.Conditions, status.Conditions, v1alpha1.ConditionProvisioned)
+	if was.Reason != is.Reason || was.Status != is.Status {
+		switch {
+		case is.Status == metav1.ConditionTrue:
+			r.events.Normal(cluster, is.Reason, "Apply", is.Message)
+		case is.Reason != v1alpha1.ReasonProvisioning && is.Reason != v1alpha1.ReasonUpdating && is.Reason != v1alpha1.ReasonWaiting && is.Status == metav1.ConditionFalse:
+			r.events.Warning(cluster, is.Reason, "Apply", is.Message)
+		}
+	}
+	was, is = kube.Turn(cluster.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case was.Status == metav1.ConditionTrue && is.Status == metav1.ConditionFalse && is.Reason != v1alpha1.ReasonRemoving:
+		r.events.Warning(cluster, is.Reason, "Probe", is.Message)
+	case was.Status == metav1.ConditionFalse && is.Status == metav1.ConditionTrue:
+		r.events.Normal(cluster, is.Reason, "Probe", is.Message)
+	}
+	for _, name := range []string{v1alpha1.ConditionKubeconfigAvailable, v1alpha1.ConditionDeleting} {
+		was, is = kube.Turn(cluster.Status.Conditions, status.Conditions, name)
+		if was.Reason != is.Reason && isTrouble(is.Reason) {
+			r.events.Warning(cluster, is.Reason, "Reconcile", is.Message)
+		}
+	}
+	before, now := cluster.Status.LastOperation, status.LastOperation
+	if now != nil && now.State == v1alpha1.OperationSucceeded && (before == nil || before.State != now.State) {
+		for _, note := range seen.outside.Notes {
+			r.events.Warning(cluster, v1alpha1.ReasonMayBeDirty, string(now.Type), note)
+		}
+	}
+}
+
+// isTrouble tells the reasons of which a person should hear.
+func isTrouble(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonErrResourceExists, v1alpha1.ReasonKubeconfigInvalid, v1alpha1.ReasonWriteFailed,
+		v1alpha1.ReasonDeletionFailed, v1alpha1.ReasonDeletionProtected:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,146 @@
+package cluster
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+)
+
+// measures are the metrics of what happens; those of what there is are collected when somebody asks.
+type measures struct {
+	provisioning, deletion *prometheus.HistogramVec
+	probes                 *prometheus.HistogramVec
+	failures               *prometheus.CounterVec
+}
+
+// measured is one for the whole process, as the registry is.
+var measured = newMeasures()
+
+func newMeasures() *measures {
+	durations := []float64{1, 2, 3, 5, 8, 13, 30, 60, 120, 300, 600, 1200, 3600}
+	return &measures{
+		provisioning: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "keelson_cluster_provisioning_seconds", Buckets: durations,
+			Help: "Time from the creation of a Cluster until it was ready for the first time.",
+		}, []string{"engine"}),
+		deletion: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "keelson_cluster_deletion_seconds", Buckets: append([]float64{0.25, 0.5}, durations...),
+			Help: "Time from the deletion of a Cluster until nothing was left of it.",
+		}, []string{"engine"}),
+		probes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "keelson_cluster_probe_seconds", Buckets: []float64{0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5},
+			Help: "Time that the API of a cluster took to answer a probe.",
+		}, []string{"cluster"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keelson_cluster_probe_failures_total",
+			Help: "Probes that the API of a cluster did not answer well.",
+		}, []string{"cluster"}),
+	}
+}
+
+// current is whose Clusters are counted: one process may have several managers one after the other.
+var current struct {
+	sync.Mutex
+	reader client.Reader
+}
+
+var registerOnce = sync.OnceFunc(func() {
+	metrics.Registry.MustRegister(measured.provisioning, measured.deletion, measured.probes, measured.failures, census{})
+})
+
+// register adds the metrics to the registry; Clusters are counted through reader from now on.
+func register(reader client.Reader) {
+	registerOnce()
+	current.Lock()
+	defer current.Unlock()
+	current.reader = reader
+}
+
+func (m *measures) probed(cluster string, took time.Duration, ok bool) {
+	m.probes.WithLabelValues(cluster).Observe(took.Seconds())
+	if !ok {
+		m.failures.WithLabelValues(cluster).Inc()
+	}
+}
+
+// observed counts a status that was written.
+func (m *measures) observed(cluster *v1alpha1.Cluster, status v1alpha1.ClusterStatus, now time.Time) {
+	was := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionReady)
+	if meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady) &&
+		(was == nil || was.Status == metav1.ConditionUnknown) && cluster.Status.Version == "" {
+		m.provisioning.WithLabelValues(string(status.Engine)).Observe(now.Sub(cluster.CreationTimestamp.Time).Seconds())
+	}
+}
+
+// deleted counts a Cluster of which nothing is left.
+func (m *measures) deleted(cluster *v1alpha1.Cluster, engine v1alpha1.Engine, now time.Time) {
+	m.deletion.WithLabelValues(string(engine)).Observe(now.Sub(cluster.DeletionTimestamp.Time).Seconds())
+	m.probes.DeleteLabelValues(cluster.Name)
+	m.failures.DeleteLabelValues(cluster.Name)
+}
+
+// census counts the Clusters and reads the ends of their certificates when somebody asks.
+type census struct{}
+
+var (
+	clustersDesc   = prometheus.NewDesc("keelson_clusters", "Clusters by engine and phase.", []string{"engine", "phase"}, nil)
+	conditionsDesc = prometheus.NewDesc("keelson_cluster_conditions", "Clusters by condition and its status.", []string{"condition", "status"}, nil)
+	expiryDesc     = prometheus.NewDesc("keelson_cluster_certificate_expiry_timestamp_seconds",
+		"When the client certificate in the kubeconfig of a Cluster expires, in seconds since 1970.", []string{"cluster"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (census) Describe(ch chan<- *prometheus.Desc) {
+	ch <- clustersDesc
+	ch <- conditionsDesc
+	ch <- expiryDesc
+}
+
+// Collect implements prometheus.Collector.
+func (census) Collect(ch chan<- prometheus.Metric) {
+	current.Lock()
+	reader := current.reader
+	current.Unlock()
+	if reader == nil {
+		return
+	}
+	//nolint:forbidigo // a collector is called without a context; the cache answers at once
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	var clusters v1alpha1.ClusterList
+	var kubeconfigs v1alpha1.KubeconfigList
+	if reader.List(ctx, &clusters, client.UnsafeDisableDeepCopy) != nil || reader.List(ctx, &kubeconfigs, client.UnsafeDisableDeepCopy) != nil {
+		return // the cache has not started or has stopped
+	}
+	byPhase, byCondition := map[[2]string]int{}, map[[2]string]int{}
+	for i := range clusters.Items {
+		status := &clusters.Items[i].Status
+		byPhase[[2]string{string(engineOf(clusters.Items[i].Spec)), string(status.Phase)}]++
+		for _, c := range status.Conditions {
+			byCondition[[2]string{c.Type, string(c.Status)}]++
+		}
+	}
+	send(ch, clustersDesc, byPhase)
+	send(ch, conditionsDesc, byCondition)
+	for i := range kubeconfigs.Items {
+		if k := &kubeconfigs.Items[i]; k.Status.NotAfter != nil {
+			ch <- prometheus.MustNewConstMetric(expiryDesc, prometheus.GaugeValue, float64(k.Status.NotAfter.Unix()), k.Name)
+		}
+	}
+}
+
+func send(ch chan<- prometheus.Metric, desc *prometheus.Desc, counts map[[2]string]int) {
+	for _, key := range slices.SortedFunc(maps.Keys(counts), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(counts[key]), key[0], key[1])
+	}
+}

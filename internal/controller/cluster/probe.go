@@ -1,0 +1,323 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/keelson-dev/keelson/internal/kubeconfig"
+)
+
+const (
+	// probeInterval is the time between two probes of a cluster that is well.
+	probeInterval = 10 * time.Second
+	// probeTimeout is how long one may take.
+	probeTimeout = 5 * time.Second
+	// probeFailures is how many have to fail in a row before a cluster that was well counts as not ready.
+	probeFailures = 5
+	// shortestProbeInterval is the time between the first probes of a cluster that is not well. It grows with the time
+	// that has passed, up to probeInterval, so that a cluster that comes up is seen soon.
+	shortestProbeInterval = 50 * time.Millisecond
+)
+
+// Prober asks clusters how they are, again and again and in the background.
+type Prober interface {
+	// Notify sets what is called with the name of a Cluster when its Probe has changed. It is called once, before
+	// anything else.
+	Notify(changed func(cluster string))
+	// Probe has a cluster asked from now on and returns the last answer, nil if there is none yet. The error says that
+	// the kubeconfig cannot be used.
+	Probe(target Target) (*Probe, error)
+	// Forget stops asking a cluster.
+	Forget(uid types.UID)
+	// Close stops asking all of them.
+	Close()
+}
+
+// Target is a cluster to probe.
+type Target struct {
+	// Cluster is the name of its Cluster, UID the UID of that.
+	Cluster string
+	UID     types.UID
+	// Kubeconfig leads to it.
+	Kubeconfig []byte
+	// Since is when its API server was started, if that is known: answers of an earlier one mean nothing.
+	Since time.Time
+}
+
+// Probe is what the last probes of a cluster have shown.
+type Probe struct {
+	// OK says that the API has answered well, and not failed probeFailures times in a row since.
+	OK bool
+	// Failing says why the last probe failed; empty if it did not.
+	Failing string
+	// EtcdFailed says that the API answered that it does not reach its etcd.
+	EtcdFailed bool
+	// Version is the version that the API told last.
+	Version string
+}
+
+// prober is the Prober of the manager.
+type prober struct {
+	clock   clock.WithTicker
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	changed func(string)
+
+	mu      sync.Mutex
+	targets map[types.UID]*probed
+}
+
+// probed is a cluster that is asked.
+type probed struct {
+	name   string
+	cancel context.CancelFunc
+	kick   chan struct{} // asks for a probe at once
+
+	mu         sync.Mutex
+	kubeconfig []byte
+	config     *rest.Config
+	since      time.Time
+	last       *Probe
+	failures   int
+}
+
+// NewProber returns a Prober.
+func NewProber(c clock.WithTicker) Prober {
+	p := &prober{clock: c, targets: map[types.UID]*probed{}, changed: func(string) {}}
+	//nolint:forbidigo // the prober lives until Close, longer than any reconcile
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+func (p *prober) Notify(changed func(string)) { p.changed = changed }
+
+func (p *prober) Probe(t Target) (*Probe, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	target := p.targets[t.UID]
+	if target == nil {
+		access, err := kubeconfig.Parse(t.Kubeconfig)
+		if err != nil {
+			return nil, err
+		}
+		if p.ctx.Err() != nil {
+			return nil, nil
+		}
+		target = &probed{name: t.Cluster, kick: make(chan struct{}, 1), kubeconfig: t.Kubeconfig, config: access.Config, since: t.Since}
+		ctx, cancel := context.WithCancel(p.ctx)
+		target.cancel = cancel
+		p.targets[t.UID] = target
+		p.wg.Go(func() { p.watch(ctx, target) })
+		return nil, nil
+	}
+	return target.refresh(t)
+}
+
+// refresh takes over what is new about a target and returns the last answer.
+func (t *probed) refresh(target Target) (*Probe, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !bytes.Equal(t.kubeconfig, target.Kubeconfig) {
+		access, err := kubeconfig.Parse(target.Kubeconfig)
+		if err != nil {
+			return nil, err
+		}
+		t.kubeconfig, t.config = target.Kubeconfig, access.Config
+	}
+	if target.Since.After(t.since) {
+		t.since, t.failures = target.Since, 0
+		version := ""
+		if t.last != nil {
+			version = t.last.Version
+		}
+		t.last = &Probe{Failing: "it was started again and has not answered yet", Version: version}
+		select {
+		case t.kick <- struct{}{}:
+		default: // it is about to be asked anyway
+		}
+	}
+	if t.last == nil {
+		return nil, nil
+	}
+	answer := *t.last
+	return &answer, nil
+}
+
+func (p *prober) Forget(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if target := p.targets[uid]; target != nil {
+		target.cancel()
+		delete(p.targets, uid)
+	}
+}
+
+func (p *prober) Close() {
+	p.cancel()
+	p.wg.Wait()
+}
+
+// watch asks a cluster until the context ends.
+func (p *prober) watch(ctx context.Context, t *probed) {
+	unwell := p.clock.Now()
+	for {
+		if p.ask(ctx, t) && ctx.Err() == nil {
+			p.changed(t.name)
+		}
+		t.mu.Lock()
+		well := t.last != nil && t.last.OK
+		t.mu.Unlock()
+		pause := probeInterval
+		if well {
+			unwell = p.clock.Now()
+		} else {
+			pause = min(max(shortestProbeInterval, p.clock.Since(unwell)/5), probeInterval)
+		}
+		timer := p.clock.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-t.kick:
+			timer.Stop()
+			unwell = p.clock.Now()
+		case <-timer.C():
+		}
+	}
+}
+
+// ask probes once and tells whether the answer is another than before.
+func (p *prober) ask(ctx context.Context, t *probed) bool {
+	t.mu.Lock()
+	config, since := t.config, t.since
+	t.mu.Unlock()
+	began := p.clock.Now()
+	answer := probe(ctx, config)
+	if ctx.Err() != nil {
+		return false
+	}
+	measured.probed(t.name, p.clock.Since(began), answer.OK)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if since != t.since {
+		return false // this was still about the API server before
+	}
+	was := t.last
+	if answer.Version == "" && was != nil {
+		answer.Version = was.Version // an error never blanks it
+	}
+	if answer.OK {
+		t.failures = 0
+	} else if t.failures++; was != nil && was.OK && t.failures < probeFailures {
+		answer.OK = true
+		answer.EtcdFailed = was.EtcdFailed
+	}
+	t.last = &answer
+	return was == nil || was.OK != answer.OK || was.Version != answer.Version || was.EtcdFailed != answer.EtcdFailed
+}
+
+// probe asks the API of a cluster for /readyz and, if that is well, for its version.
+func probe(ctx context.Context, config *rest.Config) Probe {
+	config = rest.CopyConfig(config)
+	config.Timeout = probeTimeout
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return Probe{Failing: "no client can be made of the kubeconfig"}
+	}
+	base := strings.TrimSuffix(config.Host, "/")
+	status, body, err := get(ctx, httpClient, base+"/readyz?verbose")
+	switch {
+	case err != nil:
+		return Probe{Failing: describe(err)}
+	case status != http.StatusOK:
+		failed := failedChecks(body)
+		return Probe{
+			Failing:    fmt.Sprintf("/readyz says %s%s", http.StatusText(status), failed),
+			EtcdFailed: strings.Contains(failed, "etcd"),
+		}
+	}
+	answer := Probe{OK: true}
+	var info version.Info
+	status, body, err = get(ctx, httpClient, base+"/version")
+	if err == nil && status == http.StatusOK && json.Unmarshal(body, &info) == nil {
+		answer.Version = info.GitVersion
+	}
+	return answer
+}
+
+func get(ctx context.Context, c *http.Client, address string) (status int, body []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	response, err := c.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = response.Body.Close() }() // it was read
+	body, err = io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	return response.StatusCode, body, err
+}
+
+// failedChecks lists the checks that /readyz?verbose calls failed, which it marks with [-]. The many that fail while an
+// API starts are one.
+func failedChecks(body []byte) string {
+	var failed []string
+	starting := false
+	for line := range strings.Lines(string(body)) {
+		name, ok := strings.CutPrefix(line, "[-]")
+		if !ok {
+			continue
+		}
+		name, _, _ = strings.Cut(name, " ")
+		switch name = strings.TrimSpace(name); {
+		case strings.HasPrefix(name, "poststarthook/"), name == "informer-sync", name == "autoregister-completion":
+			starting = true
+		default:
+			failed = append(failed, name)
+		}
+	}
+	if starting {
+		return "; it is starting"
+	}
+	if len(failed) == 0 {
+		return ""
+	}
+	return "; failed: " + strings.Join(failed, ", ")
+}
+
+// describe says why nothing answered, in words that stay the same from one attempt to the next: ports of ours and the
+// like are left out.
+func describe(err error) string {
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		err = failed.Err
+	}
+	var system *os.SyscallError
+	switch {
+	case os.IsTimeout(err), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Sprintf("no answer within %s", probeTimeout)
+	case errors.As(err, &system):
+		return system.Err.Error()
+	default:
+		return err.Error()
+	}
+}

@@ -1,0 +1,181 @@
+// Package kubeconfig looks at the kubeconfig of each Kubeconfig and says where it leads and how long it is good.
+package kubeconfig
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/graceful"
+	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/kubeconfig"
+)
+
+// Name is how this controller is called in logs, metrics and flags.
+const Name = "kubeconfig"
+
+var kind = v1alpha1.SchemeGroupVersion.WithKind("Kubeconfig")
+
+const (
+	// recheck is how often a file is looked at, of which no event tells, and a Secret whose event may have been missed.
+	recheck = time.Minute
+	// sizeLimit is the largest file that is read: the size that a Secret can have.
+	sizeLimit = 1 << 20
+)
+
+// Options are what a Reconciler needs beside the API.
+type Options struct {
+	// SecretNamespace is the namespace whose Secrets may be read.
+	SecretNamespace string
+	// Clock tells the time. Nil means the real one.
+	Clock clock.PassiveClock
+}
+
+// Reconciler writes the status of Kubeconfigs.
+type Reconciler struct {
+	client client.Client
+	live   client.Reader
+	status *kube.StatusWriter
+	Options
+}
+
+// NewReconciler returns a Reconciler. It reads Kubeconfigs through c, and Secrets through live: no cache has them.
+func NewReconciler(c client.Client, live client.Reader, o Options) *Reconciler {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return &Reconciler{client: c, live: live, status: kube.NewStatusWriter(kind.Kind, c, o.Clock), Options: o}
+}
+
+// Add adds the controller to a manager.
+func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
+	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), o)
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named(Name).
+		For(&v1alpha1.Kubeconfig{}).
+		WithOptions(options).
+		Complete(graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r)))
+	if err != nil {
+		return fmt.Errorf("build controller %s: %w", Name, err)
+	}
+	return nil
+}
+
+// +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=kubeconfigs,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=kubeconfigs/status,verbs=update
+
+// SecretRules are what the controller needs in the namespace of the Secrets, and only there.
+func SecretRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{{APIGroups: []string{corev1.GroupName}, Resources: []string{"secrets"}, Verbs: []string{"get"}}}
+}
+
+// Reconcile looks at what a Kubeconfig refers to.
+func (r *Reconciler) Reconcile(ctx context.Context, k *v1alpha1.Kubeconfig) (reconcile.Result, error) {
+	if !k.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, nil
+	}
+	if k.Spec.LegacyConfigPath != "" {
+		return reconcile.Result{}, r.migrate(ctx, k)
+	}
+	seen, err := r.observe(ctx, k)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	status, again := summarize(k, seen, r.Clock.Now())
+	after := k.DeepCopy()
+	after.Status = status
+	_, result, err := r.status.Finish(ctx, k, after, kube.Outcome{Urgent: true, Again: again})
+	return result, err
+}
+
+// migrate moves the path to where it belongs; the original controller stored it under a name from a broken tag.
+func (r *Reconciler) migrate(ctx context.Context, k *v1alpha1.Kubeconfig) error {
+	changed := k.DeepCopy()
+	if changed.Spec.ConfigPath == "" {
+		changed.Spec.ConfigPath = k.Spec.LegacyConfigPath
+	}
+	changed.Spec.LegacyConfigPath = ""
+	patch := client.MergeFromWithOptions(k, client.MergeFromWithOptimisticLock{})
+	err := r.client.Patch(ctx, changed, patch, client.FieldOwner(kube.FieldManager))
+	if kube.IsStale(err) {
+		return nil // the event of what came in between leads to the next attempt
+	}
+	return kube.Named(err, "migrate", kind.Kind, "", k.Name)
+}
+
+// observation is what a Kubeconfig refers to.
+type observation struct {
+	// access is what the kubeconfig gives; nil if there is none that can be used.
+	access *kubeconfig.Access
+	// missing says that there is no kubeconfig, and where it should be; invalid why it cannot be used.
+	missing, invalid string
+}
+
+// observe reads the Secret, or the file if there is no Secret.
+func (r *Reconciler) observe(ctx context.Context, k *v1alpha1.Kubeconfig) (observation, error) {
+	var data []byte
+	switch ref := k.Spec.SecretRef; {
+	case ref != nil && ref.Namespace != r.SecretNamespace:
+		return observation{invalid: fmt.Sprintf("Secret %s/%s is not read: this manager may read Secrets in the namespace %s only", ref.Namespace, ref.Name, r.SecretNamespace)}, nil
+	case ref != nil:
+		var secret corev1.Secret
+		err := r.live.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &secret)
+		if client.IgnoreNotFound(err) != nil {
+			return observation{}, kube.Named(err, "get", "Secret", ref.Namespace, ref.Name)
+		}
+		data = secret.Data[keyOf(ref)]
+		if len(data) == 0 {
+			return observation{missing: fmt.Sprintf("There is no Secret %s/%s with the key %s", ref.Namespace, ref.Name, keyOf(ref))}, nil
+		}
+	case k.Spec.ConfigPath != "":
+		read, err := readFile(k.Spec.ConfigPath)
+		if err != nil {
+			return observation{missing: fmt.Sprintf("The file %s cannot be read on the host of the manager: %s", k.Spec.ConfigPath, err)}, nil
+		}
+		data = read
+	default:
+		return observation{missing: "Neither spec.secretRef nor spec.configPath says where the kubeconfig is"}, nil
+	}
+	access, err := kubeconfig.Parse(data)
+	if err != nil {
+		return observation{invalid: "The kubeconfig cannot be used: " + err.Error()}, nil
+	}
+	return observation{access: access}, nil
+}
+
+func keyOf(ref *v1alpha1.SecretReference) string {
+	if ref.Key == "" {
+		return v1alpha1.SecretKey
+	}
+	return ref.Key
+}
+
+// readFile reads a regular file of at most sizeLimit. Its errors tell nothing of what is in it.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case os.IsNotExist(err):
+		return nil, fmt.Errorf("there is none")
+	case os.IsPermission(err):
+		return nil, fmt.Errorf("permission denied")
+	case err != nil || !info.Mode().IsRegular() || info.Size() > sizeLimit:
+		return nil, fmt.Errorf("it is no regular file of at most 1 MiB")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("permission denied")
+	}
+	defer func() { _ = f.Close() }() // it was read
+	return io.ReadAll(io.LimitReader(f, sizeLimit))
+}

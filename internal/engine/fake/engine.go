@@ -1,0 +1,296 @@
+// Package fake is an engine in memory, whose operations take as long and fail as a test wants.
+package fake
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
+)
+
+// World is where fake clusters are. It outlives the engines.
+type World struct {
+	mu       sync.Mutex
+	clock    clock.PassiveClock
+	clusters map[types.UID]*Cluster
+	fault    func(Call) error
+	latency  func(Call) bool
+	calls    []Call
+}
+
+// Call is one call to an engine.
+type Call struct {
+	// Method is Observe, Apply, Delete or Abandon.
+	Method string
+	// Cluster is the name of the Cluster.
+	Cluster string
+}
+
+// Cluster is a fake cluster.
+type Cluster struct {
+	// Name is the name of its Cluster.
+	Name string
+	// Spec is what was applied last, Hash stands for it; empty if nothing was.
+	Hash string
+	// Kubeconfig leads to it.
+	Kubeconfig []byte
+	// KubeconfigPath is told as Observation.KubeconfigPath.
+	KubeconfigPath string
+	// Components are its processes.
+	Components []cluster.Component
+	// Operation is the last one.
+	Operation *cluster.Operation
+	// Notes are told as Observation.Notes.
+	Notes []string
+
+	wanted string
+}
+
+// NewWorld returns an empty world.
+func NewWorld(c clock.PassiveClock) *World {
+	return &World{clock: c, clusters: map[types.UID]*Cluster{}}
+}
+
+// Fail lets calls fail for which fault returns an error; nil ends that. A fault that panics is the end of the program
+// before the call.
+func (w *World) Fail(fault func(Call) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fault = fault
+}
+
+// Hold lets the operations for which hold returns true go on until End; nil lets all end at once.
+func (w *World) Hold(hold func(Call) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.latency = hold
+}
+
+// End ends the operation that is under way, with an error or well.
+func (w *World) End(uid types.UID, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c := w.clusters[uid]; c != nil && c.Operation != nil {
+		w.end(uid, c, err)
+	}
+}
+
+// Change changes a cluster behind the back of the engine. One that change sets to nil is gone; one that did not exist
+// is nil before.
+func (w *World) Change(uid types.UID, change func(*Cluster) *Cluster) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if changed := change(w.clusters[uid]); changed != nil {
+		w.clusters[uid] = changed
+	} else {
+		delete(w.clusters, uid)
+	}
+}
+
+// Names returns the names of the clusters that exist.
+func (w *World) Names() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var names []string
+	for _, c := range w.clusters {
+		names = append(names, c.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Calls returns the calls since the last time, without those of Observe.
+func (w *World) Calls() []Call {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	calls := w.calls
+	w.calls = nil
+	return calls
+}
+
+// end is End with the lock held.
+func (w *World) end(uid types.UID, c *Cluster, err error) {
+	c.Operation.Ended = w.clock.Now()
+	if err != nil {
+		c.Operation.State, c.Operation.Description, c.Operation.Err = v1alpha1.OperationFailed, err.Error(), err
+		return
+	}
+	c.Operation.State, c.Operation.Description = v1alpha1.OperationSucceeded, "Done"
+	if c.Operation.Delete {
+		delete(w.clusters, uid)
+		return
+	}
+	c.Hash = c.wanted
+	if c.Kubeconfig == nil {
+		c.Kubeconfig = Kubeconfig("https://" + c.Name + ".example:6443")
+	}
+	c.Components = nil
+	for _, name := range []string{cluster.ComponentEtcd, cluster.ComponentAPIServer} {
+		c.Components = append(c.Components, cluster.Component{Name: name, Up: true, Since: w.clock.Now()})
+	}
+}
+
+// Kubeconfig returns one that leads to a server, with a token.
+func Kubeconfig(server string) []byte {
+	return fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: %q}}]
+users: [{name: u, user: {token: fake}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+`, server)
+}
+
+// Engine is a cluster.Engine.
+type Engine struct {
+	world   *World
+	changed func(string)
+
+	mu       sync.Mutex
+	closed   bool
+	attended map[types.UID]string // to the hash of what it was asked for
+}
+
+// New returns an engine for the clusters of a world. A second one is a manager that was started again.
+func New(w *World) *Engine {
+	return &Engine{world: w, changed: func(string) {}, attended: map[types.UID]string{}}
+}
+
+// Notify implements cluster.Engine.
+func (e *Engine) Notify(changed func(string)) { e.changed = changed }
+
+// enter notes a call and lets it fail.
+func (e *Engine) enter(method string, r cluster.Request) error {
+	e.mu.Lock()
+	closed := e.closed
+	e.mu.Unlock()
+	if closed {
+		return fmt.Errorf("%w: it is closed", cluster.ErrUnavailable)
+	}
+	call := Call{Method: method, Cluster: r.Name}
+	e.world.mu.Lock()
+	fault := e.world.fault
+	if method != "Observe" {
+		e.world.calls = append(e.world.calls, call)
+	}
+	e.world.mu.Unlock()
+	if fault == nil {
+		return nil
+	}
+	return fault(call)
+}
+
+func hashOf(r cluster.Request) string {
+	text, err := json.Marshal(r.Spec)
+	if err != nil {
+		panic(err) // a spec can be marshalled
+	}
+	return fmt.Sprintf("hash of %s", text)
+}
+
+// Observe implements cluster.Engine.
+func (e *Engine) Observe(_ context.Context, r cluster.Request) (cluster.Observation, error) {
+	if err := e.enter("Observe", r); err != nil {
+		return cluster.Observation{}, err
+	}
+	e.mu.Lock()
+	attended := e.attended[r.UID]
+	e.mu.Unlock()
+	e.world.mu.Lock()
+	defer e.world.mu.Unlock()
+	c := e.world.clusters[r.UID]
+	switch {
+	case c == nil && r.Applied != "" && !r.Deleting:
+		return cluster.Observation{}, fmt.Errorf("%w: it was removed", cluster.ErrStateMissing)
+	case c == nil:
+		return cluster.Observation{}, nil
+	}
+	seen := cluster.Observation{
+		Exists: true, Applied: c.Hash == hashOf(r), Attended: attended == hashOf(r), Running: len(c.Components) > 0,
+		ConfigHash: c.Hash, Config: c.Hash, Kubeconfig: c.Kubeconfig, KubeconfigPath: c.KubeconfigPath,
+		Components: slices.Clone(c.Components), Notes: c.Notes, Waiting: "the fake cluster " + c.Name,
+	}
+	for _, component := range c.Components {
+		seen.Running = seen.Running && component.Up
+	}
+	if c.Operation != nil {
+		operation := *c.Operation
+		operation.Stale = !operation.Delete && c.wanted != hashOf(r)
+		seen.Operation = &operation
+	}
+	if c.Kubeconfig != nil {
+		seen.Endpoint = "https://" + c.Name + ".example:6443"
+	}
+	return seen, nil
+}
+
+// Apply implements cluster.Engine.
+func (e *Engine) Apply(_ context.Context, r cluster.Request) error {
+	return e.begin("Apply", r, func() (*Cluster, bool) {
+		c := e.world.clusters[r.UID]
+		if c == nil {
+			c = &Cluster{Name: r.Name}
+			e.world.clusters[r.UID] = c
+		}
+		if c.wanted = hashOf(r); c.Hash == c.wanted {
+			for i := range c.Components {
+				c.Components[i].Up = true
+			}
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.attended[r.UID] = c.wanted
+		return c, false
+	})
+}
+
+// Delete implements cluster.Engine.
+func (e *Engine) Delete(_ context.Context, r cluster.Request) error {
+	return e.begin("Delete", r, func() (*Cluster, bool) { return e.world.clusters[r.UID], true })
+}
+
+// begin begins an operation on the cluster that find returns, if there is one.
+func (e *Engine) begin(method string, r cluster.Request, find func() (c *Cluster, isDelete bool)) error {
+	if err := e.enter(method, r); err != nil {
+		return err
+	}
+	e.world.mu.Lock()
+	defer func() {
+		e.world.mu.Unlock()
+		e.changed(r.Name)
+	}()
+	c, isDelete := find()
+	if c == nil {
+		return nil
+	}
+	c.Operation = &cluster.Operation{
+		Delete: isDelete, State: v1alpha1.OperationProcessing, Description: "Working", Began: e.world.clock.Now(),
+	}
+	if hold := e.world.latency; hold == nil || !hold(Call{Method: method, Cluster: r.Name}) {
+		e.world.end(r.UID, c, nil)
+	}
+	return nil
+}
+
+// Abandon implements cluster.Engine.
+func (e *Engine) Abandon(_ context.Context, r cluster.Request) error {
+	e.mu.Lock()
+	delete(e.attended, r.UID)
+	e.mu.Unlock()
+	return e.enter("Abandon", r)
+}
+
+// Close implements cluster.Engine.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	return nil
+}

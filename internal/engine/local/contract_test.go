@@ -1,0 +1,77 @@
+package local_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/engine/local"
+	"github.com/keelson-dev/keelson/internal/process"
+	"github.com/keelson-dev/keelson/internal/testing/enginetest"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+)
+
+func TestMain(m *testing.M) {
+	process.Shim()
+	os.Exit(m.Run())
+}
+
+// newOptions returns those of an engine with a directory of its own. Whatever is left there when the test ends is
+// ended.
+func newOptions(t *testing.T) local.Options {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "clusters")
+	t.Cleanup(func() {
+		if _, err := local.StopAll(t.Context(), dir); err != nil { // the context has ended: it kills
+			t.Errorf("Clean up: %v", err)
+		}
+	})
+	return local.Options{
+		Dir: dir, Nodes: 1, Ephemeral: true,
+		Binary: func() (string, error) { return env.Binary("keelson-kube") },
+	}
+}
+
+// left returns the processes and files of a cluster.
+func left(t *testing.T, dir string) []string {
+	t.Helper()
+	var found []string
+	if _, err := os.Lstat(dir); err == nil {
+		found = append(found, dir)
+	}
+	environs, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range environs {
+		// That of a process that has ended, or of another user, cannot be read.
+		if data, err := os.ReadFile(path); err == nil && strings.Contains(string(data), "="+dir+"\x00") {
+			cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+			found = append(found, strings.ReplaceAll(string(cmdline), "\x00", " "))
+		}
+	}
+	return found
+}
+
+func TestContract(t *testing.T) {
+	enginetest.Run(t, func(t *testing.T) enginetest.Place {
+		opts := newOptions(t)
+		dir := func(r cluster.Request) string { return filepath.Join(opts.Dir, string(r.UID)) }
+		return enginetest.Place{
+			NewEngine: func() cluster.Engine { return local.New(opts) },
+			Spec:      v1alpha1.ClusterSpec{Engine: v1alpha1.EngineLocal},
+			Change: func(r *cluster.Request) {
+				r.Spec.APIServer = &v1alpha1.APIServer{CertSANs: []string{"demo.example"}, ExtraArgs: map[string]string{"event-ttl": "2h"}}
+			},
+			Lose: func(r cluster.Request) {
+				if err := os.RemoveAll(dir(r)); err != nil {
+					t.Fatal(err)
+				}
+			},
+			Left: func(r cluster.Request) []string { return left(t, dir(r)) },
+		}
+	})
+}

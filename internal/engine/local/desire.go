@@ -1,0 +1,141 @@
+package local
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/engine/secrecy"
+)
+
+// desire is what a request asks for.
+type desire struct {
+	spec    desiredSpec
+	binary  string // of the components
+	version string // of that
+	hash    string // stands for spec; empty if nothing of the cluster exists yet
+	config  string // spec without credentials
+}
+
+// desiredSpec is the part of a spec that is applied.
+type desiredSpec struct {
+	Version   string              `json:"version,omitempty"`
+	APIServer *v1alpha1.APIServer `json:"apiServer,omitempty"`
+}
+
+// newDesire checks a request.
+func (e *Engine) newDesire(r cluster.Request) (desire, error) {
+	d := desire{spec: desiredSpec{Version: r.Spec.Version, APIServer: r.Spec.APIServer}}
+	if d.spec.APIServer != nil {
+		for _, name := range slices.Sorted(maps.Keys(d.spec.APIServer.ExtraArgs)) {
+			if controlplane.IsReservedFlag(name) {
+				return d, fmt.Errorf("%w: the cluster depends on the flag --%s of kube-apiserver, so that spec.apiServer.extraArgs cannot set it", cluster.ErrInvalid, name)
+			}
+		}
+	}
+	main, err := e.opts.Binary()
+	if err != nil {
+		return d, fmt.Errorf("%w: %w", cluster.ErrUnavailable, err)
+	}
+	if d.binary, d.version, err = e.versions.find(main, r.Spec.Version); err != nil {
+		return d, err
+	}
+	document, err := yaml.Marshal(d.spec)
+	if err != nil {
+		return d, err
+	}
+	if d.config, err = secrecy.Mask(document); err != nil {
+		return d, err
+	}
+	d.hash, err = secrecy.Hash(filepath.Join(e.dir(r.UID), keyFile), document)
+	return d, err
+}
+
+// follows tells whether a cluster may come from what was applied to this.
+func (d desire) follows(was *applied) error {
+	if was == nil || was.Version == "" || d.version == "" {
+		return nil
+	}
+	from, to := parseVersion(was.Version), parseVersion(d.version)
+	switch {
+	case from.major != to.major || to.minor < from.minor:
+		return fmt.Errorf("%w: the cluster has %s, whose data %s cannot read: choose the same minor version or the next", cluster.ErrVersion, was.Version, d.version)
+	case to.minor > from.minor+1:
+		return fmt.Errorf("%w: Kubernetes cannot skip minor versions: upgrade from %s to v%d.%d first", cluster.ErrVersion, was.Version, from.major, from.minor+1)
+	}
+	return nil
+}
+
+// flags returns extra arguments as a command line, always in the same order.
+func flags(extra map[string]string) []string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(extra)) {
+		all = append(all, "--"+name+"="+extra[name])
+	}
+	return all
+}
+
+// Files in the data directory of a cluster that are ours.
+const (
+	appliedFile = "applied.json"
+	keyFile     = "hash.key"
+)
+
+// applied is what was applied last, for the manager after this one.
+type applied struct {
+	Hash    string `json:"hash"`
+	Config  string `json:"config"`
+	Version string `json:"version"`
+}
+
+// readApplied returns nil if nothing was applied yet.
+func readApplied(dir string) (*applied, error) {
+	data, err := os.ReadFile(filepath.Join(dir, appliedFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what was applied: %w", err)
+	}
+	var was applied
+	if err := json.Unmarshal(data, &was); err != nil || was.Hash == "" {
+		return nil, nil // a damaged note is as good as none: it is applied again
+	}
+	return &was, nil
+}
+
+func writeApplied(dir string, d desire) error {
+	data, err := json.Marshal(applied{Hash: d.hash, Config: d.config, Version: d.version})
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, appliedFile)
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		return fmt.Errorf("note what was applied: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("note what was applied: %w", err)
+	}
+	return nil
+}
+
+// hasData tells whether a data directory has objects.
+func hasData(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "etcd", "member"))
+	return err == nil
+}
+
+func trimVersion(text string) string {
+	return strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text), "Kubernetes "))
+}

@@ -1,0 +1,300 @@
+// Package local is the engine that runs the control planes of clusters on this host.
+//
+// The control plane of a cluster has a data directory of its own, named after the UID of its Cluster. Its processes
+// outlive the manager; the next one finds them there and goes on with them.
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/engine/secrecy"
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// Options say where and of what clusters are made.
+type Options struct {
+	// Dir is where the data directories of the clusters are. It is created, mode 0700, when there is the first.
+	Dir string
+	// Binary returns the path of keelson-kube. More of them, with other versions, may lie beside it, named
+	// keelson-kube-v1.35.2 and the like.
+	Binary func() (string, error)
+	// Nodes is the number of simulated nodes of each cluster.
+	Nodes int
+	// Ephemeral gives up durability for speed.
+	Ephemeral bool
+	// Env is added to the environment of the components.
+	Env []string
+	// Clock tells the time for certificates. Nil means the real one.
+	Clock clock.WithTicker
+	// Log gets what happens to the clusters. The zero value discards.
+	Log logr.Logger
+}
+
+// Engine is a cluster.Engine.
+type Engine struct {
+	opts     Options
+	changed  func(string)
+	versions versions
+
+	ctx    context.Context // of everything that goes on; its end leaves processes running
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu       sync.Mutex
+	clusters map[types.UID]*member
+}
+
+// member is a cluster that the engine looks after or removes.
+type member struct {
+	name string
+	uid  types.UID
+
+	mu      sync.Mutex
+	cancel  context.CancelFunc // of the operation under way
+	done    chan struct{}      // closed when that is over
+	op      *cluster.Operation
+	opFor   string // what the operation is to apply, as a hash
+	present string // what the running control plane was started with, as a hash; empty if none is looked after
+	cp      *controlplane.ControlPlane
+}
+
+// New returns an engine. It does nothing until it is asked to.
+func New(opts Options) *Engine {
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	e := &Engine{opts: opts, changed: func(string) {}, clusters: map[types.UID]*member{}}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	return e
+}
+
+// Notify implements cluster.Engine.
+func (e *Engine) Notify(changed func(string)) { e.changed = changed }
+
+// dir is the data directory of a cluster.
+func (e *Engine) dir(uid types.UID) string { return filepath.Join(e.opts.Dir, string(uid)) }
+
+// member returns the cluster if the engine looks after it.
+func (e *Engine) member(uid types.UID) *member {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.clusters[uid]
+}
+
+// Apply implements cluster.Engine.
+func (e *Engine) Apply(_ context.Context, r cluster.Request) error {
+	if e.ctx.Err() != nil {
+		return fmt.Errorf("%w: the manager is stopping", cluster.ErrUnavailable)
+	}
+	if _, err := e.newDesire(r); err != nil {
+		return err // before there is anything to remove again
+	}
+	dir := e.dir(r.UID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the directory of the cluster: %w", err)
+	}
+	if err := secrecy.MakeKey(filepath.Join(dir, keyFile)); err != nil {
+		return err
+	}
+	wanted, err := e.newDesire(r)
+	if err != nil {
+		return err
+	}
+	applied, err := readApplied(dir)
+	if err != nil {
+		return err
+	}
+	if err := wanted.follows(applied); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m := e.clusters[r.UID]
+	if m == nil {
+		m = &member{name: r.Name, uid: r.UID}
+		e.clusters[r.UID] = m
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.done != nil || m.present == wanted.hash {
+		return nil // it is at work, or there is nothing to do
+	}
+	e.begin(m, false, wanted.hash, func(ctx context.Context) error { return e.apply(ctx, m, wanted) })
+	return nil
+}
+
+// begin lets an operation go on by itself. Both locks are held.
+func (e *Engine) begin(m *member, isDelete bool, hash string, do func(context.Context) error) {
+	ctx, cancel := context.WithCancel(e.ctx)
+	done := make(chan struct{})
+	op := &cluster.Operation{Delete: isDelete, State: v1alpha1.OperationProcessing, Description: "Starting", Began: e.opts.Clock.Now()}
+	m.cancel, m.done, m.op, m.opFor = cancel, done, op, hash
+	e.wg.Go(func() {
+		defer cancel()
+		err := do(ctx)
+		m.mu.Lock()
+		op.Ended = e.opts.Clock.Now()
+		op.State, op.Description = v1alpha1.OperationSucceeded, "The present spec is applied"
+		if err != nil {
+			op.State, op.Description, op.Err = v1alpha1.OperationFailed, err.Error(), err
+		}
+		if m.op == op { // else a removal has taken its place and waits for this
+			m.cancel, m.done = nil, nil
+		}
+		close(done)
+		m.mu.Unlock()
+		if isDelete && err == nil {
+			e.forget(m)
+		}
+		e.changed(m.name)
+	})
+}
+
+func (e *Engine) forget(m *member) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.clusters[m.uid] == m {
+		delete(e.clusters, m.uid)
+	}
+}
+
+// apply starts the control plane of a cluster, or goes on with what runs of it; what was started in another way is
+// started again.
+func (e *Engine) apply(ctx context.Context, m *member, wanted desire) error {
+	m.mu.Lock()
+	before := m.cp
+	m.cp, m.present = nil, ""
+	m.mu.Unlock()
+	if before != nil {
+		if err := before.Detach(); err != nil {
+			return err
+		}
+	}
+	cp, err := controlplane.Start(ctx, e.controlPlaneOptions(m, wanted))
+	if err != nil {
+		if errors.Is(err, process.ErrLocked) {
+			return fmt.Errorf("%w: another manager looks after the cluster: %w", cluster.ErrBusy, err)
+		}
+		return err
+	}
+	if err := cp.Open(ctx); err != nil {
+		return errors.Join(err, cp.Detach())
+	}
+	if err := writeApplied(e.dir(m.uid), wanted); err != nil {
+		return errors.Join(err, cp.Detach())
+	}
+	m.mu.Lock()
+	m.cp, m.present = cp, wanted.hash
+	m.mu.Unlock()
+	e.wg.Go(func() { e.settle(m, cp) })
+	return nil
+}
+
+// settle brings up the nodes, for which nobody has to wait. The end of the control plane, or of the engine, ends it.
+func (e *Engine) settle(m *member, cp *controlplane.ControlPlane) {
+	began := time.Now()
+	err := cp.Settle(e.ctx)
+	log := e.opts.Log.WithValues("Cluster", m.name)
+	switch {
+	case err == nil:
+		log.V(1).Info("The nodes of the cluster are ready", "after", time.Since(began))
+	case e.ctx.Err() == nil && m.runs(cp):
+		log.Error(err, "The nodes of the cluster are not ready")
+	}
+	e.changed(m.name)
+}
+
+// runs tells whether a control plane is still the one of the cluster.
+func (m *member) runs(cp *controlplane.ControlPlane) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cp == cp
+}
+
+func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Options {
+	opts := controlplane.Options{
+		Dir: e.dir(m.uid), Binary: wanted.binary, Ephemeral: e.opts.Ephemeral, Nodes: e.opts.Nodes,
+		Name: m.name, User: m.name + "-admin", Env: e.opts.Env,
+		Clock: e.opts.Clock, Log: e.opts.Log.WithValues("Cluster", m.name),
+		Changed: func() { e.changed(m.name) },
+		Progress: func(s controlplane.Step) {
+			if s.Done {
+				return
+			}
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if m.op != nil && m.op.State == v1alpha1.OperationProcessing {
+				m.op.Description = "Starting " + s.Name
+			}
+		},
+	}
+	if api := wanted.spec.APIServer; api != nil {
+		opts.Port, opts.CertSANs = int(api.Port), api.CertSANs
+		opts.APIServerArgs = flags(api.ExtraArgs)
+	}
+	return opts
+}
+
+// Close implements cluster.Engine.
+func (e *Engine) Close() error {
+	e.cancel()
+	e.mu.Lock()
+	all := e.clusters
+	e.clusters = map[types.UID]*member{}
+	e.mu.Unlock()
+	var errs []error
+	for _, m := range all {
+		m.mu.Lock()
+		done := m.done
+		m.mu.Unlock()
+		if done != nil {
+			<-done // its context has ended
+		}
+		m.mu.Lock()
+		if m.cp != nil {
+			errs = append(errs, m.cp.Detach())
+			m.cp, m.present = nil, ""
+		}
+		m.mu.Unlock()
+	}
+	e.wg.Wait()
+	return errors.Join(errs...)
+}
+
+// StopAll stops the control planes of all clusters in the directory of an engine that was closed, and keeps their data.
+// It tells how many there were.
+func StopAll(ctx context.Context, dir string) (stopped int, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look for clusters: %w", err)
+	}
+	errs := make([]error, len(entries))
+	ran := make([]bool, len(entries))
+	var wg sync.WaitGroup
+	for i, entry := range entries {
+		wg.Go(func() { ran[i], errs[i] = controlplane.StopAll(ctx, filepath.Join(dir, entry.Name())) })
+	}
+	wg.Wait()
+	for _, did := range ran {
+		if did {
+			stopped++
+		}
+	}
+	return stopped, errors.Join(errs...)
+}

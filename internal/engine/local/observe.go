@@ -1,0 +1,102 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/kubeconfig"
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// Observe implements cluster.Engine.
+func (e *Engine) Observe(_ context.Context, r cluster.Request) (cluster.Observation, error) {
+	var seen cluster.Observation
+	dir, m := e.dir(r.UID), e.member(r.UID)
+	wanted, err := e.newDesire(r)
+	if err != nil && !r.Deleting {
+		return seen, err
+	}
+	if m != nil {
+		m.observe(&seen, wanted.hash)
+	}
+	if r.Deleting {
+		seen.Exists = m != nil || controlplane.Remains(dir)
+		if seen.Exists {
+			seen.Waiting = "the processes and the files of the cluster in " + dir
+		}
+		return seen, nil
+	}
+	applied, err := readApplied(dir)
+	switch {
+	case err != nil:
+		return seen, err
+	case applied == nil && r.Applied != "" && !hasData(dir):
+		return seen, fmt.Errorf("%w: %s is gone, and with it all objects of the cluster: "+
+			"restore it from a backup, or delete this Cluster and create it again", cluster.ErrStateMissing, dir)
+	case applied == nil:
+		seen.Exists = m != nil || controlplane.Remains(dir)
+		return seen, nil
+	}
+	seen.Exists = true
+	seen.Applied = applied.Hash == wanted.hash
+	seen.Config, seen.ConfigHash = applied.Config, applied.Hash
+	if seen.Components == nil {
+		seen.Components = peek(dir)
+	}
+	seen.Running = len(seen.Components) > 0
+	for _, c := range seen.Components {
+		seen.Running = seen.Running && c.Up
+	}
+	if data, err := os.ReadFile(filepath.Join(dir, "kubeconfig")); err == nil {
+		if access, err := kubeconfig.Parse(data); err == nil {
+			seen.Kubeconfig, seen.Endpoint = data, access.Server
+		}
+	}
+	return seen, nil
+}
+
+// observe tells what the engine knows of a cluster that it looks after.
+func (m *member) observe(seen *cluster.Observation, wanted string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.op != nil {
+		op := *m.op
+		op.Stale = !op.Delete && m.opFor != wanted
+		seen.Operation = &op
+	}
+	seen.Attended = m.present != "" && m.present == wanted
+	if m.cp == nil {
+		return
+	}
+	for _, c := range m.cp.Components() {
+		seen.Components = append(seen.Components, newComponent(c.Name, c.Status))
+	}
+}
+
+func newComponent(name string, s process.Status) cluster.Component {
+	c := cluster.Component{Name: name, Up: s.State == process.Running, Since: s.StartedAt}
+	switch {
+	case s.State == process.Exited && s.Signal != "":
+		c.Detail = "it was ended by " + s.Signal
+	case s.State == process.Exited:
+		c.Detail = fmt.Sprintf("it has ended with exit code %d", s.ExitCode)
+	}
+	return c
+}
+
+// peek looks at the processes of a cluster that nobody looks after.
+func peek(dir string) []cluster.Component {
+	statuses, err := process.Peek(controlplane.Processes(dir))
+	if err != nil {
+		return nil
+	}
+	var all []cluster.Component
+	for _, s := range statuses {
+		all = append(all, newComponent(s.ID, s))
+	}
+	return all
+}

@@ -1,0 +1,86 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+)
+
+// Delete implements cluster.Engine.
+func (e *Engine) Delete(_ context.Context, r cluster.Request) error {
+	if e.ctx.Err() != nil {
+		return fmt.Errorf("%w: the manager is stopping", cluster.ErrUnavailable)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m := e.clusters[r.UID]
+	if m == nil {
+		m = &member{name: r.Name, uid: r.UID}
+		e.clusters[r.UID] = m
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var under <-chan struct{}
+	if m.done != nil {
+		if m.op.Delete {
+			return nil
+		}
+		m.cancel()
+		under = m.done
+	}
+	e.begin(m, true, "", func(ctx context.Context) error { return e.remove(ctx, m, under) })
+	return nil
+}
+
+// removalTimeout is how long a removal may take: killing processes takes milliseconds.
+const removalTimeout = time.Minute
+
+// remove ends everything of a cluster at once, because nothing of it is to be kept.
+func (e *Engine) remove(ctx context.Context, m *member, under <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
+	defer cancel()
+	if under != nil {
+		select {
+		case <-under:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	m.mu.Lock()
+	cp := m.cp
+	m.cp, m.present = nil, ""
+	m.mu.Unlock()
+	if cp != nil {
+		atOnce, cancel := context.WithCancel(ctx)
+		cancel()
+		if err := cp.Stop(atOnce); err != nil {
+			return err
+		}
+	}
+	return controlplane.Destroy(ctx, e.dir(m.uid))
+}
+
+// Abandon implements cluster.Engine.
+func (e *Engine) Abandon(_ context.Context, r cluster.Request) error {
+	e.mu.Lock()
+	m := e.clusters[r.UID]
+	delete(e.clusters, r.UID)
+	e.mu.Unlock()
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cancel != nil {
+		m.cancel()
+	}
+	cp := m.cp
+	m.cp, m.present = nil, ""
+	if cp == nil {
+		return nil
+	}
+	return cp.Detach()
+}

@@ -1,0 +1,134 @@
+// Package secrecy shows configurations without what is secret in them.
+package secrecy
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Masked is what stands in the place of a secret.
+const Masked = "********"
+
+// secretKey matches the names of fields whose values are nobody's business. Paths to such things are, so that a person
+// sees which file is meant.
+var (
+	secretKey = regexp.MustCompile(`(?i)(password|passwd|passphrase|token|secret|credential|private|ssh_?key$|ssh_?cert$|[-_]key$|^key$|access_?key|auth(orization)?$|session)`)
+	pathKey   = regexp.MustCompile(`(?i)(path|file|_dir|-dir|name|namespace)$`)
+	secretPEM = regexp.MustCompile(`-----BEGIN [A-Z ]*(PRIVATE KEY|CERTIFICATE)`)
+	userInfo  = regexp.MustCompile(`(://)[^/@\s]+@`)
+)
+
+// Mask returns a YAML document with asterisks in the place of everything that looks like a credential: the values of
+// fields whose names say so, keys and certificates in any field, and passwords in URLs. Comments are dropped. The error,
+// for what is no YAML, does not quote it.
+func Mask(document []byte) (string, error) {
+	var content any
+	if err := yaml.Unmarshal(document, &content); err != nil {
+		return "", errors.New("it is no YAML")
+	}
+	masked, err := yaml.Marshal(mask(content))
+	if err != nil {
+		return "", errors.New("it cannot be written as YAML")
+	}
+	return string(masked), nil
+}
+
+func mask(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			if secretKey.MatchString(key) && !pathKey.MatchString(key) && !isPlain(inner) {
+				v[key] = maskAll(inner)
+				continue
+			}
+			v[key] = mask(inner)
+		}
+	case []any:
+		for i := range v {
+			v[i] = mask(v[i])
+		}
+	case string:
+		if secretPEM.MatchString(v) {
+			return Masked
+		}
+		return userInfo.ReplaceAllString(v, "${1}"+Masked+"@")
+	}
+	return value
+}
+
+// isPlain tells values that cannot be secret.
+func isPlain(value any) bool {
+	switch v := value.(type) {
+	case nil, bool:
+		return true
+	case string:
+		return v == ""
+	}
+	return false
+}
+
+// maskAll replaces a value, or all values below it.
+func maskAll(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for key := range v {
+			v[key] = maskAll(v[key])
+		}
+		return v
+	case []any:
+		for i := range v {
+			v[i] = maskAll(v[i])
+		}
+		return v
+	}
+	return Masked
+}
+
+// MakeKey makes a random key for Hash in a file, if there is none.
+func MakeKey(file string) error {
+	if key, err := os.ReadFile(file); err == nil && len(key) >= sha256.Size {
+		return nil
+	}
+	key := make([]byte, sha256.Size)
+	_, _ = rand.Read(key) // never fails
+	if err := os.WriteFile(file, key, 0o600); err != nil {
+		return fmt.Errorf("make the key of hashes: %w", err)
+	}
+	return nil
+}
+
+// Hash stands for a document in a place that others can read. It is keyed with the key in a file: without that, guesses
+// of what is in the document cannot be checked. It is empty if there is no key yet.
+func Hash(keyFile string, document []byte) (string, error) {
+	key, err := os.ReadFile(keyFile)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(key) < sha256.Size {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the key of hashes: %w", err)
+	}
+	mac := hmac.New(sha256.New, key)
+	mac.Write(document)
+	return hex.EncodeToString(mac.Sum(nil)[:16]), nil
+}
+
+// Scrub removes from a line of a log what looks like a credential.
+func Scrub(line string) string {
+	line = userInfo.ReplaceAllString(line, "${1}"+Masked+"@")
+	return assignment.ReplaceAllStringFunc(line, func(found string) string {
+		name, _, _ := strings.Cut(found, found[strings.IndexAny(found, "=:"):])
+		return name + found[len(name):len(name)+1] + Masked
+	})
+}
+
+var assignment = regexp.MustCompile(`(?i)\b(password|passwd|passphrase|token|secret|private_key)[=:]\s*\S+`)

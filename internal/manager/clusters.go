@@ -1,0 +1,53 @@
+package manager
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/engine/local"
+)
+
+// clusterNodes is how many simulated nodes a local cluster has.
+const clusterNodes = 1
+
+// ClusterDir is where the local clusters of a state directory are.
+func ClusterDir(stateDir string) string { return filepath.Join(stateDir, "clusters") }
+
+// addCluster adds the controller of Clusters with its engines.
+func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error {
+	kubeBinary := o.KubeBinary
+	if kubeBinary == nil {
+		kubeBinary = func() (string, error) { return "", errors.New("this manager has no keelson-kube") }
+	}
+	return cluster.Add(mgr, options, cluster.Options{
+		SecretNamespace: o.SecretNamespace,
+		Engines: map[v1alpha1.Engine]cluster.Engine{
+			v1alpha1.EngineLocal: local.New(local.Options{
+				Dir: ClusterDir(o.StateDir), Binary: kubeBinary, Nodes: clusterNodes, Ephemeral: o.Ephemeral,
+				Log: o.Logger.WithName("cluster-local"),
+			}),
+		},
+	})
+}
+
+// defaultStateDir returns where state is kept that nobody has chosen a place for.
+func defaultStateDir() string {
+	if os.Getuid() == 0 {
+		return "/var/lib/keelson"
+	}
+	// XDG Base Directory Specification: a relative path is to be ignored.
+	if base := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(base) {
+		return filepath.Join(base, "keelson")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "/var/lib/keelson" // whoever needs it will say that it cannot be written
+	}
+	return filepath.Join(home, ".local", "state", "keelson")
+}

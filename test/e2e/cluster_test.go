@@ -1,0 +1,102 @@
+package e2e
+
+import (
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+const demo = "cluster/demo"
+
+// clusterSession is a session for a kind without a namespace. It needs a manager on this host.
+func clusterSession(t *testing.T) session {
+	t.Helper()
+	if os.Getenv(kubeconfigVariable) != "" {
+		t.Skip("SKIP: clusters run on the host of the manager, which is not this one")
+	}
+	if _, err := env.Binary("keelson-kube"); err != nil {
+		t.Fatal(err)
+	}
+	return shell(t)
+}
+
+// user returns a session in a cluster, with the kubeconfig of its Secret.
+func (s session) user(t *testing.T, cluster string) session {
+	t.Helper()
+	ref := strings.Fields(s.field(t, "kubeconfig/"+cluster, "{.spec.secretRef.namespace} {.spec.secretRef.name} {.spec.secretRef.key}"))
+	encoded := s.kubectl(t, "get", "secret", "--namespace", ref[0], ref[1], "-o", "jsonpath={.data."+ref[2]+"}")
+	decoded, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, decoded, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	user := shell(t)
+	user.Env["KUBECONFIG"] = path
+	return user
+}
+
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	s := clusterSession(t)
+
+	// An empty spec is a cluster in a few seconds.
+	s.kubectl(t, "create", "-f", manifest("cluster.yaml"))
+	s.wait(t, "condition=Provisioned", demo)
+	s.wait(t, "condition=Ready", demo)
+	s.untilField(t, demo, `{.metadata.annotations.clusterprovisioner\.rke\.io/kubernetes-version}`, s.field(t, demo, "{.status.version}"))
+	transcript.Contains(t, s.kubectl(t, "get", demo), "ENGINE", "VERSION", "PROVISIONED", "READY", "ENDPOINT", "local", "v1.", "https://127.0.0.1:")
+	s.wait(t, "condition=Ready", "kubeconfig/demo")
+
+	// It is a real one, and another.
+	user := s.user(t, "demo")
+	transcript.Contains(t, user.kubectl(t, "auth", "whoami"), "demo-admin")
+	transcript.Contains(t, user.kubectl(t, "get", "namespaces", "-o", "name"), "namespace/kube-system")
+	user.kubectl(t, "create", "deployment", "web", "--image", "nginx", "--replicas", "2")
+	user.wait(t, "condition=Available", "deployment/web")
+	user.kubectl(t, "create", "job", "once", "--image", "busybox")
+	user.wait(t, "condition=Complete", "job/once")
+	user.kubectl(t, "create", "serviceaccount", "robot")
+	transcript.Contains(t, user.Fails(t, 1, "kubectl", "auth", "can-i", "list", "secrets", "--as", "system:serviceaccount:default:robot"), "no")
+	user.Fails(t, 1, "kubectl", "create", "quota", "broken", "--hard", "pods=-1")
+	if out := s.kubectl(t, "get", "deployments", "--all-namespaces", "-o", "name"); strings.Contains(out, "deployment.apps/web\n") {
+		t.Errorf("the Deployment of the cluster is in the cluster of the manager: %s", out)
+	}
+
+	// The Secret comes back.
+	s.kubectl(t, "delete", "secret", "demo-kubeconfig", "--namespace", "default")
+	s.wait(t, "create", "secret/demo-kubeconfig")
+	s.user(t, "demo").kubectl(t, "get", "deployment", "web")
+
+	// Deleted, nothing is left.
+	dir := filepath.Join(filepath.Dir(kubeconfig), "clusters", s.field(t, demo, "{.metadata.uid}"))
+	if _, err := os.Stat(dir); err != nil {
+		t.Error(err)
+	}
+	s.kubectl(t, "delete", demo)
+	transcript.Contains(t, s.Fails(t, 1, "kubectl", "get", "kubeconfig", "demo"), "NotFound")
+	transcript.Contains(t, s.Fails(t, 1, "kubectl", "get", "secret", "demo-kubeconfig", "--namespace", "default"), "NotFound")
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the directory of the cluster is left: %v", err)
+	}
+	if left := transcript.Left(dir); len(left) > 0 {
+		t.Errorf("processes of the cluster are left: %v", left)
+	}
+}
+
+func TestClusterThatIsProtected(t *testing.T) {
+	t.Parallel()
+	s := clusterSession(t)
+	s.Stdin = `{"apiVersion":"clusterprovisioner.rke.io/v1alpha1","kind":"Cluster","metadata":{"name":"safe"},"spec":{"deletionProtection":true,"paused":true}}`
+	s.kubectl(t, "create", "-f", "-")
+	transcript.Contains(t, s.Fails(t, 1, "kubectl", "delete", "cluster", "safe"), "set spec.deletionProtection to false first")
+	s.kubectl(t, "patch", "cluster/safe", "--type", "merge", "-p", `{"spec":{"deletionProtection":false}}`)
+	s.kubectl(t, "delete", "cluster", "safe")
+}
