@@ -9,14 +9,16 @@ import (
 	"os"
 	"time"
 
+	"github.com/keelson-dev/keelson/bench/internal/cluster"
 	"github.com/keelson-dev/keelson/bench/internal/measure"
+	"github.com/keelson-dev/keelson/bench/internal/program"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
 // bench is one run of this program.
 type bench struct {
 	options  options
-	cluster  *cluster
+	cluster  *cluster.Cluster
 	progress io.Writer
 	binary   string // of keelson
 	peerPath string // the binary, "" without the peer
@@ -50,10 +52,10 @@ func measureAll(ctx context.Context, o options, progress io.Writer) (_ *results,
 	b := &bench{options: o, progress: progress}
 	b.results = &results{Began: time.Now(), Machine: measure.ThisMachine(), Options: o}
 	b.say("Starting a control plane")
-	if b.cluster, err = startCluster(ctx, o); err != nil {
+	if b.cluster, err = cluster.Start(ctx, o.Full, o.Connections); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, b.cluster.stop()) }()
+	defer func() { err = errors.Join(err, b.cluster.Stop()) }()
 	if err := b.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -130,35 +132,12 @@ func (b *bench) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(b.progress, format+"\n", args...) // nothing depends on it
 }
 
-// processors reads the processor time of processes.
-type processors map[string]int // pids, by name
-
-// processors returns those that take part in a burst; the controller may be nil.
-func (b *bench) processors(controller *program) processors {
-	all := processors{"client": os.Getpid()}
-	maps.Copy(all, b.cluster.components)
+// processes returns those that take part in a burst; the controller may be nil.
+func (b *bench) processes(controller *program.Program) measure.Processes {
+	all := measure.Processes{"client": os.Getpid()}
+	maps.Copy(all, b.cluster.Components)
 	if controller != nil {
-		all[controller.name] = controller.cmd.Process.Pid
+		all[controller.Name] = controller.PID()
 	}
 	return all
-}
-
-// read returns the processor time of each, without those that cannot be told.
-func (p processors) read() map[string]time.Duration {
-	used := map[string]time.Duration{}
-	for name, pid := range p {
-		if t, err := measure.ProcessorTime(pid); err == nil {
-			used[name] = t
-		}
-	}
-	return used
-}
-
-// since returns how much each has used since before.
-func (p processors) since(before map[string]time.Duration) map[string]time.Duration {
-	used := p.read()
-	for name := range used {
-		used[name] -= before[name]
-	}
-	return used
 }

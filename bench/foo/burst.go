@@ -10,7 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
+	"github.com/keelson-dev/keelson/bench/internal/cluster"
 	"github.com/keelson-dev/keelson/bench/internal/measure"
+	"github.com/keelson-dev/keelson/bench/internal/program"
 )
 
 // The contestants.
@@ -46,7 +48,7 @@ type burst struct {
 
 // burst runs one contestant in a namespace of its own and removes everything after it.
 func (b *bench) burst(ctx context.Context, contestant string, round, n int) (*burst, error) {
-	namespace, err := b.cluster.namespace(ctx)
+	namespace, err := b.cluster.Namespace(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -64,13 +66,13 @@ func (b *bench) burst(ctx context.Context, contestant string, round, n int) (*bu
 		return nil, err
 	}
 	result.Contestant, result.Round = contestant, round
-	return result, b.cluster.empty(ctx, namespace)
+	return result, b.empty(ctx, namespace)
 }
 
 // burstOfManager is a burst with `keelson manager` as the controller, which has stopped when it returns: it must not
 // run while its Foos are deleted, for it could see the end of a Deployment before that of its Foo.
 func (b *bench) burstOfManager(ctx context.Context, namespace string, n int, create createFunc) (_ *burst, err error) {
-	warmed, err := b.cluster.namespace(ctx)
+	warmed, err := b.cluster.Namespace(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -79,11 +81,11 @@ func (b *bench) burstOfManager(ctx context.Context, namespace string, n int, cre
 		return nil, err
 	}
 	defer func() {
-		if err = errors.Join(err, m.stop()); err == nil {
-			err = b.cluster.empty(ctx, warmed)
+		if err = errors.Join(err, m.Stop()); err == nil {
+			err = b.empty(ctx, warmed)
 		}
 	}()
-	running, cancel := m.during(ctx)
+	running, cancel := m.During(ctx)
 	defer cancel()
 	if err := b.warm(running, m, warmed); err != nil {
 		return nil, fmt.Errorf("warm up: %w", err)
@@ -92,7 +94,7 @@ func (b *bench) burstOfManager(ctx context.Context, namespace string, n int, cre
 	if err != nil {
 		return nil, err
 	}
-	result, err := b.create(running, m.program, namespace, n, create)
+	result, err := b.create(running, m.Program, namespace, n, create)
 	if err != nil {
 		return nil, err
 	}
@@ -106,18 +108,18 @@ func (b *bench) burstOfPeer(ctx context.Context, namespace string, n int, create
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, p.stop()) }()
-	ctx, cancel := p.during(ctx)
+	defer func() { err = errors.Join(err, p.Stop()) }()
+	ctx, cancel := p.During(ctx)
 	defer cancel()
 	return b.create(ctx, p, namespace, n, create)
 }
 
 // createFunc creates one object, and with it what the contestant creates itself.
-type createFunc func(ctx context.Context, writer connection, name string) error
+type createFunc func(ctx context.Context, writer cluster.Connection, name string) error
 
 // creator returns how the client of a contestant creates its objects.
 func (b *bench) creator(contestant, namespace string) createFunc {
-	return func(ctx context.Context, writer connection, name string) error {
+	return func(ctx context.Context, writer cluster.Connection, name string) error {
 		if contestant == floorDeployments {
 			return createDeployment(ctx, writer, newPlainDeployment(namespace, name))
 		}
@@ -131,13 +133,13 @@ func (b *bench) creator(contestant, namespace string) createFunc {
 
 // warm lets a manager that has just started create a few Deployments, so that its connections are open, checks that
 // the floors create the same, and waits until it has nothing more to do.
-func (b *bench) warm(ctx context.Context, m *manager, namespace string) error {
+func (b *bench) warm(ctx context.Context, m *program.Manager, namespace string) error {
 	count, err := b.startCount(ctx, m)
 	if err != nil {
 		return err
 	}
 	const few = 32
-	if _, err = b.create(ctx, m.program, namespace, few, b.creator(keelson, namespace)); err != nil {
+	if _, err = b.create(ctx, m.Program, namespace, few, b.creator(keelson, namespace)); err != nil {
 		return err
 	}
 	if err := b.checkFloor(ctx, namespace, objectName(0)); err != nil {
@@ -148,21 +150,21 @@ func (b *bench) warm(ctx context.Context, m *manager, namespace string) error {
 }
 
 // create creates n objects as fast as the API takes them and waits until the observer has seen their Deployments.
-func (b *bench) create(ctx context.Context, controller *program, namespace string, n int, create createFunc) (*burst, error) {
+func (b *bench) create(ctx context.Context, controller *program.Program, namespace string, n int, create createFunc) (*burst, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	o, err := b.cluster.observe(ctx, namespace)
+	o, err := b.observe(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
 	defer o.stop()
 	result := &burst{Objects: n, Load: measure.Load()}
 	sent, answered := make([]time.Time, n), make([]time.Time, n)
-	processors := b.processors(controller)
-	before := processors.read()
+	processes := b.processes(controller)
+	before := processes.Processor()
 	created := make(chan error, 1)
 	go func() {
-		err := b.cluster.each(ctx, n, func(ctx context.Context, writer connection, i int) error {
+		err := b.cluster.Each(ctx, n, func(ctx context.Context, writer cluster.Connection, i int) error {
 			sent[i] = time.Now()
 			err := create(ctx, writer, objectName(i))
 			answered[i] = time.Now()
@@ -174,7 +176,7 @@ func (b *bench) create(ctx context.Context, controller *program, namespace strin
 		created <- err
 	}()
 	seen, err := o.await(ctx, n)
-	used := processors.since(before)
+	used := processes.ProcessorSince(before)
 	if createErr := <-created; createErr != nil {
 		return nil, createErr
 	}
@@ -220,15 +222,15 @@ func (r *burst) processorTime() time.Duration {
 // objectName is the name of the i-th Foo and of its Deployment.
 func objectName(i int) string { return fmt.Sprintf("foo-%05d", i) }
 
-func createFoo(ctx context.Context, writer connection, namespace, name string) (*v1alpha1.Foo, error) {
+func createFoo(ctx context.Context, writer cluster.Connection, namespace, name string) (*v1alpha1.Foo, error) {
 	replicas := int32(1)
-	return writer.foos.SamplecontrollerV1alpha1().Foos(namespace).Create(ctx, &v1alpha1.Foo{
+	return writer.Keelson.SamplecontrollerV1alpha1().Foos(namespace).Create(ctx, &v1alpha1.Foo{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       v1alpha1.FooSpec{DeploymentName: name, Replicas: &replicas},
 	}, metav1.CreateOptions{})
 }
 
-func createDeployment(ctx context.Context, writer connection, deployment *appsv1.Deployment) error {
-	_, err := writer.kube.AppsV1().Deployments(deployment.Namespace).Create(ctx, deployment, metav1.CreateOptions{})
+func createDeployment(ctx context.Context, writer cluster.Connection, deployment *appsv1.Deployment) error {
+	_, err := writer.Kube.AppsV1().Deployments(deployment.Namespace).Create(ctx, deployment, metav1.CreateOptions{})
 	return err
 }

@@ -53,11 +53,11 @@ func newUnowned(namespace, name string, uid types.UID) *appsv1.Deployment {
 // checkFloor returns an error if what the floors create is not what the controller has created for a Foo: they would
 // have less work, or more.
 func (b *bench) checkFloor(ctx context.Context, namespace, name string) error {
-	foo, err := b.cluster.observer.foos.SamplecontrollerV1alpha1().Foos(namespace).Get(ctx, name, metav1.GetOptions{})
+	foo, err := b.cluster.Observer.Keelson.SamplecontrollerV1alpha1().Foos(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	deployments := b.cluster.observer.kube.AppsV1().Deployments(namespace)
+	deployments := b.cluster.Observer.Kube.AppsV1().Deployments(namespace)
 	ours, err := deployments.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-dev/keelson/bench/internal/measure"
+	"github.com/keelson-dev/keelson/bench/internal/program"
 )
 
 // idle is what was found out about a manager with many Foos.
@@ -35,7 +36,7 @@ func (b *bench) measureIdle(ctx context.Context) (err error) {
 	}
 	n := b.options.IdleFoos
 	b.say("Creating %d Foos", n)
-	namespace, err := b.cluster.namespace(ctx)
+	namespace, err := b.cluster.Namespace(ctx)
 	if err != nil {
 		return err
 	}
@@ -43,15 +44,15 @@ func (b *bench) measureIdle(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, m.stop()) }()
-	ctx, cancel := m.during(ctx)
+	defer func() { err = errors.Join(err, m.Stop()) }()
+	ctx, cancel := m.During(ctx)
 	defer cancel()
 	count, err := b.startCount(ctx, m)
 	if err != nil {
 		return err
 	}
 	result := &idle{}
-	if result.Fill, err = b.create(ctx, m.program, namespace, n, b.creator(keelson, namespace)); err != nil {
+	if result.Fill, err = b.create(ctx, m.Program, namespace, n, b.creator(keelson, namespace)); err != nil {
 		return fmt.Errorf("create %d Foos: %w", n, err)
 	}
 	result.Fill.Contestant = keelson
@@ -70,29 +71,29 @@ func (b *bench) measureIdle(ctx context.Context) (err error) {
 }
 
 // watchIdle counts requests for a while in which nothing happens, and then looks at the memory.
-func (b *bench) watchIdle(ctx context.Context, m *manager, result *idle) error {
+func (b *bench) watchIdle(ctx context.Context, m *program.Manager, result *idle) error {
 	b.say("Watching them for %s", b.options.Idle)
 	count, err := b.startCount(ctx, m)
 	if err != nil {
 		return err
 	}
-	processors := processors{m.name: m.cmd.Process.Pid}
-	before := processors.read()
+	processes := measure.Processes{m.Name: m.PID()}
+	before := processes.Processor()
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-time.After(b.options.Idle):
 	}
-	result.Processor = processors.since(before)[m.name]
+	result.Processor = processes.ProcessorSince(before)[m.Name]
 	if result.Requests, err = b.end(ctx, count); err != nil {
 		return err
 	}
-	metrics, err := m.scrape(ctx)
+	metrics, err := m.Scrape(ctx)
 	if err != nil {
 		return err
 	}
 	result.Heap = int64(metrics.Value("go_memstats_heap_inuse_bytes"))
-	memory, err := measure.MemoryOf(m.cmd.Process.Pid)
+	memory, err := measure.MemoryOf(m.PID())
 	if err == nil {
 		result.Memory = &memory
 	} else if !errors.Is(err, errors.ErrUnsupported) {
@@ -104,13 +105,13 @@ func (b *bench) watchIdle(ctx context.Context, m *manager, result *idle) error {
 // measureRepair deletes Deployments of Foos one after the other, and in turns with them one that has no Foo, which
 // the client itself creates again.
 func (b *bench) measureRepair(ctx context.Context, namespace string, result *idle) error {
-	o, err := b.cluster.observe(ctx, namespace)
+	o, err := b.observe(ctx, namespace)
 	if err != nil {
 		return err
 	}
 	defer o.stop()
-	writer := b.cluster.writers[0]
-	deployments := writer.kube.AppsV1().Deployments(namespace)
+	writer := b.cluster.Writers[0]
+	deployments := writer.Kube.AppsV1().Deployments(namespace)
 	plain := newPlainDeployment(namespace, "plain")
 	if err := createDeployment(ctx, writer, plain); err != nil {
 		return err

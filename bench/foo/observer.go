@@ -24,8 +24,8 @@ type arrival struct {
 }
 
 // observe begins to watch the Deployments of a namespace, from now on.
-func (c *cluster) observe(ctx context.Context, namespace string) (*observer, error) {
-	deployments := c.observer.kube.AppsV1().Deployments(namespace)
+func (b *bench) observe(ctx context.Context, namespace string) (*observer, error) {
+	deployments := b.cluster.Observer.Kube.AppsV1().Deployments(namespace)
 	list, err := deployments.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return nil, fmt.Errorf("list Deployments: %w", err)

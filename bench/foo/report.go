@@ -3,16 +3,15 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/keelson-dev/keelson/bench/internal/measure"
+	"github.com/keelson-dev/keelson/bench/internal/program"
 )
 
 // What is to be reached.
@@ -26,19 +25,15 @@ const (
 
 // findVersions asks the programs that are measured.
 func (b *bench) findVersions(ctx context.Context) (versions, error) {
-	output, err := exec.CommandContext(ctx, b.binary, "version", "-o", "json").Output()
-	if err != nil {
-		return versions{}, fmt.Errorf("ask %s for its version: %w", b.binary, err)
-	}
-	var build struct{ Keelson string }
-	if err := json.Unmarshal(output, &build); err != nil {
-		return versions{}, fmt.Errorf("the version of %s: %w", b.binary, err)
-	}
-	server, err := b.cluster.observer.kube.Discovery().ServerVersion()
+	keelson, err := program.Version(ctx, b.binary)
 	if err != nil {
 		return versions{}, err
 	}
-	return versions{Keelson: build.Keelson, Kubernetes: server.GitVersion}, nil
+	server, err := b.cluster.Observer.Kube.Discovery().ServerVersion()
+	if err != nil {
+		return versions{}, err
+	}
+	return versions{Keelson: keelson, Kubernetes: server.GitVersion}, nil
 }
 
 // write fills in the targets and writes everything for people, as markdown. It returns how many targets were missed.

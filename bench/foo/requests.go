@@ -10,7 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
+	"github.com/keelson-dev/keelson/bench/internal/cluster"
 	"github.com/keelson-dev/keelson/bench/internal/measure"
+	"github.com/keelson-dev/keelson/bench/internal/program"
 )
 
 // requests are what the manager has sent in some time.
@@ -55,7 +57,7 @@ func (r *requests) events() float64 { return r.Served["POST events"] + r.Served[
 
 // counter counts the requests of a manager.
 type counter struct {
-	manager        *manager
+	manager        *program.Manager
 	methods        map[string]float64
 	served         map[string]float64
 	began, changed time.Time
@@ -63,7 +65,7 @@ type counter struct {
 }
 
 // startCount begins to count.
-func (b *bench) startCount(ctx context.Context, m *manager) (*counter, error) {
+func (b *bench) startCount(ctx context.Context, m *program.Manager) (*counter, error) {
 	c := &counter{manager: m}
 	var err error
 	if c.methods, err = c.sent(ctx); err != nil {
@@ -78,7 +80,7 @@ func (b *bench) startCount(ctx context.Context, m *manager) (*counter, error) {
 }
 
 func (c *counter) sent(ctx context.Context) (map[string]float64, error) {
-	metrics, err := c.manager.scrape(ctx)
+	metrics, err := c.manager.Scrape(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +93,7 @@ func (c *counter) sent(ctx context.Context) (map[string]float64, error) {
 
 // served returns what kube-apiserver has served, see requests.Served.
 func (b *bench) served(ctx context.Context) (map[string]float64, error) {
-	metrics, err := b.cluster.scrape(ctx)
+	metrics, err := b.cluster.Scrape(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +138,7 @@ func (b *bench) end(ctx context.Context, c *counter) (*requests, error) {
 // awaitSteady waits until n Foos have the status that they will keep and the manager sends nothing any more, and
 // returns what it has sent since the start of the count.
 func (b *bench) awaitSteady(ctx context.Context, c *counter, namespace string, n int) (*requests, error) {
-	err := until(ctx, func(ctx context.Context) error {
+	err := cluster.Until(ctx, func(ctx context.Context) error {
 		isQuiet, err := c.isQuiet(ctx, b.options.quiet)
 		if err != nil {
 			return err
@@ -155,7 +157,7 @@ func (b *bench) awaitSteady(ctx context.Context, c *counter, namespace string, n
 // checkSteady returns an error unless n Foos say of themselves what is right. Without Kubernetes' own controllers no
 // Deployment ever becomes available.
 func (b *bench) checkSteady(ctx context.Context, namespace string, n int) error {
-	foos, err := b.cluster.observer.foos.SamplecontrollerV1alpha1().Foos(namespace).List(ctx, metav1.ListOptions{})
+	foos, err := b.cluster.Observer.Keelson.SamplecontrollerV1alpha1().Foos(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}

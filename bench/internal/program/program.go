@@ -1,4 +1,5 @@
-package main
+// Package program runs what benchmarks measure: controllers as processes of their own.
+package program
 
 import (
 	"bufio"
@@ -18,22 +19,25 @@ const (
 	stopTimeout  = 35 * time.Second
 )
 
-// program is a controller that runs as a process of its own.
-type program struct {
-	name    string
+// Program is a controller that runs as a process of its own.
+type Program struct {
+	// Name is what results call it.
+	Name string
+
 	cmd     *exec.Cmd
 	log     string
 	done    chan struct{} // closed when it has ended
 	stopped bool
 }
 
-// startProgram starts a program and returns when isReady has been true for a line of its logs.
-func startProgram(ctx context.Context, name, log, path string, args []string, isReady func(line string) bool) (*program, error) {
+// Start starts the program at path, which writes its logs to stderr, and returns when isReady has been true for a line
+// of them. They also go to the end of the file log.
+func Start(ctx context.Context, name, log, path string, args []string, isReady func(line string) bool) (*Program, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	p := &program{name: name, cmd: exec.CommandContext(ctx, path, args...), log: log, done: make(chan struct{})}
+	p := &Program{Name: name, cmd: exec.CommandContext(ctx, path, args...), log: log, done: make(chan struct{})}
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
 	p.cmd.WaitDelay = stopTimeout
 	reader, writer := io.Pipe()
@@ -68,11 +72,14 @@ func startProgram(ctx context.Context, name, log, path string, args []string, is
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	return nil, errors.Join(err, p.stop())
+	return nil, errors.Join(err, p.Stop())
 }
 
-// during returns a context that ends with ctx, and when the program ends.
-func (p *program) during(ctx context.Context) (context.Context, context.CancelFunc) {
+// PID returns the id of its process.
+func (p *Program) PID() int { return p.cmd.Process.Pid }
+
+// During returns a context that ends with ctx, and when the program ends.
+func (p *Program) During(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		select {
@@ -84,14 +91,14 @@ func (p *program) during(ctx context.Context) (context.Context, context.CancelFu
 	return ctx, func() { cancel(nil) }
 }
 
-// stop tells the program to end and waits until it has. A program that has been stopped already is no error.
-func (p *program) stop() error {
+// Stop tells the program to end and waits until it has. A program that has been stopped already is no error.
+func (p *Program) Stop() error {
 	if p.stopped {
 		return nil
 	}
 	p.stopped = true
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("stop %s: %w", p.name, err)
+		return fmt.Errorf("stop %s: %w", p.Name, err)
 	}
 	select {
 	case <-p.done:
@@ -99,16 +106,16 @@ func (p *program) stop() error {
 	case <-time.After(stopTimeout):
 		err := p.cmd.Process.Kill()
 		<-p.done
-		return errors.Join(fmt.Errorf("%s had to be killed, %s after SIGTERM", p.name, stopTimeout), err)
+		return errors.Join(fmt.Errorf("%s had to be killed, %s after SIGTERM", p.Name, stopTimeout), err)
 	}
 }
 
-func (p *program) ended() error {
-	return fmt.Errorf("%s has ended by itself (%s): %s", p.name, p.cmd.ProcessState, p.tail())
+func (p *Program) ended() error {
+	return fmt.Errorf("%s has ended by itself (%s): %s", p.Name, p.cmd.ProcessState, p.tail())
 }
 
 // tail returns the end of the log.
-func (p *program) tail() string {
+func (p *Program) tail() string {
 	data, err := os.ReadFile(p.log)
 	if err != nil {
 		return err.Error()
