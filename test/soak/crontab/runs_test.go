@@ -1,0 +1,260 @@
+package crontab
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// at is so many seconds after an arbitrary whole second.
+func at(seconds float64) time.Time {
+	return time.Unix(1_000_000, 0).Add(time.Duration(seconds * float64(time.Second)))
+}
+
+func span(from, to float64) Span { return Span{From: at(from), To: at(to)} }
+
+// ran is a run that was created in the second after its time, or so many later.
+func ran(nominal int, later ...int) Run {
+	run := Run{Nominal: at(float64(nominal)), UID: fmt.Sprintf("uid-%d", nominal), Created: at(float64(nominal))}
+	for _, seconds := range later {
+		run.Created = run.Created.Add(time.Duration(seconds) * time.Second)
+	}
+	return run
+}
+
+// every2 is a CronTab that ran every 2 s from second 2 to 10, and was suspended soon after.
+func every2(policy Policy, most int) Object {
+	return Object{Name: "ct", Policy: policy, Most: most, Anchor: at(0), Step: 2 * time.Second, Until: at(10), Last: at(12), Grace: time.Second}
+}
+
+// One manager all the time, and one that was replaced between 3.5 and 7.5.
+var (
+	calm     = History{Prompt: time.Second, Managers: []Span{span(-5, 20)}}
+	replaced = History{Prompt: time.Second, Outages: []Span{span(3.5, 7.7)}, Managers: []Span{span(-5, 3.5), span(7.5, 20)}}
+)
+
+func TestJudge(t *testing.T) {
+	twice := ran(4)
+	twice.UID = "another"
+	for _, tc := range []struct {
+		name    string
+		object  Object
+		history History
+		runs    []Run
+		want    Verdict
+	}{
+		{
+			name: "every time has its Job", object: every2(All, 0), history: calm,
+			runs: []Run{ran(2), ran(4), ran(6), ran(8), ran(10)}, want: Verdict{Times: 5, Bound: 5},
+		},
+		{
+			name: "the order of the record does not matter, and a run before the suspension may be there", object: every2(All, 0), history: calm,
+			runs: []Run{ran(12), ran(4), ran(2), ran(10), ran(8), ran(6)}, want: Verdict{Times: 5, Bound: 5},
+		},
+		{
+			name: "a time without a Job", object: every2(Latest, 0), history: calm,
+			runs: []Run{ran(2), ran(4), ran(8), ran(10)},
+			want: Verdict{Times: 5, Missed: 1, Bound: 5, Problems: []string{"ct, 1000006 (13:46:46): has no Job, and nothing was in the way"}},
+		},
+		{
+			name: "the last time without a Job", object: every2(Latest, 0), history: calm,
+			runs: []Run{ran(2), ran(4), ran(6), ran(8)},
+			want: Verdict{Times: 5, Missed: 1, Bound: 5, Problems: []string{"ct, 1000010 (13:46:50): has no Job, and nothing was in the way"}},
+		},
+		{
+			name: "a time with two Jobs", object: every2(Latest, 0), history: calm,
+			runs: []Run{ran(2), ran(4), twice, ran(6), ran(8), ran(10)},
+			want: Verdict{Times: 5, Bound: 5, Problems: []string{"ct, 1000004 (13:46:44): ran twice: Jobs another and uid-4"}},
+		},
+		{
+			name: "the record itself is wrong", object: every2(All, 0), history: calm,
+			runs: []Run{ran(2), ran(4), ran(4), ran(6), ran(8), ran(10)},
+			want: Verdict{Times: 5, Bound: 5, Problems: []string{"ct, 1000004 (13:46:44): the record has the Job uid-4 twice"}},
+		},
+		{
+			name: "a time that the schedule does not have", object: every2(All, 0), history: calm,
+			runs: []Run{ran(2), ran(4), ran(5), ran(6), ran(8), ran(10)},
+			want: Verdict{Times: 5, Bound: 5, Problems: []string{
+				"ct, 1000005 (13:46:45): is no time of this schedule, which counts from 1000000 (13:46:40) in steps of 2s",
+			}},
+		},
+		{
+			name: "the moment of the anchor is before the first time", object: every2(All, 0), history: calm,
+			runs: []Run{ran(0), ran(2), ran(4), ran(6), ran(8), ran(10)},
+			want: Verdict{Times: 5, Bound: 5, Problems: []string{
+				"ct, 1000000 (13:46:40): is no time of this schedule, which counts from 1000000 (13:46:40) in steps of 2s",
+			}},
+		},
+		{
+			name: "after the suspension", object: every2(Skip, 0), history: calm,
+			runs: []Run{ran(2), ran(4), ran(6), ran(8), ran(10), ran(14)},
+			want: Verdict{Times: 5, Bound: 5, Problems: []string{
+				"ct, 1000014 (13:46:54): ran although there was to be none after 1000012 (13:46:52)",
+			}},
+		},
+		{
+			name: "before its time", object: every2(All, 0), history: calm,
+			runs: []Run{ran(2), ran(4), ran(6, -1), ran(8), ran(10)},
+			want: Verdict{Times: 5, Bound: 5, Problems: []string{"ct, 1000006 (13:46:46): was created early, at 1000005 (13:46:45)"}},
+		},
+		{
+			name: "All makes up for what was missed", object: every2(All, 0), history: replaced,
+			runs: []Run{ran(2), ran(4, 3), ran(6, 1), ran(8), ran(10)}, want: Verdict{Times: 5, Bound: 5},
+		},
+		{
+			name: "All leaves out what was missed", object: every2(All, 0), history: replaced,
+			runs: []Run{ran(2), ran(6, 1), ran(8), ran(10)},
+			want: Verdict{Times: 5, Missed: 1, Bound: 5, Problems: []string{"ct, 1000004 (13:46:44): has no Job, and nothing was in the way"}},
+		},
+		{
+			name: "All with a limit of 1 leaves out one of two", object: every2(All, 1), history: replaced,
+			runs: []Run{ran(2), ran(6, 1), ran(8), ran(10)}, want: Verdict{Times: 5, Missed: 1, Bound: 3},
+		},
+		{
+			name: "All with a limit of 2 leaves out one of three", object: every2(All, 2),
+			history: History{Prompt: time.Second, Outages: []Span{span(3.5, 9.7)}, Managers: []Span{span(-5, 3.5), span(9.5, 20)}},
+			runs:    []Run{ran(2), ran(6, 3), ran(8, 1), ran(10)}, want: Verdict{Times: 5, Missed: 1, Bound: 2},
+		},
+		{
+			name: "All with a limit of 2 leaves out one of two", object: every2(All, 2), history: replaced,
+			runs: []Run{ran(2), ran(6, 1), ran(8), ran(10)},
+			want: Verdict{Times: 5, Missed: 1, Bound: 3, Problems: []string{
+				"ct, 1000006 (13:46:46): ran at 1000007 (13:46:47) while 1 times from 1000004 (13:46:44) on were left out: at that moment fewer than 3 were missed",
+			}},
+		},
+		{
+			name: "Latest runs the last that was missed", object: every2(Latest, 0), history: replaced,
+			runs: []Run{ran(2), ran(6, 1), ran(8), ran(10)}, want: Verdict{Times: 5, Missed: 1, Bound: 3},
+		},
+		{
+			name: "Latest runs an older one, too", object: every2(Latest, 0), history: replaced,
+			runs: []Run{ran(2), ran(4, 3), ran(6, 1), ran(8), ran(10)},
+			want: Verdict{Times: 5, Bound: 3, Problems: []string{
+				"ct, 1000004 (13:46:44): ran at 1000007 (13:46:47) by a manager that was started 3.5s after its time: Latest leaves it out",
+			}},
+		},
+		{
+			name: "Latest leaves out one that nobody missed", object: every2(Latest, 0), history: replaced,
+			runs: []Run{ran(2), ran(6, 1), ran(8)},
+			want: Verdict{Times: 5, Missed: 2, Bound: 3, Problems: []string{"ct, 1000010 (13:46:50): has no Job, and nothing was in the way"}},
+		},
+		{
+			name: "Skip leaves out what was missed", object: every2(Skip, 0), history: replaced,
+			runs: []Run{ran(2), ran(8), ran(10)}, want: Verdict{Times: 5, Missed: 2, Bound: 3},
+		},
+		{
+			name: "Skip runs the last that was missed", object: every2(Skip, 0), history: replaced,
+			runs: []Run{ran(2), ran(6, 1), ran(8), ran(10)},
+			want: Verdict{Times: 5, Missed: 1, Bound: 3, Problems: []string{
+				"ct, 1000006 (13:46:46): ran at 1000007 (13:46:47) by a manager that was started 1.5s after its time: Skip leaves it out",
+			}},
+		},
+		{
+			name: "somebody else creates a Job", object: every2(Skip, 0), history: replaced,
+			runs: []Run{ran(2), ran(4, 1), ran(8), ran(10)},
+			want: Verdict{Times: 5, Missed: 1, Bound: 3, Problems: []string{
+				"ct, 1000004 (13:46:44): was created at 1000005 (13:46:45), when there was no manager",
+			}},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, tc.object.Judge(tc.runs, tc.history)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestJudgeFindsEveryFault makes histories in which all is well, and spoils each in one place: whatever is doubled,
+// missing, early, off the schedule or after the end must be found wherever it is.
+func TestJudgeFindsEveryFault(t *testing.T) {
+	const seed = 7
+	random := rand.New(rand.NewPCG(seed, 0))
+	for round := range 40 {
+		object := Object{
+			Name: fmt.Sprintf("ct-%d", round), Policy: []Policy{All, Latest, Skip}[round%3], Anchor: at(0),
+			Step: time.Duration(1+random.IntN(5)) * time.Second, Until: at(300), Last: at(301), Grace: time.Second,
+		}
+		history := randomHistory(random)
+		runs, bound := play(object, history)
+		if got := object.Judge(runs, history); len(got.Problems) > 0 {
+			t.Fatalf("seed %d, round %d: nothing is wrong, but: %s", seed, round, got.Problems)
+		}
+		spoiled := map[string][]Run{}
+		for i, run := range runs {
+			if bound[run.Nominal.Unix()] {
+				spoiled[fmt.Sprintf("%d is missing", i)] = slices.Delete(slices.Clone(runs), i, i+1)
+			}
+			again := run
+			again.UID += "-again"
+			spoiled[fmt.Sprintf("%d is doubled", i)] = append(slices.Clone(runs), again)
+			early := slices.Clone(runs)
+			early[i].Created = run.Nominal.Add(-time.Second)
+			spoiled[fmt.Sprintf("%d is early", i)] = early
+			if object.Step > time.Second {
+				stray := run
+				stray.Nominal, stray.UID = run.Nominal.Add(time.Second), "stray"
+				spoiled[fmt.Sprintf("one beside %d", i)] = append(slices.Clone(runs), stray)
+			}
+		}
+		spoiled["one after the end"] = append(slices.Clone(runs), ran(305))
+		for what, runs := range spoiled {
+			if got := object.Judge(runs, history); len(got.Problems) == 0 {
+				t.Fatalf("seed %d, round %d, %s of %d (%s, every %s) is not found", seed, round, what, len(runs), object.Policy, object.Step)
+			}
+		}
+	}
+}
+
+// randomHistory has a manager that is replaced now and then, with some seconds between two, for 310 s.
+func randomHistory(random *rand.Rand) History {
+	h := History{Prompt: time.Second}
+	began := -1.0
+	for second := 0.0; second < 270; {
+		second += 1 + 20*random.Float64()
+		away := 6 * random.Float64()
+		h.Managers = append(h.Managers, span(began, second))
+		h.Outages = append(h.Outages, span(second, second+away))
+		second += away
+		began = second
+	}
+	h.Managers = append(h.Managers, span(began, 310))
+	return h
+}
+
+// play returns what a controller without a fault runs, and the times that are bound to run, by the text of the rules:
+// while a manager is there every time runs at once, and when one comes what was missed is dealt with by the policy.
+func play(o Object, history History) (runs []Run, bound map[int64]bool) {
+	bound = map[int64]bool{}
+	next := o.Anchor.Add(o.Step)
+	for _, manager := range history.Managers {
+		var missed []time.Time
+		for ; next.Before(manager.From) && !next.After(o.Last); next = next.Add(o.Step) {
+			missed = append(missed, next)
+		}
+		for i, nominal := range missed {
+			if o.Policy == All || o.Policy == Latest && i == len(missed)-1 {
+				runs = append(runs, Run{Nominal: nominal, UID: "late-" + clock(nominal), Created: manager.From.Truncate(time.Second)})
+				bound[nominal.Unix()] = o.Policy == All
+			}
+		}
+		for ; !next.After(manager.To) && !next.After(o.Last); next = next.Add(o.Step) {
+			runs = append(runs, Run{Nominal: next, UID: clock(next), Created: next})
+			excused := slices.ContainsFunc(history.Outages, func(s Span) bool { return !s.From.After(next.Add(history.Prompt)) && !s.To.Before(next) })
+			bound[next.Unix()] = !next.After(o.Until) && (o.Policy == All || !excused)
+		}
+	}
+	return runs, bound
+}
+
+func TestProblemsNameTheTime(t *testing.T) {
+	got := every2(Latest, 0).Judge(nil, calm)
+	if len(got.Problems) != 5 || !strings.HasPrefix(got.Problems[0], "ct, 1000002 (") {
+		t.Errorf("got %q, want one for each of 5 times, by its time", got.Problems)
+	}
+}
