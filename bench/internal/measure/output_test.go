@@ -30,11 +30,13 @@ func TestWriteTargets(t *testing.T) {
 	missed, err := WriteTargets(&got, []Target{
 		{Name: "writes a Foo", Limit: 2, Value: 2},
 		{Name: "repair", Limit: 30, Below: true, Value: 30, Unit: " ms"},
+		{Name: "as fast as the other", Limit: 3, AtLeast: true, Value: 2.9, Unit: "×"},
+		{Name: "as fast as another", Limit: 3, AtLeast: true, Value: 3, Unit: "×"},
 	})
-	if err != nil || missed != 1 {
-		t.Errorf("missed %d, %v; want 1: a value below a limit must not be equal to it", missed, err)
+	if err != nil || missed != 2 {
+		t.Errorf("missed %d, %v; want 2: a value below a limit must not be equal to it, and one at least must", missed, err)
 	}
-	for _, want := range []string{"≤ 2 |", "PASS", "< 30 ms |", "MISS"} {
+	for _, want := range []string{"≤ 2 |", "PASS", "< 30 ms |", "MISS", "≥ 3× |"} {
 		if !strings.Contains(got.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, got.String())
 		}

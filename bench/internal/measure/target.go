@@ -9,9 +9,10 @@ import (
 type Target struct {
 	// Name says what was measured.
 	Name string `json:"name"`
-	// Limit is what the value may be at most, or, if Below is set, must be less than.
-	Limit float64 `json:"limit"`
-	Below bool    `json:"below,omitempty"`
+	// Limit is what the value may be at most, or, if Below is set, must be less than, or, if AtLeast is, must reach.
+	Limit   float64 `json:"limit"`
+	Below   bool    `json:"below,omitempty"`
+	AtLeast bool    `json:"atLeast,omitempty"`
 	// Value is what was measured, in the unit of Limit.
 	Value float64 `json:"value"`
 	// Unit follows both in the text, such as " ms".
@@ -22,8 +23,11 @@ type Target struct {
 
 // Met reports whether the target was reached.
 func (t Target) Met() bool {
-	if t.Below {
+	switch {
+	case t.Below:
 		return t.Value < t.Limit
+	case t.AtLeast:
+		return t.Value >= t.Limit
 	}
 	return t.Value <= t.Limit
 }
@@ -33,8 +37,11 @@ func WriteTargets(w io.Writer, targets []Target) (missed int, err error) {
 	table := NewTable("target", "limit", "measured", "verdict", "")
 	for _, t := range targets {
 		relation, verdict := "≤", "PASS"
-		if t.Below {
+		switch {
+		case t.Below:
 			relation = "<"
+		case t.AtLeast:
+			relation = "≥"
 		}
 		if !t.Met() {
 			verdict = "MISS"

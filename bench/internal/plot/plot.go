@@ -40,7 +40,7 @@ const (
 	panelWidth, panelHeight = 330.0, 300.0
 	left, gap, right        = 74.0, 34.0, 20.0
 	top, bottom             = 84.0, 54.0
-	legendStep              = 150.0
+	legendStep              = 190.0
 )
 
 // style has two sets of colours. The colours of the lines are those of Okabe and Ito, some darker or lighter so that

@@ -1,0 +1,186 @@
+// Command crontab measures how late Jobs are when many schedules are due at the same second, on a control plane of its
+// own: those of CronTabs, in turns with those of CronJobs, and with a floor that is given in the same run: a plain client
+// that creates the same Jobs. It also measures what many CronTabs cost that have nothing to do.
+//
+//	make bench-crontab
+//	make bench-crontab ARGS='--sizes 500,2000 --rounds 5 --json results.json'
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// options say what is measured.
+type options struct {
+	// Sizes are the numbers of objects that are due at once, each measured Rounds times.
+	Sizes  []int `json:"sizes"`
+	Rounds int   `json:"rounds"`
+	// Connections is how many the client has that creates objects, and that is the floor.
+	Connections int `json:"connections"`
+	// Threads is that flag of the manager; 0 leaves its default.
+	Threads int `json:"threads,omitempty"`
+	// PeerMost is the largest size for CronJobs, ShippedMost that for CronJobs as shipped; 0 leaves them out.
+	PeerMost    int `json:"peerMost"`
+	ShippedMost int `json:"shippedMost"`
+	// Only are the contestants that take part; empty is all.
+	Only []string `json:"only,omitempty"`
+	// JobController also runs Kubernetes' controller of Jobs, which then has the same work with all contestants.
+	JobController bool `json:"jobController"`
+	// IdleCronTabs is how many there are when the cost of idle ones is measured, for Idle; 0 leaves that out.
+	IdleCronTabs int           `json:"idleCronTabs"`
+	Idle         time.Duration `json:"idleNanoseconds"`
+
+	// Binary is the program that is measured.
+	Binary string `json:"binary,omitempty"`
+
+	add                []string // results of earlier runs
+	jsonFile, plotFile string
+	strict             bool
+	// warm is how many objects each contestant gets before a burst, and quiet is how long it must send nothing to
+	// count as done.
+	warm  int
+	quiet time.Duration
+}
+
+func defaults() options {
+	return options{Sizes: []int{100, 500, 2000, 10000}, Rounds: 3, Connections: 16, PeerMost: 10000, ShippedMost: 500,
+		IdleCronTabs: 10000, Idle: 2 * time.Minute, warm: 16, quiet: 2 * time.Second}
+}
+
+// quick is for finding out whether the benchmark still works. Its numbers mean nothing. CronJobs are left out: they are
+// due at full minutes only.
+func quick() options {
+	return options{Sizes: []int{50}, Rounds: 1, Connections: 16, IdleCronTabs: 100, Idle: time.Second,
+		warm: 4, quiet: 2 * time.Second}
+}
+
+func main() {
+	process.Shim() // this program is also the shim of the components that it starts
+	o, err := parse(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		os.Exit(2) // the flag package has said why
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	missed, err := run(ctx, o, os.Stdout, os.Stderr)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "error: %v\n", err)
+		os.Exit(1)
+	}
+	if o.strict && missed > 0 {
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (options, error) {
+	o := defaults()
+	fs := flag.NewFlagSet("crontab", flag.ContinueOnError)
+	short := fs.Bool("quick", false, "only find out whether this benchmark works; flags after it still count")
+	fs.Func("sizes", "numbers of objects due at once, with commas between (100,500,2000,10000); 0 leaves bursts out", func(text string) (err error) {
+		o.Sizes, err = parseSizes(text)
+		return err
+	})
+	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "bursts of each contestant and size")
+	fs.IntVar(&o.Connections, "connections", o.Connections, "connections of the client that creates objects and is the floor")
+	fs.IntVar(&o.Threads, "threads", o.Threads, "that flag of the manager; 0 is its default")
+	fs.IntVar(&o.PeerMost, "peer-most", o.PeerMost, "largest size for CronJobs without a throttle; 0 leaves them out")
+	fs.IntVar(&o.ShippedMost, "shipped-most", o.ShippedMost, "largest size for CronJobs as shipped; 0 leaves them out")
+	fs.Func("only", "`contestant` to run, such as floor, CronTab or \"CronJob, 5 workers\"; may be repeated", func(name string) error {
+		if !slices.Contains(everybody, name) {
+			return fmt.Errorf("the contestants are %q", everybody)
+		}
+		o.Only = append(o.Only, name)
+		return nil
+	})
+	fs.BoolVar(&o.JobController, "job-controller", o.JobController, "also run Kubernetes' controller of Jobs")
+	fs.IntVar(&o.IdleCronTabs, "idle-crontabs", o.IdleCronTabs, "CronTabs for requests, processor and memory; 0 leaves these out")
+	fs.DurationVar(&o.Idle, "idle", o.Idle, "how long to watch idle CronTabs")
+	fs.StringVar(&o.Binary, "keelson", o.Binary, "the `program` to measure; empty is bin/keelson")
+	fs.Func("add", "`file` with the results of an earlier run, to which this one is added; may be repeated", func(file string) error {
+		o.add = append(o.add, file)
+		return nil
+	})
+	fs.StringVar(&o.jsonFile, "json", o.jsonFile, "`file` for the results, also those of each round")
+	fs.StringVar(&o.plotFile, "plot", o.plotFile, "`file` for a picture of the results, an SVG")
+	fs.BoolVar(&o.strict, "strict", o.strict, "exit with 1 when a target was missed")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if *short {
+		// Once more, on top of the other defaults.
+		changed := quick()
+		changed.jsonFile, changed.plotFile, changed.strict = o.jsonFile, o.plotFile, o.strict
+		o = changed
+		if err := fs.Parse(args); err != nil {
+			return o, err
+		}
+	}
+	if fs.NArg() > 0 || o.Rounds < 1 || o.Connections < 1 {
+		err := errors.New("there are no arguments, and there must be a round and a connection at least")
+		fmt.Fprintln(fs.Output(), err)
+		return o, err
+	}
+	return o, nil
+}
+
+// parseSizes returns the numbers of a list in order, without zeros.
+func parseSizes(text string) ([]int, error) {
+	var sizes []int
+	for part := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(part)
+		if err != nil || n < 0 || n > maxObjects {
+			return nil, fmt.Errorf("%q is no number of objects, which are at most %d", part, maxObjects)
+		}
+		if n > 0 {
+			sizes = append(sizes, n)
+		}
+	}
+	slices.Sort(sizes)
+	return slices.Compact(sizes), nil
+}
+
+// run measures everything, writes tables to stdout and progress to stderr, and returns how many targets were missed.
+func run(ctx context.Context, o options, stdout, stderr io.Writer) (missed int, err error) {
+	r, err := measureAll(ctx, o, stderr)
+	if err != nil {
+		return 0, err
+	}
+	for _, file := range o.add {
+		if err := r.add(file); err != nil {
+			return 0, err
+		}
+	}
+	if missed, err = r.write(stdout); err != nil {
+		return missed, err
+	}
+	if o.plotFile != "" {
+		if err := r.plot(o.plotFile); err != nil {
+			return missed, err
+		}
+	}
+	if o.jsonFile == "" {
+		return missed, nil
+	}
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return missed, err
+	}
+	return missed, os.WriteFile(o.jsonFile, append(data, '\n'), 0o600)
+}
