@@ -58,8 +58,8 @@ guest: ## Build bin/guest, what a VirtualMachine boots if its spec names no imag
 	hack/guest.sh bin/guest
 
 .PHONY: test
-test: bin/keelson bin/keelson-kube bin/kubectl ## Run all tests with the race detector against one API server (ARGS: flags of go test)
-	@hack/require.sh gcc
+test: bin/keelson bin/keelson-kube bin/kubectl guest ## Run all tests with the race detector against one API server (ARGS: flags of go test)
+	@hack/require.sh gcc qemu-system-x86_64
 	go run ./internal/testing/env/run -- go test -race $(ARGS) ./...
 	cd guest && go test -race $(ARGS) ./...
 

@@ -12,6 +12,7 @@ for command in "$@"; do
 	missing+=("$command")
 	case $command in
 	gcc) packages+=(gcc libc6-dev) ;;
+	qemu-system-x86_64) packages+=(qemu-system-x86) ;;
 	*) packages+=("$command") ;;
 	esac
 done

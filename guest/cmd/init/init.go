@@ -13,6 +13,8 @@ import (
 
 	"github.com/keelson-dev/keelson/guest/internal/agent"
 	"github.com/keelson-dev/keelson/guest/internal/modules"
+	"github.com/keelson-dev/keelson/guest/internal/network"
+	"github.com/keelson-dev/keelson/guest/internal/seed"
 	"github.com/keelson-dev/keelson/guest/internal/system"
 )
 
@@ -21,21 +23,35 @@ type initProcess struct {
 	console   *system.Console
 	processes *system.Processes
 	loader    *modules.Loader
+	network   *network.Network
 	// endings gets why the guest should stop; only the first counts.
 	endings chan system.Ending
+	// online is closed when the first interface has an address.
+	online     chan struct{}
+	onlineOnce sync.Once
 
 	mu sync.Mutex
 	// served are the devices, by name, that something in here takes care of.
 	served map[string]bool
+	// disks and interfaces wait for settled, because the seed may say what to do
+	// with an interface, and is on a disk.
+	disks, interfaces []string
+	settled           bool
+	seed              *seed.Seed
 }
 
 func newInit(console *system.Console) *initProcess {
-	return &initProcess{
+	in := &initProcess{
 		console:   console,
 		processes: system.NewProcesses(),
+		network:   network.New("/etc/resolv.conf"),
 		endings:   make(chan system.Ending, 1),
+		online:    make(chan struct{}),
 		served:    map[string]bool{},
 	}
+	in.network.Printf = console.Printf
+	in.network.Ready = in.interfaceReady
+	return in
 }
 
 // run starts everything and returns when the guest should stop, and how.
@@ -48,7 +64,8 @@ func (in *initProcess) run(ctx context.Context) system.Ending {
 	go in.processes.Reap(ctx)
 	go in.watchSignals(ctx)
 	go func() {
-		if err := system.Watch(ctx, func(event system.Uevent) { in.device(ctx, event) }); err != nil {
+		handle := func(event system.Uevent) { in.device(ctx, event) }
+		if err := system.Watch(ctx, handle, func() { in.settle(ctx) }); err != nil {
 			in.console.Printf("Devices that come from now on are not noticed: %v", err)
 		}
 	}()
@@ -102,6 +119,13 @@ func (in *initProcess) device(ctx context.Context, event system.Uevent) {
 				in.end(system.PowerOff)
 			})
 		})
+	case event.Subsystem == "block":
+		in.disks = append(in.disks, name) // only what is there at the start counts
+	case event.Subsystem == "net":
+		in.interfaces = append(in.interfaces, name)
+		if in.settled {
+			in.startInterfaces(ctx)
+		}
 	case event.Subsystem == "cpu" || event.Subsystem == "memory":
 		online, err := system.SetOnline("/sys" + event.Path)
 		if err != nil {
@@ -147,7 +171,7 @@ type guest struct{ *initProcess }
 func (guest) Hostname() (string, error)              { return os.Hostname() }
 func (guest) OSInfo() (agent.OSInfo, error)          { return system.OSInfo() }
 func (guest) Now() time.Time                         { return time.Now() }
-func (guest) Interfaces() ([]agent.Interface, error) { return nil, nil }
+func (guest) Interfaces() ([]agent.Interface, error) { return network.Interfaces() }
 
 func (g guest) Shutdown(mode agent.ShutdownMode) {
 	endings := map[agent.ShutdownMode]system.Ending{

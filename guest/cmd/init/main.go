@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +20,20 @@ import (
 // have 64 MiB in all, loses memory to garbage. It is no hard limit.
 const memoryLimit = 24 << 20
 
+// requests are the signals by which the programs of these names, which are this one
+// too, ask the first process for an end.
+var requests = map[string]unix.Signal{
+	"poweroff": unix.SIGUSR2, "reboot": unix.SIGTERM, "halt": unix.SIGUSR1,
+}
+
 func main() {
+	if signal, known := requests[filepath.Base(os.Args[0])]; known {
+		if err := unix.Kill(1, signal); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", os.Args[0], err)
+			os.Exit(1)
+		}
+		return
+	}
 	if os.Getpid() != 1 {
 		fmt.Fprintln(os.Stderr, "init: this is the first process of a Keelson guest, there is nothing to run by hand")
 		os.Exit(2)
@@ -32,6 +46,10 @@ func main() {
 	}
 	if mountErr != nil {
 		console.Printf("Some file systems are missing: %v", mountErr)
+	}
+	// Where the programs are that the seed names without a path.
+	if err := os.Setenv("PATH", searchPath); err != nil {
+		console.Printf("No search path: %v", err)
 	}
 	in := newInit(console)
 	// Control-Alt-Delete comes as a signal and not as a sudden reset.

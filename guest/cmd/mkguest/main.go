@@ -24,8 +24,10 @@ func main() {
 	flag.StringVar(&in.kernel, "kernel", "", "the kernel, a bzImage")
 	flag.StringVar(&in.modules, "modules", "", "the folder of the kernel's modules (default /lib/modules/RELEASE)")
 	flag.StringVar(&in.init, "init", "", "the program that is the first process")
+	flag.StringVar(&in.commands, "commands", "", "the program that is all the commands named as arguments")
 	flag.StringVar(&in.out, "out", "", "the folder to write the guest to")
 	flag.Parse()
+	in.names = flag.Args()
 	if err := in.build(); err != nil {
 		fmt.Fprintf(os.Stderr, "mkguest: %v\n", err)
 		os.Exit(1)
@@ -33,12 +35,13 @@ func main() {
 }
 
 type inputs struct {
-	kernel, modules, init, out string
+	kernel, modules, init, commands, out string
+	names                                []string
 }
 
 func (in *inputs) build() error {
-	if in.kernel == "" || in.init == "" || in.out == "" {
-		return errors.New("-kernel, -init and -out are needed")
+	if in.kernel == "" || in.init == "" || in.commands == "" || in.out == "" {
+		return errors.New("-kernel, -init, -commands and -out are needed")
 	}
 	release, err := image.KernelRelease(in.kernel)
 	if err != nil {
@@ -47,17 +50,8 @@ func (in *inputs) build() error {
 	if in.modules == "" {
 		in.modules = "/lib/modules/" + release
 	}
-	tree := image.NewTree()
-	for _, directory := range []string{"dev", "etc", "proc", "root", "run", "sys", "tmp", "var"} {
-		tree.Directory(directory, 0o755)
-	}
-	tree.File("etc/os-release", []byte(osRelease), 0o644)
-	program, err := os.ReadFile(in.init)
+	tree, err := in.tree()
 	if err != nil {
-		return err
-	}
-	tree.File("init", program, 0o755)
-	if err := addModules(tree, in.modules); err != nil {
 		return err
 	}
 	archive, err := tree.Pack()
@@ -78,6 +72,31 @@ func (in *inputs) build() error {
 	fmt.Printf("%s: Linux %s, initramfs %.1f MB (%.1f MB unpacked)\n", in.out, release,
 		float64(initramfs.Len())/1e6, float64(len(archive))/1e6)
 	return nil
+}
+
+// tree is everything that the initramfs has.
+func (in *inputs) tree() (*image.Tree, error) {
+	tree := image.NewTree()
+	for _, directory := range []string{"dev", "etc", "proc", "root", "run", "sys", "tmp", "var/log"} {
+		tree.Directory(directory, 0o755)
+	}
+	tree.File("etc/os-release", []byte(osRelease), 0o644)
+	tree.File("etc/passwd", []byte("root:x:0:0:root:/root:/bin/sh\n"), 0o644)
+	tree.File("etc/group", []byte("root:x:0:\n"), 0o644)
+	for name, file := range map[string]string{"init": in.init, "bin/commands": in.commands} {
+		program, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		tree.File(name, program, 0o755)
+	}
+	for _, name := range in.names {
+		tree.Link("bin/"+name, "commands")
+	}
+	for _, name := range []string{"poweroff", "reboot", "halt"} {
+		tree.Link("bin/"+name, "../init")
+	}
+	return tree, addModules(tree, in.modules)
 }
 
 func addModules(tree *image.Tree, directory string) error {

@@ -28,15 +28,15 @@ type Uevent struct {
 var coldBuses = []string{"acpi", "pci", "platform", "virtio"}
 
 // coldClasses hold the devices that the guest itself uses.
-var coldClasses = []string{"block", "input", "net", "virtio-ports"}
+var coldClasses = []string{"virtio-ports", "input", "block", "net"}
 
 // coldDevices are CPUs and blocks of memory, which may have come before we listened.
 var coldDevices = []string{"cpu", "memory"}
 
-// Watch calls handle for every device that is there, as if it came now, and then for
-// every event until ctx ends. An event that comes during the first part is not lost;
-// a device may be announced twice. handle is never called by two at once.
-func Watch(ctx context.Context, handle func(Uevent)) error {
+// Watch calls handle for every device that is there, as if it came now, then settled,
+// and then handle for every event until ctx ends. An event that comes during the first
+// part is not lost; a device may be announced twice. There is one call at a time.
+func Watch(ctx context.Context, handle func(Uevent), settled func()) error {
 	// The group is 1: what the kernel says itself.
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
@@ -52,6 +52,7 @@ func Watch(ctx context.Context, handle func(Uevent)) error {
 		return fmt.Errorf("listening for devices: %w", err)
 	}
 	present("/sys", handle)
+	settled()
 	stop := context.AfterFunc(ctx, func() { socket.Close() })
 	defer stop()
 	message := make([]byte, 16<<10)

@@ -1,0 +1,153 @@
+// Package sshd serves SSH to those whose key the seed names. Whoever gets in is root,
+// whatever name he gives: the guest knows nobody else.
+package sshd
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+
+	"github.com/gliderlabs/ssh"
+	gossh "golang.org/x/crypto/ssh"
+)
+
+// Address is where the server listens: the port of SSH on all interfaces.
+const Address = ":22"
+
+// Config is what the server needs.
+type Config struct {
+	// AuthorizedKeys are lines of authorized_keys. Options in front of a key, such as
+	// command=, are refused, because they cannot be kept.
+	AuthorizedKeys []string
+	// HostKeys are private keys as PEM; without any, a new one is made.
+	HostKeys []string
+	// Command returns a program that runs a line, or a shell for "".
+	Command func(line string) *exec.Cmd
+	// Start starts a program and returns how to wait for it.
+	Start func(*exec.Cmd) (wait func() error, err error)
+	// Printf tells a person what is wrong.
+	Printf func(format string, args ...any)
+}
+
+// Server is a server that has its keys.
+type Server struct {
+	config Config
+	ssh    ssh.Server
+	// Fingerprints are those of the host keys, for a person to compare.
+	Fingerprints []string
+}
+
+// New checks the keys. A line that is no key is reported and left out; without any
+// good one there is nothing to serve, which is an error.
+func New(config Config) (*Server, error) {
+	allowed := parseKeys(config.AuthorizedKeys, config.Printf)
+	if len(allowed) == 0 {
+		return nil, errors.New("the seed names no SSH key")
+	}
+	s := &Server{config: config}
+	s.ssh = ssh.Server{
+		Handler: s.session,
+		PublicKeyHandler: func(_ ssh.Context, key ssh.PublicKey) bool {
+			return isAllowed(allowed, key)
+		},
+		// What a user may do as root anyway.
+		LocalPortForwardingCallback: func(ssh.Context, string, uint32) bool { return true },
+		ChannelHandlers: map[string]ssh.ChannelHandler{
+			"session":      ssh.DefaultSessionHandler,
+			"direct-tcpip": ssh.DirectTCPIPHandler,
+		},
+	}
+	if err := s.addHostKeys(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func parseKeys(lines []string, printf func(string, ...any)) []ssh.PublicKey {
+	var keys []ssh.PublicKey
+	for _, line := range lines {
+		key, _, options, _, err := ssh.ParseAuthorizedKey([]byte(line))
+		switch {
+		case err != nil:
+			printf("This is no SSH key: %.40q", line)
+		case len(options) != 0:
+			printf("An SSH key with options (%.40q) is not accepted: they cannot be kept here", options)
+		default:
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+func isAllowed(allowed []ssh.PublicKey, key ssh.PublicKey) bool {
+	for _, candidate := range allowed {
+		if ssh.KeysEqual(candidate, key) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Server) addHostKeys() error {
+	for _, text := range s.config.HostKeys {
+		signer, err := gossh.ParsePrivateKey([]byte(text))
+		if err != nil {
+			s.config.Printf("A host key of the seed cannot be used: %v", err)
+			continue
+		}
+		s.addHostKey(signer)
+	}
+	if len(s.Fingerprints) != 0 {
+		return nil
+	}
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return err
+	}
+	signer, err := gossh.NewSignerFromKey(private)
+	if err != nil {
+		return err
+	}
+	s.addHostKey(signer)
+	return nil
+}
+
+func (s *Server) addHostKey(signer gossh.Signer) {
+	s.ssh.AddHostKey(signer)
+	s.Fingerprints = append(s.Fingerprints, gossh.FingerprintSHA256(signer.PublicKey()))
+}
+
+// Serve accepts connections until ctx ends.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	stop := context.AfterFunc(ctx, func() { _ = s.ssh.Close() })
+	defer stop()
+	if err := s.ssh.Serve(listener); ctx.Err() == nil {
+		return fmt.Errorf("serving SSH: %w", err)
+	}
+	return nil
+}
+
+// session runs what the client asks for and passes its exit status on.
+func (s *Server) session(session ssh.Session) {
+	cmd := s.config.Command(session.RawCommand())
+	cmd.Env = append(cmd.Env, session.Environ()...)
+	run := s.runPlain
+	if _, _, wanted := session.Pty(); wanted {
+		run = s.runOnTerminal
+	}
+	err := run(session, cmd)
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		_ = session.Exit(0) // the client may have gone, which is his right
+	case errors.As(err, &exit) && exit.ExitCode() >= 0:
+		_ = session.Exit(exit.ExitCode())
+	default:
+		_, _ = fmt.Fprintf(session.Stderr(), "%v\n", err)
+		_ = session.Exit(255)
+	}
+}
