@@ -73,7 +73,10 @@ func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, m *me
 	job := newJob(cronTab, template, s, seen.zone())
 	started := run{name: s.name, at: s.at, manual: s.manual, outcome: active, begun: r.clock.Now()}
 	m.expect(started)
-	err = r.client.Create(ctx, job, client.FieldOwner(kube.FieldManager))
+	limited, cancel := context.WithTimeout(ctx, createTimeout)
+	err = r.client.Create(limited, job, client.FieldOwner(kube.FieldManager))
+	cancel()
+	m.slow = r.clock.Now().Sub(started.begun) > slowAfter
 	if apierrors.IsAlreadyExists(err) {
 		job, err = r.claim(ctx, cronTab, s)
 	} else if err == nil {

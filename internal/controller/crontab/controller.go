@@ -7,7 +7,6 @@ package crontab
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"sync"
 	"time"
 
@@ -49,6 +48,7 @@ type Reconciler struct {
 	clock  clock.Clock
 	alarm  *alarm
 	known  *memories
+	slow   lane
 	since  func() time.Time
 }
 
@@ -64,6 +64,7 @@ func NewReconciler(c client.Client, live client.Reader, recorder events.EventRec
 		clock:  clock,
 		alarm:  newAlarm(clock),
 		known:  newMemories(),
+		slow:   make(lane, slowLane),
 		since:  sync.OnceValue(clock.Now),
 	}
 }
@@ -118,10 +119,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 	}
 	plan := decide(cronTab, seen, r.clock.Now())
 	if plan.start != nil && (isFirst || plan.isDoubtful(m.verified, r.alarm.stalledAt())) {
+		key := client.ObjectKeyFromObject(cronTab)
 		if cronTab, seen, err = r.observeLive(ctx, cronTab, seen, m); err != nil || cronTab == nil {
+			// The backoff of the queue becomes longer than a run may wait.
+			r.alarm.set(key, plan.now.Add(longestRetry))
 			return reconcile.Result{}, err
 		}
 		plan = decide(cronTab, seen, r.clock.Now())
+	}
+	if plan.start != nil && m.slow {
+		if !r.slow.enter() {
+			r.alarm.set(client.ObjectKeyFromObject(cronTab), plan.now.Add(slowPause))
+			return reconcile.Result{}, nil
+		}
+		defer r.slow.leave()
 	}
 	done, actErr := r.act(ctx, cronTab, m, seen, plan)
 	status := summarize(cronTab, seen, plan, done, actErr)
@@ -146,7 +157,7 @@ func (r *Reconciler) observeLive(ctx context.Context, cached *stablev1.CronTab, 
 	if current.UID != cached.UID || !current.DeletionTimestamp.IsZero() {
 		return nil, seen, nil
 	}
-	if !reflect.DeepEqual(progressOf(&current.Status), seen.recorded) {
+	if !progressOf(&current.Status).equals(seen.recorded) {
 		m.loaded = false
 	}
 	seen, err := r.observe(ctx, current, m)

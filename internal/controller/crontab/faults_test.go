@@ -315,3 +315,39 @@ func TestNothingFlaps(t *testing.T) {
 		t.Errorf("nothing happened, and the CronTab changed (-before +after):\n%s", diff)
 	}
 }
+
+// A CronTab whose Jobs take the API server long, because an admission webhook hangs, has
+// but a part of the workers.
+func TestSlowOnesLeaveRoomForOthers(t *testing.T) {
+	w := newWorld(t)
+	w.create(missed(stablev1.AllMissedRuns, 100))
+	minute, _ := w.startOfMinute()
+	w.useClient(harness.Observe(w.client, func(r harness.Request) error {
+		if r.Verb == "create" {
+			w.clock.Step(createTimeout)
+			return context.DeadlineExceeded
+		}
+		return nil
+	}, func(harness.Request) error { return nil }))
+	w.settle()
+	w.clock.SetTime(minute.Add(time.Minute))
+	if _, err := w.reconcile(); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Reconcile returns %v", err)
+	}
+	w.writes = nil
+	for range slowLane {
+		if !w.slow.enter() {
+			t.Fatal("there is no room")
+		}
+	}
+	if result, err := w.reconcile(); err != nil || !result.IsZero() || len(w.writes) > 0 {
+		t.Errorf("Reconcile returns %v, %v and writes %v", result, err, w.writes)
+	}
+	if wait := w.alarm.at(client.ObjectKeyFromObject(w.cronTab())).Sub(w.clock.Now()); wait != slowPause {
+		t.Errorf("it looks again in %v", wait)
+	}
+	w.slow.leave()
+	if _, err := w.reconcile(); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("when there is room, Reconcile returns %v", err)
+	}
+}

@@ -20,6 +20,8 @@ type memory struct {
 	progress progress
 	// verified is when the API server itself confirmed the progress.
 	verified time.Time
+	// slow says that the last create took the API server long.
+	slow bool
 	// warned is the request for a run that was warned about.
 	warned string
 	// blocked is when the last run was due that had to wait for another, and failed when

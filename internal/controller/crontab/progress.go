@@ -61,6 +61,12 @@ func (p progress) clone() progress {
 	return p
 }
 
+// equals reports whether both say the same.
+func (p progress) equals(other progress) bool {
+	return p.hash == other.hash && p.until.Equal(other.until) && slices.EqualFunc(p.waiting, other.waiting, time.Time.Equal) &&
+		p.last.Equal(other.last) && p.manual.Equal(other.manual) && p.missed == other.missed
+}
+
 // started returns the progress after a run was started.
 func (p progress) started(s *start) progress {
 	p = p.clone()

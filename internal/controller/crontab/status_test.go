@@ -1,0 +1,138 @@
+package crontab
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+func TestConditions(t *testing.T) {
+	mars := "Mars/Base"
+	quota := apierrors.NewForbidden(schema.GroupResource{Group: "batch", Resource: "jobs"}, "tick-1", errors.New("exceeded quota"))
+	for _, test := range []struct {
+		name    string
+		cronTab *stablev1.CronTab
+		now     string
+		err     error
+		// ready and valid are status, reason, and message.
+		ready, valid [3]string
+	}{
+		{
+			name: "it waits for its time", cronTab: newCronTab(), now: "11:59:30",
+			ready: [3]string{"True", "Scheduled", "The next run is scheduled"},
+			valid: [3]string{"True", "Valid", "The schedule is understood"},
+		},
+		{
+			name: "suspended", cronTab: newCronTab(suspend), now: "11:59:30",
+			ready: [3]string{"True", "Suspended", "spec.suspend is true: nothing runs but what is asked for"},
+			valid: [3]string{"True", "Valid", "The schedule is understood"},
+		},
+		{
+			name: "on demand only", cronTab: newCronTab(schedule("")), now: "11:59:30",
+			ready: [3]string{"True", "NoSchedule", "There is no schedule: it runs on demand, when the annotation crontab.stable.example.com/run-requested-at is set"},
+			valid: [3]string{"True", "NoSchedule", "There is no schedule"},
+		},
+		{
+			name: "nothing to run", now: "11:59:30",
+			cronTab: newCronTab(schedule(""), func(c *stablev1.CronTab) { c.Spec.JobTemplate = nil }),
+			ready:   [3]string{"False", "NoSchedule", "There is no schedule and no jobTemplate: nothing can run. Set spec.schedule and spec.jobTemplate"},
+			valid:   [3]string{"True", "NoSchedule", "There is no schedule"},
+		},
+		{
+			name: "a wrong schedule", cronTab: newCronTab(schedule("30-10 * * * *")), now: "11:59:30",
+			ready: [3]string{"False", "InvalidSchedule", `spec.schedule: "30-10 * * * *": minute "30-10": the range runs backwards; write it as a list of two ranges`},
+			valid: [3]string{"False", "InvalidSchedule", `spec.schedule: "30-10 * * * *": minute "30-10": the range runs backwards; write it as a list of two ranges`},
+		},
+		{
+			name: "a wrong zone", cronTab: newCronTab(func(c *stablev1.CronTab) { c.Spec.TimeZone = &mars }), now: "11:59:30",
+			ready: [3]string{"False", "UnknownTimeZone", `spec.timeZone: time zone "Mars/Base" is not known; use a name of the IANA database such as Europe/Berlin: unknown time zone Mars/Base`},
+			valid: [3]string{"False", "UnknownTimeZone", `spec.timeZone: time zone "Mars/Base" is not known; use a name of the IANA database such as Europe/Berlin: unknown time zone Mars/Base`},
+		},
+		{
+			name: "never", cronTab: newCronTab(schedule("0 0 31 2 *")), now: "11:59:30",
+			ready: [3]string{"False", "NeverRuns", "No time is left that matches the schedule. Look at spec.schedule, spec.notAfter and spec.excludeDates"},
+			valid: [3]string{"True", "Valid", "The schedule is understood"},
+		},
+		{
+			name: "the clock went back", cronTab: newCronTab(), now: "11:50:00",
+			ready: [3]string{"False", "ClockBehind", "The last run is in the future, because the clock went back. To begin anew, suspend and resume the CronTab"},
+			valid: [3]string{"True", "Valid", "The schedule is understood"},
+		},
+		{
+			name: "too many were missed", cronTab: newCronTab(missed(stablev1.AllMissedRuns, 2)), now: "12:30:00",
+			ready: [3]string{"True", "TooManyMissedRuns", "More runs were due than may be made up for: some were missed for good, the others follow"},
+			valid: [3]string{"True", "Valid", "The schedule is understood"},
+		},
+		{
+			name: "the name is taken", cronTab: newCronTab(), now: "12:00:00", err: kube.ErrForeign,
+			ready: [3]string{"False", "JobNameTaken", `Job "tick-1772625600" exists and is not the Job of this run. The run starts when that Job is gone: delete it, if it is not needed`},
+			valid: [3]string{"True", "Valid", "The schedule is understood"},
+		},
+		{
+			name: "the API refuses", cronTab: newCronTab(), now: "12:00:00", err: quota,
+			ready: [3]string{"False", "JobRejected", `The API refused Job "tick-1772625600": jobs.batch "tick-1" is forbidden: exceeded quota. Change spec.jobTemplate, or the policy or quota that refused it; it is tried again`},
+			valid: [3]string{"True", "Valid", "The schedule is understood"},
+		},
+		{
+			name: "the API is away", cronTab: newCronTab(), now: "12:00:00", err: errors.New("connection refused"),
+			ready: [3]string{"False", "JobCreateFailed", `Job "tick-1772625600" could not be created and is tried again: connection refused`},
+			valid: [3]string{"True", "Valid", "The schedule is understood"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			seen := see(test.cronTab, at("11:59:00"))
+			p := decide(test.cronTab, seen, at(test.now))
+			status := summarize(test.cronTab, seen, p, done{}, test.err)
+			for condition, want := range map[string][3]string{stablev1.ConditionReady: test.ready, stablev1.ConditionScheduleValid: test.valid} {
+				got := meta.FindStatusCondition(status.Conditions, condition)
+				if diff := cmp.Diff(want, [3]string{string(got.Status), got.Reason, got.Message}); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", condition, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestStatusAfterARun(t *testing.T) {
+	cronTab := newCronTab()
+	old := jobOf(cronTab, at("11:57:00"), ended(batchv1.JobComplete))
+	bad := jobOf(cronTab, at("11:58:00"), ended(batchv1.JobFailed))
+	seen := see(cronTab, at("11:59:00"), old, bad, jobOf(cronTab, at("11:59:00")))
+	p := decide(cronTab, seen, noon)
+	started := run{name: p.start.name, uid: "job-12:00:00", version: "7", at: noon, outcome: active}
+	status := summarize(cronTab, seen, p, done{started: &started}, nil)
+	var names []string
+	for _, ref := range status.Active {
+		names = append(names, ref.Name)
+	}
+	if diff := cmp.Diff([]string{"tick-1772625540", "tick-1772625600"}, names); diff != "" {
+		t.Errorf("active (-want +got):\n%s", diff)
+	}
+	for what, times := range map[string][2]time.Time{
+		"last":       {noon, timeOf(status.LastScheduleTime)},
+		"next":       {at("12:01:00"), timeOf(status.NextScheduleTime)},
+		"successful": {at("11:57:10"), timeOf(status.LastSuccessfulTime)},
+		"failure":    {at("11:58:10"), timeOf(status.LastFailureTime)},
+		"until":      {noon, timeOf(status.ScheduledUntil)},
+	} {
+		if !times[0].Equal(times[1]) {
+			t.Errorf("%s is %v, not %v", what, times[1], times[0])
+		}
+	}
+	if status.Queued != 0 || len(status.QueuedTimes) != 0 || status.ActiveCount != 2 {
+		t.Errorf("the status is %s", asJSON(status))
+	}
+	// What is written is read alike.
+	if want, got := p.progress.started(p.start), progressOf(&status); !got.equals(want) {
+		t.Errorf("progress is read as %v, not %v", got, want)
+	}
+}
