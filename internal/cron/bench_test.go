@@ -35,6 +35,14 @@ func BenchmarkNext(b *testing.B) {
 			p.Next(from)
 		}
 	})
+	// A wildcard that only matches in the hour that the clocks skip on the last Sunday of March.
+	b.Run("always-in-a-gap", func(b *testing.B) {
+		p := mustNew(b, Options{Schedules: []*Schedule{mustParse(b, "*/30 2 25-31 3 */7", "")}, Location: berlin})
+		b.ReportAllocs()
+		for b.Loop() {
+			p.Next(now)
+		}
+	})
 }
 
 func BenchmarkCountTenYears(b *testing.B) {

@@ -3,6 +3,7 @@ package cron
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // ParseError says what is wrong with a text and where.
@@ -35,11 +36,16 @@ func (e *ParseError) Error() string {
 	return b.String()
 }
 
-// shorten keeps error messages readable, whatever came in.
+// shorten keeps error messages readable, whatever came in. It does not cut through a character.
 func shorten(text string) string {
-	const limit = 100
-	if len(text) <= limit {
+	end := 100
+	if len(text) <= end {
 		return text
 	}
-	return strings.ToValidUTF8(text[:limit], "") + "..."
+	for range utf8.UTFMax - 1 {
+		if !utf8.RuneStart(text[end]) {
+			end--
+		}
+	}
+	return text[:end] + "..."
 }

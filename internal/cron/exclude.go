@@ -18,6 +18,9 @@ type DateRange struct {
 func ParseDateRange(text string) (DateRange, error) {
 	first, last, ranged := token{text, 0}.cut("/")
 	fail := func(part token, format string, args ...any) (DateRange, error) {
+		if part.text == "" {
+			part = token{text, 0}
+		}
 		return DateRange{}, &ParseError{Text: shorten(text), Field: "date", Offset: part.offset, Part: shorten(part.text),
 			Message: fmt.Sprintf(format, args...)}
 	}

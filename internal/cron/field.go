@@ -92,10 +92,16 @@ func (p *fieldParser) errorf(at token, format string, args ...any) error {
 // field parses a list of spans. It returns the set of its values, with Sunday as 0, and whether
 // the field begins with "*" or what counts as that.
 func (p *fieldParser) field(t token) (bits uint64, star bool, err error) {
+	if n := strings.Count(t.text, ",") + 1; n > MaxEntries {
+		return 0, false, p.errorf(t, "has %d entries; must have at most %d", n, MaxEntries)
+	}
 	rest, more := t, true
 	for first := true; more; first = false {
 		var item token
 		item, rest, more = rest.cut(",")
+		if item.text == "" {
+			return 0, false, p.errorf(t, "has a comma too many; there must be *, H, or %s on both sides", p.allowed())
+		}
 		s, err := p.span(item)
 		if err != nil {
 			return 0, false, err
@@ -116,12 +122,12 @@ func (p *fieldParser) span(item token) (span, error) {
 	if stepped {
 		var ok bool
 		if n, ok = digits(step.text); !ok || n == 0 {
-			return span{}, p.errorf(step, "the step after the slash must be a number from 1 on")
+			return span{}, p.errorf(item, "the step after the slash must be a number from 1 to 9999")
 		}
 	}
 	switch {
 	case values.text == "":
-		return span{}, p.errorf(item, "a value is missing; must be *, or %s", p.allowed())
+		return span{}, p.errorf(item, "must have *, H, or %s before the slash", p.allowed())
 	case values.text == "*" || values.text == "?":
 		return span{p.min, p.last, n, true}, nil
 	case values.text[0] == 'H':
@@ -133,6 +139,9 @@ func (p *fieldParser) span(item token) (span, error) {
 // valueRange parses "5", "5-8" and "5-8/2", and "5/2", which robfig/cron reads as "from 5 on".
 func (p *fieldParser) valueRange(t token, step int, stepped bool) (span, error) {
 	from, to, ranged := t.cut("-")
+	if ranged && (from.text == "" || to.text == "") {
+		return span{}, p.errorf(t, "a range must have two values, each %s", p.allowed())
+	}
 	first, err := p.value(from)
 	if err != nil {
 		return span{}, err
@@ -150,9 +159,18 @@ func (p *fieldParser) valueRange(t token, step int, stepped bool) (span, error) 
 		last = 7 // FRI-SUN
 	}
 	if ranged && first > last {
-		return span{}, p.errorf(t, "the range runs backwards; write it as a list of two ranges")
+		return span{}, p.errorf(t, "the range runs backwards; write the smaller value first, or two ranges: %s,%s",
+			rangeText(first, p.last), rangeText(p.min, last))
 	}
 	return span{first, max(first, last), step, false}, nil
+}
+
+// rangeText writes a range as valueRange reads it.
+func rangeText(first, last int) string {
+	if first == last {
+		return fmt.Sprint(first)
+	}
+	return fmt.Sprintf("%d-%d", first, last)
 }
 
 // hashed parses what begins with H: a value, or with a step the first of several values, that
@@ -196,10 +214,19 @@ func (p *fieldParser) value(t token) (int, error) {
 	switch {
 	case ok && v >= p.min && v <= p.max:
 		return v, nil
-	case strings.ContainsAny(t.text, "LW#~lw") && !ok:
+	case isForeign(t.text):
 		return 0, p.errorf(t, "L, W, # and ~ are not supported; must be *, H, or %s", p.allowed())
 	}
 	return 0, p.errorf(t, "must be %s", p.allowed())
+}
+
+// isForeign reports whether a value is one of other libraries: L, LW, 5L, 15W, MON#2 or 0~30.
+func isForeign(text string) bool {
+	if strings.ContainsAny(text, "#~") {
+		return true
+	}
+	rest := strings.TrimLeft(text, "0123456789")
+	return rest != "" && strings.Trim(rest, "LWlw") == ""
 }
 
 // digits parses a decimal number of up to four digits, which is more than any field needs.

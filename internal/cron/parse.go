@@ -7,9 +7,13 @@ import (
 	"time"
 )
 
-// MaxLength is the number of bytes that a schedule may have. Six fields with every value
-// written out fit in.
-const MaxLength = 1024
+// Limits of a schedule. Six fields with every value written out fit in.
+const (
+	// MaxLength is the number of bytes that a schedule may have.
+	MaxLength = 1024
+	// MaxEntries is the number of entries that a field may have, separated by commas.
+	MaxEntries = 60
+)
 
 var nicknames = map[string]string{
 	"@yearly":   "0 0 1 1 *",
@@ -29,7 +33,7 @@ func Parse(text, key string) (*Schedule, error) {
 		return nil, &ParseError{Text: shorten(text), Offset: part.offset, Part: shorten(part.text), Message: fmt.Sprintf(format, args...)}
 	}
 	if len(text) > MaxLength {
-		return fail(token{"", MaxLength}, "is longer than %d bytes", MaxLength)
+		return fail(token{"", MaxLength}, "has %d bytes; must have at most %d", len(text), MaxLength)
 	}
 	words := split(text)
 	if len(words) == 0 {

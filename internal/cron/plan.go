@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -48,7 +49,7 @@ type Plan struct {
 // New returns the plan of the options. It fails if they contain an unknown rule for daylight saving.
 func New(o Options) (*Plan, error) {
 	p := &Plan{
-		schedules: o.Schedules,
+		schedules: slices.Clone(o.Schedules),
 		location:  o.Location,
 		once:      o.DaylightSaving != Literal,
 		first:     firstInstant,
@@ -165,7 +166,11 @@ func (p *Plan) nextOf(s *Schedule, instant int64) (int64, bool) {
 		_, past := floorDiv(instant-p.anchor-1, s.every)
 		return instant - 1 - past + s.every, true
 	}
-	for instant <= p.last {
+	// A schedule may always be in a gap: "*/30 2 25-31 3 */7" in Berlin. There are 14 kinds of years,
+	// by their length and first day of the week, and each comes within 40 years. What does not run
+	// in that time, with the rules of the zone that hold for ever, never runs.
+	last := min(p.last, max(instant, lastZoneChange)+41*366*secondsPerDay)
+	for instant <= last {
 		here := stretchAt(p.location, instant)
 		from := instant
 		if p.isFixed(s) {

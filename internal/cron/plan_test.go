@@ -236,6 +236,9 @@ func TestPlan(t *testing.T) {
 		name: "nothing after the year 9999", schedules: []string{"@yearly"}, after: "9997-06-01T00:00:00Z",
 		want: []string{"9998-01-01T00:00:00Z", "9999-01-01T00:00:00Z"},
 	}, {
+		name: "always in the hour that is skipped", schedules: []string{"*/30 2 25-31 3 */7"}, zone: "Europe/Berlin", after: "1980-03-01T00:00:00+01:00",
+		want: []string{"1980-03-30T02:00:00+01:00", "1980-03-30T02:30:00+01:00"},
+	}, {
 		name: "nothing before the year 1", schedules: []string{"@yearly"}, after: "0000-06-01T00:00:00Z",
 		want: []string{"0001-01-01T00:00:00Z", "0002-01-01T00:00:00Z", "0003-01-01T00:00:00Z", "0004-01-01T00:00:00Z"},
 	}, {
@@ -350,64 +353,5 @@ func TestBetween(t *testing.T) {
 func TestNewRefusesUnknownRules(t *testing.T) {
 	if _, err := New(Options{DaylightSaving: "Twice"}); err == nil {
 		t.Error("New accepted an unknown rule for daylight saving")
-	}
-}
-
-func TestParseDateRange(t *testing.T) {
-	tests := []struct {
-		name, text string
-		valid      bool
-	}{
-		{"a date", "2026-12-24", true},
-		{"a range", "2026-12-24/2027-01-01", true},
-		{"a leap day", "2028-02-29", true},
-		{"long ago", "0001-01-01", true},
-		{"not a leap year", "2026-02-29", false},
-		{"backwards", "2027-01-01/2026-12-24", false},
-		{"without an end", "2026-12-24/", false},
-		{"three dates", "2026-12-24/2026-12-25/2026-12-26", false},
-		{"another order", "24.12.2026", false},
-		{"a time", "2026-12-24T00:00:00Z", false},
-		{"the year zero", "0000-12-24", false},
-		{"empty", "", false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			got, err := ParseDateRange(tt.text)
-			if tt.valid != (err == nil) {
-				t.Fatalf("ParseDateRange(%q) = %v, want valid %t", tt.text, err, tt.valid)
-			}
-			if tt.valid && got.String() != tt.text {
-				t.Errorf("ParseDateRange(%q) reads as %q", tt.text, got)
-			}
-		})
-	}
-}
-
-func TestLoadLocation(t *testing.T) {
-	tests := []struct {
-		name, zone, want string // want is empty if the zone is refused
-	}{
-		{"empty is UTC", "", "UTC"},
-		{"UTC", "UTC", "UTC"},
-		{"a city", "Europe/Berlin", "Europe/Berlin"},
-		{"not on this planet", "Mars/Base", ""},
-		{"depends on the machine", "Local", ""},
-		{"a path", "../etc/passwd", ""},
-		{"an absolute path", "/etc/localtime", ""},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			l, err := LoadLocation(tt.zone)
-			if (tt.want == "") != (err != nil) {
-				t.Fatalf("LoadLocation(%q) = %v, %v", tt.zone, l, err)
-			}
-			if err == nil && l.String() != tt.want {
-				t.Errorf("LoadLocation(%q) = %s, want %s", tt.zone, l, tt.want)
-			}
-		})
-	}
-	if a, b := mustLoad(t, "Asia/Tokyo"), mustLoad(t, "Asia/Tokyo"); a != b {
-		t.Error("Two objects in one zone do not share it")
 	}
 }

@@ -3,6 +3,7 @@ package cron
 import (
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"time"
 	_ "time/tzdata" // For images without a zone database.
@@ -22,18 +23,38 @@ func LoadLocation(name string) (*time.Location, error) {
 		return nil, fmt.Errorf("time zone %q depends on the machine; use a name of the IANA database such as Europe/Berlin", name)
 	}
 	location, err := time.LoadLocation(name)
-	if err != nil {
-		return nil, fmt.Errorf("time zone %q is not known; use a name of the IANA database such as Europe/Berlin: %w", shorten(name), err)
+	if err != nil || name != "" && !isZoneName(name) {
+		// What package time says beyond that is about files of this machine.
+		return nil, fmt.Errorf("time zone %q is not known; use a name of the IANA database such as Europe/Berlin", shorten(name))
 	}
 	// Bounded, because only names that exist come here.
 	found, _ := locations.LoadOrStore(name, location)
 	return found.(*time.Location), nil
 }
 
+// isZoneName reports whether a text can be a name of the IANA database. Package time takes names for
+// paths: "Europe//Berlin" would be one, and in many directories localtime and right/UTC (which
+// counts leap seconds) are. Names of the database begin with a capital letter.
+func isZoneName(name string) bool {
+	if name[0] < 'A' || name[0] > 'Z' {
+		return false
+	}
+	for word := range strings.SplitSeq(name, "/") {
+		if strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_+-") != "" || word == "" {
+			return false
+		}
+	}
+	return true
+}
+
 const (
 	// Runs are in the years 1 to 9999: what RFC 3339 can write.
 	firstInstant = -62135596800
 	lastInstant  = 253402300799
+
+	// lastZoneChange is a time after which no zone has changes but those that its rule repeats every
+	// year: 1 January 2100. The zone database has those of Morocco, where no rule fits, until 2087.
+	lastZoneChange = 4102444800
 
 	// correction is the size from which on a change of the offset counts as a correction of the
 	// clock, and not as one for daylight saving: cron(8) of cronie.
@@ -44,7 +65,8 @@ const (
 )
 
 // stretch is a time in which the offset of a zone stays the same: the instants in [from, to),
-// in Unix seconds. Wall time is the instant plus the offset.
+// in Unix seconds. Wall time is the instant plus the offset. No two changes in the zone database
+// are closer than three days, so that gaps and repeated hours lie in one stretch.
 type stretch struct {
 	from, to int64
 	offset   int64
