@@ -85,6 +85,13 @@ soak: build ## Run the long fault tests (KEELSON_SOAK=short: shortened)
 generate: ## Regenerate deepcopy functions, CRDs, roles and clients
 	hack/generate.sh
 
+# The schedules that the tests of internal/cron compare with, see hack/cronvectors. The
+# libraries are pinned by its lock file; the time zones are those of Node.
+.PHONY: cronvectors
+cronvectors: ## Ask other schedule libraries anew, for the tests of internal/cron (needs Node and npm; minutes)
+	@hack/require.sh node npm
+	cd hack/cronvectors && npm ci --silent --ignore-scripts && node generate.js
+
 .PHONY: verify
 verify: ## Check that generated files are fresh, modules tidy, files formatted, imports in bounds
 	hack/verify.sh
