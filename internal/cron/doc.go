@@ -34,4 +34,7 @@
 // "@every D" runs at [Options.Anchor] plus multiples of D, on the time line, whatever zone and
 // daylight saving say. The times do not depend on when somebody asks or on what ran before, so
 // they survive restarts without any state.
+//
+// docs/crontab-schedules.md is the page for users, with examples and a comparison with other
+// programs; the tests of this package check what stands there.
 package cron

@@ -1,0 +1,261 @@
+package cron
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write the tables of docs/crontab-schedules.md anew; a number in a cell asks for so many runs")
+
+const pagePath = "../../docs/crontab-schedules.md"
+
+func readPage(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile(pagePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(page)
+}
+
+var (
+	captionPattern = regexp.MustCompile(`^After (\d{4}-\d\d-\d\d \d\d:\d\d) in ([A-Za-z_/]+)(.*):$`)
+	optionPattern  = regexp.MustCompile("`(\\w+): ([^`]+)`")
+	codePattern    = regexp.MustCompile("`([^`]+)`")
+	runPattern     = regexp.MustCompile(`\d\d:\d\d`)
+)
+
+// TestSchedulesPage computes every table of runs in docs/crontab-schedules.md, and every table of errors.
+// A table of runs stands below a line "After TIME in ZONE, with `option: value`:" and has the column
+// schedule, and one or more of runs, Once, Literal and starts.
+func TestSchedulesPage(t *testing.T) {
+	lines := strings.Split(readPage(t), "\n")
+	var caption string
+	var columns []string
+	checked := 0
+	for n, line := range lines {
+		switch {
+		case captionPattern.MatchString(line):
+			caption = line
+		case strings.HasPrefix(line, "#"):
+			caption = ""
+		case !strings.HasPrefix(line, "|"):
+			columns = nil
+		case columns == nil:
+			columns = cellsOf(line)
+		case !strings.HasPrefix(line, "|--"):
+			want := pageRow(t, caption, columns, cellsOf(line))
+			if want == nil {
+				if runPattern.MatchString(line) && !slices.Contains(columns, "cronie") {
+					t.Errorf("line %d has times and nothing to check them with: %s", n+1, line)
+				}
+				continue
+			}
+			checked++
+			if wanted := "| " + strings.Join(want, " | ") + " |"; wanted != line {
+				lines[n] = wanted
+				if !*update {
+					t.Errorf("line %d is\n%s, want\n%s", n+1, line, wanted)
+				}
+			}
+		}
+	}
+	if checked < 80 {
+		t.Errorf("Found %d rows to check, want all of the page", checked)
+	}
+	if *update {
+		if err := os.WriteFile(pagePath, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func cellsOf(line string) []string {
+	cells := strings.Split(strings.Trim(line, "|"), "|")
+	for i := range cells {
+		cells[i] = strings.TrimSpace(cells[i])
+	}
+	return cells
+}
+
+// pageRow returns what the cells of a row have to be, or nil if there is nothing to compute.
+func pageRow(t *testing.T, caption string, columns, cells []string) []string {
+	t.Helper()
+	if columns[0] != "schedule" || len(cells) != len(columns) {
+		return nil
+	}
+	want := slices.Clone(cells)
+	if slices.Contains(columns, "answer") {
+		_, err := Parse(strings.Trim(cells[0], "`"), "")
+		if err == nil {
+			t.Errorf("%s is not refused", cells[0])
+		}
+		want[1] = fmt.Sprint(err)
+		return want
+	}
+	c := captionPattern.FindStringSubmatch(caption)
+	if c == nil {
+		t.Fatalf("%v stands below no line that says after which time and where", cells)
+	}
+	for i, column := range columns {
+		rule := Once
+		switch column {
+		case "runs", "starts", "`Once`":
+		case "`Literal`":
+			rule = Literal
+		default:
+			continue
+		}
+		q := newPageQuestion(t, c[2], c[3])
+		q.options.DaylightSaving = rule
+		q.after = parsePageTime(t, c[1], q.options.Location)
+		want[i] = q.answer(t, codePattern.FindAllString(cells[0], -1), cells[i], column == "starts")
+	}
+	return want
+}
+
+// pageQuestion is what a line above a table says.
+type pageQuestion struct {
+	options Options
+	after   time.Time
+	key     string
+	jitter  time.Duration
+}
+
+func newPageQuestion(t *testing.T, zone, options string) *pageQuestion {
+	t.Helper()
+	q := &pageQuestion{options: Options{Location: mustLoad(t, zone)}}
+	for _, m := range optionPattern.FindAllStringSubmatch(options, -1) {
+		switch name, value := m[1], m[2]; name {
+		case "name":
+			q.key = value
+		case "creationTimestamp":
+			q.options.Anchor = parsePageTime(t, value, time.UTC)
+		case "notBefore":
+			q.options.NotBefore = parsePageTime(t, value, time.UTC)
+		case "notAfter":
+			q.options.NotAfter = parsePageTime(t, value, time.UTC)
+		case "jitterSeconds":
+			seconds, err := strconv.Atoi(value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.jitter = time.Duration(seconds) * time.Second
+		case "excludeDates":
+			for text := range strings.FieldsSeq(value) {
+				dates, err := ParseDateRange(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				q.options.ExcludeDates = append(q.options.ExcludeDates, dates)
+			}
+		default:
+			t.Fatalf("The page has an option %q that this test does not know", name)
+		}
+	}
+	return q
+}
+
+func parsePageTime(t *testing.T, text string, location *time.Location) time.Time {
+	t.Helper()
+	layout := "2006-01-02 15:04:05"
+	parsed, err := time.ParseInLocation(layout[:len(text)], text, location)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
+
+// answer returns the runs that a cell has to have: as many as it has now. Nicknames in one cell mean the
+// same; other schedules in one cell are those of one CronTab.
+func (q *pageQuestion) answer(t *testing.T, schedules []string, cell string, starts bool) string {
+	t.Helper()
+	for _, text := range schedules {
+		s := mustParse(t, strings.Trim(text, "`"), q.key)
+		if len(q.options.Schedules) > 0 && strings.HasPrefix(s.text, "@") {
+			first := *q.options.Schedules[0]
+			if first.text = s.text; first != *s {
+				t.Errorf("%v do not mean the same", schedules)
+			}
+			continue
+		}
+		q.options.Schedules = append(q.options.Schedules, s)
+	}
+	n, err := strconv.Atoi(cell)
+	if err != nil {
+		n = max(1, strings.Count(cell, ",")+1)
+	}
+	p := mustNew(t, q.options)
+	var texts []string
+	date := ""
+	for run, ok := p.Next(q.after); len(texts) < n; run, ok = p.Next(run) {
+		if !ok {
+			if len(texts) == 0 {
+				return "never"
+			}
+			texts = append(texts, "no more")
+			break
+		}
+		shown, layout := run, "15:04"
+		if starts {
+			shown = run.Add(Jitter(q.key, run, q.jitter))
+			layout += ":05.000"
+		} else if run.Second() != 0 {
+			layout += ":05"
+		}
+		if q.options.Location != time.UTC {
+			layout += " -07:00"
+		}
+		if today := shown.Format("Mon 2006-01-02 "); today != date {
+			date, layout = today, "Mon 2006-01-02 "+layout
+		}
+		texts = append(texts, shown.Format(layout))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// TestSchedulesPageKnowsTheOracles compares the section on other libraries with the file and the classes.
+func TestSchedulesPageKnowsTheOracles(t *testing.T) {
+	page, o := readPage(t), mustReadOracles(t)
+	questions := 0
+	for _, zone := range o.Zones {
+		questions += len(zone.Starts) * len(o.Schedules)
+	}
+	sum, classes := map[DaylightSaving]int{}, map[string]bool{}
+	for rule, verdicts := range wantVerdicts {
+		for v, n := range verdicts {
+			sum[rule] += n
+			for class := range strings.SplitSeq(string(v.croner+"+"+v.cronParser), "+") {
+				classes[class] = true
+			}
+		}
+	}
+	delete(classes, string(agree))
+	if sum[Once] != questions || sum[Literal] != questions {
+		t.Errorf("There are %d questions, and %v answers", questions, sum)
+	}
+	for _, sentence := range []string{
+		fmt.Sprintf("%d schedules in %d zones", len(o.Schedules), len(o.Zones)),
+		fmt.Sprintf("%d questions in all", questions),
+		fmt.Sprintf("%d of them", wantVerdicts[Once][verdict{agree, agree}]),
+		"croner " + o.Versions["croner"] + " |",
+		"cron-parser " + o.Versions["cron-parser"] + " |",
+	} {
+		if !strings.Contains(strings.ReplaceAll(page, "\n", " "), sentence) {
+			t.Errorf("The page does not say %q", sentence)
+		}
+	}
+	for class := range maps.Keys(classes) {
+		if !strings.Contains(page, "\n| `"+class+"` | ") {
+			t.Errorf("The page does not explain the class %s", class)
+		}
+	}
+}
