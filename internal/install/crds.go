@@ -11,6 +11,7 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -58,20 +59,30 @@ func installOne(ctx context.Context, client clientset.Interface, definition *api
 	if err != nil {
 		return err
 	}
+	if err := waitServed(ctx, client.Discovery(), definition); err != nil {
+		return errors.Join(err, whyNotServed(ctx, crds, definition.Name))
+	}
+	return nil
+}
+
+// waitServed waits until the API serves every version of a definition, which is after it was established. It asks for
+// the list of resources and not for the definition: that one may have hundreds of kilobytes.
+func waitServed(ctx context.Context, client discovery.DiscoveryInterface, definition *apiextensionsv1.CustomResourceDefinition) error {
 	var lastErr error
-	err = wait.PollUntilContextTimeout(ctx, pollInterval, pollTimeout, true, func(ctx context.Context) (bool, error) {
-		current, err := crds.Get(ctx, definition.Name, metav1.GetOptions{})
-		if err != nil {
-			lastErr = err
-			return false, nil // the API may be away for a moment
-		}
-		lastErr = establishedError(current)
-		if lastErr == nil {
-			lastErr = servedError(client.Discovery(), current)
-		}
-		return lastErr == nil, nil
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, pollTimeout, true, func(context.Context) (bool, error) {
+		lastErr = servedError(client, definition)
+		return lastErr == nil, nil // the API may be away for a moment
 	})
 	return errors.Join(err, lastErr)
+}
+
+// whyNotServed returns what the definition itself says, if it says anything.
+func whyNotServed(ctx context.Context, crds apiextensionsclient.CustomResourceDefinitionInterface, name string) error {
+	current, err := crds.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	return establishedError(current)
 }
 
 // establishedError says why a definition is not established, nil when it is.
@@ -87,8 +98,7 @@ func establishedError(crd *apiextensionsv1.CustomResourceDefinition) error {
 	return errors.New("not established yet")
 }
 
-// servedError says which version of an established definition the API does not serve yet: discovery follows a moment
-// after the condition.
+// servedError says which version of a definition the API does not serve yet, nil when it serves all.
 func servedError(client discovery.DiscoveryInterface, crd *apiextensionsv1.CustomResourceDefinition) error {
 	for _, version := range crd.Spec.Versions {
 		groupVersion := crd.Spec.Group + "/" + version.Name

@@ -38,7 +38,7 @@ func (o *Options) RESTConfig() (*rest.Config, error) {
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: o.Context}
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("read kubeconfig %s: %w; name a cluster with --kubeconfig, $KUBECONFIG or --context",
+		return nil, fmt.Errorf("read kubeconfig %s: %w; name another with --kubeconfig, $KUBECONFIG or a context of it",
 			strings.Join(files, string(filepath.ListSeparator)), err)
 	}
 	return cfg, nil

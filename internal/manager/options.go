@@ -126,7 +126,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.Threads, "threads", o.Threads, "workers for each controller")
 	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers,
 		"controllers to run: * is all, foo is that one, -foo is all but that one; there are "+strings.Join(Names(), ", "))
-	fs.StringSliceVar(&o.Namespaces, "namespaces", o.Namespaces, "namespaces to work in (default: all)")
+	fs.Var((*namespaceList)(&o.Namespaces), "namespaces", "`namespaces` to work in, separated by commas (default: all)")
 
 	election := &o.LeaderElection
 	fs.Var(optionalBool{&election.Enabled}, "leader-elect",
@@ -312,3 +312,17 @@ func (b optionalBool) String() string {
 }
 
 func (optionalBool) Type() string { return "bool" }
+
+// namespaceList is the value of a flag that lists namespaces. An empty list would widen what was to be limited - to all
+// of the cluster, when a script's variable is not set - and is refused.
+type namespaceList []string
+
+func (l *namespaceList) String() string { return strings.Join(*l, ",") }
+func (l *namespaceList) Type() string   { return "strings" }
+func (l *namespaceList) Set(value string) error {
+	if value == "" {
+		return errors.New("must not be empty")
+	}
+	*l = append(*l, strings.Split(value, ",")...)
+	return nil
+}

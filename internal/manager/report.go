@@ -48,7 +48,7 @@ func (e *PreflightError) writeUnserved(text *strings.Builder) {
 			without = append(without, leaveOut)
 		}
 	}
-	fmt.Fprintf(text, "Install them (keelson manifests crds | kubectl apply -f -), or leave these controllers out (--controllers=*,%s).",
+	fmt.Fprintf(text, "Install them (keelson manifests crds | kubectl apply --server-side -f -), or leave these controllers out (--controllers=*,%s).",
 		strings.Join(without, ","))
 }
 

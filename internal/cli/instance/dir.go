@@ -44,12 +44,29 @@ func (f *Flags) Dir() (string, error) {
 func (f *Flags) dir() (string, error) {
 	switch {
 	case f.DataDir != "":
-		return filepath.Abs(f.DataDir)
+		dir, err := filepath.Abs(f.DataDir)
+		if err != nil {
+			return "", err
+		}
+		return dir, checkName(dir)
 	case f.Ephemeral:
 		return ephemeralDir(), nil
 	default:
 		return defaultDir()
 	}
+}
+
+// misread are characters that some program splits a path at: kwok its list of files at a comma, kubectl $KUBECONFIG at
+// a colon, and others whatever is quoted or ends a line.
+const misread = ",:\"\n\r"
+
+// checkName refuses a path that some program would not take as one.
+func checkName(dir string) error {
+	if i := strings.IndexAny(dir, misread); i >= 0 {
+		return fmt.Errorf("the data directory %q has %q in its path, which kwok or kubectl would not read as part of it: "+
+			"name another with --data-dir", dir, dir[i])
+	}
+	return nil
 }
 
 // checkOurs refuses a data directory that somebody else has made, as anybody can in a shared temporary directory. Also

@@ -63,6 +63,7 @@ func TestDirOfSomebodyElse(t *testing.T) {
 		{"a link", filepath.Join(dir, "link"), "the data directory DIR is a link: name the directory that it leads to with --data-dir"},
 		{"a file", filepath.Join(dir, "file"), "the data directory DIR is not a directory: name another with --data-dir"},
 		{"below a file", filepath.Join(dir, "file", "data"), ""},
+		{"a comma", "/srv/a,b", "the data directory \"/srv/a,b\" has ',' in its path, which kwok or kubectl would not read as part of it: name another with --data-dir"},
 		{"another user's", notOurs(t), "the data directory DIR belongs to somebody else: name another with --data-dir"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

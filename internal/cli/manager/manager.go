@@ -28,8 +28,8 @@ const examples = `  # Against the cluster of the current kubeconfig context
   keelson manager --controllers=*,-foo --namespaces=team-a,team-b
 
   # Grant the permissions first
-  keelson manifests crds | kubectl apply -f -
-  keelson manifests rbac | kubectl apply -f -`
+  keelson manifests crds | kubectl apply --server-side -f -
+  keelson manifests rbac --user=system:serviceaccount:keelson:manager | kubectl apply -f -`
 
 // New returns the command.
 func New() *cobra.Command {

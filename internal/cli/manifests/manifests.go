@@ -87,7 +87,7 @@ func newRBAC() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&user, "user", "", "bind the roles to this `user` (default: print no bindings)")
+	flags.Var(usage.NonEmpty(&user), "user", "bind the roles to this `user` (default: print no bindings)")
 	flags.StringSliceVar(&options.Controllers, "controllers", options.Controllers,
 		"controllers that will run, as in keelson manager")
 	flags.StringVar(&options.LeaderElection.LockName, "lease-lock-name", options.LeaderElection.LockName,

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -61,19 +60,24 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 // serve brings the controllers and the nodes up, says so, and runs until the context ends.
 func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, dir string, r reporter, logger logr.Logger, ready func()) error {
 	group, ctx := errgroup.WithContext(ctx)
-	var settled sync.WaitGroup
-	settled.Add(2)
+	managed, settled := make(chan struct{}), make(chan struct{})
 	group.Go(func() error {
-		return o.runManager(ctx, cp.Config(), dir, r, logger, settled.Done)
+		return o.runManager(ctx, cp.Config(), dir, r, logger, func() { close(managed) })
 	})
 	group.Go(func() error {
-		defer settled.Done()
-		return cp.Settle(ctx)
+		err := cp.Settle(ctx)
+		if err == nil {
+			close(settled)
+		}
+		return err
 	})
 	group.Go(func() error {
-		settled.Wait() // released by both also when they fail
-		if ctx.Err() != nil {
-			return nil
+		for _, up := range []chan struct{}{managed, settled} {
+			select {
+			case <-up:
+			case <-ctx.Done(): // also when one of the others failed
+				return nil
+			}
 		}
 		if o.mergeKubeconfig {
 			if err := mergeKubeconfig(cp.Kubeconfig()); err != nil {
@@ -86,10 +90,8 @@ func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, dir 
 	return group.Wait()
 }
 
-// runManager installs the definitions and runs the controllers. It calls up once: when they run, or when they failed.
+// runManager installs the definitions and runs the controllers. It calls up when they run.
 func (o *options) runManager(ctx context.Context, config *rest.Config, stateDir string, r reporter, logger logr.Logger, up func()) error {
-	up = sync.OnceFunc(up)
-	defer up()
 	installed := step(r, "definitions")
 	definitions, err := crds.All()
 	if err != nil {

@@ -66,7 +66,7 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 	return nil
 }
 
-// +kubebuilder:rbac:groups=example.com,resources=sampleresources,verbs=list;watch
+// +kubebuilder:rbac:groups=example.com,resources=sampleresources,verbs=get;list;watch
 // +kubebuilder:rbac:groups=example.com,resources=sampleresources/status,verbs=update
 // +kubebuilder:rbac:groups=example.com,resources=sampleresources/finalizers,verbs=update
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
@@ -83,9 +83,29 @@ func (r *Reconciler) Reconcile(ctx context.Context, sample *samplev1.SampleResou
 		return reconcile.Result{}, err
 	}
 	plan := decide(sample, seen, r.clock.Now())
+	if plan.verdict == create && sample.Status.ObservedGeneration > 0 {
+		// The Pod is gone. That it had failed, and when the next one is due, may be in the
+		// status and not yet in the cache.
+		if sample, err = r.current(ctx, sample); err != nil || sample == nil {
+			return reconcile.Result{}, err
+		}
+		plan = decide(sample, seen, r.clock.Now())
+	}
 	actErr := r.act(ctx, sample, plan)
 	status := summarize(sample, seen, plan, actErr)
 	return r.finish(ctx, sample, status, plan, actErr)
+}
+
+// current returns the SampleResource as the API server has it, nil if that one is gone or going.
+func (r *Reconciler) current(ctx context.Context, cached *samplev1.SampleResource) (*samplev1.SampleResource, error) {
+	sample := &samplev1.SampleResource{}
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(cached), sample); err != nil {
+		return nil, kube.Named(client.IgnoreNotFound(err), "get", "SampleResource", cached.Namespace, cached.Name)
+	}
+	if sample.UID != cached.UID || !sample.DeletionTimestamp.IsZero() {
+		return nil, nil
+	}
+	return sample, nil
 }
 
 // observation is what there is in the cluster.

@@ -40,6 +40,21 @@ func TestACacheThatIsBehindMakesNoSecondPod(t *testing.T) {
 			t.Errorf("the Pods are %v", pods)
 		}
 	})
+	t.Run("it does not have the failure of a Pod that is gone", func(t *testing.T) {
+		w := newWorld(t)
+		w.createReady()
+		stale := w.sample()
+		w.report("sample", failed)
+		w.reconcile()
+		w.remove("sample", true)
+		result, err := w.Reconcile(t.Context(), stale)
+		if err != nil || result.RequeueAfter <= 0 {
+			t.Errorf("Reconcile returns %v, %v; it is to look again", result, err)
+		}
+		if pods := w.pods(); len(pods) != 0 {
+			t.Errorf("the Pods are %v", pods)
+		}
+	})
 	t.Run("it has the failed Pod that was replaced", func(t *testing.T) {
 		w := newWorld(t)
 		w.createReady()
