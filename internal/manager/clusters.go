@@ -11,6 +11,7 @@ import (
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/engine/local"
+	"github.com/keelson-dev/keelson/internal/engine/rke"
 )
 
 // clusterNodes is how many simulated nodes a local cluster has.
@@ -31,6 +32,10 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 			v1alpha1.EngineLocal: local.New(local.Options{
 				Dir: ClusterDir(o.StateDir), Binary: kubeBinary, Nodes: clusterNodes, Ephemeral: o.Ephemeral,
 				Log: o.Logger.WithName("cluster-local"),
+			}),
+			v1alpha1.EngineRKE: rke.New(rke.Options{
+				Dir: filepath.Join(o.StateDir, "rke"), Binary: o.RKEBinary, Timeout: o.RKETimeout,
+				Log: o.Logger.WithName("cluster-rke"),
 			}),
 		},
 	})

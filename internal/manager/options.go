@@ -61,6 +61,10 @@ type Options struct {
 	// SecretNamespace is where the Secrets with the kubeconfigs of Clusters are.
 	// Empty: the namespace of the manager's pod, outside a cluster "default".
 	SecretNamespace string
+	// RKEBinary is the program rke, for Clusters with the engine rke.
+	RKEBinary string
+	// RKETimeout is how long one run of it may take.
+	RKETimeout time.Duration
 	// KubeBinary returns the path of keelson-kube, for Clusters with the engine
 	// local. Nil: there is none.
 	KubeBinary func() (string, error)
@@ -114,6 +118,8 @@ func NewOptions() Options {
 		HealthAddress:    "127.0.0.1:8081",
 		MetricsAddress:   "127.0.0.1:8080",
 		PreflightTimeout: time.Minute,
+		RKEBinary:        "rke",
+		RKETimeout:       time.Hour,
 		Logging:          Logging{Format: "text"},
 	}
 }
@@ -162,6 +168,8 @@ func (o *Options) AddHostFlags(fs *pflag.FlagSet) {
 			"(default: keelson in $XDG_STATE_HOME, else ~/.local/state/keelson, for root /var/lib/keelson)")
 	fs.StringVar(&o.SecretNamespace, "secret-namespace", o.SecretNamespace,
 		"`namespace` for the Secrets with the kubeconfigs of Clusters (default: that of the pod, else default)")
+	fs.StringVar(&o.RKEBinary, "rke-binary", o.RKEBinary, "the `program` rke, for Clusters with spec.configPath")
+	fs.DurationVar(&o.RKETimeout, "rke-timeout", o.RKETimeout, "how long one run of rke may take")
 }
 
 // Complete fills in what depends on where the process runs. Options that are set
@@ -242,6 +250,9 @@ func (o *Options) validate(all []Controller) error {
 		if problems := validation.IsDNS1123Label(o.SecretNamespace); len(problems) > 0 {
 			wrong("secret-namespace", o.SecretNamespace, "is no namespace: %s", problems[0])
 		}
+	}
+	if o.RKETimeout < time.Minute {
+		wrong("rke-timeout", o.RKETimeout, "must be 1m or more: rke cannot make a cluster in less")
 	}
 	o.LeaderElection.validate(wrong)
 	o.Machines.validate(wrong)

@@ -38,13 +38,13 @@ func TestFlagsMakeOptions(t *testing.T) {
 		},
 		Machines:      Machines{Drivers: []string{"fake", "qemu"}},
 		HealthAddress: "0", MetricsAddress: "127.0.0.1:0", PreflightTimeout: 5 * time.Second,
-		StateDir: "/state", SecretNamespace: "secrets",
+		StateDir: "/state", RKEBinary: "/rke", RKETimeout: 2 * time.Hour, SecretNamespace: "secrets",
 		Logging: Logging{Format: "json", Verbosity: 4},
 	}
 	got := parse("--kubeconfig=k", "--context=c", "--threads=3", "--controllers=*,-foo", "--namespaces=a,b",
 		"--leader-elect", "--lease-lock-name=n", "--lease-lock-namespace=ns", "--holder-identity=me",
 		"--lease-duration=3s", "--renew-deadline=2s", "--retry-period=1s", "--health-probe-bind-address=0",
-		"--vm-driver=fake,qemu", "--metrics-bind-address=127.0.0.1:0", "--preflight-timeout=5s", "--state-dir=/state", "--secret-namespace=secrets", "--logging-format=json", "-v4")
+		"--vm-driver=fake,qemu", "--metrics-bind-address=127.0.0.1:0", "--preflight-timeout=5s", "--state-dir=/state", "--rke-binary=/rke", "--rke-timeout=2h", "--secret-namespace=secrets", "--logging-format=json", "-v4")
 	if diff := cmp.Diff(want, got, noLogger); diff != "" {
 		t.Errorf("with every flag (-want +got):\n%s", diff)
 	}

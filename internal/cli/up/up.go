@@ -32,6 +32,7 @@ type options struct {
 	machines        manager.Machines
 	logging         manager.Logging
 	metricsAddress  string
+	rkeBinary       string
 	reportFD        int // set for the background process of --detach: where it reports to
 }
 
@@ -58,7 +59,7 @@ const examples = `  # In the foreground, until Ctrl-C
 // New returns the command.
 func New() *cobra.Command {
 	defaults := manager.NewOptions()
-	o := options{nodes: 1, controllers: defaults.Controllers, threads: defaults.Threads, machines: defaults.Machines, logging: defaults.Logging, metricsAddress: manager.Off}
+	o := options{nodes: 1, controllers: defaults.Controllers, threads: defaults.Threads, machines: defaults.Machines, logging: defaults.Logging, metricsAddress: manager.Off, rkeBinary: defaults.RKEBinary}
 	cmd := &cobra.Command{
 		Use:     "up",
 		Short:   "Start a Kubernetes API with the controllers on this machine",
@@ -83,6 +84,7 @@ func New() *cobra.Command {
 	fs.IntVar(&o.threads, "threads", o.threads, "workers for each controller")
 	o.machines.AddFlags(fs)
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "`host:port` of /metrics of the controllers; 0 turns it off")
+	fs.StringVar(&o.rkeBinary, "rke-binary", o.rkeBinary, "the `program` rke, for Clusters with spec.configPath")
 	o.logging.AddFlags(fs)
 	fs.IntVar(&o.reportFD, "report-fd", 0, "")
 	_ = fs.MarkHidden("report-fd") // exists, so this cannot fail
@@ -114,7 +116,7 @@ func (o *options) managerOptions() manager.Options {
 	m := manager.NewOptions()
 	m.Kubeconfig = o.kubeconfig
 	m.Controllers, m.Threads, m.Logging = o.controllers, o.threads, o.logging
-	m.Machines, m.KubeBinary = o.machines, instance.KubeBinary
+	m.Machines, m.KubeBinary, m.RKEBinary = o.machines, instance.KubeBinary, o.rkeBinary
 	m.HealthAddress, m.MetricsAddress = manager.Off, o.metricsAddress
 	alone := false
 	m.LeaderElection.Enabled = &alone

@@ -68,7 +68,7 @@ func (m *member) observe(seen *cluster.Observation, wanted string) {
 		op.Stale = !op.Delete && m.opFor != wanted
 		seen.Operation = &op
 	}
-	seen.Attended = m.present != "" && m.present == wanted
+	seen.Attended = m.done != nil || m.present != "" && m.present == wanted
 	if m.cp == nil {
 		return
 	}

@@ -22,7 +22,7 @@ const Masked = "********"
 // secretKey matches the names of fields whose values are nobody's business. Paths to such things are, so that a person
 // sees which file is meant.
 var (
-	secretKey = regexp.MustCompile(`(?i)(password|passwd|passphrase|token|secret|credential|private|ssh_?key$|ssh_?cert$|[-_]key$|^key$|access_?key|auth(orization)?$|session)`)
+	secretKey = regexp.MustCompile(`(?i)(password|passwd|passphrase|token|secret|credential|private_?key|ssh_?key$|ssh_?cert$|[-_]key$|^key$|access_?key|auth(orization)?$|session)`)
 	pathKey   = regexp.MustCompile(`(?i)(path|file|_dir|-dir|name|namespace)$`)
 	secretPEM = regexp.MustCompile(`-----BEGIN [A-Z ]*(PRIVATE KEY|CERTIFICATE)`)
 	userInfo  = regexp.MustCompile(`(://)[^/@\s]+@`)

@@ -1,0 +1,274 @@
+// Package rke is the engine that runs the program rke, as the original controller did, with a file that describes the
+// cluster.
+//
+// A run is a process that outlives the manager and is found again. What the engine keeps of a cluster is in a directory
+// named after the UID of its Cluster: a copy of the configuration that was applied, the log, and how the last run ended.
+// The files beside the configuration belong to rke and its user.
+package rke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/engine/secrecy"
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// Options say where and with what clusters are made.
+type Options struct {
+	// Dir is where the engine keeps its part of each cluster. It is created, mode 0700, when there is the first.
+	Dir string
+	// Binary is the program rke: a path, or a name to look for in PATH.
+	Binary string
+	// Timeout is how long a run may take; rke itself has no limit.
+	Timeout time.Duration
+	// Log gets what happens. The zero value discards.
+	Log logr.Logger
+}
+
+const (
+	// stopTimeout is how long a run that takes too long, or stands in the way of a removal, gets to end after SIGTERM.
+	stopTimeout = 5 * time.Second
+	// poll is how often a run is looked at for its progress.
+	poll = 2 * time.Second
+	// recheck is how often the configuration is looked at, of which no event tells.
+	recheck = 5 * time.Second
+)
+
+// Engine is a cluster.Engine.
+type Engine struct {
+	opts    Options
+	changed func(string)
+
+	ctx    context.Context // of everything that goes on; its end leaves runs going on
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	starting sync.Mutex // so that two clusters do not both find their directory free
+	mu       sync.Mutex
+	clusters map[types.UID]*member
+}
+
+// member is a cluster that the engine looks after.
+type member struct {
+	place place
+	name  string
+	procs *process.Dir
+
+	mu sync.Mutex // held while something is begun
+}
+
+// New returns an engine. It does nothing until it is asked to.
+func New(opts Options) *Engine {
+	e := &Engine{opts: opts, changed: func(string) {}, clusters: map[types.UID]*member{}}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	return e
+}
+
+// Notify implements cluster.Engine.
+func (e *Engine) Notify(changed func(string)) { e.changed = changed }
+
+func (e *Engine) place(uid types.UID) place { return place(filepath.Join(e.opts.Dir, string(uid))) }
+
+// attend opens the records of a cluster and watches a run that goes on. A run of an earlier manager is found there.
+func (e *Engine) attend(r cluster.Request) (*member, error) {
+	if e.ctx.Err() != nil {
+		return nil, fmt.Errorf("%w: the manager is stopping", cluster.ErrUnavailable)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if m := e.clusters[r.UID]; m != nil {
+		return m, nil
+	}
+	m := &member{place: e.place(r.UID), name: r.Name}
+	procs, err := process.Open(m.place.processes())
+	if errors.Is(err, process.ErrLocked) {
+		return nil, fmt.Errorf("%w: another manager looks after the cluster: %w", cluster.ErrBusy, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.procs = procs
+	if err := secrecy.MakeKey(m.place.key()); err != nil {
+		return nil, errors.Join(err, procs.Close())
+	}
+	e.clusters[r.UID] = m
+	if p := m.running(); p != nil {
+		e.wg.Go(func() { e.watch(m, p) })
+	}
+	return m, nil
+}
+
+func (e *Engine) isAttended(uid types.UID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.clusters[uid] != nil
+}
+
+// running returns the run that goes on, or nil. It looks with the same eyes as Observe.
+func (m *member) running() *process.Process {
+	last, status := m.place.last()
+	if last == nil || status.State != process.Running {
+		return nil
+	}
+	p, err := m.procs.Find(last.Command)
+	if err != nil {
+		return nil
+	}
+	return p
+}
+
+// awaitEnd waits until the last run of a command is over for its record, too, which takes a moment longer than for
+// those who look at its exit status.
+func (m *member) awaitEnd(command string) {
+	p, err := m.procs.Find(command)
+	if err != nil {
+		return
+	}
+	timer := time.NewTimer(stopTimeout)
+	defer timer.Stop()
+	select {
+	case <-p.Done():
+	case <-timer.C:
+	}
+}
+
+// Apply implements cluster.Engine.
+func (e *Engine) Apply(_ context.Context, r cluster.Request) error {
+	m, err := e.attend(r)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.running() != nil {
+		return nil
+	}
+	wanted, err := e.newDesire(r)
+	if err != nil {
+		return err
+	}
+	if was := m.place.applied(); was != nil && was.Hash == wanted.hash {
+		return nil
+	}
+	if err := checkState(r, wanted.path); err != nil {
+		return err
+	}
+	if err := m.place.keepApplied(); err != nil {
+		return err
+	}
+	return e.start(m, run{Command: commandUp, Config: wanted.path, Hash: wanted.hash, Masked: wanted.masked}, wanted.content)
+}
+
+// findBinary returns the path of rke. The error says what to install or set.
+func (e *Engine) findBinary() (string, error) {
+	path, err := exec.LookPath(e.opts.Binary)
+	if err == nil {
+		return filepath.Abs(path)
+	}
+	var failed *exec.Error
+	if errors.As(err, &failed) {
+		err = failed.Err // without the name, which is told anyway
+	}
+	return "", fmt.Errorf("%w: the program %s is not there (%w): install RKE 1 on the host of the manager, or name it with --rke-binary",
+		cluster.ErrUnavailable, e.opts.Binary, err)
+}
+
+// start starts a run, unless another one is at work in the same directory: rke keeps files there.
+func (e *Engine) start(m *member, next run, config []byte) error {
+	binary, err := e.findBinary()
+	if err != nil {
+		return err
+	}
+	e.starting.Lock()
+	defer e.starting.Unlock()
+	if other := e.busy(m.place, filepath.Dir(next.Config)); other != "" {
+		return fmt.Errorf("%w: rke is at work for Cluster %s in the same directory, %s", cluster.ErrBusy, other, filepath.Dir(next.Config))
+	}
+	next.Cluster, next.Began = m.name, time.Now()
+	if err := m.place.writeRun(next, config); err != nil {
+		return err
+	}
+	args := []string{next.Command}
+	if next.Command == commandRemove {
+		args = append(args, "--force") // else it asks, and takes no answer for no
+	}
+	m.awaitEnd(next.Command)
+	p, err := m.procs.Start(process.Spec{
+		ID: next.Command, Path: binary, Args: append(args, "--config", next.Config),
+		Env: append(os.Environ(), m.place.marker()), WorkDir: filepath.Dir(next.Config),
+	})
+	if err != nil {
+		return fmt.Errorf("start rke %s: %w", next.Command, err)
+	}
+	e.opts.Log.Info("Started rke", "Cluster", m.name, "command", next.Command, "pid", p.PID())
+	e.wg.Go(func() { e.watch(m, p) })
+	return nil
+}
+
+// busy returns the name of another cluster for which rke is at work in a directory, or "".
+func (e *Engine) busy(own place, dir string) string {
+	entries, err := os.ReadDir(e.opts.Dir)
+	if err != nil {
+		return "" // there is nothing yet
+	}
+	for _, entry := range entries {
+		other := place(filepath.Join(e.opts.Dir, entry.Name()))
+		if other == own {
+			continue
+		}
+		if last, status := other.last(); last != nil && filepath.Dir(last.Config) == dir && status.State == process.Running {
+			return last.Cluster
+		}
+	}
+	return ""
+}
+
+// watch waits for the end of a run, or ends it when it takes too long.
+func (e *Engine) watch(m *member, p *process.Process) {
+	timer := time.NewTimer(max(time.Until(p.Status().StartedAt.Add(e.opts.Timeout)), time.Millisecond))
+	defer timer.Stop()
+	select {
+	case <-e.ctx.Done():
+		return
+	case <-p.Done():
+	case <-timer.C:
+		e.opts.Log.Info("Ending rke, because it takes too long", "Cluster", m.name, "pid", p.PID(), "limit", e.opts.Timeout)
+		m.place.noteTimeout(e.opts.Timeout)
+		if err := e.end(m, p); err != nil && e.ctx.Err() == nil {
+			e.opts.Log.Error(err, "Could not end rke", "Cluster", m.name)
+		}
+	}
+	e.changed(m.name)
+}
+
+// end ends a run and every process that it has started.
+func (e *Engine) end(m *member, p *process.Process) error {
+	err := p.Stop(e.ctx, process.StopOptions{TermTimeout: stopTimeout})
+	_, strayErr := process.EndMarked(e.ctx, m.place.marker())
+	return errors.Join(err, strayErr)
+}
+
+// Close implements cluster.Engine.
+func (e *Engine) Close() error {
+	e.cancel()
+	e.wg.Wait()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var errs []error
+	for uid, m := range e.clusters {
+		errs = append(errs, m.procs.Close())
+		delete(e.clusters, uid)
+	}
+	return errors.Join(errs...)
+}

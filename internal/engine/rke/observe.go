@@ -1,0 +1,166 @@
+package rke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/engine/secrecy"
+	"github.com/keelson-dev/keelson/internal/kubeconfig"
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// sizeLimit is the largest configuration that is read.
+const sizeLimit = 1 << 20
+
+// desire is what a request asks for.
+type desire struct {
+	path    string // of the configuration, absolute
+	content []byte
+	hash    string // stands for the content; empty if nothing of the cluster exists yet
+	masked  string // the content without credentials
+}
+
+// configPath returns the absolute path of the configuration.
+func configPath(r cluster.Request) (string, error) {
+	path, err := filepath.Abs(r.Spec.ConfigPath)
+	if err != nil {
+		return "", fmt.Errorf("%w: spec.configPath %s: %w", cluster.ErrConfig, r.Spec.ConfigPath, err)
+	}
+	return path, nil
+}
+
+// kubeconfigPath is where rke writes the kubeconfig.
+func kubeconfigPath(config string) string {
+	return filepath.Join(filepath.Dir(config), "kube_config_"+filepath.Base(config))
+}
+
+// statePath is where rke keeps what it has to know about a cluster.
+func statePath(config string) string {
+	return strings.TrimSuffix(config, filepath.Ext(config)) + ".rkestate"
+}
+
+// newDesire reads the configuration.
+func (e *Engine) newDesire(r cluster.Request) (desire, error) {
+	path, err := configPath(r)
+	if err != nil {
+		return desire{}, err
+	}
+	d := desire{path: path}
+	if d.content, err = readConfig(path); err != nil {
+		return d, fmt.Errorf("%w: the file %s cannot be used: %w. Put a cluster.yml for RKE there, on the host of the manager, or change spec.configPath", cluster.ErrConfig, path, err)
+	}
+	if d.masked, err = secrecy.Mask(d.content); err != nil {
+		return d, fmt.Errorf("%w: the file %s cannot be used: %w", cluster.ErrConfig, path, err)
+	}
+	d.hash, err = secrecy.Hash(e.place(r.UID).key(), d.content)
+	return d, err
+}
+
+// readConfig reads a regular file. Its errors tell nothing of what is in it.
+func readConfig(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, errors.New("there is none")
+	case errors.Is(err, fs.ErrPermission):
+		return nil, errors.New("permission denied")
+	case err != nil || !info.Mode().IsRegular() || info.Size() > sizeLimit:
+		return nil, errors.New("it is no regular file of at most 1 MiB")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, errors.New("permission denied")
+	}
+	defer func() { _ = f.Close() }() // it was read
+	return io.ReadAll(io.LimitReader(f, sizeLimit))
+}
+
+// checkState refuses to run rke up for a cluster whose state file is lost: it would make a new authority, which no node
+// and no client of the cluster knows.
+func checkState(r cluster.Request, path string) error {
+	if r.Applied == "" {
+		return nil
+	}
+	if _, err := os.Stat(statePath(path)); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s is gone, in which rke keeps the authorities of the cluster. Without it rke would make new ones and break the cluster: "+
+			"restore it from a backup, or delete this Cluster", cluster.ErrStateMissing, statePath(path))
+	}
+	return nil
+}
+
+// Observe implements cluster.Engine.
+func (e *Engine) Observe(_ context.Context, r cluster.Request) (cluster.Observation, error) {
+	var seen cluster.Observation
+	here := e.place(r.UID)
+	last, status := here.last()
+	seen.Exists = here.exists()
+	seen.Attended = e.isAttended(r.UID)
+	seen.Running = true // it has no processes of its own that could be down
+	if r.Deleting {
+		e.observeRemoval(&seen, r, last, status)
+		return seen, nil
+	}
+	path, err := configPath(r)
+	if err != nil {
+		return seen, err
+	}
+	if data, err := readConfig(kubeconfigPath(path)); err == nil {
+		seen.Kubeconfig, seen.KubeconfigPath = data, kubeconfigPath(path)
+		if access, err := kubeconfig.Parse(data); err == nil {
+			seen.Endpoint = access.Server
+		}
+	}
+	was := here.applied()
+	if was != nil {
+		seen.Config, seen.ConfigHash = was.Masked, was.Hash
+	}
+	wanted, err := e.newDesire(r)
+	if last != nil && last.Command == commandUp {
+		seen.Operation = newOperation(*last, status, wanted.hash)
+		if seen.Operation.State == v1alpha1.OperationProcessing {
+			seen.Poll = poll
+			return seen, nil // whatever became of the files meanwhile
+		}
+	}
+	isApplied := was != nil && was.Hash == wanted.hash && err == nil
+	if _, missing := e.findBinary(); missing != nil && !isApplied {
+		return seen, missing // first of all: nothing can be done without
+	}
+	if err == nil {
+		err = checkState(r, path)
+	}
+	if err != nil {
+		return seen, err
+	}
+	seen.Applied, seen.Poll = isApplied, recheck
+	return seen, nil
+}
+
+// newOperation tells of a run.
+func newOperation(last run, status process.Status, wanted string) *cluster.Operation {
+	op := &cluster.Operation{
+		Delete: last.Command == commandRemove, Stale: last.Command == commandUp && last.Hash != wanted,
+		Began: last.Began, Ended: status.EndedAt,
+	}
+	how := outcomeOf(last, status)
+	switch {
+	case how.ok:
+		op.State, op.Description = v1alpha1.OperationSucceeded, "rke "+last.Command+" has succeeded"
+	case how.failure == "":
+		op.State, op.Description = v1alpha1.OperationProcessing, progress(status.LogTail)
+	default:
+		op.State, op.Description, op.Err = v1alpha1.OperationFailed, how.failure, errors.New(how.failure)
+		if op.Ended.IsZero() {
+			op.Ended = op.Began
+		}
+	}
+	return op
+}
