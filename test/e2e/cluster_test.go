@@ -100,3 +100,77 @@ func TestClusterThatIsProtected(t *testing.T) {
 	s.kubectl(t, "patch", "cluster/safe", "--type", "merge", "-p", `{"spec":{"deletionProtection":false}}`)
 	s.kubectl(t, "delete", "cluster", "safe")
 }
+
+// As the original did it, with the stand-in for rke.
+func TestClusterByRKE(t *testing.T) {
+	t.Parallel()
+	s := clusterSession(t)
+	dir := t.TempDir()
+	config := filepath.Join(dir, "cluster_aws.yml")
+	write := func(more string) {
+		if err := os.WriteFile(config, []byte("nodes:\n- {address: 127.0.0.1, user: ops, role: [controlplane, worker, etcd]}\nssh_key: hunter2\n"+more), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	calls := func(want ...string) {
+		t.Helper()
+		var got string
+		defer func() {
+			if t.Failed() {
+				t.Logf("rke was called so:\n%s", got)
+			}
+		}()
+		transcript.Eventually(t, "rke was called as wanted", func() bool {
+			data, _ := os.ReadFile(filepath.Join(dir, "cluster_aws.calls")) // there may be none yet
+			got = strings.TrimSpace(string(data))
+			return got == strings.Join(want, "\n")
+		})
+	}
+	up, remove := "rke up --config "+config, "rke remove --force --config "+config
+	write("standin: {pause: 300ms}\n")
+	original, err := os.ReadFile(manifest("cluster-rke.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Stdin = strings.ReplaceAll(string(original), "/etc/keelson/rke/cluster_aws.yml", config)
+	s.kubectl(t, "create", "-f", "-")
+	s.Stdin = ""
+
+	// Its progress can be seen while it runs, and no secret ever.
+	s.until(t, "a step is told", func(out string) bool { return strings.HasPrefix(out, "[") },
+		"get", "cluster/clusteraws", "-o", "jsonpath={.status.lastOperation.description}")
+	s.wait(t, "condition=Provisioned", "cluster/clusteraws")
+	calls(up)
+	applied := s.field(t, "cluster/clusteraws", "{.status.appliedConfig}")
+	transcript.Contains(t, applied, "127.0.0.1", "********")
+	if strings.Contains(applied, "hunter2") {
+		t.Errorf("appliedConfig tells a secret: %s", applied)
+	}
+	s.wait(t, "create", "kubeconfig/clusteraws")
+	s.untilField(t, "kubeconfig/clusteraws", "{.spec.configPath}", filepath.Join(dir, "kube_config_cluster_aws.yml"))
+
+	// Another file, another run. The state file is precious.
+	write("kubernetes_version: v1.28.15\n")
+	calls(up, up)
+	s.wait(t, "condition=Provisioned", "cluster/clusteraws")
+	state := filepath.Join(dir, "cluster_aws.rkestate")
+	kept, err := os.ReadFile(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(state); err != nil {
+		t.Fatal(err)
+	}
+	s.untilField(t, "cluster/clusteraws", `{.status.conditions[?(@.type=="Provisioned")].reason}`, "StateFileMissing")
+	if err := os.WriteFile(state, kept, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.wait(t, "condition=Provisioned", "cluster/clusteraws")
+	calls(up, up)
+
+	s.kubectl(t, "delete", "cluster/clusteraws")
+	calls(up, up, remove)
+	if _, err := os.Stat(state); !os.IsNotExist(err) {
+		t.Errorf("the state file is left: %v", err)
+	}
+}

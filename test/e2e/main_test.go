@@ -50,7 +50,11 @@ func run(m *testing.M) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(place)) }()
 	data := filepath.Join(place, "data")
-	out, err := keelson(place, "up", "--ephemeral", "--detach", "--data-dir", data, "--vm-driver=qemu,fake")
+	rke := filepath.Join(place, "rke") // the stand-in for it
+	if out, err := exec.Command("go", "build", "-o", rke, "github.com/keelson-dev/keelson/test/rke").CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("build the stand-in for rke: %w\n%s", err, out)
+	}
+	out, err := keelson(place, "up", "--ephemeral", "--detach", "--data-dir", data, "--vm-driver=qemu,fake", "--rke-binary", rke)
 	if err != nil {
 		return 1, err
 	}

@@ -17,6 +17,11 @@ import (
 
 // act does what the plan says. What goes wrong with a child does not keep it from the rest.
 func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen observation, p *plan) error {
+	if p.operation != "" {
+		if err := r.checkLive(ctx, cluster); err != nil {
+			return err
+		}
+	}
 	switch p.verdict {
 	case apply:
 		if err := r.Engines[seen.engine].Apply(ctx, newRequest(cluster)); err != nil {
@@ -39,6 +44,20 @@ func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen ob
 		err = errors.Join(err, r.annotate(ctx, cluster, p.annotation))
 	}
 	return err
+}
+
+// checkLive asks the API server whether the Cluster is what the cache says, before something outside is begun: a cache
+// that is behind may still have one that was let go, and nobody would ever remove what is made for it.
+func (r *Reconciler) checkLive(ctx context.Context, cluster *v1alpha1.Cluster) error {
+	var current v1alpha1.Cluster
+	err := r.live.Get(ctx, client.ObjectKeyFromObject(cluster), &current)
+	if client.IgnoreNotFound(err) != nil {
+		return kube.Named(err, "get", kind.Kind, "", cluster.Name)
+	}
+	if err != nil || current.UID != cluster.UID || !hasFinalizer(&current) || current.Generation != cluster.Generation {
+		return kube.Named(kube.ErrStale, "check", kind.Kind, "", cluster.Name)
+	}
+	return nil
 }
 
 // engineError is what an engine said to Apply or Delete.
@@ -66,6 +85,9 @@ func (r *Reconciler) release(ctx context.Context, cluster *v1alpha1.Cluster, see
 	}
 	if err := r.removeFinalizer(ctx, cluster); err != nil {
 		return err
+	}
+	for _, note := range seen.outside.Notes {
+		r.events.Warning(cluster, v1alpha1.ReasonMayBeDirty, "Delete", note)
 	}
 	r.metrics.deleted(cluster, seen.engine, r.Clock.Now())
 	log.FromContext(ctx).Info("Deleted the cluster")
@@ -95,6 +117,7 @@ func (r *Reconciler) removeFinalizer(ctx context.Context, cluster *v1alpha1.Clus
 	r.Prober.Forget(cluster.UID)
 	changed := cluster.DeepCopy()
 	controllerutil.RemoveFinalizer(changed, v1alpha1.Finalizer)
+	controllerutil.RemoveFinalizer(changed, v1alpha1.LegacyFinalizer)
 	patch := client.MergeFromWithOptions(cluster, client.MergeFromWithOptimisticLock{})
 	err := r.client.Patch(ctx, changed, patch, client.FieldOwner(kube.FieldManager))
 	return kube.Named(client.IgnoreNotFound(err), "remove the finalizer of", kind.Kind, "", cluster.Name)

@@ -94,6 +94,9 @@ func decideOutside(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 		p.verdict, p.again = blocked, recheck
 	case operation != nil && operation.State == v1alpha1.OperationProcessing:
 		p.verdict = watch
+		if !seen.outside.Attended {
+			p.verdict = apply // it was begun by an earlier manager, and nobody watches it
+		}
 	case seen.outside.Applied && seen.outside.Attended:
 		p.verdict = keep
 	default:
@@ -164,6 +167,9 @@ func decideDeletion(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 		p.verdict, p.again = blocked, recheck
 	case operation != nil && operation.Delete && operation.State == v1alpha1.OperationProcessing:
 		p.verdict = watch
+		if !seen.outside.Attended {
+			p.verdict = remove
+		}
 	default:
 		p.verdict, p.operation, p.attempts = remove, v1alpha1.OperationDelete, 1
 		if failed, at := lastDeletionFailure(cluster, seen); failed {
@@ -205,7 +211,7 @@ func forceDeleteAt(cluster *v1alpha1.Cluster) (time.Time, bool) {
 
 func hasFinalizer(cluster *v1alpha1.Cluster) bool {
 	for _, f := range cluster.Finalizers {
-		if f == v1alpha1.Finalizer {
+		if f == v1alpha1.Finalizer || f == v1alpha1.LegacyFinalizer {
 			return true
 		}
 	}

@@ -27,7 +27,8 @@ type Engine interface {
 	// Delete begins to remove the cluster, or goes on with it. Nothing that is missing keeps it from that. It is done
 	// when Observe says that nothing exists.
 	Delete(ctx context.Context, r Request) error
-	// Abandon forgets a cluster that could not be removed and stops looking after it. What is left stays.
+	// Abandon forgets a cluster: one that was removed, of which it drops its last notes, or one that could not be removed,
+	// of which everything stays.
 	Abandon(ctx context.Context, r Request) error
 	// Close stops looking after the clusters and leaves them running. Methods called afterwards return ErrUnavailable.
 	Close() error

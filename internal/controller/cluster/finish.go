@@ -47,6 +47,9 @@ func isUrgent(was, is v1alpha1.ClusterStatus) bool {
 	if was.Phase != is.Phase || was.ObservedGeneration != is.ObservedGeneration || len(was.Conditions) != len(is.Conditions) {
 		return true
 	}
+	if a, b := was.LastOperation, is.LastOperation; b != nil && (a == nil || a.Type != b.Type || a.State != b.State || a.Attempts != b.Attempts) {
+		return true // the pause before the next attempt depends on it
+	}
 	for _, c := range is.Conditions {
 		before := meta.FindStatusCondition(was.Conditions, c.Type)
 		if before == nil || before.Status != c.Status || before.Reason != c.Reason {

@@ -45,9 +45,9 @@ func migrate(cluster *v1alpha1.Cluster) bool {
 		cluster.Spec.LegacyConfigPath = ""
 		migrated = true
 	}
-	if i := slices.Index(cluster.Finalizers, v1alpha1.LegacyFinalizer); i >= 0 {
+	// The API takes no new finalizer for what is being deleted: there the old one stands for ours.
+	if i := slices.Index(cluster.Finalizers, v1alpha1.LegacyFinalizer); i >= 0 && cluster.DeletionTimestamp.IsZero() {
 		cluster.Finalizers = slices.Delete(cluster.Finalizers, i, i+1)
-		// Also while it is being deleted: the API takes a replacement, and what was provisioned must be removed.
 		controllerutil.AddFinalizer(cluster, v1alpha1.Finalizer)
 		migrated = true
 	}

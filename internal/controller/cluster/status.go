@@ -32,8 +32,8 @@ func summarize(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error
 	for _, condition := range []metav1.Condition{
 		summarizeProvisioned(cluster, seen, p, actErr),
 		summarizeReady(cluster, seen, p),
-		summarizeControlPlane(seen),
-		summarizeEtcd(seen),
+		summarizeControlPlane(cluster, seen),
+		summarizeEtcd(cluster, seen),
 		summarizeKubeconfig(cluster, seen, p, actErr),
 		summarizeDeleting(cluster, seen, p, actErr),
 		summarizePaused(cluster),
@@ -135,6 +135,9 @@ func summarizeProvisioned(cluster *v1alpha1.Cluster, seen observation, p plan, a
 		}
 		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "Nothing was done yet")
 	}
+	if p.verdict == wait && seen.outside.Operation == nil && before != nil && before.Reason != "" {
+		return *before // nothing was begun since it said why
+	}
 	if err := failureOf(seen, actErr); err != nil && p.verdict != watch {
 		reason, person := reasonOf(err)
 		switch {
@@ -161,7 +164,6 @@ func summarizeProvisioned(cluster *v1alpha1.Cluster, seen observation, p plan, a
 // ready.
 func summarizeReady(cluster *v1alpha1.Cluster, seen observation, p plan) metav1.Condition {
 	const name = v1alpha1.ConditionReady
-	before := meta.FindStatusCondition(cluster.Status.Conditions, name)
 	api := find(seen.outside.Components, ComponentAPIServer)
 	switch {
 	case p.verdict == remove || p.verdict == release || p.verdict == giveUp || !cluster.DeletionTimestamp.IsZero() && p.verdict == watch:
@@ -177,10 +179,18 @@ func summarizeReady(cluster *v1alpha1.Cluster, seen observation, p plan) metav1.
 	case seen.err == nil && seen.outside.Applied && !seen.outside.Running && seen.outside.Components != nil:
 		names, detail := down(seen.outside.Components)
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonComponentDown, "%s does not run%s", names, detailOf(detail))
-	case before != nil && before.Reason != "" && before.Status != metav1.ConditionUnknown && cluster.Status.AppliedConfigHash != "":
-		return *before
 	}
-	return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotProbed, "The API was not asked yet")
+	return asBefore(cluster, condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotProbed, "The API was not asked yet"))
+}
+
+// asBefore returns a condition as it was last known, if it was, and if a cluster was made: that nobody has looked since a
+// manager was started is no news. Otherwise it returns unknown.
+func asBefore(cluster *v1alpha1.Cluster, unknown metav1.Condition) metav1.Condition {
+	before := meta.FindStatusCondition(cluster.Status.Conditions, unknown.Type)
+	if before == nil || before.Reason == "" || before.Status == metav1.ConditionUnknown || cluster.Status.AppliedConfigHash == "" {
+		return unknown
+	}
+	return *before
 }
 
 func detailOf(detail string) string {
@@ -190,7 +200,7 @@ func detailOf(detail string) string {
 	return ": " + detail
 }
 
-func summarizeControlPlane(seen observation) metav1.Condition {
+func summarizeControlPlane(cluster *v1alpha1.Cluster, seen observation) metav1.Condition {
 	const name = v1alpha1.ConditionControlPlaneAvailable
 	names, detail := down(seen.outside.Components)
 	switch {
@@ -203,10 +213,10 @@ func summarizeControlPlane(seen observation) metav1.Condition {
 	case seen.probe != nil:
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonProbeFailed, "The API does not answer well: %s", seen.probe.Failing)
 	}
-	return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The components were not seen yet")
+	return asBefore(cluster, condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The components were not seen yet"))
 }
 
-func summarizeEtcd(seen observation) metav1.Condition {
+func summarizeEtcd(cluster *v1alpha1.Cluster, seen observation) metav1.Condition {
 	const name = v1alpha1.ConditionEtcdHealthy
 	etcd := find(seen.outside.Components, ComponentEtcd)
 	switch {
@@ -217,7 +227,10 @@ func summarizeEtcd(seen observation) metav1.Condition {
 	case seen.probe != nil && seen.probe.OK:
 		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonAvailable, "The API reaches etcd")
 	}
-	return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The API does not tell")
+	if seen.probe != nil {
+		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The API does not tell")
+	}
+	return asBefore(cluster, condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The API was not asked yet"))
 }
 
 func summarizeKubeconfig(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error) metav1.Condition {

@@ -138,14 +138,20 @@ func (r *run) apply() cluster.Observation {
 func (r *run) remove() {
 	r.Helper()
 	r.request.Deleting = true
-	r.do(r.engine.Delete(r.Context(), r.request))
 	r.eventually("nothing exists", func() bool {
 		seen := r.observe()
 		if o := seen.Operation; o != nil && o.Delete && o.State == v1alpha1.OperationFailed {
 			r.Fatalf("The removal has failed: %v", o.Err)
 		}
-		return !seen.Exists
+		if !seen.Exists {
+			return true
+		}
+		if err := r.engine.Delete(r.Context(), r.request); err != nil && !errors.Is(err, cluster.ErrBusy) {
+			r.Fatalf("Delete: %v", err)
+		}
+		return false
 	})
+	r.do(r.engine.Abandon(r.Context(), r.request))
 	if left := r.Left(r.request); len(left) > 0 {
 		r.Errorf("Left behind: %v", left)
 	}
@@ -169,10 +175,11 @@ func testMake(r *run) {
 	if seen.Operation == nil || seen.Operation.State != v1alpha1.OperationSucceeded || seen.Operation.Delete {
 		r.Errorf("The operation that made it is %+v", seen.Operation)
 	}
-	if r.mu.Lock(); !r.woken[r.request.Name] {
-		r.Error("Nobody was told that it has changed")
-	}
-	r.mu.Unlock()
+	r.eventually("somebody was told that it has changed", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.woken[r.request.Name]
+	})
 	again := r.apply()
 	if again.ConfigHash != seen.ConfigHash || string(again.Kubeconfig) != string(seen.Kubeconfig) {
 		r.Error("Another Apply of the same has changed something")

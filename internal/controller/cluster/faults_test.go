@@ -1,0 +1,174 @@
+package cluster_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/engine/fake"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+)
+
+// stories are what happens to a Cluster while everything goes wrong.
+var stories = []struct {
+	name   string
+	before func(*world)
+	happen func(*world)
+	gone   bool
+}{
+	{"it is created", func(*world) {}, func(w *world) { w.create() }, false},
+	{"it is created as the original stored it", func(*world) {}, func(w *world) {
+		w.create(func(c *v1alpha1.Cluster) {
+			c.Spec.LegacyConfigPath, c.Finalizers = "/a.yml", []string{v1alpha1.LegacyFinalizer}
+		})
+	}, false},
+	{"it is upgraded", func(w *world) { w.create() }, func(w *world) {
+		w.change(func(c *v1alpha1.Cluster) { c.Spec.Version = "v1.37.0" })
+	}, false},
+	{"the Secret and the Kubeconfig are deleted", func(w *world) { w.create() }, func(w *world) {
+		w.do(w.client.Delete(w.Context(), w.secret()))
+		w.do(w.client.Delete(w.Context(), w.kubeconfig()))
+	}, false},
+	{"it is deleted", func(w *world) { w.create() }, func(w *world) { w.delete() }, true},
+	{"it is deleted before anybody saw it", func(*world) {}, func(w *world) {
+		w.create(func(c *v1alpha1.Cluster) { c.Finalizers = []string{v1alpha1.LegacyFinalizer} })
+		w.delete()
+	}, true},
+}
+
+// Whatever write or call of the engine is the last one of a process, or fails: the next process ends where an
+// undisturbed one does.
+func TestAFaultAtAnyStep(t *testing.T) {
+	type killed struct{}
+	lost := func() error { return errors.New("connection reset") }
+	kill := func() error { panic(killed{}) }
+	for _, fault := range []struct {
+		name string
+		// inject arranges the fault for a step, and returns whether it was reached.
+		inject func(w *world, step int) (reached func() bool)
+	}{
+		{"killed before a write", onWrite(harness.Before, kill)},
+		{"killed after a write", onWrite(harness.After, kill)},
+		{"a write is lost", onWrite(harness.Before, lost)},
+		{"the answer to a write is lost", onWrite(harness.After, lost)},
+		{"killed before a call of the engine", onCall(kill)},
+		{"a call of the engine fails", onCall(lost)},
+	} {
+		for _, story := range stories {
+			t.Run(fault.name+", "+story.name, func(t *testing.T) {
+				w := newWorld(t)
+				for step := 0; ; step++ {
+					if step > 50 {
+						t.Fatal("there is no end of steps")
+					}
+					story.before(w)
+					w.settle()
+					story.happen(w)
+					reached := fault.inject(w, step)
+					for range 6 {
+						func() {
+							defer func() {
+								if r := recover(); r != nil && r != any(killed{}) {
+									panic(r)
+								}
+							}()
+							if c := w.get(); c != nil {
+								w.answer(well())
+								result, _ := w.Reconcile(t.Context(), c)
+								w.pass(min(result.RequeueAfter, time.Second))
+							}
+						}()
+					}
+					w.outside.Fail(nil)
+					w.restart()
+					for range 3 { // failures have their pauses
+						w.settle()
+						w.pass(11 * time.Second)
+					}
+					if c := w.get(); c != nil {
+						w.answer(well())
+						w.settle()
+					}
+					if story.gone {
+						w.expectNothing()
+					} else {
+						w.expectWhole()
+						w.expect(v1alpha1.ConditionReady, "True", v1alpha1.ReasonAvailable)
+						w.delete() // once more from the start
+						w.settle()
+						w.expectNothing()
+					}
+					if t.Failed() {
+						t.Fatalf("at step %d", step)
+					}
+					if !reached() {
+						return
+					}
+				}
+			})
+		}
+	}
+}
+
+func onWrite(moment harness.Moment, raise func() error) func(*world, int) func() bool {
+	return func(w *world, step int) func() bool {
+		faulty, reached := harness.OnWrite(w.client, step, moment, raise)
+		w.useClient(faulty)
+		return reached
+	}
+}
+
+func onCall(raise func() error) func(*world, int) func() bool {
+	return func(w *world, step int) func() bool {
+		calls := -1
+		w.outside.Fail(func(fake.Call) error {
+			if calls++; calls == step {
+				return raise()
+			}
+			return nil
+		})
+		return func() bool { return calls >= step && step < 12 } // the calls of Observe never end
+	}
+}
+
+// A message is for people: nothing in it may change by itself.
+func TestNothingFlaps(t *testing.T) {
+	w := newWorld(t)
+	w.made()
+	before := w.get()
+	w.writes = nil
+	for range 10 {
+		w.pass(time.Minute)
+		w.reconcile()
+	}
+	if len(w.writes) > 0 || w.get().ResourceVersion != before.ResourceVersion {
+		t.Errorf("nothing happened, and it wrote %v", fmt.Sprint(w.writes))
+	}
+}
+
+// A cache that is behind still has a Cluster that was let go: nothing is begun for it again.
+func TestAStaleCacheBeginsNothing(t *testing.T) {
+	w := newWorld(t)
+	w.made()
+	w.delete()
+	stale := w.get()
+	w.settle()
+	w.expectNothing()
+	w.outside.Change(stale.UID, func(*fake.Cluster) *fake.Cluster { return &fake.Cluster{Name: w.name} }) // as if something were left
+	w.outside.Calls()
+	for range 3 {
+		if _, err := w.Reconcile(t.Context(), stale); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stale.DeletionTimestamp = nil
+	if _, err := w.Reconcile(t.Context(), stale); err != nil {
+		t.Fatal(err)
+	}
+	if calls := w.outside.Calls(); len(calls) > 0 {
+		t.Errorf("calls of the engine: %v", calls)
+	}
+	w.outside.Change(stale.UID, func(*fake.Cluster) *fake.Cluster { return nil })
+}

@@ -1,0 +1,294 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/retry"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/engine/fake"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+)
+
+func TestMain(m *testing.M) { env.Main(m) }
+
+// prober is a cluster.Prober that answers what a test sets.
+type prober struct{ answers map[types.UID]*cluster.Probe }
+
+func (p *prober) Notify(func(string)) {}
+func (p *prober) Probe(t cluster.Target) (*cluster.Probe, error) {
+	answer := p.answers[t.UID]
+	if answer == nil {
+		return nil, nil
+	}
+	taken := *answer
+	return &taken, nil
+}
+func (p *prober) Forget(uid types.UID) {}
+func (p *prober) Close()               {}
+
+// world is one Cluster, whose cluster is a fake one, and a Reconciler that is called directly.
+type world struct {
+	*testing.T
+	name, namespace string
+	client          client.WithWatch
+	clock           *clocktesting.FakeClock
+	recorder        *events.FakeRecorder
+	outside         *fake.World
+	engine          cluster.Engine
+	prober          *prober
+	writes          []harness.Request
+	*cluster.Reconciler
+}
+
+// newWorld returns a world of its own for each test; they run in parallel.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	t.Parallel()
+	w := &world{T: t, namespace: env.Namespace(t)}
+	w.client = harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme))
+	w.name = strings.Replace(w.namespace, "test-", "cluster-", 1)
+	w.clock = clocktesting.NewFakeClock(time.Now().Truncate(time.Second))
+	w.recorder = events.NewFakeRecorder(1000)
+	w.outside = fake.NewWorld(w.clock)
+	w.prober = &prober{answers: map[types.UID]*cluster.Probe{}}
+	w.restart()
+	t.Cleanup(w.cleanUp)
+	return w
+}
+
+// cleanUp lets the Cluster go: other tests see it, too.
+func (w *world) cleanUp() {
+	found := &v1alpha1.Cluster{}
+	w.T.Helper()
+	ctx := context.WithoutCancel(w.Context())
+	err := w.client.Get(ctx, client.ObjectKey{Name: w.name}, found)
+	if apierrors.IsNotFound(err) {
+		return
+	}
+	if err == nil {
+		found.Finalizers, found.Spec.DeletionProtection = nil, false
+		err = w.client.Update(ctx, found)
+	}
+	if err == nil {
+		err = client.IgnoreNotFound(w.client.Delete(ctx, found))
+	}
+	if client.IgnoreNotFound(err) != nil {
+		w.Errorf("Clean up: %v", err)
+	}
+	_ = w.client.Delete(ctx, &v1alpha1.Kubeconfig{ObjectMeta: metav1.ObjectMeta{Name: w.name}}) // there may be none
+}
+
+// restart is a new process that remembers nothing.
+func (w *world) restart() { w.useClient(w.client) }
+
+// useClient is a restart with another client.
+func (w *world) useClient(c client.WithWatch) {
+	w.engine = fake.New(w.outside)
+	counted := harness.Observe(c, func(request harness.Request) error {
+		if request.IsWrite() {
+			w.writes = append(w.writes, request)
+		}
+		return nil
+	}, func(harness.Request) error { return nil })
+	w.Reconciler = cluster.NewReconciler(counted, w.client, w.recorder, cluster.Options{
+		Engines:         map[v1alpha1.Engine]cluster.Engine{v1alpha1.EngineLocal: w.engine, v1alpha1.EngineRKE: w.engine},
+		SecretNamespace: w.namespace, Prober: w.prober, Clock: w.clock,
+	})
+}
+
+func (w *world) do(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// create creates the Cluster.
+func (w *world) create(change ...func(*v1alpha1.Cluster)) {
+	w.Helper()
+	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: w.name}}
+	for _, change := range change {
+		change(c)
+	}
+	status := c.Status
+	w.do(w.client.Create(w.Context(), c))
+	if status.Conditions != nil || status.AppliedConfig != "" {
+		c.Status = status
+		w.do(w.client.Status().Update(w.Context(), c))
+	}
+}
+
+// get returns the Cluster as it is; nil if it is gone.
+func (w *world) get() *v1alpha1.Cluster {
+	w.Helper()
+	c := &v1alpha1.Cluster{}
+	err := w.client.Get(w.Context(), client.ObjectKey{Name: w.name}, c)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	w.do(err)
+	return c
+}
+
+// change changes the Cluster.
+func (w *world) change(change func(*v1alpha1.Cluster)) {
+	w.Helper()
+	w.do(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		c := w.get()
+		change(c)
+		return w.client.Update(w.Context(), c)
+	}))
+}
+
+// delete asks for the deletion of the Cluster.
+func (w *world) delete() {
+	w.Helper()
+	w.do(w.client.Delete(w.Context(), &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: w.name}}))
+}
+
+// secret returns the Secret with the kubeconfig; nil if there is none.
+func (w *world) secret() *corev1.Secret {
+	w.Helper()
+	s := &corev1.Secret{}
+	err := w.client.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: w.name + "-kubeconfig"}, s)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	w.do(err)
+	return s
+}
+
+// kubeconfig returns the Kubeconfig; nil if there is none.
+func (w *world) kubeconfig() *v1alpha1.Kubeconfig {
+	w.Helper()
+	k := &v1alpha1.Kubeconfig{}
+	err := w.client.Get(w.Context(), client.ObjectKey{Name: w.name}, k)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	w.do(err)
+	return k
+}
+
+// answer sets how the API of the cluster answers from now on.
+func (w *world) answer(probe cluster.Probe) { w.prober.answers[w.get().UID] = &probe }
+
+// well is the answer of an API that is well.
+func well() cluster.Probe { return cluster.Probe{OK: true, Version: "v1.36.3"} }
+
+// reconcile reconciles once; nothing if the Cluster is gone.
+func (w *world) reconcile() reconcile.Result {
+	w.Helper()
+	c := w.get()
+	if c == nil {
+		return reconcile.Result{}
+	}
+	result, err := w.Reconcile(w.Context(), c)
+	if err != nil {
+		w.Fatalf("Reconcile: %v", err)
+	}
+	return result
+}
+
+// settle reconciles, and lets the time pass that Reconcile asks for, until nothing changes any more.
+func (w *world) settle() {
+	w.Helper()
+	quiet := 0
+	for range 30 {
+		before := len(w.writes)
+		result := w.reconcile()
+		if len(w.writes) == before {
+			if quiet++; result.RequeueAfter == 0 || quiet == 2 {
+				return
+			}
+		} else {
+			quiet = 0
+		}
+		w.clock.SetTime(w.clock.Now().Add(min(result.RequeueAfter, 2*time.Second)))
+	}
+	w.Fatalf("Still busy after 30 reconciles: %v", w.writes[max(0, len(w.writes)-10):])
+}
+
+// pass lets time pass.
+func (w *world) pass(d time.Duration) { w.clock.SetTime(w.clock.Now().Add(d)) }
+
+// events returns the events since the last call.
+func (w *world) events() string { return strings.Join(harness.Events(w.recorder), "\n") }
+
+// expect fails the test if a condition has not this status and reason.
+func (w *world) expect(condition string, status metav1.ConditionStatus, reason string) metav1.Condition {
+	w.Helper()
+	found := meta.FindStatusCondition(w.get().Status.Conditions, condition)
+	if found == nil {
+		w.Errorf("%s is missing", condition)
+		return metav1.Condition{}
+	}
+	if found.Status != status || found.Reason != reason {
+		w.Errorf("%s is %s, %s: %s; want %s, %s", condition, found.Status, found.Reason, found.Message, status, reason)
+	}
+	return *found
+}
+
+// expectWhole fails the test unless the cluster is there with all that belongs to it.
+func (w *world) expectWhole() {
+	w.Helper()
+	w.expect(v1alpha1.ConditionProvisioned, "True", v1alpha1.ReasonApplied)
+	w.expect(v1alpha1.ConditionKubeconfigAvailable, "True", v1alpha1.ReasonKubeconfigWritten)
+	c := w.get()
+	statuscheck.Verify(w, c)
+	secret, kubeconfig := w.secret(), w.kubeconfig()
+	if secret == nil || kubeconfig == nil {
+		w.Fatalf("Secret %v, Kubeconfig %v", secret, kubeconfig)
+	}
+	if len(secret.Data[v1alpha1.SecretKey]) == 0 || secret.Type != v1alpha1.SecretTypeKubeconfig || secret.Labels[v1alpha1.LabelClusterName] != w.name {
+		w.Errorf("the Secret is of type %s with the labels %v and %d bytes", secret.Type, secret.Labels, len(secret.Data[v1alpha1.SecretKey]))
+	}
+	for _, child := range []client.Object{secret, kubeconfig} {
+		if len(child.GetOwnerReferences()) != 1 || !metav1.IsControlledBy(child, c) || child.GetOwnerReferences()[0].APIVersion != v1alpha1.SchemeGroupVersion.String() {
+			w.Errorf("%T has the owners %+v", child, child.GetOwnerReferences())
+		}
+	}
+	if names := fmt.Sprint(w.outside.Names()); names != "["+w.name+"]" {
+		w.Errorf("clusters outside: %s", names)
+	}
+}
+
+// expectNothing fails the test if anything is left.
+func (w *world) expectNothing() {
+	w.Helper()
+	if c := w.get(); c != nil {
+		w.Errorf("the Cluster is still there: %+v", c.Status.Conditions)
+	}
+	if s, k := w.secret(), w.kubeconfig(); s != nil || k != nil {
+		w.Errorf("left behind: Secret %v, Kubeconfig %v", s != nil, k != nil)
+	}
+	if names := w.outside.Names(); len(names) > 0 {
+		w.Errorf("clusters outside: %v", names)
+	}
+}
+
+// made creates the Cluster and lets it become whole and ready.
+func (w *world) made(change ...func(*v1alpha1.Cluster)) {
+	w.Helper()
+	w.create(change...)
+	w.answer(well())
+	w.settle()
+	w.expectWhole()
+}
