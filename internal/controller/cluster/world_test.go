@@ -76,7 +76,7 @@ func newWorld(t *testing.T) *world {
 // cleanUp lets the Cluster go: other tests see it, too.
 func (w *world) cleanUp() {
 	found := &v1alpha1.Cluster{}
-	w.T.Helper()
+	w.Helper()
 	ctx := context.WithoutCancel(w.Context())
 	err := w.client.Get(ctx, client.ObjectKey{Name: w.name}, found)
 	if apierrors.IsNotFound(err) {

@@ -199,7 +199,6 @@ func TestFailures(t *testing.T) {
 				t.Errorf("the next manager sees %+v", again)
 			}
 			s.opts.Timeout = time.Minute
-			u.site.opts.Timeout = time.Minute
 			u.restart()
 			s.write("")
 			if again := u.observe().Operation; again == nil || !again.Stale {

@@ -157,10 +157,10 @@ func (r *run) steps(messages ...string) {
 	}
 	for i, message := range messages {
 		r.log("info", "%s", message)
-		time.Sleep(pause)
+		time.Sleep(pause) //nolint:forbidigo // to take time is what it is there for
 		if i == 1 && r.config.Standin.Until != "" {
 			for _, err := os.Stat(r.config.Standin.Until); err != nil; _, err = os.Stat(r.config.Standin.Until) {
-				time.Sleep(10 * time.Millisecond)
+				time.Sleep(10 * time.Millisecond) //nolint:forbidigo // as above
 			}
 		}
 	}
