@@ -1,0 +1,127 @@
+package qemu
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// launch is what a QEMU is started with.
+type launch struct {
+	machine backend.Machine
+	kvm     bool
+	// hasDisk and hasSeed tell which drives there are.
+	hasDisk, hasSeed bool
+	// kernel, initrd and cmdline boot a kernel directly; empty boots the disk.
+	kernel, initrd, cmdline string
+	// hostPorts are the ports of the host by the names of the machine's.
+	hostPorts map[string]int
+}
+
+const (
+	// agentChannel is the name by which guests know the channel of their agent.
+	agentChannel = "org.qemu.guest_agent.0"
+	// agentID is how our QEMUs call it.
+	agentID = "agent"
+	// blockNode is how our QEMUs call the disk.
+	blockNode = "root"
+	// balloonPath is where the balloon is in the object model of QEMU.
+	balloonPath = "/machine/peripheral/balloon"
+)
+
+// arguments returns the command line of QEMU. Files have relative names: the working
+// directory is the folder of the machine, which may have a long name, and the address of
+// a socket has room for 107 bytes only.
+func (l *launch) arguments() []string {
+	m := &l.machine
+	accel, cpu := "tcg,thread=multi", "max"
+	if l.kvm {
+		accel, cpu = "kvm", "host"
+	}
+	cpus := vcpus(m)
+	args := []string{
+		"-nodefaults", "-no-user-config", "-display", "none",
+		"-name", "guest=" + escape(m.Namespace+"/"+m.Name) + ",debug-threads=on",
+		"-uuid", string(m.UID),
+		"-machine", "q35,usb=off,smbus=off,vmport=off", "-accel", accel, "-cpu", cpu,
+		"-smp", fmt.Sprintf("cpus=%d,maxcpus=%d", cpus, maxCPUs(m)),
+		"-m", fmt.Sprintf("size=%dk", m.MemoryBytes>>10),
+		"-rtc", "base=utc,driftfix=slew",
+		"-msg", "timestamp=on",
+		"-boot", "strict=on",
+		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+		// What ended the guest can be read until somebody has.
+		"-action", "shutdown=pause,panic=pause,reboot=reset",
+		"-chardev", "socket,id=qmp,path=" + monitorSocket + ",server=on,wait=off",
+		"-mon", "chardev=qmp,mode=control",
+		"-chardev", "socket,id=human,path=" + humanSocket + ",server=on,wait=off",
+		"-mon", "chardev=human,mode=readline",
+		"-chardev", "socket,id=console,path=" + consoleSocket + ",server=on,wait=off,logfile=" + serialLog + ",logappend=on",
+		"-device", "isa-serial,chardev=console",
+		"-device", "virtio-serial-pci,id=serial",
+		"-chardev", "socket,id=" + agentID + ",path=" + agentSocket + ",server=on,wait=off",
+		"-device", "virtserialport,id=agent-port,chardev=" + agentID + ",name=" + agentChannel,
+		"-device", "virtio-balloon-pci,id=balloon,deflate-on-oom=on",
+		"-device", "virtio-rng-pci,rng=rng", "-object", "rng-random,id=rng,filename=/dev/urandom",
+		"-device", "pvpanic",
+		"-netdev", l.network(),
+		"-device", "virtio-net-pci,netdev=net,romfile=,mac=" + mac(m),
+	}
+	if l.hasDisk {
+		args = append(args,
+			"-blockdev", "driver=qcow2,node-name="+blockNode+",discard=unmap,file.driver=file,file.filename="+diskFile,
+			"-device", "virtio-blk-pci,id=disk,drive="+blockNode+",serial=root,bootindex=1")
+	}
+	if l.hasSeed {
+		args = append(args,
+			"-blockdev", "driver=raw,node-name=seed,read-only=on,file.driver=file,file.filename="+seedFile,
+			"-device", "virtio-blk-pci,drive=seed,serial=seed")
+	}
+	if l.kernel != "" {
+		args = append(args, "-kernel", l.kernel, "-append", l.cmdline)
+		if l.initrd != "" {
+			args = append(args, "-initrd", l.initrd)
+		}
+	}
+	return args
+}
+
+// network returns the network of the machine: its own, behind this process, with ports
+// on loopback.
+func (l *launch) network() string {
+	words := []string{"user", "id=net"}
+	ports := map[string]v1alpha1.Port{}
+	for _, port := range l.machine.Ports {
+		ports[port.Name] = port
+	}
+	for _, name := range slices.Sorted(maps.Keys(ports)) {
+		words = append(words, fmt.Sprintf("hostfwd=%s:127.0.0.1:%d-:%d", transport(ports[name].Protocol), l.hostPorts[name], ports[name].Port))
+	}
+	return strings.Join(words, ",")
+}
+
+func transport(protocol v1alpha1.Protocol) string {
+	if protocol == v1alpha1.ProtocolUDP {
+		return "udp"
+	}
+	return "tcp"
+}
+
+// escape doubles the commas of a value, as QEMU has it.
+func escape(value string) string { return strings.ReplaceAll(value, ",", ",,") }
+
+func vcpus(m *backend.Machine) int64 { return max(1, m.MilliCPU/1000) }
+
+// maxCPUs leaves room to add processors while the machine runs.
+func maxCPUs(m *backend.Machine) int64 { return max(vcpus(m), min(2*vcpus(m), 255)) }
+
+// mac returns an address that is the same for every run of a machine.
+func mac(m *backend.Machine) string {
+	sum := sha256.Sum256([]byte(m.UID))
+	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", sum[0], sum[1], sum[2])
+}

@@ -1,0 +1,228 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// validate refuses what QEMU cannot do.
+func validate(machine *backend.Machine) error {
+	switch {
+	case machine.MilliCPU < 1000 || machine.MilliCPU%1000 != 0:
+		return fmt.Errorf("%w: spec.resource.cpu: the driver qemu takes whole processors, 1 at least; "+
+			"another driver may take fractions", backend.ErrInvalid)
+	case machine.MilliCPU > 255_000:
+		return fmt.Errorf("%w: spec.resource.cpu: the driver qemu takes 255 processors at most", backend.ErrInvalid)
+	case machine.Image != nil && machine.Image.Container != "":
+		return fmt.Errorf("%w: spec.image.container: the driver qemu runs no containers; name a disk image or a kernel", backend.ErrInvalid)
+	}
+	return checkUID(machine.UID)
+}
+
+// Create implements backend.Driver.
+func (d *Driver) Create(_ context.Context, machine backend.Machine) error {
+	if err := validate(&machine); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return fmt.Errorf("driver qemu is closed: %w", backend.ErrUnavailable)
+	}
+	m := d.machines[machine.UID]
+	if m == nil {
+		m = newMachine(d, definition{Machine: machine})
+		d.machines[machine.UID] = m
+	}
+	d.mu.Unlock()
+	m.mu.Lock()
+	created := m.def.Created
+	m.mu.Unlock()
+	if created {
+		return nil
+	}
+	return m.begin(backend.TaskCreate, func(ctx context.Context) error { return m.create(ctx, machine) })
+}
+
+// Start implements backend.Driver.
+func (d *Driver) Start(_ context.Context, machine backend.Machine) error {
+	if err := validate(&machine); err != nil {
+		return err
+	}
+	m, err := d.find(machine.Identity)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	isOn, created := m.run != "", m.def.Created
+	m.mu.Unlock()
+	if isOn {
+		return nil
+	}
+	if !created {
+		return fmt.Errorf("machine %s is not complete: %w", machine.UID, backend.ErrNotFound)
+	}
+	return m.begin(backend.TaskStart, func(ctx context.Context) error { return m.start(ctx, machine) })
+}
+
+// Stop implements backend.Driver.
+func (d *Driver) Stop(_ context.Context, id backend.Identity, grace time.Duration) error {
+	m, err := d.find(id)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	if m.run == "" {
+		ended := backend.Ended{Run: m.def.LastRun, At: time.Now()}
+		if m.def.Ended != nil {
+			ended = *m.def.Ended
+		}
+		ended.Cause, ended.Message = backend.CauseRequested, ""
+		m.def.Ended = &ended
+		m.save()
+		m.mu.Unlock()
+		return nil
+	}
+	if m.def.StopRun != m.run {
+		m.def.StopRun = m.run
+		m.save()
+	}
+	m.mu.Unlock()
+	step("stop noted")
+	return m.begin(backend.TaskStop, func(ctx context.Context) error { return m.stop(ctx, grace) })
+}
+
+// Pause implements backend.Driver.
+func (d *Driver) Pause(ctx context.Context, id backend.Identity) error {
+	return d.tellMonitor(ctx, id, "stop")
+}
+
+// Resume implements backend.Driver.
+func (d *Driver) Resume(ctx context.Context, id backend.Identity) error {
+	return d.tellMonitor(ctx, id, "cont")
+}
+
+func (d *Driver) tellMonitor(ctx context.Context, id backend.Identity, command string) error {
+	m, err := d.find(id)
+	if err != nil {
+		return err
+	}
+	conn, err := m.monitor()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
+	defer cancel()
+	if err := conn.Run(ctx, command, nil, nil); err != nil {
+		return fmt.Errorf("machine %s: %w", id.UID, err)
+	}
+	// The event says the same, a moment later.
+	return m.look(conn)
+}
+
+// stop ends the present run: the guest is asked to power off, then QEMU to quit, then it
+// is killed.
+func (m *machine) stop(ctx context.Context, grace time.Duration) error {
+	m.mu.Lock()
+	proc, halted := m.proc, m.power != backend.StateRunning
+	off := m.run == ""
+	m.mu.Unlock()
+	if off {
+		return nil
+	}
+	if grace > 0 && !halted {
+		m.progress("the guest is powering off")
+		m.powerDown(ctx, proc, grace)
+	}
+	step("stop asked")
+	err := proc.Stop(ctx, process.StopOptions{
+		Polite:        m.quit,
+		PoliteTimeout: monitorTimeout, TermTimeout: monitorTimeout, KillTimeout: monitorTimeout,
+	})
+	if err != nil {
+		return err
+	}
+	step("stopped")
+	// The end is noted by who watches.
+	return m.waitOff(ctx)
+}
+
+// powerDown presses the power button until the guest is off or grace is over. A guest that
+// is still booting does not hear it the first time.
+func (m *machine) powerDown(ctx context.Context, proc *process.Process, grace time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	again := time.NewTicker(powerDownPeriod)
+	defer again.Stop()
+	for {
+		if conn, err := m.monitor(); err == nil {
+			asking, stop := context.WithTimeout(ctx, monitorTimeout)
+			_ = conn.Run(asking, "system_powerdown", nil, nil) // it is asked again, and then not asked
+			stop()
+		}
+		select {
+		case <-proc.Done():
+			return
+		case <-ctx.Done():
+			return
+		case <-again.C:
+		}
+	}
+}
+
+// powerDownPeriod is how often the power button is pressed.
+const powerDownPeriod = 2 * time.Second
+
+func (m *machine) quit(ctx context.Context) error {
+	conn, err := m.monitor()
+	if err != nil {
+		return err
+	}
+	return conn.Run(ctx, "quit", nil, nil)
+}
+
+// waitOff waits until the end of the run is noted.
+func (m *machine) waitOff(ctx context.Context) error {
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		m.mu.Lock()
+		off := m.run == ""
+		m.mu.Unlock()
+		if off {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// Delete implements backend.Driver.
+func (d *Driver) Delete(_ context.Context, id backend.Identity, options backend.DeleteOptions) error {
+	if err := checkUID(id.UID); err != nil {
+		return nil // such a machine was never made
+	}
+	m, err := d.find(id)
+	if errors.Is(err, backend.ErrNotFound) {
+		return d.deleteUnknown(id)
+	}
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	failed := m.taskErr
+	m.taskErr = nil
+	m.mu.Unlock()
+	if failed != nil {
+		return failed
+	}
+	return m.begin(backend.TaskDelete, func(ctx context.Context) error { return m.remove(ctx, options) })
+}

@@ -1,0 +1,241 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// create makes the disk of a machine. Whatever an earlier attempt has left is used or
+// replaced.
+func (m *machine) create(ctx context.Context, machine backend.Machine) error {
+	if err := killStrays(ctx, m.id.UID); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(m.dir, 0o700); err != nil {
+		return fmt.Errorf("create machine: %w", err)
+	}
+	m.mu.Lock()
+	m.def.Machine, m.def.Ended = machine, nil
+	err := m.def.write(m.dir)
+	m.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("create machine: %w", err)
+	}
+	step("intent written")
+	base, err := m.d.resolveImage(ctx, machine.Image, m.progress)
+	if err != nil {
+		return err
+	}
+	if err := m.createDisk(ctx, base, machine.DiskBytes); err != nil {
+		return err
+	}
+	step("disk created")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.def.Base, m.def.Created = base, true
+	if err := m.def.write(m.dir); err != nil {
+		m.def.Created = false
+		return fmt.Errorf("create machine: %w", err)
+	}
+	step("created")
+	return nil
+}
+
+// start starts QEMU and returns when its monitor has answered.
+func (m *machine) start(ctx context.Context, machine backend.Machine) error {
+	select {
+	case m.d.starting <- struct{}{}:
+		defer func() { <-m.d.starting }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	l, err := m.prepare(ctx, machine)
+	if err != nil {
+		return err
+	}
+	step("prepared")
+	proc, err := m.d.processes.Start(process.Spec{
+		ID: string(m.id.UID), Path: m.d.binary, Args: l.arguments(), WorkDir: m.dir,
+		Env: []string{"PATH=" + os.Getenv("PATH")},
+		Log: m.path(serialLog),
+	})
+	if err != nil {
+		return fmt.Errorf("start QEMU: %w", err)
+	}
+	step("process started")
+	m.watch(proc)
+	return m.waitUp(ctx, proc)
+}
+
+// prepare writes everything that QEMU is about to read.
+func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch, error) {
+	m.mu.Lock()
+	base, ports := m.def.Base, m.def.HostPorts
+	m.mu.Unlock()
+	l := &launch{machine: machine, kvm: m.d.kvm, hasSeed: true, hasDisk: base != nil || machine.DiskBytes > 0}
+	if err := m.d.kernelFor(machine.Image, l); err != nil {
+		return nil, err
+	}
+	if l.hasDisk {
+		// A disk that was asked for later, of a machine that boots a kernel, is made now.
+		if err := m.createDisk(ctx, base, machine.DiskBytes); err != nil {
+			return nil, err
+		}
+		if err := m.growDisk(ctx, machine.DiskBytes); err != nil {
+			return nil, err
+		}
+	}
+	if err := writeSeed(m.path(seedFile), &machine); err != nil {
+		return nil, err
+	}
+	var err error
+	if l.hostPorts, err = hostPorts(machine.Ports, ports); err != nil {
+		return nil, err
+	}
+	for _, socket := range []string{monitorSocket, humanSocket, consoleSocket, agentSocket} {
+		_ = os.Remove(m.path(socket)) // QEMU replaces it, too
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.def.Machine, m.def.Started, m.def.HostPorts, m.def.BootMemory = machine, &machine, l.hostPorts, machine.MemoryBytes
+	m.def.SeedSum, m.def.StartedSeedSum = seedSum(machine.Seed), seedSum(machine.Seed)
+	m.def.StopRun = ""
+	if err := m.def.write(m.dir); err != nil {
+		return nil, fmt.Errorf("write machine: %w", err)
+	}
+	return l, nil
+}
+
+// waitUp waits until the monitor of a new process answers. A process that ends before was
+// never started: its last words say why.
+func (m *machine) waitUp(ctx context.Context, proc *process.Process) error {
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.NewTimer(firstPatience)
+	defer deadline.Stop()
+	for {
+		m.mu.Lock()
+		up := m.run != "" && m.power != backend.StateUnknown
+		m.mu.Unlock()
+		if up {
+			return nil
+		}
+		select {
+		case <-proc.Done():
+			if err := m.waitOff(ctx); err != nil {
+				return err
+			}
+			if status := proc.Status(); status.ExitCode > 0 {
+				return fmt.Errorf("QEMU did not start: %s", lastWords(status.LogTail))
+			}
+			return nil // it was ended from outside, which is an end like others
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-deadline.C:
+			return nil // it is seen as unknown
+		case <-ticker.C:
+		}
+	}
+}
+
+// lastWords returns what a process said last, in one line without its name and time.
+func lastWords(log string) string {
+	lines := strings.Split(strings.TrimSpace(log), "\n")
+	last := strings.TrimSpace(lines[len(lines)-1])
+	if _, words, found := strings.Cut(last, "qemu-system-"+arch()+": "); found {
+		return words
+	}
+	if last == "" {
+		return "it said nothing"
+	}
+	return last
+}
+
+// kernelFor fills in what is booted, if it is not the disk.
+func (d *Driver) kernelFor(image *v1alpha1.Image, l *launch) error {
+	switch {
+	case image == nil:
+		guest, err := readGuest(d.options.GuestDir)
+		if err != nil {
+			return err
+		}
+		l.kernel, l.initrd, l.cmdline = guest.kernel, guest.initramfs, guest.cmdline
+		if l.machine.MemoryBytes < guest.minimumMemory {
+			return fmt.Errorf("the default guest needs %d MiB of memory at least: set spec.resource.memory", guest.minimumMemory>>20)
+		}
+	case image.Kernel != "":
+		l.kernel, l.initrd, l.cmdline = image.Kernel, image.Initrd, image.Cmdline
+	}
+	return nil
+}
+
+// hostPorts returns a port of the host for each of the guest: the one that it had, if it
+// is free.
+func hostPorts(ports []v1alpha1.Port, before map[string]int) (map[string]int, error) {
+	if len(ports) == 0 {
+		return nil, nil
+	}
+	taken := map[string]int{}
+	var held []interface{ Close() error }
+	defer func() {
+		for _, h := range held {
+			_ = h.Close() // it was only to be sure that nobody has it
+		}
+	}()
+	for _, port := range ports {
+		number, holder, err := holdPort(port.Protocol, before[port.Name])
+		if err != nil && before[port.Name] != 0 {
+			number, holder, err = holdPort(port.Protocol, 0)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("find a port of the host for %q: %w", port.Name, err)
+		}
+		held = append(held, holder)
+		taken[port.Name] = number
+	}
+	return taken, nil
+}
+
+// holdPort takes a port of loopback; 0 is any that is free.
+func holdPort(protocol v1alpha1.Protocol, number int) (int, interface{ Close() error }, error) {
+	if protocol == v1alpha1.ProtocolUDP {
+		conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: number})
+		if err != nil {
+			return 0, nil, err
+		}
+		return conn.LocalAddr().(*net.UDPAddr).Port, conn, nil
+	}
+	listener, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: number})
+	if err != nil {
+		return 0, nil, err
+	}
+	return listener.Addr().(*net.TCPAddr).Port, listener, nil
+}
+
+// shortPath returns a path of a socket that its address has room for. It is good until
+// release is called.
+func shortPath(path string) (short string, release func(), err error) {
+	const room = 100
+	if len(path) < room {
+		return path, func() {}, nil
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return "", nil, err
+	}
+	short = fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))
+	if len(short) >= room {
+		return "", nil, errors.Join(errors.New("the name of the socket is too long"), dir.Close())
+	}
+	return short, func() { dir.Close() }, nil
+}

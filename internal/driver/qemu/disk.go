@@ -1,0 +1,102 @@
+package qemu
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// imageToolTimeout is how long qemu-img may take for what touches only metadata.
+const imageToolTimeout = 60 * time.Second
+
+// imageTool runs qemu-img and returns what it prints.
+func runImageTool(ctx context.Context, tool string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, imageToolTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, tool, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("qemu-img %s: %w: %s", args[0], err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.Bytes(), nil
+}
+
+// imageInfo is what qemu-img tells of an image.
+type imageInfo struct {
+	Format      string `json:"format"`
+	VirtualSize int64  `json:"virtual-size"`
+	Backing     string `json:"backing-filename"`
+	Specific    struct {
+		Data struct {
+			DataFile string `json:"data-file"`
+		} `json:"data"`
+	} `json:"format-specific"`
+}
+
+// inspect asks qemu-img about an image; an empty format is found out. -U: a disk may be in
+// use.
+func inspect(ctx context.Context, tool, path, format string) (imageInfo, error) {
+	args := []string{"info", "-U", "--output=json"}
+	if format != "" {
+		args = append(args, "-f", format)
+	}
+	var info imageInfo
+	raw, err := runImageTool(ctx, tool, append(args, path)...)
+	if err == nil {
+		err = json.Unmarshal(raw, &info)
+	}
+	return info, err
+}
+
+// createDisk makes the disk of a machine if there is none: an overlay of base, or an
+// empty one. It is never there half.
+func (m *machine) createDisk(ctx context.Context, base *baseImage, size int64) error {
+	disk := m.path(diskFile)
+	if _, err := os.Stat(disk); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if base == nil && size == 0 {
+		return nil
+	}
+	args := []string{"create", "-q", "-f", "qcow2"}
+	if base != nil {
+		info, err := inspect(ctx, m.d.imageTool, base.Path, base.Format)
+		if err != nil {
+			return err
+		}
+		if size != 0 && size < info.VirtualSize {
+			return fmt.Errorf("the image has %d bytes, and spec.resource.rootDisk only %d: make it larger", info.VirtualSize, size)
+		}
+		args = append(args, "-b", base.Path, "-F", base.Format)
+	}
+	args = append(args, disk+".new")
+	if size != 0 {
+		args = append(args, strconv.FormatInt(size, 10))
+	}
+	if _, err := runImageTool(ctx, m.d.imageTool, args...); err != nil {
+		return err
+	}
+	if err := os.Rename(disk+".new", disk); err != nil {
+		return err
+	}
+	return syncDir(m.dir)
+}
+
+// growDisk makes the disk of a machine that is off as large as it is to be.
+func (m *machine) growDisk(ctx context.Context, size int64) error {
+	info, err := inspect(ctx, m.d.imageTool, m.path(diskFile), "qcow2")
+	if err != nil || size <= info.VirtualSize {
+		return err
+	}
+	_, err = runImageTool(ctx, m.d.imageTool, "resize", "-q", "-f", "qcow2", m.path(diskFile), strconv.FormatInt(size, 10))
+	return err
+}

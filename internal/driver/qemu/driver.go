@@ -1,0 +1,265 @@
+// Package qemu is the driver that runs each machine as a QEMU process on this host. The
+// processes outlive the manager and are found again by the next one.
+//
+// Everything about a machine is in one folder: machine.json (what it is to be, and how
+// its last run ended), its disk, its seed, the log of its serial console, and sockets.
+// docs/drivers.md has the layout.
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// Name is the name of the driver.
+const Name = "qemu"
+
+// Accelerator is what runs the processors of a guest.
+type Accelerator string
+
+// The values of Accelerator.
+const (
+	// AccelAuto takes KVM where it is to be trusted, else TCG.
+	AccelAuto Accelerator = "auto"
+	// AccelKVM is the hardware virtualization of Linux.
+	AccelKVM Accelerator = "kvm"
+	// AccelTCG is emulation in software.
+	AccelTCG Accelerator = "tcg"
+)
+
+// Options say how the driver works.
+type Options struct {
+	// StateDir is where everything is kept.
+	StateDir string
+	// Binary and ImageTool are the programs qemu-system-* and qemu-img: paths, or names
+	// to be found in PATH. Empty means the usual names.
+	Binary    string
+	ImageTool string
+	// Accelerator is what runs the processors. Empty means AccelAuto.
+	Accelerator Accelerator
+	// GuestDir is the folder with the default guest; see docs/guest.md.
+	GuestDir string
+	// Log is where the driver logs what nobody asked for.
+	Log logr.Logger
+}
+
+// step is called at every point where being killed makes a difference. The crash tests
+// replace it; it does nothing otherwise.
+var step = func(string) {}
+
+// Driver runs machines.
+type Driver struct {
+	options   Options
+	binary    string
+	imageTool string
+	kvm       bool
+	processes *process.Dir
+	images    *images
+
+	// ctx is the life of the driver; tasks end with it, machines do not.
+	ctx    context.Context
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+	// starting bounds how many machines are started at the same time.
+	starting chan struct{}
+
+	mu       sync.Mutex
+	closed   bool
+	notify   func(backend.Identity)
+	machines map[types.UID]*machine
+}
+
+// Open takes hold of the state directory and finds the machines in it again. The error
+// is a backend.ErrMissing if QEMU is not installed.
+func Open(options Options) (*Driver, error) {
+	d := &Driver{options: options, machines: map[types.UID]*machine{}, notify: func(backend.Identity) {}}
+	var err error
+	if d.binary, err = find(options.Binary, "qemu-system-"+arch(), "qemu-system-x86"); err != nil {
+		return nil, err
+	}
+	if d.imageTool, err = find(options.ImageTool, "qemu-img", "qemu-utils"); err != nil {
+		return nil, err
+	}
+	if d.options.StateDir, err = filepath.Abs(options.StateDir); err != nil {
+		return nil, fmt.Errorf("open the state directory: %w", err)
+	}
+	if d.kvm, err = useKVM(options.Accelerator); err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{d.options.StateDir, d.machinesDir(), d.imagesDir(), d.retainedDir()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("open the state directory: %w", err)
+		}
+	}
+	if d.processes, err = process.Open(filepath.Join(d.options.StateDir, "processes")); err != nil {
+		return nil, fmt.Errorf("open the state directory: %w", err)
+	}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.starting = make(chan struct{}, max(2, runtime.NumCPU()))
+	d.images = newImages(d.imagesDir(), d.imageTool)
+	if err := d.findMachines(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	d.tasks.Go(d.sample)
+	return d, nil
+}
+
+// find returns the path of a program, of which package has it on Debian.
+func find(given, usual, pkg string) (string, error) {
+	if given == "" {
+		given = usual
+	}
+	path, err := exec.LookPath(given)
+	if err != nil {
+		return "", fmt.Errorf("%w: %s is not installed: %w. On Debian and Ubuntu: apt-get install %s qemu-utils",
+			backend.ErrMissing, given, err, pkg)
+	}
+	return path, nil
+}
+
+// arch returns what QEMU calls the architecture of this host.
+func arch() string {
+	if runtime.GOARCH == "arm64" {
+		return "aarch64"
+	}
+	return "x86_64"
+}
+
+func (d *Driver) machinesDir() string { return filepath.Join(d.options.StateDir, "machines") }
+func (d *Driver) imagesDir() string   { return filepath.Join(d.options.StateDir, "images") }
+func (d *Driver) retainedDir() string { return filepath.Join(d.options.StateDir, "retained") }
+
+// findMachines attaches to everything that is in the state directory.
+func (d *Driver) findMachines() error {
+	entries, err := os.ReadDir(d.machinesDir())
+	if err != nil {
+		return fmt.Errorf("find machines: %w", err)
+	}
+	for _, entry := range entries {
+		dir := filepath.Join(d.machinesDir(), entry.Name())
+		if strings.HasPrefix(entry.Name(), trashPrefix) {
+			if err := os.RemoveAll(dir); err != nil {
+				return fmt.Errorf("remove what is left of a machine: %w", err)
+			}
+			continue
+		}
+		def, err := readDefinition(dir)
+		if err != nil {
+			// The controller knows the UID; its call to create or to delete puts it right.
+			d.options.Log.Error(err, "Machine cannot be read", "folder", dir)
+			continue
+		}
+		m := newMachine(d, def)
+		d.machines[def.UID] = m
+		m.attach()
+	}
+	return nil
+}
+
+// Name implements backend.Driver.
+func (d *Driver) Name() string { return Name }
+
+// Capabilities implements backend.Driver.
+func (d *Driver) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Pause: true, Agent: true, Emulated: !d.kvm}
+}
+
+// Watch implements backend.Driver.
+func (d *Driver) Watch(notify func(backend.Identity)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.notify = notify
+}
+
+// tell says that a machine has changed.
+func (d *Driver) tell(id backend.Identity) {
+	d.mu.Lock()
+	notify := d.notify
+	d.mu.Unlock()
+	notify(id)
+}
+
+// find returns a machine that there is.
+func (d *Driver) find(id backend.Identity) (*machine, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, fmt.Errorf("driver qemu is closed: %w", backend.ErrUnavailable)
+	}
+	m := d.machines[id.UID]
+	if m == nil {
+		return nil, fmt.Errorf("machine %s: %w", id.UID, backend.ErrNotFound)
+	}
+	return m, nil
+}
+
+// forget drops a machine that is gone.
+func (d *Driver) forget(m *machine) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.machines[m.id.UID] == m {
+		delete(d.machines, m.id.UID)
+	}
+}
+
+// all returns the machines, sorted.
+func (d *Driver) all() []*machine {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := make([]*machine, 0, len(d.machines))
+	for _, m := range d.machines {
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b *machine) int { return strings.Compare(string(a.id.UID), string(b.id.UID)) })
+	return all
+}
+
+// Observe implements backend.Driver. It answers from memory.
+func (d *Driver) Observe(_ context.Context, id backend.Identity) (backend.Server, error) {
+	m, err := d.find(id)
+	if err != nil {
+		return backend.Server{}, err
+	}
+	return m.seen(), nil
+}
+
+// List implements backend.Driver.
+func (d *Driver) List(context.Context) ([]backend.Server, error) {
+	var servers []backend.Server
+	for _, m := range d.all() {
+		servers = append(servers, m.seen())
+	}
+	return servers, nil
+}
+
+// Close implements backend.Driver. Machines go on; tasks are cut short, and are begun
+// again by the next manager.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	d.mu.Unlock()
+	d.cancel()
+	for _, m := range d.all() {
+		m.disconnect()
+	}
+	d.tasks.Wait()
+	return d.processes.Close()
+}

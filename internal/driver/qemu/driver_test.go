@@ -1,0 +1,231 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/process"
+	"github.com/keelson-dev/keelson/internal/testing/drivertest"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+)
+
+// uid is that of the machine of most tests.
+const uid types.UID = "0b5b4d8e-0000-4000-8000-0000000000aa"
+
+// needQEMU skips a test where QEMU is not installed. CI has it, and takes no skips.
+func needQEMU(t *testing.T) {
+	t.Helper()
+	for _, program := range []string{"qemu-system-" + arch(), "qemu-img"} {
+		if _, err := find("", program, ""); err != nil {
+			t.Skipf("SKIP: %v", err)
+		}
+	}
+}
+
+// world is a state directory, and a driver on it.
+type world struct {
+	*testing.T
+	options Options
+	driver  *Driver
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	needQEMU(t)
+	// The name is long, as those of homes may be: sockets must work all the same.
+	dir := filepath.Join(t.TempDir(), "a-state-directory-with-quite-a-long-name-that-does-not-fit-into-a-socket-address")
+	w := &world{T: t, options: Options{StateDir: dir, GuestDir: filepath.Join("..", "..", "..", "bin", "guest"), Log: testr.New(t)}}
+	t.Cleanup(w.clear)
+	w.open()
+	return w
+}
+
+// open opens the driver, as a new manager does.
+func (w *world) open() {
+	w.Helper()
+	if w.driver != nil {
+		if err := w.driver.Close(); err != nil {
+			w.Fatalf("Close: %v", err)
+		}
+	}
+	w.options.Log = testr.New(w.T)
+	driver, err := Open(w.options)
+	if err != nil {
+		w.Fatalf("Open: %v", err)
+	}
+	w.driver = driver
+}
+
+// clear ends what a failed test has left.
+func (w *world) clear() {
+	if w.driver == nil {
+		return
+	}
+	_ = w.driver.Close() // it may be closed
+	entries, _ := os.ReadDir(w.driver.machinesDir())
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, entry := range entries {
+		if err := killStrays(ctx, types.UID(entry.Name())); err != nil {
+			w.Errorf("clear up: %v", err)
+		}
+	}
+}
+
+// firmware is a machine that has nothing to boot: it is in its firmware until somebody
+// stops it, starts quickly and needs no guest.
+func firmware(uid types.UID) backend.Machine {
+	none := false
+	return backend.Machine{
+		Identity: backend.Identity{UID: uid, Namespace: "default", Name: "vm", Cluster: "cluster"},
+		MilliCPU: 1000, MemoryBytes: 64 << 20, DiskBytes: 1 << 20, Hash: "1",
+		Image: &v1alpha1.Image{Path: "", Kernel: "", Agent: &none},
+	}
+}
+
+// backend returns what the contract is tested on.
+func (w *world) backend(image string) drivertest.Backend {
+	return drivertest.Backend{
+		Open: func(t *testing.T) backend.Driver {
+			w.T = t
+			w.open()
+			return w.driver
+		},
+		Machine: func(uid types.UID) backend.Machine {
+			machine := firmware(uid)
+			machine.Image.Path = image
+			return machine
+		},
+		Kill:      w.kill,
+		Leftovers: w.leftovers,
+	}
+}
+
+// kill kills the QEMU of a machine.
+func (w *world) kill(t *testing.T, uid types.UID) {
+	t.Helper()
+	if err := syscall.Kill(w.pid(t, uid), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pid returns that of the QEMU of a machine.
+func (w *world) pid(t *testing.T, uid types.UID) int {
+	t.Helper()
+	pids, err := findStrays(uid)
+	if err != nil || len(pids) != 1 {
+		t.Fatalf("the processes of machine %s are %v, %v", uid, pids, err)
+	}
+	return pids[0]
+}
+
+// leftovers returns every process and file of machines.
+func (w *world) leftovers(t *testing.T) []string {
+	t.Helper()
+	var left []string
+	entries, err := os.ReadDir(w.driver.machinesDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		left = append(left, entry.Name())
+	}
+	statuses, err := process.Peek(filepath.Join(w.options.StateDir, "processes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, status := range statuses {
+		left = append(left, fmt.Sprintf("process %s %s", status.ID, status.State))
+	}
+	return left
+}
+
+// emptyImage makes a raw image of nothing.
+func emptyImage(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "empty.raw")
+	if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestContract(t *testing.T) {
+	needQEMU(t)
+	drivertest.Run(t, func(t *testing.T) drivertest.Backend { return newWorld(t).backend(emptyImage(t)) })
+}
+
+func (w *world) do(err error) {
+	w.Helper()
+	if err != nil && !errors.Is(err, backend.ErrInProgress) {
+		w.Fatal(err)
+	}
+}
+
+// server returns the machine of the test; nil if there is none.
+func (w *world) server() *backend.Server {
+	w.Helper()
+	server, err := w.driver.Observe(w.Context(), backend.Identity{UID: uid})
+	if errors.Is(err, backend.ErrNotFound) {
+		return nil
+	}
+	w.do(err)
+	return &server
+}
+
+func (w *world) eventually(what string, check func(*backend.Server) bool) *backend.Server {
+	w.Helper()
+	var server *backend.Server
+	defer func() {
+		if w.Failed() && server != nil {
+			w.Logf("the server is %+v, ended %+v", server, server.Ended)
+		}
+	}()
+	harness.Eventually(w, what, func() bool {
+		server = w.server()
+		return check(server)
+	})
+	return server
+}
+
+// is returns a check for a state in which nothing goes on.
+func is(state backend.State) func(*backend.Server) bool {
+	return func(s *backend.Server) bool { return s != nil && s.State == state && s.Task == backend.TaskNone }
+}
+
+// run creates and starts a machine.
+func (w *world) run(machine backend.Machine) *backend.Server {
+	w.Helper()
+	w.do(w.driver.Create(w.Context(), machine))
+	w.eventually("it is created", is(backend.StateStopped))
+	w.do(w.driver.Start(w.Context(), machine))
+	return w.eventually("it runs", is(backend.StateRunning))
+}
+
+// remove deletes the machine of the test, of which nothing may be left.
+func (w *world) remove() {
+	w.Helper()
+	harness.Eventually(w, "it is deleted", func() bool {
+		err := w.driver.Delete(w.Context(), backend.Identity{UID: uid}, backend.DeleteOptions{})
+		w.do(err)
+		return err == nil
+	})
+	if left := w.leftovers(w.T); len(left) > 0 {
+		w.Errorf("left behind: %v", left)
+	}
+	if pids, err := findStrays(uid); err != nil || len(pids) > 0 {
+		w.Errorf("processes are left: %v, %v", pids, err)
+	}
+}

@@ -1,0 +1,254 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// machine is one machine, on or off.
+type machine struct {
+	d   *Driver
+	id  backend.Identity
+	dir string
+
+	mu   sync.Mutex
+	def  definition
+	task *task
+	// taskErr is why the last attempt to delete the machine failed, until it is told.
+	taskErr error
+
+	// The rest is about the present run; run is empty while the machine is off.
+	run       string
+	proc      *process.Process
+	startedAt time.Time
+	conn      *qmp.Client
+	power     backend.State
+	message   string
+	agent     backend.Agent
+	agentStop context.CancelFunc
+	addresses []string
+	usage     *backend.Usage
+	cpuSeen   cpuTime
+	told      backend.Usage
+}
+
+// task is what goes on in the background.
+type task struct {
+	kind     backend.Task
+	progress string
+	cancel   context.CancelFunc
+	done     chan struct{}
+}
+
+func newMachine(d *Driver, def definition) *machine {
+	return &machine{d: d, id: def.Identity, dir: filepath.Join(d.machinesDir(), string(def.UID)), def: def}
+}
+
+// tell says that the machine has changed.
+func (m *machine) tell() { m.d.tell(m.id) }
+
+// path returns that of a file in the folder of the machine.
+func (m *machine) path(name string) string { return filepath.Join(m.dir, name) }
+
+// begin starts a task. The error is ErrInProgress if it goes on, or goes on already.
+func (m *machine) begin(kind backend.Task, work func(context.Context) error) error {
+	m.d.mu.Lock()
+	closed := m.d.closed
+	m.d.mu.Unlock()
+	if closed {
+		return fmt.Errorf("driver qemu is closed: %w", backend.ErrUnavailable)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.task != nil && m.task.kind == kind {
+		return backend.ErrInProgress
+	}
+	previous := m.task
+	if previous != nil {
+		if kind != backend.TaskDelete {
+			return fmt.Errorf("machine %s: the task to %s it goes on", m.id.UID, previous.kind)
+		}
+		previous.cancel()
+	}
+	ctx, cancel := context.WithCancel(m.d.ctx)
+	t := &task{kind: kind, cancel: cancel, done: make(chan struct{})}
+	m.task = t
+	m.d.tasks.Go(func() {
+		defer cancel()
+		if previous != nil {
+			<-previous.done
+		}
+		err := work(ctx)
+		m.mu.Lock()
+		if m.task == t {
+			m.task = nil
+			if err != nil && m.d.ctx.Err() == nil {
+				m.noteFailure(kind, err)
+			}
+		}
+		close(t.done)
+		m.mu.Unlock()
+		m.tell()
+	})
+	return backend.ErrInProgress
+}
+
+// noteFailure remembers why a task failed; m.mu is held.
+func (m *machine) noteFailure(kind backend.Task, err error) {
+	ended := &backend.Ended{Run: "attempt-" + strconv.FormatInt(time.Now().UnixNano(), 36), Message: err.Error(), At: time.Now()}
+	switch kind {
+	case backend.TaskCreate:
+		ended.Cause = backend.CauseCreateFailed
+	case backend.TaskStart:
+		ended.Cause = backend.CauseStartFailed
+	default:
+		m.taskErr = err
+		return
+	}
+	m.def.Ended = ended
+	m.save()
+}
+
+// save writes the definition; m.mu is held. What cannot be written is remembered as long
+// as this manager lives: a full disk or a folder that was removed must not keep anybody
+// from stopping a machine.
+func (m *machine) save() {
+	if err := m.def.write(m.dir); err != nil {
+		m.d.options.Log.Error(err, "Machine cannot be written", "folder", m.dir)
+	}
+}
+
+// progress says how far the present task is.
+func (m *machine) progress(text string) {
+	m.mu.Lock()
+	changed := m.task != nil && m.task.progress != text
+	if changed {
+		m.task.progress = text
+	}
+	m.mu.Unlock()
+	if changed {
+		m.tell()
+	}
+}
+
+// seen returns the machine as somebody sees it from outside.
+func (m *machine) seen() backend.Server {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := backend.Server{
+		Identity: m.id, ID: "keelson-" + string(m.id.UID), State: backend.StateStopped,
+		Run: m.def.LastRun, Ended: m.def.Ended, Emulated: !m.d.kvm, Hash: m.def.Hash,
+	}
+	if m.task != nil {
+		s.Task, s.Progress = m.task.kind, m.task.progress
+	}
+	if !m.def.Created {
+		s.State = backend.StateAbsent
+	}
+	if m.run == "" {
+		return s
+	}
+	s.State, s.Message, s.Run, s.StartedAt, s.Ended = m.power, m.message, m.run, m.startedAt, nil
+	s.Agent, s.Addresses, s.Usage = m.agent, slices.Clone(m.addresses), m.usage
+	s.Pending = m.def.pending()
+	for _, port := range m.startedWith().Ports {
+		s.Endpoints = append(s.Endpoints, v1alpha1.Endpoint{
+			Name: port.Name, Protocol: port.Protocol, Address: fmt.Sprintf("127.0.0.1:%d", m.def.HostPorts[port.Name]),
+		})
+	}
+	return s
+}
+
+// startedWith returns what the machine was started with; m.mu is held.
+func (m *machine) startedWith() *backend.Machine {
+	if m.def.Started != nil {
+		return m.def.Started
+	}
+	return &m.def.Machine
+}
+
+// isLost reports whether somebody has removed the folder of a machine that is off.
+func (m *machine) isLost() bool {
+	m.mu.Lock()
+	idle := m.run == "" && m.task == nil
+	m.mu.Unlock()
+	if !idle {
+		return false
+	}
+	_, err := os.Stat(m.path(definitionFile))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// runName names a run by its start.
+func runName(status process.Status) string { return strconv.FormatInt(status.StartedAt.UnixNano(), 36) }
+
+// attach finds the process of the machine again, when the driver is opened.
+func (m *machine) attach() {
+	proc, err := m.d.processes.Find(string(m.id.UID))
+	if err != nil {
+		return // there is none
+	}
+	status := proc.Status()
+	switch {
+	case status.StartedAt.IsZero():
+	case status.State == process.Running || status.State == process.Starting:
+		m.watch(proc)
+	case m.def.LastRun != runName(status):
+		m.mu.Lock()
+		m.noteEnd(status)
+		m.mu.Unlock()
+	}
+}
+
+// noteEnd remembers how a run ended; m.mu is held.
+func (m *machine) noteEnd(status process.Status) {
+	run := runName(status)
+	if m.def.Ended == nil || m.def.Ended.Run != run {
+		m.def.Ended = endOf(status)
+		m.def.Ended.Run = run
+	}
+	if m.def.StopRun == run {
+		m.def.Ended.Cause, m.def.Ended.Message = backend.CauseRequested, ""
+	}
+	m.def.Ended.StartedAt = status.StartedAt
+	m.def.LastRun = run
+	m.save()
+}
+
+// endOf tells from the process how a run ended.
+func endOf(status process.Status) *backend.Ended {
+	ended := &backend.Ended{Cause: backend.CauseHost, At: status.EndedAt}
+	switch {
+	case status.State == process.Lost:
+		ended.At, ended.Message = time.Now(), "the process is gone, and nobody has seen how; perhaps the host was restarted"
+	case status.Signal != "":
+		ended.Message = "the process was ended by " + status.Signal
+	case status.ExitCode != 0:
+		ended.Cause, ended.Message = backend.CauseError, fmt.Sprintf("QEMU ended with exit code %d: %s", status.ExitCode, lastWords(status.LogTail))
+	default:
+		ended.Message = "QEMU was told to quit"
+	}
+	return ended
+}
+
+// disconnect lets go of the machine.
+func (m *machine) disconnect() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.conn != nil {
+		m.conn.Close()
+	}
+}

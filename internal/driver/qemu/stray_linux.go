@@ -1,0 +1,73 @@
+package qemu
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// findStrays returns the processes that were started as the machine of that UID. A UID is
+// never used again, so they are ours whatever became of the state directory.
+func findStrays(uid types.UID) ([]int, error) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	names, err := proc.Readdirnames(-1)
+	proc.Close()
+	if err != nil {
+		return nil, fmt.Errorf("look for processes of the machine %s: %w", uid, err)
+	}
+	var found []int
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil && isMachine(pid, uid) {
+			found = append(found, pid)
+		}
+	}
+	return found, nil
+}
+
+// isMachine tells by the command line and by the marker that package process puts into the
+// environment.
+func isMachine(pid int, uid types.UID) bool {
+	read := func(file string) []byte {
+		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file)) // what is gone is no machine
+		return raw
+	}
+	marker := []byte("KEELSON_PROCESS=" + string(uid) + ":")
+	return bytes.Contains(read("cmdline"), []byte("\x00-uuid\x00"+string(uid)+"\x00")) && bytes.Contains(read("environ"), marker)
+}
+
+// killStrays ends what findStrays finds, and returns nil when it is gone.
+func killStrays(ctx context.Context, uid types.UID) error {
+	for {
+		pids, err := findStrays(uid)
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		for _, pid := range pids {
+			// This holds the process, so that the pid cannot come to mean another.
+			found, err := os.FindProcess(pid)
+			if err != nil || !isMachine(pid, uid) {
+				continue
+			}
+			if err := found.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
+				return fmt.Errorf("end process %d of the machine %s: %w", pid, uid, err)
+			}
+		}
+		timer := time.NewTimer(10 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+	}
+}

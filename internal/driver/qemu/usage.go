@@ -1,0 +1,138 @@
+package qemu
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+)
+
+const (
+	// samplePeriod is how often the use of resources is measured.
+	samplePeriod = 20 * time.Second
+	// toldStep is by how many points it has to move to be told.
+	toldStep = 5
+	// clockTicks is what the kernel counts processor time in, in every Linux: see time(7).
+	clockTicks = 100
+)
+
+// cpuTime is processor time at a moment.
+type cpuTime struct {
+	at      time.Time
+	seconds float64
+}
+
+// sample measures all machines now and then, until the driver is closed.
+func (d *Driver) sample() {
+	ticker := time.NewTicker(samplePeriod)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		for _, m := range d.all() {
+			if m.measure() {
+				m.tell()
+			}
+		}
+	}
+}
+
+// measure measures a machine that is on, and returns whether somebody should know.
+func (m *machine) measure() bool {
+	m.mu.Lock()
+	conn, before, started := m.conn, m.cpuSeen, *m.startedWith()
+	run, pid, startedAt := m.run, 0, m.startedAt
+	if m.proc != nil {
+		pid = m.proc.PID()
+	}
+	m.mu.Unlock()
+	if run == "" || pid == 0 {
+		return false
+	}
+	seconds, resident, err := readProcess(pid)
+	if err != nil {
+		return false // it has just ended
+	}
+	now := cpuTime{at: time.Now(), seconds: seconds}
+	if before.at.IsZero() {
+		before.at = startedAt
+	}
+	usage := backend.Usage{CPUSeconds: seconds, ResidentBytes: resident}
+	if elapsed := now.at.Sub(before.at).Seconds() * float64(vcpus(&started)); elapsed > 0 {
+		usage.CPU = min(100, 100*(seconds-before.seconds)/elapsed)
+	}
+	total := started.MemoryBytes
+	usage.Memory = min(100, 100*float64(resident)/float64(max(total, 1)))
+	if used, of := m.askMemory(conn); of > 0 {
+		usage.GuestBytes = used
+		usage.Memory = 100 * float64(used) / float64(of)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.run != run {
+		return false
+	}
+	m.cpuSeen, m.usage = now, &usage
+	far := func(a, b float64) bool { return math.Abs(a-b) >= toldStep }
+	if m.told.CPUSeconds > 0 && !far(usage.CPU, m.told.CPU) && !far(usage.Memory, m.told.Memory) {
+		return false
+	}
+	m.told = usage
+	return true
+}
+
+// readProcess returns the processor time of a process and its memory.
+func readProcess(pid int) (seconds float64, resident int64, err error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	// The name in brackets may have anything in it. Behind it come, counted from 3, the
+	// fields of proc_pid_stat(5): 14 and 15 are the time, 24 the memory.
+	_, rest, _ := strings.Cut(string(raw[strings.LastIndexByte(string(raw), ')')+1:]), " ")
+	fields := strings.Fields(rest)
+	if len(fields) < 22 {
+		return 0, 0, fmt.Errorf("/proc/%d/stat has another form", pid)
+	}
+	user, err1 := strconv.ParseInt(fields[11], 10, 64)
+	system, err2 := strconv.ParseInt(fields[12], 10, 64)
+	pages, err3 := strconv.ParseInt(fields[21], 10, 64)
+	if err1 != nil || err2 != nil || err3 != nil {
+		return 0, 0, fmt.Errorf("/proc/%d/stat has another form", pid)
+	}
+	return float64(user+system) / clockTicks, pages * int64(os.Getpagesize()), nil
+}
+
+// askMemory returns what the guest says that it uses of its memory; 0 if it does not say.
+func (m *machine) askMemory(conn *qmp.Client) (used, total int64) {
+	if conn == nil {
+		return 0, 0
+	}
+	ctx, cancel := context.WithTimeout(m.d.ctx, monitorTimeout)
+	defer cancel()
+	var stats struct {
+		Updated int64            `json:"last-update"`
+		Stats   map[string]int64 `json:"stats"`
+	}
+	arguments := map[string]any{"path": balloonPath, "property": "guest-stats"}
+	if err := conn.Run(ctx, "qom-get", arguments, &stats); err != nil || stats.Updated == 0 {
+		// The guest is asked only from the moment that somebody wants to know.
+		arguments = map[string]any{"path": balloonPath, "property": "guest-stats-polling-interval", "value": int(samplePeriod.Seconds())}
+		_ = conn.Run(ctx, "qom-set", arguments, nil) // without a balloon, there is nothing to ask
+		return 0, 0
+	}
+	total, available := stats.Stats["stat-total-memory"], stats.Stats["stat-available-memory"]
+	if total <= 0 || available < 0 {
+		return 0, 0
+	}
+	return total - available, total
+}

@@ -1,0 +1,278 @@
+package qemu
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+const (
+	// monitorTimeout is how long a monitor may take to answer.
+	monitorTimeout = 5 * time.Second
+	// firstPatience is how long a QEMU may take to open its monitor.
+	firstPatience = 30 * time.Second
+	// The pauses between attempts to reach the monitor.
+	firstDialPause = 5 * time.Millisecond
+	lastDialPause  = time.Second
+)
+
+// checkPeriod is how often a monitor has to answer. Tests shorten it.
+var checkPeriod = 20 * time.Second
+
+// watch follows a run until it ends. It returns at once.
+func (m *machine) watch(proc *process.Process) {
+	status := proc.Status()
+	m.mu.Lock()
+	m.run, m.proc, m.startedAt = runName(status), proc, status.StartedAt
+	m.power, m.message, m.agent, m.addresses, m.usage = backend.StateUnknown, "the monitor has not answered yet", backend.AgentNone, nil, nil
+	m.cpuSeen, m.told = cpuTime{}, backend.Usage{}
+	if image := m.startedWith().Image; image == nil || image.Agent == nil || *image.Agent {
+		m.agent = backend.AgentWaiting
+	}
+	m.mu.Unlock()
+	m.d.tasks.Go(func() {
+		m.follow(proc)
+		select {
+		case <-proc.Done():
+			m.over(proc)
+		default: // the driver is closed
+		}
+	})
+}
+
+// over notes that the run is over.
+func (m *machine) over(proc *process.Process) {
+	m.mu.Lock()
+	m.stopAgent()
+	m.noteEnd(proc.Status())
+	m.run, m.conn, m.startedAt = "", nil, time.Time{}
+	m.mu.Unlock()
+	m.tell()
+}
+
+// follow talks to the monitor, again whenever it is lost, until the process ends.
+func (m *machine) follow(proc *process.Process) {
+	pause := firstDialPause
+	begun := time.Now()
+	for {
+		conn, err := m.dial()
+		if err == nil {
+			pause = firstDialPause
+			err = m.listen(proc, conn)
+			begun = time.Now()
+		}
+		if m.d.ctx.Err() != nil {
+			return
+		}
+		if patience := time.Since(begun); patience > monitorTimeout {
+			m.setPower(backend.StateUnknown, fmt.Sprintf("the monitor of QEMU (pid %d) does not answer", proc.PID()))
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-proc.Done():
+			timer.Stop()
+			return
+		case <-m.d.ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		pause = min(2*pause, lastDialPause)
+	}
+}
+
+// dial connects to the monitor and makes sure that it is that of this machine.
+func (m *machine) dial() (*qmp.Client, error) {
+	ctx, cancel := context.WithTimeout(m.d.ctx, monitorTimeout)
+	defer cancel()
+	path, release, err := shortPath(m.path(monitorSocket))
+	if err != nil {
+		return nil, err
+	}
+	conn, err := qmp.Dial(ctx, path)
+	release()
+	if err != nil {
+		return nil, err
+	}
+	var got struct{ UUID string }
+	if err := conn.Run(ctx, "query-uuid", nil, &got); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	if got.UUID != string(m.id.UID) {
+		conn.Close()
+		return nil, fmt.Errorf("the monitor is that of the machine %s", got.UUID)
+	}
+	return conn, nil
+}
+
+// listen follows the events of a monitor until it or the process is gone.
+func (m *machine) listen(proc *process.Process, conn *qmp.Client) error {
+	m.mu.Lock()
+	m.conn = conn
+	m.mu.Unlock()
+	defer func() {
+		conn.Close()
+		m.mu.Lock()
+		m.conn = nil
+		m.mu.Unlock()
+	}()
+	if err := m.look(conn); err != nil {
+		return err
+	}
+	check := time.NewTicker(checkPeriod)
+	defer check.Stop()
+	dropped := 0
+	for {
+		select {
+		case event, open := <-conn.Events():
+			if !open {
+				return qmp.ErrClosed
+			}
+			if err := m.heed(conn, event); err != nil {
+				return err
+			}
+		case <-check.C:
+			if err := m.look(conn); err != nil {
+				return err
+			}
+			if n := conn.Dropped(); n > dropped {
+				m.d.options.Log.Info("Events of a machine were dropped", "machine", m.id.UID, "count", n-dropped)
+				dropped = n
+			}
+		case <-proc.Done():
+			return nil
+		case <-m.d.ctx.Done():
+			return nil
+		}
+	}
+}
+
+// look asks for everything that events tell of, for those that nobody has heard.
+func (m *machine) look(conn *qmp.Client) error {
+	ctx, cancel := context.WithTimeout(m.d.ctx, monitorTimeout)
+	defer cancel()
+	var status struct{ Status string }
+	if err := conn.Run(ctx, "query-status", nil, &status); err != nil {
+		return err
+	}
+	var devices []struct {
+		Label string
+		Open  bool `json:"frontend-open"`
+	}
+	if err := conn.Run(ctx, "query-chardev", nil, &devices); err != nil {
+		return err
+	}
+	for _, device := range devices {
+		if device.Label == agentID {
+			m.setAgentOpen(device.Open)
+		}
+	}
+	switch status.Status {
+	case "running":
+		m.setPower(backend.StateRunning, "")
+	case "shutdown":
+		m.guestEnded(conn, backend.CauseGuestShutdown)
+	case "guest-panicked":
+		m.guestEnded(conn, backend.CauseGuestPanic)
+	case "internal-error":
+		m.guestEnded(conn, backend.CauseError)
+	case "io-error":
+		// A full disk of the host halts the machine. It goes on when there is room.
+		m.setPower(backend.StateUnknown, "the machine is halted because its disk cannot be written; it goes on when the host has room")
+		return errIgnore(conn.Run(ctx, "cont", nil, nil))
+	default:
+		m.setPower(backend.StatePaused, "")
+	}
+	return nil
+}
+
+// errIgnore keeps only the errors that say that the connection is of no use.
+func errIgnore(err error) error {
+	var refused *qmp.Error
+	if errors.As(err, &refused) {
+		return nil
+	}
+	return err
+}
+
+// heed does what follows from an event.
+func (m *machine) heed(conn *qmp.Client, event qmp.Event) error {
+	switch event.Name {
+	case "STOP", "RESUME", "BLOCK_IO_ERROR":
+		return m.look(conn)
+	case "GUEST_PANICKED":
+		m.guestEnded(conn, backend.CauseGuestPanic)
+	case "SHUTDOWN":
+		var data struct {
+			Guest  bool
+			Reason string
+		}
+		if err := json.Unmarshal(event.Data, &data); err != nil {
+			return fmt.Errorf("event SHUTDOWN: %w", err)
+		}
+		switch data.Reason {
+		case "guest-panic":
+			m.guestEnded(conn, backend.CauseGuestPanic)
+		case "guest-shutdown":
+			m.guestEnded(conn, backend.CauseGuestShutdown)
+		}
+		// The others are ends of the process, which tells itself.
+	case "RESET":
+		m.mu.Lock()
+		if m.agent == backend.AgentConnected || m.agent == backend.AgentLost {
+			m.agent = backend.AgentWaiting
+		}
+		m.mu.Unlock()
+		m.tell()
+	case "VSERPORT_CHANGE":
+		var data struct{ Open bool }
+		if err := json.Unmarshal(event.Data, &data); err != nil {
+			return fmt.Errorf("event VSERPORT_CHANGE: %w", err)
+		}
+		m.setAgentOpen(data.Open)
+	}
+	return nil
+}
+
+// guestEnded notes that the guest has ended, and has QEMU end, too, which waits for that.
+func (m *machine) guestEnded(conn *qmp.Client, cause backend.Cause) {
+	m.mu.Lock()
+	if m.def.Ended == nil || m.def.Ended.Run != m.run {
+		m.def.Ended = &backend.Ended{Run: m.run, Cause: cause, At: time.Now(), StartedAt: m.startedAt}
+		m.save()
+	}
+	m.mu.Unlock()
+	step("guest ended")
+	ctx, cancel := context.WithTimeout(m.d.ctx, monitorTimeout)
+	defer cancel()
+	// If this fails, the connection is gone, and the next look comes here again.
+	_ = conn.Run(ctx, "quit", nil, nil)
+}
+
+// setPower notes the power of the machine.
+func (m *machine) setPower(power backend.State, message string) {
+	m.mu.Lock()
+	changed := m.power != power || m.message != message
+	m.power, m.message = power, message
+	m.mu.Unlock()
+	if changed {
+		m.tell()
+	}
+}
+
+// monitor returns the connection to the monitor; ErrUnavailable if there is none.
+func (m *machine) monitor() (*qmp.Client, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.conn == nil {
+		return nil, fmt.Errorf("the monitor of machine %s does not answer: %w", m.id.UID, backend.ErrUnavailable)
+	}
+	return m.conn, nil
+}
