@@ -32,8 +32,14 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: run
-run: build ## Start a Kubernetes API with all controllers on this machine (ARGS: flags of keelson up)
+run: build machines ## Start a Kubernetes API with all controllers on this machine (ARGS: flags of keelson up)
 	bin/keelson up $(ARGS)
+
+# Without these VirtualMachines have no driver, and say so; all else works.
+.PHONY: machines
+machines:
+	@hack/require.sh qemu-system-x86_64 qemu-img || echo "Without QEMU there are no VirtualMachines; all else works." >&2
+	@hack/guest.sh bin/guest || echo "Without a guest VirtualMachines need spec.image; all else works." >&2
 
 .PHONY: build
 build: bin/keelson bin/keelson-kube bin/kubectl ## Build bin/keelson, bin/keelson-kube and bin/kubectl
@@ -59,7 +65,7 @@ guest: ## Build bin/guest, what a VirtualMachine boots if its spec names no imag
 
 .PHONY: test
 test: bin/keelson bin/keelson-kube bin/kubectl guest ## Run all tests with the race detector against one API server (ARGS: flags of go test)
-	@hack/require.sh gcc qemu-system-x86_64
+	@hack/require.sh gcc qemu-system-x86_64 qemu-img
 	go run ./internal/testing/env/run -- go test -race $(ARGS) ./...
 	cd guest && go test -race $(ARGS) ./...
 

@@ -14,6 +14,7 @@ for command in "$@"; do
 	gcc) packages+=(gcc libc6-dev) ;;
 	qemu-system-x86_64) packages+=(qemu-system-x86) ;;
 	node) packages+=(nodejs) ;;
+	qemu-img) packages+=(qemu-utils) ;;
 	*) packages+=("$command") ;;
 	esac
 done

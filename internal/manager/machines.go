@@ -1,9 +1,12 @@
 package manager
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine"
 	"github.com/keelson-dev/keelson/internal/driver/fake"
+	"github.com/keelson-dev/keelson/internal/driver/qemu"
 )
 
 // Machines say what makes VirtualMachines real.
@@ -18,17 +22,53 @@ type Machines struct {
 	// Drivers are the drivers that may be used; the first is that of machines that
 	// name none.
 	Drivers []string
+	// Accelerator is what runs the processors of QEMU's machines: auto, kvm or tcg.
+	Accelerator string
+	// GuestDir is the folder with the guest of machines that name no image.
+	GuestDir string
 }
 
 // NewMachines returns the defaults.
 func NewMachines() Machines {
-	return Machines{Drivers: []string{"qemu"}}
+	return Machines{
+		Drivers: []string{qemu.Name}, Accelerator: string(qemu.AccelAuto), GuestDir: defaultGuestDir(),
+	}
+}
+
+// MachinesDir is where the virtual machines of a state directory are.
+func MachinesDir(stateDir string) string { return filepath.Join(stateDir, "machines") }
+
+// defaultGuestDir is beside this program, where make guest puts the guest.
+func defaultGuestDir() string {
+	self, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	if real, err := filepath.EvalSymlinks(self); err == nil {
+		self = real
+	}
+	return filepath.Join(filepath.Dir(self), "guest")
 }
 
 // AddFlags adds a flag for every option to fs, with the present values as defaults.
 func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&m.Drivers, "vm-driver", m.Drivers,
 		"`drivers` of VirtualMachines; the first is that of machines that name none. fake makes no machines, it only says so")
+	fs.StringVar(&m.Accelerator, "vm-accelerator", m.Accelerator,
+		"what runs the processors of machines of the driver qemu: kvm, tcg (emulation), or auto")
+	fs.StringVar(&m.GuestDir, "vm-guest-dir", m.GuestDir, "`directory` with the guest of VirtualMachines that name no image")
+}
+
+// Missing returns what is not there of the driver of machines that name none, and how to
+// get it, in a line; "" if nothing is missing.
+func (m *Machines) Missing() string {
+	if len(m.Drivers) == 0 || m.Drivers[0] != qemu.Name {
+		return ""
+	}
+	if err := qemu.Missing(); err != nil {
+		return "VirtualMachines have no driver: " + err.Error()
+	}
+	return ""
 }
 
 func (m *Machines) validate(wrong func(flag string, value any, why string, args ...any)) {
@@ -38,20 +78,31 @@ func (m *Machines) validate(wrong func(flag string, value any, why string, args 
 	for i, name := range m.Drivers {
 		if name == "" || slices.Contains(m.Drivers[:i], name) {
 			wrong("vm-driver", strings.Join(m.Drivers, ","), "must name drivers, each once")
-			return
+			break
 		}
+	}
+	switch qemu.Accelerator(m.Accelerator) {
+	case qemu.AccelAuto, qemu.AccelKVM, qemu.AccelTCG:
+	default:
+		wrong("vm-accelerator", m.Accelerator, "must be auto, kvm or tcg")
 	}
 }
 
 // addVirtualMachine adds the controller of VirtualMachines with its drivers.
 func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options) error {
-	drivers := virtualmachine.NewDrivers(o.Machines.Drivers, o.Machines.openers(), clock.RealClock{})
+	drivers := virtualmachine.NewDrivers(o.Machines.Drivers, o.Machines.openers(MachinesDir(o.StateDir), mgr.GetLogger()), clock.RealClock{})
 	return virtualmachine.Add(mgr, options, drivers)
 }
 
 // openers are the drivers of this program.
-func (m *Machines) openers() map[string]virtualmachine.Opener {
+func (m *Machines) openers(stateDir string, log logr.Logger) map[string]virtualmachine.Opener {
 	return map[string]virtualmachine.Opener{
 		fake.Name: func() (virtualmachine.Driver, error) { return fake.New(fake.Options{}), nil },
+		qemu.Name: func() (virtualmachine.Driver, error) {
+			return qemu.Open(qemu.Options{
+				StateDir: stateDir, Accelerator: qemu.Accelerator(m.Accelerator), GuestDir: m.GuestDir,
+				Log: log.WithName("driver").WithName(qemu.Name),
+			})
+		},
 	}
 }

@@ -36,7 +36,7 @@ func TestFlagsMakeOptions(t *testing.T) {
 			Enabled: ptr.To(true), LockName: "n", LockNamespace: "ns", Identity: "me",
 			LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second,
 		},
-		Machines:      Machines{Drivers: []string{"fake", "qemu"}},
+		Machines:      Machines{Drivers: []string{"fake", "qemu"}, Accelerator: "tcg", GuestDir: "/g"},
 		HealthAddress: "0", MetricsAddress: "127.0.0.1:0", PreflightTimeout: 5 * time.Second,
 		StateDir: "/state", RKEBinary: "/rke", RKETimeout: 2 * time.Hour, SecretNamespace: "secrets",
 		Logging: Logging{Format: "json", Verbosity: 4},
@@ -44,7 +44,9 @@ func TestFlagsMakeOptions(t *testing.T) {
 	got := parse("--kubeconfig=k", "--context=c", "--threads=3", "--controllers=*,-foo", "--namespaces=a,b",
 		"--leader-elect", "--lease-lock-name=n", "--lease-lock-namespace=ns", "--holder-identity=me",
 		"--lease-duration=3s", "--renew-deadline=2s", "--retry-period=1s", "--health-probe-bind-address=0",
-		"--vm-driver=fake,qemu", "--metrics-bind-address=127.0.0.1:0", "--preflight-timeout=5s", "--state-dir=/state", "--rke-binary=/rke", "--rke-timeout=2h", "--secret-namespace=secrets", "--logging-format=json", "-v4")
+		"--vm-driver=fake,qemu", "--vm-accelerator=tcg", "--vm-guest-dir=/g",
+		"--metrics-bind-address=127.0.0.1:0", "--preflight-timeout=5s", "--state-dir=/state",
+		"--rke-binary=/rke", "--rke-timeout=2h", "--secret-namespace=secrets", "--logging-format=json", "-v4")
 	if diff := cmp.Diff(want, got, noLogger); diff != "" {
 		t.Errorf("with every flag (-want +got):\n%s", diff)
 	}
@@ -110,6 +112,7 @@ func TestValidate(t *testing.T) {
 		{name: "everything off", change: func(o *Options) { o.HealthAddress, o.MetricsAddress = Off, "" }},
 		{name: "two free ports", change: func(o *Options) { o.HealthAddress, o.MetricsAddress = "[::1]:0", "[::1]:0" }},
 		{name: "no driver", change: func(o *Options) { o.Machines.Drivers = nil }, want: []string{"--vm-driver=: must name a driver"}},
+		{name: "an accelerator that there is not", change: func(o *Options) { o.Machines.Accelerator = "hvf" }, want: []string{"--vm-accelerator=hvf: must be auto, kvm or tcg"}},
 		{name: "a driver twice", change: func(o *Options) { o.Machines.Drivers = []string{"a", "a"} }, want: []string{"--vm-driver=a,a: must name drivers, each once"}},
 		{name: "no worker", change: func(o *Options) { o.Threads = 0 }, want: []string{"--threads=0: must be 1 or more"}},
 		{

@@ -1,9 +1,17 @@
 package e2e
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -46,4 +54,103 @@ func TestVirtualMachineOfAMissingDriver(t *testing.T) {
 	s.kubectl(t, "apply", "-f", "-")
 	s.wait(t, "condition=Ready=False", "vm/lost")
 	transcript.Contains(t, s.field(t, "vm/lost", "{.status.phase}: {.status.reason}"), "Failed: ", "bhyve", "--vm-driver=")
+}
+
+const testVM = "vm/test-vm"
+
+// The machine of the example, made real by QEMU.
+func TestVirtualMachineOnQEMU(t *testing.T) {
+	needQEMU(t)
+	t.Parallel()
+	s := newSession(t)
+
+	s.kubectl(t, "apply", "-f", manifest("virtualmachine.yaml"))
+	s.untilField(t, testVM, "{.status.phase}", "Active")
+	s.wait(t, "condition=Ready", testVM)
+	columns := strings.Fields(s.kubectl(t, "get", testVM))
+	if got := strings.Join(columns[:5], " "); got != "NAME STATUS CPU MEMORY AGE" || len(columns) != 10 || columns[6] != "Active" {
+		t.Errorf("kubectl get vm shows %q", columns)
+	}
+	s.until(t, "it has an address", transcript.Is("10.0.2.15"), "get", testVM, "-o", "jsonpath={.status.server.addresses[0]}")
+	uid := s.field(t, testVM, "{.metadata.uid}")
+	process := qemuOf(t, uid)
+	transcript.Contains(t, process.line, "cpus=2,", "size=3906250k")
+
+	// Killed, it comes back.
+	if err := syscall.Kill(process.pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	s.untilField(t, testVM, "{.status.phase} {.status.restarts} {.status.server.state}", "Active 1 running")
+	s.wait(t, "condition=Ready", testVM)
+
+	// Stopped, it powers off cleanly.
+	s.kubectl(t, "patch", testVM, "--type", "merge", "-p", `{"spec":{"action":"stopped"}}`)
+	s.untilField(t, testVM, "{.status.phase} {.status.server.state}", "Active stopped")
+	if left := processesOf(uid); len(left) > 0 {
+		t.Errorf("these processes still run: %v", left)
+	}
+	s.kubectl(t, "patch", testVM, "--type", "merge", "-p", `{"spec":{"action":"active"}}`)
+	s.wait(t, "condition=Ready", testVM)
+	if got := s.field(t, testVM, "{.status.restarts}"); got != "1" {
+		t.Errorf("%s restarts after a stop and a start that were asked for, want 1", got)
+	}
+
+	// Deleted, nothing is left of it.
+	place := qemuOf(t, uid).place
+	s.kubectl(t, "delete", testVM)
+	if left := processesOf(uid); len(left) > 0 {
+		t.Errorf("these processes are left: %v", left)
+	}
+	if _, err := os.Stat(place); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its folder %s is left: %v", place, err)
+	}
+	s.Stdin = fakeMachine // something whose status can be checked in the end
+	s.kubectl(t, "apply", "-f", "-")
+}
+
+// needQEMU skips a test on a machine without QEMU or the default guest. CI has both.
+func needQEMU(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
+		t.Skipf("SKIP: %v", err)
+	}
+	if _, err := env.Binary("guest/guest.json"); err != nil {
+		t.Skip("SKIP: there is no default guest: run make guest")
+	}
+	if os.Getenv(kubeconfigVariable) != "" {
+		t.Skip("SKIP: the machines are on the host of the manager, which is another")
+	}
+}
+
+// qemu is a process of a machine.
+type qemu struct {
+	pid   int
+	line  string
+	place string
+}
+
+// qemuOf returns the one process of a machine.
+func qemuOf(t *testing.T, uid string) qemu {
+	t.Helper()
+	all := processesOf(uid)
+	if len(all) != 1 {
+		t.Fatalf("the processes of machine %s are %v, want one", uid, all)
+	}
+	return all[0]
+}
+
+// processesOf returns the QEMUs with that UID.
+func processesOf(uid string) []qemu {
+	var found []qemu
+	processes, _ := filepath.Glob("/proc/[0-9]*") // the pattern is right
+	for _, process := range processes {
+		words, _ := os.ReadFile(filepath.Join(process, "cmdline")) // one that is gone has none
+		if !strings.Contains(string(words), "\x00-uuid\x00"+uid+"\x00") {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(process)) // the pattern has only digits
+		place, _ := os.Readlink(filepath.Join(process, "cwd"))
+		found = append(found, qemu{pid, strings.ReplaceAll(string(words), "\x00", " "), place})
+	}
+	return found
 }

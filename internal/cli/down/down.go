@@ -83,6 +83,9 @@ func stop(ctx context.Context, report controlplane.Report) (stopped bool, err er
 		}
 		stopped = true
 	}
+	if err := instance.StopMachines(ctx, report.Dir); err != nil {
+		return false, err
+	}
 	clusters, err := local.StopAll(ctx, manager.ClusterDir(report.Dir))
 	if err != nil {
 		return false, err

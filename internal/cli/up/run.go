@@ -53,8 +53,9 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 	r.report(event{Note: "Stopping ..."})
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
+	err = errors.Join(interrupted(ctx, err), instance.StopMachines(stopCtx, dir))
 	_, stopErr := local.StopAll(stopCtx, manager.ClusterDir(dir))
-	return o.cleanUp(dir, errors.Join(interrupted(ctx, err), stopErr, cp.Stop(stopCtx)))
+	return o.cleanUp(dir, errors.Join(err, stopErr, cp.Stop(stopCtx)))
 }
 
 // serve brings the controllers and the nodes up, says so, and runs until the context ends.
@@ -173,6 +174,9 @@ func (o *options) welcome(server, kubeconfig, dir string, took time.Duration) st
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nKeelson is up, after %.1f s: a Kubernetes API at %s with the controllers %s.\n",
 		took.Seconds(), server, strings.Join(o.selected(), ", "))
+	if missing := o.machines.Missing(); missing != "" {
+		b.WriteString(missing + "\n")
+	}
 	if o.nodes > 0 {
 		fmt.Fprintf(&b, "Its nodes are simulated: pods report that they run, nothing is executed.\n")
 	}

@@ -20,6 +20,7 @@ const (
 	// The pauses between two questions to the agent: short until the guest has
 	// addresses.
 	firstAgentPause = 50 * time.Millisecond
+	bootAgentPause  = time.Second
 	lastAgentPause  = 30 * time.Second
 )
 
@@ -87,10 +88,11 @@ func (m *machine) followAgent(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		if err != nil || len(addresses) == 0 {
-			pause = min(2*pause, lastAgentPause)
-		} else {
+		switch {
+		case err == nil && len(addresses) > 0:
 			pause = lastAgentPause
+		case pause < lastAgentPause:
+			pause = min(2*pause, bootAgentPause)
 		}
 	}
 }

@@ -97,6 +97,10 @@ func Open(options Options) (*Driver, error) {
 	if d.options.StateDir, err = filepath.Abs(options.StateDir); err != nil {
 		return nil, fmt.Errorf("open the state directory: %w", err)
 	}
+	// QEMU has another working directory.
+	if d.options.GuestDir, err = filepath.Abs(options.GuestDir); err != nil {
+		return nil, fmt.Errorf("find the default guest: %w", err)
+	}
 	if d.kvm, err = useKVM(options.Accelerator); err != nil {
 		return nil, err
 	}
@@ -116,6 +120,16 @@ func Open(options Options) (*Driver, error) {
 	}
 	d.tasks.Go(d.sample)
 	return d, nil
+}
+
+// Missing returns a backend.ErrMissing that says what is not installed, nil if all is
+// there.
+func Missing() error {
+	_, err := find("", "qemu-system-"+arch(), "qemu-system-x86")
+	if err == nil {
+		_, err = find("", "qemu-img", "qemu-utils")
+	}
+	return err
 }
 
 // find returns the path of a program, of which package has it on Debian.

@@ -1,0 +1,118 @@
+package qemu
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+)
+
+// needGuest skips a test where the default guest is not built.
+func needGuest(t *testing.T) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join("..", "..", "..", "bin", "guest", "guest.json")); err != nil {
+		t.Skip("SKIP: there is no default guest: run make guest")
+	}
+}
+
+// booted is a machine with the default guest.
+func booted(changes ...func(*backend.Machine)) backend.Machine {
+	machine := firmware(uid)
+	machine.Image, machine.MemoryBytes, machine.DiskBytes = nil, 128<<20, 0
+	for _, change := range changes {
+		change(&machine)
+	}
+	return machine
+}
+
+// answers is a check: the guest has answered, with an address.
+func answers(s *backend.Server) bool {
+	return s != nil && s.Agent == backend.AgentConnected && len(s.Addresses) > 0
+}
+
+func TestGuestBootsAnswersAndPowersOff(t *testing.T) {
+	needGuest(t)
+	w := newWorld(t)
+	began := time.Now()
+	w.run(booted(func(m *backend.Machine) {
+		m.DiskBytes = 64 << 20
+		m.Seed = &backend.Seed{UserData: "#cloud-config\nhostname: from-the-seed\n"}
+		m.Ports = []v1alpha1.Port{{Name: "ssh", Port: 22, Protocol: v1alpha1.ProtocolTCP}}
+	}))
+	server := w.eventually("the guest answers", answers)
+	t.Logf("the guest answered after %v", time.Since(began))
+	if server.Usage == nil || server.Usage.CPUSeconds == 0 || server.Usage.ResidentBytes == 0 {
+		t.Errorf("usage: %+v", server.Usage)
+	}
+	if len(server.Addresses) == 0 || server.Addresses[0] != "10.0.2.15" {
+		t.Errorf("addresses: %v", server.Addresses)
+	}
+	if len(server.Endpoints) != 1 {
+		t.Fatalf("endpoints: %v", server.Endpoints)
+	}
+	conn, err := net.Dial("tcp", server.Endpoints[0].Address)
+	if err != nil {
+		t.Errorf("the port of the guest: %v", err)
+	} else {
+		_ = conn.Close()
+	}
+
+	// It is found again while it runs, and answers again.
+	run := server.Run
+	w.open()
+	if found := w.eventually("the guest answers", answers); found.Run != run {
+		t.Errorf("a new manager finds the run %s, want %s", found.Run, run)
+	}
+
+	// It powers off cleanly: nobody has to pull the plug.
+	began = time.Now()
+	w.do(w.driver.Stop(t.Context(), server.Identity, time.Minute))
+	w.eventually("it is off", is(backend.StateStopped))
+	took := time.Since(began)
+	t.Logf("it powered off within %v", took)
+	if took > 30*time.Second {
+		t.Errorf("it took %v to power off", took)
+	}
+	log, err := os.ReadFile(filepath.Join(w.driver.machinesDir(), string(uid), serialLog))
+	if err != nil || !strings.Contains(string(log), "from-the-seed") {
+		t.Errorf("the serial log does not show the name from the seed: %v\n%s", err, log)
+	}
+	w.remove()
+}
+
+func TestChangesOfARunningMachine(t *testing.T) {
+	needGuest(t)
+	w := newWorld(t)
+	machine := booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 })
+	w.run(machine)
+	w.eventually("the guest answers", answers)
+	machine.Hash, machine.DiskBytes, machine.MilliCPU, machine.MemoryBytes = "2", 128<<20, 2000, 96<<20
+	w.do(w.driver.Reconfigure(t.Context(), machine))
+	if server := w.server(); len(server.Pending) > 0 || server.Hash != "2" {
+		t.Errorf("after a change of what can be changed: %+v", server)
+	}
+	machine.Hash, machine.MilliCPU, machine.MemoryBytes = "3", 4000, 256<<20
+	machine.Ports = []v1alpha1.Port{{Name: "a", Port: 80}}
+	w.do(w.driver.Reconfigure(t.Context(), machine))
+	if got := strings.Join(w.server().Pending, " "); got != "resource.cpu resource.memory ports" {
+		t.Errorf("these wait for a restart: %s", got)
+	}
+	var balloon struct{ Actual int64 }
+	harness.Eventually(t, "the balloon is empty again", func() bool {
+		conn, err := w.driver.machines[uid].monitor()
+		return err == nil && conn.Run(t.Context(), "query-balloon", nil, &balloon) == nil && balloon.Actual == 128<<20
+	})
+	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
+	w.eventually("it is off", is(backend.StateStopped))
+	w.do(w.driver.Start(t.Context(), machine))
+	if server := w.eventually("it runs", is(backend.StateRunning)); len(server.Pending) > 0 {
+		t.Errorf("after a restart there wait %v", server.Pending)
+	}
+	w.remove()
+}
