@@ -35,7 +35,7 @@ func (d *Driver) Create(_ context.Context, machine backend.Machine) error {
 		return fmt.Errorf("driver qemu is closed: %w", backend.ErrUnavailable)
 	}
 	m := d.machines[machine.UID]
-	if m == nil {
+	if m == nil || m.isLost() {
 		m = newMachine(d, definition{Machine: machine})
 		d.machines[machine.UID] = m
 	}

@@ -18,7 +18,7 @@ import (
 // create makes the disk of a machine. Whatever an earlier attempt has left is used or
 // replaced.
 func (m *machine) create(ctx context.Context, machine backend.Machine) error {
-	if err := killStrays(ctx, m.id.UID); err != nil {
+	if err := m.endStrays(ctx); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {

@@ -248,6 +248,9 @@ func (d *Driver) Observe(_ context.Context, id backend.Identity) (backend.Server
 	if err != nil {
 		return backend.Server{}, err
 	}
+	if m.isLost() {
+		return backend.Server{}, fmt.Errorf("machine %s: somebody has removed its folder %s: %w", id.UID, m.dir, backend.ErrNotFound)
+	}
 	return m.seen(), nil
 }
 

@@ -183,7 +183,7 @@ func (m *machine) startedWith() *backend.Machine {
 // isLost reports whether somebody has removed the folder of a machine that is off.
 func (m *machine) isLost() bool {
 	m.mu.Lock()
-	idle := m.run == "" && m.task == nil
+	idle := m.run == "" && m.task == nil && m.def.Created
 	m.mu.Unlock()
 	if !idle {
 		return false

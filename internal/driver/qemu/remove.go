@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/process"
 )
 
 // remove ends the machine and removes everything that belongs to it. The disk goes only
@@ -25,13 +26,13 @@ func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) err
 		return err
 	}
 	m.progress("its files are removed")
+	if err := m.endStrays(ctx); err != nil {
+		return err
+	}
 	if err := m.d.processes.Remove(string(m.id.UID)); err != nil {
 		return err
 	}
 	step("process forgotten")
-	if err := killStrays(ctx, m.id.UID); err != nil {
-		return err
-	}
 	if options.KeepDisk {
 		if err := m.retain(); err != nil {
 			return err
@@ -43,6 +44,17 @@ func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) err
 	step("folder removed")
 	m.d.forget(m)
 	return nil
+}
+
+// endStrays ends a process of the machine that its definition does not tell of, because
+// somebody has removed or damaged that.
+func (m *machine) endStrays(ctx context.Context) error {
+	if proc, err := m.d.processes.Find(string(m.id.UID)); err == nil {
+		if err := proc.Stop(ctx, process.StopOptions{TermTimeout: monitorTimeout, KillTimeout: monitorTimeout}); err != nil {
+			return err
+		}
+	}
+	return killStrays(ctx, m.id.UID)
 }
 
 // retain moves the disk to where it stays.

@@ -64,7 +64,9 @@ func (m *machine) follow(proc *process.Process) {
 		conn, err := m.dial()
 		if err == nil {
 			pause = firstDialPause
-			err = m.listen(proc, conn)
+			if err := m.listen(proc, conn); err != nil {
+				m.d.options.Log.V(1).Info("Monitor is lost", "machine", m.id.UID, "why", err.Error())
+			}
 			begun = time.Now()
 		}
 		if m.d.ctx.Err() != nil {

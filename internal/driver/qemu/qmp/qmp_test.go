@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 const greeting = `{"QMP": {"version": {}, "capabilities": []}}` + "\n"
@@ -50,7 +51,7 @@ func next(lines *bufio.Scanner) (command string, id json.RawMessage) {
 		Execute string
 		ID      json.RawMessage
 	}
-	if err := json.Unmarshal([]byte(strings.TrimLeft(lines.Text(), "\xff")), &got); err != nil {
+	if err := json.Unmarshal([]byte(strings.TrimLeftFunc(lines.Text(), func(r rune) bool { return r == utf8.RuneError })), &got); err != nil {
 		panic(err)
 	}
 	return got.Execute, got.ID

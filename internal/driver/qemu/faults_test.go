@@ -1,0 +1,158 @@
+package qemu
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// quickly makes monitors be asked often, for the time of a test.
+func quickly(t *testing.T) {
+	t.Helper()
+	before := checkPeriod
+	checkPeriod = 50 * time.Millisecond
+	t.Cleanup(func() { checkPeriod = before })
+}
+
+func (w *world) firmware() backend.Machine {
+	w.Helper()
+	machine := firmware(uid)
+	machine.Image.Path = emptyImage(w.T)
+	return machine
+}
+
+func TestProcessThatIsStopped(t *testing.T) {
+	quickly(t)
+	w := newWorld(t)
+	run := w.run(w.firmware()).Run
+	pid := w.pid(t, uid)
+	w.do(syscall.Kill(pid, syscall.SIGSTOP))
+	w.eventually("it is unknown", is(backend.StateUnknown))
+	if got := w.pid(t, uid); got != pid {
+		t.Errorf("there is another process: %d, not %d", got, pid)
+	}
+	w.do(syscall.Kill(pid, syscall.SIGCONT))
+	if server := w.eventually("it runs", is(backend.StateRunning)); server.Run != run {
+		t.Errorf("it is another run: %+v", server)
+	}
+	w.do(syscall.Kill(pid, syscall.SIGSTOP))
+	w.open() // a new manager finds it silent
+	w.eventually("it is unknown", is(backend.StateUnknown))
+	w.remove()
+}
+
+func TestFolderRemovedWhileItRuns(t *testing.T) {
+	t.Run("and the manager goes on", func(t *testing.T) {
+		w := newWorld(t)
+		machine := w.firmware()
+		w.run(machine)
+		w.do(os.RemoveAll(filepath.Join(w.driver.machinesDir(), string(uid))))
+		w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
+		w.eventually("it is gone", func(s *backend.Server) bool { return s == nil })
+		w.run(machine)
+		w.remove()
+	})
+	t.Run("and the manager, too, is another", func(t *testing.T) {
+		w := newWorld(t)
+		machine := w.firmware()
+		w.run(machine)
+		w.do(w.driver.Close())
+		w.driver = nil
+		w.do(os.RemoveAll(w.options.StateDir))
+		w.open()
+		if server := w.server(); server != nil {
+			t.Errorf("the new manager sees %+v", server)
+		}
+		w.remove()
+	})
+	t.Run("and it is created again", func(t *testing.T) {
+		w := newWorld(t)
+		machine := w.firmware()
+		w.run(machine)
+		before := w.pid(t, uid)
+		w.do(w.driver.Close())
+		w.driver = nil
+		w.do(os.RemoveAll(w.options.StateDir))
+		w.open()
+		w.run(machine)
+		if got := w.pid(t, uid); got == before {
+			t.Errorf("process %d is still there", got)
+		}
+		w.remove()
+	})
+}
+
+func TestDefinitionThatCannotBeRead(t *testing.T) {
+	w := newWorld(t)
+	machine := w.firmware()
+	w.run(machine)
+	w.do(w.driver.Close())
+	w.do(os.WriteFile(filepath.Join(w.driver.machinesDir(), string(uid), definitionFile), []byte("{"), 0o600))
+	w.driver = nil
+	w.open()
+	w.remove()
+}
+
+// The power button at the monitor for people, while no manager is there: the next one
+// learns that the guest has ended by itself.
+func TestGuestThatEndsWhileNobodyLooks(t *testing.T) {
+	needGuest(t)
+	w := newWorld(t)
+	w.run(booted())
+	run := w.eventually("the guest answers", answers).Run
+	w.do(w.driver.Close())
+	path, release, err := shortPath(filepath.Join(w.driver.machinesDir(), string(uid), humanSocket))
+	w.do(err)
+	conn, err := net.Dial("unix", path)
+	release()
+	w.do(err)
+	_, err = conn.Write([]byte("system_powerdown\n"))
+	w.do(err)
+	defer func() { _ = conn.Close() }()
+	w.driver = nil
+	w.open()
+	server := w.eventually("it is off", is(backend.StateStopped))
+	if server.Ended == nil || server.Ended.Cause != backend.CauseGuestShutdown || server.Ended.Run != run {
+		t.Errorf("it ended as %+v", server.Ended)
+	}
+	w.remove()
+}
+
+func TestStartThatFails(t *testing.T) {
+	w := newWorld(t)
+	machine := w.firmware()
+	w.do(w.driver.Create(t.Context(), machine))
+	w.eventually("it is created", is(backend.StateStopped))
+	w.do(os.WriteFile(filepath.Join(w.driver.machinesDir(), string(uid), diskFile), []byte("no disk"), 0o600))
+	w.do(w.driver.Start(t.Context(), machine))
+	server := w.eventually("it has failed", func(s *backend.Server) bool { return s.Ended != nil && s.Task == backend.TaskNone })
+	if server.Ended.Cause != backend.CauseStartFailed || server.Ended.Message == "" {
+		t.Errorf("it ended as %+v", server.Ended)
+	}
+	w.remove()
+}
+
+func TestStopAll(t *testing.T) {
+	w := newWorld(t)
+	w.run(w.firmware())
+	w.do(w.driver.Close())
+	w.driver = nil
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	w.do(StopAll(ctx, w.options.StateDir, 0))
+	if pids, err := findStrays(uid); err != nil || len(pids) > 0 {
+		t.Errorf("after StopAll there are %v, %v", pids, err)
+	}
+	w.open()
+	if server := w.server(); server.Ended == nil || server.Ended.Cause != backend.CauseRequested {
+		t.Errorf("the next manager sees %+v", server)
+	}
+	w.remove()
+	w.do(StopAll(ctx, filepath.Join(w.options.StateDir, "nothing"), 0))
+}

@@ -1,0 +1,213 @@
+package qemu
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"errors"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// server serves one image, and may break off.
+type server struct {
+	*httptest.Server
+	content []byte
+
+	mu       sync.Mutex
+	requests []string // the ranges that were asked for
+	breakAt  int      // after how many bytes the next answer breaks off; 0 is never
+}
+
+func newServer(t *testing.T, size int) *server {
+	t.Helper()
+	s := &server{content: make([]byte, size)}
+	for i := range s.content {
+		s.content[i] = byte(i * 7 >> 4)
+	}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		at := s.breakAt
+		s.breakAt = 0
+		s.requests = append(s.requests, r.Header.Get("Range"))
+		s.mu.Unlock()
+		if at > 0 {
+			w.Header().Set("Content-Length", fmt.Sprint(len(s.content)))
+			_, _ = w.Write(s.content[:at])
+			panic(http.ErrAbortHandler)
+		}
+		http.ServeContent(w, r, "image", time.Time{}, strings.NewReader(string(s.content)))
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *server) digest() string {
+	sum := sha256.Sum256(s.content)
+	return hex.EncodeToString(sum[:])
+}
+
+func TestDownload(t *testing.T) {
+	quiet := func(string) {}
+	t.Run("it is told how far it is, and done once", func(t *testing.T) {
+		s := newServer(t, 8<<20)
+		i := newImages(t.TempDir(), "")
+		var told []string
+		path, err := i.get(t.Context(), s.URL, s.digest(), func(text string) { told = append(told, text) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil || string(got) != string(s.content) {
+			t.Errorf("the file has %d bytes, %v", len(got), err)
+		}
+		want := []string{"the image is being downloaded"}
+		for _, percent := range []int{25, 50, 75, 100} {
+			want = append(want, fmt.Sprintf("the image is being downloaded, %d %% of 8 MiB", percent))
+		}
+		if diff := cmp.Diff(append(want, "the image is being verified"), told); diff != "" {
+			t.Errorf("progress (-want +got):\n%s", diff)
+		}
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				if _, err := i.get(t.Context(), s.URL, s.digest(), quiet); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if len(s.requests) != 1 {
+			t.Errorf("it was downloaded %d times", len(s.requests))
+		}
+	})
+	t.Run("many at once", func(t *testing.T) {
+		s := newServer(t, 1<<20)
+		i := newImages(t.TempDir(), "")
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				if _, err := i.get(t.Context(), s.URL, s.digest(), quiet); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if len(s.requests) != 1 {
+			t.Errorf("it was downloaded %d times", len(s.requests))
+		}
+	})
+	t.Run("it goes on where it was broken off, also in another process", func(t *testing.T) {
+		s := newServer(t, 4<<20)
+		s.breakAt = 1 << 20
+		dir := t.TempDir()
+		if _, err := newImages(dir, "").get(t.Context(), s.URL, s.digest(), quiet); err == nil {
+			t.Fatal("a download that was broken off succeeded")
+		}
+		if _, err := os.Stat(filepath.Join(dir, s.digest())); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a half image is visible: %v", err)
+		}
+		if _, err := newImages(dir, "").get(t.Context(), s.URL, s.digest(), quiet); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"", "bytes=1048576-"}, s.requests); diff != "" {
+			t.Errorf("ranges (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("another digest", func(t *testing.T) {
+		s := newServer(t, 1<<20)
+		dir := t.TempDir()
+		_, err := newImages(dir, "").get(t.Context(), s.URL, strings.Repeat("0", 64), quiet)
+		if err == nil || !strings.Contains(err.Error(), s.digest()) {
+			t.Errorf("get: %v", err)
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	})
+	t.Run("no such image", func(t *testing.T) {
+		s := httptest.NewServer(http.NotFoundHandler())
+		defer s.Close()
+		_, err := newImages(t.TempDir(), "").get(t.Context(), s.URL, strings.Repeat("0", 64), quiet)
+		if err == nil || !strings.Contains(err.Error(), "404") {
+			t.Errorf("get: %v", err)
+		}
+	})
+}
+
+// A machine of an image by its address, in qcow2, larger than the image.
+func TestMachineOfADownloadedImage(t *testing.T) {
+	w := newWorld(t)
+	source := filepath.Join(t.TempDir(), "image.qcow2")
+	_, err := runImageTool(t.Context(), w.driver.imageTool, "create", "-q", "-f", "qcow2", source, "4M")
+	w.do(err)
+	s := newServer(t, 0)
+	s.content, err = os.ReadFile(source)
+	w.do(err)
+	machine := w.firmware()
+	machine.Image = &v1alpha1.Image{URL: s.URL, Sha256: s.digest()}
+	machine.DiskBytes = 8 << 20
+	w.run(machine)
+	info, err := inspect(t.Context(), w.driver.imageTool, filepath.Join(w.driver.machinesDir(), string(uid), diskFile), "qcow2")
+	w.do(err)
+	if info.VirtualSize != 8<<20 || info.Backing != filepath.Join(w.driver.imagesDir(), s.digest()) {
+		t.Errorf("the disk: %+v", info)
+	}
+	w.remove()
+}
+
+func TestImagesThatAreRefused(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	base, overlay := emptyImage(t), filepath.Join(dir, "overlay.qcow2")
+	_, err := runImageTool(t.Context(), w.driver.imageTool, "create", "-q", "-f", "qcow2", "-b", base, "-F", "raw", overlay)
+	w.do(err)
+	for name, test := range map[string]struct {
+		image *v1alpha1.Image
+		disk  int64
+		says  string
+	}{
+		"with a backing file":  {&v1alpha1.Image{Path: overlay}, 0, "another file"},
+		"that is not there":    {&v1alpha1.Image{Path: filepath.Join(dir, "none")}, 0, "No such file"},
+		"larger than the disk": {&v1alpha1.Image{Path: base}, 1 << 19, "make it larger"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.T = t
+			machine := firmware(uid)
+			machine.Image, machine.DiskBytes = test.image, test.disk
+			w.do(w.driver.Create(t.Context(), machine))
+			server := w.eventually("it has failed", func(s *backend.Server) bool { return s.Ended != nil && s.Task == backend.TaskNone })
+			if server.State != backend.StateAbsent || !strings.Contains(server.Ended.Message, test.says) {
+				t.Errorf("it is %s, and failed with %q", server.State, server.Ended.Message)
+			}
+			w.remove()
+		})
+	}
+}
+
+func TestDiskPolicyRetain(t *testing.T) {
+	w := newWorld(t)
+	machine := w.firmware()
+	w.run(machine)
+	w.eventually("it is deleted", func(*backend.Server) bool {
+		err := w.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{KeepDisk: true})
+		w.do(err)
+		return err == nil
+	})
+	if left, _ := filepath.Glob(filepath.Join(w.driver.retainedDir(), "default-vm-*.qcow2")); len(left) != 1 {
+		t.Errorf("the disks that are retained: %v", left)
+	}
+}

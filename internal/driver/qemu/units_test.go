@@ -1,0 +1,135 @@
+package qemu
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf16"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+func TestKVMIsOnlyTrustedWithTheFlag(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	device := file("kvm", "")
+	intel, amd := file("intel", "processor\t: 0\nflags\t\t: fpu vmx sse\n"), file("amd", "flags : svm\n")
+	plain := file("plain", "flags\t\t: fpu vmx_like hypervisor\n")
+	none := filepath.Join(dir, "none")
+	defer func(device, info string) { kvmDevice, cpuInfo = device, info }(kvmDevice, cpuInfo)
+	for _, test := range []struct {
+		name         string
+		device, info string
+		accelerator  Accelerator
+		want         bool
+		err          error
+	}{
+		{"Intel", device, intel, AccelAuto, true, nil},
+		{"AMD", device, amd, "", true, nil},
+		{"a device, and processors that offer nothing", device, plain, AccelAuto, false, nil},
+		{"no device", none, intel, AccelAuto, false, nil},
+		{"emulation that was asked for", device, intel, AccelTCG, false, nil},
+		{"KVM that was asked for", device, plain, AccelKVM, true, nil},
+		{"KVM that was asked for and is not there", none, intel, AccelKVM, false, backend.ErrMissing},
+		{"something else", device, intel, "hvf", false, backend.ErrMissing},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			kvmDevice, cpuInfo = test.device, test.info
+			got, err := useKVM(test.accelerator)
+			if got != test.want || !errors.Is(err, test.err) {
+				t.Errorf("useKVM: %t, %v; want %t, %v", got, err, test.want, test.err)
+			}
+		})
+	}
+}
+
+func TestMissingQEMUSaysHowToGetIt(t *testing.T) {
+	_, err := Open(Options{StateDir: t.TempDir(), Binary: "qemu-system-none"})
+	if !errors.Is(err, backend.ErrMissing) || !strings.Contains(err.Error(), "apt-get install") {
+		t.Errorf("Open: %v", err)
+	}
+}
+
+// readFAT reads what newFAT has written, as a system does.
+func readFAT(t *testing.T, image []byte) (label string, files map[string]string) {
+	t.Helper()
+	le := binary.LittleEndian
+	cluster := int(image[13]) * int(le.Uint16(image[11:]))
+	fatSectors := int(le.Uint16(image[22:]))
+	root := (int(le.Uint16(image[14:])) + int(image[16])*fatSectors) * sectorSize
+	data := root + int(le.Uint16(image[17:]))*entrySize
+	table := image[sectorSize : sectorSize+fatSectors*sectorSize]
+	if !bytes.Equal(table, image[sectorSize+fatSectors*sectorSize:root]) {
+		t.Error("the two tables differ")
+	}
+	follow := func(n int) int {
+		pair := int(le.Uint16(table[n*3/2:]))
+		if n%2 == 1 {
+			return pair >> 4
+		}
+		return pair & 0xfff
+	}
+	files = map[string]string{}
+	var name []uint16
+	for at := root; at < data && image[at] != 0; at += entrySize {
+		entry := image[at : at+entrySize]
+		switch entry[11] {
+		case 0x0f:
+			var piece []uint16
+			for _, place := range []int{1, 3, 5, 7, 9, 14, 16, 18, 20, 22, 24, 28, 30} {
+				if unit := le.Uint16(entry[place:]); unit != 0 && unit != 0xffff {
+					piece = append(piece, unit)
+				}
+			}
+			name = append(piece, name...)
+		case 0x08:
+			label = strings.TrimSpace(string(entry[:11]))
+		default:
+			size := int(le.Uint32(entry[28:]))
+			var content []byte
+			for n := int(le.Uint16(entry[26:])); n >= 2 && n < 0xff8; n = follow(n) {
+				content = append(content, image[data+(n-2)*cluster:data+(n-1)*cluster]...)
+			}
+			files[string(utf16.Decode(name))] = string(content[:size])
+			name = nil
+		}
+	}
+	return label, files
+}
+
+func TestSeedIsAFileSystem(t *testing.T) {
+	for name, size := range map[string]int{"empty": 0, "small": 100, "64 KiB": 64 << 10, "1 MiB": 1 << 20, "2 MiB": 2 << 20} {
+		t.Run(name, func(t *testing.T) {
+			want := map[string]string{
+				"meta-data": "instance-id: a\n", "user-data": strings.Repeat("x", size),
+				"a file with quite a long name, for which one entry has no room": "content",
+			}
+			image, err := newFAT("CIDATA", []fatFile{
+				{"meta-data", []byte(want["meta-data"])}, {"user-data", []byte(want["user-data"])},
+				{"a file with quite a long name, for which one entry has no room", []byte("content")},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			label, files := readFAT(t, image)
+			if diff := cmp.Diff(want, files); diff != "" || label != "CIDATA" {
+				t.Errorf("label %q, files (-want +got):\n%.500s", label, diff)
+			}
+		})
+	}
+	if _, err := newFAT("CIDATA", []fatFile{{"user-data", make([]byte, 64<<20)}}); err == nil {
+		t.Error("64 MiB fit into a seed")
+	}
+}
