@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
@@ -38,6 +39,7 @@ type record struct {
 	LogCheck    time.Duration `json:"logCheckNanoseconds"`
 	Created     time.Time     `json:"created"`
 	BootID      string        `json:"bootID"`
+	Inode       uint64        `json:"inode"` // of the folder of the record: tells a copy, whose processes are not its own
 }
 
 func (r record) marker() string     { return childMarker + r.ID + ":" + r.Nonce }
@@ -121,7 +123,23 @@ func readRecord(folder string) (record, error) {
 	if rec.ID != filepath.Base(folder) || rec.Nonce == "" || rec.Path == "" {
 		return rec, fmt.Errorf("%s is not the record of %s", filepath.Join(folder, recordFile), filepath.Base(folder))
 	}
+	if rec.Inode != 0 && rec.Inode != inode(folder) {
+		// As after a boot: what ran is not looked for. A folder that was moved keeps its number.
+		rec.BootID = ""
+	}
 	return rec, nil
+}
+
+// inode returns the number that the file system gives a folder, 0 if it cannot be told.
+func inode(folder string) uint64 {
+	info, err := os.Stat(folder)
+	if err != nil {
+		return 0
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return stat.Ino
+	}
+	return 0
 }
 
 // readRunning returns nil if there is no running.json of this start. An unreadable one counts as missing: the file is

@@ -91,7 +91,7 @@ func (d *Dir) start(spec Spec, previous *Process) (*Process, error) {
 		previous.release()
 	}
 	step("start: begun")
-	if err := d.writeIntent(folder, rec); err != nil {
+	if err := d.writeIntent(folder, &rec); err != nil {
 		return nil, err
 	}
 	env := spec.Env
@@ -160,7 +160,7 @@ func newRecord(spec Spec, folder string) (record, error) {
 
 // writeIntent makes the record durable. It replaces an earlier one in one step; what that one has left is told by its
 // nonce and means nothing from here on.
-func (d *Dir) writeIntent(folder string, rec record) error {
+func (d *Dir) writeIntent(folder string, rec *record) error {
 	if err := os.Mkdir(folder, 0o700); err == nil {
 		if err := syncDir(d.path); err != nil {
 			return err
@@ -168,6 +168,7 @@ func (d *Dir) writeIntent(folder string, rec record) error {
 	} else if !errors.Is(err, os.ErrExist) {
 		return err
 	}
+	rec.Inode = inode(folder)
 	step("start: folder made")
 	if err := os.MkdirAll(filepath.Dir(rec.Log), 0o700); err != nil {
 		return err
