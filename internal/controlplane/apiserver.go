@@ -2,12 +2,14 @@ package controlplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
@@ -110,7 +112,13 @@ func (cp *ControlPlane) ensurePort(context.Context) error {
 
 // checkReadyz asks the API whether it is ready. An API that has been ready keeps its port.
 func (cp *ControlPlane) checkReadyz(ctx context.Context) error {
-	if err := readyz(ctx, cp.Config()); err != nil {
+	err := readyz(ctx, cp.Config())
+	if status := apierrors.APIStatus(nil); cp.opts.Answering != nil && (err == nil || errors.As(err, &status)) {
+		cp.answered.Do(func() {
+			cp.wg.Go(func() { cp.opts.Answering(cp.supervision, cp.Config()) })
+		})
+	}
+	if err != nil {
 		return err
 	}
 	cp.mu.Lock()

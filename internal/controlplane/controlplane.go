@@ -55,6 +55,10 @@ type Options struct {
 	// Changed, if set, is called when a component has ended or was started again, and when certificates were renewed. It
 	// must not wait.
 	Changed func()
+	// Answering, if set, is called once in a goroutine of its own, when kube-apiserver answers for the first time. It may
+	// not be ready then and refuse things for a moment. The context ends when the control plane is left, which waits for
+	// the call.
+	Answering func(context.Context, *rest.Config)
 	// Progress, if set, is called when a step of Start or Settle begins and when it is done.
 	Progress func(Step)
 }
@@ -79,6 +83,8 @@ type ControlPlane struct {
 	cancel      context.CancelFunc
 	wg          sync.WaitGroup // what must be over before the control plane is left
 	endings     endings
+
+	answered sync.Once
 
 	stages struct { // kwok's rules
 		sync.Mutex

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -36,8 +37,16 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 		return err
 	}
 	began := time.Now()
+	go func() { _, _ = definitions() }() // runManager will see the error
+	early := make(chan struct{})
 	cp, err := controlplane.Start(ctx, controlplane.Options{
 		Dir: dir, Binary: binary, Ephemeral: o.instance.Ephemeral, Nodes: o.nodes,
+		Answering: func(ctx context.Context, config *rest.Config) {
+			defer close(early)
+			if all, err := definitions(); err == nil {
+				install.Early(ctx, config, all)
+			}
+		},
 		Log: logger, Progress: func(s controlplane.Step) { r.report(event{Step: s.Name, Done: s.Done, Took: s.Took}) },
 	})
 	if err != nil {
@@ -46,6 +55,7 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 		}
 		return o.cleanUp(dir, interrupted(ctx, err))
 	}
+	<-early
 	err = o.serve(ctx, cp, dir, r, logger, func() {
 		r.report(event{Text: o.welcome(cp.Server(), cp.Kubeconfig(), dir, time.Since(began))})
 		ready()
@@ -91,10 +101,13 @@ func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, dir 
 	return group.Wait()
 }
 
+// definitions are parsed once. That takes a moment in which the control plane can start: see runHere.
+var definitions = sync.OnceValues(crds.All)
+
 // runManager installs the definitions and runs the controllers. It calls up when they run.
 func (o *options) runManager(ctx context.Context, config *rest.Config, stateDir string, r reporter, logger logr.Logger, up func()) error {
 	installed := step(r, "definitions")
-	definitions, err := crds.All()
+	definitions, err := definitions()
 	if err != nil {
 		return err
 	}
