@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
 // requireWorking proves that every component does its work: a Deployment of two replicas becomes available.
@@ -62,7 +64,11 @@ func TestAcknowledgedObjectsSurviveKills(t *testing.T) {
 	w := startWriter(t, c, "written")
 	for _, name := range names {
 		w.awaitProgress(t)
-		before := running(t, dir)
+		var before map[string]int
+		eventually(t, "all components run", func() bool { // some end with the one that was killed before
+			before = running(t, dir)
+			return len(before) == len(names)
+		})
 		began := time.Now()
 		kill(t, before[name])
 		eventually(t, name+" comes back", func() bool {
@@ -82,7 +88,7 @@ func TestAcknowledgedObjectsSurviveKills(t *testing.T) {
 	pids := running(t, dir)
 	h.kill() // first, or it starts again what we kill
 	for _, pid := range pids {
-		kill(t, pid)
+		signals.Try(t, pid, syscall.SIGKILL) // some end with the first that is killed
 	}
 	w.stop()
 	eventually(t, "everything is gone", func() bool { return len(census(t, dir)) == 0 })

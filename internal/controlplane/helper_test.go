@@ -22,6 +22,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
 const (
@@ -51,7 +52,7 @@ func runHelper(encoded string) int {
 		Dir: args.Dir, Binary: args.Binary, Nodes: args.Nodes, APIOnly: args.APIOnly,
 		Progress: func(s controlplane.Step) {
 			if stepName(s) == args.KillAt {
-				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) //nolint:forbidigo // this process
 				select {}
 			}
 		},
@@ -259,9 +260,7 @@ func census(t *testing.T, dir string) map[string]int {
 // kill ends a process with SIGKILL.
 func kill(t *testing.T, pid int) {
 	t.Helper()
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatalf("kill %d: %v", pid, err)
-	}
+	signals.Send(t, pid, syscall.SIGKILL)
 }
 
 // eventually waits until the condition holds.

@@ -20,6 +20,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
 // TestLife takes a control plane through what a user does with it: started in a directory whose path is too long for a
@@ -70,9 +71,7 @@ func TestLife(t *testing.T) {
 		t.Errorf("an object from before: %v", err)
 	}
 
-	if err := syscall.Kill(after["kube-apiserver"], syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	signals.Send(t, after["kube-apiserver"], syscall.SIGSTOP)
 	began := time.Now()
 	if err := cp.Stop(t.Context()); err != nil {
 		t.Error(err)

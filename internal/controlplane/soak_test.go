@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
 // soakFor returns how long a soak test works.
@@ -55,20 +56,20 @@ func TestSoakKills(t *testing.T) {
 		{"the manager is killed", restart},
 		{"all components are killed", func() {
 			for _, pid := range running(t, dir) {
-				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended on its own
+				signals.Try(t, pid, syscall.SIGKILL) // it may have ended on its own
 			}
 		}},
 		{"the manager and all components are killed", func() {
 			h.kill()
 			for _, pid := range running(t, dir) {
-				_ = syscall.Kill(pid, syscall.SIGKILL)
+				signals.Try(t, pid, syscall.SIGKILL)
 			}
 			restart()
 		}},
 		{"the manager is killed while it starts", func() {
 			h.kill()
 			for _, pid := range running(t, dir) {
-				_ = syscall.Kill(pid, syscall.SIGKILL)
+				signals.Try(t, pid, syscall.SIGKILL)
 			}
 			h = startHelper(t, args)
 			time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second)))) //nolint:forbidigo // a random moment is the point
@@ -76,9 +77,9 @@ func TestSoakKills(t *testing.T) {
 		}},
 		{"the API stands still for a while", func() {
 			pid := running(t, dir)["kube-apiserver"]
-			_ = syscall.Kill(pid, syscall.SIGSTOP)
+			signals.Try(t, pid, syscall.SIGSTOP)
 			time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second)))) //nolint:forbidigo // a random time is the point
-			_ = syscall.Kill(pid, syscall.SIGCONT)
+			signals.Try(t, pid, syscall.SIGCONT)
 		}},
 	}
 	done := map[string]int{}
@@ -102,9 +103,7 @@ func TestSoakKills(t *testing.T) {
 
 func killOne(t *testing.T, dir, name string) {
 	t.Helper()
-	if pid := running(t, dir)[name]; pid != 0 { // else the fault before has ended it
-		_ = syscall.Kill(pid, syscall.SIGKILL) // or does at this moment
-	}
+	signals.Try(t, running(t, dir)[name], syscall.SIGKILL) // the fault before may have ended it
 }
 
 // TestSoakEtcdIsAway keeps etcd from starting for so long that kube-apiserver looks for it only now and then, and
@@ -127,9 +126,7 @@ func TestSoakEtcdIsAway(t *testing.T) {
 			return false
 		}
 		now := running(t, dir)["etcd"]
-		if now != 0 { // it was faster
-			_ = syscall.Kill(now, syscall.SIGKILL)
-		}
+		signals.Try(t, now, syscall.SIGKILL) // if it was faster
 		return now == 0
 	})
 	time.Sleep(soakFor(5*time.Minute, 70*time.Second)) //nolint:forbidigo // being away for long is the point

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
 func TestParseStat(t *testing.T) {
@@ -166,8 +168,8 @@ func TestInterruptedStartFindsTheChildNotItsDescendants(t *testing.T) {
 			var pid int
 			if _, err := fmt.Sscan(child, &pid); err != nil {
 				t.Error(err)
-			} else if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Error(err)
+			} else {
+				signals.Send(t, pid, syscall.SIGKILL)
 			}
 		}
 	})

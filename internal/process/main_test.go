@@ -112,7 +112,7 @@ func trace(line string) {
 
 // signalSelf does not return from SIGKILL.
 func signalSelf(sig syscall.Signal) {
-	if err := syscall.Kill(os.Getpid(), sig); err != nil {
+	if err := syscall.Kill(os.Getpid(), sig); err != nil { //nolint:forbidigo // this process
 		panic(err)
 	}
 	if sig == syscall.SIGKILL {

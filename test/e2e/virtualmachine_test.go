@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -77,9 +78,7 @@ func TestVirtualMachineOnQEMU(t *testing.T) {
 	transcript.Contains(t, process.line, "cpus=2,", "size=3906250k")
 
 	// Killed, it comes back.
-	if err := syscall.Kill(process.pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	signals.Send(t, process.pid, syscall.SIGKILL)
 	s.untilField(t, testVM, "{.status.phase} {.status.restarts} {.status.server.state}", "Active 1 running")
 	s.wait(t, "condition=Ready", testVM)
 

@@ -17,6 +17,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 )
@@ -116,9 +117,7 @@ func (w *world) backend(image string) drivertest.Backend {
 // kill kills the QEMU of a machine.
 func (w *world) kill(t *testing.T, uid types.UID) {
 	t.Helper()
-	if err := syscall.Kill(w.pid(t, uid), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	signals.Send(t, w.pid(t, uid), syscall.SIGKILL)
 }
 
 // pid returns that of the QEMU of a machine.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
 // quickly makes monitors be asked often, for the time of a test.
@@ -32,16 +33,16 @@ func TestProcessThatIsStopped(t *testing.T) {
 	w := newWorld(t)
 	run := w.run(w.firmware()).Run
 	pid := w.pid(t, uid)
-	w.do(syscall.Kill(pid, syscall.SIGSTOP))
+	signals.Send(t, pid, syscall.SIGSTOP)
 	w.eventually("it is unknown", is(backend.StateUnknown))
 	if got := w.pid(t, uid); got != pid {
 		t.Errorf("there is another process: %d, not %d", got, pid)
 	}
-	w.do(syscall.Kill(pid, syscall.SIGCONT))
+	signals.Send(t, pid, syscall.SIGCONT)
 	if server := w.eventually("it runs", is(backend.StateRunning)); server.Run != run {
 		t.Errorf("it is another run: %+v", server)
 	}
-	w.do(syscall.Kill(pid, syscall.SIGSTOP))
+	signals.Send(t, pid, syscall.SIGSTOP)
 	w.open() // a new manager finds it silent
 	w.eventually("it is unknown", is(backend.StateUnknown))
 	w.remove()

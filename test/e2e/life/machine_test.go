@@ -14,6 +14,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -108,8 +109,6 @@ func isClosedToOthers(t *testing.T, path string) {
 func kill(t *testing.T, pid int) {
 	t.Helper()
 	t.Logf("$ kill -9 %d", pid)
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	signals.Send(t, pid, syscall.SIGKILL)
 	transcript.Eventually(t, "it is gone", func() bool { return instance.IsGone(pid) })
 }

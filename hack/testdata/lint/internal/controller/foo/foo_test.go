@@ -2,6 +2,7 @@ package foo
 
 import (
 	"context"
+	"syscall"
 	"testing"
 	"time"
 
@@ -10,5 +11,6 @@ import (
 
 func TestReconcile(*testing.T) {
 	_, _ = context.Background(), time.Now()
-	time.Sleep(time.Second) // want: forbidigo
+	time.Sleep(time.Second)              // want: forbidigo
+	_ = syscall.Kill(0, syscall.SIGKILL) // want: forbidigo
 }
