@@ -78,14 +78,14 @@ $(BENCHES): bench-%: build
 	go run ./bench/$* $(ARGS)
 
 # Soak tests are test files with the build tag soak. KEELSON_SOAK=short asks them for
-# the length that CI has time for.
+# the length that CI has time for. One package at a time: some judge what is late.
 SOAK_PACKAGES = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^//go:build soak$$' -- '*_test.go'))))
 
 .PHONY: soak
 soak: build ## Run the long fault tests (KEELSON_SOAK=short: shortened)
 	@hack/require.sh gcc
 	$(if $(SOAK_PACKAGES),,$(error There are no soak tests: no test file has the build tag soak))
-	go run ./internal/testing/env/run -- go test -race -tags soak -run '^TestSoak' -count 1 -timeout 0 $(ARGS) $(SOAK_PACKAGES)
+	go run ./internal/testing/env/run -- go test -race -tags soak -run '^TestSoak' -count 1 -p 1 -timeout 0 $(ARGS) $(SOAK_PACKAGES)
 
 .PHONY: generate
 generate: ## Regenerate deepcopy functions, CRDs, roles and clients

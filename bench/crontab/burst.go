@@ -205,7 +205,7 @@ func (b *bench) prepareBurst(ctx context.Context, contestant, namespace string, 
 		return time.Now().Add(3 * time.Second).Truncate(time.Second), before, err
 	}
 	// Time for creating them and for what the controller does at once with new ones.
-	needed := 4*time.Second + b.options.quiet + time.Duration(n)*time.Second/200
+	needed := 4*time.Second + b.options.quiet + time.Duration(n)*time.Second/70
 	due = time.Now().Add(needed << (2 * lead)).Truncate(time.Second)
 	if contestant != keelson {
 		due = due.Truncate(time.Minute).Add(time.Minute)

@@ -35,8 +35,6 @@ type Object struct {
 	// Until is the last time that must have run, because the CronTab was in force and at peace until later. Last is
 	// the last that may: the CronTab was suspended by then, and that was answered.
 	Until, Last time.Time
-	// Grace is how late Skip still runs.
-	Grace time.Duration
 }
 
 // Run is one Job that the API had.
@@ -46,6 +44,15 @@ type Run struct {
 	UID string
 	// Created is the creation timestamp of the API: whole seconds, rounded down.
 	Created time.Time
+	// Fate is what became of the Job, for the text of problems.
+	Fate string
+}
+
+func (r Run) String() string {
+	if r.Fate == "" {
+		return r.UID
+	}
+	return r.UID + " (" + r.Fate + ")"
 }
 
 // Span is a time from one moment to another.
@@ -105,7 +112,7 @@ func (o Object) checkEach(v *Verdict, runs []Run) map[int64]Run {
 			v.problem(o, run.Nominal, "the record has the Job %s twice", run.UID)
 			continue
 		case found:
-			v.problem(o, run.Nominal, "ran twice: Jobs %s and %s", first.UID, run.UID)
+			v.problem(o, run.Nominal, "ran twice: Jobs %s and %s", first, run)
 			continue
 		case !run.Nominal.After(o.Anchor) || run.Nominal.Sub(o.Anchor)%o.Step != 0:
 			v.problem(o, run.Nominal, "is no time of this schedule, which counts from %s in steps of %s", clock(o.Anchor), o.Step)
@@ -126,7 +133,7 @@ func (o Object) checkStale(v *Verdict, byTime map[int64]Run, history History) {
 	late := o.Step
 	switch o.Policy {
 	case Skip:
-		late = o.Grace
+		late = 0
 	case All:
 		return
 	}

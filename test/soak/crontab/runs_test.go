@@ -29,7 +29,7 @@ func ran(nominal int, later ...int) Run {
 
 // every2 is a CronTab that ran every 2 s from second 2 to 10, and was suspended soon after.
 func every2(policy Policy, most int) Object {
-	return Object{Name: "ct", Policy: policy, Most: most, Anchor: at(0), Step: 2 * time.Second, Until: at(10), Last: at(12), Grace: time.Second}
+	return Object{Name: "ct", Policy: policy, Most: most, Anchor: at(0), Step: 2 * time.Second, Until: at(10), Last: at(12)}
 }
 
 // One manager all the time, and one that was replaced between 3.5 and 7.5.
@@ -178,7 +178,7 @@ func TestJudgeFindsEveryFault(t *testing.T) {
 	for round := range 40 {
 		object := Object{
 			Name: fmt.Sprintf("ct-%d", round), Policy: []Policy{All, Latest, Skip}[round%3], Anchor: at(0),
-			Step: time.Duration(1+random.IntN(5)) * time.Second, Until: at(300), Last: at(301), Grace: time.Second,
+			Step: time.Duration(1+random.IntN(5)) * time.Second, Until: at(300), Last: at(301),
 		}
 		history := randomHistory(random)
 		runs, bound := play(object, history)

@@ -1,0 +1,360 @@
+//go:build soak
+
+package crontab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	batchclient "k8s.io/client-go/kubernetes/typed/batch/v1"
+
+	stableclient "github.com/keelson-dev/keelson/client/clientset/versioned/typed/stable/v1"
+)
+
+// record knows every Job that the API ever had in a namespace. It watches from the beginning, past the proxy, and
+// misses none: a watch that breaks goes on at the place where it was, also after a restart of the API. Jobs that it has
+// seen it plays: it finishes them, and removes some by hand.
+type record struct {
+	jobs batchclient.JobInterface
+	play *player
+	// version is how far the watch has come; only the goroutine that watches uses it.
+	version string
+
+	mu sync.Mutex
+	// seen are all Jobs by UID, present those that are there.
+	seen    map[types.UID]*batchv1.Job
+	present map[types.UID]*batchv1.Job
+	// gone is when it saw the end of one.
+	gone map[types.UID]time.Time
+	// watches counts how often a watch has begun, holes how often the API did not know any more where the last one was.
+	// lost are Jobs that were deleted before they had finished, and not by the player.
+	watches, holes int
+	lost           []string
+}
+
+// startRecord begins to watch, and ends with the test.
+func startRecord(t *testing.T, client kubernetes.Interface, cronTabs stableclient.CronTabInterface, namespace string, seed uint64) *record {
+	r := &record{jobs: client.BatchV1().Jobs(namespace), seen: map[types.UID]*batchv1.Job{}, present: map[types.UID]*batchv1.Job{}, gone: map[types.UID]time.Time{}}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	r.play = startPlayer(ctx, r.jobs, cronTabs, seed)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if err := r.follow(ctx); err != nil && ctx.Err() == nil {
+				time.Sleep(20 * time.Millisecond) //nolint:forbidigo // between two attempts at an API that is away
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		r.play.workers.Wait()
+	})
+	eventually(t, "the record watches", func() bool { return r.generation() > 0 })
+	return r
+}
+
+// follow watches from where it was until the watch ends. If the API does not know that place any more, it begins with a
+// list of all Jobs.
+func (r *record) follow(ctx context.Context) error {
+	var jobs []batchv1.Job
+	version := r.version
+	if version == "" {
+		list, err := r.jobs.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		jobs, version = list.Items, list.ResourceVersion
+	}
+	w, err := r.jobs.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
+	if err != nil {
+		return r.lose(err)
+	}
+	defer w.Stop()
+	if r.version == "" {
+		r.begin(jobs)
+		r.version = version
+	}
+	r.mu.Lock()
+	r.watches++
+	r.mu.Unlock()
+	for event := range w.ResultChan() {
+		job, ok := event.Object.(*batchv1.Job)
+		if !ok {
+			return r.lose(apierrors.FromObject(event.Object))
+		}
+		r.version = job.ResourceVersion
+		if event.Type != watch.Bookmark {
+			r.note(event.Type, job)
+		}
+	}
+	return errors.New("the watch has ended")
+}
+
+// lose forgets where the watch was if the API does. What happened since may be lost.
+func (r *record) lose(err error) error {
+	if r.version != "" && (apierrors.IsGone(err) || apierrors.IsResourceExpired(err)) {
+		r.mu.Lock()
+		r.holes++
+		r.mu.Unlock()
+		r.version = ""
+	}
+	return err
+}
+
+// begin takes a list for what is there.
+func (r *record) begin(jobs []batchv1.Job) {
+	r.mu.Lock()
+	r.present = map[types.UID]*batchv1.Job{}
+	r.mu.Unlock()
+	for i := range jobs {
+		r.note(watch.Added, &jobs[i])
+	}
+}
+
+func (r *record) note(event watch.EventType, job *batchv1.Job) {
+	r.mu.Lock()
+	_, known := r.seen[job.UID]
+	r.seen[job.UID] = job
+	if event == watch.Deleted {
+		delete(r.present, job.UID)
+		r.gone[job.UID] = time.Now()
+		if !isFinished(job) && !r.play.hasRemoved(job.UID) {
+			r.lost = append(r.lost, job.Name)
+		}
+	} else {
+		r.present[job.UID] = job
+	}
+	r.mu.Unlock()
+	if !known && event != watch.Deleted {
+		r.play.add(job)
+	}
+}
+
+// generation returns how often a watch has begun.
+func (r *record) generation() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.watches
+}
+
+// runs returns all Jobs that ever were, by the name of their CronTab, and those that cannot be told apart as an error.
+func (r *record) runs() (map[string][]Run, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var errs []error
+	all := map[string][]Run{}
+	for uid, job := range r.seen {
+		owner, nominal := nominalOf(job)
+		if owner == "" {
+			errs = append(errs, fmt.Errorf("the Job %s is strange: owners %v, annotations %v", job.Name, job.OwnerReferences, job.Annotations))
+			continue
+		}
+		all[owner] = append(all[owner], Run{Nominal: nominal, UID: string(uid), Created: job.CreationTimestamp.Time, Fate: r.fate(job)})
+	}
+	return all, errors.Join(errs...)
+}
+
+// fate says what became of a Job; the record is locked.
+func (r *record) fate(job *batchv1.Job) string {
+	fate := "created " + job.CreationTimestamp.UTC().Format("15:04:05")
+	for _, condition := range job.Status.Conditions {
+		fate += fmt.Sprintf(", %s %s", condition.Type, condition.LastTransitionTime.UTC().Format("15:04:05"))
+	}
+	if r.play.hasRemoved(job.UID) {
+		fate += ", deleted by hand"
+	}
+	if at, gone := r.gone[job.UID]; gone {
+		fate += ", gone " + at.UTC().Format("15:04:05.000")
+	}
+	return fate
+}
+
+// there returns the Jobs that there are.
+func (r *record) there() []*batchv1.Job {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.present))
+}
+
+// player finishes Jobs in place of Kubernetes' controller of Jobs and of nodes, and deletes some as a person would: not
+// before the status of the CronTab knows of the run. Who deletes a Job before that, at a moment at which the manager is
+// killed as well, leaves no trace of it anywhere, and it runs again.
+type player struct {
+	jobs     batchclient.JobInterface
+	cronTabs stableclient.CronTabInterface
+
+	workers sync.WaitGroup
+	ctx     context.Context
+	slots   chan struct{}
+
+	mu      sync.Mutex
+	random  *rand.Rand
+	removed map[types.UID]bool
+}
+
+func startPlayer(ctx context.Context, jobs batchclient.JobInterface, cronTabs stableclient.CronTabInterface, seed uint64) *player {
+	return &player{jobs: jobs, cronTabs: cronTabs, ctx: ctx, slots: make(chan struct{}, 16), random: rand.New(rand.NewPCG(seed, 2)), removed: map[types.UID]bool{}}
+}
+
+// role is what becomes of a Job.
+type role struct {
+	after         time.Duration
+	fails, remove bool
+}
+
+func (p *player) cast(uid types.UID) role {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := role{
+		after:  time.Duration(50+p.random.IntN(1000)) * time.Millisecond,
+		fails:  p.random.Float64() < 0.15,
+		remove: p.random.Float64() < 0.03,
+	}
+	if p.random.Float64() < 0.02 {
+		r.after += 5 * time.Second
+	}
+	if r.remove {
+		p.removed[uid] = true
+	}
+	return r
+}
+
+// hasRemoved reports whether a Job is, or will be, deleted by hand.
+func (p *player) hasRemoved(uid types.UID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.removed[uid]
+}
+
+// add plays a Job to its end.
+func (p *player) add(job *batchv1.Job) {
+	if isFinished(job) || job.DeletionTimestamp != nil {
+		return
+	}
+	r := p.cast(job.UID)
+	p.workers.Go(func() {
+		if !p.sleep(r.after) {
+			return
+		}
+		for {
+			p.slots <- struct{}{}
+			err := p.do(job, r)
+			<-p.slots
+			// It is invalid to finish a Job again: the answer of the first time was lost.
+			if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) || !p.sleep(100*time.Millisecond) {
+				return
+			}
+		}
+	})
+}
+
+func (p *player) do(job *batchv1.Job, r role) error {
+	if r.remove {
+		if err := p.checkRecorded(job); err != nil {
+			return err
+		}
+		background := metav1.DeletePropagationBackground
+		return p.jobs.Delete(p.ctx, job.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(job.UID)), PropagationPolicy: &background})
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": job.UID}, "status": finishedStatus(r.fails, time.Now())})
+	if err != nil {
+		return err
+	}
+	_, err = p.jobs.Patch(p.ctx, job.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
+}
+
+// checkRecorded returns an error unless the status of its CronTab knows of a Job's run.
+func (p *player) checkRecorded(job *batchv1.Job) error {
+	owner, nominal := nominalOf(job)
+	ct, err := p.cronTabs.Get(p.ctx, owner, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	until := ct.Status.ScheduledUntil
+	if until == nil || until.Time.Before(nominal) || slices.ContainsFunc(ct.Status.QueuedTimes, func(at metav1.Time) bool { return at.Time.Equal(nominal) }) {
+		return fmt.Errorf("the status of %s does not know of %s", owner, job.Name)
+	}
+	return nil
+}
+
+// nominalOf returns the name of the CronTab of a Job, and the nominal time; both are empty if it is a strange one.
+func nominalOf(job *batchv1.Job) (owner string, nominal time.Time) {
+	controller := metav1.GetControllerOf(job)
+	nominal, err := time.Parse(time.RFC3339, job.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
+	if controller == nil || err != nil || job.Name != fmt.Sprintf("%s-%d", controller.Name, nominal.Unix()) {
+		return "", time.Time{}
+	}
+	return controller.Name, nominal
+}
+
+func (p *player) sleep(d time.Duration) bool {
+	select {
+	case <-p.ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+func finishedStatus(fails bool, at time.Time) batchv1.JobStatus {
+	now := metav1.NewTime(at)
+	conditions := []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobComplete}
+	status := batchv1.JobStatus{StartTime: &now, CompletionTime: &now, Succeeded: 1}
+	if fails {
+		conditions = []batchv1.JobConditionType{batchv1.JobFailureTarget, batchv1.JobFailed}
+		status = batchv1.JobStatus{StartTime: &now, Failed: 1}
+	}
+	for _, condition := range conditions {
+		status.Conditions = append(status.Conditions, batchv1.JobCondition{
+			Type: condition, Status: "True", LastProbeTime: now, LastTransitionTime: now, Reason: "Played", Message: "by the soak test",
+		})
+	}
+	return status
+}
+
+func isFinished(job *batchv1.Job) bool {
+	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Status == "True" && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed)
+	})
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, check func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !check(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 2 minutes", what)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatal(t.Context().Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// jobSpec is what every CronTab runs. There are no nodes, and no controller of Jobs but the player.
+func jobSpec() *batchv1.JobSpec {
+	return &batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever,
+		Containers:    []corev1.Container{{Name: "run", Image: "busybox:1.37"}},
+	}}}
+}

@@ -1,0 +1,183 @@
+//go:build soak
+
+package crontab
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
+)
+
+func TestMain(m *testing.M) { env.Main(m) }
+
+// soakFor returns how often a soak test does something.
+func soakFor(full, short int) int {
+	if os.Getenv("KEELSON_SOAK") == "short" {
+		return short
+	}
+	return full
+}
+
+// seedOf returns a seed and prints it.
+func seedOf(t *testing.T) uint64 {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	return seed
+}
+
+// pause lets a random time pass.
+func pause(random *rand.Rand, most time.Duration) {
+	time.Sleep(time.Duration(random.Int64N(int64(most)))) //nolint:forbidigo // a random moment is the point
+}
+
+// TestSoakKills kills the manager again and again while CronTabs run, restarts the API now and then, and fails writes
+// of status, and some of Jobs.
+func TestSoakKills(t *testing.T) {
+	seed := seedOf(t)
+	random := rand.New(rand.NewPCG(seed, 0))
+	w := newWorld(t, seed)
+	w.createCronTabs(t, soakFor(300, 150))
+	m := w.startManager(t)
+	kills := soakFor(220, 40)
+	for i := range kills {
+		if random.IntN(4) == 0 {
+			pause(random, 800*time.Millisecond) // it may be starting
+		} else {
+			m.awaitReady(t)
+			pause(random, 1200*time.Millisecond)
+		}
+		m.kill(t)
+		m = w.startManager(t)
+		switch {
+		case i%25 == 12:
+			w.restartAPI(t)
+			m = w.revive(t, m)
+		case i%10 == 9:
+			w.calm(t, m)
+		}
+		if t.Failed() {
+			return
+		}
+	}
+	w.finish(t, m)
+	t.Logf("%d kills", kills)
+}
+
+// TestSoakLeaders runs two managers that elect a leader, and kills or stops whoever that is.
+func TestSoakLeaders(t *testing.T) {
+	seed := seedOf(t)
+	random := rand.New(rand.NewPCG(seed, 0))
+	w := newWorld(t, seed)
+	w.createCronTabs(t, soakFor(300, 150))
+	w.elect = true
+	both := []*manager{w.startManager(t), w.startManager(t)}
+	kills, stops := soakFor(22, 5), soakFor(10, 3)
+	faults := append(slices.Repeat([]string{"kill"}, kills), slices.Repeat([]string{"stop"}, stops)...)
+	random.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
+	for i, what := range faults {
+		leader := w.awaitLeader(t, both)
+		pause(random, 2*time.Second)
+		if what == "kill" {
+			both[leader].kill(t)
+		} else {
+			w.stopPastLease(t, random, both[leader], both[1-leader])
+		}
+		both[leader] = w.startManager(t)
+		if i%6 == 5 {
+			w.calm(t, both[w.awaitLeader(t, both)])
+		}
+		if t.Failed() {
+			return
+		}
+	}
+	leader := w.awaitLeader(t, both)
+	both[1-leader].kill(t)
+	w.finish(t, both[leader])
+	t.Logf("%d leaders killed, %d stopped past their lease", kills, stops)
+}
+
+// stopPastLease stops a leader until the other has taken over, and some more, and lets it go on. It may still have in
+// hand what it was about to do. In the end it is killed, unless it has ended by itself.
+func (w *world) stopPastLease(t *testing.T, random *rand.Rand, leader, other *manager) {
+	t.Helper()
+	signals.Send(t, leader.cmd.Process.Pid, syscall.SIGSTOP)
+	began := time.Now()
+	w.awaitLease(t, other)
+	pause(random, 4*time.Second)
+	w.out(began, time.Now().Add(settle))
+	signals.Send(t, leader.cmd.Process.Pid, syscall.SIGCONT)
+	pause(random, 2*time.Second)
+	leader.kill(t)
+}
+
+// finish ends the faults, suspends all CronTabs, and checks everything.
+func (w *world) finish(t *testing.T, m *manager) {
+	t.Helper()
+	w.proxy.quieten()
+	w.calm(t, m)
+	w.awaitCaughtUp(t)
+	w.suspend(t)
+	w.awaitRest(t)
+	m.live.To = time.Now()
+	w.judge(t)
+	w.deleteAll(t)
+	m.kill(t)
+}
+
+// judge holds the record against what each policy allows.
+func (w *world) judge(t *testing.T) {
+	t.Helper()
+	runs, err := w.record.runs()
+	if err != nil {
+		t.Error(err)
+	}
+	if w.record.holes > 0 {
+		t.Errorf("the record has %d holes: it proves nothing", w.record.holes)
+	}
+	if len(w.record.lost) > 0 {
+		t.Errorf("%d Jobs were deleted before they had finished, the first is %s", len(w.record.lost), w.record.lost[0])
+	}
+	history := w.history()
+	sums := map[string]Verdict{}
+	problems := 0
+	for _, object := range w.objects {
+		v := object.Judge(runs[object.Name], w.excusing(object, history))
+		delete(runs, object.Name)
+		for _, problem := range v.Problems {
+			if problems++; problems <= 20 {
+				t.Errorf("%s: %s", object.kind(), problem)
+			}
+		}
+		sum := sums[object.kind()]
+		sums[object.kind()] = Verdict{Times: sum.Times + v.Times, Missed: sum.Missed + v.Missed, Bound: sum.Bound + v.Bound}
+	}
+	if problems > 20 {
+		t.Errorf("and %d problems more", problems-20)
+	}
+	for name := range runs {
+		t.Errorf("there are Jobs of a CronTab %s", name)
+	}
+	for kind, sum := range sums {
+		t.Logf("%s: %d times, %d without a Job, %d had to have one whatever the policy is", kind, sum.Times, sum.Missed, sum.Bound)
+		if sum.Bound*10 < sum.Times {
+			t.Errorf("%s: only %d of %d times had to have a Job: this proves little", kind, sum.Bound, sum.Times)
+		}
+	}
+	t.Log(w.proxy.summary())
+}
+
+// kind is what objects are summed up by.
+func (o Object) kind() string {
+	if o.Policy == All {
+		return fmt.Sprintf("All, at most %s", cmp.Or(map[bool]string{o.Most == 0: "100"}[true], fmt.Sprint(o.Most)))
+	}
+	return string(o.Policy)
+}

@@ -1,0 +1,554 @@
+//go:build soak
+
+package crontab
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
+
+	"github.com/keelson-dev/keelson/api/crds"
+	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/client/clientset/versioned"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/install"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
+)
+
+const (
+	// settle is how long a manager that is ready, or an API that is back, takes to be at its work again.
+	settle = 2 * time.Second
+	// prompt is how soon a run has its Job when nothing is in the way.
+	prompt = 3 * time.Second
+	// calmFor is how long a calm is.
+	calmFor = 9 * time.Second
+
+	lease = "soak"
+)
+
+// odds are the parts of writes that fail.
+var odds = map[string]float64{
+	"PUT crontabs/status": 0.15, "PATCH crontabs/status": 0.15,
+	"POST jobs": 0.02, "DELETE jobs": 0.03, "PATCH jobs": 0.03,
+}
+
+// steps are those of the CronTabs, in turns. Together 300 of them run 90 times a second.
+var steps = []time.Duration{
+	time.Second, 2 * time.Second, 3 * time.Second, 3 * time.Second, 4 * time.Second, 4 * time.Second,
+	5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second,
+}
+
+// world is a control plane with CronTabs in it, and everything that happens to them.
+type world struct {
+	dir       string
+	keelson   versioned.Interface
+	kube      kubernetes.Interface
+	through   kubernetes.Interface // through the proxy
+	namespace string
+	proxy     *proxy
+	record    *record
+	// kubeconfig leads to the proxy.
+	kubeconfig string
+	elect      bool
+	objects    []Object
+	managers   []*manager
+
+	mu      sync.Mutex
+	outages []Span
+}
+
+// newWorld starts a control plane, the proxy before it, and the controllers of Kubernetes that delete Jobs.
+func newWorld(t *testing.T, seed uint64) *world {
+	t.Helper()
+	cp, stop, err := env.StartControlPlane(t.Context(), controlplane.Options{APIOnly: true, Dir: filepath.Join(t.TempDir(), "cp")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := &world{dir: filepath.Dir(filepath.Dir(cp.Kubeconfig()))}
+	config := cp.Config()
+	config.QPS = -1
+	definitions, err := crds.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := install.CRDs(t.Context(), config, definitions); err != nil {
+		t.Fatal(err)
+	}
+	if w.keelson, err = versioned.NewForConfig(config); err != nil {
+		t.Fatal(err)
+	}
+	protobuf := rest.CopyConfig(config)
+	protobuf.ContentType, protobuf.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
+	if w.kube, err = kubernetes.NewForConfig(protobuf); err != nil {
+		t.Fatal(err)
+	}
+	created, err := w.kube.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "soak-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.namespace = created.Name
+	w.startProxy(t, config, seed)
+	w.startCollectors(t, cp.Kubeconfig())
+	w.record = startRecord(t, w.kube, w.keelson.StableV1().CronTabs(w.namespace), w.namespace, seed)
+	w.watchForStalls(t)
+	return w
+}
+
+// startProxy serves the API without a password on a port of its own.
+func (w *world) startProxy(t *testing.T, config *rest.Config, seed uint64) {
+	t.Helper()
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := url.Parse(config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.proxy = newProxy(api, transport, odds, seed)
+	server := httptest.NewUnstartedServer(w.proxy)
+	server.Config.ErrorLog = w.proxy.forward.ErrorLog
+	server.Start()
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	w.through, err = kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.kubeconfig = filepath.Join(w.dir, "proxy.kubeconfig")
+	err = clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"proxy": {Server: server.URL}},
+		Contexts:       map[string]*clientcmdapi.Context{"proxy": {Cluster: "proxy"}},
+		CurrentContext: "proxy",
+	}, w.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startCollectors starts what deletes Jobs whose time to live is over, and those whose CronTab is gone.
+func (w *world) startCollectors(t *testing.T, kubeconfig string) {
+	t.Helper()
+	binary, err := env.Binary("keelson-kube")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "kube-controller-manager", "--kubeconfig="+kubeconfig, "--leader-elect=false", "--secure-port=0",
+		"--controllers=garbage-collector-controller,ttl-after-finished-controller", "--kube-api-qps=1000", "--kube-api-burst=1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+	})
+}
+
+// watchForStalls notes when the machine or the API is so busy that a run may be late: other tests run beside this one.
+func (w *world) watchForStalls(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		began := time.Now()
+		for ctx.Err() == nil {
+			asking, cancel := context.WithTimeout(ctx, 2*time.Second)
+			_, err := w.through.CoreV1().Namespaces().Get(asking, w.namespace, metav1.GetOptions{})
+			cancel()
+			if err != nil || time.Since(began) > 600*time.Millisecond {
+				w.out(began, time.Now().Add(settle))
+			}
+			began = time.Now()
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+// createCronTabs creates CronTabs with steps of 1 to 5 s, of all policies, with low limits.
+func (w *world) createCronTabs(t *testing.T, n int) {
+	t.Helper()
+	w.objects = make([]Object, n)
+	harness.Parallel(t, n, func(i int) error {
+		object := Object{Name: fmt.Sprintf("soak-%03d", i), Step: steps[i%len(steps)]}
+		created := newCronTab(object, i)
+		switch i / len(steps) % 5 {
+		case 0, 1:
+			object.Policy = All
+			created.Spec.MaxMissedRuns = ptr.To[int32](100)
+		case 2:
+			object.Policy, object.Most = All, 2
+			created.Spec.MaxMissedRuns = ptr.To[int32](2)
+		case 3:
+			object.Policy = Latest
+		case 4:
+			object.Policy = Skip
+		}
+		created.Spec.MissedRuns = stablev1.MissedRunsPolicy(object.Policy)
+		created, err := w.keelson.StableV1().CronTabs(w.namespace).Create(t.Context(), created, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		object.Anchor = created.CreationTimestamp.Time
+		w.objects[i] = object
+		return nil
+	})
+	// No manager was there yet.
+	w.out(time.Now().Add(-time.Minute), time.Now())
+}
+
+func newCronTab(object Object, i int) *stablev1.CronTab {
+	created := &stablev1.CronTab{
+		ObjectMeta: metav1.ObjectMeta{Name: object.Name},
+		Spec: stablev1.CronTabSpec{
+			Schedule:                   stablev1.Schedule("@every " + object.Step.String()),
+			SuccessfulJobsHistoryLimit: ptr.To(int32(i % 3)),
+			FailedJobsHistoryLimit:     ptr.To(int32(i / 3 % 2)),
+			JobTemplate:                &stablev1.JobTemplate{Spec: jobSpec()},
+		},
+	}
+	if i%7 == 0 {
+		created.Spec.JobTemplate.Spec.TTLSecondsAfterFinished = ptr.To(int32(i % 3))
+	}
+	return created
+}
+
+// out notes a time in which a run may be missed.
+func (w *world) out(from, to time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.outages = append(w.outages, Span{From: from, To: to})
+}
+
+// history returns what happened to all CronTabs.
+func (w *world) history() History {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h := History{Outages: w.outages, Prompt: prompt}
+	for _, m := range w.managers {
+		h.Managers = append(h.Managers, m.live)
+	}
+	return h
+}
+
+// excusing adds what happened to one CronTab: creates of its Jobs that failed.
+func (w *world) excusing(object Object, h History) History {
+	own := append([]Span(nil), h.Outages...)
+	for _, f := range w.proxy.took() {
+		if f.write.what == "POST jobs" && (f.write.name == "" || strings.HasPrefix(f.write.name, object.Name+"-")) {
+			own = append(own, Span{From: f.at, To: f.at.Add(time.Second)})
+		}
+	}
+	h.Outages = own
+	return h
+}
+
+// restartAPI kills kube-apiserver and waits until it is back and the record goes on. Until then nobody gets through the
+// proxy.
+func (w *world) restartAPI(t *testing.T) {
+	t.Helper()
+	report, err := controlplane.Inspect(t.Context(), filepath.Join(w.dir, "cp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	began, generation := time.Now(), w.record.generation()
+	w.proxy.close()
+	for _, component := range report.Components {
+		if component.Name == "kube-apiserver" {
+			signals.Send(t, component.PID, syscall.SIGKILL)
+		}
+	}
+	eventually(t, "the record goes on after a restart of the API", func() bool { return w.record.generation() > generation })
+	w.proxy.open()
+	w.out(began, time.Now().Add(settle))
+}
+
+// revive returns a manager that is ready: the same, or another if it ended because the API went away while it started.
+func (w *world) revive(t *testing.T, m *manager) *manager {
+	t.Helper()
+	select {
+	case <-m.ready:
+	case <-m.done:
+		m.kill(t)
+		m = w.startManager(t)
+	}
+	m.awaitReady(t)
+	return m
+}
+
+// calm lets a manager work in peace for a while.
+func (w *world) calm(t *testing.T, m *manager) {
+	t.Helper()
+	m.awaitReady(t)
+	time.Sleep(settle + calmFor) //nolint:forbidigo // that nothing happens is the point
+}
+
+// manager is a process that runs the controller.
+type manager struct {
+	world    *world
+	cmd      *exec.Cmd
+	identity string
+	ready    chan struct{}
+	done     chan struct{}
+	// live is from its start, or from when it became the leader, until its end.
+	live Span
+}
+
+// startManager starts one, and does not wait until it is ready.
+func (w *world) startManager(t *testing.T) *manager {
+	t.Helper()
+	binary, err := env.Binary("keelson")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &manager{world: w, identity: fmt.Sprintf("manager-%d", len(w.managers)), ready: make(chan struct{}), done: make(chan struct{})}
+	args := []string{"manager", "--kubeconfig=" + w.kubeconfig, "--controllers=crontab", "--logging-format=json",
+		"--health-probe-bind-address=0", "--metrics-bind-address=0"}
+	if w.elect {
+		args = append(args, "--leader-elect", "--lease-lock-name="+lease, "--lease-lock-namespace="+w.namespace,
+			"--holder-identity="+m.identity, "--lease-duration=2s", "--renew-deadline=1500ms", "--retry-period=300ms")
+	}
+	m.cmd = exec.Command(binary, args...)
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	logs, err := m.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(w.dir, m.identity+".log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.live.From = time.Now()
+	if err := m.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.managers = append(w.managers, m)
+	go func() {
+		defer close(m.done)
+		lines := bufio.NewScanner(logs)
+		lines.Buffer(nil, 1<<20)
+		for waiting := true; lines.Scan(); {
+			_, _ = log.Write(append(lines.Bytes(), '\n')) // only a log
+			if waiting && strings.Contains(lines.Text(), "Manager is ready") {
+				waiting = false
+				close(m.ready)
+			}
+		}
+		_ = m.cmd.Wait() // it is killed, or ends because it has lost its lease
+		log.Close()
+	}()
+	t.Cleanup(func() {
+		_ = m.cmd.Process.Kill() // most have ended
+		<-m.done
+	})
+	return m
+}
+
+// awaitReady waits until the manager is at work. Runs may be missed until then, and a moment more.
+func (m *manager) awaitReady(t *testing.T) {
+	t.Helper()
+	select {
+	case <-m.ready:
+	case <-m.done:
+		t.Fatalf("%s has ended by itself: %s", m.identity, m.tail())
+	case <-time.After(time.Minute):
+		t.Fatalf("%s is not ready after a minute: %s", m.identity, m.tail())
+	}
+	m.world.mu.Lock()
+	defer m.world.mu.Unlock()
+	m.world.outages = append(m.world.outages, Span{From: m.live.From, To: time.Now().Add(settle)})
+}
+
+// kill ends the manager as if the machine were switched off.
+func (m *manager) kill(t *testing.T) {
+	t.Helper()
+	if err := m.cmd.Process.Signal(syscall.SIGKILL); err != nil && err != os.ErrProcessDone {
+		t.Fatal(err)
+	}
+	<-m.done
+	m.live.To = time.Now()
+	// Until the next one has started; then its start counts.
+	m.world.out(m.live.To.Add(-100*time.Millisecond), time.Now().Add(settle))
+}
+
+// tail returns the end of its log.
+func (m *manager) tail() string {
+	data, err := os.ReadFile(filepath.Join(m.world.dir, m.identity+".log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(data[max(0, len(data)-2000):])
+}
+
+// awaitLeader returns which of two managers holds the lease, once one of them does.
+func (w *world) awaitLeader(t *testing.T, both []*manager) (leader int) {
+	t.Helper()
+	began := time.Now()
+	eventually(t, "a leader", func() bool {
+		for i, m := range both {
+			if w.holds(t, m) {
+				leader = i
+				return true
+			}
+		}
+		return false
+	})
+	w.out(began, time.Now().Add(settle))
+	return leader
+}
+
+// awaitLease waits until a manager holds the lease.
+func (w *world) awaitLease(t *testing.T, m *manager) {
+	t.Helper()
+	eventually(t, "the other takes the lease", func() bool { return w.holds(t, m) })
+}
+
+// holds reports whether a manager holds the lease, and notes since when.
+func (w *world) holds(t *testing.T, m *manager) bool {
+	t.Helper()
+	current, err := w.kube.CoordinationV1().Leases(w.namespace).Get(t.Context(), lease, metav1.GetOptions{})
+	if err != nil || ptr.Deref(current.Spec.HolderIdentity, "") != m.identity {
+		return false
+	}
+	m.live.From = current.Spec.AcquireTime.Time
+	return true
+}
+
+// awaitCaughtUp waits until every CronTab has run what was due.
+func (w *world) awaitCaughtUp(t *testing.T) {
+	t.Helper()
+	began := time.Now()
+	var behind []string
+	defer func() {
+		if len(behind) > 0 {
+			t.Logf("%d CronTabs have not caught up, the first is %s", len(behind), behind[0])
+		}
+	}()
+	eventually(t, "the CronTabs catch up with what they have missed", func() bool {
+		list, err := w.keelson.StableV1().CronTabs(w.namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return false
+		}
+		behind = nil
+		for _, ct := range list.Items {
+			// One that is due at this moment is not behind.
+			status, late := ct.Status, time.Now().Add(-prompt)
+			if status.ScheduledUntil == nil || status.ScheduledUntil.Time.Before(began) || slices.ContainsFunc(status.QueuedTimes, func(at metav1.Time) bool { return at.Time.Before(late) }) {
+				behind = append(behind, fmt.Sprintf("%s: until %s, %d waiting", ct.Name, status.ScheduledUntil, len(status.QueuedTimes)))
+			}
+		}
+		return len(behind) == 0
+	})
+	t.Logf("caught up after %s", time.Since(began).Round(time.Millisecond))
+}
+
+// suspend suspends all CronTabs and notes which of their times must have run, and which may.
+func (w *world) suspend(t *testing.T) {
+	t.Helper()
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"suspend": true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	harness.Parallel(t, len(w.objects), func(i int) error {
+		object := &w.objects[i]
+		object.Until = time.Now().Add(-prompt).Truncate(time.Second)
+		_, err := w.keelson.StableV1().CronTabs(w.namespace).Patch(t.Context(), object.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		// The manager learns it a moment later.
+		object.Last = time.Now().Add(time.Second)
+		return err
+	})
+}
+
+// awaitRest waits until all Jobs have finished, and the CronTabs keep as many as they should and say what is true.
+func (w *world) awaitRest(t *testing.T) {
+	t.Helper()
+	var why string
+	defer func() {
+		if t.Failed() {
+			t.Log(why)
+		}
+	}()
+	eventually(t, "the CronTabs come to rest", func() bool {
+		list, err := w.keelson.StableV1().CronTabs(w.namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			why = err.Error()
+			return false
+		}
+		kept := map[string]map[bool]int{}
+		for _, job := range w.record.there() {
+			owner := metav1.GetControllerOf(job)
+			if !isFinished(job) || owner == nil {
+				why = "the Job " + job.Name + " is active, or nobody's"
+				return false
+			}
+			if kept[owner.Name] == nil {
+				kept[owner.Name] = map[bool]int{}
+			}
+			kept[owner.Name][job.Status.Succeeded > 0]++
+		}
+		for i := range list.Items {
+			if why = unrest(&list.Items[i], kept[list.Items[i].Name]); why != "" {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// unrest says what is not yet as it should be, given how many Jobs there are that succeeded and failed.
+func unrest(ct *stablev1.CronTab, kept map[bool]int) string {
+	spec, status := &ct.Spec, &ct.Status
+	switch {
+	case status.ObservedGeneration != ct.Generation:
+		return ct.Name + " has not seen that it is suspended"
+	case len(status.Active) > 0 || status.ActiveCount > 0 || status.Queued > 0 || len(status.QueuedTimes) > 0:
+		return fmt.Sprintf("%s says that %d Jobs are active and %d runs wait", ct.Name, status.ActiveCount, status.Queued)
+	case kept[true] > int(*spec.SuccessfulJobsHistoryLimit) || kept[false] > int(*spec.FailedJobsHistoryLimit):
+		return fmt.Sprintf("%s keeps %d Jobs that succeeded and %d that failed, which is too many", ct.Name, kept[true], kept[false])
+	}
+	return ""
+}
+
+// deleteAll deletes the CronTabs and waits until no Job is left.
+func (w *world) deleteAll(t *testing.T) {
+	t.Helper()
+	err := w.keelson.StableV1().CronTabs(w.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all Jobs go with their CronTabs", func() bool {
+		jobs, err := w.kube.BatchV1().Jobs(w.namespace).List(t.Context(), metav1.ListOptions{Limit: 1})
+		return err == nil && len(jobs.Items) == 0
+	})
+}
