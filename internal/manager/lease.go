@@ -13,29 +13,32 @@ import (
 
 // addLeaderElection makes options take part in the election, if it is enabled.
 // controller-runtime would build the lock itself, but always with an identity of its
-// own.
-func addLeaderElection(options *ctrl.Options, cfg *rest.Config, election LeaderElection) error {
+// own. It returns the cfg for everything else, which writes only while this replica is the
+// leader.
+func addLeaderElection(options *ctrl.Options, cfg *rest.Config, election LeaderElection) (*rest.Config, error) {
 	if !*election.Enabled {
-		return nil
+		return cfg, nil
 	}
+	fence := newFence(election)
+	guarded := fence.guard(cfg)
 	cfg = rest.CopyConfig(cfg)
 	// One request that hangs must not cost the lease: there has to be time for
 	// another.
 	cfg.Timeout = max(election.RenewDeadline/2, time.Second)
 	client, err := coordinationv1client.NewForConfig(cfg)
 	if err != nil {
-		return fmt.Errorf("build the client for leader election: %w", err)
+		return nil, fmt.Errorf("build the client for leader election: %w", err)
 	}
 	options.LeaderElection = true
 	options.LeaderElectionID = election.LockName
-	options.LeaderElectionResourceLockInterface = &resourcelock.LeaseLock{
+	options.LeaderElectionResourceLockInterface = fence.lock(&resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: election.LockNamespace, Name: election.LockName},
 		Client:     client,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: election.Identity},
-	}
+	})
 	options.LeaderElectionReleaseOnCancel = true
 	options.LeaseDuration = &election.LeaseDuration
 	options.RenewDeadline = &election.RenewDeadline
 	options.RetryPeriod = &election.RetryPeriod
-	return nil
+	return guarded, nil
 }

@@ -122,7 +122,8 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 			Logger:       o.Logger,
 		},
 	}
-	if err := addLeaderElection(&options, cfg, o.LeaderElection); err != nil {
+	cfg, err = addLeaderElection(&options, cfg, o.LeaderElection)
+	if err != nil {
 		return nil, err
 	}
 	inner, err := ctrl.NewManager(cfg, options)

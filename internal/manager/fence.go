@@ -1,0 +1,111 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// errFenced says that a write was not sent because this replica may not be the leader any
+// more.
+var errFenced = errors.New("nothing is written: this replica has not renewed its lease in time, so another may be the leader by now")
+
+// fence stops the writes of a replica that may have lost the lease and does not know it
+// yet: it was suspended, or the machine was so busy that the lease ran out. What it had in
+// hand at that moment it would finish, although the next leader has done it, too, and may
+// have tidied up after it.
+type fence struct {
+	identity string
+	lasts    time.Duration
+
+	mu      sync.Mutex
+	renewed time.Time // when the last renewal that succeeded was sent; zero: the lease is not ours
+}
+
+// newFence returns a fence for a replica of that election. It closes as soon as the elector
+// should have given up, which leaves the rest of the lease for a write that is on its way.
+func newFence(election LeaderElection) *fence {
+	// Others go by the Lease, which counts whole seconds.
+	return &fence{identity: election.Identity, lasts: min(election.RenewDeadline, election.LeaseDuration.Truncate(time.Second))}
+}
+
+// isOpen reports whether nobody else can have the lease.
+func (f *fence) isOpen(now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.renewed.IsZero() {
+		return false
+	}
+	// The one clock may be set, the other stands still while the machine is suspended.
+	elapsed := max(now.Sub(f.renewed), now.Round(0).Sub(f.renewed.Round(0)))
+	return elapsed < f.lasts
+}
+
+// note notes a write of the Lease that was sent at a time.
+func (f *fence) note(sent time.Time, record resourcelock.LeaderElectionRecord, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case record.HolderIdentity != f.identity:
+		f.renewed = time.Time{} // it is given up, whether or not the answer says so
+	case err == nil:
+		f.renewed = sent
+	}
+}
+
+// lock returns inner, with what is written to it noted.
+func (f *fence) lock(inner resourcelock.Interface) resourcelock.Interface {
+	return fencedLock{inner, f}
+}
+
+// guard makes the clients of a copy of cfg refuse to write while the fence is closed.
+func (f *fence) guard(cfg *rest.Config) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return fencedTransport{next, f} })
+	return cfg
+}
+
+type fencedLock struct {
+	resourcelock.Interface
+	fence *fence
+}
+
+// Create implements resourcelock.Interface.
+func (l fencedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	sent := time.Now()
+	err := l.Interface.Create(ctx, record)
+	l.fence.note(sent, record, err)
+	return err
+}
+
+// Update implements resourcelock.Interface.
+func (l fencedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	sent := time.Now()
+	err := l.Interface.Update(ctx, record)
+	l.fence.note(sent, record, err)
+	return err
+}
+
+type fencedTransport struct {
+	next  http.RoundTripper
+	fence *fence
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t fencedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Method == http.MethodGet || t.fence.isOpen(time.Now()) {
+		return t.next.RoundTrip(request)
+	}
+	if request.Body != nil {
+		_ = request.Body.Close() // it was not read
+	}
+	return nil, errFenced
+}
+
+// WrappedRoundTripper lets client-go find what it looks for in the transport.
+func (t fencedTransport) WrappedRoundTripper() http.RoundTripper { return t.next }

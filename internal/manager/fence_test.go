@@ -1,0 +1,105 @@
+package manager
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+func TestFence(t *testing.T) {
+	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	ours := resourcelock.LeaderElectionRecord{HolderIdentity: "us"}
+	type write struct {
+		after  time.Duration
+		record resourcelock.LeaderElectionRecord
+		err    error
+	}
+	tests := []struct {
+		name   string
+		writes []write
+		at     time.Duration
+		open   bool
+	}{
+		{name: "never the leader"},
+		{name: "renewed just now", writes: []write{{record: ours}}, open: true},
+		{name: "renewed long ago, and suspended since", writes: []write{{record: ours}}, at: 10 * time.Second},
+		{name: "renewed shortly before the deadline", writes: []write{{record: ours}, {after: 9 * time.Second, record: ours}}, at: 18 * time.Second, open: true},
+		{name: "a renewal failed, the one before still counts", writes: []write{{record: ours}, {after: 2 * time.Second, record: ours, err: io.EOF}}, at: 9 * time.Second, open: true},
+		{name: "a renewal that failed does not count", writes: []write{{record: ours}, {after: 8 * time.Second, record: ours, err: io.EOF}}, at: 12 * time.Second},
+		{name: "released", writes: []write{{record: ours}, {}}},
+		{name: "perhaps released: the answer was lost", writes: []write{{record: ours}, {err: io.EOF}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFence(LeaderElection{Identity: "us", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second})
+			for _, w := range tt.writes {
+				f.note(start.Add(w.after), w.record, w.err)
+			}
+			if got := f.isOpen(start.Add(tt.at)); got != tt.open {
+				t.Errorf("open: %v, want %v", got, tt.open)
+			}
+		})
+	}
+}
+
+// A lease that counts whole seconds is over before a deadline that does not.
+func TestFenceClosesWithTheLease(t *testing.T) {
+	f := newFence(LeaderElection{Identity: "us", LeaseDuration: 2900 * time.Millisecond, RenewDeadline: 2500 * time.Millisecond})
+	now := time.Now()
+	f.note(now, resourcelock.LeaderElectionRecord{HolderIdentity: "us"}, nil)
+	if !f.isOpen(now.Add(1999*time.Millisecond)) || f.isOpen(now.Add(2*time.Second)) {
+		t.Error("it must close after 2 s")
+	}
+}
+
+type closeRecorder struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closeRecorder) Close() error { c.closed = true; return nil }
+
+func TestFencedClient(t *testing.T) {
+	var served []string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { served = append(served, r.Method) }))
+	defer server.Close()
+	f := newFence(LeaderElection{Identity: "us", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second})
+	client, err := rest.HTTPClientFor(f.guard(&rest.Config{Host: server.URL}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(method string) (*closeRecorder, error) {
+		body := &closeRecorder{Reader: strings.NewReader("x")}
+		request, err := http.NewRequestWithContext(t.Context(), method, server.URL, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(request)
+		if err == nil {
+			_ = response.Body.Close() // there is none
+		}
+		return body, err
+	}
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		if body, err := send(method); !errors.Is(err, errFenced) || !body.closed {
+			t.Errorf("%s before the election: %v, body closed: %v; want it refused", method, err, body.closed)
+		}
+	}
+	if _, err := send(http.MethodGet); err != nil {
+		t.Errorf("GET before the election: %v", err)
+	}
+	f.note(time.Now(), resourcelock.LeaderElectionRecord{HolderIdentity: "us"}, nil)
+	if _, err := send(http.MethodPost); err != nil {
+		t.Errorf("POST of the leader: %v", err)
+	}
+	if got := strings.Join(served, " "); got != "GET POST" {
+		t.Errorf("the server saw %q, want GET and POST alone", got)
+	}
+}
