@@ -8,6 +8,7 @@ require (
 	github.com/google/go-cmp v0.7.0
 	github.com/insomniacslk/dhcp v0.0.0-20260901064844-234b97448fae
 	github.com/klauspost/compress v1.20.3
+	github.com/pierrec/lz4/v4 v4.1.22
 	github.com/u-root/u-root v0.16.0
 	github.com/ulikunitz/xz v0.5.17
 	github.com/vishvananda/netlink v1.3.1
@@ -28,7 +29,6 @@ require (
 	github.com/mdlayher/packet v1.1.2 // indirect
 	github.com/mdlayher/socket v0.5.1 // indirect
 	github.com/mdlayher/vsock v1.2.1 // indirect
-	github.com/pierrec/lz4/v4 v4.1.22 // indirect
 	github.com/rck/unit v0.0.3 // indirect
 	github.com/rekby/gpt v0.0.0-20200219180433-a930afbc6edc // indirect
 	github.com/u-root/cpuid v0.0.1-0.20250320140348-cc5fe81d966c // indirect
@@ -84,7 +84,6 @@ tool (
 	github.com/u-root/u-root/cmds/core/netcat
 	github.com/u-root/u-root/cmds/core/netstat
 	github.com/u-root/u-root/cmds/core/nohup
-	github.com/u-root/u-root/cmds/core/pci
 	github.com/u-root/u-root/cmds/core/pidof
 	github.com/u-root/u-root/cmds/core/ping
 	github.com/u-root/u-root/cmds/core/printenv

@@ -36,9 +36,9 @@ func (in *initProcess) settle(ctx context.Context) {
 	in.writeFiles(in.seed.Files)
 	in.network.Hostname = in.seed.Hostname
 	in.settled = true
+	go in.startSSH(ctx)
 	go func() {
 		in.runCommands(ctx, in.seed.EarlyCommands)
-		in.startSSH(ctx)
 		in.runWhenOnline(ctx, in.seed.Commands)
 	}()
 	in.startInterfaces(ctx)

@@ -66,7 +66,7 @@ func (in *inputs) build() error {
 	if err != nil {
 		return err
 	}
-	if err := image.Write(in.out, release, kernel, initramfs.Bytes()); err != nil {
+	if err := image.Write(in.out, release, image.Unpack(kernel), initramfs.Bytes()); err != nil {
 		return err
 	}
 	fmt.Printf("%s: Linux %s, initramfs %.1f MB (%.1f MB unpacked)\n", in.out, release,

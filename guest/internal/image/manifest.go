@@ -13,7 +13,7 @@ import (
 // The files of a guest. Manifest.Version and the names are a contract with those who
 // boot guests, docs/guest.md.
 const (
-	KernelFile    = "vmlinuz"
+	KernelFile    = "kernel"
 	InitramfsFile = "initramfs"
 	ManifestFile  = "guest.json"
 )
@@ -55,6 +55,10 @@ type File struct {
 	SHA256 string `json:"sha256"`
 }
 
+// minimumMemory is what the guest was seen to boot with, in MiB: the kernel takes 37,
+// and while the initramfs is unpacked it is there twice.
+const minimumMemory = 112
+
 // Write writes a guest to directory: kernel, initramfs and, last, the manifest. A
 // machine that boots the old one meanwhile has its files open and is not disturbed.
 func Write(directory, release string, kernel, initramfs []byte) error {
@@ -64,7 +68,7 @@ func Write(directory, release string, kernel, initramfs []byte) error {
 	manifest := Manifest{
 		Version: 1, Architecture: "amd64", KernelRelease: release,
 		Kernel: describeFile(KernelFile, kernel), Initramfs: describeFile(InitramfsFile, initramfs),
-		Cmdline: Cmdline, MinimumMemoryMiB: 64,
+		Cmdline: Cmdline, MinimumMemoryMiB: minimumMemory,
 	}
 	text, err := json.MarshalIndent(manifest, "", "  ")
 	if err != nil {
