@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/bench/internal/measure"
+	"github.com/keelson-dev/keelson/bench/internal/program"
 	// As in keelson itself: takes over when this program was started as the shim of a component.
 	_ "github.com/keelson-dev/keelson/internal/process/shim"
 	"github.com/keelson-dev/keelson/internal/testing/env"
@@ -86,19 +87,19 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) (missed int, 
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(base)) }()
 
-	r := &results{Began: time.Now(), Machine: measure.ThisMachine(), FileSystem: fileSystem(base), Options: o, Starts: map[string][]start{}}
-	if r.Versions, err = versions(ctx, o.binary); err != nil {
+	r := &results{Began: time.Now(), Machine: measure.ThisMachine(), FileSystem: measure.FileSystem(base), Options: o, Starts: map[string][]start{}}
+	if r.Versions, err = program.ComponentVersions(ctx, o.binary); err != nil {
 		return 0, err
 	}
 	fmt.Fprintf(stderr, "A control plane to look at, for %s\n", o.Idle)
-	floor, err := r.measureIdle(ctx, filepath.Join(base, "model"), o)
+	model, err := r.measureIdle(ctx, filepath.Join(base, "model"), o)
 	if err != nil {
 		return 0, err
 	}
 	r.Load[0] = measure.Load()
 	err = measure.Interleave(o.Rounds, contestants, func(round int, contestant string) error {
 		dir := filepath.Join(base, "run")
-		started, err := r.start(ctx, contestant, dir, o.binary, floor)
+		started, err := r.start(ctx, contestant, dir, o.binary, model)
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keelson-dev/keelson/bench/internal/floor"
 	"github.com/keelson-dev/keelson/bench/internal/measure"
 )
 
@@ -32,7 +33,7 @@ func (r *results) write(w io.Writer) (missed int, err error) {
 	fmt.Fprintf(text, "- Machine: %s; load %.1f before, %.1f after; data on %s, with fsync\n", r.Machine, r.Load[0], r.Load[1], r.FileSystem)
 	fmt.Fprintf(text, "- Components: %s; one binary\n", r.Versions)
 	fmt.Fprintf(text, "- From nothing to /readyz, asked every %s; %d rounds in turns. The script finds its certificates made.\n\n",
-		pollInterval, r.Options.Rounds)
+		floor.PollInterval, r.Options.Rounds)
 
 	ratios := r.ratios(keelsonAPI, floorTurns)
 	r.Targets = []measure.Target{{

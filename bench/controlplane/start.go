@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/keelson-dev/keelson/bench/internal/floor"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 )
 
@@ -26,18 +27,35 @@ type start struct {
 }
 
 // start starts one contestant in an empty directory, and stops it.
-func (r *results) start(ctx context.Context, contestant, dir, binary string, floor *model) (start, error) {
+func (r *results) start(ctx context.Context, contestant, dir, binary string, model *floor.Model) (start, error) {
 	switch contestant {
 	case floorTurns:
-		return floor.start(ctx, dir, false)
+		return startFloor(ctx, model, dir, floor.Script{})
 	case floorOnce:
-		return floor.start(ctx, dir, true)
+		return startFloor(ctx, model, dir, floor.Script{AtOnce: true})
 	case keelsonAPI:
 		return startKeelson(ctx, controlplane.Options{Dir: dir, Binary: binary, APIOnly: true})
 	case keelsonAll:
 		return startKeelson(ctx, controlplane.Options{Dir: dir, Binary: binary, Nodes: 1})
 	}
 	return start{}, fmt.Errorf("there is no contestant %q", contestant)
+}
+
+// startFloor measures from the start of the shell. The certificates are there before.
+func startFloor(ctx context.Context, model *floor.Model, dir string, script floor.Script) (_ start, err error) {
+	f, err := model.Prepare(dir, script)
+	if err != nil {
+		return start{}, err
+	}
+	began := time.Now()
+	if err := f.Start(); err != nil {
+		return start{}, err
+	}
+	defer func() { err = errors.Join(err, f.Stop()) }()
+	if err := f.AwaitReady(ctx); err != nil {
+		return start{}, err
+	}
+	return start{Ready: time.Since(began)}, nil
 }
 
 // startKeelson measures from the call, with a directory in which there is nothing, not even a certificate.

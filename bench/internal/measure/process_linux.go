@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -47,6 +48,21 @@ func MemoryOf(pid int) (Memory, error) {
 		return Memory{}, err
 	}
 	return Memory{RSS: rollup["Rss"], PSS: rollup["Pss"], Peak: status["VmHWM"], File: status["RssFile"]}, nil
+}
+
+// ParentOf returns the id of the parent of a process.
+func ParentOf(pid int) (int, error) {
+	path := fmt.Sprintf("/proc/%d/status", pid)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		if text, ok := strings.CutPrefix(line, "PPid:"); ok {
+			return strconv.Atoi(strings.TrimSpace(text))
+		}
+	}
+	return 0, fmt.Errorf("%s does not tell the parent", path)
 }
 
 // readKilobytes reads the lines "Name:  123 kB" of a file in /proc and returns bytes by name.
@@ -107,4 +123,17 @@ func Load() float64 {
 		return -1
 	}
 	return load
+}
+
+// FileSystem names what a directory is on: on a tmpfs no write waits for a disk.
+func FileSystem(dir string) string {
+	names := map[int64]string{0xef53: "ext4", 0x1021994: "tmpfs", 0x58465342: "xfs", 0x9123683e: "btrfs", 0x794c7630: "overlayfs", 0x2fc12fc1: "zfs"}
+	var info syscall.Statfs_t
+	if err := syscall.Statfs(dir, &info); err != nil {
+		return "unknown"
+	}
+	if name, ok := names[int64(info.Type)]; ok {
+		return name
+	}
+	return fmt.Sprintf("%#x", info.Type)
 }

@@ -19,3 +19,9 @@ func Load() float64 { return -1 }
 func totalMemory() int64 { return 0 }
 
 func processorModel() string { return "" }
+
+// ParentOf returns an error that is errors.ErrUnsupported.
+func ParentOf(int) (int, error) { return 0, errors.ErrUnsupported }
+
+// FileSystem returns "unknown".
+func FileSystem(string) string { return "unknown" }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os/exec"
+	"strings"
 
 	"github.com/keelson-dev/keelson/bench/internal/measure"
 )
@@ -55,4 +56,13 @@ func Version(ctx context.Context, binary string) (string, error) {
 		return "", fmt.Errorf("the version of %s: %w", binary, err)
 	}
 	return build.Keelson, nil
+}
+
+// ComponentVersions asks keelson-kube what is built in.
+func ComponentVersions(ctx context.Context, binary string) (string, error) {
+	output, err := exec.CommandContext(ctx, binary, "version").Output()
+	if err != nil {
+		return "", fmt.Errorf("ask %s for its versions: %w", binary, err)
+	}
+	return strings.ReplaceAll(strings.TrimSpace(string(output)), "\n", ", "), nil
 }
