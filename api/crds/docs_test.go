@@ -3,7 +3,7 @@ package crds_test
 import (
 	"os"
 	"regexp"
-	"strings"
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -12,43 +12,64 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
-// The page of a kind has every field, condition and reason, and its examples are
+// The page of a kind has every field, condition and reason, its metrics, and its examples are
 // accepted.
-func TestPageOfCronTab(t *testing.T) {
-	raw, err := os.ReadFile("../../docs/crontab.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	page := string(raw)
-	for _, crd := range all(t) {
-		if crd.Spec.Names.Kind != "CronTab" {
-			continue
-		}
-		schema := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
-		for _, part := range []string{"spec", "status"} {
-			for field := range schema.Properties[part].Properties {
-				if !strings.Contains(page, "`"+field+"`") {
-					t.Errorf("the page does not name %s.%s", part, field)
+func TestPages(t *testing.T) {
+	for _, tt := range []struct {
+		page, conditions string
+		kinds            []string
+		metrics          string // the source that names them; empty: not on this page
+		reasons          int    // there are so many at least, or they were not found
+		examples         int
+	}{
+		{page: "crontab.md", conditions: "../stable/v1/conditions.go", kinds: []string{"CronTab"}, reasons: 10, examples: 2},
+		{page: "cluster.md", conditions: "../clusterprovisioner/v1alpha1/conditions.go", kinds: []string{"Cluster", "Kubeconfig"},
+			metrics: "../../internal/controller/cluster/metrics.go", reasons: 30, examples: 2},
+	} {
+		t.Run(tt.page, func(t *testing.T) {
+			page := read(t, "../../docs/"+tt.page)
+			for _, crd := range all(t) {
+				if !slices.Contains(tt.kinds, crd.Spec.Names.Kind) {
+					continue
+				}
+				schema := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+				for _, part := range []string{"spec", "status"} {
+					for field := range schema.Properties[part].Properties {
+						if !regexp.MustCompile("`(" + part + `\.)?` + field + "[`.]").MatchString(page) {
+							t.Errorf("the page does not name %s.%s of %s", part, field, crd.Spec.Names.Kind)
+						}
+					}
 				}
 			}
-		}
+			found := regexp.MustCompile(`(?m)^\t(?:Reason|Condition)\w+ = "(\w+)"$`).FindAllStringSubmatch(read(t, tt.conditions), -1)
+			if len(found) < tt.reasons {
+				t.Fatalf("only %d reasons and conditions were found in the source", len(found))
+			}
+			if tt.metrics != "" {
+				metrics := regexp.MustCompile(`"(keelson_\w+)"`).FindAllStringSubmatch(read(t, tt.metrics), -1)
+				if len(metrics) < 5 {
+					t.Fatalf("only %d metrics were found in the source", len(metrics))
+				}
+				found = append(found, metrics...)
+			}
+			for _, match := range found {
+				if !regexp.MustCompile(`\b` + match[1] + `\b`).MatchString(page) {
+					t.Errorf("the page does not name %s", match[1])
+				}
+			}
+			createExamples(t, page, tt.examples)
+		})
 	}
-	reasons, err := os.ReadFile("../stable/v1/conditions.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := regexp.MustCompile(`(?m)^\t(?:Reason|Condition)\w+ = "(\w+)"$`).FindAllStringSubmatch(string(reasons), -1)
-	if len(found) < 10 {
-		t.Fatalf("only %d reasons and conditions were found in the source", len(found))
-	}
-	for _, match := range found {
-		if !strings.Contains(page, "`"+match[1]+"`") {
-			t.Errorf("the page does not name %s", match[1])
-		}
-	}
+}
+
+var isClusterScoped = map[string]bool{"Cluster": true, "Kubeconfig": true}
+
+// createExamples creates what a page shows as manifests.
+func createExamples(t *testing.T, page string, least int) {
+	t.Helper()
 	namespace := env.Namespace(t)
 	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(page, -1)
-	if len(examples) < 2 {
+	if len(examples) < least {
 		t.Fatalf("there are %d examples", len(examples))
 	}
 	for _, example := range examples {
@@ -56,8 +77,21 @@ func TestPageOfCronTab(t *testing.T) {
 		if err := yaml.Unmarshal([]byte(example[1]), &object.Object); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := create(t, namespace, object); err != nil {
+		in := namespace
+		if isClusterScoped[object.GetKind()] {
+			in = ""
+		}
+		if _, err := create(t, in, object); err != nil {
 			t.Errorf("example %s was refused: %v", object.GetName(), err)
 		}
 	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
 }

@@ -5,9 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -57,18 +61,34 @@ func TestCluster(t *testing.T) {
 
 	// It is a real one, and another.
 	user := s.user(t, "demo")
-	transcript.Contains(t, user.kubectl(t, "auth", "whoami"), "demo-admin")
+	transcript.Contains(t, user.kubectl(t, "auth", "whoami"), "demo-admin", "system:masters")
 	transcript.Contains(t, user.kubectl(t, "get", "namespaces", "-o", "name"), "namespace/kube-system")
 	user.kubectl(t, "create", "deployment", "web", "--image", "nginx", "--replicas", "2")
 	user.wait(t, "condition=Available", "deployment/web")
 	user.kubectl(t, "create", "job", "once", "--image", "busybox")
 	user.wait(t, "condition=Complete", "job/once")
+	const robot = "system:serviceaccount:default:robot"
 	user.kubectl(t, "create", "serviceaccount", "robot")
-	transcript.Contains(t, user.Fails(t, 1, "kubectl", "auth", "can-i", "list", "secrets", "--as", "system:serviceaccount:default:robot"), "no")
+	transcript.Contains(t, user.Fails(t, 1, "kubectl", "auth", "can-i", "list", "pods", "--as", robot), "no")
+	user.kubectl(t, "create", "rolebinding", "robot", "--clusterrole", "view", "--serviceaccount", "default:robot")
+	user.until(t, "yes", transcript.Is("yes"), "auth", "can-i", "list", "pods", "--as", robot)
+	user.kubectl(t, "create", "namespace", "strict")
+	user.kubectl(t, "label", "namespace", "strict", "pod-security.kubernetes.io/enforce=restricted")
+	transcript.Contains(t, user.Fails(t, 1, "kubectl", "run", "rude", "--namespace", "strict", "--image", "nginx"), "violates PodSecurity")
 	user.Fails(t, 1, "kubectl", "create", "quota", "broken", "--hard", "pods=-1")
 	if out := s.kubectl(t, "get", "deployments", "--all-namespaces", "-o", "name"); strings.Contains(out, "deployment.apps/web\n") {
 		t.Errorf("the Deployment of the cluster is in the cluster of the manager: %s", out)
 	}
+
+	// A component that dies is told, and comes back.
+	dir := filepath.Join(filepath.Dir(kubeconfig), "clusters", s.field(t, demo, "{.metadata.uid}"))
+	const since = `{.status.conditions[?(@.type=="Ready")].lastTransitionTime} {.status.conditions[?(@.type=="Ready")].status}`
+	before := s.field(t, demo, since)
+	kill(t, dir, "kube-apiserver")
+	s.until(t, "Ready was False and is True", func(out string) bool { return out != before && strings.HasSuffix(out, " True") },
+		"get", demo, "-o", "jsonpath="+since)
+	s.until(t, "an event tells", transcript.Not(""), "get", "events", "--field-selector", "reason=ComponentDown,involvedObject.name=demo", "-o", "name")
+	user.kubectl(t, "get", "deployment", "web")
 
 	// The Secret comes back.
 	s.kubectl(t, "delete", "secret", "demo-kubeconfig", "--namespace", "default")
@@ -76,7 +96,6 @@ func TestCluster(t *testing.T) {
 	s.user(t, "demo").kubectl(t, "get", "deployment", "web")
 
 	// Deleted, nothing is left.
-	dir := filepath.Join(filepath.Dir(kubeconfig), "clusters", s.field(t, demo, "{.metadata.uid}"))
 	if _, err := os.Stat(dir); err != nil {
 		t.Error(err)
 	}
@@ -89,6 +108,23 @@ func TestCluster(t *testing.T) {
 	if left := transcript.Left(dir); len(left) > 0 {
 		t.Errorf("processes of the cluster are left: %v", left)
 	}
+}
+
+// kill ends a component of a cluster as nothing can be prepared for.
+func kill(t *testing.T, dir, component string) {
+	t.Helper()
+	statuses, err := process.Peek(controlplane.Processes(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := 0
+	for _, s := range statuses {
+		if s.ID == component && s.State == process.Running {
+			pid = s.PID
+		}
+	}
+	t.Logf("$ kill -9 %d # %s", pid, component)
+	signals.Send(t, pid, syscall.SIGKILL)
 }
 
 func TestClusterThatIsProtected(t *testing.T) {

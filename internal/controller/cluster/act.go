@@ -83,8 +83,8 @@ func (r *Reconciler) release(ctx context.Context, cluster *v1alpha1.Cluster, see
 			return &engineError{err}
 		}
 	}
-	if err := r.removeFinalizer(ctx, cluster); err != nil {
-		return err
+	if held, err := r.removeFinalizer(ctx, cluster); err != nil || !held {
+		return err // a cache that is behind still has what was let go: that was told
 	}
 	for _, note := range seen.outside.Notes {
 		r.events.Warning(cluster, v1alpha1.ReasonMayBeDirty, "Delete", note)
@@ -110,27 +110,37 @@ func (r *Reconciler) giveUp(ctx context.Context, cluster *v1alpha1.Cluster, seen
 	r.events.Warning(cluster, v1alpha1.ReasonLeftBehind, "ForceDelete",
 		fmt.Sprintf("Let go by the annotation %s although something is left: %s", v1alpha1.AnnotationForceDelete, left))
 	log.FromContext(ctx).Info("Let a cluster go that could not be removed", "left", left)
-	return r.removeFinalizer(ctx, cluster)
+	_, err := r.removeFinalizer(ctx, cluster)
+	return err
 }
 
-func (r *Reconciler) removeFinalizer(ctx context.Context, cluster *v1alpha1.Cluster) error {
+// removeFinalizer lets the Cluster go. It returns false if it was gone.
+func (r *Reconciler) removeFinalizer(ctx context.Context, cluster *v1alpha1.Cluster) (held bool, err error) {
 	r.Prober.Forget(cluster.UID)
 	changed := cluster.DeepCopy()
 	controllerutil.RemoveFinalizer(changed, v1alpha1.Finalizer)
 	controllerutil.RemoveFinalizer(changed, v1alpha1.LegacyFinalizer)
 	patch := client.MergeFromWithOptions(cluster, client.MergeFromWithOptimisticLock{})
-	err := r.client.Patch(ctx, changed, patch, client.FieldOwner(kube.FieldManager))
-	return kube.Named(client.IgnoreNotFound(err), "remove the finalizer of", kind.Kind, "", cluster.Name)
+	err = r.client.Patch(ctx, changed, patch, client.FieldOwner(kube.FieldManager))
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return true, kube.Named(err, "remove the finalizer of", kind.Kind, "", cluster.Name)
 }
 
-// removeChildren deletes the Secret and the Kubeconfig, if they are ours.
+// removeChildren deletes the Secret and the Kubeconfig, if they are ours. The API server is asked for the Kubeconfig: a
+// cache that is behind does not have one that was created a moment ago.
 func (r *Reconciler) removeChildren(ctx context.Context, cluster *v1alpha1.Cluster, seen observation) error {
 	var errs []error
 	if seen.secret != nil && isOurs(seen.secret, cluster) {
 		errs = append(errs, kube.Named(kube.Delete(ctx, r.client, seen.secret), "delete", "Secret", seen.secret.Namespace, seen.secret.Name))
 	}
-	if seen.kubeconfig != nil && isOurs(seen.kubeconfig, cluster) {
-		errs = append(errs, kube.Named(kube.Delete(ctx, r.client, seen.kubeconfig), "delete", "Kubeconfig", "", cluster.Name))
+	var kubeconfig v1alpha1.Kubeconfig
+	switch err := r.live.Get(ctx, client.ObjectKeyFromObject(cluster), &kubeconfig); {
+	case err == nil && isOurs(&kubeconfig, cluster):
+		errs = append(errs, kube.Named(kube.Delete(ctx, r.client, &kubeconfig), "delete", "Kubeconfig", "", cluster.Name))
+	case client.IgnoreNotFound(err) != nil:
+		errs = append(errs, kube.Named(err, "get", "Kubeconfig", "", cluster.Name))
 	}
 	return errors.Join(errs...)
 }

@@ -1,10 +1,16 @@
 package cluster_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/engine/fake"
@@ -171,4 +177,30 @@ func TestAStaleCacheBeginsNothing(t *testing.T) {
 		t.Errorf("calls of the engine: %v", calls)
 	}
 	w.outside.Change(stale.UID, func(*fake.Cluster) *fake.Cluster { return nil })
+}
+
+// A cache that is behind has no Kubeconfig yet, but there is one: it goes with the Cluster, also where no garbage collector
+// runs. What was let go is not told again.
+func TestAStaleCacheLeavesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.made()
+	w.useClient(interceptor.NewClient(w.client, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, found client.Object, opts ...client.GetOption) error {
+			if _, isKubeconfig := found.(*v1alpha1.Kubeconfig); isKubeconfig {
+				return apierrors.NewNotFound(schema.GroupResource{Resource: "kubeconfigs"}, key.Name)
+			}
+			return c.Get(ctx, key, found, opts...)
+		},
+	}))
+	w.delete()
+	stale := w.get()
+	w.settle()
+	w.expectNothing()
+	w.events()
+	if _, err := w.Reconcile(t.Context(), stale); err != nil {
+		t.Fatal(err)
+	}
+	if events := w.events(); events != "" {
+		t.Errorf("events of a Cluster that is gone: %s", events)
+	}
 }

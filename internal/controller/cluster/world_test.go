@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/retry"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -61,9 +62,15 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
-	w := &world{T: t, namespace: env.Namespace(t)}
-	w.client = harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme))
-	w.name = strings.Replace(w.namespace, "test-", "cluster-", 1)
+	return newWorldOn(t, env.Config(t), env.Namespace(t))
+}
+
+// newWorldOn returns a world on an API server and in a namespace of it.
+func newWorldOn(t *testing.T, config *rest.Config, namespace string) *world {
+	t.Helper()
+	w := &world{T: t, namespace: namespace}
+	w.client = harness.Client(t, config, harness.Scheme(t, v1alpha1.AddToScheme))
+	w.name = "cluster-" + strings.TrimPrefix(w.namespace, "test-")
 	w.clock = clocktesting.NewFakeClock(time.Now().Truncate(time.Second))
 	w.recorder = events.NewFakeRecorder(1000)
 	w.outside = fake.NewWorld(w.clock)

@@ -16,7 +16,10 @@ import (
 
 func TestMain(m *testing.M) {
 	process.Shim()
-	os.Exit(m.Run())
+	if encoded, ok := os.LookupEnv(helperVariable); ok {
+		os.Exit(runHelper(encoded))
+	}
+	env.Main(m)
 }
 
 // newOptions returns those of an engine with a directory of its own. Whatever is left there when the test ends is

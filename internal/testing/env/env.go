@@ -69,6 +69,22 @@ func Config(t testing.TB) *rest.Config {
 	return rest.CopyConfig(shared.config)
 }
 
+// Own returns the administrator's configuration of an API server that is for this test alone, for tests that replace
+// definitions. It has none of ours. It is stopped when the test ends.
+func Own(t testing.TB) *rest.Config {
+	t.Helper()
+	cp, stop, err := StartControlPlane(t.Context(), controlplane.Options{APIOnly: true})
+	if err != nil {
+		t.Fatalf("No API server for this test: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Errorf("Stop the API server of this test: %v", err)
+		}
+	})
+	return cp.Config()
+}
+
 // Namespace returns the name of a new namespace, which is deleted when the test ends.
 func Namespace(t testing.TB) string {
 	t.Helper()

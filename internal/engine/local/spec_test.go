@@ -1,0 +1,103 @@
+package local_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/engine/local"
+)
+
+// standIn returns a program that tells a version of Kubernetes, and those of other versions beside it.
+func standIn(t *testing.T, version string, others ...string) string {
+	t.Helper()
+	main := filepath.Join(t.TempDir(), "keelson-kube")
+	write(t, main, "#!/bin/sh\necho Kubernetes "+version+"\n", 0o700)
+	for _, other := range others {
+		write(t, main+"-"+other, "#!/bin/sh\necho Kubernetes "+other+"\n", 0o700)
+	}
+	return main
+}
+
+func write(t *testing.T, path, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a spec must not ask for is refused before anything is made, with words that tell what to do.
+func TestSpecsThatAreRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		spec    v1alpha1.ClusterSpec
+		applied string // what the cluster has, if there is one
+		want    error
+		says    []string
+	}{
+		{"a version that is not there", v1alpha1.ClusterSpec{Version: "v1.35.0"}, "", cluster.ErrVersion,
+			[]string{"there is no v1.35.0", "this manager has v1.34.9, v1.36.3, v1.37.1", "keelson-kube-v1.35.0"}},
+		{"an older minor version than the data has", v1alpha1.ClusterSpec{Version: "v1.34.9"}, "v1.36.3", cluster.ErrVersion,
+			[]string{"the cluster has v1.36.3", "choose the same minor version or the next"}},
+		{"a minor version is skipped", v1alpha1.ClusterSpec{Version: "v1.36.3"}, "v1.34.9", cluster.ErrVersion,
+			[]string{"cannot skip minor versions", "upgrade from v1.34.9 to v1.35 first"}},
+		{"where etcd is", extra("etcd-servers", "http://10.0.0.1:2379"), "", cluster.ErrInvalid, []string{"--etcd-servers", "spec.apiServer.extraArgs"}},
+		{"certificates", extra("tls-cert-file", "/tmp/x"), "", cluster.ErrInvalid, []string{"--tls-cert-file"}},
+		{"who may come in", extra("anonymous-auth", "true"), "", cluster.ErrInvalid, []string{"--anonymous-auth"}},
+		{"who may do what", extra("authorization-mode", "AlwaysAllow"), "", cluster.ErrInvalid, []string{"--authorization-mode"}},
+		{"where it listens", extra("bind-address", "0.0.0.0"), "", cluster.ErrInvalid, []string{"--bind-address"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "clusters")
+			main := standIn(t, "v1.36.3", "v1.34.9", "v1.37.1")
+			engine := local.New(local.Options{Dir: dir, Nodes: 1, Binary: func() (string, error) { return main, nil }})
+			request := cluster.Request{Name: "refused", UID: "refused", Spec: tt.spec}
+			if tt.applied != "" {
+				if err := os.MkdirAll(filepath.Join(dir, "refused", "etcd", "member"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				write(t, filepath.Join(dir, "refused", "applied.json"), `{"hash": "x", "version": "`+tt.applied+`"}`, 0o600)
+			}
+			err := engine.Apply(t.Context(), request)
+			if !errors.Is(err, tt.want) {
+				t.Fatalf("Apply: %v; want %v", err, tt.want)
+			}
+			for _, text := range tt.says {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("the error %q does not say %q", err, text)
+				}
+			}
+			if _, err := os.Stat(filepath.Join(dir, "refused", "processes")); err == nil {
+				t.Error("something was started")
+			}
+			if err := engine.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func extra(name, value string) v1alpha1.ClusterSpec {
+	return v1alpha1.ClusterSpec{APIServer: &v1alpha1.APIServer{ExtraArgs: map[string]string{name: value}}}
+}
+
+// Without its program the engine says how to come by it.
+func TestWithoutComponents(t *testing.T) {
+	missing := errors.New("there is no keelson-kube: run make build")
+	engine := local.New(local.Options{Dir: t.TempDir(), Binary: func() (string, error) { return "", missing }})
+	request := cluster.Request{Name: "none", UID: "none"}
+	if err := engine.Apply(t.Context(), request); !errors.Is(err, cluster.ErrUnavailable) || !errors.Is(err, missing) {
+		t.Errorf("Apply: %v", err)
+	}
+	if _, err := engine.Observe(t.Context(), request); !errors.Is(err, cluster.ErrUnavailable) {
+		t.Errorf("Observe: %v", err)
+	}
+	request.Deleting = true
+	if _, err := engine.Observe(t.Context(), request); err != nil {
+		t.Errorf("Observe of one that is being deleted, for which no program is needed: %v", err)
+	}
+}

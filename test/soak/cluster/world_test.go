@@ -1,0 +1,263 @@
+//go:build soak
+
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/api/crds"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/engine/local"
+	"github.com/keelson-dev/keelson/internal/install"
+	"github.com/keelson-dev/keelson/internal/manager"
+	"github.com/keelson-dev/keelson/internal/process"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
+)
+
+// patience is how long anything may take, with faults on top, on a machine that is busy.
+const patience = 2 * time.Minute
+
+// world is an API of its own, and a manager that makes local clusters. Both can be hurt.
+type world struct {
+	*testing.T
+	host       string // data directory of the API
+	kubeconfig string
+	client     client.WithWatch
+	state      string // directory of the manager
+	log        string
+
+	mu      sync.Mutex
+	manager *exec.Cmd
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{T: t, host: filepath.Join(t.TempDir(), "host"), state: filepath.Join(t.TempDir(), "state"), log: filepath.Join(t.TempDir(), "manager.log")}
+	cp, stop, err := env.StartControlPlane(t.Context(), controlplane.Options{Dir: w.host, APIOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Errorf("Clean up: %v", err)
+		}
+	})
+	definitions, err := crds.All()
+	if err == nil {
+		err = install.CRDs(t.Context(), cp.Config(), definitions)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.kubeconfig = cp.Kubeconfig()
+	w.client = harness.Client(t, cp.Config(), harness.Scheme(t, v1alpha1.AddToScheme))
+	w.startManager()
+	t.Cleanup(func() {
+		w.killManager()
+		if _, err := local.StopAll(t.Context(), manager.ClusterDir(w.state)); err != nil { // the context has ended: it kills
+			t.Errorf("Clean up: %v", err)
+		}
+		if t.Failed() {
+			data, _ := os.ReadFile(w.log)
+			t.Logf("The end of the manager's log:\n%s", data[max(0, len(data)-8000):])
+		}
+	})
+	return w
+}
+
+// startManager starts the manager, if none runs.
+func (w *world) startManager() {
+	w.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.manager != nil {
+		return
+	}
+	binary, err := env.Binary("keelson")
+	if err != nil {
+		w.Fatal(err)
+	}
+	log, err := os.OpenFile(w.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer func() { _ = log.Close() }() // the manager has its own
+	cmd := exec.Command(binary, "manager", "--kubeconfig="+w.kubeconfig, "--controllers=cluster,kubeconfig", "--state-dir="+w.state,
+		"--health-probe-bind-address=0", "--metrics-bind-address=0")
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		w.Fatal(err)
+	}
+	w.manager = cmd
+}
+
+// killManager ends the manager with SIGKILL, if one runs.
+func (w *world) killManager() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.manager == nil {
+		return
+	}
+	_ = w.manager.Process.Kill() // it may have given up, which the log tells
+	_ = w.manager.Wait()         // with the error that it was killed
+	w.manager = nil
+}
+
+// restartManager kills the manager and starts the next.
+func (w *world) restartManager() {
+	w.killManager()
+	w.startManager()
+}
+
+// dir is the data directory of a cluster.
+func (w *world) dir(uid types.UID) string {
+	return filepath.Join(manager.ClusterDir(w.state), string(uid))
+}
+
+// running returns the pids of the components that run in a data directory, by name.
+func running(dir string) map[string]int {
+	statuses, _ := process.Peek(controlplane.Processes(dir)) // what cannot be read may be being written
+	pids := map[string]int{}
+	for _, s := range statuses {
+		if s.State == process.Running {
+			pids[s.ID] = s.PID
+		}
+	}
+	return pids
+}
+
+func (w *world) killAll(dir string) {
+	for _, pid := range running(dir) {
+		signals.Try(w.T, pid, syscall.SIGKILL)
+	}
+}
+
+// hurtAPI makes the API of the manager stand still for a time, or ends its process. It is started again.
+func (w *world) hurtAPI(d time.Duration) {
+	pid := running(w.host)["kube-apiserver"]
+	if d == 0 {
+		signals.Try(w.T, pid, syscall.SIGKILL)
+		return
+	}
+	signals.Try(w.T, pid, syscall.SIGSTOP)
+	time.Sleep(d) //nolint:forbidigo // being away for a time is the point
+	signals.Try(w.T, pid, syscall.SIGCONT)
+}
+
+// eventually waits until the check succeeds. What fails only because the API is away is asked again.
+func (w *world) eventually(what string, check func(ctx context.Context) error) {
+	w.Helper()
+	var last error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		ctx, cancel := context.WithTimeout(w.Context(), 5*time.Second)
+		last = check(ctx)
+		cancel()
+		if last == nil {
+			return
+		}
+		select {
+		case <-w.Context().Done():
+			w.Fatal(w.Context().Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	w.Fatalf("%s: not within %s: %v", what, patience, last)
+}
+
+// create creates a Cluster and returns its UID.
+func (w *world) create(name string) (uid types.UID) {
+	w.Helper()
+	w.eventually(name+" is created", func(ctx context.Context) error {
+		c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		err := w.client.Create(ctx, c)
+		if apierrors.IsAlreadyExists(err) { // the answer was lost
+			err = w.client.Get(ctx, client.ObjectKeyFromObject(c), c)
+		}
+		uid = c.UID
+		return err
+	})
+	return uid
+}
+
+// awaitReady waits until a Cluster says that all is well, and it is.
+func (w *world) awaitReady(name string, uid types.UID) {
+	w.Helper()
+	w.eventually(name+" is ready", func(ctx context.Context) error {
+		var c v1alpha1.Cluster
+		if err := w.client.Get(ctx, client.ObjectKey{Name: name}, &c); err != nil {
+			return err
+		}
+		for _, condition := range []string{v1alpha1.ConditionProvisioned, v1alpha1.ConditionReady, v1alpha1.ConditionControlPlaneAvailable, v1alpha1.ConditionKubeconfigAvailable} {
+			if found := meta.FindStatusCondition(c.Status.Conditions, condition); found == nil || found.Status != metav1.ConditionTrue {
+				return fmt.Errorf("%s: %+v, last operation %+v", condition, found, c.Status.LastOperation)
+			}
+		}
+		if n := len(running(w.dir(uid))); n != 5 {
+			return fmt.Errorf("%d components run: %v", n, running(w.dir(uid)))
+		}
+		return errorsOf(w.client.Get(ctx, w.secretKey(name), &corev1.Secret{}), w.client.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.Kubeconfig{}))
+	})
+}
+
+func errorsOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) secretKey(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: name + "-kubeconfig"}
+}
+
+// delete asks for the deletion of a Cluster.
+func (w *world) delete(name string) {
+	w.Helper()
+	w.eventually(name+" is deleted", func(ctx context.Context) error {
+		return client.IgnoreNotFound(w.client.Delete(ctx, &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	})
+}
+
+// awaitGone waits until a Cluster is gone. Then nothing of it may be left.
+func (w *world) awaitGone(name string, uid types.UID) {
+	w.Helper()
+	w.eventually(name+" is gone", func(ctx context.Context) error {
+		var c v1alpha1.Cluster
+		err := w.client.Get(ctx, client.ObjectKey{Name: name}, &c)
+		if err == nil {
+			return fmt.Errorf("it is there: %+v, last operation %+v", meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionDeleting), c.Status.LastOperation)
+		}
+		return client.IgnoreNotFound(err)
+	})
+	if controlplane.Remains(w.dir(uid)) {
+		w.Errorf("%s is gone, and of %s processes or files are left", name, w.dir(uid))
+	}
+	w.eventually("the Secret and the Kubeconfig of "+name+" are gone", func(ctx context.Context) error {
+		for key, object := range map[client.ObjectKey]client.Object{w.secretKey(name): &corev1.Secret{}, {Name: name}: &v1alpha1.Kubeconfig{}} {
+			if err := w.client.Get(ctx, key, object); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("%T %s: %w", object, key, err)
+			}
+		}
+		return nil
+	})
+}
