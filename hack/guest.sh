@@ -34,3 +34,4 @@ go build -trimpath -ldflags '-s -w -buildid=' -o "../$build/init" ./cmd/init
 # The builder is for this machine, whatever that is.
 GOOS='' GOARCH='' go run ./cmd/mkguest -kernel "$kernel" -modules "$modules" -init "../$build/init" \
 	-commands "../$build/commands" -out "../$out" "${packages[@]##*/}"
+GOOS='' GOARCH='' go run ./cmd/mkrootfs -commands "../$build/commands" -out "../$out/rootfs.tar" "${packages[@]##*/}"

@@ -13,6 +13,7 @@ for command in "$@"; do
 	case $command in
 	gcc) packages+=(gcc libc6-dev) ;;
 	qemu-system-x86_64) packages+=(qemu-system-x86) ;;
+	dockerd) packages+=(docker.io) ;;
 	node) packages+=(nodejs) ;;
 	qemu-img) packages+=(qemu-utils) ;;
 	*) packages+=("$command") ;;

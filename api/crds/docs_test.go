@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -21,10 +22,13 @@ func TestPages(t *testing.T) {
 		metrics          string // the source that names them; empty: not on this page
 		reasons          int    // there are so many at least, or they were not found
 		examples         int
+		deep             bool // fields inside of fields are described, too
 	}{
 		{page: "crontab.md", conditions: "../stable/v1/conditions.go", kinds: []string{"CronTab"}, reasons: 10, examples: 2},
 		{page: "cluster.md", conditions: "../clusterprovisioner/v1alpha1/conditions.go", kinds: []string{"Cluster", "Kubeconfig"},
 			metrics: "../../internal/controller/cluster/metrics.go", reasons: 30, examples: 2},
+		{page: "virtualmachine.md", conditions: "../virtualmachine/v1alpha1/conditions.go", kinds: []string{"VirtualMachine"},
+			reasons: 30, examples: 3, deep: true},
 	} {
 		t.Run(tt.page, func(t *testing.T) {
 			page := read(t, "../../docs/"+tt.page)
@@ -34,11 +38,7 @@ func TestPages(t *testing.T) {
 				}
 				schema := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
 				for _, part := range []string{"spec", "status"} {
-					for field := range schema.Properties[part].Properties {
-						if !regexp.MustCompile("`(" + part + `\.)?` + field + "[`.]").MatchString(page) {
-							t.Errorf("the page does not name %s.%s of %s", part, field, crd.Spec.Names.Kind)
-						}
-					}
+					checkFields(t, page, part, schema.Properties[part], tt.deep)
 				}
 			}
 			found := regexp.MustCompile(`(?m)^\t(?:Reason|Condition)\w+ = "(\w+)"$`).FindAllStringSubmatch(read(t, tt.conditions), -1)
@@ -59,6 +59,22 @@ func TestPages(t *testing.T) {
 			}
 			createExamples(t, page, tt.examples)
 		})
+	}
+}
+
+// checkFields fails the test for every field of a schema that the page does not name, alone or with those before it.
+func checkFields(t *testing.T, page, path string, schema apiextensionsv1.JSONSchemaProps, deep bool) {
+	t.Helper()
+	if schema.Items != nil {
+		schema = *schema.Items.Schema
+	}
+	for field, inner := range schema.Properties {
+		if !regexp.MustCompile("[`.]" + field + "[`.]").MatchString(page) {
+			t.Errorf("the page does not name %s.%s", path, field)
+		}
+		if deep && field != "conditions" { // those of all kinds are alike
+			checkFields(t, page, path+"."+field, inner, deep)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine"
+	"github.com/keelson-dev/keelson/internal/driver/docker"
 	"github.com/keelson-dev/keelson/internal/driver/fake"
 	"github.com/keelson-dev/keelson/internal/driver/qemu"
 )
@@ -24,6 +25,9 @@ type Machines struct {
 	Drivers []string
 	// Accelerator is what runs the processors of QEMU's machines: auto, kvm or tcg.
 	Accelerator string
+	// DockerHost is the address of the Docker engine of the driver docker. Empty:
+	// $DOCKER_HOST, else the usual socket of this host.
+	DockerHost string
 	// GuestDir is the folder with the guest of machines that name no image.
 	GuestDir string
 }
@@ -37,6 +41,9 @@ func NewMachines() Machines {
 
 // MachinesDir is where the virtual machines of a state directory are.
 func MachinesDir(stateDir string) string { return filepath.Join(stateDir, "machines") }
+
+// ContainersDir is where what is remembered of the containers of the driver docker is.
+func ContainersDir(stateDir string) string { return filepath.Join(stateDir, "containers") }
 
 // defaultGuestDir is beside this program, where make guest puts the guest.
 func defaultGuestDir() string {
@@ -53,19 +60,26 @@ func defaultGuestDir() string {
 // AddFlags adds a flag for every option to fs, with the present values as defaults.
 func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&m.Drivers, "vm-driver", m.Drivers,
-		"`drivers` of VirtualMachines; the first is that of machines that name none. fake makes no machines, it only says so")
+		"`drivers` of VirtualMachines: qemu, docker, fake; the first is that of machines that name none. fake makes no machines, it only says so")
 	fs.StringVar(&m.Accelerator, "vm-accelerator", m.Accelerator,
 		"what runs the processors of machines of the driver qemu: kvm, tcg (emulation), or auto")
+	fs.StringVar(&m.DockerHost, "vm-docker-host", m.DockerHost,
+		"`address` of the Docker engine of the driver docker, such as unix:///var/run/docker.sock (default: $DOCKER_HOST, else that)")
 	fs.StringVar(&m.GuestDir, "vm-guest-dir", m.GuestDir, "`directory` with the guest of VirtualMachines that name no image")
 }
 
 // Missing returns what is not there of the driver of machines that name none, and how to
 // get it, in a line; "" if nothing is missing.
 func (m *Machines) Missing() string {
-	if len(m.Drivers) == 0 || m.Drivers[0] != qemu.Name {
-		return ""
+	var err error
+	switch {
+	case len(m.Drivers) == 0:
+	case m.Drivers[0] == qemu.Name:
+		err = qemu.Missing()
+	case m.Drivers[0] == docker.Name:
+		err = docker.Missing(m.DockerHost)
 	}
-	if err := qemu.Missing(); err != nil {
+	if err != nil {
 		return "VirtualMachines have no driver: " + err.Error()
 	}
 	return ""
@@ -90,7 +104,7 @@ func (m *Machines) validate(wrong func(flag string, value any, why string, args 
 
 // addVirtualMachine adds the controller of VirtualMachines with its drivers.
 func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options) error {
-	drivers := virtualmachine.NewDrivers(o.Machines.Drivers, o.Machines.openers(MachinesDir(o.StateDir), mgr.GetLogger()), clock.RealClock{})
+	drivers := virtualmachine.NewDrivers(o.Machines.Drivers, o.Machines.openers(o.StateDir, mgr.GetLogger()), clock.RealClock{})
 	return virtualmachine.Add(mgr, options, drivers)
 }
 
@@ -98,9 +112,15 @@ func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options)
 func (m *Machines) openers(stateDir string, log logr.Logger) map[string]virtualmachine.Opener {
 	return map[string]virtualmachine.Opener{
 		fake.Name: func() (virtualmachine.Driver, error) { return fake.New(fake.Options{}), nil },
+		docker.Name: func() (virtualmachine.Driver, error) {
+			return docker.Open(docker.Options{
+				StateDir: ContainersDir(stateDir), Host: m.DockerHost, GuestDir: m.GuestDir,
+				Log: log.WithName("driver").WithName(docker.Name),
+			})
+		},
 		qemu.Name: func() (virtualmachine.Driver, error) {
 			return qemu.Open(qemu.Options{
-				StateDir: stateDir, Accelerator: qemu.Accelerator(m.Accelerator), GuestDir: m.GuestDir,
+				StateDir: MachinesDir(stateDir), Accelerator: qemu.Accelerator(m.Accelerator), GuestDir: m.GuestDir,
 				Log: log.WithName("driver").WithName(qemu.Name),
 			})
 		},

@@ -100,21 +100,15 @@ const (
 
 // The reasons of events that have no condition of their own.
 const (
-	// ReasonServerStarted: the machine was started.
-	ReasonServerStarted = "ServerStarted"
 	// ReasonServerRestarted: the machine was started again after it had stopped by
 	// itself.
 	ReasonServerRestarted = "ServerRestarted"
 	// ReasonRestartRequested: the machine was stopped because spec.restartedAt asks
 	// for a restart.
 	ReasonRestartRequested = "RestartRequested"
-	// ReasonServerStopped: the machine was stopped.
-	ReasonServerStopped = "ServerStopped"
 	// ReasonServerLost: the backend does not have the server any more, which nobody
 	// of us deleted. A new one is created.
 	ReasonServerLost = "ServerLost"
-	// ReasonServerDeleted: the server and what belongs to it are gone.
-	ReasonServerDeleted = "ServerDeleted"
 	// ReasonOrphanDeleted: a server was deleted whose object is gone.
 	ReasonOrphanDeleted = "OrphanDeleted"
 )

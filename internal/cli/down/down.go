@@ -56,7 +56,8 @@ func run(cmd *cobra.Command, dir string, deleteData bool) error {
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Nothing to stop: nothing was ever started in %s.\n", dir)
 		return err
 	}
-	stopped, err := stop(cmd.Context(), report)
+	deleteData = deleteData || report.Ephemeral
+	stopped, err := stop(cmd.Context(), report, deleteData)
 	if err != nil {
 		return err
 	}
@@ -64,7 +65,7 @@ func run(cmd *cobra.Command, dir string, deleteData bool) error {
 	if stopped {
 		what = fmt.Sprintf("Stopped in %.1f s", time.Since(began).Seconds())
 	}
-	if !deleteData && !report.Ephemeral {
+	if !deleteData {
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s. The data stays in %s.\n", what, report.Dir)
 		return err
 	}
@@ -76,14 +77,14 @@ func run(cmd *cobra.Command, dir string, deleteData bool) error {
 }
 
 // stop stops the program that looks after the instance, if there is one, and then whatever is left of it.
-func stop(ctx context.Context, report controlplane.Report) (stopped bool, err error) {
+func stop(ctx context.Context, report controlplane.Report, deleteData bool) (stopped bool, err error) {
 	if pid := report.ManagerPID; pid != 0 {
 		if err := stopManager(ctx, pid); err != nil {
 			return false, fmt.Errorf("%w; the logs are in %s", err, filepath.Join(report.Dir, "logs"))
 		}
 		stopped = true
 	}
-	if err := instance.StopMachines(ctx, report.Dir); err != nil {
+	if err := instance.StopMachines(ctx, report.Dir, deleteData); err != nil {
 		return false, err
 	}
 	clusters, err := local.StopAll(ctx, manager.ClusterDir(report.Dir))

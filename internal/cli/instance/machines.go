@@ -2,9 +2,11 @@ package instance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/keelson-dev/keelson/internal/driver/docker"
 	"github.com/keelson-dev/keelson/internal/driver/qemu"
 	"github.com/keelson-dev/keelson/internal/manager"
 )
@@ -13,9 +15,17 @@ import (
 const machinesGrace = 10 * time.Second
 
 // StopMachines powers off the virtual machines of an instance whose manager is not running. They are started again by
-// the next one.
-func StopMachines(ctx context.Context, dir string) error {
-	if err := qemu.StopAll(ctx, manager.MachinesDir(dir), machinesGrace); err != nil {
+// the next one. Before the data directory is deleted, what they have outside of it is deleted too.
+func StopMachines(ctx context.Context, dir string, deleteData bool) error {
+	containers := docker.StopAll
+	if deleteData {
+		containers = docker.DeleteAll
+	}
+	err := errors.Join(
+		qemu.StopAll(ctx, manager.MachinesDir(dir), machinesGrace),
+		containers(ctx, manager.ContainersDir(dir), machinesGrace),
+	)
+	if err != nil {
 		return fmt.Errorf("stop the virtual machines: %w", err)
 	}
 	return nil

@@ -63,7 +63,7 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 	r.report(event{Note: "Stopping ..."})
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	err = errors.Join(interrupted(ctx, err), instance.StopMachines(stopCtx, dir))
+	err = errors.Join(interrupted(ctx, err), instance.StopMachines(stopCtx, dir, o.instance.Ephemeral))
 	_, stopErr := local.StopAll(stopCtx, manager.ClusterDir(dir))
 	return o.cleanUp(dir, errors.Join(err, stopErr, cp.Stop(stopCtx)))
 }

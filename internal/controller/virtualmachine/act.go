@@ -109,6 +109,10 @@ func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, se
 	if err := r.client.Patch(ctx, vm, patch, client.FieldOwner(kube.FieldManager)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("remove the finalizer: %w", err)
 	}
+	r.mu.Lock()
+	delete(r.stops, vm.UID)
+	delete(r.booting, vm.UID)
+	r.mu.Unlock()
 	deleteSeconds.WithLabelValues(seen.name).Observe(r.clock.Since(vm.DeletionTimestamp.Time).Seconds())
 	log.FromContext(ctx).Info("Deleted server", "driver", seen.name)
 	return nil

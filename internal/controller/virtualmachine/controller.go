@@ -47,6 +47,9 @@ type Reconciler struct {
 	mu        sync.Mutex
 	clusterID types.UID
 	stops     map[types.UID]time.Time // when the stop of a server was asked for
+	// booting are machines that run for the first time since they were created, and whose
+	// guests have not answered. They are not remembered by the next manager.
+	booting map[types.UID]bool
 }
 
 // NewReconciler returns a Reconciler. It reads through c, which may be behind the API
@@ -60,6 +63,7 @@ func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, record
 		events:  kube.NewRecorder(kind, recorder),
 		clock:   clock,
 		stops:   map[types.UID]time.Time{},
+		booting: map[types.UID]bool{},
 	}
 }
 

@@ -18,6 +18,9 @@ const (
 	// goodRun is how long a run lasts after which earlier failures are forgotten.
 	goodRun = 10 * time.Minute
 
+	// missingCheck is how often it is looked whether a driver has come that was missing.
+	missingCheck = 30 * time.Second
+
 	// taskCheck is when a task is looked at that has told of nothing.
 	taskCheck = 30 * time.Second
 )
@@ -93,6 +96,8 @@ func decide(vm *v1alpha1.VirtualMachine, seen observation, now time.Time) plan {
 		p.due = now.Add(pauseAfter(vm, ended, failuresWith(vm, ended)))
 		// The write that counts it is an event; this is for when that gets lost.
 		p.again = max(p.due.Sub(now), time.Second)
+	case missing:
+		p.again = missingCheck
 	case unreachable:
 		p.again = unreachablePause(vm, now)
 	case keep:

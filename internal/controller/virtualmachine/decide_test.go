@@ -28,7 +28,7 @@ func TestDecide(t *testing.T) {
 	}{
 		{"nothing there", newVM(), see(nil), plan{verdict: create}},
 		{"nothing there, and it is to be stopped", newVM(action("stopped")), see(nil), plan{verdict: create}},
-		{"the driver is missing", newVM(), observation{err: backend.ErrMissing}, plan{verdict: missing}},
+		{"the driver is missing", newVM(), observation{err: backend.ErrMissing}, plan{verdict: missing, again: missingCheck}},
 		{"the driver cannot be opened", newVM(), observation{err: backend.ErrUnavailable}, plan{verdict: unreachable, again: time.Second}},
 		{"the backend does not answer", newVM(hadServer), unavailable, plan{verdict: unreachable, again: time.Second}},
 		{"the monitor does not answer", newVM(), see(newServer(backend.StateUnknown)), plan{verdict: unreachable, again: time.Second}},
@@ -82,7 +82,7 @@ func TestDecide(t *testing.T) {
 		{"deleted, nothing there", newVM(deleted), see(nil), plan{verdict: remove}},
 		{"deleted while the backend is away", newVM(deleted), unavailable, plan{verdict: remove}},
 		{"deleted while backing off", newVM(deleted, failed(3, "run-1", time.Minute)), see(newServer(stopped, endedBy(backend.CauseHost))), plan{verdict: remove, due: noon.Add(time.Minute)}},
-		{"deleted, but the driver is missing", newVM(deleted), observation{err: backend.ErrMissing}, plan{verdict: missing}},
+		{"deleted, but the driver is missing", newVM(deleted), observation{err: backend.ErrMissing}, plan{verdict: missing, again: missingCheck}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.want.at = noon

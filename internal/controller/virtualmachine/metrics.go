@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -63,10 +64,12 @@ func registerMetrics(cache client.Reader, drivers *Drivers) {
 	registerOnce()
 }
 
-var registerOnce = sync.OnceFunc(func() {
-	metrics.Registry.MustRegister(createdSeconds, runningSeconds, readySeconds, stopSeconds, deleteSeconds,
-		driverCalls, orphanServers, current{})
-})
+// collectors are all metrics of this controller; docs/virtualmachine.md describes them.
+var collectors = []prometheus.Collector{
+	createdSeconds, runningSeconds, readySeconds, stopSeconds, deleteSeconds, driverCalls, orphanServers, current{},
+}
+
+var registerOnce = sync.OnceFunc(func() { metrics.Registry.MustRegister(collectors...) })
 
 // current hands a scrape to the collector that is current.
 type current struct{}
@@ -103,6 +106,7 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 		return // the cache has not begun
 	}
 	count := map[[2]string]int{}
+	machines := map[types.UID]bool{}
 	for i := range vms.Items {
 		vm := &vms.Items[i]
 		driver := vm.Spec.Driver
@@ -112,6 +116,7 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 			driver = c.drivers.Default()
 		}
 		count[[2]string{driver, string(vm.Status.Phase)}]++
+		machines[vm.UID] = true
 		collected <- prometheus.MustNewConstMetric(restartsDesc, prometheus.CounterValue, float64(vm.Status.Restarts), vm.Namespace, vm.Name)
 	}
 	for labels, n := range count {
@@ -123,7 +128,9 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 			continue
 		}
 		for i := range servers {
-			if usage := servers[i].Usage; usage != nil {
+			// Two servers may have the same names: one of another cluster, or of an object
+			// that is gone.
+			if usage := servers[i].Usage; usage != nil && machines[servers[i].UID] {
 				labels := []string{servers[i].Namespace, servers[i].Name}
 				collected <- prometheus.MustNewConstMetric(cpuDesc, prometheus.CounterValue, usage.CPUSeconds, labels...)
 				collected <- prometheus.MustNewConstMetric(residentDesc, prometheus.GaugeValue, float64(usage.ResidentBytes), labels...)
@@ -146,12 +153,16 @@ func (r *Reconciler) measure(before, after *v1alpha1.VirtualMachine, seen observ
 	}
 	first := after.Status.Restarts == 0 && after.Status.LastRestartTime == nil
 	ran := func(vm *v1alpha1.VirtualMachine) bool { return vm.Status.Server != nil && vm.Status.Server.Run != "" }
+	r.mu.Lock()
 	if first && !ran(before) && ran(after) {
 		runningSeconds.WithLabelValues(seen.name).Observe(age)
+		r.booting[after.UID] = true
 	}
-	if first && turned(v1alpha1.ConditionReady) {
+	if turned(v1alpha1.ConditionReady) && r.booting[after.UID] {
 		readySeconds.WithLabelValues(seen.name).Observe(age)
+		delete(r.booting, after.UID)
 	}
+	r.mu.Unlock()
 	if seen.server == nil || !seen.server.IsOn() {
 		r.mu.Lock()
 		begun, found := r.stops[after.UID]

@@ -16,6 +16,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/fake"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
 )
 
@@ -296,6 +297,30 @@ func TestMissingDriver(t *testing.T) {
 	if !w.isGone() {
 		t.Error("an object of which there can be no server is not deleted at once")
 	}
+}
+
+func TestDriverThatIsInstalledLater(t *testing.T) {
+	w := newWorld(t)
+	installed := false
+	w.drivers = NewDrivers([]string{fake.Name}, map[string]Opener{fake.Name: func() (Driver, error) {
+		if !installed {
+			var none *fake.Driver // as a driver's own function returns it
+			return none, fmt.Errorf("%w: the engine is not installed", backend.ErrMissing)
+		}
+		return w.backend, nil
+	}}, w.clock)
+	w.Reconciler = NewReconciler(w.client, w.client, w.drivers, w.recorder, w.clock)
+	w.create()
+	for range 3 {
+		if again := w.reconcile().RequeueAfter; again != missingCheck {
+			t.Errorf("it is looked for it again after %v", again)
+		}
+		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonDriverMissing)
+	}
+	installed = true
+	w.pass(missingCheck)
+	w.settle()
+	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
 }
 
 func TestMissingDriverKeepsWhatItHas(t *testing.T) {

@@ -98,10 +98,12 @@ func (d *Drivers) get(name string) (Driver, error) {
 	}
 	if now := d.clock.Now(); s.err == nil || !now.Before(s.retryAt) {
 		s.retryAt = now.Add(reopenPause)
-		s.driver, s.err = d.openers[name]()
+		// What comes with an error may be a nil pointer, which is no nil Driver.
+		var driver Driver
+		driver, s.err = d.openers[name]()
 		switch {
 		case s.err == nil:
-			s.driver = instrument(s.driver)
+			s.driver = instrument(driver)
 			s.driver.Watch(d.tell)
 		case !errors.Is(s.err, backend.ErrMissing):
 			s.err = fmt.Errorf("open driver %s: %w: %w", name, backend.ErrUnavailable, s.err)

@@ -1,0 +1,173 @@
+package virtualmachine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/fake"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+)
+
+// The page of VirtualMachine has every metric, and no other.
+func TestPageHasEveryMetric(t *testing.T) {
+	const prefix = "keelson_virtualmachine_"
+	raw, err := os.ReadFile("../../../docs/virtualmachine.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(raw), "\n## Metrics\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := regexp.MustCompile("(?m)^\\| (`[^|]+`) \\| ([^|]*) \\|").FindAllStringSubmatch(section, -1)
+	documented := map[string]string{}
+	for _, row := range rows {
+		for _, name := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(row[1], -1) {
+			documented[name[1]] = row[2]
+		}
+	}
+	form := regexp.MustCompile(`fqName: "` + prefix + `(\w+)".*variableLabels: \{([\w,]*)\}`)
+	described := map[string]string{}
+	for _, collector := range collectors {
+		descs := make(chan *prometheus.Desc, 20)
+		collector.Describe(descs)
+		close(descs)
+		for desc := range descs {
+			found := form.FindStringSubmatch(desc.String())
+			if found == nil {
+				t.Fatalf("a metric of another form: %s", desc)
+			}
+			described[found[1]] = strings.ReplaceAll(found[2], ",", ", ")
+		}
+	}
+	if diff := cmp.Diff(described, documented); diff != "" {
+		t.Errorf("metrics and their labels (-program +page):\n%s", diff)
+	}
+}
+
+// gather returns the values of the metrics of a collector.
+func gather(t *testing.T, collector prometheus.Collector) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(collector)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.Metric {
+			var labels []string
+			for _, label := range metric.Label {
+				labels = append(labels, label.GetValue())
+			}
+			name := strings.TrimPrefix(family.GetName(), "keelson_virtualmachine_")
+			values[name+" "+strings.Join(labels, "/")] = metric.GetGauge().GetValue() + metric.GetCounter().GetValue()
+		}
+	}
+	return values
+}
+
+// scrape collects from one collector, and not from that of the manager that runs.
+type scrape struct{ *collector }
+
+func (scrape) Describe(descs chan<- *prometheus.Desc)       { current{}.Describe(descs) }
+func (s scrape) Collect(collected chan<- prometheus.Metric) { s.collect(collected) }
+
+func TestMetricsOfMachines(t *testing.T) {
+	on := newVM(func(vm *v1alpha1.VirtualMachine) {
+		vm.Namespace, vm.Status.Phase, vm.Status.Restarts = "default", v1alpha1.PhaseActive, 3
+		vm.Status.Server = &v1alpha1.Server{Driver: fake.Name}
+	})
+	waiting := newVM(func(vm *v1alpha1.VirtualMachine) {
+		vm.Namespace, vm.Name, vm.UID, vm.Status.Phase = "default", "other", "other-uid", v1alpha1.PhaseCreating
+	})
+	b := fake.New(fake.Options{})
+	reader := clientfake.NewClientBuilder().WithScheme(harness.Scheme(t, v1alpha1.AddToScheme)).WithObjects(on, waiting).Build()
+	drivers := NewDrivers([]string{fake.Name}, map[string]Opener{fake.Name: func() (Driver, error) { return b, nil }}, nil)
+	drivers.slots[fake.Name].driver = b
+	for _, id := range []backend.Identity{
+		{UID: on.UID, Namespace: "default", Name: on.Name},
+		// An object of the same name, of another cluster or before this one.
+		{UID: "elsewhere", Namespace: "default", Name: on.Name},
+	} {
+		machine := backend.Machine{Identity: id, MemoryBytes: 1000}
+		if err := errors.Join(b.Create(t.Context(), machine), b.Start(t.Context(), machine)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := gather(t, scrape{&collector{cache: reader, drivers: drivers}})
+	label := fmt.Sprintf("%s/default", on.Name)
+	want := map[string]float64{
+		"machines fake/Active": 1, "machines fake/Creating": 1,
+		"restarts_total " + label: 3, "restarts_total other/default": 0,
+		"cpu_seconds_total " + label: 1, "resident_memory_bytes " + label: 100, "guest_memory_used_bytes " + label: 100,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("metrics (-want +got):\n%s", diff)
+	}
+}
+
+// Every duration is measured once in the life of a machine.
+func TestMetricsOfALife(t *testing.T) {
+	const name = "metered" // the metrics are of the whole process, and other tests have other drivers
+	w := newWorld(t)
+	w.drivers = NewDrivers([]string{name}, map[string]Opener{name: func() (Driver, error) { return w.backend, nil }}, w.clock)
+	w.Reconciler = NewReconciler(w.client, w.client, w.drivers, w.recorder, w.clock)
+	w.create()
+	w.settle()
+	w.backend.Boot(w.uid())
+	w.settle()
+	w.backend.Hold(backend.TaskStop)
+	w.change(action(v1alpha1.ActionStopped))
+	w.settle()
+	w.pass(40 * time.Second)
+	w.backend.Release(backend.TaskStop)
+	w.settle()
+	w.change(action(v1alpha1.ActionActive))
+	w.settle()
+	w.backend.Boot(w.uid())
+	w.settle()
+	w.remove()
+	w.settle()
+	for what, test := range map[string]struct {
+		histogram *prometheus.HistogramVec
+		least     float64
+	}{
+		"created": {createdSeconds, 0}, "running": {runningSeconds, 0}, "guest ready": {readySeconds, 0},
+		"stopped": {stopSeconds, 40}, "deleted": {deleteSeconds, 0},
+	} {
+		var metric dto.Metric
+		if err := test.histogram.WithLabelValues(name).(prometheus.Metric).Write(&metric); err != nil {
+			t.Fatal(err)
+		}
+		if got := metric.GetHistogram(); got.GetSampleCount() != 1 || got.GetSampleSum() < test.least {
+			t.Errorf("%s: measured %d times, %v s in all", what, got.GetSampleCount(), got.GetSampleSum())
+		}
+		if buckets := metric.GetHistogram().Bucket; buckets[0].GetUpperBound() != 0.05 || buckets[len(buckets)-1].GetUpperBound() != 300 {
+			t.Errorf("%s: the buckets are %v", what, buckets)
+		}
+	}
+}
+
+func TestResultOf(t *testing.T) {
+	wrap := func(err error) error { return fmt.Errorf("it: %w", err) }
+	for want, err := range map[string]error{
+		"ok": nil, "in_progress": backend.ErrInProgress, "not_found": wrap(backend.ErrNotFound), "invalid": wrap(backend.ErrInvalid),
+		"unavailable": wrap(backend.ErrUnavailable), "error": errors.New("it"),
+	} {
+		if got := resultOf(err); got != want {
+			t.Errorf("%v counts as %q, want %q", err, got, want)
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+	"k8s.io/utils/ptr"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// find returns a machine and its container.
+func (d *Driver) find(ctx context.Context, id backend.Identity) (*machine, *container.InspectResponse, error) {
+	m, err := d.machine(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	box, err := d.inspect(ctx, id.UID)
+	if err != nil {
+		return m, nil, err
+	}
+	return m, &box, nil
+}
+
+func isOn(box *container.InspectResponse) bool {
+	return box.State.Status == container.StateRunning || box.State.Status == container.StatePaused
+}
+
+// Create implements backend.Driver.
+func (d *Driver) Create(ctx context.Context, machine backend.Machine) error {
+	if err := d.validate(&machine); err != nil {
+		return err
+	}
+	m, _, err := d.find(ctx, machine.Identity)
+	if !errors.Is(err, backend.ErrNotFound) {
+		return err // it is there, or nobody knows
+	}
+	return m.begin(backend.TaskCreate, func(ctx context.Context) error { return m.create(ctx, machine) })
+}
+
+// create makes the container. The name keeps it from being made twice.
+func (m *machine) create(ctx context.Context, wanted backend.Machine) error {
+	m.change(func(of *memo) { *of = memo{Machine: wanted, SeedSum: seedSum(wanted.Seed)} })
+	step("create noted")
+	image, err := m.ensureImage(ctx, wanted.Image)
+	if err != nil {
+		return err
+	}
+	step("image there")
+	options := newContainer(&wanted, image)
+	_, err = m.d.engine.ContainerCreate(ctx, options)
+	if cerrdefs.IsConflict(err) {
+		if _, err = m.d.inspect(ctx, m.id.UID); errors.Is(err, backend.ErrNotFound) {
+			return fmt.Errorf("somebody else has a container of the name %s: remove or rename it", options.Name)
+		}
+		return err
+	}
+	if err != nil {
+		return m.d.typed("create the container "+options.Name, err)
+	}
+	step("container created")
+	return nil
+}
+
+// Start implements backend.Driver.
+func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
+	if err := d.validate(&machine); err != nil {
+		return err
+	}
+	m, box, err := d.find(ctx, machine.Identity)
+	if err != nil {
+		return err
+	}
+	if isOn(box) {
+		return nil
+	}
+	return m.begin(backend.TaskStart, func(ctx context.Context) error { return m.start(ctx, box, machine) })
+}
+
+func (m *machine) start(ctx context.Context, box *container.InspectResponse, wanted backend.Machine) error {
+	m.change(func(of *memo) {
+		of.Machine, of.SeedSum = wanted, seedSum(wanted.Seed)
+		of.Stop, of.Failed, of.AfterRun = nil, nil, runOf(box.State)
+	})
+	step("start noted")
+	name := containerName(m.id.UID)
+	if resources := newResources(&wanted); !hasResources(box.HostConfig, &resources) {
+		if err := m.d.update(ctx, name, resources); err != nil {
+			return err
+		}
+	}
+	if err := m.putSeed(ctx, wanted.Seed); err != nil {
+		return err
+	}
+	step("ready to start")
+	if _, err := m.d.engine.ContainerStart(ctx, name, client.ContainerStartOptions{}); err != nil {
+		return m.d.typed("start the container "+name, err)
+	}
+	step("started")
+	return nil
+}
+
+// putSeed puts the seed into the container, where cloud-init looks for it.
+func (m *machine) putSeed(ctx context.Context, seed *backend.Seed) error {
+	sum := seedSum(seed)
+	m.mu.Lock()
+	present := m.memo.StartedSeedSum
+	m.mu.Unlock()
+	if present == sum {
+		return nil
+	}
+	archive, err := packSeed(m.id, seed, present != "")
+	if err != nil {
+		return fmt.Errorf("pack the seed: %w", err)
+	}
+	options := client.CopyToContainerOptions{DestinationPath: "/", Content: bytes.NewReader(archive)}
+	if _, err := m.d.engine.CopyToContainer(ctx, containerName(m.id.UID), options); err != nil {
+		return m.d.typed("put the seed into the container "+containerName(m.id.UID), err)
+	}
+	m.change(func(of *memo) { of.StartedSeedSum = sum })
+	return nil
+}
+
+func hasResources(host *container.HostConfig, wanted *container.Resources) bool {
+	return host.NanoCPUs == wanted.NanoCPUs && host.Memory == wanted.Memory && host.MemorySwap == wanted.MemorySwap
+}
+
+func (d *Driver) update(ctx context.Context, name string, resources container.Resources) error {
+	if _, err := d.engine.ContainerUpdate(ctx, name, client.ContainerUpdateOptions{Resources: &resources}); err != nil {
+		return d.typed("change the container "+name, err)
+	}
+	return nil
+}
+
+// Stop implements backend.Driver.
+func (d *Driver) Stop(ctx context.Context, id backend.Identity, grace time.Duration) error {
+	m, box, err := d.find(ctx, id)
+	if err != nil {
+		return err
+	}
+	m.change(func(of *memo) { of.Stop, of.Failed = &stopNote{Run: runOf(box.State)}, nil })
+	step("stop noted")
+	if !isOn(box) {
+		return nil
+	}
+	return m.begin(backend.TaskStop, func(ctx context.Context) error { return m.stop(ctx, grace) })
+}
+
+// stop has the engine ask the guest to end, and kill it when grace is over. An engine
+// lets a paused one go on for that.
+func (m *machine) stop(ctx context.Context, grace time.Duration) error {
+	if grace > 0 {
+		m.progress("the guest is powering off")
+	}
+	name := containerName(m.id.UID)
+	options := client.ContainerStopOptions{Timeout: ptr.To(int(math.Ceil(grace.Seconds())))}
+	if _, err := m.d.engine.ContainerStop(ctx, name, options); err != nil && !cerrdefs.IsNotFound(err) {
+		return m.d.typed("stop the container "+name, err)
+	}
+	step("stopped")
+	return nil
+}
+
+// Pause implements backend.Driver.
+func (d *Driver) Pause(ctx context.Context, id backend.Identity) error {
+	return d.freeze(ctx, id, "pause", container.StatePaused, func(name string) error {
+		_, err := d.engine.ContainerPause(ctx, name, client.ContainerPauseOptions{})
+		return err
+	})
+}
+
+// Resume implements backend.Driver.
+func (d *Driver) Resume(ctx context.Context, id backend.Identity) error {
+	return d.freeze(ctx, id, "resume", container.StateRunning, func(name string) error {
+		_, err := d.engine.ContainerUnpause(ctx, name, client.ContainerUnpauseOptions{})
+		return err
+	})
+}
+
+func (d *Driver) freeze(ctx context.Context, id backend.Identity, what string, goal container.ContainerState, call func(string) error) error {
+	_, box, err := d.find(ctx, id)
+	if err != nil || box.State.Status == goal {
+		return err
+	}
+	name := containerName(id.UID)
+	if !isOn(box) {
+		return fmt.Errorf("%s the container %s: it is %s", what, name, box.State.Status)
+	}
+	if err := call(name); err != nil {
+		return d.typed(what+" the container "+name, err)
+	}
+	return nil
+}
+
+// Reconfigure implements backend.Driver. Limits change at once; ports need nothing done.
+func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error {
+	if err := d.validate(&machine); err != nil {
+		return err
+	}
+	m, box, err := d.find(ctx, machine.Identity)
+	if err != nil {
+		return err
+	}
+	defer d.tell(machine.Identity)
+	wanted := newResources(&machine)
+	if !hasResources(box.HostConfig, &wanted) {
+		if isOn(box) && wanted.Memory < box.HostConfig.Memory && !d.fits(ctx, machine) {
+			// The kernel would kill what does not fit. It waits for a restart.
+			wanted.Memory, wanted.MemorySwap = box.HostConfig.Memory, box.HostConfig.MemorySwap
+		}
+		if err := d.update(ctx, containerName(machine.UID), wanted); err != nil {
+			return err
+		}
+	}
+	m.change(func(of *memo) {
+		sum := seedSum(machine.Seed)
+		if of.Machine.Hash == "" && runOf(box.State) != "" {
+			of.StartedSeedSum = sum // all that is known is that it ran with one
+		}
+		of.Machine, of.SeedSum = machine, sum
+	})
+	return nil
+}
+
+// validate refuses what this engine cannot do.
+func (d *Driver) validate(machine *backend.Machine) error {
+	if err := validate(machine); err != nil {
+		return err
+	}
+	if most := int64(d.processors) * 1000; machine.MilliCPU > most {
+		return fmt.Errorf("%w: spec.resource.cpu: the host of the Docker engine has %d processors", backend.ErrInvalid, d.processors)
+	}
+	return nil
+}

@@ -1,0 +1,253 @@
+// Package docker is the driver that runs each machine as a container of a Docker engine.
+//
+// The engine has nearly everything: a container is found by its label, whether it runs or
+// not, and tells how its last run ended. What an engine cannot remember of a container -
+// what it was last told to be, and whether somebody asked for its end - is in a small file
+// a machine; when those are lost, nothing is but that. docs/drivers.md tells the rest.
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/moby/moby/client"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// Name is the name of the driver.
+const Name = "docker"
+
+// openTimeout is how long the engine may take to answer when the driver is opened.
+const openTimeout = 5 * time.Second
+
+// Options say how the driver works.
+type Options struct {
+	// StateDir is where the files of the machines are kept.
+	StateDir string
+	// Host is the address of the engine, such as unix:///var/run/docker.sock. Empty
+	// means $DOCKER_HOST, else the usual socket of this host.
+	Host string
+	// GuestDir is the folder with the default guest; see docs/guest.md.
+	GuestDir string
+	// Log is where the driver logs what nobody asked for.
+	Log logr.Logger
+}
+
+// step is called at every point where being killed makes a difference. The crash tests
+// replace it; it does nothing otherwise.
+var step = func(string) {}
+
+// Driver runs machines.
+type Driver struct {
+	options Options
+	engine  *client.Client
+	// processors is how many the host of the engine has.
+	processors int
+
+	// ctx is the life of the driver; tasks end with it, containers do not.
+	ctx    context.Context
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+	// importing is held while the default guest is given to the engine.
+	importing sync.Mutex
+
+	mu       sync.Mutex
+	closed   bool
+	notify   func(backend.Identity)
+	machines map[types.UID]*machine
+}
+
+// Open connects to the engine. The error is a backend.ErrMissing if there is none.
+func Open(options Options) (*Driver, error) {
+	engine, err := connect(options.Host)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	defer cancel()
+	about, err := engine.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("ask the Docker engine what it has: %w", err), engine.Close())
+	}
+	if err := os.MkdirAll(options.StateDir, 0o700); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the state directory: %w", err), engine.Close())
+	}
+	d := &Driver{options: options, engine: engine, processors: about.Info.NCPU, notify: func(backend.Identity) {}, machines: map[types.UID]*machine{}}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.tasks.Go(d.listen)
+	d.tasks.Go(d.sample)
+	return d, nil
+}
+
+// connect returns a client of an engine that answers.
+func connect(host string) (*client.Client, error) {
+	options := []client.Opt{client.FromEnv}
+	if host != "" {
+		options = append(options, client.WithHost(host))
+	}
+	engine, err := client.New(options...)
+	if err != nil {
+		return nil, fmt.Errorf("find the Docker engine %s: %w", host, err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	defer cancel()
+	if _, err := engine.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
+		where := engine.DaemonHost()
+		_ = engine.Close() // nothing is open
+		return nil, fmt.Errorf("%w: no Docker engine answers at %s: %w. On Debian and Ubuntu: apt-get install docker.io; "+
+			"for an engine elsewhere: --vm-docker-host", backend.ErrMissing, where, err)
+	}
+	return engine, nil
+}
+
+// Missing returns a backend.ErrMissing that says which engine does not answer, nil if it
+// does. Host is as in Options.
+func Missing(host string) error {
+	engine, err := connect(host)
+	if err != nil {
+		return err
+	}
+	return engine.Close()
+}
+
+// Name implements backend.Driver.
+func (d *Driver) Name() string { return Name }
+
+// Capabilities implements backend.Driver.
+func (d *Driver) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Pause: true, FractionalCPU: true}
+}
+
+// Watch implements backend.Driver.
+func (d *Driver) Watch(notify func(backend.Identity)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.notify = notify
+}
+
+// tell says that a machine has changed.
+func (d *Driver) tell(id backend.Identity) {
+	d.mu.Lock()
+	notify := d.notify
+	d.mu.Unlock()
+	notify(id)
+}
+
+// machine returns what is known of a machine here, which may be nothing.
+func (d *Driver) machine(id backend.Identity) (*machine, error) {
+	if err := checkUID(id.UID); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, fmt.Errorf("driver docker is closed: %w", backend.ErrUnavailable)
+	}
+	m := d.machines[id.UID]
+	if m == nil {
+		m = &machine{d: d, id: id}
+		m.read()
+		d.machines[id.UID] = m
+	}
+	return m, nil
+}
+
+// forget drops what is known of a machine that is gone, unless something goes on.
+func (d *Driver) forget(m *machine) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if d.machines[m.id.UID] == m && m.task == nil && m.memo.Failed == nil {
+		delete(d.machines, m.id.UID)
+	}
+}
+
+// Observe implements backend.Driver. It asks the engine.
+func (d *Driver) Observe(ctx context.Context, id backend.Identity) (backend.Server, error) {
+	m, err := d.machine(id)
+	if errors.Is(err, backend.ErrInvalid) {
+		return backend.Server{}, fmt.Errorf("%w: %w", backend.ErrNotFound, err)
+	}
+	if err != nil {
+		return backend.Server{}, err
+	}
+	box, err := d.inspect(ctx, id.UID)
+	if err != nil && !errors.Is(err, backend.ErrNotFound) {
+		return backend.Server{}, err
+	}
+	if err == nil {
+		return m.server(&box), nil
+	}
+	if server, attempted := m.attempt(); attempted {
+		return server, nil
+	}
+	d.forget(m)
+	return backend.Server{}, err
+}
+
+// List implements backend.Driver.
+func (d *Driver) List(ctx context.Context) ([]backend.Server, error) {
+	ids, err := d.identities(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var servers []backend.Server
+	for _, id := range ids {
+		server, err := d.Observe(ctx, id)
+		if errors.Is(err, backend.ErrNotFound) {
+			continue // it has just gone
+		}
+		if err != nil {
+			return nil, err
+		}
+		servers = append(servers, server)
+	}
+	slices.SortFunc(servers, func(a, b backend.Server) int { return strings.Compare(string(a.UID), string(b.UID)) })
+	return servers, nil
+}
+
+// identities returns the machines that the engine has, those that are off too.
+func (d *Driver) identities(ctx context.Context) ([]backend.Identity, error) {
+	d.mu.Lock()
+	closed := d.closed
+	d.mu.Unlock()
+	if closed {
+		return nil, fmt.Errorf("driver docker is closed: %w", backend.ErrUnavailable)
+	}
+	found, err := d.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: ours()})
+	if err != nil {
+		return nil, d.typed("list containers", err)
+	}
+	var ids []backend.Identity
+	for _, summary := range found.Items {
+		if id := identityOf(summary.Labels); checkUID(id.UID) == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// Close implements backend.Driver. Containers go on; tasks are cut short, and are begun
+// again by the next manager.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	d.mu.Unlock()
+	d.cancel()
+	d.tasks.Wait()
+	return d.engine.Close()
+}

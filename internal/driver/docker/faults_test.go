@@ -1,0 +1,269 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+)
+
+// Two of the defects of the controller whose manifests this one takes over were in its
+// driver; the others are tests of the controller.
+
+func TestDefectCPULimitWrongByABillion(t *testing.T) {
+	w := newWorld(t)
+	machine := small(uid)
+	machine.MilliCPU, machine.MemoryBytes = 1500, 96<<20
+	w.run(machine)
+	found, err := w.api.ContainerInspect(t.Context(), containerName(uid), client.ContainerInspectOptions{})
+	w.do(err)
+	if got := found.Container.HostConfig.Resources; got.NanoCPUs != 1_500_000_000 || got.Memory != 96<<20 {
+		t.Errorf("1500m and 96Mi are %d billionths of a processor and %d bytes", got.NanoCPUs, got.Memory)
+	}
+	w.remove(backend.DeleteOptions{})
+}
+
+func TestDefectStoppedContainersInvisible(t *testing.T) {
+	w := newWorld(t)
+	machine := small(uid)
+	run := w.run(machine).Run
+	w.kill(t, uid)
+	w.eventually("it is off", is(backend.StateStopped))
+	w.open()
+	servers, err := w.driver.List(t.Context())
+	w.do(err)
+	if len(servers) != 1 || servers[0].UID != uid || servers[0].State != backend.StateStopped || servers[0].Run != run {
+		t.Errorf("a new manager lists %+v", servers)
+	}
+	w.do(w.driver.Create(t.Context(), machine))
+	if got := w.containers(t.Context()); len(got) != 1 {
+		t.Errorf("after a call to create it there are %v", got)
+	}
+	w.remove(backend.DeleteOptions{})
+}
+
+// foreign makes a container that is not ours.
+func (w *world) foreign(name string, labels map[string]string) {
+	w.Helper()
+	image, err := w.driver.ensureGuest(w.Context())
+	w.do(err)
+	_, err = w.api.ContainerCreate(w.Context(), client.ContainerCreateOptions{
+		Name: name, Config: &container.Config{Image: image, Labels: labels},
+	})
+	w.do(err)
+	w.Cleanup(func() {
+		_, err := w.api.ContainerRemove(context.WithoutCancel(w.Context()), name, client.ContainerRemoveOptions{})
+		if err != nil {
+			w.Error(err)
+		}
+	})
+}
+
+func TestContainersOfOthers(t *testing.T) {
+	w := newWorld(t)
+	w.foreign("keelson-other", nil)
+	w.foreign(containerName(uid), map[string]string{labelUID: "0b5b4d8e-0000-4000-8000-0000000000ab"})
+	if server := w.server(); server != nil {
+		t.Errorf("somebody else's container is seen as %+v", server)
+	}
+	w.do(w.driver.Delete(t.Context(), small(uid).Identity, backend.DeleteOptions{}))
+	w.do(w.driver.Create(t.Context(), small(uid)))
+	failed := w.eventually("it has failed", func(s *backend.Server) bool { return s != nil && s.Ended != nil })
+	if failed.Ended.Cause != backend.CauseCreateFailed || !strings.Contains(failed.Ended.Message, "somebody else has a container of the name") {
+		t.Errorf("it has failed as %+v", failed.Ended)
+	}
+	if got := w.containers(t.Context()); len(got) != 2 {
+		t.Errorf("the containers are %v", got)
+	}
+	harness.Eventually(t, "it is deleted", func() bool {
+		return w.driver.Delete(t.Context(), small(uid).Identity, backend.DeleteOptions{}) == nil
+	})
+}
+
+func TestImageThatIsNotThere(t *testing.T) {
+	w := newWorld(t)
+	machine := small(uid)
+	machine.Image = &v1alpha1.Image{Container: "127.0.0.1:9/nothing:1"}
+	w.do(w.driver.Create(t.Context(), machine))
+	failed := w.eventually("it has failed", func(s *backend.Server) bool { return s != nil && s.Ended != nil && s.Task == backend.TaskNone })
+	if failed.State != backend.StateAbsent || failed.Ended.Cause != backend.CauseCreateFailed ||
+		!strings.Contains(failed.Ended.Message, "pull the image 127.0.0.1:9/nothing:1") {
+		t.Errorf("it has failed as %+v, %+v", failed, failed.Ended)
+	}
+	w.open()
+	if again := w.server(); again == nil || again.Ended == nil || again.Ended.Run != failed.Ended.Run {
+		t.Errorf("a new manager sees %+v: the failure would count twice", again)
+	}
+	w.remove(backend.DeleteOptions{})
+}
+
+func TestStartThatFails(t *testing.T) {
+	w := newWorld(t)
+	machine := small(uid)
+	w.create(machine)
+	// The engine notices only at the start that there is no such program.
+	image, err := w.driver.ensureGuest(t.Context())
+	w.do(err)
+	_, err = w.api.ContainerRemove(t.Context(), containerName(uid), client.ContainerRemoveOptions{})
+	w.do(err)
+	options := newContainer(&machine, image)
+	options.Config.Entrypoint = []string{"/nothing"}
+	options.HostConfig.Init = nil
+	_, err = w.api.ContainerCreate(t.Context(), options)
+	w.do(err)
+	w.do(w.driver.Start(t.Context(), machine))
+	failed := w.eventually("it has failed", func(s *backend.Server) bool { return s != nil && s.Ended != nil && s.Task == backend.TaskNone })
+	if failed.Ended.Cause != backend.CauseStartFailed || failed.State != backend.StateStopped {
+		t.Errorf("it has failed as %+v, %+v", failed, failed.Ended)
+	}
+	if stopped := w.stop(0); stopped.Ended == nil || stopped.Ended.Cause != backend.CauseRequested {
+		t.Errorf("after a stop it is %+v", stopped.Ended)
+	}
+	w.remove(backend.DeleteOptions{})
+}
+
+func TestEngineThatDoesNotAnswer(t *testing.T) {
+	w := newWorld(t)
+	run := w.run(small(uid)).Run
+	thaw := w.engine.freeze(t)
+	brief := func(call func(context.Context) error) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		return call(ctx)
+	}
+	harness.Eventually(t, "the engine is frozen", func() bool {
+		return brief(func(ctx context.Context) error { _, err := w.api.Ping(ctx, client.PingOptions{}); return err }) != nil
+	})
+	for what, call := range map[string]func(context.Context) error{
+		"Observe": func(ctx context.Context) error { _, err := w.driver.Observe(ctx, small(uid).Identity); return err },
+		"List":    func(ctx context.Context) error { _, err := w.driver.List(ctx); return err },
+		"Create":  func(ctx context.Context) error { return w.driver.Create(ctx, small(uid)) },
+		"Start":   func(ctx context.Context) error { return w.driver.Start(ctx, small(uid)) },
+		"Stop":    func(ctx context.Context) error { return w.driver.Stop(ctx, small(uid).Identity, 0) },
+		"Delete": func(ctx context.Context) error {
+			return w.driver.Delete(ctx, small(uid).Identity, backend.DeleteOptions{})
+		},
+	} {
+		if err := brief(call); !errors.Is(err, backend.ErrUnavailable) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	thaw()
+	if server := w.eventually("it answers", is(backend.StateRunning)); server.Run != run {
+		t.Errorf("it is another run: %+v", server)
+	}
+	w.remove(backend.DeleteOptions{})
+}
+
+func TestEngineThatIsKilled(t *testing.T) {
+	before := listenPause
+	listenPause = 20 * time.Millisecond
+	t.Cleanup(func() { listenPause = before })
+	w := newWorld(t)
+	run := w.run(small(uid)).Run
+	w.engine.kill(t)
+	if _, err := w.driver.Observe(t.Context(), small(uid).Identity); !errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("without an engine, Observe returns %v", err)
+	}
+	for len(w.told) > 0 {
+		<-w.told
+	}
+	w.engine.start(t)
+	// It may end what ran, or find it again: that is its own affair.
+	harness.Eventually(t, "Watch tells of the machine", func() bool { return len(w.told) > 0 && (<-w.told).UID == uid })
+	server := w.eventually("it is known again", func(s *backend.Server) bool { return s != nil && s.Task == backend.TaskNone })
+	if server.Run != run || !server.IsOn() && (server.Ended == nil || server.Ended.Cause == backend.CauseRequested) {
+		t.Errorf("after a restart of the engine it is %+v, ended %+v", server, server.Ended)
+	}
+	w.start(small(uid))
+	w.remove(backend.DeleteOptions{})
+}
+
+func TestStateDirectoryRemoved(t *testing.T) {
+	w := newWorld(t)
+	machine := small(uid)
+	machine.Seed = &backend.Seed{UserData: "#cloud-config\n"}
+	machine.Ports = []v1alpha1.Port{{Name: "ssh", Port: 22, Protocol: v1alpha1.ProtocolTCP}}
+	before := w.run(machine)
+	w.do(w.driver.Close())
+	w.do(os.RemoveAll(w.options.StateDir))
+	w.open()
+	lost := w.eventually("it runs", is(backend.StateRunning))
+	if lost.Run != before.Run || lost.Hash != "" {
+		t.Errorf("a manager that remembers nothing sees %+v", lost)
+	}
+	w.do(w.driver.Reconfigure(t.Context(), machine))
+	again := w.server()
+	if again.Hash != machine.Hash || len(again.Pending) > 0 || !slices.Equal(again.Endpoints, before.Endpoints) || len(again.Endpoints) != 1 {
+		t.Errorf("when it was told again, it sees %+v, before it was %+v", again, before)
+	}
+	w.remove(backend.DeleteOptions{})
+}
+
+func TestContainerRemovedByHand(t *testing.T) {
+	w := newWorld(t)
+	w.run(small(uid))
+	_, err := w.api.ContainerRemove(t.Context(), containerName(uid), client.ContainerRemoveOptions{Force: true})
+	w.do(err)
+	if server := w.server(); server != nil {
+		t.Errorf("there is %+v", server)
+	}
+	w.run(small(uid))
+	w.remove(backend.DeleteOptions{})
+}
+
+// Changes of the engine are told, not found out by asking.
+func TestEvents(t *testing.T) {
+	w := newWorld(t)
+	w.run(small(uid))
+	for what, change := range map[string]func() error{
+		"its death": func() error {
+			_, err := w.api.ContainerKill(t.Context(), containerName(uid), client.ContainerKillOptions{Signal: "SIGKILL"})
+			return err
+		},
+		"a pause": func() error {
+			w.start(small(uid))
+			_, err := w.api.ContainerPause(t.Context(), containerName(uid), client.ContainerPauseOptions{})
+			return err
+		},
+	} {
+		for len(w.told) > 0 {
+			<-w.told
+		}
+		w.do(change())
+		harness.Eventually(t, what+" is told", func() bool { return len(w.told) > 0 && (<-w.told) == small(uid).Identity })
+	}
+	w.remove(backend.DeleteOptions{})
+}
+
+func TestStopAll(t *testing.T) {
+	w := newWorld(t)
+	other := small("0b5b4d8e-0000-4000-8000-0000000000ab")
+	run := w.run(small(uid)).Run
+	w.do(w.driver.Create(t.Context(), other))
+	harness.Eventually(t, "the other is created", func() bool {
+		server, err := w.driver.Observe(t.Context(), other.Identity)
+		return err == nil && is(backend.StateStopped)(&server)
+	})
+	w.do(w.driver.Close())
+	w.do(StopAll(t.Context(), w.options.StateDir, time.Second))
+	w.open()
+	stopped := w.eventually("it is off", is(backend.StateStopped))
+	if stopped.Run != run || stopped.Ended == nil || stopped.Ended.Cause != backend.CauseRequested {
+		t.Errorf("it is %+v, ended %+v", stopped, stopped.Ended)
+	}
+	harness.Eventually(t, "the other is deleted", func() bool {
+		return w.driver.Delete(t.Context(), other.Identity, backend.DeleteOptions{}) == nil
+	})
+	w.remove(backend.DeleteOptions{})
+}

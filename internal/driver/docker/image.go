@@ -1,0 +1,117 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+)
+
+const (
+	// guestFile has the commands of the default guest; docs/guest.md describes it.
+	guestFile = "rootfs.tar"
+	// guestRepository begins the name of its image; the digest of the file follows, so
+	// that another guest is another image.
+	guestRepository = "keelson-guest"
+)
+
+// guestSettings are what the image of the default guest runs: a shell at the console.
+var guestSettings = []string{`ENV PATH=/bin`, `ENV HOME=/root`, `WORKDIR /root`, `ENTRYPOINT ["/bin/sh"]`}
+
+// ensureImage returns the name of an image that the engine has, after it was fetched if
+// need be.
+func (m *machine) ensureImage(ctx context.Context, image *v1alpha1.Image) (string, error) {
+	if image == nil {
+		return m.d.ensureGuest(ctx)
+	}
+	name := image.Container
+	_, err := m.d.engine.ImageInspect(ctx, name)
+	if err == nil {
+		return name, nil
+	}
+	if !cerrdefs.IsNotFound(err) {
+		return "", m.d.typed("look for the image "+name, err)
+	}
+	m.progress("the image is being pulled")
+	pull, err := m.d.engine.ImagePull(ctx, name, client.ImagePullOptions{})
+	if err == nil {
+		err = errors.Join(m.followPull(ctx, pull), pull.Close())
+	}
+	if err != nil {
+		return "", fmt.Errorf("pull the image %s: %w", name, err)
+	}
+	step("image pulled")
+	return name, nil
+}
+
+// followPull says how far the pull of an image is, until it is there.
+func (m *machine) followPull(ctx context.Context, pull client.ImagePullResponse) error {
+	layers := map[string]bool{} // by name, whether it is complete
+	for message, err := range pull.JSONMessages(ctx) {
+		if err != nil {
+			return err
+		}
+		if message.Error != nil {
+			return message.Error
+		}
+		switch message.Status {
+		case "Pulling fs layer":
+			layers[message.ID] = false
+		case "Pull complete", "Already exists":
+			layers[message.ID] = true
+		default:
+			continue
+		}
+		complete := 0
+		for _, isComplete := range layers {
+			if isComplete {
+				complete++
+			}
+		}
+		m.progress(fmt.Sprintf("the image is being pulled, %d of %d layers", complete, len(layers)))
+	}
+	return nil
+}
+
+// ensureGuest returns the name of the image of the default guest, after the engine was
+// given it if need be.
+func (d *Driver) ensureGuest(ctx context.Context) (string, error) {
+	path := filepath.Join(d.options.GuestDir, guestFile)
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("there is no default guest in %s: build it with make guest, or name spec.image.container", d.options.GuestDir)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the default guest: %w", err)
+	}
+	sum := sha256.Sum256(content)
+	name := guestRepository + ":" + hex.EncodeToString(sum[:8])
+
+	d.importing.Lock()
+	defer d.importing.Unlock()
+	if _, err := d.engine.ImageInspect(ctx, name); err == nil || !cerrdefs.IsNotFound(err) {
+		return name, err
+	}
+	source := client.ImageImportSource{Source: bytes.NewReader(content), SourceName: "-"}
+	imported, err := d.engine.ImageImport(ctx, source, name, client.ImageImportOptions{Changes: guestSettings, Message: "The default guest of Keelson"})
+	if err == nil {
+		_, err = io.Copy(io.Discard, imported)
+		err = errors.Join(err, imported.Close())
+	}
+	if err != nil {
+		return "", d.typed("import the default guest", err)
+	}
+	step("guest imported")
+	return name, nil
+}

@@ -1,0 +1,111 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+const (
+	// removePause is how often a container is looked at that somebody else removes.
+	removePause = 100 * time.Millisecond
+	// retainedRepository begins the names of images that are the disks of machines that
+	// were deleted.
+	retainedRepository = "keelson-retained"
+)
+
+// Delete implements backend.Driver.
+func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backend.DeleteOptions) error {
+	m, err := d.machine(id)
+	if errors.Is(err, backend.ErrInvalid) {
+		return nil // such a machine was never made
+	}
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	failed, busy := m.taskErr, m.task != nil
+	m.taskErr = nil
+	m.mu.Unlock()
+	if failed != nil {
+		return failed
+	}
+	if !busy {
+		_, err := d.inspect(ctx, id.UID)
+		if errors.Is(err, backend.ErrNotFound) {
+			if err := m.erase(); err != nil {
+				return err
+			}
+			d.forget(m)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return m.begin(backend.TaskDelete, func(ctx context.Context) error { return m.remove(ctx, options) })
+}
+
+// remove ends the container and removes it with its disk.
+func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) error {
+	step("delete begun")
+	box, err := m.d.inspect(ctx, m.id.UID)
+	switch {
+	case errors.Is(err, backend.ErrNotFound):
+		return m.erase()
+	case err != nil:
+		return err
+	}
+	if isOn(&box) && (options.Grace > 0 || options.KeepDisk) {
+		if err := m.stop(ctx, options.Grace); err != nil {
+			return err
+		}
+	}
+	if options.KeepDisk {
+		if err := m.retain(ctx); err != nil {
+			return err
+		}
+	}
+	m.progress("the container is removed")
+	if err := m.d.removeContainer(ctx, containerName(m.id.UID)); err != nil {
+		return err
+	}
+	step("container removed")
+	return m.erase()
+}
+
+// removeContainer removes a container, and returns when it is gone.
+func (d *Driver) removeContainer(ctx context.Context, name string) error {
+	for {
+		_, err := d.engine.ContainerRemove(ctx, name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		if err == nil || cerrdefs.IsNotFound(err) {
+			return nil
+		}
+		if !cerrdefs.IsConflict(err) {
+			return d.typed("remove the container "+name, err)
+		}
+		// It is being removed already, perhaps on behalf of a manager before this one.
+		select {
+		case <-ctx.Done():
+			return d.typed("remove the container "+name, errors.Join(ctx.Err(), err))
+		case <-time.After(removePause):
+		}
+	}
+}
+
+// retain keeps the disk as an image.
+func (m *machine) retain(ctx context.Context) error {
+	name := fmt.Sprintf("%s/%s/%s:%s", retainedRepository, m.id.Namespace, m.id.Name, m.id.UID)
+	_, err := m.d.engine.ContainerCommit(ctx, containerName(m.id.UID), client.ContainerCommitOptions{Reference: name})
+	if err != nil {
+		return m.d.typed("retain the disk as the image "+name, err)
+	}
+	step("disk retained")
+	return nil
+}

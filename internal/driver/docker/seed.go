@@ -1,0 +1,64 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// seedDir is where cloud-init finds a NoCloud seed in a file system; its documentation
+// calls it that of the data source NoCloud.
+const seedDir = "var/lib/cloud/seed/nocloud/"
+
+// seedSum stands for a seed; "" for none.
+func seedSum(seed *backend.Seed) string {
+	if seed == nil {
+		return ""
+	}
+	raw, err := json.Marshal([]string{seed.UserData, seed.NetworkData})
+	if err != nil {
+		panic(err) // strings are always marshaled
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:8])
+}
+
+// packSeed returns a seed as a tar file from the root; replaces says that the container has
+// another one, whose files it takes the place of. It may be secret, so only root can read
+// it.
+func packSeed(id backend.Identity, seed *backend.Seed, replaces bool) ([]byte, error) {
+	metaData, err := json.Marshal(map[string]string{ // JSON is YAML
+		"instance-id": string(id.UID), "local-hostname": id.Name,
+	})
+	if err != nil {
+		return nil, err
+	}
+	userData, networkData := "#cloud-config\n{}\n", ""
+	if seed != nil {
+		networkData = seed.NetworkData
+		if seed.UserData != "" {
+			userData = seed.UserData
+		}
+	}
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	var errs []error
+	add := func(name, content string) {
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: seedDir + name, Mode: 0o600, Size: int64(len(content))}
+		errs = append(errs, w.WriteHeader(header))
+		_, err := w.Write([]byte(content))
+		errs = append(errs, err)
+	}
+	add("meta-data", string(metaData)+"\n")
+	add("user-data", userData)
+	if networkData != "" || replaces {
+		add("network-config", networkData)
+	}
+	errs = append(errs, w.Close())
+	return out.Bytes(), errors.Join(errs...)
+}

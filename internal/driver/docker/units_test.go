@@ -1,0 +1,260 @@
+package docker
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+func TestNewContainer(t *testing.T) {
+	machine := small(uid)
+	machine.Name = "web.shop"
+	got := newContainer(&machine, "image:1")
+	labels := map[string]string{
+		"cloudnative.tw/virtualmachine-uid": string(uid), "cloudnative.tw/virtualmachine-namespace": "default",
+		"cloudnative.tw/virtualmachine-name": "web.shop", "cloudnative.tw/cluster-uid": "cluster",
+	}
+	want := newContainer(&machine, "image:1")
+	want.Name = "keelson-" + string(uid)
+	want.Config = &container.Config{Image: "image:1", Hostname: "web", Tty: true, OpenStdin: true, Labels: labels}
+	want.HostConfig = &container.HostConfig{
+		Resources:     container.Resources{NanoCPUs: 500_000_000, Memory: 64 << 20, MemorySwap: 64 << 20},
+		RestartPolicy: container.RestartPolicy{Name: "no"},
+		LogConfig:     container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "10m", "max-file": "3"}},
+		Init:          ptr.To(true),
+	}
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Errorf("the container (-want +got):\n%s", diff)
+	}
+	if got := identityOf(got.Config.Labels); got != machine.Identity {
+		t.Errorf("its labels say that it is that of %+v", got)
+	}
+	machine.Image = &v1alpha1.Image{Container: "image:1"}
+	if newContainer(&machine, "image:1").HostConfig.Init != nil {
+		t.Error("an image of the user's gets an init that it did not ask for")
+	}
+}
+
+func TestHostName(t *testing.T) {
+	for _, test := range []struct{ name, vm, want string }{
+		{"as the machine", "web-1", "web-1"},
+		{"a name with dots", "web.shop.example", "web"},
+		{"as long as can be", strings.Repeat("a", 63), strings.Repeat("a", 63)},
+		{"too long", strings.Repeat("a", 64), ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := hostName(test.vm); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestValidate(t *testing.T) {
+	d := &Driver{processors: 2}
+	for _, test := range []struct {
+		name   string
+		change func(*backend.Machine)
+		want   string
+	}{
+		{"nothing is wrong", func(*backend.Machine) {}, ""},
+		{"a container image", func(m *backend.Machine) { m.Image = &v1alpha1.Image{Container: "debian:13"} }, ""},
+		{"a disk image", func(m *backend.Machine) { m.Image = &v1alpha1.Image{Path: "/disk"} }, "spec.image.container"},
+		{"a kernel", func(m *backend.Machine) { m.Image = &v1alpha1.Image{Kernel: "/vmlinuz"} }, "spec.image.container"},
+		{"too little of a processor", func(m *backend.Machine) { m.MilliCPU = 9 }, "10m at least"},
+		{"all processors", func(m *backend.Machine) { m.MilliCPU = 2000 }, ""},
+		{"more processors than there are", func(m *backend.Machine) { m.MilliCPU = 2001 }, "has 2 processors"},
+		{"no UID", func(m *backend.Machine) { m.UID = "../x" }, "is no UID"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			machine := small(uid)
+			test.change(&machine)
+			err := d.validate(&machine)
+			if test.want == "" && err != nil || test.want != "" && (!errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// A box with times as an engine writes them.
+const (
+	startTime = "2026-03-04T12:00:00.123456789Z"
+	endTime   = "2026-03-04T12:00:05Z"
+	never     = "0001-01-01T00:00:00Z"
+)
+
+func TestEndOf(t *testing.T) {
+	started, ended := timeOf(startTime), timeOf(endTime)
+	state := func(change func(*container.State)) *container.State {
+		s := &container.State{Status: container.StateExited, StartedAt: startTime, FinishedAt: endTime}
+		change(s)
+		return s
+	}
+	run := runOf(state(func(*container.State) {}))
+	of := func(cause backend.Cause, message string) *backend.Ended {
+		return &backend.Ended{Run: run, Cause: cause, Message: message, StartedAt: started, At: ended}
+	}
+	failed := &backend.Ended{Run: "attempt-1", Cause: backend.CauseStartFailed, Message: "no such file", At: ended}
+	created := &container.State{Status: container.StateCreated, StartedAt: never, FinishedAt: never}
+	for _, test := range []struct {
+		name  string
+		state *container.State
+		memo  memo
+		want  *backend.Ended
+	}{
+		{"it never ran", created, memo{}, nil},
+		{"it never ran, and is to stay so", created, memo{Stop: &stopNote{}}, &backend.Ended{Cause: backend.CauseRequested}},
+		{"its program ended well", state(func(*container.State) {}), memo{}, of(backend.CauseGuestShutdown, "")},
+		{"its program failed", state(func(s *container.State) { s.ExitCode = 3 }), memo{}, of(backend.CauseError, "its first process ended with status 3")},
+		{"it was killed", state(func(s *container.State) { s.ExitCode = 137 }), memo{}, of(backend.CauseHost, "its first process was ended by SIGKILL")},
+		{"a status that is no signal", state(func(s *container.State) { s.ExitCode = 255 }), memo{}, of(backend.CauseError, "its first process ended with status 255")},
+		{"its memory was too small", state(func(s *container.State) { s.ExitCode, s.OOMKilled = 137, true }), memo{},
+			of(backend.CauseError, "it needed more memory than spec.resource.memory")},
+		{"the engine failed", state(func(s *container.State) { s.ExitCode, s.Error = 128, "broken" }), memo{}, of(backend.CauseError, "broken")},
+		{"as requested", state(func(s *container.State) { s.ExitCode = 137 }), memo{Stop: &stopNote{Run: run}}, of(backend.CauseRequested, "")},
+		{"an earlier run was told to stop", state(func(s *container.State) { s.ExitCode = 137 }), memo{Stop: &stopNote{Run: "before"}},
+			of(backend.CauseHost, "its first process was ended by SIGKILL")},
+		{"it could not be started again", state(func(*container.State) {}), memo{Failed: failed, AfterRun: run}, failed},
+		{"somebody has started it by hand since", state(func(*container.State) {}), memo{Failed: failed, AfterRun: "before"}, of(backend.CauseGuestShutdown, "")},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, endOf(test.state, &test.memo)); diff != "" {
+				t.Errorf("the end (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	machine := small(uid)
+	machine.Ports = []v1alpha1.Port{{Name: "ssh", Port: 22, Protocol: v1alpha1.ProtocolTCP}}
+	box := func(status container.ContainerState) *container.InspectResponse {
+		options := newContainer(&machine, "image")
+		return &container.InspectResponse{
+			Name: "/" + options.Name, Config: options.Config, HostConfig: options.HostConfig,
+			State: &container.State{Status: status, StartedAt: startTime, FinishedAt: never},
+			NetworkSettings: &container.NetworkSettings{Networks: map[string]*network.EndpointSettings{
+				"bridge": {IPAddress: netip.MustParseAddr("172.17.0.2")}, "none": {},
+			}},
+		}
+	}
+	on := backend.Server{
+		Identity: machine.Identity, ID: "keelson-" + string(uid), State: backend.StateRunning, Run: runOf(box("").State),
+		StartedAt: timeOf(startTime), Hash: "1", Addresses: []string{"172.17.0.2"},
+		Endpoints: []v1alpha1.Endpoint{{Name: "ssh", Protocol: v1alpha1.ProtocolTCP, Address: "172.17.0.2:22"}},
+	}
+	with := func(change func(*backend.Server)) backend.Server {
+		s := on
+		change(&s)
+		return s
+	}
+	off := with(func(s *backend.Server) {
+		s.State, s.StartedAt, s.Addresses, s.Endpoints = backend.StateStopped, time.Time{}, nil, nil
+	})
+	larger := machine
+	larger.MilliCPU, larger.MemoryBytes = 2000, 1<<30
+	for _, test := range []struct {
+		name string
+		box  *container.InspectResponse
+		memo memo
+		want backend.Server
+	}{
+		{"running", box(container.StateRunning), memo{Machine: machine}, on},
+		{"paused", box(container.StatePaused), memo{Machine: machine}, with(func(s *backend.Server) { s.State = backend.StatePaused })},
+		{"nothing is remembered", box(container.StateRunning), memo{}, with(func(s *backend.Server) { s.Hash, s.Endpoints = "", nil })},
+		{"changes wait", box(container.StateRunning), memo{Machine: larger, SeedSum: "1"}, with(func(s *backend.Server) {
+			s.Pending = []string{"resource.cpu", "resource.memory", "cloudInit"}
+		})},
+		{"off", box(container.StateExited), memo{Machine: machine}, func() backend.Server {
+			s := off
+			s.Ended = &backend.Ended{Run: s.Run, Cause: backend.CauseGuestShutdown, StartedAt: timeOf(startTime)}
+			return s
+		}()},
+		{"the engine could not remove it", box(container.StateDead), memo{Machine: machine}, func() backend.Server {
+			s := off
+			s.State, s.Message = backend.StateUnknown, "the engine says that the container "+s.ID+" is dead; try docker rm --force "+s.ID
+			return s
+		}()},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, describe(test.box, &test.memo)); diff != "" {
+				t.Errorf("the server (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestUsage(t *testing.T) {
+	start := timeOf(startTime)
+	host := &container.HostConfig{Resources: container.Resources{NanoCPUs: 2e9, Memory: 100 << 20}}
+	stats := func(after time.Duration, cpu time.Duration, memory, files uint64) *container.StatsResponse {
+		s := &container.StatsResponse{Read: start.Add(after)}
+		s.CPUStats.CPUUsage.TotalUsage = uint64(cpu)
+		s.MemoryStats.Usage = memory
+		s.MemoryStats.Stats = map[string]uint64{"inactive_file": files}
+		return s
+	}
+	var u usage
+	for _, test := range []struct {
+		name  string
+		run   string
+		stats *container.StatsResponse
+		tell  bool
+		want  backend.Usage
+	}{
+		{"the first time, since the start", "1", stats(10*time.Second, 10*time.Second, 60<<20, 10<<20), true,
+			backend.Usage{CPU: 50, Memory: 50, CPUSeconds: 10, ResidentBytes: 60 << 20, GuestBytes: 50 << 20}},
+		{"hardly more", "1", stats(20*time.Second, 20500*time.Millisecond, 62<<20, 10<<20), false,
+			backend.Usage{CPU: 52.5, Memory: 52, CPUSeconds: 20.5, ResidentBytes: 62 << 20, GuestBytes: 52 << 20}},
+		{"much less", "1", stats(30*time.Second, 20500*time.Millisecond, 62<<20, 10<<20), true,
+			backend.Usage{Memory: 52, CPUSeconds: 20.5, ResidentBytes: 62 << 20, GuestBytes: 52 << 20}},
+		{"another run", "2", stats(5*time.Second, time.Second, 10<<20, 20<<20), true,
+			backend.Usage{CPU: 10, Memory: 10, CPUSeconds: 1, ResidentBytes: 10 << 20, GuestBytes: 10 << 20}},
+	} {
+		if got := u.add(test.run, start, test.stats, host); got != test.tell {
+			t.Errorf("%s: told %v", test.name, got)
+		}
+		if diff := cmp.Diff(test.want, *u.last); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+	}
+}
+
+func TestNoEngine(t *testing.T) {
+	_, err := Open(Options{StateDir: t.TempDir(), Host: "unix:///nowhere/docker.sock"})
+	if !errors.Is(err, backend.ErrMissing) {
+		t.Fatalf("Open without an engine: %v", err)
+	}
+	for _, part := range []string{"unix:///nowhere/docker.sock", "apt-get install docker.io", "--vm-docker-host"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("the message does not say %q: %v", part, err)
+		}
+	}
+	if err := StopAll(t.Context(), t.TempDir(), 0); err != nil {
+		t.Errorf("to stop nothing there must be an engine: %v", err)
+	}
+}
+
+func TestMemoThatCannotBeRead(t *testing.T) {
+	d := &Driver{options: Options{StateDir: t.TempDir()}, machines: map[types.UID]*machine{}}
+	m := &machine{d: d, id: small(uid).Identity}
+	if err := writeFile(m.memoPath(), []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	m.read()
+	if diff := cmp.Diff(memo{}, m.memo); diff != "" {
+		t.Errorf("what is remembered (-want +got):\n%s", diff)
+	}
+}
