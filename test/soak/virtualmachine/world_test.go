@@ -1,0 +1,360 @@
+//go:build soak
+
+package virtualmachine
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/keelson-dev/keelson/api/crds"
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/client/clientset/versioned"
+	typed "github.com/keelson-dev/keelson/client/clientset/versioned/typed/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/install"
+	"github.com/keelson-dev/keelson/internal/process"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
+)
+
+// The marks that package process leaves in the environment of QEMU and of its shim.
+const (
+	processMark = "KEELSON_PROCESS="
+	shimMark    = "KEELSON_SHIM="
+)
+
+// world is a control plane, a state directory, and one manager after the other.
+type world struct {
+	kubeconfig string
+	stateDir   string
+	logs       string
+	image      string
+	vms        typed.VirtualMachineInterface
+	manager    *manager
+	managers   int
+	// uids are those of all machines that ever were.
+	uids map[types.UID]bool
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	for _, program := range []string{"qemu-system-x86_64", "qemu-img"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("SKIP: %v. On Debian and Ubuntu: apt-get install qemu-system-x86 qemu-utils", err)
+		}
+	}
+	dir := t.TempDir()
+	w := &world{
+		stateDir: filepath.Join(dir, "state"), logs: filepath.Join(dir, "manager.log"), image: filepath.Join(dir, "empty.raw"),
+		uids: map[types.UID]bool{},
+	}
+	// Nothing to boot: such a machine stays in its firmware, and is ready as soon as it runs.
+	if err := os.WriteFile(w.image, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cp, stop, err := env.StartControlPlane(t.Context(), controlplane.Options{APIOnly: true, Dir: filepath.Join(dir, "cp")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		w.endAll(t)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	config := cp.Config()
+	config.QPS = -1
+	definitions, err := crds.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := install.CRDs(t.Context(), config, definitions); err != nil {
+		t.Fatal(err)
+	}
+	clients, err := versioned.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.kubeconfig, w.vms = cp.Kubeconfig(), clients.CloudnativeV1alpha1().VirtualMachines(metav1.NamespaceDefault)
+	return w
+}
+
+// newVM returns a machine that takes little.
+func (w *world) newVM(name string) *v1alpha1.VirtualMachine {
+	return &v1alpha1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.VirtualMachineSpec{
+			Resource: v1alpha1.Resources{CPU: resource.MustParse("1"), Memory: resource.MustParse("32Mi")},
+			Image:    &v1alpha1.Image{Path: w.image, Format: "raw", Agent: ptr.To(false)},
+			// Firmware does not hear the power button.
+			TerminationGracePeriodSeconds: ptr.To[int64](0),
+		},
+	}
+}
+
+// create creates a machine, unless there is one of that name.
+func (w *world) create(ctx context.Context, name string) error {
+	created, err := w.vms.Create(ctx, w.newVM(name), metav1.CreateOptions{})
+	if err == nil {
+		w.uids[created.UID] = true
+	}
+	return err
+}
+
+// patch changes the spec of a machine.
+func (w *world) patch(ctx context.Context, name, spec string) error {
+	_, err := w.vms.Patch(ctx, name, types.MergePatchType, []byte(`{"spec":`+spec+`}`), metav1.PatchOptions{})
+	return err
+}
+
+// list returns the machines.
+func (w *world) list(t *testing.T) []v1alpha1.VirtualMachine {
+	t.Helper()
+	list, err := w.vms.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// manager is a process that runs the controller.
+type manager struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// startManager starts one, and does not wait until it is ready.
+func (w *world) startManager(t *testing.T) {
+	t.Helper()
+	binary, err := env.Binary("keelson")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.OpenFile(w.logs, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	m := &manager{done: make(chan struct{})}
+	m.cmd = exec.Command(binary, "manager", "--kubeconfig="+w.kubeconfig, "--controllers=virtualmachine", "--state-dir="+w.stateDir,
+		"--health-probe-bind-address=0", "--metrics-bind-address=0")
+	m.cmd.Stdout, m.cmd.Stderr = log, log
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := m.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(m.done)
+		_ = m.cmd.Wait() // it is killed
+	}()
+	w.manager = m
+	w.managers++
+}
+
+// killManager ends the manager as if the host were switched off.
+func (w *world) killManager(t *testing.T) {
+	t.Helper()
+	select {
+	case <-w.manager.done:
+		t.Fatalf("the manager has ended by itself:\n%s", w.tail())
+	default:
+	}
+	signals.Send(t, w.manager.cmd.Process.Pid, syscall.SIGKILL)
+	<-w.manager.done
+}
+
+// tail returns the end of the log of the managers.
+func (w *world) tail() string {
+	raw, err := os.ReadFile(w.logs)
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw[max(0, len(raw)-4000):])
+}
+
+// running is a process of a machine.
+type running struct {
+	uid  types.UID
+	shim bool
+	pid  int
+}
+
+// processes returns the processes of all machines that ever were: each is marked in its
+// environment.
+func (w *world) processes(t *testing.T) []running {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []running
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		environ, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "environ"))
+		if err != nil {
+			continue // it has just ended
+		}
+		found := running{pid: pid, shim: true}
+		for _, variable := range bytes.Split(environ, []byte{0}) {
+			mark, value, _ := strings.Cut(string(variable), "=")
+			uid, _, _ := strings.Cut(value, ":")
+			switch mark + "=" {
+			case processMark:
+				found.uid, found.shim = types.UID(uid), false
+			case shimMark:
+				if found.uid == "" {
+					found.uid = types.UID(uid)
+				}
+			}
+		}
+		if w.uids[found.uid] {
+			all = append(all, found)
+		}
+	}
+	return all
+}
+
+// qemus returns the QEMUs by machine.
+func (w *world) qemus(t *testing.T) map[types.UID][]int {
+	t.Helper()
+	all := map[types.UID][]int{}
+	for _, p := range w.processes(t) {
+		if !p.shim {
+			all[p.uid] = append(all[p.uid], p.pid)
+		}
+	}
+	return all
+}
+
+// endAll ends whatever a test that failed has left.
+func (w *world) endAll(t *testing.T) {
+	if w.manager != nil {
+		_ = w.manager.cmd.Process.Kill() // it may have ended
+		<-w.manager.done
+	}
+	if t.Failed() {
+		t.Logf("the managers said:\n%s", w.tail())
+	}
+	for _, p := range w.processes(t) {
+		signals.Try(t, p.pid, syscall.SIGKILL)
+	}
+}
+
+// eventually waits until why returns "".
+func eventually(t *testing.T, what string, most time.Duration, why func() string) {
+	t.Helper()
+	last := ""
+	for deadline := time.Now().Add(most); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) { //nolint:forbidigo // outside of any process that could tell
+		if last = why(); last == "" {
+			return
+		}
+	}
+	t.Fatalf("Not within %v: %s; %s", most, what, last)
+}
+
+// unrest says what is not yet as it should be; "" if every machine runs and is known to.
+func (w *world) unrest(t *testing.T) string {
+	t.Helper()
+	for _, vm := range w.list(t) {
+		ready := meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionReady)
+		switch {
+		case !vm.DeletionTimestamp.IsZero():
+			return vm.Name + " is still being deleted: " + vm.Status.Reason
+		case vm.Status.ObservedGeneration != vm.Generation:
+			return vm.Name + " was changed, and nobody has seen it"
+		case vm.Status.Phase != v1alpha1.PhaseActive || ready == nil || ready.Status != metav1.ConditionTrue:
+			return fmt.Sprintf("%s is %s: %s", vm.Name, vm.Status.Phase, vm.Status.Reason)
+		}
+	}
+	return ""
+}
+
+// mismatch compares what there is with the machines that there should be, all of them
+// running: processes, records of processes, folders, disks and sockets. "" if it is the same.
+func (w *world) mismatch(t *testing.T) string {
+	t.Helper()
+	var want []string
+	for _, vm := range w.list(t) {
+		want = append(want, string(vm.UID))
+	}
+	slices.Sort(want)
+	found := map[string][]string{"processes of QEMU": nil, "shims": nil, "records": nil, "folders": names(t, filepath.Join(w.stateDir, "machines", "machines"))}
+	for _, p := range w.processes(t) {
+		kind := "processes of QEMU"
+		if p.shim {
+			kind = "shims"
+		}
+		found[kind] = append(found[kind], string(p.uid))
+	}
+	statuses, err := process.Peek(filepath.Join(w.stateDir, "machines", "processes"))
+	if err != nil {
+		return err.Error()
+	}
+	for _, status := range statuses {
+		if status.State != process.Running {
+			return fmt.Sprintf("the process of %s is %s", status.ID, status.State)
+		}
+		found["records"] = append(found["records"], status.ID)
+	}
+	for what, got := range found {
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			return fmt.Sprintf("%d %s, and %d machines:\n%v\n%v", len(got), what, len(want), got, want)
+		}
+	}
+	files := []string{"agent.sock", "console.sock", "disk.qcow2", "machine.json", "monitor.sock", "qmp.sock", "seed.img", "serial.log"}
+	for _, uid := range want {
+		if got := names(t, filepath.Join(w.stateDir, "machines", "machines", uid)); !slices.Equal(got, files) {
+			return fmt.Sprintf("the folder of %s has %v", uid, got)
+		}
+	}
+	return ""
+}
+
+// names returns the sorted names in a folder, without those of files that are being written.
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, entry := range entries {
+		all = append(all, entry.Name())
+	}
+	return all
+}
+
+// forAll does something with every machine at the same time.
+func forAll(t *testing.T, vms []v1alpha1.VirtualMachine, do func(context.Context, string) error) {
+	t.Helper()
+	var all sync.WaitGroup
+	for i := range vms {
+		all.Go(func() {
+			if err := do(t.Context(), vms[i].Name); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
