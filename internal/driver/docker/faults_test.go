@@ -267,3 +267,28 @@ func TestStopAll(t *testing.T) {
 	})
 	w.remove(backend.DeleteOptions{})
 }
+
+func TestDeleteAll(t *testing.T) {
+	w := newWorld(t)
+	w.run(small(uid))
+	w.do(w.driver.Close())
+	w.do(DeleteAll(t.Context(), w.options.StateDir, 0))
+	if left := w.leftovers(t); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	w.open()
+	w.run(small(uid))
+	w.do(w.driver.Close())
+	path := (&machine{d: w.driver, id: small(uid).Identity}).memoPath()
+	before, err := os.ReadFile(path)
+	w.do(err)
+	gone := strings.ReplaceAll(string(before), w.engine.host(), "unix:///nowhere/docker.sock")
+	w.do(writeFile(path, []byte(gone)))
+	if err := DeleteAll(t.Context(), w.options.StateDir, 0); !errors.Is(err, backend.ErrMissing) || !strings.Contains(err.Error(), w.options.StateDir) {
+		t.Errorf("machines of an engine that is not there are deleted: %v", err)
+	}
+	w.do(StopAll(t.Context(), w.options.StateDir, 0))
+	w.do(writeFile(path, before))
+	w.open()
+	w.remove(backend.DeleteOptions{})
+}

@@ -292,13 +292,17 @@ func testReopen(f *fixture) {
 	machine := f.backend.Machine("0b5b4d8e-0000-4000-8000-000000000006")
 	f.create(machine)
 	run := f.start(machine).Run
+	changed := machine
+	changed.Hash = "changed"
+	f.must("Reconfigure", func(ctx context.Context) error { return f.driver.Reconfigure(ctx, changed) })
 	f.open()
-	if found := f.until(machine, backend.StateRunning); found.Run != run || found.Hash != machine.Hash {
-		f.Errorf("a new manager finds %+v, want run %s", found, run)
-	}
+	// Before it is asked about one: all that it knows is what the backend has.
 	servers, err := f.driver.List(f.Context())
 	if err != nil || !slices.ContainsFunc(servers, func(s backend.Server) bool { return s.Identity == machine.Identity }) {
 		f.Errorf("it lists %+v, %v", servers, err)
+	}
+	if found := f.until(machine, backend.StateRunning); found.Run != run || found.Hash != changed.Hash {
+		f.Errorf("a new manager finds %+v, want run %s", found, run)
 	}
 	f.backend.Kill(f.T, machine.UID)
 	f.until(machine, backend.StateStopped)

@@ -156,7 +156,7 @@ func (w *world) startManager(t *testing.T) {
 	m.cmd = exec.Command(binary, "manager", "--kubeconfig="+w.kubeconfig, "--controllers=virtualmachine", "--state-dir="+w.stateDir,
 		"--health-probe-bind-address=0", "--metrics-bind-address=0")
 	m.cmd.Stdout, m.cmd.Stderr = log, log
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if err := m.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
