@@ -20,6 +20,10 @@ const (
 	// clockSkew is how far a nominal time that was decided may lie in the future
 	// before that is worth a condition.
 	clockSkew = time.Minute
+
+	// handover is how long Jobs of times before this process took over keep their names.
+	// A manager before it that was suspended may wake up and send what it had in hand.
+	handover = time.Minute
 )
 
 // start is a run that is to be started.
@@ -226,7 +230,17 @@ func concurrency(spec *stablev1.CronTabSpec) int {
 // tidy says which Jobs have become superfluous. Only those count whose run is in the
 // status: else the Job is the only proof of it.
 func (p *plan) tidy(cronTab *stablev1.CronTab, seen observation) {
-	isOpen := func(r run) bool { return r.deleting || !seen.isRecorded(cronTab, r) }
+	free := seen.since.Add(handover)
+	isOpen := func(r run) bool {
+		if r.deleting || !seen.isRecorded(cronTab, r) {
+			return true
+		}
+		isHeld := !r.at.After(seen.since) && p.now.Before(free)
+		if isHeld {
+			p.wake = sooner(p.wake, free)
+		}
+		return isHeld
+	}
 	for _, r := range seen.runs {
 		if heldTTL(r) != nil && !isOpen(r) {
 			p.release = append(p.release, r)
@@ -241,7 +255,7 @@ func (p *plan) tidy(cronTab *stablev1.CronTab, seen observation) {
 func (p *plan) lookAhead(cronTab *stablev1.CronTab, seen observation) {
 	if p.start != nil && p.queued > 1 {
 		// There is more to start.
-		p.wake = p.now
+		p.wake = sooner(p.wake, p.now)
 	}
 	if seen.times == nil || isSuspended(cronTab) {
 		return

@@ -304,6 +304,16 @@ func TestDecide(t *testing.T) {
 			want: decision{Until: "11:59:00", Last: "11:59:00", Prune: []string{"11:58:00"}, Next: "12:00:00", Wake: "12:00:00"},
 		},
 		{
+			name: "a Job of a time before this process took over keeps its name for a while", now: "11:59:30",
+			cronTab: newCronTab(func(c *stablev1.CronTab) { *c.Spec.SuccessfulJobsHistoryLimit = 0 }),
+			seen: func(c *stablev1.CronTab) observation {
+				seen := see(c, eleven59, jobOf(c, at("11:58:00"), ended(batchv1.JobComplete)), jobOf(c, eleven59, ended(batchv1.JobComplete)))
+				seen.since = at("11:58:40")
+				return seen
+			},
+			want: decision{Until: "11:59:00", Last: "11:59:00", Prune: []string{"11:59:00"}, Next: "12:00:00", Wake: "11:59:40"},
+		},
+		{
 			name: "no time is left", now: "12:00:30",
 			cronTab: newCronTab(func(c *stablev1.CronTab) { t := metav1.NewTime(at("11:59:30")); c.Spec.NotAfter = &t }),
 			want:    decision{Until: "11:59:00", Last: "11:59:00"},

@@ -279,13 +279,9 @@ func TestARefusedJobIsTriedAgain(t *testing.T) {
 
 func TestATimeToLiveBeginsWhenTheRunIsRecorded(t *testing.T) {
 	w := newWorld(t)
-	w.create(withTTL)
-	job := w.jobs()[0]
-	if got := job.Spec.TTLSecondsAfterFinished; got == nil || *got != 0 || len(job.Annotations) != 1 {
-		t.Errorf("after the status was written, the Job is %s", asJSON(job))
-	}
+	w.create(withTTL) // its first run was due when the controller began, and keeps its Job for a minute
 	w.tick()
-	job = w.jobs()[1]
+	job := w.jobs()[1]
 	if job.Spec.TTLSecondsAfterFinished != nil || job.Annotations[stablev1.TTLAnnotation] != "0" {
 		t.Errorf("before the status was written, the Job is %s", asJSON(job))
 	}
@@ -293,5 +289,9 @@ func TestATimeToLiveBeginsWhenTheRunIsRecorded(t *testing.T) {
 	w.settle()
 	if diff := cmp.Diff([]harness.Request{{Verb: "update", Subresource: "status"}, {Verb: "patch"}}, w.wrote()); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
+	}
+	job = w.jobs()[1]
+	if got := job.Spec.TTLSecondsAfterFinished; got == nil || *got != 0 || len(job.Annotations) != 1 {
+		t.Errorf("after the status was written, the Job is %s", asJSON(job))
 	}
 }
