@@ -25,6 +25,10 @@ const (
 // ErrStale says that a decision was made on something that has changed since.
 var ErrStale = errors.New("the cache is behind the API server")
 
+// ErrFenced says that a write was not sent because this replica may not be the leader any
+// more. It is tried again: either the lease is renewed, or the process ends.
+var ErrFenced = errors.New("nothing is written: this replica has not renewed its lease in time, so another may be the leader by now")
+
 // IsStale reports whether a write was refused because the object, or its namespace, is
 // not or no longer what was read: look again.
 func IsStale(err error) bool {

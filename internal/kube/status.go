@@ -71,8 +71,8 @@ type Outcome struct {
 // as it was read, if the two differ and the change need not wait. It returns whether
 // it stored it, and what Reconcile returns. An object that is gone is no error.
 func (w *StatusWriter) Finish(ctx context.Context, before, after client.Object, o Outcome) (bool, reconcile.Result, error) {
-	if IsStale(o.Err) || IsNamespaceEnding(o.Err) {
-		// Nothing of what was summarized is known to be true.
+	if IsStale(o.Err) || IsNamespaceEnding(o.Err) || errors.Is(o.Err, ErrFenced) {
+		// Nothing of what was summarized is known to be true, or can be written.
 		result, err := quietly(o.Err)
 		return false, result, err
 	}
@@ -97,12 +97,12 @@ func (w *StatusWriter) Finish(ctx context.Context, before, after client.Object, 
 }
 
 // quietly returns the result of a reconcile that ended with an error of which nobody
-// needs to hear, see IsStale and IsNamespaceEnding. Other errors are returned.
+// needs to hear, see IsStale, IsNamespaceEnding and ErrFenced. Other errors are returned.
 func quietly(err error) (reconcile.Result, error) {
 	switch {
 	case IsNamespaceEnding(err):
 		return reconcile.Result{}, nil
-	case IsStale(err):
+	case IsStale(err), errors.Is(err, ErrFenced):
 		return reconcile.Result{RequeueAfter: StalePause}, nil
 	default:
 		return reconcile.Result{}, err

@@ -2,18 +2,15 @@ package manager
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-)
 
-// errFenced says that a write was not sent because this replica may not be the leader any
-// more.
-var errFenced = errors.New("nothing is written: this replica has not renewed its lease in time, so another may be the leader by now")
+	"github.com/keelson-dev/keelson/internal/kube"
+)
 
 // fence stops the writes of a replica that may have lost the lease and does not know it
 // yet: it was suspended, or the machine was so busy that the lease ran out. What it had in
@@ -104,7 +101,7 @@ func (t fencedTransport) RoundTrip(request *http.Request) (*http.Response, error
 	if request.Body != nil {
 		_ = request.Body.Close() // it was not read
 	}
-	return nil, errFenced
+	return nil, kube.ErrFenced
 }
 
 // WrappedRoundTripper lets client-go find what it looks for in the transport.

@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 func TestFence(t *testing.T) {
@@ -88,7 +90,7 @@ func TestFencedClient(t *testing.T) {
 		return body, err
 	}
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		if body, err := send(method); !errors.Is(err, errFenced) || !body.closed {
+		if body, err := send(method); !errors.Is(err, kube.ErrFenced) || !body.closed {
 			t.Errorf("%s before the election: %v, body closed: %v; want it refused", method, err, body.closed)
 		}
 	}

@@ -192,6 +192,7 @@ spec:
 func TestCronTabIsACronJob(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
+	withinOneMinute(t)
 	for _, template := range []string{fewFields, manyFields} {
 		for kind, version := range map[string]string{"CronJob": "batch/v1", "CronTab": "stable.example.com/v1"} {
 			s.Stdin = fmt.Sprintf(template, version, kind)

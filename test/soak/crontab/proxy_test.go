@@ -86,6 +86,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // the API does it before it fails.
 func (p *proxy) decide(r *http.Request) (drop, done, fail bool) {
 	w := writeOf(r)
+	if w.what != "" && w.name == "" {
+		w.name = nameIn(r) // before the lock: a manager may be stopped in the middle of a request
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -95,9 +98,6 @@ func (p *proxy) decide(r *http.Request) (drop, done, fail bool) {
 		return false, false, false
 	}
 	done = p.random.IntN(2) == 0
-	if w.name == "" {
-		w.name = nameIn(r)
-	}
 	p.faults = append(p.faults, fault{write: w, at: time.Now(), done: done})
 	return false, done, true
 }

@@ -26,30 +26,29 @@ import (
 	stableclient "github.com/keelson-dev/keelson/client/clientset/versioned/typed/stable/v1"
 )
 
-// record knows every Job that the API ever had in a namespace. It watches from the beginning, past the proxy, and
-// misses none: a watch that breaks goes on at the place where it was, also after a restart of the API. Jobs that it has
-// seen it plays: it finishes them, and removes some by hand.
+// record knows every Job that the API ever had in a namespace. It watches from the beginning, past the proxy. Jobs that
+// it has seen it plays: it finishes them, and removes some by hand. So it misses none, also while the API restarts and the
+// watch has to begin anew with a list: nobody deletes a Job that has not finished, and the player finishes only what was seen.
 type record struct {
 	jobs batchclient.JobInterface
 	play *player
-	// version is how far the watch has come; only the goroutine that watches uses it.
-	version string
 
 	mu sync.Mutex
 	// seen are all Jobs by UID, present those that are there.
 	seen    map[types.UID]*batchv1.Job
 	present map[types.UID]*batchv1.Job
-	// gone is when it saw the end of one.
-	gone map[types.UID]time.Time
-	// watches counts how often a watch has begun, holes how often the API did not know any more where the last one was.
-	// lost are Jobs that were deleted before they had finished, and not by the player.
-	watches, holes int
-	lost           []string
+	// began is when it first saw one, gone when it saw its end.
+	began, gone map[types.UID]time.Time
+	// watches counts how often a watch has begun. lost are Jobs that were deleted before they had finished, and not by the
+	// player.
+	watches int
+	lost    []string
 }
 
 // startRecord begins to watch, and ends with the test.
 func startRecord(t *testing.T, client kubernetes.Interface, cronTabs stableclient.CronTabInterface, namespace string, seed uint64) *record {
-	r := &record{jobs: client.BatchV1().Jobs(namespace), seen: map[types.UID]*batchv1.Job{}, present: map[types.UID]*batchv1.Job{}, gone: map[types.UID]time.Time{}}
+	r := &record{jobs: client.BatchV1().Jobs(namespace), seen: map[types.UID]*batchv1.Job{}, present: map[types.UID]*batchv1.Job{},
+		began: map[types.UID]time.Time{}, gone: map[types.UID]time.Time{}}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	r.play = startPlayer(ctx, r.jobs, cronTabs, seed)
 	done := make(chan struct{})
@@ -70,57 +69,32 @@ func startRecord(t *testing.T, client kubernetes.Interface, cronTabs stableclien
 	return r
 }
 
-// follow watches from where it was until the watch ends. If the API does not know that place any more, it begins with a
-// list of all Jobs.
+// follow lists all Jobs and then watches, until the watch ends.
 func (r *record) follow(ctx context.Context) error {
-	var jobs []batchv1.Job
-	version := r.version
-	if version == "" {
-		list, err := r.jobs.List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		jobs, version = list.Items, list.ResourceVersion
-	}
-	w, err := r.jobs.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
+	list, err := r.jobs.List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return r.lose(err)
+		return err
+	}
+	w, err := r.jobs.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		return err
 	}
 	defer w.Stop()
-	if r.version == "" {
-		r.begin(jobs)
-		r.version = version
-	}
-	r.mu.Lock()
-	r.watches++
-	r.mu.Unlock()
+	r.begin(list.Items)
 	for event := range w.ResultChan() {
 		job, ok := event.Object.(*batchv1.Job)
 		if !ok {
-			return r.lose(apierrors.FromObject(event.Object))
+			return apierrors.FromObject(event.Object)
 		}
-		r.version = job.ResourceVersion
-		if event.Type != watch.Bookmark {
-			r.note(event.Type, job)
-		}
+		r.note(event.Type, job)
 	}
 	return errors.New("the watch has ended")
-}
-
-// lose forgets where the watch was if the API does. What happened since may be lost.
-func (r *record) lose(err error) error {
-	if r.version != "" && (apierrors.IsGone(err) || apierrors.IsResourceExpired(err)) {
-		r.mu.Lock()
-		r.holes++
-		r.mu.Unlock()
-		r.version = ""
-	}
-	return err
 }
 
 // begin takes a list for what is there.
 func (r *record) begin(jobs []batchv1.Job) {
 	r.mu.Lock()
+	r.watches++
 	r.present = map[types.UID]*batchv1.Job{}
 	r.mu.Unlock()
 	for i := range jobs {
@@ -132,6 +106,9 @@ func (r *record) note(event watch.EventType, job *batchv1.Job) {
 	r.mu.Lock()
 	_, known := r.seen[job.UID]
 	r.seen[job.UID] = job
+	if !known {
+		r.began[job.UID] = time.Now()
+	}
 	if event == watch.Deleted {
 		delete(r.present, job.UID)
 		r.gone[job.UID] = time.Now()
@@ -169,6 +146,32 @@ func (r *record) runs() (map[string][]Run, error) {
 		all[owner] = append(all[owner], Run{Nominal: nominal, UID: string(uid), Created: job.CreationTimestamp.Time, Fate: r.fate(job)})
 	}
 	return all, errors.Join(errs...)
+}
+
+// busy returns when the machine was too busy for runs on time: of those of one second, several were late. One that is
+// late alone has no such excuse.
+func (r *record) busy() []Span {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all, late, last := map[int64]int{}, map[int64]int{}, map[int64]time.Time{}
+	for uid, job := range r.seen {
+		_, nominal := nominalOf(job)
+		second := nominal.Unix()
+		all[second]++
+		if began := r.began[uid]; began.Sub(nominal) > 700*time.Millisecond {
+			late[second]++
+			if began.After(last[second]) {
+				last[second] = began
+			}
+		}
+	}
+	var spans []Span
+	for second, n := range late {
+		if n >= 5 && n*5 >= all[second] {
+			spans = append(spans, Span{From: time.Unix(second, 0), To: last[second].Add(settle)})
+		}
+	}
+	return spans
 }
 
 // fate says what became of a Job; the record is locked.

@@ -255,7 +255,7 @@ func (w *world) out(from, to time.Time) {
 func (w *world) history() History {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h := History{Outages: w.outages, Prompt: prompt}
+	h := History{Outages: append(w.record.busy(), w.outages...), Prompt: prompt}
 	for _, m := range w.managers {
 		h.Managers = append(h.Managers, m.live)
 	}
@@ -400,6 +400,18 @@ func (m *manager) kill(t *testing.T) {
 	m.live.To = time.Now()
 	// Until the next one has started; then its start counts.
 	m.world.out(m.live.To.Add(-100*time.Millisecond), time.Now().Add(settle))
+}
+
+// explain prints what a manager was doing when a test failed: SIGQUIT makes Go say what each goroutine waits for.
+func (m *manager) explain(t *testing.T) {
+	if !t.Failed() {
+		return
+	}
+	if err := m.cmd.Process.Signal(syscall.SIGQUIT); err == nil {
+		<-m.done
+	}
+	data, err := os.ReadFile(filepath.Join(m.world.dir, m.identity+".log"))
+	t.Logf("the log of %s (%v):\n%s", m.identity, err, data[max(0, len(data)-200_000):])
 }
 
 // tail returns the end of its log.

@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+)
+
+// policies are manifests whose Jobs outlast the minute, because no node is good enough for
+// their pods, or fail. The kinds are filled in.
+var policies = map[string]string{
+	"allow":     "concurrencyPolicy: Allow",
+	"forbid":    "concurrencyPolicy: Forbid",
+	"replace":   "concurrencyPolicy: Replace",
+	"suspended": "suspend: true",
+	"fails":     "failedJobsHistoryLimit: 5\n  jobTemplate: {spec: {activeDeadlineSeconds: 2, template: {spec: " + nowhere + "}}}",
+	"forgets":   "failedJobsHistoryLimit: 0\n  jobTemplate: {spec: {activeDeadlineSeconds: 2, template: {spec: " + nowhere + "}}}",
+}
+
+const nowhere = "{restartPolicy: Never, nodeSelector: {no: node}, containers: [{name: main, image: busybox}]}"
+
+// policyManifest returns a manifest of that kind.
+func policyManifest(version, kind, name, fields string) string {
+	manifest := fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: %s}\nspec:\n  schedule: \"* * * * *\"\n  timeZone: Etc/UTC\n  %s\n", version, kind, name, fields)
+	if name != "fails" && name != "forgets" {
+		manifest += "  jobTemplate: {spec: {template: {spec: " + nowhere + "}}}\n"
+	}
+	return manifest
+}
+
+// Over two minutes the same Jobs are there, whatever the policy, and the status says the same of failures.
+func TestCronTabActsAsCronJob(t *testing.T) {
+	t.Parallel()
+	s := newSession(t)
+	withinOneMinute(t)
+	for name, fields := range policies {
+		for kind, version := range map[string]string{"CronJob": "batch/v1", "CronTab": "stable.example.com/v1"} {
+			s.Stdin = policyManifest(version, kind, name, fields)
+			s.kubectl(t, "apply", "-f", "-")
+		}
+	}
+	s.Stdin = ""
+	// Each turn is waited for by itself: a minute may be longer than a command lasts.
+	for range 2 {
+		before := len(s.jobTimes(t, "allow")["CronTab"])
+		recorded := s.words([]string{"wait", "--for=jsonpath={.status.activeCount}=" + fmt.Sprint(before+1), "crontab/allow", "--timeout=65s"})
+		if result := s.Run(t, recorded...); result.Code != 0 {
+			s.OK(t, recorded...)
+		}
+	}
+	for name, want := range map[string]int{"allow": 2, "forbid": 1, "replace": 1, "suspended": 0, "fails": 2, "forgets": 0} {
+		of := map[string][]string{}
+		s.until(t, fmt.Sprintf("CronJob and CronTab %s have the same %d Jobs", name, want), func(string) bool {
+			of = s.jobTimes(t, name)
+			return cmp.Equal(of["CronJob"], of["CronTab"]) && len(of["CronTab"]) == want
+		}, "get", "jobs", "-o", "name")
+		t.Logf("%s: %q", name, of["CronTab"])
+	}
+}
+
+// withinOneMinute waits until what takes some seconds does not run over the end of a minute: what was made before it runs
+// then, what was made after it does not.
+func withinOneMinute(t *testing.T) {
+	t.Helper()
+	if now := time.Now(); now.Second() > 40 {
+		<-time.After(time.Until(now.Truncate(time.Minute).Add(time.Minute)))
+	}
+}
+
+// jobTimes returns the times of the Jobs of the CronJob and of the CronTab of a name, and how they ended.
+func (s session) jobTimes(t *testing.T, name string) map[string][]string {
+	t.Helper()
+	of := map[string][]string{}
+	for kind, jobs := range s.jobsByOwner(t, name) {
+		for _, job := range jobs {
+			text := job.Annotations[batchv1.CronJobScheduledTimestampAnnotation]
+			for _, condition := range job.Status.Conditions {
+				text += fmt.Sprintf(" %s=%s %s", condition.Type, condition.Status, condition.Reason)
+			}
+			of[kind] = append(of[kind], text)
+		}
+		slices.Sort(of[kind])
+	}
+	return of
+}
