@@ -497,7 +497,7 @@ func (w *world) suspend(t *testing.T) {
 		object.Until = time.Now().Add(-prompt).Truncate(time.Second)
 		_, err := w.keelson.StableV1().CronTabs(w.namespace).Patch(t.Context(), object.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		// The manager learns it a moment later.
-		object.Last = time.Now().Add(time.Second)
+		object.Last = time.Now().Add(prompt)
 		return err
 	})
 }
