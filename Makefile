@@ -63,6 +63,10 @@ bin/kubectl: | bin/keelson-kube
 guest: ## Build bin/guest, what a VirtualMachine boots if its spec names no image
 	hack/guest.sh bin/guest
 
+.PHONY: debian
+debian: ## Build bin/debian, the cloud image that a test of the driver qemu boots (some minutes; kept in a cache)
+	hack/debian-image.sh bin/debian/disk.qcow2
+
 .PHONY: test
 test: bin/keelson bin/keelson-kube bin/kubectl guest ## Run all tests with the race detector against one API server (ARGS: flags of go test)
 	@hack/require.sh gcc qemu-system-x86_64 qemu-img

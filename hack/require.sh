@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that commands are there: `hack/require.sh gcc openssl`. What is missing is
+# Makes sure that commands, or files, are there: `hack/require.sh gcc openssl`. What is missing is
 # installed with the system's package manager, after saying so. Where that is
 # forbidden (KEELSON_NO_INSTALL=1) or impossible it names the command to type, and
 # fails. It never asks.
@@ -8,7 +8,7 @@ set -euo pipefail
 packages=()
 missing=()
 for command in "$@"; do
-	command -v "$command" >/dev/null && continue
+	if [ -f "$command" ] || command -v "$command" >/dev/null; then continue; fi
 	missing+=("$command")
 	case $command in
 	gcc) packages+=(gcc libc6-dev) ;;
@@ -16,6 +16,11 @@ for command in "$@"; do
 	dockerd) packages+=(docker.io) ;;
 	node) packages+=(nodejs) ;;
 	qemu-img) packages+=(qemu-utils) ;;
+	mmdebstrap) packages+=(mmdebstrap debian-archive-keyring) ;;
+	grub-mkimage) packages+=(grub-common) ;;
+	/usr/lib/grub/i386-pc/*) packages+=(grub-pc-bin) ;;
+	sfdisk) packages+=(fdisk) ;;
+	mke2fs) packages+=(e2fsprogs) ;;
 	*) packages+=("$command") ;;
 	esac
 done

@@ -143,9 +143,15 @@ func summarizeServer(seen observation, p plan, status *v1alpha1.VirtualMachineSt
 	if !server.StartedAt.IsZero() {
 		status.Server.StartedAt = ptr.To(metav1.NewTime(server.StartedAt).Rfc3339Copy())
 	}
-	if server.Usage != nil {
+	sameRun := before != nil && before.Run == server.Run
+	switch {
+	case server.Usage == nil || server.Usage.CPU < 0:
+		if sameRun {
+			status.Server.Usage = before.Usage
+		}
+	default:
 		status.Server.Usage = &v1alpha1.Usage{CPU: percent(server.Usage.CPU), Memory: percent(server.Usage.Memory)}
-		if before != nil && before.Run == server.Run && !hasMoved(before.Usage, status.Server.Usage) {
+		if sameRun && !hasMoved(before.Usage, status.Server.Usage) {
 			status.Server.Usage = before.Usage
 		}
 	}
@@ -153,10 +159,11 @@ func summarizeServer(seen observation, p plan, status *v1alpha1.VirtualMachineSt
 
 func stateOf(server *backend.Server, p plan) v1alpha1.ServerState {
 	switch {
+	case server.Task == backend.TaskStart, p.verdict == start:
+		// Also while its monitor is about to answer for the first time.
+		return v1alpha1.ServerStarting
 	case server.State == backend.StateUnknown:
 		return v1alpha1.ServerUnknown
-	case server.Task == backend.TaskStart:
-		return v1alpha1.ServerStarting
 	case server.Task == backend.TaskStop, server.Task == backend.TaskDelete, p.verdict == remove && server.IsOn():
 		return v1alpha1.ServerStopping
 	}

@@ -22,6 +22,7 @@ import (
 // variables.
 const (
 	helperState = "KEELSON_TEST_STATE" // the state directory
+	helperUID   = "KEELSON_TEST_UID"   // the UID of the machine
 	helperImage = "KEELSON_TEST_IMAGE" // the image of the machine
 	helperGoal  = "KEELSON_TEST_GOAL"  // what to do: run, stop or delete
 	helperStep  = "KEELSON_TEST_STEP"  // at which step to kill yourself; empty names them all
@@ -100,7 +101,7 @@ func (w *world) helper(goal, step, image string) (string, error) {
 	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
-	cmd.Env = append(os.Environ(), helperState+"="+w.options.StateDir, helperGoal+"="+goal, helperStep+"="+step, helperImage+"="+image)
+	cmd.Env = append(os.Environ(), helperState+"="+w.options.StateDir, helperUID+"="+string(uid), helperGoal+"="+goal, helperStep+"="+step, helperImage+"="+image)
 	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() > 0 {

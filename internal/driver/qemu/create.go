@@ -15,6 +15,10 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
+// serialLimit is the size in bytes at which the log of a serial console is rotated; 0 is
+// the usual one, see process.Spec. Tests have another.
+var serialLimit int64
+
 // create makes the disk of a machine. Whatever an earlier attempt has left is used or
 // replaced.
 func (m *machine) create(ctx context.Context, machine backend.Machine) error {
@@ -67,13 +71,13 @@ func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 	proc, err := m.d.processes.Start(process.Spec{
 		ID: string(m.id.UID), Path: m.d.binary, Args: l.arguments(), WorkDir: m.dir,
 		Env: []string{"PATH=" + os.Getenv("PATH")},
-		Log: m.path(serialLog),
+		Log: m.path(serialLog), LogMaxBytes: serialLimit,
 	})
 	if err != nil {
 		return fmt.Errorf("start QEMU: %w", err)
 	}
 	step("process started")
-	m.watch(proc)
+	m.watch(proc, false)
 	return m.waitUp(ctx, proc)
 }
 

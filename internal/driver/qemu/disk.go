@@ -12,10 +12,25 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // imageToolTimeout is how long qemu-img may take for what touches only metadata.
 const imageToolTimeout = 60 * time.Second
+
+// room is how much the host must have free for a halted machine to be tried again.
+const room = 16 << 20
+
+// hasRoom reports whether there seems to be room where a folder is. What cannot be asked
+// has.
+func hasRoom(dir string) bool {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return true
+	}
+	return uint64(fs.Bavail)*uint64(fs.Bsize) >= room //nolint:gosec // a size is positive
+}
 
 // imageTool runs qemu-img and returns what it prints.
 func runImageTool(ctx context.Context, tool string, args ...string) ([]byte, error) {

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
@@ -119,7 +120,29 @@ func Open(options Options) (*Driver, error) {
 		return nil, errors.Join(err, d.Close())
 	}
 	d.tasks.Go(d.sample)
+	d.awaitFound()
 	return d, nil
+}
+
+// foundPatience is how long a new manager waits for the machines that it has found to
+// say how they are. Tests have more.
+var foundPatience = 2 * time.Second
+
+// awaitFound waits until the machines that were found have said how they are, so that
+// what is the same as before the restart of the manager never looks different. Those
+// that say nothing are seen as unknown, or as booting.
+func (d *Driver) awaitFound() {
+	patience := time.NewTimer(foundPatience)
+	defer patience.Stop()
+	again := time.NewTicker(2 * time.Millisecond)
+	defer again.Stop()
+	for slices.ContainsFunc(d.all(), func(m *machine) bool { return !m.isKnown() }) {
+		select {
+		case <-patience.C:
+			return
+		case <-again.C:
+		}
+	}
 }
 
 // Missing returns a backend.ErrMissing that says what is not installed, nil if all is

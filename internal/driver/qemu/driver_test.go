@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr/testr"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/process"
@@ -22,8 +24,16 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 )
 
-// uid is that of the machine of most tests.
-const uid types.UID = "0b5b4d8e-0000-4000-8000-0000000000aa"
+// uid is that of the machine of most tests, and of this process alone: processes of
+// machines are found by it, also those that another run of the tests has started.
+var uid = testUID()
+
+func testUID() types.UID {
+	if given := os.Getenv(helperUID); given != "" {
+		return types.UID(given)
+	}
+	return uuid.NewUUID()
+}
 
 // needQEMU skips a test where QEMU is not installed. CI has it, and takes no skips.
 func needQEMU(t *testing.T) {
@@ -40,6 +50,7 @@ type world struct {
 	*testing.T
 	options Options
 	driver  *Driver
+	console net.Conn // see shell
 }
 
 func newWorld(t *testing.T) *world {
@@ -186,13 +197,18 @@ func (w *world) server() *backend.Server {
 
 func (w *world) eventually(what string, check func(*backend.Server) bool) *backend.Server {
 	w.Helper()
+	return w.eventuallyWithin(harness.Patience, what, check)
+}
+
+func (w *world) eventuallyWithin(patience time.Duration, what string, check func(*backend.Server) bool) *backend.Server {
+	w.Helper()
 	var server *backend.Server
 	defer func() {
 		if w.Failed() && server != nil {
 			w.Logf("the server is %+v, ended %+v", server, server.Ended)
 		}
 	}()
-	harness.Eventually(w, what, func() bool {
+	harness.EventuallyWithin(w, patience, what, func() bool {
 		server = w.server()
 		return check(server)
 	})

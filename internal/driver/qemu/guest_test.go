@@ -63,9 +63,14 @@ func TestGuestBootsAnswersAndPowersOff(t *testing.T) {
 		_ = conn.Close()
 	}
 
-	// It is found again while it runs, and answers again.
+	// It is found again while it runs: at once as it was, also its use of resources.
 	run := server.Run
+	defer func(before time.Duration) { foundPatience = before }(foundPatience)
+	foundPatience = time.Minute
 	w.open()
+	if found := w.server(); found.State != backend.StateRunning || found.Agent != backend.AgentConnected || found.Usage == nil || found.Usage.CPU >= 0 {
+		t.Errorf("a new manager finds %+v, with usage %+v", found, found.Usage)
+	}
 	if found := w.eventually("the guest answers", answers); found.Run != run {
 		t.Errorf("a new manager finds the run %s, want %s", found.Run, run)
 	}

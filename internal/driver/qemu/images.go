@@ -165,6 +165,9 @@ func (i *images) fetch(ctx context.Context, url string, part *os.File, progress 
 	case http.StatusRequestedRangeNotSatisfiable:
 		return nil // there is no more; the digest tells whether that is all
 	case http.StatusOK:
+		if have == 0 {
+			break
+		}
 		// The server sends the whole: what we have is of no use.
 		if have, err = 0, part.Truncate(0); err != nil {
 			return err

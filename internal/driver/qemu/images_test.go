@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -136,6 +137,26 @@ func TestDownload(t *testing.T) {
 		}
 		if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
 			t.Errorf("left behind: %v", left)
+		}
+	})
+	t.Run("a disk without room, and then with it", func(t *testing.T) {
+		s := newServer(t, 1<<20)
+		dir := t.TempDir()
+		part := filepath.Join(dir, s.digest()+".part")
+		if err := os.Symlink("/dev/full", part); err != nil { // it takes nothing
+			t.Fatal(err)
+		}
+		if _, err := newImages(dir, "").get(t.Context(), s.URL, s.digest(), quiet); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("get: %v", err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, s.digest())); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a half image is visible: %v", err)
+		}
+		if err := os.Remove(part); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := newImages(dir, "").get(t.Context(), s.URL, s.digest(), quiet); err != nil {
+			t.Error(err)
 		}
 	})
 	t.Run("no such image", func(t *testing.T) {

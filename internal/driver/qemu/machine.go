@@ -36,13 +36,17 @@ type machine struct {
 	startedAt time.Time
 	conn      *qmp.Client
 	power     backend.State
+	// halted says that QEMU has halted the machine because its disk cannot be written.
+	halted    bool
 	message   string
 	agent     backend.Agent
 	agentStop context.CancelFunc
 	addresses []string
 	usage     *backend.Usage
-	cpuSeen   cpuTime
-	told      backend.Usage
+	// found says that the run had begun before this manager did.
+	found   bool
+	cpuSeen cpuTime
+	told    backend.Usage
 }
 
 // task is what goes on in the background.
@@ -205,12 +209,20 @@ func (m *machine) attach() {
 	switch {
 	case status.StartedAt.IsZero():
 	case status.State == process.Running || status.State == process.Starting:
-		m.watch(proc)
+		m.watch(proc, true)
 	case m.def.LastRun != runName(status):
 		m.mu.Lock()
 		m.noteEnd(status)
 		m.mu.Unlock()
 	}
+}
+
+// isKnown reports whether the monitor of a machine that is on has answered, and its
+// guest agent, if that listens.
+func (m *machine) isKnown() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.run == "" || m.power != backend.StateUnknown && (m.agentStop == nil || m.agent != backend.AgentWaiting)
 }
 
 // noteEnd remembers how a run ended; m.mu is held.

@@ -50,7 +50,7 @@ func (d *Driver) sample() {
 func (m *machine) measure() bool {
 	m.mu.Lock()
 	conn, before, started := m.conn, m.cpuSeen, *m.startedWith()
-	run, pid, startedAt := m.run, 0, m.startedAt
+	run, pid, startedAt, found := m.run, 0, m.startedAt, m.found
 	if m.proc != nil {
 		pid = m.proc.PID()
 	}
@@ -63,10 +63,15 @@ func (m *machine) measure() bool {
 		return false // it has just ended
 	}
 	now := cpuTime{at: time.Now(), seconds: seconds}
-	if before.at.IsZero() {
+	usage := backend.Usage{CPUSeconds: seconds, ResidentBytes: resident}
+	switch {
+	case !before.at.IsZero():
+	case found:
+		// How much it uses at present is not known before the next time.
+		before, usage.CPU = now, -1
+	default:
 		before.at = startedAt
 	}
-	usage := backend.Usage{CPUSeconds: seconds, ResidentBytes: resident}
 	if elapsed := now.at.Sub(before.at).Seconds() * float64(vcpus(&started)); elapsed > 0 {
 		usage.CPU = min(100, 100*(seconds-before.seconds)/elapsed)
 	}
@@ -82,6 +87,9 @@ func (m *machine) measure() bool {
 		return false
 	}
 	m.cpuSeen, m.usage = now, &usage
+	if usage.CPU < 0 {
+		return false
+	}
 	far := func(a, b float64) bool { return math.Abs(a-b) >= toldStep }
 	if m.told.CPUSeconds > 0 && !far(usage.CPU, m.told.CPU) && !far(usage.Memory, m.told.Memory) {
 		return false

@@ -25,13 +25,14 @@ const (
 // checkPeriod is how often a monitor has to answer. Tests shorten it.
 var checkPeriod = 20 * time.Second
 
-// watch follows a run until it ends. It returns at once.
-func (m *machine) watch(proc *process.Process) {
+// watch follows a run until it ends; found says that it had begun before this manager
+// did. It returns at once.
+func (m *machine) watch(proc *process.Process, found bool) {
 	status := proc.Status()
 	m.mu.Lock()
 	m.run, m.proc, m.startedAt = runName(status), proc, status.StartedAt
 	m.power, m.message, m.agent, m.addresses, m.usage = backend.StateUnknown, "the monitor has not answered yet", backend.AgentNone, nil, nil
-	m.cpuSeen, m.told = cpuTime{}, backend.Usage{}
+	m.cpuSeen, m.told, m.found, m.halted = cpuTime{}, backend.Usage{}, found, false
 	if image := m.startedWith().Image; image == nil || image.Agent == nil || *image.Agent {
 		m.agent = backend.AgentWaiting
 	}
@@ -125,7 +126,7 @@ func (m *machine) listen(proc *process.Process, conn *qmp.Client) error {
 		m.conn = nil
 		m.mu.Unlock()
 	}()
-	if err := m.look(conn); err != nil {
+	if err := m.check(conn); err != nil {
 		return err
 	}
 	check := time.NewTicker(checkPeriod)
@@ -141,7 +142,7 @@ func (m *machine) listen(proc *process.Process, conn *qmp.Client) error {
 				return err
 			}
 		case <-check.C:
-			if err := m.look(conn); err != nil {
+			if err := m.check(conn); err != nil {
 				return err
 			}
 			if n := conn.Dropped(); n > dropped {
@@ -154,6 +155,31 @@ func (m *machine) listen(proc *process.Process, conn *qmp.Client) error {
 			return nil
 		}
 	}
+}
+
+// check looks at the machine from time to time. One that was halted goes on, if the host
+// seems to have room. Whether it had enough shows the next time: until then the machine
+// counts as halted, so that its state does not change back and forth.
+func (m *machine) check(conn *qmp.Client) error {
+	m.mu.Lock()
+	halted := m.halted
+	m.halted = false
+	m.mu.Unlock()
+	if err := m.look(conn); err != nil {
+		m.mu.Lock()
+		m.halted = halted
+		m.mu.Unlock()
+		return err
+	}
+	m.mu.Lock()
+	halted = m.halted
+	m.mu.Unlock()
+	if !halted || !hasRoom(m.dir) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(m.d.ctx, monitorTimeout)
+	defer cancel()
+	return errIgnore(conn.Run(ctx, "cont", nil, nil))
 }
 
 // look asks for everything that events tell of, for those that nobody has heard.
@@ -178,7 +204,12 @@ func (m *machine) look(conn *qmp.Client) error {
 	}
 	switch status.Status {
 	case "running":
-		m.setPower(backend.StateRunning, "")
+		m.mu.Lock()
+		halted := m.halted
+		m.mu.Unlock()
+		if !halted {
+			m.setPower(backend.StateRunning, "")
+		}
 	case "shutdown":
 		m.guestEnded(conn, backend.CauseGuestShutdown)
 	case "guest-panicked":
@@ -186,9 +217,11 @@ func (m *machine) look(conn *qmp.Client) error {
 	case "internal-error":
 		m.guestEnded(conn, backend.CauseError)
 	case "io-error":
-		// A full disk of the host halts the machine. It goes on when there is room.
+		// A full disk of the host halts the machine.
+		m.mu.Lock()
+		m.halted = true
+		m.mu.Unlock()
 		m.setPower(backend.StateUnknown, "the machine is halted because its disk cannot be written; it goes on when the host has room")
-		return errIgnore(conn.Run(ctx, "cont", nil, nil))
 	default:
 		m.setPower(backend.StatePaused, "")
 	}

@@ -23,8 +23,8 @@ import (
 // complains that it was not told.
 func init() { ctrl.SetLogger(logr.Discard()) }
 
-// patience is how long a test waits for what takes milliseconds on an idle machine.
-const patience = time.Minute
+// Patience is how long a test waits for what takes milliseconds on an idle machine.
+const Patience = time.Minute
 
 // RunManager runs a manager with one controller, for one namespace, until the test
 // ends. It returns when the caches have synced, with what counts the requests of the
@@ -99,6 +99,12 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // Eventually waits until check is true, and fails the test if that takes too long. A
 // check that takes long is made less often, to leave time for what it waits for.
 func Eventually(t testing.TB, what string, check func() bool) {
+	t.Helper()
+	EventuallyWithin(t, Patience, what, check)
+}
+
+// EventuallyWithin is like Eventually, with a patience of its own.
+func EventuallyWithin(t testing.TB, patience time.Duration, what string, check func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for {

@@ -173,7 +173,8 @@ const (
 
 // Usage is what a server uses of its resources.
 type Usage struct {
-	// CPU and Memory are in percent of what the server has.
+	// CPU and Memory are in percent of what the server has. A negative CPU says that
+	// neither is known yet, as after a restart of the manager.
 	CPU, Memory float64
 	// CPUSeconds is the processor time since the run began.
 	CPUSeconds float64

@@ -1,0 +1,62 @@
+package virtualmachine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/fake"
+)
+
+func usage(cpu, memory float64) func(*backend.Server) {
+	return func(s *backend.Server) { s.Usage = &backend.Usage{CPU: cpu, Memory: memory} }
+}
+
+// hadUsage is a VirtualMachine whose status has a server with its use of resources.
+func hadUsage(vm *v1alpha1.VirtualMachine) {
+	hadServer(vm)
+	vm.Status.Server.Usage = &v1alpha1.Usage{CPU: 10, Memory: 40}
+}
+
+func TestStatusOfServer(t *testing.T) {
+	started := ptr.To(metav1.NewTime(noon.Add(-time.Minute)))
+	is := func(state v1alpha1.ServerState, startedAt *metav1.Time, usage *v1alpha1.Usage) *v1alpha1.Server {
+		return &v1alpha1.Server{ID: "s-1", Driver: fake.Name, State: state, Run: "run-1", StartedAt: startedAt, Usage: usage}
+	}
+	for _, test := range []struct {
+		name   string
+		vm     *v1alpha1.VirtualMachine
+		server *backend.Server
+		want   *v1alpha1.Server
+	}{
+		{"about to be started: no moment of being stopped", newVM(), newServer(backend.StateStopped), is(v1alpha1.ServerStarting, nil, nil)},
+		{"its monitor is about to answer for the first time", newVM(), newServer(backend.StateUnknown, during(backend.TaskStart)),
+			is(v1alpha1.ServerStarting, nil, nil)},
+		{"its monitor does not answer", newVM(), newServer(backend.StateUnknown), is(v1alpha1.ServerUnknown, nil, nil)},
+		{"first figures", newVM(), newServer(backend.StateRunning, usage(20, 30)),
+			is(v1alpha1.ServerRunning, started, &v1alpha1.Usage{CPU: 20, Memory: 30})},
+		{"figures that have not moved", newVM(hadUsage), newServer(backend.StateRunning, usage(14, 36)),
+			is(v1alpha1.ServerRunning, started, &v1alpha1.Usage{CPU: 10, Memory: 40})},
+		{"figures that have moved", newVM(hadUsage), newServer(backend.StateRunning, usage(15, 40)),
+			is(v1alpha1.ServerRunning, started, &v1alpha1.Usage{CPU: 15, Memory: 40})},
+		{"a new manager, which has none yet", newVM(hadUsage), newServer(backend.StateRunning),
+			is(v1alpha1.ServerRunning, started, &v1alpha1.Usage{CPU: 10, Memory: 40})},
+		{"a new manager, which cannot compare yet", newVM(hadUsage), newServer(backend.StateRunning, usage(-1, 90)),
+			is(v1alpha1.ServerRunning, started, &v1alpha1.Usage{CPU: 10, Memory: 40})},
+		{"a machine that was started again", newVM(hadUsage), newServer(backend.StateRunning, func(s *backend.Server) { s.Run = "run-2" }),
+			&v1alpha1.Server{ID: "s-1", Driver: fake.Name, State: v1alpha1.ServerRunning, Run: "run-2", StartedAt: started}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			seen := see(test.server)
+			got := summarize(test.vm, seen, decide(test.vm, seen, noon), nil).Server
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

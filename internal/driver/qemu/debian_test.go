@@ -1,0 +1,77 @@
+package qemu
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// debianPatience is how long an emulated Debian may take to boot on a busy host.
+const debianPatience = 8 * time.Minute
+
+// needDebian returns the path of the Debian image, and skips a test where it is not
+// built. CI has it, and takes no skips.
+func needDebian(t *testing.T) string {
+	t.Helper()
+	needQEMU(t)
+	path, err := filepath.Abs(filepath.Join("..", "..", "..", "bin", "debian", "disk.qcow2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Skip("SKIP: there is no Debian image: run make debian")
+	}
+	return path
+}
+
+// A Debian as clouds have it: its own boot loader and kernel, cloud-init, which finds the
+// seed, and the guest agent of QEMU.
+func TestDebian(t *testing.T) {
+	path := needDebian(t)
+	w := newWorld(t)
+	machine := firmware(uid)
+	machine.MilliCPU, machine.MemoryBytes, machine.DiskBytes = 2000, 512<<20, 3<<30
+	machine.Image = &v1alpha1.Image{Path: path}
+	machine.Seed = &backend.Seed{
+		UserData: "#cloud-config\n" +
+			"hostname: from-the-seed\n" +
+			"write_files: [{path: /etc/motto, content: \"steady\\n\"}]\n" +
+			"runcmd:\n" +
+			"- [sh, -c, 'echo \"The seed of $(hostname) is applied: $(cat /etc/motto), $(cat /sys/block/vda/size) sectors\" >/dev/console']\n",
+	}
+	began := time.Now()
+	w.run(machine)
+	server := w.eventuallyWithin(debianPatience, "the guest agent answers, with an address", answers)
+	t.Logf("the guest agent answered after %v", time.Since(began))
+	if server.Addresses[0] != "10.0.2.15" {
+		t.Errorf("addresses: %v", server.Addresses)
+	}
+	w.eventuallyWithin(debianPatience, "cloud-init has applied the seed", func(*backend.Server) bool {
+		return strings.Contains(w.serial(), "The seed of from-the-seed is applied: steady, 6291456 sectors")
+	})
+	t.Logf("the seed was applied after %v", time.Since(began))
+	began = time.Now()
+	w.do(w.driver.Stop(t.Context(), machine.Identity, debianPatience))
+	server = w.eventuallyWithin(debianPatience, "it is off", is(backend.StateStopped))
+	t.Logf("it powered off within %v", time.Since(began))
+	if server.Ended == nil || server.Ended.Cause != backend.CauseRequested {
+		t.Errorf("it ended as %+v", server.Ended)
+	}
+	if !strings.Contains(w.serial(), "reboot: Power down") {
+		t.Errorf("it did not power off by itself:\n%s", w.serial())
+	}
+	w.remove()
+}
+
+// serial returns what the machine of the test has written to its serial console.
+func (w *world) serial() string {
+	w.Helper()
+	log, err := os.ReadFile(filepath.Join(w.driver.machinesDir(), string(uid), serialLog))
+	w.do(err)
+	return string(log)
+}

@@ -1,0 +1,176 @@
+package qemu
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// ask asks the monitor of the machine of the test.
+func (w *world) ask(command string, arguments map[string]any, result any) {
+	w.Helper()
+	conn, err := w.driver.machines[uid].monitor()
+	w.do(err)
+	if err := conn.Run(w.Context(), command, arguments, result); err != nil {
+		w.Fatalf("%s: %v", command, err)
+	}
+}
+
+// shell connects to the serial console of the machine of the test, and waits for the
+// shell there.
+func (w *world) shell() {
+	w.Helper()
+	w.eventually("the guest answers", answers)
+	w.shows("root@")
+	path, release, err := shortPath(filepath.Join(w.driver.machinesDir(), string(uid), consoleSocket))
+	w.do(err)
+	defer release()
+	w.console, err = net.Dial("unix", path)
+	w.do(err)
+	w.Cleanup(func() { _ = w.console.Close() })
+	go func() { _, _ = io.Copy(io.Discard, w.console) }() // the log has it, too
+}
+
+// typed types a line there.
+func (w *world) typed(line string) {
+	w.Helper()
+	_, err := w.console.Write([]byte(line + "\r"))
+	w.do(err)
+}
+
+// shows waits until the console has shown a text.
+func (w *world) shows(text string) {
+	w.Helper()
+	w.eventually("the console shows "+text, func(*backend.Server) bool { return strings.Contains(w.serial(), text) })
+}
+
+// What is changed in a machine that runs, its guest sees.
+func TestGuestSeesChanges(t *testing.T) {
+	needGuest(t)
+	w := newWorld(t)
+	machine := booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 })
+	run := w.run(machine).Run
+	w.shell()
+	w.typed("echo disk-$(cat /sys/block/vda/size) cpus-$(cat /sys/devices/system/cpu/online)")
+	w.shows("disk-131072 cpus-0\r")
+	machine.Hash, machine.DiskBytes, machine.MilliCPU = "2", 128<<20, 2000
+	w.do(w.driver.Reconfigure(t.Context(), machine))
+	w.typed("until grep -q 0-1 /sys/devices/system/cpu/online; do sleep 0.1; done; echo disk-$(cat /sys/block/vda/size) cpus-$(cat /sys/devices/system/cpu/online)")
+	w.shows("disk-262144 cpus-0-1")
+
+	w.do(w.driver.Pause(t.Context(), machine.Identity))
+	w.eventually("it is paused", is(backend.StatePaused))
+	w.typed("echo heard-$((40+2))")
+	w.do(w.driver.Resume(t.Context(), machine.Identity))
+	if server := w.eventually("it runs", is(backend.StateRunning)); server.Run != run || len(server.Pending) > 0 {
+		t.Errorf("it was to go on with all changes done: %+v", server)
+	}
+	w.shows("heard-42")
+	w.remove()
+}
+
+// A guest that restarts itself goes on in the same run; one whose kernel crashes has
+// ended.
+func TestGuestRebootsAndPanics(t *testing.T) {
+	needGuest(t)
+	w := newWorld(t)
+	run := w.run(booted()).Run
+	w.shell()
+	w.typed("reboot")
+	w.eventually("the guest is booting", func(s *backend.Server) bool { return s.Agent == backend.AgentWaiting })
+	server := w.eventually("the guest answers", answers)
+	if server.Run != run || server.Ended != nil {
+		t.Errorf("the restart of the guest counts as %+v, ended %+v", server, server.Ended)
+	}
+	w.eventually("there is a second shell", func(*backend.Server) bool {
+		_, after, found := strings.Cut(w.serial(), "The guest is restarting")
+		return found && strings.Contains(after, "root@")
+	})
+	w.typed("echo c > /proc/sysrq-trigger")
+	server = w.eventually("it is off", is(backend.StateStopped))
+	if server.Ended == nil || server.Ended.Cause != backend.CauseGuestPanic || server.Ended.Run != run {
+		t.Errorf("it ended as %+v", server.Ended)
+	}
+	w.remove()
+}
+
+// The log of the serial console is rotated while the machine writes.
+func TestSerialLogIsRotated(t *testing.T) {
+	needGuest(t)
+	before := serialLimit
+	serialLimit = 64 << 10
+	t.Cleanup(func() { serialLimit = before })
+	w := newWorld(t)
+	w.run(booted())
+	w.shell()
+	w.typed("for i in $(seq 1500); do echo a line of some sixty characters that fills the log with time; done; echo filled-$((40+2))")
+	old := filepath.Join(w.driver.machinesDir(), string(uid), serialLog+".1")
+	w.eventually("the log is rotated", func(*backend.Server) bool {
+		info, err := os.Stat(old)
+		return err == nil && info.Size() >= serialLimit
+	})
+	w.eventually("it goes on in a new one", func(*backend.Server) bool { return int64(len(w.serial())) < serialLimit })
+	w.typed("echo still-$((40+2))")
+	w.shows("still-42")
+	w.remove()
+}
+
+// The disk of the host is full for three writes, as QEMU tells it: the guest is halted
+// and not told of errors, and goes on when there is room. Its state does not change back
+// and forth meanwhile.
+func TestDiskFullWhileItRuns(t *testing.T) {
+	needGuest(t)
+	quickly(t)
+	w := newWorld(t)
+	w.run(booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 }))
+	w.shell()
+	dir := filepath.Join(w.driver.machinesDir(), string(uid))
+
+	// From now on writes go to another file, through a filter that fails the first ones.
+	full := filepath.Join(dir, "full.qcow2")
+	_, err := runImageTool(t.Context(), w.driver.imageTool, "create", "-q", "-f", "qcow2", full, "64M")
+	w.do(err)
+	var rules, failures []any
+	const failing = 3
+	for state := 1; state <= failing; state++ {
+		failures = append(failures, map[string]any{"event": "write_aio", "state": state, "once": true, "errno": int(syscall.ENOSPC)})
+		rules = append(rules, map[string]any{"event": "write_aio", "state": state, "new_state": state + 1})
+	}
+	w.ask("blockdev-add", map[string]any{
+		"driver": "qcow2", "node-name": "full", "backing": nil,
+		"file": map[string]any{
+			"driver": "blkdebug", "inject-error": failures, "set-state": rules,
+			"image": map[string]any{"driver": "file", "filename": "full.qcow2"},
+		},
+	}, nil)
+	w.ask("blockdev-snapshot", map[string]any{"node": blockNode, "overlay": "full"}, nil)
+
+	var states []backend.State
+	noted := func(s *backend.Server) bool {
+		if s != nil && (len(states) == 0 || states[len(states)-1] != s.State) {
+			states = append(states, s.State)
+		}
+		return len(states) == 3
+	}
+	w.typed("dd if=/dev/urandom of=/dev/vda bs=65536 count=1; sync; echo written-$((40+2))")
+	server := w.eventually("it is halted, and goes on", noted)
+	want := []backend.State{backend.StateRunning, backend.StateUnknown, backend.StateRunning}
+	if fmt.Sprint(states) != fmt.Sprint(want) {
+		t.Errorf("the states were %v, want %v", states, want)
+	}
+	w.shows("written-42")
+	if strings.Contains(w.serial(), "I/O error") {
+		t.Errorf("the guest was told of an error:\n%s", w.serial())
+	}
+	if again := w.server(); again.Run != server.Run {
+		t.Errorf("it is another run: %+v", again)
+	}
+	w.remove()
+}
