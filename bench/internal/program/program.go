@@ -110,6 +110,16 @@ func (p *Program) Stop() error {
 	}
 }
 
+// Kill ends the program at once, as a crash does, and waits until it is gone.
+func (p *Program) Kill() error {
+	p.stopped = true
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill %s: %w", p.Name, err)
+	}
+	<-p.done
+	return nil
+}
+
 func (p *Program) ended() error {
 	return fmt.Errorf("%s has ended by itself (%s): %s", p.Name, p.cmd.ProcessState, p.tail())
 }

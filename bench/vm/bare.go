@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/keelson-dev/keelson/bench/internal/measure"
+)
+
+var errPatience = errors.New("the patience of this benchmark is over")
+
+// template is a machine of keelson from which bare ones are made.
+type template struct {
+	arguments []string // QEMU and what it was started with
+	seed      []byte
+}
+
+// The files in the folder of a machine that its arguments name.
+const (
+	seedFile      = "seed.img"
+	agentSocket   = "agent.sock"
+	consoleSocket = "console.sock"
+)
+
+// learn creates a machine and takes its arguments from its process.
+func (b *bench) learn(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, b.options.Patience, errPatience)
+	defer cancel()
+	group, err := b.create(ctx, 1)
+	if err != nil {
+		return err
+	}
+	machines, err := group.machines()
+	if err != nil {
+		return err
+	}
+	folder, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", machines[0].qemu))
+	if err != nil {
+		return err
+	}
+	b.template = &template{arguments: machines[0].arguments}
+	b.results.Emulated = slices.ContainsFunc(b.template.arguments, func(a string) bool { return strings.HasPrefix(a, "tcg") })
+	if b.template.seed, err = os.ReadFile(filepath.Join(folder, seedFile)); err != nil {
+		return err
+	}
+	_, err = group.remove(ctx)
+	return err
+}
+
+// argumentsOf returns those of the machine of a number, which has a name and addresses of its own.
+func (t *template) argumentsOf(i int) []string {
+	arguments := slices.Clone(t.arguments)
+	for at, argument := range arguments {
+		switch {
+		case at > 0 && arguments[at-1] == "-uuid":
+			arguments[at] = uuidOf(i)
+		case at > 0 && arguments[at-1] == "-name":
+			arguments[at] = fmt.Sprintf("guest=bare-%d,debug-threads=on", i)
+		case strings.Contains(argument, ",mac="):
+			before, _, _ := strings.Cut(argument, ",mac=")
+			arguments[at] = fmt.Sprintf("%s,mac=52:54:00:00:00:%02x", before, i)
+		}
+	}
+	return arguments
+}
+
+func uuidOf(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012x", i) }
+
+// script returns a shell script that starts so many machines in folders below the working directory, each with a
+// copy of the file seed.img there. It ends them when its standard input ends: also if this program is killed.
+func (t *template) script(n int) string {
+	var text strings.Builder
+	text.WriteString("pids=\n")
+	for i := range n {
+		words := t.argumentsOf(i)
+		for at, word := range words {
+			words[at] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+		fmt.Fprintf(&text, "{ mkdir %d && cp %s %d && cd %d && exec %s >qemu.log 2>&1 </dev/null; } &\npids=\"$pids $!\"\n",
+			i, seedFile, i, i, strings.Join(words, " "))
+	}
+	text.WriteString("read -r _\nkill -KILL $pids\nwait\n")
+	return text.String()
+}
+
+// burstOfBare has the script start machines and waits until their guests answer.
+func (b *bench) burstOfBare(ctx context.Context, n int) (result *burst, err error) {
+	dir, err := os.MkdirTemp("", "keelson-bare-") // short: the names of sockets are
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := os.WriteFile(filepath.Join(dir, seedFile), b.template.seed, 0o600); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "start"), []byte(b.template.script(n)), 0o600); err != nil {
+		return nil, err
+	}
+	script := exec.Command("/bin/sh", "start") // it ends with its input, whatever happens here
+	script.Dir = dir
+	input, err := script.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	if err := script.Start(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		_ = input.Close() // this ends it
+		_ = script.Wait() // by a signal that it sends to its machines
+	}()
+	ready, console := make([]time.Duration, n), make([]time.Duration, n)
+	group, ctx := errgroup.WithContext(ctx)
+	for i := range n {
+		folder := filepath.Join(dir, strconv.Itoa(i))
+		group.Go(func() (err error) {
+			err = firstAnswer(ctx, filepath.Join(folder, consoleSocket), "")
+			console[i] = time.Since(began)
+			return explain(err, folder)
+		})
+		group.Go(func() error {
+			err := firstAnswer(ctx, filepath.Join(folder, agentSocket), `{"execute":"guest-ping"}`+"\n")
+			ready[i] = time.Since(began)
+			return explain(err, folder)
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	userSpace := measure.Distribute(console)
+	result = &burst{Ready: measure.Distribute(ready), UserSpace: &userSpace}
+	uuids := make([]string, n)
+	for i := range n {
+		uuids[i] = uuidOf(i)
+	}
+	machines, err := findMachines(uuids)
+	if err != nil {
+		return nil, err
+	}
+	return result, result.costs(machines)
+}
+
+// firstAnswer waits for a socket, writes a request, and waits for the first line that comes.
+func firstAnswer(ctx context.Context, socket, request string) error {
+	conn, err := dial(ctx, socket)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer func() { _ = conn.Close() }() // nothing more is wanted
+	if _, err := io.WriteString(conn, request); err != nil {
+		return err
+	}
+	if _, err = bufio.NewReader(conn).ReadByte(); ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// dial connects to a socket as soon as somebody listens.
+func dial(ctx context.Context, socket string) (net.Conn, error) {
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			return conn, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), err)
+		case <-ticker.C:
+		}
+	}
+}
+
+// explain adds what a QEMU has said to an error.
+func explain(err error, folder string) error {
+	if err == nil {
+		return nil
+	}
+	log, _ := os.ReadFile(filepath.Join(folder, "qemu.log")) // there may be none
+	return fmt.Errorf("%w: %s", err, log)
+}

@@ -1,0 +1,172 @@
+// Command vm measures how long VirtualMachines of the driver qemu take from their creation until their guests have
+// answered, on a control plane of its own, in turns with a floor that is given in the same run: a shell script that
+// starts the same QEMUs with the same arguments. It also measures what machines cost that run and have nothing to do,
+// and how soon a manager that was killed is back in charge of them.
+//
+//	make bench-vm
+//	make bench-vm ARGS='--sizes 1,10 --rounds 3 --json results.json'
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// options say what is measured.
+type options struct {
+	// Sizes are the numbers of machines that are created at once. Those below many are measured Rounds times, the
+	// others RoundsMany times.
+	Sizes      []int `json:"sizes"`
+	Rounds     int   `json:"rounds"`
+	RoundsMany int   `json:"roundsMany"`
+	// Steady is how many machines there are when the cost of those is measured that have nothing to do, for Idle; 0
+	// leaves that out.
+	Steady int           `json:"steady"`
+	Idle   time.Duration `json:"idleNanoseconds"`
+	// Restarts is how often the manager of the steady machines is killed and started again.
+	Restarts int `json:"restarts"`
+	// Patience bounds every wait for machines.
+	Patience time.Duration `json:"patienceNanoseconds"`
+
+	// Binary is the program that is measured, Guest the folder of what machines boot.
+	Binary string `json:"binary,omitempty"`
+	Guest  string `json:"guest,omitempty"`
+
+	jsonFile string
+	strict   bool
+	// quiet is how long nothing must be written for machines to count as steady. The use of resources is looked at
+	// every 20 s.
+	quiet time.Duration
+}
+
+const (
+	// many is from how many machines on there are fewer rounds.
+	many = 10
+	// maxMachines is how many there can be: each gets an address.
+	maxMachines = 250
+	// memory is that of a guest, in MiB.
+	memory = 128
+)
+
+func defaults() options {
+	return options{Sizes: []int{1, 10, 50}, Rounds: 7, RoundsMany: 2, Steady: 50, Idle: 130 * time.Second, Restarts: 3,
+		Patience: 5 * time.Minute, quiet: 45 * time.Second}
+}
+
+// quick is for finding out whether the benchmark still works. Its numbers mean nothing.
+func quick() options {
+	return options{Sizes: []int{1}, Rounds: 1, RoundsMany: 1, Steady: 2, Idle: time.Second, Restarts: 1,
+		Patience: 3 * time.Minute, quiet: 3 * time.Second}
+}
+
+func main() {
+	process.Shim() // this program is also the shim of the components that it starts
+	o, err := parse(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		os.Exit(2) // the flag package has said why
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	missed, err := run(ctx, o, os.Stdout, os.Stderr)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "error: %v\n", err)
+		os.Exit(1)
+	}
+	if o.strict && missed > 0 {
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (options, error) {
+	o := defaults()
+	fs := flag.NewFlagSet("vm", flag.ContinueOnError)
+	short := fs.Bool("quick", false, "only find out whether this benchmark works; flags after it still count")
+	fs.Func("sizes", "numbers of machines created at once, with commas between (1,10,50); 0 leaves these bursts out", func(text string) (err error) {
+		o.Sizes, err = parseSizes(text)
+		return err
+	})
+	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "bursts of each contestant and size")
+	fs.IntVar(&o.RoundsMany, "rounds-many", o.RoundsMany, fmt.Sprintf("the same for sizes of %d and more", many))
+	fs.IntVar(&o.Steady, "steady", o.Steady, "machines for writes, memory and restarts of the manager; 0 leaves these out")
+	fs.DurationVar(&o.Idle, "idle", o.Idle, "how long to watch machines that have nothing to do; Go collects its garbage every 2 minutes")
+	fs.IntVar(&o.Restarts, "restarts", o.Restarts, "how often the manager of these machines is killed and started again")
+	fs.DurationVar(&o.Patience, "patience", o.Patience, "how long to wait for machines at most")
+	fs.StringVar(&o.Binary, "keelson", o.Binary, "the `program` to measure; empty is bin/keelson")
+	fs.StringVar(&o.Guest, "guest", o.Guest, "the `folder` of the guest; empty is bin/guest")
+	fs.StringVar(&o.jsonFile, "json", o.jsonFile, "`file` for the results, also those of each round")
+	fs.BoolVar(&o.strict, "strict", o.strict, "exit with 1 when a target was missed")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if *short {
+		// Once more, on top of the other defaults.
+		changed := quick()
+		changed.jsonFile, changed.strict = o.jsonFile, o.strict
+		o = changed
+		if err := fs.Parse(args); err != nil {
+			return o, err
+		}
+	}
+	if fs.NArg() > 0 || o.Rounds < 1 || o.RoundsMany < 1 || o.Restarts < 1 || o.Steady < 0 || o.Steady > maxMachines {
+		err := fmt.Errorf("there are no arguments, there must be a round and a restart at least, and %d machines at most", maxMachines)
+		fmt.Fprintln(fs.Output(), err)
+		return o, err
+	}
+	return o, nil
+}
+
+// parseSizes returns the numbers of a list in order, without zeros.
+func parseSizes(text string) ([]int, error) {
+	var sizes []int
+	for part := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(part)
+		if err != nil || n < 0 || n > maxMachines {
+			return nil, fmt.Errorf("%q is no number of machines, which are at most %d", part, maxMachines)
+		}
+		if n > 0 {
+			sizes = append(sizes, n)
+		}
+	}
+	slices.Sort(sizes)
+	return slices.Compact(sizes), nil
+}
+
+// rounds returns how often a size is measured.
+func (o options) rounds(size int) int {
+	if size >= many {
+		return o.RoundsMany
+	}
+	return o.Rounds
+}
+
+// run measures everything, writes tables to stdout and progress to stderr, and returns how many targets were missed.
+func run(ctx context.Context, o options, stdout, stderr io.Writer) (missed int, err error) {
+	r, err := measureAll(ctx, o, stderr)
+	if err != nil {
+		return 0, err
+	}
+	if missed, err = r.write(stdout); err != nil || o.jsonFile == "" {
+		return missed, err
+	}
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return missed, err
+	}
+	return missed, os.WriteFile(o.jsonFile, append(data, '\n'), 0o600)
+}
