@@ -50,7 +50,7 @@ func (l *launch) arguments() []string {
 		"-uuid", string(m.UID),
 		"-machine", "q35,usb=off,smbus=off,vmport=off", "-accel", accel, "-cpu", cpu,
 		"-smp", fmt.Sprintf("cpus=%d,maxcpus=%d", cpus, maxCPUs(m)),
-		"-m", fmt.Sprintf("size=%dk", m.MemoryBytes>>10),
+		"-m", memoryArgument(m),
 		"-rtc", "base=utc,driftfix=slew",
 		"-msg", "timestamp=on",
 		"-boot", "strict=on",
@@ -119,6 +119,34 @@ func vcpus(m *backend.Machine) int64 { return max(1, m.MilliCPU/1000) }
 
 // maxCPUs leaves room to add processors while the machine runs.
 func maxCPUs(m *backend.Machine) int64 { return max(vcpus(m), min(2*vcpus(m), 255)) }
+
+const (
+	// memoryStep is what memory is plugged in by: guests on x86 take no less.
+	memoryStep = 128 << 20
+	// memorySlots is how often memory can be plugged in during a run.
+	memorySlots = 8
+	// pluggableMemory is from how much memory on a guest that is not ours gets more
+	// plugged in. Linux sets 64 MiB aside where that can happen; ours is told not to.
+	pluggableMemory = 1 << 30
+)
+
+// maxMemory returns how much memory a machine can have without a restart, if it is
+// started with so much.
+func maxMemory(m *backend.Machine, boot int64) int64 {
+	if m.Image != nil && boot < pluggableMemory {
+		return boot
+	}
+	return 2 * boot
+}
+
+func memoryArgument(m *backend.Machine) string {
+	size := fmt.Sprintf("size=%dk", m.MemoryBytes>>10)
+	if most := maxMemory(m, m.MemoryBytes); most > m.MemoryBytes {
+		// What is plugged in is rounded up each time. QEMU wants whole pages.
+		size += fmt.Sprintf(",slots=%d,maxmem=%dM", memorySlots, (most+memoryStep*memorySlots)>>20+1)
+	}
+	return size
+}
 
 // mac returns an address that is the same for every run of a machine.
 func mac(m *backend.Machine) string {

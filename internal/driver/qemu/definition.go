@@ -37,7 +37,8 @@ type definition struct {
 	Base *baseImage `json:"base,omitempty"`
 	// Started is what the machine was last started with.
 	Started *backend.Machine `json:"started,omitempty"`
-	// BootMemory is the memory that it was started with; the balloon takes from that.
+	// BootMemory is the memory that it was started with. More may have been plugged in
+	// since, and the balloon takes from all of it.
 	BootMemory int64 `json:"bootMemory,omitempty"`
 	// SeedSum and StartedSeedSum stand for the seed that is wanted, and the one that the
 	// machine was started with.

@@ -104,16 +104,16 @@ func TestChangesOfARunningMachine(t *testing.T) {
 	if server := w.server(); len(server.Pending) > 0 || server.Hash != "2" {
 		t.Errorf("after a change of what can be changed: %+v", server)
 	}
-	machine.Hash, machine.MilliCPU, machine.MemoryBytes = "3", 4000, 256<<20
+	machine.Hash, machine.MilliCPU, machine.MemoryBytes = "3", 4000, 512<<20
 	machine.Ports = []v1alpha1.Port{{Name: "a", Port: 80}}
 	w.do(w.driver.Reconfigure(t.Context(), machine))
 	if got := strings.Join(w.server().Pending, " "); got != "resource.cpu resource.memory ports" {
 		t.Errorf("these wait for a restart: %s", got)
 	}
 	var balloon struct{ Actual int64 }
-	harness.Eventually(t, "the balloon is empty again", func() bool {
+	harness.Eventually(t, "the guest has what it can have", func() bool {
 		conn, err := w.driver.machines[uid].monitor()
-		return err == nil && conn.Run(t.Context(), "query-balloon", nil, &balloon) == nil && balloon.Actual == 128<<20
+		return err == nil && conn.Run(t.Context(), "query-balloon", nil, &balloon) == nil && balloon.Actual == 256<<20
 	})
 	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
 	w.eventually("it is off", is(backend.StateStopped))

@@ -60,10 +60,12 @@ func TestGuestSeesChanges(t *testing.T) {
 	w.shell()
 	w.typed("echo disk-$(cat /sys/block/vda/size) cpus-$(cat /sys/devices/system/cpu/online)")
 	w.shows("disk-131072 cpus-0\r")
-	machine.Hash, machine.DiskBytes, machine.MilliCPU = "2", 128<<20, 2000
+	machine.Hash, machine.DiskBytes, machine.MilliCPU, machine.MemoryBytes = "2", 128<<20, 2000, 250<<20
 	w.do(w.driver.Reconfigure(t.Context(), machine))
 	w.typed("until grep -q 0-1 /sys/devices/system/cpu/online; do sleep 0.1; done; echo disk-$(cat /sys/block/vda/size) cpus-$(cat /sys/devices/system/cpu/online)")
 	w.shows("disk-262144 cpus-0-1")
+	w.typed("until grep -q 'MemTotal: *2[0-9]{5} kB' /proc/meminfo; do sleep 0.1; done; echo memory-$((40+2))")
+	w.shows("memory-42")
 
 	w.do(w.driver.Pause(t.Context(), machine.Identity))
 	w.eventually("it is paused", is(backend.StatePaused))

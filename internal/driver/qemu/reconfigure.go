@@ -33,8 +33,8 @@ func (def *definition) pending() []string {
 }
 
 // Reconfigure implements backend.Driver. In a machine that is on, the disk grows, memory
-// goes to and comes from the balloon, and processors are added as far as there is room;
-// everything else waits for a restart.
+// goes to and comes from the balloon, and memory and processors are added as far as there
+// is room; everything else waits for a restart.
 func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error {
 	if err := validate(&machine); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 	}
 	err = errors.Join(
 		resizeDisk(ctx, conn, &started, machine.DiskBytes),
-		inflate(ctx, conn, &started, machine.MemoryBytes, boot),
+		setMemory(ctx, conn, &started, machine.MemoryBytes, boot),
 		addProcessors(ctx, conn, &started, machine.MilliCPU),
 	)
 	m.mu.Lock()
@@ -87,10 +87,18 @@ func resizeDisk(ctx context.Context, conn *qmp.Client, started *backend.Machine,
 	return nil
 }
 
-// inflate sets what the guest is left of the memory that it was started with.
-func inflate(ctx context.Context, conn *qmp.Client, started *backend.Machine, wanted, boot int64) error {
-	target := min(wanted, boot)
-	if boot == 0 || target == started.MemoryBytes {
+// setMemory gives the guest so much of its memory, of which more is plugged in if need be
+// and there is room. The rest is in the balloon.
+func setMemory(ctx context.Context, conn *qmp.Client, started *backend.Machine, wanted, boot int64) error {
+	if boot == 0 {
+		return nil
+	}
+	plugged, err := plugMemory(ctx, conn, min(wanted, maxMemory(started, boot))-boot)
+	if err != nil {
+		return err
+	}
+	target := min(wanted, boot+plugged)
+	if target == started.MemoryBytes {
 		return nil
 	}
 	if err := conn.Run(ctx, "balloon", map[string]any{"value": target}, nil); err != nil {
@@ -98,6 +106,36 @@ func inflate(ctx context.Context, conn *qmp.Client, started *backend.Machine, wa
 	}
 	started.MemoryBytes = target
 	return nil
+}
+
+// plugMemory plugs in what is missing until so much is, or there is no slot left, and
+// returns how much that is in all. What is plugged in stays until the machine is off.
+func plugMemory(ctx context.Context, conn *qmp.Client, wanted int64) (int64, error) {
+	var devices []struct {
+		Data struct{ Size int64 }
+	}
+	if err := conn.Run(ctx, "query-memory-devices", nil, &devices); err != nil {
+		return 0, err
+	}
+	var plugged int64
+	for _, device := range devices {
+		plugged += device.Data.Size
+	}
+	missing := wanted - plugged
+	if missing <= 0 || len(devices) >= memorySlots {
+		return plugged, nil
+	}
+	size := (missing + memoryStep - 1) / memoryStep * memoryStep
+	id := fmt.Sprintf("memory-%d", len(devices))
+	_ = conn.Run(ctx, "object-del", map[string]any{"id": id}, nil) // left by a manager that was killed just here
+	if err := conn.Run(ctx, "object-add", map[string]any{"qom-type": "memory-backend-ram", "id": id, "size": size}, nil); err != nil {
+		return plugged, err
+	}
+	err := conn.Run(ctx, "device_add", map[string]any{"driver": "pc-dimm", "id": "dimm-" + id, "memdev": id}, nil)
+	if err != nil {
+		return plugged, errors.Join(err, conn.Run(ctx, "object-del", map[string]any{"id": id}, nil))
+	}
+	return plugged + size, nil
 }
 
 // addProcessors plugs processors in, as many as there is room for.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
@@ -131,5 +132,24 @@ func TestSeedIsAFileSystem(t *testing.T) {
 	}
 	if _, err := newFAT("CIDATA", []fatFile{{"user-data", make([]byte, 64<<20)}}); err == nil {
 		t.Error("64 MiB fit into a seed")
+	}
+}
+
+func TestMemoryArgument(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		image  *v1alpha1.Image
+		memory int64
+		want   string
+	}{
+		{"the default guest", nil, 128 << 20, "size=131072k,slots=8,maxmem=1281M"},
+		{"another small guest loses nothing to plugging", &v1alpha1.Image{Path: "/image"}, 512 << 20, "size=524288k"},
+		{"another guest", &v1alpha1.Image{Path: "/image"}, 4e9, "size=3906250k,slots=8,maxmem=8654M"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := memoryArgument(&backend.Machine{Image: test.image, MemoryBytes: test.memory}); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
 	}
 }
