@@ -52,7 +52,6 @@ func (b *bench) learn(ctx context.Context) error {
 		return err
 	}
 	b.template = &template{arguments: machines[0].arguments}
-	b.results.Emulated = slices.ContainsFunc(b.template.arguments, func(a string) bool { return strings.HasPrefix(a, "tcg") })
 	if b.template.seed, err = os.ReadFile(filepath.Join(folder, seedFile)); err != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -98,7 +100,15 @@ func (b *bench) create(ctx context.Context, n int) (*group, error) {
 	for _, when := range at {
 		g.ready = append(g.ready, when.Sub(g.began))
 	}
-	return g, <-creating
+	if err := <-creating; err != nil {
+		return nil, err
+	}
+	machines, err := g.machines()
+	if err != nil {
+		return nil, err
+	}
+	b.results.Emulated = slices.ContainsFunc(machines[0].arguments, func(a string) bool { return strings.HasPrefix(a, "tcg") })
+	return g, nil
 }
 
 // watch watches the VirtualMachines of an empty namespace.

@@ -217,7 +217,7 @@ func (b *bench) restartManager(ctx context.Context, manager *program.Manager, gr
 // the monitor of each, and its guest agent.
 func awaitInCharge(ctx context.Context, manager *program.Manager, n int) error {
 	const metric = "keelson_virtualmachine_cpu_seconds_total"
-	ticker := time.NewTicker(10 * time.Millisecond)
+	ticker := time.NewTicker(50 * time.Millisecond) // to write the metrics takes time, too
 	defer ticker.Stop()
 	for {
 		metrics, err := manager.Scrape(ctx)

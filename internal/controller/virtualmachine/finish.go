@@ -48,8 +48,9 @@ func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, se
 
 // isUrgent reports whether somebody waits for this change of status.
 func isUrgent(vm *v1alpha1.VirtualMachine, status *v1alpha1.VirtualMachineStatus, p plan, was, is metav1.Condition) bool {
+	power := powerOf(status)
 	return p.verdict == countEnd || p.verdict == noteRestart || p.verdict == endRestart ||
-		vm.Status.Phase != status.Phase || was.Status != is.Status || powerOf(&vm.Status) != powerOf(status) ||
+		vm.Status.Phase != status.Phase || was.Status != is.Status || power != "" && power != powerOf(&vm.Status) ||
 		was.Reason != is.Reason && needsPerson(is.Reason)
 }
 

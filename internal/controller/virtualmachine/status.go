@@ -196,9 +196,11 @@ func phaseOf(vm *v1alpha1.VirtualMachine, seen observation, p plan, status *v1al
 	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonSecretMissing, v1alpha1.ReasonCreateFailed, v1alpha1.ReasonPowerFailed, v1alpha1.ReasonBackOff:
 		return v1alpha1.PhaseFailed
 	}
+	before := vm.Status.Phase
 	notYet := server == nil || server.State == backend.StateAbsent ||
 		server.Run == "" && !server.IsOn() && vm.Spec.Action != v1alpha1.ActionStopped
-	if notYet {
+	firstStart := server != nil && server.Task == backend.TaskStart && (before == "" || before == v1alpha1.PhaseCreating)
+	if notYet || firstStart {
 		return v1alpha1.PhaseCreating
 	}
 	return v1alpha1.PhaseActive

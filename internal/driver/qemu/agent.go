@@ -64,7 +64,9 @@ func (m *machine) followAgent(ctx context.Context) {
 		var addresses []string
 		var err error
 		if conn == nil {
-			conn, err = m.dialAgent(ctx)
+			if conn, err = m.dialAgent(ctx); err == nil {
+				m.agentGreeted(ctx)
+			}
 		}
 		if err == nil {
 			addresses, err = askAddresses(ctx, conn)
@@ -113,9 +115,6 @@ func (m *machine) dialAgent(ctx context.Context) (*qmp.Client, error) {
 func askAddresses(ctx context.Context, conn *qmp.Client) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
-	if err := conn.Run(ctx, "guest-ping", nil, nil); err != nil {
-		return nil, err
-	}
 	var interfaces []struct {
 		Name      string `json:"name"`
 		Addresses []struct {
@@ -136,6 +135,17 @@ func askAddresses(ctx context.Context, conn *qmp.Client) ([]string, error) {
 	}
 	slices.Sort(all)
 	return slices.Compact(all), nil
+}
+
+// agentGreeted notes that the agent listens, which is an answer, too. Of a run that was
+// found it is not told yet: its addresses would seem to be gone.
+func (m *machine) agentGreeted(ctx context.Context) {
+	m.mu.Lock()
+	early, addresses := m.agent == backend.AgentWaiting && !m.found, m.addresses
+	m.mu.Unlock()
+	if early {
+		m.agentAnswered(ctx, addresses)
+	}
 }
 
 // agentAnswered notes what the agent has said.

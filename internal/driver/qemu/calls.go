@@ -176,7 +176,7 @@ func (m *machine) powerDown(ctx context.Context, proc *process.Process, grace ti
 }
 
 // powerDownPeriod is how often the power button is pressed.
-const powerDownPeriod = 2 * time.Second
+const powerDownPeriod = 500 * time.Millisecond
 
 func (m *machine) quit(ctx context.Context) error {
 	conn, err := m.monitor()

@@ -159,7 +159,7 @@ func (m *machine) seen() backend.Server {
 	if m.task != nil {
 		s.Task, s.Progress = m.task.kind, m.task.progress
 	}
-	if !m.def.Created {
+	if !m.def.Created || s.Task == backend.TaskCreate {
 		s.State = backend.StateAbsent
 	}
 	if m.run == "" {

@@ -87,7 +87,8 @@ func (m *machine) measure() bool {
 		return false
 	}
 	m.cpuSeen, m.usage = now, &usage
-	if usage.CPU < 0 {
+	if usage.CPU < 0 || m.agent == backend.AgentWaiting {
+		// What a guest uses to boot says nothing, and is told together with its answer.
 		return false
 	}
 	far := func(a, b float64) bool { return math.Abs(a-b) >= toldStep }
