@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,7 +89,7 @@ func (p *peer) configure(name string) (server string, err error) {
 		"kwokControllerBinary": p.program("kwok-controller"), "kubectlBinary": p.program("kubectl"),
 	}
 	keys := []string{"etcdPort", "etcdPeerPort", "kubeApiserverPort", "kubeControllerManagerPort", "kubeSchedulerPort", "kwokControllerPort"}
-	ports, err := freePorts(len(keys))
+	ports, err := floor.FreePorts(len(keys))
 	if err != nil {
 		return "", err
 	}
@@ -102,19 +101,6 @@ func (p *peer) configure(name string) (server string, err error) {
 		return "", err
 	}
 	return "https://127.0.0.1:" + strconv.Itoa(ports[2]), os.WriteFile(filepath.Join(p.dir, name+".yaml"), document, 0o600)
-}
-
-// freePorts returns ports that nobody listens on.
-func freePorts(n int) (ports []int, err error) {
-	for range n {
-		l, listenErr := net.Listen("tcp", "127.0.0.1:0")
-		if listenErr != nil {
-			return nil, errors.Join(err, listenErr)
-		}
-		defer func() { err = errors.Join(err, l.Close()) }() // all at the end, so that no port comes twice
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }
 
 // create makes a cluster and returns when kwokctl says that it is ready.

@@ -113,10 +113,8 @@ func (cp *ControlPlane) ensurePort(context.Context) error {
 // checkReadyz asks the API whether it is ready. An API that has been ready keeps its port.
 func (cp *ControlPlane) checkReadyz(ctx context.Context) error {
 	err := readyz(ctx, cp.Config())
-	if status := apierrors.APIStatus(nil); cp.opts.Answering != nil && (err == nil || errors.As(err, &status)) {
-		cp.answered.Do(func() {
-			cp.wg.Go(func() { cp.opts.Answering(cp.supervision, cp.Config()) })
-		})
+	if status := apierrors.APIStatus(nil); err == nil || errors.As(err, &status) {
+		cp.answered.Do(cp.answers)
 	}
 	if err != nil {
 		return err
@@ -125,6 +123,16 @@ func (cp *ControlPlane) checkReadyz(ctx context.Context) error {
 	defer cp.mu.Unlock()
 	cp.portFixed = true
 	return nil
+}
+
+// answers begins with what need not wait until the API is ready.
+func (cp *ControlPlane) answers() {
+	if cp.opts.Answering != nil {
+		cp.wg.Go(func() { cp.opts.Answering(cp.supervision, cp.Config()) })
+	}
+	if cp.opts.OpenEarly {
+		cp.wg.Go(func() { cp.opened <- cp.openNow(cp.supervision) })
+	}
 }
 
 // readyz asks an API whether it is ready.

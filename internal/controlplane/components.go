@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -152,19 +153,31 @@ func (cp *ControlPlane) prepareKwok(ctx context.Context) error {
 	return await(ctx, "the API, which knows who holds the nodes,", 100*time.Millisecond, 30*time.Second, cp.freeNodes)
 }
 
+// stages are the rules that the kwok in a binary ships, by binary and when that was built: asking for them starts a
+// program, which many control planes of one process need not do anew.
+var stages = struct {
+	sync.Mutex
+	of map[string][]byte
+}{of: map[string][]byte{}}
+
 // kwokStages returns the rules that kwok ships.
 func (cp *ControlPlane) kwokStages() ([]byte, error) {
-	cp.stages.Lock()
-	defer cp.stages.Unlock()
-	if cp.stages.text != nil {
-		return cp.stages.text, nil
+	info, err := os.Stat(cp.opts.Binary)
+	if err != nil {
+		return nil, fmt.Errorf("ask for kwok's stages: %w", err)
 	}
-	out, err := exec.CommandContext(cp.supervision, cp.opts.Binary, "kwok-stages").Output()
+	key := cp.opts.Binary + " " + info.ModTime().String()
+	stages.Lock()
+	defer stages.Unlock()
+	if text := stages.of[key]; text != nil {
+		return text, nil
+	}
+	text, err := exec.CommandContext(cp.supervision, cp.opts.Binary, "kwok-stages").Output()
 	if err != nil {
 		return nil, fmt.Errorf("ask %s for kwok's stages: %w", cp.opts.Binary, err)
 	}
-	cp.stages.text = out
-	return out, nil
+	stages.of[key] = text
+	return text, nil
 }
 
 func removeIfExists(path string) error {

@@ -59,6 +59,8 @@ type Options struct {
 	// not be ready then and refuse things for a moment. The context ends when the control plane is left, which waits for
 	// the call.
 	Answering func(context.Context, *rest.Config)
+	// OpenEarly begins with what Open does as soon as the API answers, while it becomes ready.
+	OpenEarly bool
 	// Progress, if set, is called when a step of Start or Settle begins and when it is done.
 	Progress func(Step)
 }
@@ -85,11 +87,7 @@ type ControlPlane struct {
 	endings     endings
 
 	answered sync.Once
-
-	stages struct { // kwok's rules
-		sync.Mutex
-		text []byte // nil until they were asked for
-	}
+	opened   chan error // has one value when what OpenEarly has begun is over
 
 	leave   sync.Mutex // held while the control plane is left
 	stopped bool       // guarded by leave
@@ -122,7 +120,7 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", opts.Dir, err)
 	}
-	cp := &ControlPlane{opts: opts, dir: layout(dir), launched: map[string]*component{}}
+	cp := &ControlPlane{opts: opts, dir: layout(dir), launched: map[string]*component{}, opened: make(chan error, 1)}
 	cp.supervision, cp.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := cp.open(); err != nil {
 		cp.cancel()

@@ -48,8 +48,24 @@ func (cp *ControlPlane) Settle(ctx context.Context) error {
 
 // Open makes what users need before anything else, without waiting for the controllers that would make it, too: the
 // default ServiceAccount, without which no pod is admitted, and the simulated nodes. From then on the API can be used;
-// pods run when Settle is through.
+// pods run when Settle is through. With Options.OpenEarly most of it is done when Start returns.
 func (cp *ControlPlane) Open(ctx context.Context) error {
+	if cp.opts.OpenEarly {
+		select {
+		case err := <-cp.opened:
+			cp.opened <- err // for the next call
+			if err == nil {
+				return nil
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return cp.openNow(ctx)
+}
+
+// openNow is Open, for an API that may not be ready yet.
+func (cp *ControlPlane) openNow(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(cp.Config())
 	if err != nil {
 		return err

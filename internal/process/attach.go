@@ -103,6 +103,13 @@ func (d *Dir) attach(folder string, rec record, run *running) *Process {
 	}
 	d.watchers.Add(1)
 	go p.watch()
+	if p.child == nil {
+		// It has ended, and its shim is about to write how: it does not count as running until then.
+		select {
+		case <-p.done:
+		case <-p.settled:
+		}
+	}
 	return p
 }
 

@@ -94,10 +94,11 @@ type Floor struct {
 // Prepare writes the script, and what it finds there: certificates, and kubeconfigs for another directory and a port of
 // its own.
 func (m *Model) Prepare(dir string, s Script) (*Floor, error) {
-	port, err := freePort()
+	ports, err := FreePorts(1)
 	if err != nil {
 		return nil, err
 	}
+	port := strconv.Itoa(ports[0])
 	for _, sub := range []string{"sockets", "etcd"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			return nil, err
@@ -240,13 +241,4 @@ func killChildren(shell int) error {
 		}
 	}
 	return nil
-}
-
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, errors.Join(err, l.Close())
 }

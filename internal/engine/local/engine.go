@@ -227,7 +227,7 @@ func (m *member) runs(cp *controlplane.ControlPlane) bool {
 func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Options {
 	opts := controlplane.Options{
 		Dir: e.dir(m.uid), Binary: wanted.binary, Ephemeral: e.opts.Ephemeral, Nodes: e.opts.Nodes,
-		Name: m.name, User: m.name + "-admin", Env: e.opts.Env,
+		Name: m.name, User: m.name + "-admin", Env: e.opts.Env, OpenEarly: true,
 		Clock: e.opts.Clock, Log: e.opts.Log.WithValues("Cluster", m.name),
 		Changed: func() { e.changed(m.name) },
 		Progress: func(s controlplane.Step) {
