@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
@@ -197,10 +198,11 @@ func (b *bench) runPeer(ctx context.Context, s *sample) error {
 // awaitPeer returns when the API of a cluster of kwokctl is ready.
 func (b *bench) awaitPeer(ctx context.Context, name string) error {
 	path := filepath.Join(b.peer.clusterDir(name), "kubeconfig.yaml")
-	if err := until(ctx, func() error { _, err := os.Stat(path); return err }); err != nil {
+	var config *rest.Config
+	err := until(ctx, func() (err error) { // it may not be there, or not be whole
+		config, err = clientcmd.BuildConfigFromFlags("", path)
 		return err
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
+	})
 	if err != nil {
 		return err
 	}

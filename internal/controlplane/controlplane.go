@@ -61,6 +61,9 @@ type Options struct {
 	Answering func(context.Context, *rest.Config)
 	// OpenEarly begins with what Open does as soon as the API answers, while it becomes ready.
 	OpenEarly bool
+	// Yield, if set, leaves kube-controller-manager and kube-scheduler to Settle, which calls it before it starts them: it
+	// may wait for something that is to have the processors first.
+	Yield func(context.Context)
 	// Progress, if set, is called when a step of Start or Settle begins and when it is done.
 	Progress func(Step)
 }
@@ -102,7 +105,8 @@ type ControlPlane struct {
 }
 
 // Start starts the control plane of a data directory, or goes on with the one that already runs there, and returns
-// when its API answers /readyz. The other components are then running but may not have settled: see Settle.
+// when its API answers /readyz. The other components are then running but may not have settled: see Settle, and
+// Options.Yield.
 //
 // The error is a *process.LockedError when another program looks after this data directory. When Start fails or ctx
 // ends, the processes that it started are stopped again, and those that it found running are left running.
@@ -178,14 +182,22 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 	if err := cp.startAPI(ctx); err != nil {
 		return err
 	}
-	if !cp.opts.APIOnly {
-		for _, c := range []*component{cp.controllerManager(), cp.scheduler()} {
-			if err := cp.step(ctx, c); err != nil {
-				return err
-			}
+	if !cp.opts.APIOnly && cp.opts.Yield == nil {
+		if err := cp.startControllers(ctx); err != nil {
+			return err
 		}
 	}
 	cp.wg.Go(func() { cp.renewCertificates(cp.supervision) })
+	return nil
+}
+
+// startControllers starts what makes the API more than a store, and waits for nothing.
+func (cp *ControlPlane) startControllers(ctx context.Context) error {
+	for _, c := range []*component{cp.controllerManager(), cp.scheduler()} {
+		if err := cp.step(ctx, c); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

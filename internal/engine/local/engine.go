@@ -48,6 +48,7 @@ type Engine struct {
 	opts     Options
 	changed  func(string)
 	versions versions
+	turns    turns
 
 	ctx    context.Context // of everything that goes on; its end leaves processes running
 	cancel context.CancelFunc
@@ -183,7 +184,9 @@ func (e *Engine) apply(ctx context.Context, m *member, wanted desire) error {
 			return err
 		}
 	}
+	ready := e.turns.begin()
 	cp, err := controlplane.Start(ctx, e.controlPlaneOptions(m, wanted))
+	ready()
 	if err != nil {
 		if errors.Is(err, process.ErrLocked) {
 			return fmt.Errorf("%w: another manager looks after the cluster: %w", cluster.ErrBusy, err)
@@ -203,16 +206,16 @@ func (e *Engine) apply(ctx context.Context, m *member, wanted desire) error {
 	return nil
 }
 
-// settle brings up the nodes, for which nobody has to wait. The end of the control plane, or of the engine, ends it.
+// settle brings up controllers and nodes, for which nobody has to wait. The end of the control plane, or of the engine, ends it.
 func (e *Engine) settle(m *member, cp *controlplane.ControlPlane) {
 	began := time.Now()
 	err := cp.Settle(e.ctx)
 	log := e.opts.Log.WithValues("Cluster", m.name)
 	switch {
 	case err == nil:
-		log.V(1).Info("The nodes of the cluster are ready", "after", time.Since(began))
+		log.V(1).Info("The controllers and nodes of the cluster are ready", "after", time.Since(began))
 	case e.ctx.Err() == nil && m.runs(cp):
-		log.Error(err, "The nodes of the cluster are not ready")
+		log.Error(err, "The controllers or the nodes of the cluster are not ready")
 	}
 	e.changed(m.name)
 }
@@ -227,7 +230,7 @@ func (m *member) runs(cp *controlplane.ControlPlane) bool {
 func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Options {
 	opts := controlplane.Options{
 		Dir: e.dir(m.uid), Binary: wanted.binary, Ephemeral: e.opts.Ephemeral, Nodes: e.opts.Nodes,
-		Name: m.name, User: m.name + "-admin", Env: e.opts.Env, OpenEarly: true,
+		Name: m.name, User: m.name + "-admin", Env: e.opts.Env, OpenEarly: true, Yield: e.turns.yield,
 		Clock: e.opts.Clock, Log: e.opts.Log.WithValues("Cluster", m.name),
 		Changed: func() { e.changed(m.name) },
 		Progress: func(s controlplane.Step) {
