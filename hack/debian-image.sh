@@ -27,6 +27,8 @@ if [ "${KEELSON_DEBIAN_UPDATE:-}" != 1 ] && [ -e "$image" ]; then
 	publish
 	exit 0
 fi
+# Who is not root gets user ids of a namespace.
+[ "$(id -u)" = 0 ] || hack/require.sh newuidmap
 hack/require.sh mmdebstrap fakeroot grub-mkimage /usr/lib/grub/i386-pc/boot.img sfdisk mke2fs qemu-img
 
 echo "debian: building an image of $suite in $cache, some minutes" >&2

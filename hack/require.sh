@@ -19,6 +19,7 @@ for command in "$@"; do
 	mmdebstrap) packages+=(mmdebstrap debian-archive-keyring) ;;
 	grub-mkimage) packages+=(grub-common) ;;
 	/usr/lib/grub/i386-pc/*) packages+=(grub-pc-bin) ;;
+	newuidmap) packages+=(uidmap) ;;
 	sfdisk) packages+=(fdisk) ;;
 	mke2fs) packages+=(e2fsprogs) ;;
 	*) packages+=("$command") ;;

@@ -13,6 +13,8 @@ import (
 	"github.com/keelson-dev/keelson/bench/internal/cluster"
 	"github.com/keelson-dev/keelson/bench/internal/measure"
 	"github.com/keelson-dev/keelson/bench/internal/program"
+	"github.com/keelson-dev/keelson/internal/driver/qemu"
+	"github.com/keelson-dev/keelson/internal/manager"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
@@ -116,22 +118,31 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 // startManager starts a manager that keeps its machines in a folder of this run.
 func (b *bench) startManager(ctx context.Context) (*program.Manager, error) {
 	return program.StartManager(ctx, b.binary, b.cluster.Kubeconfig, filepath.Join(b.cluster.Dir, "manager.log"), "virtualmachine",
-		"--state-dir="+filepath.Join(b.cluster.Dir, "state"), "--vm-guest-dir="+b.guest)
+		"--state-dir="+b.stateDir(), "--vm-guest-dir="+b.guest)
 }
 
-// withManager calls work while a manager runs; the context ends when it does. There are no machines left then.
+// withManager calls work while a manager runs; the context ends when it does. No machine is left afterwards.
 func (b *bench) withManager(ctx context.Context, work func(context.Context, *program.Manager) error) (err error) {
-	manager, err := b.startManager(ctx)
+	running, err := b.startManager(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, manager.Stop()) }()
-	running, cancel := manager.During(ctx)
+	defer func() { err = errors.Join(err, running.Stop(), b.endMachines(ctx)) }()
+	ctx, cancel := running.During(ctx)
 	defer cancel()
-	// Machines outlive their manager: those of a run that has failed must not stay.
-	defer func() { err = errors.Join(err, b.removeAll(context.WithoutCancel(ctx))) }()
-	return work(running, manager)
+	return work(ctx, running)
 }
+
+// endMachines ends what machines there are. They outlive their manager, and those of a run that was interrupted must
+// not outlive that.
+func (b *bench) endMachines(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	return qemu.StopAll(ctx, manager.MachinesDir(b.stateDir()), 0)
+}
+
+// stateDir is the folder in which the manager keeps its machines.
+func (b *bench) stateDir() string { return filepath.Join(b.cluster.Dir, "state") }
 
 // measureBursts measures one size after the other; the contestants take turns.
 func (b *bench) measureBursts(ctx context.Context) error {

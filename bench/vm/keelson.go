@@ -137,7 +137,7 @@ func (g *group) remove(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), nil
 }
 
-// deleteAll deletes the machines of a namespace, or of all if it is empty, and waits until there are none.
+// deleteAll deletes the machines of a namespace and waits until there are none.
 func (b *bench) deleteAll(ctx context.Context, namespace string) error {
 	api := b.cluster.Observer.Keelson.CloudnativeV1alpha1()
 	list, err := api.VirtualMachines(namespace).List(ctx, metav1.ListOptions{})
@@ -158,11 +158,4 @@ func (b *bench) deleteAll(ctx context.Context, namespace string) error {
 		}
 		return fmt.Errorf("%d VirtualMachines are not gone, one because: %s", len(left.Items), left.Items[0].Status.Reason)
 	})
-}
-
-// removeAll deletes whatever machines there are.
-func (b *bench) removeAll(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, b.options.Patience, errPatience)
-	defer cancel()
-	return b.deleteAll(ctx, metav1.NamespaceAll)
 }

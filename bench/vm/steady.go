@@ -77,10 +77,7 @@ func (b *bench) measureSteady(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		// The last one deletes what is left.
-		err = errors.Join(err, b.removeAll(context.WithoutCancel(ctx)), manager.Stop())
-	}()
+	defer func() { err = errors.Join(err, manager.Stop(), b.endMachines(ctx)) }()
 	b.say("Creating %d machines", n)
 	group, err := b.fill(ctx, manager, n, result)
 	if err != nil {
