@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -114,18 +115,27 @@ func (r *Reconciler) giveUp(ctx context.Context, cluster *v1alpha1.Cluster, seen
 	return err
 }
 
-// removeFinalizer lets the Cluster go. It returns false if it was gone.
+// removeFinalizer lets the Cluster go. It returns false if it was gone. What the engine kept of it is gone already, so it
+// does not go back to the cache for a newer version: from there the cluster would look as if it had still to be removed.
 func (r *Reconciler) removeFinalizer(ctx context.Context, cluster *v1alpha1.Cluster) (held bool, err error) {
 	r.Prober.Forget(cluster.UID)
-	changed := cluster.DeepCopy()
-	controllerutil.RemoveFinalizer(changed, v1alpha1.Finalizer)
-	controllerutil.RemoveFinalizer(changed, v1alpha1.LegacyFinalizer)
-	patch := client.MergeFromWithOptions(cluster, client.MergeFromWithOptimisticLock{})
-	err = r.client.Patch(ctx, changed, patch, client.FieldOwner(kube.FieldManager))
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	return true, kube.Named(err, "remove the finalizer of", kind.Kind, "", cluster.Name)
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		var current v1alpha1.Cluster
+		if err := r.live.Get(ctx, client.ObjectKeyFromObject(cluster), &current); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		if current.UID != cluster.UID || !hasFinalizer(&current) {
+			return nil
+		}
+		changed := current.DeepCopy()
+		controllerutil.RemoveFinalizer(changed, v1alpha1.Finalizer)
+		controllerutil.RemoveFinalizer(changed, v1alpha1.LegacyFinalizer)
+		patch := client.MergeFromWithOptions(&current, client.MergeFromWithOptimisticLock{})
+		err := r.client.Patch(ctx, changed, patch, client.FieldOwner(kube.FieldManager))
+		held = err == nil
+		return client.IgnoreNotFound(err)
+	})
+	return held, kube.Named(err, "remove the finalizer of", kind.Kind, "", cluster.Name)
 }
 
 // removeChildren deletes the Secret and the Kubeconfig, if they are ours. The API server is asked for the Kubeconfig: a
