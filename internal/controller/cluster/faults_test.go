@@ -204,3 +204,31 @@ func TestAStaleCacheLeavesNothing(t *testing.T) {
 		t.Errorf("events of a Cluster that is gone: %s", events)
 	}
 }
+
+// Somebody writes to the Cluster between what the cache has and the moment at which it is let go. The engine has dropped what
+// it knew by then, so nothing may look at the cluster again.
+func TestAConflictAtTheEndIsNoNewBeginning(t *testing.T) {
+	w := newWorld(t)
+	w.made()
+	conflicts := 0
+	w.useClient(interceptor.NewClient(w.client, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			if changed, isCluster := object.(*v1alpha1.Cluster); isCluster && len(changed.Finalizers) == 0 && conflicts < 2 {
+				conflicts++
+				w.change(func(c *v1alpha1.Cluster) { c.Labels = map[string]string{"conflict": fmt.Sprint(conflicts)} })
+			}
+			return c.Patch(ctx, object, patch, opts...)
+		},
+	}))
+	w.outside.Calls()
+	w.delete()
+	w.settle()
+	w.expectNothing()
+	count := map[string]int{}
+	for _, call := range w.outside.Calls() {
+		count[call.Method]++
+	}
+	if conflicts != 2 || count["Delete"] != 1 || count["Abandon"] != 1 {
+		t.Errorf("after %d conflicts the engine was called so: %v; want one Delete and one Abandon", conflicts, count)
+	}
+}
