@@ -73,7 +73,7 @@ type Outcome struct {
 func (w *StatusWriter) Finish(ctx context.Context, before, after client.Object, o Outcome) (bool, reconcile.Result, error) {
 	if IsStale(o.Err) || IsNamespaceEnding(o.Err) || errors.Is(o.Err, ErrFenced) {
 		// Nothing of what was summarized is known to be true, or can be written.
-		result, err := quietly(o.Err)
+		result, err := Quietly(o.Err)
 		return false, result, err
 	}
 	written, wait, err := w.write(ctx, before, after, o.Urgent)
@@ -82,7 +82,7 @@ func (w *StatusWriter) Finish(ctx context.Context, before, after client.Object, 
 	}
 	switch {
 	case err != nil && o.Err == nil:
-		result, err := quietly(err)
+		result, err := Quietly(err)
 		return written, result, err
 	case o.Err != nil:
 		if IsStale(err) {
@@ -96,9 +96,9 @@ func (w *StatusWriter) Finish(ctx context.Context, before, after client.Object, 
 	return written, reconcile.Result{RequeueAfter: wait, Priority: ptr.To(LowPriority)}, nil
 }
 
-// quietly returns the result of a reconcile that ended with an error of which nobody
+// Quietly returns the result of a reconcile that ended with an error of which nobody
 // needs to hear, see IsStale, IsNamespaceEnding and ErrFenced. Other errors are returned.
-func quietly(err error) (reconcile.Result, error) {
+func Quietly(err error) (reconcile.Result, error) {
 	switch {
 	case IsNamespaceEnding(err):
 		return reconcile.Result{}, nil

@@ -125,24 +125,16 @@ func SecretRules() []rbacv1.PolicyRule {
 // Reconcile looks at what there is of a cluster and brings it nearer to what the Cluster asks for.
 func (r *Reconciler) Reconcile(ctx context.Context, cluster *v1alpha1.Cluster) (reconcile.Result, error) {
 	if done, err := r.prepare(ctx, cluster); done || err != nil {
-		return quietly(err)
+		return kube.Quietly(err)
 	}
 	seen, err := r.observe(ctx, cluster)
 	if err != nil {
-		return quietly(err)
+		return kube.Quietly(err)
 	}
 	plan := decide(cluster, seen, r.Clock.Now())
 	actErr := r.act(ctx, cluster, seen, &plan)
 	status := summarize(cluster, seen, plan, actErr)
 	return r.finish(ctx, cluster, seen, status, plan, actErr)
-}
-
-// quietly returns the result of a reconcile that ends early.
-func quietly(err error) (reconcile.Result, error) {
-	if kube.IsStale(err) {
-		return reconcile.Result{RequeueAfter: kube.StalePause}, nil
-	}
-	return reconcile.Result{}, err
 }
 
 // firstPause and lastPause are the shortest and the longest time between a failed operation and the next attempt. A

@@ -18,7 +18,7 @@ func (r *Reconciler) finish(ctx context.Context, cluster *v1alpha1.Cluster, seen
 		if actErr == nil {
 			return reconcile.Result{}, nil // it is gone
 		}
-		return quietly(actErr)
+		return kube.Quietly(actErr)
 	}
 	outcome := kube.Outcome{Urgent: isUrgent(cluster.Status, status), Err: actErr, Again: p.again}
 	var engine *engineError

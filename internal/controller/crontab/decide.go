@@ -230,17 +230,7 @@ func concurrency(spec *stablev1.CronTabSpec) int {
 // tidy says which Jobs have become superfluous. Only those count whose run is in the
 // status: else the Job is the only proof of it.
 func (p *plan) tidy(cronTab *stablev1.CronTab, seen observation) {
-	free := seen.since.Add(handover)
-	isOpen := func(r run) bool {
-		if r.deleting || !seen.isRecorded(cronTab, r) {
-			return true
-		}
-		isHeld := !r.at.After(seen.since) && p.now.Before(free)
-		if isHeld {
-			p.wake = sooner(p.wake, free)
-		}
-		return isHeld
-	}
+	isOpen := func(r run) bool { return r.deleting || !seen.isRecorded(cronTab, r) }
 	for _, r := range seen.runs {
 		if heldTTL(r) != nil && !isOpen(r) {
 			p.release = append(p.release, r)
@@ -249,6 +239,22 @@ func (p *plan) tidy(cronTab *stablev1.CronTab, seen observation) {
 	p.prune = append(seen.beyond(succeeded, ptr.Deref(cronTab.Spec.SuccessfulJobsHistoryLimit, 3)),
 		seen.beyond(failed, ptr.Deref(cronTab.Spec.FailedJobsHistoryLimit, 1))...)
 	p.prune = slices.DeleteFunc(p.prune, isOpen)
+	p.spare(seen.since)
+}
+
+// spare lets superfluous Jobs of times before this process took over keep their names
+// until the handover is over.
+func (p *plan) spare(since time.Time) {
+	over := since.Add(handover)
+	if !p.now.Before(over) {
+		return
+	}
+	isEarlier := func(r run) bool { return !r.at.After(since) }
+	if slices.ContainsFunc(p.prune, isEarlier) || slices.ContainsFunc(p.release, isEarlier) {
+		p.wake = sooner(p.wake, over)
+	}
+	p.prune = slices.DeleteFunc(p.prune, isEarlier)
+	p.release = slices.DeleteFunc(p.release, isEarlier)
 }
 
 // lookAhead says when to look again.
