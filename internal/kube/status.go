@@ -96,6 +96,12 @@ func (w *StatusWriter) Finish(ctx context.Context, before, after client.Object, 
 	return written, reconcile.Result{RequeueAfter: wait, Priority: ptr.To(LowPriority)}, nil
 }
 
+// Later returns what Reconcile returns after it has written a child and has nothing else
+// to say: an event will tell of the child, and the status follows then.
+func Later() reconcile.Result {
+	return reconcile.Result{RequeueAfter: longestHold, Priority: ptr.To(LowPriority)}
+}
+
 // Quietly returns the result of a reconcile that ended with an error of which nobody
 // needs to hear, see IsStale, IsNamespaceEnding and ErrFenced. Other errors are returned.
 func Quietly(err error) (reconcile.Result, error) {

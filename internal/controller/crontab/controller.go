@@ -135,6 +135,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 		defer r.slow.leave()
 	}
 	done, actErr := r.act(ctx, cronTab, m, seen, plan)
+	if actErr == nil && plan.isRoutine() {
+		// Others may be due as well: what there is to say can wait for the event of the Job.
+		r.alarm.set(client.ObjectKeyFromObject(cronTab), plan.wake)
+		return kube.Later(), nil
+	}
 	status := summarize(cronTab, seen, plan, done, actErr)
 	return r.finish(ctx, cronTab, m, status, plan, done, actErr)
 }
@@ -144,6 +149,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 // known.
 func (p plan) isDoubtful(verified, stalled time.Time) bool {
 	return verified.Before(stalled) || p.now.Sub(p.start.due) > doubtAfter && p.now.Sub(verified) > doubtAfter
+}
+
+// isRoutine reports whether all there is to do is to start a run at its time: nobody has to
+// be told of anything, and nothing is lost if this process ends before the status says so.
+func (p plan) isRoutine() bool {
+	return p.start != nil && !p.start.manual && p.now.Sub(p.start.due) <= onTime &&
+		p.queued <= 1 && len(p.progress.waiting) <= 1 && p.missed == 0 && p.blocked == nil && !p.overflow && !p.restarted
 }
 
 // observeLive reads the CronTab from the API server. Without an error, it returns no
