@@ -36,6 +36,30 @@ func (e *ParseError) Error() string {
 	return b.String()
 }
 
+// Detail returns the same without the text, for a message that quotes the text itself, and says at which character of it
+// the wrong part begins: minute "61", character 1: must be 0 to 59. The text is what was parsed.
+func (e *ParseError) Detail(text string) string {
+	var b strings.Builder
+	switch where := e.character(text); {
+	case e.Part == "":
+		b.WriteString(e.Field)
+	case e.Field == "":
+		fmt.Fprintf(&b, "%q, character %d", e.Part, where)
+	default:
+		fmt.Fprintf(&b, "%s %q, character %d", e.Field, e.Part, where)
+	}
+	if b.Len() > 0 {
+		b.WriteString(": ")
+	}
+	b.WriteString(e.Message)
+	return b.String()
+}
+
+// character returns the place of the wrong part as people count: characters, from 1.
+func (e *ParseError) character(text string) int {
+	return utf8.RuneCountInString(text[:min(e.Offset, len(text))]) + 1
+}
+
 // shorten keeps error messages readable, whatever came in. It does not cut through a character.
 func shorten(text string) string {
 	end := 100

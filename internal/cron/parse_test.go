@@ -283,3 +283,23 @@ func TestJitter(t *testing.T) {
 		t.Errorf("Jitter gives %d different values of 0, 1, 2 and 3 ms", len(seen))
 	}
 }
+
+func TestParseErrorDetail(t *testing.T) {
+	for _, test := range []struct{ text, want string }{
+		{"61 * * * *", `minute "61", character 1: must be 0 to 59`},
+		{"0 ü-3 * * *", `hour "ü", character 3: must be 0 to 23`},
+		{"ü 30 * * x * *", `has 7 fields; must have 5 (minute, hour, day of month, month, day of week) or 6 (second before them)`},
+		{"@every", `duration: must be one duration of whole seconds, 1s at least, such as "90s" or "1h30m"`},
+		{"  @Daily", `"@Daily", character 3: must be @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly or @every DURATION, and nothing else`},
+		{"", "is empty; must be five fields, six with leading seconds, or @daily and the like"},
+	} {
+		_, err := Parse(test.text, "a/b")
+		var parse *ParseError
+		if !errors.As(err, &parse) {
+			t.Fatalf("%q: got %v, want a ParseError", test.text, err)
+		}
+		if got := parse.Detail(test.text); got != test.want {
+			t.Errorf("%q: got\n%s, want\n%s", test.text, got, test.want)
+		}
+	}
+}

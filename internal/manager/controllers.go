@@ -1,11 +1,14 @@
 package manager
 
 import (
+	"net/http"
+
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	clusterv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -14,6 +17,7 @@ import (
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	virtualmachinev1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/config/rbac"
+	"github.com/keelson-dev/keelson/internal/admission"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controller/crontab"
 	"github.com/keelson-dev/keelson/internal/controller/foo"
@@ -41,6 +45,9 @@ type Controller struct {
 	Add func(ctrl.Manager, controller.Options) error
 	// AddWith takes the place of Add for a controller that has options of its own.
 	AddWith func(ctrl.Manager, controller.Options, *Options) error
+	// Webhook, if set, returns what answers the API server that asks before it stores an object of the first resource.
+	// Kinds of which the definition says everything have none.
+	Webhook func(*runtime.Scheme, *Options, string) (http.Handler, error)
 	// Cache, if set, adds what the controller needs to the options of the manager's
 	// cache: a transform or a selector for a type that it watches.
 	Cache func(*cache.Options)
@@ -70,6 +77,7 @@ var controllers = []Controller{
 		AddToScheme: stablev1.AddToScheme,
 		Permissions: permissionsOf(crontab.Name),
 		Add:         crontab.Add,
+		Webhook:     validating(cronTabRules),
 		Cache:       crontab.Cache,
 	},
 	{
@@ -81,6 +89,7 @@ var controllers = []Controller{
 			return o.SecretNamespace, cluster.SecretRules()
 		},
 		AddWith: addCluster,
+		Webhook: validating(clusterRules),
 	},
 	{
 		Name:        kubeconfig.Name,
@@ -93,6 +102,7 @@ var controllers = []Controller{
 		AddWith: func(mgr ctrl.Manager, options controller.Options, o *Options) error {
 			return kubeconfig.Add(mgr, options, kubeconfig.Options{SecretNamespace: o.SecretNamespace})
 		},
+		Webhook: validating(kubeconfigRules),
 	},
 	{
 		Name:        "virtualmachine",
@@ -100,6 +110,7 @@ var controllers = []Controller{
 		AddToScheme: virtualmachinev1alpha1.AddToScheme,
 		Permissions: permissionsOf("virtualmachine"),
 		AddWith:     addVirtualMachine,
+		Webhook:     validating(virtualMachineRules),
 		Cache:       virtualmachine.Cache,
 	},
 }
@@ -110,6 +121,21 @@ func (c Controller) add(mgr ctrl.Manager, o *Options) error {
 		return c.AddWith(mgr, controllerOptions(o.Threads), o)
 	}
 	return c.Add(mgr, controllerOptions(o.Threads))
+}
+
+// webhookName is that of the webhook of a controller, and of the definition of the kind.
+func (c Controller) webhookName() string { return c.Resources[0].GroupResource().String() }
+
+// validating makes a handler of rules.
+func validating[T client.Object](rules func(*Options) admission.Rules[T]) func(*runtime.Scheme, *Options, string) (http.Handler, error) {
+	return func(scheme *runtime.Scheme, o *Options, path string) (http.Handler, error) {
+		return admission.Handler(scheme, rules(o), path, o.Logger.WithName("webhook"))
+	}
+}
+
+// cronTabRules are the rules for CronTabs.
+func cronTabRules(*Options) admission.Rules[*stablev1.CronTab] {
+	return admission.Rules[*stablev1.CronTab]{Errors: crontab.Validate, Warnings: crontab.Warnings}
 }
 
 // Names returns the names of all controllers.

@@ -12,6 +12,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
+	virtualmachinev1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/admission"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine"
 	"github.com/keelson-dev/keelson/internal/driver/docker"
 	"github.com/keelson-dev/keelson/internal/driver/fake"
@@ -106,6 +108,15 @@ func (m *Machines) validate(wrong func(flag string, value any, why string, args 
 func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options) error {
 	drivers := virtualmachine.NewDrivers(o.Machines.Drivers, o.Machines.openers(o.StateDir, mgr.GetLogger()), clock.RealClock{})
 	return virtualmachine.Add(mgr, options, drivers)
+}
+
+// virtualMachineRules are the rules for VirtualMachines: those of the drivers of this program.
+func virtualMachineRules(o *Options) admission.Rules[*virtualmachinev1alpha1.VirtualMachine] {
+	return admission.Rules[*virtualmachinev1alpha1.VirtualMachine]{
+		Errors: virtualmachine.NewValidator(o.Machines.Drivers, map[string]virtualmachine.Rule{
+			fake.Name: fake.Validate, docker.Name: docker.Validate, qemu.Name: qemu.Validate,
+		}),
+	}
 }
 
 // openers are the drivers of this program.

@@ -42,6 +42,7 @@ type Manager struct {
 	ctrl.Manager
 	readiness *readiness
 	endpoints endpoints
+	webhook   *webhookServer
 	ready     chan struct{}
 	onReady   func()
 	log       logr.Logger
@@ -140,9 +141,15 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 			return nil, fmt.Errorf("set up controller %s: %w", c.Name, err)
 		}
 	}
+	if m.webhook, err = addWebhook(inner, &o, selected); err != nil {
+		return nil, err
+	}
+	if m.webhook != nil {
+		m.readiness.webhook = m.webhook.check
+	}
 	m.endpoints, err = addEndpoints(inner, o, m.readiness)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, m.webhook.close())
 	}
 	return m, nil
 }
@@ -151,7 +158,7 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 // finish, the lease is released, and the result is nil. It can be called once.
 func (m *Manager) Start(ctx context.Context) error {
 	m.log.Info("Starting manager", "version", version.Get().Keelson, "server", m.GetConfig().Host,
-		"metrics", m.MetricsAddress(), "health", m.HealthAddress())
+		"metrics", m.MetricsAddress(), "health", m.HealthAddress(), "webhook", m.WebhookAddress())
 	ctx, cancel := context.WithCancel(ctx)
 	announced := make(chan struct{})
 	go func() {
@@ -159,7 +166,7 @@ func (m *Manager) Start(ctx context.Context) error {
 		m.announce(ctx)
 	}()
 	context.AfterFunc(ctx, m.readiness.stop)
-	err := errors.Join(m.Manager.Start(ctx), m.endpoints.close())
+	err := errors.Join(m.Manager.Start(ctx), m.endpoints.close(), m.webhook.close())
 	cancel()
 	<-announced
 	switch {
@@ -189,6 +196,10 @@ func (m *Manager) announce(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
+	m.webhook.wait(ctx)
+	if ctx.Err() != nil {
+		return
+	}
 	m.log.Info("Manager is ready")
 	close(m.ready)
 	if m.onReady != nil {
@@ -206,6 +217,9 @@ func (m *Manager) MetricsAddress() string { return m.endpoints.metrics }
 
 // HealthAddress returns host:port of /healthz and /readyz, or "" if they are off.
 func (m *Manager) HealthAddress() string { return m.endpoints.health }
+
+// WebhookAddress returns host:port of the admission webhook, or "" if it is off.
+func (m *Manager) WebhookAddress() string { return m.webhook.address() }
 
 // clientConfig returns a copy of cfg with what all our clients have in common.
 func clientConfig(cfg *rest.Config) *rest.Config {

@@ -42,6 +42,9 @@ type Options struct {
 	// Machines say what makes VirtualMachines real.
 	Machines Machines
 
+	// Webhook is how the API server asks before it stores objects.
+	Webhook Webhook
+
 	// HealthAddress is where /healthz and /readyz are served, as host:port; port 0
 	// takes a free one. Empty or Off: nowhere.
 	HealthAddress string
@@ -115,6 +118,7 @@ func NewOptions() Options {
 			RetryPeriod:   2 * time.Second,
 		},
 		Machines:         NewMachines(),
+		Webhook:          NewWebhook(),
 		HealthAddress:    "127.0.0.1:8081",
 		MetricsAddress:   "127.0.0.1:8080",
 		PreflightTimeout: time.Minute,
@@ -157,6 +161,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"`host:port` of /metrics; 0 turns it off")
 	fs.DurationVar(&o.PreflightTimeout, "preflight-timeout", o.PreflightTimeout,
 		"how long to wait at the start for an API server that does not answer")
+	o.Webhook.AddFlags(fs)
 	o.AddHostFlags(fs)
 	o.Logging.AddFlags(fs)
 }
@@ -196,6 +201,12 @@ func (o *Options) complete(podNamespace string) error {
 	}
 	if o.SecretNamespace == "" {
 		o.SecretNamespace = "default"
+	}
+	if o.Webhook.ServiceNamespace == "" {
+		o.Webhook.ServiceNamespace = podNamespace
+	}
+	if o.Webhook.ServiceNamespace == "" {
+		o.Webhook.ServiceNamespace = "default"
 	}
 	if o.StateDir == "" {
 		o.StateDir = defaultStateDir()
@@ -256,6 +267,7 @@ func (o *Options) validate(all []Controller) error {
 	}
 	o.LeaderElection.validate(wrong)
 	o.Machines.validate(wrong)
+	o.Webhook.validate(wrong)
 	o.Logging.validate(wrong)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/pflag"
 	"k8s.io/utils/ptr"
+
+	"github.com/keelson-dev/keelson/internal/admission"
 )
 
 var twoControllers = []Controller{{Name: "foo"}, {Name: "sampleresource"}}
@@ -36,7 +38,11 @@ func TestFlagsMakeOptions(t *testing.T) {
 			Enabled: ptr.To(true), LockName: "n", LockNamespace: "ns", Identity: "me",
 			LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second,
 		},
-		Machines:      Machines{Drivers: []string{"fake", "qemu"}, Accelerator: "tcg", DockerHost: "tcp://d:2376", GuestDir: "/g"},
+		Machines: Machines{Drivers: []string{"fake", "qemu"}, Accelerator: "tcg", DockerHost: "tcp://d:2376", GuestDir: "/g"},
+		Webhook: Webhook{
+			Address: ":9443", ServiceName: "s", ServiceNamespace: "sns", ConfigurationName: "conf", CertDir: "/certs",
+			Times: admission.DefaultTimes(),
+		},
 		HealthAddress: "0", MetricsAddress: "127.0.0.1:0", PreflightTimeout: 5 * time.Second,
 		StateDir: "/state", RKEBinary: "/rke", RKETimeout: 2 * time.Hour, SecretNamespace: "secrets",
 		Logging: Logging{Format: "json", Verbosity: 4},
@@ -45,6 +51,8 @@ func TestFlagsMakeOptions(t *testing.T) {
 		"--leader-elect", "--lease-lock-name=n", "--lease-lock-namespace=ns", "--holder-identity=me",
 		"--lease-duration=3s", "--renew-deadline=2s", "--retry-period=1s", "--health-probe-bind-address=0",
 		"--vm-driver=fake,qemu", "--vm-accelerator=tcg", "--vm-docker-host=tcp://d:2376", "--vm-guest-dir=/g",
+		"--webhook-bind-address=:9443", "--webhook-service=s", "--webhook-service-namespace=sns", "--webhook-configuration=conf",
+		"--webhook-cert-dir=/certs",
 		"--metrics-bind-address=127.0.0.1:0", "--preflight-timeout=5s", "--state-dir=/state",
 		"--rke-binary=/rke", "--rke-timeout=2h", "--secret-namespace=secrets", "--logging-format=json", "-v4")
 	if diff := cmp.Diff(want, got, noLogger); diff != "" {
@@ -166,6 +174,18 @@ func TestValidate(t *testing.T) {
 				"--lease-duration=500ms: must be 1s or more",
 				"--preflight-timeout=-1s: must not be negative",
 				"--retry-period=0s: must be more than 0",
+			},
+		},
+		{
+			name: "the webhook",
+			change: func(o *Options) {
+				o.Webhook.Address, o.Webhook.ServiceName, o.Webhook.ServiceNamespace, o.Webhook.ConfigurationName = "9443", "A", "a.b", "_"
+			},
+			want: []string{
+				"--webhook-bind-address=9443: must be host:port, or 0 for off",
+				"--webhook-configuration=_: is no name of a ValidatingWebhookConfiguration: ",
+				"--webhook-service-namespace=a.b: is no namespace: ",
+				"--webhook-service=A: is no name of a Service: ",
 			},
 		},
 		{

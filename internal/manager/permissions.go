@@ -68,7 +68,7 @@ func requirements(o Options, selected []Controller) ([]requirement, error) {
 			rules: []rbacv1.PolicyRule{create, change}, namespaces: []string{election.LockNamespace},
 		})
 	}
-	return all, nil
+	return append(all, o.Webhook.requirements()...), nil
 }
 
 // permissions returns the single permissions of r, sorted, none twice.

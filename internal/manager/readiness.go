@@ -17,6 +17,8 @@ type readiness struct {
 	mu       sync.Mutex
 	syncing  int
 	stopping bool
+	// webhook, if set, returns why the webhook cannot answer.
+	webhook func() error
 
 	once   sync.Once
 	synced chan struct{} // closed when syncing reaches 0
@@ -57,6 +59,8 @@ func (r *readiness) check(*http.Request) error {
 		return errors.New("the manager is stopping")
 	case r.syncing > 0:
 		return errors.New("the caches have not synced yet")
+	case r.webhook != nil:
+		return r.webhook()
 	default:
 		return nil
 	}

@@ -47,16 +47,6 @@ func TestVirtualMachineInMemory(t *testing.T) {
 	s.wait(t, "condition=Ready", "vm/fake-vm")
 }
 
-// A driver that is not there is named, and never replaced by another.
-func TestVirtualMachineOfAMissingDriver(t *testing.T) {
-	t.Parallel()
-	s := newSession(t)
-	s.Stdin = "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata: {name: lost}\nspec: {driver: bhyve}\n"
-	s.kubectl(t, "apply", "-f", "-")
-	s.wait(t, "condition=Ready=False", "vm/lost")
-	transcript.Contains(t, s.field(t, "vm/lost", "{.status.phase}: {.status.reason}"), "Failed: ", "bhyve", "--vm-driver=")
-}
-
 const testVM = "vm/test-vm"
 
 // The machine of the example, made real by QEMU.

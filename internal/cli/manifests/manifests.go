@@ -24,7 +24,7 @@ func New() *cobra.Command {
 		Args:  usage.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCRDs(), newRBAC(), newAdmission())
+	cmd.AddCommand(newCRDs(), newRBAC(), newAdmission(), newWebhook())
 	return cmd
 }
 
@@ -94,6 +94,7 @@ func newRBAC() *cobra.Command {
 		"name of the Lease for leader election")
 	flags.StringVar(&options.LeaderElection.LockNamespace, "lease-lock-namespace", options.LeaderElection.LockNamespace,
 		"namespace of that Lease (default: default)")
+	options.Webhook.AddFlags(flags)
 	return cmd
 }
 

@@ -118,6 +118,10 @@ func (o *options) managerOptions() manager.Options {
 	m.Controllers, m.Threads, m.Logging = o.controllers, o.threads, o.logging
 	m.Machines, m.KubeBinary, m.RKEBinary = o.machines, instance.KubeBinary, o.rkeBinary
 	m.HealthAddress, m.MetricsAddress = manager.Off, o.metricsAddress
+	if o.kubeconfig == "" {
+		// The API server is on this machine, so that it reaches this process.
+		m.Webhook.Address, m.Webhook.Direct = "127.0.0.1:0", true
+	}
 	alone := false
 	m.LeaderElection.Enabled = &alone
 	return m

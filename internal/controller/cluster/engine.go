@@ -50,6 +50,20 @@ var (
 	ErrBusy = errors.New("something else has to end first")
 )
 
+// FieldError is an ErrInvalid that is known from the spec alone, whatever there is of the cluster.
+type FieldError struct {
+	// Field is the path of the field, such as spec.apiServer.extraArgs.
+	Field string
+	// Message says what is wrong with it.
+	Message string
+}
+
+// Error returns the message after the words of ErrInvalid.
+func (e *FieldError) Error() string { return ErrInvalid.Error() + ": " + e.Message }
+
+// Unwrap returns ErrInvalid.
+func (e *FieldError) Unwrap() error { return ErrInvalid }
+
 // Request is what an engine is told about a cluster.
 type Request struct {
 	// Name is the name of the Cluster, for people and for Notify.

@@ -114,7 +114,7 @@ func summarizeReady(cronTab *stablev1.CronTab, seen observation, p plan, queued 
 	case isSuspended(cronTab):
 		return is(metav1.ConditionTrue, stablev1.ReasonSuspended, "spec.suspend is true: nothing runs but what is asked for")
 	case p.next.IsZero() && queued == 0:
-		return is(metav1.ConditionFalse, stablev1.ReasonNeverRuns, "No time is left that matches the schedule. Look at spec.schedule, spec.notAfter and spec.excludeDates")
+		return is(metav1.ConditionFalse, stablev1.ReasonNeverRuns, neverRuns)
 	case p.progress.until.After(p.now.Add(clockSkew)):
 		return is(metav1.ConditionFalse, stablev1.ReasonClockBehind, "The last run is in the future, because the clock went back. To begin anew, suspend and resume the CronTab")
 	case p.overflow, queued > 0 && wasReason(cronTab, stablev1.ReasonTooManyMissedRuns):

@@ -5,11 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
@@ -31,56 +31,83 @@ type timetable struct {
 type invalidError struct {
 	// reason is that of the conditions.
 	reason string
-	err    error
+	// field is the field with the mistake, and value what it has.
+	field *field.Path
+	value string
+	err   error
 }
 
-func (e *invalidError) Error() string { return e.err.Error() }
+func (e *invalidError) Error() string { return e.field.String() + ": " + e.err.Error() }
 
 // newTimetable returns the timetable that the spec asks for, suspended or not. Its error
 // is a mistake in the spec that the API let through.
 func newTimetable(cronTab *stablev1.CronTab) (*timetable, *invalidError) {
+	options, mistakes := readTimes(cronTab)
+	if len(mistakes) > 0 {
+		return nil, mistakes[0]
+	}
+	plan, err := cron.New(options)
+	if err != nil {
+		return nil, mistakeIn("daylightSaving", string(cronTab.Spec.DaylightSaving), err)
+	}
+	return &timetable{
+		plan:     plan,
+		location: options.Location,
+		key:      keyOf(cronTab),
+		jitter:   time.Duration(cronTab.Spec.JitterSeconds) * time.Second,
+		empty:    len(options.Schedules) == 0,
+	}, nil
+}
+
+// keyOf returns what the values of H and the jitter of a CronTab depend on.
+func keyOf(cronTab *stablev1.CronTab) string { return cronTab.Namespace + "/" + cronTab.Name }
+
+// mistakeIn is a mistake in a field of the spec that is no time zone.
+func mistakeIn(name, value string, err error) *invalidError {
+	return &invalidError{reason: stablev1.ReasonInvalidSchedule, field: field.NewPath("spec", name), value: value, err: err}
+}
+
+// readTimes returns what the spec says of times, and every mistake in it that the API let
+// through.
+func readTimes(cronTab *stablev1.CronTab) (cron.Options, []*invalidError) {
 	spec := &cronTab.Spec
-	t := &timetable{
-		key:    cronTab.Namespace + "/" + cronTab.Name,
-		jitter: time.Duration(spec.JitterSeconds) * time.Second,
-	}
-	invalid := func(field string, err error) (*timetable, *invalidError) {
-		return nil, &invalidError{stablev1.ReasonInvalidSchedule, fmt.Errorf("%s: %w", field, err)}
-	}
-	var err error
-	if t.location, err = cron.LoadLocation(ptr.Deref(spec.TimeZone, "")); err != nil {
-		return nil, &invalidError{stablev1.ReasonUnknownTimeZone, fmt.Errorf("spec.timeZone: %w", err)}
+	var mistakes []*invalidError
+	zone := ptr.Deref(spec.TimeZone, "")
+	location, err := cron.LoadLocation(zone)
+	if err != nil {
+		mistakes = append(mistakes, &invalidError{stablev1.ReasonUnknownTimeZone, field.NewPath("spec", "timeZone"), zone, err})
 	}
 	options := cron.Options{
-		Location:       t.location,
+		Location:       location,
 		DaylightSaving: cron.DaylightSaving(spec.DaylightSaving),
 		// @every counts from here: a change of anything else does not shift its times.
-		Anchor: cronTab.CreationTimestamp.Time,
+		Anchor:    cronTab.CreationTimestamp.Time,
+		NotBefore: ptr.Deref(spec.NotBefore, metav1.Time{}).Time,
+		NotAfter:  ptr.Deref(spec.NotAfter, metav1.Time{}).Time,
 	}
 	for i, text := range schedulesOf(spec) {
-		schedule, err := cron.Parse(string(text), t.key)
+		schedule, err := cron.Parse(string(text), keyOf(cronTab))
 		if err != nil {
-			if spec.Schedule != "" {
-				return invalid("spec.schedule", err)
+			mistake := mistakeIn("schedule", string(text), err)
+			if spec.Schedule == "" {
+				mistake.field = field.NewPath("spec", "schedules").Index(i)
 			}
-			return invalid(fmt.Sprintf("spec.schedules[%d]", i), err)
+			mistakes = append(mistakes, mistake)
+			continue
 		}
 		options.Schedules = append(options.Schedules, schedule)
 	}
-	t.empty = len(options.Schedules) == 0
 	for i, text := range spec.ExcludeDates {
 		dates, err := cron.ParseDateRange(string(text))
 		if err != nil {
-			return invalid(fmt.Sprintf("spec.excludeDates[%d]", i), err)
+			mistake := mistakeIn("excludeDates", string(text), err)
+			mistake.field = mistake.field.Index(i)
+			mistakes = append(mistakes, mistake)
+			continue
 		}
 		options.ExcludeDates = append(options.ExcludeDates, dates)
 	}
-	options.NotBefore = ptr.Deref(spec.NotBefore, metav1.Time{}).Time
-	options.NotAfter = ptr.Deref(spec.NotAfter, metav1.Time{}).Time
-	if t.plan, err = cron.New(options); err != nil {
-		return invalid("spec.daylightSaving", err)
-	}
-	return t, nil
+	return options, mistakes
 }
 
 // schedulesOf returns the one schedule of a spec, or the several.

@@ -127,7 +127,7 @@ func (r *Reconciler) observe(ctx context.Context, k *v1alpha1.Kubeconfig) (obser
 	var data []byte
 	switch ref := k.Spec.SecretRef; {
 	case ref != nil && ref.Namespace != r.SecretNamespace:
-		return observation{invalid: fmt.Sprintf("Secret %s/%s is not read: this manager may read Secrets in the namespace %s only", ref.Namespace, ref.Name, r.SecretNamespace)}, nil
+		return observation{invalid: fmt.Sprintf("Secret %s/%s is not read: %s", ref.Namespace, ref.Name, onlyIn(r.SecretNamespace))}, nil
 	case ref != nil:
 		var secret corev1.Secret
 		err := r.live.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &secret)

@@ -81,15 +81,11 @@ func (d *Drivers) get(name string) (Driver, error) {
 	d.mu.Lock()
 	s, closed := d.slots[name], d.closed
 	d.mu.Unlock()
-	switch {
-	case closed:
+	if closed {
 		return nil, fmt.Errorf("driver %s: the manager is stopping: %w", name, backend.ErrUnavailable)
-	case s == nil:
-		return nil, fmt.Errorf("%w: this manager was started with --vm-driver=%s and without %s; add it there",
-			backend.ErrMissing, strings.Join(d.names, ","), name)
-	case d.openers[name] == nil:
-		return nil, fmt.Errorf("%w: there is no driver %s in this program; it has %s",
-			backend.ErrMissing, name, strings.Join(slices.Sorted(maps.Keys(d.openers)), ", "))
+	}
+	if err := lacking(name, d.names, slices.Collect(maps.Keys(d.openers))); err != nil {
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,6 +106,20 @@ func (d *Drivers) get(name string) (Driver, error) {
 		}
 	}
 	return s.driver, s.err
+}
+
+// lacking says why there is no driver of this name in a manager with some drivers of those that the program has; nil if
+// there is.
+func lacking(name string, names, program []string) error {
+	switch {
+	case !slices.Contains(names, name):
+		return fmt.Errorf("%w: this manager was started with --vm-driver=%s and without %s; add it there",
+			backend.ErrMissing, strings.Join(names, ","), name)
+	case !slices.Contains(program, name):
+		return fmt.Errorf("%w: there is no driver %s in this program; it has %s",
+			backend.ErrMissing, name, strings.Join(slices.Sorted(slices.Values(program)), ", "))
+	}
+	return nil
 }
 
 // opened returns the drivers; those that are not open yet are opened if that is possible.

@@ -231,7 +231,10 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 
 // validate refuses what this engine cannot do.
 func (d *Driver) validate(machine *backend.Machine) error {
-	if err := validate(machine); err != nil {
+	if err := Validate(machine); err != nil {
+		return err
+	}
+	if err := checkUID(machine.UID); err != nil {
 		return err
 	}
 	if most := int64(d.processors) * 1000; machine.MilliCPU > most {

@@ -59,15 +59,15 @@ func identityOf(labels map[string]string) backend.Identity {
 	}
 }
 
-// validate refuses what an engine cannot do whatever it is.
-func validate(machine *backend.Machine) error {
+// Validate refuses what an engine cannot do whatever it is. The error is a *backend.FieldError.
+func Validate(machine *backend.Machine) error {
 	if image := machine.Image; image != nil && image.Container == "" {
-		return fmt.Errorf("%w: spec.image: the driver docker runs containers; name the image of one in spec.image.container", backend.ErrInvalid)
+		return &backend.FieldError{Field: "spec.image", Message: "the driver docker runs containers; name the image of one in spec.image.container"}
 	}
 	if machine.MilliCPU < 10 {
-		return fmt.Errorf("%w: spec.resource.cpu: the driver docker takes 10m at least", backend.ErrInvalid)
+		return &backend.FieldError{Field: "spec.resource.cpu", Message: "the driver docker takes 10m at least"}
 	}
-	return checkUID(machine.UID)
+	return nil
 }
 
 // newContainer returns the container that a machine is to be, of an image that is there.

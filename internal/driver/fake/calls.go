@@ -8,6 +8,14 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
+// Validate refuses what this driver does not pretend. The error is a *backend.FieldError.
+func Validate(machine *backend.Machine) error {
+	if image := machine.Image; image != nil && image.Container != "" {
+		return &backend.FieldError{Field: "spec.image.container", Message: "the driver fake runs no containers"}
+	}
+	return nil
+}
+
 // Create implements backend.Driver.
 func (d *Driver) Create(_ context.Context, machine backend.Machine) error {
 	d.mu.Lock()
@@ -15,8 +23,8 @@ func (d *Driver) Create(_ context.Context, machine backend.Machine) error {
 	if err := d.begin("Create", machine.Identity); err != nil {
 		return err
 	}
-	if image := machine.Image; image != nil && image.Container != "" {
-		return fmt.Errorf("%w: spec.image.container: the driver fake runs no containers", backend.ErrInvalid)
+	if err := Validate(&machine); err != nil {
+		return err
 	}
 	s := d.servers[machine.UID]
 	if s == nil {

@@ -10,16 +10,27 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// validate refuses what QEMU cannot do.
-func validate(machine *backend.Machine) error {
+// maxMilliCPU is the number of processors that QEMU's machines can have, in thousandths.
+const maxMilliCPU = 255_000
+
+// Validate refuses what QEMU cannot do. The error is a *backend.FieldError.
+func Validate(machine *backend.Machine) error {
 	switch {
 	case machine.MilliCPU < 1000 || machine.MilliCPU%1000 != 0:
-		return fmt.Errorf("%w: spec.resource.cpu: the driver qemu takes whole processors, 1 at least; "+
-			"another driver may take fractions", backend.ErrInvalid)
-	case machine.MilliCPU > 255_000:
-		return fmt.Errorf("%w: spec.resource.cpu: the driver qemu takes 255 processors at most", backend.ErrInvalid)
+		return &backend.FieldError{Field: "spec.resource.cpu", Message: "the driver qemu takes whole processors, 1 at least; " +
+			"another driver may take fractions"}
+	case machine.MilliCPU > maxMilliCPU:
+		return &backend.FieldError{Field: "spec.resource.cpu", Message: "the driver qemu takes 255 processors at most"}
 	case machine.Image != nil && machine.Image.Container != "":
-		return fmt.Errorf("%w: spec.image.container: the driver qemu runs no containers; name a disk image or a kernel", backend.ErrInvalid)
+		return &backend.FieldError{Field: "spec.image.container", Message: "the driver qemu runs no containers; name a disk image or a kernel"}
+	}
+	return nil
+}
+
+// validate refuses what cannot be made.
+func validate(machine *backend.Machine) error {
+	if err := Validate(machine); err != nil {
+		return err
 	}
 	return checkUID(machine.UID)
 }

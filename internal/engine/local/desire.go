@@ -34,15 +34,28 @@ type desiredSpec struct {
 	APIServer *v1alpha1.APIServer `json:"apiServer,omitempty"`
 }
 
+// Validate refuses what the engine cannot do whatever there is of the cluster. The error is a *cluster.FieldError.
+func Validate(spec v1alpha1.ClusterSpec) error {
+	if spec.APIServer == nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(spec.APIServer.ExtraArgs)) {
+		if controlplane.IsReservedFlag(name) {
+			return &cluster.FieldError{
+				Field: "spec.apiServer.extraArgs",
+				Message: fmt.Sprintf("the cluster depends on the flag --%s of kube-apiserver, "+
+					"so that spec.apiServer.extraArgs cannot set it", name),
+			}
+		}
+	}
+	return nil
+}
+
 // newDesire checks a request.
 func (e *Engine) newDesire(r cluster.Request) (desire, error) {
 	d := desire{spec: desiredSpec{Version: r.Spec.Version, APIServer: r.Spec.APIServer}}
-	if d.spec.APIServer != nil {
-		for _, name := range slices.Sorted(maps.Keys(d.spec.APIServer.ExtraArgs)) {
-			if controlplane.IsReservedFlag(name) {
-				return d, fmt.Errorf("%w: the cluster depends on the flag --%s of kube-apiserver, so that spec.apiServer.extraArgs cannot set it", cluster.ErrInvalid, name)
-			}
-		}
+	if err := Validate(r.Spec); err != nil {
+		return d, err
 	}
 	main, err := e.opts.Binary()
 	if err != nil {

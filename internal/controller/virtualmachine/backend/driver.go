@@ -30,6 +30,20 @@ var (
 	ErrMissing = errors.New("driver is missing")
 )
 
+// FieldError is an ErrInvalid that is known from the spec alone, whatever there is of the backend.
+type FieldError struct {
+	// Field is the path of the field, such as spec.resource.cpu.
+	Field string
+	// Message says what is allowed.
+	Message string
+}
+
+// Error returns both, after the words of ErrInvalid.
+func (e *FieldError) Error() string { return ErrInvalid.Error() + ": " + e.Field + ": " + e.Message }
+
+// Unwrap returns ErrInvalid.
+func (e *FieldError) Unwrap() error { return ErrInvalid }
+
 // Driver operates the servers of one backend. Its methods may be called from several
 // goroutines, also for one server. Each returns before the deadline of its context, and
 // quickly: what takes longer goes on in the background, see ErrInProgress.

@@ -1,0 +1,93 @@
+// Package admission is how the manager answers an API server that asks before it stores an object: the handler for each
+// kind, and the certificates to serve it with.
+//
+// The rules are those of the controllers, as pure functions; there is no second set here.
+package admission
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+)
+
+// Rules say what is wrong with an object of one kind.
+type Rules[T client.Object] struct {
+	// Errors returns every mistake that is a reason to refuse the object.
+	Errors func(T) field.ErrorList
+	// Warnings, if set, returns what who writes the object at this time should know.
+	Warnings func(T, time.Time) []string
+}
+
+// Handler answers admission requests about objects of one kind by its rules. The path names it in metrics.
+func Handler[T client.Object](scheme *runtime.Scheme, rules Rules[T], path string, log logr.Logger) (http.Handler, error) {
+	hook := admission.WithValidator[T](scheme, &validator[T]{scheme: scheme, rules: rules, now: time.Now})
+	return admission.StandaloneWebhook(hook, admission.StandaloneOptions{Logger: log, MetricsPath: path})
+}
+
+// validator is an admission.Validator.
+type validator[T client.Object] struct {
+	scheme *runtime.Scheme
+	rules  Rules[T]
+	now    func() time.Time
+}
+
+// ValidateCreate implements admission.Validator.
+func (v *validator[T]) ValidateCreate(_ context.Context, object T) (admission.Warnings, error) {
+	if err := v.refusal(object, v.rules.Errors(object)); err != nil {
+		return nil, err
+	}
+	return v.warnings(object), nil
+}
+
+// ValidateUpdate implements admission.Validator. A mistake that the object had before is no reason to refuse a change:
+// it may be the one that suspends what was stored while nobody was asked.
+func (v *validator[T]) ValidateUpdate(_ context.Context, before, after T) (admission.Warnings, error) {
+	if after.GetDeletionTimestamp() != nil {
+		return nil, nil
+	}
+	mistakes := v.rules.Errors(after)
+	if len(mistakes) > 0 {
+		known := v.rules.Errors(before)
+		mistakes = slices.DeleteFunc(mistakes, func(mistake *field.Error) bool {
+			return slices.ContainsFunc(known, func(old *field.Error) bool { return equality.Semantic.DeepEqual(old, mistake) })
+		})
+	}
+	if err := v.refusal(after, mistakes); err != nil {
+		return nil, err
+	}
+	return v.warnings(after), nil
+}
+
+// ValidateDelete implements admission.Validator. No webhook of ours is asked about deletions.
+func (v *validator[T]) ValidateDelete(context.Context, T) (admission.Warnings, error) {
+	return nil, nil
+}
+
+func (v *validator[T]) warnings(object T) admission.Warnings {
+	if v.rules.Warnings == nil {
+		return nil
+	}
+	return v.rules.Warnings(object, v.now())
+}
+
+// refusal is the error that the API server itself would give; nil if there is no mistake.
+func (v *validator[T]) refusal(object T, mistakes field.ErrorList) error {
+	if len(mistakes) == 0 {
+		return nil
+	}
+	kind, err := apiutil.GVKForObject(object, v.scheme)
+	if err != nil {
+		return err
+	}
+	return apierrors.NewInvalid(kind.GroupKind(), object.GetName(), mistakes)
+}

@@ -1,0 +1,157 @@
+package manager
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/keelson-dev/keelson/internal/admission"
+)
+
+// webhookServer is the admission webhook of a manager.
+type webhookServer struct {
+	listener net.Listener
+	// check returns why it cannot answer; nil if it can.
+	check func() error
+	// known is closed when the API server knows of it, as far as a manager has to wait for that.
+	known <-chan struct{}
+}
+
+// addWebhook listens on the address of the options, so that a port that is taken is an error now, and has m serve the
+// webhooks of the selected controllers, on every replica. It returns nil if there is nothing to serve.
+func addWebhook(m ctrl.Manager, o *Options, selected []Controller) (_ *webhookServer, err error) {
+	mux, names, err := newWebhookMux(m, o, selected)
+	if err != nil || len(names) == 0 || !isOn(o.Webhook.Address) {
+		return nil, err
+	}
+	s := &webhookServer{}
+	if s.listener, err = net.Listen("tcp", o.Webhook.Address); err != nil {
+		return nil, fmt.Errorf("--webhook-bind-address=%s: %w; choose another address, or 0 for none", o.Webhook.Address, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	certificate, err := s.addCertificates(m, o, names)
+	if err != nil {
+		return nil, err
+	}
+	// Only API servers call, and they are as new as this program.
+	config := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: certificate}
+	err = m.Add(&manager.Server{
+		Name: "webhook",
+		Server: &http.Server{
+			Handler:           mux,
+			ReadHeaderTimeout: 10 * time.Second,
+			IdleTimeout:       90 * time.Second,
+			MaxHeaderBytes:    1 << 16,
+		},
+		Listener: tls.NewListener(s.listener, config),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("serve the webhook: %w", err)
+	}
+	return s, nil
+}
+
+// newWebhookMux returns the handlers of the webhooks of controllers, and their names.
+func newWebhookMux(m ctrl.Manager, o *Options, selected []Controller) (*http.ServeMux, []string, error) {
+	mux := http.NewServeMux()
+	var names []string
+	for _, c := range selected {
+		if c.Webhook == nil {
+			continue
+		}
+		name := c.webhookName()
+		handler, err := c.Webhook(m.GetScheme(), o, admission.Path(name))
+		if err != nil {
+			return nil, nil, fmt.Errorf("set up the webhook of controller %s: %w", c.Name, err)
+		}
+		mux.Handle(admission.Path(name), handler)
+		names = append(names, name)
+	}
+	return mux, names, nil
+}
+
+// addCertificates adds to m what keeps the certificates, and returns where the present one is.
+func (s *webhookServer) addCertificates(m ctrl.Manager, o *Options, names []string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	w := &o.Webhook
+	if w.CertDir != "" {
+		watcher, err := certwatcher.New(filepath.Join(w.CertDir, "tls.crt"), filepath.Join(w.CertDir, "tls.key"))
+		if err != nil {
+			return nil, fmt.Errorf("--webhook-cert-dir=%s: %w", w.CertDir, err)
+		}
+		s.check = func() error { return nil }
+		return watcher.GetCertificate, m.Add(watcher)
+	}
+	options := admission.Options{
+		Names: w.names(s.listener.Addr()), Clock: clock.RealClock{}, Times: w.Times, Log: o.Logger.WithName("webhook"),
+	}
+	if w.Direct {
+		wanted, err := admission.Configuration(w.ConfigurationName, names, o.Namespaces, s.listener.Addr().String())
+		if err != nil {
+			return nil, err
+		}
+		options.Store, options.Trust = admission.NewMemoryStore(), admission.InstallTrust(m.GetClient(), m.GetAPIReader(), wanted)
+	} else {
+		options.Store = admission.NewSecretStore(m.GetClient(), m.GetAPIReader(), w.ServiceNamespace)
+		options.Trust = admission.UpdateTrust(m.GetClient(), m.GetAPIReader(), w.ConfigurationName)
+	}
+	keeper := admission.NewKeeper(options)
+	if w.Direct {
+		s.known = keeper.Known()
+	}
+	s.check = keeper.Check
+	return keeper.GetCertificate, errors.Join(m.Add(keeper.Follower()), m.Add(keeper.Renewer()))
+}
+
+// names are those by which the API server calls a manager that listens on an address.
+func (w *Webhook) names(address net.Addr) []string {
+	service := w.ServiceName + "." + w.ServiceNamespace + ".svc"
+	names := []string{service, service + ".cluster.local"}
+	if tcp, ok := address.(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() {
+		names = append(names, tcp.IP.String())
+	}
+	return names
+}
+
+// wait waits until the API server knows of the webhook, if a manager has to wait for that.
+func (s *webhookServer) wait(ctx context.Context) {
+	if s == nil || s.known == nil {
+		return
+	}
+	select {
+	case <-s.known:
+	case <-ctx.Done():
+	}
+}
+
+// address returns host:port of the webhook, or "" if there is none.
+func (s *webhookServer) address() string {
+	if s == nil {
+		return ""
+	}
+	return s.listener.Addr().String()
+}
+
+// close frees the port. The server has closed it already, if it ever ran.
+func (s *webhookServer) close() error {
+	if s == nil {
+		return nil
+	}
+	if err := s.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("close %s: %w", s.listener.Addr(), err)
+	}
+	return nil
+}

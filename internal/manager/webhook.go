@@ -1,0 +1,126 @@
+package manager
+
+import (
+	"github.com/spf13/pflag"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/keelson-dev/keelson/internal/admission"
+)
+
+// Webhook says whether, and how, the API server asks this manager before it stores objects.
+type Webhook struct {
+	// Address is where the webhook is served, as host:port; port 0 takes a free one. Empty or Off: nowhere.
+	Address string
+	// ServiceNamespace and ServiceName name the Service by which the API server reaches the replicas. An empty
+	// namespace is that of the manager's pod, outside a cluster "default"; the Secret with the authority of the
+	// certificates is there, too.
+	ServiceNamespace, ServiceName string
+	// ConfigurationName is the name of the ValidatingWebhookConfiguration.
+	ConfigurationName string
+	// CertDir is a directory with tls.crt and tls.key, which somebody else renews, and who also fills in caBundle, such
+	// as cert-manager. Empty: the manager does both.
+	CertDir string
+	// Direct says that the API server reaches this process at Address, without a Service, and that it is the only one:
+	// then the manager makes the ValidatingWebhookConfiguration itself, and keeps its authority in memory.
+	Direct bool
+
+	// Times are those of the certificates.
+	Times admission.Times
+}
+
+// NewWebhook returns the defaults: no webhook.
+func NewWebhook() Webhook {
+	return Webhook{Address: Off, ServiceName: "keelson-webhook", ConfigurationName: "keelson", Times: admission.DefaultTimes()}
+}
+
+// AddFlags adds a flag for every option to fs, with the present values as defaults.
+func (w *Webhook) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&w.Address, "webhook-bind-address", w.Address,
+		"`host:port` of the admission webhook; 0 turns it off")
+	w.AddServiceFlags(fs)
+	fs.StringVar(&w.CertDir, "webhook-cert-dir", w.CertDir,
+		"`directory` with tls.crt and tls.key of the webhook, where something else, such as cert-manager, renews them and fills in caBundle "+
+			"(default: the manager does)")
+}
+
+// AddServiceFlags adds those of the flags that say by which names the API server finds the webhook.
+func (w *Webhook) AddServiceFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&w.ServiceName, "webhook-service", w.ServiceName,
+		"name of the Service by which the API server reaches the webhook")
+	fs.StringVar(&w.ServiceNamespace, "webhook-service-namespace", w.ServiceNamespace,
+		"namespace of that Service, and of the Secret with the webhook's authority (default: that of the pod, else default)")
+	fs.StringVar(&w.ConfigurationName, "webhook-configuration", w.ConfigurationName,
+		"name of the ValidatingWebhookConfiguration whose caBundle is kept")
+}
+
+func (w *Webhook) validate(wrong func(flag string, value any, why string, args ...any)) {
+	if err := checkAddress(w.Address); err != nil {
+		wrong("webhook-bind-address", w.Address, "%v", err)
+	}
+	if problems := validation.IsDNS1035Label(w.ServiceName); len(problems) > 0 {
+		wrong("webhook-service", w.ServiceName, "is no name of a Service: %s", problems[0])
+	}
+	if w.ServiceNamespace != "" {
+		if problems := validation.IsDNS1123Label(w.ServiceNamespace); len(problems) > 0 {
+			wrong("webhook-service-namespace", w.ServiceNamespace, "is no namespace: %s", problems[0])
+		}
+	}
+	if problems := validation.IsDNS1123Subdomain(w.ConfigurationName); len(problems) > 0 {
+		wrong("webhook-configuration", w.ConfigurationName, "is no name of a ValidatingWebhookConfiguration: %s", problems[0])
+	}
+}
+
+// requirements are what keeping the certificates takes.
+func (w *Webhook) requirements() []requirement {
+	if !isOn(w.Address) || w.CertDir != "" {
+		return nil
+	}
+	configurations := rbacv1.PolicyRule{
+		APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"validatingwebhookconfigurations"},
+		ResourceNames: []string{w.ConfigurationName}, Verbs: []string{"get", "update"},
+	}
+	all := []requirement{{owner: "webhook", role: "keelson-webhook", rules: []rbacv1.PolicyRule{configurations}}}
+	if w.Direct {
+		// A rule cannot limit create to a name.
+		configurations.ResourceNames, configurations.Verbs = nil, []string{"create"}
+		all[0].rules = append(all[0].rules, configurations)
+		return all
+	}
+	secrets := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}}
+	create, change := secrets, secrets
+	create.Verbs = []string{"create"}
+	change.Verbs, change.ResourceNames = []string{"get", "update"}, []string{admission.SecretName}
+	return append(all, requirement{
+		owner: "webhook in its namespace", role: "keelson-webhook-" + w.ServiceNamespace,
+		rules: []rbacv1.PolicyRule{create, change}, namespaces: []string{w.ServiceNamespace},
+	})
+}
+
+// WebhookConfiguration returns what tells an API server of the webhook of managers with these options, behind a Service. It
+// has no caBundle yet.
+func WebhookConfiguration(o Options) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
+	if err := prepare(&o, controllers); err != nil {
+		return nil, err
+	}
+	selected, err := selectControllers(controllers, o.Controllers)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, c := range selected {
+		if c.Webhook != nil {
+			names = append(names, c.webhookName())
+		}
+	}
+	configuration, err := admission.Configuration(o.Webhook.ConfigurationName, names, o.Namespaces, "")
+	if err != nil {
+		return nil, err
+	}
+	for i := range configuration.Webhooks {
+		service := configuration.Webhooks[i].ClientConfig.Service
+		service.Namespace, service.Name = o.Webhook.ServiceNamespace, o.Webhook.ServiceName
+	}
+	return configuration, nil
+}

@@ -1,0 +1,68 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+// hasWebhook reports whether the API server asks the manager before it stores objects.
+func hasWebhook(t *testing.T, s session) bool {
+	t.Helper()
+	return s.kubectl(t, "get", "validatingwebhookconfiguration", "keelson", "--ignore-not-found", "-o", "name") != ""
+}
+
+// What the definitions cannot say, the manager says before the object is stored, in the same words as the API server. A
+// manager without a webhook says it in a condition.
+func TestTheManagerRefuses(t *testing.T) {
+	t.Parallel()
+	s := newSession(t)
+	const template = "  jobTemplate: {restartPolicy: Never, containers: [{name: a, image: b}]}\n"
+	for _, test := range []struct {
+		name, object, manifest, want, condition string
+	}{
+		{
+			name: "a range that runs backwards", object: "crontab/backwards",
+			manifest:  "apiVersion: stable.example.com/v1\nkind: CronTab\nmetadata: {name: backwards}\nspec:\n  schedule: \"0 22-2 * * *\"\n" + template,
+			want:      `The CronTab "backwards" is invalid: spec.schedule: Invalid value: "0 22-2 * * *": hour "22-2", character 3: the range runs backwards; write the smaller value first, or two ranges: 22-23,0-2`,
+			condition: `InvalidSchedule spec.schedule: "0 22-2 * * *": hour "22-2": the range runs backwards; write the smaller value first, or two ranges: 22-23,0-2`,
+		},
+		{
+			name: "a driver that is not there", object: "vm/lost",
+			manifest:  "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata: {name: lost}\nspec: {driver: bhyve}\n",
+			want:      `The VirtualMachine "lost" is invalid: spec.driver: Invalid value: "bhyve": this manager was started with --vm-driver=qemu,fake and without bhyve; add it there`,
+			condition: `DriverMissing Driver is missing: this manager was started with --vm-driver=qemu,fake and without bhyve; add it there`,
+		},
+		{
+			name: "more processors than QEMU has", object: "vm/large",
+			manifest:  "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata: {name: large}\nspec: {resource: {cpu: 256}}\n",
+			want:      `The VirtualMachine "large" is invalid: spec.resource.cpu: Invalid value: "256": the driver qemu takes 255 processors at most`,
+			condition: `InvalidSpec Not possible: spec.resource.cpu: the driver qemu takes 255 processors at most`,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := s
+			s.Stdin = test.manifest
+			if hasWebhook(t, s) {
+				if got := s.Fails(t, 1, s.words([]string{"create", "-f", "-"})...); strings.TrimSpace(got) != test.want {
+					t.Errorf("kubectl says\n%s, want\n%s", got, test.want)
+				}
+				return
+			}
+			s.kubectl(t, "create", "-f", "-")
+			s.untilField(t, test.object, `{.status.conditions[?(@.type=="Ready")].reason} {.status.conditions[?(@.type=="Ready")].message}`, test.condition)
+		})
+	}
+	// The session checks the objects that are there.
+	s.Stdin = "apiVersion: stable.example.com/v1\nkind: CronTab\nmetadata: {name: never}\nspec:\n  schedule: \"0 0 30 2 *\"\n" + template
+	result := s.Run(t, s.words([]string{"create", "-f", "-"})...)
+	if result.Code != 0 {
+		t.Fatal("a schedule that never runs is refused")
+	}
+	if hasWebhook(t, s) {
+		transcript.Contains(t, result.Stderr, "Warning: No time is left that matches the schedule.")
+		got := s.Fails(t, 1, s.words([]string{"annotate", "crontab/never", "crontab.stable.example.com/run-requested-at=now"})...)
+		transcript.Contains(t, got, `"now": must be a time in RFC 3339, such as 2026-12-24T18:00:00Z`)
+	}
+}
