@@ -1,18 +1,22 @@
 package manager
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
+
+// lastRequests is how long requests that are under way at the stop may take. A profile may take
+// as long as its reader wants.
+var lastRequests = 2 * time.Second
 
 // endpoints are the addresses that the manager serves. Empty: not served.
 type endpoints struct {
@@ -21,8 +25,9 @@ type endpoints struct {
 }
 
 // addEndpoints listens on the addresses of the options, so that a port that is taken
-// is an error now, and has m serve them from its start, before any cache is filled.
-func addEndpoints(m ctrl.Manager, o Options, r *readiness) (_ endpoints, err error) {
+// is an error now, and has m serve them from its start, before any cache is filled. Who
+// reads metrics is checked through cfg.
+func addEndpoints(m ctrl.Manager, cfg *rest.Config, o Options, r *readiness) (_ endpoints, err error) {
 	var e endpoints
 	defer func() {
 		if err != nil {
@@ -38,26 +43,26 @@ func addEndpoints(m ctrl.Manager, o Options, r *readiness) (_ endpoints, err err
 		health.Handle(path, handler)
 		health.Handle(path+"/", handler)
 	}
-	if e.health, err = e.serve(m, "health-probe-bind-address", o.HealthAddress, health); err != nil {
+	if e.health, err = e.serve(m, "health-probe-bind-address", o.HealthAddress, nil, health); err != nil {
 		return e, err
 	}
 	registerBuildInfo()
-	metricsMux := http.NewServeMux()
-	metricsMux.Handle("/metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{
-		ErrorHandling: promhttp.HTTPErrorOnError,
-	}))
-	e.metrics, err = e.serve(m, "metrics-bind-address", o.MetricsAddress, metricsMux)
+	err = e.serveMetrics(m, cfg, o)
 	return e, err
 }
 
-// serve listens on the address that the flag asks for and returns the one it got.
-func (e *endpoints) serve(m ctrl.Manager, flag, address string, handler http.Handler) (string, error) {
+// serve listens on the address that the flag asks for and returns the one it got. Without
+// a tlsConfig it serves plain HTTP.
+func (e *endpoints) serve(m ctrl.Manager, flag, address string, tlsConfig *tls.Config, handler http.Handler) (string, error) {
 	if !isOn(address) {
 		return "", nil
 	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return "", fmt.Errorf("--%s=%s: %w; choose another address, or 0 for none", flag, address, err)
+	}
+	if tlsConfig != nil {
+		listener = tls.NewListener(listener, tlsConfig)
 	}
 	e.listeners = append(e.listeners, listener)
 	err = m.Add(&manager.Server{
@@ -68,7 +73,8 @@ func (e *endpoints) serve(m ctrl.Manager, flag, address string, handler http.Han
 			IdleTimeout:       90 * time.Second,
 			MaxHeaderBytes:    1 << 16,
 		},
-		Listener: listener,
+		Listener:        listener,
+		ShutdownTimeout: &lastRequests,
 	})
 	if err != nil {
 		return "", fmt.Errorf("serve --%s=%s: %w", flag, address, err)

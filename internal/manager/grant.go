@@ -21,13 +21,16 @@ type shortage struct {
 }
 
 // Roles returns what a cluster has to grant to a manager with these options that
-// works in all namespaces: a ClusterRole for each selected controller and, if leader
-// election is not off, a Role for the Lease. If user is not empty, their bindings to
+// works in all namespaces: a ClusterRole for each selected controller, one for secure
+// metrics and, if leader election is not off, a Role for the Lease. If user is not empty, their bindings to
 // that user come too; a service account is system:serviceaccount:NAMESPACE:NAME.
 func Roles(o Options, user string) ([]runtime.Object, error) {
 	o.Namespaces = nil
 	if o.LeaderElection.Enabled == nil {
 		o.LeaderElection.Enabled = ptr.To(true)
+	}
+	if o.Serving.Secure == nil {
+		o.Serving.Secure = ptr.To(true)
 	}
 	if err := prepare(&o, controllers); err != nil {
 		return nil, err

@@ -123,6 +123,7 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 			Logger:       o.Logger,
 		},
 	}
+	unfenced := cfg
 	cfg, err = addLeaderElection(&options, cfg, o.LeaderElection)
 	if err != nil {
 		return nil, err
@@ -147,7 +148,7 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 	if m.webhook != nil {
 		m.readiness.webhook = m.webhook.check
 	}
-	m.endpoints, err = addEndpoints(inner, o, m.readiness)
+	m.endpoints, err = addEndpoints(inner, unfenced, o, m.readiness)
 	if err != nil {
 		return nil, errors.Join(err, m.webhook.close())
 	}

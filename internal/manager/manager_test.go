@@ -14,6 +14,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -34,10 +35,15 @@ type running struct {
 
 func start(t *testing.T, o Options, all ...Controller) *running {
 	t.Helper()
+	return startWith(t, env.Config(t), o, all...)
+}
+
+func startWith(t *testing.T, cfg *rest.Config, o Options, all ...Controller) *running {
+	t.Helper()
 	if err := prepare(&o, all); err != nil {
 		t.Fatal(err)
 	}
-	m, err := newManager(env.Config(t), o, all)
+	m, err := newManager(cfg, o, all)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,6 +50,8 @@ type Options struct {
 	HealthAddress string
 	// MetricsAddress is where /metrics is served, in the same form.
 	MetricsAddress string
+	// Serving is how.
+	Serving Serving
 
 	// PreflightTimeout is how long an API server that does not answer is waited for
 	// at the start.
@@ -159,6 +161,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"`host:port` of /healthz and /readyz; 0 turns them off")
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress,
 		"`host:port` of /metrics; 0 turns it off")
+	o.Serving.AddFlags(fs)
 	fs.DurationVar(&o.PreflightTimeout, "preflight-timeout", o.PreflightTimeout,
 		"how long to wait at the start for an API server that does not answer")
 	o.Webhook.AddFlags(fs)
@@ -266,6 +269,7 @@ func (o *Options) validate(all []Controller) error {
 		wrong("rke-timeout", o.RKETimeout, "must be 1m or more: rke cannot make a cluster in less")
 	}
 	o.LeaderElection.validate(wrong)
+	o.Serving.validate(o.MetricsAddress, wrong)
 	o.Machines.validate(wrong)
 	o.Webhook.validate(wrong)
 	o.Logging.validate(wrong)

@@ -44,6 +44,7 @@ func TestFlagsMakeOptions(t *testing.T) {
 			Times: admission.DefaultTimes(),
 		},
 		HealthAddress: "0", MetricsAddress: "127.0.0.1:0", PreflightTimeout: 5 * time.Second,
+		Serving:  Serving{Secure: ptr.To(true), CertDir: "/c", Profiling: true},
 		StateDir: "/state", RKEBinary: "/rke", RKETimeout: 2 * time.Hour, SecretNamespace: "secrets",
 		Logging: Logging{Format: "json", Verbosity: 4},
 	}
@@ -53,7 +54,7 @@ func TestFlagsMakeOptions(t *testing.T) {
 		"--vm-driver=fake,qemu", "--vm-accelerator=tcg", "--vm-docker-host=tcp://d:2376", "--vm-guest-dir=/g",
 		"--webhook-bind-address=:9443", "--webhook-service=s", "--webhook-service-namespace=sns", "--webhook-configuration=conf",
 		"--webhook-cert-dir=/certs",
-		"--metrics-bind-address=127.0.0.1:0", "--preflight-timeout=5s", "--state-dir=/state",
+		"--metrics-bind-address=127.0.0.1:0", "--metrics-secure", "--metrics-cert-dir=/c", "--profiling", "--preflight-timeout=5s", "--state-dir=/state",
 		"--rke-binary=/rke", "--rke-timeout=2h", "--secret-namespace=secrets", "--logging-format=json", "-v4")
 	if diff := cmp.Diff(want, got, noLogger); diff != "" {
 		t.Errorf("with every flag (-want +got):\n%s", diff)
@@ -141,6 +142,23 @@ func TestValidate(t *testing.T) {
 		{
 			name: "one port for both", change: func(o *Options) { o.HealthAddress = o.MetricsAddress },
 			want: []string{"--metrics-bind-address=127.0.0.1:8080: is also the address of --health-probe-bind-address"},
+		},
+		{name: "metrics for everybody, who asks for it", change: func(o *Options) { o.MetricsAddress, o.Serving.Secure = ":9", ptr.To(false) }},
+		{name: "profiles on loopback", change: func(o *Options) { o.MetricsAddress, o.Serving.Profiling = "[::1]:9", true }},
+		{name: "profiles behind the same door as metrics", change: func(o *Options) { o.MetricsAddress, o.Serving.Profiling = ":9", true }},
+		{
+			name: "profiles for everybody", change: func(o *Options) {
+				o.MetricsAddress, o.Serving = ":9", Serving{Secure: ptr.To(false), Profiling: true}
+			},
+			want: []string{"--profiling=true: anybody could read the memory of the manager"},
+		},
+		{
+			name: "profiles without an address", change: func(o *Options) { o.MetricsAddress, o.Serving.Profiling = Off, true },
+			want: []string{"--profiling=true: needs --metrics-bind-address"},
+		},
+		{
+			name: "a certificate for plain HTTP", change: func(o *Options) { o.Serving.CertDir = "/c" },
+			want: []string{"--metrics-cert-dir=/c: needs --metrics-secure"},
 		},
 		{
 			name: "a lease that ends before it is renewed",

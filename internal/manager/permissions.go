@@ -68,6 +68,9 @@ func requirements(o Options, selected []Controller) ([]requirement, error) {
 			rules: []rbacv1.PolicyRule{create, change}, namespaces: []string{election.LockNamespace},
 		})
 	}
+	if isOn(o.MetricsAddress) && o.Serving.isSecure(o.MetricsAddress) {
+		all = append(all, requirement{owner: "secure metrics", role: "keelson-metrics-auth", rules: reviewRules()})
+	}
 	return append(all, o.Webhook.requirements()...), nil
 }
 

@@ -32,6 +32,7 @@ type options struct {
 	machines        manager.Machines
 	logging         manager.Logging
 	metricsAddress  string
+	serving         manager.Serving
 	rkeBinary       string
 	reportFD        int // set for the background process of --detach: where it reports to
 }
@@ -84,6 +85,7 @@ func New() *cobra.Command {
 	fs.IntVar(&o.threads, "threads", o.threads, "workers for each controller")
 	o.machines.AddFlags(fs)
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "`host:port` of /metrics of the controllers; 0 turns it off")
+	o.serving.AddFlags(fs)
 	fs.StringVar(&o.rkeBinary, "rke-binary", o.rkeBinary, "the `program` rke, for Clusters with spec.configPath")
 	o.logging.AddFlags(fs)
 	fs.IntVar(&o.reportFD, "report-fd", 0, "")
@@ -122,6 +124,7 @@ func (o *options) managerOptions() manager.Options {
 		// The API server is on this machine, so that it reaches this process.
 		m.Webhook.Address, m.Webhook.Direct = "127.0.0.1:0", true
 	}
+	m.Serving = o.serving
 	alone := false
 	m.LeaderElection.Enabled = &alone
 	return m
