@@ -33,6 +33,7 @@ var (
 	lastSuccessful = prometheus.NewDesc("crontab_status_last_successful_time", "When a Job last completed, in Unix seconds.", labels, nil)
 	lastFailure    = prometheus.NewDesc("crontab_status_last_failure_time", "When a Job last failed, in Unix seconds.", labels, nil)
 	suspended      = prometheus.NewDesc("crontab_spec_suspend", "1 if scheduled runs are suspended.", labels, nil)
+	jitter         = prometheus.NewDesc("crontab_spec_jitter_seconds", "By how many seconds a run may be due after its scheduled time, as spec.jitterSeconds says.", labels, nil)
 	scheduleValid  = prometheus.NewDesc("crontab_status_schedule_valid", "1 if schedules, time zone and dates are understood.", labels, nil)
 	readiness      = prometheus.NewDesc("crontab_status_ready", "1 if the CronTab runs as its spec asks.", labels, nil)
 )
@@ -74,7 +75,7 @@ func (c *collector) remove(source client.Reader) {
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(descriptions chan<- *prometheus.Desc) {
-	for _, description := range []*prometheus.Desc{activeJobs, queuedRuns, missedRuns, nextTime, lastTime, lastSuccessful, lastFailure, suspended, scheduleValid, readiness} {
+	for _, description := range []*prometheus.Desc{activeJobs, queuedRuns, missedRuns, nextTime, lastTime, lastSuccessful, lastFailure, suspended, jitter, scheduleValid, readiness} {
 		descriptions <- description
 	}
 }
@@ -121,6 +122,7 @@ func collect(cronTab *stablev1.CronTab, collected chan<- prometheus.Metric) {
 	at(lastSuccessful, timeOf(status.LastSuccessfulTime))
 	at(lastFailure, timeOf(status.LastFailureTime))
 	truth(suspended, isSuspended(cronTab))
+	gauge(jitter, float64(cronTab.Spec.JitterSeconds))
 	truth(scheduleValid, meta.IsStatusConditionTrue(status.Conditions, stablev1.ConditionScheduleValid))
 	truth(readiness, meta.IsStatusConditionTrue(status.Conditions, stablev1.ConditionReady))
 }

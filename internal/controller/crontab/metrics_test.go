@@ -51,6 +51,7 @@ func TestMetricsAreGoneWithTheirCronTab(t *testing.T) {
 		"crontab_status_missed_runs_total tick/market":  4,
 		"crontab_status_last_schedule_time tick/market": float64(noon.Unix()),
 		"crontab_spec_suspend tick/market":              1,
+		"crontab_spec_jitter_seconds tick/market":       0,
 		"crontab_status_schedule_valid tick/market":     0,
 		"crontab_status_ready tick/market":              1,
 	}

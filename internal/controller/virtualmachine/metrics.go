@@ -64,7 +64,7 @@ func registerMetrics(cache client.Reader, drivers *Drivers) {
 	registerOnce()
 }
 
-// collectors are all metrics of this controller; docs/virtualmachine.md describes them.
+// collectors are all metrics of this controller; docs/metrics.md describes them.
 var collectors = []prometheus.Collector{
 	createdSeconds, runningSeconds, readySeconds, stopSeconds, deleteSeconds, driverCalls, orphanServers, current{},
 }

@@ -3,8 +3,6 @@ package virtualmachine
 import (
 	"errors"
 	"fmt"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -19,41 +17,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/driver/fake"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
-
-// The page of VirtualMachine has every metric, and no other.
-func TestPageHasEveryMetric(t *testing.T) {
-	const prefix = "keelson_virtualmachine_"
-	raw, err := os.ReadFile("../../../docs/virtualmachine.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(raw), "\n## Metrics\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	rows := regexp.MustCompile("(?m)^\\| (`[^|]+`) \\| ([^|]*) \\|").FindAllStringSubmatch(section, -1)
-	documented := map[string]string{}
-	for _, row := range rows {
-		for _, name := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(row[1], -1) {
-			documented[name[1]] = row[2]
-		}
-	}
-	form := regexp.MustCompile(`fqName: "` + prefix + `(\w+)".*variableLabels: \{([\w,]*)\}`)
-	described := map[string]string{}
-	for _, collector := range collectors {
-		descs := make(chan *prometheus.Desc, 20)
-		collector.Describe(descs)
-		close(descs)
-		for desc := range descs {
-			found := form.FindStringSubmatch(desc.String())
-			if found == nil {
-				t.Fatalf("a metric of another form: %s", desc)
-			}
-			described[found[1]] = strings.ReplaceAll(found[2], ",", ", ")
-		}
-	}
-	if diff := cmp.Diff(described, documented); diff != "" {
-		t.Errorf("metrics and their labels (-program +page):\n%s", diff)
-	}
-}
 
 // gather returns the values of the metrics of a collector.
 func gather(t *testing.T, collector prometheus.Collector) map[string]float64 {

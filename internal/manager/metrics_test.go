@@ -1,0 +1,137 @@
+package manager
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/keelson-dev/keelson/internal/driver/fake"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+)
+
+const metricsPage = "../../docs/metrics.md"
+
+// metric is a row of the page: what there is to know of a metric.
+type metric struct{ kind, labels, help string }
+
+func (m metric) row(name string) string {
+	return fmt.Sprintf("| `%s` | %s | %s | %s |", name, m.kind, m.labels, m.help)
+}
+
+var metricRow = regexp.MustCompile("(?m)^\\| `([a-z][a-z0-9_]*)` \\| ([a-z]*) \\| ([^|]*) \\| ([^|]*) \\|$")
+
+// documentedMetrics returns what the page has.
+func documentedMetrics(t *testing.T) (page string, documented map[string]metric) {
+	t.Helper()
+	raw, err := os.ReadFile(metricsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented = map[string]metric{}
+	for _, row := range metricRow.FindAllStringSubmatch(string(raw), -1) {
+		if _, twice := documented[row[1]]; twice {
+			t.Errorf("%s is on the page twice", row[1])
+		}
+		documented[row[1]] = metric{kind: row[2], labels: row[3], help: row[4]}
+	}
+	return string(raw), documented
+}
+
+// describedMetrics returns everything that is in the registry of a manager with all controllers, but those of the Go
+// runtime and of the process, which are the same everywhere.
+func describedMetrics(t *testing.T) map[string]metric {
+	t.Helper()
+	o := newTestOptions(t, env.Namespace(t))
+	o.HealthAddress, o.MetricsAddress = Off, Off
+	o.StateDir, o.Machines.Drivers = t.TempDir(), []string{fake.Name}
+	if _, err := New(env.Config(t), o); err != nil {
+		t.Fatal(err)
+	}
+	form := regexp.MustCompile(`^Desc\{fqName: "(\w+)", help: ("(?:[^"\\]|\\.)*"), .*variableLabels: \{([\w,]*)\}\}$`)
+	descs := make(chan *prometheus.Desc)
+	go func() {
+		defer close(descs)
+		metrics.Registry.(prometheus.Collector).Describe(descs)
+	}()
+	described := map[string]metric{}
+	for desc := range descs {
+		found := form.FindStringSubmatch(desc.String())
+		if found == nil {
+			t.Errorf("a metric of another form: %s", desc)
+			continue
+		}
+		name := found[1]
+		if strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {
+			continue
+		}
+		var help string
+		if _, err := fmt.Sscanf(found[2], "%q", &help); err != nil {
+			t.Errorf("the help of %s: %v", name, err)
+		}
+		labels := strings.Split(found[3], ",")
+		slices.Sort(labels)
+		help = strings.ReplaceAll(strings.Join(strings.Fields(help), " "), "|", "or")
+		described[name] = metric{labels: strings.Join(labels, ", "), help: help}
+	}
+	return described
+}
+
+// docs/metrics.md has every metric of a manager with all controllers, and no other: its type, its labels, and what the
+// program says that it means. With -update the page is changed: a new
+// one is added at its end.
+func TestPageHasEveryMetric(t *testing.T) {
+	page, documented := documentedMetrics(t)
+	described := describedMetrics(t)
+	kinds := gatheredKinds(t)
+	for name, m := range described {
+		if m.kind = kinds[name]; m.kind == "" {
+			m.kind = documented[name].kind // nothing was counted yet, so that nobody tells
+		}
+		described[name] = m
+	}
+	if *update {
+		for name, m := range described {
+			row := regexp.MustCompile("(?m)^\\| `" + name + "` \\|.*$")
+			if !row.MatchString(page) {
+				page += m.row(name) + "\n"
+			}
+			page = row.ReplaceAllLiteralString(page, m.row(name))
+		}
+		if err := os.WriteFile(metricsPage, []byte(page), 0o644); err != nil { //nolint:gosec // everybody may read it
+			t.Fatal(err)
+		}
+		_, documented = documentedMetrics(t)
+	}
+	if diff := cmp.Diff(described, documented, cmp.AllowUnexported(metric{})); diff != "" {
+		t.Errorf("metrics (-program +docs/metrics.md), see the flag -update of this test:\n%s", diff)
+	}
+	for name, m := range documented {
+		if !slices.Contains([]string{"counter", "gauge", "histogram", "summary"}, m.kind) {
+			t.Errorf("%s has no type on the page", name)
+		}
+		if counts := strings.HasSuffix(name, "_total"); counts != (m.kind == "counter") && kinds[name] == "" {
+			t.Errorf("%s is a %s: counters, and no others, end with _total", name, m.kind)
+		}
+	}
+}
+
+// gatheredKinds returns the types of the metrics that have a value at the moment.
+func gatheredKinds(t *testing.T) map[string]string {
+	t.Helper()
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]string{}
+	for _, family := range families {
+		kinds[family.GetName()] = strings.ToLower(family.GetType().String())
+	}
+	return kinds
+}
