@@ -64,6 +64,23 @@ done
 rm -f config/rbac/role.yaml config/rbac/role-*.yaml
 cp "$new"/rbac/*.yaml config/rbac/
 
+# The alerts, as the Prometheus operator takes them.
+echo "generate: config/monitoring"
+{
+	cat <<-EOF
+		# Generated from alerts.yaml.
+		apiVersion: monitoring.coreos.com/v1
+		kind: PrometheusRule
+		metadata:
+		  name: keelson
+		  namespace: keelson-system
+		  labels:
+		    app.kubernetes.io/name: keelson
+		spec:
+	EOF
+	sed '/^#/d; s/^/  /' config/monitoring/alerts.yaml
+} >config/monitoring/prometheusrule.yaml
+
 # The packages with clients, as import paths and as GROUP/VERSION.
 packages=()
 inputs=()
