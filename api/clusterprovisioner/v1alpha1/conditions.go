@@ -93,8 +93,8 @@ const (
 	ReasonNotDeleting = "NotDeleting"
 	// ReasonRemoving: what the cluster is made of is being removed.
 	ReasonRemoving = "Removing"
-	// ReasonDeletionFailed: it could not be removed; it is tried again after a pause.
-	ReasonDeletionFailed = "DeletionFailed"
+	// ReasonDeleteFailed: it could not be removed; it is tried again after a pause.
+	ReasonDeleteFailed = "DeleteFailed"
 	// ReasonDeletionProtected: spec.deletionProtection is true.
 	ReasonDeletionProtected = "DeletionProtected"
 	// ReasonPaused: spec.paused is true.

@@ -20,9 +20,9 @@ const (
 	// ReasonDeploymentRejected: the API refused the Deployment; the message has
 	// its words. Change the Foo, or the policy or quota that refused it.
 	ReasonDeploymentRejected = "DeploymentRejected"
-	// ReasonDeploymentFailed: the Deployment could not be written for now; the
+	// ReasonDeploymentWriteFailed: the Deployment could not be written for now; the
 	// controller tries again with backoff.
-	ReasonDeploymentFailed = "DeploymentFailed"
+	ReasonDeploymentWriteFailed = "DeploymentWriteFailed"
 )
 
 // The reasons of events that have no condition of their own.

@@ -46,8 +46,8 @@ const (
 	// ReasonJobRejected: the API refused the Job; the message has its words. It is tried
 	// again: change the template, or the policy or quota that refused it.
 	ReasonJobRejected = "JobRejected"
-	// ReasonJobCreateFailed: the Job could not be created for now; it is tried again.
-	ReasonJobCreateFailed = "JobCreateFailed"
+	// ReasonJobWriteFailed: the Job could not be created for now; it is tried again.
+	ReasonJobWriteFailed = "JobWriteFailed"
 )
 
 // The reasons of events that have no condition of their own. Those that CronJob has,

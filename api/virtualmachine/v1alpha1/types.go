@@ -17,6 +17,7 @@ import (
 // +kubebuilder:printcolumn:name="Addresses",type=string,priority=1,JSONPath=`.status.server.addresses`,description="Addresses of the guest"
 // +kubebuilder:printcolumn:name="Restarts",type=integer,priority=1,JSONPath=`.status.restarts`,description="How often the machine was started again after it had stopped by itself"
 // +kubebuilder:printcolumn:name="Ready",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the guest has answered"
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the VirtualMachine is ready, or is not"
 
 // VirtualMachine is a virtual machine in a private cloud. A backend, called driver,
 // makes it real: QEMU on the manager's host, Docker, or another.

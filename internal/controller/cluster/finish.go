@@ -95,7 +95,7 @@ func (r *Reconciler) tell(cluster *v1alpha1.Cluster, seen observation, status v1
 func isTrouble(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonErrResourceExists, v1alpha1.ReasonKubeconfigInvalid, v1alpha1.ReasonWriteFailed,
-		v1alpha1.ReasonDeletionFailed, v1alpha1.ReasonDeletionProtected:
+		v1alpha1.ReasonDeleteFailed, v1alpha1.ReasonDeletionProtected:
 		return true
 	}
 	return false

@@ -416,7 +416,7 @@ func TestADeletionThatFailsSaysWhatItWaitsFor(t *testing.T) {
 	}
 	w.outside.End(w.get().UID, errors.New("the host does not answer"))
 	w.reconcile()
-	failed := w.expect(v1alpha1.ConditionDeleting, "True", v1alpha1.ReasonDeletionFailed)
+	failed := w.expect(v1alpha1.ConditionDeleting, "True", v1alpha1.ReasonDeleteFailed)
 	for _, want := range []string{"since " + since, "the fake cluster", v1alpha1.AnnotationForceDelete} {
 		if !strings.Contains(failed.Message, want) {
 			t.Errorf("message %q, without %q", failed.Message, want)
@@ -496,5 +496,5 @@ func TestAnEngineThatTheManagerLacks(t *testing.T) {
 	}
 	w.delete()
 	w.settle()
-	w.expect(v1alpha1.ConditionDeleting, "True", v1alpha1.ReasonDeletionFailed)
+	w.expect(v1alpha1.ConditionDeleting, "True", v1alpha1.ReasonDeleteFailed)
 }

@@ -293,9 +293,9 @@ func summarizeDeleting(cluster *v1alpha1.Cluster, seen observation, p plan, actE
 	case cluster.Spec.Paused && hasFinalizer(cluster):
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonPaused, "Waiting for spec.paused to be false since %s", since)
 	case errors.As(actErr, &engine):
-		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonDeletionFailed, "Waiting for the engine since %s: %s%s", since, wordsOf(engine), hint)
+		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonDeleteFailed, "Waiting for the engine since %s: %s%s", since, wordsOf(engine), hint)
 	case p.verdict == blocked || p.verdict == wait:
-		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonDeletionFailed, "Waiting for %s, since %s%s", waitingFor(seen), since, hint)
+		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonDeleteFailed, "Waiting for %s, since %s%s", waitingFor(seen), since, hint)
 	}
 	return condition(name, metav1.ConditionTrue, v1alpha1.ReasonRemoving, "Waiting for %s since %s", waitingFor(seen), since)
 }

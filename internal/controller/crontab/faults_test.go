@@ -265,7 +265,7 @@ func TestAnAPIThatIsAway(t *testing.T) {
 			t.Fatalf("the next attempt is in %v", wait)
 		}
 	}
-	w.expectReady("False", stablev1.ReasonJobCreateFailed)
+	w.expectReady("False", stablev1.ReasonJobWriteFailed)
 	away = false
 	w.settle()
 	m := time.Minute

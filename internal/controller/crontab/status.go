@@ -134,7 +134,7 @@ func summarizeFailure(is func(metav1.ConditionStatus, string, string, ...any) me
 		return is(metav1.ConditionFalse, stablev1.ReasonJobRejected,
 			"The API refused Job %q: %s. Change spec.jobTemplate, or the policy or quota that refused it; it is tried again", s.name, kube.APIWords(err))
 	default:
-		return is(metav1.ConditionFalse, stablev1.ReasonJobCreateFailed, "Job %q could not be created and is tried again: %s", s.name, kube.APIWords(err))
+		return is(metav1.ConditionFalse, stablev1.ReasonJobWriteFailed, "Job %q could not be created and is tried again: %s", s.name, kube.APIWords(err))
 	}
 }
 

@@ -84,7 +84,7 @@ func TestConditions(t *testing.T) {
 		},
 		{
 			name: "the API is away", cronTab: newCronTab(), now: "12:00:00", err: errors.New("connection refused"),
-			ready: [3]string{"False", "JobCreateFailed", `Job "tick-1772625600" could not be created and is tried again: connection refused`},
+			ready: [3]string{"False", "JobWriteFailed", `Job "tick-1772625600" could not be created and is tried again: connection refused`},
 			valid: [3]string{"True", "Valid", "The schedule is understood"},
 		},
 	} {

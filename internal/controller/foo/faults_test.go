@@ -259,9 +259,9 @@ func TestATransientErrorIsReturnedAndReported(t *testing.T) {
 		}
 		w.pass(kube.Holdback)
 	}
-	w.expectReady("False", v1alpha1.ReasonDeploymentFailed)
+	w.expectReady("False", v1alpha1.ReasonDeploymentWriteFailed)
 	if diff := cmp.Diff([]string{
-		`Warning DeploymentFailed Deployment "web" could not be written and is tried again: create Deployment ` + w.namespace + `/web: connection refused`,
+		`Warning DeploymentWriteFailed Deployment "web" could not be written and is tried again: create Deployment ` + w.namespace + `/web: connection refused`,
 	}, w.events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}

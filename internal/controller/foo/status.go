@@ -45,7 +45,7 @@ func summarizeReady(foo *v1alpha1.Foo, p plan, actErr error) metav1.Condition {
 		return not(v1alpha1.ReasonDeploymentRejected,
 			"The API refused Deployment %q: %s. Change the Foo, or the policy or quota that refused it", name, kube.APIWords(actErr))
 	case actErr != nil:
-		return not(v1alpha1.ReasonDeploymentFailed, "Deployment %q could not be written and is tried again: %s", name, kube.APIWords(actErr))
+		return not(v1alpha1.ReasonDeploymentWriteFailed, "Deployment %q could not be written and is tried again: %s", name, kube.APIWords(actErr))
 	}
 	switch p.verdict {
 	case create, repair:
@@ -92,7 +92,7 @@ func (r *Reconciler) finish(ctx context.Context, foo *v1alpha1.Foo, status v1alp
 	after := foo.DeepCopy()
 	after.Status = status
 	written, result, err := r.status.Finish(ctx, foo, after, outcome)
-	if written && was.Reason != is.Reason && (needsPerson(is) || is.Reason == v1alpha1.ReasonDeploymentFailed) {
+	if written && was.Reason != is.Reason && (needsPerson(is) || is.Reason == v1alpha1.ReasonDeploymentWriteFailed) {
 		r.events.Warning(foo, is.Reason, "ApplyDeployment", is.Message)
 	}
 	return result, err

@@ -95,7 +95,7 @@ func TestSummarize(t *testing.T) {
 		{
 			name: "the API server has a problem",
 			seen: see(foo), actErr: fmt.Errorf("create: %w", apierrors.NewInternalError(errors.New("no webhook"))),
-			want: metav1.Condition{Status: "False", Reason: "DeploymentFailed", Message: `Deployment "web" could not be written and is tried again: Internal error occurred: no webhook`},
+			want: metav1.Condition{Status: "False", Reason: "DeploymentWriteFailed", Message: `Deployment "web" could not be written and is tried again: Internal error occurred: no webhook`},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestIsUrgent(t *testing.T) {
 		{"its Deployment is someone else's", none, ready("False", "ErrResourceExists", "a", 1), true},
 		{"the API refuses its Deployment", progressing, ready("False", "DeploymentRejected", "a", 1), true},
 		{"the API refuses it for another reason", ready("False", "DeploymentRejected", "b", 1), ready("False", "DeploymentRejected", "a", 1), true},
-		{"the API server has a problem, perhaps a short one", progressing, ready("False", "DeploymentFailed", "a", 1), false},
+		{"the API server has a problem, perhaps a short one", progressing, ready("False", "DeploymentWriteFailed", "a", 1), false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := isUrgent(test.was, test.is); got != test.want {
