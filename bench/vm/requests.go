@@ -13,7 +13,7 @@ import (
 )
 
 // writes are the requests that kube-apiserver has served and that change something, by "VERB resource" or
-// "VERB resource/subresource". Creates and deletes of VirtualMachines are this benchmark's and do not count: all others
+// "VERB resource/subresource"; those that it has refused, which cost as much, have the code of the answer behind. Creates and deletes of VirtualMachines are this benchmark's and do not count: all others
 // are the manager's.
 type writes map[string]float64
 
@@ -27,15 +27,19 @@ func (b *bench) writes(ctx context.Context) (writes, error) {
 		return nil, err
 	}
 	all := writes{}
-	for what, n := range metrics.By("apiserver_request_total", "verb", "resource", "subresource") {
+	for what, n := range metrics.By("apiserver_request_total", "code", "verb", "resource", "subresource") {
 		parts := strings.Fields(what) // the last is empty without a subresource
-		if len(parts) < 2 || !slices.Contains(counted, parts[1]) {
+		if len(parts) < 3 || !slices.Contains(counted, parts[2]) {
 			continue
 		}
-		name := parts[0] + " " + strings.Join(parts[1:], "/")
-		if isWrite(parts[0]) && name != "POST virtualmachines" && name != "DELETE virtualmachines" {
-			all[name] += n
+		name := parts[1] + " " + strings.Join(parts[2:], "/")
+		if !isWrite(parts[1]) || name == "POST virtualmachines" || name == "DELETE virtualmachines" {
+			continue
 		}
+		if code := parts[0]; code >= "300" {
+			name += " (" + code + ")"
+		}
+		all[name] += n
 	}
 	return all, nil
 }

@@ -3,12 +3,14 @@ package kube
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,8 +27,8 @@ const (
 	busyPause   = 100 * time.Millisecond
 	longestHold = 5 * time.Second
 
-	// forgetAfter is when a note about a waiting change is dropped whose object did
-	// not come back: it was deleted meanwhile.
+	// forgetAfter is when a note about an object is dropped that did not come back: it was
+	// deleted meanwhile.
 	forgetAfter = time.Minute
 )
 
@@ -43,19 +45,28 @@ type StatusWriter struct {
 
 	mu      sync.Mutex
 	waiting map[types.UID]time.Time
+	written map[types.UID]stored
 	sweepAt int
 	busy    time.Time
 }
 
+// stored is a status that was written and that the cache has not been seen to have.
+type stored struct {
+	at      time.Time
+	version string // of the object, since then
+}
+
 // NewStatusWriter returns a StatusWriter of objects of that kind.
 func NewStatusWriter(kind string, c client.StatusClient, clock clock.PassiveClock) *StatusWriter {
-	return &StatusWriter{kind: kind, client: c, clock: clock, waiting: map[types.UID]time.Time{}}
+	return &StatusWriter{kind: kind, client: c, clock: clock, waiting: map[types.UID]time.Time{}, written: map[types.UID]stored{}}
 }
 
 // Outcome is how a reconcile went.
 type Outcome struct {
 	// Urgent says that somebody waits for the change of status.
 	Urgent bool
+	// Hold is how long a change waits that is not urgent, if that is longer than Holdback.
+	Hold time.Duration
 	// Err is why acting failed, if it is to be tried again with backoff or because
 	// it was stale. What only a person can put right does not belong here.
 	Err error
@@ -76,9 +87,9 @@ func (w *StatusWriter) Finish(ctx context.Context, before, after client.Object, 
 		result, err := Quietly(o.Err)
 		return false, result, err
 	}
-	written, wait, err := w.write(ctx, before, after, o.Urgent)
+	written, wait, err := w.write(ctx, before, after, o)
 	if o.Acted && wait > 0 {
-		wait = longestHold
+		wait = max(wait, longestHold)
 	}
 	switch {
 	case err != nil && o.Err == nil:
@@ -116,13 +127,17 @@ func Quietly(err error) (reconcile.Result, error) {
 }
 
 // write returns whether it wrote, and if it held the change back, for how long.
-func (w *StatusWriter) write(ctx context.Context, before, after client.Object, urgent bool) (written bool, wait time.Duration, err error) {
+func (w *StatusWriter) write(ctx context.Context, before, after client.Object, o Outcome) (written bool, wait time.Duration, err error) {
 	if equality.Semantic.DeepEqual(before, after) {
 		w.forget(before.GetUID())
 		return false, 0, nil
 	}
-	if !urgent {
-		if wait := w.hold(before.GetUID()); wait > 0 {
+	if w.isBehind(before) {
+		// The API server would refuse it. The cache is about to tell what was written last.
+		return false, StalePause, nil
+	}
+	if !o.Urgent {
+		if wait := w.hold(before.GetUID(), max(Holdback, o.Hold)); wait > 0 {
 			return false, wait, nil
 		}
 	}
@@ -131,7 +146,37 @@ func (w *StatusWriter) write(ctx context.Context, before, after client.Object, u
 	if apierrors.IsNotFound(err) {
 		return false, 0, nil
 	}
+	if err == nil {
+		w.wrote(after)
+	}
 	return err == nil, 0, Named(err, "write the status of", w.kind, before.GetNamespace(), before.GetName())
+}
+
+// wrote remembers the version that an object has got.
+func (w *StatusWriter) wrote(after client.Object) {
+	now := w.clock.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sweep(now)
+	w.written[after.GetUID()] = stored{at: now, version: after.GetResourceVersion()}
+}
+
+// isBehind reports whether an object is older than the status that was last written.
+func (w *StatusWriter) isBehind(object client.Object) bool {
+	now := w.clock.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last, found := w.written[object.GetUID()]
+	if !found {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(object.GetResourceVersion(), last.version)
+	// After a while it is no cache that is late: etcd was restored from a backup.
+	if err == nil && order < 0 && now.Sub(last.at) < forgetAfter {
+		return true
+	}
+	delete(w.written, object.GetUID())
+	return false
 }
 
 // Created tells the writer that a child was created just now.
@@ -142,8 +187,8 @@ func (w *StatusWriter) Created() {
 	w.busy = now
 }
 
-// hold returns how long the object has still to wait.
-func (w *StatusWriter) hold(uid types.UID) time.Duration {
+// hold returns how long the object has still to wait, of so long in all.
+func (w *StatusWriter) hold(uid types.UID, length time.Duration) time.Duration {
 	now := w.clock.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,24 +198,21 @@ func (w *StatusWriter) hold(uid types.UID) time.Duration {
 		since = now
 		w.waiting[uid] = since
 	}
-	if wait := since.Add(Holdback).Sub(now); wait > 0 {
+	if wait := since.Add(length).Sub(now); wait > 0 {
 		return wait
 	}
 	return min(w.busy.Add(busyPause).Sub(now), since.Add(longestHold).Sub(now))
 }
 
 // sweep drops the notes about objects that did not come back, each time that the
-// notes have doubled.
+// notes have doubled; w.mu is held.
 func (w *StatusWriter) sweep(now time.Time) {
-	if len(w.waiting) < w.sweepAt {
+	if len(w.waiting)+len(w.written) < w.sweepAt {
 		return
 	}
-	for uid, since := range w.waiting {
-		if now.Sub(since) > forgetAfter {
-			delete(w.waiting, uid)
-		}
-	}
-	w.sweepAt = max(2*len(w.waiting), 64)
+	maps.DeleteFunc(w.waiting, func(_ types.UID, since time.Time) bool { return now.Sub(since) > forgetAfter })
+	maps.DeleteFunc(w.written, func(_ types.UID, last stored) bool { return now.Sub(last.at) > forgetAfter })
+	w.sweepAt = max(2*(len(w.waiting)+len(w.written)), 64)
 }
 
 func (w *StatusWriter) forget(uid types.UID) {

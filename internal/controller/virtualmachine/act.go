@@ -112,6 +112,7 @@ func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, se
 	r.mu.Lock()
 	delete(r.stops, vm.UID)
 	delete(r.booting, vm.UID)
+	delete(r.created, vm.UID)
 	r.mu.Unlock()
 	deleteSeconds.WithLabelValues(seen.name).Observe(r.clock.Since(vm.DeletionTimestamp.Time).Seconds())
 	log.FromContext(ctx).Info("Deleted server", "driver", seen.name)

@@ -11,6 +11,9 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
+// creatingWords are those of Ready while a server is being made that tells no more.
+const creatingWords = "The server is being created"
+
 // newCondition returns a condition without what all conditions have in common.
 func newCondition(name string, status metav1.ConditionStatus, reason, message string, args ...any) metav1.Condition {
 	return metav1.Condition{Type: name, Status: status, Reason: reason, Message: sentence(fmt.Sprintf(message, args...))}
@@ -72,7 +75,7 @@ func readyWhileTerminating(seen observation, f failure, actErr error, not func(s
 func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, not func(string, string, ...any) metav1.Condition) metav1.Condition {
 	switch p.verdict {
 	case create:
-		return not(v1alpha1.ReasonCreating, "The server is being created")
+		return not(v1alpha1.ReasonCreating, creatingWords)
 	case start, resume:
 		return not(v1alpha1.ReasonStarting, "The machine is being started")
 	case stop:
@@ -135,7 +138,7 @@ func readyByServer(vm *v1alpha1.VirtualMachine, server *backend.Server, not func
 	}
 	switch {
 	case server.Task == backend.TaskCreate:
-		return not(v1alpha1.ReasonCreating, "%s", progress("The server is being created"))
+		return not(v1alpha1.ReasonCreating, "%s", progress(creatingWords))
 	case server.Task == backend.TaskStart:
 		return not(v1alpha1.ReasonStarting, "%s", progress("The machine is being started"))
 	case server.Task != backend.TaskNone:

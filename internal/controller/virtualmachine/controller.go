@@ -50,6 +50,8 @@ type Reconciler struct {
 	// booting are machines that run for the first time since they were created, and whose
 	// guests have not answered. They are not remembered by the next manager.
 	booting map[types.UID]bool
+	// created is when a server was first seen of which no status tells yet.
+	created map[types.UID]time.Time
 }
 
 // NewReconciler returns a Reconciler. It reads through c, which may be behind the API
@@ -64,6 +66,7 @@ func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, record
 		clock:   clock,
 		stops:   map[types.UID]time.Time{},
 		booting: map[types.UID]bool{},
+		created: map[types.UID]time.Time{},
 	}
 }
 

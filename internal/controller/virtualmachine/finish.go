@@ -3,6 +3,7 @@ package virtualmachine
 import (
 	"context"
 	"errors"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +20,7 @@ import (
 func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, seen observation, status v1alpha1.VirtualMachineStatus, p plan, actErr error) (reconcile.Result, error) {
 	was, is := kube.Turn(vm.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
 	f := failureOf(seen, actErr)
-	outcome := kube.Outcome{Urgent: isUrgent(vm, &status, p, was, is), Again: p.again}
+	outcome := kube.Outcome{Urgent: isUrgent(vm, &status, p, was, is), Hold: holdOf(vm, &status, seen, p), Again: p.again}
 	outcome.Acted = p.acts() && f == noFailure
 	switch {
 	case errors.Is(actErr, backend.ErrInProgress):
@@ -35,6 +36,7 @@ func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, se
 	}
 	after := vm.DeepCopy()
 	after.Status = status
+	r.noteCreated(vm, after)
 	if !equality.Semantic.DeepEqual(vm.Status, status) {
 		after.Status.LastUpdateTime = ptr.To(metav1.NewTime(p.at).Rfc3339Copy())
 	}
@@ -44,6 +46,21 @@ func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, se
 		r.measure(vm, after, seen)
 	}
 	return result, err
+}
+
+// firstStartHold is for how long a status says that the server of a new machine is being
+// created although it is being started already. Most run by then, and that is written
+// at once: the step between would be one write more for each machine.
+const firstStartHold = 30 * time.Second
+
+// holdOf returns how long a change of status may wait. What was written of a download
+// does not stay when that is over.
+func holdOf(vm *v1alpha1.VirtualMachine, status *v1alpha1.VirtualMachineStatus, seen observation, p plan) time.Duration {
+	starting := p.verdict == start || seen.server != nil && seen.server.Task == backend.TaskStart && seen.server.Progress == ""
+	if starting && status.Phase == v1alpha1.PhaseCreating && vm.Status.Phase == v1alpha1.PhaseCreating && vm.Status.Reason == creatingWords {
+		return firstStartHold
+	}
+	return 0
 }
 
 // isUrgent reports whether somebody waits for this change of status.

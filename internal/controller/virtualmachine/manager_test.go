@@ -98,8 +98,8 @@ func TestManagerHoldsHundreds(t *testing.T) {
 	})
 	statuscheck.Verify(t, all()...)
 	requests := counted.Take()
-	if writes := requests[http.MethodPatch] + requests[http.MethodPut]; writes > 6*many {
-		t.Errorf("%d writes for %d machines, want 6 for each at most: %v", writes, many, requests)
+	if writes := requests[http.MethodPatch] + requests[http.MethodPut]; writes > 5*many {
+		t.Errorf("%d writes for %d machines, want 5 for each at most: %v", writes, many, requests)
 	}
 	t.Logf("requests for %d machines until they were ready: %v", many, requests)
 	w.do(w.client.DeleteAllOf(t.Context(), &v1alpha1.VirtualMachine{}, client.InNamespace(w.namespace)))

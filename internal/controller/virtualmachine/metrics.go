@@ -140,25 +140,40 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 	}
 }
 
+// hasTurned reports whether a condition has become true.
+func hasTurned(before, after *v1alpha1.VirtualMachine, condition string) bool {
+	was, is := kube.Turn(before.Status.Conditions, after.Status.Conditions, condition)
+	return was.Status != metav1.ConditionTrue && is.Status == metav1.ConditionTrue
+}
+
+// noteCreated notes when there was a server: the status may tell of it later.
+func (r *Reconciler) noteCreated(before, after *v1alpha1.VirtualMachine) {
+	if !hasTurned(before, after, v1alpha1.ConditionCreated) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, found := r.created[after.UID]; !found {
+		r.created[after.UID] = r.clock.Now()
+	}
+}
+
 // measure notes how long it took to come here.
 func (r *Reconciler) measure(before, after *v1alpha1.VirtualMachine, seen observation) {
 	now := r.clock.Now()
 	age := now.Sub(after.CreationTimestamp.Time).Seconds()
-	turned := func(condition string) bool {
-		was, is := kube.Turn(before.Status.Conditions, after.Status.Conditions, condition)
-		return was.Status != metav1.ConditionTrue && is.Status == metav1.ConditionTrue
-	}
-	if turned(v1alpha1.ConditionCreated) {
-		createdSeconds.WithLabelValues(seen.name).Observe(age)
+	r.mu.Lock()
+	if hasTurned(before, after, v1alpha1.ConditionCreated) {
+		createdSeconds.WithLabelValues(seen.name).Observe(r.created[after.UID].Sub(after.CreationTimestamp.Time).Seconds())
+		delete(r.created, after.UID)
 	}
 	first := after.Status.Restarts == 0 && after.Status.LastRestartTime == nil
 	ran := func(vm *v1alpha1.VirtualMachine) bool { return vm.Status.Server != nil && vm.Status.Server.Run != "" }
-	r.mu.Lock()
 	if first && !ran(before) && ran(after) {
 		runningSeconds.WithLabelValues(seen.name).Observe(age)
 		r.booting[after.UID] = true
 	}
-	if turned(v1alpha1.ConditionReady) && r.booting[after.UID] {
+	if hasTurned(before, after, v1alpha1.ConditionReady) && r.booting[after.UID] {
 		readySeconds.WithLabelValues(seen.name).Observe(age)
 		delete(r.booting, after.UID)
 	}

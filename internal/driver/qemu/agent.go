@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"context"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -24,6 +25,10 @@ const (
 	lastAgentPause  = 30 * time.Second
 )
 
+// siteLocal are addresses that RFC 3879 has abolished. QEMU's own network still hands them
+// out, seconds after the one of IPv4, and nobody can reach them.
+var siteLocal = netip.MustParsePrefix("fec0::/10")
+
 // setAgentOpen notes whether the guest has opened the channel of its agent.
 func (m *machine) setAgentOpen(open bool) {
 	m.mu.Lock()
@@ -31,9 +36,16 @@ func (m *machine) setAgentOpen(open bool) {
 	switch {
 	case m.agent == backend.AgentNone:
 	case open && m.agentStop == nil:
+		if m.recalled && m.agent == backend.AgentWaiting {
+			// It has answered the manager before this one. Whether it still does, the next
+			// question tells.
+			m.agent = backend.AgentConnected
+		}
 		ctx, cancel := context.WithCancel(m.d.ctx)
 		m.agentStop = cancel
 		m.d.tasks.Go(func() { m.followAgent(ctx) })
+	case !open && m.recalled && m.agent == backend.AgentWaiting:
+		m.agent, m.recalled = backend.AgentLost, false
 	case !open && m.agentStop != nil:
 		m.stopAgent()
 		if m.agent == backend.AgentConnected {
@@ -61,19 +73,18 @@ func (m *machine) followAgent(ctx context.Context) {
 	}()
 	pause, failures := firstAgentPause, 0
 	for ctx.Err() == nil {
-		var addresses []string
+		var next time.Duration
 		var err error
 		if conn == nil {
 			if conn, err = m.dialAgent(ctx); err == nil {
-				m.agentGreeted(ctx)
+				next = m.agentGreeted(ctx)
 			}
 		}
-		if err == nil {
-			addresses, err = askAddresses(ctx, conn)
+		if err == nil && next == 0 {
+			next, err = m.askAgent(ctx, conn)
 		}
 		if err == nil {
 			failures = 0
-			m.agentAnswered(ctx, addresses)
 		} else {
 			if conn != nil {
 				conn.Close()
@@ -83,6 +94,9 @@ func (m *machine) followAgent(ctx context.Context) {
 				m.agentFailed(ctx)
 			}
 		}
+		if next > 0 {
+			pause = next
+		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
@@ -90,10 +104,7 @@ func (m *machine) followAgent(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		switch {
-		case err == nil && len(addresses) > 0:
-			pause = lastAgentPause
-		case pause < lastAgentPause:
+		if pause < lastAgentPause && next == 0 {
 			pause = min(2*pause, bootAgentPause)
 		}
 	}
@@ -128,7 +139,7 @@ func askAddresses(ctx context.Context, conn *qmp.Client) ([]string, error) {
 	for _, i := range interfaces {
 		for _, a := range i.Addresses {
 			address, err := netip.ParseAddr(strings.TrimSpace(a.Address))
-			if err == nil && !address.IsLoopback() && !address.IsLinkLocalUnicast() {
+			if err == nil && !address.IsLoopback() && !address.IsLinkLocalUnicast() && !siteLocal.Contains(address) {
 				all = append(all, address.String())
 			}
 		}
@@ -137,15 +148,39 @@ func askAddresses(ctx context.Context, conn *qmp.Client) ([]string, error) {
 	return slices.Compact(all), nil
 }
 
-// agentGreeted notes that the agent listens, which is an answer, too. Of a run that was
+// askAgent asks the agent for the addresses of the guest. It returns when to ask again if
+// there are some.
+func (m *machine) askAgent(ctx context.Context, conn *qmp.Client) (next time.Duration, err error) {
+	addresses, err := askAddresses(ctx, conn)
+	if err != nil {
+		return 0, err
+	}
+	m.agentAnswered(ctx, addresses)
+	m.keepAnswer(ctx, addresses)
+	if len(addresses) == 0 {
+		return 0, nil
+	}
+	return lastAgentPause, nil
+}
+
+// agentGreeted notes that the agent listens, which is an answer, too. If the guest need
+// not be asked for more at once, because an earlier manager has, it returns when: guests
+// that are found at the same time are not asked at the same time. Of another run that was
 // found it is not told yet: its addresses would seem to be gone.
-func (m *machine) agentGreeted(ctx context.Context) {
+func (m *machine) agentGreeted(ctx context.Context) time.Duration {
 	m.mu.Lock()
+	known := m.recalled && m.agent == backend.AgentConnected
 	early, addresses := m.agent == backend.AgentWaiting && !m.found, m.addresses
+	m.recalled = false
 	m.mu.Unlock()
-	if early {
+	switch {
+	case known:
+		m.measure() // the first figures; nothing else is new
+		return 1 + rand.N(lastAgentPause)
+	case early:
 		m.agentAnswered(ctx, addresses)
 	}
+	return 0
 }
 
 // agentAnswered notes what the agent has said.

@@ -22,6 +22,7 @@ const (
 	humanSocket    = "monitor.sock"
 	consoleSocket  = "console.sock"
 	agentSocket    = "agent.sock"
+	answerFile     = "guest.json"
 
 	// trashPrefix begins the name of the folder of a machine that is being removed.
 	trashPrefix = ".removed-"

@@ -7,6 +7,7 @@
 package qemu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,9 @@ type Options struct {
 	Accelerator Accelerator
 	// GuestDir is the folder with the default guest; see docs/guest.md.
 	GuestDir string
+	// FoundPatience is how long Open waits for the machines that it finds to say how they
+	// are. 0 means 2 s.
+	FoundPatience time.Duration
 	// Log is where the driver logs what nobody asked for.
 	Log logr.Logger
 }
@@ -124,15 +128,14 @@ func Open(options Options) (*Driver, error) {
 	return d, nil
 }
 
-// foundPatience is how long a new manager waits for the machines that it has found to
-// say how they are. Tests have more.
-var foundPatience = 2 * time.Second
+// foundPatience is the usual Options.FoundPatience.
+const foundPatience = 2 * time.Second
 
 // awaitFound waits until the machines that were found have said how they are, so that
 // what is the same as before the restart of the manager never looks different. Those
 // that say nothing are seen as unknown, or as booting.
 func (d *Driver) awaitFound() {
-	patience := time.NewTimer(foundPatience)
+	patience := time.NewTimer(cmp.Or(d.options.FoundPatience, foundPatience))
 	defer patience.Stop()
 	again := time.NewTicker(2 * time.Millisecond)
 	defer again.Stop()

@@ -65,14 +65,17 @@ func TestGuestBootsAnswersAndPowersOff(t *testing.T) {
 
 	// It is found again while it runs: at once as it was, also its use of resources.
 	run := server.Run
-	defer func(before time.Duration) { foundPatience = before }(foundPatience)
-	foundPatience = time.Minute
+	w.options.FoundPatience = time.Minute
 	w.open()
-	if found := w.server(); found.State != backend.StateRunning || found.Agent != backend.AgentConnected || found.Usage == nil || found.Usage.CPU >= 0 {
-		t.Errorf("a new manager finds %+v, with usage %+v", found, found.Usage)
+	if found := w.server(); !answers(found) || found.State != backend.StateRunning {
+		t.Errorf("a new manager finds %+v", found)
 	}
-	if found := w.eventually("the guest answers", answers); found.Run != run {
-		t.Errorf("a new manager finds the run %s, want %s", found.Run, run)
+	found := w.eventually("its use is measured", func(s *backend.Server) bool { return s.Usage != nil })
+	if found.Usage.CPU >= 0 || found.Usage.CPUSeconds == 0 {
+		t.Errorf("a new manager finds the usage %+v", found.Usage)
+	}
+	if !answers(found) || found.Run != run {
+		t.Errorf("a new manager finds %+v, want the run %s", found, run)
 	}
 
 	// The agent answers before the seed is read; the shell's prompt is the last that comes.

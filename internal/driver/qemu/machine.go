@@ -43,10 +43,14 @@ type machine struct {
 	agentStop context.CancelFunc
 	addresses []string
 	usage     *backend.Usage
-	// found says that the run had begun before this manager did.
-	found   bool
-	cpuSeen cpuTime
-	told    backend.Usage
+	// kept is what the guest has said, as it was kept for the next manager.
+	kept *answer
+	// found says that the run had begun before this manager did, recalled that its guest
+	// has answered an earlier one, and not yet this one.
+	found    bool
+	recalled bool
+	cpuSeen  cpuTime
+	told     backend.Usage
 }
 
 // task is what goes on in the background.
@@ -218,11 +222,11 @@ func (m *machine) attach() {
 }
 
 // isKnown reports whether the monitor of a machine that is on has answered, and its
-// guest agent, if that listens.
+// guest agent, if that listens and has never answered any manager.
 func (m *machine) isKnown() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.run == "" || m.power != backend.StateUnknown && (m.agentStop == nil || m.agent != backend.AgentWaiting)
+	return m.run == "" || m.halted || m.power != backend.StateUnknown && (m.agentStop == nil || m.agent != backend.AgentWaiting)
 }
 
 // noteEnd remembers how a run ended; m.mu is held.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -148,6 +149,27 @@ func TestMemoryArgument(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := memoryArgument(&backend.Machine{Image: test.image, MemoryBytes: test.memory}); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestAcceleratorArgument(t *testing.T) {
+	image := &v1alpha1.Image{Path: "disk.qcow2"}
+	for _, test := range []struct {
+		name   string
+		launch launch
+		want   string
+	}{
+		{"hardware virtualization", launch{kvm: true, machine: backend.Machine{MilliCPU: 4000}}, "kvm"},
+		{"our guest, emulated", launch{machine: backend.Machine{MilliCPU: 1000}}, "tcg,thread=multi,tb-size=32"},
+		{"more processors run more code", launch{machine: backend.Machine{MilliCPU: 4000}}, "tcg,thread=multi,tb-size=128"},
+		{"a guest that is not ours may run much more", launch{machine: backend.Machine{MilliCPU: 1000, Image: image}}, "tcg,thread=multi"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			arguments := test.launch.arguments()
+			if got := arguments[slices.Index(arguments, "-accel")+1]; got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
 		})

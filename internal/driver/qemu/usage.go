@@ -51,11 +51,14 @@ func (m *machine) measure() bool {
 	m.mu.Lock()
 	conn, before, started := m.conn, m.cpuSeen, *m.startedWith()
 	run, pid, startedAt, found := m.run, 0, m.startedAt, m.found
+	// What was measured when the guest first answered holds for a whole period: it is
+	// not done with its boot, and each figure on the way from there would be written.
+	fresh := m.usage != nil && m.agent != backend.AgentWaiting && time.Since(before.at) < samplePeriod*9/10
 	if m.proc != nil {
 		pid = m.proc.PID()
 	}
 	m.mu.Unlock()
-	if run == "" || pid == 0 {
+	if run == "" || pid == 0 || fresh {
 		return false
 	}
 	seconds, resident, err := readProcess(pid)
@@ -91,7 +94,7 @@ func (m *machine) measure() bool {
 		// What a guest uses to boot says nothing, and is told together with its answer.
 		return false
 	}
-	far := func(a, b float64) bool { return math.Abs(a-b) >= toldStep }
+	far := func(a, b float64) bool { return math.Abs(math.Round(a)-math.Round(b)) >= toldStep } // as the status has them
 	if m.told.CPUSeconds > 0 && !far(usage.CPU, m.told.CPU) && !far(usage.Memory, m.told.Memory) {
 		return false
 	}

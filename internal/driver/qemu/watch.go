@@ -33,8 +33,12 @@ func (m *machine) watch(proc *process.Process, found bool) {
 	m.run, m.proc, m.startedAt = runName(status), proc, status.StartedAt
 	m.power, m.message, m.agent, m.addresses, m.usage = backend.StateUnknown, "the monitor has not answered yet", backend.AgentNone, nil, nil
 	m.cpuSeen, m.told, m.found, m.halted = cpuTime{}, backend.Usage{}, found, false
+	m.kept, m.recalled = nil, false
 	if image := m.startedWith().Image; image == nil || image.Agent == nil || *image.Agent {
 		m.agent = backend.AgentWaiting
+		if found {
+			m.recall()
+		}
 	}
 	m.mu.Unlock()
 	m.d.tasks.Go(func() {
@@ -264,6 +268,7 @@ func (m *machine) heed(conn *qmp.Client, event qmp.Event) error {
 		if m.agent == backend.AgentConnected || m.agent == backend.AgentLost {
 			m.agent = backend.AgentWaiting
 		}
+		m.recalled = false
 		m.mu.Unlock()
 		m.tell()
 	case "VSERPORT_CHANGE":

@@ -68,7 +68,8 @@ type Driver interface {
 	Observe(ctx context.Context, id Identity) (Server, error)
 
 	// List returns all servers that carry the tag of this project, also those of other
-	// clusters.
+	// clusters. Of each it tells whose it is, its ID, State and Task, and the Usage that
+	// was last measured; the rest as far as it costs no call for each.
 	List(ctx context.Context) ([]Server, error)
 
 	// Create makes a server that is powered off: its disk and its definition. If there

@@ -1,0 +1,204 @@
+package virtualmachine
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/driver/qemu"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
+)
+
+// qemuWorld is a world whose machines are real. Its clock is not: a pause between two
+// attempts is over when the test says so.
+type qemuWorld struct {
+	*world
+	stateDir string
+	driver   *qemu.Driver
+}
+
+// newQEMUWorld skips the test where QEMU is not installed. CI has it, and takes no skips.
+func newQEMUWorld(t *testing.T) *qemuWorld {
+	t.Helper()
+	if err := qemu.Missing(); err != nil {
+		t.Skipf("SKIP: %v", err)
+	}
+	w := &qemuWorld{world: newWorld(t), stateDir: t.TempDir()}
+	t.Cleanup(func() {
+		if w.driver != nil {
+			w.do(w.driver.Close())
+		}
+		w.do(qemu.StopAll(context.WithoutCancel(t.Context()), w.stateDir, 0)) // what a failed test has left
+	})
+	w.restart()
+	return w
+}
+
+// restart is a new process of the manager: it knows only what is in the API and on disk.
+func (w *qemuWorld) restart() {
+	w.Helper()
+	w.world.restart()
+	if w.driver != nil {
+		w.do(w.driver.Close())
+	}
+	guest, err := env.Binary(filepath.Join("guest", "guest.json"))
+	if err != nil {
+		guest = "" // a test that needs it has looked
+	}
+	w.driver, err = qemu.Open(qemu.Options{
+		StateDir: w.stateDir, GuestDir: filepath.Dir(guest), FoundPatience: harness.Patience, Log: testr.New(w.T),
+	})
+	w.do(err)
+	w.drivers = NewDrivers([]string{qemu.Name}, map[string]Opener{qemu.Name: func() (Driver, error) { return w.driver, nil }}, w.clock)
+	w.Reconciler.drivers = w.drivers
+}
+
+// until reconciles the VirtualMachine vm until it is as it should be.
+func (w *qemuWorld) until(what string, check func(*v1alpha1.VirtualMachine) bool) *v1alpha1.VirtualMachine {
+	w.Helper()
+	var vm *v1alpha1.VirtualMachine
+	defer func() {
+		if w.Failed() && vm != nil {
+			w.Logf("%s: its status is %+v", what, vm.Status)
+		}
+	}()
+	harness.Eventually(w, what, func() bool {
+		w.reconcile()
+		vm = w.vm()
+		return check(vm)
+	})
+	return vm
+}
+
+// runs is a check: it runs, after so many restarts.
+func runs(restarts int32) func(*v1alpha1.VirtualMachine) bool {
+	return func(vm *v1alpha1.VirtualMachine) bool {
+		return vm.Status.Server != nil && vm.Status.Server.State == v1alpha1.ServerRunning && vm.Status.Restarts == restarts
+	}
+}
+
+// pids returns the processes of the VirtualMachine vm.
+func (w *qemuWorld) pids() []int {
+	w.Helper()
+	uid := w.uid()
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	w.do(err)
+	var found []int
+	for _, process := range processes {
+		words, _ := os.ReadFile(filepath.Join(process, "cmdline")) // one that is gone has none
+		if strings.Contains(string(words), "\x00-uuid\x00"+string(uid)+"\x00") {
+			pid, err := strconv.Atoi(filepath.Base(process))
+			w.do(err)
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// kill kills the QEMU of the VirtualMachine vm.
+func (w *qemuWorld) kill() {
+	w.Helper()
+	pids := w.pids()
+	if len(pids) != 1 {
+		w.Fatalf("the processes of the machine are %v, want one", pids)
+	}
+	signals.Send(w.T, pids[0], syscall.SIGKILL)
+}
+
+// delete deletes the VirtualMachine vm, of which nothing may be left.
+func (w *qemuWorld) delete() {
+	w.Helper()
+	uid := w.uid()
+	w.remove()
+	harness.Eventually(w, "it is gone", func() bool {
+		if w.isGone() {
+			return true
+		}
+		w.reconcile()
+		return w.isGone()
+	})
+	if _, err := os.Stat(filepath.Join(w.stateDir, "machines", string(uid))); !os.IsNotExist(err) {
+		w.Errorf("its folder is left: %v", err)
+	}
+}
+
+func TestQEMUThatIsKilledIsStartedAgainWithBackoff(t *testing.T) {
+	w := newQEMUWorld(t)
+	image := filepath.Join(t.TempDir(), "empty.raw")
+	w.do(os.WriteFile(image, make([]byte, 1<<20), 0o600))
+	w.create(func(vm *v1alpha1.VirtualMachine) {
+		vm.Spec.Resource = v1alpha1.Resources{CPU: resource.MustParse("1"), Memory: resource.MustParse("64Mi")}
+		vm.Spec.Image = &v1alpha1.Image{Path: image, Format: "raw", Agent: ptr.To(false)}
+	})
+	first := w.until("it runs", runs(0)).Status.Server.Run
+	w.kill()
+	second := w.until("it is started again at once", runs(1)).Status.Server.Run
+	if first == second {
+		t.Errorf("both runs are called %s", first)
+	}
+	for failures := range int32(2) {
+		w.kill()
+		vm := w.until("it waits for the next attempt", func(vm *v1alpha1.VirtualMachine) bool {
+			return w.hasReason(v1alpha1.ReasonBackOff) && vm.Status.Restarts == failures+2
+		})
+		failure, pause := vm.Status.StartFailure, backoff(string(vm.UID), failures+1)
+		left := failure.RetryAfter.Sub(w.clock.Now())
+		if failure.Count != failures+2 || left > pause || left < pause-2*time.Second {
+			t.Errorf("after %d failures the next attempt is in %v, want about %v", failure.Count, left, pause)
+		}
+		if vm.Status.Phase != v1alpha1.PhaseFailed {
+			t.Errorf("it waits in phase %s", vm.Status.Phase)
+		}
+		w.restart() // the manager does not forget it
+		w.pass(left - time.Second)
+		w.reconcile()
+		if pids := w.pids(); len(pids) > 0 {
+			t.Errorf("it was started early: %v", pids)
+		}
+		w.pass(2 * time.Second)
+		w.until("it runs again", runs(failures+2))
+	}
+	w.delete()
+}
+
+// A manager that finds everything as it was has nothing to write.
+func TestNewManagerOfASteadyMachineWritesNothing(t *testing.T) {
+	if _, err := env.Binary(filepath.Join("guest", "guest.json")); err != nil {
+		t.Skip("SKIP: there is no default guest: run make guest")
+	}
+	w := newQEMUWorld(t)
+	w.create(func(vm *v1alpha1.VirtualMachine) {
+		vm.Spec.Resource = v1alpha1.Resources{CPU: resource.MustParse("1"), Memory: resource.MustParse("128Mi")}
+	})
+	w.until("its guest has an address", func(vm *v1alpha1.VirtualMachine) bool {
+		w.pass(time.Second) // what is held back is written
+		return w.hasReason(v1alpha1.ReasonGuestReady) && len(vm.Status.Server.Addresses) > 0
+	})
+	w.pass(time.Minute)
+	w.reconcile()
+	for range 2 {
+		w.wrote()
+		w.restart()
+		w.until("the new manager has figures of it", func(*v1alpha1.VirtualMachine) bool {
+			w.pass(time.Second)
+			servers, err := w.driver.List(t.Context())
+			return err == nil && len(servers) == 1 && servers[0].Usage != nil
+		})
+		if got := w.wrote(); len(got) > 0 {
+			t.Errorf("it has written %v: %+v", got, w.vm().Status)
+		}
+	}
+	w.delete()
+}

@@ -1,0 +1,73 @@
+package qemu
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// answer is what a guest has said. It is kept for the next manager, so that this one need
+// not ask all guests at once before a machine looks as it did.
+type answer struct {
+	// Run is the one in which it was said.
+	Run       string   `json:"run"`
+	Addresses []string `json:"addresses,omitempty"`
+}
+
+// readAnswer returns what the guest of a machine has said in a run; nil if nothing is
+// known. What cannot be read is not known: the guest can be asked.
+func readAnswer(dir, run string) *answer {
+	raw, err := os.ReadFile(filepath.Join(dir, answerFile))
+	if err != nil {
+		return nil
+	}
+	var said answer
+	if json.Unmarshal(raw, &said) != nil || said.Run != run {
+		return nil
+	}
+	return &said
+}
+
+// write replaces the answer in a folder in one step. It only matters while the process
+// runs, so it need not survive a power cut.
+func (a *answer) write(dir string) error {
+	raw, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, answerFile)
+	temporary := path + ".new"
+	if err = os.WriteFile(temporary, append(raw, '\n'), 0o600); err == nil {
+		err = os.Rename(temporary, path)
+	}
+	if err != nil {
+		_ = os.Remove(temporary) // the first error is the one to report
+	}
+	return err
+}
+
+// keepAnswer keeps what the guest has said, if it is new.
+func (m *machine) keepAnswer(ctx context.Context, addresses []string) {
+	m.mu.Lock()
+	said := &answer{Run: m.run, Addresses: addresses}
+	known := m.kept != nil && m.kept.Run == said.Run && slices.Equal(m.kept.Addresses, addresses)
+	if known || m.run == "" || ctx.Err() != nil {
+		m.mu.Unlock()
+		return
+	}
+	m.kept = said
+	m.mu.Unlock()
+	if err := said.write(m.dir); err != nil {
+		// The next manager asks the guest.
+		m.d.options.Log.V(1).Info("Answer of a guest cannot be kept", "machine", m.id.UID, "why", err.Error())
+	}
+}
+
+// recall takes up what the guest has said to an earlier manager; m.mu is held.
+func (m *machine) recall() {
+	if m.kept = readAnswer(m.dir, m.run); m.kept != nil {
+		m.addresses, m.recalled = slices.Clone(m.kept.Addresses), true
+	}
+}
