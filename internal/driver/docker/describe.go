@@ -23,19 +23,9 @@ const signalStatus = 128
 // describe returns the machine that a container is, given what is remembered of it.
 func describe(box *container.InspectResponse, of *memo) backend.Server {
 	s := backend.Server{
-		Identity: identityOf(box.Config.Labels), ID: strings.TrimPrefix(box.Name, "/"),
-		State: backend.StateStopped, Run: runOf(box.State), Hash: of.Machine.Hash,
+		Identity: identityOf(box.Config.Labels), ID: strings.TrimPrefix(box.Name, "/"), Run: runOf(box.State), Hash: of.Machine.Hash,
 	}
-	switch box.State.Status {
-	case container.StateRunning:
-		s.State = backend.StateRunning
-	case container.StatePaused:
-		s.State = backend.StatePaused
-	case container.StateRemoving:
-		s.Task = backend.TaskDelete
-	case container.StateDead, container.StateRestarting:
-		s.State = backend.StateUnknown
-		s.Message = fmt.Sprintf("the engine says that the container %s is %s; try docker rm --force %s", s.ID, box.State.Status, s.ID)
+	if describeState(&s, box.State.Status); s.State == backend.StateUnknown {
 		return s
 	}
 	if !s.IsOn() {
@@ -47,6 +37,22 @@ func describe(box *container.InspectResponse, of *memo) backend.Server {
 	s.Endpoints = endpoints(s.Addresses, of.Machine.Ports)
 	s.Pending = pending(box.HostConfig, of)
 	return s
+}
+
+// describeState fills in what the state of a container says about a server.
+func describeState(s *backend.Server, state container.ContainerState) {
+	s.State = backend.StateStopped
+	switch state {
+	case container.StateRunning:
+		s.State = backend.StateRunning
+	case container.StatePaused:
+		s.State = backend.StatePaused
+	case container.StateRemoving:
+		s.Task = backend.TaskDelete
+	case container.StateDead, container.StateRestarting:
+		s.State = backend.StateUnknown
+		s.Message = fmt.Sprintf("the engine says that the container %s is %s; try docker rm --force %s", s.ID, state, s.ID)
+	}
 }
 
 // timeOf parses a time of the engine; zero if it never came.

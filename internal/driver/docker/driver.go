@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -66,7 +67,8 @@ type Driver struct {
 	machines map[types.UID]*machine
 }
 
-// Open connects to the engine. The error is a backend.ErrMissing if there is none.
+// Open connects to the engine. The error is a backend.ErrMissing if there is none, a
+// backend.ErrUnavailable if there is one that does not answer.
 func Open(options Options) (*Driver, error) {
 	engine, err := connect(options.Host)
 	if err != nil {
@@ -100,17 +102,22 @@ func connect(host string) (*client.Client, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
-	if _, err := engine.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
-		where := engine.DaemonHost()
-		_ = engine.Close() // nothing is open
-		return nil, fmt.Errorf("%w: no Docker engine answers at %s: %w. On Debian and Ubuntu: apt-get install docker.io; "+
-			"for an engine elsewhere: --vm-docker-host", backend.ErrMissing, where, err)
+	_, err = engine.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true})
+	if err == nil {
+		return engine, nil
 	}
-	return engine, nil
+	where := engine.DaemonHost()
+	_ = engine.Close() // nothing is open
+	if ctx.Err() != nil {
+		// Somebody listens there: it is busy, or hangs.
+		return nil, fmt.Errorf("%w: the Docker engine at %s does not answer within %v: %w", backend.ErrUnavailable, where, openTimeout, err)
+	}
+	return nil, fmt.Errorf("%w: no Docker engine answers at %s: %w. On Debian and Ubuntu: apt-get install docker.io; "+
+		"for an engine elsewhere: --vm-docker-host", backend.ErrMissing, where, err)
 }
 
-// Missing returns a backend.ErrMissing that says which engine does not answer, nil if it
-// does. Host is as in Options.
+// Missing returns an error that says which engine does not answer, nil if it does: see
+// Open. Host is as in Options.
 func Missing(host string) error {
 	engine, err := connect(host)
 	if err != nil {
@@ -195,29 +202,31 @@ func (d *Driver) Observe(ctx context.Context, id backend.Identity) (backend.Serv
 	return backend.Server{}, err
 }
 
-// List implements backend.Driver.
+// List implements backend.Driver. The engine is asked once, however many there are.
 func (d *Driver) List(ctx context.Context) ([]backend.Server, error) {
-	ids, err := d.identities(ctx)
+	boxes, err := d.containers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var servers []backend.Server
-	for _, id := range ids {
-		server, err := d.Observe(ctx, id)
-		if errors.Is(err, backend.ErrNotFound) {
-			continue // it has just gone
+	for i := range boxes {
+		s := backend.Server{Identity: identityOf(boxes[i].Labels)}
+		s.ID = containerName(s.UID)
+		describeState(&s, boxes[i].State)
+		d.mu.Lock()
+		m := d.machines[s.UID]
+		d.mu.Unlock()
+		if m != nil {
+			m.complete(&s)
 		}
-		if err != nil {
-			return nil, err
-		}
-		servers = append(servers, server)
+		servers = append(servers, s)
 	}
 	slices.SortFunc(servers, func(a, b backend.Server) int { return strings.Compare(string(a.UID), string(b.UID)) })
 	return servers, nil
 }
 
-// identities returns the machines that the engine has, those that are off too.
-func (d *Driver) identities(ctx context.Context) ([]backend.Identity, error) {
+// containers returns the machines that the engine has, those that are off too.
+func (d *Driver) containers(ctx context.Context) ([]container.Summary, error) {
 	d.mu.Lock()
 	closed := d.closed
 	d.mu.Unlock()
@@ -228,13 +237,17 @@ func (d *Driver) identities(ctx context.Context) ([]backend.Identity, error) {
 	if err != nil {
 		return nil, d.typed("list containers", err)
 	}
+	return slices.DeleteFunc(found.Items, func(box container.Summary) bool { return checkUID(identityOf(box.Labels).UID) != nil }), nil
+}
+
+// identities returns whose machines the engine has.
+func (d *Driver) identities(ctx context.Context) ([]backend.Identity, error) {
+	boxes, err := d.containers(ctx)
 	var ids []backend.Identity
-	for _, summary := range found.Items {
-		if id := identityOf(summary.Labels); checkUID(id.UID) == nil {
-			ids = append(ids, id)
-		}
+	for i := range boxes {
+		ids = append(ids, identityOf(boxes[i].Labels))
 	}
-	return ids, nil
+	return ids, err
 }
 
 // Close implements backend.Driver. Containers go on; tasks are cut short, and are begun

@@ -50,10 +50,19 @@ func (w *world) open() {
 		w.do(w.driver.Close())
 	}
 	w.options.Log = testr.New(w.T)
-	driver, err := Open(w.options)
-	if err != nil {
-		w.Fatalf("Open: %v", err)
-	}
+	// On a busy machine an engine may take longer than a driver waits. Whoever opens it
+	// tries again.
+	var driver *Driver
+	var err error
+	defer func() {
+		if w.Failed() && err != nil {
+			w.Logf("Open: %v", err)
+		}
+	}()
+	harness.Eventually(w, "the driver is open", func() bool {
+		driver, err = Open(w.options)
+		return err == nil
+	})
 	w.driver = driver
 	w.told = make(chan backend.Identity, 1000)
 	driver.Watch(func(id backend.Identity) {

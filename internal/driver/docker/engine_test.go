@@ -53,6 +53,8 @@ func needEngine(t *testing.T) *testEngine {
 		}
 		shared.testEngine = engine
 		engine.start(t)
+	} else {
+		shared.explain(t)
 	}
 	return shared.testEngine
 }
@@ -106,15 +108,21 @@ func (e *testEngine) must(t *testing.T, what string) {
 func (e *testEngine) start(t *testing.T) {
 	t.Helper()
 	e.must(t, orderStart)
+	e.explain(t)
 	api := e.client(t)
+	harness.Eventually(t, "the Docker engine answers", func() bool {
+		_, err := api.Ping(t.Context(), client.PingOptions{})
+		return err == nil
+	})
+}
+
+// explain logs what the engine has said in the end, if the test fails.
+func (e *testEngine) explain(t *testing.T) {
+	t.Helper()
 	t.Cleanup(func() {
 		if log, err := os.ReadFile(e.log()); t.Failed() && err == nil {
 			t.Logf("the engine says:\n%s", log[max(0, len(log)-5000):])
 		}
-	})
-	harness.Eventually(t, "the Docker engine answers", func() bool {
-		_, err := api.Ping(t.Context(), client.PingOptions{})
-		return err == nil
 	})
 }
 

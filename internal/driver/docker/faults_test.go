@@ -42,8 +42,11 @@ func TestDefectStoppedContainersInvisible(t *testing.T) {
 	w.open()
 	servers, err := w.driver.List(t.Context())
 	w.do(err)
-	if len(servers) != 1 || servers[0].UID != uid || servers[0].State != backend.StateStopped || servers[0].Run != run {
+	if len(servers) != 1 || servers[0].UID != uid || servers[0].State != backend.StateStopped {
 		t.Errorf("a new manager lists %+v", servers)
+	}
+	if server := w.server(); server == nil || server.Run != run {
+		t.Errorf("a new manager sees %+v", server)
 	}
 	w.do(w.driver.Create(t.Context(), machine))
 	if got := w.containers(t.Context()); len(got) != 1 {

@@ -154,3 +154,17 @@ func (m *machine) server(box *container.InspectResponse) backend.Server {
 	}
 	return s
 }
+
+// complete fills in what is known here of a machine in a list, which does not say which
+// run it is.
+func (m *machine) complete(s *backend.Server) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.Hash = m.memo.Machine.Hash
+	if m.task != nil {
+		s.Task, s.Progress = m.task.kind, m.task.progress
+	}
+	if s.IsOn() {
+		s.Usage = m.usage.last
+	}
+}

@@ -89,7 +89,7 @@ func (u *usage) add(run string, startedAt time.Time, stats *container.StatsRespo
 	if host.Memory > 0 {
 		now.Memory = min(100, 100*float64(used)/float64(host.Memory))
 	}
-	far := func(a, b float64) bool { return math.Abs(a-b) >= toldStep }
+	far := func(a, b float64) bool { return math.Abs(math.Round(a)-math.Round(b)) >= toldStep } // as the status has them
 	tell := u.last == nil || far(now.CPU, u.told.CPU) || far(now.Memory, u.told.Memory)
 	u.at, u.cpuSeconds, u.last = stats.Read, seconds, &now
 	if tell {
