@@ -22,14 +22,14 @@ func TestMain(m *testing.M) {
 func TestQuick(t *testing.T) {
 	o := quick()
 	o.dir = t.TempDir()
-	o.jsonFile = filepath.Join(t.TempDir(), "results.json")
+	o.JSON = filepath.Join(t.TempDir(), "results.json")
 	var stdout, progress strings.Builder
 	_, err := run(t.Context(), o, &stdout, &progress)
 	t.Logf("%s%s", progress.String(), stdout.String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(o.jsonFile)
+	data, err := os.ReadFile(o.JSON)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestParse(t *testing.T) {
 		{"quick gives less of everything", []string{"--quick"}, func(o *options) { *o = quick() }},
 		{"what is asked for counts beside quick", []string{"--sizes=8,2,2,0", "--quick", "--peer", "--strict"}, func(o *options) {
 			*o = quick()
-			o.Sizes, o.Peer, o.strict = []int{2, 8}, true, true
+			o.Sizes, o.Peer, o.Strict = []int{2, 8}, true, true
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

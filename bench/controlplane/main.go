@@ -8,21 +8,17 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
+	"github.com/keelson-dev/keelson/bench/internal/command"
 	"github.com/keelson-dev/keelson/bench/internal/measure"
 	"github.com/keelson-dev/keelson/bench/internal/program"
-	// As in keelson itself: takes over when this program was started as the shim of a component.
-	_ "github.com/keelson-dev/keelson/internal/process/shim"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
@@ -33,31 +29,12 @@ type options struct {
 	// Idle is how long a control plane is left alone before its memory is measured.
 	Idle time.Duration `json:"idleNanoseconds"`
 
-	binary   string
-	dir      string
-	jsonFile string
-	strict   bool
+	binary         string
+	dir            string
+	command.Output `json:"-"`
 }
 
-func main() {
-	o, err := parse(os.Args[1:])
-	if errors.Is(err, flag.ErrHelp) {
-		return
-	}
-	if err != nil {
-		os.Exit(2) // the flag package has said why
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	missed, err := run(ctx, o, os.Stdout, os.Stderr)
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "error: %v\n", err)
-		os.Exit(1)
-	}
-	if o.strict && missed > 0 {
-		os.Exit(1)
-	}
-}
+func main() { command.Main(parse, run) }
 
 func parse(args []string) (options, error) {
 	var o options
@@ -66,9 +43,9 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&o.Idle, "idle", 20*time.Second, "how long a control plane is left alone before its memory is measured")
 	flags.StringVar(&o.binary, "binary", "", "keelson-kube; bin/keelson-kube if empty")
 	flags.StringVar(&o.dir, "dir", os.TempDir(), "directory for data, on the disk that is to be measured with")
-	flags.StringVar(&o.jsonFile, "json", "", "also write the results to this file")
-	flags.BoolVar(&o.strict, "strict", false, "fail when the target is missed")
-	return o, flags.Parse(args)
+	o.AddFlags(flags)
+	err := flags.Parse(args)
+	return o, err
 }
 
 // run measures everything and writes the results. It returns how many targets were missed.
@@ -111,12 +88,8 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) (missed int, 
 		return 0, err
 	}
 	r.Load[1] = measure.Load()
-	if missed, err = r.write(stdout); err != nil || o.jsonFile == "" {
+	if missed, err = r.write(stdout); err != nil {
 		return missed, err
 	}
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return missed, err
-	}
-	return missed, os.WriteFile(o.jsonFile, append(data, '\n'), 0o644)
+	return missed, o.Save(r)
 }

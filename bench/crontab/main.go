@@ -11,20 +11,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"slices"
-	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
-	"github.com/keelson-dev/keelson/internal/process"
+	"github.com/keelson-dev/keelson/bench/internal/command"
 )
 
 // options say what is measured.
@@ -50,9 +44,9 @@ type options struct {
 	// Binary is the program that is measured.
 	Binary string `json:"binary,omitempty"`
 
-	add                []string // results of earlier runs
-	jsonFile, plotFile string
-	strict             bool
+	add            []string // results of earlier runs
+	plotFile       string
+	command.Output `json:"-"`
 	// warm is how many objects each contestant gets before a burst, and quiet is how long it must send nothing to
 	// count as done.
 	warm  int
@@ -71,35 +65,12 @@ func quick() options {
 		warm: 4, quiet: 2 * time.Second}
 }
 
-func main() {
-	process.Shim() // this program is also the shim of the components that it starts
-	o, err := parse(os.Args[1:])
-	if errors.Is(err, flag.ErrHelp) {
-		return
-	}
-	if err != nil {
-		os.Exit(2) // the flag package has said why
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	missed, err := run(ctx, o, os.Stdout, os.Stderr)
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "error: %v\n", err)
-		os.Exit(1)
-	}
-	if o.strict && missed > 0 {
-		os.Exit(1)
-	}
-}
+func main() { command.Main(parse, run) }
 
 func parse(args []string) (options, error) {
 	o := defaults()
 	fs := flag.NewFlagSet("crontab", flag.ContinueOnError)
-	short := fs.Bool("quick", false, "only find out whether this benchmark works; flags after it still count")
-	fs.Func("sizes", "numbers of objects due at once, with commas between (100,500,2000,10000); 0 leaves bursts out", func(text string) (err error) {
-		o.Sizes, err = parseSizes(text)
-		return err
-	})
+	fs.Func("sizes", "numbers of objects due at once, with commas between (100,500,2000,10000); 0 leaves bursts out", command.Sizes(&o.Sizes, "objects", maxObjects))
 	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "bursts of each contestant and size")
 	fs.IntVar(&o.Connections, "connections", o.Connections, "connections of the client that creates objects and is the floor")
 	fs.IntVar(&o.Threads, "threads", o.Threads, "that flag of the manager; 0 is its default")
@@ -120,41 +91,15 @@ func parse(args []string) (options, error) {
 		o.add = append(o.add, file)
 		return nil
 	})
-	fs.StringVar(&o.jsonFile, "json", o.jsonFile, "`file` for the results, also those of each round")
 	fs.StringVar(&o.plotFile, "plot", o.plotFile, "`file` for a picture of lag against size, an SVG; empty for none")
-	fs.BoolVar(&o.strict, "strict", o.strict, "exit with 1 when a target was missed")
-	if err := fs.Parse(args); err != nil {
-		return o, err
-	}
-	if *short {
-		// Once more, on top of the other defaults.
-		o = quick()
-		if err := fs.Parse(args); err != nil {
-			return o, err
+	o.AddFlags(fs)
+	err := command.Parse(fs, args, &o, quick(), func(o *options) error {
+		if o.Rounds < 1 || o.Connections < 1 {
+			return errors.New("there must be a round and a connection at least")
 		}
-	}
-	if fs.NArg() > 0 || o.Rounds < 1 || o.Connections < 1 {
-		err := errors.New("there are no arguments, and there must be a round and a connection at least")
-		fmt.Fprintln(fs.Output(), err)
-		return o, err
-	}
-	return o, nil
-}
-
-// parseSizes returns the numbers of a list in order, without zeros.
-func parseSizes(text string) ([]int, error) {
-	var sizes []int
-	for part := range strings.SplitSeq(text, ",") {
-		n, err := strconv.Atoi(part)
-		if err != nil || n < 0 || n > maxObjects {
-			return nil, fmt.Errorf("%q is no number of objects, which are at most %d", part, maxObjects)
-		}
-		if n > 0 {
-			sizes = append(sizes, n)
-		}
-	}
-	slices.Sort(sizes)
-	return slices.Compact(sizes), nil
+		return nil
+	})
+	return o, err
 }
 
 // run measures everything, writes tables to stdout and progress to stderr, and returns how many targets were missed.
@@ -176,12 +121,5 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) (missed int, 
 			return missed, err
 		}
 	}
-	if o.jsonFile == "" {
-		return missed, nil
-	}
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return missed, err
-	}
-	return missed, os.WriteFile(o.jsonFile, append(data, '\n'), 0o600)
+	return missed, o.Save(r)
 }

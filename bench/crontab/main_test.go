@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { env.Main(m) }
 // what it counts must be right.
 func TestQuick(t *testing.T) {
 	o := quick()
-	o.jsonFile, o.plotFile = filepath.Join(t.TempDir(), "results.json"), filepath.Join(t.TempDir(), "plot.svg")
+	o.JSON, o.plotFile = filepath.Join(t.TempDir(), "results.json"), filepath.Join(t.TempDir(), "plot.svg")
 	var stdout, progress strings.Builder
 	_, err := run(t.Context(), o, &stdout, &progress)
 	t.Logf("%s%s", progress.String(), stdout.String())
@@ -28,7 +28,7 @@ func TestQuick(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	data, err := os.ReadFile(o.jsonFile)
+	data, err := os.ReadFile(o.JSON)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestParse(t *testing.T) {
 		{"quick gives less of everything", []string{"--quick"}, func(o *options) { *o = quick() }},
 		{"what is asked for counts beside quick", []string{"--sizes=7,3,7", "--only=floor", "--quick", "--strict"}, func(o *options) {
 			*o = quick()
-			o.Sizes, o.Only, o.strict = []int{3, 7}, []string{floor}, true
+			o.Sizes, o.Only, o.Strict = []int{3, 7}, []string{floor}, true
 		}},
 		{"no bursts at all", []string{"--sizes=0"}, func(o *options) { *o = defaults(); o.Sizes = nil }},
 	} {

@@ -21,20 +21,7 @@ type served map[string]float64
 var counted = []string{"crontabs", "cronjobs", "jobs", "pods", "events"}
 
 // served returns all requests until now.
-func (b *bench) served(ctx context.Context) (served, error) {
-	metrics, err := b.cluster.Scrape(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all := served{}
-	for what, n := range metrics.By("apiserver_request_total", "verb", "resource", "subresource") {
-		parts := strings.Fields(what) // the last is empty without a subresource
-		if len(parts) > 1 && slices.Contains(counted, parts[1]) {
-			all[parts[0]+" "+strings.Join(parts[1:], "/")] += n
-		}
-	}
-	return all, nil
-}
+func (b *bench) served(ctx context.Context) (served, error) { return b.cluster.Served(ctx, counted...) }
 
 // since returns those that were served after others.
 func (s served) since(before served) served { return measure.Increase(before, s) }

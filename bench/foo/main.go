@@ -9,17 +9,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
-	"github.com/keelson-dev/keelson/internal/process"
+	"github.com/keelson-dev/keelson/bench/internal/command"
 )
 
 // options say what is measured.
@@ -45,8 +40,7 @@ type options struct {
 	// Binary is the program that is measured.
 	Binary string `json:"binary,omitempty"`
 
-	jsonFile string
-	strict   bool
+	command.Output `json:"-"`
 	// short skips what only makes numbers steadier, and quiet is how long the manager must send nothing to count as
 	// done. A change of status waits for a second before it is written.
 	short bool
@@ -64,31 +58,11 @@ func quick() options {
 		short: true, quiet: 300 * time.Millisecond}
 }
 
-func main() {
-	process.Shim() // this program is also the shim of the components that it starts
-	o, err := parse(os.Args[1:])
-	if errors.Is(err, flag.ErrHelp) {
-		return
-	}
-	if err != nil {
-		os.Exit(2) // the flag package has said why
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	missed, err := run(ctx, o, os.Stdout, os.Stderr)
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "error: %v\n", err)
-		os.Exit(1)
-	}
-	if o.strict && missed > 0 {
-		os.Exit(1)
-	}
-}
+func main() { command.Main(parse, run) }
 
 func parse(args []string) (options, error) {
 	o := defaults()
 	fs := flag.NewFlagSet("foo", flag.ContinueOnError)
-	short := fs.Bool("quick", false, "only find out whether this benchmark works; flags after it still count")
 	fs.IntVar(&o.Foos, "foos", o.Foos, "Foos in a burst")
 	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "bursts of each contestant")
 	fs.IntVar(&o.Connections, "connections", o.Connections, "connections of the clients that create objects")
@@ -99,26 +73,14 @@ func parse(args []string) (options, error) {
 	fs.DurationVar(&o.Idle, "idle", o.Idle, "how long to watch idle Foos")
 	fs.IntVar(&o.Repairs, "repairs", o.Repairs, "Deployments to delete")
 	fs.StringVar(&o.Binary, "keelson", o.Binary, "the `program` to measure; empty is bin/keelson")
-	fs.StringVar(&o.jsonFile, "json", o.jsonFile, "`file` for the results, also those of each round")
-	fs.BoolVar(&o.strict, "strict", o.strict, "exit with 1 when a target was missed")
-	if err := fs.Parse(args); err != nil {
-		return o, err
-	}
-	if *short {
-		// Once more, on top of the other defaults.
-		changed := quick()
-		changed.jsonFile, changed.strict = o.jsonFile, o.strict
-		o = changed
-		if err := fs.Parse(args); err != nil {
-			return o, err
+	o.AddFlags(fs)
+	err := command.Parse(fs, args, &o, quick(), func(o *options) error {
+		if o.Foos < 1 || o.Rounds < 1 || o.Connections < 1 || o.Repairs < 1 && o.IdleFoos > 0 {
+			return errors.New("numbers must be 1 or more where 0 has no meaning")
 		}
-	}
-	if fs.NArg() > 0 || o.Foos < 1 || o.Rounds < 1 || o.Connections < 1 || o.Repairs < 1 && o.IdleFoos > 0 {
-		err := errors.New("there are no arguments, and numbers must be 1 or more where 0 has no meaning")
-		fmt.Fprintln(fs.Output(), err)
-		return o, err
-	}
-	return o, nil
+		return nil
+	})
+	return o, err
 }
 
 // run measures everything, writes tables to stdout and progress to stderr, and returns how many targets were missed.
@@ -130,12 +92,5 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) (missed int, 
 	if missed, err = r.write(stdout); err != nil {
 		return missed, err
 	}
-	if o.jsonFile == "" {
-		return missed, nil
-	}
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return missed, err
-	}
-	return missed, os.WriteFile(o.jsonFile, append(data, '\n'), 0o600)
+	return missed, o.Save(r)
 }

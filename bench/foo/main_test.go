@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { env.Main(m) }
 // what it counts must be right.
 func TestQuick(t *testing.T) {
 	o := quick()
-	o.jsonFile = filepath.Join(t.TempDir(), "results.json")
+	o.JSON = filepath.Join(t.TempDir(), "results.json")
 	var stdout, progress strings.Builder
 	_, err := run(t.Context(), o, &stdout, &progress)
 	t.Logf("%s%s", progress.String(), stdout.String())
@@ -26,7 +26,7 @@ func TestQuick(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	data, err := os.ReadFile(o.jsonFile)
+	data, err := os.ReadFile(o.JSON)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestParse(t *testing.T) {
 		{"quick gives less of everything", []string{"--quick"}, func(o *options) { *o = quick() }},
 		{"what is asked for counts beside quick", []string{"--foos=7", "--quick", "--full", "--strict"}, func(o *options) {
 			*o = quick()
-			o.Foos, o.Full, o.strict = 7, true, true
+			o.Foos, o.Full, o.Strict = 7, true, true
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

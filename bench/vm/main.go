@@ -9,20 +9,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"slices"
-	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
-	"github.com/keelson-dev/keelson/internal/process"
+	"github.com/keelson-dev/keelson/bench/internal/command"
 )
 
 // options say what is measured.
@@ -45,8 +37,7 @@ type options struct {
 	Binary string `json:"binary,omitempty"`
 	Guest  string `json:"guest,omitempty"`
 
-	jsonFile string
-	strict   bool
+	command.Output `json:"-"`
 	// quiet is how long nothing must be written for machines to count as steady. The use of resources is looked at
 	// every 20 s.
 	quiet time.Duration
@@ -72,35 +63,12 @@ func quick() options {
 		Patience: 3 * time.Minute, quiet: 3 * time.Second}
 }
 
-func main() {
-	process.Shim() // this program is also the shim of the components that it starts
-	o, err := parse(os.Args[1:])
-	if errors.Is(err, flag.ErrHelp) {
-		return
-	}
-	if err != nil {
-		os.Exit(2) // the flag package has said why
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	missed, err := run(ctx, o, os.Stdout, os.Stderr)
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "error: %v\n", err)
-		os.Exit(1)
-	}
-	if o.strict && missed > 0 {
-		os.Exit(1)
-	}
-}
+func main() { command.Main(parse, run) }
 
 func parse(args []string) (options, error) {
 	o := defaults()
 	fs := flag.NewFlagSet("vm", flag.ContinueOnError)
-	short := fs.Bool("quick", false, "only find out whether this benchmark works; flags after it still count")
-	fs.Func("sizes", "numbers of machines created at once, with commas between (1,10,50); 0 leaves these bursts out", func(text string) (err error) {
-		o.Sizes, err = parseSizes(text)
-		return err
-	})
+	fs.Func("sizes", "numbers of machines created at once, with commas between (1,10,50); 0 leaves these bursts out", command.Sizes(&o.Sizes, "machines", maxMachines))
 	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "bursts of each contestant and size")
 	fs.IntVar(&o.RoundsMany, "rounds-many", o.RoundsMany, fmt.Sprintf("the same for sizes of %d and more", many))
 	fs.IntVar(&o.Steady, "steady", o.Steady, "machines for writes, memory and restarts of the manager; 0 leaves these out")
@@ -109,42 +77,14 @@ func parse(args []string) (options, error) {
 	fs.DurationVar(&o.Patience, "patience", o.Patience, "how long to wait for machines at most")
 	fs.StringVar(&o.Binary, "keelson", o.Binary, "the `program` to measure; empty is bin/keelson")
 	fs.StringVar(&o.Guest, "guest", o.Guest, "the `folder` of the guest; empty is bin/guest")
-	fs.StringVar(&o.jsonFile, "json", o.jsonFile, "`file` for the results, also those of each round")
-	fs.BoolVar(&o.strict, "strict", o.strict, "exit with 1 when a target was missed")
-	if err := fs.Parse(args); err != nil {
-		return o, err
-	}
-	if *short {
-		// Once more, on top of the other defaults.
-		changed := quick()
-		changed.jsonFile, changed.strict = o.jsonFile, o.strict
-		o = changed
-		if err := fs.Parse(args); err != nil {
-			return o, err
+	o.AddFlags(fs)
+	err := command.Parse(fs, args, &o, quick(), func(o *options) error {
+		if o.Rounds < 1 || o.RoundsMany < 1 || o.Restarts < 1 || o.Steady < 0 || o.Steady > maxMachines {
+			return fmt.Errorf("there must be a round and a restart at least, and %d machines at most", maxMachines)
 		}
-	}
-	if fs.NArg() > 0 || o.Rounds < 1 || o.RoundsMany < 1 || o.Restarts < 1 || o.Steady < 0 || o.Steady > maxMachines {
-		err := fmt.Errorf("there are no arguments, there must be a round and a restart at least, and %d machines at most", maxMachines)
-		fmt.Fprintln(fs.Output(), err)
-		return o, err
-	}
-	return o, nil
-}
-
-// parseSizes returns the numbers of a list in order, without zeros.
-func parseSizes(text string) ([]int, error) {
-	var sizes []int
-	for part := range strings.SplitSeq(text, ",") {
-		n, err := strconv.Atoi(part)
-		if err != nil || n < 0 || n > maxMachines {
-			return nil, fmt.Errorf("%q is no number of machines, which are at most %d", part, maxMachines)
-		}
-		if n > 0 {
-			sizes = append(sizes, n)
-		}
-	}
-	slices.Sort(sizes)
-	return slices.Compact(sizes), nil
+		return nil
+	})
+	return o, err
 }
 
 // rounds returns how often a size is measured.
@@ -161,12 +101,8 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) (missed int, 
 	if err != nil {
 		return 0, err
 	}
-	if missed, err = r.write(stdout); err != nil || o.jsonFile == "" {
+	if missed, err = r.write(stdout); err != nil {
 		return missed, err
 	}
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return missed, err
-	}
-	return missed, os.WriteFile(o.jsonFile, append(data, '\n'), 0o600)
+	return missed, o.Save(r)
 }

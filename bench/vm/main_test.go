@@ -30,14 +30,14 @@ func TestQuick(t *testing.T) {
 		t.Skipf("SKIP: %v", err)
 	}
 	o := quick()
-	o.jsonFile = filepath.Join(t.TempDir(), "results.json")
+	o.JSON = filepath.Join(t.TempDir(), "results.json")
 	var stdout, progress strings.Builder
 	_, err := run(t.Context(), o, &stdout, &progress)
 	t.Logf("%s%s", progress.String(), stdout.String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(o.jsonFile)
+	data, err := os.ReadFile(o.JSON)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestParse(t *testing.T) {
 		{"quick gives less of everything", []string{"--quick"}, func(o *options) { *o = quick() }},
 		{"what is asked for counts beside quick", []string{"--sizes=7,3,7", "--quick", "--strict"}, func(o *options) {
 			*o = quick()
-			o.Sizes, o.strict = []int{3, 7}, true
+			o.Sizes, o.Strict = []int{3, 7}, true
 		}},
 		{"no bursts at all", []string{"--sizes=0"}, func(o *options) { *o = defaults(); o.Sizes = nil }},
 	} {

@@ -22,26 +22,12 @@ var counted = []string{"virtualmachines", "events", "secrets"}
 
 // writes returns all until now.
 func (b *bench) writes(ctx context.Context) (writes, error) {
-	metrics, err := b.cluster.Scrape(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all := writes{}
-	for what, n := range metrics.By("apiserver_request_total", "code", "verb", "resource", "subresource") {
-		parts := strings.Fields(what) // the last is empty without a subresource
-		if len(parts) < 3 || !slices.Contains(counted, parts[2]) {
-			continue
-		}
-		name := parts[1] + " " + strings.Join(parts[2:], "/")
-		if !isWrite(parts[1]) || name == "POST virtualmachines" || name == "DELETE virtualmachines" {
-			continue
-		}
-		if code := parts[0]; code >= "300" {
-			name += " (" + code + ")"
-		}
-		all[name] += n
-	}
-	return all, nil
+	all, err := b.cluster.Served(ctx, counted...)
+	maps.DeleteFunc(all, func(what string, _ float64) bool {
+		verb, _, _ := strings.Cut(what, " ")
+		return !isWrite(verb) || what == "POST virtualmachines" || what == "DELETE virtualmachines"
+	})
+	return all, err
 }
 
 func isWrite(verb string) bool {

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -183,4 +185,31 @@ func Until(ctx context.Context, ask func(context.Context) error) error {
 // Scrape reads the metrics of kube-apiserver.
 func (c *Cluster) Scrape(ctx context.Context) (measure.Metrics, error) {
 	return measure.Scrape(ctx, c.Observer.HTTP, c.Config.Host+"/metrics")
+}
+
+// Served returns how many requests kube-apiserver has served about some resources since it was started, by
+// "VERB resource" or "VERB resource/subresource". Those that it has refused, which cost as much, have the code of the
+// answer behind.
+func (c *Cluster) Served(ctx context.Context, resources ...string) (map[string]float64, error) {
+	metrics, err := c.Scrape(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return served(metrics, resources), nil
+}
+
+func served(metrics measure.Metrics, resources []string) map[string]float64 {
+	all := map[string]float64{}
+	for what, n := range metrics.By("apiserver_request_total", "code", "verb", "resource", "subresource") {
+		parts := strings.Fields(what) // the last is empty without a subresource
+		if len(parts) < 3 || !slices.Contains(resources, parts[2]) {
+			continue
+		}
+		name := parts[1] + " " + strings.Join(parts[2:], "/")
+		if code := parts[0]; code >= "400" {
+			name += " (" + code + ")"
+		}
+		all[name] += n
+	}
+	return all
 }
