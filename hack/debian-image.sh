@@ -4,7 +4,8 @@
 # guest agent. The tests of the driver qemu boot it.
 #
 # Packages come from Debian's archive, and mmdebstrap has apt check their signatures.
-# Neither root nor loop devices are needed. It takes some minutes, so the result is kept
+# Neither root nor loop devices are needed; without root, user namespaces with ids of
+# their own are, and it says which of that is missing. It takes some minutes, so the result is kept
 # in a cache by what it is made from; KEELSON_DEBIAN_UPDATE=1 makes it anew.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,7 +29,20 @@ if [ "${KEELSON_DEBIAN_UPDATE:-}" != 1 ] && [ -e "$image" ]; then
 	exit 0
 fi
 # Who is not root gets user ids of a namespace.
-[ "$(id -u)" = 0 ] || hack/require.sh newuidmap
+if [ "$(id -u)" != 0 ]; then
+	hack/require.sh newuidmap
+	user=$(id -un)
+	for file in /etc/subuid /etc/subgid; do
+		if ! grep -qs -e "^$user:" -e "^$(id -u):" "$file"; then
+			echo "debian: $user has no ids for a user namespace in $file. Type: sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $user; or be root" >&2
+			exit 1
+		fi
+	done
+	if ! unshare --user true 2>/dev/null; then
+		echo "debian: this system lets only root make user namespaces (see kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns and user.max_user_namespaces in sysctl). Allow it, or be root" >&2
+		exit 1
+	fi
+fi
 hack/require.sh mmdebstrap fakeroot grub-mkimage /usr/lib/grub/i386-pc/boot.img sfdisk mke2fs qemu-img
 
 echo "debian: building an image of $suite in $cache, some minutes" >&2

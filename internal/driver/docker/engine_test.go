@@ -14,6 +14,7 @@ import (
 
 	"github.com/moby/moby/client"
 
+	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -28,10 +29,12 @@ type testEngine struct {
 	answers *bufio.Reader
 }
 
-// shared is the engine that all tests use, started by the first one that needs it.
+// shared is the engine that all tests use, started by the first one that needs it; err is
+// why that has failed, for all of them.
 var shared struct {
 	sync.Mutex
 	*testEngine
+	err error
 }
 
 // needEngine returns an engine, or skips the test where there can be none. CI has one, and
@@ -44,18 +47,20 @@ func needEngine(t *testing.T) *testEngine {
 	if _, err := exec.LookPath("dockerd"); err != nil {
 		t.Skipf("SKIP: there is no Docker engine: %v. On Debian and Ubuntu: apt-get install docker.io", err)
 	}
+	if _, err := os.Stat(filepath.Join(guestDir, "rootfs.tar")); err != nil {
+		t.Skip("SKIP: there is no default guest: run make guest")
+	}
 	shared.Lock()
 	defer shared.Unlock()
-	if shared.testEngine == nil {
-		engine, err := newTestEngine()
-		if err != nil {
-			t.Fatal(err)
+	if shared.testEngine == nil && shared.err == nil {
+		if shared.testEngine, shared.err = newTestEngine(); shared.err == nil {
+			shared.err = shared.order(orderStart)
 		}
-		shared.testEngine = engine
-		engine.start(t)
-	} else {
-		shared.explain(t)
 	}
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	shared.await(t)
 	return shared.testEngine
 }
 
@@ -108,21 +113,22 @@ func (e *testEngine) must(t *testing.T, what string) {
 func (e *testEngine) start(t *testing.T) {
 	t.Helper()
 	e.must(t, orderStart)
-	e.explain(t)
-	api := e.client(t)
-	harness.Eventually(t, "the Docker engine answers", func() bool {
-		_, err := api.Ping(t.Context(), client.PingOptions{})
-		return err == nil
-	})
+	e.await(t)
 }
 
-// explain logs what the engine has said in the end, if the test fails.
-func (e *testEngine) explain(t *testing.T) {
+// await waits until the engine answers. If the test fails, it logs what the engine has said
+// in the end.
+func (e *testEngine) await(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
 		if log, err := os.ReadFile(e.log()); t.Failed() && err == nil {
 			t.Logf("the engine says:\n%s", log[max(0, len(log)-5000):])
 		}
+	})
+	api := e.client(t)
+	harness.Eventually(t, "the Docker engine answers", func() bool {
+		_, err := api.Ping(t.Context(), client.PingOptions{})
+		return err == nil
 	})
 }
 
@@ -163,9 +169,11 @@ func TestMain(m *testing.M) {
 	var err error
 	switch {
 	case os.Getenv(initDir) != "":
-		err = runInit(os.Getenv(initDir))
-	case os.Getenv(helperGoal) != "":
-		err = runHelper(os.Getenv(helperGoal))
+		if err = runInit(os.Getenv(initDir)); err != nil {
+			fmt.Println(err) // the answer to the first order
+		}
+	case drivertest.IsManager():
+		err = runHelper()
 	default:
 		os.Exit(runTests(m))
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
@@ -49,6 +50,10 @@ func newFixture(t *testing.T, b Backend) *fixture {
 	f.open()
 	return f
 }
+
+// newMachine returns a machine that no other test has, also none of another process: a
+// backend may find by its UID what that has made.
+func (f *fixture) newMachine() backend.Machine { return f.backend.Machine(uuid.NewUUID()) }
 
 // open opens the driver, again if it is open.
 func (f *fixture) open() {
@@ -185,7 +190,7 @@ func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
 }
 
 func testLife(f *fixture) {
-	machine := f.backend.Machine("0b5b4d8e-0000-4000-8000-000000000001")
+	machine := f.newMachine()
 	f.create(machine)
 	created := f.observe(machine)
 	if created.Run != "" || created.ID == "" || created.Ended != nil || created.Hash != machine.Hash {
@@ -211,7 +216,7 @@ func testLife(f *fixture) {
 }
 
 func testNothing(f *fixture) {
-	machine := f.backend.Machine("0b5b4d8e-0000-4000-8000-000000000002")
+	machine := f.newMachine()
 	if server := f.observe(machine); server != nil {
 		f.Errorf("there is %+v", server)
 	}
@@ -228,7 +233,7 @@ func testNothing(f *fixture) {
 }
 
 func testTwice(f *fixture) {
-	machine := f.backend.Machine("0b5b4d8e-0000-4000-8000-000000000003")
+	machine := f.newMachine()
 	f.create(machine)
 	f.create(machine)
 	first := f.start(machine)
@@ -249,7 +254,7 @@ func testPause(f *fixture) {
 	if !f.driver.Capabilities().Pause {
 		return
 	}
-	machine := f.backend.Machine("0b5b4d8e-0000-4000-8000-000000000004")
+	machine := f.newMachine()
 	f.create(machine)
 	run := f.start(machine).Run
 	f.must("Pause", func(ctx context.Context) error { return f.driver.Pause(ctx, machine.Identity) })
@@ -266,7 +271,7 @@ func testPause(f *fixture) {
 }
 
 func testDeath(f *fixture) {
-	machine := f.backend.Machine("0b5b4d8e-0000-4000-8000-000000000005")
+	machine := f.newMachine()
 	f.create(machine)
 	run := f.start(machine).Run
 	f.backend.Kill(f.T, machine.UID)
@@ -289,7 +294,7 @@ func testReopen(f *fixture) {
 	if f.backend.Forgets {
 		return
 	}
-	machine := f.backend.Machine("0b5b4d8e-0000-4000-8000-000000000006")
+	machine := f.newMachine()
 	f.create(machine)
 	run := f.start(machine).Run
 	changed := machine
@@ -319,7 +324,7 @@ func testReopen(f *fixture) {
 }
 
 func testDelete(f *fixture) {
-	machine := f.backend.Machine("0b5b4d8e-0000-4000-8000-000000000007")
+	machine := f.newMachine()
 	f.must("Create", func(ctx context.Context) error { return f.driver.Create(ctx, machine) })
 	f.remove(machine)
 	f.expectClean()
@@ -334,7 +339,7 @@ func testDelete(f *fixture) {
 }
 
 func testTwo(f *fixture) {
-	one, other := f.backend.Machine("0b5b4d8e-0000-4000-8000-000000000008"), f.backend.Machine("0b5b4d8e-0000-4000-8000-000000000009")
+	one, other := f.newMachine(), f.newMachine()
 	other.Namespace, other.Name = "elsewhere", one.Name
 	f.create(one)
 	f.create(other)
@@ -350,7 +355,7 @@ func testTwo(f *fixture) {
 }
 
 func testClosed(f *fixture) {
-	machine := f.backend.Machine("0b5b4d8e-0000-4000-8000-00000000000a")
+	machine := f.newMachine()
 	if err := f.driver.Close(); err != nil {
 		f.Errorf("Close: %v", err)
 	}
