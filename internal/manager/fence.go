@@ -55,7 +55,17 @@ func (f *fence) note(sent time.Time, record resourcelock.LeaderElectionRecord, e
 	}
 }
 
-// lock returns inner, with what is written to it noted.
+// see notes what a look at the Lease has found.
+func (f *fence) see(record *resourcelock.LeaderElectionRecord) {
+	if record.HolderIdentity == f.identity {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.renewed = time.Time{} // another one has it; the elector goes on trying until its deadline
+}
+
+// lock returns inner, with what is written to it, and what is found in it, noted.
 func (f *fence) lock(inner resourcelock.Interface) resourcelock.Interface {
 	return fencedLock{inner, f}
 }
@@ -70,6 +80,15 @@ func (f *fence) guard(cfg *rest.Config) *rest.Config {
 type fencedLock struct {
 	resourcelock.Interface
 	fence *fence
+}
+
+// Get implements resourcelock.Interface.
+func (l fencedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if err == nil {
+		l.fence.see(record)
+	}
+	return record, raw, err
 }
 
 // Create implements resourcelock.Interface.

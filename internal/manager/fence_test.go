@@ -51,6 +51,21 @@ func TestFence(t *testing.T) {
 	}
 }
 
+// A leader that finds that another one has the lease writes no more, whatever time it would have had.
+func TestFenceClosesWhenAnotherLeads(t *testing.T) {
+	f := newFence(LeaderElection{Identity: "us", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second})
+	now := time.Now()
+	f.note(now, resourcelock.LeaderElectionRecord{HolderIdentity: "us"}, nil)
+	f.see(&resourcelock.LeaderElectionRecord{HolderIdentity: "us"})
+	if !f.isOpen(now) {
+		t.Error("it closes although the lease is ours")
+	}
+	f.see(&resourcelock.LeaderElectionRecord{HolderIdentity: "them"})
+	if f.isOpen(now) {
+		t.Error("it stays open although another one has the lease")
+	}
+}
+
 // A lease that counts whole seconds is over before a deadline that does not.
 func TestFenceClosesWithTheLease(t *testing.T) {
 	f := newFence(LeaderElection{Identity: "us", LeaseDuration: 2900 * time.Millisecond, RenewDeadline: 2500 * time.Millisecond})

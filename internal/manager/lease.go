@@ -8,16 +8,17 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
 // addLeaderElection makes options take part in the election, if it is enabled.
 // controller-runtime would build the lock itself, but always with an identity of its
 // own. It returns the cfg for everything else, which writes only while this replica is the
-// leader.
-func addLeaderElection(options *ctrl.Options, cfg *rest.Config, election LeaderElection) (*rest.Config, error) {
+// leader, and the lock, which is nil without an election.
+func addLeaderElection(options *ctrl.Options, cfg *rest.Config, election LeaderElection) (*rest.Config, *pacedLock, error) {
 	if !*election.Enabled {
-		return cfg, nil
+		return cfg, nil, nil
 	}
 	fence := newFence(election)
 	guarded := fence.guard(cfg)
@@ -27,18 +28,19 @@ func addLeaderElection(options *ctrl.Options, cfg *rest.Config, election LeaderE
 	cfg.Timeout = max(election.RenewDeadline/2, time.Second)
 	client, err := coordinationv1client.NewForConfig(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("build the client for leader election: %w", err)
+		return nil, nil, fmt.Errorf("build the client for leader election: %w", err)
 	}
 	options.LeaderElection = true
 	options.LeaderElectionID = election.LockName
-	options.LeaderElectionResourceLockInterface = fence.lock(&resourcelock.LeaseLock{
+	lock := newPacedLock(fence.lock(&resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: election.LockNamespace, Name: election.LockName},
 		Client:     client,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: election.Identity},
-	})
+	}), client.Leases(election.LockNamespace), election.LockName, election.RetryPeriod)
+	options.LeaderElectionResourceLockInterface = lock
 	options.LeaderElectionReleaseOnCancel = true
 	options.LeaseDuration = &election.LeaseDuration
 	options.RenewDeadline = &election.RenewDeadline
-	options.RetryPeriod = &election.RetryPeriod
-	return guarded, nil
+	options.RetryPeriod = ptr.To(min(electorPeriod, election.RetryPeriod))
+	return guarded, lock, nil
 }

@@ -48,6 +48,7 @@ type Manager struct {
 	log       logr.Logger
 	// identity is the name of this replica in the lease; empty without an election.
 	identity string
+	lock     *pacedLock
 }
 
 // Run checks that everything is there that the selected controllers need, and runs
@@ -124,7 +125,7 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 		},
 	}
 	unfenced := cfg
-	cfg, err = addLeaderElection(&options, cfg, o.LeaderElection)
+	cfg, lock, err := addLeaderElection(&options, cfg, o.LeaderElection)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +135,7 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 	}
 	m := &Manager{readiness: newReadiness(), ready: make(chan struct{}), onReady: o.OnReady, log: o.Logger}
 	if options.LeaderElection {
-		m.identity = o.LeaderElection.Identity
+		m.identity, m.lock = o.LeaderElection.Identity, lock
 	}
 	m.Manager = &trackingManager{Manager: inner, readiness: m.readiness, log: o.Logger}
 	for _, c := range selected {
@@ -196,6 +197,9 @@ func (m *Manager) announce(ctx context.Context) {
 	case <-m.Elected():
 	case <-ctx.Done():
 		return
+	}
+	if m.identity != "" {
+		m.log.Info("Took the lease", "identity", m.identity, "before", m.lock.previous())
 	}
 	m.webhook.wait(ctx)
 	if ctx.Err() != nil {

@@ -160,6 +160,7 @@ func TestPreflightAsksForTheLease(t *testing.T) {
 		namespace + ": create leases.coordination.k8s.io",
 		namespace + `: get leases.coordination.k8s.io "keelson"`,
 		namespace + `: update leases.coordination.k8s.io "keelson"`,
+		namespace + `: watch leases.coordination.k8s.io "keelson"`,
 	}
 	if diff := cmp.Diff(want, missingIn(missing)); diff != "" {
 		t.Errorf("missing (-want +got):\n%s", diff)

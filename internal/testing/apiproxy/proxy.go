@@ -1,0 +1,307 @@
+// Package apiproxy stands between a manager and the API server in tests: it notes every request, and fails what a test
+// asks for, in the ways in which a network, a busy API server and its database do.
+package apiproxy
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Faults are what a Proxy does to requests. The zero value does nothing.
+type Faults struct {
+	// Latency is added to each request.
+	Latency time.Duration
+	// Share is the part of requests that fail: with 409 if they write what exists, with 429, with 500, or without an
+	// answer. Half of those without an answer are done all the same.
+	Share float64
+	// Hang is how long a request without an answer takes.
+	Hang time.Duration
+	// NoBookmarks keeps bookmarks from watches.
+	NoBookmarks bool
+	// Expired is the part of watches that are answered with 410, because their version is too old.
+	Expired float64
+	// WatchFor ends each watch after that time, without a word; zero never does.
+	WatchFor time.Duration
+}
+
+// Request is a request that was answered.
+type Request struct {
+	// At is when it was answered.
+	At time.Time
+	// Method and Path are those of HTTP, Watch says that it is a watch.
+	Method, Path string
+	Watch        bool
+	// Code is the status of the answer; 0 if there was none.
+	Code int
+	// Injected says that it is not from the API server, or that nobody heard the answer of that.
+	Injected bool
+}
+
+// IsWrite reports whether it changes something, if it succeeds.
+func (r Request) IsWrite() bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
+
+// Proxy serves an API without a password on a port of its own.
+type Proxy struct {
+	// URL is where.
+	URL string
+
+	forward *httputil.ReverseProxy
+
+	mu       sync.Mutex
+	random   *rand.Rand
+	faults   Faults
+	cut      bool
+	requests []Request
+	// watches end those that are going on.
+	watches map[*http.Request]context.CancelFunc
+}
+
+// New starts a Proxy that acts as who the config is. It is stopped when the test ends.
+func New(t testing.TB, config *rest.Config, seed uint64) *Proxy {
+	t.Helper()
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := url.Parse(config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{random: rand.New(rand.NewPCG(seed, 1)), watches: map[*http.Request]context.CancelFunc{}}
+	quiet := log.New(io.Discard, "", 0)
+	p.forward = &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(api) },
+		Transport:     transport,
+		FlushInterval: -1, // watches
+		ErrorLog:      quiet,
+		// As if there were no proxy and the API server was away.
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	}
+	server := httptest.NewUnstartedServer(p)
+	server.Config.ErrorLog = quiet
+	server.Start()
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	p.URL = server.URL
+	return p
+}
+
+// Kubeconfig writes a kubeconfig that leads to the proxy, and returns its path.
+func (p *Proxy) Kubeconfig(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "proxy.kubeconfig")
+	err := clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"proxy": {Server: p.URL}},
+		Contexts:       map[string]*clientcmdapi.Context{"proxy": {Cluster: "proxy"}},
+		CurrentContext: "proxy",
+	}, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Set sets the faults from now on. It ends all watches, so that the next ones meet them.
+func (p *Proxy) Set(f Faults) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults = f
+	for _, end := range p.watches {
+		end()
+	}
+}
+
+// Cut drops everything from now on, or lets it through again. What is on its way goes on, watches too.
+func (p *Proxy) Cut(cut bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = cut
+}
+
+// Requests returns all requests until now, in the order of their answers.
+func (p *Proxy) Requests() []Request {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.requests[:len(p.requests):len(p.requests)]
+}
+
+// fault is what happens to a request.
+type fault string
+
+const (
+	none     fault = ""
+	dropped  fault = "dropped"
+	conflict fault = "conflict"
+	busy     fault = "busy"
+	broken   fault = "broken"
+	lost     fault = "lost"    // never arrives
+	unheard  fault = "unheard" // arrives, and the answer is lost
+	expired  fault = "too old" // of a watch
+)
+
+// decide says what happens to a request.
+func (p *Proxy) decide(r *http.Request, watch bool) (fault, Faults) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.faults
+	switch {
+	case p.cut:
+		return dropped, f
+	case watch && r.URL.Query().Get("resourceVersion") != "" && p.random.Float64() < f.Expired:
+		return expired, f
+	case p.random.Float64() < f.Share:
+		kinds := []fault{busy, broken, lost, unheard}
+		if r.Method == http.MethodPut || r.Method == http.MethodPatch {
+			kinds = append(kinds, conflict)
+		}
+		return kinds[p.random.IntN(len(kinds))], f
+	}
+	return none, f
+}
+
+// ServeHTTP implements http.Handler.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	watch := r.URL.Query().Has("watch")
+	what, f := p.decide(r, watch)
+	answer := &recorder{ResponseWriter: w}
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.requests = append(p.requests, Request{
+			At: time.Now(), Method: r.Method, Path: r.URL.Path, Watch: watch, Code: answer.code,
+			Injected: what != none,
+		})
+	}()
+	if what != dropped && f.Latency > 0 {
+		wait(r, f.Latency)
+	}
+	if query := r.URL.Query(); watch && f.NoBookmarks {
+		query.Del("allowWatchBookmarks")
+		r.URL.RawQuery = query.Encode()
+	}
+	switch what {
+	case none:
+		if watch {
+			p.watch(answer, r, f.WatchFor)
+			return
+		}
+		p.forward.ServeHTTP(answer, r)
+	case dropped:
+		panic(http.ErrAbortHandler)
+	case lost, unheard:
+		if what == unheard && !watch {
+			p.forward.ServeHTTP(&deaf{}, r)
+		}
+		wait(r, f.Hang)
+		panic(http.ErrAbortHandler)
+	default:
+		refuse(answer, what)
+	}
+}
+
+// watch forwards a watch, and ends it after a while if there is a limit.
+func (p *Proxy) watch(w http.ResponseWriter, r *http.Request, limit time.Duration) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	if limit > 0 {
+		defer time.AfterFunc(limit, cancel).Stop()
+	}
+	p.mu.Lock()
+	p.watches[r] = cancel
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.watches, r)
+	}()
+	p.forward.ServeHTTP(w, r.WithContext(ctx))
+}
+
+func wait(r *http.Request, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.Context().Done():
+	}
+}
+
+// refuse answers as an API server does.
+func refuse(w http.ResponseWriter, what fault) {
+	status := metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Message: "failed on purpose: " + string(what),
+	}
+	switch what {
+	case conflict:
+		status.Code, status.Reason = http.StatusConflict, metav1.StatusReasonConflict
+	case busy:
+		status.Code, status.Reason = http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests
+		w.Header().Set("Retry-After", "1")
+	case expired:
+		status.Code, status.Reason = http.StatusGone, metav1.StatusReasonExpired
+	default:
+		status.Code, status.Reason = http.StatusInternalServerError, metav1.StatusReasonInternalError
+	}
+	body, err := json.Marshal(status)
+	if err != nil {
+		panic(err) // it is text and numbers
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(status.Code))
+	_, _ = w.Write(body) // who asked may be gone
+}
+
+// recorder notes the status of an answer.
+type recorder struct {
+	http.ResponseWriter
+	code int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (r *recorder) WriteHeader(code int) {
+	r.code = code
+	r.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter.
+func (r *recorder) Write(data []byte) (int, error) {
+	if r.code == 0 {
+		r.code = http.StatusOK
+	}
+	return r.ResponseWriter.Write(data)
+}
+
+// Unwrap lets http find what else the inner one can.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// deaf takes an answer that nobody will hear.
+type deaf struct{ header http.Header }
+
+// Header implements http.ResponseWriter.
+func (d *deaf) Header() http.Header {
+	if d.header == nil {
+		d.header = http.Header{}
+	}
+	return d.header
+}
+
+// Write implements http.ResponseWriter.
+func (d *deaf) Write(data []byte) (int, error) { return len(data), nil }
+
+// WriteHeader implements http.ResponseWriter.
+func (d *deaf) WriteHeader(int) {}

@@ -1,0 +1,278 @@
+// Package kinds makes objects of all kinds whose machinery costs little, changes them at random, and tells whether the
+// world is what they ask for. Tests of the whole manager use it.
+package kinds
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
+	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
+	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	virtualmachinev1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+)
+
+// Controllers are those of the kinds of this package, for --controllers.
+const Controllers = "foo,sampleresource,crontab,virtualmachine"
+
+// World is a namespace with objects in it.
+type World struct {
+	client.WithWatch
+	// Namespace is where they are.
+	Namespace string
+	// History is how many Jobs a CronTab keeps. A manager deletes none of those before it in its first minute.
+	History int32
+
+	random *rand.Rand
+	// names are those of the objects by their kind, dropped the ones that were deleted.
+	names   map[string][]string
+	dropped map[string][]string
+}
+
+// New returns a world without objects. The namespace must be there.
+func New(t testing.TB, config *rest.Config, namespace string, seed uint64) *World {
+	t.Helper()
+	scheme := harness.Scheme(t, samplev1.AddToScheme, samplecontrollerv1alpha1.AddToScheme, stablev1.AddToScheme, virtualmachinev1alpha1.AddToScheme)
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &World{
+		WithWatch: c, Namespace: namespace, History: 1000, random: rand.New(rand.NewPCG(seed, 2)),
+		names: map[string][]string{}, dropped: map[string][]string{},
+	}
+}
+
+// The kinds.
+const (
+	foo     = "foo"
+	sample  = "sample"
+	cronTab = "crontab"
+	machine = "machine"
+)
+
+// Create creates n objects of each kind.
+func (w *World) Create(t testing.TB, n int) {
+	t.Helper()
+	harness.Parallel(t, 4*n, func(i int) error {
+		return w.createOne(t.Context(), []string{foo, sample, cronTab, machine}[i%4], fmt.Sprint(i/4))
+	})
+	for _, kind := range []string{foo, sample, cronTab, machine} {
+		for i := range n {
+			w.names[kind] = append(w.names[kind], kind+"-"+fmt.Sprint(i))
+		}
+	}
+}
+
+func (w *World) createOne(ctx context.Context, kind, number string) error {
+	err := w.WithWatch.Create(ctx, w.newObject(kind, kind+"-"+number))
+	if err != nil {
+		return fmt.Errorf("create %s %s: %w", kind, number, err)
+	}
+	return nil
+}
+
+func (w *World) newObject(kind, name string) client.Object {
+	about := metav1.ObjectMeta{Namespace: w.Namespace, Name: name}
+	switch kind {
+	case foo:
+		return &samplecontrollerv1alpha1.Foo{ObjectMeta: about, Spec: samplecontrollerv1alpha1.FooSpec{DeploymentName: name, Replicas: ptr.To[int32](1)}}
+	case sample:
+		return &samplev1.SampleResource{ObjectMeta: about, Spec: samplev1.SampleResourceSpec{PodImage: "nginx:1"}}
+	case machine:
+		return &virtualmachinev1alpha1.VirtualMachine{ObjectMeta: about, Spec: virtualmachinev1alpha1.VirtualMachineSpec{Driver: "fake"}}
+	}
+	return &stablev1.CronTab{ObjectMeta: about, Spec: stablev1.CronTabSpec{
+		Schedule: "@every 2s", SuccessfulJobsHistoryLimit: ptr.To(w.History),
+		JobTemplate: &stablev1.JobTemplate{PodSpec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Image: "busybox"}},
+		}},
+	}}
+}
+
+// ChangeOne changes the spec of one object, or deletes it and creates another one in its place.
+func (w *World) ChangeOne(ctx context.Context) error {
+	kind := []string{foo, sample, cronTab, machine}[w.random.IntN(4)]
+	i := w.random.IntN(len(w.names[kind]))
+	name := w.names[kind][i]
+	object := w.newObject(kind, name)
+	if w.random.IntN(8) == 0 {
+		if err := w.Delete(ctx, object); err != nil {
+			return err
+		}
+		w.dropped[kind] = append(w.dropped[kind], name)
+		next := fmt.Sprintf("%s-%d", kind, len(w.names[kind])+len(w.dropped[kind]))
+		w.names[kind][i] = next
+		return w.WithWatch.Create(ctx, w.newObject(kind, next))
+	}
+	patch := map[string]string{
+		foo:     fmt.Sprintf(`{"replicas":%d}`, w.random.IntN(3)),
+		sample:  fmt.Sprintf(`{"podImage":"nginx:%d"}`, w.random.IntN(3)),
+		cronTab: fmt.Sprintf(`{"schedule":"@every %ds"}`, 1+w.random.IntN(3)),
+		machine: fmt.Sprintf(`{"action":"%s"}`, []string{"active", "stopped"}[w.random.IntN(2)]),
+	}[kind]
+	return w.Patch(ctx, object, client.RawPatch(types.MergePatchType, []byte(`{"spec":`+patch+`}`)))
+}
+
+// Suspend suspends all CronTabs, so that the world can come to rest.
+func (w *World) Suspend(t testing.TB) {
+	t.Helper()
+	harness.Parallel(t, len(w.names[cronTab]), func(i int) error {
+		return w.Patch(t.Context(), w.newObject(cronTab, w.names[cronTab][i]), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"suspend":true}}`)))
+	})
+}
+
+// Differences returns in which ways the world is not exactly what the objects ask for; none if it is.
+func (w *World) Differences(t testing.TB) []string {
+	t.Helper()
+	var all []string
+	differs := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	objects, owned := w.list(t), w.children(t)
+	for _, object := range objects {
+		name := object.GetName()
+		for _, problem := range statuscheck.Problems(object) {
+			differs("%T %s: %s", object, name, problem)
+		}
+		children := owned[object.GetUID()]
+		delete(owned, object.GetUID())
+		reason := ""
+		switch object := object.(type) {
+		case *samplecontrollerv1alpha1.Foo:
+			reason = isReady(object.Status.Conditions, "")
+			compareFoo(object, children, differs)
+		case *samplev1.SampleResource:
+			reason = isReady(object.Status.Conditions, "")
+			compareSample(object, children, differs)
+		case *stablev1.CronTab:
+			reason = isReady(object.Status.Conditions, "")
+			if ptr.Deref(object.Spec.Suspend, false) {
+				compareCronTab(object, children, differs)
+			}
+		case *virtualmachinev1alpha1.VirtualMachine:
+			if object.Spec.Action == virtualmachinev1alpha1.ActionStopped {
+				reason = isReady(object.Status.Conditions, virtualmachinev1alpha1.ReasonStopped)
+			} else {
+				reason = isReady(object.Status.Conditions, "")
+			}
+		}
+		if reason != "" {
+			differs("%T %s: %s", object, name, reason)
+		}
+	}
+	for uid, children := range owned {
+		differs("%s and %d more belong to an owner that is gone, %s", children[0].GetName(), len(children)-1, uid)
+	}
+	return all
+}
+
+// isReady returns why an object is not ready, or, if a reason is given, not unready for that; "" if it is.
+func isReady(conditions []metav1.Condition, unreadyFor string) string {
+	ready := meta.FindStatusCondition(conditions, "Ready")
+	switch {
+	case ready == nil:
+		return "there is no condition Ready"
+	case unreadyFor == "" && ready.Status != metav1.ConditionTrue, unreadyFor != "" && ready.Reason != unreadyFor:
+		return fmt.Sprintf("Ready is %s, %s: %s", ready.Status, ready.Reason, ready.Message)
+	}
+	return ""
+}
+
+func compareFoo(object *samplecontrollerv1alpha1.Foo, children []client.Object, differs func(string, ...any)) {
+	if len(children) != 1 {
+		differs("Foo %s has %d Deployments", object.Name, len(children))
+		return
+	}
+	deployment, ok := children[0].(*appsv1.Deployment)
+	if !ok || deployment.Name != object.Spec.DeploymentName || *deployment.Spec.Replicas != *object.Spec.Replicas ||
+		deployment.Spec.Template.Spec.Containers[0].Image != object.Spec.Image {
+		differs("Foo %s has another Deployment than it asks for", object.Name)
+	}
+}
+
+func compareSample(object *samplev1.SampleResource, children []client.Object, differs func(string, ...any)) {
+	if len(children) != 1 {
+		differs("SampleResource %s has %d Pods", object.Name, len(children))
+		return
+	}
+	if pod, ok := children[0].(*corev1.Pod); !ok || pod.Spec.Containers[0].Image != object.Spec.PodImage {
+		differs("SampleResource %s has another Pod than it asks for", object.Name)
+	}
+}
+
+func compareCronTab(object *stablev1.CronTab, children []client.Object, differs func(string, ...any)) {
+	finished := 0
+	for _, child := range children {
+		if job, ok := child.(*batchv1.Job); ok && job.Status.CompletionTime != nil {
+			finished++
+		}
+	}
+	if limit := int(*object.Spec.SuccessfulJobsHistoryLimit); finished > limit {
+		differs("CronTab %s has %d finished Jobs, and keeps %d", object.Name, finished, limit)
+	}
+	if active := len(children) - finished; active != int(object.Status.ActiveCount) {
+		differs("CronTab %s says that %d Jobs are active, and %d are", object.Name, object.Status.ActiveCount, active)
+	}
+}
+
+// list returns the objects.
+func (w *World) list(t testing.TB) []client.Object {
+	t.Helper()
+	return w.listAll(t, &samplecontrollerv1alpha1.FooList{}, &samplev1.SampleResourceList{}, &stablev1.CronTabList{}, &virtualmachinev1alpha1.VirtualMachineList{})
+}
+
+// children returns what the objects own, by the UID of the owner.
+func (w *World) children(t testing.TB) map[types.UID][]client.Object {
+	t.Helper()
+	owned := map[types.UID][]client.Object{}
+	for _, child := range w.listAll(t, &appsv1.DeploymentList{}, &corev1.PodList{}, &batchv1.JobList{}) {
+		if owner := metav1.GetControllerOf(child); owner != nil && !strings.Contains(owner.APIVersion, "apps/") && !strings.Contains(owner.APIVersion, "batch/") {
+			owned[owner.UID] = append(owned[owner.UID], child)
+		}
+	}
+	return owned
+}
+
+func (w *World) listAll(t testing.TB, lists ...client.ObjectList) []client.Object {
+	t.Helper()
+	var all []client.Object
+	for _, list := range lists {
+		if err := w.List(t.Context(), list, client.InNamespace(w.Namespace)); err != nil {
+			t.Fatalf("list %T: %v", list, err)
+		}
+		items, err := meta.ExtractList(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, item := range items {
+			all = append(all, item.(client.Object))
+		}
+	}
+	return all
+}
+
+// CreateNamespace creates the namespace of the world.
+func (w *World) CreateNamespace(t testing.TB) {
+	t.Helper()
+	err := w.WithWatch.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,359 @@
+//go:build soak
+
+// Package leaders runs three managers that elect a leader, over kinds of all sorts, and takes the leader away in every way
+// there is: the next one takes over in time, and nothing is done twice.
+package leaders
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-dev/keelson/api/crds"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/install"
+	"github.com/keelson-dev/keelson/internal/testing/apiproxy"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/kinds"
+	"github.com/keelson-dev/keelson/internal/testing/managers"
+)
+
+func TestMain(m *testing.M) { env.Main(m) }
+
+const namespace = "leaders"
+
+// short says that CI waits for this.
+func short() bool { return os.Getenv("KEELSON_SOAK") == "short" }
+
+// lease are the times of an election.
+type lease struct{ duration, deadline, retry time.Duration }
+
+// defaults are those of the flags; quick is for more faults in less time.
+var (
+	defaults = lease{15 * time.Second, 10 * time.Second, 2 * time.Second}
+	quick    = lease{4 * time.Second, 3 * time.Second, time.Second}
+)
+
+// replica is one manager, with a proxy of its own before the API.
+type replica struct {
+	*managers.Manager
+	proxy *apiproxy.Proxy
+}
+
+// world is a control plane, objects, and replicas.
+type world struct {
+	*kinds.World
+	config   *rest.Config
+	times    lease
+	replicas []*replica
+	// all are also those that have ended.
+	all []*replica
+	// seen are the UIDs of children by what they are and how they are called.
+	seen *record
+}
+
+func newWorld(t *testing.T, times lease) *world {
+	t.Helper()
+	cp, stop, err := env.StartControlPlane(t.Context(), controlplane.Options{Nodes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	definitions, err := crds.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := install.CRDs(t.Context(), cp.Config(), definitions); err != nil {
+		t.Fatal(err)
+	}
+	if err := cp.Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{World: kinds.New(t, cp.Config(), namespace, 1), config: cp.Config(), times: times}
+	w.CreateNamespace(t)
+	w.seen = startRecord(t, w.World)
+	return w
+}
+
+// start starts another replica.
+func (w *world) start(t *testing.T) *replica {
+	t.Helper()
+	r := &replica{proxy: apiproxy.New(t, w.config, 1)}
+	name := fmt.Sprintf("manager-%d", len(w.all))
+	r.Manager = managers.Start(t, name, "--kubeconfig="+r.proxy.Kubeconfig(t), "--controllers="+kinds.Controllers,
+		"--vm-driver=fake", "--state-dir="+t.TempDir(), "--metrics-bind-address=0",
+		"--leader-elect", "--lease-lock-namespace="+namespace, "--holder-identity="+name,
+		"--lease-duration="+w.times.duration.String(), "--renew-deadline="+w.times.deadline.String(), "--retry-period="+w.times.retry.String())
+	w.replicas, w.all = append(w.replicas, r), append(w.all, r)
+	return r
+}
+
+// holder returns who has the lease.
+func (w *world) holder(t *testing.T) string {
+	t.Helper()
+	var lease coordinationv1.Lease
+	if err := w.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "keelson"}, &lease); client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	return ptr.Deref(lease.Spec.HolderIdentity, "")
+}
+
+// leader waits until a replica works, and the others have warm caches.
+func (w *world) leader(t *testing.T) *replica {
+	t.Helper()
+	var found *replica
+	harness.Eventually(t, "one leads, and the others wait", func() bool {
+		found = nil
+		for _, r := range w.replicas {
+			_, ready := r.IsReady()
+			switch {
+			case r.Name == w.holder(t) && ready:
+				found = r
+			case !strings.Contains(r.Log(), "waiting for the lease"):
+				return false
+			}
+		}
+		return found != nil
+	})
+	return found
+}
+
+// remove takes a replica out of those that are asked.
+func (w *world) remove(r *replica) {
+	w.replicas = slices.DeleteFunc(w.replicas, func(other *replica) bool { return other == r })
+}
+
+// isLease reports whether a request is about the election.
+func isLease(r apiproxy.Request) bool { return strings.Contains(r.Path, "/leases") }
+
+// isDone reports whether a request has changed something.
+func isDone(r apiproxy.Request) bool {
+	return r.IsWrite() && !isLease(r) && r.Code >= 200 && r.Code < 300 && !strings.Contains(r.Path, "authorization.k8s.io")
+}
+
+// awaitTakeover waits until another replica than the one before leads, and fails the test if that is later than allowed.
+func (w *world) awaitTakeover(t *testing.T, what string, before *replica, since time.Time, allowed time.Duration) {
+	t.Helper()
+	var took time.Duration
+	var next *replica
+	harness.Eventually(t, "another one leads", func() bool {
+		for _, r := range w.replicas {
+			if at, ready := r.IsReady(); r != before && ready && at.After(since) {
+				took, next = at.Sub(since), r
+				return true
+			}
+		}
+		return false
+	})
+	t.Logf("%s: %s leads %.2f s later; allowed are %v", what, next.Name, took.Seconds(), allowed)
+	if took > allowed {
+		t.Errorf("%s: %s led only after %v; allowed are %v", what, next.Name, took, allowed)
+	}
+}
+
+// TestSoakCleanStop stops the leader with the times of the flags' defaults: the next one acts within a second.
+func TestSoakCleanStop(t *testing.T) {
+	w := newWorld(t, defaults)
+	for range 3 {
+		w.start(t)
+	}
+	w.leader(t)
+	w.Create(t, 5)
+	for range 2 {
+		leader := w.leader(t)
+		w.remove(leader)
+		began := time.Now()
+		leader.Signal(t, syscall.SIGTERM)
+		w.awaitTakeover(t, "a clean stop", leader, began, time.Second)
+		leader.AwaitDone(t)
+		w.start(t)
+	}
+	w.finish(t)
+}
+
+// TestSoakLeaders kills the leader, stops it past its lease and wakes it, and cuts it off from the API, again and again.
+func TestSoakLeaders(t *testing.T) {
+	w := newWorld(t, quick)
+	for range 3 {
+		w.start(t)
+	}
+	w.leader(t)
+	w.Create(t, 10)
+	rounds := 8
+	if short() {
+		rounds = 1
+	}
+	for range rounds {
+		for _, fault := range []func(*testing.T, *replica){w.kill, w.suspend, w.cutOff} {
+			leader := w.leader(t)
+			for range 5 {
+				if err := w.ChangeOne(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			fault(t, leader)
+			w.start(t)
+		}
+	}
+	w.finish(t)
+}
+
+// kill ends the leader without a word.
+func (w *world) kill(t *testing.T, leader *replica) {
+	w.remove(leader)
+	began := time.Now()
+	leader.Kill(t)
+	w.awaitTakeover(t, "killed", leader, began, w.times.duration+2*time.Second)
+}
+
+// suspend stops the leader past its lease and wakes it: what it has in hand must not reach the API any more.
+func (w *world) suspend(t *testing.T, leader *replica) {
+	w.remove(leader)
+	began := time.Now()
+	leader.Signal(t, syscall.SIGSTOP)
+	w.awaitTakeover(t, "suspended", leader, began, w.times.duration+2*time.Second)
+	leader.Signal(t, syscall.SIGCONT)
+	leader.AwaitDone(t) // it finds that it has lost the lease, and ends
+}
+
+// cutOff keeps the leader from the API for longer than its lease, and lets it back.
+func (w *world) cutOff(t *testing.T, leader *replica) {
+	w.remove(leader)
+	began := time.Now()
+	leader.proxy.Cut(true)
+	w.awaitTakeover(t, "cut off", leader, began, w.times.duration+2*time.Second)
+	leader.proxy.Cut(false)
+	leader.AwaitDone(t)
+}
+
+// finish lets the world come to rest and checks what happened.
+func (w *world) finish(t *testing.T) {
+	t.Helper()
+	w.leader(t)
+	w.Suspend(t)
+	var differences []string
+	defer func() {
+		if t.Failed() && len(differences) > 0 {
+			t.Logf("the world differs from what is asked for:\n%s", strings.Join(differences, "\n"))
+		}
+	}()
+	harness.Eventually(t, "the world is what the objects ask for", func() bool {
+		differences = w.Differences(t)
+		return len(differences) == 0
+	})
+	w.checkTurns(t)
+	w.seen.check(t)
+}
+
+// checkTurns checks that no replica has written anything after the next one had begun.
+func (w *world) checkTurns(t *testing.T) {
+	t.Helper()
+	type write struct {
+		apiproxy.Request
+		by string
+	}
+	var writes []write
+	for _, r := range w.all {
+		for _, request := range r.proxy.Requests() {
+			if isDone(request) {
+				writes = append(writes, write{request, r.Name})
+			}
+		}
+	}
+	slices.SortFunc(writes, func(a, b write) int { return a.At.Compare(b.At) })
+	turns, over := []string{}, map[string]bool{}
+	for _, write := range writes {
+		if len(turns) > 0 && turns[len(turns)-1] == write.by {
+			continue
+		}
+		if over[write.by] {
+			t.Errorf("%s wrote after another one had begun: %s %s at %s", write.by, write.Method, write.Path, write.At.Format(time.StampMilli))
+		}
+		turns, over[write.by] = append(turns, write.by), true
+	}
+	t.Logf("%d writes, in turns: %s", len(writes), strings.Join(turns, ", "))
+	if len(turns) < 3 {
+		t.Error("there was no takeover to speak of")
+	}
+}
+
+// record notes each child that ever was.
+type record struct {
+	mu   sync.Mutex
+	uids map[string][]types.UID
+}
+
+// startRecord watches Deployments, Pods of SampleResources, and Jobs until the test ends.
+func startRecord(t *testing.T, w *kinds.World) *record {
+	t.Helper()
+	r := &record{uids: map[string][]types.UID{}}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &corev1.PodList{}, &batchv1.JobList{}} {
+		watcher, err := w.Watch(ctx, list, client.InNamespace(w.Namespace))
+		if err != nil {
+			t.Fatal(err)
+		}
+		running.Go(func() {
+			for event := range watcher.ResultChan() {
+				if object, ok := event.Object.(client.Object); ok && event.Type == watch.Added {
+					r.note(object)
+				}
+			}
+			if ctx.Err() == nil {
+				t.Error("the record has a gap: a watch has ended")
+			}
+		})
+	}
+	return r
+}
+
+func (r *record) note(object client.Object) {
+	owner := metav1.GetControllerOf(object)
+	if owner == nil || owner.Kind == "Job" || owner.Kind == "ReplicaSet" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name := fmt.Sprintf("%T %s", object, object.GetName())
+	r.uids[name] = append(r.uids[name], object.GetUID())
+}
+
+// check fails the test for each child that was made twice.
+func (r *record) check(t *testing.T) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, uids := range r.uids {
+		if len(uids) > 1 {
+			t.Errorf("%s was made %d times", name, len(uids))
+		}
+	}
+	t.Logf("%d children were made, each once", len(r.uids))
+	if len(r.uids) == 0 {
+		t.Error("nothing was made")
+	}
+}
