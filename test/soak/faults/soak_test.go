@@ -1,0 +1,236 @@
+//go:build soak
+
+// Package faults lets everything happen between a manager and the API server that networks, busy servers and restarts do,
+// while objects of all sorts are created, changed and deleted. Afterwards the world is exactly what the objects ask for, the
+// manager has grown no larger, and it asks for nothing any more.
+package faults
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/keelson-dev/keelson/api/crds"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/install"
+	"github.com/keelson-dev/keelson/internal/testing/apiproxy"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/kinds"
+	"github.com/keelson-dev/keelson/internal/testing/managers"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
+)
+
+func TestMain(m *testing.M) { env.Main(m) }
+
+const (
+	namespace = "faults"
+	// quiet is how long nothing may happen at the end.
+	quiet = 6 * time.Second
+	// growth is how much larger the manager may be at the end than after the first round of faults: what Go keeps for the
+	// next time, and noise.
+	growth = 40 << 20
+)
+
+// scale is how much happens.
+type scale struct {
+	// objects is how many there are of each kind, rounds how often all faults come, each how long one lasts, and
+	// restarts how often the API server is killed in a round.
+	objects, rounds int
+	each            time.Duration
+	restarts        int
+	// history is how many Jobs a CronTab keeps.
+	history int32
+}
+
+var (
+	full      = scale{objects: 40, rounds: 5, each: 60 * time.Second, restarts: 12, history: 2}
+	shortened = scale{objects: 12, rounds: 1, each: 4 * time.Second, restarts: 2, history: 1000}
+)
+
+// world is a control plane, a proxy before it, objects, and a manager.
+type world struct {
+	*kinds.World
+	proxy   *apiproxy.Proxy
+	dir     string
+	manager *managers.Manager
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "cp")
+	cp, stop, err := env.StartControlPlane(t.Context(), controlplane.Options{Nodes: 1, Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	definitions, err := crds.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := install.CRDs(t.Context(), cp.Config(), definitions); err != nil {
+		t.Fatal(err)
+	}
+	if err := cp.Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{World: kinds.New(t, cp.Config(), namespace, seed), dir: dir, proxy: apiproxy.New(t, cp.Config(), seed)}
+	w.CreateNamespace(t)
+	w.manager = managers.Start(t, "manager", "--kubeconfig="+w.proxy.Kubeconfig(t), "--controllers="+kinds.Controllers,
+		"--vm-driver=fake", "--state-dir="+t.TempDir(), "--metrics-bind-address=0", "--leader-elect=false")
+	w.manager.AwaitReady(t)
+	return w
+}
+
+// TestSoakFaults runs through all faults.
+func TestSoakFaults(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	much := full
+	if os.Getenv("KEELSON_SOAK") == "short" {
+		much = shortened
+	}
+	w := newWorld(t, seed)
+	w.History = much.history
+	w.Create(t, much.objects)
+	var before int64
+	for round := range much.rounds {
+		w.phase(t, "latency", much.each, apiproxy.Faults{Latency: 500 * time.Millisecond})
+		w.phase(t, "failing requests", much.each, apiproxy.Faults{Share: 0.05, Hang: time.Second})
+		w.phase(t, "watches without bookmarks that end, and versions that are too old", much.each,
+			apiproxy.Faults{NoBookmarks: true, WatchFor: time.Second, Expired: 0.5})
+		w.restarts(t, much)
+		w.phase(t, "everything at once", much.each, apiproxy.Faults{
+			Latency: 100 * time.Millisecond, Share: 0.05, Hang: time.Second, NoBookmarks: true, WatchFor: 2 * time.Second, Expired: 0.2,
+		})
+		if round == 0 {
+			before = w.manager.Resident(t)
+		}
+	}
+	w.proxy.Set(apiproxy.Faults{})
+	w.Suspend(t)
+	w.settle(t)
+	w.rest(t)
+	after := w.manager.Resident(t)
+	t.Logf("the manager had %d MiB after the first round of faults, and has %d MiB at the end", before>>20, after>>20)
+	if after > before+growth {
+		t.Errorf("the manager has grown from %d MiB to %d MiB", before>>20, after>>20)
+	}
+}
+
+// phase lets faults happen for a while, during which objects change, and logs what the manager asked for.
+func (w *world) phase(t *testing.T, what string, d time.Duration, f apiproxy.Faults) {
+	t.Helper()
+	since := len(w.proxy.Requests())
+	w.proxy.Set(f)
+	for began := time.Now(); time.Since(began) < d; {
+		w.change(t)
+	}
+	w.report(t, what, since)
+}
+
+// change changes an object, and waits a moment.
+func (w *world) change(t *testing.T) {
+	t.Helper()
+	select {
+	case <-w.manager.Done:
+		t.Fatal("the manager has ended by itself")
+	case <-time.After(100 * time.Millisecond):
+	}
+	var err error
+	// The API server may be away.
+	harness.Eventually(t, "an object can be changed", func() bool { err = w.ChangeOne(t.Context()); return err == nil })
+}
+
+// restarts kills the API server again and again.
+func (w *world) restarts(t *testing.T, much scale) {
+	t.Helper()
+	since := len(w.proxy.Requests())
+	w.proxy.Set(apiproxy.Faults{})
+	for range much.restarts {
+		w.killAPI(t)
+		for began := time.Now(); time.Since(began) < 4*time.Second; {
+			w.change(t)
+		}
+	}
+	w.report(t, fmt.Sprintf("%d restarts of the API server", much.restarts), since)
+}
+
+func (w *world) killAPI(t *testing.T) {
+	t.Helper()
+	report, err := controlplane.Inspect(t.Context(), w.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, component := range report.Components {
+		if component.Name == "kube-apiserver" {
+			signals.Try(t, component.PID, syscall.SIGKILL)
+		}
+	}
+}
+
+// report logs what was asked for since a number of requests.
+func (w *world) report(t *testing.T, what string, since int) {
+	t.Helper()
+	count := map[string]int{}
+	for _, request := range w.proxy.Requests()[since:] {
+		key := "reads"
+		switch {
+		case request.Watch:
+			key = "watches"
+		case request.IsWrite():
+			key = "writes"
+		}
+		count[key]++
+		if request.Injected {
+			count["failed on purpose"]++
+		}
+	}
+	t.Logf("%s: %v", what, count)
+}
+
+// settle waits until the world is what the objects ask for.
+func (w *world) settle(t *testing.T) {
+	t.Helper()
+	var differences []string
+	defer func() {
+		if t.Failed() {
+			t.Logf("the world differs from what is asked for:\n%s", strings.Join(differences, "\n"))
+		}
+	}()
+	began := time.Now()
+	harness.Eventually(t, "the world is what the objects ask for", func() bool {
+		differences = w.Differences(t)
+		return len(differences) == 0
+	})
+	t.Logf("the world is what the objects ask for, %.1f s after the last fault", time.Since(began).Seconds())
+}
+
+// rest waits until the manager has asked for nothing for a while, and fails the test if that does not come.
+func (w *world) rest(t *testing.T) {
+	t.Helper()
+	var news []string
+	asked, since := len(w.proxy.Requests()), time.Now()
+	for began := time.Now(); time.Since(since) < quiet; {
+		if time.Since(began) > managers.Patience {
+			t.Fatalf("the manager does not stop asking for things: %s", strings.Join(news, ", "))
+		}
+		time.Sleep(100 * time.Millisecond) //nolint:forbidigo // that nothing happens is the point
+		all := w.proxy.Requests()
+		for _, request := range all[asked:] {
+			if !request.Watch {
+				news = append(news[max(0, len(news)-20):], request.Method+" "+request.Path)
+				since = time.Now()
+			}
+		}
+		asked = len(all)
+	}
+}
