@@ -113,6 +113,12 @@ lint: ## Run the linters, after a test that their rules work
 	$(LINT) golangci-lint run ./...
 	cd guest && "$$(cd .. && $(LINT) -n golangci-lint)" run --config ../.golangci.yml ./...
 
+# Grafana has no schema of its dashboards for programs; its types are one for a compiler.
+.PHONY: dashboard
+dashboard: ## Check the dashboard against the types of Grafana (needs Node and npm)
+	@hack/require.sh node npm
+	cd hack/dashboard && npm ci --silent --ignore-scripts && node check.mjs
+
 .PHONY: vulncheck
 vulncheck: ## Look for known vulnerabilities in the code that is reachable (needs the network)
 	hack/vulncheck.sh

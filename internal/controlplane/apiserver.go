@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,6 +78,13 @@ func IsReservedFlag(name string) bool {
 	}
 	return slices.Contains(reservedFlags, name)
 }
+
+// fileFlags end the names of flags of kube-apiserver that name files, folders or sockets of the host.
+var fileFlags = regexp.MustCompile(`-(file|cafile|certfile|keyfile|path|dir|key|authority|certificate|manifest|provider-config|logs-handler)$`)
+
+// NamesFile tells whether a flag of kube-apiserver, without dashes, makes it read or write files of the host that its
+// value names, or serve its logs. Who may only use a cluster must not set it.
+func NamesFile(name string) bool { return fileFlags.MatchString(name) }
 
 var reservedFlags = []string{
 	"admission-control", "advertise-address", "allow-privileged", "anonymous-auth", "authentication-config",

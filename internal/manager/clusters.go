@@ -36,7 +36,7 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 				Log: o.Logger.WithName("cluster-local"),
 			}),
 			v1alpha1.EngineRKE: rke.New(rke.Options{
-				Dir: filepath.Join(o.StateDir, "rke"), Binary: o.RKEBinary, Timeout: o.RKETimeout,
+				Dir: filepath.Join(o.StateDir, "rke"), Binary: o.RKEBinary, ConfigDirs: o.RKEConfigDirs, Timeout: o.RKETimeout,
 				Log: o.Logger.WithName("cluster-rke"),
 			}),
 		},

@@ -100,7 +100,7 @@ var controllers = []Controller{
 			return o.SecretNamespace, kubeconfig.SecretRules()
 		},
 		AddWith: func(mgr ctrl.Manager, options controller.Options, o *Options) error {
-			return kubeconfig.Add(mgr, options, kubeconfig.Options{SecretNamespace: o.SecretNamespace})
+			return kubeconfig.Add(mgr, options, kubeconfig.Options{SecretNamespace: o.SecretNamespace, ConfigDirs: o.RKEConfigDirs})
 		},
 		Webhook: validating(kubeconfigRules),
 	},

@@ -1,6 +1,8 @@
 package manager
 
 import (
+	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,12 +10,14 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	virtualmachinev1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/admission"
+	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine"
 	"github.com/keelson-dev/keelson/internal/driver/docker"
 	"github.com/keelson-dev/keelson/internal/driver/fake"
@@ -32,13 +36,27 @@ type Machines struct {
 	DockerHost string
 	// GuestDir is the folder with the guest of machines that name no image.
 	GuestDir string
+	// ImageDirs are where the files may be that spec.image names, for the driver qemu.
+	ImageDirs confine.Dirs
+	// ImageNetworks are networks that it may download images from beside the public Internet, such
+	// as 10.0.0.0/8.
+	ImageNetworks []string
+	// MaxImageSize is how large an image may be that it downloads.
+	MaxImageSize resource.Quantity
 }
 
 // NewMachines returns the defaults.
 func NewMachines() Machines {
 	return Machines{
 		Drivers: []string{qemu.Name}, Accelerator: string(qemu.AccelAuto), GuestDir: defaultGuestDir(),
+		ImageDirs: confine.Dirs{"/var/lib/keelson/images"}, MaxImageSize: resource.MustParse("64Gi"),
 	}
+}
+
+// TrustUsers lets users of the API name any file of the host, and any address that it can reach: they are who runs the
+// manager.
+func (m *Machines) TrustUsers() {
+	m.ImageDirs, m.ImageNetworks = confine.Anywhere, []string{"0.0.0.0/0", "::/0"}
 }
 
 // MachinesDir is where the virtual machines of a state directory are.
@@ -68,6 +86,11 @@ func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&m.DockerHost, "vm-docker-host", m.DockerHost,
 		"`address` of the Docker engine of the driver docker, such as unix:///var/run/docker.sock (default: $DOCKER_HOST, else that)")
 	fs.StringVar(&m.GuestDir, "vm-guest-dir", m.GuestDir, "`directory` with the guest of VirtualMachines that name no image")
+	fs.StringSliceVar((*[]string)(&m.ImageDirs), "vm-image-dirs", m.ImageDirs,
+		"`directories` of the host in which spec.image of VirtualMachines may name files; / is everywhere")
+	fs.StringSliceVar(&m.ImageNetworks, "vm-image-networks", m.ImageNetworks,
+		"`networks` that images may be downloaded from beside the public Internet, such as 10.0.0.0/8")
+	fs.Var(&quantityValue{&m.MaxImageSize}, "vm-image-max-size", "`size` that an image may have that is downloaded")
 }
 
 // Missing returns what is not there of the driver of machines that name none, and how to
@@ -88,6 +111,15 @@ func (m *Machines) Missing() string {
 }
 
 func (m *Machines) validate(wrong func(flag string, value any, why string, args ...any)) {
+	if err := m.ImageDirs.Validate(); err != nil {
+		wrong("vm-image-dirs", strings.Join(m.ImageDirs, ","), "%v", err)
+	}
+	if _, err := m.networks(); err != nil {
+		wrong("vm-image-networks", strings.Join(m.ImageNetworks, ","), "%v", err)
+	}
+	if m.MaxImageSize.Sign() <= 0 {
+		wrong("vm-image-max-size", &m.MaxImageSize, "must be more than 0")
+	}
 	if len(m.Drivers) == 0 {
 		wrong("vm-driver", "", "must name a driver")
 	}
@@ -102,6 +134,32 @@ func (m *Machines) validate(wrong func(flag string, value any, why string, args 
 	default:
 		wrong("vm-accelerator", m.Accelerator, "must be auto, kvm or tcg")
 	}
+}
+
+// networks returns the parsed ImageNetworks.
+func (m *Machines) networks() ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	for _, text := range m.ImageNetworks {
+		network, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no network, such as 10.0.0.0/8", text)
+		}
+		all = append(all, network)
+	}
+	return all, nil
+}
+
+// quantityValue is the value of a flag that is a quantity of Kubernetes.
+type quantityValue struct{ *resource.Quantity }
+
+func (q quantityValue) Type() string { return "quantity" }
+func (q quantityValue) Set(text string) error {
+	parsed, err := resource.ParseQuantity(text)
+	if err != nil {
+		return fmt.Errorf("must be a quantity, such as 20Gi")
+	}
+	*q.Quantity = parsed
+	return nil
 }
 
 // addVirtualMachine adds the controller of VirtualMachines with its drivers.
@@ -130,8 +188,13 @@ func (m *Machines) openers(stateDir string, log logr.Logger) map[string]virtualm
 			})
 		},
 		qemu.Name: func() (virtualmachine.Driver, error) {
+			networks, err := m.networks()
+			if err != nil {
+				return nil, err
+			}
 			return qemu.Open(qemu.Options{
 				StateDir: MachinesDir(stateDir), Accelerator: qemu.Accelerator(m.Accelerator), GuestDir: m.GuestDir,
+				ImageDirs: m.ImageDirs, ImageNetworks: networks, MaxImageBytes: m.MaxImageSize.Value(),
 				Log: log.WithName("driver").WithName(qemu.Name),
 			})
 		},

@@ -14,6 +14,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/keelson-dev/keelson/internal/confine"
 )
 
 // Off is the bind address that turns an endpoint off.
@@ -68,6 +70,8 @@ type Options struct {
 	SecretNamespace string
 	// RKEBinary is the program rke, for Clusters with the engine rke.
 	RKEBinary string
+	// RKEConfigDirs are where the files may be that the spec.configPath of Clusters and Kubeconfigs names.
+	RKEConfigDirs confine.Dirs
 	// RKETimeout is how long one run of it may take.
 	RKETimeout time.Duration
 	// KubeBinary returns the path of keelson-kube, for Clusters with the engine
@@ -125,6 +129,7 @@ func NewOptions() Options {
 		MetricsAddress:   "127.0.0.1:8080",
 		PreflightTimeout: time.Minute,
 		RKEBinary:        "rke",
+		RKEConfigDirs:    confine.Dirs{"/etc/keelson/rke"},
 		RKETimeout:       time.Hour,
 		Logging:          Logging{Format: "text"},
 	}
@@ -177,6 +182,8 @@ func (o *Options) AddHostFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.SecretNamespace, "secret-namespace", o.SecretNamespace,
 		"`namespace` for the Secrets with the kubeconfigs of Clusters (default: that of the pod, else default)")
 	fs.StringVar(&o.RKEBinary, "rke-binary", o.RKEBinary, "the `program` rke, for Clusters with spec.configPath")
+	fs.StringSliceVar((*[]string)(&o.RKEConfigDirs), "rke-config-dirs", o.RKEConfigDirs,
+		"`directories` of the host in which spec.configPath of Clusters and Kubeconfigs may name files; / is everywhere")
 	fs.DurationVar(&o.RKETimeout, "rke-timeout", o.RKETimeout, "how long one run of rke may take")
 }
 
@@ -264,6 +271,9 @@ func (o *Options) validate(all []Controller) error {
 		if problems := validation.IsDNS1123Label(o.SecretNamespace); len(problems) > 0 {
 			wrong("secret-namespace", o.SecretNamespace, "is no namespace: %s", problems[0])
 		}
+	}
+	if err := o.RKEConfigDirs.Validate(); err != nil {
+		wrong("rke-config-dirs", strings.Join(o.RKEConfigDirs, ","), "%v", err)
 	}
 	if o.RKETimeout < time.Minute {
 		wrong("rke-timeout", o.RKETimeout, "must be 1m or more: rke cannot make a cluster in less")

@@ -8,9 +8,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/internal/admission"
+	"github.com/keelson-dev/keelson/internal/confine"
 )
 
 var twoControllers = []Controller{{Name: "foo"}, {Name: "sampleresource"}}
@@ -38,14 +40,15 @@ func TestFlagsMakeOptions(t *testing.T) {
 			Enabled: ptr.To(true), LockName: "n", LockNamespace: "ns", Identity: "me",
 			LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second,
 		},
-		Machines: Machines{Drivers: []string{"fake", "qemu"}, Accelerator: "tcg", DockerHost: "tcp://d:2376", GuestDir: "/g"},
+		Machines: Machines{Drivers: []string{"fake", "qemu"}, Accelerator: "tcg", DockerHost: "tcp://d:2376", GuestDir: "/g",
+			ImageDirs: confine.Dirs{"/i", "/j"}, ImageNetworks: []string{"10.0.0.0/8"}, MaxImageSize: resource.MustParse("1Gi")},
 		Webhook: Webhook{
 			Address: ":9443", ServiceName: "s", ServiceNamespace: "sns", ConfigurationName: "conf", CertDir: "/certs",
 			Times: admission.DefaultTimes(),
 		},
 		HealthAddress: "0", MetricsAddress: "127.0.0.1:0", PreflightTimeout: 5 * time.Second,
 		Serving:  Serving{Secure: ptr.To(true), CertDir: "/c", Profiling: true},
-		StateDir: "/state", RKEBinary: "/rke", RKETimeout: 2 * time.Hour, SecretNamespace: "secrets",
+		StateDir: "/state", RKEBinary: "/rke", RKEConfigDirs: confine.Dirs{"/r"}, RKETimeout: 2 * time.Hour, SecretNamespace: "secrets",
 		Logging: Logging{Format: "json", Verbosity: 4},
 	}
 	got := parse("--kubeconfig=k", "--context=c", "--threads=3", "--controllers=*,-foo", "--namespaces=a,b",
@@ -54,6 +57,7 @@ func TestFlagsMakeOptions(t *testing.T) {
 		"--vm-driver=fake,qemu", "--vm-accelerator=tcg", "--vm-docker-host=tcp://d:2376", "--vm-guest-dir=/g",
 		"--webhook-bind-address=:9443", "--webhook-service=s", "--webhook-service-namespace=sns", "--webhook-configuration=conf",
 		"--webhook-cert-dir=/certs",
+		"--vm-image-dirs=/i,/j", "--vm-image-networks=10.0.0.0/8", "--vm-image-max-size=1Gi", "--rke-config-dirs=/r",
 		"--metrics-bind-address=127.0.0.1:0", "--metrics-secure", "--metrics-cert-dir=/c", "--profiling", "--preflight-timeout=5s", "--state-dir=/state",
 		"--rke-binary=/rke", "--rke-timeout=2h", "--secret-namespace=secrets", "--logging-format=json", "-v4")
 	if diff := cmp.Diff(want, got, noLogger); diff != "" {
@@ -143,6 +147,20 @@ func TestValidate(t *testing.T) {
 			name: "one port for both", change: func(o *Options) { o.HealthAddress = o.MetricsAddress },
 			want: []string{"--metrics-bind-address=127.0.0.1:8080: is also the address of --health-probe-bind-address"},
 		},
+		{
+			name: "directories and networks that are none", change: func(o *Options) {
+				o.RKEConfigDirs, o.Machines.ImageDirs, o.Machines.ImageNetworks = confine.Dirs{"etc"}, confine.Dirs{"/a", "../b"}, []string{"10.0.0.1"}
+			},
+			want: []string{
+				`--rke-config-dirs=etc: "etc" is no absolute path`, `--vm-image-dirs=/a,../b: "../b" is no absolute path`,
+				`--vm-image-networks=10.0.0.1: "10.0.0.1" is no network`,
+			},
+		},
+		{
+			name: "images of no size", change: func(o *Options) { o.Machines.MaxImageSize = resource.MustParse("0") },
+			want: []string{"--vm-image-max-size=0: must be more than 0"},
+		},
+		{name: "no directories and any network", change: func(o *Options) { o.RKEConfigDirs = nil; o.Machines.TrustUsers() }},
 		{name: "metrics for everybody, who asks for it", change: func(o *Options) { o.MetricsAddress, o.Serving.Secure = ":9", ptr.To(false) }},
 		{name: "profiles on loopback", change: func(o *Options) { o.MetricsAddress, o.Serving.Profiling = "[::1]:9", true }},
 		{name: "profiles behind the same door as metrics", change: func(o *Options) { o.MetricsAddress, o.Serving.Profiling = ":9", true }},

@@ -147,6 +147,7 @@ type APIServer struct {
 	// +kubebuilder:validation:MaxProperties=50
 	// +kubebuilder:validation:XValidation:rule="self.all(flag, flag.matches('^[a-z][a-z0-9-]*$'))",message="names of flags are written without leading dashes, in lower case"
 	// +kubebuilder:validation:XValidation:rule="!self.exists(flag, flag.startsWith('etcd-') || flag.startsWith('tls-cert') || flag.startsWith('tls-private') || flag.startsWith('requestheader-') || flag.startsWith('proxy-client-') || flag.startsWith('service-account-key') || flag.startsWith('service-account-signing') || flag in ['admission-control', 'advertise-address', 'allow-privileged', 'anonymous-auth', 'authentication-config', 'authorization-config', 'authorization-mode', 'bind-address', 'client-ca-file', 'endpoint-reconciler-type', 'external-hostname', 'help', 'permit-address-sharing', 'permit-port-sharing', 'secure-port', 'service-account-issuer', 'service-cluster-ip-range', 'storage-backend', 'version', 'cert-dir', 'egress-selector-config-file', 'disable-admission-plugins', 'emulated-version', 'min-compatibility-version'])",message="a flag that the cluster depends on cannot be set; docs/cluster.md lists them"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(flag, flag.matches('-(file|cafile|certfile|keyfile|path|dir|key|authority|certificate|manifest|provider-config|logs-handler)$'))",message="a flag that names a file of the host cannot be set"
 	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
+	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/manager"
 	"github.com/keelson-dev/keelson/internal/process"
@@ -34,6 +35,7 @@ type options struct {
 	metricsAddress  string
 	serving         manager.Serving
 	rkeBinary       string
+	rkeConfigDirs   confine.Dirs
 	reportFD        int // set for the background process of --detach: where it reports to
 }
 
@@ -60,7 +62,8 @@ const examples = `  # In the foreground, until Ctrl-C
 // New returns the command.
 func New() *cobra.Command {
 	defaults := manager.NewOptions()
-	o := options{nodes: 1, controllers: defaults.Controllers, threads: defaults.Threads, machines: defaults.Machines, logging: defaults.Logging, metricsAddress: manager.Off, rkeBinary: defaults.RKEBinary}
+	o := options{nodes: 1, controllers: defaults.Controllers, threads: defaults.Threads, machines: defaults.Machines, logging: defaults.Logging, metricsAddress: manager.Off, rkeBinary: defaults.RKEBinary, rkeConfigDirs: confine.Anywhere}
+	o.machines.TrustUsers()
 	cmd := &cobra.Command{
 		Use:     "up",
 		Short:   "Start a Kubernetes API with the controllers on this machine",
@@ -87,6 +90,8 @@ func New() *cobra.Command {
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "`host:port` of /metrics of the controllers; 0 turns it off")
 	o.serving.AddFlags(fs)
 	fs.StringVar(&o.rkeBinary, "rke-binary", o.rkeBinary, "the `program` rke, for Clusters with spec.configPath")
+	fs.StringSliceVar((*[]string)(&o.rkeConfigDirs), "rke-config-dirs", o.rkeConfigDirs,
+		"`directories` in which spec.configPath of Clusters and Kubeconfigs may name files")
 	o.logging.AddFlags(fs)
 	fs.IntVar(&o.reportFD, "report-fd", 0, "")
 	_ = fs.MarkHidden("report-fd") // exists, so this cannot fail
@@ -105,11 +110,30 @@ func (o *options) validate(given *pflag.FlagSet) error {
 			}
 		}
 	}
+	o.distrust(given)
 	checked := o.managerOptions()
 	if err := checked.Validate(); err != nil {
 		return usage.Errorf("%w", err)
 	}
 	return nil
+}
+
+// distrust takes back what the users of an API may do who are the user of this machine: with --kubeconfig they are others,
+// and what was not asked for is as in keelson manager.
+func (o *options) distrust(given *pflag.FlagSet) {
+	if o.kubeconfig == "" {
+		return
+	}
+	usual := manager.NewOptions()
+	if !given.Changed("rke-config-dirs") {
+		o.rkeConfigDirs = usual.RKEConfigDirs
+	}
+	if !given.Changed("vm-image-dirs") {
+		o.machines.ImageDirs = usual.Machines.ImageDirs
+	}
+	if !given.Changed("vm-image-networks") {
+		o.machines.ImageNetworks = usual.Machines.ImageNetworks
+	}
 }
 
 // managerOptions returns the part of the options that the manager knows. Leader election is for several replicas;
@@ -118,7 +142,7 @@ func (o *options) managerOptions() manager.Options {
 	m := manager.NewOptions()
 	m.Kubeconfig = o.kubeconfig
 	m.Controllers, m.Threads, m.Logging = o.controllers, o.threads, o.logging
-	m.Machines, m.KubeBinary, m.RKEBinary = o.machines, instance.KubeBinary, o.rkeBinary
+	m.Machines, m.KubeBinary, m.RKEBinary, m.RKEConfigDirs = o.machines, instance.KubeBinary, o.rkeBinary, o.rkeConfigDirs
 	m.HealthAddress, m.MetricsAddress = manager.Off, o.metricsAddress
 	if o.kubeconfig == "" {
 		// The API server is on this machine, so that it reaches this process.

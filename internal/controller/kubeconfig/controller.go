@@ -3,9 +3,9 @@ package kubeconfig
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
-	"os"
+	"io/fs"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/kubeconfig"
@@ -38,6 +39,8 @@ const (
 type Options struct {
 	// SecretNamespace is the namespace whose Secrets may be read.
 	SecretNamespace string
+	// ConfigDirs are where the files may be that spec.configPath names. None: no files are read.
+	ConfigDirs confine.Dirs
 	// Clock tells the time. Nil means the real one.
 	Clock clock.PassiveClock
 }
@@ -139,7 +142,10 @@ func (r *Reconciler) observe(ctx context.Context, k *v1alpha1.Kubeconfig) (obser
 			return observation{missing: fmt.Sprintf("There is no Secret %s/%s with the key %s", ref.Namespace, ref.Name, keyOf(ref))}, nil
 		}
 	case k.Spec.ConfigPath != "":
-		read, err := readFile(k.Spec.ConfigPath)
+		read, err := r.readFile(k.Spec.ConfigPath)
+		if errors.Is(err, confine.ErrOutside) || errors.Is(err, confine.ErrForm) {
+			return observation{invalid: fmt.Sprintf("spec.configPath %s: %s; --rke-config-dirs of the manager allows: %s", k.Spec.ConfigPath, err, r.ConfigDirs)}, nil
+		}
 		if err != nil {
 			return observation{missing: fmt.Sprintf("The file %s cannot be read on the host of the manager: %s", k.Spec.ConfigPath, err)}, nil
 		}
@@ -161,21 +167,16 @@ func keyOf(ref *v1alpha1.SecretReference) string {
 	return ref.Key
 }
 
-// readFile reads a regular file of at most sizeLimit. Its errors tell nothing of what is in it.
-func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
+// readFile reads a regular file of at most sizeLimit, if it may be named. Its errors tell nothing of what is in it.
+func (r *Reconciler) readFile(path string) ([]byte, error) {
+	content, err := r.ConfigDirs.ReadFile(path, sizeLimit)
 	switch {
-	case os.IsNotExist(err):
-		return nil, fmt.Errorf("there is none")
-	case os.IsPermission(err):
-		return nil, fmt.Errorf("permission denied")
-	case err != nil || !info.Mode().IsRegular() || info.Size() > sizeLimit:
-		return nil, fmt.Errorf("it is no regular file of at most 1 MiB")
+	case err == nil, errors.Is(err, confine.ErrOutside), errors.Is(err, confine.ErrForm):
+		return content, err
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, errors.New("there is none")
+	case errors.Is(err, fs.ErrPermission):
+		return nil, errors.New("permission denied")
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("permission denied")
-	}
-	defer func() { _ = f.Close() }() // it was read
-	return io.ReadAll(io.LimitReader(f, sizeLimit))
+	return nil, errors.New("it is no regular file of at most 1 MiB")
 }

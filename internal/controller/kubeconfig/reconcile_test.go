@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
@@ -61,9 +62,14 @@ func TestStatus(t *testing.T) {
 		return path
 	}
 	now := time.Now()
+	links := t.TempDir()
+	if err := os.Symlink(file("linked", good), filepath.Join(links, "link")); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		name   string
 		secret []byte // content of the Secret, if the Kubeconfig refers to one
+		dirs   confine.Dirs
 		spec   v1alpha1.KubeconfigSpec
 		at     time.Time
 		status metav1.ConditionStatus
@@ -79,6 +85,22 @@ func TestStatus(t *testing.T) {
 		{name: "an empty Secret", secret: []byte{}, at: now, status: "False", reason: v1alpha1.ReasonNoKubeconfig, says: "There is no Secret"},
 		{name: "no file", spec: v1alpha1.KubeconfigSpec{ConfigPath: "/nowhere"}, at: now, status: "False", reason: v1alpha1.ReasonNoKubeconfig, says: "there is none"},
 		{name: "a directory", spec: v1alpha1.KubeconfigSpec{ConfigPath: dir}, at: now, status: "False", reason: v1alpha1.ReasonNoKubeconfig, says: "no regular file"},
+		{
+			name: "a file in a directory that is allowed", dirs: confine.Dirs{dir}, spec: v1alpha1.KubeconfigSpec{ConfigPath: file("in", good)},
+			at: now, status: "True", reason: v1alpha1.ReasonAvailable, server: "https://10.0.0.1:6443",
+		},
+		{
+			name: "a file in no directory that is allowed", dirs: confine.Dirs{filepath.Join(dir, "sub")}, spec: v1alpha1.KubeconfigSpec{ConfigPath: file("out", good)},
+			at: now, status: "False", reason: v1alpha1.ReasonKubeconfigInvalid, says: "--rke-config-dirs",
+		},
+		{
+			name: "out of the directory by dots", dirs: confine.Dirs{filepath.Join(dir, "sub")}, spec: v1alpha1.KubeconfigSpec{ConfigPath: filepath.Join(dir, "sub") + "/../good"},
+			at: now, status: "False", reason: v1alpha1.ReasonKubeconfigInvalid, says: "--rke-config-dirs",
+		},
+		{
+			name: "out of the directory by a link", dirs: confine.Dirs{links}, spec: v1alpha1.KubeconfigSpec{ConfigPath: filepath.Join(links, "link")},
+			at: now, status: "False", reason: v1alpha1.ReasonKubeconfigInvalid, says: "a symbolic link leads out",
+		},
 		{name: "damaged", secret: []byte("password: [hunter2"), at: now, status: "False", reason: v1alpha1.ReasonKubeconfigInvalid, says: "it is no kubeconfig"},
 		{
 			name: "a program to run", secret: withUser(t, func(u *clientcmdapi.AuthInfo) {
@@ -97,6 +119,9 @@ func TestStatus(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			if tt.dirs == nil {
+				tt.dirs = confine.Anywhere
+			}
 			namespace := env.Namespace(t)
 			c := harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme))
 			if tt.secret != nil {
@@ -111,7 +136,7 @@ func TestStatus(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = c.Delete(context.WithoutCancel(t.Context()), k) }) // other tests do not care
-			r := NewReconciler(c, c, Options{SecretNamespace: namespace, Clock: clocktesting.NewFakePassiveClock(tt.at)})
+			r := NewReconciler(c, c, Options{SecretNamespace: namespace, ConfigDirs: tt.dirs, Clock: clocktesting.NewFakePassiveClock(tt.at)})
 			for range 2 { // the first may migrate
 				if err := c.Get(t.Context(), client.ObjectKeyFromObject(k), k); err != nil {
 					t.Fatal(err)

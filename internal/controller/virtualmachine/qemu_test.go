@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/driver/qemu"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
@@ -58,7 +59,7 @@ func (w *qemuWorld) restart() {
 		guest = "" // a test that needs it has looked
 	}
 	w.driver, err = qemu.Open(qemu.Options{
-		StateDir: w.stateDir, GuestDir: filepath.Dir(guest), FoundPatience: harness.Patience, Log: testr.New(w.T),
+		StateDir: w.stateDir, GuestDir: filepath.Dir(guest), ImageDirs: confine.Anywhere, FoundPatience: harness.Patience, Log: testr.New(w.T),
 	})
 	w.do(err)
 	w.drivers = NewDrivers([]string{qemu.Name}, map[string]Opener{qemu.Name: func() (Driver, error) { return w.driver, nil }}, w.clock)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/process"
 )
@@ -35,9 +36,26 @@ func validate(machine *backend.Machine) error {
 	return checkUID(machine.UID)
 }
 
+// checkFiles refuses an image whose files may not be named, whether or not they are there.
+func (d *Driver) checkFiles(image *v1alpha1.Image) error {
+	if image == nil {
+		return nil
+	}
+	for field, path := range map[string]string{"path": image.Path, "kernel": image.Kernel, "initrd": image.Initrd} {
+		if path == "" {
+			continue
+		}
+		// What is not there yet is told, and looked for again, when it is needed.
+		if _, err := d.file(field, path); errors.Is(err, backend.ErrInvalid) {
+			return err
+		}
+	}
+	return nil
+}
+
 // Create implements backend.Driver.
 func (d *Driver) Create(_ context.Context, machine backend.Machine) error {
-	if err := validate(&machine); err != nil {
+	if err := errors.Join(validate(&machine), d.checkFiles(machine.Image)); err != nil {
 		return err
 	}
 	d.mu.Lock()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
@@ -36,7 +37,7 @@ func TestMain(m *testing.M) {
 // runHelper is a manager that is killed at a step.
 func runHelper() error {
 	step = drivertest.AtStep
-	d, err := Open(Options{StateDir: os.Getenv(helperState), Accelerator: AccelTCG, Log: logr.Discard()})
+	d, err := Open(Options{StateDir: os.Getenv(helperState), Accelerator: AccelTCG, ImageDirs: confine.Anywhere, Log: logr.Discard()})
 	if err != nil {
 		return err
 	}

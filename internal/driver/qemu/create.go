@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/process"
 )
@@ -178,9 +179,44 @@ func (d *Driver) kernelFor(image *v1alpha1.Image, l *launch) error {
 			return fmt.Errorf("the default guest needs %d MiB of memory at least: set spec.resource.memory", guest.minimumMemory>>20)
 		}
 	case image.Kernel != "":
-		l.kernel, l.initrd, l.cmdline = image.Kernel, image.Initrd, image.Cmdline
+		return d.givenKernel(image, l)
 	}
 	return nil
+}
+
+// givenKernel fills in the kernel that an image names.
+func (d *Driver) givenKernel(image *v1alpha1.Image, l *launch) error {
+	var err error
+	if l.kernel, err = d.file("kernel", image.Kernel); err != nil {
+		return err
+	}
+	if image.Initrd != "" {
+		if l.initrd, err = d.file("initrd", image.Initrd); err != nil {
+			return err
+		}
+	}
+	l.cmdline = image.Cmdline
+	return nil
+}
+
+// file returns the path of a file that spec.image names, if it may.
+func (d *Driver) file(field, path string) (string, error) {
+	if _, err := d.options.ImageDirs.Stat(path); err != nil {
+		return "", d.refused(field, path, err)
+	}
+	return filepath.Clean(path), nil
+}
+
+// refused says why a file of spec.image is not used.
+func (d *Driver) refused(field, path string, err error) error {
+	err = fmt.Errorf("spec.image.%s %s: %w", field, path, err)
+	if errors.Is(err, confine.ErrOutside) {
+		return fmt.Errorf("%w: %w; --vm-image-dirs allows: %s", backend.ErrInvalid, err, d.options.ImageDirs)
+	}
+	if errors.Is(err, confine.ErrForm) {
+		return fmt.Errorf("%w: %w", backend.ErrInvalid, err)
+	}
+	return err
 }
 
 // hostPorts returns a port of the host for each of the guest: the one that it had, if it

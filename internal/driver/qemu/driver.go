@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/process"
 )
@@ -58,6 +60,12 @@ type Options struct {
 	// FoundPatience is how long Open waits for the machines that it finds to say how they
 	// are. 0 means 2 s.
 	FoundPatience time.Duration
+	// ImageDirs are where the files may be that spec.image names. None: it may name no files.
+	ImageDirs confine.Dirs
+	// ImageNetworks are networks that images may be downloaded from beside the public Internet.
+	ImageNetworks []netip.Prefix
+	// MaxImageBytes is how large an image may be that is downloaded; 0 means any size.
+	MaxImageBytes int64
 	// Log is where the driver logs what nobody asked for.
 	Log logr.Logger
 }
@@ -119,7 +127,7 @@ func Open(options Options) (*Driver, error) {
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.starting = make(chan struct{}, max(2, runtime.NumCPU()))
-	d.images = newImages(d.imagesDir(), d.imageTool)
+	d.images = newImages(d.imagesDir(), d.imageTool, guard{options.ImageNetworks}, options.MaxImageBytes)
 	if err := d.findMachines(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}

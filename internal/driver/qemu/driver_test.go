@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
@@ -45,6 +47,9 @@ func needQEMU(t *testing.T) {
 	}
 }
 
+// loopback is where the servers of tests are.
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"), netip.MustParsePrefix("::1/128")}
+
 // world is a state directory, and a driver on it.
 type world struct {
 	*testing.T
@@ -58,7 +63,7 @@ func newWorld(t *testing.T) *world {
 	needQEMU(t)
 	// The name is long, as those of homes may be: sockets must work all the same.
 	dir := filepath.Join(t.TempDir(), "a-state-directory-with-quite-a-long-name-that-does-not-fit-into-a-socket-address")
-	w := &world{T: t, options: Options{StateDir: dir, GuestDir: filepath.Join("..", "..", "..", "bin", "guest"), Log: testr.New(t)}}
+	w := &world{T: t, options: Options{StateDir: dir, GuestDir: filepath.Join("..", "..", "..", "bin", "guest"), ImageDirs: confine.Anywhere, ImageNetworks: loopback, Log: testr.New(t)}}
 	t.Cleanup(w.clear)
 	w.open()
 	return w

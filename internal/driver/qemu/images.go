@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -29,16 +29,15 @@ type images struct {
 	dir    string
 	tool   string
 	client *http.Client
+	// limit is how many bytes an image may have; 0 is no limit.
+	limit int64
 
 	mu   sync.Mutex
 	busy map[string]chan struct{}
 }
 
-func newImages(dir, tool string) *images {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.DialContext = (&net.Dialer{Timeout: stallTimeout}).DialContext
-	transport.ResponseHeaderTimeout = stallTimeout
-	return &images{dir: dir, tool: tool, client: &http.Client{Transport: transport}, busy: map[string]chan struct{}{}}
+func newImages(dir, tool string, from guard, limit int64) *images {
+	return &images{dir: dir, tool: tool, client: from.newClient(), limit: limit, busy: map[string]chan struct{}{}}
 }
 
 // resolveImage returns the disk image of a machine, downloaded if need be; nil if it boots
@@ -51,8 +50,13 @@ func (d *Driver) resolveImage(ctx context.Context, image *v1alpha1.Image, progre
 	case image.Kernel != "":
 		return nil, nil
 	}
-	path := image.Path
-	if image.URL != "" {
+	var path string
+	if image.URL == "" {
+		var err error
+		if path, err = d.file("path", image.Path); err != nil {
+			return nil, err
+		}
+	} else {
 		var err error
 		if path, err = d.images.get(ctx, image.URL, image.Sha256, progress); err != nil {
 			return nil, err
@@ -71,9 +75,18 @@ func (d *Driver) resolveImage(ctx context.Context, image *v1alpha1.Image, progre
 	return &baseImage{Path: path, Format: info.Format}, nil
 }
 
+// withoutPassword returns an address as others may read it.
+func withoutPassword(address string) string {
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return "" // what is no address cannot be shown without what is in it
+	}
+	return parsed.Redacted()
+}
+
 // get returns the file with that digest, from the address if it is not here yet. Several
 // callers download it once.
-func (i *images) get(ctx context.Context, url, digest string, progress func(string)) (string, error) {
+func (i *images) get(ctx context.Context, address, digest string, progress func(string)) (string, error) {
 	path := filepath.Join(i.dir, digest)
 	for {
 		if _, err := os.Stat(path); err == nil {
@@ -101,22 +114,22 @@ func (i *images) get(ctx context.Context, url, digest string, progress func(stri
 		close(i.busy[digest])
 		delete(i.busy, digest)
 	}()
-	if err := i.download(ctx, url, digest, path, progress); err != nil {
-		return "", fmt.Errorf("download the image %s: %w", url, err)
+	if err := i.download(ctx, address, digest, path, progress); err != nil {
+		return "", fmt.Errorf("download the image %s: %w", withoutPassword(address), err)
 	}
 	return path, nil
 }
 
 // download fetches what is missing of a file, verifies the whole, and gives it its name
 // only then.
-func (i *images) download(ctx context.Context, url, digest, path string, progress func(string)) error {
+func (i *images) download(ctx context.Context, address, digest, path string, progress func(string)) error {
 	part, err := os.OpenFile(path+".part", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
 	defer part.Close()
 	progress("the image is being downloaded")
-	if err := i.fetch(ctx, url, part, progress); err != nil {
+	if err := i.fetch(ctx, address, part, progress); err != nil {
 		return err // what is there stays, and the next attempt goes on
 	}
 	step("image downloaded")
@@ -141,14 +154,14 @@ func (i *images) download(ctx context.Context, url, digest, path string, progres
 }
 
 // fetch appends to a file what it lacks of what the address gives.
-func (i *images) fetch(ctx context.Context, url string, part *os.File, progress func(string)) error {
+func (i *images) fetch(ctx context.Context, address string, part *os.File, progress func(string)) error {
 	have, err := part.Seek(0, io.SeekEnd)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return err
 	}
@@ -181,11 +194,48 @@ func (i *images) fetch(ctx context.Context, url string, part *os.File, progress 
 	stalled := time.AfterFunc(stallTimeout, func() { cancel(fmt.Errorf("nothing came for %v", stallTimeout)) })
 	defer stalled.Stop()
 	total := response.ContentLength + have
-	_, err = io.Copy(part, &meter{from: response.Body, read: have, total: total, progress: progress, alive: func() { stalled.Reset(stallTimeout) }})
+	if i.limit > 0 && total > i.limit {
+		return i.tooLarge(total)
+	}
+	_, err = io.Copy(part, &meter{from: i.limited(response.Body, have), read: have, total: total, progress: progress, alive: func() { stalled.Reset(stallTimeout) }})
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
+	if errors.Is(err, errTooLarge) {
+		// What is there is of no use, and there is a lot of it.
+		err = errors.Join(err, part.Truncate(0))
+	}
 	return err
+}
+
+var errTooLarge = errors.New("the image is too large")
+
+func (i *images) tooLarge(size int64) error {
+	return fmt.Errorf("%w: %d MiB or more, and --vm-image-max-size allows %d MiB", errTooLarge, size>>20, i.limit>>20)
+}
+
+// limited returns a reader that fails when a file that has so many bytes gets too large. A server need not say before how
+// much it will send.
+func (i *images) limited(from io.Reader, have int64) io.Reader {
+	if i.limit == 0 {
+		return from
+	}
+	return &limitedReader{from: from, read: have, images: i}
+}
+
+type limitedReader struct {
+	from   io.Reader
+	read   int64
+	images *images
+}
+
+// Read implements io.Reader.
+func (l *limitedReader) Read(p []byte) (int, error) {
+	n, err := l.from.Read(p)
+	if l.read += int64(n); l.read > l.images.limit {
+		return 0, l.images.tooLarge(l.read)
+	}
+	return n, err
 }
 
 // meter tells how far a download is.

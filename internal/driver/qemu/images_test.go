@@ -65,7 +65,7 @@ func TestDownload(t *testing.T) {
 	quiet := func(string) {}
 	t.Run("it is told how far it is, and done once", func(t *testing.T) {
 		s := newServer(t, 8<<20)
-		i := newImages(t.TempDir(), "")
+		i := newImages(t.TempDir(), "", guard{loopback}, 0)
 		var told []string
 		path, err := i.get(t.Context(), s.URL, s.digest(), func(text string) { told = append(told, text) })
 		if err != nil {
@@ -97,7 +97,7 @@ func TestDownload(t *testing.T) {
 	})
 	t.Run("many at once", func(t *testing.T) {
 		s := newServer(t, 1<<20)
-		i := newImages(t.TempDir(), "")
+		i := newImages(t.TempDir(), "", guard{loopback}, 0)
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() {
@@ -115,13 +115,13 @@ func TestDownload(t *testing.T) {
 		s := newServer(t, 4<<20)
 		s.breakAt = 1 << 20
 		dir := t.TempDir()
-		if _, err := newImages(dir, "").get(t.Context(), s.URL, s.digest(), quiet); err == nil {
+		if _, err := newImages(dir, "", guard{loopback}, 0).get(t.Context(), s.URL, s.digest(), quiet); err == nil {
 			t.Fatal("a download that was broken off succeeded")
 		}
 		if _, err := os.Stat(filepath.Join(dir, s.digest())); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("a half image is visible: %v", err)
 		}
-		if _, err := newImages(dir, "").get(t.Context(), s.URL, s.digest(), quiet); err != nil {
+		if _, err := newImages(dir, "", guard{loopback}, 0).get(t.Context(), s.URL, s.digest(), quiet); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff([]string{"", "bytes=1048576-"}, s.requests); diff != "" {
@@ -131,7 +131,7 @@ func TestDownload(t *testing.T) {
 	t.Run("another digest", func(t *testing.T) {
 		s := newServer(t, 1<<20)
 		dir := t.TempDir()
-		_, err := newImages(dir, "").get(t.Context(), s.URL, strings.Repeat("0", 64), quiet)
+		_, err := newImages(dir, "", guard{loopback}, 0).get(t.Context(), s.URL, strings.Repeat("0", 64), quiet)
 		if err == nil || !strings.Contains(err.Error(), s.digest()) {
 			t.Errorf("get: %v", err)
 		}
@@ -146,7 +146,7 @@ func TestDownload(t *testing.T) {
 		if err := os.Symlink("/dev/full", part); err != nil { // it takes nothing
 			t.Fatal(err)
 		}
-		if _, err := newImages(dir, "").get(t.Context(), s.URL, s.digest(), quiet); !errors.Is(err, syscall.ENOSPC) {
+		if _, err := newImages(dir, "", guard{loopback}, 0).get(t.Context(), s.URL, s.digest(), quiet); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("get: %v", err)
 		}
 		if _, err := os.Stat(filepath.Join(dir, s.digest())); !errors.Is(err, fs.ErrNotExist) {
@@ -155,14 +155,14 @@ func TestDownload(t *testing.T) {
 		if err := os.Remove(part); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := newImages(dir, "").get(t.Context(), s.URL, s.digest(), quiet); err != nil {
+		if _, err := newImages(dir, "", guard{loopback}, 0).get(t.Context(), s.URL, s.digest(), quiet); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("no such image", func(t *testing.T) {
 		s := httptest.NewServer(http.NotFoundHandler())
 		defer s.Close()
-		_, err := newImages(t.TempDir(), "").get(t.Context(), s.URL, strings.Repeat("0", 64), quiet)
+		_, err := newImages(t.TempDir(), "", guard{loopback}, 0).get(t.Context(), s.URL, strings.Repeat("0", 64), quiet)
 		if err == nil || !strings.Contains(err.Error(), "404") {
 			t.Errorf("get: %v", err)
 		}
@@ -202,7 +202,7 @@ func TestImagesThatAreRefused(t *testing.T) {
 		says  string
 	}{
 		"with a backing file":  {&v1alpha1.Image{Path: overlay}, 0, "another file"},
-		"that is not there":    {&v1alpha1.Image{Path: filepath.Join(dir, "none")}, 0, "No such file"},
+		"that is not there":    {&v1alpha1.Image{Path: filepath.Join(dir, "none")}, 0, "no such file"},
 		"larger than the disk": {&v1alpha1.Image{Path: base}, 1 << 19, "make it larger"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -47,6 +47,13 @@ func Validate(spec v1alpha1.ClusterSpec) error {
 					"so that spec.apiServer.extraArgs cannot set it", name),
 			}
 		}
+		if controlplane.NamesFile(name) {
+			return &cluster.FieldError{
+				Field: "spec.apiServer.extraArgs",
+				Message: fmt.Sprintf("the flag --%s of kube-apiserver names a file of the host, "+
+					"so that spec.apiServer.extraArgs cannot set it", name),
+			}
+		}
 	}
 	return nil
 }

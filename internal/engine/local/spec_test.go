@@ -49,6 +49,9 @@ func TestSpecsThatAreRefused(t *testing.T) {
 		{"certificates", extra("tls-cert-file", "/tmp/x"), "", cluster.ErrInvalid, []string{"--tls-cert-file"}},
 		{"who may come in", extra("anonymous-auth", "true"), "", cluster.ErrInvalid, []string{"--anonymous-auth"}},
 		{"who may do what", extra("authorization-mode", "AlwaysAllow"), "", cluster.ErrInvalid, []string{"--authorization-mode"}},
+		{"a file of the host to write to", extra("audit-log-path", "/etc/cron.d/x"), "", cluster.ErrInvalid, []string{"--audit-log-path", "names a file of the host"}},
+		{"a file of the host to read", extra("token-auth-file", "/etc/passwd"), "", cluster.ErrInvalid, []string{"--token-auth-file"}},
+		{"the logs of the host", extra("enable-logs-handler", "true"), "", cluster.ErrInvalid, []string{"--enable-logs-handler"}},
 		{"where it listens", extra("bind-address", "0.0.0.0"), "", cluster.ErrInvalid, []string{"--bind-address"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/engine/secrecy"
 	"github.com/keelson-dev/keelson/internal/process"
@@ -30,6 +31,9 @@ type Options struct {
 	Dir string
 	// Binary is the program rke: a path, or a name to look for in PATH.
 	Binary string
+	// ConfigDirs are where the files may be that spec.configPath names, and what rke keeps beside them. None: there are no
+	// clusters of this engine.
+	ConfigDirs confine.Dirs
 	// Timeout is how long a run may take; rke itself has no limit.
 	Timeout time.Duration
 	// Log gets what happens. The zero value discards.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/engine/rke"
 	_ "github.com/keelson-dev/keelson/internal/process/shim" // before everything else: runs are shims of this program
@@ -43,7 +44,7 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{T: t, dir: t.TempDir(), opts: rke.Options{Dir: filepath.Join(t.TempDir(), "rke"), Binary: binary, Timeout: time.Minute}}
+	s := &site{T: t, dir: t.TempDir(), opts: rke.Options{Dir: filepath.Join(t.TempDir(), "rke"), Binary: binary, ConfigDirs: confine.Anywhere, Timeout: time.Minute}}
 	s.config = filepath.Join(s.dir, "aws.yml")
 	s.write("")
 	return s

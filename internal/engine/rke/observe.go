@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/engine/secrecy"
 	"github.com/keelson-dev/keelson/internal/kubeconfig"
@@ -28,13 +28,21 @@ type desire struct {
 	masked  string // the content without credentials
 }
 
-// configPath returns the absolute path of the configuration.
-func configPath(r cluster.Request) (string, error) {
+// configPath returns the absolute path of the configuration, if it may be named.
+func (e *Engine) configPath(r cluster.Request) (string, error) {
 	path, err := filepath.Abs(r.Spec.ConfigPath)
 	if err != nil {
 		return "", fmt.Errorf("%w: spec.configPath %s: %w", cluster.ErrConfig, r.Spec.ConfigPath, err)
 	}
+	if path, err = e.opts.ConfigDirs.Check(path); err != nil {
+		return "", e.refused(r.Spec.ConfigPath, err)
+	}
 	return path, nil
+}
+
+// refused says why a file cannot be named.
+func (e *Engine) refused(path string, err error) error {
+	return fmt.Errorf("%w: spec.configPath %s: %w; --rke-config-dirs allows: %s", cluster.ErrInvalid, path, err, e.opts.ConfigDirs)
 }
 
 // kubeconfigPath is where rke writes the kubeconfig.
@@ -49,12 +57,15 @@ func statePath(config string) string {
 
 // newDesire reads the configuration.
 func (e *Engine) newDesire(r cluster.Request) (desire, error) {
-	path, err := configPath(r)
+	path, err := e.configPath(r)
 	if err != nil {
 		return desire{}, err
 	}
 	d := desire{path: path}
-	if d.content, err = readConfig(path); err != nil {
+	if d.content, err = e.readConfig(path); errors.Is(err, confine.ErrOutside) {
+		return d, e.refused(path, err)
+	}
+	if err != nil {
 		return d, fmt.Errorf("%w: the file %s cannot be used: %w. Put a cluster.yml for RKE there, on the host of the manager, or change spec.configPath", cluster.ErrConfig, path, err)
 	}
 	if d.masked, err = secrecy.Mask(d.content); err != nil {
@@ -65,22 +76,17 @@ func (e *Engine) newDesire(r cluster.Request) (desire, error) {
 }
 
 // readConfig reads a regular file. Its errors tell nothing of what is in it.
-func readConfig(path string) ([]byte, error) {
-	info, err := os.Stat(path)
+func (e *Engine) readConfig(path string) ([]byte, error) {
+	content, err := e.opts.ConfigDirs.ReadFile(path, sizeLimit)
 	switch {
+	case err == nil, errors.Is(err, confine.ErrOutside):
+		return content, err
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, errors.New("there is none")
 	case errors.Is(err, fs.ErrPermission):
 		return nil, errors.New("permission denied")
-	case err != nil || !info.Mode().IsRegular() || info.Size() > sizeLimit:
-		return nil, errors.New("it is no regular file of at most 1 MiB")
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, errors.New("permission denied")
-	}
-	defer func() { _ = f.Close() }() // it was read
-	return io.ReadAll(io.LimitReader(f, sizeLimit))
+	return nil, errors.New("it is no regular file of at most 1 MiB")
 }
 
 // checkState refuses to run rke up for a cluster whose state file is lost: it would make a new authority, which no node
@@ -108,11 +114,11 @@ func (e *Engine) Observe(_ context.Context, r cluster.Request) (cluster.Observat
 		e.observeRemoval(&seen, r, last, status)
 		return seen, nil
 	}
-	path, err := configPath(r)
+	path, err := e.configPath(r)
 	if err != nil {
 		return seen, err
 	}
-	if data, err := readConfig(kubeconfigPath(path)); err == nil {
+	if data, err := e.readConfig(kubeconfigPath(path)); err == nil {
 		seen.Kubeconfig, seen.KubeconfigPath = data, kubeconfigPath(path)
 		if access, err := kubeconfig.Parse(data); err == nil {
 			seen.Endpoint = access.Server

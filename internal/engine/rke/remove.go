@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/process"
@@ -34,7 +33,7 @@ func (e *Engine) observeRemoval(seen *cluster.Observation, r cluster.Request, la
 		seen.Exists = false
 		return
 	}
-	path, err := configPath(r)
+	path, err := e.configPath(r)
 	if err == nil {
 		_, err = os.Stat(path)
 	}
@@ -64,7 +63,7 @@ func (e *Engine) Delete(_ context.Context, r cluster.Request) error {
 		e.wg.Go(func() { e.makeWay(m, p) })
 		return fmt.Errorf("%w: rke up is being ended", cluster.ErrBusy)
 	}
-	path, err := configPath(r)
+	path, err := e.configPath(r)
 	if err != nil {
 		return err
 	}
@@ -75,7 +74,7 @@ func (e *Engine) Delete(_ context.Context, r cluster.Request) error {
 		if kept == nil {
 			return nil // nothing tells what to remove, see observeRemoval
 		}
-		if err := putBack(path, kept); err != nil {
+		if err := e.putBack(path, kept); err != nil {
 			return err
 		}
 		next.PutBack = true
@@ -98,12 +97,8 @@ func (e *Engine) makeWay(m *member, p *process.Process) {
 }
 
 // putBack writes a configuration to the place from which it was deleted: rke finds its state file by that.
-func putBack(path string, content []byte) error {
-	err := os.MkdirAll(filepath.Dir(path), 0o700)
-	if err == nil {
-		err = os.WriteFile(path, content, 0o600)
-	}
-	if err != nil {
+func (e *Engine) putBack(path string, content []byte) error {
+	if err := e.opts.ConfigDirs.WriteFile(path, content); err != nil {
 		return fmt.Errorf("put the configuration back for rke remove: %w", err)
 	}
 	return nil

@@ -153,7 +153,7 @@ func (w *world) startManager(t *testing.T) {
 	}
 	defer log.Close()
 	m := &manager{done: make(chan struct{})}
-	m.cmd = exec.Command(binary, "manager", "--kubeconfig="+w.kubeconfig, "--controllers=virtualmachine", "--state-dir="+w.stateDir,
+	m.cmd = exec.Command(binary, "manager", "--kubeconfig="+w.kubeconfig, "--controllers=virtualmachine", "--state-dir="+w.stateDir, "--vm-image-dirs="+filepath.Dir(w.image),
 		"--health-probe-bind-address=0", "--metrics-bind-address=0")
 	m.cmd.Stdout, m.cmd.Stderr = log, log
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}

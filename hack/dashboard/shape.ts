@@ -1,0 +1,45 @@
+// The dashboard as Grafana's own types describe it, narrowed to the panels that ours has: a field that
+// Grafana does not know, or of another type, is an error of the compiler.
+import type { Dashboard, DataQuery, DataSourceRef, GraphFieldConfig, Panel, RowPanel } from '@grafana/schema';
+import type { Options as StatOptions } from '@grafana/schema/dist/esm/raw/composable/stat/panelcfg/x/StatPanelCfg_types.gen';
+import type { Options as TimeSeriesOptions } from '@grafana/schema/dist/esm/raw/composable/timeseries/panelcfg/x/TimeSeriesPanelCfg_types.gen';
+
+// JSON has no enums: where a type has one, its values are meant.
+type Plain<T> = T extends string
+  ? `${T}`
+  : T extends (infer U)[]
+    ? Plain<U>[]
+    : T extends object
+      ? { [K in keyof T]: Plain<T[K]> }
+      : T;
+
+// What Grafana sends to Prometheus. Its package has no types for it.
+interface Query extends Pick<DataQuery, 'refId' | 'hide'> {
+  datasource: DataSourceRef;
+  editorMode: 'code' | 'builder';
+  expr: string;
+  instant?: boolean;
+  range: boolean;
+  legendFormat: string;
+}
+
+interface Known<Type extends string, Options, Custom> extends Omit<Panel, 'type' | 'options' | 'targets' | 'fieldConfig'> {
+  type: Type;
+  options: Options;
+  targets: Query[];
+  fieldConfig: {
+    defaults: Omit<NonNullable<Panel['fieldConfig']>['defaults'], 'custom'> & { custom?: Custom };
+    overrides: NonNullable<Panel['fieldConfig']>['overrides'];
+  };
+}
+
+type Ours =
+  | RowPanel
+  | Known<'timeseries', TimeSeriesOptions, GraphFieldConfig>
+  | Known<'stat', StatOptions, never>;
+
+export type Shape = Plain<Omit<Dashboard, 'panels' | 'annotations'>> & {
+  panels: Plain<Ours>[];
+  // The query of an annotation is Prometheus's own.
+  annotations: { list: (Plain<NonNullable<NonNullable<Dashboard['annotations']>['list']>[number]> & { expr: string; titleFormat: string; step: string })[] };
+};

@@ -1,0 +1,328 @@
+package qemu
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/dns/dnsmessage"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/confine"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// Whatever a user writes is one argument of QEMU, and no option in it: the command line of a hostile machine differs from
+// that of a harmless one in those values only.
+func TestNothingIsInjectedIntoQEMU(t *testing.T) {
+	launched := func(name, kernel, cmdline string) []string {
+		l := &launch{machine: firmware(uid), hasDisk: true, hasSeed: true, kernel: kernel, initrd: kernel, cmdline: cmdline}
+		l.machine.Name = name
+		l.machine.Ports = []v1alpha1.Port{{Name: name, Port: 22}}
+		l.hostPorts = map[string]int{name: 2022}
+		return l.arguments()
+	}
+	harmless := launched("vm", "/k", "quiet")
+	hostile := launched("vm,debug-threads=off,process=x", "/k", "-monitor stdio,readline -drive file=/etc/shadow")
+	if len(harmless) != len(hostile) {
+		t.Fatalf("%d arguments became %d: %q", len(harmless), len(hostile), hostile)
+	}
+	var differ []string
+	for i := range harmless {
+		if harmless[i] != hostile[i] {
+			differ = append(differ, harmless[i-1]+" "+hostile[i])
+		}
+	}
+	want := []string{
+		"-name guest=default/vm,,debug-threads=off,,process=x,debug-threads=on",
+		"-append -monitor stdio,readline -drive file=/etc/shadow",
+	}
+	if diff := cmp.Diff(want, differ); diff != "" {
+		t.Errorf("arguments that differ (-want +got):\n%s", diff)
+	}
+	if i := slices.Index(hostile, "-append"); i < 0 || !strings.HasPrefix(hostile[i+1], "-monitor") {
+		t.Errorf("the command line of the kernel is not the argument of -append: %q", hostile)
+	}
+}
+
+// QEMU itself takes what follows -append as it is.
+func TestQEMUTakesACommandLineLikeAFlag(t *testing.T) {
+	w := newWorld(t)
+	kernel := filepath.Join(t.TempDir(), "kernel")
+	w.do(os.WriteFile(kernel, []byte("none"), 0o600))
+	machine := firmware(uid)
+	machine.Image = &v1alpha1.Image{Kernel: kernel, Cmdline: "-version"}
+	w.do(w.driver.Create(t.Context(), machine))
+	w.eventually("it is created", func(s *backend.Server) bool { return s.State == backend.StateStopped })
+	w.do(w.driver.Start(t.Context(), machine))
+	server := w.eventually("it has failed", func(s *backend.Server) bool { return s.Ended != nil })
+	if !strings.Contains(server.Ended.Message, "kernel") { // and not the version of QEMU
+		t.Errorf("it ended with %q", server.Ended.Message)
+	}
+	w.remove()
+}
+
+func TestFilesOfImagesAreConfined(t *testing.T) {
+	w := newWorld(t)
+	allowed, secret := t.TempDir(), filepath.Join(t.TempDir(), "secret")
+	w.do(os.WriteFile(secret, []byte("hunter2"), 0o600))
+	w.do(os.Symlink(secret, filepath.Join(allowed, "link")))
+	w.do(os.WriteFile(filepath.Join(allowed, "kernel"), []byte("none"), 0o600))
+	w.options.ImageDirs = confine.Dirs{allowed}
+	w.open()
+	for name, image := range map[string]*v1alpha1.Image{
+		"a disk elsewhere":                {Path: secret},
+		"a disk that is not there":        {Path: "/nowhere"},
+		"out by dots":                     {Path: allowed + "/../" + filepath.Base(filepath.Dir(secret)) + "/secret"},
+		"out by a link":                   {Path: filepath.Join(allowed, "link")},
+		"a device":                        {Path: "/dev/sda"},
+		"a kernel elsewhere":              {Kernel: secret},
+		"an initrd elsewhere":             {Kernel: filepath.Join(allowed, "kernel"), Initrd: secret},
+		"an address as if it were a path": {Path: "nbd://127.0.0.1/x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			machine := firmware(uid)
+			machine.Image = image
+			err := w.driver.Create(t.Context(), machine)
+			if !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "spec.image.") {
+				t.Errorf("Create: %v", err)
+			}
+			if _, err := w.driver.Observe(t.Context(), machine.Identity); !errors.Is(err, backend.ErrNotFound) {
+				t.Errorf("something was begun: %v", err)
+			}
+		})
+	}
+}
+
+// Directories that were narrowed later count when a machine starts.
+func TestAKernelIsConfinedAtEachStart(t *testing.T) {
+	w := newWorld(t)
+	kernel := filepath.Join(t.TempDir(), "kernel")
+	w.do(os.WriteFile(kernel, []byte("none"), 0o600))
+	machine := firmware(uid)
+	machine.Image = &v1alpha1.Image{Kernel: kernel}
+	w.do(w.driver.Create(t.Context(), machine))
+	w.eventually("it is created", func(s *backend.Server) bool { return s.State == backend.StateStopped })
+	w.options.ImageDirs = confine.Dirs{t.TempDir()}
+	w.open()
+	w.do(w.driver.Start(t.Context(), machine))
+	server := w.eventually("it has failed", func(s *backend.Server) bool { return s.Ended != nil && s.Task == backend.TaskNone })
+	if !strings.Contains(server.Ended.Message, "--vm-image-dirs") {
+		t.Errorf("it ended with %q", server.Ended.Message)
+	}
+	w.remove()
+}
+
+func TestIsPublic(t *testing.T) {
+	for text, want := range map[string]bool{
+		"93.184.215.14": true, "1.1.1.1": true, "2606:4700::1111": true, "172.32.0.1": true, "100.128.0.1": true, "::ffff:1.1.1.1": true,
+		"127.0.0.1": false, "127.1.2.3": false, "::1": false, "::ffff:127.0.0.1": false, "0.0.0.0": false, "::": false,
+		"10.0.0.1": false, "172.16.0.1": false, "172.31.255.255": false, "192.168.1.1": false, "fd00:ec2::254": false, "fc00::1": false,
+		"169.254.169.254": false, "fe80::1": false, "fe80::1%eth0": false, "::ffff:169.254.169.254": false, "100.100.100.200": false, "168.63.129.16": false,
+		"224.0.0.1": false, "ff02::1": false, "255.255.255.255": false, "240.0.0.1": false,
+		"64:ff9b::a9fe:a9fe": false, "2002:7f00:1::": false, "192.0.0.192": false, "198.18.0.1": false, "2001:db8::1": false, "fec0::1": false,
+	} {
+		if got := isPublic(netip.MustParseAddr(text)); got != want {
+			t.Errorf("%s: got %t", text, got)
+		}
+	}
+}
+
+// elsewhere is a server on a loopback address that nobody has allowed. It counts who comes.
+func elsewhere(t *testing.T) (address string, visits *atomic.Int32) {
+	t.Helper()
+	visits = &atomic.Int32{}
+	listener, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		visits.Add(1)
+		fmt.Fprint(w, "secret")
+	})}}
+	server.Start()
+	t.Cleanup(server.Close)
+	return listener.Addr().String(), visits
+}
+
+func TestDownloadsReachThePublicInternetOnly(t *testing.T) {
+	address, visits := elsewhere(t)
+	digest := hex.EncodeToString(sha256.New().Sum(nil))
+	redirect := httptest.NewServer(http.RedirectHandler("http://"+address+"/latest/meta-data", http.StatusFound))
+	defer redirect.Close()
+	loop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path+"x", http.StatusFound) }))
+	defer loop.Close()
+	file := httptest.NewServer(http.RedirectHandler("file:///etc/passwd", http.StatusFound))
+	defer file.Close()
+	_, port, _ := net.SplitHostPort(address)
+	here := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	tests := []struct {
+		name, url, says string
+		allowed         []netip.Prefix
+	}{
+		{"loopback", "http://" + address, "not downloaded from there", nil},
+		{"loopback by name", "http://localhost:" + port, "not downloaded from there", nil},
+		{"loopback as one number", "http://2130706434:" + port, "", nil},
+		{"loopback as IPv6", "http://[::ffff:127.0.0.2]:" + port, "not downloaded from there", nil},
+		{"metadata of a cloud", "http://169.254.169.254/latest/meta-data", "169.254.169.254 is not on the public Internet", nil},
+		{"the private network", "https://10.0.0.1/image", "10.0.0.1 is not on the public Internet", nil},
+		{"sent there by an answer", redirect.URL, "127.0.0.2 is not on the public Internet", here},
+		{"sent in circles", loop.URL, "more than 5 times", here},
+		{"sent to a file", file.URL, "file", here},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			i := newImages(t.TempDir(), "", guard{tt.allowed}, 0)
+			_, err := i.get(t.Context(), tt.url, digest, func(string) {})
+			if err == nil || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	if n := visits.Load(); n > 0 {
+		t.Errorf("the server that nobody may reach was asked %d times", n)
+	}
+}
+
+// A name that leads to an allowed address first and to another one then is checked each time, at the connection.
+func TestNamesThatChangeTheirAddress(t *testing.T) {
+	address, visits := elsewhere(t)
+	_, port, _ := net.SplitHostPort(address)
+	var asked atomic.Int32
+	answers := func() netip.Addr {
+		if asked.Add(1) == 1 {
+			return netip.MustParseAddr("127.0.0.3") // allowed, and nobody listens
+		}
+		return netip.MustParseAddr("127.0.0.2")
+	}
+	lookup = newResolver(t, answers)
+	defer func() { lookup = nil }()
+	i := newImages(t.TempDir(), "", guard{[]netip.Prefix{netip.MustParsePrefix("127.0.0.3/32")}}, 0)
+	for _, says := range []string{"connection refused", "127.0.0.2 is not on the public Internet"} {
+		_, err := i.get(t.Context(), "http://rebind.example:"+port, strings.Repeat("0", 64), func(string) {})
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("got %v, want %s", err, says)
+		}
+	}
+	if n := visits.Load(); n > 0 {
+		t.Errorf("the server that nobody may reach was asked %d times", n)
+	}
+}
+
+// newResolver returns a resolver that asks a server of this test, which answers every question for an IPv4 address.
+func newResolver(t *testing.T, answer func() netip.Addr) *net.Resolver {
+	t.Helper()
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() }) // which ends the loop
+	go func() {
+		buffer := make([]byte, 512)
+		for {
+			n, from, err := server.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			var message dnsmessage.Message
+			if message.Unpack(buffer[:n]) != nil || len(message.Questions) != 1 {
+				continue
+			}
+			message.Response = true
+			message.Additionals = nil
+			if question := message.Questions[0]; question.Type == dnsmessage.TypeA {
+				message.Answers = []dnsmessage.Resource{{
+					Header: dnsmessage.ResourceHeader{Name: question.Name, Type: question.Type, Class: question.Class},
+					Body:   &dnsmessage.AResource{A: answer().As4()},
+				}}
+			}
+			if packed, err := message.Pack(); err == nil {
+				_, _ = server.WriteTo(packed, from) // who asked may have gone
+			}
+		}
+	}()
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "udp", server.LocalAddr().String())
+	}}
+}
+
+func TestProxyAddresses(t *testing.T) {
+	environment := map[string]string{"http_proxy": "http://user:password@proxy.example:3128", "HTTPS_PROXY": "https://secure.example"}
+	got := proxyAddresses(func(name string) string { return environment[name] })
+	if diff := cmp.Diff([]string{"proxy.example:3128", "secure.example:443"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestImagesThatAreTooLarge(t *testing.T) {
+	const limit = 1 << 20
+	content := strings.Repeat("x", limit+1)
+	for name, handler := range map[string]http.HandlerFunc{
+		"and say so": func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, content) },
+		"and do not say so": func(w http.ResponseWriter, r *http.Request) {
+			w.(http.Flusher).Flush() // so that its length is not known
+			fmt.Fprint(w, content)
+		},
+		"for their size on the way": func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Accept-Encoding") != "" {
+				w.Header().Set("Content-Encoding", "gzip")
+			}
+			fmt.Fprint(w, content)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewServer(handler)
+			defer s.Close()
+			dir := t.TempDir()
+			_, err := newImages(dir, "", guard{loopback}, limit).get(t.Context(), s.URL, strings.Repeat("0", 64), func(string) {})
+			if !errors.Is(err, errTooLarge) || !strings.Contains(err.Error(), "--vm-image-max-size") {
+				t.Errorf("got %v", err)
+			}
+			if info, err := os.Stat(filepath.Join(dir, strings.Repeat("0", 64)+".part")); err != nil || info.Size() > 0 {
+				t.Errorf("what is left of it: %v, %v", info, err)
+			}
+		})
+	}
+	t.Run("just large enough", func(t *testing.T) {
+		s := newServer(t, limit)
+		if _, err := newImages(t.TempDir(), "", guard{loopback}, limit).get(t.Context(), s.URL, s.digest(), func(string) {}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAddressesAreToldWithoutPasswords(t *testing.T) {
+	_, err := newImages(t.TempDir(), "", guard{}, 0).get(t.Context(), "http://user:hunter2@127.0.0.1:1/", strings.Repeat("0", 64), func(string) {})
+	if err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A UID becomes the name of a folder and an argument of QEMU.
+func TestAUIDThatIsNone(t *testing.T) {
+	w := newWorld(t)
+	for _, bad := range []string{"", "..", "../../etc", "a/b", "-version", "x,debug=on", strings.ToUpper(string(uid)), string(uid) + "\n"} {
+		machine := firmware(uid)
+		machine.UID = types.UID(bad)
+		if err := w.driver.Create(t.Context(), machine); !errors.Is(err, backend.ErrInvalid) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(w.driver.machinesDir(), "*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
