@@ -17,6 +17,7 @@ import (
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
 func TestMain(m *testing.M) { env.Main(m) }
@@ -38,7 +39,7 @@ func newTestController(name string, reconcile func(client.Client) reconcile.Func
 		},
 		Add: func(m ctrl.Manager, options controller.Options) error {
 			return ctrl.NewControllerManagedBy(m).Named(name).For(&samplecontrollerv1alpha1.Foo{}).
-				WithOptions(options).Complete(graceful.Reconciler(reconcile(m.GetClient())))
+				WithOptions(options).Complete(tracing.Reconciler(name, graceful.Reconciler(reconcile(m.GetClient()))))
 		},
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/keelson-dev/keelson/internal/tracing"
 	"github.com/keelson-dev/keelson/internal/version"
 )
 
@@ -30,6 +31,9 @@ const (
 	// shutdownTimeout is how long running reconciles have to end after the manager
 	// was told to stop; see also graceful.Grace, which is shorter.
 	shutdownTimeout = 30 * time.Second
+
+	// lastTraces is how long the delivery of traces may take after that.
+	lastTraces = 2 * time.Second
 
 	// The pause before a failed reconcile is tried again doubles from the first to
 	// the last of these.
@@ -69,12 +73,25 @@ func run(ctx context.Context, cfg *rest.Config, o Options, all []Controller) err
 		}
 		return err
 	}
-	m, err := newManager(cfg, o, all)
+	traces, err := tracing.Start(ctx, tracing.Options{
+		Endpoint: o.TracingEndpoint, Version: version.Get().Keelson, Log: o.Logger.WithName("tracing"),
+	})
 	if err != nil {
 		return err
 	}
+	o.Tracing = traces
+	m, err := newManager(cfg, o, all)
+	if err != nil {
+		return errors.Join(err, traces.Shutdown(ctx))
+	}
 	collectSooner()
-	return m.Start(ctx)
+	err = m.Start(ctx)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTraces)
+	defer cancel()
+	if lost := traces.Shutdown(last); lost != nil {
+		o.Logger.Error(lost, "Traces are lost")
+	}
+	return err
 }
 
 // New returns a manager for the selected controllers, without any preflight. It
@@ -104,13 +121,18 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 		return nil, err
 	}
 	cfg = clientConfig(cfg)
+	if o.Tracing != nil {
+		cfg.Wrap(tracing.Transport)
+	}
 	quiet := libraryLogger(o.Logger)
 	options := ctrl.Options{
 		Scheme: scheme,
 		Logger: quiet,
 		// What has no logger of its own takes the one in its context.
-		BaseContext: func() context.Context { return logr.NewContext(context.Background(), quiet) },
-		Cache:       cacheOptions(o.Namespaces, selected),
+		BaseContext: func() context.Context {
+			return tracing.NewContext(logr.NewContext(context.Background(), quiet), o.Tracing)
+		},
+		Cache: cacheOptions(o.Namespaces, selected),
 		// endpoints serves both, because these two do not tell which port they took.
 		Metrics:                 server.Options{BindAddress: Off},
 		HealthProbeBindAddress:  Off,

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/keelson-dev/keelson/internal/confine"
+	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
 // Off is the bind address that turns an endpoint off.
@@ -54,6 +55,11 @@ type Options struct {
 	MetricsAddress string
 	// Serving is how.
 	Serving Serving
+	// TracingEndpoint is the URL of a collector of OpenTelemetry. Empty: what its variables of the
+	// environment say, else nothing is traced.
+	TracingEndpoint string
+	// Tracing delivers traces; nil: nothing is traced. Run makes it from TracingEndpoint.
+	Tracing *tracing.Provider
 
 	// PreflightTimeout is how long an API server that does not answer is waited for
 	// at the start.
@@ -167,6 +173,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress,
 		"`host:port` of /metrics; 0 turns it off")
 	o.Serving.AddFlags(fs)
+	fs.StringVar(&o.TracingEndpoint, "tracing-endpoint", o.TracingEndpoint,
+		"`URL` of a collector that takes traces by OTLP over HTTP, such as http://localhost:4318 (default: $OTEL_EXPORTER_OTLP_ENDPOINT, else none)")
 	fs.DurationVar(&o.PreflightTimeout, "preflight-timeout", o.PreflightTimeout,
 		"how long to wait at the start for an API server that does not answer")
 	o.Webhook.AddFlags(fs)
@@ -280,6 +288,9 @@ func (o *Options) validate(all []Controller) error {
 	}
 	o.LeaderElection.validate(wrong)
 	o.Serving.validate(o.MetricsAddress, wrong)
+	if err := tracing.CheckEndpoint(o.TracingEndpoint); o.TracingEndpoint != "" && err != nil {
+		wrong("tracing-endpoint", o.TracingEndpoint, "%v", err)
+	}
 	o.Machines.validate(wrong)
 	o.Webhook.validate(wrong)
 	o.Logging.validate(wrong)

@@ -47,7 +47,7 @@ func TestFlagsMakeOptions(t *testing.T) {
 			Times: admission.DefaultTimes(),
 		},
 		HealthAddress: "0", MetricsAddress: "127.0.0.1:0", PreflightTimeout: 5 * time.Second,
-		Serving:  Serving{Secure: ptr.To(true), CertDir: "/c", Profiling: true},
+		Serving: Serving{Secure: ptr.To(true), CertDir: "/c", Profiling: true}, TracingEndpoint: "http://t:4318",
 		StateDir: "/state", RKEBinary: "/rke", RKEConfigDirs: confine.Dirs{"/r"}, RKETimeout: 2 * time.Hour, SecretNamespace: "secrets",
 		Logging: Logging{Format: "json", Verbosity: 4},
 	}
@@ -58,7 +58,7 @@ func TestFlagsMakeOptions(t *testing.T) {
 		"--webhook-bind-address=:9443", "--webhook-service=s", "--webhook-service-namespace=sns", "--webhook-configuration=conf",
 		"--webhook-cert-dir=/certs",
 		"--vm-image-dirs=/i,/j", "--vm-image-networks=10.0.0.0/8", "--vm-image-max-size=1Gi", "--rke-config-dirs=/r",
-		"--metrics-bind-address=127.0.0.1:0", "--metrics-secure", "--metrics-cert-dir=/c", "--profiling", "--preflight-timeout=5s", "--state-dir=/state",
+		"--metrics-bind-address=127.0.0.1:0", "--metrics-secure", "--metrics-cert-dir=/c", "--profiling", "--tracing-endpoint=http://t:4318", "--preflight-timeout=5s", "--state-dir=/state",
 		"--rke-binary=/rke", "--rke-timeout=2h", "--secret-namespace=secrets", "--logging-format=json", "-v4")
 	if diff := cmp.Diff(want, got, noLogger); diff != "" {
 		t.Errorf("with every flag (-want +got):\n%s", diff)
@@ -161,6 +161,10 @@ func TestValidate(t *testing.T) {
 			want: []string{"--vm-image-max-size=0: must be more than 0"},
 		},
 		{name: "no directories and any network", change: func(o *Options) { o.RKEConfigDirs = nil; o.Machines.TrustUsers() }},
+		{
+			name: "a collector of traces that is no URL", change: func(o *Options) { o.TracingEndpoint = "localhost:4317" },
+			want: []string{"--tracing-endpoint=localhost:4317: must be a URL"},
+		},
 		{name: "metrics for everybody, who asks for it", change: func(o *Options) { o.MetricsAddress, o.Serving.Secure = ":9", ptr.To(false) }},
 		{name: "profiles on loopback", change: func(o *Options) { o.MetricsAddress, o.Serving.Profiling = "[::1]:9", true }},
 		{name: "profiles behind the same door as metrics", change: func(o *Options) { o.MetricsAddress, o.Serving.Profiling = ":9", true }},

@@ -21,6 +21,7 @@ import (
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
 // Name is how this controller is called in logs, metrics, flags and events.
@@ -74,6 +75,7 @@ func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 	if o.Prober == nil {
 		o.Prober = NewProber(o.Clock)
 	}
+	o.Engines = traced(o.Engines)
 	woken := newWaker()
 	o.Prober.Notify(woken.wake)
 	for _, engine := range o.Engines {
@@ -91,7 +93,7 @@ func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 		WatchesRawSource(watchSecrets(secrets)).
 		WatchesRawSource(woken.source()).
 		WithOptions(options).
-		Complete(graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r)))
+		Complete(tracing.Reconciler(Name, graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r))))
 	if err != nil {
 		return fmt.Errorf("build controller %s: %w", Name, err)
 	}

@@ -23,6 +23,7 @@ import (
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
 // Name is how this controller is called in logs, metrics, flags and events.
@@ -81,7 +82,7 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 		Watches(&batchv1.Job{}, r.watchJobs()).
 		WatchesRawSource(source.Func(r.ring)).
 		WithOptions(options).
-		Complete(graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r)))
+		Complete(tracing.Reconciler(Name, graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r))))
 	if err != nil {
 		return fmt.Errorf("build controller %s: %w", Name, err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
 // Name is how this controller is called in logs, metrics, flags and events.
@@ -57,7 +58,7 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 		For(&v1alpha1.Foo{}).
 		Watches(&appsv1.Deployment{}, watchDeployments(mgr.GetClient())).
 		WithOptions(options).
-		Complete(graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r)))
+		Complete(tracing.Reconciler(Name, graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r))))
 	if err != nil {
 		return fmt.Errorf("build controller %s: %w", Name, err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/kubeconfig"
+	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
 // Name is how this controller is called in logs, metrics and flags.
@@ -68,7 +69,7 @@ func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 		Named(Name).
 		For(&v1alpha1.Kubeconfig{}).
 		WithOptions(options).
-		Complete(graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r)))
+		Complete(tracing.Reconciler(Name, graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r))))
 	if err != nil {
 		return fmt.Errorf("build controller %s: %w", Name, err)
 	}

@@ -19,6 +19,7 @@ import (
 	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
 	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
 // Name is how this controller is called in logs, metrics, flags and events.
@@ -59,7 +60,7 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 		For(&samplev1.SampleResource{}).
 		Watches(&corev1.Pod{}, watchPods(mgr.GetClient())).
 		WithOptions(options).
-		Complete(graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r)))
+		Complete(tracing.Reconciler(Name, graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r))))
 	if err != nil {
 		return fmt.Errorf("build controller %s: %w", Name, err)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
 // Name is how this controller is called in logs, metrics, flags and events.
@@ -85,7 +86,7 @@ func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers) error {
 		For(&v1alpha1.VirtualMachine{}).
 		WatchesRawSource(watchServers(drivers)).
 		WithOptions(options).
-		Complete(graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r)))
+		Complete(tracing.Reconciler(Name, graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r))))
 	if err != nil {
 		return fmt.Errorf("build controller %s: %w", Name, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
 // buckets are for what takes from a part of a second to minutes.
@@ -189,13 +190,24 @@ func (r *Reconciler) measure(before, after *v1alpha1.VirtualMachine, seen observ
 	}
 }
 
-// instrument returns driver with its calls counted.
+// instrument returns driver with its calls counted, and traced.
 func instrument(driver Driver) Driver { return &counted{driver} }
 
 type counted struct{ Driver }
 
-func (c *counted) count(call string, err error) error {
-	driverCalls.WithLabelValues(c.Name(), call, resultOf(err)).Inc()
+// begin begins a step of the trace of a reconcile.
+func (c *counted) begin(ctx context.Context, name string) (context.Context, tracing.Span) {
+	return tracing.Begin(ctx, name, "keelson.driver", c.Name())
+}
+
+func (c *counted) count(span tracing.Span, call string, err error) error {
+	result := resultOf(err)
+	driverCalls.WithLabelValues(c.Name(), call, result).Inc()
+	if result == "in_progress" || result == "not_found" {
+		span.EndAs(result) // an answer like others
+	} else {
+		span.End(err)
+	}
 	return err
 }
 
@@ -219,41 +231,49 @@ func isInProgress(err error) bool { return errors.Is(err, backend.ErrInProgress)
 
 // Observe implements Driver.
 func (c *counted) Observe(ctx context.Context, id backend.Identity) (backend.Server, error) {
+	ctx, span := c.begin(ctx, "Driver.Observe")
 	server, err := c.Driver.Observe(ctx, id)
-	return server, c.count("observe", err)
+	return server, c.count(span, "observe", err)
 }
 
 // Create implements Driver.
 func (c *counted) Create(ctx context.Context, machine backend.Machine) error {
-	return c.count("create", c.Driver.Create(ctx, machine))
+	ctx, span := c.begin(ctx, "Driver.Create")
+	return c.count(span, "create", c.Driver.Create(ctx, machine))
 }
 
 // Start implements Driver.
 func (c *counted) Start(ctx context.Context, machine backend.Machine) error {
-	return c.count("start", c.Driver.Start(ctx, machine))
+	ctx, span := c.begin(ctx, "Driver.Start")
+	return c.count(span, "start", c.Driver.Start(ctx, machine))
 }
 
 // Stop implements Driver.
 func (c *counted) Stop(ctx context.Context, id backend.Identity, grace time.Duration) error {
-	return c.count("stop", c.Driver.Stop(ctx, id, grace))
+	ctx, span := c.begin(ctx, "Driver.Stop")
+	return c.count(span, "stop", c.Driver.Stop(ctx, id, grace))
 }
 
 // Pause implements Driver.
 func (c *counted) Pause(ctx context.Context, id backend.Identity) error {
-	return c.count("pause", c.Driver.Pause(ctx, id))
+	ctx, span := c.begin(ctx, "Driver.Pause")
+	return c.count(span, "pause", c.Driver.Pause(ctx, id))
 }
 
 // Resume implements Driver.
 func (c *counted) Resume(ctx context.Context, id backend.Identity) error {
-	return c.count("resume", c.Driver.Resume(ctx, id))
+	ctx, span := c.begin(ctx, "Driver.Resume")
+	return c.count(span, "resume", c.Driver.Resume(ctx, id))
 }
 
 // Reconfigure implements Driver.
 func (c *counted) Reconfigure(ctx context.Context, machine backend.Machine) error {
-	return c.count("reconfigure", c.Driver.Reconfigure(ctx, machine))
+	ctx, span := c.begin(ctx, "Driver.Reconfigure")
+	return c.count(span, "reconfigure", c.Driver.Reconfigure(ctx, machine))
 }
 
 // Delete implements Driver.
 func (c *counted) Delete(ctx context.Context, id backend.Identity, options backend.DeleteOptions) error {
-	return c.count("delete", c.Driver.Delete(ctx, id, options))
+	ctx, span := c.begin(ctx, "Driver.Delete")
+	return c.count(span, "delete", c.Driver.Delete(ctx, id, options))
 }
