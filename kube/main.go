@@ -1,6 +1,6 @@
 // Command keelson-kube is the stock upstream Kubernetes components behind one
 // multi-call main: etcd, kube-apiserver, kube-controller-manager,
-// kube-scheduler, kwok and kubectl.
+// kube-scheduler, kwok, kubectl, and on Linux kubelet and kube-proxy.
 //
 // The component is chosen by the name the binary is called by (so a link named
 // kubectl is kubectl) or by its first argument. One process runs one component:

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-dev/keelson/internal/cli/down"
+	imagecmd "github.com/keelson-dev/keelson/internal/cli/image"
 	managercmd "github.com/keelson-dev/keelson/internal/cli/manager"
 	"github.com/keelson-dev/keelson/internal/cli/manifests"
 	"github.com/keelson-dev/keelson/internal/cli/status"
@@ -80,6 +81,7 @@ func newRoot() *cobra.Command {
 		up.New(),
 		down.New(),
 		status.New(),
+		imagecmd.New(),
 		managercmd.New(),
 		manifests.New(),
 		versioncmd.New(),

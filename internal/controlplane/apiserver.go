@@ -65,7 +65,7 @@ func (cp *ControlPlane) apiserverArgs() []string {
 		"--shutdown-delay-duration=0s",
 		"--profiling=false",
 	}
-	return append(args, cp.opts.APIServerArgs...)
+	return slices.Concat(args, cp.nodeArgs(), cp.opts.APIServerArgs)
 }
 
 // IsReservedFlag tells whether a flag of kube-apiserver, without dashes, cannot be among Options.APIServerArgs: one that
@@ -90,7 +90,8 @@ var reservedFlags = []string{
 	"admission-control", "advertise-address", "allow-privileged", "anonymous-auth", "authentication-config",
 	"authorization-config", "authorization-mode", "bind-address", "cert-dir", "client-ca-file",
 	"disable-admission-plugins", "egress-selector-config-file", "emulated-version", "endpoint-reconciler-type",
-	"external-hostname", "help", "min-compatibility-version", "permit-address-sharing", "permit-port-sharing",
+	"external-hostname", "help", "kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key",
+	"kubelet-preferred-address-types", "min-compatibility-version", "permit-address-sharing", "permit-port-sharing",
 	"secure-port", "service-account-issuer", "service-cluster-ip-range", "storage-backend", "version",
 }
 
@@ -114,6 +115,11 @@ func (cp *ControlPlane) ensurePort(context.Context) error {
 	cp.state.Port = port
 	if err := saveState(cp.dir, cp.state); err != nil {
 		return err
+	}
+	if cp.node != nil {
+		if err := cp.writeNodeSettings(); err != nil {
+			return err
+		}
 	}
 	return cp.writeKubeconfigsLocked()
 }

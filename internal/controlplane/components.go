@@ -20,6 +20,7 @@ const (
 	nameControllerManager = "kube-controller-manager"
 	nameScheduler         = "kube-scheduler"
 	nameKwok              = "kwok"
+	nameNode              = "node"
 )
 
 // kwokUser is who kwok is to the API; nodes.go grants it what it needs.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/keelson-dev/keelson/internal/node"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -34,6 +35,8 @@ type Options struct {
 	APIOnly bool
 	// Nodes is the number of simulated nodes.
 	Nodes int
+	// RealNode, if set, is this machine, to run a real node on.
+	RealNode *node.Machine
 	// Name is what the kubeconfig calls the context, the cluster and the user. Empty means keelson.
 	Name string
 	// User is who the administrator is to the API. Empty means keelson-admin.
@@ -99,6 +102,7 @@ type ControlPlane struct {
 	leaving  bool // nothing more is launched
 	config   *rest.Config
 	state    state
+	node     *node.Settings        // the real node; nil if there is none. Its port is guarded, the rest stays
 	launched map[string]*component // components that are looked after
 	// portFixed says that clients may know the port by now.
 	portFixed bool
@@ -161,6 +165,7 @@ func (cp *ControlPlane) prepareState() error {
 		return err
 	}
 	cp.state.Ephemeral, cp.state.Nodes = cp.opts.Ephemeral, cp.opts.Nodes
+	cp.state.RealNode = cp.state.RealNode || cp.opts.RealNode != nil
 	if cp.opts.Port != 0 {
 		cp.state.Port = cp.opts.Port
 	}
@@ -169,7 +174,10 @@ func (cp *ControlPlane) prepareState() error {
 			return err
 		}
 	}
-	return saveState(cp.dir, cp.state)
+	if err := saveState(cp.dir, cp.state); err != nil {
+		return err
+	}
+	return cp.prepareNode()
 }
 
 // start brings up the components, each as soon as what it needs is there.

@@ -65,6 +65,9 @@ func destroyProcesses(ctx context.Context, dir layout) error {
 	return errors.Join(stopComponents(atOnce, procs), procs.Close())
 }
 
+// NodeDir returns the directory of the real node of a data directory.
+func NodeDir(dir string) string { return layout(dir).node() }
+
 // ComponentStatus is what is known about one component of a control plane that is looked after.
 type ComponentStatus struct {
 	Name   string
@@ -79,7 +82,7 @@ func Processes(dir string) string { return layout(dir).processes() }
 func (cp *ControlPlane) Components() []ComponentStatus {
 	cp.mu.Lock()
 	var names []string
-	for _, name := range []string{nameEtcd, nameAPIServer, nameControllerManager, nameScheduler, nameKwok} {
+	for _, name := range []string{nameEtcd, nameAPIServer, nameControllerManager, nameScheduler, nameKwok, nameNode} {
 		if cp.launched[name] != nil {
 			names = append(names, name)
 		}

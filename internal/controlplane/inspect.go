@@ -20,7 +20,8 @@ type Report struct {
 	Server     string            `json:"server,omitempty"`     // URL of the API
 	Kubeconfig string            `json:"kubeconfig,omitempty"` // path of the administrator's kubeconfig
 	Ephemeral  bool              `json:"ephemeral"`
-	Nodes      int               `json:"nodes"` // simulated nodes
+	Nodes      int               `json:"nodes"`              // simulated nodes
+	RealNode   bool              `json:"realNode,omitempty"` // whether one runs
 	Components []ComponentReport `json:"components,omitempty"`
 	APIReady   bool              `json:"apiReady"`           // whether /readyz says ok
 	APIError   string            `json:"apiError,omitempty"` // why not
@@ -70,6 +71,9 @@ func Inspect(ctx context.Context, path string) (Report, error) {
 	if report.Components, err = inspectComponents(dir); err != nil {
 		return report, err
 	}
+	for _, c := range report.Components {
+		report.RealNode = report.RealNode || c.Name == nameNode && c.State == string(process.Running)
+	}
 	if report.Running() {
 		err := probe(ctx, dir)
 		report.APIReady = err == nil
@@ -90,7 +94,7 @@ func inspectComponents(dir layout) ([]ComponentReport, error) {
 		byName[s.ID] = s
 	}
 	var reports []ComponentReport
-	for _, name := range []string{nameEtcd, nameAPIServer, nameControllerManager, nameScheduler, nameKwok} {
+	for _, name := range []string{nameEtcd, nameAPIServer, nameControllerManager, nameScheduler, nameKwok, nameNode} {
 		s, ok := byName[name]
 		if !ok {
 			continue

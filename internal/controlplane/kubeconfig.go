@@ -86,6 +86,11 @@ func (cp *ControlPlane) writeKubeconfigsLocked() error {
 	if err != nil {
 		return err
 	}
+	if cp.node != nil {
+		if err := cp.writeNodeCredentials(); err != nil {
+			return fmt.Errorf("credentials of the node: %w", err)
+		}
+	}
 	cp.config, err = loadConfig(cp.dir)
 	return err
 }

@@ -25,6 +25,7 @@ func (l layout) userFile(u string) string    { return l.path("pki", u+".kubeconf
 func (l layout) processes() string           { return l.path("processes") }
 func (l layout) log(component string) string { return l.path("logs", component+".log") }
 func (l layout) etcdData() string            { return l.path("etcd") }
+func (l layout) node() string                { return l.path("node") }
 func (l layout) stages() string              { return l.path("kwok-stages.yaml") }
 func (l layout) stateFile() string           { return l.path("state.json") }
 
@@ -44,10 +45,11 @@ func (l layout) create() error {
 
 // state is what a data directory remembers beside certificates and etcd's data.
 type state struct {
-	Port      int               `json:"port"`      // of the API, on loopback; chosen once
-	Ephemeral bool              `json:"ephemeral"` // started without fsync
-	Nodes     int               `json:"nodes"`     // simulated nodes
-	Commands  map[string]string `json:"commands"`  // component to a hash of the command line it was started with
+	Port      int               `json:"port"`               // of the API, on loopback; chosen once
+	Ephemeral bool              `json:"ephemeral"`          // started without fsync
+	Nodes     int               `json:"nodes"`              // simulated nodes
+	RealNode  bool              `json:"realNode,omitempty"` // one has been started, and its Node may be in the API
+	Commands  map[string]string `json:"commands"`           // component to a hash of the command line it was started with
 }
 
 // loadState reads the state; a directory that has none yet gives an empty one.

@@ -49,6 +49,9 @@ func (cp *ControlPlane) Settle(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := cp.settleRealNode(ctx, client); err != nil {
+		return fmt.Errorf("the real node: %w", err)
+	}
 	return awaitServiceAccount(ctx, client)
 }
 

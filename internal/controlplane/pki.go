@@ -84,6 +84,9 @@ func (cp *ControlPlane) certificates() []certificate {
 			}
 		}
 	}
+	if cp.node != nil {
+		wanted = append(wanted, nodeCertificates(*cp.node)...)
+	}
 	return wanted
 }
 

@@ -20,8 +20,17 @@ const (
 	abandonTimeout = time.Second
 )
 
+// patience is how long a component gets to end after SIGTERM.
+func patience(name string) time.Duration {
+	if name == nameNode {
+		return nodeEndTimeout
+	}
+	return termTimeout
+}
+
 // stopOrder is the order in which components are stopped: those in one group at the same time.
 var stopOrder = [][]string{
+	{nameNode},
 	{nameKwok, nameScheduler, nameControllerManager},
 	{nameAPIServer},
 	{nameEtcd},
@@ -55,7 +64,7 @@ func (cp *ControlPlane) abandon(ctx context.Context) error {
 	cp.leave.Lock()
 	defer cp.leave.Unlock()
 	cp.endSupervision()
-	err := stopSome(ctx, cp.procs, abandonTimeout, func(name string) bool {
+	err := stopSome(ctx, cp.procs, func(string) time.Duration { return abandonTimeout }, func(name string) bool {
 		cp.mu.Lock()
 		defer cp.mu.Unlock()
 		c := cp.launched[name]
@@ -75,18 +84,22 @@ func (cp *ControlPlane) endSupervision() {
 
 // stopSurplus stops components that an earlier run left behind and that the options leave out.
 func (cp *ControlPlane) stopSurplus(ctx context.Context) error {
-	switch {
-	case cp.opts.APIOnly:
-		return cp.stopFound(ctx, stopOrder[0])
-	case cp.opts.Nodes == 0:
-		return cp.stopFound(ctx, []string{nameKwok})
+	if cp.opts.APIOnly {
+		return cp.stopFound(ctx, slices.Concat(stopOrder[0], stopOrder[1]))
 	}
-	return nil
+	var surplus []string
+	if cp.opts.Nodes == 0 {
+		surplus = append(surplus, nameKwok)
+	}
+	if cp.node == nil {
+		surplus = append(surplus, nameNode)
+	}
+	return cp.stopFound(ctx, surplus)
 }
 
 // stopFound stops those of the components that run although we do not look after them.
 func (cp *ControlPlane) stopFound(ctx context.Context, names []string) error {
-	return stopSome(ctx, cp.procs, termTimeout, func(name string) bool {
+	return stopSome(ctx, cp.procs, patience, func(name string) bool {
 		cp.mu.Lock()
 		defer cp.mu.Unlock()
 		return slices.Contains(names, name) && cp.launched[name] == nil
@@ -95,11 +108,11 @@ func (cp *ControlPlane) stopFound(ctx context.Context, names []string) error {
 
 // stopComponents stops every component that has a record.
 func stopComponents(ctx context.Context, procs *process.Dir) error {
-	return stopSome(ctx, procs, termTimeout, func(string) bool { return true })
+	return stopSome(ctx, procs, patience, func(string) bool { return true })
 }
 
 // stopSome stops the components that are wanted gone and have a record.
-func stopSome(ctx context.Context, procs *process.Dir, patience time.Duration, wanted func(name string) bool) error {
+func stopSome(ctx context.Context, procs *process.Dir, patience func(name string) time.Duration, wanted func(name string) bool) error {
 	var errs []error
 	for _, group := range stopOrder {
 		results := make([]error, len(group))
@@ -115,7 +128,7 @@ func stopSome(ctx context.Context, procs *process.Dir, patience time.Duration, w
 				}
 				continue
 			}
-			wg.Go(func() { results[i] = stopProcess(ctx, p, patience) })
+			wg.Go(func() { results[i] = stopProcess(ctx, p, patience(name)) })
 		}
 		wg.Wait()
 		errs = append(errs, results...)

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -19,6 +20,7 @@ import (
 // component is one process of the control plane and how to look after it.
 type component struct {
 	name    string
+	binary  string                          // empty: keelson-kube, which is told the name of the component
 	args    func() []string                 // the command line, asked for anew before each start
 	inputs  []string                        // files that are read at the start only, so that a change of them needs a restart
 	prepare func(ctx context.Context) error // what must be done before each start, if anything
@@ -95,7 +97,7 @@ func (cp *ControlPlane) takeOver(ctx context.Context, c *component) error {
 		return nil
 	}
 	cp.opts.Log.Info("Restarting a component, because its flags, its keys or its binary have changed", "component", c.name, "pid", p.PID())
-	if err := stopProcess(ctx, p, termTimeout); err != nil {
+	if err := stopProcess(ctx, p, patience(c.name)); err != nil {
 		return err
 	}
 	return cp.startComponent(ctx, c)
@@ -115,10 +117,11 @@ func (cp *ControlPlane) startComponent(ctx context.Context, c *component) error 
 	if err := cp.rememberCommand(c.name, hash); err != nil {
 		return err
 	}
+	path, args := cp.command(c)
 	p, err := cp.procs.Start(process.Spec{
 		ID:      c.name,
-		Path:    cp.opts.Binary,
-		Args:    append([]string{c.name}, c.args()...),
+		Path:    path,
+		Args:    args,
 		Env:     append(componentEnv(os.Environ()), append(cp.opts.Env, marker(string(cp.dir)))...),
 		WorkDir: cp.dir.sockets(),
 		Log:     cp.dir.log(c.name),
@@ -131,6 +134,14 @@ func (cp *ControlPlane) startComponent(ctx context.Context, c *component) error 
 	defer cp.mu.Unlock()
 	c.started = true
 	return nil
+}
+
+// command returns the program of a component, and its arguments.
+func (cp *ControlPlane) command(c *component) (path string, args []string) {
+	if c.binary != "" {
+		return c.binary, c.args()
+	}
+	return cp.opts.Binary, append([]string{c.name}, c.args()...)
 }
 
 func (cp *ControlPlane) rememberCommand(name, hash string) error {
@@ -147,7 +158,7 @@ func (cp *ControlPlane) rememberCommand(name, hash string) error {
 // either has changed since the component was started.
 func (cp *ControlPlane) commandHash(c *component) (string, error) {
 	sum := sha256.New()
-	for _, arg := range slices.Concat([]string{cp.opts.Binary}, c.args(), cp.opts.Env) {
+	for _, arg := range slices.Concat([]string{cmp.Or(c.binary, cp.opts.Binary)}, c.args(), cp.opts.Env) {
 		fmt.Fprintf(sum, "%q ", arg)
 	}
 	for _, path := range c.inputs {

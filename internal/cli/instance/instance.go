@@ -5,6 +5,7 @@ package instance
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,6 +37,19 @@ func KubeBinary() (string, error) {
 		return "", fmt.Errorf("%s, is neither %s nor in PATH: build it with `make build`, or name it in KEELSON_KUBE", what, beside)
 	}
 	return filepath.Abs(path)
+}
+
+// NodePrograms returns the folder where the programs of a real node are expected: the folder node beside this program.
+// $KEELSON_NODE overrides it.
+func NodePrograms() (string, error) {
+	if path := os.Getenv("KEELSON_NODE"); path != "" {
+		return filepath.Abs(path)
+	}
+	path, err := Beside("node")
+	if errors.Is(err, fs.ErrNotExist) {
+		return path, nil // what is missing in it is told by who needs it
+	}
+	return path, err
 }
 
 // Beside returns the path of a program in the folder of this one. The error says that there is none; the path is then

@@ -24,6 +24,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/install"
 	"github.com/keelson-dev/keelson/internal/manager"
+	"github.com/keelson-dev/keelson/internal/node"
 )
 
 // stopTimeout is how long a clean stop of the control plane may take before what is left is killed.
@@ -40,7 +41,7 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 	go func() { _, _ = definitions() }() // runManager will see the error
 	early := make(chan struct{})
 	cp, err := controlplane.Start(ctx, controlplane.Options{
-		Dir: dir, Binary: binary, Ephemeral: o.instance.Ephemeral, Nodes: o.nodes,
+		Dir: dir, Binary: binary, Ephemeral: o.instance.Ephemeral, Nodes: o.nodes, RealNode: o.machine,
 		Answering: func(ctx context.Context, config *rest.Config) {
 			defer close(early)
 			if all, err := definitions(); err == nil {
@@ -152,6 +153,27 @@ func (o *options) runOnCluster(ctx context.Context, cmd *cobra.Command) error {
 	return interrupted(ctx, o.runManager(ctx, config, "", p, logger, ready))
 }
 
+// chooseNode decides between a real node and simulated ones.
+func (o *options) chooseNode() error {
+	if node.Mode(o.node) == node.Simulated {
+		return nil
+	}
+	programs, err := instance.NodePrograms()
+	if err != nil {
+		return err
+	}
+	machine := node.Look(programs)
+	real, line, err := node.Choose(node.Mode(o.node), machine)
+	if err != nil {
+		return fmt.Errorf("--node=%s: %w", o.node, err)
+	}
+	if real {
+		o.machine, o.nodes = &machine, 0
+	}
+	o.noNode = line
+	return nil
+}
+
 // openLog makes the logger for all that happens in this process. It writes to a file that rotates, because the
 // terminal belongs to the user.
 func (o *options) openLog(dir string) (logr.Logger, error) {
@@ -190,8 +212,14 @@ func (o *options) welcome(server, kubeconfig, dir string, took time.Duration) st
 	if missing := o.machines.Missing(); missing != "" {
 		b.WriteString(missing + "\n")
 	}
-	if o.nodes > 0 {
+	switch {
+	case o.machine != nil:
+		fmt.Fprintf(&b, "Its node is real: pods run on this machine, with %s.\n", o.machine.Runtime)
+	case o.nodes > 0:
 		fmt.Fprintf(&b, "Its nodes are simulated: pods report that they run, nothing is executed.\n")
+	}
+	if o.noNode != "" {
+		b.WriteString(o.noNode + "\n")
 	}
 	b.WriteString("\n")
 	if o.mergeKubeconfig {

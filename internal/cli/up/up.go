@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/manager"
+	"github.com/keelson-dev/keelson/internal/node"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -25,6 +27,9 @@ import (
 type options struct {
 	instance        instance.Flags
 	detach          bool
+	node            string        // a node.Mode
+	machine         *node.Machine // to run a real node on; nil for simulated ones
+	noNode          string        // why there is no real node, for the user
 	nodes           int
 	kubeconfig      string // use this cluster instead of an own control plane
 	mergeKubeconfig bool
@@ -45,7 +50,8 @@ installed, and only loopback is used.
 
 All objects are kept in the data directory: Ctrl-C or ` + "`keelson down`" + ` stops everything, the next
 ` + "`keelson up`" + ` has it all again, also after a crash. On simulated nodes pods report that they
-run and Jobs complete; nothing is executed.`
+run and Jobs complete; nothing is executed. With --node=real this machine is the node: Linux,
+as root, after ` + "`make node`" + `.`
 
 const examples = `  # In the foreground, until Ctrl-C
   keelson up
@@ -62,7 +68,7 @@ const examples = `  # In the foreground, until Ctrl-C
 // New returns the command.
 func New() *cobra.Command {
 	defaults := manager.NewOptions()
-	o := options{nodes: 1, controllers: defaults.Controllers, threads: defaults.Threads, machines: defaults.Machines, logging: defaults.Logging, metricsAddress: manager.Off, rkeBinary: defaults.RKEBinary, rkeConfigDirs: confine.Anywhere}
+	o := options{node: string(node.Simulated), nodes: 1, controllers: defaults.Controllers, threads: defaults.Threads, machines: defaults.Machines, logging: defaults.Logging, metricsAddress: manager.Off, rkeBinary: defaults.RKEBinary, rkeConfigDirs: confine.Anywhere}
 	o.machines.TrustUsers()
 	cmd := &cobra.Command{
 		Use:     "up",
@@ -81,6 +87,7 @@ func New() *cobra.Command {
 	fs.SortFlags = false
 	o.instance.AddFlags(fs)
 	fs.BoolVar(&o.detach, "detach", false, "go on in the background; returns when everything is ready")
+	fs.StringVar(&o.node, "node", o.node, "what runs Pods: real is this machine (Linux, as root), simulated only says that they run, auto is real where the machine can")
 	fs.IntVar(&o.nodes, "nodes", o.nodes, "number of simulated nodes")
 	fs.Var(usage.NonEmpty(&o.kubeconfig), "kubeconfig", "use the cluster of this kubeconfig `file` instead of starting one")
 	fs.BoolVar(&o.mergeKubeconfig, "merge-kubeconfig", false, "add a context \"keelson\" to your own kubeconfig file")
@@ -104,11 +111,17 @@ func (o *options) validate(given *pflag.FlagSet) error {
 		return usage.Errorf("--nodes=%d: must be from 0 to 1000", o.nodes)
 	}
 	if o.kubeconfig != "" {
-		for _, name := range []string{"data-dir", "ephemeral", "detach", "nodes", "merge-kubeconfig"} {
+		for _, name := range []string{"data-dir", "ephemeral", "detach", "node", "nodes", "merge-kubeconfig"} {
 			if given.Changed(name) {
 				return usage.Errorf("--kubeconfig uses a cluster that exists already: it goes without --%s", name)
 			}
 		}
+	}
+	if !slices.Contains(node.Modes, node.Mode(o.node)) {
+		return usage.Errorf("--node=%s: must be auto, real or simulated", o.node)
+	}
+	if node.Mode(o.node) == node.Real && given.Changed("nodes") {
+		return usage.Errorf("--nodes is the number of simulated nodes: it goes without --node=real")
 	}
 	o.distrust(given)
 	checked := o.managerOptions()
@@ -166,6 +179,9 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 	}
 	binary, err := instance.KubeBinary()
 	if err != nil {
+		return err
+	}
+	if err := o.chooseNode(); err != nil {
 		return err
 	}
 	if o.mergeKubeconfig {

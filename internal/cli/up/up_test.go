@@ -12,6 +12,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/manager"
+	"github.com/keelson-dev/keelson/internal/node"
 )
 
 func TestFlagsThatMakeNoSense(t *testing.T) {
@@ -22,6 +23,9 @@ func TestFlagsThatMakeNoSense(t *testing.T) {
 	}{
 		{"fewer nodes than none", []string{"--nodes=-1"}, "--nodes=-1: must be from 0 to 1000"},
 		{"more nodes than anybody can use", []string{"--nodes=1001"}, "--nodes=1001: must be from 0 to 1000"},
+		{"a kind of node that does not exist", []string{"--node=virtual"}, "--node=virtual: must be auto, real or simulated"},
+		{"a number of nodes that are real", []string{"--node=real", "--nodes=2"}, "--nodes is the number of simulated nodes: it goes without --node=real"},
+		{"a cluster that exists, and a node for it", []string{"--kubeconfig=/dev/null", "--node=real"}, "--kubeconfig uses a cluster that exists already: it goes without --node"},
 		{"no worker", []string{"--threads=0"}, "--threads=0: must be 1 or more"},
 		{"no controller", []string{"--controllers="}, "--controllers=: selects nothing; there are " + strings.Join(manager.Names(), ", ")},
 		{"all controllers but all", []string{"--controllers=*,-" + strings.Join(manager.Names(), ",-")}, "--controllers=*,-" + strings.Join(manager.Names(), ",-") + ": selects nothing; there are " + strings.Join(manager.Names(), ", ")},
@@ -84,6 +88,35 @@ Keelson is up, after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the
   kubectl get foos
 
 ` + "`keelson down --data-dir '/my data'` stops it. All objects are kept for the next `keelson up --data-dir '/my data'`.\n",
+		},
+		{
+			"with a real node",
+			func(o *options) { o.nodes, o.machine = 0, &node.Machine{Runtime: "/usr/sbin/runc"} },
+			standard,
+			`
+Keelson is up, after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers ` + strings.Join(manager.Names(), ", ") + `.
+Its node is real: pods run on this machine, with /usr/sbin/runc.
+
+  export KUBECONFIG=/home/me/.local/share/keelson/kubeconfig
+  kubectl get foos
+
+Ctrl-C stops it. All objects are kept for the next ` + "`keelson up`" + `.
+`,
+		},
+		{
+			"where a real node was not possible",
+			func(o *options) { o.noNode = "A real node is not possible here; missing: root." },
+			standard,
+			`
+Keelson is up, after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers ` + strings.Join(manager.Names(), ", ") + `.
+Its nodes are simulated: pods report that they run, nothing is executed.
+A real node is not possible here; missing: root.
+
+  export KUBECONFIG=/home/me/.local/share/keelson/kubeconfig
+  kubectl get foos
+
+Ctrl-C stops it. All objects are kept for the next ` + "`keelson up`" + `.
+`,
 		},
 		{
 			"ephemeral, with a context for the user",

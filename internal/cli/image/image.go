@@ -1,0 +1,122 @@
+// Package image is the command `keelson image`: images for the real node that need no registry.
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/cli/usage"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/node"
+)
+
+const loadExamples = `  # What docker save, podman save or another tool has written
+  keelson image load app.tar
+  docker save app:dev | keelson image load -
+
+  # A folder with one static program; a Pod's container then says image: hello:v1
+  keelson image load --name hello:v1 ./hello`
+
+// New returns the command.
+func New() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "image",
+		Short: "Load and list the container images of the real node",
+		Args:  usage.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newLoad(), newList())
+	return cmd
+}
+
+func newLoad() *cobra.Command {
+	var flags instance.Flags
+	var name, entrypoint string
+	cmd := &cobra.Command{
+		Use:   "load FILE|FOLDER|-",
+		Short: "Load images from an archive or a folder, so that no registry is needed",
+		Long: `Load images into the real node of a running Keelson: all that are in an archive (of
+Docker or OCI, gzip or not; - is standard input), or one that is made from a folder. It prints
+their names.
+
+A container whose image has the tag latest, or none, asks the registry all the same unless
+its imagePullPolicy is IfNotPresent or Never: give what is loaded another tag.`,
+		Example: loadExamples,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage.Errorf("keelson image load takes one FILE, FOLDER or -; got %d", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			words := []string{}
+			if name != "" {
+				words = append(words, "-name="+name)
+			}
+			if entrypoint != "" {
+				words = append(words, "-entrypoint="+entrypoint)
+			}
+			return run(cmd, flags, "image-load", words, args...)
+		},
+	}
+	flags.AddFlags(cmd.Flags())
+	cmd.Flags().StringVar(&name, "name", "", "`name` of the image made from a folder (default: that of the folder)")
+	cmd.Flags().StringVar(&entrypoint, "entrypoint", "", "`path`, in the image made from a folder, of the program to run (default: the only one at its top)")
+	return cmd
+}
+
+func newList() *cobra.Command {
+	var flags instance.Flags
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the images of the real node",
+		Args:  usage.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return run(cmd, flags, "image-list", nil)
+		},
+	}
+	flags.AddFlags(cmd.Flags())
+	return cmd
+}
+
+// run has keelson-node do the work: containerd's client is part of it, and not of this program.
+func run(cmd *cobra.Command, flags instance.Flags, command string, options []string, args ...string) error {
+	dir, err := flags.Dir()
+	if err != nil {
+		return err
+	}
+	socket, err := nodeSocket(cmd.Context(), dir)
+	if err != nil {
+		return err
+	}
+	programs, err := instance.NodePrograms()
+	if err != nil {
+		return err
+	}
+	words := append([]string{command}, options...)
+	child := exec.CommandContext(cmd.Context(), filepath.Join(programs, node.Program), append(append(words, socket), args...)...)
+	child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	err = child.Run()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return usage.ErrSilent // it has said why
+	}
+	return err
+}
+
+// nodeSocket returns the socket of the containerd of the real node that runs in a data directory.
+func nodeSocket(ctx context.Context, dir string) (string, error) {
+	report, err := controlplane.Inspect(ctx, dir)
+	if err != nil {
+		return "", err
+	}
+	if !report.RealNode {
+		return "", fmt.Errorf("no real node runs in %s: `%s --node=real` starts one", dir, instance.Command("up", dir))
+	}
+	return filepath.Join(controlplane.NodeDir(dir), node.Socket), nil
+}

@@ -1,0 +1,258 @@
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/cert"
+
+	"github.com/keelson-dev/keelson/internal/node"
+)
+
+// The certificates that only a real node needs: what it shows to the API and what the API shows to it.
+const (
+	nameKubeletServer = "kubelet-server"
+	nameKubeletClient = "kubelet"
+	nameKubeProxy     = "kube-proxy"
+	nameKubeletUser   = "apiserver-kubelet-client"
+)
+
+// kubeletUser is who kube-apiserver is to a kubelet.
+const kubeletUser = "kube-apiserver-kubelet-client"
+
+// nodeEndTimeout is how long a real node may take to end: it ends its Pods first.
+const nodeEndTimeout = 30 * time.Second
+
+// nodeCertificates are the certificates for a real node.
+func nodeCertificates(s node.Settings) []certificate {
+	return []certificate{
+		{name: nameKubeletServer, issuer: "ca", config: cert.Config{
+			CommonName: "system:node:" + s.Name, Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+			AltNames: cert.AltNames{DNSNames: []string{s.Name}, IPs: []net.IP{s.Address().AsSlice()}},
+		}},
+		{name: nameKubeletClient, issuer: "ca", config: clientOf("system:node:"+s.Name, "system:nodes")},
+		{name: nameKubeProxy, issuer: "ca", config: clientOf("system:kube-proxy")},
+		{name: nameKubeletUser, issuer: "ca", config: clientOf(kubeletUser)},
+	}
+}
+
+// prepareNode decides which node it is to be, and writes it down for the node itself.
+func (cp *ControlPlane) prepareNode() error {
+	if cp.opts.RealNode == nil {
+		return nil
+	}
+	settings, err := node.NewSettings(*cp.opts.RealNode, cp.dir.node(), cp.opts.Binary, cp.state.Port, serviceNetwork)
+	if err != nil {
+		return fmt.Errorf("the real node: %w", err)
+	}
+	cp.node = &settings
+	return cp.writeNodeSettings()
+}
+
+// writeNodeSettings tells the node which port the API has.
+func (cp *ControlPlane) writeNodeSettings() error {
+	if err := os.MkdirAll(cp.node.Credentials(), 0o700); err != nil {
+		return err
+	}
+	cp.node.APIPort = cp.state.Port
+	data, err := cp.node.Encode()
+	if err != nil {
+		return err
+	}
+	return updateFile(cp.node.File(), data)
+}
+
+// writeNodeCredentials gives the node its part of the certificates and keys, and no more than that: the folder is seen by
+// what runs with the rights of the node. The components in it read renewed files by themselves.
+func (cp *ControlPlane) writeNodeCredentials() error {
+	folder := cp.node.Credentials()
+	for source, target := range map[string]string{
+		"ca.crt":                   "ca.crt",
+		nameKubeletServer + ".crt": "kubelet.crt",
+		nameKubeletServer + ".key": "kubelet.key",
+		nameKubeletClient + ".crt": "kubelet-client.crt",
+		nameKubeletClient + ".key": "kubelet-client.key",
+		nameKubeProxy + ".crt":     "kube-proxy.crt",
+		nameKubeProxy + ".key":     "kube-proxy.key",
+	} {
+		data, err := os.ReadFile(cp.dir.pki(source))
+		if err != nil {
+			return err
+		}
+		if err := updateFile(filepath.Join(folder, target), data); err != nil {
+			return err
+		}
+	}
+	// The paths are relative to the kubeconfig, because inside the node the folder is elsewhere.
+	for component, files := range map[string]string{"kubelet": "kubelet-client", "kube-proxy": "kube-proxy"} {
+		const name = defaultName
+		data, err := clientcmd.Write(clientcmdapi.Config{
+			Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: serverURL(cp.state.Port), CertificateAuthority: "ca.crt"}},
+			AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {ClientCertificate: files + ".crt", ClientKey: files + ".key"}},
+			Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
+			CurrentContext: name,
+		})
+		if err != nil {
+			return err
+		}
+		if err := updateFile(filepath.Join(folder, component+".kubeconfig"), data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// updateFile writes a file unless it says the same already.
+func updateFile(path string, data []byte) error {
+	existing, err := os.ReadFile(path)
+	if err == nil && bytes.Equal(existing, data) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return writeFile(path, data)
+}
+
+// nodeArgs are the flags by which kube-apiserver reaches a real node, for logs and the like.
+func (cp *ControlPlane) nodeArgs() []string {
+	if cp.node == nil {
+		return nil
+	}
+	pki := cp.dir.pki
+	return []string{
+		"--kubelet-client-certificate=" + pki(nameKubeletUser+".crt"),
+		"--kubelet-client-key=" + pki(nameKubeletUser+".key"),
+		"--kubelet-certificate-authority=" + pki("ca.crt"),
+		"--kubelet-preferred-address-types=InternalIP",
+	}
+}
+
+// realNode is a node that runs what is placed on it. It is one process to us, and ends with everything in it.
+func (cp *ControlPlane) realNode() *component {
+	return &component{
+		name:          nameNode,
+		binary:        filepath.Join(cp.node.Programs, node.Program),
+		args:          func() []string { return []string{"run", cp.node.File()} },
+		inputs:        []string{cp.node.File()},
+		ready:         cp.checkRealNode,
+		readyInterval: 50 * time.Millisecond,
+		readyTimeout:  2 * time.Minute,
+	}
+}
+
+// checkRealNode returns an error unless the real node is ready, and has said so since it was started.
+func (cp *ControlPlane) checkRealNode(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(cp.Config())
+	if err != nil {
+		return err
+	}
+	n, err := client.CoreV1().Nodes().Get(ctx, cp.node.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	started, err := cp.procs.Find(nameNode)
+	if err != nil {
+		return err
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type != corev1.NodeReady {
+			continue
+		}
+		switch {
+		case c.LastHeartbeatTime.Time.Before(started.Status().StartedAt.Truncate(time.Second)):
+			return errors.New("it has not reported yet")
+		case c.Status != corev1.ConditionTrue:
+			return errors.New(c.Message)
+		default:
+			return nil
+		}
+	}
+	return errors.New("it has not reported yet")
+}
+
+// admitNode makes in the API what a real node needs.
+func (cp *ControlPlane) admitNode(ctx context.Context, client kubernetes.Interface) error {
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "keelson:" + kubeletUser},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:kubelet-api-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: kubeletUser}},
+	}
+	_, err := client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	slices := client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault)
+	wanted := cp.newAPIEndpoints()
+	_, err = slices.Create(ctx, wanted, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	existing, err := slices.Get(ctx, wanted.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	existing.Endpoints, existing.Ports = wanted.Endpoints, wanted.Ports
+	_, err = slices.Update(ctx, existing, metav1.UpdateOptions{})
+	return err
+}
+
+// newAPIEndpoints says where Pods reach the Service "kubernetes": at the node, which hands connections over to the API.
+// kube-apiserver itself keeps no endpoints, because it knows no address but loopback.
+func (cp *ControlPlane) newAPIEndpoints() *discoveryv1.EndpointSlice {
+	cp.mu.Lock()
+	port := int32(cp.state.Port)
+	cp.mu.Unlock()
+	name, protocol, ready := "https", corev1.ProtocolTCP, true
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "kubernetes", Namespace: metav1.NamespaceDefault,
+			Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes", discoveryv1.LabelManagedBy: "keelson.dev"},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{cp.node.Address().String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &protocol}},
+	}
+}
+
+// settleRealNode brings the real node up, or removes what is left of one.
+func (cp *ControlPlane) settleRealNode(ctx context.Context, client kubernetes.Interface) error {
+	if cp.node == nil {
+		return cp.dismissNode(ctx, client)
+	}
+	if err := cp.admitNode(ctx, client); err != nil {
+		return err
+	}
+	return cp.step(ctx, cp.realNode())
+}
+
+// dismissNode removes the Node of a real node that was there before and is not wanted any more.
+func (cp *ControlPlane) dismissNode(ctx context.Context, client kubernetes.Interface) error {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	if !cp.state.RealNode {
+		return nil
+	}
+	err := client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	cp.state.RealNode = false
+	return saveState(cp.dir, cp.state)
+}

@@ -1,0 +1,39 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Mode is what the user wants.
+type Mode string
+
+// The modes.
+const (
+	// Auto is a real node where the machine can run one, else simulated ones.
+	Auto Mode = "auto"
+	// Real is a real node, or an error.
+	Real Mode = "real"
+	// Simulated is simulated nodes.
+	Simulated Mode = "simulated"
+)
+
+// Modes are all modes.
+var Modes = []Mode{Auto, Real, Simulated}
+
+// Choose tells whether the node is to be real, and a line for the user about why it is not, if they may have expected one.
+// The error says what to do about a machine that cannot run the real node that was asked for.
+func Choose(mode Mode, m Machine) (real bool, line string, err error) {
+	if mode == Simulated {
+		return false, "", nil
+	}
+	missing := m.Missing()
+	switch {
+	case len(missing) == 0:
+		return true, "", nil
+	case mode == Real:
+		return false, "", fmt.Errorf("this machine cannot run a real node; missing: %s", strings.Join(missing, "; "))
+	default:
+		return false, fmt.Sprintf("A real node is not possible here; missing: %s.", strings.Join(missing, "; ")), nil
+	}
+}

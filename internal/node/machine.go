@@ -1,0 +1,140 @@
+// Package node finds out whether this machine can run a real Kubernetes node, and writes down which one. The node itself
+// is the program keelson-node, which the module node/ builds: the seam is that program and a file of settings.
+package node
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Program is the name of the program that runs a node.
+const Program = "keelson-node"
+
+// besides are the programs that it needs in its own folder.
+var besides = []string{Program, "containerd-shim-runc-v2", "bridge", "host-local", "loopback", "portmap", "pause"}
+
+// Machine is what matters about a machine that is to run a node.
+type Machine struct {
+	// OS as Go names it.
+	OS string
+	// Root tells whether this program runs as root.
+	Root bool
+	// Capabilities of this program, as the kernel numbers them.
+	Capabilities uint64
+	// Cgroups is the version of the cgroups at /sys/fs/cgroup; 0 if there are none.
+	Cgroups int
+	// Programs is the folder of keelson-node, and NoProgram the first of its programs that is missing.
+	Programs, NoProgram string
+	// Runtime is the path of runc or of crun, Iptables and Nft those of the programs of that name. Empty if missing.
+	Runtime, Iptables, Nft string
+}
+
+// The capabilities that matter, by their numbers in capabilities(7).
+const (
+	capNetAdmin    = 1 << 12
+	capSysAdmin    = 1 << 21
+	capSysResource = 1 << 24
+)
+
+// Look looks at this machine. Programs is the folder where keelson-node is expected.
+func Look(programs string) Machine {
+	m := Machine{OS: runtime.GOOS, Root: os.Geteuid() == 0, Programs: programs, Cgroups: cgroups("/sys/fs/cgroup")}
+	if status, err := os.ReadFile("/proc/self/status"); err == nil {
+		m.Capabilities = capabilities(string(status))
+	}
+	for _, name := range besides {
+		if _, err := exec.LookPath(filepath.Join(programs, name)); err != nil {
+			m.NoProgram = name
+			break
+		}
+	}
+	m.Runtime = find("runc", "crun")
+	m.Iptables = find("iptables")
+	m.Nft = find("nft")
+	return m
+}
+
+// find returns the path of the first of the programs that is there. Where programs for root are, is not in everybody's
+// PATH, but in that of the node.
+func find(names ...string) string {
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil && filepath.IsAbs(path) {
+			return path
+		}
+		for _, folder := range []string{"/usr/local/sbin", "/usr/sbin", "/sbin"} {
+			if path, err := exec.LookPath(filepath.Join(folder, name)); err == nil {
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+// cgroups returns the version of the cgroups at a path.
+func cgroups(root string) int {
+	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {
+		return 2
+	}
+	if _, err := os.Stat(filepath.Join(root, "memory")); err == nil {
+		return 1
+	}
+	return 0
+}
+
+// capabilities reads the effective capabilities from the text of /proc/self/status.
+func capabilities(status string) uint64 {
+	for line := range strings.Lines(status) {
+		if value, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			set, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
+			if err != nil {
+				return 0
+			}
+			return set
+		}
+	}
+	return 0
+}
+
+// Missing returns what the machine lacks for a real node, each with what to do about it; nothing if it can run one.
+func (m Machine) Missing() []string {
+	if m.OS != "linux" {
+		return []string{"Linux"}
+	}
+	if !m.Root {
+		return []string{"root"} // the rest may look different as root
+	}
+	var missing []string
+	for name, bit := range map[string]uint64{"CAP_NET_ADMIN": capNetAdmin, "CAP_SYS_ADMIN": capSysAdmin} {
+		if m.Capabilities&bit == 0 {
+			missing = append(missing, "the capability "+name)
+		}
+	}
+	slices.Sort(missing)
+	if m.Cgroups == 0 {
+		missing = append(missing, "cgroups at /sys/fs/cgroup")
+	}
+	if m.NoProgram != "" {
+		missing = append(missing, fmt.Sprintf("%s (build it with `make node`)", filepath.Join(m.Programs, m.NoProgram)))
+	}
+	if m.Runtime == "" {
+		missing = append(missing, "runc or crun (a package of that name)")
+	}
+	if m.Iptables == "" && m.Nft == "" {
+		missing = append(missing, "iptables or nft (packages iptables, nftables)")
+	}
+	return missing
+}
+
+// proxyMode is how kube-proxy makes Services reachable on this machine.
+func (m Machine) proxyMode() string {
+	if m.Iptables != "" {
+		return "iptables"
+	}
+	return "nftables"
+}

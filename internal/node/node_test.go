@@ -1,0 +1,213 @@
+package node
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// able is a machine that can run a real node.
+func able() Machine {
+	return Machine{
+		OS: "linux", Root: true, Capabilities: 1<<41 - 1, Cgroups: 2, Programs: "/keelson/bin/node",
+		Runtime: "/usr/sbin/runc", Iptables: "/usr/sbin/iptables",
+	}
+}
+
+func TestChoose(t *testing.T) {
+	type choice struct {
+		Real        bool
+		Line, Error string
+	}
+	for _, test := range []struct {
+		name   string
+		change func(m *Machine)
+		mode   Mode
+		want   choice
+	}{
+		{"a machine that can", func(*Machine) {}, Auto, choice{Real: true}},
+		{"asked for", func(*Machine) {}, Real, choice{Real: true}},
+		{"not asked for", func(*Machine) {}, Simulated, choice{}},
+		{"not asked for, not possible", func(m *Machine) { m.OS = "darwin" }, Simulated, choice{}},
+		{"another system", func(m *Machine) { m.OS = "darwin" }, Auto, choice{Line: "A real node is not possible here; missing: Linux."}},
+		{
+			"asked for, another system", func(m *Machine) { m.OS = "darwin" }, Real,
+			choice{Error: "this machine cannot run a real node; missing: Linux"},
+		},
+		{
+			"nobody but root", func(m *Machine) { m.Root, m.Capabilities, m.Runtime = false, 0, "" }, Auto,
+			choice{Line: "A real node is not possible here; missing: root."},
+		},
+		{
+			"root of a container", func(m *Machine) { m.Capabilities = 0xa80425fb }, Auto,
+			choice{Line: "A real node is not possible here; missing: the capability CAP_NET_ADMIN; the capability CAP_SYS_ADMIN."},
+		},
+		{"root without CAP_SYS_RESOURCE", func(m *Machine) { m.Capabilities &^= 1 << 24 }, Auto, choice{Real: true}},
+		{"cgroups of version 1", func(m *Machine) { m.Cgroups = 1 }, Auto, choice{Real: true}},
+		{"nft only", func(m *Machine) { m.Iptables, m.Nft = "", "/usr/sbin/nft" }, Auto, choice{Real: true}},
+		{
+			"no packages", func(m *Machine) { m.Cgroups, m.NoProgram, m.Runtime, m.Iptables = 0, "keelson-node", "", "" }, Auto,
+			choice{Line: "A real node is not possible here; missing: cgroups at /sys/fs/cgroup; " +
+				"/keelson/bin/node/keelson-node (build it with `make node`); runc or crun (a package of that name); " +
+				"iptables or nft (packages iptables, nftables)."},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m := able()
+			test.change(&m)
+			var got choice
+			var err error
+			got.Real, got.Line, err = Choose(test.mode, m)
+			if err != nil {
+				got.Error = err.Error()
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLook(t *testing.T) {
+	programs := t.TempDir()
+	if got := Look(programs).NoProgram; got != "keelson-node" {
+		t.Errorf("an empty folder: %q is missing", got)
+	}
+	for _, name := range besides {
+		if err := os.WriteFile(filepath.Join(programs, name), nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := Look(programs).NoProgram; got != "" {
+		t.Errorf("a full folder: %q is missing", got)
+	}
+}
+
+func TestCapabilities(t *testing.T) {
+	for _, test := range []struct {
+		name, status string
+		want         uint64
+	}{
+		{"some", "Name:\tx\nCapInh:\t0000000000000000\nCapPrm:\t000001fffeffffff\nCapEff:\t000001fffeffffff\nCapBnd:\t000001ffffffffff\n", 0x1fffeffffff},
+		{"none", "CapEff:\t0000000000000000\n", 0},
+		{"not said", "Name:\tx\n", 0},
+		{"damaged", "CapEff:\tmany\n", 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := capabilities(test.status); got != test.want {
+				t.Errorf("got %x, want %x", got, test.want)
+			}
+		})
+	}
+}
+
+// The two sides of the seam are of different modules; the file is their contract.
+func TestSettingsAreWhatTheNodeReads(t *testing.T) {
+	want, err := os.ReadFile("../../node/internal/settings/testdata/settings.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Settings{
+		ID: "0badcafe", Name: Name, Dir: "/data/node", Programs: "/opt/keelson/node", Kube: "/opt/keelson/keelson-kube",
+		Runtime: "/usr/sbin/runc", APIPort: 20123, Network: netip.MustParsePrefix("10.100.0.0/16"),
+		Services: netip.MustParsePrefix("10.96.0.0/16"), ProxyMode: "iptables", RestrictOOMScore: true,
+	}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestNewSettings(t *testing.T) {
+	dir := t.TempDir()
+	m := able()
+	m.Capabilities &^= capSysResource
+	first, err := NewSettings(m, dir, "/bin/keelson-kube", 20001, "10.96.0.0/16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !first.RestrictOOMScore || first.ProxyMode != "iptables" || !first.Network.IsValid() {
+		t.Errorf("got %+v", first)
+	}
+	// The network is kept, whatever a new choice would have been.
+	kept := first
+	kept.Network = netip.MustParsePrefix("10.222.0.0/16")
+	data, err := kept.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(kept.File(), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second, err := NewSettings(m, dir, "/bin/keelson-kube", 20001, "10.96.0.0/16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(kept, second, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestFreeNetwork(t *testing.T) {
+	prefixes := func(texts ...string) (all []netip.Prefix) {
+		for _, text := range texts {
+			all = append(all, netip.MustParsePrefix(text))
+		}
+		return all
+	}
+	for _, test := range []struct {
+		name, id  string
+		preferred netip.Prefix
+		used      []netip.Prefix
+		want      string
+	}{
+		{"nothing in use", "00000000", netip.Prefix{}, nil, "10.64.0.0/16"},
+		{"another node", "00000001", netip.Prefix{}, nil, "10.65.0.0/16"},
+		{"the last, then the first", "0000009f", netip.Prefix{}, prefixes("10.223.0.0/16"), "10.64.0.0/16"},
+		{"the one of before", "00000000", netip.MustParsePrefix("10.99.0.0/16"), nil, "10.99.0.0/16"},
+		{"the one of before is taken", "00000000", netip.MustParsePrefix("10.99.0.0/16"), prefixes("10.99.3.0/24"), "10.64.0.0/16"},
+		{"a network in it is taken", "00000000", netip.Prefix{}, prefixes("10.64.7.0/24", "192.168.0.0/16"), "10.65.0.0/16"},
+		{"half of all is taken", "00000000", netip.Prefix{}, prefixes("10.0.0.0/9"), "10.128.0.0/16"},
+		{"all is taken", "00000000", netip.Prefix{}, prefixes("10.0.0.0/8"), "no free network from 10.64.0.0/16 to 10.223.0.0/16: this machine has routes to all of them"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := freeNetwork(test.id, test.preferred, test.used)
+			text := got.String()
+			if err != nil {
+				text = err.Error()
+			}
+			if text != test.want {
+				t.Errorf("got  %s\nwant %s", text, test.want)
+			}
+		})
+	}
+}
+
+func TestParseRoutes(t *testing.T) {
+	const text = `Iface	Destination	Gateway 	Flags	RefCnt	Use	Metric	Mask		MTU	Window	IRTT
+eth0	00000000	010200C0	0003	0	0	0	00000000	0	0	0
+eth0	000200C0	00000000	0001	0	0	0	00FFFFFF	0	0	0
+kn-0badcafe	0000640A	00000000	0001	0	0	0	0080FFFF	0	0	0
+docker0	000011AC	00000000	0001	0	0	0	0000FFFF	0	0	0
+`
+	got, err := parseRoutes(text, "kn-0badcafe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"192.0.2.0/24", "172.17.0.0/16"}
+	var found []string
+	for _, p := range got {
+		found = append(found, p.String())
+	}
+	if diff := cmp.Diff(want, found); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if _, err := parseRoutes("Iface\nx y z 0 0 0 0 0", ""); err == nil {
+		t.Error("nonsense was read")
+	}
+}

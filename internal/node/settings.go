@@ -1,0 +1,176 @@
+package node
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Name of the Node object.
+const Name = "keelson-node"
+
+// Socket is the file, in the node's directory, at which its containerd listens.
+const Socket = "containerd.sock"
+
+// Settings are what keelson-node reads; node/internal/settings explains the fields.
+type Settings struct {
+	ID               string       `json:"id"`
+	Name             string       `json:"name"`
+	Dir              string       `json:"dir"`
+	Programs         string       `json:"programs"`
+	Kube             string       `json:"kube"`
+	Runtime          string       `json:"runtime"`
+	APIPort          int          `json:"apiPort"`
+	Network          netip.Prefix `json:"network"`
+	Services         netip.Prefix `json:"services"`
+	ProxyMode        string       `json:"proxyMode"`
+	RestrictOOMScore bool         `json:"restrictOOMScore"`
+}
+
+// NewSettings returns the settings of the node with this directory, for this machine. Kube is the path of keelson-kube,
+// and services the network of Services, which must be valid. The network of the node is that of before, if there was one
+// and it is still free.
+func NewSettings(m Machine, dir, kube string, apiPort int, services string) (Settings, error) {
+	s := Settings{
+		ID: id(dir), Name: Name, Dir: dir, Programs: m.Programs, Kube: kube, Runtime: m.Runtime, APIPort: apiPort,
+		Services: netip.MustParsePrefix(services), ProxyMode: m.proxyMode(), RestrictOOMScore: m.Capabilities&capSysResource == 0,
+	}
+	previous, err := readNetwork(s.File())
+	if err != nil {
+		return Settings{}, err
+	}
+	routes, err := os.ReadFile("/proc/net/route")
+	if err != nil {
+		return Settings{}, fmt.Errorf("look for a network that is free: %w", err)
+	}
+	used, err := parseRoutes(string(routes), s.link())
+	if err != nil {
+		return Settings{}, fmt.Errorf("look for a network that is free: /proc/net/route: %w", err)
+	}
+	s.Network, err = freeNetwork(s.ID, previous, append(used, s.Services))
+	return s, err
+}
+
+// id is a short name for a directory, the same at every start.
+func id(dir string) string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(dir)) // never fails
+	return fmt.Sprintf("%08x", h.Sum32())
+}
+
+// File is where the settings are kept.
+func (s Settings) File() string { return filepath.Join(s.Dir, "settings.json") }
+
+// Credentials is the folder for what the node shows to the API.
+func (s Settings) Credentials() string { return filepath.Join(s.Dir, "credentials") }
+
+// Address is the node's own address, which the API and the machine reach it at.
+func (s Settings) Address() netip.Addr {
+	a := s.Network.Addr().As4()
+	return netip.AddrFrom4([4]byte{a[0], a[1], 255, 2})
+}
+
+// link is the name of the machine's end of the link to the node.
+func (s Settings) link() string { return "kn-" + s.ID }
+
+// Encode returns the content of the file.
+func (s Settings) Encode() ([]byte, error) {
+	data, err := json.MarshalIndent(s, "", "  ")
+	return append(data, '\n'), err
+}
+
+// readNetwork returns the network that settings name; none if there are no settings, or damaged ones.
+func readNetwork(path string) (netip.Prefix, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return netip.Prefix{}, nil
+	}
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	var s Settings
+	if err := json.Unmarshal(data, &s); err != nil {
+		return netip.Prefix{}, nil // they are about to be written anew
+	}
+	return s.Network, nil
+}
+
+// freeNetwork returns a /16 of private addresses that overlaps none of those in use: the preferred one if possible. Where
+// the search begins depends on the node, so that several of them seldom want the same one.
+func freeNetwork(id string, preferred netip.Prefix, used []netip.Prefix) (netip.Prefix, error) {
+	const first, count = 64, 160 // below are the networks that people choose by hand
+	candidates := make([]netip.Prefix, 0, count+1)
+	if preferred.IsValid() && preferred.Addr().Is4() && preferred.Bits() == 16 {
+		candidates = append(candidates, preferred.Masked())
+	}
+	start, err := strconv.ParseUint(id, 16, 32)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("ID of the node: %w", err)
+	}
+	for i := range uint64(count) {
+		candidates = append(candidates, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(first + (start+i)%count)}), 16))
+	}
+	for _, candidate := range candidates {
+		if !overlaps(candidate, used) {
+			return candidate, nil
+		}
+	}
+	return netip.Prefix{}, fmt.Errorf("no free network from 10.%d.0.0/16 to 10.%d.0.0/16: this machine has routes to all of them", first, first+count-1)
+}
+
+func overlaps(p netip.Prefix, all []netip.Prefix) bool {
+	for _, other := range all {
+		if p.Overlaps(other) {
+			return true
+		}
+	}
+	return false
+}
+
+// parseRoutes reads the networks from the text of /proc/net/route, without the default route and those by one link.
+func parseRoutes(text, except string) ([]netip.Prefix, error) {
+	var networks []netip.Prefix
+	for i, line := range strings.Split(strings.TrimSpace(text), "\n") {
+		fields := strings.Fields(line)
+		if i == 0 || len(fields) < 8 || fields[0] == except {
+			continue
+		}
+		address, err := parseAddress(fields[1])
+		if err != nil {
+			return nil, err
+		}
+		mask, err := parseAddress(fields[7])
+		if err != nil {
+			return nil, err
+		}
+		bits := 0
+		for _, b := range mask.AsSlice() {
+			for ; b&0x80 != 0; b <<= 1 {
+				bits++
+			}
+		}
+		if bits > 0 {
+			networks = append(networks, netip.PrefixFrom(address, bits))
+		}
+	}
+	return networks, nil
+}
+
+// parseAddress reads an address the way the kernel prints it there: as a number in the order of bytes of the machine.
+func parseAddress(text string) (netip.Addr, error) {
+	n, err := strconv.ParseUint(text, 16, 32)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	var a [4]byte
+	binary.NativeEndian.PutUint32(a[:], uint32(n))
+	return netip.AddrFrom4(a), nil
+}

@@ -1,0 +1,138 @@
+// Package command is the command line of keelson-node.
+package command
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+
+	"github.com/distribution/reference"
+
+	"github.com/keelson-dev/keelson/node/internal/image"
+)
+
+// LoadImages is `keelson-node image-load SOCKET [-name NAME] [-entrypoint PATH] FILE|FOLDER|-`. It prints the names of
+// the images that it has loaded.
+func LoadImages(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) (err error) {
+	flags := flag.NewFlagSet("image-load", flag.ContinueOnError)
+	var c image.Config
+	var entrypoint string
+	flags.StringVar(&c.Name, "name", "", "")
+	flags.StringVar(&entrypoint, "entrypoint", "", "")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() != 2 {
+		return errors.New("image-load: SOCKET and FILE, FOLDER or - are required")
+	}
+	if entrypoint != "" {
+		c.Entrypoint = []string{entrypoint}
+	}
+	store, err := image.Open(flags.Arg(0))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	names, err := load(ctx, store, flags.Arg(1), c, stdin)
+	for _, name := range names {
+		fmt.Fprintln(stdout, name)
+	}
+	return err
+}
+
+func load(ctx context.Context, store *image.Store, source string, c image.Config, stdin io.Reader) ([]string, error) {
+	if source == "-" {
+		return store.Load(ctx, stdin)
+	}
+	info, err := os.Stat(source)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		if c, err = complete(c, source); err != nil {
+			return nil, err
+		}
+		return store.LoadFolder(ctx, source, c)
+	}
+	file, err := os.Open(source)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return store.Load(ctx, file)
+}
+
+// complete fills in what the user has left out of the image of a folder: its name is the folder's, and it runs the only
+// program at the top of it. The name becomes the one that kubelet will ask for.
+func complete(c image.Config, root string) (image.Config, error) {
+	path, err := filepath.Abs(root)
+	if err != nil {
+		return c, err
+	}
+	if c.Name == "" {
+		c.Name = filepath.Base(path)
+	}
+	named, err := reference.ParseDockerRef(c.Name)
+	if err != nil {
+		return c, fmt.Errorf("--name=%s: %w", c.Name, err)
+	}
+	c.Name = named.String()
+	if len(c.Entrypoint) > 0 {
+		return c, nil
+	}
+	programs, err := programsIn(root)
+	if err != nil {
+		return c, err
+	}
+	if len(programs) != 1 {
+		return c, fmt.Errorf("%s has %d programs at its top: --entrypoint names the one to run, such as /bin/app", root, len(programs))
+	}
+	c.Entrypoint = []string{"/" + programs[0]}
+	return c, nil
+}
+
+func programsIn(root string) ([]string, error) {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, err
+	}
+	var programs []string
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			programs = append(programs, entry.Name())
+		}
+	}
+	return programs, nil
+}
+
+// ListImages is `keelson-node image-list SOCKET`.
+func ListImages(ctx context.Context, args []string, stdout io.Writer) (err error) {
+	if len(args) != 1 {
+		return errors.New("image-list: SOCKET is required")
+	}
+	store, err := image.Open(args[0])
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	images, err := store.List(ctx)
+	if err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "NAME\tSIZE\tDIGEST")
+	for _, i := range images {
+		fmt.Fprintf(table, "%s\t%.1f MB\t%s\n", i.Name, float64(i.Size)/1e6, i.Digest)
+	}
+	return table.Flush()
+}

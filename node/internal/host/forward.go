@@ -1,0 +1,118 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+// forwardAPI takes the connections that the node's components and Pods make to the API, and brings them to the machine's
+// loopback, which is another one than theirs. It ends when the listener is closed.
+func forwardAPI(l net.Listener, port int) {
+	target := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port)).String()
+	for {
+		inner, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // such as too many open files
+			time.Sleep(50 * time.Millisecond)
+			continue
+		}
+		go func() {
+			outer, err := net.Dial("tcp", target)
+			if err != nil {
+				_ = inner.Close() // the API is away; the client tries again
+				return
+			}
+			join(inner, outer)
+		}()
+	}
+}
+
+// join copies between two connections, both ways, until both have ended.
+func join(a, b net.Conn) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		pass(a, b)
+	}()
+	pass(b, a)
+	<-done
+	_, _ = a.Close(), b.Close()
+}
+
+// pass copies from one connection to another, and then tells the other that there is no more.
+func pass(to, from net.Conn) {
+	_, _ = io.Copy(to, from) // either end may go whenever it likes
+	if half, ok := to.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+}
+
+// errLoopback is why the proxy refuses an address.
+var errLoopback = errors.New("the machine's loopback is closed to its node")
+
+// outward connects to anything but what listens on this machine's loopback: that was meant for this machine only.
+var outward = &net.Dialer{
+	Timeout: 30 * time.Second,
+	Control: func(_, address string, _ syscall.RawConn) error {
+		to, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return err
+		}
+		if ip := to.Addr().Unmap(); ip.IsLoopback() || ip.IsUnspecified() {
+			return fmt.Errorf("%s: %w", address, errLoopback)
+		}
+		return nil
+	},
+}
+
+// newProxy returns an HTTP proxy through which the container runtime pulls images. So it needs neither a route to the
+// outside nor the machine's firewall to be changed, and names are resolved as everywhere on the machine.
+func newProxy() *http.Server {
+	plain := &httputil.ReverseProxy{
+		Rewrite:   func(*httputil.ProxyRequest) {}, // the URL of a request to a proxy is the target's already
+		Transport: &http.Transport{DialContext: outward.DialContext, TLSHandshakeTimeout: 10 * time.Second},
+	}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodConnect:
+			tunnel(w, r)
+		case r.URL.IsAbs():
+			plain.ServeHTTP(w, r)
+		default:
+			http.Error(w, "this is a proxy", http.StatusBadRequest)
+		}
+	})
+	return &http.Server{Handler: handler, ReadHeaderTimeout: 30 * time.Second}
+}
+
+func tunnel(w http.ResponseWriter, r *http.Request) {
+	outer, err := outward.DialContext(r.Context(), "tcp", r.Host)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	inner, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		_ = outer.Close()
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	if _, err := io.WriteString(inner, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		_, _ = inner.Close(), outer.Close()
+		return
+	}
+	// What the client has sent without waiting for our answer.
+	if early, err := buffered.Peek(buffered.Reader.Buffered()); err == nil {
+		_, _ = outer.Write(early) // if it is gone, copying ends at once
+	}
+	join(inner, outer)
+}

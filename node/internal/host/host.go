@@ -1,0 +1,113 @@
+// Package host is the part of a node that stays on the machine. It starts the other part in namespaces of its own,
+// links the two networks, and hands connections over that only the machine can make.
+//
+// The node is one process tree: when its first process ends, the kernel ends all others, and with the namespaces go
+// every mount, link and firewall rule that the node has made. When this part ends, however it does, so does the node.
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/keelson-dev/keelson/node/internal/handover"
+	"github.com/keelson-dev/keelson/node/internal/settings"
+)
+
+// Run runs a node until it has ended, with a nil error if it was asked to by SIGTERM or SIGINT.
+func Run(path string) (err error) {
+	s, err := settings.Read(path)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer cancel()
+	if err := removeCgroups(s.Cgroup()); err != nil {
+		return fmt.Errorf("remove what an earlier run has left: %w", err)
+	}
+	defer func() { err = errors.Join(err, removeCgroups(s.Cgroup())) }()
+
+	// The kernel ends the node when the thread that has started it ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	inside, ours, err := launch(path)
+	if err != nil {
+		return fmt.Errorf("start the node in namespaces of its own: %w", err)
+	}
+	defer ours.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- inside.Wait() }()
+	if err := serve(s, inside.Process.Pid, ours); err != nil {
+		_ = inside.Process.Kill() // it may have ended by itself
+		return errors.Join(err, <-ended)
+	}
+	select {
+	case err := <-ended:
+		return fmt.Errorf("the node has ended: %w", orUnasked(err))
+	case <-ctx.Done():
+	}
+	slog.Info("Stopping the node")
+	if err := inside.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return <-ended
+}
+
+// orUnasked is the error of a node that has ended well although nobody wanted it to.
+func orUnasked(err error) error {
+	if err == nil {
+		return errors.New("nobody has asked for it")
+	}
+	return err
+}
+
+// launch starts this program once more as the first process of new namespaces. The connection leads to it.
+func launch(path string) (*exec.Cmd, *net.UnixConn, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, nil, err
+	}
+	ours, theirs, err := handover.Pair()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer theirs.Close()
+	cmd := exec.Command(self, "inside", path)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
+		Setsid:     true,
+		Pdeathsig:  syscall.SIGKILL,
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, nil, errors.Join(err, ours.Close())
+	}
+	return cmd, ours, nil
+}
+
+// serve links the networks and does for the node what only the machine can.
+func serve(s settings.Settings, pid int, inside *net.UnixConn) error {
+	if err := connect(s, pid); err != nil {
+		return err
+	}
+	if err := handover.Go(inside); err != nil {
+		return fmt.Errorf("tell the node that it is linked: %w", err)
+	}
+	api, proxy, err := handover.Receive(inside)
+	if err != nil {
+		return fmt.Errorf("take over what listens inside the node: %w", err)
+	}
+	go forwardAPI(api, s.APIPort)
+	go func() { _ = newProxy().Serve(proxy) }() // until this process ends
+	return nil
+}

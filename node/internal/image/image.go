@@ -1,0 +1,138 @@
+// Package image brings images into a node's containerd without a registry.
+package image
+
+import (
+	"bufio"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images/archive"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+)
+
+// Pause is the image of the one process that holds the namespaces of a Pod.
+const Pause = "keelson.dev/pause:1"
+
+// namespace is where containerd keeps what belongs to Kubernetes.
+const namespace = "k8s.io"
+
+// Store is the images of a node.
+type Store struct {
+	client *containerd.Client
+	folder *os.File // with the socket: its own path may be too long for the path of a socket
+}
+
+// Open connects to the containerd that listens at a socket. Whether it answers is not known yet.
+func Open(socket string) (*Store, error) {
+	folder, err := os.Open(filepath.Dir(socket))
+	if err != nil {
+		return nil, err
+	}
+	path := fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), filepath.Base(socket))
+	client, err := containerd.New(path, containerd.WithDefaultNamespace(namespace))
+	if err != nil {
+		return nil, errors.Join(err, folder.Close())
+	}
+	return &Store{client: client, folder: folder}, nil
+}
+
+// Close ends the connection.
+func (s *Store) Close() error { return errors.Join(s.client.Close(), s.folder.Close()) }
+
+// Load brings the images of an archive, of Docker or OCI and compressed by gzip or not, into the store. It returns their
+// names. An image without a name gets one from its digest.
+func (s *Store) Load(ctx context.Context, r io.Reader) ([]string, error) {
+	plain, err := decompress(r)
+	if err != nil {
+		return nil, fmt.Errorf("load images: %w", err)
+	}
+	images, err := s.client.Import(namespaces.WithNamespace(ctx, namespace), plain,
+		containerd.WithDigestRef(archive.DigestTranslator("import")),
+		containerd.WithSkipDigestRef(func(name string) bool { return name != "" }))
+	if err != nil {
+		return nil, fmt.Errorf("load images: %w", err)
+	}
+	var names []string
+	for _, image := range images {
+		names = append(names, image.Name)
+	}
+	return names, nil
+}
+
+// decompress returns what a reader has, without the compression by gzip if there is one.
+func decompress(r io.Reader) (io.Reader, error) {
+	buffered := bufio.NewReader(r)
+	magic, err := buffered.Peek(2)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if string(magic) != "\x1f\x8b" {
+		return buffered, nil
+	}
+	return gzip.NewReader(buffered)
+}
+
+// LoadFolder makes an image from a folder and brings it into the store.
+func (s *Store) LoadFolder(ctx context.Context, root string, c Config) ([]string, error) {
+	reader, writer := io.Pipe()
+	go func() { writer.CloseWithError(Pack(writer, root, c)) }() // Load sees the error
+	names, err := s.Load(ctx, reader)
+	_ = reader.CloseWithError(io.ErrClosedPipe) // ends Pack if Load has not read all
+	return names, err
+}
+
+// LoadPause makes the image Pause from the program of that name in a folder.
+func (s *Store) LoadPause(ctx context.Context, programs string) error {
+	root, err := os.MkdirTemp("", "keelson-pause-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(root)
+	data, err := os.ReadFile(filepath.Join(programs, "pause"))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(root, "pause"), data, 0o755); err != nil {
+		return err
+	}
+	_, err = s.LoadFolder(ctx, root, Config{Name: Pause, Entrypoint: []string{"/pause"}})
+	return err
+}
+
+// Image is one image of a store.
+type Image struct {
+	Name, Digest string
+	// Size is that of what was loaded or pulled, in bytes.
+	Size int64
+}
+
+// List returns all images of the store, by name.
+func (s *Store) List(ctx context.Context) ([]Image, error) {
+	ctx = namespaces.WithNamespace(ctx, namespace)
+	found, err := s.client.ListImages(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
+	}
+	var images []Image
+	for _, image := range found {
+		if strings.HasPrefix(image.Name(), "sha256:") {
+			continue // kubelet's name for one that has another name, too
+		}
+		size, err := image.Size(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("size of image %s: %w", image.Name(), err)
+		}
+		images = append(images, Image{Name: image.Name(), Digest: image.Target().Digest.String(), Size: size})
+	}
+	slices.SortFunc(images, func(a, b Image) int { return cmp.Compare(a.Name, b.Name) })
+	return images, nil
+}

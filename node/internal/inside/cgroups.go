@@ -1,0 +1,55 @@
+package inside
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const cgroupRoot = "/sys/fs/cgroup"
+
+// prepareCgroups makes the cgroup that kubelet puts all Pods below. kubelet wants to find it.
+func prepareCgroups(name string) error {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(cgroupRoot, &stat); err != nil {
+		return fmt.Errorf("%s: %w", cgroupRoot, err)
+	}
+	if stat.Type == unix.CGROUP2_SUPER_MAGIC {
+		return prepareUnified(name)
+	}
+	hierarchies, err := os.ReadDir(cgroupRoot)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, hierarchy := range hierarchies {
+		if !hierarchy.IsDir() || hierarchy.Name() == "unified" { // a link is another name of one that comes by itself
+			continue
+		}
+		errs = append(errs, os.MkdirAll(filepath.Join(cgroupRoot, hierarchy.Name(), name), 0o755))
+	}
+	return errors.Join(errs...)
+}
+
+// prepareUnified makes the cgroup in the one hierarchy of version 2, and hands all controllers down.
+func prepareUnified(name string) error {
+	path := filepath.Join(cgroupRoot, name)
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return err
+	}
+	data, err := os.ReadFile(filepath.Join(cgroupRoot, "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	for _, controller := range strings.Fields(string(data)) {
+		for _, folder := range []string{cgroupRoot, path} {
+			// One at a time, because one that is busy elsewhere would keep away the others. kubelet says which it misses.
+			_ = os.WriteFile(filepath.Join(folder, "cgroup.subtree_control"), []byte("+"+controller), 0o644)
+		}
+	}
+	return nil
+}

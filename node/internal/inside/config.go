@@ -1,0 +1,167 @@
+package inside
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/template"
+
+	"github.com/keelson-dev/keelson/node/internal/image"
+	"github.com/keelson-dev/keelson/node/internal/settings"
+)
+
+// facts are what the configuration files are made from.
+type facts struct {
+	settings.Settings
+	Snapshotter string
+}
+
+// Pause is the image of sandboxes.
+func (facts) Pause() string { return image.Pause }
+
+// Credential returns the path, inside the node, of one of the files of package settings.
+func (facts) Credential(name string) string { return filepath.Join(nodeDir, name) }
+
+// ClientCA and so on are short for templates.
+func (f facts) ClientCA() string    { return f.Credential(settings.CA) }
+func (f facts) ServerCert() string  { return f.Credential(settings.KubeletCert) }
+func (f facts) ServerKey() string   { return f.Credential(settings.KubeletKey) }
+func (f facts) ProxyClient() string { return f.Credential(settings.KubeProxyConfig) }
+
+// The configuration has no folders in common with the machine's containerd, and leaves out what this node has no use
+// for. A profile of AppArmor would be loaded into the kernel for the whole machine, and stay.
+const containerdTemplate = `version = 3
+root = "/var/lib/containerd"
+state = "/run/containerd"
+temp = "/var/lib/containerd/tmp"
+disabled_plugins = ["io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.blockfile",
+  "io.containerd.snapshotter.v1.erofs", "io.containerd.differ.v1.erofs", "io.containerd.internal.v1.tracing"]
+
+[grpc]
+  address = "{{.Socket}}"
+
+[plugins."io.containerd.nri.v1.nri"]
+  disable = true
+
+[plugins."io.containerd.internal.v1.opt"]
+  path = "/var/lib/containerd/opt"
+
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "{{.Snapshotter}}"
+  [plugins."io.containerd.cri.v1.images".pinned_images]
+    sandbox = "{{.Pause}}"
+
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = {{.RestrictOOMScore}}
+  netns_mounts_under_state_dir = true
+  disable_apparmor = true
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = ["{{.ProgramsDir}}"]
+    conf_dir = "{{.CNIConfigDir}}"
+  [plugins."io.containerd.cri.v1.runtime".containerd]
+    default_runtime_name = "runc"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      runtime_path = "{{.ProgramsDir}}/containerd-shim-runc-v2"
+      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+        BinaryName = {{printf "%q" .Runtime}}
+        SystemdCgroup = false
+`
+
+// Nothing is evicted, and no image removed, before the disk is really full: on a machine that people work on, a disk is
+// often fuller than kubelet likes, and an image that was loaded from a file cannot be pulled again.
+const kubeletTemplate = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+address: {{.NodeAddress.Addr}}
+authentication:
+  anonymous: {enabled: false}
+  webhook: {enabled: true}
+  x509: {clientCAFile: {{.ClientCA}}}
+authorization: {mode: Webhook}
+tlsCertFile: {{.ServerCert}}
+tlsPrivateKeyFile: {{.ServerKey}}
+containerRuntimeEndpoint: unix://{{.Socket}}
+cgroupDriver: cgroupfs
+cgroupRoot: /{{.Cgroup}}
+failCgroupV1: false
+failSwapOn: false
+resolvConf: "{{.ResolvConf}}"
+volumePluginDir: /var/lib/kubelet/volumeplugins
+serializeImagePulls: false
+imageGCHighThresholdPercent: 100
+evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%, nodefs.inodesFree: 1%, imagefs.inodesFree: 1%}
+`
+
+// Limits of connection tracking belong to the machine.
+const kubeProxyTemplate = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+clientConnection: {kubeconfig: {{.ProxyClient}}}
+hostnameOverride: {{.Name}}
+mode: {{.ProxyMode}}
+clusterCIDR: {{.PodNetwork}}
+bindAddress: {{.NodeAddress.Addr}}
+metricsBindAddress: 127.0.0.1:10249
+healthzBindAddress: 127.0.0.1:10256
+conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
+`
+
+// Socket and so on are paths for templates.
+func (facts) Socket() string       { return containerdSocket }
+func (facts) ProgramsDir() string  { return programsDir }
+func (facts) CNIConfigDir() string { return cniConfigDir }
+func (facts) ResolvConf() string   { return resolvConf }
+
+// cniConfig returns the network of Pods: a bridge, whose addresses are forgotten with the bridge.
+func cniConfig(s settings.Settings) ([]byte, error) {
+	type object = map[string]any
+	return json.MarshalIndent(object{
+		"cniVersion": "1.0.0",
+		"name":       "keelson",
+		"plugins": []object{
+			{
+				"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+				"ipam": object{
+					"type": "host-local", "dataDir": cniState,
+					"ranges": [][]object{{{"subnet": s.PodNetwork().String()}}},
+					"routes": []object{{"dst": "0.0.0.0/0"}},
+				},
+			},
+			{"type": "portmap", "capabilities": object{"portMappings": true}},
+		},
+	}, "", "  ")
+}
+
+// writeConfig writes the configuration files of all components.
+func writeConfig(f facts) error {
+	for path, text := range map[string]string{
+		containerdConfig: containerdTemplate, kubeletConfig: kubeletTemplate, kubeProxyConfig: kubeProxyTemplate,
+	} {
+		filled, err := fill(text, f)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if err := os.WriteFile(path, []byte(filled), 0o600); err != nil {
+			return err
+		}
+	}
+	cni, err := cniConfig(f.Settings)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(cniConfigDir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(cniConfigDir, "10-keelson.conflist"), cni, 0o600)
+}
+
+func fill(text string, f facts) (string, error) {
+	parsed, err := template.New("").Parse(text)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	err = parsed.Execute(&b, f)
+	return b.String(), err
+}

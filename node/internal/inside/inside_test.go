@@ -1,0 +1,105 @@
+package inside
+
+import (
+	"encoding/json"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/keelson-dev/keelson/node/internal/settings"
+)
+
+func TestReachable(t *testing.T) {
+	for _, test := range []struct {
+		name, text, want string
+		any              bool
+	}{
+		{"a server elsewhere", "search example.com\nnameserver 192.0.2.1\n", "search example.com\nnameserver 192.0.2.1\n", true},
+		{"one of two is on loopback", "nameserver 127.0.0.1\nnameserver 192.0.2.1", "nameserver 192.0.2.1", true},
+		{"systemd-resolved", "nameserver 127.0.0.53\noptions edns0\n", "options edns0\n", false},
+		{"loopback by another name", "nameserver ::1\n", "", false},
+		{"nothing", "", "", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, any := reachable(test.text)
+			if got != test.want || any != test.any {
+				t.Errorf("got %q, %v, want %q, %v", got, any, test.want, test.any)
+			}
+		})
+	}
+}
+
+func testFacts() facts {
+	return facts{
+		Settings: settings.Settings{
+			ID: "0badcafe", Name: "keelson-node", Dir: "/data/node", Programs: "/opt/keelson/node", Kube: "/opt/keelson/keelson-kube",
+			Runtime: `/usr/local/"odd"/runc`, APIPort: 20123, Network: netip.MustParsePrefix("10.100.0.0/16"),
+			Services: netip.MustParsePrefix("10.96.0.0/16"), ProxyMode: "nftables", RestrictOOMScore: true,
+		},
+		Snapshotter: "overlayfs",
+	}
+}
+
+// The files are read by programs that refuse what they do not know; a test of the whole node starts those. Here is what
+// must get from the settings into them.
+func TestConfig(t *testing.T) {
+	for _, test := range []struct {
+		name, template string
+		want           []string
+	}{
+		{"containerd", containerdTemplate, []string{
+			`snapshotter = "overlayfs"`, `sandbox = "keelson.dev/pause:1"`, `restrict_oom_score_adj = true`,
+			`BinaryName = "/usr/local/\"odd\"/runc"`, `bin_dirs = ["/run/keelson/programs"]`,
+		}},
+		{"kubelet", kubeletTemplate, []string{
+			"address: 10.100.255.2\n", "cgroupRoot: /keelson-0badcafe\n", "failCgroupV1: false\n",
+			"clientCAFile: /run/keelson/node/credentials/ca.crt",
+		}},
+		{"kube-proxy", kubeProxyTemplate, []string{
+			"mode: nftables\n", "clusterCIDR: 10.100.0.0/17\n", "kubeconfig: /run/keelson/node/credentials/kube-proxy.kubeconfig",
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := fill(test.template, testFacts())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, part := range test.want {
+				if !strings.Contains(got, part) {
+					t.Errorf("%q is missing in\n%s", part, got)
+				}
+			}
+		})
+	}
+}
+
+func TestCNIConfig(t *testing.T) {
+	data, err := cniConfig(testFacts().Settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Plugins []struct {
+			Type string
+			IPAM struct{ Ranges [][]struct{ Subnet string } }
+		}
+	}
+	if err := json.Unmarshal(data, &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Plugins) != 2 || got.Plugins[0].Type != "bridge" || got.Plugins[1].Type != "portmap" ||
+		got.Plugins[0].IPAM.Ranges[0][0].Subnet != "10.100.0.0/17" {
+		t.Errorf("got %s", data)
+	}
+}
+
+// Outside of namespaces of its own it would change the machine.
+func TestRunNeedsNamespaces(t *testing.T) {
+	if os.Getpid() == 1 {
+		t.Skip("this test is the first process of its container")
+	}
+	if err := Run("testdata/none.json"); err == nil || !strings.Contains(err.Error(), "keelson-node run") {
+		t.Errorf("got %v", err)
+	}
+}

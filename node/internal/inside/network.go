@@ -1,0 +1,62 @@
+package inside
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/keelson-dev/keelson/node/internal/settings"
+)
+
+// prepareNetwork brings up loopback and the node's end of the link to the machine.
+func prepareNetwork(s settings.Settings) error {
+	loopback, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(loopback); err != nil {
+		return fmt.Errorf("link lo: %w", err)
+	}
+	link, err := netlink.LinkByName(settings.InnerLink)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", settings.InnerLink, err)
+	}
+	node := s.NodeAddress()
+	address := &net.IPNet{IP: node.Addr().AsSlice(), Mask: net.CIDRMask(node.Bits(), 32)}
+	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: address}); err != nil {
+		return fmt.Errorf("link %s: address %s: %w", settings.InnerLink, node, err)
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("link %s: %w", settings.InnerLink, err)
+	}
+	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: s.HostAddress().Addr().AsSlice()}); err != nil {
+		return fmt.Errorf("default route: %w", err)
+	}
+	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
+		return err
+	}
+	// So that a Pod reaches another one on the same bridge also through a Service. Where bridges are not filtered at all,
+	// there is nothing to turn on.
+	err = os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte("1"), 0o644)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// listen opens what the machine serves inside: the API on every address of the node, for Pods, too, and the proxy for
+// the container runtime only.
+func listen(apiPort int) (api, proxy *net.TCPListener, err error) {
+	if api, err = net.ListenTCP("tcp4", &net.TCPAddr{Port: apiPort}); err != nil {
+		return nil, nil, err
+	}
+	proxy, err = net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: proxyPort})
+	if err != nil {
+		return nil, nil, errors.Join(err, api.Close())
+	}
+	return api, proxy, nil
+}

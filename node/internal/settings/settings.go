@@ -1,0 +1,125 @@
+// Package settings is the seam between Keelson and the program keelson-node: a file that says which node to run.
+package settings
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+)
+
+// Settings say which node to run. Keelson's internal/node writes them, as JSON.
+type Settings struct {
+	// ID tells this node from others on the same machine: 8 hexadecimal digits. Its cgroup and its link are named by it.
+	ID string `json:"id"`
+	// Name of the Node object.
+	Name string `json:"name"`
+	// Dir is the node's directory: Credentials are in it, and what the node keeps.
+	Dir string `json:"dir"`
+	// Programs is the folder with the container runtime's shim, the CNI plugins and pause.
+	Programs string `json:"programs"`
+	// Kube is the path of keelson-kube.
+	Kube string `json:"kube"`
+	// Runtime is the path of runc, or of crun.
+	Runtime string `json:"runtime"`
+	// APIPort is the port of the API on the machine's loopback. It is the same inside the node.
+	APIPort int `json:"apiPort"`
+	// Network is a /16 that nothing else on the machine uses: for Pods its lower half, for the node its end.
+	Network netip.Prefix `json:"network"`
+	// Services is the network of the API's Services.
+	Services netip.Prefix `json:"services"`
+	// ProxyMode is how kube-proxy makes Services reachable: iptables or nftables.
+	ProxyMode string `json:"proxyMode"`
+	// RestrictOOMScore is for a machine where root may not make processes less likely to be killed for want of memory
+	// than it is itself: without CAP_SYS_RESOURCE.
+	RestrictOOMScore bool `json:"restrictOOMScore"`
+}
+
+// The files in Dir with what the node shows to the API, and what it knows the API by.
+const (
+	CA              = "credentials/ca.crt"
+	KubeletCert     = "credentials/kubelet.crt"
+	KubeletKey      = "credentials/kubelet.key"
+	KubeletConfig   = "credentials/kubelet.kubeconfig"
+	KubeProxyConfig = "credentials/kube-proxy.kubeconfig"
+)
+
+// ContainerdSocket is the file in Dir at which the node's containerd listens.
+const ContainerdSocket = "containerd.sock"
+
+var validID = regexp.MustCompile(`^[0-9a-f]{8}$`)
+
+// Read reads settings and checks them.
+func Read(path string) (Settings, error) {
+	var s Settings
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return s, fmt.Errorf("read the settings of the node: %w", err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&s); err != nil {
+		return s, fmt.Errorf("settings %s: %w", path, err)
+	}
+	if err := s.check(); err != nil {
+		return s, fmt.Errorf("settings %s: %w", path, err)
+	}
+	return s, nil
+}
+
+func (s Settings) check() error {
+	var errs []error
+	if !validID.MatchString(s.ID) {
+		errs = append(errs, fmt.Errorf("id %q: must be 8 hexadecimal digits", s.ID))
+	}
+	if s.Name == "" {
+		errs = append(errs, errors.New("name: is required"))
+	}
+	for field, path := range map[string]string{"dir": s.Dir, "programs": s.Programs, "kube": s.Kube, "runtime": s.Runtime} {
+		if !filepath.IsAbs(path) {
+			errs = append(errs, fmt.Errorf("%s %q: must be an absolute path", field, path))
+		}
+	}
+	if s.APIPort <= 0 || s.APIPort > 65535 {
+		errs = append(errs, fmt.Errorf("apiPort %d: must be from 1 to 65535", s.APIPort))
+	}
+	if !s.Network.IsValid() || !s.Network.Addr().Is4() || s.Network.Bits() != 16 || s.Network != s.Network.Masked() {
+		errs = append(errs, fmt.Errorf("network %s: must be an IPv4 network of 16 bits", s.Network))
+	}
+	if !s.Services.IsValid() {
+		errs = append(errs, errors.New("services: is required"))
+	}
+	if s.ProxyMode != "iptables" && s.ProxyMode != "nftables" {
+		errs = append(errs, fmt.Errorf("proxyMode %q: must be iptables or nftables", s.ProxyMode))
+	}
+	return errors.Join(errs...)
+}
+
+// PodNetwork is where Pods get their addresses from.
+func (s Settings) PodNetwork() netip.Prefix {
+	return netip.PrefixFrom(s.Network.Addr(), 17)
+}
+
+// HostAddress is the machine's address on the link between it and the node.
+func (s Settings) HostAddress() netip.Prefix { return s.linkAddress(1) }
+
+// NodeAddress is the node's address on the link between the machine and it.
+func (s Settings) NodeAddress() netip.Prefix { return s.linkAddress(2) }
+
+func (s Settings) linkAddress(last byte) netip.Prefix {
+	a := s.Network.Addr().As4()
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{a[0], a[1], 255, last}), 30)
+}
+
+// Link is the name of the machine's end of that link.
+func (s Settings) Link() string { return "kn-" + s.ID }
+
+// Cgroup is the name, below the root of each hierarchy, of the cgroup that all Pods are in.
+func (s Settings) Cgroup() string { return "keelson-" + s.ID }
+
+// InnerLink is the name of the node's end.
+const InnerLink = "eth0"

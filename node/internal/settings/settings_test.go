@@ -1,0 +1,63 @@
+package settings
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The file is what Keelson's internal/node writes; a test there says so.
+func TestRead(t *testing.T) {
+	got, err := Read("testdata/settings.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Settings{
+		ID: "0badcafe", Name: "keelson-node", Dir: "/data/node", Programs: "/opt/keelson/node", Kube: "/opt/keelson/keelson-kube",
+		Runtime: "/usr/sbin/runc", APIPort: 20123, Network: netip.MustParsePrefix("10.100.0.0/16"),
+		Services: netip.MustParsePrefix("10.96.0.0/16"), ProxyMode: "iptables", RestrictOOMScore: true,
+	}
+	if got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	for what, derived := range map[string][2]string{
+		"Pod network":  {got.PodNetwork().String(), "10.100.0.0/17"},
+		"host address": {got.HostAddress().String(), "10.100.255.1/30"},
+		"node address": {got.NodeAddress().String(), "10.100.255.2/30"},
+		"link":         {got.Link(), "kn-0badcafe"},
+		"cgroup":       {got.Cgroup(), "keelson-0badcafe"},
+	} {
+		if derived[0] != derived[1] {
+			t.Errorf("%s: got %s, want %s", what, derived[0], derived[1])
+		}
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	good, err := os.ReadFile("testdata/settings.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ name, old, changed, want string }{
+		{"a field that is not known", `"name"`, `"nane"`, "nane"},
+		{"an ID that would make a link's name too long", "0badcafe", "0badcafe0", "8 hexadecimal digits"},
+		{"an ID that is a path", "0badcafe", "../../..", "8 hexadecimal digits"},
+		{"a relative directory", "/data/node", "data/node", "absolute path"},
+		{"no port", "20123", "0", "from 1 to 65535"},
+		{"a network that is too small", "10.100.0.0/16", "10.100.0.0/24", "16 bits"},
+		{"an address instead of a network", "10.100.0.0/16", "10.100.0.1/16", "16 bits"},
+		{"a way to Services that does not exist", "iptables", "ipvs", "iptables or nftables"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "settings.json")
+			if err := os.WriteFile(path, []byte(strings.Replace(string(good), test.old, test.changed, 1)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Read(path); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want an error with %q", err, test.want)
+			}
+		})
+	}
+}

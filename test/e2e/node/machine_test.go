@@ -1,0 +1,178 @@
+//go:build linux
+
+package node
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/node"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+// user is somebody who runs keelson as root, with an account in which nothing of it is there yet.
+type user struct {
+	transcript.Shell
+	home, data string
+}
+
+// newUser returns a user, or skips the test where there cannot be a real node. When the test ends, nothing may be left of
+// it on the machine.
+func newUser(t *testing.T) *user {
+	t.Helper()
+	kube, err := env.Binary("keelson-kube")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if missing := node.Look(filepath.Join(filepath.Dir(kube), "node")).Missing(); len(missing) > 0 {
+		t.Skipf("No real node here, missing: %s", strings.Join(missing, "; "))
+	}
+	home := t.TempDir()
+	u := &user{home: home, data: filepath.Join(home, "data")}
+	u.Env = map[string]string{"HOME": home, "KUBECONFIG": filepath.Join(u.data, "kubeconfig")}
+	before := traces(t, u.data)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("The node has logged:\n%s", u.log())
+		}
+		u.Run(t, "keelson", "down", "--data-dir", u.data)
+		if t.Failed() {
+			return // there is a better reason
+		}
+		u.isAsBefore(t, before)
+	})
+	return u
+}
+
+// log returns the end of what the node has logged.
+func (u *user) log() string {
+	data, err := os.ReadFile(filepath.Join(u.data, "logs", "node.log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(data[max(0, len(data)-20_000):])
+}
+
+// traces are what a node could leave behind on the machine: what belongs to other programs comes and goes as it likes.
+func traces(t *testing.T, data string) map[string][]string {
+	t.Helper()
+	found := map[string][]string{"processes": transcript.Left(data)}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		for _, part := range []string{data, "k8s.io", "kubelet", "/run/keelson", "cni"} {
+			if strings.Contains(line, part) {
+				found["mounts"] = append(found["mounts"], line)
+				break
+			}
+		}
+	}
+	for what, pattern := range map[string]string{
+		"links": "/sys/class/net/*", "cgroups": "/sys/fs/cgroup/*/keelson-*", "unified cgroups": "/sys/fs/cgroup/keelson-*",
+		"folders": "/var/lib/{cni,kubelet}", "logs": "/var/log/{pods,containers}", "run": "/run/*", "opt": "/opt/*",
+	} {
+		if found[what], err = filepath.Glob(pattern); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Others make and remove links of their own: of those that any node makes there must be none more.
+	found["links"] = slices.DeleteFunc(found["links"], func(path string) bool {
+		name := filepath.Base(path)
+		return !strings.HasPrefix(name, "kn-") && !strings.HasPrefix(name, "cni") && !strings.HasPrefix(name, "veth")
+	})
+	for _, program := range []string{"iptables-save", "nft"} {
+		path, err := exec.LookPath(program)
+		if err != nil {
+			continue
+		}
+		args := []string{}
+		if program == "nft" {
+			args = []string{"list", "ruleset"}
+		}
+		out, err := exec.Command(path, args...).Output()
+		if err != nil {
+			t.Fatalf("%s: %v", program, err)
+		}
+		for line := range strings.Lines(string(out)) {
+			if strings.Contains(line, "KUBE-") || strings.Contains(line, "CNI-") {
+				found[program] = append(found[program], line)
+			}
+		}
+	}
+	for _, sysctl := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"} {
+		value, err := os.ReadFile(filepath.Join("/proc/sys", sysctl))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found["sysctl"] = append(found["sysctl"], sysctl+" "+strings.TrimSpace(string(value)))
+	}
+	return found
+}
+
+// isAsBefore waits until the machine has the traces that it had. The kernel takes a moment to give up namespaces.
+func (u *user) isAsBefore(t *testing.T, before map[string][]string) {
+	t.Helper()
+	transcript.Eventually(t, "the machine is as it was before", func() bool {
+		now := traces(t, u.data)
+		for what := range now {
+			if !slices.Equal(now[what], before[what]) {
+				t.Logf("%s: were %q, are %q", what, before[what], now[what])
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// status returns what keelson status reports.
+func (u *user) status(t *testing.T) controlplane.Report {
+	t.Helper()
+	result := u.Run(transcript.Quietly(t), "keelson", "status", "--data-dir", u.data, "--output", "json")
+	var report controlplane.Report
+	if err := json.Unmarshal([]byte(result.Stdout), &report); err != nil {
+		t.Fatalf("keelson status: %v", err)
+	}
+	return report
+}
+
+// kubectl runs kubectl, which must succeed.
+func (u *user) kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	return u.OK(t, append([]string{"kubectl"}, args...)...)
+}
+
+// apply makes objects.
+func (u *user) apply(t *testing.T, manifest string) {
+	t.Helper()
+	shell := u.Shell
+	shell.Stdin = manifest
+	shell.OK(t, "kubectl", "apply", "-f", "-")
+}
+
+// field reads fields of an object by a JSONPath template.
+func (u *user) field(t *testing.T, object, template string) string {
+	t.Helper()
+	return u.kubectl(t, "get", object, "-o", "jsonpath="+template)
+}
+
+// loadApp builds the program app as a version, and loads the image app of that version.
+func (u *user) loadApp(t *testing.T, version string) {
+	t.Helper()
+	folder := t.TempDir()
+	build := exec.Command("go", "build", "-ldflags", "-s -w -X main.version="+version, "-o", filepath.Join(folder, "app"), "./app")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the app: %v\n%s", err, out)
+	}
+	out := u.OK(t, "keelson", "image", "load", "--data-dir", u.data, "--name", "app:"+version, folder)
+	transcript.Contains(t, out, "docker.io/library/app:"+version+"\n")
+}
