@@ -19,9 +19,9 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// stopTimeout is how long a running keelson may take to stop: it lets reconciles finish (30 s) and then stops five
-// components, three groups one after the other.
-const stopTimeout = 90 * time.Second
+// stopTimeout is how long a running keelson may take to stop: it lets reconciles finish (30 s) and then stops a real node
+// (30 s) and five components, three groups one after the other.
+const stopTimeout = 120 * time.Second
 
 // New returns the command.
 func New() *cobra.Command {

@@ -28,7 +28,7 @@ import (
 )
 
 // stopTimeout is how long a clean stop of the control plane may take before what is left is killed.
-const stopTimeout = 40 * time.Second
+const stopTimeout = 70 * time.Second
 
 // runHere runs everything in this process until the context ends or something fails for good. It calls ready when all
 // is up and the user has been told.
