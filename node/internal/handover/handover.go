@@ -56,8 +56,8 @@ func Await(c *net.UnixConn) error {
 
 // Send hands over the listeners for the API and for the proxy, and closes them.
 func Send(c *net.UnixConn, api, proxy *net.TCPListener) error {
-	defer api.Close()
-	defer proxy.Close()
+	defer func() { _ = api.Close() }()
+	defer func() { _ = proxy.Close() }()
 	var fds []int
 	for _, l := range []*net.TCPListener{api, proxy} {
 		file, err := l.File()

@@ -12,7 +12,7 @@ func TestHandover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ours.Close()
+	defer func() { _ = ours.Close() }()
 	fd, err := unix.Dup(int(theirs.Fd())) // the other process has a descriptor of its own
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +24,7 @@ func TestHandover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer inside.Close()
+	defer func() { _ = inside.Close() }()
 
 	if err := Go(ours); err != nil {
 		t.Fatal(err)
@@ -49,19 +49,19 @@ func TestHandover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer api.Close()
-	defer proxy.Close()
+	defer func() { _ = api.Close() }()
+	defer func() { _ = proxy.Close() }()
 	for i, l := range []net.Listener{api, proxy} {
 		client, err := net.Dial("tcp", addresses[i])
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer client.Close()
+		defer func() { _ = client.Close() }()
 		server, err := l.Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer server.Close()
+		defer func() { _ = server.Close() }()
 		if server.RemoteAddr().String() != client.LocalAddr().String() {
 			t.Errorf("listener %d is not the one that was handed over", i)
 		}
@@ -73,7 +73,7 @@ func TestReceiveWhenTheOtherPartIsGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ours.Close()
+	defer func() { _ = ours.Close() }()
 	if err := theirs.Close(); err != nil {
 		t.Fatal(err)
 	}

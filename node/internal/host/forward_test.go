@@ -17,7 +17,7 @@ func TestForwardAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer api.Close()
+	defer func() { _ = api.Close() }()
 	go func() {
 		for {
 			c, err := api.Accept()
@@ -25,7 +25,7 @@ func TestForwardAPI(t *testing.T) {
 				return
 			}
 			go func() {
-				defer c.Close()
+				defer func() { _ = c.Close() }()
 				said, _ := io.ReadAll(c) // until the client has no more to say
 				_, _ = c.Write(append([]byte("you said: "), said...))
 			}()
@@ -45,7 +45,7 @@ func TestForwardAPI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		defer func() { _ = c.Close() }()
 		if _, err := io.WriteString(c, "hello"); err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestProxy(t *testing.T) {
 	}
 	proxy := newProxy()
 	go func() { _ = proxy.Serve(inner) }()
-	defer proxy.Close()
+	defer func() { _ = proxy.Close() }()
 
 	client := registry.Client()
 	client.Transport.(*http.Transport).TLSClientConfig.ServerName = "example.com" // what the certificate is good for

@@ -43,7 +43,7 @@ func Run(path string) (err error) {
 	if err != nil {
 		return fmt.Errorf("start the node in namespaces of its own: %w", err)
 	}
-	defer ours.Close()
+	defer func() { _ = ours.Close() }()
 	ended := make(chan error, 1)
 	go func() { ended <- inside.Wait() }()
 	if err := serve(s, inside.Process.Pid, ours); err != nil {

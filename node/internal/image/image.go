@@ -96,7 +96,7 @@ func (s *Store) LoadPause(ctx context.Context, programs string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(root)
+	defer func() { _ = os.RemoveAll(root) }()
 	data, err := os.ReadFile(filepath.Join(programs, "pause"))
 	if err != nil {
 		return err

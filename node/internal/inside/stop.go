@@ -30,7 +30,7 @@ func tryStopContainers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer connection.Close()
+	defer func() { _ = connection.Close() }()
 	client := cri.NewRuntimeServiceClient(connection)
 	running := &cri.ContainerFilter{State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING}}
 	list, err := client.ListContainers(ctx, &cri.ListContainersRequest{Filter: running})
