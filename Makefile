@@ -63,11 +63,15 @@ bin/kubectl: | bin/keelson-kube
 guest: ## Build bin/guest, what a VirtualMachine boots if its spec names no image
 	hack/guest.sh bin/guest
 
-# The go command knows best whether this is up to date. No C: what a machine runs must not depend on its libraries.
+# Without C, what a machine runs does not depend on its libraries. Tests and linters of the module use the same flags: it
+# has many packages, and they need not be compiled twice.
+NODE_BUILD := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath"
+
+# The go command knows best whether this is up to date.
 .PHONY: node
 node: ## Build bin/node, what `keelson up --node=real` runs Pods with (2 minutes the first time)
 	mkdir -p bin/node
-	cd node && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../bin/node/ ./cmd/... $$(go list tool)
+	cd node && $(NODE_BUILD) go build -ldflags '-s -w' -o ../bin/node/ ./cmd/... $$(go list tool)
 
 .PHONY: debian
 debian: ## Build bin/debian, the cloud image that a test of the driver qemu boots (some minutes; kept in a cache)
@@ -79,7 +83,7 @@ test: bin/keelson bin/keelson-kube bin/kubectl guest node ## Run all tests with 
 	@hack/promtool.sh bin/promtool || echo "Without promtool the tests of the alerts are skipped; all else works." >&2
 	go run ./internal/testing/env/run -- go test -race $(ARGS) ./...
 	cd guest && go test -race $(ARGS) ./...
-	cd node && CGO_ENABLED=0 go test $(ARGS) ./...
+	cd node && $(NODE_BUILD) go test $(ARGS) ./...
 
 # Every folder of bench/ with a main.go is one benchmark: bench/foo is bench-foo.
 BENCHES := $(patsubst bench/%/main.go,bench-%,$(wildcard bench/*/main.go))
@@ -119,7 +123,7 @@ lint: ## Run the linters, after a test that their rules work
 	hack/lint-selftest.sh
 	$(LINT) golangci-lint run ./...
 	cd guest && "$$(cd .. && $(LINT) -n golangci-lint)" run --config ../.golangci.yml ./...
-	cd node && "$$(cd .. && $(LINT) -n golangci-lint)" run --config ../.golangci.yml ./...
+	cd node && tool="$$(cd .. && $(LINT) -n golangci-lint)" && $(NODE_BUILD) "$$tool" run --config ../.golangci.yml ./...
 
 # Grafana has no schema of its dashboards for programs; its types are one for a compiler.
 .PHONY: dashboard
