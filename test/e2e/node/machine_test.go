@@ -76,12 +76,17 @@ func traces(t *testing.T, data string) map[string][]string {
 			}
 		}
 	}
-	for what, pattern := range map[string]string{
-		"links": "/sys/class/net/*", "cgroups": "/sys/fs/cgroup/*/keelson-*", "unified cgroups": "/sys/fs/cgroup/keelson-*",
-		"folders": "/var/lib/{cni,kubelet}", "logs": "/var/log/{pods,containers}", "run": "/run/*", "opt": "/opt/*",
+	for what, patterns := range map[string][]string{
+		"links":   {"/sys/class/net/*"},
+		"cgroups": {"/sys/fs/cgroup/*/keelson-*", "/sys/fs/cgroup/keelson-*"},
+		"folders": {"/run/keelson", "/run/netns/cni-*", "/var/lib/cni", "/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/usr/libexec/kubernetes"},
 	} {
-		if found[what], err = filepath.Glob(pattern); err != nil {
-			t.Fatal(err)
+		for _, pattern := range patterns {
+			paths, err := filepath.Glob(pattern)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found[what] = append(found[what], paths...)
 		}
 	}
 	// Others make and remove links of their own: of those that any node makes there must be none more.
