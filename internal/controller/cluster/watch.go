@@ -64,8 +64,15 @@ func newSecretCache(mgr ctrl.Manager, namespace string) (cache.Cache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build the cache of Secrets: %w", err)
 	}
-	return secrets, mgr.Add(secrets)
+	return secrets, mgr.Add(always{secrets})
 }
+
+// always is a cache that is filled on every replica. One with options by namespace does not say so itself, and a manager
+// would start it with the lease only: a replica that waits would never have its caches, and never be ready.
+type always struct{ cache.Cache }
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (always) NeedLeaderElection() bool { return false }
 
 func watchSecrets(secrets cache.Cache) source.Source {
 	var metadata metav1.PartialObjectMetadata
