@@ -103,6 +103,19 @@ soak: build ## Run the long fault tests (KEELSON_SOAK=short: shortened)
 	$(if $(SOAK_PACKAGES),,$(error There are no soak tests: no test file has the build tag soak))
 	go run ./internal/testing/env/run -- go test -race -tags soak -run '^TestSoak' -count 1 -p 1 -timeout 0 $(ARGS) $(SOAK_PACKAGES)
 
+# Both images are FROM scratch around static programs that are built here; nothing is pulled.
+IMAGE ?= keelson:$(subst +,-,$(VERSION))
+KUBE_IMAGE ?= keelson-kube:$(KUBE_VERSION)
+
+.PHONY: image
+image: bin/keelson bin/keelson-kube ## Build the images of the manager (IMAGE=NAME:TAG) and of the components (KUBE_IMAGE=NAME:TAG)
+	hack/image.sh $(IMAGE) Dockerfile keelson
+	hack/image.sh $(KUBE_IMAGE) Dockerfile.kube keelson-kube
+
+.PHONY: dist
+dist: bin/kubectl ## Write dist/install.yaml, the whole installation in a cluster (IMAGE=NAME:TAG)
+	hack/dist.sh $(IMAGE)
+
 .PHONY: generate
 generate: ## Regenerate deepcopy functions, CRDs, roles and clients
 	hack/generate.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Writes everything that is generated from the Go types and from the markers of
-# the controllers: deepcopy functions, CRDs, the manager's role, and the client
-# packages. Run it as `make generate`. It takes no arguments, gives the same bytes
+# the controllers: deepcopy functions, CRDs, the manager's role, the Helm chart, and
+# the client packages. Run it as `make generate`. It takes no arguments, gives the same bytes
 # each time, and removes what is no longer generated.
 #
 # A new kind needs no change here: a package below api/ with +genclient in it is
@@ -29,8 +29,13 @@ tool controller-gen object paths=./api/...
 echo "generate: api/crds"
 tool controller-gen crd:generateEmbeddedObjectMeta=true paths=./api/... output:crd:dir="$new/crds"
 go run ./hack/crontabschema "$new/crds/stable.example.com_crontabs.yaml"
+{
+	echo "# Generated, for config/default."
+	echo "resources:"
+	(cd "$new/crds" && printf -- '- %s\n' *.yaml)
+} >"$new/kustomization.yaml"
 rm -f api/crds/*.yaml
-cp "$new"/crds/*.yaml api/crds/
+cp "$new"/crds/*.yaml "$new/kustomization.yaml" api/crds/
 
 # controller-gen drops markers of this kind without a word when they are in a doc
 # comment. In a comment of its own, with an empty line after it, they count.
@@ -53,6 +58,7 @@ role() { # role NAME FILE PACKAGES...
 	tool controller-gen rbac:roleName="$name",fileName="$file" "${@/#/paths=}" output:rbac:dir="$new/rbac"
 }
 role keelson-manager role.yaml ./internal/controller/... ./internal/manager/...
+role keelson-own own.yaml ./internal/manager/...
 for directory in internal/controller/*/; do
 	controller=$(basename "$directory")
 	role "keelson-$controller" "role-$controller.yaml" "./internal/controller/$controller/..."
@@ -61,8 +67,12 @@ for directory in internal/controller/*/; do
 		exit 1
 	fi
 done
-rm -f config/rbac/role.yaml config/rbac/role-*.yaml
+rm -f config/rbac/role.yaml config/rbac/own.yaml config/rbac/role-*.yaml
 cp "$new"/rbac/*.yaml config/rbac/
+go run ./hack/aggregate >config/rbac/aggregated.yaml
+
+echo "generate: charts/keelson"
+go run ./hack/chart config/default charts/keelson
 
 # The alerts, as the Prometheus operator takes them.
 echo "generate: config/monitoring"

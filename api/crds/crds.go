@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed *.yaml
+//go:embed *_*.yaml
 var files embed.FS
 
 // All returns every CustomResourceDefinition, sorted by name. Each call returns

@@ -24,6 +24,9 @@ func All() ([]*unstructured.Unstructured, error) {
 	}
 	var all []*unstructured.Unstructured
 	for _, entry := range entries {
+		if entry.Name() == "kustomization.yaml" {
+			continue
+		}
 		raw, err := files.ReadFile(entry.Name())
 		if err != nil {
 			return nil, fmt.Errorf("read embedded file %s: %w", entry.Name(), err)

@@ -5,50 +5,96 @@
 package rbac
 
 import (
+	"bytes"
 	"embed"
 	"fmt"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
-// ManagerRole is the YAML of the ClusterRole that grants everything that a manager
-// with all controllers needs.
-//
-//go:embed role.yaml
-var ManagerRole []byte
+// Home is the namespace that the markers name for what the manager needs in its own
+// namespace alone. An installation elsewhere puts its own in that place.
+const Home = "keelson-system"
 
-// roles has, beside role.yaml, one role-NAME.yaml for each controller.
+// roles has role.yaml, for a manager with all controllers, own.yaml, for what no
+// controller needs, and one role-NAME.yaml for each controller.
 //
-//go:embed *.yaml
+//go:embed role.yaml own.yaml role-*.yaml
 var roles embed.FS
 
-// Manager returns a fresh copy of ManagerRole as an object. An error means that
-// this binary was built from a broken file.
-func Manager() (*rbacv1.ClusterRole, error) {
-	return parse("role.yaml", ManagerRole)
+// Manager returns the ClusterRole and the Role in its own namespace that grant
+// everything that a manager with all controllers needs. Each call returns fresh
+// objects. An error means that this binary was built from a broken file.
+func Manager() (*rbacv1.ClusterRole, *rbacv1.Role, error) {
+	return read("role.yaml")
+}
+
+// Own returns the part of that which the manager itself needs, whatever controllers run.
+func Own() (*rbacv1.ClusterRole, *rbacv1.Role, error) {
+	return read("own.yaml")
 }
 
 // ForController returns the rules of one controller, named as its folder below
-// internal/controller. An error means that there is no such controller, that its
-// package has no +kubebuilder:rbac marker, or that the file is broken.
+// internal/controller, without those that it needs in one namespace alone. An error
+// means that there is no such controller, that its package has no +kubebuilder:rbac
+// marker, or that the file is broken.
 func ForController(name string) ([]rbacv1.PolicyRule, error) {
-	file := "role-" + name + ".yaml"
-	raw, err := roles.ReadFile(file)
+	clusterRole, _, err := ofController(name)
 	if err != nil {
-		return nil, fmt.Errorf("find the role of controller %q, generated from the markers in internal/controller/%s: %w", name, name, err)
+		return nil, err
 	}
-	role, err := parse(file, raw)
+	return clusterRole.Rules, nil
+}
+
+// ForControllerAtHome returns the rules that one controller needs in the namespace of
+// the manager, whatever namespaces it works in; none if its markers name none.
+func ForControllerAtHome(name string) ([]rbacv1.PolicyRule, error) {
+	_, role, err := ofController(name)
 	if err != nil {
 		return nil, err
 	}
 	return role.Rules, nil
 }
 
-func parse(file string, raw []byte) (*rbacv1.ClusterRole, error) {
-	role := &rbacv1.ClusterRole{}
-	if err := yaml.UnmarshalStrict(raw, role); err != nil {
-		return nil, fmt.Errorf("parse embedded file config/rbac/%s: %w", file, err)
+func ofController(name string) (*rbacv1.ClusterRole, *rbacv1.Role, error) {
+	clusterRole, role, err := read("role-" + name + ".yaml")
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the role of controller %q, generated from the markers in internal/controller/%s: %w", name, name, err)
 	}
-	return role, nil
+	return clusterRole, role, nil
+}
+
+// read returns the ClusterRole and the Role of a file; one that is not there is empty.
+func read(file string) (*rbacv1.ClusterRole, *rbacv1.Role, error) {
+	raw, err := roles.ReadFile(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	clusterRole, role := &rbacv1.ClusterRole{}, &rbacv1.Role{}
+	for document := range bytes.SplitSeq(raw, []byte("---\n")) {
+		var kind metav1.TypeMeta
+		if err := yaml.Unmarshal(document, &kind); err != nil {
+			return nil, nil, fmt.Errorf("parse embedded file config/rbac/%s: %w", file, err)
+		}
+		var into any
+		switch kind.Kind {
+		case "ClusterRole":
+			into = clusterRole
+		case "Role":
+			into = role
+		case "":
+			continue // before the first separator
+		default:
+			return nil, nil, fmt.Errorf("embedded file config/rbac/%s has a %q", file, kind.Kind)
+		}
+		if err := yaml.UnmarshalStrict(document, into); err != nil {
+			return nil, nil, fmt.Errorf("parse embedded file config/rbac/%s: %w", file, err)
+		}
+	}
+	if role.Namespace != Home && len(role.Rules) > 0 {
+		return nil, nil, fmt.Errorf("embedded file config/rbac/%s has a Role in namespace %q; the markers must say namespace=%s", file, role.Namespace, Home)
+	}
+	return clusterRole, role, nil
 }

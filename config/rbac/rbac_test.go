@@ -12,9 +12,12 @@ import (
 
 func manager(t *testing.T) *rbacv1.ClusterRole {
 	t.Helper()
-	role, err := rbac.Manager()
+	role, home, err := rbac.Manager()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if home.Name != "keelson-manager" || home.Namespace != rbac.Home || len(home.Rules) == 0 {
+		t.Fatalf("got role %s/%s with %d rules, want %s/keelson-manager with some", home.Namespace, home.Name, len(home.Rules), rbac.Home)
 	}
 	if role.Name != "keelson-manager" || len(role.Rules) == 0 {
 		t.Fatalf("got role %q with %d rules, want keelson-manager with some", role.Name, len(role.Rules))

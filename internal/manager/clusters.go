@@ -28,11 +28,15 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 	if kubeBinary == nil {
 		kubeBinary = func() (string, error) { return "", errors.New("this manager has no keelson-kube") }
 	}
+	onHost := func() (string, error) {
+		path, err := kubeBinary()
+		return path, o.onHost(cluster.Name, err)
+	}
 	return cluster.Add(mgr, options, cluster.Options{
 		SecretNamespace: o.SecretNamespace,
 		Engines: map[v1alpha1.Engine]cluster.Engine{
 			v1alpha1.EngineLocal: local.New(local.Options{
-				Dir: ClusterDir(o.StateDir), Binary: kubeBinary, Nodes: clusterNodes, Ephemeral: o.Ephemeral,
+				Dir: ClusterDir(o.StateDir), Binary: onHost, Nodes: clusterNodes, Ephemeral: o.Ephemeral,
 				Log: o.Logger.WithName("cluster-local"),
 			}),
 			v1alpha1.EngineRKE: rke.New(rke.Options{

@@ -38,9 +38,9 @@ type Controller struct {
 	// Permissions returns what it needs from the API, with everything it calls
 	// counted.
 	Permissions func() ([]rbacv1.PolicyRule, error)
-	// Elsewhere, if set, returns what it needs beyond that in one namespace alone,
-	// whatever namespaces the manager works in.
-	Elsewhere func(Options) (namespace string, rules []rbacv1.PolicyRule)
+	// AtHome, if set, returns what it needs beyond that in Options.SecretNamespace
+	// alone, whatever namespaces the manager works in.
+	AtHome func() ([]rbacv1.PolicyRule, error)
 	// Add builds it and adds it to a manager, with these options.
 	Add func(ctrl.Manager, controller.Options) error
 	// AddWith takes the place of Add for a controller that has options of its own.
@@ -85,20 +85,16 @@ var controllers = []Controller{
 		Resources:   []schema.GroupVersionResource{clusterv1alpha1.SchemeGroupVersion.WithResource("clusters")},
 		AddToScheme: clusterv1alpha1.AddToScheme,
 		Permissions: permissionsOf(cluster.Name),
-		Elsewhere: func(o Options) (string, []rbacv1.PolicyRule) {
-			return o.SecretNamespace, cluster.SecretRules()
-		},
-		AddWith: addCluster,
-		Webhook: validating(clusterRules),
+		AtHome:      atHomeOf(cluster.Name),
+		AddWith:     addCluster,
+		Webhook:     validating(clusterRules),
 	},
 	{
 		Name:        kubeconfig.Name,
 		Resources:   []schema.GroupVersionResource{clusterv1alpha1.SchemeGroupVersion.WithResource("kubeconfigs")},
 		AddToScheme: clusterv1alpha1.AddToScheme,
 		Permissions: permissionsOf(kubeconfig.Name),
-		Elsewhere: func(o Options) (string, []rbacv1.PolicyRule) {
-			return o.SecretNamespace, kubeconfig.SecretRules()
-		},
+		AtHome:      atHomeOf(kubeconfig.Name),
 		AddWith: func(mgr ctrl.Manager, options controller.Options, o *Options) error {
 			return kubeconfig.Add(mgr, options, kubeconfig.Options{SecretNamespace: o.SecretNamespace, ConfigDirs: o.RKEConfigDirs})
 		},
@@ -145,4 +141,9 @@ func Names() []string { return names(controllers) }
 // controller's package.
 func permissionsOf(name string) func() ([]rbacv1.PolicyRule, error) {
 	return func() ([]rbacv1.PolicyRule, error) { return rbac.ForController(name) }
+}
+
+// atHomeOf reads from the same role what the markers limit to one namespace.
+func atHomeOf(name string) func() ([]rbacv1.PolicyRule, error) {
+	return func() ([]rbacv1.PolicyRule, error) { return rbac.ForControllerAtHome(name) }
 }

@@ -7,11 +7,14 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-dev/keelson/api/crds"
 )
 
 // shortage is a requirement of which some permissions are missing.
@@ -20,12 +23,12 @@ type shortage struct {
 	missing []permission
 }
 
-// Roles returns what a cluster has to grant to a manager with these options that
-// works in all namespaces: a ClusterRole for each selected controller, one for secure
-// metrics and, if leader election is not off, a Role for the Lease. If user is not empty, their bindings to
-// that user come too; a service account is system:serviceaccount:NAMESPACE:NAME.
+// Roles returns what a cluster has to grant to a manager with these options: a
+// ClusterRole for each selected controller, or, with Options.Namespaces, a Role in each
+// of them and a ClusterRole for what has no namespace; one for secure metrics; and, if
+// leader election is not off, a Role for the Lease. If user is not empty, their bindings
+// to that user come too; a service account is system:serviceaccount:NAMESPACE:NAME.
 func Roles(o Options, user string) ([]runtime.Object, error) {
-	o.Namespaces = nil
 	if o.LeaderElection.Enabled == nil {
 		o.LeaderElection.Enabled = ptr.To(true)
 	}
@@ -43,10 +46,21 @@ func Roles(o Options, user string) ([]runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
+	scopes, err := knownScopes()
+	if err != nil {
+		return nil, err
+	}
 	var objects []runtime.Object
 	for _, r := range needed {
-		for _, namespace := range orEmpty(r.namespaces) {
-			both := r.grant(namespace, user, func(schema.GroupResource) bool { return false })
+		namespaces := orEmpty(r.namespaces)
+		if len(r.namespaces) > 0 {
+			namespaces = append([]string{""}, r.namespaces...)
+		}
+		for _, namespace := range namespaces {
+			if len(r.rulesFor(namespace == "", scopes)) == 0 {
+				continue
+			}
+			both := r.grant(namespace, user, scopes)
 			if user == "" {
 				both = both[:1]
 			}
@@ -54,6 +68,21 @@ func Roles(o Options, user string) ([]runtime.Object, error) {
 		}
 	}
 	return objects, nil
+}
+
+// knownScopes knows the scopes of our kinds and of what else the controllers use, without asking a server.
+func knownScopes() (isClusterScoped, error) {
+	without := []schema.GroupResource{{Resource: "namespaces"}}
+	definitions, err := crds.All()
+	if err != nil {
+		return nil, err
+	}
+	for _, definition := range definitions {
+		if definition.Spec.Scope == apiextensionsv1.ClusterScoped {
+			without = append(without, schema.GroupResource{Group: definition.Spec.Group, Resource: definition.Spec.Names.Plural})
+		}
+	}
+	return func(resource schema.GroupResource) bool { return slices.Contains(without, resource) }, nil
 }
 
 // grants returns the roles that fill the shortages, and their bindings to the user.

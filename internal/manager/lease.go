@@ -12,6 +12,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
+// +kubebuilder:rbac:namespace=keelson-system,groups=coordination.k8s.io,resources=leases,verbs=create
+// +kubebuilder:rbac:namespace=keelson-system,groups=coordination.k8s.io,resources=leases,resourceNames=keelson,verbs=get;update;watch
+
 // addLeaderElection makes options take part in the election, if it is enabled.
 // controller-runtime would build the lock itself, but always with an identity of its
 // own. It returns the cfg for everything else, which writes only while this replica is the

@@ -164,7 +164,13 @@ func (q quantityValue) Set(text string) error {
 
 // addVirtualMachine adds the controller of VirtualMachines with its drivers.
 func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options) error {
-	drivers := virtualmachine.NewDrivers(o.Machines.Drivers, o.Machines.openers(o.StateDir, mgr.GetLogger()), clock.RealClock{})
+	openers := o.Machines.openers(o.StateDir, mgr.GetLogger())
+	openQEMU := openers[qemu.Name]
+	openers[qemu.Name] = func() (virtualmachine.Driver, error) {
+		driver, err := openQEMU()
+		return driver, o.onHost("virtualmachine", err)
+	}
+	drivers := virtualmachine.NewDrivers(o.Machines.Drivers, openers, clock.RealClock{})
 	return virtualmachine.Add(mgr, options, drivers)
 }
 

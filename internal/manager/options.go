@@ -84,6 +84,9 @@ type Options struct {
 	// local. Nil: there is none.
 	KubeBinary func() (string, error)
 
+	// inPod says that this process is a pod's of the cluster that it works on, or of another. Complete finds out.
+	inPod bool
+
 	// Logging is how the logs of the process look. Run and New do not read it: a
 	// command makes its logger from it and gives it as Logger.
 	Logging Logging
@@ -149,7 +152,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.Threads, "threads", o.Threads, "workers for each controller")
 	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers,
 		"controllers to run: * is all, foo is that one, -foo is all but that one; there are "+strings.Join(Names(), ", "))
-	fs.Var((*namespaceList)(&o.Namespaces), "namespaces", "`namespaces` to work in, separated by commas (default: all)")
+	o.AddNamespacesFlag(fs)
 
 	election := &o.LeaderElection
 	fs.Var(optionalBool{&election.Enabled}, "leader-elect",
@@ -182,6 +185,11 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Logging.AddFlags(fs)
 }
 
+// AddNamespacesFlag adds the flag of Namespaces alone.
+func (o *Options) AddNamespacesFlag(fs *pflag.FlagSet) {
+	fs.Var((*namespaceList)(&o.Namespaces), "namespaces", "`namespaces` to work in, separated by commas (default: all)")
+}
+
 // AddHostFlags adds the flags of the controllers that make something on this host.
 func (o *Options) AddHostFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.StateDir, "state-dir", o.StateDir,
@@ -203,6 +211,7 @@ func (o *Options) Complete() error {
 
 // complete is Complete for a pod in the given namespace; empty means no pod.
 func (o *Options) complete(podNamespace string) error {
+	o.inPod = podNamespace != ""
 	election := &o.LeaderElection
 	if election.Enabled == nil {
 		inCluster := o.kubeconfigFiles() == nil && podNamespace != ""

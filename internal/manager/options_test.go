@@ -18,7 +18,7 @@ import (
 var twoControllers = []Controller{{Name: "foo"}, {Name: "sampleresource"}}
 
 // noLogger leaves out what no flag sets.
-var noLogger = cmpopts.IgnoreFields(Options{}, "Logger", "OnReady")
+var noLogger = cmpopts.IgnoreFields(Options{}, "Logger", "OnReady", "inPod")
 
 func TestFlagsMakeOptions(t *testing.T) {
 	parse := func(args ...string) Options {

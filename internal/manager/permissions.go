@@ -48,8 +48,12 @@ func requirements(o Options, selected []Controller) ([]requirement, error) {
 		all = append(all, requirement{
 			owner: c.Name, role: "keelson-" + c.Name, rules: rules, namespaces: o.Namespaces,
 		})
-		if c.Elsewhere != nil {
-			namespace, rules := c.Elsewhere(o)
+		if c.AtHome != nil {
+			rules, err := c.AtHome()
+			if err != nil {
+				return nil, fmt.Errorf("read the permissions that controller %s needs in one namespace: %w", c.Name, err)
+			}
+			namespace := o.SecretNamespace
 			all = append(all, requirement{
 				owner: c.Name + " in its namespace", role: "keelson-" + c.Name + "-" + namespace, rules: rules, namespaces: []string{namespace},
 			})

@@ -72,6 +72,10 @@ func (w *Webhook) validate(wrong func(flag string, value any, why string, args .
 	}
 }
 
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations,resourceNames=keelson,verbs=get;update
+// +kubebuilder:rbac:namespace=keelson-system,groups="",resources=secrets,verbs=create
+// +kubebuilder:rbac:namespace=keelson-system,groups="",resources=secrets,resourceNames=keelson-webhook-ca,verbs=get;update
+
 // requirements are what keeping the certificates takes.
 func (w *Webhook) requirements() []requirement {
 	if !isOn(w.Address) || w.CertDir != "" {

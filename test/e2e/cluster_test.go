@@ -20,7 +20,7 @@ const demo = "cluster/demo"
 // clusterSession is a session for a kind without a namespace. It needs a manager on this host.
 func clusterSession(t *testing.T) session {
 	t.Helper()
-	if os.Getenv(kubeconfigVariable) != "" {
+	if stateDir == "" {
 		t.Skip("SKIP: clusters run on the host of the manager, which is not this one")
 	}
 	if _, err := env.Binary("keelson-kube"); err != nil {
@@ -81,7 +81,7 @@ func TestCluster(t *testing.T) {
 	}
 
 	// A component that dies is told, and comes back.
-	dir := filepath.Join(filepath.Dir(kubeconfig), "clusters", s.field(t, demo, "{.metadata.uid}"))
+	dir := filepath.Join(stateDir, "clusters", s.field(t, demo, "{.metadata.uid}"))
 	const since = `{.status.conditions[?(@.type=="Ready")].lastTransitionTime} {.status.conditions[?(@.type=="Ready")].status}`
 	before := s.field(t, demo, since)
 	kill(t, dir, "kube-apiserver")
@@ -91,8 +91,9 @@ func TestCluster(t *testing.T) {
 	user.kubectl(t, "get", "deployment", "web")
 
 	// The Secret comes back.
-	s.kubectl(t, "delete", "secret", "demo-kubeconfig", "--namespace", "default")
-	s.wait(t, "create", "secret/demo-kubeconfig")
+	secrets := s.field(t, "kubeconfig/demo", "{.spec.secretRef.namespace}")
+	s.kubectl(t, "delete", "secret", "demo-kubeconfig", "--namespace", secrets)
+	s.kubectl(t, "wait", "--for=create", "secret/demo-kubeconfig", "--namespace", secrets, "--timeout", transcript.Patience.String())
 	s.user(t, "demo").kubectl(t, "get", "deployment", "web")
 
 	// Deleted, nothing is left.
@@ -101,7 +102,7 @@ func TestCluster(t *testing.T) {
 	}
 	s.kubectl(t, "delete", demo)
 	transcript.Contains(t, s.Fails(t, 1, "kubectl", "get", "kubeconfig", "demo"), "NotFound")
-	transcript.Contains(t, s.Fails(t, 1, "kubectl", "get", "secret", "demo-kubeconfig", "--namespace", "default"), "NotFound")
+	transcript.Contains(t, s.Fails(t, 1, "kubectl", "get", "secret", "demo-kubeconfig", "--namespace", secrets), "NotFound")
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("the directory of the cluster is left: %v", err)
 	}

@@ -1,6 +1,7 @@
 // Package e2e has the transcripts: what a user types with kubectl, and what must come back. They run on a control plane
 // that `keelson up --detach` starts, or on the cluster of the kubeconfig that KEELSON_E2E_KUBECONFIG names, on which a
-// manager must run.
+// manager must run. Where that manager runs on this host, KEELSON_E2E_STATE names its state directory. Where it works in
+// some namespaces only, KEELSON_E2E_SUFFIX is what their names end in, and they are there already.
 //
 // "Soon", in the transcripts, means within a second on an idle machine. The tests wait longer, and log how long it took.
 package e2e
@@ -13,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -26,8 +28,14 @@ import (
 // kubeconfigVariable names the kubeconfig of a cluster to use instead of an own one.
 const kubeconfigVariable = "KEELSON_E2E_KUBECONFIG"
 
-// kubeconfig is that of the cluster on which the transcripts run.
-var kubeconfig = os.Getenv(kubeconfigVariable)
+var (
+	// kubeconfig is that of the cluster on which the transcripts run.
+	kubeconfig = os.Getenv(kubeconfigVariable)
+	// stateDir is the state directory of the manager; empty if it runs on another host.
+	stateDir = os.Getenv("KEELSON_E2E_STATE")
+	// suffix is that of the names of namespaces that exist already; empty if the transcripts make theirs.
+	suffix = os.Getenv("KEELSON_E2E_SUFFIX")
+)
 
 func TestMain(m *testing.M) {
 	flag.Parse() // run asks for -v
@@ -62,7 +70,7 @@ func run(m *testing.M) (code int, err error) {
 	if testing.Verbose() {
 		fmt.Print(out)
 	}
-	kubeconfig = filepath.Join(data, "kubeconfig")
+	kubeconfig, stateDir = filepath.Join(data, "kubeconfig"), data
 	return m.Run(), nil
 }
 
@@ -107,9 +115,19 @@ type session struct {
 func newSession(t *testing.T) session {
 	t.Helper()
 	s := shell(t)
-	s.namespace = "e2e-" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) + fmt.Sprintf("-%d", os.Getpid())
-	s.OK(t, "kubectl", "create", "namespace", s.namespace)
-	t.Cleanup(func() { s.OK(t, "kubectl", "delete", "namespace", s.namespace, "--wait=false") })
+	s.namespace = "e2e-" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) + "-" + suffix
+	if suffix == "" {
+		s.namespace += strconv.Itoa(os.Getpid())
+		s.OK(t, "kubectl", "create", "namespace", s.namespace)
+	}
+	t.Cleanup(func() {
+		if suffix != "" {
+			// With the namespace would go the Roles, without which the manager cannot let go what it has made.
+			s.kubectl(t, "delete", "foos,sampleresources,crontabs,virtualmachines", "--all")
+			return
+		}
+		s.OK(t, "kubectl", "delete", "namespace", s.namespace, "--wait=false")
+	})
 	t.Cleanup(func() { s.checkStatuses(t) })
 	return s
 }

@@ -47,6 +47,21 @@ func TestVirtualMachineInMemory(t *testing.T) {
 	s.wait(t, "condition=Ready", "vm/fake-vm")
 }
 
+// A machine whose user data is in a Secret waits for that.
+func TestVirtualMachineOfASecret(t *testing.T) {
+	t.Parallel()
+	s := newSession(t)
+	s.Stdin = "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata: {name: careful}\n" +
+		"spec: {driver: fake, cloudInit: {userDataFrom: {name: users, key: data}}}\n"
+	s.kubectl(t, "apply", "-f", "-")
+	s.Stdin = ""
+	s.wait(t, "condition=Ready=False", "vm/careful")
+	s.until(t, "it says so", func(message string) bool { return strings.Contains(message, `"users"`) },
+		"get", "vm/careful", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].message}`)
+	s.kubectl(t, "create", "secret", "generic", "users", "--from-literal=data=#cloud-config")
+	s.wait(t, "condition=Ready", "vm/careful")
+}
+
 const testVM = "vm/test-vm"
 
 // The machine of the example, made real by QEMU.
@@ -106,7 +121,7 @@ func needQEMU(t *testing.T) {
 	if _, err := env.Binary("guest/guest.json"); err != nil {
 		t.Skip("SKIP: there is no default guest: run make guest")
 	}
-	if os.Getenv(kubeconfigVariable) != "" {
+	if stateDir == "" {
 		t.Skip("SKIP: the machines are on the host of the manager, which is another")
 	}
 }

@@ -73,7 +73,10 @@ func newRBAC() *cobra.Command {
 		Use:   "rbac",
 		Short: "Print the roles of the controllers, and their bindings to a user",
 		Example: `  # For a service account
-  keelson manifests rbac --lease-lock-namespace=keelson --user=system:serviceaccount:keelson:manager`,
+  keelson manifests rbac --lease-lock-namespace=keelson --secret-namespace=keelson --user=system:serviceaccount:keelson:manager
+
+  # For a manager that works in two namespaces, without what has no namespace
+  keelson manifests rbac --namespaces=team-a,team-b --controllers=*,-cluster,-kubeconfig --user=jane`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := options.Validate(); err != nil {
@@ -95,6 +98,9 @@ func newRBAC() *cobra.Command {
 	flags.StringVar(&options.LeaderElection.LockNamespace, "lease-lock-namespace", options.LeaderElection.LockNamespace,
 		"namespace of that Lease (default: default)")
 	options.Webhook.AddFlags(flags)
+	flags.StringVar(&options.SecretNamespace, "secret-namespace", options.SecretNamespace,
+		"`namespace` of the Secrets with the kubeconfigs of Clusters (default: default)")
+	options.AddNamespacesFlag(flags)
 	return cmd
 }
 

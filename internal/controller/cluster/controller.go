@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -114,15 +112,7 @@ func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clusters/finalizers,verbs=update
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=kubeconfigs,verbs=get;list;watch;create;update;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
-
-// SecretRules are what the controller needs in the namespace of the Secrets, and only there.
-func SecretRules() []rbacv1.PolicyRule {
-	return []rbacv1.PolicyRule{{
-		APIGroups: []string{corev1.GroupName},
-		Resources: []string{"secrets"},
-		Verbs:     []string{"get", "list", "watch", "create", "update", "delete"},
-	}}
-}
+// +kubebuilder:rbac:namespace=keelson-system,groups="",resources=secrets,verbs=get;list;watch;create;update;delete
 
 // Reconcile looks at what there is of a cluster and brings it nearer to what the Cluster asks for.
 func (r *Reconciler) Reconcile(ctx context.Context, cluster *v1alpha1.Cluster) (reconcile.Result, error) {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -78,11 +77,7 @@ func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=kubeconfigs,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=kubeconfigs/status,verbs=update
-
-// SecretRules are what the controller needs in the namespace of the Secrets, and only there.
-func SecretRules() []rbacv1.PolicyRule {
-	return []rbacv1.PolicyRule{{APIGroups: []string{corev1.GroupName}, Resources: []string{"secrets"}, Verbs: []string{"get"}}}
-}
+// +kubebuilder:rbac:namespace=keelson-system,groups="",resources=secrets,verbs=get
 
 // Reconcile looks at what a Kubeconfig refers to.
 func (r *Reconciler) Reconcile(ctx context.Context, k *v1alpha1.Kubeconfig) (reconcile.Result, error) {

@@ -44,12 +44,16 @@ var shared struct {
 	err    error
 }
 
-// Main runs the tests of a package and stops the API server, if one was started for it. Call it from TestMain:
+// Main runs the tests of a package and stops the API server, if one was started for it. What the tests share beyond that
+// is given up by after. Call it from TestMain:
 //
 //	func TestMain(m *testing.M) { env.Main(m) }
-func Main(m *testing.M) {
+func Main(m *testing.M, after ...func()) {
 	process.Shim() // the test binary is also the shim of the processes that it starts
 	code := m.Run()
+	for _, do := range after {
+		do()
+	}
 	if shared.stop != nil {
 		if err := shared.stop(); err != nil {
 			fmt.Fprintf(os.Stderr, "stopping the API server of the tests: %v\n", err)

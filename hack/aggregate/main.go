@@ -1,0 +1,112 @@
+// Command aggregate prints ClusterRoles that give the users of a cluster our kinds along with those of Kubernetes: who
+// is bound to view, edit or admin, in a namespace or everywhere, has these, too.
+//
+//	go run ./hack/aggregate >config/rbac/aggregated.yaml
+//
+// What has no namespace - clusters, and the ways to reach them - only an admin of the whole cluster may change.
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-dev/keelson/api/crds"
+)
+
+var (
+	readVerbs  = []string{"get", "list", "watch"}
+	writeVerbs = []string{"create", "delete", "deletecollection", "patch", "update"}
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintf(os.Stderr, "error: make the aggregated roles: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	definitions, err := crds.All()
+	if err != nil {
+		return err
+	}
+	// A role that is aggregated to view is part of edit and admin as well, one of edit part of admin.
+	for _, role := range []*rbacv1.ClusterRole{
+		newRole("view", readRules(definitions)),
+		newRole("edit", writeRules(definitions, apiextensionsv1.NamespaceScoped)),
+		newRole("admin", writeRules(definitions, apiextensionsv1.ClusterScoped)),
+	} {
+		raw, err := yaml.Marshal(role)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("---\n%s", raw)
+	}
+	return nil
+}
+
+func newRole(to string, rules []rbacv1.PolicyRule) *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{
+		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   "keelson-" + to,
+			Labels: map[string]string{"rbac.authorization.k8s.io/aggregate-to-" + to: "true"},
+		},
+		Rules: rules,
+	}
+}
+
+// readRules let one read every kind, its status and its scale.
+func readRules(definitions []*apiextensionsv1.CustomResourceDefinition) []rbacv1.PolicyRule {
+	var rules []rbacv1.PolicyRule
+	for _, definition := range definitions {
+		rules = append(rules, newRule(definition, append([]string{""}, subresources(definition)...), readVerbs))
+	}
+	return rules
+}
+
+// writeRules let one change the kinds of a scope, and scale them. A status is the controllers'.
+func writeRules(definitions []*apiextensionsv1.CustomResourceDefinition, scope apiextensionsv1.ResourceScope) []rbacv1.PolicyRule {
+	var rules []rbacv1.PolicyRule
+	for _, definition := range definitions {
+		if definition.Spec.Scope != scope {
+			continue
+		}
+		rules = append(rules, newRule(definition, []string{""}, writeVerbs))
+		if slices.Contains(subresources(definition), "/scale") {
+			rules = append(rules, newRule(definition, []string{"/scale"}, []string{"patch", "update"}))
+		}
+	}
+	return rules
+}
+
+func newRule(definition *apiextensionsv1.CustomResourceDefinition, suffixes, verbs []string) rbacv1.PolicyRule {
+	rule := rbacv1.PolicyRule{APIGroups: []string{definition.Spec.Group}, Verbs: verbs}
+	for _, suffix := range suffixes {
+		rule.Resources = append(rule.Resources, definition.Spec.Names.Plural+suffix)
+	}
+	return rule
+}
+
+// subresources returns those that any version has, as suffixes.
+func subresources(definition *apiextensionsv1.CustomResourceDefinition) []string {
+	var all []string
+	for _, version := range definition.Spec.Versions {
+		if s := version.Subresources; s != nil {
+			if s.Scale != nil {
+				all = append(all, "/scale")
+			}
+			if s.Status != nil {
+				all = append(all, "/status")
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Writes dist/install.yaml from the kustomize base, with an image: hack/dist.sh NAME:TAG. `make dist` calls it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+image=$1
+
+# The last colon parts the tag off, unless it belongs to a port.
+name=${image%:*} tag=${image##*:}
+if [ "$name" = "$image" ] || [[ $tag == */* ]]; then
+	echo "IMAGE=$image has no tag: name one, such as $image:v1" >&2
+	exit 1
+fi
+work=$(mktemp -d dist.XXXXXX)
+trap 'rm -rf "$work"' EXIT
+cat >"$work/kustomization.yaml" <<EOF
+resources: [../config/default]
+images: [{name: keelson, newName: "$name", newTag: "$tag"}]
+EOF
+mkdir -p dist
+bin/kubectl kustomize "$work" >"$work/install.yaml"
+mv "$work/install.yaml" dist/install.yaml
+echo "dist/install.yaml: $(grep -c '^kind: ' dist/install.yaml) objects, image $image" >&2

@@ -1,0 +1,111 @@
+package install
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+// engineDir is the variable with the directory of the engine that this program is to become.
+const engineDir = "KEELSON_TEST_ENGINE"
+
+// becomeEngine turns this process, the first of its namespaces, into a Docker engine. With it the kernel ends all that it
+// has started, and nothing of it is left on the host but its directory.
+func becomeEngine(dir string) error {
+	err := errors.Join(
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount("proc", "/proc", "proc", 0, ""),
+	)
+	if err != nil {
+		return fmt.Errorf("prepare namespaces: %w", err)
+	}
+	path, err := exec.LookPath("dockerd")
+	if err != nil {
+		return err
+	}
+	settings := filepath.Join(dir, "daemon.json")
+	if err := os.WriteFile(settings, []byte("{}\n"), 0o600); err != nil {
+		return err
+	}
+	return syscall.Exec(path, []string{path, "--config-file", settings, "--host", engineSocket(dir), "--data-root", filepath.Join(dir, "data"),
+		"--exec-root", filepath.Join(dir, "exec"), "--pidfile", filepath.Join(dir, "pid"),
+		"--bridge=none", "--iptables=false", "--ip6tables=false"}, os.Environ())
+}
+
+func engineSocket(dir string) string { return "unix://" + filepath.Join(dir, "docker.sock") }
+
+// engine is a Docker engine for one test.
+type engine struct{ dir string }
+
+// newEngine starts an engine, or skips the test where there can be none. CI has one, and takes no skips. Its containers
+// may use the network of the host.
+func newEngine(t *testing.T) engine {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("SKIP: a Docker engine of its own needs root")
+	}
+	for _, program := range []string{"dockerd", "docker"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("SKIP: there is no Docker engine: %v. On Debian and Ubuntu: apt-get install docker.io", err)
+		}
+	}
+	dir, err := os.MkdirTemp("", "keelson-image") // the names of sockets must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("Remove what the engine has left: %v", err)
+		}
+	})
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), engineDir+"="+dir)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Setsid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+		if said, err := os.ReadFile(log.Name()); t.Failed() && err == nil {
+			t.Logf("the engine says:\n%s", said[max(0, len(said)-5000):])
+		}
+	})
+	e := engine{dir}
+	transcript.Eventually(t, "the engine answers", func() bool { return e.command(t, "docker", "version").Run() == nil })
+	return e
+}
+
+// command prepares a command for the engine.
+func (e engine) command(t *testing.T, words ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
+	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), "DOCKER_HOST="+engineSocket(e.dir), "DOCKER_BUILDKIT=0", "HOME="+e.dir)
+	return cmd
+}
+
+// run runs a command that must succeed, and returns what it prints.
+func (e engine) run(t *testing.T, words ...string) string {
+	t.Helper()
+	out, err := e.command(t, words...).CombinedOutput()
+	t.Logf("$ %v\n%s", words, out)
+	if err != nil {
+		t.Fatalf("%v: %v", words, err)
+	}
+	return string(out)
+}

@@ -1,0 +1,341 @@
+package install
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+const chart = "../../charts/keelson"
+
+// tools are the paths of programs that go.helm.mod pins, which are built at the first use.
+var tools = struct {
+	sync.Mutex
+	paths map[string]string
+}{paths: map[string]string{}}
+
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	tools.Lock()
+	defer tools.Unlock()
+	if tools.paths[name] == "" {
+		out, err := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../../go.helm.mod", "-n", name).Output()
+		if err != nil {
+			t.Fatalf("build %s: %v\n%s", name, err, stderrOf(err))
+		}
+		tools.paths[name] = strings.TrimSpace(string(out))
+	}
+	return tools.paths[name]
+}
+
+func stderrOf(err error) string {
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return string(exit.Stderr)
+	}
+	return ""
+}
+
+// helm runs helm. It fails as helm does.
+func helm(t *testing.T, kubeconfig string, words ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), tool(t, "helm"), words...)
+	home := t.TempDir()
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "KUBECONFIG=" + kubeconfig}
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("helm %s: %w\n%s", strings.Join(words, " "), err, stderrOf(err))
+	}
+	return string(out), err
+}
+
+// valueSets are values that somebody may give, by what they are for.
+var valueSets = map[string]string{
+	"defaults": "",
+	"as little as possible": `
+replicas: 1
+controllers: {foo: true, sampleresource: false, crontab: false, cluster: false, kubeconfig: false, virtualmachine: false}
+rbac: {aggregate: false}
+crds: {install: false}
+admission: {create: false}
+webhook: {create: false}
+priorityClass: {create: false}
+podDisruptionBudget: {create: false}
+networkPolicy: {create: false}
+`,
+	"everything": `
+image: {repository: "images.example:5000/keelson", digest: "sha256:` + strings.Repeat("a", 64) + `", pullPolicy: Always}
+imagePullSecrets: [{name: pull}]
+fullnameOverride: other
+replicas: 3
+leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 4s}
+logging: {format: text, verbosity: 4}
+extraArgs: ["--threads=32", "--vm-driver=docker", "--vm-docker-host=tcp://docker.example:2376"]
+env: [{name: GOGC, value: "100"}]
+resources: {limits: {cpu: 1, memory: 1Gi}, requests: {cpu: 1, memory: 1Gi}}
+podLabels: {team: platform}
+podAnnotations: {note: "yes"}
+nodeSelector: {disk: ssd}
+tolerations: [{key: a, operator: Exists}]
+affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: DoesNotExist}]}]}}}
+extraVolumes: [{name: rke, emptyDir: {}}]
+extraVolumeMounts: [{name: rke, mountPath: /etc/keelson/rke}]
+serviceAccount: {annotations: {note: "yes"}}
+priorityClass: {value: 5}
+networkPolicy: {apiServerPorts: [16443], extraEgress: [{ports: [{port: 2376, protocol: TCP}]}]}
+`,
+	"two namespaces": `
+namespaces: [team-a, team-b]
+controllers: {cluster: false, kubeconfig: false}
+`,
+	"two namespaces and nothing without one": `
+namespaces: [team-a, team-b]
+controllers: {cluster: false, kubeconfig: false, virtualmachine: false}
+priorityClass: {create: false, name: high}
+crds: {install: false}
+admission: {create: false}
+rbac: {aggregate: false}
+`,
+}
+
+// rendered returns the objects of the chart with values.
+func rendered(t *testing.T, release, namespace, values string) (string, []*unstructured.Unstructured) {
+	t.Helper()
+	text, err := helm(t, "/nowhere", "template", release, chart, "--namespace", namespace, "--values", valuesIn(t, values))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text, parse(t, text)
+}
+
+func valuesIn(t *testing.T, values string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "values.yaml") // helm parts a list of files at commas
+	if err := os.WriteFile(path, []byte(values), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func parse(t *testing.T, text string) []*unstructured.Unstructured {
+	t.Helper()
+	var all []*unstructured.Unstructured
+	for document := range strings.SplitSeq("\n"+text, "\n---\n") {
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(document), &o.Object); err != nil {
+			t.Fatalf("%v in\n%s", err, document)
+		}
+		if len(o.Object) > 0 {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+func TestChartIsCleanAndValid(t *testing.T) {
+	t.Parallel()
+	schemas := schemasOf(t)
+	for name, values := range valueSets {
+		t.Run(name, func(t *testing.T) {
+			if out, err := helm(t, "/nowhere", "lint", "--strict", chart, "--values", valuesIn(t, values)); err != nil {
+				t.Errorf("%s%v", out, err)
+			}
+			text, _ := rendered(t, "keelson", home, values)
+			conforms(t, schemas, text)
+		})
+	}
+	t.Run("the examples", func(t *testing.T) {
+		examples, err := filepath.Glob("../../examples/manifests/*.yaml")
+		if err != nil || len(examples) == 0 {
+			t.Fatalf("there are no examples: %v", err)
+		}
+		for _, example := range examples {
+			raw, err := os.ReadFile(example)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conforms(t, schemas, string(raw))
+		}
+	})
+	t.Run("what is wrong is found", func(t *testing.T) {
+		text, _ := rendered(t, "keelson", home, "")
+		wrong := strings.Replace(text, "enableServiceLinks: false", "enableServiceLink: false", 1)
+		if out, err := conformity(t, schemas, wrong); err == nil || !strings.Contains(out, "enableServiceLink") {
+			t.Errorf("a misspelt field: %v\n%s", err, out)
+		}
+	})
+}
+
+// The chart with its defaults installs what the base does, but for labels, annotations and more flags.
+func TestChartIsTheBase(t *testing.T) {
+	t.Parallel()
+	cmd := transcript.Shell{Env: map[string]string{"HOME": t.TempDir()}}
+	ofBase := byName(parse(t, cmd.OK(transcript.Quietly(t), "kubectl", "kustomize", base)))
+	delete(ofBase, "Namespace "+home)
+	_, objects := rendered(t, "keelson", home, "")
+	ofChart := byName(objects)
+	for name := range ofBase {
+		if ofChart[name] == nil {
+			t.Errorf("the chart has no %s", name)
+		}
+	}
+	for name, object := range ofChart {
+		if ofBase[name] == nil {
+			t.Errorf("the base has no %s", name)
+			continue
+		}
+		if diff := cmp.Diff(plain(ofBase[name]), plain(object)); diff != "" {
+			t.Errorf("%s (-base +chart):\n%s", name, diff)
+		}
+	}
+}
+
+func byName(all []*unstructured.Unstructured) map[string]*unstructured.Unstructured {
+	named := map[string]*unstructured.Unstructured{}
+	for _, o := range all {
+		named[o.GetKind()+" "+o.GetName()] = o
+	}
+	return named
+}
+
+// plain returns an object without what may differ. Rules are compared as single permissions.
+func plain(o *unstructured.Unstructured) map[string]any {
+	o = o.DeepCopy()
+	o.SetLabels(nil)
+	o.SetAnnotations(nil)
+	if o.GetKind() == "ClusterRole" || o.GetKind() == "Role" {
+		singles := map[string]bool{}
+		for _, g := range grantsIn(o) {
+			singles[g.String()] = true
+		}
+		return map[string]any{"rules": singles}
+	}
+	remove(o.Object, "app.kubernetes.io/instance")
+	if o.GetKind() == "Deployment" {
+		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+		container := containers[0].(map[string]any)
+		container["args"] = slices.DeleteFunc(container["args"].([]any), func(arg any) bool {
+			flag, _, _ := strings.Cut(arg.(string), "=")
+			return slices.Contains([]string{"--v", "--controllers", "--lease-duration", "--renew-deadline", "--retry-period", "--webhook-service", "--webhook-configuration"}, flag)
+		})
+		_ = unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers") // they were there
+	}
+	return o.Object
+}
+
+func remove(part any, key string) {
+	switch part := part.(type) {
+	case map[string]any:
+		delete(part, key)
+		for _, inner := range part {
+			remove(inner, key)
+		}
+	case []any:
+		for _, inner := range part {
+			remove(inner, key)
+		}
+	}
+}
+
+func TestChartRefuses(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		values string
+		want   []string
+	}{
+		"fewer replicas than none":                   {"replicas: -1", []string{"/replicas", "minimum"}},
+		"a value that there is not":                  {"replica: 1", []string{"replica"}},
+		"a controller that there is not":             {"controllers: {bar: true}", []string{"bar"}},
+		"a word for a switch":                        {"crds: {install: sometimes}", []string{"/crds/install", "boolean"}},
+		"a time that is none":                        {"leaderElection: {leaseDuration: 15}", []string{"/leaderElection/leaseDuration"}},
+		"a namespace that is none":                   {"namespaces: [Team]", []string{"/namespaces/0"}},
+		"no controller at all":                       {"controllers: {foo: false, sampleresource: false, crontab: false, cluster: false, kubeconfig: false, virtualmachine: false}", []string{"turn at least one on"}},
+		"kinds without a namespace in some":          {"namespaces: [team]", []string{"controllers.cluster", "controllers.kubeconfig"}},
+		"an argument that is no flag":                {"extraArgs: [threads]", []string{"/extraArgs/0"}},
+		"a digest that names no image for sure":      {"image: {digest: latest}", []string{"/image/digest"}},
+		"a priority that is the system's":            {"priorityClass: {value: 2000000000}", []string{"/priorityClass/value"}},
+		"an address for the port of a NetworkPolicy": {"networkPolicy: {apiServerPorts: ['1.2.3.4:443']}", []string{"/networkPolicy/apiServerPorts/0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := helm(t, "/nowhere", "template", "keelson", chart, "--values", valuesIn(t, tt.values))
+			if err == nil {
+				t.Fatal("it is accepted")
+			}
+			transcript.Contains(t, err.Error(), tt.want...)
+		})
+	}
+}
+
+// An installation by Helm in some namespaces has the permissions that its manager uses there, and no others.
+func TestPermissionsInNamespaces(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const pattern = "^(TestFoo|TestSampleResource|TestCronTab$|TestCronTabIsA|TestVirtualMachineInMemory|TestVirtualMachineOf)"
+	names := transcriptNames(t, pattern)
+	var namespaces []string
+	for _, name := range names {
+		namespace := "e2e-" + strings.ToLower(name) + "-some"
+		w.namespace(t, namespace)
+		namespaces = append(namespaces, namespace)
+	}
+	w.namespace(t, "rare")
+	namespaces = append(namespaces, "rare")
+	values, err := json.Marshal(map[string]any{"namespaces": namespaces, "controllers": map[string]bool{"cluster": false, "kubeconfig": false}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const namespace = "operations"
+	if out, err := helm(t, w.Env["KUBECONFIG"], "install", "mine", chart, "--namespace", namespace, "--create-namespace", "--wait",
+		"--values", valuesIn(t, string(values))); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	const account = "mine-keelson-manager"
+	const user = "system:serviceaccount:" + namespace + ":" + account
+	g := w.newGate(t)
+	state := w.startManager(t, w.kubeconfigOf(t, g, namespace, account), user, namespace, "mine-keelson",
+		"--namespaces="+strings.Join(namespaces, ","), "--controllers=*,-cluster,-kubeconfig")
+	w.runTranscripts(t, state, "some", pattern)
+	w.rarely(t, g, user, "rare")
+	w.judge(t, user, namespaces...)
+}
+
+// What somebody with Helm types in the life of an installation.
+func TestHelm(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	run := func(words ...string) {
+		t.Helper()
+		out, err := helm(t, w.Env["KUBECONFIG"], append(words, "--namespace", home, "--wait")...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("$ helm %s\n%s", strings.Join(words, " "), out)
+	}
+	// The profile that kustomize's namespace has, set by who makes the namespace.
+	w.namespace(t, home)
+	w.kubectl(t, "label", "namespace", home, "pod-security.kubernetes.io/enforce=restricted")
+	run("install", "keelson", chart)
+	w.kubectl(t, "create", "-f", "../../examples/manifests/foo.yaml")
+	run("upgrade", "keelson", chart, "--set", "replicas=1,logging.format=text")
+	if got := w.kubectl(t, "get", "deployment", "keelson-manager", "--namespace", home, "-o", "jsonpath={.spec.replicas} {.status.readyReplicas}"); got != "1 1" {
+		t.Errorf("after the upgrade there are %s replicas", got)
+	}
+	run("rollback", "keelson", "1")
+	run("uninstall", "keelson")
+	w.kubectl(t, "get", "foo", "example-foo")
+	transcript.Contains(t, w.Fails(t, 1, "kubectl", "get", "clusterrole", "keelson-manager"), "NotFound")
+	// The definitions that were kept are taken over.
+	run("install", "keelson", chart, "--take-ownership")
+}

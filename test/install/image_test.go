@@ -1,0 +1,133 @@
+package install
+
+import (
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+const image, kubeImage = "keelson:test", "keelson-kube:test"
+
+// What the images are, and how the manager works in one as it does in a pod of the installation: as the user of the image,
+// with a root that cannot be written, without capabilities, with the token of its service account.
+func TestImage(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	e.run(t, "hack/image.sh", image, "Dockerfile", "keelson")
+	e.run(t, "hack/image.sh", kubeImage, "Dockerfile.kube", "keelson-kube")
+	if got, want := e.run(t, "docker", "inspect", "--format", "{{.Config.User}} {{.Config.Entrypoint}} {{len .RootFS.Layers}}", image), "65532:65532 [/keelson] 2\n"; got != want {
+		t.Errorf("the image is %q, want %q", got, want)
+	}
+	transcript.Contains(t, e.run(t, "docker", "run", "--rm", "--network=none", image, "version"), "keelson    ", "platform   linux/")
+	transcript.Contains(t, e.run(t, "docker", "run", "--rm", "--network=none", kubeImage, "kube-apiserver", "--version"), "Kubernetes v1.")
+
+	// Outside of a cluster it says what is missing.
+	out, err := e.command(t, "docker", "run", "--rm", "--network=none", image).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "name another with --kubeconfig, $KUBECONFIG or a context of it") {
+		t.Errorf("a manager without a cluster: %v\n%s", err, out)
+	}
+
+	w := newWorld(t)
+	w.kubectl(t, "apply", "--server-side", "-k", base)
+	w.kubectl(t, "scale", "deployment/keelson-manager", "--namespace", home, "--replicas", "0") // simulated anyway
+	address, err := url.Parse(w.admin.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := strings.TrimSpace(e.run(t, append([]string{
+		"docker", "run", "--detach", "--network=host", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges",
+		"--volume", w.serviceAccount(t) + ":/var/run/secrets/kubernetes.io/serviceaccount:ro",
+		"--env", "KUBERNETES_SERVICE_HOST=" + address.Hostname(), "--env", "KUBERNETES_SERVICE_PORT=" + address.Port(), image,
+	}, w.args(t)...)...))
+	defer func() {
+		if t.Failed() {
+			e.run(t, "docker", "logs", id)
+		}
+	}()
+	transcript.Eventually(t, "the manager is ready", func() bool {
+		logs, err := e.command(t, "docker", "logs", id).CombinedOutput()
+		return err == nil && strings.Contains(string(logs), "Manager is ready")
+	})
+	w.inAPod(t)
+	if out := e.run(t, "docker", "stop", "-t", "30", id); strings.TrimSpace(out) != id {
+		t.Errorf("docker stop: %s", out)
+	}
+	if code := strings.TrimSpace(e.run(t, "docker", "inspect", "--format", "{{.State.ExitCode}}", id)); code != "0" {
+		t.Errorf("the manager ended with exit code %s", code)
+	}
+	if holder := w.kubectl(t, "get", "lease", "keelson", "--namespace", home, "-o", "jsonpath={.spec.holderIdentity}"); holder != "" {
+		t.Errorf("the lease is still held by %q", holder)
+	}
+}
+
+// serviceAccount writes what a pod of the installation finds of its service account, and returns the directory.
+func (w *world) serviceAccount(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "keelson-account")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	authority := w.admin.CAData
+	if len(authority) == 0 {
+		if authority, err = os.ReadFile(w.admin.CAFile); err != nil {
+			t.Fatal(err)
+		}
+	}
+	token := w.OK(transcript.Quietly(t), "kubectl", "create", "token", account, "--namespace", home, "--duration", "1h")
+	for name, content := range map[string]string{"token": token, "namespace": home, "ca.crt": string(authority)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// args are the flags of the Deployment, with free ports instead of those of the pod, which another program of this host may
+// have, and an API server that calls these.
+func (w *world) args(t *testing.T) []string {
+	t.Helper()
+	webhook := freeAddress(t)
+	w.callDirectly(t, "keelson", webhook)
+	args := strings.Fields(w.kubectl(t, "get", "deployment", "keelson-manager", "--namespace", home,
+		"-o", `jsonpath={range .spec.template.spec.containers[0].args[*]}{@}{"\n"}{end}`))
+	for i, arg := range args {
+		switch flag, _, _ := strings.Cut(arg, "="); flag {
+		case "--health-probe-bind-address", "--metrics-bind-address":
+			args[i] = flag + "=" + freeAddress(t)
+		case "--webhook-bind-address":
+			args[i] = flag + "=" + webhook
+		}
+	}
+	return args
+}
+
+// inAPod checks what works in a pod, and that what does not says so and does not stay.
+func (w *world) inAPod(t *testing.T) {
+	t.Helper()
+	w.namespace(t, "work")
+	in := func(words ...string) string {
+		return w.kubectl(t, append([]string{"--namespace", "work"}, words...)...)
+	}
+	in("wait", "--for=create", "serviceaccount/default", "--timeout", transcript.Patience.String()) // or no pod is admitted
+	for _, name := range []string{"foo.yaml", "sampleresource.yaml", "crontab-backup.yaml", "virtualmachine.yaml", "cluster.yaml"} {
+		in("create", "-f", filepath.Join("..", "..", "examples", "manifests", name))
+	}
+	for _, object := range []string{"foo/example-foo", "sampleresource/example-sample", "crontab/backup"} {
+		in("wait", "--for=condition=Ready", object, "--timeout", transcript.Patience.String())
+	}
+	for object, condition := range map[string]string{"virtualmachine/test-vm": "Ready", "cluster/demo": "Provisioned"} {
+		in("wait", "--for=condition="+condition+"=False", object, "--timeout", transcript.Patience.String())
+		message := in("get", object, "-o", `jsonpath={.status.conditions[?(@.type=="`+condition+`")].message}`)
+		transcript.Contains(t, message, "runs in a Pod", "--controllers=")
+	}
+	in("delete", "virtualmachine/test-vm", "cluster/demo", "--timeout", transcript.Patience.String())
+	in("delete", "foo,sampleresource,crontab", "--all")
+}

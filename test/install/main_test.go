@@ -1,0 +1,138 @@
+// Package install tests the installation in a cluster: that it applies and is admitted as it is, and that the permissions
+// it grants are those that the controllers use, no more and no less.
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/process"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+func TestMain(m *testing.M) {
+	process.Shim() // the test binary is also the shim of the processes that it starts
+	if dir := os.Getenv(engineDir); dir != "" {
+		fmt.Fprintln(os.Stderr, becomeEngine(dir)) // it returns only if it fails
+		os.Exit(1)
+	}
+	env.Main(m, func() { _ = os.RemoveAll(built.dir) })
+}
+
+// world is a cluster with simulated nodes, whose API server writes down what service accounts do.
+type world struct {
+	transcript.Shell
+	dir   string
+	admin *rest.Config
+}
+
+// auditPolicy asks for the bodies of what is created and changed, because they name the owners, but for no Secret's.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  userGroups: ["system:serviceaccounts:kube-system"]
+- level: Metadata
+  userGroups: ["system:serviceaccounts"]
+  resources: [{group: "", resources: [secrets]}, {group: authorization.k8s.io}, {group: authentication.k8s.io}]
+- level: Request
+  userGroups: ["system:serviceaccounts"]
+  verbs: [create, patch, update]
+- level: Metadata
+  userGroups: ["system:serviceaccounts"]
+- level: None
+`
+
+// newWorld starts a cluster, with more flags of its API server, which is stopped when the test ends.
+func newWorld(t *testing.T, flags ...string) *world {
+	t.Helper()
+	dir := t.TempDir()
+	policy := filepath.Join(dir, "audit-policy.yaml")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cp, stop, err := env.StartControlPlane(t.Context(), controlplane.Options{
+		Nodes: 2,
+		APIServerArgs: append([]string{
+			"--audit-policy-file=" + policy, "--audit-log-path=" + filepath.Join(dir, "audit.log"),
+		}, flags...),
+	})
+	if err != nil {
+		t.Fatalf("Start a cluster: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Errorf("Stop the cluster: %v", err)
+		}
+	})
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("not within a minute"))
+	defer cancel()
+	if err := cp.Settle(ctx); err != nil {
+		t.Fatalf("Wait for the cluster: %v", err)
+	}
+	return &world{
+		Shell: transcript.Shell{Env: map[string]string{"KUBECONFIG": cp.Kubeconfig(), "HOME": dir}},
+		dir:   dir, admin: cp.Config(),
+	}
+}
+
+// kubectl runs a command that must succeed, and returns what it prints.
+func (w *world) kubectl(t *testing.T, words ...string) string {
+	t.Helper()
+	return w.OK(t, append([]string{"kubectl"}, words...)...)
+}
+
+// kustomize renders a kustomization.
+func (w *world) kustomize(t *testing.T, dir string) string {
+	t.Helper()
+	return w.OK(transcript.Quietly(t), "kubectl", "kustomize", dir) // the definitions are long
+}
+
+// apply applies manifests.
+func (w *world) apply(t *testing.T, manifests string, words ...string) string {
+	t.Helper()
+	s := w.Shell
+	s.Stdin = manifests
+	return s.OK(t, append([]string{"kubectl", "apply", "--server-side", "-f", "-"}, words...)...)
+}
+
+// namespace makes a namespace.
+func (w *world) namespace(t *testing.T, name string) {
+	t.Helper()
+	w.apply(t, fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", name))
+}
+
+// kubeconfigOf writes a kubeconfig for a service account, with a token of it, through a gate, and returns its path.
+func (w *world) kubeconfigOf(t *testing.T, g *gate, namespace, account string) string {
+	t.Helper()
+	token := transcript.Quietly(t) // not into a log
+	user := &clientcmdapi.AuthInfo{Token: w.OK(token, "kubectl", "create", "token", account, "--namespace", namespace, "--duration", "2h")}
+	path := filepath.Join(w.dir, namespace+"."+account+".kubeconfig")
+	writeKubeconfig(t, path, "default", g.cluster, user)
+	return path
+}
+
+func writeKubeconfig(t *testing.T, path, namespace string, cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) {
+	t.Helper()
+	err := clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"test": cluster},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"user": user},
+		Contexts:       map[string]*clientcmdapi.Context{"test": {Cluster: "test", AuthInfo: "user", Namespace: namespace}},
+		CurrentContext: "test",
+	}, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,305 @@
+package install
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/keelson-dev/keelson/internal/admission"
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+// home is the namespace of the installation, account its service account.
+const (
+	home    = "keelson-system"
+	account = "keelson-manager"
+)
+
+// All transcripts run with a manager that has the permissions of the installation: nothing that it does is refused, and
+// there is nothing that it may do and never does.
+func TestPermissionsOfTheInstallation(t *testing.T) {
+	t.Parallel()
+	// It checks what OpenShift checks: that the deletion of an owner is blocked only by who may update its finalizers.
+	w := newWorld(t, "--enable-admission-plugins=OwnerReferencesPermissionEnforcement")
+	w.apply(t, w.kustomize(t, base))
+	g := w.newGate(t)
+	const user = "system:serviceaccount:" + home + ":" + account
+	state := w.startManager(t, w.kubeconfigOf(t, g, home, account), user, home, "keelson")
+	w.runTranscripts(t, state, "", ".")
+	w.namespace(t, "rare")
+	w.rarely(t, g, user, "rare")
+	w.rarelyWithClusters(t, user)
+	w.judge(t, user)
+}
+
+// startManager runs a manager with a kubeconfig until the test ends, which answers by a configuration of that name, and
+// returns its state directory.
+func (w *world) startManager(t *testing.T, kubeconfig, user, home, webhook string, flags ...string) (state string) {
+	t.Helper()
+	state, rke := filepath.Join(w.dir, "state"), filepath.Join(w.dir, "rke")
+	goTool(t, "build", "-o", rke, "../rke")
+	address, metrics := freeAddress(t), freeAddress(t)
+	w.callDirectly(t, webhook, address)
+	s := w.Shell
+	s.Env = map[string]string{"HOME": w.dir}
+	words := append([]string{
+		"keelson", "manager", "--kubeconfig", kubeconfig, "--leader-elect",
+		"--lease-lock-namespace", home, "--secret-namespace", home, "--state-dir", state,
+		"--health-probe-bind-address=0", "--vm-driver=qemu,fake", "--rke-binary", rke, "--rke-config-dirs", os.TempDir(),
+		"--metrics-secure", "--metrics-bind-address", metrics,
+		"--webhook-bind-address", address, "--webhook-service-namespace", home, "--webhook-configuration", webhook,
+	}, flags...)
+	start := func(before string) (bundle string, stop func()) {
+		manager := s.Start(t, words...)
+		manager.Await(t, "Manager is ready")
+		bundle = w.Until(transcript.Quietly(t), "the API server knows another authority of the webhook", transcript.Not(before), "kubectl", "get",
+			"validatingwebhookconfiguration", webhook, "-o", "jsonpath={.webhooks[0].clientConfig.caBundle}")
+		return bundle, func() {
+			manager.Signal(t, syscall.SIGTERM)
+			if result := manager.Wait(t); result.Code != 0 {
+				t.Errorf("The manager ends with exit code %d", result.Code)
+			}
+		}
+	}
+	bundle, stop := start("")
+	stop()
+	// The next one finds an authority that is none, and mends it.
+	w.kubectl(t, "delete", "secret", admission.SecretName, "--namespace", home)
+	w.kubectl(t, "create", "secret", "generic", admission.SecretName, "--namespace", home)
+	_, stop = start(bundle)
+	t.Cleanup(stop)
+	w.readMetrics(t, metrics)
+	// Another replica, on another host, waits for the lease.
+	standby := s.Start(t, append(slices.Clone(words), "--webhook-bind-address=0", "--metrics-bind-address=0", "--state-dir", state+"-standby")...)
+	standby.Await(t, "waiting for the lease")
+	w.untilUsed(t, user, use{"watch", "coordination.k8s.io", "leases", home, "keelson"})
+	standby.Signal(t, syscall.SIGTERM)
+	if result := standby.Wait(t); result.Code != 0 {
+		t.Errorf("A replica that waits ends with exit code %d", result.Code)
+	}
+	return state
+}
+
+// runTranscripts runs the tests of test/e2e whose names match pattern on the cluster, and waits until nothing is left of
+// what they made.
+func (w *world) runTranscripts(t *testing.T, state, suffix, pattern string) {
+	t.Helper()
+	kubeconfig := filepath.Join(w.dir, "admin.kubeconfig")
+	// The pages tell a reader to look for Secrets in the namespace of the context.
+	cluster := &clientcmdapi.Cluster{Server: w.admin.Host, CertificateAuthority: w.admin.CAFile, CertificateAuthorityData: w.admin.CAData}
+	writeKubeconfig(t, kubeconfig, home, cluster, &clientcmdapi.AuthInfo{
+		ClientCertificate: w.admin.CertFile, ClientCertificateData: w.admin.CertData,
+		ClientKey: w.admin.KeyFile, ClientKeyData: w.admin.KeyData,
+	})
+	cmd := exec.CommandContext(t.Context(), transcripts(t), "-test.v", "-test.run", pattern)
+	cmd.Dir = "../e2e"
+	cmd.Env = append(os.Environ(), "KEELSON_E2E_KUBECONFIG="+kubeconfig, "KEELSON_E2E_STATE="+state, "KEELSON_E2E_SUFFIX="+suffix)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	output, err := cmd.CombinedOutput()
+	for line := range strings.SplitSeq(string(output), "\n") {
+		if strings.HasPrefix(line, "--- ") || err != nil {
+			t.Log(line)
+		}
+	}
+	if err != nil {
+		t.Fatalf("The transcripts fail with the permissions of the installation: %v", err)
+	}
+	if strings.Contains(string(output), "--- SKIP") && os.Getenv("CI") != "" {
+		t.Error("A transcript was skipped")
+	}
+	w.Until(t, "nothing is left", transcript.Is(""), "kubectl", "get", "keelson", "--all-namespaces", "-o", "name")
+}
+
+// transcripts builds the tests of test/e2e once, as this one is built, so that little is to be compiled anew.
+func transcripts(t *testing.T) string {
+	t.Helper()
+	built.Lock()
+	defer built.Unlock()
+	if built.dir == "" {
+		dir, err := os.MkdirTemp("", "keelson-transcripts-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		built.dir = dir
+		race := "-race=false"
+		if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+			race = "-race=true"
+		}
+		goTool(t, "test", "-c", race, "-o", filepath.Join(dir, "e2e.test"), "../e2e")
+	}
+	return filepath.Join(built.dir, "e2e.test")
+}
+
+// built is where transcripts has put the tests. TestMain removes it.
+var built struct {
+	sync.Mutex
+	dir string
+}
+
+// transcriptNames returns the names of the tests of test/e2e that match pattern.
+func transcriptNames(t *testing.T, pattern string) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), transcripts(t), "-test.list", pattern)
+	cmd.Env = append(os.Environ(), "KEELSON_E2E_KUBECONFIG=/nowhere")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("list the transcripts: %v", err)
+	}
+	return strings.Fields(string(out))
+}
+
+func goTool(t *testing.T, words ...string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "go", words...).CombinedOutput(); err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(words, " "), err, out)
+	}
+}
+
+// judge compares what a user did with what it may do. Roles in namespaces are all the same: what is used in one of them is
+// used.
+func (w *world) judge(t *testing.T, user string, namespaces ...string) {
+	t.Helper()
+	r := w.recordOf(t, user)
+	if len(r.uses) == 0 {
+		t.Fatalf("The audit log has nothing about %s", user)
+	}
+	for _, refused := range r.refused {
+		t.Errorf("The transcripts need a permission that is not granted: %s", refused)
+	}
+	grants := w.grantsOf(t, user)
+	for i := range grants {
+		if slices.Contains(namespaces, grants[i].namespace) {
+			grants[i].namespace = ""
+		}
+	}
+	for _, g := range unused(grants, r, finalizersOf(t)) {
+		t.Errorf("%s grants what no transcript needs: %s. Take it out of the marker, or write the transcript", g.role, g.use)
+	}
+	t.Logf("%s has %d permissions and did %d different things", user, len(grants), len(r.uses))
+}
+
+// grantsOf returns everything that roles grant to a service account by name. What every service account may do, such as
+// to ask what the API serves, is not ours.
+func (w *world) grantsOf(t *testing.T, user string) []grant {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(w.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, rbac := t.Context(), client.RbacV1()
+	var all []grant
+	everywhere, err := rbac.ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, binding := range everywhere.Items {
+		if names(binding.Subjects, user) {
+			role, err := rbac.ClusterRoles().Get(ctx, binding.RoleRef.Name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, grants("ClusterRole "+role.Name, "", role.Rules)...)
+		}
+	}
+	somewhere, err := rbac.RoleBindings("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, binding := range somewhere.Items {
+		if names(binding.Subjects, user) {
+			all = append(all, grants("Role "+binding.Namespace+"/"+binding.RoleRef.Name, binding.Namespace, rulesOf(ctx, t, client, binding))...)
+		}
+	}
+	if len(all) == 0 {
+		t.Fatalf("Nothing is granted to %s", user)
+	}
+	return all
+}
+
+func rulesOf(ctx context.Context, t *testing.T, client kubernetes.Interface, binding rbacv1.RoleBinding) []rbacv1.PolicyRule {
+	t.Helper()
+	if binding.RoleRef.Kind == "ClusterRole" {
+		role, err := client.RbacV1().ClusterRoles().Get(ctx, binding.RoleRef.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return role.Rules
+	}
+	role, err := client.RbacV1().Roles(binding.Namespace).Get(ctx, binding.RoleRef.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return role.Rules
+}
+
+// names tells whether a user is among subjects.
+func names(subjects []rbacv1.Subject, user string) bool {
+	return slices.ContainsFunc(subjects, func(s rbacv1.Subject) bool {
+		return s.Kind == rbacv1.ServiceAccountKind && "system:serviceaccount:"+s.Namespace+":"+s.Name == user
+	})
+}
+
+// grants returns the single permissions of rules.
+func grants(role, namespace string, rules []rbacv1.PolicyRule) []grant {
+	var all []grant
+	for _, rule := range rules {
+		objects := rule.ResourceNames
+		if len(objects) == 0 {
+			objects = []string{""}
+		}
+		for _, verb := range rule.Verbs {
+			for _, path := range rule.NonResourceURLs {
+				all = append(all, grant{use{verb: verb, resource: path}, role})
+			}
+			for _, group := range rule.APIGroups {
+				for _, resource := range rule.Resources {
+					for _, object := range objects {
+						all = append(all, grant{use{verb, group, resource, namespace, object}, role})
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// readMetrics reads the metrics of a manager as somebody who may.
+func (w *world) readMetrics(t *testing.T, address string) {
+	t.Helper()
+	w.kubectl(t, "create", "serviceaccount", "prometheus", "--namespace", "default")
+	role := w.kubectl(t, "get", "clusterrole", "-o", `jsonpath={range .items[*]}{.metadata.name}{"\n"}{end}`)
+	for name := range strings.FieldsSeq(role) {
+		if strings.HasSuffix(name, "-metrics-reader") {
+			w.kubectl(t, "create", "clusterrolebinding", "prometheus", "--clusterrole", name, "--serviceaccount", "default:prometheus")
+		}
+	}
+	token := w.OK(transcript.Quietly(t), "kubectl", "create", "token", "prometheus")
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // nobody vouches for it
+	transcript.Eventually(t, "the metrics can be read", func() bool {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/metrics", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+token)
+		response, err := client.Do(request)
+		if err != nil {
+			return false
+		}
+		return response.Body.Close() == nil && response.StatusCode == http.StatusOK
+	})
+	client.CloseIdleConnections()
+}

@@ -1,0 +1,83 @@
+package install
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+// rarely brings about in a namespace what controllers meet so rarely that no transcript has it, and waits until the
+// manager has asked for what it needs then.
+func (w *world) rarely(t *testing.T, g *gate, user, namespace string) {
+	t.Helper()
+	in := func(manifest string) {
+		t.Helper()
+		s := w.Shell
+		s.Stdin = manifest
+		s.OK(t, "kubectl", "create", "--namespace", namespace, "-f", "-")
+	}
+	w.kubectl(t, "wait", "--for=create", "serviceaccount/default", "--namespace", namespace, "--timeout", transcript.Patience.String())
+
+	// The name of a child is taken, and the cache does not know yet.
+	open := g.hold("deployments", "pods")
+	t.Cleanup(open)
+	const taken = "{metadata: {name: taken}, "
+	w.kubectl(t, "create", "deployment", "taken", "--image", "busybox", "--replicas", "0", "--namespace", namespace)
+	w.kubectl(t, "run", "taken", "--image", "busybox", "--namespace", namespace)
+	in(taken + "apiVersion: samplecontroller.k8s.io/v1alpha1, kind: Foo, spec: {deploymentName: taken}}")
+	in(taken + "apiVersion: example.com/v1, kind: SampleResource, spec: {podImage: nginx}}")
+	w.untilUsed(t, user, use{"get", "apps", "deployments", namespace, "taken"}, use{"get", "", "pods", namespace, "taken"})
+	open()
+
+	// A CronTab that is new to the manager has a run to start at once, and the name of its Job is taken.
+	asked := time.Now().UTC().Truncate(time.Second)
+	name := fmt.Sprintf("taken-%d", asked.Unix())
+	w.kubectl(t, "create", "job", name, "--image", "busybox", "--namespace", namespace)
+	in(fmt.Sprintf(`{apiVersion: stable.example.com/v1, kind: CronTab, metadata: {name: taken, annotations: {crontab.stable.example.com/run-requested-at: "%s"}},
+		spec: {schedule: "@daily", jobTemplate: {restartPolicy: Never, containers: [{name: a, image: busybox}]}}}`, asked.Format(time.RFC3339)))
+	w.untilUsed(t, user, use{"get", "stable.example.com", "crontabs", namespace, "taken"}, use{"get", "batch", "jobs", namespace, name})
+
+	// No Job is kept.
+	w.apply(t, fmt.Sprintf(`{apiVersion: stable.example.com/v1, kind: CronTab, metadata: {name: forgets, namespace: %s}, spec: {schedule: "@every 1s", successfulJobsHistoryLimit: 0,
+		jobTemplate: {restartPolicy: Never, containers: [{name: a, image: busybox}]}}}`, namespace))
+	transcript.Eventually(t, "a Job is deleted", func() bool {
+		for u := range w.recordOf(t, user).uses {
+			if u.verb == "delete" && u.resource == "jobs" && u.namespace == namespace {
+				return true
+			}
+		}
+		return false
+	})
+
+	// A VirtualMachine comes back from a backup, with the finalizer that it had.
+	in(`{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: restored, finalizers: [fake.cloudnative.tw/server]}, spec: {driver: fake}}`)
+	w.untilUsed(t, user, use{"get", "cloudnative.tw", "virtualmachines", namespace, "restored"})
+	w.kubectl(t, "delete", "foos,sampleresources,crontabs,virtualmachines", "--all", "--namespace", namespace, "--timeout", transcript.Patience.String())
+}
+
+// rarelyWithClusters does the same with kinds that have no namespace.
+func (w *world) rarelyWithClusters(t *testing.T, user string) {
+	t.Helper()
+	w.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Cluster, metadata: {name: rare}}")
+	w.kubectl(t, "wait", "--for=condition=Ready", "cluster/rare", "--timeout", transcript.Patience.String())
+	// Somebody has changed what is the controller's.
+	w.kubectl(t, "patch", "kubeconfig/rare", "--type", "merge", "-p", `{"spec":{"secretRef":{"key":"other"}}}`)
+	w.kubectl(t, "patch", "secret/rare-kubeconfig", "--namespace", home, "--type", "merge", "-p", `{"data":{"value":"eA=="}}`)
+	w.untilUsed(t, user, use{"update", "clusterprovisioner.rke.io", "kubeconfigs", "", "rare"}, use{"update", "", "secrets", home, "rare-kubeconfig"})
+	w.kubectl(t, "delete", "cluster", "rare", "--timeout", transcript.Patience.String())
+
+	// A Kubeconfig as the original controller stored it.
+	w.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Kubeconfig, metadata: {name: old}, spec: {ConfigPath: /etc/keelson/rke/old.yml}}")
+	w.untilUsed(t, user, use{"patch", "clusterprovisioner.rke.io", "kubeconfigs", "", "old"})
+	w.kubectl(t, "delete", "kubeconfig", "old", "--timeout", transcript.Patience.String())
+}
+
+// untilUsed waits until a user has done all of this.
+func (w *world) untilUsed(t *testing.T, user string, wanted ...use) {
+	t.Helper()
+	for _, u := range wanted {
+		transcript.Eventually(t, u.String(), func() bool { return w.recordOf(t, user).uses[u] })
+	}
+}

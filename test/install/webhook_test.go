@@ -1,0 +1,53 @@
+package install
+
+import (
+	"net"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+
+	"github.com/keelson-dev/keelson/internal/admission"
+)
+
+// callDirectly makes the API server call the webhooks of a configuration at an address: no Service leads from it to a
+// manager that is no pod.
+func (w *world) callDirectly(t *testing.T, configuration, address string) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(w.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		present, err := all.Get(t.Context(), configuration, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range present.Webhooks {
+			webhook := &present.Webhooks[i]
+			webhook.ClientConfig = admissionregistrationv1.WebhookClientConfig{
+				URL: ptr.To("https://" + address + admission.Path(webhook.Name)), CABundle: webhook.ClientConfig.CABundle,
+			}
+		}
+		_, err = all.Update(t.Context(), present, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		t.Fatalf("let the API server call %s: %v", address, err)
+	}
+}
+
+// freeAddress returns an address on which nobody listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close() //nolint:errcheck // nothing was accepted
+	return listener.Addr().String()
+}
