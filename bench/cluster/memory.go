@@ -54,7 +54,7 @@ func components(dir string) (map[string]int, error) {
 	}
 	pids := map[string]int{}
 	for _, s := range statuses {
-		if s.State == process.Running {
+		if s.State == process.Running && s.PID != 0 { // a shim that starts one does not know its id at once
 			pids[s.ID] = s.PID
 		}
 	}

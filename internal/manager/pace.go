@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +39,7 @@ type pacedLock struct {
 	failed bool
 	// record is what a look found last, noticed when that was new, and duration how long it is good from then on.
 	record   *resourcelock.LeaderElectionRecord
+	raw      []byte
 	noticed  time.Time
 	duration time.Duration
 
@@ -60,15 +62,16 @@ func (l *pacedLock) previous() string {
 
 // Get implements resourcelock.Interface.
 func (l *pacedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	if !l.leads {
-		l.await(ctx)
+	if !l.leads && !l.await(ctx) {
+		// To ask now would fail, and the elector would call it an error of the lock.
+		return l.record, l.raw, nil
 	}
 	record, raw, err := l.Interface.Get(ctx)
 	l.failed = err != nil
 	if err != nil {
 		return record, raw, err
 	}
-	l.looked = true
+	l.looked, l.raw = true, raw
 	if !isSame(l.record, record) {
 		l.record, l.noticed = record, time.Now()
 		l.duration = time.Duration(record.LeaseDurationSeconds) * time.Second
@@ -98,6 +101,10 @@ func (l *pacedLock) Update(ctx context.Context, record resourcelock.LeaderElecti
 	}
 	if isOurs && l.leads && !l.looked {
 		if !pause(ctx, time.Until(l.tried.Add(l.retry))) {
+			if errors.Is(ctx.Err(), context.Canceled) {
+				// The elector stops, and gives up the Lease next. It would call this an error of the lock.
+				return nil
+			}
 			return ctx.Err()
 		}
 		record.RenewTime = metav1.Now()
@@ -111,8 +118,13 @@ func (l *pacedLock) Update(ctx context.Context, record resourcelock.LeaderElecti
 }
 
 // await waits until the Lease is another than the last look found, or that has run out; never longer than the retry
-// period.
-func (l *pacedLock) await(ctx context.Context) {
+// period. It returns false if the elector stops meanwhile, and somebody else had the Lease at the last look.
+func (l *pacedLock) await(ctx context.Context) bool {
+	l.awaitChange(ctx)
+	return l.failed || l.record == nil || l.record.HolderIdentity == "" || !errors.Is(ctx.Err(), context.Canceled)
+}
+
+func (l *pacedLock) awaitChange(ctx context.Context) {
 	wait := l.retry
 	if !l.failed {
 		if l.record == nil || l.record.HolderIdentity == "" {

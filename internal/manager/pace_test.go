@@ -147,3 +147,28 @@ func TestLeaderPacesItsRenewals(t *testing.T) {
 		t.Errorf("a release: %v", err)
 	}
 }
+
+// An elector that is told to stop asks its lock once more. That is no error of the lock, and none is to be logged.
+func TestStopIsNoError(t *testing.T) {
+	namespace := env.Namespace(t)
+	leader, standby := newTestLock(t, namespace, "leader", time.Hour), newTestLock(t, namespace, "standby", time.Hour)
+	if err := leader.Create(t.Context(), recordOf("leader", 3600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := standby.Get(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if err := leader.Update(stopped, recordOf("leader", 3600)); err != nil {
+		t.Errorf("the leader: %v", err)
+	}
+	if record, _, err := standby.Get(stopped); err != nil || record.HolderIdentity != "leader" {
+		t.Errorf("the standby: got %v, %v, want what it saw last", record, err)
+	}
+	late, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	if err := leader.Update(late, recordOf("leader", 3600)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a renewal that is too late: got %v, want that the time is over", err)
+	}
+}

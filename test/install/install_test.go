@@ -129,7 +129,14 @@ func elsewhere(t *testing.T, w *world) {
 }
 
 func uninstalled(t *testing.T, w *world) {
-	w.kubectl(t, "delete", "-k", base)
+	w.kubectl(t, "delete", "-k", base, "--wait=false")
+	// Kubernetes looks into the namespace again after up to a minute, if a definition was just going when it looked.
+	for range 2 {
+		if w.Run(t, "kubectl", "wait", "--for=delete", "namespace/"+home, "--timeout=50s").Code == 0 {
+			break
+		}
+	}
+	w.kubectl(t, "delete", "-k", base, "--ignore-not-found")
 	out := w.kubectl(t, "get", "namespace,crd,clusterrole,clusterrolebinding,priorityclass,validatingadmissionpolicy", "-o", "name")
 	for line := range strings.SplitSeq(out, "\n") {
 		if strings.Contains(line, "keelson") {
