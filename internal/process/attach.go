@@ -66,9 +66,22 @@ func locate(folder string, rec record, patience time.Duration) *running {
 	}
 }
 
+// known returns what there is to say of the child: while its shim has not noted it, what the search for it found.
+func (s sight) known(rec record) *running {
+	if s.run == nil && s.child != nil {
+		return rec.startOf(*s.child)
+	}
+	return s.run
+}
+
+// startOf describes a child of this start that its shim did not note.
+func (r record) startOf(child identity) *running {
+	return &running{identity: child, Nonce: r.Nonce, StartedAt: r.Created}
+}
+
 // adoptChild notes a child whose shim died before it could.
 func adoptChild(folder string, rec record, child identity) *running {
-	run := &running{identity: child, Nonce: rec.Nonce, StartedAt: rec.Created}
+	run := rec.startOf(child)
 	// If it cannot be written, the next manager searches again.
 	_ = writeFile(filepath.Join(folder, runningFile), run, false)
 	return run

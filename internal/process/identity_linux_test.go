@@ -185,7 +185,7 @@ func TestInterruptedStartFindsTheChildNotItsDescendants(t *testing.T) {
 		t.Fatal(err)
 	}
 	peeked, err := Peek(dir)
-	if err != nil || len(peeked) != 1 || peeked[0].State != Running {
+	if err != nil || len(peeked) != 1 || peeked[0].State != Running || peeked[0].PID != p.PID() {
 		t.Errorf("peek: %+v, %v", peeked, err)
 	}
 	d = open(t, dir)

@@ -51,6 +51,6 @@ func peek(folder string) (Status, error) {
 		if state == Lost && seen.live.shimAlive && time.Now().Before(deadline) {
 			continue // the shim is about to write the exit status
 		}
-		return newStatus(rec, seen.run, seen.exit, state), nil
+		return newStatus(rec, seen.known(rec), seen.exit, state), nil
 	}
 }
