@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
@@ -71,4 +72,11 @@ func controllerKey(child client.Object, kind schema.GroupKind) []client.ObjectKe
 		return []client.ObjectKey{{Namespace: child.GetNamespace(), Name: ref.Name}}
 	}
 	return nil
+}
+
+// WatchFailed is told why a cache could not watch, before it tries again. That the manager stops is no failure.
+func WatchFailed(ctx context.Context, r *toolscache.Reflector, err error) {
+	if ctx.Err() == nil {
+		toolscache.DefaultWatchErrorHandler(ctx, r, err)
+	}
 }

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/tracing"
 	"github.com/keelson-dev/keelson/internal/version"
 )
@@ -274,7 +275,8 @@ func cacheOptions(namespaces []string, selected []Controller) cache.Options {
 	options := cache.Options{
 		// Half of the bytes of an object that many managers write to; nobody here reads
 		// them from a cache.
-		DefaultTransform: cache.TransformStripManagedFields(),
+		DefaultTransform:         cache.TransformStripManagedFields(),
+		DefaultWatchErrorHandler: kube.WatchFailed,
 	}
 	if len(namespaces) > 0 {
 		options.DefaultNamespaces = make(map[string]cache.Config, len(namespaces))

@@ -52,9 +52,10 @@ func newSecretCache(mgr ctrl.Manager, namespace string) (cache.Cache, error) {
 		return nil, err
 	}
 	secrets, err := cache.New(mgr.GetConfig(), cache.Options{
-		Scheme:     mgr.GetScheme(),
-		Mapper:     mgr.GetRESTMapper(),
-		HTTPClient: mgr.GetHTTPClient(),
+		Scheme:                   mgr.GetScheme(),
+		Mapper:                   mgr.GetRESTMapper(),
+		HTTPClient:               mgr.GetHTTPClient(),
+		DefaultWatchErrorHandler: kube.WatchFailed,
 		ByObject: map[client.Object]cache.ByObject{&corev1.Secret{}: {
 			Namespaces: map[string]cache.Config{namespace: {}},
 			Label:      labels.NewSelector().Add(*isLabelled),
