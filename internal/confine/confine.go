@@ -142,6 +142,24 @@ func (d Dirs) ReadFile(path string, limit int64) ([]byte, error) {
 	return content, err
 }
 
+// SecretLimit is the size of the largest file that ReadSecret reads, in bytes: the size that a Secret can have.
+const SecretLimit = 1 << 20
+
+// ReadSecret reads a regular file of at most SecretLimit. Its errors are for those who named the file: an ErrOutside, an
+// ErrForm, or a few words that tell nothing of what is in it.
+func (d Dirs) ReadSecret(path string) ([]byte, error) {
+	content, err := d.ReadFile(path, SecretLimit)
+	switch {
+	case err == nil, errors.Is(err, ErrOutside), errors.Is(err, ErrForm):
+		return content, err
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, errors.New("there is none")
+	case errors.Is(err, fs.ErrPermission):
+		return nil, errors.New("permission denied")
+	}
+	return nil, errors.New("it is no regular file of at most 1 MiB")
+}
+
 func readAll(limit int64, open func() (*os.File, error)) ([]byte, error) {
 	file, err := open()
 	if err != nil {

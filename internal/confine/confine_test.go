@@ -146,3 +146,37 @@ func TestValidate(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Whoever named a file with secrets learns why it is not read, and nothing of what is in it.
+func TestReadSecret(t *testing.T) {
+	dir := t.TempDir()
+	for name, size := range map[string]int{"good": 5, "limit": confine.SecretLimit, "large": confine.SecretLimit + 1} {
+		if err := os.WriteFile(filepath.Join(dir, name), make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		name, path string
+		size       int
+		want       string
+	}{
+		{"a file", filepath.Join(dir, "good"), 5, ""},
+		{"one as large as a Secret", filepath.Join(dir, "limit"), confine.SecretLimit, ""},
+		{"a larger one", filepath.Join(dir, "large"), 0, "it is no regular file of at most 1 MiB"},
+		{"a directory", dir + "/.", 0, confine.ErrOutside.Error()},
+		{"none", filepath.Join(dir, "none"), 0, "there is none"},
+		{"a relative path", "good", 0, confine.ErrForm.Error()},
+		{"one elsewhere", "/etc/passwd", 0, confine.ErrOutside.Error()},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			content, err := confine.Dirs{dir}.ReadSecret(tc.path)
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if len(content) != tc.size || got != tc.want {
+				t.Errorf("got %d bytes and %q, want %d and %q", len(content), got, tc.size, tc.want)
+			}
+		})
+	}
+}

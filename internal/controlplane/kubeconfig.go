@@ -64,6 +64,11 @@ func writeKubeconfig(path, name string, cluster *clientcmdapi.Cluster, user *cli
 	if err != nil {
 		return fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
+	return updateFile(path, data)
+}
+
+// updateFile writes a file unless it says the same already.
+func updateFile(path string, data []byte) error {
 	existing, err := os.ReadFile(path)
 	if err == nil && bytes.Equal(existing, data) {
 		return nil

@@ -1,12 +1,10 @@
 package controlplane
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
 
@@ -100,34 +97,14 @@ func (cp *ControlPlane) writeNodeCredentials() error {
 		}
 	}
 	// The paths are relative to the kubeconfig, because inside the node the folder is elsewhere.
+	cluster := &clientcmdapi.Cluster{Server: serverURL(cp.state.Port), CertificateAuthority: "ca.crt"}
 	for component, files := range map[string]string{"kubelet": "kubelet-client", "kube-proxy": "kube-proxy"} {
-		const name = defaultName
-		data, err := clientcmd.Write(clientcmdapi.Config{
-			Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: serverURL(cp.state.Port), CertificateAuthority: "ca.crt"}},
-			AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {ClientCertificate: files + ".crt", ClientKey: files + ".key"}},
-			Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
-			CurrentContext: name,
-		})
-		if err != nil {
-			return err
-		}
-		if err := updateFile(filepath.Join(folder, component+".kubeconfig"), data); err != nil {
+		user := &clientcmdapi.AuthInfo{ClientCertificate: files + ".crt", ClientKey: files + ".key"}
+		if err := writeKubeconfig(filepath.Join(folder, component+".kubeconfig"), defaultName, cluster, user); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// updateFile writes a file unless it says the same already.
-func updateFile(path string, data []byte) error {
-	existing, err := os.ReadFile(path)
-	if err == nil && bytes.Equal(existing, data) {
-		return nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return writeFile(path, data)
 }
 
 // nodeArgs are the flags by which kube-apiserver reaches a real node, for logs and the like.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,12 +27,8 @@ const Name = "kubeconfig"
 
 var kind = v1alpha1.SchemeGroupVersion.WithKind("Kubeconfig")
 
-const (
-	// recheck is how often a file is looked at, of which no event tells, and a Secret whose event may have been missed.
-	recheck = time.Minute
-	// sizeLimit is the largest file that is read: the size that a Secret can have.
-	sizeLimit = 1 << 20
-)
+// recheck is how often a file is looked at, of which no event tells, and a Secret whose event may have been missed.
+const recheck = time.Minute
 
 // Options are what a Reconciler needs beside the API.
 type Options struct {
@@ -138,7 +133,7 @@ func (r *Reconciler) observe(ctx context.Context, k *v1alpha1.Kubeconfig) (obser
 			return observation{missing: fmt.Sprintf("There is no Secret %s/%s with the key %s", ref.Namespace, ref.Name, keyOf(ref))}, nil
 		}
 	case k.Spec.ConfigPath != "":
-		read, err := r.readFile(k.Spec.ConfigPath)
+		read, err := r.ConfigDirs.ReadSecret(k.Spec.ConfigPath)
 		if errors.Is(err, confine.ErrOutside) || errors.Is(err, confine.ErrForm) {
 			return observation{invalid: fmt.Sprintf("spec.configPath %s: %s; --rke-config-dirs of the manager allows: %s", k.Spec.ConfigPath, err, r.ConfigDirs)}, nil
 		}
@@ -161,18 +156,4 @@ func keyOf(ref *v1alpha1.SecretReference) string {
 		return v1alpha1.SecretKey
 	}
 	return ref.Key
-}
-
-// readFile reads a regular file of at most sizeLimit, if it may be named. Its errors tell nothing of what is in it.
-func (r *Reconciler) readFile(path string) ([]byte, error) {
-	content, err := r.ConfigDirs.ReadFile(path, sizeLimit)
-	switch {
-	case err == nil, errors.Is(err, confine.ErrOutside), errors.Is(err, confine.ErrForm):
-		return content, err
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, errors.New("there is none")
-	case errors.Is(err, fs.ErrPermission):
-		return nil, errors.New("permission denied")
-	}
-	return nil, errors.New("it is no regular file of at most 1 MiB")
 }

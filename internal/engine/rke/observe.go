@@ -17,9 +17,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// sizeLimit is the largest configuration that is read.
-const sizeLimit = 1 << 20
-
 // desire is what a request asks for.
 type desire struct {
 	path    string // of the configuration, absolute
@@ -62,7 +59,7 @@ func (e *Engine) newDesire(r cluster.Request) (desire, error) {
 		return desire{}, err
 	}
 	d := desire{path: path}
-	if d.content, err = e.readConfig(path); errors.Is(err, confine.ErrOutside) {
+	if d.content, err = e.opts.ConfigDirs.ReadSecret(path); errors.Is(err, confine.ErrOutside) {
 		return d, e.refused(path, err)
 	}
 	if err != nil {
@@ -73,20 +70,6 @@ func (e *Engine) newDesire(r cluster.Request) (desire, error) {
 	}
 	d.hash, err = secrecy.Hash(e.place(r.UID).key(), d.content)
 	return d, err
-}
-
-// readConfig reads a regular file. Its errors tell nothing of what is in it.
-func (e *Engine) readConfig(path string) ([]byte, error) {
-	content, err := e.opts.ConfigDirs.ReadFile(path, sizeLimit)
-	switch {
-	case err == nil, errors.Is(err, confine.ErrOutside):
-		return content, err
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, errors.New("there is none")
-	case errors.Is(err, fs.ErrPermission):
-		return nil, errors.New("permission denied")
-	}
-	return nil, errors.New("it is no regular file of at most 1 MiB")
 }
 
 // checkState refuses to run rke up for a cluster whose state file is lost: it would make a new authority, which no node
@@ -118,7 +101,7 @@ func (e *Engine) Observe(_ context.Context, r cluster.Request) (cluster.Observat
 	if err != nil {
 		return seen, err
 	}
-	if data, err := e.readConfig(kubeconfigPath(path)); err == nil {
+	if data, err := e.opts.ConfigDirs.ReadSecret(kubeconfigPath(path)); err == nil {
 		seen.Kubeconfig, seen.KubeconfigPath = data, kubeconfigPath(path)
 		if access, err := kubeconfig.Parse(data); err == nil {
 			seen.Endpoint = access.Server
