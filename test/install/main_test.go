@@ -63,19 +63,11 @@ func newWorld(t *testing.T, flags ...string) *world {
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cp, stop, err := env.StartControlPlane(t.Context(), controlplane.Options{
+	cp := env.ControlPlane(t, controlplane.Options{
 		Nodes: 2,
 		APIServerArgs: append([]string{
 			"--audit-policy-file=" + policy, "--audit-log-path=" + filepath.Join(dir, "audit.log"),
 		}, flags...),
-	})
-	if err != nil {
-		t.Fatalf("Start a cluster: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := stop(); err != nil {
-			t.Errorf("Stop the cluster: %v", err)
-		}
 	})
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("not within a minute"))
 	defer cancel()

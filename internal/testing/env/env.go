@@ -77,16 +77,39 @@ func Config(t testing.TB) *rest.Config {
 // definitions. It has none of ours. It is stopped when the test ends.
 func Own(t testing.TB) *rest.Config {
 	t.Helper()
-	cp, stop, err := StartControlPlane(t.Context(), controlplane.Options{APIOnly: true})
+	return ControlPlane(t, controlplane.Options{APIOnly: true}).Config()
+}
+
+// ControlPlane starts a control plane as StartControlPlane does, for this test alone. It has no definitions of ours. It is
+// stopped when the test ends.
+func ControlPlane(t testing.TB, opts controlplane.Options) *controlplane.ControlPlane {
+	t.Helper()
+	cp, stop, err := StartControlPlane(t.Context(), opts)
 	if err != nil {
-		t.Fatalf("No API server for this test: %v", err)
+		t.Fatalf("No control plane for this test: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := stop(); err != nil {
-			t.Errorf("Stop the API server of this test: %v", err)
+			t.Errorf("Stop the control plane of this test: %v", err)
 		}
 	})
-	return cp.Config()
+	return cp
+}
+
+// Define installs the definitions of all kinds.
+func Define(t testing.TB, config *rest.Config) {
+	t.Helper()
+	if err := define(t.Context(), config); err != nil {
+		t.Fatalf("Install the definitions: %v", err)
+	}
+}
+
+func define(ctx context.Context, config *rest.Config) error {
+	definitions, err := crds.All()
+	if err != nil {
+		return err
+	}
+	return install.CRDs(ctx, config, definitions)
 }
 
 // Namespace returns the name of a new namespace, which is deleted when the test ends.
@@ -131,11 +154,7 @@ func start() (*rest.Config, func() error, error) {
 }
 
 func installDefinitions(config *rest.Config) error {
-	definitions, err := crds.All()
-	if err != nil {
-		return err
-	}
-	if err := install.CRDs(context.Background(), config, definitions); err != nil {
+	if err := define(context.Background(), config); err != nil {
 		return err
 	}
 	policies, err := admission.All()

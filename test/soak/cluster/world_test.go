@@ -21,10 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
-	"github.com/keelson-dev/keelson/api/crds"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/local"
-	"github.com/keelson-dev/keelson/internal/install"
 	"github.com/keelson-dev/keelson/internal/manager"
 	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/testing/env"
@@ -51,22 +49,8 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{T: t, host: filepath.Join(t.TempDir(), "host"), state: filepath.Join(t.TempDir(), "state"), log: filepath.Join(t.TempDir(), "manager.log")}
-	cp, stop, err := env.StartControlPlane(t.Context(), controlplane.Options{Dir: w.host, APIOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := stop(); err != nil {
-			t.Errorf("Clean up: %v", err)
-		}
-	})
-	definitions, err := crds.All()
-	if err == nil {
-		err = install.CRDs(t.Context(), cp.Config(), definitions)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	cp := env.ControlPlane(t, controlplane.Options{Dir: w.host, APIOnly: true})
+	env.Define(t, cp.Config())
 	w.kubeconfig = cp.Kubeconfig()
 	w.client = harness.Client(t, cp.Config(), harness.Scheme(t, v1alpha1.AddToScheme))
 	w.startManager()

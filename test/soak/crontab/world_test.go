@@ -28,11 +28,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 
-	"github.com/keelson-dev/keelson/api/crds"
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/client/clientset/versioned"
 	"github.com/keelson-dev/keelson/internal/controlplane"
-	"github.com/keelson-dev/keelson/internal/install"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
@@ -83,25 +81,12 @@ type world struct {
 // newWorld starts a control plane, the proxy before it, and the controllers of Kubernetes that delete Jobs.
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
-	cp, stop, err := env.StartControlPlane(t.Context(), controlplane.Options{APIOnly: true, Dir: filepath.Join(t.TempDir(), "cp")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cp := env.ControlPlane(t, controlplane.Options{APIOnly: true, Dir: filepath.Join(t.TempDir(), "cp")})
 	w := &world{dir: filepath.Dir(filepath.Dir(cp.Kubeconfig()))}
 	config := cp.Config()
 	config.QPS = -1
-	definitions, err := crds.All()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := install.CRDs(t.Context(), config, definitions); err != nil {
-		t.Fatal(err)
-	}
+	env.Define(t, config)
+	var err error
 	if w.keelson, err = versioned.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keelson-dev/keelson/api/crds"
 	"github.com/keelson-dev/keelson/internal/controlplane"
-	"github.com/keelson-dev/keelson/internal/install"
 	"github.com/keelson-dev/keelson/internal/testing/apiproxy"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
@@ -63,22 +61,8 @@ type world struct {
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "cp")
-	cp, stop, err := env.StartControlPlane(t.Context(), controlplane.Options{Nodes: 1, Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	definitions, err := crds.All()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := install.CRDs(t.Context(), cp.Config(), definitions); err != nil {
-		t.Fatal(err)
-	}
+	cp := env.ControlPlane(t, controlplane.Options{Nodes: 1, Dir: dir})
+	env.Define(t, cp.Config())
 	if err := cp.Settle(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -26,9 +26,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keelson-dev/keelson/api/crds"
 	"github.com/keelson-dev/keelson/internal/controlplane"
-	"github.com/keelson-dev/keelson/internal/install"
 	"github.com/keelson-dev/keelson/internal/testing/apiproxy"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
@@ -72,22 +70,8 @@ type world struct {
 
 func newWorld(t *testing.T, times lease) *world {
 	t.Helper()
-	cp, stop, err := env.StartControlPlane(t.Context(), controlplane.Options{Nodes: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	definitions, err := crds.All()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := install.CRDs(t.Context(), cp.Config(), definitions); err != nil {
-		t.Fatal(err)
-	}
+	cp := env.ControlPlane(t, controlplane.Options{Nodes: 1})
+	env.Define(t, cp.Config())
 	if err := cp.Settle(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -111,15 +111,7 @@ metadata: {name: inner}
 func TestSoakUpgrade(t *testing.T) {
 	needQEMU(t)
 	earlier := buildEarlier(t)
-	cp, stop, err := env.StartControlPlane(t.Context(), controlplane.Options{Nodes: 1, Dir: filepath.Join(t.TempDir(), "cp")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cp := env.ControlPlane(t, controlplane.Options{Nodes: 1, Dir: filepath.Join(t.TempDir(), "cp")})
 	if err := cp.Settle(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -23,12 +23,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/keelson-dev/keelson/api/crds"
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/client/clientset/versioned"
 	typed "github.com/keelson-dev/keelson/client/clientset/versioned/typed/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controlplane"
-	"github.com/keelson-dev/keelson/internal/install"
 	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
@@ -69,25 +67,11 @@ func newWorld(t *testing.T) *world {
 	if err := os.WriteFile(w.image, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cp, stop, err := env.StartControlPlane(t.Context(), controlplane.Options{APIOnly: true, Dir: filepath.Join(dir, "cp")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		w.endAll(t)
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cp := env.ControlPlane(t, controlplane.Options{APIOnly: true, Dir: filepath.Join(dir, "cp")})
+	t.Cleanup(func() { w.endAll(t) })
 	config := cp.Config()
 	config.QPS = -1
-	definitions, err := crds.All()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := install.CRDs(t.Context(), config, definitions); err != nil {
-		t.Fatal(err)
-	}
+	env.Define(t, config)
 	clients, err := versioned.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
