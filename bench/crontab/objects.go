@@ -69,13 +69,15 @@ func newCronJob(namespace, name string, due time.Time) *batchv1.CronJob {
 // newJob is what the controller creates for a CronTab of that name and UID; checkFloor makes sure of it.
 func newJob(namespace, crontab string, uid types.UID, due time.Time) *batchv1.Job {
 	template := jobTemplate()
+	nominal := map[string]string{batchv1.CronJobScheduledTimestampAnnotation: due.UTC().Format(time.RFC3339)}
+	template.Spec.Template.Annotations = nominal
 	owner := &stablev1.CronTab{ObjectMeta: metav1.ObjectMeta{Name: crontab, UID: uid}}
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:   namespace,
 			Name:        crontab + "-" + strconv.FormatInt(due.Unix(), 10),
 			Labels:      template.Labels,
-			Annotations: map[string]string{batchv1.CronJobScheduledTimestampAnnotation: due.UTC().Format(time.RFC3339)},
+			Annotations: nominal,
 			OwnerReferences: []metav1.OwnerReference{
 				*metav1.NewControllerRef(owner, stablev1.SchemeGroupVersion.WithKind("CronTab")),
 			},
@@ -118,10 +120,11 @@ func (b *bench) checkFloor(ctx context.Context, namespace, crontab string, due t
 		Owners              []metav1.OwnerReference
 		Parallelism         *int32
 		BackoffLimit        *int32
+		Pods                map[string]string // their annotations
 		Pod                 corev1.PodSpec
 	}
 	reduce := func(job *batchv1.Job) compared {
-		return compared{job.Labels, job.Annotations, job.OwnerReferences, job.Spec.Parallelism, job.Spec.BackoffLimit, job.Spec.Template.Spec}
+		return compared{job.Labels, job.Annotations, job.OwnerReferences, job.Spec.Parallelism, job.Spec.BackoffLimit, job.Spec.Template.Annotations, job.Spec.Template.Spec}
 	}
 	if diff := cmp.Diff(reduce(ours), reduce(filled)); diff != "" {
 		return fmt.Errorf("the floor does not create what the controller creates, bring newJob in bench/crontab up to date (-controller +floor):\n%s", diff)

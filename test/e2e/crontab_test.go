@@ -237,7 +237,8 @@ func (s session) jobsByOwner(t *testing.T, name string) map[string][]batchv1.Job
 }
 
 // comparable returns a Job without what must differ: its name, what is made from its
-// UID, when it was made, and by whom.
+// UID, when it was made, and by whom; and that of a CronTab without its time in the pods,
+// which those of a CronJob do not have.
 func comparable(job batchv1.Job) batchv1.Job {
 	own := func(labels map[string]string) map[string]string {
 		labels = maps.Clone(labels)
@@ -254,6 +255,10 @@ func comparable(job batchv1.Job) batchv1.Job {
 	}
 	job.Spec.Selector = nil
 	job.Spec.Template.Labels = own(job.Spec.Template.Labels)
+	job.Spec.Template.Annotations = maps.Clone(job.Spec.Template.Annotations)
+	if delete(job.Spec.Template.Annotations, batchv1.CronJobScheduledTimestampAnnotation); len(job.Spec.Template.Annotations) == 0 {
+		job.Spec.Template.Annotations = nil
+	}
 	job.Status = batchv1.JobStatus{}
 	return job
 }

@@ -20,7 +20,8 @@ func jobName(cronTab *stablev1.CronTab, at time.Time) string {
 }
 
 // newJob returns the Job of a run: what the controller of CronJob makes of the same
-// template.
+// template. Its pods tell their nominal time as well, because a container can read the
+// annotations of its pod, and not those of the Job.
 func newJob(cronTab *stablev1.CronTab, template *batchv1.JobTemplateSpec, s *start, zone *time.Location) *batchv1.Job {
 	job := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
@@ -38,7 +39,11 @@ func newJob(cronTab *stablev1.CronTab, template *batchv1.JobTemplateSpec, s *sta
 	// What is copied from a template may be copied from a Job.
 	delete(job.Annotations, stablev1.RunRequestedAtAnnotation)
 	delete(job.Annotations, stablev1.TTLAnnotation)
-	job.Annotations[batchv1.CronJobScheduledTimestampAnnotation] = s.at.In(zone).Format(time.RFC3339)
+	nominal := s.at.In(zone).Format(time.RFC3339)
+	job.Annotations[batchv1.CronJobScheduledTimestampAnnotation] = nominal
+	pod := &job.Spec.Template
+	pod.Annotations = maps.Clone(pod.Annotations) // the template is the caller's
+	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.CronJobScheduledTimestampAnnotation, nominal)
 	if s.manual {
 		job.Annotations[stablev1.RunRequestedAtAnnotation] = s.at.UTC().Format(time.RFC3339)
 	}

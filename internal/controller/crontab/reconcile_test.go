@@ -45,8 +45,10 @@ func TestAJobIsThatOfACronJob(t *testing.T) {
 	zone := "Asia/Kathmandu"
 	w.create(func(c *stablev1.CronTab) {
 		c.Spec.TimeZone = &zone
+		c.Spec.JobTemplate = &stablev1.JobTemplate{Spec: &batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: c.Spec.JobTemplate.PodSpec}}}
 		c.Spec.JobTemplate.Labels = map[string]string{"app": "tick"}
 		c.Spec.JobTemplate.Annotations = map[string]string{"note": "x"}
+		c.Spec.JobTemplate.Spec.Template.Annotations = map[string]string{"note": "y", batchv1.CronJobScheduledTimestampAnnotation: "copied from a Job"}
 	})
 	nominal, _ := w.startOfMinute()
 	job := w.jobs()[0]
@@ -57,6 +59,10 @@ func TestAJobIsThatOfACronJob(t *testing.T) {
 	want := map[string]string{"note": "x", batchv1.CronJobScheduledTimestampAnnotation: nominal.In(kathmandu).Format(time.RFC3339)}
 	if diff := cmp.Diff(want, job.Annotations); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
+	}
+	want["note"] = "y"
+	if diff := cmp.Diff(want, job.Spec.Template.Annotations); diff != "" {
+		t.Errorf("annotations of the pods (-want +got):\n%s", diff)
 	}
 	if job.Labels["app"] != "tick" || !metav1.IsControlledBy(&job, w.cronTab()) {
 		t.Errorf("the Job is %s", asJSON(job.ObjectMeta))
