@@ -62,7 +62,7 @@ func destroyProcesses(ctx context.Context, dir layout) error {
 	}
 	atOnce, cancel := context.WithCancel(ctx)
 	cancel() // does not wait for a polite end
-	return errors.Join(stopComponents(atOnce, procs), procs.Close())
+	return errors.Join(stopComponents(atOnce, dir, procs), procs.Close())
 }
 
 // NodeDir returns the directory of the real node of a data directory.

@@ -128,7 +128,7 @@ func StopAll(ctx context.Context, path string) (stopped bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := stopComponents(ctx, procs); err != nil {
+	if err := stopComponents(ctx, layout(report.Dir), procs); err != nil {
 		return false, errors.Join(fmt.Errorf("stop the control plane in %s: %w", report.Dir, err), procs.Close())
 	}
 	return report.Running(), procs.Close()

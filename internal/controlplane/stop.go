@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/keelson-dev/keelson/internal/node"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -54,7 +55,7 @@ func (cp *ControlPlane) Stop(ctx context.Context) error {
 		return nil
 	}
 	cp.endSupervision()
-	err := errors.Join(stopComponents(ctx, cp.procs), cp.procs.Close())
+	err := errors.Join(stopComponents(ctx, cp.dir, cp.procs), cp.procs.Close())
 	cp.stopped = err == nil
 	return err
 }
@@ -64,7 +65,7 @@ func (cp *ControlPlane) abandon(ctx context.Context) error {
 	cp.leave.Lock()
 	defer cp.leave.Unlock()
 	cp.endSupervision()
-	err := stopSome(ctx, cp.procs, func(string) time.Duration { return abandonTimeout }, func(name string) bool {
+	err := stopSome(ctx, cp.dir, cp.procs, func(string) time.Duration { return abandonTimeout }, func(name string) bool {
 		cp.mu.Lock()
 		defer cp.mu.Unlock()
 		c := cp.launched[name]
@@ -99,7 +100,7 @@ func (cp *ControlPlane) stopSurplus(ctx context.Context) error {
 
 // stopFound stops those of the components that run although we do not look after them.
 func (cp *ControlPlane) stopFound(ctx context.Context, names []string) error {
-	return stopSome(ctx, cp.procs, patience, func(name string) bool {
+	return stopSome(ctx, cp.dir, cp.procs, patience, func(name string) bool {
 		cp.mu.Lock()
 		defer cp.mu.Unlock()
 		return slices.Contains(names, name) && cp.launched[name] == nil
@@ -107,12 +108,13 @@ func (cp *ControlPlane) stopFound(ctx context.Context, names []string) error {
 }
 
 // stopComponents stops every component that has a record.
-func stopComponents(ctx context.Context, procs *process.Dir) error {
-	return stopSome(ctx, procs, patience, func(string) bool { return true })
+func stopComponents(ctx context.Context, dir layout, procs *process.Dir) error {
+	return stopSome(ctx, dir, procs, patience, func(string) bool { return true })
 }
 
-// stopSome stops the components that are wanted gone and have a record.
-func stopSome(ctx context.Context, procs *process.Dir, patience func(name string) time.Duration, wanted func(name string) bool) error {
+// stopSome stops the components that are wanted gone and have a record. A real node that was killed, now or before, leaves
+// something on the machine, which goes with it.
+func stopSome(ctx context.Context, dir layout, procs *process.Dir, patience func(name string) time.Duration, wanted func(name string) bool) error {
 	var errs []error
 	for _, group := range stopOrder {
 		results := make([]error, len(group))
@@ -132,6 +134,9 @@ func stopSome(ctx context.Context, procs *process.Dir, patience func(name string
 		}
 		wg.Wait()
 		errs = append(errs, results...)
+		if slices.Contains(group, nameNode) && wanted(nameNode) && errors.Join(results...) == nil {
+			errs = append(errs, node.Clean(context.WithoutCancel(ctx), dir.node()))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -44,7 +44,7 @@ const (
 
 // Look looks at this machine. Programs is the folder where keelson-node is expected.
 func Look(programs string) Machine {
-	m := Machine{OS: runtime.GOOS, Root: os.Geteuid() == 0, Programs: programs, Cgroups: cgroups("/sys/fs/cgroup")}
+	m := Machine{OS: runtime.GOOS, Root: os.Geteuid() == 0, Programs: programs, Cgroups: cgroups(cgroupRoot)}
 	if status, err := os.ReadFile("/proc/self/status"); err == nil {
 		m.Capabilities = capabilities(string(status))
 	}

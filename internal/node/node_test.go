@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -83,6 +84,84 @@ func TestLook(t *testing.T) {
 	}
 	if got := Look(programs).NoProgram; got != "" {
 		t.Errorf("a full folder: %q is missing", got)
+	}
+}
+
+func TestCgroups(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		paths []string
+		want  int
+	}{
+		{"version 2", []string{"cgroup.controllers", "memory.stat", "init.scope/"}, 2},
+		{"version 1", []string{"cpu,cpuacct/", "memory/", "pids/"}, 1},
+		{"both: the limits are those of version 1", []string{"memory/", "unified/", "unified/cgroup.controllers"}, 1},
+		{"version 1 without limits of memory", []string{"cpu,cpuacct/", "pids/"}, 0},
+		{"none", nil, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := t.TempDir()
+			for _, path := range test.paths {
+				full := filepath.Join(root, path)
+				if folder, ok := strings.CutSuffix(path, "/"); ok {
+					if err := os.Mkdir(filepath.Join(root, folder), 0o755); err != nil {
+						t.Fatal(err)
+					}
+				} else if err := os.WriteFile(full, nil, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := cgroups(root); got != test.want {
+				t.Errorf("got %d, want %d", got, test.want)
+			}
+		})
+	}
+	if got := cgroups(filepath.Join(t.TempDir(), "nowhere")); got != 0 {
+		t.Errorf("no such folder: %d", got)
+	}
+}
+
+func TestFind(t *testing.T) {
+	first, second := t.TempDir(), t.TempDir()
+	t.Setenv("PATH", first+string(os.PathListSeparator)+second)
+	for path, mode := range map[string]os.FileMode{
+		filepath.Join(first, "keelson-crun"): 0o755, filepath.Join(second, "keelson-runc"): 0o755, filepath.Join(first, "keelson-nft"): 0o644,
+	} {
+		if err := os.WriteFile(path, nil, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		name     string
+		programs []string
+		want     string
+	}{
+		{"the first name counts more than the first folder", []string{"keelson-runc", "keelson-crun"}, filepath.Join(second, "keelson-runc")},
+		{"the second name", []string{"keelson-youki", "keelson-crun"}, filepath.Join(first, "keelson-crun")},
+		{"nobody may run it", []string{"keelson-nft"}, ""},
+		{"not there", []string{"keelson-iptables"}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := find(test.programs...); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestProxyMode(t *testing.T) {
+	for _, test := range []struct {
+		name, iptables, nft, want string
+	}{
+		{"iptables", "/usr/sbin/iptables", "", "iptables"},
+		{"nft", "", "/usr/sbin/nft", "nftables"},
+		{"both", "/usr/sbin/iptables", "/usr/sbin/nft", "iptables"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := (Machine{Iptables: test.iptables, Nft: test.nft}).proxyMode(); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
 	}
 }
 

@@ -19,9 +19,14 @@ func prepareCgroups(name string) error {
 		return fmt.Errorf("%s: %w", cgroupRoot, err)
 	}
 	if stat.Type == unix.CGROUP2_SUPER_MAGIC {
-		return prepareUnified(name)
+		return prepareUnified(cgroupRoot, name)
 	}
-	hierarchies, err := os.ReadDir(cgroupRoot)
+	return prepareHierarchies(cgroupRoot, name)
+}
+
+// prepareHierarchies makes the cgroup in each of the hierarchies of version 1. One of version 2 beside them has no limits.
+func prepareHierarchies(root, name string) error {
+	hierarchies, err := os.ReadDir(root)
 	if err != nil {
 		return err
 	}
@@ -30,23 +35,23 @@ func prepareCgroups(name string) error {
 		if !hierarchy.IsDir() || hierarchy.Name() == "unified" { // a link is another name of one that comes by itself
 			continue
 		}
-		errs = append(errs, os.MkdirAll(filepath.Join(cgroupRoot, hierarchy.Name(), name), 0o755))
+		errs = append(errs, os.MkdirAll(filepath.Join(root, hierarchy.Name(), name), 0o755))
 	}
 	return errors.Join(errs...)
 }
 
 // prepareUnified makes the cgroup in the one hierarchy of version 2, and hands all controllers down.
-func prepareUnified(name string) error {
-	path := filepath.Join(cgroupRoot, name)
+func prepareUnified(root, name string) error {
+	path := filepath.Join(root, name)
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return err
 	}
-	data, err := os.ReadFile(filepath.Join(cgroupRoot, "cgroup.controllers"))
+	data, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
 	if err != nil {
 		return err
 	}
 	for _, controller := range strings.Fields(string(data)) {
-		for _, folder := range []string{cgroupRoot, path} {
+		for _, folder := range []string{root, path} {
 			// One at a time, because one that is busy elsewhere would keep away the others. kubelet says which it misses.
 			_ = os.WriteFile(filepath.Join(folder, "cgroup.subtree_control"), []byte("+"+controller), 0o644)
 		}
