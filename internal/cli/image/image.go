@@ -21,7 +21,10 @@ const loadExamples = `  # What docker save, podman save or another tool has writ
   docker save app:dev | keelson image load -
 
   # A folder with one static program; a Pod's container then says image: hello:v1
-  keelson image load --name hello:v1 ./hello`
+  keelson image load --name hello:v1 ./hello
+
+  # An OCI image layout, such as skopeo, buildah or crane write
+  keelson image load ./layout`
 
 // New returns the command.
 func New() *cobra.Command {
@@ -42,8 +45,9 @@ func newLoad() *cobra.Command {
 		Use:   "load FILE|FOLDER|-",
 		Short: "Load images from an archive or a folder, so that no registry is needed",
 		Long: `Load images into the real node of a running Keelson: all that are in an archive (of
-Docker or OCI, gzip or not; - is standard input), or one that is made from a folder. It prints
-their names.
+Docker or OCI, gzip or not; - is standard input), all that are in a folder that is an OCI image
+layout (it has the files oci-layout and index.json), or one that is made from any other folder.
+It prints their names.
 
 A container whose image has the tag latest, or none, asks the registry all the same unless
 its imagePullPolicy is IfNotPresent or Never: give what is loaded another tag.`,
@@ -66,8 +70,8 @@ its imagePullPolicy is IfNotPresent or Never: give what is loaded another tag.`,
 		},
 	}
 	flags.AddFlags(cmd.Flags())
-	cmd.Flags().StringVar(&name, "name", "", "`name` of the image made from a folder (default: that of the folder)")
-	cmd.Flags().StringVar(&entrypoint, "entrypoint", "", "`path`, in the image made from a folder, of the program to run (default: the only one at its top)")
+	cmd.Flags().StringVar(&name, "name", "", "`name` of the image that a folder has or becomes (default: the one in its layout, or the folder's)")
+	cmd.Flags().StringVar(&entrypoint, "entrypoint", "", "`path`, in the image that a folder becomes, of the program to run (default: the only one at its top)")
 	return cmd
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/keelson-dev/keelson/node/internal/image"
 )
 
-// LoadImages is `keelson-node image-load SOCKET [-name NAME] [-entrypoint PATH] FILE|FOLDER|-`. It prints the names of
+// LoadImages is `keelson-node image-load [-name NAME] [-entrypoint PATH] SOCKET FILE|FOLDER|-`. It prints the names of
 // the images that it has loaded.
 func LoadImages(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) (err error) {
 	flags := flag.NewFlagSet("image-load", flag.ContinueOnError)
@@ -47,14 +47,19 @@ func LoadImages(ctx context.Context, args []string, stdin io.Reader, stdout io.W
 }
 
 func load(ctx context.Context, store *image.Store, source string, c image.Config, stdin io.Reader) ([]string, error) {
-	if source == "-" {
-		return store.Load(ctx, stdin)
-	}
-	info, err := os.Stat(source)
+	kind, err := kindOf(source)
 	if err != nil {
 		return nil, err
 	}
-	if info.IsDir() {
+	if err := check(c, source, kind); err != nil {
+		return nil, err
+	}
+	switch kind {
+	case stream:
+		return store.Load(ctx, stdin)
+	case layout:
+		return store.LoadLayout(ctx, source, c.Name)
+	case folder:
 		if c, err = complete(c, source); err != nil {
 			return nil, err
 		}
@@ -66,6 +71,49 @@ func load(ctx context.Context, store *image.Store, source string, c image.Config
 	}
 	defer file.Close()
 	return store.Load(ctx, file)
+}
+
+// kind is what images can be loaded from.
+type kind string
+
+const (
+	stream  kind = "standard input"
+	archive kind = "an archive"
+	layout  kind = "an OCI image layout"
+	folder  kind = "a folder"
+)
+
+// kindOf tells what a source is.
+func kindOf(source string) (kind, error) {
+	if source == "-" {
+		return stream, nil
+	}
+	info, err := os.Stat(source)
+	switch {
+	case err != nil:
+		return "", err
+	case !info.IsDir():
+		return archive, nil
+	case image.IsLayout(source):
+		return layout, nil
+	default:
+		return folder, nil
+	}
+}
+
+// check refuses what cannot be chosen for a source: images that are ready have a program to run, and those of an archive
+// have names.
+func check(c image.Config, source string, k kind) error {
+	if k == folder {
+		return nil
+	}
+	if len(c.Entrypoint) > 0 {
+		return fmt.Errorf("--entrypoint is for a folder that becomes an image; %s is %s", source, k)
+	}
+	if c.Name != "" && k != layout {
+		return fmt.Errorf("--name is for a folder; %s is %s, whose images have names", source, k)
+	}
+	return nil
 }
 
 // complete fills in what the user has left out of the image of a folder: its name is the folder's, and it runs the only

@@ -83,10 +83,15 @@ func decompress(r io.Reader) (io.Reader, error) {
 
 // LoadFolder makes an image from a folder and brings it into the store.
 func (s *Store) LoadFolder(ctx context.Context, root string, c Config) ([]string, error) {
+	return s.loadPacked(ctx, func(w io.Writer) error { return Pack(w, root, c) })
+}
+
+// loadPacked brings the images of an archive into the store while it is written.
+func (s *Store) loadPacked(ctx context.Context, pack func(io.Writer) error) ([]string, error) {
 	reader, writer := io.Pipe()
-	go func() { writer.CloseWithError(Pack(writer, root, c)) }() // Load sees the error
+	go func() { writer.CloseWithError(pack(writer)) }() // Load sees the error
 	names, err := s.Load(ctx, reader)
-	_ = reader.CloseWithError(io.ErrClosedPipe) // ends Pack if Load has not read all
+	_ = reader.CloseWithError(io.ErrClosedPipe) // ends pack if Load has not read all
 	return names, err
 }
 

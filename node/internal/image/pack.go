@@ -91,10 +91,10 @@ func writeArchive(w io.Writer, c Config, layer descriptor, content io.Reader) er
 		return err
 	}
 	// containerd takes the whole name from the one annotation, other programs look for the other.
-	manifest.Annotations = map[string]string{"io.containerd.image.name": c.Name, "org.opencontainers.image.ref.name": c.Name}
+	manifest.Annotations = map[string]string{fullName: c.Name, refName: c.Name}
 	for name, value := range map[string]any{
-		"oci-layout": object{"imageLayoutVersion": "1.0.0"},
-		"index.json": object{"schemaVersion": 2, "mediaType": mediaIndex, "manifests": []descriptor{manifest}},
+		layoutFile: object{"imageLayoutVersion": "1.0.0"},
+		indexFile:  object{"schemaVersion": 2, "mediaType": mediaIndex, "manifests": []descriptor{manifest}},
 	} {
 		data, err := json.Marshal(value)
 		if err != nil {

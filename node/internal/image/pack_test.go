@@ -119,15 +119,16 @@ func TestPackIsRepeatable(t *testing.T) {
 
 func equal(t *testing.T, a, b any) bool {
 	t.Helper()
-	one, err := json.Marshal(a)
+	return bytes.Equal(encode(t, a), encode(t, b))
+}
+
+func encode(t *testing.T, v any) []byte {
+	t.Helper()
+	data, err := json.Marshal(v)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := json.Marshal(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bytes.Equal(one, other)
+	return data
 }
 
 func TestPackRefusesWhatNoImageCanHave(t *testing.T) {
