@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/keelson-dev/keelson/bench/internal/measure"
 	"github.com/keelson-dev/keelson/internal/controlplane"
@@ -89,7 +88,7 @@ func (b *bench) measureOurMemory(ctx context.Context, n int) error {
 	if err := b.awaitComponents(ctx, uids); err != nil {
 		return err
 	}
-	if err := pause(ctx, b.options.Idle); err != nil {
+	if err := measure.Pause(ctx, b.options.Idle); err != nil {
 		return err
 	}
 	f := &footprint{Contestant: keelson, Clusters: n, Components: map[string]measure.Memory{}}
@@ -115,7 +114,7 @@ func (b *bench) measurePeerMemory(ctx context.Context) error {
 	if err := b.peer.create(ctx, name); err != nil {
 		return err
 	}
-	err := pause(ctx, b.options.Idle)
+	err := measure.Pause(ctx, b.options.Idle)
 	f := &footprint{Contestant: kwokctl, Clusters: 1, Components: map[string]measure.Memory{}}
 	pids, pidsErr := b.peer.pids(name)
 	err = errors.Join(err, pidsErr, f.add(pids, false), b.peer.delete(context.WithoutCancel(ctx), name))
@@ -158,15 +157,4 @@ func (f *footprint) mean() *footprint {
 	}
 	f.Shims = divide(f.Shims, f.Clusters)
 	return f
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }

@@ -100,7 +100,7 @@ func (b *bench) restart(ctx context.Context, o *observer, uids []types.UID, way 
 		return err
 	}
 	r.Probed = time.Since(began)
-	if err := pause(during, b.options.Watched); err != nil {
+	if err := measure.Pause(during, b.options.Watched); err != nil {
 		return err
 	}
 	o.mu.Lock()

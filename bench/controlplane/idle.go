@@ -36,7 +36,7 @@ func (r *results) measureIdle(ctx context.Context, dir string, o options) (_ *fl
 		return nil, err
 	}
 	// The first seconds belong to the start.
-	if err := pause(ctx, o.Idle/2); err != nil {
+	if err := measure.Pause(ctx, o.Idle/2); err != nil {
 		return nil, err
 	}
 	before, began := map[string]time.Duration{}, time.Now()
@@ -45,7 +45,7 @@ func (r *results) measureIdle(ctx context.Context, dir string, o options) (_ *fl
 			return nil, err
 		}
 	}
-	if err := pause(ctx, o.Idle/2); err != nil {
+	if err := measure.Pause(ctx, o.Idle/2); err != nil {
 		return nil, err
 	}
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"} {
@@ -61,17 +61,6 @@ func (r *results) measureIdle(ctx context.Context, dir string, o options) (_ *fl
 		r.Components = append(r.Components, c)
 	}
 	return floor.NewModel(dir, cp.Config())
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }
 
 // findComponents returns the pids of the components, by name.

@@ -224,7 +224,7 @@ func (b *bench) prepareBurst(ctx context.Context, contestant, namespace string, 
 		return due, nil, err
 	}
 	// Not too long before, so that what the machine does else does not count, and not at the last moment.
-	return due, before, waitUntil(ctx, due.Add(-time.Second))
+	return due, before, measure.Pause(ctx, time.Until(due.Add(-time.Second)))
 }
 
 func createCronTab(ctx context.Context, writer cluster.Connection, namespace string, i int, due time.Time) error {
@@ -238,7 +238,7 @@ func (b *bench) runFloor(ctx context.Context, namespace string, n int, due time.
 	for i := range jobs {
 		jobs[i] = newFloorJob(namespace, i, due)
 	}
-	if err := waitUntil(ctx, due); err != nil {
+	if err := measure.Pause(ctx, time.Until(due)); err != nil {
 		return nil, err
 	}
 	answered := make([]time.Duration, n)
@@ -249,16 +249,6 @@ func (b *bench) runFloor(ctx context.Context, namespace string, n int, due time.
 	})
 	d := measure.Distribute(answered)
 	return &d, err
-}
-
-// waitUntil waits for a time; one that has passed is no error.
-func waitUntil(ctx context.Context, t time.Time) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(time.Until(t)):
-		return nil
-	}
 }
 
 // processes returns those that take part in a burst; there may be no controller.

@@ -69,7 +69,7 @@ func (b *bench) measureIdle(ctx context.Context) (err error) {
 	}
 	processes := measure.Processes{c.Name: c.PID()}
 	used := processes.Processor()
-	if err := waitUntil(running, time.Now().Add(b.options.Idle)); err != nil {
+	if err := measure.Pause(running, b.options.Idle); err != nil {
 		return err
 	}
 	result.Processor = processes.ProcessorSince(used)[c.Name]
@@ -94,7 +94,7 @@ func (b *bench) lookAtEmpty(ctx context.Context) (_ footprint, err error) {
 	defer func() { err = errors.Join(err, c.Stop()) }()
 	ctx, cancel := c.During(ctx)
 	defer cancel()
-	if err := waitUntil(ctx, time.Now().Add(b.options.Idle)); err != nil {
+	if err := measure.Pause(ctx, b.options.Idle); err != nil {
 		return footprint{}, err
 	}
 	return c.footprint(ctx)

@@ -112,7 +112,7 @@ func (b *bench) measureSteady(ctx context.Context) (err error) {
 func (b *bench) watchEmpty(ctx context.Context, result *steady) error {
 	b.say("Watching a manager without machines for %s", b.options.Idle)
 	return b.withManager(ctx, func(ctx context.Context, manager *program.Manager) (err error) {
-		if err := pause(ctx, b.options.Idle); err != nil {
+		if err := measure.Pause(ctx, b.options.Idle); err != nil {
 			return err
 		}
 		result.Empty, err = footprintOf(ctx, manager)
@@ -155,7 +155,7 @@ func (b *bench) watchFull(ctx context.Context, manager *program.Manager, machine
 		return err
 	}
 	began := time.Now()
-	if err := pause(ctx, b.options.Idle); err != nil {
+	if err := measure.Pause(ctx, b.options.Idle); err != nil {
 		return err
 	}
 	after, err := b.writes(ctx)
@@ -245,16 +245,4 @@ func footprintOf(ctx context.Context, manager *program.Manager) (f footprint, er
 	f.Live, f.Stacks = metrics.Value("go_gc_heap_live_bytes"), metrics.Value("go_memstats_stack_inuse_bytes")
 	f.Goroutines = metrics.Value("go_goroutines")
 	return f, nil
-}
-
-// pause waits for a while.
-func pause(ctx context.Context, length time.Duration) error {
-	timer := time.NewTimer(length)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }

@@ -48,19 +48,18 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 }
 
 // clusterRules are the rules for Clusters: those of the engines of this program.
-func clusterRules(*Options) admission.Rules[*v1alpha1.Cluster] {
+func clusterRules(o *Options) admission.Rules[*v1alpha1.Cluster] {
 	return admission.Rules[*v1alpha1.Cluster]{
 		Errors: cluster.NewValidator(map[v1alpha1.Engine]cluster.Rule{
 			v1alpha1.EngineLocal: local.Validate,
-			// What rke takes is in a file, which may come after the Cluster.
-			v1alpha1.EngineRKE: func(v1alpha1.ClusterSpec) error { return nil },
+			v1alpha1.EngineRKE:   rke.NewRule(o.RKEConfigDirs),
 		}),
 	}
 }
 
 // kubeconfigRules are the rules for Kubeconfigs.
 func kubeconfigRules(o *Options) admission.Rules[*v1alpha1.Kubeconfig] {
-	return admission.Rules[*v1alpha1.Kubeconfig]{Errors: kubeconfig.NewValidator(o.SecretNamespace)}
+	return admission.Rules[*v1alpha1.Kubeconfig]{Errors: kubeconfig.NewValidator(o.SecretNamespace, o.RKEConfigDirs)}
 }
 
 // defaultStateDir returns where state is kept that nobody has chosen a place for.

@@ -178,7 +178,7 @@ func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options)
 func virtualMachineRules(o *Options) admission.Rules[*virtualmachinev1alpha1.VirtualMachine] {
 	return admission.Rules[*virtualmachinev1alpha1.VirtualMachine]{
 		Errors: virtualmachine.NewValidator(o.Machines.Drivers, map[string]virtualmachine.Rule{
-			fake.Name: fake.Validate, docker.Name: docker.Validate, qemu.Name: qemu.Validate,
+			fake.Name: fake.Validate, docker.Name: docker.Validate, qemu.Name: qemu.NewRule(o.Machines.ImageDirs),
 		}),
 	}
 }

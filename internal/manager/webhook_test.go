@@ -2,22 +2,10 @@ package manager
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"math/big"
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
@@ -155,14 +142,20 @@ func awaitRefusal(t *testing.T, c client.Client, namespace string, refused bool)
 	})
 }
 
-func TestWebhookRefuses(t *testing.T) {
-	c := newWebhookClient(t)
-	namespace := env.Namespace(t)
+// startAsked starts a manager that the API server asks about objects in a namespace.
+func startAsked(t *testing.T, c client.Client, namespace string) (Options, *running) {
+	t.Helper()
 	o := webhookOptions(t, c, namespace)
 	o.Webhook.Direct = true
 	m := start(t, o, controllers...)
 	within(t, "the manager to be ready", m.Ready())
 	awaitRefusal(t, c, namespace, true)
+	return o, m
+}
+
+func TestWebhookRefuses(t *testing.T) {
+	c, namespace := newWebhookClient(t), env.Namespace(t)
+	startAsked(t, c, namespace)
 
 	machine := func(spec v1alpha1.VirtualMachineSpec) client.Object {
 		return &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "it"}, Spec: spec}
@@ -235,13 +228,8 @@ func causesOf(t *testing.T, err error) []string {
 // What is stored while nobody can be asked is said in conditions, and stays manageable: metadata, finalizers, status and
 // deletions are nobody's business but the API server's.
 func TestWebhookAway(t *testing.T) {
-	c := newWebhookClient(t)
-	namespace := env.Namespace(t)
-	o := webhookOptions(t, c, namespace)
-	o.Webhook.Direct = true
-	m := start(t, o, controllers...)
-	within(t, "the manager to be ready", m.Ready())
-	awaitRefusal(t, c, namespace, true)
+	c, namespace := newWebhookClient(t), env.Namespace(t)
+	o, m := startAsked(t, c, namespace)
 	m.stop()
 	if err := within(t, "the manager to stop", m.result); err != nil {
 		t.Fatal(err)
@@ -316,205 +304,4 @@ func readyReason(t *testing.T, c client.Client, object client.Object) string {
 		return ready.Reason
 	}
 	return ""
-}
-
-// Three replicas answer through one address, while their certificates are renewed again and again and the leader is
-// stopped: no request fails.
-func TestWebhookReplicas(t *testing.T) {
-	c := newWebhookClient(t)
-	namespace := env.Namespace(t)
-	o := webhookOptions(t, c, namespace)
-	o.LeaderElection.Enabled = ptr.To(true)
-	o.LeaderElection.RetryPeriod = 100 * time.Millisecond
-	o.Webhook.Times = admission.Times{Authority: 6 * time.Second, Serving: 3 * time.Second, Look: 100 * time.Millisecond, Overlap: time.Second}
-
-	front := newBalancer(t)
-	// As the installation makes it, but that a request is lost if nobody answers.
-	configuration, err := admission.Configuration(o.Webhook.ConfigurationName, []string{"crontabs.stable.example.com"}, o.Namespaces, front.address())
-	if err != nil {
-		t.Fatal(err)
-	}
-	configuration.Webhooks[0].FailurePolicy = ptr.To(admissionregistrationv1.Fail)
-	if err := c.Create(t.Context(), configuration); err != nil {
-		t.Fatal(err)
-	}
-	var replicas []*running
-	for i := range 3 {
-		o.LeaderElection.Identity = fmt.Sprintf("replica-%d", i)
-		m := start(t, o, controllers...)
-		replicas = append(replicas, m)
-		if i == 0 {
-			within(t, "the first replica to lead", m.Ready())
-		}
-	}
-	for _, m := range replicas {
-		harness.Eventually(t, "a replica is ready", func() bool { code, _ := get(t, m.HealthAddress(), "/readyz"); return code == 200 })
-		front.add(m.WebhookAddress())
-	}
-	awaitRefusal(t, c, namespace, true)
-
-	authorities, serving := map[string]bool{}, map[string]bool{}
-	stopped := false
-	for began := time.Now(); len(authorities) < 3; {
-		if time.Since(began) > harness.Patience {
-			t.Fatalf("%d authorities in %v", len(authorities), harness.Patience)
-		}
-		err := c.Create(t.Context(), newCronTab(namespace, "probe", backwards), client.DryRunAll)
-		if !apierrors.IsInvalid(err) {
-			t.Fatalf("after %v: got %v, want a refusal", time.Since(began), err)
-		}
-		var secret corev1.Secret
-		if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: admission.SecretName}, &secret); err != nil {
-			t.Fatal(err)
-		}
-		authorities[strings.SplitAfter(string(secret.Data["ca.crt"]), "END CERTIFICATE")[0]] = true
-		for _, m := range replicas {
-			serving[verifyReplica(t, c, m.WebhookAddress(), o.Webhook)] = true
-		}
-		if len(authorities) == 2 && !stopped {
-			stopped = true
-			front.remove(replicas[0].WebhookAddress())
-			replicas[0].stop()
-			if err := within(t, "the leader to stop", replicas[0].result); err != nil {
-				t.Fatal(err)
-			}
-			replicas = replicas[1:]
-		}
-	}
-	t.Logf("%d serving certificates of %d authorities", len(serving), len(authorities))
-}
-
-// verifyReplica connects to a replica as the API server does, with the present caBundle and the name of the Service. It
-// returns the serial number of its certificate.
-func verifyReplica(t *testing.T, c client.Client, address string, w Webhook) string {
-	t.Helper()
-	var configuration admissionregistrationv1.ValidatingWebhookConfiguration
-	if err := c.Get(t.Context(), client.ObjectKey{Name: w.ConfigurationName}, &configuration); err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(configuration.Webhooks[0].ClientConfig.CABundle)
-	connection, err := tls.Dial("tcp", address, &tls.Config{RootCAs: roots, ServerName: w.ServiceName + "." + w.ServiceNamespace + ".svc"})
-	if err != nil {
-		t.Fatalf("a replica is not trusted: %v", err)
-	}
-	defer connection.Close() //nolint:errcheck // nothing was sent
-	return connection.ConnectionState().PeerCertificates[0].SerialNumber.String()
-}
-
-// balancer forwards connections to replicas in turns, as a Service does.
-type balancer struct {
-	listener net.Listener
-	mu       sync.Mutex
-	backends []string
-	turn     int
-}
-
-func newBalancer(t *testing.T) *balancer {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &balancer{listener: listener}
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			connection, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go b.forward(connection)
-		}
-	}()
-	return b
-}
-
-func (b *balancer) address() string { return b.listener.Addr().String() }
-
-func (b *balancer) add(address string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.backends = append(b.backends, address)
-}
-
-func (b *balancer) remove(address string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.backends = slices.DeleteFunc(b.backends, func(other string) bool { return other == address })
-}
-
-func (b *balancer) forward(connection net.Conn) {
-	defer connection.Close() //nolint:errcheck // it may be closed
-	b.mu.Lock()
-	if len(b.backends) == 0 {
-		b.mu.Unlock()
-		return
-	}
-	b.turn++
-	backend := b.backends[b.turn%len(b.backends)]
-	b.mu.Unlock()
-	onward, err := net.Dial("tcp", backend)
-	if err != nil {
-		return
-	}
-	defer onward.Close() //nolint:errcheck // it may be closed
-	go func() {
-		_, _ = io.Copy(onward, connection)
-		_ = onward.(*net.TCPConn).CloseWrite()
-	}()
-	_, _ = io.Copy(connection, onward)
-}
-
-// With a directory of somebody else's certificates the manager neither makes any nor writes caBundle, and takes those that
-// replace them.
-func TestWebhookWithCertificatesOfSomebodyElse(t *testing.T) {
-	c := newWebhookClient(t)
-	namespace := env.Namespace(t)
-	o := webhookOptions(t, c, namespace)
-	o.Webhook.CertDir = t.TempDir()
-	first := writeCertificate(t, o.Webhook.CertDir)
-	m := start(t, o, controllers...)
-	within(t, "the manager to be ready", m.Ready())
-	serves := func() string {
-		connection, err := tls.Dial("tcp", m.WebhookAddress(), &tls.Config{InsecureSkipVerify: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer connection.Close() //nolint:errcheck // nothing was sent
-		return connection.ConnectionState().PeerCertificates[0].SerialNumber.String()
-	}
-	if got := serves(); got != first {
-		t.Errorf("it serves the certificate %s, want %s", got, first)
-	}
-	second := writeCertificate(t, o.Webhook.CertDir)
-	harness.Eventually(t, "it serves the other certificate", func() bool { return serves() == second })
-	err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: admission.SecretName}, &corev1.Secret{})
-	if !apierrors.IsNotFound(err) {
-		t.Errorf("there is a Secret of its own: %v", err)
-	}
-}
-
-// writeCertificate writes tls.crt and tls.key to a directory and returns the serial number.
-func writeCertificate(t *testing.T, dir string) string {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotAfter: time.Now().Add(time.Hour)}
-	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rawKey, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, block := range map[string]*pem.Block{"tls.crt": {Type: "CERTIFICATE", Bytes: raw}, "tls.key": {Type: "PRIVATE KEY", Bytes: rawKey}} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return template.SerialNumber.String()
 }

@@ -135,7 +135,7 @@ func (r *Reconciler) observe(ctx context.Context, k *v1alpha1.Kubeconfig) (obser
 	case k.Spec.ConfigPath != "":
 		read, err := r.ConfigDirs.ReadSecret(k.Spec.ConfigPath)
 		if errors.Is(err, confine.ErrOutside) || errors.Is(err, confine.ErrForm) {
-			return observation{invalid: fmt.Sprintf("spec.configPath %s: %s; --rke-config-dirs of the manager allows: %s", k.Spec.ConfigPath, err, r.ConfigDirs)}, nil
+			return observation{invalid: fmt.Sprintf("spec.configPath %s: %s", k.Spec.ConfigPath, notAllowed(err, r.ConfigDirs))}, nil
 		}
 		if err != nil {
 			return observation{missing: fmt.Sprintf("The file %s cannot be read on the host of the manager: %s", k.Spec.ConfigPath, err)}, nil

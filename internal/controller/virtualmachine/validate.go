@@ -40,8 +40,15 @@ func valueOf(vm *v1alpha1.VirtualMachine, path string) any {
 	switch image := vm.Spec.Image; {
 	case path == "spec.resource.cpu":
 		return vm.Spec.Resource.CPU.String()
-	case path == "spec.image.container" && image != nil:
+	case image == nil:
+	case path == "spec.image.container":
 		return image.Container
+	case path == "spec.image.path":
+		return image.Path
+	case path == "spec.image.kernel":
+		return image.Kernel
+	case path == "spec.image.initrd":
+		return image.Initrd
 	}
 	return field.OmitValueType{}
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/process"
 )
@@ -36,17 +38,39 @@ func validate(machine *backend.Machine) error {
 	return checkUID(machine.UID)
 }
 
-// checkFiles refuses an image whose files may not be named, whether or not they are there.
-func (d *Driver) checkFiles(image *v1alpha1.Image) error {
+// NewRule returns Validate for a driver that lets users name files in these directories: it also refuses paths that lead
+// out of them, whether or not there is anything. Links are met when a file is opened.
+func NewRule(dirs confine.Dirs) func(*backend.Machine) error {
+	return func(machine *backend.Machine) error {
+		if err := Validate(machine); err != nil {
+			return err
+		}
+		for _, file := range namedFiles(machine.Image) {
+			if _, err := dirs.Check(file.path); err != nil {
+				return &backend.FieldError{Field: "spec.image." + file.field, Message: notAllowed(err, dirs)}
+			}
+		}
+		return nil
+	}
+}
+
+// namedFile is a file of the host that spec.image names.
+type namedFile struct{ field, path string }
+
+// namedFiles returns those of an image, which may be nil.
+func namedFiles(image *v1alpha1.Image) []namedFile {
 	if image == nil {
 		return nil
 	}
-	for field, path := range map[string]string{"path": image.Path, "kernel": image.Kernel, "initrd": image.Initrd} {
-		if path == "" {
-			continue
-		}
+	all := []namedFile{{"path", image.Path}, {"kernel", image.Kernel}, {"initrd", image.Initrd}}
+	return slices.DeleteFunc(all, func(file namedFile) bool { return file.path == "" })
+}
+
+// checkFiles refuses an image whose files may not be named, whether or not they are there.
+func (d *Driver) checkFiles(image *v1alpha1.Image) error {
+	for _, file := range namedFiles(image) {
 		// What is not there yet is told, and looked for again, when it is needed.
-		if _, err := d.file(field, path); errors.Is(err, backend.ErrInvalid) {
+		if _, err := d.file(file.field, file.path); errors.Is(err, backend.ErrInvalid) {
 			return err
 		}
 	}

@@ -209,14 +209,18 @@ func (d *Driver) file(field, path string) (string, error) {
 
 // refused says why a file of spec.image is not used.
 func (d *Driver) refused(field, path string, err error) error {
-	err = fmt.Errorf("spec.image.%s %s: %w", field, path, err)
+	if errors.Is(err, confine.ErrOutside) || errors.Is(err, confine.ErrForm) {
+		return fmt.Errorf("%w: spec.image.%s %s: %s", backend.ErrInvalid, field, path, notAllowed(err, d.options.ImageDirs))
+	}
+	return fmt.Errorf("spec.image.%s %s: %w", field, path, err)
+}
+
+// notAllowed says why a path must not be named, an ErrOutside or an ErrForm.
+func notAllowed(err error, dirs confine.Dirs) string {
 	if errors.Is(err, confine.ErrOutside) {
-		return fmt.Errorf("%w: %w; --vm-image-dirs allows: %s", backend.ErrInvalid, err, d.options.ImageDirs)
+		return fmt.Sprintf("%v; --vm-image-dirs allows: %s", err, dirs)
 	}
-	if errors.Is(err, confine.ErrForm) {
-		return fmt.Errorf("%w: %w", backend.ErrInvalid, err)
-	}
-	return err
+	return err.Error()
 }
 
 // hostPorts returns a port of the host for each of the guest: the one that it had, if it

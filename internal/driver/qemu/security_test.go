@@ -76,6 +76,36 @@ func TestQEMUTakesACommandLineLikeAFlag(t *testing.T) {
 	w.remove()
 }
 
+// What can be told from a path alone is refused before it is stored.
+func TestRule(t *testing.T) {
+	rule := NewRule(confine.Dirs{"/images"})
+	const outside = "it is in none of the directories that users may name files in; --vm-image-dirs allows: /images"
+	for _, test := range []struct {
+		name  string
+		image *v1alpha1.Image
+		want  error
+	}{
+		{"no image", nil, nil},
+		{"files in the directory", &v1alpha1.Image{Kernel: "/images/k", Initrd: "/images/a/i"}, nil},
+		{"an address", &v1alpha1.Image{URL: "https://example.com/disk"}, nil},
+		{"a disk elsewhere", &v1alpha1.Image{Path: "/dev/sda"}, &backend.FieldError{Field: "spec.image.path", Message: outside}},
+		{"a kernel elsewhere", &v1alpha1.Image{Kernel: "/images/../k"}, &backend.FieldError{Field: "spec.image.kernel", Message: outside}},
+		{"an initrd elsewhere", &v1alpha1.Image{Kernel: "/images/k", Initrd: "/i"}, &backend.FieldError{Field: "spec.image.initrd", Message: outside}},
+		{"a control character", &v1alpha1.Image{Path: "/images/\x01"},
+			&backend.FieldError{Field: "spec.image.path", Message: "it must be an absolute path without control characters"}},
+		{"what the driver cannot do", &v1alpha1.Image{Container: "debian"},
+			&backend.FieldError{Field: "spec.image.container", Message: "the driver qemu runs no containers; name a disk image or a kernel"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			machine := firmware(uid)
+			machine.Image = test.image
+			if diff := cmp.Diff(test.want, rule(&machine)); diff != "" {
+				t.Errorf("the refusal (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestFilesOfImagesAreConfined(t *testing.T) {
 	w := newWorld(t)
 	allowed, secret := t.TempDir(), filepath.Join(t.TempDir(), "secret")

@@ -39,7 +39,25 @@ func (e *Engine) configPath(r cluster.Request) (string, error) {
 
 // refused says why a file cannot be named.
 func (e *Engine) refused(path string, err error) error {
-	return fmt.Errorf("%w: spec.configPath %s: %w; --rke-config-dirs allows: %s", cluster.ErrInvalid, path, err, e.opts.ConfigDirs)
+	return fmt.Errorf("%w: spec.configPath %s: %w; %s", cluster.ErrInvalid, path, err, allowed(e.opts.ConfigDirs))
+}
+
+// allowed tells where files may be.
+func allowed(dirs confine.Dirs) string { return fmt.Sprintf("--rke-config-dirs allows: %s", dirs) }
+
+// NewRule returns the rule of an engine that lets users name files in these directories. What is in a file is not looked
+// at: it may come after the Cluster.
+func NewRule(dirs confine.Dirs) cluster.Rule {
+	return func(spec v1alpha1.ClusterSpec) error {
+		path, err := filepath.Abs(spec.ConfigPath)
+		if err == nil {
+			_, err = dirs.Check(path)
+		}
+		if err != nil {
+			return &cluster.FieldError{Field: "spec.configPath", Message: fmt.Sprintf("%s: %v; %s", spec.ConfigPath, err, allowed(dirs))}
+		}
+		return nil
+	}
 }
 
 // kubeconfigPath is where rke writes the kubeconfig.

@@ -7,8 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/engine/rke"
 )
 
 // What a user of the API names in spec.configPath is a configuration in the directories of the administrator, or nothing:
@@ -54,6 +58,27 @@ func TestConfigurationsAreConfined(t *testing.T) {
 			u.request.Deleting = true
 			if seen, err := u.engine.Observe(t.Context(), u.request); err != nil || seen.Exists && seen.Waiting != "" {
 				t.Errorf("its deletion waits for %q, %v", seen.Waiting, err)
+			}
+		})
+	}
+}
+
+// What can be told from the path alone is refused before it is stored.
+func TestRule(t *testing.T) {
+	rule := rke.NewRule(confine.Dirs{"/etc/rke", "/srv/rke"})
+	for _, test := range []struct{ name, path, want string }{
+		{"in a directory", "/srv/rke/team/cluster.yml", ""},
+		{"elsewhere", "/etc/passwd", "/etc/passwd: it is in none of the directories that users may name files in; --rke-config-dirs allows: /etc/rke, /srv/rke"},
+		{"out by dots", "/etc/rke/../passwd", "/etc/rke/../passwd: it is in none of the directories that users may name files in; --rke-config-dirs allows: /etc/rke, /srv/rke"},
+		{"a line break", "/etc/rke/a\n", "/etc/rke/a\n: it must be an absolute path without control characters; --rke-config-dirs allows: /etc/rke, /srv/rke"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var want error
+			if test.want != "" {
+				want = &cluster.FieldError{Field: "spec.configPath", Message: test.want}
+			}
+			if diff := cmp.Diff(want, rule(v1alpha1.ClusterSpec{ConfigPath: test.path})); diff != "" {
+				t.Errorf("the refusal (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -5,22 +5,15 @@ package apiproxy
 import (
 	"context"
 	"encoding/json"
-	"io"
-	"log"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httputil"
-	"net/url"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // Faults are what a Proxy does to requests. The zero value does nothing.
@@ -75,45 +68,15 @@ type Proxy struct {
 // New starts a Proxy that acts as who the config is. It is stopped when the test ends.
 func New(t testing.TB, config *rest.Config, seed uint64) *Proxy {
 	t.Helper()
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	api, err := url.Parse(config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &Proxy{random: rand.New(rand.NewPCG(seed, 1)), watches: map[*http.Request]context.CancelFunc{}}
-	quiet := log.New(io.Discard, "", 0)
-	p.forward = &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(api) },
-		Transport:     transport,
-		FlushInterval: -1, // watches
-		ErrorLog:      quiet,
-		// As if there were no proxy and the API server was away.
-		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
-	}
-	server := httptest.NewUnstartedServer(p)
-	server.Config.ErrorLog = quiet
-	server.Start()
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-	p.URL = server.URL
+	p := &Proxy{forward: Forward(t, config), random: rand.New(rand.NewPCG(seed, 1)), watches: map[*http.Request]context.CancelFunc{}}
+	p.URL = Serve(t, p)
 	return p
 }
 
 // Kubeconfig writes a kubeconfig that leads to the proxy, and returns its path.
 func (p *Proxy) Kubeconfig(t testing.TB) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "proxy.kubeconfig")
-	err := clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"proxy": {Server: p.URL}},
-		Contexts:       map[string]*clientcmdapi.Context{"proxy": {Cluster: "proxy"}},
-		CurrentContext: "proxy",
-	}, path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return Kubeconfig(t, p.URL)
 }
 
 // Set sets the faults from now on. It ends all watches, so that the next ones meet them.
@@ -205,7 +168,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	case lost, unheard:
 		if what == unheard && !watch {
-			p.forward.ServeHTTP(&deaf{}, r)
+			p.forward.ServeHTTP(&Deaf{}, r)
 		}
 		wait(r, f.Hang)
 		panic(http.ErrAbortHandler)
@@ -288,20 +251,3 @@ func (r *recorder) Write(data []byte) (int, error) {
 
 // Unwrap lets http find what else the inner one can.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
-
-// deaf takes an answer that nobody will hear.
-type deaf struct{ header http.Header }
-
-// Header implements http.ResponseWriter.
-func (d *deaf) Header() http.Header {
-	if d.header == nil {
-		d.header = http.Header{}
-	}
-	return d.header
-}
-
-// Write implements http.ResponseWriter.
-func (d *deaf) Write(data []byte) (int, error) { return len(data), nil }
-
-// WriteHeader implements http.ResponseWriter.
-func (d *deaf) WriteHeader(int) {}

@@ -1,5 +1,5 @@
-// Package kinds makes objects of all kinds whose machinery costs little, changes them at random, and tells whether the
-// world is what they ask for. Tests of the whole manager use it.
+// Package kinds makes objects of all kinds, changes them at random, and tells whether the world is what they ask for.
+// Tests of the whole manager use it.
 package kinds
 
 import (
@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	clusterprovisionerv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
@@ -29,7 +30,7 @@ import (
 )
 
 // Controllers are those of the kinds of this package, for --controllers.
-const Controllers = "foo,sampleresource,crontab,virtualmachine"
+const Controllers = "foo,sampleresource,crontab,virtualmachine,cluster,kubeconfig"
 
 // World is a namespace with objects in it.
 type World struct {
@@ -43,12 +44,16 @@ type World struct {
 	// names are those of the objects by their kind, dropped the ones that were deleted.
 	names   map[string][]string
 	dropped map[string][]string
+	// stateDir is where the managers keep what is on this machine, and seen are the clusters that were there.
+	stateDir string
+	seen     map[types.UID]bool
 }
 
 // New returns a world without objects. The namespace must be there.
 func New(t testing.TB, config *rest.Config, namespace string, seed uint64) *World {
 	t.Helper()
-	scheme := harness.Scheme(t, samplev1.AddToScheme, samplecontrollerv1alpha1.AddToScheme, stablev1.AddToScheme, virtualmachinev1alpha1.AddToScheme)
+	scheme := harness.Scheme(t, samplev1.AddToScheme, samplecontrollerv1alpha1.AddToScheme, stablev1.AddToScheme, virtualmachinev1alpha1.AddToScheme,
+		clusterprovisionerv1alpha1.AddToScheme)
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
@@ -57,7 +62,7 @@ func New(t testing.TB, config *rest.Config, namespace string, seed uint64) *Worl
 	}
 	return &World{
 		WithWatch: c, Namespace: namespace, History: 1000, random: rand.New(rand.NewPCG(seed, 2)),
-		names: map[string][]string{}, dropped: map[string][]string{},
+		names: map[string][]string{}, dropped: map[string][]string{}, seen: map[types.UID]bool{},
 	}
 }
 
@@ -67,15 +72,24 @@ const (
 	sample  = "sample"
 	cronTab = "crontab"
 	machine = "machine"
+	cluster = "cluster"
 )
 
-// Create creates n objects of each kind.
+// cheap are the kinds of which there are many.
+var cheap = []string{foo, sample, cronTab, machine}
+
+// Create creates n objects of each kind but Cluster.
 func (w *World) Create(t testing.TB, n int) {
 	t.Helper()
-	harness.Parallel(t, 4*n, func(i int) error {
-		return w.createOne(t.Context(), []string{foo, sample, cronTab, machine}[i%4], fmt.Sprint(i/4))
+	w.create(t, n, cheap...)
+}
+
+func (w *World) create(t testing.TB, n int, kinds ...string) {
+	t.Helper()
+	harness.Parallel(t, n*len(kinds), func(i int) error {
+		return w.createOne(t.Context(), kinds[i%len(kinds)], fmt.Sprint(i/len(kinds)))
 	})
-	for _, kind := range []string{foo, sample, cronTab, machine} {
+	for _, kind := range kinds {
 		for i := range n {
 			w.names[kind] = append(w.names[kind], kind+"-"+fmt.Sprint(i))
 		}
@@ -99,6 +113,8 @@ func (w *World) newObject(kind, name string) client.Object {
 		return &samplev1.SampleResource{ObjectMeta: about, Spec: samplev1.SampleResourceSpec{PodImage: "nginx:1"}}
 	case machine:
 		return &virtualmachinev1alpha1.VirtualMachine{ObjectMeta: about, Spec: virtualmachinev1alpha1.VirtualMachineSpec{Driver: "fake"}}
+	case cluster:
+		return &clusterprovisionerv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	}
 	return &stablev1.CronTab{ObjectMeta: about, Spec: stablev1.CronTabSpec{
 		Schedule: "@every 2s", SuccessfulJobsHistoryLimit: ptr.To(w.History),
@@ -110,7 +126,10 @@ func (w *World) newObject(kind, name string) client.Object {
 
 // ChangeOne changes the spec of one object, or deletes it and creates another one in its place.
 func (w *World) ChangeOne(ctx context.Context) error {
-	kind := []string{foo, sample, cronTab, machine}[w.random.IntN(4)]
+	kind := cheap[w.random.IntN(len(cheap))]
+	if len(w.names[cluster]) > 0 && w.random.IntN(20) == 0 {
+		kind = cluster
+	}
 	i := w.random.IntN(len(w.names[kind]))
 	name := w.names[kind][i]
 	object := w.newObject(kind, name)
@@ -128,6 +147,7 @@ func (w *World) ChangeOne(ctx context.Context) error {
 		sample:  fmt.Sprintf(`{"podImage":"nginx:%d"}`, w.random.IntN(3)),
 		cronTab: fmt.Sprintf(`{"schedule":"@every %ds"}`, 1+w.random.IntN(3)),
 		machine: fmt.Sprintf(`{"action":"%s"}`, []string{"active", "stopped"}[w.random.IntN(2)]),
+		cluster: fmt.Sprintf(`{"apiServer":{"certSANs":["api-%d.example.com"]}}`, w.random.IntN(3)),
 	}[kind]
 	return w.Patch(ctx, object, client.RawPatch(types.MergePatchType, []byte(`{"spec":`+patch+`}`)))
 }
@@ -172,10 +192,18 @@ func (w *World) Differences(t testing.TB) []string {
 			} else {
 				reason = isReady(object.Status.Conditions, "")
 			}
+		case *clusterprovisionerv1alpha1.Cluster:
+			reason = isReady(object.Status.Conditions, "")
+			w.compareCluster(t, object, children, differs)
+		case *clusterprovisionerv1alpha1.Kubeconfig:
+			reason = isReady(object.Status.Conditions, "")
 		}
 		if reason != "" {
 			differs("%T %s: %s", object, name, reason)
 		}
+	}
+	if len(w.names[cluster]) > 0 {
+		w.compareHost(t, objects, differs)
 	}
 	for uid, children := range owned {
 		differs("%s and %d more belong to an owner that is gone, %s", children[0].GetName(), len(children)-1, uid)
@@ -235,14 +263,15 @@ func compareCronTab(object *stablev1.CronTab, children []client.Object, differs 
 // list returns the objects.
 func (w *World) list(t testing.TB) []client.Object {
 	t.Helper()
-	return w.listAll(t, &samplecontrollerv1alpha1.FooList{}, &samplev1.SampleResourceList{}, &stablev1.CronTabList{}, &virtualmachinev1alpha1.VirtualMachineList{})
+	return w.listAll(t, &samplecontrollerv1alpha1.FooList{}, &samplev1.SampleResourceList{}, &stablev1.CronTabList{}, &virtualmachinev1alpha1.VirtualMachineList{},
+		&clusterprovisionerv1alpha1.ClusterList{}, &clusterprovisionerv1alpha1.KubeconfigList{})
 }
 
 // children returns what the objects own, by the UID of the owner.
 func (w *World) children(t testing.TB) map[types.UID][]client.Object {
 	t.Helper()
 	owned := map[types.UID][]client.Object{}
-	for _, child := range w.listAll(t, &appsv1.DeploymentList{}, &corev1.PodList{}, &batchv1.JobList{}) {
+	for _, child := range w.listAll(t, &appsv1.DeploymentList{}, &corev1.PodList{}, &batchv1.JobList{}, &clusterprovisionerv1alpha1.KubeconfigList{}) {
 		if owner := metav1.GetControllerOf(child); owner != nil && !strings.Contains(owner.APIVersion, "apps/") && !strings.Contains(owner.APIVersion, "batch/") {
 			owned[owner.UID] = append(owned[owner.UID], child)
 		}

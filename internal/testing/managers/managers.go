@@ -4,6 +4,7 @@ package managers
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,6 +34,8 @@ type Manager struct {
 
 	mu      sync.Mutex
 	readyAt time.Time
+	// killed says that the test has ended it, so that its log is not what explains a failure.
+	killed bool
 }
 
 // Start starts bin/keelson manager with these arguments, and the health endpoint off. It is killed when the test ends.
@@ -82,7 +85,7 @@ func StartBinary(t testing.TB, binary, name string, args ...string) *Manager {
 	t.Cleanup(func() {
 		_ = m.cmd.Process.Kill() // it may have ended
 		<-m.Done
-		if t.Failed() {
+		if t.Failed() && !m.killed {
 			t.Logf("the end of the log of %s:\n%s", m.Name, m.Tail())
 		}
 	})
@@ -124,10 +127,26 @@ func (m *Manager) Signal(t testing.TB, signal syscall.Signal) {
 	signals.Send(t, m.cmd.Process.Pid, signal)
 }
 
-// Kill ends it as if the machine were switched off.
+// Kill ends it as if the machine were switched off. It must not have ended by itself.
 func (m *Manager) Kill(t testing.TB) {
 	t.Helper()
+	select {
+	case <-m.Done:
+		t.Fatalf("%s has ended by itself:\n%s", m.Name, m.Tail())
+	default:
+	}
+	m.killed = true
 	m.Signal(t, syscall.SIGKILL)
+	<-m.Done
+}
+
+// End kills it, unless it has ended by itself: one that starts gives up if the API is away.
+func (m *Manager) End(t testing.TB) {
+	t.Helper()
+	m.killed = true
+	if err := m.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Fatalf("kill %s: %v", m.Name, err)
+	}
 	<-m.Done
 }
 

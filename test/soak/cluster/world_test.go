@@ -5,8 +5,6 @@ package cluster_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -27,6 +25,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/managers"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
@@ -40,30 +39,25 @@ type world struct {
 	kubeconfig string
 	client     client.WithWatch
 	state      string // directory of the manager
-	log        string
 
 	mu      sync.Mutex
-	manager *exec.Cmd
+	manager *managers.Manager
+	begun   int
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{T: t, host: filepath.Join(t.TempDir(), "host"), state: filepath.Join(t.TempDir(), "state"), log: filepath.Join(t.TempDir(), "manager.log")}
+	w := &world{T: t, host: filepath.Join(t.TempDir(), "host"), state: filepath.Join(t.TempDir(), "state")}
 	cp := env.ControlPlane(t, controlplane.Options{Dir: w.host, APIOnly: true})
 	env.Define(t, cp.Config())
 	w.kubeconfig = cp.Kubeconfig()
 	w.client = harness.Client(t, cp.Config(), harness.Scheme(t, v1alpha1.AddToScheme))
-	w.startManager()
-	t.Cleanup(func() {
-		w.killManager()
+	t.Cleanup(func() { // after the managers, which are started later
 		if _, err := local.StopAll(t.Context(), manager.ClusterDir(w.state)); err != nil { // the context has ended: it kills
 			t.Errorf("Clean up: %v", err)
 		}
-		if t.Failed() {
-			data, _ := os.ReadFile(w.log)
-			t.Logf("The end of the manager's log:\n%s", data[max(0, len(data)-8000):])
-		}
 	})
+	w.startManager()
 	return w
 }
 
@@ -75,22 +69,9 @@ func (w *world) startManager() {
 	if w.manager != nil {
 		return
 	}
-	binary, err := env.Binary("keelson")
-	if err != nil {
-		w.Fatal(err)
-	}
-	log, err := os.OpenFile(w.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		w.Fatal(err)
-	}
-	defer func() { _ = log.Close() }() // the manager has its own
-	cmd := exec.Command(binary, "manager", "--kubeconfig="+w.kubeconfig, "--controllers=cluster,kubeconfig", "--state-dir="+w.state,
-		"--health-probe-bind-address=0", "--metrics-bind-address=0")
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		w.Fatal(err)
-	}
-	w.manager = cmd
+	w.manager = managers.Start(w, fmt.Sprintf("manager-%d", w.begun), "--kubeconfig="+w.kubeconfig, "--controllers=cluster,kubeconfig",
+		"--state-dir="+w.state, "--metrics-bind-address=0")
+	w.begun++
 }
 
 // killManager ends the manager with SIGKILL, if one runs.
@@ -100,8 +81,7 @@ func (w *world) killManager() {
 	if w.manager == nil {
 		return
 	}
-	_ = w.manager.Process.Kill() // it may have given up, which the log tells
-	_ = w.manager.Wait()         // with the error that it was killed
+	w.manager.End(w)
 	w.manager = nil
 }
 

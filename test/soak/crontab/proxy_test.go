@@ -6,16 +6,16 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"log"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httputil"
-	"net/url"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/keelson-dev/keelson/internal/testing/apiproxy"
 )
 
 // proxy stands between managers and the API and fails writes: before the API sees them, or after it has done them. Who
@@ -47,22 +47,6 @@ type write struct {
 	name string
 }
 
-// newProxy forwards to an API over a transport that knows who to be there.
-func newProxy(api *url.URL, transport http.RoundTripper, odds map[string]float64, seed uint64) *proxy {
-	return &proxy{
-		odds:   odds,
-		random: rand.New(rand.NewPCG(seed, 1)),
-		forward: &httputil.ReverseProxy{
-			Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(api) },
-			Transport:     transport,
-			FlushInterval: -1, // watches
-			ErrorLog:      log.New(io.Discard, "", 0),
-			// As if there were no proxy and the API was away.
-			ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
-		},
-	}
-}
-
 // ServeHTTP implements http.Handler.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	drop, done, fail := p.decide(r)
@@ -73,7 +57,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.forward.ServeHTTP(w, r)
 		return
 	case done:
-		p.forward.ServeHTTP(&deaf{}, r)
+		p.forward.ServeHTTP(&apiproxy.Deaf{}, r)
 	}
 	if p.flip() {
 		panic(http.ErrAbortHandler)
@@ -165,18 +149,6 @@ func nameIn(r *http.Request) string {
 	}
 	return string(jobNames.Find(body))
 }
-
-// deaf takes an answer that nobody will hear.
-type deaf struct{ header http.Header }
-
-func (d *deaf) Header() http.Header {
-	if d.header == nil {
-		d.header = http.Header{}
-	}
-	return d.header
-}
-func (d *deaf) Write(data []byte) (int, error) { return len(data), nil }
-func (d *deaf) WriteHeader(int)                {}
 
 func TestSoakProxyKnowsWrites(t *testing.T) {
 	for _, tc := range []struct {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/testing/env"
-	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
 func TestMain(m *testing.M) { env.Main(m) }
@@ -110,12 +109,12 @@ func TestSoakLeaders(t *testing.T) {
 // hand what it was about to do. In the end it is killed, unless it has ended by itself.
 func (w *world) stopPastLease(t *testing.T, random *rand.Rand, leader, other *manager) {
 	t.Helper()
-	signals.Send(t, leader.cmd.Process.Pid, syscall.SIGSTOP)
+	leader.Signal(t, syscall.SIGSTOP)
 	began := time.Now()
 	w.awaitLease(t, other)
 	pause(random, 4*time.Second)
 	w.out(began, time.Now().Add(settle))
-	signals.Send(t, leader.cmd.Process.Pid, syscall.SIGCONT)
+	leader.Signal(t, syscall.SIGCONT)
 	pause(random, 2*time.Second)
 	leader.kill(t)
 }

@@ -3,13 +3,10 @@
 package crontab
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http/httptest"
-	"net/url"
-	"os"
+	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -24,13 +21,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/client/clientset/versioned"
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/testing/apiproxy"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
@@ -111,32 +107,13 @@ func newWorld(t *testing.T, seed uint64) *world {
 // startProxy serves the API without a password on a port of its own.
 func (w *world) startProxy(t *testing.T, config *rest.Config, seed uint64) {
 	t.Helper()
-	transport, err := rest.TransportFor(config)
-	if err != nil {
+	w.proxy = &proxy{forward: apiproxy.Forward(t, config), odds: odds, random: rand.New(rand.NewPCG(seed, 1))}
+	url := apiproxy.Serve(t, w.proxy)
+	var err error
+	if w.through, err = kubernetes.NewForConfig(&rest.Config{Host: url, QPS: -1}); err != nil {
 		t.Fatal(err)
 	}
-	api, err := url.Parse(config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.proxy = newProxy(api, transport, odds, seed)
-	server := httptest.NewUnstartedServer(w.proxy)
-	server.Config.ErrorLog = w.proxy.forward.ErrorLog
-	server.Start()
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-	w.through, err = kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.kubeconfig = filepath.Join(w.dir, "proxy.kubeconfig")
-	err = clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"proxy": {Server: server.URL}},
-		Contexts:       map[string]*clientcmdapi.Context{"proxy": {Cluster: "proxy"}},
-		CurrentContext: "proxy",
-	}, w.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.kubeconfig = apiproxy.Kubeconfig(t, url)
 }
 
 // startCollectors starts what deletes Jobs whose time to live is over, and those whose CronTab is gone.
@@ -283,8 +260,8 @@ func (w *world) restartAPI(t *testing.T) {
 func (w *world) revive(t *testing.T, m *manager) *manager {
 	t.Helper()
 	select {
-	case <-m.ready:
-	case <-m.done:
+	case <-m.Ready:
+	case <-m.Done:
 		m.kill(t)
 		m = w.startManager(t)
 	}
@@ -297,149 +274,6 @@ func (w *world) calm(t *testing.T, m *manager) {
 	t.Helper()
 	m.awaitReady(t)
 	time.Sleep(settle + calmFor) //nolint:forbidigo // that nothing happens is the point
-}
-
-// manager is a process that runs the controller.
-type manager struct {
-	world    *world
-	cmd      *exec.Cmd
-	identity string
-	ready    chan struct{}
-	done     chan struct{}
-	// live is from its start, or from when it became the leader, until its end.
-	live Span
-}
-
-// startManager starts one, and does not wait until it is ready.
-func (w *world) startManager(t *testing.T) *manager {
-	t.Helper()
-	binary, err := env.Binary("keelson")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &manager{world: w, identity: fmt.Sprintf("manager-%d", len(w.managers)), ready: make(chan struct{}), done: make(chan struct{})}
-	args := []string{"manager", "--kubeconfig=" + w.kubeconfig, "--controllers=crontab", "--logging-format=json",
-		"--health-probe-bind-address=0", "--metrics-bind-address=0"}
-	if w.elect {
-		args = append(args, "--leader-elect", "--lease-lock-name="+lease, "--lease-lock-namespace="+w.namespace,
-			"--holder-identity="+m.identity, "--lease-duration=2s", "--renew-deadline=1500ms", "--retry-period=300ms")
-	}
-	m.cmd = exec.Command(binary, args...)
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	logs, err := m.cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	log, err := os.Create(filepath.Join(w.dir, m.identity+".log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.live.From = time.Now()
-	if err := m.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	w.managers = append(w.managers, m)
-	go func() {
-		defer close(m.done)
-		lines := bufio.NewScanner(logs)
-		lines.Buffer(nil, 1<<20)
-		for waiting := true; lines.Scan(); {
-			_, _ = log.Write(append(lines.Bytes(), '\n')) // only a log
-			if waiting && strings.Contains(lines.Text(), "Manager is ready") {
-				waiting = false
-				close(m.ready)
-			}
-		}
-		_ = m.cmd.Wait() // it is killed, or ends because it has lost its lease
-		log.Close()
-	}()
-	t.Cleanup(func() {
-		_ = m.cmd.Process.Kill() // most have ended
-		<-m.done
-	})
-	return m
-}
-
-// awaitReady waits until the manager is at work. Runs may be missed until then, and a moment more.
-func (m *manager) awaitReady(t *testing.T) {
-	t.Helper()
-	select {
-	case <-m.ready:
-	case <-m.done:
-		t.Fatalf("%s has ended by itself: %s", m.identity, m.tail())
-	case <-time.After(time.Minute):
-		t.Fatalf("%s is not ready after a minute: %s", m.identity, m.tail())
-	}
-	m.world.mu.Lock()
-	defer m.world.mu.Unlock()
-	m.world.outages = append(m.world.outages, Span{From: m.live.From, To: time.Now().Add(settle)})
-}
-
-// kill ends the manager as if the machine were switched off.
-func (m *manager) kill(t *testing.T) {
-	t.Helper()
-	if err := m.cmd.Process.Signal(syscall.SIGKILL); err != nil && err != os.ErrProcessDone {
-		t.Fatal(err)
-	}
-	<-m.done
-	m.live.To = time.Now()
-	// Until the next one has started; then its start counts.
-	m.world.out(m.live.To.Add(-100*time.Millisecond), time.Now().Add(settle))
-}
-
-// explain prints what a manager was doing when a test failed: SIGQUIT makes Go say what each goroutine waits for.
-func (m *manager) explain(t *testing.T) {
-	if !t.Failed() {
-		return
-	}
-	if err := m.cmd.Process.Signal(syscall.SIGQUIT); err == nil {
-		<-m.done
-	}
-	data, err := os.ReadFile(filepath.Join(m.world.dir, m.identity+".log"))
-	t.Logf("the log of %s (%v):\n%s", m.identity, err, data[max(0, len(data)-200_000):])
-}
-
-// tail returns the end of its log.
-func (m *manager) tail() string {
-	data, err := os.ReadFile(filepath.Join(m.world.dir, m.identity+".log"))
-	if err != nil {
-		return err.Error()
-	}
-	return string(data[max(0, len(data)-2000):])
-}
-
-// awaitLeader returns which of two managers holds the lease, once one of them does.
-func (w *world) awaitLeader(t *testing.T, both []*manager) (leader int) {
-	t.Helper()
-	began := time.Now()
-	eventually(t, "a leader", func() bool {
-		for i, m := range both {
-			if w.holds(t, m) {
-				leader = i
-				return true
-			}
-		}
-		return false
-	})
-	w.out(began, time.Now().Add(settle))
-	return leader
-}
-
-// awaitLease waits until a manager holds the lease.
-func (w *world) awaitLease(t *testing.T, m *manager) {
-	t.Helper()
-	eventually(t, "the other takes the lease", func() bool { return w.holds(t, m) })
-}
-
-// holds reports whether a manager holds the lease, and notes since when.
-func (w *world) holds(t *testing.T, m *manager) bool {
-	t.Helper()
-	current, err := w.kube.CoordinationV1().Leases(w.namespace).Get(t.Context(), lease, metav1.GetOptions{})
-	if err != nil || ptr.Deref(current.Spec.HolderIdentity, "") != m.identity {
-		return false
-	}
-	m.live.From = current.Spec.AcquireTime.Time
-	return true
 }
 
 // awaitCaughtUp waits until every CronTab has run what was due.

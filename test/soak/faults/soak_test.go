@@ -36,18 +36,18 @@ const (
 
 // scale is how much happens.
 type scale struct {
-	// objects is how many there are of each kind, rounds how often all faults come, each how long one lasts, and
-	// restarts how often the API server is killed in a round.
-	objects, rounds int
-	each            time.Duration
-	restarts        int
+	// objects is how many there are of each kind but Cluster, of which there are fewer, rounds how often all faults come,
+	// each how long one lasts, and restarts how often the API server is killed in a round.
+	objects, clusters, rounds int
+	each                      time.Duration
+	restarts                  int
 	// history is how many Jobs a CronTab keeps.
 	history int32
 }
 
 var (
-	full      = scale{objects: 40, rounds: 5, each: 60 * time.Second, restarts: 12, history: 2}
-	shortened = scale{objects: 12, rounds: 1, each: 4 * time.Second, restarts: 2, history: 1000}
+	full      = scale{objects: 40, clusters: 2, rounds: 5, each: 60 * time.Second, restarts: 12, history: 2}
+	shortened = scale{objects: 12, clusters: 1, rounds: 1, each: 4 * time.Second, restarts: 2, history: 1000}
 )
 
 // world is a control plane, a proxy before it, objects, and a manager.
@@ -69,7 +69,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{World: kinds.New(t, cp.Config(), namespace, seed), dir: dir, proxy: apiproxy.New(t, cp.Config(), seed)}
 	w.CreateNamespace(t)
 	w.manager = managers.Start(t, "manager", "--kubeconfig="+w.proxy.Kubeconfig(t), "--controllers="+kinds.Controllers,
-		"--vm-driver=fake", "--state-dir="+t.TempDir(), "--metrics-bind-address=0", "--leader-elect=false")
+		"--vm-driver=fake", "--state-dir="+w.StateDir(t), "--metrics-bind-address=0", "--leader-elect=false")
 	w.manager.AwaitReady(t)
 	return w
 }
@@ -85,6 +85,7 @@ func TestSoakFaults(t *testing.T) {
 	w := newWorld(t, seed)
 	w.History = much.history
 	w.Create(t, much.objects)
+	w.CreateClusters(t, much.clusters)
 	var before int64
 	for round := range much.rounds {
 		w.phase(t, "latency", much.each, apiproxy.Faults{Latency: 500 * time.Millisecond})

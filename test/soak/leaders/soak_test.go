@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -87,7 +89,7 @@ func (w *world) start(t *testing.T) *replica {
 	r := &replica{proxy: apiproxy.New(t, w.config, 1)}
 	name := fmt.Sprintf("manager-%d", len(w.all))
 	r.Manager = managers.Start(t, name, "--kubeconfig="+r.proxy.Kubeconfig(t), "--controllers="+kinds.Controllers,
-		"--vm-driver=fake", "--state-dir="+t.TempDir(), "--metrics-bind-address=0",
+		"--vm-driver=fake", "--state-dir="+w.StateDir(t), "--metrics-bind-address=0",
 		"--leader-elect", "--lease-lock-namespace="+namespace, "--holder-identity="+name,
 		"--lease-duration="+w.times.duration.String(), "--renew-deadline="+w.times.deadline.String(), "--retry-period="+w.times.retry.String())
 	w.replicas, w.all = append(w.replicas, r), append(w.all, r)
@@ -185,10 +187,11 @@ func TestSoakLeaders(t *testing.T) {
 	}
 	w.leader(t)
 	w.Create(t, 10)
-	rounds := 8
+	rounds, clusters := 8, 2
 	if short() {
-		rounds = 1
+		rounds, clusters = 1, 1
 	}
+	w.CreateClusters(t, clusters)
 	for range rounds {
 		for _, fault := range []func(*testing.T, *replica){w.kill, w.suspend, w.cutOff} {
 			leader := w.leader(t)
@@ -297,7 +300,15 @@ func startRecord(t *testing.T, w *kinds.World) *record {
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })
 	for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &corev1.PodList{}, &batchv1.JobList{}} {
-		watcher, err := w.Watch(ctx, list, client.InNamespace(w.Namespace))
+		if err := w.List(ctx, list, client.InNamespace(w.Namespace)); err != nil {
+			t.Fatal(err)
+		}
+		// The API server ends watches of who is slow for a moment: on a busy machine that may be this test.
+		watcher, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
+			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+				return w.Watch(ctx, list, &client.ListOptions{Namespace: w.Namespace, Raw: &options})
+			},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

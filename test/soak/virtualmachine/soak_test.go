@@ -123,7 +123,7 @@ func (c *churn) step(t *testing.T) {
 		c.thaw(t)
 	default:
 		what = "managers killed"
-		c.killManager(t)
+		c.manager.Kill(t)
 		if c.random.IntN(2) == 0 {
 			time.Sleep(time.Duration(c.random.Int64N(int64(2 * time.Second)))) //nolint:forbidigo // nobody is there for a while
 		}

@@ -29,6 +29,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/managers"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
@@ -42,10 +43,9 @@ const (
 type world struct {
 	kubeconfig string
 	stateDir   string
-	logs       string
 	image      string
 	vms        typed.VirtualMachineInterface
-	manager    *manager
+	manager    *managers.Manager
 	managers   int
 	// uids are those of all machines that ever were.
 	uids map[types.UID]bool
@@ -60,8 +60,7 @@ func newWorld(t *testing.T) *world {
 	}
 	dir := t.TempDir()
 	w := &world{
-		stateDir: filepath.Join(dir, "state"), logs: filepath.Join(dir, "manager.log"), image: filepath.Join(dir, "empty.raw"),
-		uids: map[types.UID]bool{},
+		stateDir: filepath.Join(dir, "state"), image: filepath.Join(dir, "empty.raw"), uids: map[types.UID]bool{},
 	}
 	// Nothing to boot: such a machine stays in its firmware, and is ready as soon as it runs.
 	if err := os.WriteFile(w.image, make([]byte, 1<<20), 0o600); err != nil {
@@ -118,59 +117,12 @@ func (w *world) list(t *testing.T) []v1alpha1.VirtualMachine {
 	return list.Items
 }
 
-// manager is a process that runs the controller.
-type manager struct {
-	cmd  *exec.Cmd
-	done chan struct{}
-}
-
-// startManager starts one, and does not wait until it is ready.
+// startManager starts a manager, and does not wait until it is ready.
 func (w *world) startManager(t *testing.T) {
 	t.Helper()
-	binary, err := env.Binary("keelson")
-	if err != nil {
-		t.Fatal(err)
-	}
-	log, err := os.OpenFile(w.logs, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	m := &manager{done: make(chan struct{})}
-	m.cmd = exec.Command(binary, "manager", "--kubeconfig="+w.kubeconfig, "--controllers=virtualmachine", "--state-dir="+w.stateDir, "--vm-image-dirs="+filepath.Dir(w.image),
-		"--health-probe-bind-address=0", "--metrics-bind-address=0")
-	m.cmd.Stdout, m.cmd.Stderr = log, log
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	if err := m.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(m.done)
-		_ = m.cmd.Wait() // it is killed
-	}()
-	w.manager = m
+	w.manager = managers.Start(t, fmt.Sprintf("manager-%d", w.managers), "--kubeconfig="+w.kubeconfig, "--controllers=virtualmachine",
+		"--state-dir="+w.stateDir, "--vm-image-dirs="+filepath.Dir(w.image), "--metrics-bind-address=0")
 	w.managers++
-}
-
-// killManager ends the manager as if the host were switched off.
-func (w *world) killManager(t *testing.T) {
-	t.Helper()
-	select {
-	case <-w.manager.done:
-		t.Fatalf("the manager has ended by itself:\n%s", w.tail())
-	default:
-	}
-	signals.Send(t, w.manager.cmd.Process.Pid, syscall.SIGKILL)
-	<-w.manager.done
-}
-
-// tail returns the end of the log of the managers.
-func (w *world) tail() string {
-	raw, err := os.ReadFile(w.logs)
-	if err != nil {
-		return err.Error()
-	}
-	return string(raw[max(0, len(raw)-4000):])
 }
 
 // running is a process of a machine.
@@ -230,15 +182,8 @@ func (w *world) qemus(t *testing.T) map[types.UID][]int {
 	return all
 }
 
-// endAll ends whatever a test that failed has left.
+// endAll ends whatever machines a test that failed has left; the managers are gone by then.
 func (w *world) endAll(t *testing.T) {
-	if w.manager != nil {
-		_ = w.manager.cmd.Process.Kill() // it may have ended
-		<-w.manager.done
-	}
-	if t.Failed() {
-		t.Logf("the managers said:\n%s", w.tail())
-	}
 	for _, p := range w.processes(t) {
 		signals.Try(t, p.pid, syscall.SIGKILL)
 	}
