@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Writes dist/install.yaml from the kustomize base, with an image: hack/dist.sh NAME:TAG. `make dist` calls it.
+# Writes dist/install.yaml, or another file, from the kustomize base, with an image: hack/dist.sh NAME:TAG [FILE].
+# `make dist` calls it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-image=$1
+image=$1 file=${2:-dist/install.yaml}
 
 # The last colon parts the tag off, unless it belongs to a port.
 name=${image%:*} tag=${image##*:}
@@ -16,7 +17,7 @@ cat >"$work/kustomization.yaml" <<EOF
 resources: [../config/default]
 images: [{name: keelson, newName: "$name", newTag: "$tag"}]
 EOF
-mkdir -p dist
+mkdir -p "$(dirname "$file")"
 bin/kubectl kustomize "$work" >"$work/install.yaml"
-mv "$work/install.yaml" dist/install.yaml
-echo "dist/install.yaml: $(grep -c '^kind: ' dist/install.yaml) objects, image $image" >&2
+mv "$work/install.yaml" "$file"
+echo "$file: $(grep -c '^kind: ' "$file") objects, image $image" >&2

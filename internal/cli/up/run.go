@@ -38,12 +38,17 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 		return err
 	}
 	began := time.Now()
-	go func() { _, _ = definitions() }() // runManager will see the error
+	if !o.noControllers {
+		go func() { _, _ = definitions() }() // runManager will see the error
+	}
 	early := make(chan struct{})
 	cp, err := controlplane.Start(ctx, controlplane.Options{
 		Dir: dir, Binary: binary, Ephemeral: o.instance.Ephemeral, Nodes: o.nodes, RealNode: o.machine,
 		Answering: func(ctx context.Context, config *rest.Config) {
 			defer close(early)
+			if o.noControllers {
+				return
+			}
 			if all, err := definitions(); err == nil {
 				install.Early(ctx, config, all)
 			}
@@ -105,8 +110,13 @@ func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, dir 
 // definitions are parsed once. That takes a moment in which the control plane can start: see runHere.
 var definitions = sync.OnceValues(crds.All)
 
-// runManager installs the definitions and runs the controllers. It calls up when they run.
+// runManager installs the definitions and runs the controllers. It calls up when they run; if there are to be none, at once.
 func (o *options) runManager(ctx context.Context, config *rest.Config, stateDir string, r reporter, logger logr.Logger, up func()) error {
+	if o.noControllers {
+		up()
+		<-ctx.Done()
+		return nil
+	}
 	installed := step(r, "definitions")
 	definitions, err := definitions()
 	if err != nil {
@@ -207,10 +217,16 @@ func interrupted(ctx context.Context, err error) error {
 // welcome is what the user reads when everything is up: at which URL, with which kubeconfig, in which data directory.
 func (o *options) welcome(server, kubeconfig, dir string, took time.Duration) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nKeelson is up, after %.1f s: a Kubernetes API at %s with the controllers %s.\n",
-		took.Seconds(), server, strings.Join(o.selected(), ", "))
-	if missing := o.machines.Missing(); missing != "" {
-		b.WriteString(missing + "\n")
+	fmt.Fprintf(&b, "\nKeelson is up, after %.1f s: a Kubernetes API at %s ", took.Seconds(), server)
+	example := "foos"
+	if o.noControllers {
+		b.WriteString("without our controllers.\n")
+		example = "nodes"
+	} else {
+		fmt.Fprintf(&b, "with the controllers %s.\n", strings.Join(o.selected(), ", "))
+		if missing := o.machines.Missing(); missing != "" {
+			b.WriteString(missing + "\n")
+		}
 	}
 	switch {
 	case o.machine != nil:
@@ -223,9 +239,9 @@ func (o *options) welcome(server, kubeconfig, dir string, took time.Duration) st
 	}
 	b.WriteString("\n")
 	if o.mergeKubeconfig {
-		fmt.Fprintf(&b, "  %s --context %s get foos\n", kubectl(), contextName)
+		fmt.Fprintf(&b, "  %s --context %s get %s\n", kubectl(), contextName, example)
 	} else {
-		fmt.Fprintf(&b, "  export KUBECONFIG=%s\n  %s get foos\n", instance.Quote(kubeconfig), kubectl())
+		fmt.Fprintf(&b, "  export KUBECONFIG=%s\n  %s get %s\n", instance.Quote(kubeconfig), kubectl(), example)
 	}
 	if o.reportFD != 0 {
 		fmt.Fprintf(&b, "\n`%s` stops it.", instance.Command("down", dir))

@@ -34,6 +34,7 @@ type options struct {
 	kubeconfig      string // use this cluster instead of an own control plane
 	mergeKubeconfig bool
 	controllers     []string
+	noControllers   bool // and no definitions
 	threads         int
 	machines        manager.Machines
 	logging         manager.Logging
@@ -92,6 +93,7 @@ func New() *cobra.Command {
 	fs.Var(usage.NonEmpty(&o.kubeconfig), "kubeconfig", "use the cluster of this kubeconfig `file` instead of starting one")
 	fs.BoolVar(&o.mergeKubeconfig, "merge-kubeconfig", false, "add a context \"keelson\" to your own kubeconfig file")
 	fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run: * is all, foo is that one, -foo is all but that one")
+	fs.BoolVar(&o.noControllers, "no-controllers", false, "the Kubernetes API alone, without Keelson's controllers and definitions: for a manager that you install in it")
 	fs.IntVar(&o.threads, "threads", o.threads, "workers for each controller")
 	o.machines.AddFlags(fs)
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "`host:port` of /metrics of the controllers; 0 turns it off")
@@ -111,7 +113,7 @@ func (o *options) validate(given *pflag.FlagSet) error {
 		return usage.Errorf("--nodes=%d: must be from 0 to 1000", o.nodes)
 	}
 	if o.kubeconfig != "" {
-		for _, name := range []string{"data-dir", "ephemeral", "detach", "node", "nodes", "merge-kubeconfig"} {
+		for _, name := range []string{"data-dir", "ephemeral", "detach", "node", "nodes", "merge-kubeconfig", "no-controllers"} {
 			if given.Changed(name) {
 				return usage.Errorf("--kubeconfig uses a cluster that exists already: it goes without --%s", name)
 			}
@@ -122,6 +124,13 @@ func (o *options) validate(given *pflag.FlagSet) error {
 	}
 	if node.Mode(o.node) == node.Real && given.Changed("nodes") {
 		return usage.Errorf("--nodes is the number of simulated nodes: it goes without --node=real")
+	}
+	if o.noControllers {
+		for _, name := range []string{"controllers", "threads", "metrics-bind-address"} {
+			if given.Changed(name) {
+				return usage.Errorf("--%s is about controllers: it goes without --no-controllers", name)
+			}
+		}
 	}
 	o.distrust(given)
 	checked := o.managerOptions()

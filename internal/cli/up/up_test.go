@@ -36,6 +36,8 @@ func TestFlagsThatMakeNoSense(t *testing.T) {
 		{"a cluster that exists, in the background", []string{"--kubeconfig=/dev/null", "--detach"}, "--kubeconfig uses a cluster that exists already: it goes without --detach"},
 		{"a cluster that exists, and nodes", []string{"--kubeconfig=/dev/null", "--nodes=1"}, "--kubeconfig uses a cluster that exists already: it goes without --nodes"},
 		{"a cluster that exists, and a context for it", []string{"--kubeconfig=/dev/null", "--merge-kubeconfig"}, "--kubeconfig uses a cluster that exists already: it goes without --merge-kubeconfig"},
+		{"a cluster that exists, and no controllers", []string{"--kubeconfig=/dev/null", "--no-controllers"}, "--kubeconfig uses a cluster that exists already: it goes without --no-controllers"},
+		{"controllers and none", []string{"--no-controllers", "--controllers=foo"}, "--controllers is about controllers: it goes without --no-controllers"},
 		{"a name for nothing", []string{"name"}, `up takes no argument, but was given "name"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -114,6 +116,20 @@ A real node is not possible here; missing: root.
 
   export KUBECONFIG=/home/me/.local/share/keelson/kubeconfig
   kubectl get foos
+
+Ctrl-C stops it. All objects are kept for the next ` + "`keelson up`" + `.
+`,
+		},
+		{
+			"without controllers",
+			func(o *options) { o.noControllers = true },
+			standard,
+			`
+Keelson is up, after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 without our controllers.
+Its nodes are simulated: pods report that they run, nothing is executed.
+
+  export KUBECONFIG=/home/me/.local/share/keelson/kubeconfig
+  kubectl get nodes
 
 Ctrl-C stops it. All objects are kept for the next ` + "`keelson up`" + `.
 `,

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
-	"github.com/keelson-dev/keelson/internal/node"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
@@ -27,13 +26,7 @@ type user struct {
 // it on the machine.
 func newUser(t *testing.T) *user {
 	t.Helper()
-	kube, err := env.Binary("keelson-kube")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if missing := node.Look(filepath.Join(filepath.Dir(kube), "node")).Missing(); len(missing) > 0 {
-		t.Skipf("No real node here, missing: %s", strings.Join(missing, "; "))
-	}
+	env.RealNode(t)
 	home := t.TempDir()
 	u := &user{home: home, data: filepath.Join(home, "data")}
 	u.Env = map[string]string{"HOME": home, "KUBECONFIG": filepath.Join(u.data, "kubeconfig")}

@@ -1,0 +1,256 @@
+//go:build linux
+
+package node
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+const (
+	// managerImage is what the installation is told to run, and managerHome the namespace that it is in.
+	managerImage = "keelson:pods"
+	managerHome  = "keelson-system"
+	managers     = "app.kubernetes.io/component=manager"
+)
+
+// TestManager installs the manager as docs/install.md says, on an API without controllers of ours: it runs as Pods on the
+// real node, and one of them is killed.
+func TestManager(t *testing.T) {
+	u := newUser(t)
+	t.Cleanup(func() { // before all ends
+		if t.Failed() {
+			u.Run(t, "kubectl", "describe", "pods", "--namespace", managerHome)
+			u.Run(t, "kubectl", "logs", "--namespace", managerHome, "--selector", managers, "--prefix")
+		}
+	})
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T, *user)
+	}{
+		{"there is nothing of ours", bare},
+		{"it is installed with three replicas", install},
+		{"its webhook is asked through its Service", refuse},
+		{"it does what objects ask for", work},
+		{"its leader killed, another one goes on, and nothing is doubled", loseLeader},
+		{"it was refused nothing", permitted},
+	} {
+		if !t.Run(step.name, func(t *testing.T) { step.run(t, u) }) {
+			return // the others stand on this one
+		}
+	}
+}
+
+func bare(t *testing.T, u *user) {
+	out := u.OK(t, "keelson", "up", "--detach", "--node=real", "--no-controllers", "--data-dir", u.data)
+	transcript.Contains(t, out, "without our controllers", "Its node is real")
+	if got := u.kubectl(t, "get", "crds", "-o", "name"); got != "" {
+		t.Errorf("definitions: %s", got)
+	}
+}
+
+func install(t *testing.T, u *user) {
+	u.loadApp(t, "v1")
+	u.loadManager(t)
+	manifest := filepath.Join(u.home, "install.yaml")
+	if out, err := exec.Command("../../../hack/dist.sh", managerImage, manifest).CombinedOutput(); err != nil {
+		t.Fatalf("make dist: %v\n%s", err, out)
+	}
+	u.kubectl(t, "apply", "--server-side", "-f", manifest)
+	u.kubectl(t, "scale", "deployment/keelson-manager", "--namespace", managerHome, "--replicas=3")
+	u.awaitReplicas(t)
+}
+
+// loadManager loads the image of the manager: the program alone, as in the Dockerfile.
+func (u *user) loadManager(t *testing.T) {
+	t.Helper()
+	program, err := env.Binary("keelson")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	data, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "keelson"), data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out := u.OK(t, "keelson", "image", "load", "--data-dir", u.data, "--name", managerImage, folder)
+	transcript.Contains(t, out, "docker.io/library/"+managerImage+"\n")
+}
+
+// awaitReplicas waits until three managers are ready, and no more are there.
+func (u *user) awaitReplicas(t *testing.T) {
+	t.Helper()
+	u.Until(t, "three replicas are ready", transcript.Is("3 3 3"), "kubectl", "get", "deployment", "keelson-manager",
+		"--namespace", managerHome, "-o", "jsonpath={.status.replicas} {.status.updatedReplicas} {.status.readyReplicas}")
+}
+
+// leader returns the name of the Pod that has the lease; "" while nobody has it.
+func (u *user) leader(t testing.TB) string {
+	t.Helper()
+	holder := u.Run(transcript.Quietly(t), "kubectl", "get", "lease", "keelson", "--namespace", managerHome, "-o", "jsonpath={.spec.holderIdentity}")
+	pod, _, _ := strings.Cut(holder.Stdout, "_")
+	return pod
+}
+
+// refuse tries an object that the definition accepts and the manager does not. A webhook that cannot be reached would
+// refuse nothing.
+func refuse(t *testing.T, u *user) {
+	shell := u.Shell
+	shell.Stdin = `apiVersion: stable.example.com/v1
+kind: CronTab
+metadata: {name: backwards}
+spec:
+  schedule: "0 22-2 * * *"
+  jobTemplate: {restartPolicy: Never, containers: [{name: a, image: b}]}
+`
+	transcript.Eventually(t, "the manager refuses a CronTab", func() bool {
+		got := shell.Run(transcript.Quietly(t), "kubectl", "create", "--dry-run=server", "-f", "-")
+		return got.Code == 1 && strings.Contains(got.Stderr, "the range runs backwards")
+	})
+}
+
+// work makes a Foo, and a CronTab that keeps all of its Jobs.
+func work(t *testing.T, u *user) {
+	u.apply(t, `apiVersion: samplecontroller.k8s.io/v1alpha1
+kind: Foo
+metadata: {name: shop}
+spec: {deploymentName: shop, replicas: 2, image: "app:v1"}
+---
+apiVersion: stable.example.com/v1
+kind: CronTab
+metadata: {name: tick}
+spec:
+  schedule: "@every 2s"
+  successfulJobsHistoryLimit: 100
+  jobTemplate:
+    spec:
+      backoffLimit: 0
+      template:
+        spec:
+          restartPolicy: Never
+          containers: [{name: job, image: "app:v1", args: [say, hello]}]
+`)
+	u.kubectl(t, "wait", "--for=condition=Ready", "foo/shop", "--timeout=60s")
+	u.Until(t, "a run has succeeded", transcript.Not(""), "kubectl", "get", "crontab", "tick", "-o", "jsonpath={.status.lastSuccessfulTime}")
+}
+
+// loseLeader takes the leader away as a machine that is lost does: its process is killed, and its Pod is given up.
+func loseLeader(t *testing.T, u *user) {
+	served := u.pods(t, "shop-")
+	lost := u.leader(t)
+	if lost == "" {
+		t.Fatal("nobody has the lease")
+	}
+	killed := time.Now()
+	signals.Send(t, managerPID(t, lost), syscall.SIGKILL)
+	u.kubectl(t, "delete", "pod", lost, "--namespace", managerHome, "--grace-period=0", "--force")
+	var next string
+	transcript.Eventually(t, "another one has the lease", func() bool {
+		next = u.leader(t)
+		return next != "" && next != lost
+	})
+	t.Logf("%s took over from %s after %.1f s", next, lost, time.Since(killed).Seconds())
+	u.awaitReplicas(t)
+
+	u.kubectl(t, "scale", "foo", "shop", "--replicas=3")
+	u.Until(t, "the new leader scales", transcript.Is("3"), "kubectl", "get", "deployment", "shop", "-o", "jsonpath={.status.readyReplicas}")
+	if got := u.pods(t, "shop-"); len(got) != 3 || !slices.Equal(intersection(served, got), served) {
+		t.Errorf("the Foo had the Pods %q, and has %q", served, got)
+	}
+	if got := strings.Fields(u.kubectl(t, "get", "deployments,replicasets", "-o", "name")); len(got) != 2 {
+		t.Errorf("the Foo has %q, want one Deployment and its ReplicaSet", got)
+	}
+	runsOnce(t, u, killed)
+}
+
+// runsOnce checks the runs of the CronTab: each time has one Job, each Job one Pod, and there are some after a time.
+func runsOnce(t *testing.T, u *user, after time.Time) {
+	const times = `{range .items[*]}{.metadata.annotations.batch\.kubernetes\.io/cronjob-scheduled-timestamp}{"\n"}{end}`
+	latest := func(text string) bool {
+		return slices.ContainsFunc(strings.Fields(text), func(nominal string) bool {
+			at, err := time.Parse(time.RFC3339, nominal)
+			return err == nil && at.After(after.Add(time.Second))
+		})
+	}
+	u.Until(t, "runs go on", latest, "kubectl", "get", "jobs", "-o", "jsonpath="+times)
+	u.kubectl(t, "patch", "crontab", "tick", "--type=merge", "--patch", `{"spec":{"suspend":true}}`)
+	// While it is suspended it has no next time.
+	u.Until(t, "all runs have ended", transcript.Is("0"), "kubectl", "get", "crontab", "tick", "-o",
+		"jsonpath={.status.activeCount}{.status.nextScheduleTime}")
+	nominal := strings.Fields(u.field(t, "jobs", times))
+	slices.Sort(nominal)
+	if diff := cmp.Diff(slices.Compact(slices.Clone(nominal)), nominal); diff != "" {
+		t.Errorf("times of the runs (-once +all):\n%s", diff)
+	}
+	if got := len(u.pods(t, "tick-")); got != len(nominal) {
+		t.Errorf("%d runs have %d Pods", len(nominal), got)
+	}
+	if failed := u.field(t, "crontab/tick", "{.status.lastFailureTime}"); failed != "" {
+		t.Errorf("a run has failed at %s", failed)
+	}
+}
+
+// permitted looks for requests that were refused: the manager has the permissions that it uses.
+func permitted(t *testing.T, u *user) {
+	logs := u.OK(transcript.Quietly(t), "kubectl", "logs", "--namespace", managerHome, "--selector", managers, "--tail=-1")
+	transcript.Contains(t, logs, "Manager is ready")
+	for line := range strings.Lines(logs) {
+		if strings.Contains(line, "forbidden") || strings.Contains(line, "Unauthorized") {
+			t.Error(line)
+		}
+	}
+}
+
+// pods returns the names and UIDs of the Pods in the default namespace whose names begin with something.
+func (u *user) pods(t *testing.T, prefix string) []string {
+	t.Helper()
+	lines := strings.Split(u.field(t, "pods", `{range .items[*]}{.metadata.name} {.metadata.uid}{"\n"}{end}`), "\n")
+	return slices.DeleteFunc(lines, func(line string) bool { return !strings.HasPrefix(line, prefix) })
+}
+
+// intersection returns those of a that are in b, too.
+func intersection(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return !slices.Contains(b, s) })
+}
+
+// managerPID returns the process, as the machine sees it, of the manager in a Pod.
+func managerPID(t *testing.T, pod string) int {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		words, err := os.ReadFile(file)
+		if err != nil || !strings.HasPrefix(string(words), "/keelson\x00manager\x00") {
+			continue // another, or it has just ended
+		}
+		environment, err := os.ReadFile(filepath.Join(filepath.Dir(file), "environ"))
+		if err != nil || !slices.Contains(strings.Split(string(environment), "\x00"), "HOSTNAME="+pod) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pid
+	}
+	t.Fatalf("no process of a manager is in the Pod %s", pod)
+	return 0
+}
