@@ -36,7 +36,7 @@ type Cluster struct {
 	// Config is that of an administrator, Kubeconfig the path of a file with the same.
 	Config     *rest.Config
 	Kubeconfig string
-	// Full says that Kubernetes' own controllers run, a scheduler, and a simulated node.
+	// Full says that Kubernetes' own controllers run, a scheduler, and a node.
 	Full bool
 	// Components are the processes of the control plane, by name.
 	Components measure.Processes
@@ -56,15 +56,22 @@ type Connection struct {
 
 // Start starts a control plane with our definitions in a temporary directory, and so many writers. Unless it is to be
 // full, it is etcd and kube-apiserver alone.
-func Start(ctx context.Context, full bool, writers int) (_ *Cluster, err error) {
-	c := &Cluster{Full: full}
-	if c.Dir, err = os.MkdirTemp("", "keelson-bench-"); err != nil {
-		return nil, err
-	}
-	opts := controlplane.Options{Dir: c.Dir, APIOnly: !full}
+func Start(ctx context.Context, full bool, writers int) (*Cluster, error) {
+	opts := controlplane.Options{APIOnly: !full}
 	if full {
 		opts.Nodes = 1
 	}
+	return StartWith(ctx, opts, writers)
+}
+
+// StartWith does the same with a control plane as the options ask for, but for the directory: with other nodes, for
+// example.
+func StartWith(ctx context.Context, opts controlplane.Options, writers int) (_ *Cluster, err error) {
+	c := &Cluster{Full: !opts.APIOnly}
+	if c.Dir, err = os.MkdirTemp("", "keelson-bench-"); err != nil {
+		return nil, err
+	}
+	opts.Dir = c.Dir
 	cp, stop, err := env.StartControlPlane(ctx, opts)
 	if err != nil {
 		return nil, err
@@ -161,6 +168,11 @@ func (c *Cluster) Namespace(ctx context.Context) (string, error) {
 	}
 	err = Until(ctx, func(ctx context.Context) error {
 		_, err := kube.ServiceAccounts(created.Name).Get(ctx, "default", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		// A container gets it beside its token, and a real node waits for it.
+		_, err = kube.ConfigMaps(created.Name).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
 		return err
 	})
 	return created.Name, err

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// inside prepares a command that runs in the node's file system, where containerd's socket is at its usual place. ctr
+// mounts what a container is to see before it asks containerd to run it.
+func (b *bench) inside(ctx context.Context, words ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, "nsenter", append([]string{"--target", strconv.Itoa(b.node.inside), "--mount", "--pid", "--"}, words...)...)
+}
+
+// runtimeVersion asks for the version of containerd, whose client is of the same build.
+func (b *bench) runtimeVersion(ctx context.Context) (string, error) {
+	output, err := b.inside(ctx, programs+"ctr", "--version").Output()
+	fields := strings.Fields(string(output))
+	if err != nil || len(fields) == 0 {
+		return "", fmt.Errorf("ask ctr for its version: %q: %w", output, err)
+	}
+	return fields[len(fields)-1], nil
+}
+
+// containerOfFloor prepares the command for the next container of the floor.
+func (b *bench) containerOfFloor(ctx context.Context) *exec.Cmd {
+	b.floors++
+	id := fmt.Sprintf("floor-%d", b.floors)
+	return b.inside(ctx, programs+"ctr", "--namespace", "k8s.io", "run", "--rm", "--snapshotter", b.node.snapshotter,
+		// By its path, as kubelet's containers have it: another version may be in PATH.
+		"--runtime", programs+"containerd-shim-runc-v2",
+		// Below the node's own, so that it goes with the node.
+		"--cgroup", "/keelson-"+b.node.id+"/"+id, image, id)
+}
+
+// burstOfFloor runs containers by ctr from a time on.
+func (b *bench) burstOfFloor(ctx context.Context, n int) (*burst, error) {
+	commands := make([]*exec.Cmd, n)
+	for i := range commands {
+		commands[i] = b.containerOfFloor(ctx)
+	}
+	due := nextDue(floor, time.Now())
+	if err := waitUntil(ctx, due); err != nil {
+		return nil, err
+	}
+	lags := make([]time.Duration, n)
+	var group errgroup.Group
+	for i, command := range commands {
+		group.Go(func() error {
+			var said bytes.Buffer
+			command.Stderr = &said
+			output, err := command.Output()
+			if err != nil {
+				return fmt.Errorf("ctr run: %w: %s", err, &said)
+			}
+			began, err := startOf(string(output))
+			lags[i] = began.Sub(due)
+			return err
+		})
+	}
+	return &burst{Lags: lags}, group.Wait()
+}
+
+// startOf reads what the program started has printed.
+func startOf(text string) (time.Time, error) {
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("the container has printed no time, but %q", text)
+	}
+	return time.Unix(0, n), nil
+}
