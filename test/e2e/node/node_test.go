@@ -4,15 +4,19 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/keelson-dev/keelson/internal/testing/signals"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -25,14 +29,25 @@ func TestNode(t *testing.T) {
 	}{
 		{"it is ready, and says that it is real", up},
 		{"images are loaded without a registry", loadImages},
+		{"a layout of images is loaded as well", loadLayout},
 		{"a Pod runs, with logs, exec and port-forward", runPod},
+		{"files are copied into it and out of it", copyFiles},
+		{"attach reaches what a container reads and writes", attach},
 		{"a Pod reaches the API with its token", reachAPI},
+		{"a Pod reaches this machine", reachMachine},
 		{"limits are enforced", limits},
 		{"the containers of a Foo answer through a Service", foo},
 		{"a SampleResource serves its new image", sampleResource},
 		{"the Job of a CronTab sees its nominal time", cronTab},
+		{"a CronTab replaces a run when its containers are gone", replace},
+		{"containerd killed, containers go on", containerdKilled},
+		{"kubelet killed, containers go on", kubeletKilled},
+		{"kube-proxy killed, Services go on", kubeProxyKilled},
+		{"keelson killed, the node goes on", keelsonKilled},
 		{"killed, it comes back with the Pods that it had", killed},
+		{"everything killed, up has the Pods again, each of them once", everythingKilled},
 		{"down leaves nothing, up has the Pods again", downAndUp},
+		{"everything killed, down leaves nothing", everythingKilledThenDown},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.run(t, u) }) {
 			return // the others stand on this one
@@ -41,7 +56,7 @@ func TestNode(t *testing.T) {
 }
 
 func up(t *testing.T, u *user) {
-	out := u.OK(t, "keelson", "up", "--detach", "--node=real", "--vm-driver=fake", "--data-dir", u.data)
+	out := u.up(t)
 	transcript.Contains(t, out, "Its node is real: pods run on this machine")
 	if got := u.field(t, "nodes", "{.items[*].metadata.name}"); got != "keelson-node" {
 		t.Errorf("nodes: %q", got)
@@ -74,6 +89,46 @@ func runPod(t *testing.T, u *user) {
 	}
 }
 
+func copyFiles(t *testing.T, u *user) {
+	folder := filepath.Join(u.home, "letters")
+	files := map[string]string{"one": "dear one\n", "more/two": "dear two\n"}
+	for name, text := range files {
+		path := filepath.Join(folder, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u.kubectl(t, "cp", folder, "web:/letters")
+	for name, text := range files {
+		if got := u.kubectl(t, "exec", "web", "--", "/app", "show", "/letters/"+name); got != text+"\n" {
+			t.Errorf("inside %s is %q, want %q", name, got, text)
+		}
+	}
+	back := filepath.Join(u.home, "back")
+	u.kubectl(t, "cp", "web:/letters", back)
+	for name, text := range files {
+		if got, err := os.ReadFile(filepath.Join(back, name)); err != nil || string(got) != text {
+			t.Errorf("back comes %s as %q, %v, want %q", name, got, err, text)
+		}
+	}
+}
+
+func attach(t *testing.T, u *user) {
+	u.apply(t, `apiVersion: v1
+kind: Pod
+metadata: {name: ear}
+spec:
+  restartPolicy: Never
+  containers:
+  - {name: ear, image: "app:v1", args: [listen], stdin: true, stdinOnce: true}
+`)
+	u.kubectl(t, "wait", "--for=condition=Ready", "pod/ear", "--timeout=60s")
+	shell := u.Shell
+	shell.Stdin = "one\ntwo\n"
+	transcript.Contains(t, shell.OK(t, "kubectl", "attach", "-i", "ear"), "heard one\n", "heard two\n")
+	u.Until(t, "it has read all", transcript.Is("Succeeded"), "kubectl", "get", "pod", "ear", "-o", "jsonpath={.status.phase}")
+}
+
 func reachAPI(t *testing.T, u *user) {
 	if got := u.kubectl(t, "exec", "web", "--", "/app", "token"); got != "default\n" {
 		t.Errorf("the namespace of the ServiceAccount: %q", got)
@@ -82,6 +137,24 @@ func reachAPI(t *testing.T, u *user) {
 	if got := u.Run(t, "kubectl", "exec", "web", "--", "/app", "get", "https://10.96.0.1/version"); !strings.Contains(got.Stdout, "certificate") {
 		t.Errorf("the API: %+v", got)
 	}
+}
+
+// reachMachine has a Pod ask a server that listens on the machine's end of the link to the node.
+func reachMachine(t *testing.T, u *user) {
+	node, err := netip.ParseAddr(u.field(t, "node/keelson-node", `{.status.addresses[?(@.type=="InternalIP")].address}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	defer server.Close()
+	if err := server.Listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if server.Listener, err = net.Listen("tcp", netip.AddrPortFrom(node.Prev(), 0).String()); err != nil {
+		t.Fatal(err)
+	}
+	server.Start()
+	transcript.Contains(t, u.kubectl(t, "exec", "web", "--", "/app", "get", server.URL), "404 Not Found")
 }
 
 func limits(t *testing.T, u *user) {
@@ -139,84 +212,6 @@ spec: {podImage: "app:%s"}
 		})
 	}
 	u.kubectl(t, "delete", "sampleresource", "sample")
-}
-
-func cronTab(t *testing.T, u *user) {
-	const manifest = `apiVersion: stable.example.com/v1
-kind: CronTab
-metadata: {name: %s}
-spec:
-  schedule: "@every 1s"
-  concurrencyPolicy: Forbid
-  jobTemplate:
-    spec:
-      backoffLimit: 0
-      template:
-        spec:
-          restartPolicy: Never
-          containers:
-          - name: job
-            image: app:v1
-            args: %s
-            env:
-            - name: JOB
-              valueFrom: {fieldRef: {fieldPath: "metadata.labels['batch.kubernetes.io/job-name']"}}
-`
-	u.apply(t, fmt.Sprintf(manifest, "tick", "[env, JOB]"))
-	u.Until(t, "a run has succeeded", transcript.Not(""), "kubectl", "get", "crontab", "tick", "-o", "jsonpath={.status.lastSuccessfulTime}")
-	job := strings.Fields(u.field(t, "jobs", `{.items[?(@.status.succeeded==1)].metadata.name}`))[0]
-	annotated := u.field(t, "job/"+job, `{.metadata.annotations.batch\.kubernetes\.io/cronjob-scheduled-timestamp}`)
-	nominal, err := time.Parse(time.RFC3339, annotated)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := u.kubectl(t, "logs", "job/"+job), fmt.Sprintf("JOB=tick-%d\n", nominal.Unix()); got != want {
-		t.Errorf("the Job of %s says %q, want %q", annotated, got, want)
-	}
-	u.kubectl(t, "delete", "crontab", "tick")
-
-	u.apply(t, fmt.Sprintf(manifest, "broken", "[fail]"))
-	u.Until(t, "a run has failed", transcript.Not(""), "kubectl", "get", "crontab", "broken", "-o", "jsonpath={.status.lastFailureTime}")
-	u.kubectl(t, "delete", "crontab", "broken")
-}
-
-// killed kills the node as a whole: with its first part the kernel ends the rest.
-func killed(t *testing.T, u *user) {
-	before := u.field(t, "pod/web", "{.metadata.uid} {.status.containerStatuses[0].restartCount}")
-	pid := u.nodePID(t)
-	signals.Send(t, pid, syscall.SIGKILL)
-	uid := strings.Fields(before)[0]
-	u.Until(t, "it runs again", transcript.Is(uid+" 1 true"), "kubectl", "get", "pod", "web", "-o",
-		"jsonpath={.metadata.uid} {.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].ready}")
-	if now := u.nodePID(t); now == pid {
-		t.Errorf("the node is process %d as before", pid)
-	}
-	answers(t, u, "pod/web", "v1 on web\n")
-}
-
-func downAndUp(t *testing.T, u *user) {
-	uid := u.field(t, "pod/web", "{.metadata.uid}")
-	u.OK(t, "keelson", "down", "--data-dir", u.data)
-	if left := transcript.Left(u.data); len(left) > 0 {
-		t.Errorf("processes are left:\n%s", strings.Join(left, "\n"))
-	}
-	u.OK(t, "keelson", "up", "--detach", "--node=real", "--vm-driver=fake", "--data-dir", u.data)
-	u.Until(t, "it runs again", transcript.Is(uid+" 2 true"), "kubectl", "get", "pod", "web", "-o",
-		"jsonpath={.metadata.uid} {.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].ready}")
-	transcript.Contains(t, u.kubectl(t, "logs", "web", "--previous"), "ending politely")
-	answers(t, u, "pod/web", "v1 on web\n")
-}
-
-// nodePID returns the process of the node.
-func (u *user) nodePID(t *testing.T) int {
-	t.Helper()
-	for _, c := range u.status(t).Components {
-		if c.Name == "node" {
-			return c.PID
-		}
-	}
-	t.Fatal("there is no node among the components")
-	return 0
 }
 
 // answers waits until a Pod answers.

@@ -2,18 +2,28 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // version is set when it is built.
 var version = "v0"
 
 func main() {
+	if filepath.Base(os.Args[0]) == "tar" { // kubectl cp calls it
+		if err := tarMain(os.Args[1:], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "tar:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if len(os.Args) < 2 {
 		serve()
 		return
@@ -22,7 +32,9 @@ func main() {
 	case "say":
 		fmt.Println(strings.Join(os.Args[2:], " "))
 	case "env":
-		fmt.Printf("%s=%s\n", os.Args[2], os.Getenv(os.Args[2]))
+		for _, name := range os.Args[2:] {
+			fmt.Printf("%s=%s\n", name, os.Getenv(name))
+		}
 	case "get":
 		get(os.Args[2])
 	case "fail":
@@ -30,6 +42,12 @@ func main() {
 		os.Exit(3)
 	case "token":
 		show("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+	case "show":
+		show(os.Args[2])
+	case "listen":
+		listen()
+	case "turn":
+		turn(os.Args[2])
 	case "hog":
 		hog()
 	}
@@ -69,6 +87,53 @@ func show(path string) {
 		os.Exit(1)
 	}
 	fmt.Printf("%s\n", data)
+}
+
+// listen repeats the lines that it gets, to their end.
+func listen() {
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		fmt.Println("heard", lines.Text())
+	}
+}
+
+// lastWords is how long turn takes to end after it was told to.
+const lastWords = 2 * time.Second
+
+// turn writes into a file in a folder when it begins and when it ends, which takes a while, and whether another one was
+// there at that time.
+func turn(folder string) {
+	end := make(chan os.Signal, 1)
+	signal.Notify(end, syscall.SIGTERM)
+	name, _ := os.Hostname()
+	if err := takeTurn(folder, name, end); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+func takeTurn(folder, name string, end <-chan os.Signal) error {
+	protocol, err := os.OpenFile(filepath.Join(folder, "turns"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	defer protocol.Close()
+	lock, err := os.OpenFile(filepath.Join(folder, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // and with it goes the lock, also if this is killed
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_, err := fmt.Fprintf(protocol, "%s is not alone: %v\n", name, err)
+		return err
+	}
+	if _, err := fmt.Fprintf(protocol, "begin %s\n", name); err != nil {
+		return err
+	}
+	<-end
+	<-time.After(lastWords)
+	_, err = fmt.Fprintf(protocol, "end %s\n", name)
+	return err
 }
 
 // hog takes memory until somebody stops it.
