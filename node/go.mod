@@ -15,6 +15,7 @@ require (
 	github.com/containerd/containerd/v2 v2.4.2
 	github.com/distribution/reference v0.6.0
 	github.com/vishvananda/netlink v1.3.1
+	golang.org/x/net v0.58.0
 	golang.org/x/sys v0.48.0
 	google.golang.org/grpc v1.83.2
 	k8s.io/cri-api v0.37.0
@@ -136,7 +137,6 @@ require (
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.56.0 // indirect
 	golang.org/x/mod v0.41.0 // indirect
-	golang.org/x/net v0.58.0 // indirect
 	golang.org/x/sync v0.23.0 // indirect
 	golang.org/x/term v0.45.0 // indirect
 	golang.org/x/text v0.41.0 // indirect

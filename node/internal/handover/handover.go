@@ -5,6 +5,7 @@ package handover
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 
@@ -54,13 +55,43 @@ func Await(c *net.UnixConn) error {
 	return err
 }
 
-// Send hands over the listeners for the API and for the proxy, and closes them.
-func Send(c *net.UnixConn, api, proxy *net.TCPListener) error {
-	defer func() { _ = api.Close() }()
-	defer func() { _ = proxy.Close() }()
+// Sockets are what listens in the network of the node, and is served by the part on the machine.
+type Sockets struct {
+	// API is for connections to the API.
+	API net.Listener
+	// Proxy is for the container runtime, to which the machine is an HTTP proxy.
+	Proxy net.Listener
+	// Out is for the connections of Pods that go beyond the node and the machine.
+	Out net.Listener
+	// Names and NamesTCP are for the questions of Pods about names.
+	Names    net.PacketConn
+	NamesTCP net.Listener
+}
+
+// Close closes those that there are.
+func (s *Sockets) Close() error {
+	var errs []error
+	for _, c := range []io.Closer{s.API, s.Proxy, s.Out, s.Names, s.NamesTCP} {
+		if c != nil {
+			errs = append(errs, c.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// filer is a socket that has a file.
+type filer interface{ File() (*os.File, error) }
+
+// Send hands over sockets, all of them, and closes them.
+func Send(c *net.UnixConn, s *Sockets) error {
+	defer func() { _ = s.Close() }()
 	var fds []int
-	for _, l := range []*net.TCPListener{api, proxy} {
-		file, err := l.File()
+	for _, socket := range []any{s.API, s.Proxy, s.Out, s.NamesTCP, s.Names} {
+		withFile, ok := socket.(filer)
+		if !ok {
+			return fmt.Errorf("a %T has no file", socket)
+		}
+		file, err := withFile.File()
 		if err != nil {
 			return err
 		}
@@ -72,36 +103,51 @@ func Send(c *net.UnixConn, api, proxy *net.TCPListener) error {
 }
 
 // Receive takes over what Send hands over.
-func Receive(c *net.UnixConn) (api, proxy net.Listener, err error) {
-	control := make([]byte, unix.CmsgSpace(2*4))
+func Receive(c *net.UnixConn) (*Sockets, error) {
+	s := &Sockets{}
+	listeners := []*net.Listener{&s.API, &s.Proxy, &s.Out, &s.NamesTCP}
+	files, err := receiveFiles(c, len(listeners)+1)
+	for _, file := range files {
+		defer file.Close() // the sockets have copies
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i, l := range listeners {
+		if *l, err = net.FileListener(files[i]); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	if s.Names, err = net.FilePacketConn(files[len(listeners)]); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// receiveFiles receives so many files. Those that have come must be closed also when there is an error.
+func receiveFiles(c *net.UnixConn, count int) (files []*os.File, err error) {
+	control := make([]byte, unix.CmsgSpace(count*4))
 	_, n, _, _, err := c.ReadMsgUnix(make([]byte, 1), control)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	messages, err := unix.ParseSocketControlMessage(control[:n])
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if len(messages) != 1 {
-		return nil, nil, errors.New("the part inside has ended")
+		return nil, errors.New("the part inside has ended")
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	var listeners []net.Listener
 	for _, fd := range fds {
 		unix.CloseOnExec(fd)
-		file := os.NewFile(uintptr(fd), "listener")
-		l, err := net.FileListener(file)
-		_ = file.Close() // the listener has a copy
-		if err != nil {
-			return nil, nil, err
-		}
-		listeners = append(listeners, l)
+		files = append(files, os.NewFile(uintptr(fd), "socket"))
 	}
-	if len(listeners) != 2 {
-		return nil, nil, fmt.Errorf("%d listeners were handed over, not 2", len(listeners))
+	if len(files) != count {
+		return files, fmt.Errorf("%d sockets were handed over, not %d", len(files), count)
 	}
-	return listeners[0], listeners[1], nil
+	return files, nil
 }

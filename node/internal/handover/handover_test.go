@@ -32,26 +32,31 @@ func TestHandover(t *testing.T) {
 	if err := Await(inside); err != nil {
 		t.Fatal(err)
 	}
-	var sent []*net.TCPListener
 	var addresses []string
-	for range 2 {
-		l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	listen := func() net.Listener {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		sent = append(sent, l)
 		addresses = append(addresses, l.Addr().String())
+		return l
 	}
-	if err := Send(inside, sent[0], sent[1]); err != nil {
-		t.Fatal(err)
-	}
-	api, proxy, err := Receive(ours)
+	names, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = api.Close() }()
-	defer func() { _ = proxy.Close() }()
-	for i, l := range []net.Listener{api, proxy} {
+	if err := Send(inside, &Sockets{API: listen(), Proxy: listen(), Out: listen(), NamesTCP: listen(), Names: names}); err != nil {
+		t.Fatal(err)
+	}
+	sockets, err := Receive(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sockets.Close() }()
+	if got, want := sockets.Names.LocalAddr().String(), names.LocalAddr().String(); got != want {
+		t.Errorf("questions are asked at %s, want %s", got, want)
+	}
+	for i, l := range []net.Listener{sockets.API, sockets.Proxy, sockets.Out, sockets.NamesTCP} {
 		client, err := net.Dial("tcp", addresses[i])
 		if err != nil {
 			t.Fatal(err)
@@ -77,7 +82,7 @@ func TestReceiveWhenTheOtherPartIsGone(t *testing.T) {
 	if err := theirs.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Receive(ours); err == nil {
-		t.Error("two listeners came from nowhere")
+	if _, err := Receive(ours); err == nil {
+		t.Error("sockets came from nowhere")
 	}
 }

@@ -16,24 +16,14 @@ import (
 // loopback, which is another one than theirs. It ends when the listener is closed.
 func forwardAPI(l net.Listener, port int) {
 	target := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port)).String()
-	for {
-		inner, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) {
+	serveEach(l, func(inner net.Conn) {
+		outer, err := net.Dial("tcp", target)
+		if err != nil {
+			_ = inner.Close() // the API is away; the client tries again
 			return
 		}
-		if err != nil { // such as too many open files
-			time.Sleep(50 * time.Millisecond)
-			continue
-		}
-		go func() {
-			outer, err := net.Dial("tcp", target)
-			if err != nil {
-				_ = inner.Close() // the API is away; the client tries again
-				return
-			}
-			join(inner, outer)
-		}()
-	}
+		join(inner, outer)
+	})
 }
 
 // join copies between two connections, both ways, until both have ended.

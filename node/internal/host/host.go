@@ -103,11 +103,19 @@ func serve(s settings.Settings, pid int, inside *net.UnixConn) error {
 	if err := handover.Go(inside); err != nil {
 		return fmt.Errorf("tell the node that it is linked: %w", err)
 	}
-	api, proxy, err := handover.Receive(inside)
+	sockets, err := handover.Receive(inside)
 	if err != nil {
 		return fmt.Errorf("take over what listens inside the node: %w", err)
 	}
-	go forwardAPI(api, s.APIPort)
-	go func() { _ = newProxy().Serve(proxy) }() // until this process ends
+	names, err := newNames(s)
+	if err != nil {
+		return fmt.Errorf("names of the cluster: %w", err)
+	}
+	// All of it until this process ends.
+	go forwardAPI(sockets.API, s.APIPort)
+	go func() { _ = newProxy().Serve(sockets.Proxy) }()
+	go serveEach(sockets.Out, func(c net.Conn) { leadOut(c, originalTarget, s) })
+	go names.serveUDP(sockets.Names)
+	go serveEach(sockets.NamesTCP, names.serveTCP)
 	return nil
 }

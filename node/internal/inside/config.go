@@ -88,6 +88,8 @@ cgroupRoot: /{{.Cgroup}}
 failCgroupV1: false
 failSwapOn: false
 resolvConf: "{{.ResolvConf}}"
+clusterDNS: ["{{.NodeAddress.Addr}}"]
+clusterDomain: {{.ClusterDomain}}
 volumePluginDir: /var/lib/kubelet/volumeplugins
 serializeImagePulls: false
 imageGCHighThresholdPercent: 100
@@ -112,6 +114,9 @@ func (facts) Socket() string       { return containerdSocket }
 func (facts) ProgramsDir() string  { return programsDir }
 func (facts) CNIConfigDir() string { return cniConfigDir }
 func (facts) ResolvConf() string   { return resolvConf }
+
+// ClusterDomain is the end of all names of Services.
+func (facts) ClusterDomain() string { return settings.ClusterDomain }
 
 // cniConfig returns the network of Pods: a bridge, whose addresses are forgotten with the bridge.
 func cniConfig(s settings.Settings) ([]byte, error) {

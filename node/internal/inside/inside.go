@@ -55,12 +55,12 @@ func prepare(s settings.Settings, outside *net.UnixConn) (facts, error) {
 	if err := prepareNetwork(s); err != nil {
 		return facts{}, err
 	}
-	api, proxy, err := listen(s.APIPort)
+	sockets, err := listen(s)
 	if err != nil {
 		return facts{}, err
 	}
-	if err := handover.Send(outside, api, proxy); err != nil {
-		return facts{}, fmt.Errorf("hand the listeners over: %w", err)
+	if err := handover.Send(outside, sockets); err != nil {
+		return facts{}, fmt.Errorf("hand the sockets over: %w", err)
 	}
 	if err := unix.Sethostname([]byte(s.Name)); err != nil {
 		return facts{}, fmt.Errorf("set the host name: %w", err)
@@ -68,8 +68,13 @@ func prepare(s settings.Settings, outside *net.UnixConn) (facts, error) {
 	if err := prepareMounts(s); err != nil {
 		return facts{}, err
 	}
-	if err := os.Setenv("TMPDIR", run); err != nil { // the machine's may be out of sight now
-		return facts{}, err
+	for name, value := range map[string]string{"TMPDIR": run, "PATH": searchPath} { // the machine's may be out of sight now
+		if err := os.Setenv(name, value); err != nil {
+			return facts{}, err
+		}
+	}
+	if err := leadOut(s); err != nil {
+		slog.Error("Pods do not reach other networks", "error", err.Error())
 	}
 	if err := prepareCgroups(s.Cgroup()); err != nil {
 		return facts{}, err
@@ -103,9 +108,12 @@ func runComponents(ctx context.Context, f facts) error {
 	return nil
 }
 
-// environment is what the components get. PATH is for runc, mount, iptables and whatever else they call.
+// searchPath is for runc, mount, iptables and whatever else is called.
+const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// environment is what the components get.
 func environment(more ...string) []string {
-	return append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "TZ=" + os.Getenv("TZ")}, more...)
+	return append([]string{"PATH=" + searchPath, "HOME=/root", "TZ=" + os.Getenv("TZ")}, more...)
 }
 
 func containerd() component {

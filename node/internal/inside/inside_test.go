@@ -10,21 +10,17 @@ import (
 	"github.com/keelson-dev/keelson/node/internal/settings"
 )
 
-func TestReachable(t *testing.T) {
-	for _, test := range []struct {
-		name, text, want string
-		any              bool
-	}{
-		{"a server elsewhere", "search example.com\nnameserver 192.0.2.1\n", "search example.com\nnameserver 192.0.2.1\n", true},
-		{"one of two is on loopback", "nameserver 127.0.0.1\nnameserver 192.0.2.1", "nameserver 192.0.2.1", true},
-		{"systemd-resolved", "nameserver 127.0.0.53\noptions edns0\n", "options edns0\n", false},
-		{"loopback by another name", "nameserver ::1\n", "", false},
-		{"nothing", "", "", false},
+func TestPodResolvers(t *testing.T) {
+	for _, test := range []struct{ name, machine, want string }{
+		{"a server", "nameserver 192.0.2.1\n", ""},
+		{"names are searched for", "search example.com\nnameserver 127.0.0.53\noptions edns0\n", "search example.com\noptions edns0\n"},
+		{"comments and a last line without an end", "# by hand\n\nnameserver ::1\nsearch example.com", "# by hand\nsearch example.com\n"},
+		{"nothing", "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, any := reachable(test.text)
-			if got != test.want || any != test.any {
-				t.Errorf("got %q, %v, want %q, %v", got, any, test.want, test.any)
+			want := test.want + "nameserver 10.100.255.2\n"
+			if got := podResolvers(test.machine, netip.MustParseAddr("10.100.255.2")); got != want {
+				t.Errorf("got %q, want %q", got, want)
 			}
 		})
 	}
@@ -54,7 +50,7 @@ func TestConfig(t *testing.T) {
 		}},
 		{"kubelet", kubeletTemplate, []string{
 			"address: 10.100.255.2\n", "cgroupRoot: /keelson-0badcafe\n", "failCgroupV1: false\n",
-			"clientCAFile: /run/keelson/node/credentials/ca.crt",
+			"clientCAFile: /run/keelson/node/credentials/ca.crt", "clusterDNS: [\"10.100.255.2\"]\n", "clusterDomain: cluster.local\n",
 		}},
 		{"kube-proxy", kubeProxyTemplate, []string{
 			"mode: nftables\n", "clusterCIDR: 10.100.0.0/17\n", "kubeconfig: /run/keelson/node/credentials/kube-proxy.kubeconfig",

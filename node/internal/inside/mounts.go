@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,8 +53,8 @@ func prepareMounts(s settings.Settings) error {
 		return err
 	}
 	defer opened.close()
-	resolv, err := resolvers()
-	if err != nil {
+	resolv, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for _, m := range []mount{
@@ -78,7 +79,7 @@ func prepareMounts(s settings.Settings) error {
 			return err
 		}
 	}
-	if err := os.WriteFile(resolvConf, resolv, 0o644); err != nil {
+	if err := os.WriteFile(resolvConf, []byte(podResolvers(string(resolv), s.NodeAddress().Addr())), 0o644); err != nil {
 		return err
 	}
 	// Where everybody looks for it, such as the part of kubelet that counts what containers use.
@@ -139,38 +140,16 @@ func (o openedPaths) mount(names ...string) error {
 	return nil
 }
 
-// resolvers returns the machine's resolv.conf without servers on loopback, which is another one inside. Where
-// systemd-resolved listens there, it also keeps a file with the servers that it asks.
-func resolvers() ([]byte, error) {
-	for _, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
-		data, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if text, any := reachable(string(data)); any {
-			return []byte(text), nil
-		}
-	}
-	return nil, nil // then Pods have no names but their own
-}
-
-// reachable drops the servers on loopback, and tells whether any server is left.
-func reachable(text string) (kept string, any bool) {
+// podResolvers returns what is to be in resolv.conf of Pods: all that the machine's says, but that the server is the node,
+// which asks the machine's.
+func podResolvers(machine string, node netip.Addr) string {
 	var b strings.Builder
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if len(fields) >= 2 && fields[0] == "nameserver" {
-			if strings.HasPrefix(fields[1], "127.") || fields[1] == "::1" {
-				continue
-			}
-			any = true
+	for line := range strings.Lines(machine) {
+		if fields := strings.Fields(line); len(fields) > 0 && fields[0] != "nameserver" {
+			b.WriteString(strings.TrimRight(line, "\n") + "\n")
 		}
-		b.WriteString(line)
 	}
-	return b.String(), any
+	return b.String() + "nameserver " + node.String() + "\n"
 }
 
 // wanted are kernel parameters, and the values that kubelet sets if it does not find them. They have no namespaces: on

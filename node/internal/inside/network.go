@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
+	"strconv"
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/keelson-dev/keelson/node/internal/handover"
 	"github.com/keelson-dev/keelson/node/internal/settings"
 )
 
@@ -48,15 +51,27 @@ func prepareNetwork(s settings.Settings) error {
 	return err
 }
 
-// listen opens what the machine serves inside: the API on every address of the node, for Pods, too, and the proxy for
-// the container runtime only.
-func listen(apiPort int) (api, proxy *net.TCPListener, err error) {
-	if api, err = net.ListenTCP("tcp4", &net.TCPAddr{Port: apiPort}); err != nil {
-		return nil, nil, err
+// listen opens what the machine serves inside: the API on every address of the node, for Pods, too; the proxy for the
+// container runtime only; and for Pods what leads out and what knows names.
+func listen(s settings.Settings) (*handover.Sockets, error) {
+	node := s.NodeAddress().Addr()
+	sockets := &handover.Sockets{}
+	for address, l := range map[string]*net.Listener{
+		net.JoinHostPort("0.0.0.0", strconv.Itoa(s.APIPort)):   &sockets.API,
+		net.JoinHostPort("127.0.0.1", strconv.Itoa(proxyPort)): &sockets.Proxy,
+		netip.AddrPortFrom(node, outPort).String():             &sockets.Out,
+		netip.AddrPortFrom(node, settings.NamesPort).String():  &sockets.NamesTCP,
+	} {
+		opened, err := net.Listen("tcp4", address)
+		if err != nil {
+			return nil, errors.Join(err, sockets.Close())
+		}
+		*l = opened
 	}
-	proxy, err = net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: proxyPort})
+	names, err := net.ListenPacket("udp4", netip.AddrPortFrom(node, settings.NamesPort).String())
 	if err != nil {
-		return nil, nil, errors.Join(err, api.Close())
+		return nil, errors.Join(err, sockets.Close())
 	}
-	return api, proxy, nil
+	sockets.Names = names
+	return sockets, nil
 }

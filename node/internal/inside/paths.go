@@ -23,4 +23,5 @@ const (
 	containerdSocket = nodeDir + "/" + settings.ContainerdSocket
 
 	proxyPort = 3128
+	outPort   = 3129
 )

@@ -45,6 +45,8 @@ const (
 	KubeletCert     = "credentials/kubelet.crt"
 	KubeletKey      = "credentials/kubelet.key"
 	KubeletConfig   = "credentials/kubelet.kubeconfig"
+	KubeProxyCert   = "credentials/kube-proxy.crt"
+	KubeProxyKey    = "credentials/kube-proxy.key"
 	KubeProxyConfig = "credentials/kube-proxy.kubeconfig"
 )
 
@@ -120,6 +122,12 @@ func (s Settings) Link() string { return "kn-" + s.ID }
 
 // Cgroup is the name, below the root of each hierarchy, of the cgroup that all Pods are in.
 func (s Settings) Cgroup() string { return "keelson-" + s.ID }
+
+// NamesPort is the port of the node at which its Pods ask for addresses of names.
+const NamesPort = 53
+
+// ClusterDomain is the end of all names of Services.
+const ClusterDomain = "cluster.local"
 
 // InnerLink is the name of the node's end.
 const InnerLink = "eth0"

@@ -35,6 +35,7 @@ func TestNode(t *testing.T) {
 		{"attach reaches what a container reads and writes", attach},
 		{"a Pod reaches the API with its token", reachAPI},
 		{"a Pod reaches this machine", reachMachine},
+		{"a Pod reaches other networks as this machine", reachOut},
 		{"limits are enforced", limits},
 		{"the containers of a Foo answer through a Service", foo},
 		{"a SampleResource serves its new image", sampleResource},
@@ -141,20 +142,64 @@ func reachAPI(t *testing.T, u *user) {
 
 // reachMachine has a Pod ask a server that listens on the machine's end of the link to the node.
 func reachMachine(t *testing.T, u *user) {
+	if client := u.ask(t, u.nodeAddress(t).Prev()); client.String() != u.field(t, "pod/web", "{.status.podIP}") {
+		t.Errorf("the server was asked by %s", client)
+	}
+}
+
+// reachOut has a Pod ask a server at an address of another network, which this machine happens to have: there is no other
+// machine here. That it is this machine that asks, is what lets a Pod reach whatever the machine reaches.
+func reachOut(t *testing.T, u *user) {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside := netip.PrefixFrom(u.nodeAddress(t), 16).Masked()
+	for _, address := range addresses {
+		network, err := netip.ParsePrefix(address.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := network.Addr(); at.Is4() && at.IsGlobalUnicast() && !inside.Contains(at) {
+			if client := u.ask(t, at); client != at {
+				t.Errorf("the server at %s was asked by %s", at, client)
+			}
+			return
+		}
+	}
+	t.Skip("This machine has no network.")
+}
+
+// nodeAddress returns the address of the node.
+func (u *user) nodeAddress(t *testing.T) netip.Addr {
+	t.Helper()
 	node, err := netip.ParseAddr(u.field(t, "node/keelson-node", `{.status.addresses[?(@.type=="InternalIP")].address}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	return node
+}
+
+// ask has the Pod web ask a server at an address of the machine, and returns by which address it was asked.
+func (u *user) ask(t *testing.T, at netip.Addr) netip.Addr {
+	t.Helper()
+	clients := make(chan string, 1)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { clients <- r.RemoteAddr }))
 	defer server.Close()
 	if err := server.Listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if server.Listener, err = net.Listen("tcp", netip.AddrPortFrom(node.Prev(), 0).String()); err != nil {
+	var err error
+	if server.Listener, err = net.Listen("tcp", netip.AddrPortFrom(at, 0).String()); err != nil {
 		t.Fatal(err)
 	}
 	server.Start()
-	transcript.Contains(t, u.kubectl(t, "exec", "web", "--", "/app", "get", server.URL), "404 Not Found")
+	transcript.Contains(t, u.kubectl(t, "exec", "web", "--", "/app", "get", server.URL), "200 OK")
+	client, err := netip.ParseAddrPort(<-clients)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client.Addr()
 }
 
 func limits(t *testing.T, u *user) {
@@ -184,17 +229,45 @@ spec: {deploymentName: shop, replicas: 2, image: "app:v1"}
 	address := "http://" + u.field(t, "service/shop", "{.spec.clusterIP}")
 	served := map[string]bool{}
 	transcript.Eventually(t, "both Pods answer through the Service", func() bool {
-		answer, err := tryGet(address)
-		if err != nil {
+		result := u.Run(transcript.Quietly(t), "kubectl", "exec", "web", "--", "/app", "get", address)
+		if result.Code != 0 {
 			return false
 		}
-		served[answer] = true
+		served[result.Stdout] = true
 		return len(served) == 2
 	})
 	for answer := range served {
-		transcript.Contains(t, answer, "v1 on shop-")
+		transcript.Contains(t, answer, "200 OK\nv1 on shop-")
 	}
-	transcript.Contains(t, u.kubectl(t, "exec", "web", "--", "/app", "get", address), "200 OK")
+	if u.hasServices(t) {
+		transcript.Contains(t, get(t, address), "v1 on shop-")
+	}
+	for _, url := range []string{address, "http://shop", "http://shop.default", "http://shop.default.svc.cluster.local."} {
+		transcript.Contains(t, u.kubectl(t, "exec", "web", "--", "/app", "get", url), "200 OK")
+	}
+	transcript.Contains(t, u.Run(t, "kubectl", "exec", "web", "--", "/app", "get", "http://nobody.default.svc.cluster.local.").Stdout, "no such host")
+	// A headless Service is the Pods that are ready.
+	u.kubectl(t, "expose", "deployment", "shop", "--name=bare", "--cluster-ip=None", "--port=8080")
+	u.Until(t, "a Pod answers by the name of a headless Service", answersOK, "kubectl", "exec", "web", "--", "/app", "get", "http://bare:8080")
+}
+
+// answersOK tells whether a server has answered the program app well.
+func answersOK(stdout string) bool { return strings.HasPrefix(stdout, "200 OK\n") }
+
+// hasServices tells whether this machine reaches the Services of this node: of several nodes those of the first.
+func (u *user) hasServices(t *testing.T) bool {
+	t.Helper()
+	routes, err := os.ReadFile("/proc/net/route")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const network = "0000600A" // 10.96.0.0
+	for line := range strings.Lines(string(routes)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "kn-"+nodeID(u.data) && fields[1] == network {
+			return true
+		}
+	}
+	return false
 }
 
 func sampleResource(t *testing.T, u *user) {

@@ -4,6 +4,7 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/signal"
@@ -77,7 +78,12 @@ func get(url string) {
 		fmt.Println(err)
 		os.Exit(1)
 	}
+	defer func() { _ = response.Body.Close() }()
 	fmt.Println(response.Status)
+	if _, err := io.Copy(os.Stdout, response.Body); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
 }
 
 func show(path string) {

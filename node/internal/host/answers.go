@@ -1,0 +1,225 @@
+package host
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/keelson-dev/keelson/node/internal/settings"
+)
+
+// timeToLive is how many seconds an answer about a name of the cluster may be kept: as long as we keep it.
+const timeToLive = 5
+
+// answers are what is known about a name.
+type answers struct {
+	exists    bool
+	addresses []netip.Addr
+	canonical string                // what the name stands for, ending in a dot
+	rest      []dnsmessage.Resource // what is known about that
+	ports     []port
+}
+
+// port is where one of the ports of a Service is.
+type port struct {
+	host   string // ends in a dot
+	number uint16
+}
+
+const clusterSuffix = ".svc." + settings.ClusterDomain + "."
+
+// inCluster tells whether a name, which ends in a dot, is one of the cluster.
+func inCluster(name string) bool {
+	return strings.HasSuffix("."+strings.ToLower(name), "."+settings.ClusterDomain+".")
+}
+
+// serviceName is a name of the cluster: of a Service, of one of the Pods behind it, or of one of its ports.
+type serviceName struct {
+	namespace, name string
+	host            string
+	port, protocol  string
+}
+
+// full is the name of the Service itself.
+func (s serviceName) full() string { return s.name + "." + s.namespace + clusterSuffix }
+
+// parseServiceName reads a name that ends in a dot; false if no Service can have it. The forms are those of the DNS
+// specification of Kubernetes.
+func parseServiceName(text string) (serviceName, bool) {
+	rest, ok := strings.CutSuffix(strings.ToLower(text), clusterSuffix)
+	if !ok {
+		return serviceName{}, false
+	}
+	labels := strings.Split(rest, ".")
+	slices.Reverse(labels)
+	var s serviceName
+	switch len(labels) {
+	case 2:
+		s = serviceName{namespace: labels[0], name: labels[1]}
+	case 3:
+		s = serviceName{namespace: labels[0], name: labels[1], host: labels[2]}
+	case 4:
+		protocol, ok := strings.CutPrefix(labels[2], "_")
+		if !ok {
+			return serviceName{}, false
+		}
+		if s.port, ok = strings.CutPrefix(labels[3], "_"); !ok {
+			return serviceName{}, false
+		}
+		s.namespace, s.name, s.protocol = labels[0], labels[1], protocol
+		labels = append(labels[:2:2], protocol, s.port)
+	default:
+		return serviceName{}, false
+	}
+	return s, !slices.ContainsFunc(labels, func(label string) bool { return !isLabel(label) })
+}
+
+// isLabel tells whether a word can be part of the name of an object.
+func isLabel(word string) bool {
+	return word != "" && strings.Trim(word, "abcdefghijklmnopqrstuvwxyz0123456789-") == "" && word[0] != '-' && word[len(word)-1] != '-'
+}
+
+// service is what matters of a Service.
+type service struct {
+	Spec struct {
+		Type                     string
+		ClusterIP                string
+		ExternalName             string
+		PublishNotReadyAddresses bool
+		Ports                    []servicePort
+	}
+}
+
+type servicePort struct {
+	Name     string
+	Port     uint16
+	Protocol string
+}
+
+// isHeadless tells whether a Service has no address but those of its Pods.
+func (s service) isHeadless() bool { return s.Spec.ClusterIP == "None" }
+
+// endpointSlice is what matters of an EndpointSlice.
+type endpointSlice struct {
+	AddressType string
+	Endpoints   []endpoint
+	Ports       []servicePort
+}
+
+type endpoint struct {
+	Addresses  []string
+	Hostname   string
+	Conditions struct{ Ready *bool }
+}
+
+// answer returns what is known about a name, from the Service and, if that is headless, its EndpointSlices.
+func answer(name serviceName, s service, endpoints []endpointSlice) answers {
+	switch {
+	case s.Spec.Type == "ExternalName":
+		if name.host != "" || name.port != "" {
+			return answers{}
+		}
+		return answers{exists: true, canonical: strings.TrimSuffix(s.Spec.ExternalName, ".") + "."}
+	case s.isHeadless():
+		return answerHeadless(name, s, endpoints)
+	case name.host != "":
+		return answers{}
+	case name.port != "":
+		return answers{}.withPort(name, name.full(), s.Spec.Ports)
+	}
+	found := answers{exists: true}
+	if address, err := netip.ParseAddr(s.Spec.ClusterIP); err == nil {
+		found.addresses = append(found.addresses, address)
+	}
+	return found
+}
+
+func answerHeadless(name serviceName, s service, endpoints []endpointSlice) answers {
+	found := answers{exists: name.host == "" && name.port == ""}
+	for _, slice := range endpoints {
+		for _, e := range slice.Endpoints {
+			ready := e.Conditions.Ready == nil || *e.Conditions.Ready || s.Spec.PublishNotReadyAddresses
+			if !ready || len(e.Addresses) == 0 {
+				continue
+			}
+			address, err := netip.ParseAddr(e.Addresses[0])
+			if err != nil { // such as a name
+				continue
+			}
+			host := e.Hostname
+			if host == "" {
+				host = strings.NewReplacer(".", "-", ":", "-").Replace(address.String())
+			}
+			switch {
+			case name.port != "":
+				found = found.withPort(name, host+"."+name.full(), slice.Ports)
+			case name.host == "" || name.host == host:
+				found.exists = true
+				found.addresses = append(found.addresses, address)
+			}
+		}
+	}
+	return found
+}
+
+// withPort adds where the port of a name is, if it is among those of a host.
+func (a answers) withPort(name serviceName, host string, ports []servicePort) answers {
+	for _, p := range ports {
+		if strings.EqualFold(p.Name, name.port) && strings.EqualFold(p.Protocol, name.protocol) {
+			a.exists = true
+			a.ports = append(a.ports, port{host, p.Port})
+		}
+	}
+	return a
+}
+
+// pack returns the message that answers a question; nil for what cannot be said.
+func pack(header dnsmessage.Header, question *dnsmessage.Question, found answers, code dnsmessage.RCode) []byte {
+	message := dnsmessage.Message{Header: dnsmessage.Header{
+		ID: header.ID, Response: true, OpCode: header.OpCode, Authoritative: found.exists, Truncated: header.Truncated,
+		RecursionDesired: header.RecursionDesired, RecursionAvailable: true, RCode: code,
+	}}
+	if question != nil {
+		message.Questions = []dnsmessage.Question{*question}
+		message.Answers = resources(*question, found)
+	}
+	packed, err := message.Pack()
+	if err != nil {
+		return nil
+	}
+	return packed
+}
+
+// resources returns what of all that is known is asked for.
+func resources(question dnsmessage.Question, found answers) []dnsmessage.Resource {
+	var all []dnsmessage.Resource
+	add := func(body dnsmessage.ResourceBody) {
+		head := dnsmessage.ResourceHeader{Name: question.Name, Class: dnsmessage.ClassINET, TTL: timeToLive}
+		all = append(all, dnsmessage.Resource{Header: head, Body: body})
+	}
+	if found.canonical != "" {
+		if name, err := dnsmessage.NewName(found.canonical); err == nil {
+			add(&dnsmessage.CNAMEResource{CNAME: name})
+		}
+		return append(all, found.rest...)
+	}
+	for _, address := range found.addresses {
+		switch {
+		case question.Type == dnsmessage.TypeA && address.Is4():
+			add(&dnsmessage.AResource{A: address.As4()})
+		case question.Type == dnsmessage.TypeAAAA && address.Is6():
+			add(&dnsmessage.AAAAResource{AAAA: address.As16()})
+		}
+	}
+	for _, p := range found.ports {
+		if name, err := dnsmessage.NewName(p.host); err == nil && question.Type == dnsmessage.TypeSRV {
+			add(&dnsmessage.SRVResource{Weight: 1, Port: p.number, Target: name})
+		}
+	}
+	// Clients take the first one, as a rule.
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}

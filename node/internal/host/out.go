@@ -1,0 +1,80 @@
+package host
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/keelson-dev/keelson/node/internal/settings"
+)
+
+// serveEach accepts connections, and serves each in a goroutine of its own, until the listener is closed.
+func serveEach(l net.Listener, serve func(net.Conn)) {
+	for {
+		c, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // such as too many open files
+			time.Sleep(50 * time.Millisecond)
+			continue
+		}
+		go serve(c)
+	}
+}
+
+// leadOut connects a Pod to what it wanted to be connected with, from this machine, whose address and routes it uses. Its
+// client learns by a reset that this is not possible.
+func leadOut(inner net.Conn, target func(net.Conn) (netip.AddrPort, error), s settings.Settings) {
+	outer, err := dialOut(inner, target, s)
+	if err != nil {
+		if tcp, ok := inner.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0) // a reset, and no end of what has been said
+		}
+		_ = inner.Close()
+		return
+	}
+	join(inner, outer)
+}
+
+func dialOut(inner net.Conn, target func(net.Conn) (netip.AddrPort, error), s settings.Settings) (net.Conn, error) {
+	to, err := target(inner)
+	if err != nil {
+		return nil, err
+	}
+	if s.Network.Contains(to.Addr()) || s.Services.Contains(to.Addr()) {
+		return nil, fmt.Errorf("%s is in the node", to) // as is the listener itself
+	}
+	return outward.Dial("tcp", to.String())
+}
+
+// originalTarget returns what a connection was made to, before a rule of the firewall has led it here.
+func originalTarget(c net.Conn) (netip.AddrPort, error) {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return netip.AddrPort{}, fmt.Errorf("a %T has no original target", c)
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	var to netip.AddrPort
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		// A struct sockaddr_in, in the first structure of golang.org/x/sys that is large enough: 2 bytes for the family,
+		// 2 for the port and 4 for the address, in the order of the network.
+		value, err := unix.GetsockoptIPv6Mreq(int(fd), unix.IPPROTO_IP, unix.SO_ORIGINAL_DST)
+		if err != nil {
+			failed = fmt.Errorf("ask for the original target: %w", err)
+			return
+		}
+		bytes := value.Multiaddr
+		to = netip.AddrPortFrom(netip.AddrFrom4([4]byte(bytes[4:8])), binary.BigEndian.Uint16(bytes[2:4]))
+	})
+	return to, errors.Join(err, failed)
+}
