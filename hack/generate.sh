@@ -71,9 +71,6 @@ rm -f config/rbac/role.yaml config/rbac/own.yaml config/rbac/role-*.yaml
 cp "$new"/rbac/*.yaml config/rbac/
 go run ./hack/aggregate >config/rbac/aggregated.yaml
 
-echo "generate: charts/keelson"
-go run ./hack/chart config/default charts/keelson
-
 # The alerts, as the Prometheus operator takes them.
 echo "generate: config/monitoring"
 {
@@ -90,6 +87,9 @@ echo "generate: config/monitoring"
 	EOF
 	sed '/^#/d; s/^/  /' config/monitoring/alerts.yaml
 } >config/monitoring/prometheusrule.yaml
+
+echo "generate: charts/keelson"
+go run ./hack/chart charts/keelson config/default config/monitoring
 
 # The packages with clients, as import paths and as GROUP/VERSION.
 packages=()

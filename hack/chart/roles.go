@@ -18,14 +18,17 @@ const (
 	atHome     = "home"       // the namespace of the manager
 )
 
-// ownValues are the values on which what the manager itself needs depends, by resource; others are needed always.
-var ownValues = map[string]string{"secrets": "webhook.create", "validatingwebhookconfigurations": "webhook.create"}
+// makesCertificates is the condition for a manager that makes the certificates of its webhook.
+const makesCertificates = "and .Values.webhook.create (not .Values.webhook.certSecret)"
+
+// ownConditions are those on which what the manager itself needs depends, by resource; others are needed always.
+var ownConditions = map[string]string{"secrets": makesCertificates, "validatingwebhookconfigurations": makesCertificates}
 
 // ruleTexts are templates of rules, by their scope.
 type ruleTexts map[string]string
 
-// add adds rules, on the condition that a value is true; an empty one means always.
-func (r ruleTexts) add(scope, value string, rules []rbacv1.PolicyRule) error {
+// add adds rules, on a condition; an empty one means always.
+func (r ruleTexts) add(scope, condition string, rules []rbacv1.PolicyRule) error {
 	if len(rules) == 0 {
 		return nil
 	}
@@ -34,8 +37,8 @@ func (r ruleTexts) add(scope, value string, rules []rbacv1.PolicyRule) error {
 		return err
 	}
 	text := string(raw)
-	if value != "" {
-		text = fmt.Sprintf("{{- if .Values.%s }}\n%s{{- end }}\n", value, raw)
+	if condition != "" {
+		text = fmt.Sprintf("{{- if %s }}\n%s{{- end }}\n", condition, raw)
 	}
 	r[scope] += text
 	return nil
@@ -60,7 +63,7 @@ func (r ruleTexts) addController(controller string, without map[string]bool) err
 		parts[scope] = append(parts[scope], rule)
 	}
 	for scope, rules := range parts {
-		if err := r.add(scope, "controllers."+controller, rules); err != nil {
+		if err := r.add(scope, ".Values.controllers."+controller, rules); err != nil {
 			return err
 		}
 	}
@@ -82,7 +85,7 @@ func roleTemplates(objects []object) (string, error) {
 	}
 	for scope, rules := range map[string][]rbacv1.PolicyRule{everywhere: clusterRole.Rules, atHome: role.Rules} {
 		for _, rule := range rules {
-			if err := texts.add(scope, ownValues[rule.Resources[0]], []rbacv1.PolicyRule{rule}); err != nil {
+			if err := texts.add(scope, ownConditions[rule.Resources[0]], []rbacv1.PolicyRule{rule}); err != nil {
 				return "", err
 			}
 		}

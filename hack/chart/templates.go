@@ -39,16 +39,27 @@ func condition(o object) (expression string, skip bool) {
 		return ".Values.priorityClass.create", false
 	case "ValidatingWebhookConfiguration":
 		return ".Values.webhook.create", false
-	case "Service":
-		if o.name() == "keelson-webhook" {
-			return ".Values.webhook.create", false
-		}
 	case "PodDisruptionBudget":
 		return ".Values.podDisruptionBudget.create", false
-	case "NetworkPolicy":
-		return ".Values.networkPolicy.create", false
+	case "ServiceMonitor":
+		return ".Values.metrics.serviceMonitor.create", false
+	case "PrometheusRule":
+		return ".Values.metrics.rules.create", false
+	case "ConfigMap":
+		return ".Values.metrics.dashboard.create", false
 	}
-	return "", false
+	return conditions[o.kind()+" "+o.name()], false
+}
+
+// metricsService is the condition for the Service of the metrics: a ServiceMonitor finds the manager by it.
+const metricsService = "or .Values.metrics.service.create .Values.metrics.serviceMonitor.create"
+
+// conditions are those of objects whose kind alone does not tell.
+var conditions = map[string]string{
+	"Service keelson-webhook":       ".Values.webhook.create",
+	"Service keelson-metrics":       metricsService,
+	"NetworkPolicy keelson-manager": ".Values.networkPolicy.create",
+	"NetworkPolicy keelson-metrics": "and .Values.networkPolicy.create (" + metricsService + ")",
 }
 
 // templates returns a template for each object, by the name of its file.
@@ -85,15 +96,8 @@ func templates(objects []object) (map[string]string, error) {
 // template returns an object as a template. names are those of the base's objects.
 func template(o object, names []string) (string, error) {
 	var p places
-	switch o.kind() {
-	case "Deployment":
-		editDeployment(o, &p)
-	case "NetworkPolicy":
-		editNetworkPolicy(o, &p)
-	case "ValidatingWebhookConfiguration":
-		editWebhooks(o, &p)
-	case "PriorityClass":
-		o["value"] = p.inline(".Values.priorityClass.value | int64") // a large number would be written as 1e+06
+	if edit := edits[o.kind()]; edit != nil {
+		edit(o, &p)
 	}
 	metadata := o["metadata"].(map[string]any)
 	labels := child(metadata, "labels")
@@ -153,71 +157,6 @@ func renamed(part any, names []string, p *places) any {
 		return text
 	}
 	return part
-}
-
-func editDeployment(o object, p *places) {
-	spec := child(o, "spec")
-	spec["replicas"] = p.inline(".Values.replicas")
-	template := child(spec, "template")
-	metadata, pod := child(template, "metadata"), child(template, "spec")
-	child(metadata, "labels")[p.lines("{{- with .Values.podLabels }}\n{{- toYaml . | nindent 8 }}\n{{- end }}")] = ""
-	child(metadata, "annotations")[p.lines("{{- with .Values.podAnnotations }}\n{{- toYaml . | nindent 8 }}\n{{- end }}")] = ""
-	delete(pod, "priorityClassName")
-	pod[p.lines("{{- if .Values.priorityClass.create }}\npriorityClassName: {{ include \"keelson.fullname\" . }}-manager\n"+
-		"{{- else if .Values.priorityClass.name }}\npriorityClassName: {{ .Values.priorityClass.name | quote }}\n{{- end }}")] = ""
-	child(pod, "nodeSelector")[p.lines("{{- with .Values.nodeSelector }}\n{{- toYaml . | nindent 8 }}\n{{- end }}")] = ""
-	for _, name := range []string{"tolerations", "affinity", "imagePullSecrets"} {
-		pod[name] = p.optional(".Values." + name)
-	}
-	pod["volumes"] = append(pod["volumes"].([]any), p.lines("{{- with .Values.extraVolumes }}\n{{- toYaml . | nindent 6 }}\n{{- end }}"))
-	container := pod["containers"].([]any)[0].(map[string]any)
-	container["image"] = p.inline(`include "keelson.image" . | quote`)
-	container["imagePullPolicy"] = p.inline(".Values.image.pullPolicy")
-	container["resources"] = p.block(".Values.resources")
-	container["env"] = p.optional(".Values.env")
-	container["volumeMounts"] = append(container["volumeMounts"].([]any), p.lines("{{- with .Values.extraVolumeMounts }}\n{{- toYaml . | nindent 8 }}\n{{- end }}"))
-	args := container["args"].([]any)
-	for i, arg := range args {
-		if strings.HasPrefix(arg.(string), "--logging-format=") {
-			args[i] = "--logging-format=" + p.inline(".Values.logging.format")
-		}
-		if strings.HasPrefix(arg.(string), "--webhook-bind-address=") {
-			args[i] = p.lines("{{- if .Values.webhook.create }}\n- " + arg.(string) + "\n- --webhook-service={{ include \"keelson.fullname\" . }}-webhook\n" +
-				"- --webhook-configuration={{ include \"keelson.fullname\" . }}\n{{- end }}")
-		}
-	}
-	container["args"] = append(args, p.lines(`- --v={{ .Values.logging.verbosity }}
-- --controllers={{ include "keelson.controllers" . }}
-{{- with .Values.namespaces }}
-- --namespaces={{ join "," . }}
-{{- end }}
-- --lease-duration={{ .Values.leaderElection.leaseDuration }}
-- --renew-deadline={{ .Values.leaderElection.renewDeadline }}
-- --retry-period={{ .Values.leaderElection.retryPeriod }}
-{{- range .Values.extraArgs }}
-- {{ . | quote }}
-{{- end }}`))
-}
-
-// editWebhooks makes each webhook depend on its controller.
-func editWebhooks(o object, p *places) {
-	child(o, "metadata")["name"] = p.inline(`include "keelson.fullname" .`)
-	var webhooks []any
-	for _, webhook := range o["webhooks"].([]any) {
-		webhook := webhook.(map[string]any)
-		webhook["namespaceSelector"] = p.optional(`(include "keelson.namespaceSelector" $ | fromYaml)`)
-		plural, _, _ := strings.Cut(webhook["name"].(string), ".")
-		webhooks = append(webhooks, p.lines("{{- if .Values.controllers."+strings.TrimSuffix(plural, "s")+" }}"), webhook, p.lines("{{- end }}"))
-	}
-	o["webhooks"] = webhooks
-}
-
-func editNetworkPolicy(o object, p *places) {
-	spec := child(o, "spec")
-	egress := spec["egress"].([]any)
-	// The last rule is that for API servers.
-	egress[len(egress)-1].(map[string]any)["ports"] = []any{p.lines("{{- range .Values.networkPolicy.apiServerPorts }}\n- port: {{ . | int }}\n  protocol: TCP\n{{- end }}")}
-	spec["egress"] = append(egress, p.lines("{{- with .Values.networkPolicy.extraEgress }}\n{{- toYaml . | nindent 2 }}\n{{- end }}"))
 }
 
 // child returns a map within a map, which is made if it is not there.

@@ -29,8 +29,17 @@ var (
 	aList     = map[string]any{"type": "array", "items": map[string]any{"type": "object"}}
 	texts     = map[string]any{"type": "object", "additionalProperties": aString}
 	aDuration = map[string]any{"type": "string", "pattern": "^([0-9]+(\\.[0-9]+)?(ms|s|m|h))+$"}
-	port      = map[string]any{"type": "integer", "minimum": 1, "maximum": 65535}
+	port      = aPort()
 )
+
+// aPort returns the schema of a port that is none of those that are taken.
+func aPort(taken ...int) map[string]any {
+	schema := map[string]any{"type": "integer", "minimum": 1, "maximum": 65535}
+	if len(taken) > 0 {
+		schema["not"] = map[string]any{"enum": taken}
+	}
+	return schema
+}
 
 func listOf(item map[string]any) map[string]any {
 	return map[string]any{"type": "array", "items": item, "uniqueItems": true}
@@ -78,6 +87,20 @@ var values = append([]value{
 	{"crds.keep", true, "Keep the definitions, and with them all objects, when the release is uninstalled.", aBool},
 	{"admission.create", true, "Install the admission policies. Only one release of a cluster may.", aBool},
 	{"webhook.create", true, "Have the API server ask the manager before it stores objects, about what the definitions cannot say.", aBool},
+	{"webhook.certSecret", "", "A Secret with `tls.crt` and `tls.key` for it that somebody else renews, such as cert-manager, who fills in `caBundle`, too. Empty: the manager makes its own.", aString},
+	{"webhook.annotations", map[string]any{}, "Annotations of its configuration, such as `cert-manager.io/inject-ca-from`.", texts},
+	{"metrics.port", 8443, "Where the manager tells its metrics, over TLS, to those who may.", aPort(8081, 9443)},
+	{"metrics.portName", "metrics", "The name of that port in the Service.", map[string]any{"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$"}},
+	{"metrics.certSecret", "", "A Secret with `tls.crt` and `tls.key` for them that somebody else renews. Empty: the manager makes a certificate that signs itself.", aString},
+	{"metrics.service.create", false, "Make a Service for the metrics, and have the NetworkPolicy let in who asks for them.", aBool},
+	{"metrics.from", []any{}, "From where, as peers of a NetworkPolicy. Empty: from everywhere; who asks needs a token.", aList},
+	{"metrics.serviceMonitor.create", false, "Make a ServiceMonitor for the Prometheus operator, and that Service.", aBool},
+	{"metrics.serviceMonitor.labels", map[string]any{}, "More labels of it, by which a Prometheus may select.", texts},
+	{"metrics.serviceMonitor.interval", "30s", "The time between two readings.", aDuration},
+	{"metrics.serviceMonitor.tlsConfig", map[string]any{"insecureSkipVerify": true}, "How Prometheus verifies the certificate. With one of yours: `{insecureSkipVerify: false, serverName: ..., ca: ...}`.", anObject},
+	{"metrics.rules.create", false, "Make a PrometheusRule with the alerts for the Prometheus operator.", aBool},
+	{"metrics.rules.labels", map[string]any{}, "More labels of it, by which a Prometheus may select.", texts},
+	{"metrics.dashboard.create", false, "Make a ConfigMap with the dashboard, in which the sidecar of Grafana finds it.", aBool},
 	{"priorityClass.create", true, "Make a priority class for the manager.", aBool},
 	{"priorityClass.name", "", "The name of a class that exists, for when none is made. Empty: none.", aString},
 	{"priorityClass.value", 1000000, "The priority of the class that is made.", map[string]any{"type": "integer", "minimum": -2147483648, "maximum": 1000000000}},
@@ -170,7 +193,7 @@ func schemaOf(all []value) (string, error) {
 func page(all []value) string {
 	var b strings.Builder
 	b.WriteString("# The Helm chart of Keelson\n\n[docs/install.md](../../docs/install.md) says how to use it. " +
-		"This page and the templates are generated from `config/default` by `make generate`.\n\n| value | default | |\n|---|---|---|\n")
+		"This page and the templates are generated from `config/default` and `config/monitoring` by `make generate`.\n\n| value | default | |\n|---|---|---|\n")
 	for _, v := range all {
 		raw, err := json.Marshal(v.initial)
 		if err != nil {

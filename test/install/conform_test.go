@@ -21,16 +21,23 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// schemasOf writes a JSON schema for each kind that the API server of the tests serves, ours with the others, and returns
-// the directory. Nothing is fetched from anywhere else.
-func schemasOf(t *testing.T) string {
+// newSchemas writes a JSON schema for each kind that an API server serves, ours and those of the Prometheus operator with
+// the others, and returns the directory. Nothing is fetched from anywhere else.
+func newSchemas(t *testing.T) string {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(env.Config(t))
+	config := env.Own(t)
+	env.Define(t, config)
+	defineOperator(t, config)
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	definitions, err := crds.All()
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for _, path := range pathsOf(t, client.Discovery().OpenAPIV3()) {
+	for _, path := range pathsOf(t, client.Discovery().OpenAPIV3(), append(definitions, operatorDefinitions(t)...)) {
 		raw, err := path.Schema(runtime.ContentTypeJSON)
 		if err != nil {
 			t.Fatal(err)
@@ -69,15 +76,12 @@ func schemasOf(t *testing.T) string {
 	return dir
 }
 
-// pathsOf returns the documents of the API, when they have our kinds: they follow the definitions after a moment.
-func pathsOf(t *testing.T, api openapi.Client) map[string]openapi.GroupVersion {
+// pathsOf returns the documents of the API, when they have the kinds of definitions, which they follow after a moment.
+func pathsOf(t *testing.T, api openapi.Client, definitions []*apiextensionsv1.CustomResourceDefinition) map[string]openapi.GroupVersion {
 	t.Helper()
-	definitions, err := crds.All()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var paths map[string]openapi.GroupVersion
-	transcript.Eventually(t, "the API describes our kinds", func() bool {
+	transcript.Eventually(t, "the API describes the kinds", func() bool {
+		var err error
 		if paths, err = api.Paths(); err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +126,7 @@ func conforms(t *testing.T, schemas, manifests string) {
 
 func conformity(t *testing.T, schemas, manifests string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), tool(t, "kubeconform"), "-summary", "-verbose",
+	cmd := exec.CommandContext(t.Context(), tool(t, "go.helm.mod", "kubeconform"), "-summary", "-verbose",
 		"-schema-location", schemas+"/{{ .Group }}_{{ .ResourceAPIVersion }}_{{ .ResourceKind }}.json", "-")
 	cmd.Stdin = strings.NewReader(manifests)
 	out, err := cmd.CombinedOutput()

@@ -32,7 +32,8 @@ func becomeEngine(dir string) error {
 		return err
 	}
 	settings := filepath.Join(dir, "daemon.json")
-	if err := os.WriteFile(settings, []byte("{}\n"), 0o600); err != nil {
+	// The registry of docs/install.md is one of the test, without TLS.
+	if err := os.WriteFile(settings, []byte(`{"insecure-registries": ["images.example"]}`+"\n"), 0o600); err != nil {
 		return err
 	}
 	return syscall.Exec(path, []string{path, "--config-file", settings, "--host", engineSocket(dir), "--data-root", filepath.Join(dir, "data"),
@@ -46,8 +47,8 @@ func engineSocket(dir string) string { return "unix://" + filepath.Join(dir, "do
 type engine struct{ dir string }
 
 // newEngine starts an engine, or skips the test where there can be none. CI has one, and takes no skips. Its containers
-// may use the network of the host.
-func newEngine(t *testing.T) engine {
+// may use the network of the host. It knows no other registry than that one.
+func newEngine(t *testing.T, images *registry) engine {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("SKIP: a Docker engine of its own needs root")
@@ -72,7 +73,7 @@ func newEngine(t *testing.T) engine {
 	}
 	defer log.Close()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), engineDir+"="+dir)
+	cmd.Env = append(os.Environ(), engineDir+"="+dir, "HTTP_PROXY="+images.url, "HTTPS_PROXY="+images.url, "NO_PROXY=")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -95,8 +96,13 @@ func (e engine) command(t *testing.T, words ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
 	cmd.Dir = "../.."
-	cmd.Env = append(os.Environ(), "DOCKER_HOST="+engineSocket(e.dir), "DOCKER_BUILDKIT=0", "HOME="+e.dir)
+	cmd.Env = append(os.Environ(), e.variables()...)
 	return cmd
+}
+
+// variables are those of the environment with which docker talks to the engine.
+func (e engine) variables() []string {
+	return []string{"DOCKER_HOST=" + engineSocket(e.dir), "DOCKER_BUILDKIT=0", "HOME=" + e.dir}
 }
 
 // run runs a command that must succeed, and returns what it prints.

@@ -21,18 +21,18 @@ import (
 
 const chart = "../../charts/keelson"
 
-// tools are the paths of programs that go.helm.mod pins, which are built at the first use.
+// tools are the paths of programs that a modfile pins, which are built at the first use.
 var tools = struct {
 	sync.Mutex
 	paths map[string]string
 }{paths: map[string]string{}}
 
-func tool(t *testing.T, name string) string {
+func tool(t *testing.T, modfile, name string) string {
 	t.Helper()
 	tools.Lock()
 	defer tools.Unlock()
 	if tools.paths[name] == "" {
-		out, err := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../../go.helm.mod", "-n", name).Output()
+		out, err := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../../"+modfile, "-n", name).Output()
 		if err != nil {
 			t.Fatalf("build %s: %v\n%s", name, err, stderrOf(err))
 		}
@@ -51,7 +51,7 @@ func stderrOf(err error) string {
 // helm runs helm. It fails as helm does.
 func helm(t *testing.T, kubeconfig string, words ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), tool(t, "helm"), words...)
+	cmd := exec.CommandContext(t.Context(), tool(t, "go.helm.mod", "helm"), words...)
 	home := t.TempDir()
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "KUBECONFIG=" + kubeconfig}
 	out, err := cmd.Output()
@@ -95,6 +95,28 @@ extraVolumeMounts: [{name: rke, mountPath: /etc/keelson/rke}]
 serviceAccount: {annotations: {note: "yes"}}
 priorityClass: {value: 5}
 networkPolicy: {apiServerPorts: [16443], extraEgress: [{ports: [{port: 2376, protocol: TCP}]}]}
+`,
+	"metrics": `
+metrics:
+  port: 9090
+  portName: https-metrics
+  from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]
+  serviceMonitor: {create: true, labels: {release: prometheus}, interval: 15s}
+  rules: {create: true, labels: {release: prometheus}}
+  dashboard: {create: true}
+`,
+	"metrics without an operator": `
+metrics: {service: {create: true}}
+`,
+	"no limit": `
+resources: {limits: null}
+`,
+	"certificates of somebody else": `
+metrics:
+  certSecret: metrics
+  serviceMonitor: {create: true, tlsConfig: {insecureSkipVerify: false, serverName: keelson-metrics.operations.svc, ca: {secret: {name: metrics, key: ca.crt}}}}
+webhook: {certSecret: webhook, annotations: {cert-manager.io/inject-ca-from: operations/webhook}}
+env: [{name: GOMEMLIMIT, value: 300MiB}]
 `,
 	"two namespaces": `
 namespaces: [team-a, team-b]
@@ -146,7 +168,7 @@ func parse(t *testing.T, text string) []*unstructured.Unstructured {
 
 func TestChartIsCleanAndValid(t *testing.T) {
 	t.Parallel()
-	schemas := schemasOf(t)
+	schemas := newSchemas(t)
 	for name, values := range valueSets {
 		t.Run(name, func(t *testing.T) {
 			if out, err := helm(t, "/nowhere", "lint", "--strict", chart, "--values", valuesIn(t, values)); err != nil {
@@ -178,27 +200,38 @@ func TestChartIsCleanAndValid(t *testing.T) {
 	})
 }
 
-// The chart with its defaults installs what the base does, but for labels, annotations and more flags.
+// The chart installs what the base does, and with the metrics what the component does, but for labels, annotations and more
+// flags.
 func TestChartIsTheBase(t *testing.T) {
 	t.Parallel()
-	cmd := transcript.Shell{Env: map[string]string{"HOME": t.TempDir()}}
-	ofBase := byName(parse(t, cmd.OK(transcript.Quietly(t), "kubectl", "kustomize", base)))
-	delete(ofBase, "Namespace "+home)
-	_, objects := rendered(t, "keelson", home, "")
-	ofChart := byName(objects)
-	for name := range ofBase {
-		if ofChart[name] == nil {
-			t.Errorf("the chart has no %s", name)
-		}
-	}
-	for name, object := range ofChart {
-		if ofBase[name] == nil {
-			t.Errorf("the base has no %s", name)
-			continue
-		}
-		if diff := cmp.Diff(plain(ofBase[name]), plain(object)); diff != "" {
-			t.Errorf("%s (-base +chart):\n%s", name, diff)
-		}
+	for name, tt := range map[string]struct{ kustomization, values string }{
+		"the base": {"resources: [../keelson/config/default]", ""},
+		"with the component for metrics": {
+			"resources: [../keelson/config/default]\ncomponents: [../keelson/config/monitoring]",
+			"metrics: {serviceMonitor: {create: true}, rules: {create: true}, dashboard: {create: true}}",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := transcript.Shell{Env: map[string]string{"HOME": t.TempDir()}}
+			ofBase := byName(parse(t, cmd.OK(transcript.Quietly(t), "kubectl", "kustomize", overlayIn(t, tt.kustomization))))
+			delete(ofBase, "Namespace "+home)
+			_, objects := rendered(t, "keelson", home, tt.values)
+			ofChart := byName(objects)
+			for name := range ofBase {
+				if ofChart[name] == nil {
+					t.Errorf("the chart has no %s", name)
+				}
+			}
+			for name, object := range ofChart {
+				if ofBase[name] == nil {
+					t.Errorf("the base has no %s", name)
+					continue
+				}
+				if diff := cmp.Diff(plain(ofBase[name]), plain(object)); diff != "" {
+					t.Errorf("%s (-base +chart):\n%s", name, diff)
+				}
+			}
+		})
 	}
 }
 
@@ -266,6 +299,8 @@ func TestChartRefuses(t *testing.T) {
 		"an argument that is no flag":                {"extraArgs: [threads]", []string{"/extraArgs/0"}},
 		"a digest that names no image for sure":      {"image: {digest: latest}", []string{"/image/digest"}},
 		"a priority that is the system's":            {"priorityClass: {value: 2000000000}", []string{"/priorityClass/value"}},
+		"a port that the manager has taken":          {"metrics: {port: 9443}", []string{"/metrics/port"}},
+		"a name that is none of a port":              {"metrics: {portName: Metrics}", []string{"/metrics/portName"}},
 		"an address for the port of a NetworkPolicy": {"networkPolicy: {apiServerPorts: ['1.2.3.4:443']}", []string{"/networkPolicy/apiServerPorts/0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -282,7 +317,7 @@ func TestChartRefuses(t *testing.T) {
 func TestPermissionsInNamespaces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	const pattern = "^(TestFoo|TestSampleResource|TestCronTab$|TestCronTabIsA|TestVirtualMachineInMemory|TestVirtualMachineOf)"
+	const pattern = "^(TestFoo|TestSampleResource|TestCronTab$|TestVirtualMachineInMemory|TestVirtualMachineOf)"
 	names := transcriptNames(t, pattern)
 	var namespaces []string
 	for _, name := range names {
@@ -309,33 +344,4 @@ func TestPermissionsInNamespaces(t *testing.T) {
 	w.runTranscripts(t, state, "some", pattern)
 	w.rarely(t, g, user, "rare")
 	w.judge(t, user, namespaces...)
-}
-
-// What somebody with Helm types in the life of an installation.
-func TestHelm(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	run := func(words ...string) {
-		t.Helper()
-		out, err := helm(t, w.Env["KUBECONFIG"], append(words, "--namespace", home, "--wait")...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("$ helm %s\n%s", strings.Join(words, " "), out)
-	}
-	// The profile that kustomize's namespace has, set by who makes the namespace.
-	w.namespace(t, home)
-	w.kubectl(t, "label", "namespace", home, "pod-security.kubernetes.io/enforce=restricted")
-	run("install", "keelson", chart)
-	w.kubectl(t, "create", "-f", "../../examples/manifests/foo.yaml")
-	run("upgrade", "keelson", chart, "--set", "replicas=1,logging.format=text")
-	if got := w.kubectl(t, "get", "deployment", "keelson-manager", "--namespace", home, "-o", "jsonpath={.spec.replicas} {.status.readyReplicas}"); got != "1 1" {
-		t.Errorf("after the upgrade there are %s replicas", got)
-	}
-	run("rollback", "keelson", "1")
-	run("uninstall", "keelson")
-	w.kubectl(t, "get", "foo", "example-foo")
-	transcript.Contains(t, w.Fails(t, 1, "kubectl", "get", "clusterrole", "keelson-manager"), "NotFound")
-	// The definitions that were kept are taken over.
-	run("install", "keelson", chart, "--take-ownership")
 }

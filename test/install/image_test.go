@@ -4,21 +4,30 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-const image, kubeImage = "keelson:test", "keelson-kube:test"
+// The images of docs/install.md.
+const image, kubeImage = "images.example/keelson:v1", "images.example/keelson-kube:v1"
 
 // What the images are, and how the manager works in one as it does in a pod of the installation: as the user of the image,
 // with a root that cannot be written, without capabilities, with the token of its service account.
 func TestImage(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t)
-	e.run(t, "hack/image.sh", image, "Dockerfile", "keelson")
-	e.run(t, "hack/image.sh", kubeImage, "Dockerfile.kube", "keelson-kube")
+	images := newRegistry(t)
+	e := newEngine(t, images)
+	c := newCheckout(t, e.variables()...)
+	c.types(t, imageSection, 0)
+	if diff := cmp.Diff([]string{kubeImage, image}, images.pushed()); diff != "" {
+		t.Errorf("images in the registry (-want +got):\n%s", diff)
+	}
+	transcript.Contains(t, c.types(t, imageSection, 1), "Client Version: v1.")
 	if got, want := e.run(t, "docker", "inspect", "--format", "{{.Config.User}} {{.Config.Entrypoint}} {{len .RootFS.Layers}}", image), "65532:65532 [/keelson] 2\n"; got != want {
 		t.Errorf("the image is %q, want %q", got, want)
 	}
@@ -41,8 +50,8 @@ func TestImage(t *testing.T) {
 	id := strings.TrimSpace(e.run(t, append([]string{
 		"docker", "run", "--detach", "--network=host", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges",
 		"--volume", w.serviceAccount(t) + ":/var/run/secrets/kubernetes.io/serviceaccount:ro",
-		"--env", "KUBERNETES_SERVICE_HOST=" + address.Hostname(), "--env", "KUBERNETES_SERVICE_PORT=" + address.Port(), image,
-	}, w.args(t)...)...))
+		"--env", "KUBERNETES_SERVICE_HOST=" + address.Hostname(), "--env", "KUBERNETES_SERVICE_PORT=" + address.Port(),
+	}, append(w.limits(t), append([]string{image}, w.args(t)...)...)...)...))
 	defer func() {
 		if t.Failed() {
 			e.run(t, "docker", "logs", id)
@@ -52,12 +61,17 @@ func TestImage(t *testing.T) {
 		logs, err := e.command(t, "docker", "logs", id).CombinedOutput()
 		return err == nil && strings.Contains(string(logs), "Manager is ready")
 	})
+	idle := memoryOf(t, id)
 	w.inAPod(t)
+	w.isEnough(t, id, idle)
 	if out := e.run(t, "docker", "stop", "-t", "30", id); strings.TrimSpace(out) != id {
 		t.Errorf("docker stop: %s", out)
 	}
 	if code := strings.TrimSpace(e.run(t, "docker", "inspect", "--format", "{{.State.ExitCode}}", id)); code != "0" {
 		t.Errorf("the manager ended with exit code %s", code)
+	}
+	if killed := strings.TrimSpace(e.run(t, "docker", "inspect", "--format", "{{.State.OOMKilled}}", id)); killed != "false" {
+		t.Errorf("killed for its memory: %s", killed)
 	}
 	if holder := w.kubectl(t, "get", "lease", "keelson", "--namespace", home, "-o", "jsonpath={.spec.holderIdentity}"); holder != "" {
 		t.Errorf("the lease is still held by %q", holder)
@@ -72,14 +86,8 @@ func (w *world) serviceAccount(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	authority := w.admin.CAData
-	if len(authority) == 0 {
-		if authority, err = os.ReadFile(w.admin.CAFile); err != nil {
-			t.Fatal(err)
-		}
-	}
 	token := w.OK(transcript.Quietly(t), "kubectl", "create", "token", account, "--namespace", home, "--duration", "1h")
-	for name, content := range map[string]string{"token": token, "namespace": home, "ca.crt": string(authority)} {
+	for name, content := range map[string]string{"token": token, "namespace": home, "ca.crt": string(w.authority(t))} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -107,6 +115,20 @@ func (w *world) args(t *testing.T) []string {
 		}
 	}
 	return args
+}
+
+// limits are the flags for docker with which a container has the limit of memory of the Deployment, and the variables that
+// tell Go of it.
+func (w *world) limits(t *testing.T) []string {
+	t.Helper()
+	_, limit := w.resources(t)
+	flags := []string{"--memory", strconv.FormatInt(limit, 10)}
+	variables := w.kubectl(t, "get", "deployment", "keelson-manager", "--namespace", home,
+		"-o", `jsonpath={range .spec.template.spec.containers[0].env[?(@.value)]}{.name}={.value}{"\n"}{end}`)
+	for variable := range strings.FieldsSeq(variables) {
+		flags = append(flags, "--env", strings.ReplaceAll(variable, "$(MEMORY_LIMIT_MIB)", strconv.FormatInt(limit>>20, 10)))
+	}
+	return flags
 }
 
 // inAPod checks what works in a pod, and that what does not says so and does not stay.

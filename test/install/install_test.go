@@ -15,9 +15,10 @@ import (
 func TestKustomize(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	c := newCheckout(t, "KUBECONFIG="+w.Env["KUBECONFIG"])
 	for _, step := range []struct {
 		name string
-		run  func(*testing.T, *world)
+		run  func(*testing.T, *world, checkout)
 	}{
 		{"a dry run accepts it", dryRun},
 		{"it is installed, and runs within the restricted profile", installed},
@@ -27,7 +28,7 @@ func TestKustomize(t *testing.T) {
 		{"in another namespace, with another image", elsewhere},
 		{"uninstalled, nothing is left", uninstalled},
 	} {
-		if !t.Run(step.name, func(t *testing.T) { step.run(t, w) }) {
+		if !t.Run(step.name, func(t *testing.T) { step.run(t, w, c) }) {
 			return // the others stand on this one
 		}
 	}
@@ -35,7 +36,7 @@ func TestKustomize(t *testing.T) {
 
 const base = "../../config/default"
 
-func dryRun(t *testing.T, w *world) {
+func dryRun(t *testing.T, w *world, _ checkout) {
 	// What is in a namespace that is not there cannot be tried.
 	w.namespace(t, home)
 	out := w.apply(t, w.kustomize(t, base), "--dry-run=server", "--validate=strict")
@@ -43,10 +44,12 @@ func dryRun(t *testing.T, w *world) {
 	w.kubectl(t, "delete", "namespace", home)
 }
 
-func installed(t *testing.T, w *world) {
-	transcript.Contains(t, w.kubectl(t, "apply", "--server-side", "-k", base), "deployment.apps/keelson-manager serverside-applied")
+func installed(t *testing.T, w *world, c checkout) {
 	// Its pods are admitted, and the simulated nodes say that they run.
-	w.kubectl(t, "rollout", "status", "deployment/keelson-manager", "--namespace", home, "--timeout", transcript.Patience.String())
+	transcript.Contains(t, c.types(t, kubectlSection, 0), "deployment.apps/keelson-manager serverside-applied", "successfully rolled out")
+	if got := w.kubectl(t, "get", "deployment", "keelson-manager", "--namespace", home, "-o", "jsonpath={.spec.template.spec.containers[*].image}"); got != image {
+		t.Errorf("the image is %s, want %s", got, image)
+	}
 	pods := w.kubectl(t, "get", "pods", "--namespace", home, "-o", "jsonpath={range .items[*]}{.spec.priority} {end}")
 	if diff := cmp.Diff("1000000 1000000 ", pods); diff != "" {
 		t.Errorf("priorities of two replicas (-want +got):\n%s", diff)
@@ -55,24 +58,24 @@ func installed(t *testing.T, w *world) {
 		"--namespace", home, "-o", "jsonpath={.status.disruptionsAllowed}")
 }
 
-func enforced(t *testing.T, w *world) {
+func enforced(t *testing.T, w *world, _ checkout) {
 	transcript.Contains(t, w.Fails(t, 1, "kubectl", "run", "rude", "--namespace", home, "--image", "nginx"), `violates PodSecurity "restricted:latest"`)
 }
 
-func installedAgain(t *testing.T, w *world) {
+func installedAgain(t *testing.T, w *world, c checkout) {
 	versions := func() string {
 		return w.kubectl(t, "get", "deployment,serviceaccount,role,rolebinding,networkpolicy,crd", "--namespace", home,
 			"-o", `jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.generation}{"\n"}{end}`)
 	}
 	before := versions()
-	w.kubectl(t, "apply", "--server-side", "-k", base)
+	c.types(t, kubectlSection, 0)
 	if diff := cmp.Diff(before, versions()); diff != "" {
 		t.Errorf("generations (-before +after):\n%s", diff)
 	}
 }
 
 // aggregated asks for a user with a role in one namespace, and for one with a role in all.
-func aggregated(t *testing.T, w *world) {
+func aggregated(t *testing.T, w *world, _ checkout) {
 	w.namespace(t, "team")
 	for _, role := range []string{"view", "edit", "admin"} {
 		w.kubectl(t, "create", "rolebinding", role, "--namespace", "team", "--clusterrole", role, "--user", role)
@@ -115,7 +118,7 @@ func aggregated(t *testing.T, w *world) {
 }
 
 // elsewhere is the overlay that docs/install.md shows.
-func elsewhere(t *testing.T, w *world) {
+func elsewhere(t *testing.T, w *world, _ checkout) {
 	overlay := documented(t, "kustomization.yaml")
 	dir := overlayIn(t, overlay)
 	rendered := w.kustomize(t, dir)
@@ -128,15 +131,8 @@ func elsewhere(t *testing.T, w *world) {
 	w.kubectl(t, "delete", "namespace", "my-keelson")
 }
 
-func uninstalled(t *testing.T, w *world) {
-	w.kubectl(t, "delete", "-k", base, "--wait=false")
-	// Kubernetes looks into the namespace again after up to a minute, if a definition was just going when it looked.
-	for range 2 {
-		if w.Run(t, "kubectl", "wait", "--for=delete", "namespace/"+home, "--timeout=50s").Code == 0 {
-			break
-		}
-	}
-	w.kubectl(t, "delete", "-k", base, "--ignore-not-found")
+func uninstalled(t *testing.T, w *world, c checkout) {
+	c.types(t, kubectlSection, 1)
 	out := w.kubectl(t, "get", "namespace,crd,clusterrole,clusterrolebinding,priorityclass,validatingadmissionpolicy", "-o", "name")
 	for line := range strings.SplitSeq(out, "\n") {
 		if strings.Contains(line, "keelson") {

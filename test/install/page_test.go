@@ -1,24 +1,195 @@
 package install
 
 import (
+	"errors"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
-// documented returns the block of docs/install.md that begins with a comment that names a file.
-func documented(t *testing.T, file string) string {
+// The sections of docs/install.md with commands.
+const (
+	imageSection      = "The images"
+	kubectlSection    = "With kubectl"
+	helmSection       = "With Helm"
+	hostSection       = "What works inside a Pod, and what does not"
+	namespacesSection = "In some namespaces only"
+)
+
+// TestEveryCommandOfThePage compares the page with what the tests type of it: TestImage, TestKustomize, TestHelm and
+// TestManagerInSomeNamespaces type each block of commands of these sections.
+func TestEveryCommandOfThePage(t *testing.T) {
+	want := map[string]int{imageSection: 2, kubectlSection: 2, helmSection: 4, hostSection: 1, namespacesSection: 2}
+	got := map[string]int{}
+	for section, blocks := range commandsOf(t) {
+		got[section] = len(blocks)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("blocks of commands that the tests type, and those of docs/install.md (-tests +page):\n%s", diff)
+	}
+}
+
+func readPage(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/install.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	match := regexp.MustCompile("(?s)```[a-z]+\n# " + regexp.QuoteMeta(file) + "\n(.*?)```").FindSubmatch(page)
+	return string(page)
+}
+
+// commandsOf returns the blocks of commands of docs/install.md by their section.
+func commandsOf(t *testing.T) map[string][]string {
+	t.Helper()
+	all := map[string][]string{}
+	for section := range strings.SplitSeq(readPage(t), "\n## ") {
+		title, text, _ := strings.Cut(section, "\n")
+		for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text, -1) {
+			all[title] = append(all[title], block[1])
+		}
+	}
+	return all
+}
+
+// commands returns one block of commands of a section of docs/install.md.
+func commands(t *testing.T, section string, i int) string {
+	t.Helper()
+	blocks := commandsOf(t)[section]
+	if i >= len(blocks) {
+		t.Fatalf("docs/install.md has %d blocks of commands in %q", len(blocks), section)
+	}
+	return blocks[i]
+}
+
+// managerOf returns the command of a block that is a manager, with a kubeconfig in the place of FILE.
+func managerOf(t *testing.T, section string, i int, kubeconfig string) []string {
+	t.Helper()
+	words := strings.Fields(strings.ReplaceAll(commands(t, section, i), "\\\n", " "))
+	at := slices.Index(words, "FILE")
+	if !slices.Equal(words[:2], []string{"keelson", "manager"}) || at < 0 {
+		t.Fatalf("%q is no manager with a kubeconfig FILE", words)
+	}
+	words[at] = kubeconfig
+	return words
+}
+
+// checkout is a clean copy of this repository, in which somebody follows docs/install.md.
+type checkout struct {
+	dir string
+	env []string
+}
+
+// newCheckout copies the repository. The components, which take minutes to build, are those of bin/. variables are the
+// environment of commands beside HOME, PATH and what the go command needs.
+func newCheckout(t *testing.T, variables ...string) checkout {
+	t.Helper()
+	c := checkout{dir: t.TempDir(), env: slices.Clone(variables)}
+	list := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
+	list.Dir = "../.."
+	out, err := list.Output()
+	if err != nil {
+		t.Fatalf("list the files of the repository: %v\n%s", err, stderrOf(err))
+	}
+	for file := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		c.copy(t, file)
+	}
+	if err := os.Mkdir(filepath.Join(c.dir, "bin"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range []string{"keelson-kube", "kubectl"} {
+		if err := os.Symlink(binary(t, program), filepath.Join(c.dir, "bin", program)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := t.TempDir()
+	if err := os.Symlink(tool(t, "go.helm.mod", "helm"), filepath.Join(path, "helm")); err != nil {
+		t.Fatal(err)
+	}
+	c.env = append(c.env, "HOME="+t.TempDir(), "PATH="+path+":"+filepath.Dir(binary(t, "keelson"))+":"+os.Getenv("PATH"))
+	for _, variable := range []string{"GOCACHE", "GOMODCACHE", "GOPATH", "GOPROXY", "GOSUMDB", "GOTOOLCHAIN"} {
+		value, err := exec.CommandContext(t.Context(), "go", "env", variable).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.env = append(c.env, variable+"="+strings.TrimSpace(string(value)))
+	}
+	return c
+}
+
+// copy copies a file, with a time that is long ago: what has been built is newer. One that was deleted is left out.
+func (c checkout) copy(t *testing.T, file string) {
+	t.Helper()
+	source, target := filepath.Join("..", "..", file), filepath.Join(c.dir, file)
+	info, err := os.Stat(source)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	var raw []byte
+	if err == nil {
+		raw, err = os.ReadFile(source)
+	}
+	if err == nil {
+		err = errors.Join(os.MkdirAll(filepath.Dir(target), 0o700), os.WriteFile(target, raw, info.Mode().Perm()))
+	}
+	if err == nil {
+		err = os.Chtimes(target, time.Time{}, time.Unix(0, 0))
+	}
+	if err != nil {
+		t.Fatalf("copy the repository: %v", err)
+	}
+}
+
+// types runs a block of commands of docs/install.md, and returns what they print.
+func (c checkout) types(t *testing.T, section string, i int) string {
+	t.Helper()
+	block := commands(t, section, i)
+	cmd := exec.CommandContext(t.Context(), "sh", "-eux")
+	cmd.Stdin = strings.NewReader(block)
+	cmd.Dir, cmd.Env = c.dir, c.env
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, block)
+	}
+	return string(out)
+}
+
+// write writes a file that docs/install.md shows.
+func (c checkout) write(t *testing.T, file string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(c.dir, file), []byte(documented(t, file)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// binary returns the path of a program of bin/.
+func binary(t *testing.T, name string) string {
+	t.Helper()
+	path, err := env.Binary(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// documented returns the block of docs/install.md that begins with a comment that names a file.
+func documented(t *testing.T, file string) string {
+	t.Helper()
+	match := regexp.MustCompile("(?s)```[a-z]+\n# " + regexp.QuoteMeta(file) + "\n(.*?)```").FindStringSubmatch(readPage(t))
 	if match == nil {
 		t.Fatalf("docs/install.md shows no %s", file)
 	}
-	return string(match[1])
+	return match[1]
 }
 
 // overlayIn writes a kustomization beside a link to the base, and returns its directory.

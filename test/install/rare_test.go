@@ -42,14 +42,19 @@ func (w *world) rarely(t *testing.T, g *gate, user, namespace string) {
 	// No Job is kept.
 	w.apply(t, fmt.Sprintf(`{apiVersion: stable.example.com/v1, kind: CronTab, metadata: {name: forgets, namespace: %s}, spec: {schedule: "@every 1s", successfulJobsHistoryLimit: 0,
 		jobTemplate: {restartPolicy: Never, containers: [{name: a, image: busybox}]}}}`, namespace))
-	transcript.Eventually(t, "a Job is deleted", func() bool {
-		for u := range w.recordOf(t, user).uses {
-			if u.verb == "delete" && u.resource == "jobs" && u.namespace == namespace {
-				return true
+	// One has a time to live, which begins when its run is recorded.
+	w.apply(t, fmt.Sprintf(`{apiVersion: stable.example.com/v1, kind: CronTab, metadata: {name: lives, namespace: %s}, spec: {schedule: "@every 1s",
+		jobTemplate: {spec: {ttlSecondsAfterFinished: 600, template: {spec: {restartPolicy: Never, containers: [{name: a, image: busybox}]}}}}}}`, namespace))
+	for _, verb := range []string{"delete", "patch"} {
+		transcript.Eventually(t, "to "+verb+" a Job", func() bool {
+			for u := range w.recordOf(t, user).uses {
+				if u.verb == verb && u.resource == "jobs" && u.namespace == namespace {
+					return true
+				}
 			}
-		}
-		return false
-	})
+			return false
+		})
+	}
 
 	// A VirtualMachine comes back from a backup, with the finalizer that it had.
 	in(`{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: restored, finalizers: [fake.cloudnative.tw/server]}, spec: {driver: fake}}`)

@@ -202,7 +202,7 @@
   verbs:
   - get
 {{- end }}
-{{- if .Values.webhook.create }}
+{{- if and .Values.webhook.create (not .Values.webhook.certSecret) }}
 - apiGroups:
   - admissionregistration.k8s.io
   resourceNames:
@@ -248,7 +248,7 @@
   verbs:
   - get
 {{- end }}
-{{- if .Values.webhook.create }}
+{{- if and .Values.webhook.create (not .Values.webhook.certSecret) }}
 - apiGroups:
   - ""
   resources:
@@ -256,7 +256,7 @@
   verbs:
   - create
 {{- end }}
-{{- if .Values.webhook.create }}
+{{- if and .Values.webhook.create (not .Values.webhook.certSecret) }}
 - apiGroups:
   - ""
   resourceNames:

@@ -1,0 +1,158 @@
+package install
+
+import (
+	"encoding/json"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+// What somebody with Helm types in the life of an installation.
+func TestHelm(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := newCheckout(t, "KUBECONFIG="+w.Env["KUBECONFIG"])
+	c.write(t, "values.yaml")
+	c.write(t, "namespaces.yaml")
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T, *world, checkout)
+	}{
+		{"installed and upgraded", upgradedByHelm},
+		{"rolled back", rolledBackByHelm},
+		{"uninstalled, objects are kept", uninstalledByHelm},
+		{"installed in some namespaces", namespacedByHelm},
+		{"Prometheus finds it", monitoredByHelm},
+		{"another manager on a host", onAHost},
+	} {
+		if !t.Run(step.name, func(t *testing.T) { step.run(t, w, c) }) {
+			return // the others stand on this one
+		}
+	}
+}
+
+// replicas returns the image of the manager, and how many replicas are wanted and ready.
+func (w *world) replicas(t *testing.T) string {
+	t.Helper()
+	return w.kubectl(t, "get", "deployment", "keelson-manager", "--namespace", home,
+		"-o", "jsonpath={.spec.template.spec.containers[*].image} {.spec.replicas} {.status.readyReplicas}")
+}
+
+func upgradedByHelm(t *testing.T, w *world, c checkout) {
+	c.types(t, helmSection, 0)
+	if got, want := w.replicas(t), image+" 3 3"; got != want {
+		t.Errorf("after the upgrade there is %s, want %s", got, want)
+	}
+	w.kubectl(t, "create", "-f", "../../examples/manifests/foo.yaml")
+}
+
+func rolledBackByHelm(t *testing.T, w *world, _ checkout) {
+	if _, err := helm(t, w.Env["KUBECONFIG"], "rollback", "keelson", "1", "--namespace", home, "--wait"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := w.replicas(t), image+" 2 2"; got != want {
+		t.Errorf("after the rollback there is %s, want %s", got, want)
+	}
+}
+
+func uninstalledByHelm(t *testing.T, w *world, c checkout) {
+	c.types(t, helmSection, 1)
+	w.kubectl(t, "get", "foo", "example-foo")
+	transcript.Contains(t, w.Fails(t, 1, "kubectl", "get", "clusterrole", "keelson-manager"), "NotFound")
+}
+
+// namespacedByHelm takes over the definitions that were kept.
+func namespacedByHelm(t *testing.T, w *world, c checkout) {
+	w.namespace(t, "team-a")
+	w.namespace(t, "team-b")
+	c.types(t, helmSection, 2)
+	for _, namespace := range []string{"team-a", "team-b"} {
+		w.kubectl(t, "get", "rolebinding", "keelson-manager-work", "--namespace", namespace)
+	}
+	const user = "system:serviceaccount:" + home + ":" + account
+	may := func(words ...string) bool {
+		return w.Run(transcript.Quietly(t), append([]string{"kubectl", "auth", "can-i", "--quiet", "--as", user}, words...)...).Code == 0
+	}
+	transcript.Eventually(t, "the roles hold", func() bool { return may("create", "jobs.batch", "--namespace", "team-b") })
+	if may("create", "jobs.batch", "--namespace", "default") {
+		t.Error("it may create Jobs in other namespaces")
+	}
+}
+
+// monitoredByHelm checks what the Prometheus operator does with a ServiceMonitor: it looks for Services by its labels, and
+// for the port of their endpoints by its name.
+func monitoredByHelm(t *testing.T, w *world, c checkout) {
+	defineOperator(t, w.admin)
+	c.types(t, helmSection, 3)
+	get := func(words ...string) string {
+		return w.kubectl(t, append([]string{"get", "--namespace", home}, words...)...)
+	}
+	var labels map[string]string
+	if err := json.Unmarshal([]byte(get("servicemonitor", "keelson", "-o", "jsonpath={.spec.selector.matchLabels}")), &labels); err != nil {
+		t.Fatal(err)
+	}
+	var selector []string
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		selector = append(selector, name+"="+labels[name])
+	}
+	service := strings.TrimSpace(get("service", "--selector", strings.Join(selector, ","), "-o", "name"))
+	if service != "service/keelson-metrics" {
+		t.Fatalf("the ServiceMonitor selects %q", service)
+	}
+	port := get("servicemonitor", "keelson", "-o", "jsonpath={.spec.endpoints[*].port}")
+	w.Until(t, "the Service leads to two replicas", transcript.Is(port+" 8443 2"), "kubectl", "get", "endpointslices", "--namespace", home,
+		"--selector", "kubernetes.io/service-name=keelson-metrics",
+		"-o", `go-template={{range .items}}{{range .ports}}{{.name}} {{.port}} {{end}}{{len .endpoints}}{{end}}`)
+	for _, object := range []string{"networkpolicy/keelson-metrics", "prometheusrule/keelson", "configmap/keelson-dashboard"} {
+		get(object)
+	}
+}
+
+// onAHost runs the second manager, for machines and clusters.
+func onAHost(t *testing.T, w *world, _ checkout) {
+	w.runManager(t, managerOf(t, hostSection, 0, w.Env["KUBECONFIG"]))()
+}
+
+// What somebody types who may grant roles in namespaces, but not install a Deployment.
+func TestManagerInSomeNamespaces(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := newCheckout(t, "KUBECONFIG="+w.Env["KUBECONFIG"])
+	w.namespace(t, "team-a")
+	w.namespace(t, "team-b")
+	c.types(t, namespacesSection, 0)
+	kubeconfig := w.kubeconfigOf(t, w.newGate(t), "team-a", "keelson")
+	stop := w.runManager(t, managerOf(t, namespacesSection, 1, kubeconfig))
+	w.kubectl(t, "create", "--namespace", "team-b", "-f", "../../examples/manifests/foo.yaml")
+	w.kubectl(t, "create", "--namespace", "default", "-f", "../../examples/manifests/foo.yaml")
+	w.kubectl(t, "wait", "--for=condition=Ready", "foo/example-foo", "--namespace", "team-b", "--timeout", transcript.Patience.String())
+	if status := w.kubectl(t, "get", "foo", "example-foo", "--namespace", "default", "-o", "jsonpath={.status}"); status != "" {
+		t.Errorf("a Foo in another namespace has the status %s", status)
+	}
+	stop()
+	for _, refused := range w.recordOf(t, "system:serviceaccount:team-a:keelson").refused {
+		t.Errorf("a permission is missing: %s", refused)
+	}
+}
+
+// runManager runs a command that is a manager, until it is ready, and returns how to stop it. It takes no port that another
+// test may have, and keeps its state in the directory of w.
+func (w *world) runManager(t *testing.T, words []string) (stop func()) {
+	t.Helper()
+	s := w.Shell
+	s.Env = map[string]string{"HOME": w.dir}
+	manager := s.Start(t, append(words, "--health-probe-bind-address=0", "--metrics-bind-address=0", "--state-dir", filepath.Join(w.dir, "state"))...)
+	manager.Await(t, "Manager is ready")
+	return func() {
+		t.Helper()
+		manager.Signal(t, syscall.SIGTERM)
+		if result := manager.Wait(t); result.Code != 0 {
+			t.Errorf("the manager ends with exit code %d", result.Code)
+		}
+	}
+}

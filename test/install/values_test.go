@@ -1,0 +1,68 @@
+package install
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/jsonpath"
+)
+
+// Where the values arrive that concern more than one object, or that leave something out.
+func TestChartValues(t *testing.T) {
+	t.Parallel()
+	const deployment, container = "Deployment keelson-manager", ".spec.template.spec.containers[0]"
+	const variables = `{range ` + container + `.env[*]}{.name}={.value} {end}`
+	charts := map[string]map[string]*unstructured.Unstructured{} // what was rendered, by the values
+	for _, tt := range []struct {
+		name, values, object, template, want string
+	}{
+		{"Go knows the limit of memory", "defaults", deployment, variables, "MEMORY_LIMIT_MIB= GOMEMLIMIT=$(MEMORY_LIMIT_MIB)000000"},
+		{"beside other variables", "everything", "Deployment other-manager", variables, "MEMORY_LIMIT_MIB= GOMEMLIMIT=$(MEMORY_LIMIT_MIB)000000 GOGC=100"},
+		{"unless the user decides", "certificates of somebody else", deployment, variables, "GOMEMLIMIT=300MiB"},
+		{"or there is no limit", "no limit", deployment, variables, ""},
+		{"the manager tells metrics at the port", "metrics", deployment, `{` + container + `.ports[?(@.name=="metrics")].containerPort} {` + container + `.args[6]}`, "9090 --metrics-bind-address=:9090"},
+		{"the Service has it", "metrics", "Service keelson-metrics", "{.spec.ports[0].name} {.spec.ports[0].port} {.spec.ports[0].targetPort}", "https-metrics 9090 9090"},
+		{"the NetworkPolicy opens it", "metrics", "NetworkPolicy keelson-metrics", "{.spec.ingress[0].ports[0].port} {.spec.ingress[0].from[0].namespaceSelector.matchLabels}", `9090 {"kubernetes.io/metadata.name":"monitoring"}`},
+		{"the ServiceMonitor asks there", "metrics", "ServiceMonitor keelson", "{.metadata.labels.release} {.spec.endpoints[0].port} {.spec.endpoints[0].interval}", "prometheus https-metrics 15s"},
+		{"the PrometheusRule is labelled", "metrics", "PrometheusRule keelson", "{.metadata.labels.release}", "prometheus"},
+		{"a Service alone", "metrics without an operator", "Service keelson-metrics", "{.spec.ports[0].name} {.spec.ports[0].port}", "metrics 8443"},
+		{"with its NetworkPolicy", "metrics without an operator", "NetworkPolicy keelson-metrics", "{.spec.ingress[0].ports[0].port}", "8443"},
+		{"certificates are mounted", "certificates of somebody else", deployment, "{.spec.template.spec.volumes[*].secret.secretName}", "metrics webhook"},
+		{"where the manager looks for them", "certificates of somebody else", deployment, `{range ` + container + `.volumeMounts[?(@.readOnly==true)]}{.mountPath} {end}`, "/var/run/keelson/metrics /var/run/keelson/webhook"},
+		{"whose authority somebody else fills in", "certificates of somebody else", "ValidatingWebhookConfiguration keelson", "{.metadata.annotations}", `{"cert-manager.io/inject-ca-from":"operations/webhook"}`},
+		{"so that the manager may not", "certificates of somebody else", "ClusterRole keelson-manager", `{.rules[?(@.apiGroups[0]=="admissionregistration.k8s.io")].verbs}`, ""},
+		{"which else it may", "defaults", "ClusterRole keelson-manager", `{.rules[?(@.apiGroups[0]=="admissionregistration.k8s.io")].verbs}`, `["get","update"]`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			values, ok := valueSets[tt.values]
+			if !ok {
+				t.Fatalf("there are no values %q", tt.values)
+			}
+			if charts[tt.values] == nil {
+				_, objects := rendered(t, "keelson", home, values)
+				charts[tt.values] = byName(objects)
+			}
+			if got := field(t, charts[tt.values][tt.object], tt.template); got != tt.want {
+				t.Errorf("%s has %q, want %q", tt.object, got, tt.want)
+			}
+		})
+	}
+}
+
+// field reads fields of an object by a JSONPath template.
+func field(t *testing.T, o *unstructured.Unstructured, template string) string {
+	t.Helper()
+	if o == nil {
+		t.Fatal("the chart has no such object")
+	}
+	path := jsonpath.New("").AllowMissingKeys(true)
+	if err := path.Parse(template); err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := path.Execute(&b, o.Object); err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(b.String())
+}
