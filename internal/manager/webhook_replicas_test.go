@@ -1,18 +1,11 @@
 package manager
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -176,57 +169,4 @@ func (b *balancer) forward(connection net.Conn) {
 		_ = onward.(*net.TCPConn).CloseWrite()
 	}()
 	_, _ = io.Copy(connection, onward)
-}
-
-// With a directory of somebody else's certificates the manager neither makes any nor writes caBundle, and takes those that
-// replace them.
-func TestWebhookWithCertificatesOfSomebodyElse(t *testing.T) {
-	c := newWebhookClient(t)
-	namespace := env.Namespace(t)
-	o := webhookOptions(t, c, namespace)
-	o.Webhook.CertDir = t.TempDir()
-	first := writeCertificate(t, o.Webhook.CertDir)
-	m := start(t, o, controllers...)
-	within(t, "the manager to be ready", m.Ready())
-	serves := func() string {
-		connection, err := tls.Dial("tcp", m.WebhookAddress(), &tls.Config{InsecureSkipVerify: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer connection.Close() //nolint:errcheck // nothing was sent
-		return connection.ConnectionState().PeerCertificates[0].SerialNumber.String()
-	}
-	if got := serves(); got != first {
-		t.Errorf("it serves the certificate %s, want %s", got, first)
-	}
-	second := writeCertificate(t, o.Webhook.CertDir)
-	harness.Eventually(t, "it serves the other certificate", func() bool { return serves() == second })
-	err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: admission.SecretName}, &corev1.Secret{})
-	if !apierrors.IsNotFound(err) {
-		t.Errorf("there is a Secret of its own: %v", err)
-	}
-}
-
-// writeCertificate writes tls.crt and tls.key to a directory and returns the serial number.
-func writeCertificate(t *testing.T, dir string) string {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotAfter: time.Now().Add(time.Hour)}
-	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rawKey, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, block := range map[string]*pem.Block{"tls.crt": {Type: "CERTIFICATE", Bytes: raw}, "tls.key": {Type: "PRIVATE KEY", Bytes: rawKey}} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return template.SerialNumber.String()
 }
