@@ -1,0 +1,247 @@
+package install
+
+import (
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+// The symptoms of docs/operations.md.
+const (
+	unseen      = "an object is as if nobody had seen it: no conditions"
+	ended       = "the manager ends at once with exit code 1"
+	killed      = "the manager is ended with `OOMKilled`" // by the kernel, and told by the kubelet
+	unready     = "`Ready` is False"
+	unasked     = "a field that cannot be was accepted, and a condition says so"
+	bundleless  = "`caBundle` of the configuration is empty"
+	untrusted   = "`x509: certificate signed by unknown authority` in the log of kube-apiserver, about the webhook"
+	unsteady    = "the leader changes again and again"
+	terminating = "a namespace stays in Terminating"
+	late        = "Jobs are late, or do not come"
+)
+
+// What the table says of each symptom comes about, and with the words that it quotes.
+func TestTroubleshooting(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	said := map[string]string{killed: ""}
+	w.endsAtOnce(t, said)
+	w.isUnseenOrRefused(t, said)
+	w.isUnasked(t, said)
+	w.isUntrusted(t, said)
+
+	for symptom, quotes := range symptoms(t) {
+		text, ok := said[symptom]
+		if !ok {
+			t.Errorf("no test brings about: %s", symptom)
+		}
+		for _, quote := range quotes {
+			if !strings.Contains(text, quote) {
+				t.Errorf("%s: nobody says %q, but\n%s", symptom, quote, text)
+			}
+		}
+		delete(said, symptom)
+	}
+	for symptom := range said {
+		t.Errorf("docs/operations.md has no line for: %s", symptom)
+	}
+}
+
+// symptoms returns the lines of the table in docs/operations.md, with the messages that they quote.
+func symptoms(t *testing.T) map[string][]string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## Troubleshooting\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	_, table, _ := strings.Cut(section, "|---|---|---|\n")
+	all := map[string][]string{}
+	for row := range strings.SplitSeq(strings.TrimSpace(table), "\n") {
+		symptom, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | ")
+		all[symptom] = nil
+		for _, span := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row, -1) {
+			if strings.Contains(span[1], " ") && !strings.HasPrefix(span[1], "kubectl ") {
+				all[symptom] = append(all[symptom], span[1])
+			}
+		}
+	}
+	return all
+}
+
+// namespaced are the controllers that need no host here.
+const namespaced = "foo,crontab,virtualmachine"
+
+// troubled starts a manager that is to get into trouble.
+func (w *world) troubled(t *testing.T, controllers string, flags ...string) *transcript.Running {
+	t.Helper()
+	s := w.Shell
+	s.Env = map[string]string{"HOME": w.dir}
+	return s.Start(t, append([]string{
+		"keelson", "manager", "--kubeconfig", w.Env["KUBECONFIG"], "--health-probe-bind-address=0", "--metrics-bind-address=0",
+		"--state-dir", filepath.Join(w.dir, "troubled"), "--vm-driver=fake", "--leader-elect", "--controllers", controllers,
+	}, flags...)...)
+}
+
+// finish stops a manager.
+func finish(t *testing.T, manager *transcript.Running) {
+	t.Helper()
+	manager.Signal(t, syscall.SIGTERM)
+	if result := manager.Wait(t); result.Code != 0 {
+		t.Errorf("a manager ends with exit code %d", result.Code)
+	}
+}
+
+func (w *world) endsAtOnce(t *testing.T, said map[string]string) {
+	t.Helper()
+	fails := func(flags ...string) {
+		t.Helper()
+		result := w.troubled(t, namespaced, flags...).Wait(t)
+		if result.Code != 1 {
+			t.Errorf("a manager with %q ends with exit code %d", flags, result.Code)
+		}
+		said[ended] += result.Stdout
+	}
+	fails() // there are no definitions yet
+	env.Define(t, w.admin)
+	w.kubectl(t, "create", "serviceaccount", "nobody")
+	fails("--kubeconfig", w.kubeconfigOf(t, w.newGate(t), "default", "nobody"))
+	here := &clientcmdapi.Cluster{Server: w.admin.Host, CertificateAuthority: w.admin.CAFile, CertificateAuthorityData: w.admin.CAData}
+	path := filepath.Join(w.dir, "wrong.kubeconfig")
+	writeKubeconfig(t, path, "default", here, &clientcmdapi.AuthInfo{Token: "over"})
+	fails("--kubeconfig", path)
+	writeKubeconfig(t, path, "default", &clientcmdapi.Cluster{Server: "https://" + freeAddress(t)}, &clientcmdapi.AuthInfo{Token: "any"})
+	fails("--kubeconfig", path, "--preflight-timeout=1s")
+}
+
+// message waits for a condition of an object, and returns its message.
+func (w *world) message(t *testing.T, condition, object string) string {
+	t.Helper()
+	w.kubectl(t, "wait", "--for=condition="+condition, object, "--timeout", transcript.Patience.String())
+	kind, _, _ := strings.Cut(condition, "=")
+	return w.kubectl(t, "get", object, "-o", `jsonpath={.status.conditions[?(@.type=="`+kind+`")].message}`)
+}
+
+// cronTab creates a CronTab with a run each second, or another schedule.
+func (w *world) cronTab(t *testing.T, name, schedule string) {
+	t.Helper()
+	w.apply(t, `{apiVersion: stable.example.com/v1, kind: CronTab, metadata: {name: `+name+`, namespace: default},
+		spec: {schedule: "`+schedule+`", jobTemplate: {restartPolicy: Never, containers: [{name: a, image: busybox}]}}}`)
+}
+
+// isUnseenOrRefused runs a manager without the controller of Foos, where no Job may be made.
+func (w *world) isUnseenOrRefused(t *testing.T, said map[string]string) {
+	t.Helper()
+	w.kubectl(t, "create", "quota", "none", "--hard=count/jobs.batch=0")
+	w.Until(t, "no Job may be made", func(string) bool {
+		return w.Run(transcript.Quietly(t), "kubectl", "create", "job", "probe", "--image", "busybox", "--dry-run=server").Code != 0
+	}, "kubectl", "get", "quota", "none")
+	w.kubectl(t, "create", "-f", "../../examples/manifests/foo.yaml")
+	w.cronTab(t, "refused", "@every 1s")
+	manager := w.troubled(t, "crontab")
+	said[late] = w.message(t, "Ready=False", "crontab/refused")
+	if status := w.kubectl(t, "get", "foo", "example-foo", "-o", "jsonpath={.status}"); status != "" {
+		t.Errorf("a Foo that nobody works on has the status %s", status)
+	}
+	said[unseen] = ""
+	finish(t, manager)
+	w.kubectl(t, "delete", "crontab/refused", "quota/none")
+}
+
+// isUnasked runs managers without a webhook, although there is a configuration, and with one but without a configuration
+// of that name. In between there is none, and a namespace is deleted.
+func (w *world) isUnasked(t *testing.T, said map[string]string) {
+	t.Helper()
+	w.apply(t, w.OK(transcript.Quietly(t), "keelson", "manifests", "webhook", "--webhook-service-namespace=default"))
+	w.cronTab(t, "backwards", "30-10 * * * *")
+	w.kubectl(t, "delete", "foo", "example-foo")
+	w.kubectl(t, "create", "deployment", "example-foo", "--image", "busybox", "--replicas", "0")
+	w.kubectl(t, "create", "-f", "../../examples/manifests/foo.yaml")
+	w.namespace(t, "gone")
+	w.apply(t, "{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: it, namespace: gone}, spec: {driver: fake}}")
+	manager := w.troubled(t, namespaced)
+	said[unasked] = w.message(t, "Ready=False", "crontab/backwards")
+	said[unready] = w.message(t, "Ready=False", "foo/example-foo")
+	w.kubectl(t, "wait", "--for=condition=Ready", "virtualmachine/it", "--namespace", "gone", "--timeout", transcript.Patience.String())
+	finish(t, manager)
+	said[unsteady] = manager.Text()
+
+	w.kubectl(t, "delete", "namespace", "gone", "--wait=false")
+	said[terminating] = w.Until(t, "the namespace says what is left", func(messages string) bool { return strings.Contains(messages, "finalizers") },
+		"kubectl", "get", "namespace", "gone", "-o", "jsonpath={.status.conditions[*].message}")
+	manager = w.troubled(t, namespaced, "--webhook-bind-address="+freeAddress(t), "--webhook-configuration=other", "--webhook-service-namespace=default")
+	w.kubectl(t, "wait", "--for=delete", "virtualmachine/it", "--namespace", "gone", "--timeout", transcript.Patience.String())
+	manager.Await(t, "Webhook certificates")
+	finish(t, manager)
+	said[bundleless] = manager.Text()
+}
+
+// isUntrusted runs a manager with a certificate of another authority than that of the configuration.
+func (w *world) isUntrusted(t *testing.T, said map[string]string) {
+	t.Helper()
+	address, certificates := freeAddress(t), filepath.Join(w.dir, "certificates")
+	writeCertificate(t, certificates)
+	authority := base64.StdEncoding.EncodeToString(w.authority(t))
+	w.kubectl(t, "patch", "validatingwebhookconfiguration", "keelson", "--type=json",
+		"-p", `[{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "`+authority+`"}]`)
+	w.callDirectly(t, "keelson", address)
+	manager := w.troubled(t, namespaced, "--webhook-bind-address="+address, "--webhook-cert-dir="+certificates)
+	manager.Await(t, "Manager is ready")
+	log := filepath.Join(filepath.Dir(w.Env["KUBECONFIG"]), "logs", "kube-apiserver.log")
+	transcript.Eventually(t, "the API server does not trust the webhook", func() bool {
+		w.OK(transcript.Quietly(t), "kubectl", "create", "--dry-run=server", "-f", "../../examples/manifests/crontab-backup.yaml")
+		raw, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said[untrusted] = string(raw[max(0, len(raw)-20000):])
+		return strings.Contains(said[untrusted], "x509:")
+	})
+	finish(t, manager)
+}
+
+// writeCertificate makes a directory with a certificate for this host that no authority of the cluster has signed.
+func writeCertificate(t *testing.T, dir string) {
+	t.Helper()
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	certificate := server.TLS.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{"tls.crt": {Type: "CERTIFICATE", Bytes: certificate.Certificate[0]}, "tls.key": {Type: "PRIVATE KEY", Bytes: key}} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// authority returns that of the API server, as PEM.
+func (w *world) authority(t *testing.T) []byte {
+	t.Helper()
+	if len(w.admin.CAData) > 0 {
+		return w.admin.CAData
+	}
+	raw, err := os.ReadFile(w.admin.CAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
