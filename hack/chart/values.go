@@ -71,7 +71,7 @@ var values = append([]value{
 	{"logging.verbosity", 0, "How much is logged, from 0 to 10.", map[string]any{"type": "integer", "minimum": 0, "maximum": 10}},
 	{"extraArgs", []any{}, "More flags of `keelson manager`, such as `--threads=32`.", listOf(map[string]any{"type": "string", "pattern": "^-"})},
 	{"env", []any{}, "More variables of its environment.", aList},
-	{"resources", map[string]any{"requests": map[string]any{"cpu": "50m", "memory": "128Mi"}, "limits": map[string]any{"memory": "512Mi"}},
+	{"resources", map[string]any{"requests": map[string]any{"cpu": "50m", "memory": "96Mi"}, "limits": map[string]any{"memory": "256Mi"}},
 		"What a replica gets. A limit of the processor would slow a burst down that ends by itself.", anObject},
 	{"podLabels", map[string]any{}, "More labels of the pods.", texts},
 	{"podAnnotations", map[string]any{}, "More annotations of the pods.", texts},
