@@ -2,6 +2,8 @@ package install
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -74,7 +76,7 @@ func (w *world) rarelyWithClusters(t *testing.T, user string) {
 	w.kubectl(t, "delete", "cluster", "rare", "--timeout", transcript.Patience.String())
 
 	// A Kubeconfig as the original controller stored it.
-	w.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Kubeconfig, metadata: {name: old}, spec: {ConfigPath: /etc/keelson/rke/old.yml}}")
+	w.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Kubeconfig, metadata: {name: old}, spec: {ConfigPath: "+filepath.Join(os.TempDir(), "old.yml")+"}}")
 	w.untilUsed(t, user, use{"patch", "clusterprovisioner.rke.io", "kubeconfigs", "", "old"})
 	w.kubectl(t, "delete", "kubeconfig", "old", "--timeout", transcript.Patience.String())
 }
