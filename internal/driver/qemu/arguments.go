@@ -15,6 +15,8 @@ import (
 type launch struct {
 	machine backend.Machine
 	kvm     bool
+	// plugs says that processors can be added while it runs.
+	plugs bool
 	// hasDisk and hasSeed tell which drives there are.
 	hasDisk, hasSeed bool
 	// kernel, initrd and cmdline boot a kernel directly; empty boots the disk.
@@ -48,7 +50,7 @@ func (l *launch) arguments() []string {
 	switch {
 	case l.kvm:
 		accel, cpu = "kvm", "host"
-	case m.Image == nil:
+	case m.Image == nil && !l.plugs:
 		accel += fmt.Sprintf(",tb-size=%d", guestCode*cpus)
 	}
 	args := []string{
@@ -56,7 +58,7 @@ func (l *launch) arguments() []string {
 		"-name", "guest=" + escape(m.Namespace+"/"+m.Name) + ",debug-threads=on",
 		"-uuid", string(m.UID),
 		"-machine", "q35,usb=off,smbus=off,vmport=off", "-accel", accel, "-cpu", cpu,
-		"-smp", fmt.Sprintf("cpus=%d,maxcpus=%d", cpus, maxCPUs(m)),
+		"-smp", fmt.Sprintf("cpus=%d,maxcpus=%d", cpus, l.maxCPUs()),
 		"-m", memoryArgument(m),
 		"-rtc", "base=utc,driftfix=slew",
 		"-msg", "timestamp=on",
@@ -124,8 +126,14 @@ func escape(value string) string { return strings.ReplaceAll(value, ",", ",,") }
 
 func vcpus(m *backend.Machine) int64 { return max(1, m.MilliCPU/1000) }
 
-// maxCPUs leaves room to add processors while the machine runs.
-func maxCPUs(m *backend.Machine) int64 { return max(vcpus(m), min(2*vcpus(m), 255)) }
+// maxCPUs leaves room to add processors while the machine runs, if that can be done.
+func (l *launch) maxCPUs() int64 {
+	cpus := vcpus(&l.machine)
+	if !l.plugs {
+		return cpus
+	}
+	return max(cpus, min(2*cpus, 255))
+}
 
 const (
 	// memoryStep is what memory is plugged in by: guests on x86 take no less.

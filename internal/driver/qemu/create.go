@@ -87,7 +87,7 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch
 	m.mu.Lock()
 	base, ports := m.def.Base, m.def.HostPorts
 	m.mu.Unlock()
-	l := &launch{machine: machine, kvm: m.d.kvm, hasSeed: true, hasDisk: base != nil || machine.DiskBytes > 0}
+	l := &launch{machine: machine, kvm: m.d.kvm, plugs: m.d.plugs, hasSeed: true, hasDisk: base != nil || machine.DiskBytes > 0}
 	if err := m.d.kernelFor(machine.Image, l); err != nil {
 		return nil, err
 	}

@@ -80,6 +80,10 @@ type Driver struct {
 	binary    string
 	imageTool string
 	kvm       bool
+	// plugs says that processors are added to machines that run. Not to emulated ones: a processor needs a part of the
+	// buffer for translated code, and QEMU, which empties that for want of room at any other time, aborts if there is none
+	// for a new one ("tcg_region_initial_alloc__locked: assertion failed").
+	plugs     bool
 	processes *process.Dir
 	images    *images
 
@@ -117,6 +121,7 @@ func Open(options Options) (*Driver, error) {
 	if d.kvm, err = useKVM(options.Accelerator); err != nil {
 		return nil, err
 	}
+	d.plugs = d.kvm
 	for _, dir := range []string{d.options.StateDir, d.machinesDir(), d.imagesDir(), d.retainedDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("open the state directory: %w", err)

@@ -98,6 +98,10 @@ func (w *world) clear() {
 		if err := killStrays(ctx, types.UID(entry.Name())); err != nil {
 			w.Errorf("clear up: %v", err)
 		}
+		if w.Failed() {
+			said, _ := os.ReadFile(filepath.Join(w.driver.machinesDir(), entry.Name(), serialLog)) // there may be none
+			w.Logf("the machine %s and its QEMU said:\n%s", entry.Name(), said[max(0, len(said)-4000):])
+		}
 	}
 }
 

@@ -31,6 +31,23 @@ func booted(changes ...func(*backend.Machine)) backend.Machine {
 	return machine
 }
 
+// An emulated machine gets no processor while it runs, with which QEMU might abort: it waits for a restart.
+func TestEmulatedMachinesGetNoProcessor(t *testing.T) {
+	needGuest(t)
+	w := newWorld(t)
+	w.options.Accelerator = AccelTCG
+	w.open()
+	machine := booted()
+	run := w.run(machine).Run
+	machine.Hash, machine.MilliCPU = "2", 2000
+	w.do(w.driver.Reconfigure(t.Context(), machine))
+	server := w.server()
+	if got := strings.Join(server.Pending, " "); got != "resource.cpu" || server.Run != run {
+		t.Errorf("these wait for a restart: %s; %+v", got, server)
+	}
+	w.remove()
+}
+
 // answers is a check: the guest has answered, with an address.
 func answers(s *backend.Server) bool {
 	return s != nil && s.Agent == backend.AgentConnected && len(s.Addresses) > 0
@@ -99,6 +116,7 @@ func TestGuestBootsAnswersAndPowersOff(t *testing.T) {
 func TestChangesOfARunningMachine(t *testing.T) {
 	needGuest(t)
 	w := newWorld(t)
+	w.driver.plugs = true // also without KVM: there is room enough for translated code
 	machine := booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 })
 	w.run(machine)
 	w.eventually("the guest answers", answers)

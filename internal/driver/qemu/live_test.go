@@ -55,6 +55,7 @@ func (w *world) shows(text string) {
 func TestGuestSeesChanges(t *testing.T) {
 	needGuest(t)
 	w := newWorld(t)
+	w.driver.plugs = true // also without KVM: there is room enough for translated code
 	machine := booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 })
 	run := w.run(machine).Run
 	w.shell()

@@ -34,7 +34,7 @@ func (def *definition) pending() []string {
 
 // Reconfigure implements backend.Driver. In a machine that is on, the disk grows, memory
 // goes to and comes from the balloon, and memory and processors are added as far as there
-// is room; everything else waits for a restart.
+// is room and QEMU can do it; everything else waits for a restart.
 func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error {
 	if err := validate(&machine); err != nil {
 		return err
@@ -61,8 +61,10 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 	err = errors.Join(
 		resizeDisk(ctx, conn, &started, machine.DiskBytes),
 		setMemory(ctx, conn, &started, machine.MemoryBytes, boot),
-		addProcessors(ctx, conn, &started, machine.MilliCPU),
 	)
+	if d.plugs {
+		err = errors.Join(err, addProcessors(ctx, conn, &started, machine.MilliCPU))
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.run != "" {

@@ -155,6 +155,26 @@ func TestMemoryArgument(t *testing.T) {
 	}
 }
 
+func TestRoomForProcessors(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		plugs bool
+		cpu   int64
+		want  string
+	}{
+		{"as many again", true, 3000, "cpus=3,maxcpus=6"},
+		{"what the driver can do at most", true, 200000, "cpus=200,maxcpus=255"},
+		{"none where they cannot be added", false, 3000, "cpus=3,maxcpus=3"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			arguments := (&launch{plugs: test.plugs, machine: backend.Machine{MilliCPU: test.cpu}}).arguments()
+			if got := arguments[slices.Index(arguments, "-smp")+1]; got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
 func TestAcceleratorArgument(t *testing.T) {
 	image := &v1alpha1.Image{Path: "disk.qcow2"}
 	for _, test := range []struct {
@@ -163,6 +183,7 @@ func TestAcceleratorArgument(t *testing.T) {
 		want   string
 	}{
 		{"hardware virtualization", launch{kvm: true, machine: backend.Machine{MilliCPU: 4000}}, "kvm"},
+		{"our guest, emulated, with room for processors", launch{plugs: true, machine: backend.Machine{MilliCPU: 1000}}, "tcg,thread=multi"},
 		{"our guest, emulated", launch{machine: backend.Machine{MilliCPU: 1000}}, "tcg,thread=multi,tb-size=32"},
 		{"more processors run more code", launch{machine: backend.Machine{MilliCPU: 4000}}, "tcg,thread=multi,tb-size=128"},
 		{"a guest that is not ours may run much more", launch{machine: backend.Machine{MilliCPU: 1000, Image: image}}, "tcg,thread=multi"},
