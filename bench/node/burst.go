@@ -65,16 +65,15 @@ func (b *bench) burst(ctx context.Context, contestant string, n int) (*burst, er
 	return result, nil
 }
 
-// nextDue returns when a contestant that is prepared from now on is due.
-func nextDue(contestant string, now time.Time) time.Time {
-	switch contestant {
-	case floor:
-		return now.Add(2 * time.Second).Truncate(time.Second)
-	case keelson:
-		return now.Add(4 * time.Second).Truncate(time.Second)
-	default:
-		return now.Add(4 * time.Second).Truncate(time.Minute).Add(time.Minute)
+// nextDue returns when a contestant that is prepared from now on is due. For all of them the node has at least so long a
+// rest before: what it has to do for containers that are gone takes a while, and a CronJob that waits for its minute would
+// be spared that.
+func nextDue(contestant string, now time.Time, rest time.Duration) time.Time {
+	due := now.Add(rest)
+	if contestant == cronJob {
+		return due.Truncate(time.Minute).Add(time.Minute)
 	}
+	return due.Truncate(time.Second).Add(time.Second)
 }
 
 // waitUntil waits for a time; one that has passed is no error.
@@ -99,7 +98,7 @@ func (b *bench) burstOfSchedules(ctx context.Context, contestant string, n int) 
 		return nil, err
 	}
 	defer o.stop()
-	due := nextDue(contestant, time.Now())
+	due := nextDue(contestant, time.Now(), b.options.rest)
 	err = b.cluster.Each(ctx, n, func(ctx context.Context, writer cluster.Connection, i int) error {
 		return create(ctx, writer, contestant, namespace, i, due)
 	})

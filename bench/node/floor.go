@@ -45,7 +45,7 @@ func (b *bench) burstOfFloor(ctx context.Context, n int) (*burst, error) {
 	for i := range commands {
 		commands[i] = b.containerOfFloor(ctx)
 	}
-	due := nextDue(floor, time.Now())
+	due := nextDue(floor, time.Now(), b.options.rest)
 	if err := waitUntil(ctx, due); err != nil {
 		return nil, err
 	}

@@ -39,19 +39,22 @@ type options struct {
 	Binary string `json:"binary,omitempty"`
 
 	command.Output `json:"-"`
+	// rest is how long the node has nothing to do before anything is due, at least.
+	rest time.Duration
 }
 
 // maxContainers is how many can be due at once: a node has 110 Pods.
 const maxContainers = 100
 
 func defaults() options {
-	return options{Sizes: []int{1, 10}, Rounds: 15, Repeats: 3, CronJobs: true, Starts: 5, Pods: 10, Idle: 30 * time.Second, Patience: 3 * time.Minute}
+	return options{Sizes: []int{1, 10}, Rounds: 15, Repeats: 2, CronJobs: true, Starts: 5, Pods: 10, Idle: 30 * time.Second,
+		Patience: 3 * time.Minute, rest: 8 * time.Second}
 }
 
 // quick is for finding out whether the benchmark still works. Its numbers mean nothing. CronJobs are left out: they are
 // due at full minutes only.
 func quick() options {
-	return options{Sizes: []int{2}, Rounds: 1, Repeats: 1, Starts: 1, Pods: 1, Idle: time.Second, Patience: 3 * time.Minute}
+	return options{Sizes: []int{2}, Rounds: 1, Repeats: 1, Starts: 1, Pods: 1, Idle: time.Second, Patience: 3 * time.Minute, rest: 3 * time.Second}
 }
 
 func main() { command.Main(parse, run) }

@@ -81,7 +81,7 @@ func TestParse(t *testing.T) {
 			}
 			var want options
 			tc.want(&want)
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(options{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -97,8 +97,9 @@ func TestNextDue(t *testing.T) {
 	for _, tc := range []struct {
 		name, contestant, now, want string
 	}{
-		{"ctr run needs no preparation", floor, "12:00:10.900", "12:00:12"},
-		{"a CronTab is due at any second", keelson, "12:00:10.900", "12:00:14"},
+		{"ctr run at any second", floor, "12:00:10.900", "12:00:14"},
+		{"a CronTab at any second", keelson, "12:00:10.900", "12:00:14"},
+		{"never with less of a rest", keelson, "12:00:11.000", "12:00:15"},
 		{"a CronJob at a full minute", cronJob, "12:00:10.900", "12:01:00"},
 		{"one that is not too close", cronJob, "12:00:57.000", "12:02:00"},
 	} {
@@ -107,7 +108,7 @@ func TestNextDue(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := nextDue(tc.contestant, now).Format("15:04:05.999"); got != tc.want {
+			if got := nextDue(tc.contestant, now, 3*time.Second).Format("15:04:05.999"); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
