@@ -76,16 +76,6 @@ func nextDue(contestant string, now time.Time, rest time.Duration) time.Time {
 	return due.Truncate(time.Second).Add(time.Second)
 }
 
-// waitUntil waits for a time; one that has passed is no error.
-func waitUntil(ctx context.Context, t time.Time) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(time.Until(t)):
-		return nil
-	}
-}
-
 // burstOfSchedules creates CronTabs or CronJobs that are due at the same second, and waits until their Pods have ended.
 func (b *bench) burstOfSchedules(ctx context.Context, contestant string, n int) (_ *burst, err error) {
 	namespace, err := b.cluster.Namespace(ctx)

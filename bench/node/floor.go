@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/keelson-dev/keelson/bench/internal/measure"
 )
 
 // inside prepares a command that runs in the node's file system, where containerd's socket is at its usual place. ctr
@@ -46,7 +48,7 @@ func (b *bench) burstOfFloor(ctx context.Context, n int) (*burst, error) {
 		commands[i] = b.containerOfFloor(ctx)
 	}
 	due := nextDue(floor, time.Now(), b.options.rest)
-	if err := waitUntil(ctx, due); err != nil {
+	if err := measure.Pause(ctx, time.Until(due)); err != nil {
 		return nil, err
 	}
 	lags := make([]time.Duration, n)

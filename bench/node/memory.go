@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,7 +80,7 @@ func (n *realNode) look() (footprint, error) {
 func (b *bench) measureMemory(ctx context.Context) (err error) {
 	n := b.options.Pods
 	b.say("Memory of the node, and with %d Pods, each after %s", n, b.options.Idle)
-	if err := waitUntil(ctx, time.Now().Add(b.options.Idle)); err != nil {
+	if err := measure.Pause(ctx, b.options.Idle); err != nil {
 		return err
 	}
 	if b.results.Empty, err = b.node.look(); err != nil {
@@ -109,7 +108,7 @@ func (b *bench) measureMemory(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := waitUntil(ctx, time.Now().Add(b.options.Idle)); err != nil {
+	if err := measure.Pause(ctx, b.options.Idle); err != nil {
 		return err
 	}
 	if b.results.Full, err = b.node.look(); err != nil {
