@@ -87,9 +87,9 @@ func (w *World) compareHost(t testing.TB, objects []client.Object, differs func(
 		if uid := types.UID(entry.Name()); !there[uid] {
 			differs("of a cluster that is gone there is still %s", uid)
 		}
-		w.seen[types.UID(entry.Name())] = true
 	}
-	for uid := range w.seen {
+	// Also processes whose files are gone.
+	for _, uid := range w.clusters {
 		if !there[uid] && controlplane.Remains(filepath.Join(manager.ClusterDir(w.stateDir), string(uid))) {
 			differs("of the cluster %s, which is gone, files or processes are left", uid)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -44,9 +45,12 @@ type World struct {
 	// names are those of the objects by their kind, dropped the ones that were deleted.
 	names   map[string][]string
 	dropped map[string][]string
-	// stateDir is where the managers keep what is on this machine, and seen are the clusters that were there.
+	// stateDir is where the managers keep what is on this machine.
 	stateDir string
-	seen     map[types.UID]bool
+
+	mu sync.Mutex
+	// clusters are the UIDs of all Clusters that ever were.
+	clusters []types.UID
 }
 
 // New returns a world without objects. The namespace must be there.
@@ -62,7 +66,7 @@ func New(t testing.TB, config *rest.Config, namespace string, seed uint64) *Worl
 	}
 	return &World{
 		WithWatch: c, Namespace: namespace, History: 1000, random: rand.New(rand.NewPCG(seed, 2)),
-		names: map[string][]string{}, dropped: map[string][]string{}, seen: map[types.UID]bool{},
+		names: map[string][]string{}, dropped: map[string][]string{},
 	}
 }
 
@@ -97,9 +101,14 @@ func (w *World) create(t testing.TB, n int, kinds ...string) {
 }
 
 func (w *World) createOne(ctx context.Context, kind, number string) error {
-	err := w.WithWatch.Create(ctx, w.newObject(kind, kind+"-"+number))
-	if err != nil {
+	object := w.newObject(kind, kind+"-"+number)
+	if err := w.WithWatch.Create(ctx, object); err != nil {
 		return fmt.Errorf("create %s %s: %w", kind, number, err)
+	}
+	if kind == cluster {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.clusters = append(w.clusters, object.GetUID())
 	}
 	return nil
 }
@@ -138,9 +147,9 @@ func (w *World) ChangeOne(ctx context.Context) error {
 			return err
 		}
 		w.dropped[kind] = append(w.dropped[kind], name)
-		next := fmt.Sprintf("%s-%d", kind, len(w.names[kind])+len(w.dropped[kind]))
-		w.names[kind][i] = next
-		return w.WithWatch.Create(ctx, w.newObject(kind, next))
+		number := fmt.Sprint(len(w.names[kind]) + len(w.dropped[kind]))
+		w.names[kind][i] = kind + "-" + number
+		return w.createOne(ctx, kind, number)
 	}
 	patch := map[string]string{
 		foo:     fmt.Sprintf(`{"replicas":%d}`, w.random.IntN(3)),
