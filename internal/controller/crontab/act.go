@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,18 +30,25 @@ type done struct {
 }
 
 // act does what the plan says, up to the first error. While something is due, nothing
-// else is done.
+// else is done, unless that has waited for too long: where runs come faster than the API
+// server takes them, there is always one.
 func (r *Reconciler) act(ctx context.Context, cronTab *stablev1.CronTab, m *memory, seen observation, p plan) (done, error) {
 	m.progress = p.progress
+	var d done
 	if p.start != nil {
 		started, err := r.start(ctx, cronTab, m, seen, p.start)
 		if err != nil {
 			return done{}, err
 		}
 		m.progress = p.progress.started(p.start)
-		return done{started: started}, nil
+		d.started = started
+		if !p.overdue {
+			if m.waiting.IsZero() {
+				m.waiting = p.now
+			}
+			return d, nil
+		}
 	}
-	var d done
 	for _, run := range p.replace {
 		if err := r.remove(ctx, cronTab, run, metav1.DeletePropagationForeground); err != nil {
 			return d, err
@@ -57,6 +65,7 @@ func (r *Reconciler) act(ctx context.Context, cronTab *stablev1.CronTab, m *memo
 			return d, err
 		}
 	}
+	m.waiting = time.Time{}
 	return d, nil
 }
 

@@ -1,7 +1,8 @@
 // Package crontab creates a Job at each time of a CronTab's schedule.
 //
 // A Job is created as soon as its time has come; all else - status, history, what Jobs
-// report - waits until nothing is due. See docs/crontab.md for what holds and why.
+// report - waits until nothing is due, or for some seconds. See docs/crontab.md for what
+// holds and why.
 package crontab
 
 import (
@@ -155,7 +156,7 @@ func (p plan) isDoubtful(verified, stalled time.Time) bool {
 // isRoutine reports whether all there is to do is to start a run at its time: nobody has to
 // be told of anything, and nothing is lost if this process ends before the status says so.
 func (p plan) isRoutine() bool {
-	return p.start != nil && !p.start.manual && p.now.Sub(p.start.due) <= onTime &&
+	return p.start != nil && !p.overdue && !p.start.manual && p.now.Sub(p.start.due) <= onTime &&
 		p.queued <= 1 && len(p.progress.waiting) <= 1 && p.missed == 0 && p.blocked == nil && !p.overflow && !p.restarted
 }
 

@@ -21,6 +21,9 @@ const (
 	// before that is worth a condition.
 	clockSkew = time.Minute
 
+	// longestWait is how long runs go before all else.
+	longestWait = 5 * time.Second
+
 	// handover is how long Jobs of times before this process took over keep their names.
 	// A manager before it that was suspended may wake up and send what it had in hand.
 	handover = time.Minute
@@ -47,6 +50,8 @@ type plan struct {
 
 	// start is the next run, if it may start now.
 	start *start
+	// overdue says that all else that is to be done waits no longer for an end of the runs.
+	overdue bool
 	// blocked is the run that may not, because others are active.
 	blocked *start
 	// queued is how many runs wait, start included.
@@ -203,6 +208,7 @@ func (p *plan) choose(cronTab *stablev1.CronTab, seen observation) {
 	busy := occupying(seen.runs)
 	if limit := concurrency(spec); limit == 0 || len(busy) < limit {
 		p.start = next
+		p.overdue = !seen.waiting.IsZero() && p.now.Sub(seen.waiting) > longestWait
 		return
 	}
 	p.blocked = next

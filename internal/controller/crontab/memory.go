@@ -20,6 +20,8 @@ type memory struct {
 	progress progress
 	// verified is when the API server itself confirmed the progress.
 	verified time.Time
+	// waiting is since when runs were started and all else was left for later; zero if nothing was.
+	waiting time.Time
 	// slow says that the last create took the API server long.
 	slow bool
 	// warned is the request for a run that was warned about.

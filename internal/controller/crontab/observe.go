@@ -24,11 +24,13 @@ type observation struct {
 	progress, recorded progress
 	// runs are the Jobs that it controls, by their times.
 	runs []run
+	// waiting is since when runs were started and all else was left for later; zero if nothing was.
+	waiting time.Time
 }
 
 // observe reads what there is. What this process knows better than its cache wins.
 func (r *Reconciler) observe(ctx context.Context, cronTab *stablev1.CronTab, m *memory) (observation, error) {
-	seen := observation{since: r.since(), recorded: progressOf(&cronTab.Status)}
+	seen := observation{since: r.since(), recorded: progressOf(&cronTab.Status), waiting: m.waiting}
 	seen.times, seen.invalid = newTimetable(cronTab)
 	var jobs batchv1.JobList
 	err := r.client.List(ctx, &jobs, client.InNamespace(cronTab.Namespace),

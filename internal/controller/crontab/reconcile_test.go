@@ -1,6 +1,7 @@
 package crontab
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -105,6 +106,63 @@ func TestHistoryIsLimited(t *testing.T) {
 	w.settle()
 	if got := len(w.jobs()); got != 4 {
 		t.Errorf("there are %d Jobs, not the three of the history and a new one", got)
+	}
+}
+
+func TestOnlyARunThatIsVeryLateIsAnEvent(t *testing.T) {
+	w := newWorld(t)
+	w.create(schedule("0 * * * *"))
+	for _, tt := range []struct {
+		late time.Duration
+		want int
+	}{{0, 0}, {50 * time.Second, 0}, {70 * time.Second, 1}} {
+		due := w.alarm.at(client.ObjectKey{Namespace: w.namespace, Name: "tick"})
+		w.clock.SetTime(due.Add(tt.late))
+		w.settle()
+		var created int
+		for _, event := range w.events() {
+			if strings.HasPrefix(event, "Normal SuccessfulCreate Created Job") {
+				created++
+			}
+		}
+		if created != tt.want {
+			t.Errorf("%s late: %d events, not %d", tt.late, created, tt.want)
+		}
+	}
+}
+
+// Where a run is always due, nothing but runs would ever be seen to.
+func TestRunsWithoutEndDoNotKeepAllElseWaiting(t *testing.T) {
+	w := newWorld(t)
+	w.create()
+	w.change(schedule("* * * * * *"))
+	if _, err := w.reconcile(); err != nil {
+		t.Fatalf("Reconcile: %v", err)
+	}
+	w.writes = nil
+	for range 30 {
+		w.tick()
+		for _, job := range w.jobs() {
+			if job.Status.CompletionTime == nil {
+				w.end(&job, batchv1.JobComplete)
+			}
+		}
+	}
+	var statuses int
+	for _, write := range w.writes {
+		if write.Subresource == "status" {
+			statuses++
+		}
+	}
+	if statuses != 4 {
+		t.Errorf("%d statuses were written in 30 seconds", statuses)
+	}
+	if behind := w.clock.Now().Sub(w.cronTab().Status.ScheduledUntil.Time); behind > 7*time.Second {
+		t.Errorf("the status is behind by %s", behind)
+	}
+	// Those that the status before the last one told of are gone, but for three.
+	if got := len(w.jobs()); got > 3+14 {
+		t.Errorf("there are %d Jobs", got)
 	}
 }
 

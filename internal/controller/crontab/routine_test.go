@@ -17,6 +17,7 @@ func TestIsRoutine(t *testing.T) {
 		{"nothing is started", func(p *plan) { p.start = nil }, false},
 		{"somebody asked for it", func(p *plan) { p.start.manual = true }, false},
 		{"it is late", func(p *plan) { p.now = due.Add(onTime + time.Second) }, false},
+		{"all else has waited for long", func(p *plan) { p.overdue = true }, false},
 		{"others wait as well", func(p *plan) { p.queued = 2 }, false},
 		{"others are kept waiting", func(p *plan) { p.progress.waiting = []time.Time{due, due.Add(time.Second)} }, false},
 		{"runs were missed", func(p *plan) { p.missed = 1 }, false},

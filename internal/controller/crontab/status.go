@@ -31,6 +31,7 @@ func summarize(cronTab *stablev1.CronTab, seen observation, p plan, d done, actE
 		progress = progress.started(p.start)
 		runs = append(runs[:len(runs):len(runs)], *d.started)
 		queued--
+		actErr = nil // is not that of the run
 	}
 	progress.record(&status)
 	status.Queued = int32(queued)
@@ -191,6 +192,6 @@ func statusOnly(cronTab *stablev1.CronTab, status stablev1.CronTabStatus) *stabl
 // isUrgent reports whether a change of status is not to wait: somebody waits for it, or
 // it is what must not be lost.
 func isUrgent(cronTab *stablev1.CronTab, status stablev1.CronTabStatus, p plan, was, is metav1.Condition) bool {
-	return p.restarted || was.Status != is.Status || was.Reason != is.Reason || was.ObservedGeneration != is.ObservedGeneration ||
+	return p.restarted || p.overdue || was.Status != is.Status || was.Reason != is.Reason || was.ObservedGeneration != is.ObservedGeneration ||
 		len(status.QueuedTimes) != len(cronTab.Status.QueuedTimes)
 }

@@ -2,9 +2,14 @@ package crontab
 
 import (
 	"fmt"
+	"time"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 )
+
+// lateAfter is how late a run is when somebody is told of it. In a burst many are late by
+// seconds, and each event would be one more write before the others.
+const lateAfter = time.Minute
 
 // tell records events about what was done and what was not. A run on time is none: its
 // Job says so, and the event would be the third write for it.
@@ -15,7 +20,7 @@ func (r *Reconciler) tell(cronTab *stablev1.CronTab, m *memory, status stablev1.
 			r.events.Warning(cronTab, stablev1.ReasonInvalidRunRequest, "RequestRun", err.Error())
 		}
 	}
-	if d.started != nil && (d.started.manual || p.now.Sub(p.start.due) > onTime) {
+	if d.started != nil && (d.started.manual || p.now.Sub(p.start.due) > lateAfter) {
 		r.events.Normal(cronTab, stablev1.ReasonSuccessfulCreate, "CreateJob", fmt.Sprintf("Created Job %q", d.started.name))
 	}
 	for _, replaced := range d.replaced {
