@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/keelson-dev/keelson/bench/internal/cluster"
+	"github.com/keelson-dev/keelson/bench/internal/command"
 	"github.com/keelson-dev/keelson/bench/internal/floor"
 	"github.com/keelson-dev/keelson/bench/internal/measure"
 	"github.com/keelson-dev/keelson/bench/internal/program"
@@ -25,9 +25,9 @@ const (
 
 // bench is one run of this program.
 type bench struct {
-	options  options
-	progress io.Writer
-	results  *results
+	command.Progress
+	options options
+	results *results
 
 	host    *cluster.Cluster // where the Clusters are objects
 	base    string           // directory of everything that is measured
@@ -39,15 +39,13 @@ type bench struct {
 
 // results are what a run has found out.
 type results struct {
-	Began      time.Time       `json:"began"`
-	Machine    measure.Machine `json:"machine"`
-	Load       [2]float64      `json:"load"` // before the first start and at the end
-	FileSystem string          `json:"fileSystem"`
-	Versions   versions        `json:"versions"`
-	Options    options         `json:"options"`
-	Runs       []*sample       `json:"runs"`
-	Memory     []*footprint    `json:"memory"`
-	Restarts   []*restart      `json:"restarts"`
+	measure.Run
+	FileSystem string       `json:"fileSystem"`
+	Versions   versions     `json:"versions"`
+	Options    options      `json:"options"`
+	Runs       []*sample    `json:"runs"`
+	Memory     []*footprint `json:"memory"`
+	Restarts   []*restart   `json:"restarts"`
 	// Targets are filled in when the results are written.
 	Targets []measure.Target `json:"targets"`
 }
@@ -72,14 +70,14 @@ type sample struct {
 }
 
 // measureAll measures everything on a control plane of its own.
-func measureAll(ctx context.Context, o options, progress io.Writer) (_ *results, err error) {
-	b := &bench{options: o, progress: progress}
-	b.results = &results{Began: time.Now(), Machine: measure.ThisMachine(), Options: o}
+func measureAll(ctx context.Context, o options, progress command.Progress) (_ *results, err error) {
+	b := &bench{Progress: progress, options: o}
+	b.results = &results{Run: measure.NewRun(), Options: o}
 	if b.base, err = os.MkdirTemp(o.dir, "bench-cluster-"); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.base)) }()
-	b.say("Starting a control plane and the manager")
+	b.Say("Starting a control plane and the manager")
 	if b.host, err = cluster.Start(ctx, false, 1); err != nil {
 		return nil, err
 	}
@@ -101,12 +99,7 @@ func measureAll(ctx context.Context, o options, progress io.Writer) (_ *results,
 func (b *bench) prepare(ctx context.Context) (err error) {
 	r := b.results
 	r.FileSystem = measure.FileSystem(b.base)
-	if b.binary = b.options.Binary; b.binary == "" {
-		if b.binary, err = env.Binary("keelson"); err != nil {
-			return err
-		}
-	}
-	if r.Versions.Keelson, err = program.Version(ctx, b.binary); err != nil {
+	if b.binary, r.Versions.Keelson, err = program.Keelson(ctx, b.options.Binary); err != nil {
 		return err
 	}
 	kube, err := env.Binary("keelson-kube")
@@ -119,7 +112,7 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 	if r.Versions.Components, err = program.ComponentVersions(ctx, kube); err != nil || !b.options.Peer {
 		return err
 	}
-	b.say("Building kwokctl")
+	b.Say("Building kwokctl")
 	if b.peer, err = newPeer(ctx, filepath.Join(b.base, "kwokctl"), kube); err != nil {
 		return err
 	}
@@ -150,7 +143,7 @@ func (b *bench) measureRuns(ctx context.Context) error {
 				return err
 			}
 			b.results.Runs = append(b.results.Runs, s)
-			b.say("%d clusters, round %d of %d, %s: all ready after %s", n, round+1, b.options.Rounds, contestant, measure.Seconds(last(s.Ready)))
+			b.Say("%d clusters, round %d of %d, %s: all ready after %s", n, round+1, b.options.Rounds, contestant, measure.Seconds(last(s.Ready)))
 			return nil
 		})
 		if err != nil {
@@ -158,9 +151,4 @@ func (b *bench) measureRuns(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// say tells somebody who waits what is going on.
-func (b *bench) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(b.progress, format+"\n", args...) // nothing depends on it
 }

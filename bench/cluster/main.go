@@ -8,10 +8,8 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -52,7 +50,9 @@ func quick() options {
 	return options{Sizes: []int{1}, Rounds: 1, Memory: []int{1}, Restart: 1, dir: os.TempDir()}
 }
 
-func main() { command.Main(parse, run) }
+var benchmark = command.Benchmark[options, *results]{Parse: parse, Measure: measureAll}
+
+func main() { benchmark.Main() }
 
 func parse(args []string) (options, error) {
 	o := defaults()
@@ -74,16 +74,4 @@ func parse(args []string) (options, error) {
 		return nil
 	})
 	return o, err
-}
-
-// run measures everything, writes tables to stdout and progress to stderr, and returns how many targets were missed.
-func run(ctx context.Context, o options, stdout, stderr io.Writer) (missed int, err error) {
-	r, err := measureAll(ctx, o, stderr)
-	if err != nil {
-		return 0, err
-	}
-	if missed, err = r.write(stdout); err != nil {
-		return missed, err
-	}
-	return missed, o.Save(r)
 }

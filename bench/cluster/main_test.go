@@ -1,14 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/keelson-dev/keelson/bench/internal/commandtest"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -20,23 +16,7 @@ func TestMain(m *testing.M) {
 // TestQuick runs everything but the peer, with one cluster. What it measures of times and memory means nothing here; what
 // it counts must be right.
 func TestQuick(t *testing.T) {
-	o := quick()
-	o.dir = t.TempDir()
-	o.JSON = filepath.Join(t.TempDir(), "results.json")
-	var stdout, progress strings.Builder
-	_, err := run(t.Context(), o, &stdout, &progress)
-	t.Logf("%s%s", progress.String(), stdout.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(o.JSON)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var r results
-	if err := json.Unmarshal(data, &r); err != nil {
-		t.Fatal(err)
-	}
+	o, r := commandtest.Quick(t, benchmark, "--dir="+t.TempDir())
 	for _, contestant := range []string{keelson, script} {
 		of := r.of(contestant, 1)
 		if len(of) != 1 || last(of[0].Ready) <= 0 {
@@ -63,33 +43,9 @@ func TestQuick(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		args []string
-		want func(*options)
-	}{
-		{"nothing gives the defaults", nil, func(o *options) { *o = defaults() }},
-		{"quick gives less of everything", []string{"--quick"}, func(o *options) { *o = quick() }},
-		{"what is asked for counts beside quick", []string{"--sizes=8,2,2,0", "--quick", "--peer", "--strict"}, func(o *options) {
-			*o = quick()
-			o.Sizes, o.Peer, o.Strict = []int{2, 8}, true, true
-		}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			got, err := parse(tc.args)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var want options
-			tc.want(&want)
-			if diff := cmp.Diff(want, got, cmp.AllowUnexported(options{})); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
-	for _, args := range [][]string{{"--sizes=-1"}, {"--sizes=1000"}, {"--rounds=0"}, {"--restart=99"}, {"extra"}, {"--nonsense"}} {
-		if _, err := parse(args); err == nil {
-			t.Errorf("parse(%v) gave no error", args)
-		}
-	}
+	few := quick()
+	few.Sizes, few.Peer, few.Strict = []int{2, 8}, true, true
+	commandtest.Parse(t, parse, map[string]options{
+		"": defaults(), "--quick": quick(), "--sizes=8,2,2,0 --quick --peer --strict": few,
+	}, "--sizes=-1", "--sizes=1000", "--rounds=0", "--restart=99", "extra", "--nonsense")
 }

@@ -63,7 +63,7 @@ func components(dir string) (map[string]int, error) {
 // measureMemory measures clusters that have been left alone for a while: ours, and one of kwokctl.
 func (b *bench) measureMemory(ctx context.Context) error {
 	for _, n := range b.options.Memory {
-		b.say("Memory of %d clusters, after %s", n, b.options.Idle)
+		b.Say("Memory of %d clusters, after %s", n, b.options.Idle)
 		if err := b.measureOurMemory(ctx, n); err != nil {
 			return fmt.Errorf("memory of %d clusters: %w", n, err)
 		}
@@ -71,7 +71,7 @@ func (b *bench) measureMemory(ctx context.Context) error {
 	if b.peer == nil || len(b.options.Memory) == 0 {
 		return nil
 	}
-	b.say("Memory of a cluster of kwokctl, after %s", b.options.Idle)
+	b.Say("Memory of a cluster of kwokctl, after %s", b.options.Idle)
 	return b.measurePeerMemory(ctx)
 }
 

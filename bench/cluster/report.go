@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -19,10 +18,9 @@ const (
 	memoryLimit = 450 // MB, one cluster
 )
 
-// write writes everything for people, as markdown. It returns how many targets were missed.
-func (r *results) write(w io.Writer) (missed int, err error) {
-	text := &strings.Builder{}
-	fmt.Fprintf(text, "# bench-cluster\n\n%s\n\n", r.Began.UTC().Format(time.RFC3339))
+// Report fills in the targets and writes everything for people, as markdown. It returns how many targets were missed.
+func (r *results) Report(text *strings.Builder) (missed int) {
+	r.WriteTitle(text, "bench-cluster")
 	fmt.Fprintf(text, "- Machine: %s; load %.1f before, %.1f after; data on %s, with fsync\n", r.Machine, r.Load[0], r.Load[1], r.FileSystem)
 	fmt.Fprintf(text, "- keelson %s; components: %s; one binary, the same for all", r.Versions.Keelson, r.Versions.Components)
 	if r.Versions.Kwokctl != "" {
@@ -31,27 +29,18 @@ func (r *results) write(w io.Writer) (missed int, err error) {
 	fmt.Fprintf(text, "\n- %d rounds of each, in turns; /readyz is asked every %s\n\n", r.Options.Rounds, floor.PollInterval)
 
 	r.Targets = slices.Concat(r.timeTargets(), r.memoryTargets(), r.restartTargets())
-	if missed, err = measure.WriteTargets(text, r.Targets); err != nil {
-		return missed, err
-	}
+	missed = measure.WriteTargets(text, r.Targets)
 	for _, n := range r.Options.Sizes {
 		r.writeSize(text, n)
 	}
 	r.writeMemory(text)
 	r.writeRestarts(text)
-	_, err = io.WriteString(w, text.String())
-	return missed, err
+	return missed
 }
 
 // of returns the samples of a contestant, one a round.
 func (r *results) of(contestant string, n int) []*sample {
-	var found []*sample
-	for _, s := range r.Runs {
-		if s.Contestant == contestant && s.Clusters == n {
-			found = append(found, s)
-		}
-	}
-	return found
+	return measure.Only(r.Runs, func(s *sample) bool { return s.Contestant == contestant && s.Clusters == n })
 }
 
 func last(all []time.Duration) time.Duration {
@@ -143,7 +132,7 @@ func (r *results) writeSize(w *strings.Builder, n int) {
 			seconds(spread.Median), seconds(spread.Min), seconds(spread.Max),
 			measure.Ratio(r.ratios(contestant, script, n).Median), deleted)
 	}
-	_ = table.Write(w) // into a strings.Builder
+	table.Write(w)
 	if of := r.of(kwokctl, n); len(of) > 0 {
 		fmt.Fprintf(w, "\nThe APIs of kwokctl's clusters were ready after %s.\n",
 			measure.Seconds(measure.MedianOf(of, func(s *sample) time.Duration { return last(s.API) })))
@@ -167,7 +156,7 @@ func (r *results) writeMemory(w *strings.Builder) {
 		total := f.total()
 		table.Add(append(row, measure.Megabytes(f.Shims.PSS), measure.Megabytes(total.PSS), measure.Megabytes(total.RSS))...)
 	}
-	_ = table.Write(w) // into a strings.Builder
+	table.Write(w)
 }
 
 func (r *results) writeRestarts(w *strings.Builder) {
@@ -180,5 +169,5 @@ func (r *results) writeRestarts(w *strings.Builder) {
 		table.Add(one.Way, fmt.Sprint(one.Clusters), measure.Seconds(one.Attached), measure.Seconds(one.Probed),
 			fmt.Sprint(len(one.NotReady)), fmt.Sprint(one.Replaced))
 	}
-	_ = table.Write(w) // into a strings.Builder
+	table.Write(w)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -38,7 +37,7 @@ func (b *bench) measureRestarts(ctx context.Context) error {
 	if n == 0 {
 		return nil
 	}
-	b.say("Two restarts of the manager with %d clusters, watched for %s each", n, b.options.Watched)
+	b.Say("Two restarts of the manager with %d clusters, watched for %s each", n, b.options.Watched)
 	o, err := b.observe(ctx)
 	if err != nil {
 		return err
@@ -69,12 +68,11 @@ func (b *bench) restart(ctx context.Context, o *observer, uids []types.UID, way 
 	o.mu.Lock()
 	o.notReady = nil
 	o.mu.Unlock()
+	end := b.manager.Stop
 	if way == "SIGKILL" {
-		if err := syscall.Kill(b.manager.PID(), syscall.SIGKILL); err != nil {
-			return err
-		}
+		end = b.manager.Kill
 	}
-	if err := b.manager.Stop(); err != nil {
+	if err := end(); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -113,7 +111,7 @@ func (b *bench) restart(ctx context.Context, o *observer, uids []types.UID, way 
 	maps.DeleteFunc(after, func(component string, pid int) bool { return before[component] == pid })
 	r.Replaced = len(after)
 	b.results.Restarts = append(b.results.Restarts, r)
-	b.say("After %s: attached after %s, probed after %s", way, measure.Seconds(r.Attached), measure.Seconds(r.Probed))
+	b.Say("After %s: attached after %s, probed after %s", way, measure.Seconds(r.Attached), measure.Seconds(r.Probed))
 	return nil
 }
 

@@ -10,8 +10,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -34,44 +32,56 @@ type options struct {
 	command.Output `json:"-"`
 }
 
-func main() { command.Main(parse, run) }
+func defaults() options { return options{Rounds: 7, Idle: 20 * time.Second, dir: os.TempDir()} }
+
+// quick is for finding out whether the benchmark still works. Its numbers mean nothing.
+func quick() options { return options{Rounds: 1, Idle: time.Second, dir: os.TempDir()} }
+
+var benchmark = command.Benchmark[options, *results]{Parse: parse, Measure: measureAll}
+
+func main() { benchmark.Main() }
 
 func parse(args []string) (options, error) {
-	var o options
-	flags := flag.NewFlagSet("controlplane", flag.ContinueOnError)
-	flags.IntVar(&o.Rounds, "rounds", 7, "how often each contestant starts")
-	flags.DurationVar(&o.Idle, "idle", 20*time.Second, "how long a control plane is left alone before its memory is measured")
-	flags.StringVar(&o.binary, "binary", "", "keelson-kube; bin/keelson-kube if empty")
-	flags.StringVar(&o.dir, "dir", os.TempDir(), "directory for data, on the disk that is to be measured with")
-	o.AddFlags(flags)
-	err := flags.Parse(args)
+	o := defaults()
+	fs := flag.NewFlagSet("controlplane", flag.ContinueOnError)
+	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "how often each contestant starts")
+	fs.DurationVar(&o.Idle, "idle", o.Idle, "how long a control plane is left alone before its memory is measured")
+	fs.StringVar(&o.binary, "binary", o.binary, "keelson-kube; bin/keelson-kube if empty")
+	fs.StringVar(&o.dir, "dir", o.dir, "`directory` for data, on the disk that is to be measured with")
+	o.AddFlags(fs)
+	err := command.Parse(fs, args, &o, quick(), func(o *options) error {
+		if o.Rounds < 1 || o.Idle <= 0 {
+			return errors.New("there must be a round at least, and a time to leave a control plane alone")
+		}
+		return nil
+	})
 	return o, err
 }
 
-// run measures everything and writes the results. It returns how many targets were missed.
-func run(ctx context.Context, o options, stdout, stderr io.Writer) (missed int, err error) {
+// measureAll looks at a control plane that has nothing to do, and then has the contestants start in turns.
+func measureAll(ctx context.Context, o options, progress command.Progress) (_ *results, err error) {
 	if o.binary == "" {
 		if o.binary, err = env.Binary("keelson-kube"); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
 	if o.binary, err = filepath.Abs(o.binary); err != nil {
-		return 0, err
+		return nil, err
 	}
 	base, err := os.MkdirTemp(o.dir, "bench-controlplane-")
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(base)) }()
 
-	r := &results{Began: time.Now(), Machine: measure.ThisMachine(), FileSystem: measure.FileSystem(base), Options: o, Starts: map[string][]start{}}
+	r := &results{Run: measure.NewRun(), FileSystem: measure.FileSystem(base), Options: o, Starts: map[string][]start{}}
 	if r.Versions, err = program.ComponentVersions(ctx, o.binary); err != nil {
-		return 0, err
+		return nil, err
 	}
-	fmt.Fprintf(stderr, "A control plane to look at, for %s\n", o.Idle)
+	progress.Say("A control plane to look at, for %s", o.Idle)
 	model, err := r.measureIdle(ctx, filepath.Join(base, "model"), o)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	r.Load[0] = measure.Load()
 	err = measure.Interleave(o.Rounds, contestants, func(round int, contestant string) error {
@@ -81,15 +91,12 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) (missed int, 
 			return err
 		}
 		r.Starts[contestant] = append(r.Starts[contestant], started)
-		fmt.Fprintf(stderr, "Round %d, %s: %s\n", round+1, contestant, measure.Seconds(started.Ready))
+		progress.Say("Round %d, %s: %s", round+1, contestant, measure.Seconds(started.Ready))
 		return os.RemoveAll(dir)
 	})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	r.Load[1] = measure.Load()
-	if missed, err = r.write(stdout); err != nil {
-		return missed, err
-	}
-	return missed, o.Save(r)
+	return r, nil
 }

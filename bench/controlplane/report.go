@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -15,9 +14,7 @@ const startLimit = 1.15
 
 // results is everything that was measured.
 type results struct {
-	Began      time.Time          `json:"began"`
-	Load       [2]float64         `json:"load"` // before the first start and after the last, which adds to it
-	Machine    measure.Machine    `json:"machine"`
+	measure.Run
 	FileSystem string             `json:"fileSystem"`
 	Versions   string             `json:"versions"`
 	Options    options            `json:"options"`
@@ -26,10 +23,9 @@ type results struct {
 	Targets    []measure.Target   `json:"targets"`
 }
 
-// write writes everything for people, as markdown. It returns how many targets were missed.
-func (r *results) write(w io.Writer) (missed int, err error) {
-	text := &strings.Builder{}
-	fmt.Fprintf(text, "# bench-controlplane\n\n%s\n\n", r.Began.UTC().Format(time.RFC3339))
+// Report fills in the targets and writes everything for people, as markdown. It returns how many targets were missed.
+func (r *results) Report(text *strings.Builder) (missed int) {
+	r.WriteTitle(text, "bench-controlplane")
 	fmt.Fprintf(text, "- Machine: %s; load %.1f before, %.1f after; data on %s, with fsync\n", r.Machine, r.Load[0], r.Load[1], r.FileSystem)
 	fmt.Fprintf(text, "- Components: %s; one binary\n", r.Versions)
 	fmt.Fprintf(text, "- From nothing to /readyz, asked every %s; %d rounds in turns. The script finds its certificates made.\n\n",
@@ -40,22 +36,15 @@ func (r *results) write(w io.Writer) (missed int, err error) {
 		Name: "start of etcd and API, in times of the script", Limit: startLimit, Value: ratios.Median, Unit: "×",
 		Note: fmt.Sprintf("rounds from %.2f to %.2f", ratios.Min, ratios.Max),
 	}}
-	if missed, err = measure.WriteTargets(text, r.Targets); err != nil {
-		return missed, err
-	}
+	missed = measure.WriteTargets(text, r.Targets)
 	text.WriteByte('\n')
-	if err := r.writeStarts(text); err != nil {
-		return missed, err
-	}
+	r.writeStarts(text)
 	fmt.Fprintf(text, "\nMemory after %s, and share of a processor while nothing happens:\n\n", r.Options.Idle)
-	if err := r.writeComponents(text); err != nil {
-		return missed, err
-	}
-	_, err = io.WriteString(w, text.String())
-	return missed, err
+	r.writeComponents(text)
+	return missed
 }
 
-func (r *results) writeStarts(w io.Writer) error {
+func (r *results) writeStarts(w *strings.Builder) {
 	table := measure.NewTable("contestant", "/readyz median", "min", "max", "of the script", "settled median")
 	for _, name := range contestants {
 		ready := r.spread(name, func(s start) time.Duration { return s.Ready })
@@ -66,10 +55,10 @@ func (r *results) writeStarts(w io.Writer) error {
 		table.Add(name, seconds(ready.Median), seconds(ready.Min), seconds(ready.Max),
 			measure.Ratio(r.ratios(name, floorTurns).Median), settled)
 	}
-	return table.Write(w)
+	table.Write(w)
 }
 
-func (r *results) writeComponents(w io.Writer) error {
+func (r *results) writeComponents(w *strings.Builder) {
 	table := measure.NewTable("component", "RSS", "PSS", "of these, files", "peak RSS", "shim PSS", "processor")
 	var sum component
 	for _, c := range r.Components {
@@ -83,7 +72,7 @@ func (r *results) writeComponents(w io.Writer) error {
 	}
 	sum.Name = "all"
 	table.Add(sum.cells()...)
-	return table.Write(w)
+	table.Write(w)
 }
 
 func (c component) cells() []string {

@@ -5,12 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/keelson-dev/keelson/bench/internal/cluster"
+	"github.com/keelson-dev/keelson/bench/internal/command"
 	"github.com/keelson-dev/keelson/bench/internal/measure"
 	"github.com/keelson-dev/keelson/bench/internal/program"
 	"github.com/keelson-dev/keelson/internal/testing/env"
@@ -18,22 +17,20 @@ import (
 
 // bench is one run of this program.
 type bench struct {
-	options  options
-	cluster  *cluster.Cluster
-	progress io.Writer
-	binary   string // of keelson
-	kube     string // the binary of Kubernetes' components
-	results  *results
+	command.Progress
+	options options
+	cluster *cluster.Cluster
+	binary  string // of keelson
+	kube    string // the binary of Kubernetes' components
+	results *results
 }
 
 // results are what a run has found out.
 type results struct {
-	Began    time.Time       `json:"began"`
-	Machine  measure.Machine `json:"machine"`
-	Load     [2]float64      `json:"load"` // when the first burst began and at the end
-	Versions versions        `json:"versions"`
-	Options  options         `json:"options"`
-	Bursts   []*burst        `json:"bursts"`
+	measure.Run
+	Versions versions `json:"versions"`
+	Options  options  `json:"options"`
+	Bursts   []*burst `json:"bursts"`
 	// Idle is about Options.IdleCronTabs; nil without.
 	Idle *idle `json:"idle,omitempty"`
 	// Targets are filled in when the results are written.
@@ -46,10 +43,10 @@ type versions struct {
 }
 
 // measureAll starts a control plane, measures everything on it, and stops it.
-func measureAll(ctx context.Context, o options, progress io.Writer) (_ *results, err error) {
-	b := &bench{options: o, progress: progress}
-	b.results = &results{Began: time.Now(), Machine: measure.ThisMachine(), Options: o}
-	b.say("Starting a control plane")
+func measureAll(ctx context.Context, o options, progress command.Progress) (_ *results, err error) {
+	b := &bench{Progress: progress, options: o}
+	b.results = &results{Run: measure.NewRun(), Options: o}
+	b.Say("Starting a control plane")
 	if b.cluster, err = cluster.Start(ctx, false, o.Connections); err != nil {
 		return nil, err
 	}
@@ -71,6 +68,11 @@ func measureAll(ctx context.Context, o options, progress io.Writer) (_ *results,
 		}
 	}
 	b.results.Load[1] = measure.Load()
+	for _, file := range o.add {
+		if err := b.results.add(file); err != nil {
+			return nil, err
+		}
+	}
 	return b.results, nil
 }
 
@@ -78,21 +80,12 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 	if b.kube, err = env.Binary("keelson-kube"); err != nil {
 		return err
 	}
-	b.binary = b.options.Binary
-	if b.binary == "" {
-		if b.binary, err = env.Binary("keelson"); err != nil {
-			return err
-		}
-	}
-	if b.results.Versions.Keelson, err = program.Version(ctx, b.binary); err != nil {
+	v := &b.results.Versions
+	if b.binary, v.Keelson, err = program.Keelson(ctx, b.options.Binary); err != nil {
 		return err
 	}
-	server, err := b.cluster.Observer.Kube.Discovery().ServerVersion()
-	if err != nil {
-		return err
-	}
-	b.results.Versions.Kubernetes = server.GitVersion
-	return nil
+	v.Kubernetes, err = b.cluster.Version()
+	return err
 }
 
 // warmServer runs a burst that does not count: the API server builds some of what it needs for a kind of object when
@@ -114,7 +107,7 @@ func (b *bench) measureBursts(ctx context.Context) error {
 				return err
 			}
 			b.results.Bursts = append(b.results.Bursts, result)
-			b.say("%d objects, round %d of %d, %s: first %s, p50 %s, last %s", n, round+1, b.options.Rounds, contestant,
+			b.Say("%d objects, round %d of %d, %s: first %s, p50 %s, last %s", n, round+1, b.options.Rounds, contestant,
 				measure.Milliseconds(result.Lag.Min), measure.Milliseconds(result.Lag.P50), measure.Milliseconds(result.Lag.Max))
 			return nil
 		})
@@ -160,9 +153,4 @@ func (r *results) add(file string) error {
 		r.Idle, r.Options.IdleCronTabs, r.Options.Idle = earlier.Idle, earlier.Options.IdleCronTabs, earlier.Options.Idle
 	}
 	return nil
-}
-
-// say tells somebody who waits what is going on.
-func (b *bench) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(b.progress, format+"\n", args...) // nothing depends on it
 }

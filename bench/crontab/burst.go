@@ -70,7 +70,7 @@ func (b *bench) burst(ctx context.Context, contestant string, round, n int) (res
 		if result, err = b.measure(ctx, contestant, c, namespace, n, lead); !errors.Is(err, errLate) {
 			break
 		}
-		b.say("%s: %v; once more, with more time", contestant, err)
+		b.Say("%s: %v; once more, with more time", contestant, err)
 		if err := b.empty(ctx, namespace); err != nil {
 			return nil, err
 		}
@@ -86,11 +86,11 @@ func (b *bench) burst(ctx context.Context, contestant string, round, n int) (res
 // them. It also checks that the floor creates the same.
 func (b *bench) warm(ctx context.Context, contestant, namespace string) error {
 	n := b.options.warm
-	o, err := b.observe(ctx, namespace)
+	o, err := cluster.Observe(ctx, "Jobs", b.cluster.Observer.Kube.BatchV1().Jobs(namespace))
 	if err != nil {
 		return err
 	}
-	defer o.stop()
+	defer o.Stop()
 	due := time.Now().Add(2 * time.Second).Truncate(time.Second)
 	err = b.cluster.Each(ctx, n, func(ctx context.Context, writer cluster.Connection, i int) error {
 		switch contestant {
@@ -105,7 +105,7 @@ func (b *bench) warm(ctx context.Context, contestant, namespace string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := o.await(ctx, n); err != nil {
+	if _, err := o.Await(ctx, n); err != nil {
 		return err
 	}
 	if contestant == keelson {
@@ -138,11 +138,11 @@ var errLate = errors.New("the objects were due before everything was ready, beca
 
 // measure makes n objects that are due at the same second and measures what comes then.
 func (b *bench) measure(ctx context.Context, contestant string, c *controller, namespace string, n, lead int) (*burst, error) {
-	o, err := b.observe(ctx, namespace)
+	o, err := cluster.Observe(ctx, "Jobs", b.cluster.Observer.Kube.BatchV1().Jobs(namespace))
 	if err != nil {
 		return nil, err
 	}
-	defer o.stop()
+	defer o.Stop()
 	own, err := c.readOwn(ctx)
 	if err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func (b *bench) measure(ctx context.Context, contestant string, c *controller, n
 			return nil, err
 		}
 	}
-	seen, err := o.await(ctx, n)
+	seen, err := o.Await(ctx, n)
 	if err != nil {
 		return nil, err
 	}

@@ -47,7 +47,7 @@ func (b *bench) measureIdle(ctx context.Context) (err error) {
 		return err
 	}
 	result := &idle{}
-	b.say("Watching a manager without CronTabs for %s", b.options.Idle)
+	b.Say("Watching a manager without CronTabs for %s", b.options.Idle)
 	if result.Empty, err = b.lookAtEmpty(ctx); err != nil {
 		return err
 	}
@@ -58,11 +58,11 @@ func (b *bench) measureIdle(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, c.Stop(), b.empty(context.WithoutCancel(ctx), namespace)) }()
 	running, cancel := c.During(ctx)
 	defer cancel()
-	b.say("Creating %d CronTabs", n)
+	b.Say("Creating %d CronTabs", n)
 	if err := b.fill(running, namespace, n, result); err != nil {
 		return fmt.Errorf("create %d CronTabs: %w", n, err)
 	}
-	b.say("Watching them for %s", b.options.Idle)
+	b.Say("Watching them for %s", b.options.Idle)
 	before, err := b.served(running)
 	if err != nil {
 		return err

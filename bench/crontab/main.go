@@ -10,11 +10,9 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -65,7 +63,17 @@ func quick() options {
 		warm: 4, quiet: 2 * time.Second}
 }
 
-func main() { command.Main(parse, run) }
+var benchmark = command.Benchmark[options, *results]{Parse: parse, Measure: measureAll, Finish: drawPlot}
+
+func main() { benchmark.Main() }
+
+// drawPlot draws the plot, if there is to be one.
+func drawPlot(o options, r *results) error {
+	if o.plotFile == "" || len(r.Bursts) == 0 {
+		return nil
+	}
+	return r.plot(o.plotFile)
+}
 
 func parse(args []string) (options, error) {
 	o := defaults()
@@ -100,26 +108,4 @@ func parse(args []string) (options, error) {
 		return nil
 	})
 	return o, err
-}
-
-// run measures everything, writes tables to stdout and progress to stderr, and returns how many targets were missed.
-func run(ctx context.Context, o options, stdout, stderr io.Writer) (missed int, err error) {
-	r, err := measureAll(ctx, o, stderr)
-	if err != nil {
-		return 0, err
-	}
-	for _, file := range o.add {
-		if err := r.add(file); err != nil {
-			return 0, err
-		}
-	}
-	if missed, err = r.write(stdout); err != nil {
-		return missed, err
-	}
-	if o.plotFile != "" && len(r.Bursts) > 0 {
-		if err := r.plot(o.plotFile); err != nil {
-			return missed, err
-		}
-	}
-	return missed, o.Save(r)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/keelson-dev/keelson/bench/internal/commandtest"
 	"github.com/keelson-dev/keelson/bench/internal/measure"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
@@ -19,23 +19,7 @@ func TestMain(m *testing.M) { env.Main(m) }
 // TestQuick runs everything but CronJobs, with few objects. What it measures of times and memory means nothing here;
 // what it counts must be right.
 func TestQuick(t *testing.T) {
-	o := quick()
-	o.JSON, o.plotFile = filepath.Join(t.TempDir(), "results.json"), filepath.Join(t.TempDir(), "plot.svg")
-	var stdout, progress strings.Builder
-	_, err := run(t.Context(), o, &stdout, &progress)
-	t.Logf("%s%s", progress.String(), stdout.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	data, err := os.ReadFile(o.JSON)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var r results
-	if err := json.Unmarshal(data, &r); err != nil {
-		t.Fatal(err)
-	}
+	o, r := commandtest.Quick(t, benchmark, "--plot="+filepath.Join(t.TempDir(), "plot.svg"))
 	runs, own := map[string]int{}, 0
 	for _, one := range r.Bursts {
 		runs[one.Contestant] += one.Lag.Count
@@ -69,36 +53,12 @@ func TestQuick(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		args []string
-		want func(*options)
-	}{
-		{"nothing gives the defaults", nil, func(o *options) { *o = defaults() }},
-		{"quick gives less of everything", []string{"--quick"}, func(o *options) { *o = quick() }},
-		{"what is asked for counts beside quick", []string{"--sizes=7,3,7", "--only=floor", "--quick", "--strict"}, func(o *options) {
-			*o = quick()
-			o.Sizes, o.Only, o.Strict = []int{3, 7}, []string{floor}, true
-		}},
-		{"no bursts at all", []string{"--sizes=0"}, func(o *options) { *o = defaults(); o.Sizes = nil }},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			got, err := parse(tc.args)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var want options
-			tc.want(&want)
-			if diff := cmp.Diff(want, got, cmp.AllowUnexported(options{})); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
-	for _, args := range [][]string{{"--sizes=many"}, {"--sizes=-1"}, {"--rounds=0"}, {"--only=nobody"}, {"extra"}, {"--nonsense"}} {
-		if _, err := parse(args); err == nil {
-			t.Errorf("parse(%v) gave no error", args)
-		}
-	}
+	few, none := quick(), defaults()
+	few.Sizes, few.Only, few.Strict = []int{3, 7}, []string{floor}, true
+	none.Sizes = nil
+	commandtest.Parse(t, parse, map[string]options{
+		"": defaults(), "--quick": quick(), "--sizes=7,3,7 --only=floor --quick --strict": few, "--sizes=0": none,
+	}, "--sizes=many", "--sizes=-1", "--rounds=0", "--only=nobody", "extra", "--nonsense")
 }
 
 // burstOf is a burst that took so many milliseconds to the first Job, to half of them, and to the last.

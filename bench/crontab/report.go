@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -26,29 +25,24 @@ const (
 	memoryLimit  = 6.0  // kilobytes a CronTab
 )
 
-// write fills in the targets and writes everything for people, as markdown. It returns how many targets were missed.
-func (r *results) write(w io.Writer) (missed int, err error) {
+// Report fills in the targets and writes everything for people, as markdown. It returns how many targets were missed.
+func (r *results) Report(text *strings.Builder) (missed int) {
 	r.Targets = slices.Concat(r.burstTargets(), r.idleTargets())
-	text := &strings.Builder{}
 	r.writeHead(text)
-	missed, err = measure.WriteTargets(text, r.Targets)
+	missed = measure.WriteTargets(text, r.Targets)
 	for _, n := range r.Options.Sizes {
 		r.writeSize(text, n)
 	}
 	r.writeIdle(text)
-	if err != nil {
-		return missed, err
-	}
-	_, err = io.WriteString(w, text.String())
-	return missed, err
+	return missed
 }
 
-func (r *results) writeHead(w io.Writer) {
+func (r *results) writeHead(w *strings.Builder) {
 	others := "no controller of Jobs"
 	if r.Options.JobController {
 		others = "with Kubernetes' controller of Jobs"
 	}
-	fmt.Fprintf(w, "# bench-crontab\n\n%s\n\n", r.Began.UTC().Format(time.RFC3339))
+	r.WriteTitle(w, "bench-crontab")
 	fmt.Fprintf(w, "- Machine: %s; load %.1f at the first burst, %.1f at the end\n", r.Machine, r.Load[0], r.Load[1])
 	fmt.Fprintf(w, "- keelson %s, Kubernetes %s, %s, etcd without fsync\n", r.Versions.Keelson, r.Versions.Kubernetes, others)
 	fmt.Fprintf(w, "- Lag is from the second at which all were due until an observer has seen the Job. The floor is a client with %d\n"+
@@ -57,13 +51,7 @@ func (r *results) writeHead(w io.Writer) {
 
 // of returns the bursts of one contestant and size.
 func (r *results) of(contestant string, n int) []*burst {
-	var found []*burst
-	for _, one := range r.Bursts {
-		if one.Contestant == contestant && one.Objects == n {
-			found = append(found, one)
-		}
-	}
-	return found
+	return measure.Only(r.Bursts, func(b *burst) bool { return b.Contestant == contestant && b.Objects == n })
 }
 
 func first(b *burst) time.Duration { return b.Lag.Min }
@@ -185,16 +173,16 @@ func (r *results) writeSize(w *strings.Builder, n int) {
 				lag.Count, lag.First, lag.P50, lag.Last)
 		}
 	}
-	_ = lags.Write(w) // into a strings.Builder
+	lags.Write(w)
 	w.WriteString(own.String() + "\nProcessor time of the controller until the last Job and until it was steady, and of all processes until the\n" +
 		"last Job; memory of the controller:\n\n")
-	_ = costs.Write(w) // into a strings.Builder
+	costs.Write(w)
 	w.WriteString("\nRequests a run, of the last round:\n\n" + requests.String())
 }
 
 // megabytes returns the median of some number of bytes, as text.
 func megabytes(bursts []*burst, number func(*measure.Memory) int64) string {
-	of := slices.DeleteFunc(slices.Clone(bursts), func(b *burst) bool { return b.Memory == nil })
+	of := measure.Only(bursts, func(b *burst) bool { return b.Memory != nil })
 	if len(of) == 0 {
 		return ""
 	}
@@ -241,7 +229,7 @@ func (r *results) writeIdle(w *strings.Builder) {
 		table.Add(row.name, measure.Megabytes(memory.RSS), measure.Megabytes(memory.PSS), measure.Megabytes(int64(row.of.Heap)),
 			measure.Megabytes(int64(row.of.Live)), measure.Megabytes(memory.Peak))
 	}
-	_ = table.Write(w) // into a strings.Builder
+	table.Write(w)
 }
 
 // plot draws lag against size.

@@ -4,22 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
-	"time"
 
 	"github.com/keelson-dev/keelson/bench/internal/cluster"
+	"github.com/keelson-dev/keelson/bench/internal/command"
 	"github.com/keelson-dev/keelson/bench/internal/measure"
 	"github.com/keelson-dev/keelson/bench/internal/program"
-	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
 // bench is one run of this program.
 type bench struct {
+	command.Progress
 	options  options
 	cluster  *cluster.Cluster
-	progress io.Writer
 	binary   string // of keelson
 	peerPath string // the binary, "" without the peer
 	results  *results
@@ -27,11 +25,9 @@ type bench struct {
 
 // results are what a run has found out.
 type results struct {
-	Began    time.Time       `json:"began"`
-	Machine  measure.Machine `json:"machine"`
-	Load     [2]float64      `json:"load"` // when the first burst began and at the end
-	Versions versions        `json:"versions"`
-	Options  options         `json:"options"`
+	measure.Run
+	Versions versions `json:"versions"`
+	Options  options  `json:"options"`
 	// Bursts are those of Options.Foos objects, PeerBursts those of Options.PeerFoos.
 	Bursts     []*burst `json:"bursts"`
 	PeerBursts []*burst `json:"peerBursts,omitempty"`
@@ -48,10 +44,10 @@ type versions struct {
 }
 
 // measureAll starts a control plane, measures everything on it, and stops it.
-func measureAll(ctx context.Context, o options, progress io.Writer) (_ *results, err error) {
-	b := &bench{options: o, progress: progress}
-	b.results = &results{Began: time.Now(), Machine: measure.ThisMachine(), Options: o}
-	b.say("Starting a control plane")
+func measureAll(ctx context.Context, o options, progress command.Progress) (_ *results, err error) {
+	b := &bench{Progress: progress, options: o}
+	b.results = &results{Run: measure.NewRun(), Options: o}
+	b.Say("Starting a control plane")
 	if b.cluster, err = cluster.Start(ctx, o.Full, o.Connections); err != nil {
 		return nil, err
 	}
@@ -70,20 +66,18 @@ func measureAll(ctx context.Context, o options, progress io.Writer) (_ *results,
 }
 
 func (b *bench) prepare(ctx context.Context) (err error) {
-	b.binary = b.options.Binary
-	if b.binary == "" {
-		if b.binary, err = env.Binary("keelson"); err != nil {
-			return err
-		}
+	v := &b.results.Versions
+	if b.binary, v.Keelson, err = program.Keelson(ctx, b.options.Binary); err != nil {
+		return err
 	}
-	if b.results.Versions, err = b.findVersions(ctx); err != nil {
+	if v.Kubernetes, err = b.cluster.Version(); err != nil {
 		return err
 	}
 	if b.options.PeerFoos == 0 {
 		return nil
 	}
-	b.say("Building %s", peerModule)
-	b.peerPath, b.results.Versions.Peer, err = b.buildPeer(ctx)
+	b.Say("Building %s", peerModule)
+	b.peerPath, v.Peer, err = b.buildPeer(ctx)
 	return err
 }
 
@@ -105,7 +99,7 @@ func (b *bench) measureBursts(ctx context.Context) error {
 			return err
 		}
 		b.results.Bursts = append(b.results.Bursts, result)
-		b.say("Round %d of %d, %d objects, %s: %s", round+1, b.options.Rounds, result.Objects, contestant, measure.Seconds(result.Total))
+		b.Say("Round %d of %d, %d objects, %s: %s", round+1, b.options.Rounds, result.Objects, contestant, measure.Seconds(result.Total))
 		return nil
 	})
 }
@@ -122,14 +116,9 @@ func (b *bench) measurePeer(ctx context.Context) error {
 			return err
 		}
 		b.results.PeerBursts = append(b.results.PeerBursts, result)
-		b.say("%d objects, %s: %s", result.Objects, contestant, measure.Seconds(result.Total))
+		b.Say("%d objects, %s: %s", result.Objects, contestant, measure.Seconds(result.Total))
 		return nil
 	})
-}
-
-// say tells somebody who waits what is going on.
-func (b *bench) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(b.progress, format+"\n", args...) // nothing depends on it
 }
 
 // processes returns those that take part in a burst; the controller may be nil.

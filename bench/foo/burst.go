@@ -153,11 +153,11 @@ func (b *bench) warm(ctx context.Context, m *program.Manager, namespace string) 
 func (b *bench) create(ctx context.Context, controller *program.Program, namespace string, n int, create createFunc) (*burst, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	o, err := b.observe(ctx, namespace)
+	o, err := cluster.Observe(ctx, "Deployments", b.cluster.Observer.Kube.AppsV1().Deployments(namespace))
 	if err != nil {
 		return nil, err
 	}
-	defer o.stop()
+	defer o.Stop()
 	result := &burst{Objects: n, Load: measure.Load()}
 	sent, answered := make([]time.Time, n), make([]time.Time, n)
 	processes := b.processes(controller)
@@ -175,7 +175,7 @@ func (b *bench) create(ctx context.Context, controller *program.Program, namespa
 		}
 		created <- err
 	}()
-	seen, err := o.await(ctx, n)
+	seen, err := o.Await(ctx, n)
 	used := processes.ProcessorSince(before)
 	if createErr := <-created; createErr != nil {
 		return nil, createErr

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/keelson-dev/keelson/bench/internal/cluster"
 	"github.com/keelson-dev/keelson/bench/internal/measure"
 	"github.com/keelson-dev/keelson/bench/internal/program"
 )
@@ -35,7 +36,7 @@ func (b *bench) measureIdle(ctx context.Context) (err error) {
 		return nil
 	}
 	n := b.options.IdleFoos
-	b.say("Creating %d Foos", n)
+	b.Say("Creating %d Foos", n)
 	namespace, err := b.cluster.Namespace(ctx)
 	if err != nil {
 		return err
@@ -62,7 +63,7 @@ func (b *bench) measureIdle(ctx context.Context) (err error) {
 	if err := b.watchIdle(ctx, m, result); err != nil {
 		return err
 	}
-	b.say("Deleting %d Deployments, one after the other", b.options.Repairs)
+	b.Say("Deleting %d Deployments, one after the other", b.options.Repairs)
 	if err := b.measureRepair(ctx, namespace, result); err != nil {
 		return fmt.Errorf("repair: %w", err)
 	}
@@ -72,17 +73,15 @@ func (b *bench) measureIdle(ctx context.Context) (err error) {
 
 // watchIdle counts requests for a while in which nothing happens, and then looks at the memory.
 func (b *bench) watchIdle(ctx context.Context, m *program.Manager, result *idle) error {
-	b.say("Watching them for %s", b.options.Idle)
+	b.Say("Watching them for %s", b.options.Idle)
 	count, err := b.startCount(ctx, m)
 	if err != nil {
 		return err
 	}
 	processes := measure.Processes{m.Name: m.PID()}
 	before := processes.Processor()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(b.options.Idle):
+	if err := measure.Pause(ctx, b.options.Idle); err != nil {
+		return err
 	}
 	result.Processor = processes.ProcessorSince(before)[m.Name]
 	if result.Requests, err = b.end(ctx, count); err != nil {
@@ -105,18 +104,18 @@ func (b *bench) watchIdle(ctx context.Context, m *program.Manager, result *idle)
 // measureRepair deletes Deployments of Foos one after the other, and in turns with them one that has no Foo, which
 // the client itself creates again.
 func (b *bench) measureRepair(ctx context.Context, namespace string, result *idle) error {
-	o, err := b.observe(ctx, namespace)
+	o, err := cluster.Observe(ctx, "Deployments", b.cluster.Observer.Kube.AppsV1().Deployments(namespace))
 	if err != nil {
 		return err
 	}
-	defer o.stop()
+	defer o.Stop()
 	writer := b.cluster.Writers[0]
 	deployments := writer.Kube.AppsV1().Deployments(namespace)
 	plain := newPlainDeployment(namespace, "plain")
 	if err := createDeployment(ctx, writer, plain); err != nil {
 		return err
 	}
-	if _, err := o.await(ctx, 1); err != nil {
+	if _, err := o.Await(ctx, 1); err != nil {
 		return err
 	}
 	replace := func(name string, create func() error) (time.Duration, error) {
@@ -127,7 +126,7 @@ func (b *bench) measureRepair(ctx context.Context, namespace string, result *idl
 		if err := create(); err != nil {
 			return 0, err
 		}
-		seen, err := o.await(ctx, 1)
+		seen, err := o.Await(ctx, 1)
 		if err != nil {
 			return 0, err
 		}

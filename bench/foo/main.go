@@ -8,10 +8,8 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
-	"io"
 	"time"
 
 	"github.com/keelson-dev/keelson/bench/internal/command"
@@ -58,7 +56,9 @@ func quick() options {
 		short: true, quiet: 300 * time.Millisecond}
 }
 
-func main() { command.Main(parse, run) }
+var benchmark = command.Benchmark[options, *results]{Parse: parse, Measure: measureAll}
+
+func main() { benchmark.Main() }
 
 func parse(args []string) (options, error) {
 	o := defaults()
@@ -81,16 +81,4 @@ func parse(args []string) (options, error) {
 		return nil
 	})
 	return o, err
-}
-
-// run measures everything, writes tables to stdout and progress to stderr, and returns how many targets were missed.
-func run(ctx context.Context, o options, stdout, stderr io.Writer) (missed int, err error) {
-	r, err := measureAll(ctx, o, stderr)
-	if err != nil {
-		return 0, err
-	}
-	if missed, err = r.write(stdout); err != nil {
-		return missed, err
-	}
-	return missed, o.Save(r)
 }

@@ -2,16 +2,13 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/keelson-dev/keelson/bench/internal/measure"
-	"github.com/keelson-dev/keelson/bench/internal/program"
 )
 
 // What is to be reached.
@@ -23,41 +20,23 @@ const (
 	memoryLimit = 100.0 // megabytes
 )
 
-// findVersions asks the programs that are measured.
-func (b *bench) findVersions(ctx context.Context) (versions, error) {
-	keelson, err := program.Version(ctx, b.binary)
-	if err != nil {
-		return versions{}, err
-	}
-	server, err := b.cluster.Observer.Kube.Discovery().ServerVersion()
-	if err != nil {
-		return versions{}, err
-	}
-	return versions{Keelson: keelson, Kubernetes: server.GitVersion}, nil
-}
-
-// write fills in the targets and writes everything for people, as markdown. It returns how many targets were missed.
-func (r *results) write(w io.Writer) (missed int, err error) {
+// Report fills in the targets and writes everything for people, as markdown. It returns how many targets were missed.
+func (r *results) Report(text *strings.Builder) (missed int) {
 	r.Targets = r.targets()
-	text := &strings.Builder{}
 	r.writeHead(text)
-	missed, err = measure.WriteTargets(text, r.Targets)
+	missed = measure.WriteTargets(text, r.Targets)
 	r.writeBursts(text)
 	r.writePeer(text)
 	r.writeIdle(text)
-	if err != nil {
-		return missed, err
-	}
-	_, err = io.WriteString(w, text.String())
-	return missed, err
+	return missed
 }
 
-func (r *results) writeHead(w io.Writer) {
+func (r *results) writeHead(w *strings.Builder) {
 	components := "etcd and kube-apiserver alone"
 	if r.Options.Full {
 		components = "with kube-controller-manager, kube-scheduler and a simulated node"
 	}
-	fmt.Fprintf(w, "# bench-foo\n\n%s\n\n", r.Began.UTC().Format(time.RFC3339))
+	r.WriteTitle(w, "bench-foo")
 	fmt.Fprintf(w, "- Machine: %s; load %.1f at the first burst, %.1f at the end\n", r.Machine, r.Load[0], r.Load[1])
 	fmt.Fprintf(w, "- keelson %s, Kubernetes %s, %s, etcd without fsync\n", r.Versions.Keelson, r.Versions.Kubernetes, components)
 	fmt.Fprintf(w, "- Clients with %d connections; %d rounds in turns\n\n", r.Options.Connections, r.Options.Rounds)
@@ -128,7 +107,7 @@ func (r *results) writeBursts(w *strings.Builder) {
 	writeProcessors(w, r.Bursts, []string{floorDeployments, floorBoth, keelson})
 }
 
-func (r *results) writeBurstTable(w io.Writer, bursts []*burst, contestants []string) {
+func (r *results) writeBurstTable(w *strings.Builder, bursts []*burst, contestants []string) {
 	table := measure.NewTable("", "total", "× floor B", "Foos/s", "first", "p50", "p99", "last", "p50 from the answer")
 	for _, contestant := range contestants {
 		of := only(bursts, contestant)
@@ -147,10 +126,10 @@ func (r *results) writeBurstTable(w io.Writer, bursts []*burst, contestants []st
 			at(func(d measure.Distribution) time.Duration { return d.Max }),
 			measure.Milliseconds(measure.MedianOf(of, func(b *burst) time.Duration { return b.FromAnswered.P50 })))
 	}
-	_ = table.Write(w) // into a strings.Builder
+	table.Write(w)
 }
 
-func writeProcessors(w io.Writer, bursts []*burst, contestants []string) {
+func writeProcessors(w *strings.Builder, bursts []*burst, contestants []string) {
 	names := map[string]bool{}
 	for _, one := range bursts {
 		for name := range one.Processor {
@@ -163,7 +142,7 @@ func writeProcessors(w io.Writer, bursts []*burst, contestants []string) {
 		all := measure.MedianOf(only(bursts, contestant), (*burst).processorTime)
 		row := []string{contestant, fmt.Sprintf("%.2f", all.Seconds())}
 		for _, name := range columns {
-			of := slices.DeleteFunc(only(bursts, contestant), func(b *burst) bool { _, found := b.Processor[name]; return !found })
+			of := measure.Only(only(bursts, contestant), func(b *burst) bool { _, found := b.Processor[name]; return found })
 			cell := ""
 			if len(of) > 0 {
 				cell = fmt.Sprintf("%.2f", measure.MedianOf(of, func(b *burst) time.Duration { return b.Processor[name] }).Seconds())
@@ -172,7 +151,7 @@ func writeProcessors(w io.Writer, bursts []*burst, contestants []string) {
 		}
 		table.Add(row...)
 	}
-	_ = table.Write(w) // into a strings.Builder
+	table.Write(w)
 }
 
 func (r *results) writePeer(w *strings.Builder) {
@@ -208,18 +187,12 @@ func (r *results) writeIdle(w *strings.Builder) {
 		table.Add(row.name, fmt.Sprint(row.d.Count), measure.Milliseconds(row.d.P50), measure.Milliseconds(row.d.P90),
 			measure.Milliseconds(row.d.P99), measure.Milliseconds(row.d.Max))
 	}
-	_ = table.Write(w) // into a strings.Builder
+	table.Write(w)
 }
 
 // only returns the bursts of one contestant.
 func only(bursts []*burst, contestant string) []*burst {
-	var found []*burst
-	for _, one := range bursts {
-		if one.Contestant == contestant {
-			found = append(found, one)
-		}
-	}
-	return found
+	return measure.Only(bursts, func(b *burst) bool { return b.Contestant == contestant })
 }
 
 // add adds other requests to these.

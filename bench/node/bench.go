@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/bench/internal/cluster"
+	"github.com/keelson-dev/keelson/bench/internal/command"
 	"github.com/keelson-dev/keelson/bench/internal/measure"
 	"github.com/keelson-dev/keelson/bench/internal/program"
 	"github.com/keelson-dev/keelson/internal/controlplane"
@@ -29,24 +29,22 @@ const image = "docker.io/library/bench-started:v1"
 
 // bench is one run of this program.
 type bench struct {
-	options  options
-	progress io.Writer
-	machine  node.Machine
-	binary   string // of keelson
-	folder   string // what the image is made from
-	cluster  *cluster.Cluster
-	node     *realNode
-	floors   int // how many containers the floor has had
-	results  *results
+	command.Progress
+	options options
+	machine node.Machine
+	binary  string // of keelson
+	folder  string // what the image is made from
+	cluster *cluster.Cluster
+	node    *realNode
+	floors  int // how many containers the floor has had
+	results *results
 }
 
 // results are what a run has found out.
 type results struct {
-	Began    time.Time       `json:"began"`
-	Machine  measure.Machine `json:"machine"`
-	Load     [2]float64      `json:"load"` // before the first start and at the end
-	Versions versions        `json:"versions"`
-	Options  options         `json:"options"`
+	measure.Run
+	Versions versions `json:"versions"`
+	Options  options  `json:"options"`
 	// Starts are from the start of the program keelson-node, in an empty directory, until its Node was ready.
 	Starts []time.Duration `json:"startsNanoseconds"`
 	Bursts []*burst        `json:"bursts"`
@@ -65,9 +63,9 @@ type versions struct {
 }
 
 // measureAll starts nodes, and measures everything on the last one.
-func measureAll(ctx context.Context, o options, progress io.Writer) (_ *results, err error) {
-	b := &bench{options: o, progress: progress}
-	b.results = &results{Began: time.Now(), Machine: measure.ThisMachine(), Options: o}
+func measureAll(ctx context.Context, o options, progress command.Progress) (_ *results, err error) {
+	b := &bench{Progress: progress, options: o}
+	b.results = &results{Run: measure.NewRun(), Options: o}
 	if b.folder, err = os.MkdirTemp("", "keelson-bench-image-"); err != nil {
 		return nil, err
 	}
@@ -85,7 +83,7 @@ func measureAll(ctx context.Context, o options, progress io.Writer) (_ *results,
 		if err := b.startNode(ctx); err != nil {
 			return nil, err
 		}
-		b.say("Start %d of %d: the node is ready after %s", i+1, o.Starts, measure.Seconds(b.results.Starts[i]))
+		b.Say("Start %d of %d: the node is ready after %s", i+1, o.Starts, measure.Seconds(b.results.Starts[i]))
 	}
 	defer func() { err = errors.Join(err, b.cluster.Stop()) }()
 	if err := b.loadImage(ctx); err != nil {
@@ -119,11 +117,8 @@ func (b *bench) prepare(ctx context.Context) error {
 	if len(missing) > 0 {
 		return fmt.Errorf("this machine cannot run the benchmark; missing: %s", strings.Join(missing, "; "))
 	}
-	b.binary = b.options.Binary
-	if b.binary == "" {
-		if b.binary, err = env.Binary("keelson"); err != nil {
-			return err
-		}
+	if b.binary, b.results.Versions.Keelson, err = program.Keelson(ctx, b.options.Binary); err != nil {
+		return err
 	}
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(b.folder, "started"),
 		"github.com/keelson-dev/keelson/bench/node/started")
@@ -166,14 +161,9 @@ func (b *bench) loadImage(ctx context.Context) error {
 
 func (b *bench) findVersions(ctx context.Context) (err error) {
 	v := &b.results.Versions
-	if v.Keelson, err = program.Version(ctx, b.binary); err != nil {
+	if v.Kubernetes, err = b.cluster.Version(); err != nil {
 		return err
 	}
-	server, err := b.cluster.Observer.Kube.Discovery().ServerVersion()
-	if err != nil {
-		return err
-	}
-	v.Kubernetes = server.GitVersion
 	if v.Containerd, err = b.runtimeVersion(ctx); err != nil {
 		return err
 	}
@@ -210,7 +200,7 @@ func (b *bench) measureBursts(ctx context.Context) (err error) {
 			}
 			result.Contestant, result.Round = contestant, round
 			b.results.Bursts = append(b.results.Bursts, result)
-			b.say("%d due, round %d of %d, %s: p50 %s, last %s", n, round+1, b.options.Rounds, contestant,
+			b.Say("%d due, round %d of %d, %s: p50 %s, last %s", n, round+1, b.options.Rounds, contestant,
 				measure.Milliseconds(result.Running.P50), measure.Milliseconds(result.Running.Max))
 			return nil
 		})
@@ -231,9 +221,4 @@ func (b *bench) contestants() []string {
 		all = append(all, cronJob)
 	}
 	return all
-}
-
-// say tells somebody who waits what is going on.
-func (b *bench) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(b.progress, format+"\n", args...) // nothing depends on it
 }

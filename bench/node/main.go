@@ -9,10 +9,8 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/keelson-dev/keelson/bench/internal/command"
@@ -57,7 +55,9 @@ func quick() options {
 	return options{Sizes: []int{2}, Rounds: 1, Repeats: 1, Starts: 1, Pods: 1, Idle: time.Second, Patience: 3 * time.Minute, rest: 3 * time.Second}
 }
 
-func main() { command.Main(parse, run) }
+var benchmark = command.Benchmark[options, *results]{Parse: parse, Measure: measureAll}
+
+func main() { benchmark.Main() }
 
 func parse(args []string) (options, error) {
 	o := defaults()
@@ -79,16 +79,4 @@ func parse(args []string) (options, error) {
 		return nil
 	})
 	return o, err
-}
-
-// run measures everything, writes tables to stdout and progress to stderr, and returns how many targets were missed.
-func run(ctx context.Context, o options, stdout, stderr io.Writer) (missed int, err error) {
-	r, err := measureAll(ctx, o, stderr)
-	if err != nil {
-		return 0, err
-	}
-	if missed, err = r.write(stdout); err != nil {
-		return missed, err
-	}
-	return missed, o.Save(r)
 }

@@ -79,7 +79,7 @@ func (n *realNode) look() (footprint, error) {
 // measureMemory measures the memory of the node without Pods, and with some that have nothing to do.
 func (b *bench) measureMemory(ctx context.Context) (err error) {
 	n := b.options.Pods
-	b.say("Memory of the node, and with %d Pods, each after %s", n, b.options.Idle)
+	b.Say("Memory of the node, and with %d Pods, each after %s", n, b.options.Idle)
 	if err := measure.Pause(ctx, b.options.Idle); err != nil {
 		return err
 	}

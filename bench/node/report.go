@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -20,25 +19,20 @@ const (
 	podLimit     = 20.0   // megabytes of what a Pod has besides its containers
 )
 
-// write fills in the targets and writes everything for people, as markdown. It returns how many targets were missed.
-func (r *results) write(w io.Writer) (missed int, err error) {
+// Report fills in the targets and writes everything for people, as markdown. It returns how many targets were missed.
+func (r *results) Report(text *strings.Builder) (missed int) {
 	r.Targets = slices.Concat(r.burstTargets(), r.nodeTargets())
-	text := &strings.Builder{}
 	r.writeHead(text)
-	missed, err = measure.WriteTargets(text, r.Targets)
+	missed = measure.WriteTargets(text, r.Targets)
 	for _, n := range r.Options.Sizes {
 		r.writeSize(text, n)
 	}
 	r.writeNode(text)
-	if err != nil {
-		return missed, err
-	}
-	_, err = io.WriteString(w, text.String())
-	return missed, err
+	return missed
 }
 
-func (r *results) writeHead(w io.Writer) {
-	fmt.Fprintf(w, "# bench-node\n\n%s\n\n", r.Began.UTC().Format(time.RFC3339))
+func (r *results) writeHead(w *strings.Builder) {
+	r.WriteTitle(w, "bench-node")
 	fmt.Fprintf(w, "- Machine: %s; load %.1f before the first start, %.1f at the end\n", r.Machine, r.Load[0], r.Load[1])
 	fmt.Fprintf(w, "- keelson %s, Kubernetes %s, containerd %s, %s, etcd without fsync\n",
 		r.Versions.Keelson, r.Versions.Kubernetes, r.Versions.Containerd, r.Versions.Runtime)
@@ -48,13 +42,7 @@ func (r *results) writeHead(w io.Writer) {
 
 // of returns the bursts of one contestant and size.
 func (r *results) of(contestant string, n int) []*burst {
-	var found []*burst
-	for _, one := range r.Bursts {
-		if one.Contestant == contestant && one.Due == n {
-			found = append(found, one)
-		}
-	}
-	return found
+	return measure.Only(r.Bursts, func(b *burst) bool { return b.Contestant == contestant && b.Due == n })
 }
 
 // running sums up all containers of one contestant and size.
@@ -71,7 +59,7 @@ func (r *results) ratios(one, other string, n int) measure.Spread {
 	var ratios []float64
 	for round := range r.Options.Rounds {
 		half := func(contestant string) float64 {
-			ofRound := slices.DeleteFunc(r.of(contestant, n), func(b *burst) bool { return b.Round != round })
+			ofRound := measure.Only(r.of(contestant, n), func(b *burst) bool { return b.Round == round })
 			return measure.MedianOf(ofRound, func(b *burst) time.Duration { return b.Running.P50 }).Seconds()
 		}
 		if a, b := half(one), half(other); a > 0 && b > 0 {
@@ -154,9 +142,9 @@ func (r *results) writeSize(w *strings.Builder, n int) {
 		stages.Add(contestant, half(func(b *burst) *measure.Distribution { return b.Job }), half(func(b *burst) *measure.Distribution { return b.Pod }),
 			half(func(b *burst) *measure.Distribution { return b.Bound }), half(func(b *burst) *measure.Distribution { return &b.Running }))
 	}
-	_ = lags.Write(w) // into a strings.Builder
+	lags.Write(w)
 	w.WriteByte('\n')
-	_ = stages.Write(w) // into a strings.Builder
+	stages.Write(w)
 }
 
 // ratio formats the median of ratios; nothing if there are none.
@@ -179,5 +167,5 @@ func (r *results) writeNode(w *strings.Builder) {
 		row(part, []string{part})
 	}
 	row("all", parts)
-	_ = table.Write(w) // into a strings.Builder
+	table.Write(w)
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/keelson-dev/keelson/bench/internal/cluster"
+	"github.com/keelson-dev/keelson/bench/internal/command"
 	"github.com/keelson-dev/keelson/bench/internal/measure"
 	"github.com/keelson-dev/keelson/bench/internal/program"
 	"github.com/keelson-dev/keelson/internal/driver/qemu"
@@ -23,9 +23,9 @@ const writers = 8
 
 // bench is one run of this program.
 type bench struct {
+	command.Progress
 	options  options
 	cluster  *cluster.Cluster
-	progress io.Writer
 	binary   string // of keelson
 	guest    string // the folder
 	template *template
@@ -34,11 +34,9 @@ type bench struct {
 
 // results are what a run has found out.
 type results struct {
-	Began    time.Time       `json:"began"`
-	Machine  measure.Machine `json:"machine"`
-	Load     [2]float64      `json:"load"` // when the first burst began and at the end
-	Versions versions        `json:"versions"`
-	Options  options         `json:"options"`
+	measure.Run
+	Versions versions `json:"versions"`
+	Options  options  `json:"options"`
 	// Emulated says that the processors of the guests were emulated.
 	Emulated bool     `json:"emulated"`
 	Bursts   []*burst `json:"bursts"`
@@ -63,10 +61,10 @@ const (
 )
 
 // measureAll starts a control plane, measures everything on it, and stops it.
-func measureAll(ctx context.Context, o options, progress io.Writer) (_ *results, err error) {
-	b := &bench{options: o, progress: progress}
-	b.results = &results{Began: time.Now(), Machine: measure.ThisMachine(), Options: o}
-	b.say("Starting a control plane")
+func measureAll(ctx context.Context, o options, progress command.Progress) (_ *results, err error) {
+	b := &bench{Progress: progress, options: o}
+	b.results = &results{Run: measure.NewRun(), Options: o}
+	b.Say("Starting a control plane")
 	if b.cluster, err = cluster.Start(ctx, false, writers); err != nil {
 		return nil, err
 	}
@@ -86,32 +84,25 @@ func measureAll(ctx context.Context, o options, progress io.Writer) (_ *results,
 }
 
 func (b *bench) prepare(ctx context.Context) (err error) {
-	b.binary, b.guest = b.options.Binary, b.options.Guest
-	if b.binary == "" {
-		if b.binary, err = env.Binary("keelson"); err != nil {
-			return err
-		}
-	}
-	if b.guest == "" {
+	if b.guest = b.options.Guest; b.guest == "" {
 		if b.guest, err = env.Binary(filepath.Join("guest", "guest.json")); err != nil {
 			return err
 		}
 		b.guest = filepath.Dir(b.guest)
 	}
-	if b.results.Versions.Keelson, err = program.Version(ctx, b.binary); err != nil {
+	v := &b.results.Versions
+	if b.binary, v.Keelson, err = program.Keelson(ctx, b.options.Binary); err != nil {
 		return err
 	}
-	server, err := b.cluster.Observer.Kube.Discovery().ServerVersion()
-	if err != nil {
+	if v.Kubernetes, err = b.cluster.Version(); err != nil {
 		return err
 	}
-	b.results.Versions.Kubernetes = server.GitVersion
 	output, err := exec.CommandContext(ctx, "qemu-system-x86_64", "--version").Output()
 	if err != nil {
 		return fmt.Errorf("ask QEMU for its version: %w", err)
 	}
 	line, _, _ := strings.Cut(string(output), "\n")
-	b.results.Versions.QEMU = strings.TrimPrefix(line, "QEMU emulator version ")
+	v.QEMU = strings.TrimPrefix(line, "QEMU emulator version ")
 	return nil
 }
 
@@ -150,7 +141,7 @@ func (b *bench) measureBursts(ctx context.Context) error {
 		return nil
 	}
 	return b.withManager(ctx, func(ctx context.Context, _ *program.Manager) error {
-		b.say("Starting a machine to learn the arguments of QEMU")
+		b.Say("Starting a machine to learn the arguments of QEMU")
 		if err := b.learn(ctx); err != nil {
 			return fmt.Errorf("learn the arguments of QEMU: %w", err)
 		}
@@ -163,7 +154,7 @@ func (b *bench) measureBursts(ctx context.Context) error {
 				}
 				result.Contestant, result.Round, result.Machines = contestant, round, n
 				b.results.Bursts = append(b.results.Bursts, result)
-				b.say("%d machines, round %d of %d, %s: p50 %s, last %s", n, round+1, rounds, contestant,
+				b.Say("%d machines, round %d of %d, %s: p50 %s, last %s", n, round+1, rounds, contestant,
 					measure.Milliseconds(result.Ready.P50), measure.Milliseconds(result.Ready.Max))
 				return nil
 			})
@@ -173,9 +164,4 @@ func (b *bench) measureBursts(ctx context.Context) error {
 		}
 		return nil
 	})
-}
-
-// say tells somebody who waits what is going on.
-func (b *bench) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(b.progress, format+"\n", args...) // nothing depends on it
 }

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/bench/internal/cluster"
@@ -58,11 +57,13 @@ func newVirtualMachine(namespace string, i int) *v1alpha1.VirtualMachine {
 
 // create creates machines and waits until all are ready.
 func (b *bench) create(ctx context.Context, n int) (*group, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	namespace, err := b.cluster.Namespace(ctx)
 	if err != nil {
 		return nil, err
 	}
-	seen, err := b.watch(ctx, namespace)
+	seen, err := cluster.Watch(ctx, "VirtualMachines", b.cluster.Observer.Keelson.CloudnativeV1alpha1().VirtualMachines(namespace))
 	if err != nil {
 		return nil, err
 	}
@@ -70,10 +71,14 @@ func (b *bench) create(ctx context.Context, n int) (*group, error) {
 	g := &group{b: b, namespace: namespace, began: time.Now()}
 	creating := make(chan error, 1)
 	go func() {
-		creating <- b.cluster.Each(ctx, n, func(ctx context.Context, writer cluster.Connection, i int) error {
+		err := b.cluster.Each(ctx, n, func(ctx context.Context, writer cluster.Connection, i int) error {
 			_, err := writer.Keelson.CloudnativeV1alpha1().VirtualMachines(namespace).Create(ctx, newVirtualMachine(namespace, i), metav1.CreateOptions{})
 			return err
 		})
+		if err != nil {
+			cancel(err)
+		}
+		creating <- err
 	}()
 	at, waiting := map[string]time.Time{}, map[string]string{}
 	for len(at) < n {
@@ -109,20 +114,6 @@ func (b *bench) create(ctx context.Context, n int) (*group, error) {
 	}
 	b.results.Emulated = slices.ContainsFunc(machines[0].arguments, func(a string) bool { return strings.HasPrefix(a, "tcg") })
 	return g, nil
-}
-
-// watch watches the VirtualMachines of an empty namespace.
-func (b *bench) watch(ctx context.Context, namespace string) (watch.Interface, error) {
-	vms := b.cluster.Observer.Keelson.CloudnativeV1alpha1().VirtualMachines(namespace)
-	list, err := vms.List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return nil, fmt.Errorf("list VirtualMachines: %w", err)
-	}
-	seen, err := vms.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-	if err != nil {
-		return nil, fmt.Errorf("watch VirtualMachines: %w", err)
-	}
-	return seen, nil
 }
 
 // machines returns the processes of the group.

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/keelson-dev/keelson/bench/internal/measure"
 )
 
 // machine is a running one.
@@ -62,21 +64,15 @@ func findMachines(uuids []string) ([]machine, error) {
 
 // shimOf returns the parent of a process if that is a shim, else 0.
 func shimOf(pid int) (int, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	parent, err := measure.ParentOf(pid)
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(string(status)) {
-		if parent, is := strings.CutPrefix(line, "PPid:"); is {
-			parent = strings.TrimSpace(parent)
-			name, err := os.ReadFile("/proc/" + parent + "/comm")
-			if err != nil || strings.TrimSpace(string(name)) != "keelson-shim" {
-				return 0, err
-			}
-			return strconv.Atoi(parent)
-		}
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", parent))
+	if err != nil || strings.TrimSpace(string(name)) != "keelson-shim" {
+		return 0, err
 	}
-	return 0, fmt.Errorf("the status of process %d names no parent", pid)
+	return parent, nil
 }
 
 // overhead is memory of machines besides that of their guests, in bytes a machine. Pages that several share count in

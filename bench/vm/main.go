@@ -8,10 +8,8 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/keelson-dev/keelson/bench/internal/command"
@@ -63,7 +61,9 @@ func quick() options {
 		Patience: 3 * time.Minute, quiet: 3 * time.Second}
 }
 
-func main() { command.Main(parse, run) }
+var benchmark = command.Benchmark[options, *results]{Parse: parse, Measure: measureAll}
+
+func main() { benchmark.Main() }
 
 func parse(args []string) (options, error) {
 	o := defaults()
@@ -93,16 +93,4 @@ func (o options) rounds(size int) int {
 		return o.RoundsMany
 	}
 	return o.Rounds
-}
-
-// run measures everything, writes tables to stdout and progress to stderr, and returns how many targets were missed.
-func run(ctx context.Context, o options, stdout, stderr io.Writer) (missed int, err error) {
-	r, err := measureAll(ctx, o, stderr)
-	if err != nil {
-		return 0, err
-	}
-	if missed, err = r.write(stdout); err != nil {
-		return missed, err
-	}
-	return missed, o.Save(r)
 }

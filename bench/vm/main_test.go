@@ -1,8 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/keelson-dev/keelson/bench/internal/commandtest"
 	"github.com/keelson-dev/keelson/bench/internal/measure"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
@@ -29,22 +28,7 @@ func TestQuick(t *testing.T) {
 	if _, err := env.Binary(filepath.Join("guest", "guest.json")); err != nil {
 		t.Skipf("SKIP: %v", err)
 	}
-	o := quick()
-	o.JSON = filepath.Join(t.TempDir(), "results.json")
-	var stdout, progress strings.Builder
-	_, err := run(t.Context(), o, &stdout, &progress)
-	t.Logf("%s%s", progress.String(), stdout.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(o.JSON)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var r results
-	if err := json.Unmarshal(data, &r); err != nil {
-		t.Fatal(err)
-	}
+	_, r := commandtest.Quick(t, benchmark)
 	ready := map[string]int{}
 	for _, one := range r.Bursts {
 		ready[one.Contestant] += one.Ready.Count
@@ -68,36 +52,12 @@ func TestQuick(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		args []string
-		want func(*options)
-	}{
-		{"nothing gives the defaults", nil, func(o *options) { *o = defaults() }},
-		{"quick gives less of everything", []string{"--quick"}, func(o *options) { *o = quick() }},
-		{"what is asked for counts beside quick", []string{"--sizes=7,3,7", "--quick", "--strict"}, func(o *options) {
-			*o = quick()
-			o.Sizes, o.Strict = []int{3, 7}, true
-		}},
-		{"no bursts at all", []string{"--sizes=0"}, func(o *options) { *o = defaults(); o.Sizes = nil }},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			got, err := parse(tc.args)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var want options
-			tc.want(&want)
-			if diff := cmp.Diff(want, got, cmp.AllowUnexported(options{})); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
-	for _, args := range [][]string{{"--sizes=many"}, {"--sizes=-1"}, {"--sizes=251"}, {"--rounds=0"}, {"--restarts=0"}, {"--steady=251"}, {"extra"}} {
-		if _, err := parse(args); err == nil {
-			t.Errorf("parse(%v) gave no error", args)
-		}
-	}
+	few, none := quick(), defaults()
+	few.Sizes, few.Strict = []int{3, 7}, true
+	none.Sizes = nil
+	commandtest.Parse(t, parse, map[string]options{
+		"": defaults(), "--quick": quick(), "--sizes=7,3,7 --quick --strict": few, "--sizes=0": none,
+	}, "--sizes=many", "--sizes=-1", "--sizes=251", "--rounds=0", "--restarts=0", "--steady=251", "extra")
 }
 
 func burstOf(contestant string, n int, last, userSpace time.Duration) *burst {

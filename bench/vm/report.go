@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -22,29 +21,24 @@ const (
 	memoryLimit    = 100.0  // kilobytes of the manager a machine
 )
 
-// write fills in the targets and writes everything for people, as markdown. It returns how many targets were missed.
-func (r *results) write(w io.Writer) (missed int, err error) {
+// Report fills in the targets and writes everything for people, as markdown. It returns how many targets were missed.
+func (r *results) Report(text *strings.Builder) (missed int) {
 	r.Targets = slices.Concat(r.burstTargets(), r.steadyTargets())
-	text := &strings.Builder{}
 	r.writeHead(text)
-	missed, err = measure.WriteTargets(text, r.Targets)
+	missed = measure.WriteTargets(text, r.Targets)
 	for _, n := range r.Options.Sizes {
 		r.writeSize(text, n)
 	}
 	r.writeSteady(text)
-	if err != nil {
-		return missed, err
-	}
-	_, err = io.WriteString(w, text.String())
-	return missed, err
+	return missed
 }
 
-func (r *results) writeHead(w io.Writer) {
+func (r *results) writeHead(w *strings.Builder) {
 	processors := "processors by KVM"
 	if r.Emulated {
 		processors = "processors emulated"
 	}
-	fmt.Fprintf(w, "# bench-vm\n\n%s\n\n", r.Began.UTC().Format(time.RFC3339))
+	r.WriteTitle(w, "bench-vm")
 	fmt.Fprintf(w, "- Host: %s; load %.1f at the first burst, %.1f at the end\n", r.Machine, r.Load[0], r.Load[1])
 	fmt.Fprintf(w, "- keelson %s, Kubernetes %s, QEMU %s, etcd without fsync\n", r.Versions.Keelson, r.Versions.Kubernetes, r.Versions.QEMU)
 	fmt.Fprintf(w, "- Machines have the default guest, one processor and %d MiB; %s\n", memory, processors)
@@ -54,13 +48,7 @@ func (r *results) writeHead(w io.Writer) {
 
 // of returns the bursts of one contestant and size.
 func (r *results) of(contestant string, n int) []*burst {
-	var found []*burst
-	for _, one := range r.Bursts {
-		if one.Contestant == contestant && one.Machines == n {
-			found = append(found, one)
-		}
-	}
-	return found
+	return measure.Only(r.Bursts, func(b *burst) bool { return b.Contestant == contestant && b.Machines == n })
 }
 
 func last(b *burst) time.Duration { return b.Ready.Max }
@@ -136,7 +124,7 @@ func (r *results) writeSize(w *strings.Builder, n int) {
 			seconds(last), userSpace, gone, seconds(func(b *burst) time.Duration { return b.Processor / time.Duration(n) }),
 			bytes(overhead.sum), bytes(func(o overhead) float64 { return o.Guest }))
 	}
-	_ = table.Write(w) // into a strings.Builder
+	table.Write(w)
 }
 
 func (r *results) writeSteady(w *strings.Builder) {
@@ -169,5 +157,5 @@ func (r *results) writeSteady(w *strings.Builder) {
 			measure.Megabytes(int64(row.of.Stacks)), fmt.Sprint(row.of.Goroutines), measure.Megabytes(row.of.Process.Peak))
 	}
 	w.WriteByte('\n')
-	_ = table.Write(w) // into a strings.Builder
+	table.Write(w)
 }

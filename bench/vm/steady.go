@@ -78,7 +78,7 @@ func (b *bench) measureSteady(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, manager.Stop(), b.endMachines(ctx)) }()
-	b.say("Creating %d machines", n)
+	b.Say("Creating %d machines", n)
 	group, err := b.fill(ctx, manager, n, result)
 	if err != nil {
 		return fmt.Errorf("create %d machines: %w", n, err)
@@ -99,7 +99,7 @@ func (b *bench) measureSteady(ctx context.Context) (err error) {
 			return fmt.Errorf("restart the manager: %w", err)
 		}
 		result.Restarts = append(result.Restarts, took)
-		b.say("Restart %d of %d: in charge of %d machines after %s", i+1, b.options.Restarts, n, measure.Milliseconds(took.InCharge))
+		b.Say("Restart %d of %d: in charge of %d machines after %s", i+1, b.options.Restarts, n, measure.Milliseconds(took.InCharge))
 	}
 	if result.Gone, err = group.remove(ctx); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (b *bench) measureSteady(ctx context.Context) (err error) {
 
 // watchEmpty takes the memory of a manager without machines.
 func (b *bench) watchEmpty(ctx context.Context, result *steady) error {
-	b.say("Watching a manager without machines for %s", b.options.Idle)
+	b.Say("Watching a manager without machines for %s", b.options.Idle)
 	return b.withManager(ctx, func(ctx context.Context, manager *program.Manager) (err error) {
 		if err := measure.Pause(ctx, b.options.Idle); err != nil {
 			return err
@@ -144,7 +144,7 @@ func (b *bench) fill(ctx context.Context, manager *program.Manager, n int, resul
 func (b *bench) watchFull(ctx context.Context, manager *program.Manager, machines []machine, result *steady) error {
 	ctx, cancel := manager.During(ctx)
 	defer cancel()
-	b.say("Watching them for %s", b.options.Idle)
+	b.Say("Watching them for %s", b.options.Idle)
 	processes, guests := measure.Processes{"manager": manager.PID()}, measure.Processes{}
 	for _, m := range machines {
 		guests[fmt.Sprint(m.qemu)] = m.qemu

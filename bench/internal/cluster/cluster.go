@@ -194,6 +194,15 @@ func Until(ctx context.Context, ask func(context.Context) error) error {
 	return nil
 }
 
+// Version asks for the version of Kubernetes.
+func (c *Cluster) Version() (string, error) {
+	version, err := c.Observer.Kube.Discovery().ServerVersion()
+	if err != nil {
+		return "", fmt.Errorf("ask for the version of Kubernetes: %w", err)
+	}
+	return version.GitVersion, nil
+}
+
 // Scrape reads the metrics of kube-apiserver.
 func (c *Cluster) Scrape(ctx context.Context) (measure.Metrics, error) {
 	return measure.Scrape(ctx, c.Observer.HTTP, c.Config.Host+"/metrics")

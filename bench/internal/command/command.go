@@ -33,8 +33,8 @@ func (o *Output) AddFlags(fs *flag.FlagSet) {
 	fs.BoolVar(&o.Strict, "strict", o.Strict, "exit with 1 when a target was missed")
 }
 
-// Save writes results to the file for them, if there is to be one.
-func (o *Output) Save(results any) error {
+// save writes results to the file for them, if there is to be one.
+func (o Output) save(results any) error {
 	if o.JSON == "" {
 		return nil
 	}
@@ -48,11 +48,35 @@ func (o *Output) Save(results any) error {
 // output returns the options themselves, from whatever embeds them.
 func (o Output) output() Output { return o }
 
-// Main is the main function of a benchmark. Parse reads its command line and says what is wrong with it. Run measures
-// until it is interrupted at most, writes results to stdout and progress to stderr, and returns how many targets were
-// missed. The program ends with status 2 if its command line is wrong, and with 1 after an error.
-func Main[O interface{ output() Output }](parse func(args []string) (O, error), run func(ctx context.Context, options O, stdout, stderr io.Writer) (missed int, err error)) {
-	options, err := parse(os.Args[1:])
+// Options are those of a benchmark, which embed Output.
+type Options interface{ output() Output }
+
+// Results are what a benchmark has found out.
+type Results interface {
+	// Report writes everything for people, as markdown. It returns how many targets were missed.
+	Report(text *strings.Builder) (missed int)
+}
+
+// Progress tells somebody who waits what is going on.
+type Progress struct{ to io.Writer }
+
+// Say writes a line.
+func (p Progress) Say(format string, args ...any) { fmt.Fprintf(p.to, format+"\n", args...) }
+
+// Benchmark is a benchmark with options O and results R.
+type Benchmark[O Options, R Results] struct {
+	// Parse reads the command line. What is wrong with it is written to stderr, and is the error.
+	Parse func(args []string) (O, error)
+	// Measure finds everything out. It ends early when ctx does.
+	Measure func(ctx context.Context, options O, progress Progress) (R, error)
+	// Finish is what there is to do when the report is written; nil is nothing.
+	Finish func(O, R) error
+}
+
+// Main is the main function of a benchmark: it measures until it is interrupted at most. The program ends with status 2 if
+// its command line is wrong, and with 1 after an error.
+func (b Benchmark[O, R]) Main() {
+	options, err := b.Parse(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
@@ -61,7 +85,7 @@ func Main[O interface{ output() Output }](parse func(args []string) (O, error), 
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	missed, err := run(ctx, options, os.Stdout, os.Stderr)
+	missed, err := b.Run(ctx, options, os.Stdout, os.Stderr)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "error: %v\n", err)
 		os.Exit(1)
@@ -69,6 +93,26 @@ func Main[O interface{ output() Output }](parse func(args []string) (O, error), 
 	if options.output().Strict && missed > 0 {
 		os.Exit(1)
 	}
+}
+
+// Run measures everything, writes the report to stdout, progress to stderr and the results to their file, and returns how
+// many targets were missed.
+func (b Benchmark[O, R]) Run(ctx context.Context, options O, stdout, stderr io.Writer) (missed int, err error) {
+	results, err := b.Measure(ctx, options, Progress{to: stderr})
+	if err != nil {
+		return 0, err
+	}
+	var text strings.Builder
+	missed = results.Report(&text)
+	if _, err := io.WriteString(stdout, text.String()); err != nil {
+		return missed, err
+	}
+	if b.Finish != nil {
+		if err := b.Finish(options, results); err != nil {
+			return missed, err
+		}
+	}
+	return missed, options.output().save(results)
 }
 
 // Parse parses a command line, whose flags set options; there are no arguments beside them. The flag --quick takes the

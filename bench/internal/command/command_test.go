@@ -66,11 +66,11 @@ func TestParse(t *testing.T) {
 }
 
 func TestSave(t *testing.T) {
-	if err := (&Output{}).Save(1); err != nil {
+	if err := (Output{}).save(1); err != nil {
 		t.Errorf("nowhere: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "results.json")
-	if err := (&Output{JSON: file}).Save(map[string]int{"a": 1}); err != nil {
+	if err := (Output{JSON: file}).save(map[string]int{"a": 1}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(file)

@@ -2,7 +2,6 @@ package measure
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -23,7 +22,7 @@ func (t *Table) Add(cells ...string) {
 }
 
 // Write writes the table as markdown, with columns that are aligned as plain text, too.
-func (t *Table) Write(w io.Writer) error {
+func (t *Table) Write(text *strings.Builder) {
 	widths := make([]int, len(t.header))
 	for _, row := range append([][]string{t.header}, t.rows...) {
 		for i := range widths {
@@ -37,7 +36,6 @@ func (t *Table) Write(w io.Writer) error {
 			rule[i] = strings.Repeat("-", width)
 		}
 	}
-	var text strings.Builder
 	for _, row := range append([][]string{t.header, rule}, t.rows...) {
 		for i, width := range widths {
 			padding := strings.Repeat(" ", width-utf8.RuneCountInString(row[i]))
@@ -49,8 +47,6 @@ func (t *Table) Write(w io.Writer) error {
 		}
 		text.WriteByte('\n')
 	}
-	_, err := io.WriteString(w, text.String())
-	return err
 }
 
 // Milliseconds formats a duration with as many digits as tell anything.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/keelson-dev/keelson/bench/internal/measure"
+	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
 // Manager is a running `keelson manager`.
@@ -36,8 +37,10 @@ func StartManager(ctx context.Context, binary, kubeconfig, log, controller strin
 		return entry.Msg == "Manager is ready"
 	}
 	var err error
-	m.Program, err = Start(ctx, "keelson manager", log, binary, args, isReady)
-	return m, err
+	if m.Program, err = Start(ctx, "keelson manager", log, binary, args, isReady); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // Scrape reads the metrics of the manager.
@@ -45,17 +48,23 @@ func (m *Manager) Scrape(ctx context.Context) (measure.Metrics, error) {
 	return measure.Scrape(ctx, http.DefaultClient, m.metrics)
 }
 
-// Version asks a keelson binary for its version.
-func Version(ctx context.Context, binary string) (string, error) {
-	output, err := exec.CommandContext(ctx, binary, "version", "-o", "json").Output()
+// Keelson returns the path of the program that is measured, which is bin/keelson if path is empty, and what it says its
+// version is.
+func Keelson(ctx context.Context, path string) (binary, version string, err error) {
+	if path == "" {
+		if path, err = env.Binary("keelson"); err != nil {
+			return "", "", err
+		}
+	}
+	output, err := exec.CommandContext(ctx, path, "version", "-o", "json").Output()
 	if err != nil {
-		return "", fmt.Errorf("ask %s for its version: %w", binary, err)
+		return "", "", fmt.Errorf("ask %s for its version: %w", path, err)
 	}
 	var build struct{ Keelson string }
 	if err := json.Unmarshal(output, &build); err != nil {
-		return "", fmt.Errorf("the version of %s: %w", binary, err)
+		return "", "", fmt.Errorf("the version of %s: %w", path, err)
 	}
-	return build.Keelson, nil
+	return path, build.Keelson, nil
 }
 
 // ComponentVersions asks keelson-kube what is built in.
