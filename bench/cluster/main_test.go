@@ -5,13 +5,7 @@ import (
 	"testing"
 
 	"github.com/keelson-dev/keelson/bench/internal/commandtest"
-	"github.com/keelson-dev/keelson/internal/process"
 )
-
-func TestMain(m *testing.M) {
-	process.Shim() // the test binary is also the shim of the processes that it starts
-	os.Exit(m.Run())
-}
 
 // TestQuick runs everything but the peer, with one cluster. What it measures of times and memory means nothing here; what
 // it counts must be right.
