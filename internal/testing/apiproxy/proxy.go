@@ -160,7 +160,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch what {
 	case none:
 		if watch {
-			p.watch(answer, r, f.WatchFor)
+			p.watch(answer, r, f)
 			return
 		}
 		p.forward.ServeHTTP(answer, r)
@@ -178,14 +178,17 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // watch forwards a watch, and ends it after a while if there is a limit.
-func (p *Proxy) watch(w http.ResponseWriter, r *http.Request, limit time.Duration) {
+func (p *Proxy) watch(w http.ResponseWriter, r *http.Request, f Faults) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	if limit > 0 {
-		defer time.AfterFunc(limit, cancel).Stop()
+	if f.WatchFor > 0 {
+		defer time.AfterFunc(f.WatchFor, cancel).Stop()
 	}
 	p.mu.Lock()
 	p.watches[r] = cancel
+	if p.faults != f { // Set has not met it
+		cancel()
+	}
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,7 +39,8 @@ type Manager struct {
 	killed bool
 }
 
-// Start starts bin/keelson manager with these arguments, and the health endpoint off. It is killed when the test ends.
+// Start starts bin/keelson manager with these arguments, and the health endpoint off. It is killed when the test ends, and
+// the test has failed if it has crashed before.
 func Start(t testing.TB, name string, args ...string) *Manager {
 	t.Helper()
 	binary, err := env.Binary("keelson")
@@ -85,12 +87,22 @@ func StartBinary(t testing.TB, binary, name string, args ...string) *Manager {
 	t.Cleanup(func() {
 		_ = m.cmd.Process.Kill() // it may have ended
 		<-m.Done
+		if said := crash(m.Log()); said != "" {
+			t.Errorf("%s has crashed: %s", m.Name, said)
+		}
 		if t.Failed() && !m.killed {
 			t.Logf("the end of the log of %s:\n%s", m.Name, m.Tail())
 		}
 	})
 	return m
 }
+
+// crashed is how a program in Go says that it cannot go on, and how a controller says that it could not and was caught.
+var crashed = regexp.MustCompile(`(?m)^(panic|fatal error): .*|^WARNING: DATA RACE|^.*Observed a panic.*`)
+
+// crash returns the line of a log by which it tells of a crash; nothing if there was none. A test that kills managers and
+// starts others would not notice.
+func crash(log string) string { return crashed.FindString(log) }
 
 // AwaitReady waits until it is ready.
 func (m *Manager) AwaitReady(t testing.TB) {
@@ -143,7 +155,11 @@ func (m *Manager) Kill(t testing.TB) {
 // End kills it, unless it has ended by itself: one that starts gives up if the API is away.
 func (m *Manager) End(t testing.TB) {
 	t.Helper()
-	m.killed = true
+	select {
+	case <-m.Done:
+	default:
+		m.killed = true
+	}
 	if err := m.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Fatalf("kill %s: %v", m.Name, err)
 	}

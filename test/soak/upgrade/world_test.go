@@ -17,6 +17,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/managers"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
@@ -167,23 +169,22 @@ func (w *world) watchReady(t *testing.T) (flaps func() []string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var mu sync.Mutex
 	var seen []string
+	note := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, fmt.Sprintf(format, args...))
+	}
 	var running sync.WaitGroup
 	for _, resource := range resources[:6] {
-		watcher, err := w.client(t).Resource(resource).Watch(ctx, metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		objects := w.client(t).Resource(resource)
 		running.Go(func() {
-			for event := range watcher.ResultChan() {
-				object, ok := event.Object.(*unstructured.Unstructured)
-				if !ok || event.Type == watch.Bookmark {
-					continue
+			err := follow(ctx, objects, func(object *unstructured.Unstructured, event watch.EventType) {
+				if word := readiness(object); event == watch.Deleted || word != "True" && word != "False Stopped" {
+					note("%s %s: %s, Ready is %s", resource.Resource, object.GetName(), event, word)
 				}
-				if word := readiness(object); event.Type == watch.Deleted || word != "True" && word != "False Stopped" {
-					mu.Lock()
-					seen = append(seen, fmt.Sprintf("%s %s: %s, Ready is %s", resource.Resource, object.GetName(), event.Type, word))
-					mu.Unlock()
-				}
+			})
+			if err != nil {
+				note("%s: nobody has looked any more: %v", resource.Resource, err)
 			}
 		})
 	}
@@ -192,6 +193,39 @@ func (w *world) watchReady(t *testing.T) (flaps func() []string) {
 		running.Wait()
 		return seen
 	}
+}
+
+// follow sees all objects of a resource, and every change, until the context ends. When a definition is changed, the API
+// server ends its watches, and none can go on from where it was: then all objects are seen anew. What was between is in the
+// times of conditions, which snapshot has.
+func follow(ctx context.Context, objects dynamic.ResourceInterface, see func(*unstructured.Unstructured, watch.EventType)) error {
+	for ctx.Err() == nil {
+		var watcher watch.Interface
+		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, managers.Patience, true, func(ctx context.Context) (bool, error) {
+			list, err := objects.List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return false, nil // the API server is busy with the new definition
+			}
+			for i := range list.Items {
+				see(&list.Items[i], watch.Added)
+			}
+			watcher, err = objects.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
+			return err == nil, nil
+		})
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for event := range watcher.ResultChan() {
+			if object, ok := event.Object.(*unstructured.Unstructured); ok && event.Type != watch.Bookmark {
+				see(object, event.Type)
+			}
+		}
+		watcher.Stop()
+	}
+	return nil
 }
 
 // checkRuns checks that there is one Job for each second since the first.
