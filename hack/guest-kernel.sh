@@ -63,8 +63,8 @@ mkdir -p "$cache"
 work=$(mktemp -d "$cache/.new.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 echo "guest: fetching $kernel (about 27 MB) into $cache; it is not installed" >&2
-# apt downloads as a user of its own, which may not write here; that is a warning only.
-(cd "$work" && apt-get download --quiet=2 "$kernel" >&2)
+# As root, apt would download as a user of its own, who may not write here, warn, and do it as root all the same.
+(cd "$work" && apt-get -o APT::Sandbox::User=root download --quiet=2 "$kernel" >&2)
 archive=$(find "$work" -name '*.deb')
 name=$(basename "$archive" .deb)
 dpkg-deb --extract "$archive" "$work/unpacked"

@@ -69,7 +69,7 @@ func (in *inputs) build() error {
 	if err := image.Write(in.out, release, image.Unpack(kernel), initramfs.Bytes()); err != nil {
 		return err
 	}
-	fmt.Printf("%s: Linux %s, initramfs %.1f MB (%.1f MB unpacked)\n", in.out, release,
+	fmt.Printf("guest: Linux %s, initramfs %.1f MB (%.1f MB unpacked)\n", release,
 		float64(initramfs.Len())/1e6, float64(len(archive))/1e6)
 	return nil
 }
