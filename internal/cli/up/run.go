@@ -59,6 +59,9 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 		if isLocked(err) {
 			return alreadyRunning(ctx, dir)
 		}
+		if ctx.Err() != nil && o.reportFD == 0 { // in the background the other process says so
+			r.report(event{Note: "Stopped before it was up."})
+		}
 		return o.cleanUp(dir, interrupted(ctx, err))
 	}
 	<-early

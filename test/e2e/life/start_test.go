@@ -35,7 +35,7 @@ func TestInterruptedStart(t *testing.T) {
 		code  int
 		says  string
 	}{
-		{"in the foreground that is how it is stopped", []string{"keelson", "up", "--ephemeral"}, 0, ""},
+		{"in the foreground that is how it is stopped", []string{"keelson", "up", "--ephemeral"}, 0, "Stopped before it was up.\n"},
 		{"in the background a script must not go on", []string{"keelson", "up", "--ephemeral", "--detach"}, 1, "error: interrupted: what was started is stopped again\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
