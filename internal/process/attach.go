@@ -116,11 +116,13 @@ func (d *Dir) attach(folder string, rec record, run *running) *Process {
 	}
 	d.watchers.Add(1)
 	go p.watch()
-	if p.child == nil {
-		// It has ended, and its shim is about to write how: it does not count as running until then.
+	if p.child == nil || isDying(run.PID) {
+		// It has ended, or is about to, and its shim writes how: it does not count as running, as long as that does not
+		// hang in the kernel.
 		select {
 		case <-p.done:
 		case <-p.settled:
+		case <-time.After(d.patience + dyingPatience):
 		}
 	}
 	return p

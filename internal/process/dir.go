@@ -13,6 +13,8 @@ import (
 const (
 	// shimPatience is how long a shim gets to finish what it was doing when its manager died, or to write exit.json.
 	shimPatience = 5 * time.Second
+	// dyingPatience is how long a process that was killed gets to be gone before it counts as running.
+	dyingPatience = 5 * time.Second
 	// pollInterval is how often a process is looked at where the kernel cannot tell us.
 	pollInterval = 100 * time.Millisecond
 )

@@ -6,14 +6,19 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // stat is what /proc/PID/stat says, see proc_pid_stat(5).
 type stat struct {
 	start   string // clock ticks since boot
 	session int
+	exiting bool // the first thread is on its way out
 	gone    bool // a zombie, or dead
 }
+
+// pfExiting is PF_EXITING of include/linux/sched.h, a flag of a thread that has begun to exit.
+const pfExiting = 0x4
 
 // bootID names the running boot of the machine.
 func bootID() string {
@@ -47,6 +52,10 @@ func parseStat(data string) (stat, error) {
 	if err != nil {
 		return stat{}, err
 	}
+	flags, err := strconv.ParseUint(fields[6], 10, 32)
+	if err != nil {
+		return stat{}, err
+	}
 	s := stat{start: fields[19], session: session}
 	switch fields[0] {
 	case "Z":
@@ -54,6 +63,8 @@ func parseStat(data string) (stat, error) {
 		s.gone = threads <= 1
 	case "X", "x":
 		s.gone = true
+	default:
+		s.exiting = flags&pfExiting != 0
 	}
 	return s, nil
 }
@@ -78,6 +89,32 @@ func identify(pid int) (identity, error) {
 func pidAlive(pid int) bool {
 	s, err := readStat(pid)
 	return err == nil && !s.gone
+}
+
+// isDying tells whether a process that lives cannot be saved any more: SIGKILL is on its way to it, which stays in sight
+// until the end, or its first thread has begun to exit by itself. It gives up its files, and with them locks and ports,
+// only later.
+func isDying(pid int) bool {
+	if s, err := readStat(pid); err != nil || s.gone || s.exiting {
+		return err == nil && !s.gone
+	}
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	return err == nil && hasPendingKill(string(status))
+}
+
+// hasPendingKill reads the signals that wait for a process, or for its first thread, from the text of /proc/PID/status.
+func hasPendingKill(status string) bool {
+	for line := range strings.Lines(status) {
+		name, value, _ := strings.Cut(line, ":")
+		if name != "SigPnd" && name != "ShdPnd" {
+			continue
+		}
+		set, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
+		if err == nil && set&(1<<(syscall.SIGKILL-1)) != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // isAlive tells whether the process lives and is no stranger with the same pid. marker is the NAME=value that it was

@@ -16,9 +16,10 @@ import (
 )
 
 func TestParseStat(t *testing.T) {
-	line := func(name, state string, threads int) string {
-		return fmt.Sprintf("42 (%s) %s 1 42 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 %d 0 98765 1 2 3", name, state, threads)
+	flagged := func(name, state string, flags, threads int) string {
+		return fmt.Sprintf("42 (%s) %s 1 42 7 0 -1 %d 1 2 3 4 5 6 7 8 20 0 %d 0 98765 1 2 3", name, state, flags, threads)
 	}
+	line := func(name, state string, threads int) string { return flagged(name, state, 4194560, threads) }
 	for _, test := range []struct {
 		name string
 		line string
@@ -29,6 +30,8 @@ func TestParseStat(t *testing.T) {
 		{"a name made to deceive", line("a) Z (b", "S", 1), stat{start: "98765", session: 7}},
 		{"a zombie is gone", line("sleep", "Z", 1), stat{start: "98765", session: 7, gone: true}},
 		{"the first thread has ended, another lives", line("sleep", "Z", 2), stat{start: "98765", session: 7}},
+		{"on its way out", flagged("sleep", "R", 4194564, 1), stat{start: "98765", session: 7, exiting: true}},
+		{"the first thread has ended, another may live on", flagged("sleep", "Z", 4194564, 2), stat{start: "98765", session: 7}},
 		{"dead", line("sleep", "X", 0), stat{start: "98765", session: 7, gone: true}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

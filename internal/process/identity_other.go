@@ -45,6 +45,9 @@ func pidAlive(pid int) bool {
 	return pid > 0 && syscall.Kill(pid, 0) != syscall.ESRCH
 }
 
+// isDying tells whether a process that lives cannot be saved any more, which is not told here.
+func isDying(int) bool { return false }
+
 // isAlive tells whether the process lives and is no stranger with the same pid. The environment of other processes
 // cannot be read reliably here, so the start time (in seconds) decides.
 func isAlive(id identity, _ string) bool {

@@ -14,13 +14,14 @@ import (
 
 const lockFile = "lock"
 
-// lockPatience is how long Open waits for a lock whose holder is dead: a manager that was killed while it forked
-// leaves the lock to its child until that one has called exec.
-const lockPatience = 2 * time.Second
+// lockPatience is how long Open waits for a lock whose holder is dying or dead. The kernel takes a moment to end a
+// manager that was killed, and takes away its files late; one that was killed while it forked leaves the lock to its
+// child until that one has called exec.
+const lockPatience = 5 * time.Second
 
 // acquireLock locks dir for this process and writes its pid into the lock file. The kernel drops the lock when the
 // file is closed or the process ends, however it ends: the file itself means nothing and stays. patience is for a
-// lock whose holder is dead.
+// lock whose holder is ending.
 func acquireLock(dir string, patience time.Duration) (*os.File, error) {
 	path := filepath.Join(dir, lockFile)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -36,7 +37,7 @@ func acquireLock(dir string, patience time.Duration) (*os.File, error) {
 			continue
 		}
 		holder := lockHolder(f)
-		if errors.Is(err, syscall.EWOULDBLOCK) && holder != os.Getpid() && !pidAlive(holder) && time.Now().Before(deadline) {
+		if errors.Is(err, syscall.EWOULDBLOCK) && holder != os.Getpid() && IsEnding(holder) && time.Now().Before(deadline) {
 			continue
 		}
 		_ = f.Close() // nothing was written
@@ -55,9 +56,14 @@ func writeHolder(f *os.File, pid int) {
 	_, _ = f.WriteAt([]byte(fmt.Sprintf("%-10d\n", pid)), 0)
 }
 
-// Holder returns the pid of the live process that holds a directory, 0 if none does or the directory does not exist.
-// It looks and takes nothing: an Open at the same moment succeeds, because the pid in the file is then not that of a
-// live process, and for such a lock it waits.
+// IsEnding tells whether nothing is left of a process but what the kernel has yet to take away, if that: it was killed,
+// ends by itself, or has ended. Until it has ended it may still hold its locks, files and ports. Where the system does
+// not tell, a process counts as ending when it has ended.
+func IsEnding(pid int) bool { return !pidAlive(pid) || isDying(pid) }
+
+// Holder returns the pid of the process that holds a directory, 0 if none does or the directory does not exist. That
+// process may be ending; see IsEnding. It looks and takes nothing: an Open at the same moment succeeds, because the pid
+// in the file is then not that of a live process, and for such a lock it waits.
 func Holder(dir string) (int, error) {
 	f, err := os.Open(filepath.Join(dir, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
 func TestSecondManagerIsRefused(t *testing.T) {
@@ -89,6 +91,84 @@ func TestLockHeldForTheDead(t *testing.T) {
 	open(t, dir)
 	if err := <-unlocked; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLockOfADyingManager: a manager that was killed has its lock until the kernel takes it away. Open waits for that,
+// but not for long.
+func TestLockOfADyingManager(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	h := startHelper(t, "hold", helperArgs{Dir: dir}, nil)
+	h.mustResult(t)
+	pid := h.cmd.Process.Pid
+	if IsEnding(pid) {
+		t.Error("a manager that lives counts as ending")
+	}
+	letGo := signals.KillSlowly(t, pid)
+	if !pidAlive(pid) || !IsEnding(pid) {
+		t.Errorf("a dying manager: alive %t, ending %t; want both", pidAlive(pid), IsEnding(pid))
+	}
+	if holder, err := Holder(dir); err != nil || holder != pid {
+		t.Errorf("holder %d, error %v; want %d", holder, err, pid)
+	}
+	var locked *LockedError
+	if _, err := acquireLock(dir, impatience); !errors.As(err, &locked) || locked.PID != pid {
+		t.Errorf("lock: %v", err)
+	}
+	opened := make(chan error, 1)
+	go func() {
+		d, err := Open(dir)
+		if err == nil {
+			err = d.Close()
+		}
+		opened <- err
+	}()
+	letGo()
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+	h.kill()
+	if !IsEnding(pid) {
+		t.Error("a manager that is gone does not count as ending")
+	}
+}
+
+// TestDyingProcessIsNotFoundRunning: what was killed together with its manager, and is not gone yet, is nothing to go on
+// with.
+func TestDyingProcessIsNotFoundRunning(t *testing.T) {
+	t.Parallel()
+	dir, id := newDir(t), newID()
+	d := open(t, dir)
+	p := start(t, d, sleeper(id))
+	letGo := signals.KillSlowly(t, p.PID())
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan State, 1)
+	go func() {
+		var state State
+		d, err := Open(dir)
+		if err == nil {
+			p, findErr := d.Find(id)
+			if findErr == nil {
+				state = p.Status().State
+			}
+			err = errors.Join(findErr, d.Close())
+		}
+		if err != nil {
+			state = State(err.Error())
+		}
+		opened <- state
+	}()
+	select {
+	case state := <-opened:
+		t.Errorf("it was found %s while it was dying", state)
+	case <-time.After(impatience):
+		letGo()
+		if state := <-opened; state != Exited {
+			t.Errorf("it is %s, want %s", state, Exited)
+		}
 	}
 }
 

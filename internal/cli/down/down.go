@@ -48,6 +48,9 @@ unless it is ephemeral or --delete-data is given: the next ` + "`keelson up`" + 
 
 func run(cmd *cobra.Command, dir string, deleteData bool) error {
 	began := time.Now()
+	if err := instance.AwaitEnding(cmd.Context(), cmd.ErrOrStderr(), dir); err != nil {
+		return err
+	}
 	report, err := controlplane.Inspect(cmd.Context(), dir)
 	if err != nil {
 		return err

@@ -201,6 +201,9 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 	if err := instance.Secure(ctx, dir, o.instance.Ephemeral); err != nil {
 		return err
 	}
+	if err := instance.AwaitEnding(ctx, cmd.ErrOrStderr(), dir); err != nil {
+		return err
+	}
 	switch {
 	case o.detach:
 		return o.startDetached(ctx, cmd, dir)

@@ -1,0 +1,82 @@
+package life
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/process"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+// TestUpRightAfterKill kills Keelson, or all that it has started as well, at one moment of a start after the other. The
+// next up follows at once, while the kernel may still be ending what was killed, and must get further.
+func TestUpRightAfterKill(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	t.Cleanup(func() { m.Run(t, "keelson", "down") })
+	for _, moment := range []string{"  etcd  ", "  kube-apiserver  ", "  definitions  ", "Ctrl-C stops it."} {
+		for _, all := range []bool{false, true} {
+			up := m.Start(t, "keelson", "up", "--controllers=foo")
+			up.Await(t, moment)
+			m.kill9(t, up.PID(), all)
+		}
+	}
+	transcript.Contains(t, m.OK(t, "keelson", "up", "--detach", "--controllers=foo"), "Keelson is up, after ")
+	m.kill9(t, m.status(t).ManagerPID, true)
+	transcript.Contains(t, m.OK(t, "keelson", "up", "--detach", "--controllers=foo"), "Keelson is up, after ")
+	if report := m.status(t); report.ManagerPID == 0 || !report.APIReady {
+		t.Errorf("it does not run: %+v", report)
+	}
+}
+
+// kill9 kills the program that looks after the control plane, and all components if they are to go, too. It waits for
+// none of them.
+func (m *machine) kill9(t *testing.T, manager int, all bool) {
+	t.Helper()
+	report, err := controlplane.Inspect(t.Context(), m.data())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("$ kill -9 %d  # all: %t", manager, all)
+	signals.Send(t, manager, syscall.SIGKILL)
+	for _, c := range report.Components {
+		if all && c.State == string(process.Running) {
+			signals.Try(t, c.PID, syscall.SIGKILL)
+		}
+	}
+}
+
+// TestUpWaitsForOneThatDies has a keelson that was killed take its time to be gone: up and down wait for it, and say so.
+func TestUpWaitsForOneThatDies(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	t.Cleanup(func() { m.Run(t, "keelson", "down") })
+	const ready = "Ctrl-C stops it."
+	words := []string{"keelson", "up", "--no-controllers", "--nodes=0"}
+	first := m.Start(t, words...)
+	first.Await(t, ready)
+
+	letGo := signals.KillSlowly(t, first.PID())
+	second := m.Start(t, words...)
+	second.Await(t, waiting(first))
+	letGo()
+	second.Await(t, ready)
+
+	letGo = signals.KillSlowly(t, second.PID())
+	down := m.Start(t, "keelson", "down")
+	down.Await(t, waiting(second))
+	letGo()
+	result := down.Wait(t)
+	if result.Code != 0 {
+		t.Errorf("keelson down: exit code %d", result.Code)
+	}
+	transcript.Contains(t, result.Stdout, "Stopped in ")
+}
+
+// waiting is what a command says that waits for the end of another one.
+func waiting(other *transcript.Running) string {
+	return fmt.Sprintf("Waiting until the keelson that was killed (pid %d) is gone ...\n", other.PID())
+}
