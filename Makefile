@@ -79,7 +79,7 @@ debian: ## Build bin/debian, the cloud image that a test of the driver qemu boot
 
 .PHONY: test
 test: bin/keelson bin/keelson-kube bin/kubectl guest node ## Run all tests with the race detector against one API server (ARGS: flags of go test)
-	@hack/require.sh gcc qemu-system-x86_64 qemu-img runc iptables
+	@hack/require.sh gcc qemu-system-x86_64 qemu-img runc iptables nft
 	@hack/promtool.sh bin/promtool || echo "Without promtool the tests of the alerts are skipped; all else works." >&2
 	go run ./internal/testing/env/run -- go test -race $(ARGS) ./...
 	cd guest && go test -race $(ARGS) ./...

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Program is the name of the program that runs a node.
@@ -33,6 +35,8 @@ type Machine struct {
 	Programs, NoProgram string
 	// Runtime is the path of runc or of crun, Iptables and Nft those of the programs of that name. Empty if missing.
 	Runtime, Iptables, Nft string
+	// OldCrun is the version of a crun that is too old to be the runtime; empty if there is none, or it is not needed.
+	OldCrun string
 }
 
 // The capabilities that matter, by their numbers in capabilities(7).
@@ -54,10 +58,53 @@ func Look(programs string) Machine {
 			break
 		}
 	}
-	m.Runtime = find("runc", "crun")
+	m.Runtime, m.OldCrun = findRuntime()
 	m.Iptables = find("iptables")
 	m.Nft = find("nft")
 	return m
+}
+
+// firstCrun is the first version of crun that takes what containerd asks for: those before it refuse every container for the
+// version of the specification alone.
+var firstCrun = []int{1, 14, 3}
+
+// findRuntime returns the path of the container runtime, or the version of one that is too old.
+func findRuntime() (path, tooOld string) {
+	if runc := find("runc"); runc != "" {
+		return runc, ""
+	}
+	crun := find("crun")
+	if crun == "" {
+		return "", ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, crun, "--version").Output()
+	if version := oldCrun(string(out)); err == nil && version != "" {
+		return "", version
+	}
+	return crun, ""
+}
+
+// oldCrun returns the version in what `crun --version` prints if it is one that is too old. What it cannot read counts as
+// new enough.
+func oldCrun(text string) string {
+	fields := strings.Fields(text)
+	if len(fields) < 3 || fields[0] != "crun" || fields[1] != "version" {
+		return ""
+	}
+	var version []int
+	for part := range strings.SplitSeq(fields[2], ".") {
+		number, err := strconv.Atoi(part)
+		if err != nil {
+			return ""
+		}
+		version = append(version, number)
+	}
+	if slices.Compare(version, firstCrun) >= 0 {
+		return ""
+	}
+	return fields[2]
 }
 
 // find returns the path of the first of the programs that is there. Where programs for root are, is not in everybody's
@@ -122,7 +169,11 @@ func (m Machine) Missing() []string {
 	if m.NoProgram != "" {
 		missing = append(missing, fmt.Sprintf("%s (build it with `make node`)", filepath.Join(m.Programs, m.NoProgram)))
 	}
-	if m.Runtime == "" {
+	switch {
+	case m.Runtime != "":
+	case m.OldCrun != "":
+		missing = append(missing, fmt.Sprintf("runc (a package of that name), or crun 1.14.3 or later (it is %s)", m.OldCrun))
+	default:
 		missing = append(missing, "runc or crun (a package of that name)")
 	}
 	if m.Iptables == "" && m.Nft == "" {

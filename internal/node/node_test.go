@@ -50,6 +50,10 @@ func TestChoose(t *testing.T) {
 		{"cgroups of version 1", func(m *Machine) { m.Cgroups = 1 }, Auto, choice{Real: true}},
 		{"nft only", func(m *Machine) { m.Iptables, m.Nft = "", "/usr/sbin/nft" }, Auto, choice{Real: true}},
 		{
+			"a crun that is too old", func(m *Machine) { m.Runtime, m.OldCrun = "", "1.8.1" }, Auto,
+			choice{Line: "A real node is not possible here; missing: runc (a package of that name), or crun 1.14.3 or later (it is 1.8.1)."},
+		},
+		{
 			"no packages", func(m *Machine) { m.Cgroups, m.NoProgram, m.Runtime, m.Iptables = 0, "keelson-node", "", "" }, Auto,
 			choice{Line: "A real node is not possible here; missing: cgroups at /sys/fs/cgroup; " +
 				"/keelson/bin/node/keelson-node (build it with `make node`); runc or crun (a package of that name); " +
@@ -143,6 +147,28 @@ func TestFind(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := find(test.programs...); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestOldCrun(t *testing.T) {
+	for _, test := range []struct {
+		name, says, want string
+	}{
+		{"Debian 12", "crun version 1.8.1\ncommit: f8a096be060b22ccd3d5f3ebe44108517fbf6c30\nspec: 1.0.0\n", "1.8.1"},
+		{"Ubuntu 24.04", "crun version 1.14.1\ncommit: de537a7965bfbe9992e2cfae0baeb56a08128171\n", "1.14.1"},
+		{"without a third number", "crun version 1.14\n", "1.14"},
+		{"the first that is new enough", "crun version 1.14.3\n", ""},
+		{"Debian 13", "crun version 1.21\n", ""},
+		{"the next of all", "crun version 2.0\n", ""},
+		{"not released", "crun version 1.14-12-gabcdef\n", ""},
+		{"something else", "hello\n", ""},
+		{"nothing", "", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := oldCrun(test.says); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})

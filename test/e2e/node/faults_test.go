@@ -84,7 +84,8 @@ func killed(t *testing.T, u *user) {
 	answers(t, u, "pod/web", "v1 on web\n")
 }
 
-// everythingKilled kills every process, of Keelson and of the node, at the same time. The next up must find the Pods.
+// everythingKilled kills every process, of Keelson and of the node, at the same time. The next up, which does not wait
+// until all of them are gone, must find the Pods.
 func everythingKilled(t *testing.T, u *user) {
 	u.kubectl(t, "create", "job", "long", "--image=app:v1")
 	u.Until(t, "the Job runs", transcript.Is("1"), "kubectl", "get", "job", "long", "-o", "jsonpath={.status.ready}")
@@ -116,7 +117,7 @@ func downAndUp(t *testing.T, u *user) {
 
 // everythingKilledThenDown kills every process. What is left then goes with down alone.
 func everythingKilledThenDown(t *testing.T, u *user) {
-	u.killEverything(t)
+	u.awaitGone(t, u.killEverything(t))
 	u.isAsBefore(t, "cgroups")
 	if left := traces(t, u.data)["cgroups"]; len(left) == 0 {
 		t.Error("the node has left no cgroup: there is nothing for down to remove")
@@ -189,7 +190,11 @@ func eventuallyEqual[T any](t *testing.T, what string, want T, get func() T) {
 // up starts Keelson, or what is missing of it.
 func (u *user) up(t *testing.T) string {
 	t.Helper()
-	return u.OK(t, "keelson", "up", "--detach", "--node=real", "--vm-driver=fake", "--data-dir", u.data)
+	words := []string{"keelson", "up", "--detach", "--node=real", "--vm-driver=fake", "--data-dir", u.data}
+	if len(u.without) > 0 {
+		return u.okWithout(t, words)
+	}
+	return u.OK(t, words...)
 }
 
 // nodePID returns the process of the node on the machine.
@@ -250,10 +255,10 @@ func (u *user) apps(t *testing.T) map[string][]int {
 }
 
 // killEverything kills every process of Keelson and of its node, none before another one has noticed: first all of them
-// are stopped, also those that they have started meanwhile.
-func (u *user) killEverything(t *testing.T) {
+// are stopped, also those that they have started meanwhile. It returns them with their names.
+func (u *user) killEverything(t *testing.T) (all map[int]string) {
 	t.Helper()
-	all := map[int]string{}
+	all = map[int]string{}
 	for more := true; more; {
 		more = false
 		for pid, line := range u.processes(t) {
@@ -267,6 +272,12 @@ func (u *user) killEverything(t *testing.T) {
 		t.Logf("$ kill -9 %d  # %s", pid, all[pid])
 		signals.Try(t, pid, syscall.SIGKILL)
 	}
+	return all
+}
+
+// awaitGone waits until none of these processes is left, which were killed.
+func (u *user) awaitGone(t *testing.T, all map[int]string) {
+	t.Helper()
 	transcript.Eventually(t, "all processes are gone", func() bool {
 		for pid := range all {
 			// A process that ends has no command line for a while before it gives up its files, and with them its locks.

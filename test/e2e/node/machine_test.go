@@ -21,6 +21,7 @@ type user struct {
 	transcript.Shell
 	home, data string
 	before     map[string][]string // the traces of nodes on the machine
+	without    []string            // programs that the machine does not have, as far as up is concerned
 }
 
 // newUser returns a user, or skips the test where there cannot be a real node. When the test ends, nothing may be left of
@@ -104,8 +105,11 @@ func traces(t *testing.T, data string) map[string][]string {
 			t.Fatalf("%s: %v", program, err)
 		}
 		for line := range strings.Lines(string(out)) {
-			if strings.Contains(line, "KUBE-") || strings.Contains(line, "CNI-") {
-				found[program] = append(found[program], line)
+			for _, part := range []string{"KUBE-", "CNI-", "KEELSON-", "kube-proxy", "cni_hostport", "table ip keelson"} {
+				if strings.Contains(line, part) {
+					found[program] = append(found[program], line)
+					break
+				}
 			}
 		}
 	}

@@ -36,6 +36,7 @@ func TestNode(t *testing.T) {
 		{"a Pod reaches the API with its token", reachAPI},
 		{"a Pod reaches this machine", reachMachine},
 		{"a Pod reaches other networks as this machine", reachOut},
+		{"a Pod has a port of the node", hostPort},
 		{"limits are enforced", limits},
 		{"the containers of a Foo answer through a Service", foo},
 		{"a SampleResource serves its new image", sampleResource},
@@ -200,6 +201,21 @@ func (u *user) ask(t *testing.T, at netip.Addr) netip.Addr {
 		t.Fatal(err)
 	}
 	return client.Addr()
+}
+
+func hostPort(t *testing.T, u *user) {
+	u.apply(t, `apiVersion: v1
+kind: Pod
+metadata: {name: door}
+spec:
+  containers:
+  - {name: door, image: "app:v1", ports: [{containerPort: 8080, hostPort: 8088}]}
+`)
+	u.kubectl(t, "wait", "--for=condition=Ready", "pod/door", "--timeout=60s")
+	if got := get(t, fmt.Sprintf("http://%s:8088", u.nodeAddress(t))); got != "v1 on door\n" {
+		t.Errorf("at the port of the node: %q", got)
+	}
+	u.kubectl(t, "delete", "pod", "door")
 }
 
 func limits(t *testing.T, u *user) {

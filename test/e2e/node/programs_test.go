@@ -1,0 +1,92 @@
+//go:build linux
+
+package node
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+// TestNodeWithoutIptables is a node on a machine that has nft instead.
+func TestNodeWithoutIptables(t *testing.T) {
+	if len(places([]string{"nft"})) == 0 {
+		t.Skip("This machine has no nft: `hack/require.sh nft` installs it")
+	}
+	u := newUser(t)
+	u.without = []string{"iptables"}
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T, *user)
+	}{
+		{"it is ready, and says that it is real", up},
+		{"it has what there is", hasNft},
+		{"an image is loaded", func(t *testing.T, u *user) { u.loadApp(t, "v1") }},
+		{"a Pod runs, with logs, exec and port-forward", runPod},
+		{"a Pod reaches the API with its token", reachAPI},
+		{"a Pod reaches this machine", reachMachine},
+		{"a Pod reaches other networks as this machine", reachOut},
+		{"a Pod has a port of the node", hostPort},
+		{"the containers of a Foo answer through a Service", foo},
+		{"down leaves nothing, up has the Pods again", downAndUp},
+	} {
+		if !t.Run(step.name, func(t *testing.T) { step.run(t, u) }) {
+			return // the others stand on this one
+		}
+	}
+}
+
+// hasNft looks whether the node has made its rules with nft.
+func hasNft(t *testing.T, u *user) {
+	settings, err := os.ReadFile(filepath.Join(controlplane.NodeDir(u.data), "settings.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	transcript.Contains(t, string(settings), `"proxyMode": "nftables"`)
+	network := fmt.Sprintf("--net=/proc/%d/ns/net", u.component(t, "kube-proxy"))
+	out, err := exec.Command("nsenter", network, "nft", "list", "tables").CombinedOutput()
+	if err != nil {
+		t.Fatalf("nft in the network of the node: %v\n%s", err, out)
+	}
+	transcript.Contains(t, string(out), "table ip kube-proxy\n", "table ip keelson\n")
+}
+
+// okWithout runs a command that must succeed where some programs are not installed: with a view of the file system in
+// which something that nobody can execute is in their places.
+func (u *user) okWithout(t *testing.T, words []string) string {
+	t.Helper()
+	const hide = `while [ "$1" != -- ]; do mount --bind /dev/null "$1"; shift; done; shift; exec "$@"`
+	plain := u.Command(t.Context(), t, words...)
+	args := slices.Concat([]string{"--mount", "sh", "-ec", hide, "sh"}, places(u.without), []string{"--"}, plain.Args)
+	cmd := exec.CommandContext(t.Context(), "unshare", args...)
+	cmd.Env = plain.Env
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	t.Logf("$ %s  # without %s\n%s%s", strings.Join(words, " "), strings.Join(u.without, ", "), &stdout, &stderr)
+	if err != nil {
+		t.Fatalf("$ %s: %v", strings.Join(words, " "), err)
+	}
+	return stdout.String()
+}
+
+// places returns where programs are that go by these names, each place once.
+func places(names []string) (found []string) {
+	for _, name := range names {
+		for _, folder := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
+			path, err := filepath.EvalSymlinks(filepath.Join(folder, name))
+			if err == nil && !slices.Contains(found, path) {
+				found = append(found, path)
+			}
+		}
+	}
+	return found
+}
