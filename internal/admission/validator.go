@@ -1,7 +1,7 @@
 // Package admission is how the manager answers an API server that asks before it stores an object: the handler for each
 // kind, and the certificates to serve it with.
 //
-// The rules are those of the controllers, as pure functions; there is no second set here.
+// The rules are those of the controllers, as pure functions, and of the API server; there is no other set here.
 package admission
 
 import (
@@ -26,6 +26,17 @@ type Rules[T client.Object] struct {
 	Errors func(T) field.ErrorList
 	// Warnings, if set, returns what who writes the object at this time should know.
 	Warnings func(T, time.Time) []string
+	// Trial, if set, finds what needs a question to the API server.
+	Trial Trial[T]
+}
+
+// Trial finds the mistakes of objects of one kind that take a request: it tries what will be done for them.
+type Trial[T client.Object] interface {
+	// Concerns reports whether a change may have made a mistake that Try finds.
+	Concerns(before, after T) bool
+	// Try returns every mistake that is a reason to refuse the object, and what who writes it should know. That it cannot
+	// tell is no mistake, and takes less than half the time of an admission request.
+	Try(ctx context.Context, object T) (field.ErrorList, []string)
 }
 
 // Handler answers admission requests about objects of one kind by its rules. The path names it in metrics.
@@ -42,30 +53,49 @@ type validator[T client.Object] struct {
 }
 
 // ValidateCreate implements admission.Validator.
-func (v *validator[T]) ValidateCreate(_ context.Context, object T) (admission.Warnings, error) {
-	if err := v.refusal(object, v.rules.Errors(object)); err != nil {
+func (v *validator[T]) ValidateCreate(ctx context.Context, object T) (admission.Warnings, error) {
+	mistakes := v.rules.Errors(object)
+	var said []string
+	if v.rules.Trial != nil {
+		var tried field.ErrorList
+		tried, said = v.rules.Trial.Try(ctx, object)
+		mistakes = append(mistakes, tried...)
+	}
+	if err := v.refusal(object, mistakes); err != nil {
 		return nil, err
 	}
-	return v.warnings(object), nil
+	return append(v.warnings(object), said...), nil
 }
 
 // ValidateUpdate implements admission.Validator. A mistake that the object had before is no reason to refuse a change:
 // it may be the one that suspends what was stored while nobody was asked.
-func (v *validator[T]) ValidateUpdate(_ context.Context, before, after T) (admission.Warnings, error) {
+func (v *validator[T]) ValidateUpdate(ctx context.Context, before, after T) (admission.Warnings, error) {
 	if after.GetDeletionTimestamp() != nil {
 		return nil, nil
 	}
 	mistakes := v.rules.Errors(after)
 	if len(mistakes) > 0 {
-		known := v.rules.Errors(before)
-		mistakes = slices.DeleteFunc(mistakes, func(mistake *field.Error) bool {
-			return slices.ContainsFunc(known, func(old *field.Error) bool { return equality.Semantic.DeepEqual(old, mistake) })
-		})
+		mistakes = without(mistakes, v.rules.Errors(before))
+	}
+	var said []string
+	if trial := v.rules.Trial; trial != nil && trial.Concerns(before, after) {
+		var tried field.ErrorList
+		if tried, said = trial.Try(ctx, after); len(tried) > 0 {
+			known, _ := trial.Try(ctx, before)
+			mistakes = append(mistakes, without(tried, known)...)
+		}
 	}
 	if err := v.refusal(after, mistakes); err != nil {
 		return nil, err
 	}
-	return v.warnings(after), nil
+	return append(v.warnings(after), said...), nil
+}
+
+// without returns the mistakes that are not among those that are known.
+func without(mistakes, known field.ErrorList) field.ErrorList {
+	return slices.DeleteFunc(mistakes, func(mistake *field.Error) bool {
+		return slices.ContainsFunc(known, func(old *field.Error) bool { return equality.Semantic.DeepEqual(old, mistake) })
+	})
 }
 
 // ValidateDelete implements admission.Validator. No webhook of ours is asked about deletions.

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -82,6 +83,68 @@ func TestUpdate(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("the refusal (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// trial tries ConfigMaps: one may not have a value that is "broken", and is warned of one that is "old". It counts.
+type trial struct{ tried int }
+
+func (*trial) Concerns(before, after *corev1.ConfigMap) bool {
+	return before.Data["a"] != after.Data["a"]
+}
+
+func (t *trial) Try(_ context.Context, object *corev1.ConfigMap) (field.ErrorList, []string) {
+	t.tried++
+	switch path := field.NewPath("data").Key("a"); object.Data["a"] {
+	case "broken", "broken, too":
+		return field.ErrorList{field.Forbidden(path, "is broken")}, nil
+	case "old":
+		return nil, []string{"a is old"}
+	}
+	return nil, nil
+}
+
+func TestTrial(t *testing.T) {
+	const broken = `ConfigMap "it" is invalid: data[a]: Forbidden: is broken`
+	for _, test := range []struct {
+		name          string
+		before, after *corev1.ConfigMap // nothing before: it is created
+		want          string
+		warnings      []string
+		tried         int
+	}{
+		{"one is created", nil, newObject("a", "right"), "", nil, 1},
+		{"what it finds is a refusal", nil, newObject("a", "broken"), broken, nil, 1},
+		{"beside what the rules find", nil, newObject("a", "broken", "b", "wrong"),
+			`ConfigMap "it" is invalid: [data[b]: Invalid value: "wrong": must be right, data[a]: Forbidden: is broken]`, nil, 1},
+		{"what it warns of is passed on, after the other warnings", nil, newObject("a", "old", "until", "2026-03-04"), "", []string{"this is the last day", "a is old"}, 1},
+		{"a change that does not concern it", newObject("a", "broken"), newObject("a", "broken", "b", "right"), "", nil, 0},
+		{"a change that is a mistake", newObject("a", "right"), newObject("a", "broken"), broken, nil, 2},
+		{"a change that keeps a mistake", newObject("a", "broken"), newObject("a", "broken, too"), "", nil, 2},
+		{"a change for the better", newObject("a", "broken"), newObject("a", "old"), "", []string{"a is old"}, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			tries, v := &trial{}, newValidator()
+			v.rules.Trial = tries
+			warnings, err := v.ValidateCreate(t.Context(), test.after)
+			if test.before != nil {
+				tries.tried = 0
+				warnings, err = v.ValidateUpdate(t.Context(), test.before, test.after)
+			}
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("the refusal (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.warnings, []string(warnings)); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+			if tries.tried != test.tried {
+				t.Errorf("tried %d times, want %d", tries.tried, test.tried)
 			}
 		})
 	}

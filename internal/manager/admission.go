@@ -10,12 +10,16 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/keelson-dev/keelson/internal/admission"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // webhookServer is the admission webhook of a manager.
@@ -28,9 +32,10 @@ type webhookServer struct {
 }
 
 // addWebhook listens on the address of the options, so that a port that is taken is an error now, and has m serve the
-// webhooks of the selected controllers, on every replica. It returns nil if there is nothing to serve.
-func addWebhook(m ctrl.Manager, o *Options, selected []Controller) (_ *webhookServer, err error) {
-	mux, names, err := newWebhookMux(m, o, selected)
+// webhooks of the selected controllers, on every replica, which ask the API server of cfg. It returns nil if there is
+// nothing to serve.
+func addWebhook(m ctrl.Manager, cfg *rest.Config, o *Options, selected []Controller) (_ *webhookServer, err error) {
+	mux, names, err := newWebhookMux(m, cfg, o, selected)
 	if err != nil || len(names) == 0 || !isOn(o.Webhook.Address) {
 		return nil, err
 	}
@@ -66,15 +71,19 @@ func addWebhook(m ctrl.Manager, o *Options, selected []Controller) (_ *webhookSe
 }
 
 // newWebhookMux returns the handlers of the webhooks of controllers, and their names.
-func newWebhookMux(m ctrl.Manager, o *Options, selected []Controller) (*http.ServeMux, []string, error) {
+func newWebhookMux(m ctrl.Manager, cfg *rest.Config, o *Options, selected []Controller) (*http.ServeMux, []string, error) {
 	mux := http.NewServeMux()
+	dryRun, err := newDryRun(m, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
 	var names []string
 	for _, c := range selected {
 		if c.Webhook == nil {
 			continue
 		}
 		name := c.webhookName()
-		handler, err := c.Webhook(m.GetScheme(), o, admission.Path(name))
+		handler, err := c.Webhook(hook{Options: o, scheme: m.GetScheme(), path: admission.Path(name), dryRun: dryRun})
 		if err != nil {
 			return nil, nil, fmt.Errorf("set up the webhook of controller %s: %w", c.Name, err)
 		}
@@ -82,6 +91,19 @@ func newWebhookMux(m ctrl.Manager, o *Options, selected []Controller) (*http.Ser
 		names = append(names, name)
 	}
 	return mux, names, nil
+}
+
+// newDryRun returns a client that has the API server of cfg try writes. Nothing is stored, so every replica may have it.
+func newDryRun(m ctrl.Manager, cfg *rest.Config) (client.Writer, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.WarningHandlerWithContext = kube.WarningsToContext{}
+	c, err := client.New(cfg, client.Options{
+		Scheme: m.GetScheme(), Mapper: m.GetRESTMapper(), DryRun: ptr.To(true), FieldOwner: kube.FieldManager,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("build the client with which webhooks ask the API server: %w", err)
+	}
+	return c, nil
 }
 
 // addCertificates adds to m what keeps the certificates, and returns where the present one is.

@@ -48,18 +48,18 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 }
 
 // clusterRules are the rules for Clusters: those of the engines of this program.
-func clusterRules(o *Options) admission.Rules[*v1alpha1.Cluster] {
+func clusterRules(h hook) admission.Rules[*v1alpha1.Cluster] {
 	return admission.Rules[*v1alpha1.Cluster]{
 		Errors: cluster.NewValidator(map[v1alpha1.Engine]cluster.Rule{
 			v1alpha1.EngineLocal: local.Validate,
-			v1alpha1.EngineRKE:   rke.NewRule(o.RKEConfigDirs),
+			v1alpha1.EngineRKE:   rke.NewRule(h.RKEConfigDirs),
 		}),
 	}
 }
 
 // kubeconfigRules are the rules for Kubeconfigs.
-func kubeconfigRules(o *Options) admission.Rules[*v1alpha1.Kubeconfig] {
-	return admission.Rules[*v1alpha1.Kubeconfig]{Errors: kubeconfig.NewValidator(o.SecretNamespace, o.RKEConfigDirs)}
+func kubeconfigRules(h hook) admission.Rules[*v1alpha1.Kubeconfig] {
+	return admission.Rules[*v1alpha1.Kubeconfig]{Errors: kubeconfig.NewValidator(h.SecretNamespace, h.RKEConfigDirs)}
 }
 
 // defaultStateDir returns where state is kept that nobody has chosen a place for.

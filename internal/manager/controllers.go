@@ -6,6 +6,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -47,7 +48,7 @@ type Controller struct {
 	AddWith func(ctrl.Manager, controller.Options, *Options) error
 	// Webhook, if set, returns what answers the API server that asks before it stores an object of the first resource.
 	// Kinds of which the definition says everything have none.
-	Webhook func(*runtime.Scheme, *Options, string) (http.Handler, error)
+	Webhook func(hook) (http.Handler, error)
 	// Cache, if set, adds what the controller needs to the options of the manager's
 	// cache: a transform or a selector for a type that it watches.
 	Cache func(*cache.Options)
@@ -122,16 +123,28 @@ func (c Controller) add(mgr ctrl.Manager, o *Options) error {
 // webhookName is that of the webhook of a controller, and of the definition of the kind.
 func (c Controller) webhookName() string { return c.Resources[0].GroupResource().String() }
 
+// hook is what the webhook of a controller is made of.
+type hook struct {
+	*Options
+	scheme *runtime.Scheme
+	// path is where the handler is.
+	path string
+	// dryRun asks the API server what it would say of writes. It stores nothing.
+	dryRun client.Writer
+}
+
 // validating makes a handler of rules.
-func validating[T client.Object](rules func(*Options) admission.Rules[T]) func(*runtime.Scheme, *Options, string) (http.Handler, error) {
-	return func(scheme *runtime.Scheme, o *Options, path string) (http.Handler, error) {
-		return admission.Handler(scheme, rules(o), path, o.Logger.WithName("webhook"))
+func validating[T client.Object](rules func(hook) admission.Rules[T]) func(hook) (http.Handler, error) {
+	return func(h hook) (http.Handler, error) {
+		return admission.Handler(h.scheme, rules(h), h.path, h.Logger.WithName("webhook"))
 	}
 }
 
-// cronTabRules are the rules for CronTabs.
-func cronTabRules(*Options) admission.Rules[*stablev1.CronTab] {
-	return admission.Rules[*stablev1.CronTab]{Errors: crontab.Validate, Warnings: crontab.Warnings}
+// cronTabRules are the rules for CronTabs: those of its controller, and those of the API server for its Jobs.
+func cronTabRules(h hook) admission.Rules[*stablev1.CronTab] {
+	return admission.Rules[*stablev1.CronTab]{
+		Errors: crontab.Validate, Warnings: crontab.Warnings, Trial: crontab.NewTrial(h.dryRun, clock.RealClock{}),
+	}
 }
 
 // Names returns the names of all controllers.

@@ -175,10 +175,10 @@ func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options)
 }
 
 // virtualMachineRules are the rules for VirtualMachines: those of the drivers of this program.
-func virtualMachineRules(o *Options) admission.Rules[*virtualmachinev1alpha1.VirtualMachine] {
+func virtualMachineRules(h hook) admission.Rules[*virtualmachinev1alpha1.VirtualMachine] {
 	return admission.Rules[*virtualmachinev1alpha1.VirtualMachine]{
-		Errors: virtualmachine.NewValidator(o.Machines.Drivers, map[string]virtualmachine.Rule{
-			fake.Name: fake.Validate, docker.Name: docker.Validate, qemu.Name: qemu.NewRule(o.Machines.ImageDirs),
+		Errors: virtualmachine.NewValidator(h.Machines.Drivers, map[string]virtualmachine.Rule{
+			fake.Name: fake.Validate, docker.Name: docker.Validate, qemu.Name: qemu.NewRule(h.Machines.ImageDirs),
 		}),
 	}
 }

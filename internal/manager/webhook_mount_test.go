@@ -38,7 +38,7 @@ func TestWebhookWithCertificatesOfSomebodyElse(t *testing.T) {
 	within(t, "the manager to be ready", m.Ready())
 
 	// What the CA injector of cert-manager fills in.
-	configuration, err := admission.Configuration(o.Webhook.ConfigurationName, []string{"crontabs.stable.example.com"}, o.Namespaces, m.WebhookAddress())
+	configuration, err := admission.Configuration(o.Webhook.ConfigurationName, []string{cronTabs}, o.Namespaces, m.WebhookAddress())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func TestWebhookReplicas(t *testing.T) {
 
 	front := newBalancer(t)
 	// As the installation makes it, but that a request is lost if nobody answers.
-	configuration, err := admission.Configuration(o.Webhook.ConfigurationName, []string{"crontabs.stable.example.com"}, o.Namespaces, front.address())
+	configuration, err := admission.Configuration(o.Webhook.ConfigurationName, []string{cronTabs}, o.Namespaces, front.address())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,6 +54,7 @@ func TestWebhookReplicas(t *testing.T) {
 	}
 	for _, m := range replicas {
 		harness.Eventually(t, "a replica is ready", func() bool { code, _ := get(t, m.HealthAddress(), "/readyz"); return code == 200 })
+		expectRefusal(t, m.WebhookAddress()) // also one that may not write
 		front.add(m.WebhookAddress())
 	}
 	awaitRefusal(t, c, namespace, true)

@@ -29,6 +29,13 @@ func TestTheManagerRefuses(t *testing.T) {
 			condition: `InvalidSchedule spec.schedule: "0 22-2 * * *": hour "22-2": the range runs backwards; write the smaller value first, or two ranges: 22-23,0-2`,
 		},
 		{
+			name: "a Job that only the API server knows to be wrong", object: "crontab/mounts",
+			manifest: "apiVersion: stable.example.com/v1\nkind: CronTab\nmetadata: {name: mounts}\nspec:\n  schedule: \"@daily\"\n" +
+				"  jobTemplate: {restartPolicy: Never, containers: [{name: a, image: b, volumeMounts: [{name: data, mountPath: /data}]}]}\n",
+			want:      `The CronTab "mounts" is invalid: spec.jobTemplate.containers[0].volumeMounts[0].name: Not found: "data"`,
+			condition: `Scheduled The next run is scheduled`, // until there is one
+		},
+		{
 			name: "a driver that is not there", object: "vm/lost",
 			manifest:  "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata: {name: lost}\nspec: {driver: bhyve}\n",
 			want:      `The VirtualMachine "lost" is invalid: spec.driver: Invalid value: "bhyve": this manager was started with --vm-driver=qemu,fake and without bhyve; add it there`,
