@@ -88,7 +88,7 @@ func (cp *ControlPlane) controllerManager() *component {
 		"--root-ca-file="+pki("ca.crt"),
 		"--cluster-signing-cert-file="+pki("ca.crt"),
 		"--cluster-signing-key-file="+pki("ca.key"),
-		"--service-cluster-ip-range="+serviceNetwork,
+		"--service-cluster-ip-range="+cp.services().String(),
 	)
 	return &component{
 		name:   nameControllerManager,

@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-dev/keelson/internal/node"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -139,5 +143,58 @@ func TestComponentEnv(t *testing.T) {
 	want := []string{"PATH=/bin", "HOME=/root", "TZ=Europe/Berlin", "TMPDIR=/tmp"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+}
+
+func TestServices(t *testing.T) {
+	for _, test := range []struct {
+		name, kept, network, address string
+	}{
+		{"the usual network", "", "10.96.0.0/16", "10.96.0.1"},
+		{"another one, which was free", "10.77.0.0/16", "10.77.0.0/16", "10.77.0.1"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cp := &ControlPlane{dir: newLayout(t), state: state{Services: test.kept}}
+			flag := "--service-cluster-ip-range=" + test.network
+			for _, args := range [][]string{cp.apiserverArgs(), cp.controllerManager().args()} {
+				if !slices.Contains(args, flag) {
+					t.Errorf("%s is not in %q", flag, args)
+				}
+			}
+			all := cp.certificates()
+			api := all[slices.IndexFunc(all, func(c certificate) bool { return c.name == nameAPIServerCert })]
+			if !slices.ContainsFunc(api.config.AltNames.IPs, net.ParseIP(test.address).Equal) {
+				t.Errorf("the certificate of the API is for %v", api.config.AltNames.IPs)
+			}
+		})
+	}
+}
+
+// Services keep their addresses: their network is not chosen again where there may be some.
+func TestServicesAreChosenOnce(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		real   *node.Machine
+		state  state
+		folder string
+		chosen bool
+	}{
+		{"the first start, with a real node", &node.Machine{}, state{}, "", true},
+		{"simulated nodes", nil, state{}, "", false},
+		{"it was chosen before", &node.Machine{}, state{Services: "10.77.0.0/16"}, "", false},
+		{"it had simulated nodes before", &node.Machine{}, state{}, "etcd/member", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cp := &ControlPlane{dir: newLayout(t), state: test.state, opts: Options{RealNode: test.real}}
+			if err := os.MkdirAll(cp.dir.path(test.folder), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := cp.chooseServices(); err != nil {
+				t.Fatal(err)
+			}
+			if chosen := cp.state.Services != test.state.Services; chosen != test.chosen {
+				t.Errorf("the network is %q, and was %q", cp.state.Services, test.state.Services)
+			}
+		})
 	}
 }

@@ -174,6 +174,9 @@ func (cp *ControlPlane) prepareState() error {
 			return err
 		}
 	}
+	if err := cp.chooseServices(); err != nil {
+		return err
+	}
 	if err := saveState(cp.dir, cp.state); err != nil {
 		return err
 	}

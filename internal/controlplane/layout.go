@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -49,6 +50,7 @@ type state struct {
 	Ephemeral bool              `json:"ephemeral"`          // started without fsync
 	Nodes     int               `json:"nodes"`              // simulated nodes
 	RealNode  bool              `json:"realNode,omitempty"` // one has been started, and its Node may be in the API
+	Services  string            `json:"services,omitempty"` // the network of Services; empty for the usual one
 	Commands  map[string]string `json:"commands"`           // component to a hash of the command line it was started with
 }
 
@@ -64,6 +66,9 @@ func loadState(dir layout) (state, error) {
 	}
 	if err := json.Unmarshal(data, &s); err != nil {
 		return s, fmt.Errorf("%s is damaged (%w): delete it, and a new port is chosen", dir.stateFile(), err)
+	}
+	if _, err := netip.ParsePrefix(s.Services); err != nil && s.Services != "" {
+		return s, fmt.Errorf("%s is damaged (services: %w)", dir.stateFile(), err)
 	}
 	if s.Commands == nil {
 		s.Commands = map[string]string{}

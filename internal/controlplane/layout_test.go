@@ -27,6 +27,7 @@ func TestLoadState(t *testing.T) {
 		{name: "of a newer version", file: `{"port":20001,"new":1}`, want: state{Port: 20001, Commands: map[string]string{}}},
 		{name: "damaged", file: `{"port":`, wantErr: []string{"state.json is damaged", "delete it", "a new port is chosen"}},
 		{name: "empty", file: "\n", wantErr: []string{"state.json is damaged", "delete it"}},
+		{name: "no network", file: `{"services":"10"}`, wantErr: []string{"state.json is damaged", "services"}},
 		{name: "something else", file: `{"port":"a"}`, wantErr: []string{"state.json is damaged", "delete it"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

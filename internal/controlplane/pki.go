@@ -27,11 +27,8 @@ const (
 	clockSkew = 5 * time.Minute
 )
 
-// The first address of the service network belongs to the API itself (the Service "kubernetes").
-const (
-	serviceNetwork = "10.96.0.0/16"
-	serviceAddress = "10.96.0.1"
-)
+// serviceNetwork is where Services get their addresses from, unless this machine had another node there.
+const serviceNetwork = "10.96.0.0/16"
 
 // nameAPIServerCert names the files of the certificate that the API shows.
 const nameAPIServerCert = "apiserver"
@@ -53,7 +50,7 @@ var certificates = []certificate{
 		Usages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		AltNames: cert.AltNames{
 			DNSNames: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
-			IPs:      []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, net.ParseIP(serviceAddress)},
+			IPs:      []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 		},
 	}},
 	{name: "front-proxy-client", issuer: "front-proxy-ca", config: clientOf("front-proxy-client")},
@@ -74,7 +71,8 @@ func (cp *ControlPlane) certificates() []certificate {
 			c.config.CommonName = cp.opts.User
 		case c.name == nameAPIServerCert:
 			c.config.AltNames.DNSNames = slices.Clone(c.config.AltNames.DNSNames)
-			c.config.AltNames.IPs = slices.Clone(c.config.AltNames.IPs)
+			// The first address of Services belongs to the API itself (the Service "kubernetes").
+			c.config.AltNames.IPs = append(slices.Clone(c.config.AltNames.IPs), cp.services().Addr().Next().AsSlice())
 			for _, name := range cp.opts.CertSANs {
 				if ip := net.ParseIP(name); ip != nil {
 					c.config.AltNames.IPs = append(c.config.AltNames.IPs, ip)

@@ -1,11 +1,14 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -49,12 +52,32 @@ func nodeCertificates(s node.Settings) []certificate {
 	}
 }
 
+// services is the network of Services. It stays the same, because they keep their addresses.
+func (cp *ControlPlane) services() netip.Prefix {
+	return netip.MustParsePrefix(cmp.Or(cp.state.Services, serviceNetwork)) // loadState has checked it
+}
+
+// chooseServices chooses the network of Services, as long as there are none: the usual one, unless another node on this
+// machine has it. The machine can have a route to one of them only.
+func (cp *ControlPlane) chooseServices() error {
+	_, err := os.Stat(filepath.Join(cp.dir.etcdData(), "member"))
+	if cp.opts.RealNode == nil || cp.state.Services != "" || !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	free, err := node.FreeServices(cp.dir.node(), netip.MustParsePrefix(serviceNetwork))
+	if err != nil {
+		return fmt.Errorf("the real node: %w", err)
+	}
+	cp.state.Services = free.String()
+	return nil
+}
+
 // prepareNode decides which node it is to be, and writes it down for the node itself.
 func (cp *ControlPlane) prepareNode() error {
 	if cp.opts.RealNode == nil {
 		return nil
 	}
-	settings, err := node.NewSettings(*cp.opts.RealNode, cp.dir.node(), cp.opts.Binary, cp.state.Port, serviceNetwork)
+	settings, err := node.NewSettings(*cp.opts.RealNode, cp.dir.node(), cp.opts.Binary, cp.state.Port, cp.services().String())
 	if err != nil {
 		return fmt.Errorf("the real node: %w", err)
 	}

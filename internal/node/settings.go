@@ -47,16 +47,35 @@ func NewSettings(m Machine, dir, kube string, apiPort int, services string) (Set
 	if err != nil {
 		return Settings{}, err
 	}
-	routes, err := os.ReadFile("/proc/net/route")
+	used, err := usedNetworks(s.link())
 	if err != nil {
-		return Settings{}, fmt.Errorf("look for a network that is free: %w", err)
-	}
-	used, err := parseRoutes(string(routes), s.link())
-	if err != nil {
-		return Settings{}, fmt.Errorf("look for a network that is free: /proc/net/route: %w", err)
+		return Settings{}, err
 	}
 	s.Network, err = freeNetwork(s.ID, previous, append(used, s.Services))
 	return s, err
+}
+
+// FreeServices returns a network for the Services of a node with this directory, to which this machine has no route yet:
+// the usual one if possible. It must be kept, for the Services keep their addresses.
+func FreeServices(dir string, usual netip.Prefix) (netip.Prefix, error) {
+	used, err := usedNetworks(Settings{ID: id(dir)}.link())
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return freeNetwork(id(filepath.Join(dir, "services")), usual, used)
+}
+
+// usedNetworks returns the networks that this machine has routes to, by other links than this one.
+func usedNetworks(except string) ([]netip.Prefix, error) {
+	routes, err := os.ReadFile("/proc/net/route")
+	if err != nil {
+		return nil, fmt.Errorf("look for a network that is free: %w", err)
+	}
+	used, err := parseRoutes(string(routes), except)
+	if err != nil {
+		return nil, fmt.Errorf("look for a network that is free: /proc/net/route: %w", err)
+	}
+	return used, nil
 }
 
 // id is a short name for a directory, the same at every start.

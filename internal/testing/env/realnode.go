@@ -12,8 +12,7 @@ import (
 )
 
 // RealNode returns this machine, to run a real node on, or skips the test where that is not possible. Until the test ends
-// it is the only one with a real node, of all packages: of several nodes only the first one's Services are reached from the
-// machine, and what a node leaves behind is looked for on the machine as a whole.
+// it is the only one with a real node, of all packages: what a node leaves behind is looked for on the machine as a whole.
 func RealNode(t testing.TB) node.Machine {
 	t.Helper()
 	kube, err := Binary("keelson-kube")

@@ -36,7 +36,7 @@ func connect(s settings.Settings, pid int) error {
 	for _, network := range []netip.Prefix{s.PodNetwork(), s.Services} {
 		err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(network), Gw: s.NodeAddress().Addr().AsSlice()})
 		if errors.Is(err, unix.EEXIST) && network == s.Services {
-			continue // another node on this machine has it; its Services are reached by that address from here
+			continue // another node has it that was made when this one was stopped; its Services are reached from here
 		}
 		if err != nil {
 			return fmt.Errorf("route to %s: %w", network, err)

@@ -29,6 +29,12 @@ type user struct {
 func newUser(t *testing.T) *user {
 	t.Helper()
 	env.RealNode(t)
+	return newAccount(t)
+}
+
+// newAccount is newUser for somebody who is on the machine already.
+func newAccount(t *testing.T) *user {
+	t.Helper()
 	home := t.TempDir()
 	u := &user{home: home, data: filepath.Join(home, "data")}
 	u.Env = map[string]string{"HOME": home, "KUBECONFIG": filepath.Join(u.data, "kubeconfig")}

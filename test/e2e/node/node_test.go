@@ -40,6 +40,7 @@ func TestNode(t *testing.T) {
 		{"limits are enforced", limits},
 		{"the containers of a Foo answer through a Service", foo},
 		{"a SampleResource serves its new image", sampleResource},
+		{"another node beside it has Services of its own", beside},
 		{"the Job of a CronTab sees its nominal time", cronTab},
 		{"a CronTab replaces a run when its containers are gone", replace},
 		{"containerd killed, containers go on", containerdKilled},
