@@ -25,6 +25,7 @@ func TestHelm(t *testing.T) {
 	}{
 		{"installed and upgraded", upgradedByHelm},
 		{"rolled back", rolledBackByHelm},
+		{"upgraded while it works", upgradedWhileItWorks},
 		{"uninstalled, objects are kept", uninstalledByHelm},
 		{"installed in some namespaces", namespacedByHelm},
 		{"Prometheus finds it", monitoredByHelm},

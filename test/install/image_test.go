@@ -47,11 +47,13 @@ func TestImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	webhook := freeAddress(t)
+	w.callDirectly(t, "keelson", webhook)
 	id := strings.TrimSpace(e.run(t, append([]string{
 		"docker", "run", "--detach", "--network=host", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges",
 		"--volume", w.serviceAccount(t) + ":/var/run/secrets/kubernetes.io/serviceaccount:ro",
 		"--env", "KUBERNETES_SERVICE_HOST=" + address.Hostname(), "--env", "KUBERNETES_SERVICE_PORT=" + address.Port(),
-	}, append(w.limits(t), append([]string{image}, w.args(t)...)...)...)...))
+	}, append(w.limits(t), append([]string{image}, w.args(t, webhook)...)...)...)...))
 	defer func() {
 		if t.Failed() {
 			e.run(t, "docker", "logs", id)
@@ -99,11 +101,9 @@ func (w *world) serviceAccount(t *testing.T) string {
 }
 
 // args are the flags of the Deployment, with free ports instead of those of the pod, which another program of this host may
-// have, and an API server that calls these.
-func (w *world) args(t *testing.T) []string {
+// have, and this address of the webhook.
+func (w *world) args(t *testing.T, webhook string) []string {
 	t.Helper()
-	webhook := freeAddress(t)
-	w.callDirectly(t, "keelson", webhook)
 	args := strings.Fields(w.kubectl(t, "get", "deployment", "keelson-manager", "--namespace", home,
 		"-o", `jsonpath={range .spec.template.spec.containers[0].args[*]}{@}{"\n"}{end}`))
 	for i, arg := range args {

@@ -22,6 +22,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/managers"
+	"github.com/keelson-dev/keelson/internal/testing/steady"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -35,14 +36,17 @@ const namespace = "default"
 // Of the time after the upgrade: long enough for several runs of each CronTab and several looks of the managers.
 const after = 8 * time.Second
 
-// resources are what is watched: all kinds, and what they own.
-var resources = []schema.GroupVersionResource{
+// kinds are all of ours, and children is what they own.
+var kinds = []schema.GroupVersionResource{
 	{Group: "samplecontroller.k8s.io", Version: "v1alpha1", Resource: "foos"},
 	{Group: "example.com", Version: "v1", Resource: "sampleresources"},
 	{Group: "stable.example.com", Version: "v1", Resource: "crontabs"},
 	{Group: "cloudnative.tw", Version: "v1alpha1", Resource: "virtualmachines"},
 	{Group: "clusterprovisioner.rke.io", Version: "v1alpha1", Resource: "clusters"},
 	{Group: "clusterprovisioner.rke.io", Version: "v1alpha1", Resource: "kubeconfigs"},
+}
+
+var children = []schema.GroupVersionResource{
 	appsv1.SchemeGroupVersion.WithResource("deployments"),
 	corev1.SchemeGroupVersion.WithResource("pods"),
 	corev1.SchemeGroupVersion.WithResource("secrets"),
@@ -114,9 +118,9 @@ func TestSoakUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	apply(t, kubeconfig, fmt.Sprintf(objects, image, image))
-	w := &world{config: cp.Config(), state: state}
-	before, processes := w.awaitStill(t), w.processes()
-	flaps := w.watchReady(t)
+	w := &world{steady.Objects{Config: cp.Config(), Namespace: namespace, Kinds: kinds, Children: children}, state}
+	before, processes := w.AwaitStill(t, after), w.processes() // a component of a new cluster may start twice
+	flaps := w.WatchReady(t)
 
 	began := time.Now()
 	apply(t, kubeconfig, manifests(t, present))
@@ -126,9 +130,9 @@ func TestSoakUpgrade(t *testing.T) {
 	next.AwaitReady(t)
 	t.Logf("the upgrade took %v", time.Since(began))
 	time.Sleep(after) //nolint:forbidigo // that nothing happens is the point
-	w.awaitSettled(t)
+	w.AwaitSettled(t)
 
-	if diff := cmp.Diff(before, w.snapshot(t)); diff != "" {
+	if diff := cmp.Diff(before, w.Snapshot(t)); diff != "" {
 		t.Errorf("the upgrade has changed something (-before +after):\n%s", diff)
 	}
 	if diff := cmp.Diff(processes, w.processes()); diff != "" {
@@ -140,7 +144,7 @@ func TestSoakUpgrade(t *testing.T) {
 	if seen := flaps(); len(seen) > 0 {
 		t.Errorf("these were not ready in between:\n%s", strings.Join(seen, "\n"))
 	}
-	w.checkRuns(t)
+	w.CheckRuns(t, int(after/time.Second))
 	w.deleteAll(t, kubeconfig)
 }
 
