@@ -158,7 +158,10 @@ func answerHeadless(name serviceName, s service, endpoints []endpointSlice) answ
 				found = found.withPort(name, host+"."+name.full(), slice.Ports)
 			case name.host == "" || name.host == host:
 				found.exists = true
-				found.addresses = append(found.addresses, address)
+				// While an endpoint moves from one slice to another it may be in both.
+				if !slices.Contains(found.addresses, address) {
+					found.addresses = append(found.addresses, address)
+				}
 			}
 		}
 	}

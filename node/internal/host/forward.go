@@ -38,9 +38,13 @@ func join(a, b net.Conn) {
 	_, _ = a.Close(), b.Close()
 }
 
-// pass copies from one connection to another, and then tells the other that there is no more.
+// pass copies from one connection to another, and then tells the other that there is no more. Either end may go whenever it
+// likes; then both do, or the other way would wait for what nobody hears.
 func pass(to, from net.Conn) {
-	_, _ = io.Copy(to, from) // either end may go whenever it likes
+	if _, err := io.Copy(to, from); err != nil {
+		_, _ = to.Close(), from.Close()
+		return
+	}
 	if half, ok := to.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
 	}

@@ -134,3 +134,37 @@ func ownAddress(t *testing.T) string {
 	t.Skip("this machine has no address but loopback")
 	return ""
 }
+
+// A client that is gone takes the connection to the server with it, also while that has nothing to say.
+func TestJoinEndsWithEitherEnd(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	pair := func() (net.Conn, net.Conn) {
+		t.Helper()
+		ours, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ours, theirs
+	}
+	client, inner := pair()
+	outer, server := pair()
+	defer func() { _ = server.Close() }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		join(inner, outer)
+	}()
+	reset(client)
+	<-done
+	if _, err := server.Read(make([]byte, 1)); err == nil {
+		t.Error("the server has been told something")
+	}
+}

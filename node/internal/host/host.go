@@ -111,10 +111,14 @@ func serve(s settings.Settings, pid int, inside *net.UnixConn) error {
 	if err != nil {
 		return fmt.Errorf("names of the cluster: %w", err)
 	}
+	out, err := newOut()
+	if err != nil {
+		return err
+	}
 	// All of it until this process ends.
 	go forwardAPI(sockets.API, s.APIPort)
 	go func() { _ = newProxy().Serve(sockets.Proxy) }()
-	go serveEach(sockets.Out, func(c net.Conn) { leadOut(c, originalTarget, s) })
+	go serveEach(sockets.Out, func(c net.Conn) { leadOutIf(out, c, originalTarget, s) })
 	go names.serveUDP(sockets.Names)
 	go serveEach(sockets.NamesTCP, names.serveTCP)
 	return nil

@@ -25,8 +25,9 @@ const (
 	serverTimeout = 2 * time.Second
 	// idleTimeout is how long a connection without questions stays.
 	idleTimeout = 10 * time.Second
-	// maxQuestions is how many questions are worked on at a time; more have to wait.
-	maxQuestions = 128
+	// maxQuestions is how many questions are worked on at a time; more have to wait. Those that the machine's servers are
+	// asked are fewer, and more are refused: when these servers are away, each takes its time, and Services have names still.
+	maxQuestions, maxForwarded = 256, 128
 	// maxDatagram is what every client takes by UDP, RFC 1035. A longer answer it gets by TCP.
 	maxDatagram = 512
 )
@@ -37,12 +38,15 @@ type names struct {
 	cluster *cluster
 	servers func() ([]string, error) // the machine's, each as host:port
 	slots   chan struct{}
+	outside chan struct{} // slots for what the servers are asked
 }
 
 // newNames returns the names of a node.
 func newNames(s settings.Settings) (*names, error) {
 	c, err := newCluster(s)
-	return &names{cluster: c, servers: machineServers, slots: make(chan struct{}, maxQuestions)}, err
+	return &names{
+		cluster: c, servers: machineServers, slots: make(chan struct{}, maxQuestions), outside: make(chan struct{}, maxForwarded),
+	}, err
 }
 
 // serveUDP answers questions until the socket is closed.
@@ -157,8 +161,17 @@ func (n *names) follow(ctx context.Context, name string, kind dnsmessage.Type) (
 	return said.Answers, nil
 }
 
+// errTooMany is why a question is not passed on.
+var errTooMany = errors.New("too many questions wait for the machine's name servers")
+
 // forward returns what the first of the machine's servers says that says anything.
 func (n *names) forward(ctx context.Context, network string, message []byte) ([]byte, error) {
+	select {
+	case n.outside <- struct{}{}:
+		defer func() { <-n.outside }()
+	default:
+		return nil, errTooMany
+	}
 	servers, err := n.servers()
 	if err != nil {
 		return nil, err

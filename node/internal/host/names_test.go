@@ -199,6 +199,35 @@ func newTestNames(api string, servers ...string) *names {
 		cluster: &cluster{client: http.DefaultClient, server: api, kept: map[serviceName]keptAnswers{}},
 		servers: func() ([]string, error) { return servers, nil },
 		slots:   make(chan struct{}, maxQuestions),
+		outside: make(chan struct{}, maxForwarded),
+	}
+}
+
+// plainName is that of the Service plain.
+const plainName = "plain.default.svc.cluster.local."
+
+func TestNamesAreKept(t *testing.T) {
+	api := newAPI(t)
+	client := serveNames(t, newTestNames(api.URL))
+	for _, when := range []string{"from the API", "without it"} {
+		if got, err := client.LookupHost(t.Context(), plainName); err != nil || !slices.Equal(got, []string{"10.96.0.7"}) {
+			t.Errorf("%s: %q, %v", when, got, err)
+		}
+		api.Close()
+	}
+}
+
+// Too many questions about other names wait for the machine's servers.
+func TestServicesHaveNamesAllTheSame(t *testing.T) {
+	n := newTestNames(newAPI(t).URL, serveFixed(t))
+	n.outside = make(chan struct{})
+	client := serveNames(t, n)
+	if got, err := client.LookupHost(t.Context(), plainName); err != nil || !slices.Equal(got, []string{"10.96.0.7"}) {
+		t.Errorf("a Service: %q, %v", got, err)
+	}
+	var failed *net.DNSError
+	if got, err := client.LookupHost(t.Context(), "example.com."); !errors.As(err, &failed) || failed.IsNotFound {
+		t.Errorf("another name: %q, %v", got, err)
 	}
 }
 
@@ -206,10 +235,8 @@ func TestNames(t *testing.T) {
 	// Of the machine's two servers the first one does not run.
 	client := serveNames(t, newTestNames(newAPI(t).URL, "127.0.0.1:1", serveFixed(t)))
 	ctx := t.Context()
-	for range 2 { // from the API, and as it was kept
-		if got, err := client.LookupHost(ctx, "plain.default.svc.cluster.local."); err != nil || !slices.Equal(got, []string{"10.96.0.7"}) {
-			t.Errorf("a Service: %q, %v", got, err)
-		}
+	if got, err := client.LookupHost(ctx, plainName); err != nil || !slices.Equal(got, []string{"10.96.0.7"}) {
+		t.Errorf("a Service: %q, %v", got, err)
 	}
 	if got, err := client.LookupHost(ctx, "many.default.svc.cluster.local."); err != nil || len(got) != 100 {
 		t.Errorf("a headless Service: %d addresses, %v", len(got), err)

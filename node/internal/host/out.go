@@ -28,15 +28,45 @@ func serveEach(l net.Listener, serve func(net.Conn)) {
 	}
 }
 
+// maxOut is how many connections of Pods lead out at a time. They take descriptors of the process that brings the node's
+// components to the API, which must not run out of them.
+const maxOut = 4096
+
+// newOut returns slots for connections that lead out: at most maxOut, and half of the descriptors of this process, of which
+// each connection takes two.
+func newOut() (chan struct{}, error) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return nil, fmt.Errorf("ask how many files may be open: %w", err)
+	}
+	return make(chan struct{}, min(maxOut, max(1, limit.Cur/4))), nil
+}
+
+// leadOutIf leads a connection out if there is a slot for it, and else resets it.
+func leadOutIf(slots chan struct{}, inner net.Conn, target func(net.Conn) (netip.AddrPort, error), s settings.Settings) {
+	select {
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
+		leadOut(inner, target, s)
+	default:
+		reset(inner)
+	}
+}
+
+// reset ends a connection so that its client learns that it was not served, and does not take it for the end of what was said.
+func reset(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = c.Close()
+}
+
 // leadOut connects a Pod to what it wanted to be connected with, from this machine, whose address and routes it uses. Its
 // client learns by a reset that this is not possible.
 func leadOut(inner net.Conn, target func(net.Conn) (netip.AddrPort, error), s settings.Settings) {
 	outer, err := dialOut(inner, target, s)
 	if err != nil {
-		if tcp, ok := inner.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // a reset, and no end of what has been said
-		}
-		_ = inner.Close()
+		reset(inner)
 		return
 	}
 	join(inner, outer)

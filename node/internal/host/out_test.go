@@ -2,9 +2,9 @@ package host
 
 import (
 	"errors"
-	"io"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 
 	"github.com/keelson-dev/keelson/node/internal/settings"
@@ -35,6 +35,15 @@ func TestDialOutRefuses(t *testing.T) {
 }
 
 func TestLeadOutResets(t *testing.T) {
+	for name, slots := range map[string]chan struct{}{
+		"a target that is unknown": make(chan struct{}, 1),
+		"too many connections":     make(chan struct{}),
+	} {
+		t.Run(name, func(t *testing.T) { testLeadOutResets(t, slots) })
+	}
+}
+
+func testLeadOutResets(t *testing.T, slots chan struct{}) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -43,19 +52,19 @@ func TestLeadOutResets(t *testing.T) {
 	go func() {
 		defer close(done)
 		serveEach(l, func(c net.Conn) {
-			leadOut(c, func(net.Conn) (netip.AddrPort, error) {
+			leadOutIf(slots, c, func(net.Conn) (netip.AddrPort, error) {
 				<-connected
 				return netip.AddrPort{}, errors.New("unknown")
 			}, settings.Settings{})
 		})
 	}()
 	client, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
 	close(connected)
-	defer func() { _ = client.Close() }()
-	if _, err := client.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+	if err == nil {
+		defer func() { _ = client.Close() }()
+		_, err = client.Read(make([]byte, 1))
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the client sees %v, want a reset", err)
 	}
 	if err := l.Close(); err != nil {
