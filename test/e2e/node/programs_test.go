@@ -52,11 +52,13 @@ func hasNft(t *testing.T, u *user) {
 	}
 	transcript.Contains(t, string(settings), `"proxyMode": "nftables"`)
 	network := fmt.Sprintf("--net=/proc/%d/ns/net", u.component(t, "kube-proxy"))
-	out, err := exec.Command("nsenter", network, "nft", "list", "tables").CombinedOutput()
-	if err != nil {
-		t.Fatalf("nft in the network of the node: %v\n%s", err, out)
-	}
-	transcript.Contains(t, string(out), "table ip kube-proxy\n", "table ip keelson\n")
+	transcript.Eventually(t, "there are the rules of the node and of kube-proxy", func() bool { // which has its own late
+		out, err := exec.Command("nsenter", network, "nft", "list", "tables").CombinedOutput()
+		if err != nil {
+			t.Fatalf("nft in the network of the node: %v\n%s", err, out)
+		}
+		return strings.Contains(string(out), "table ip kube-proxy\n") && strings.Contains(string(out), "table ip keelson\n")
+	})
 }
 
 // okWithout runs a command that must succeed where some programs are not installed: with a view of the file system in
