@@ -71,6 +71,9 @@ type History struct {
 	// Managers are the lives of all managers: who was started at From cannot have decided anything before, and what was
 	// created after To, and a second for requests on their way, was not decided by it.
 	Managers []Span
+	// Tried are times, in Unix seconds, whose Job was refused to a manager, or not confirmed: the status may say since then
+	// that they wait, and whoever comes next goes on with them.
+	Tried map[int64]bool
 }
 
 // Verdict is what came out about one object.
@@ -144,7 +147,7 @@ func (o Object) checkStale(v *Verdict, byTime map[int64]Run, history History) {
 			v.problem(o, run.Nominal, "was created at %s, when there was no manager", clock(run.Created))
 			continue
 		}
-		if started.After(run.Nominal.Add(late)) {
+		if started.After(run.Nominal.Add(late)) && !history.Tried[second] {
 			v.problem(o, run.Nominal, "ran at %s by a manager that was started %s after its time: %s leaves it out",
 				clock(run.Created), started.Sub(run.Nominal), o.Policy)
 		}

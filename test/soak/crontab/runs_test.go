@@ -36,6 +36,10 @@ func every2(policy Policy, most int) Object {
 var (
 	calm     = History{Prompt: time.Second, Managers: []Span{span(-5, 20)}}
 	replaced = History{Prompt: time.Second, Outages: []Span{span(3.5, 7.7)}, Managers: []Span{span(-5, 3.5), span(7.5, 20)}}
+	// afterTrial is the same, where the Job of second 6 had been refused.
+	afterTrial = History{
+		Prompt: time.Second, Outages: replaced.Outages, Managers: replaced.Managers, Tried: map[int64]bool{1000006: true},
+	}
 )
 
 func TestJudge(t *testing.T) {
@@ -153,6 +157,10 @@ func TestJudge(t *testing.T) {
 			want: Verdict{Times: 5, Missed: 1, Bound: 3, Problems: []string{
 				"ct, 1000006 (13:46:46): ran at 1000007 (13:46:47) by a manager that was started 1.5s after its time: Skip leaves it out",
 			}},
+		},
+		{
+			name: "Skip goes on with what was tried in time", object: every2(Skip, 0), history: afterTrial,
+			runs: []Run{ran(2), ran(6, 1), ran(8), ran(10)}, want: Verdict{Times: 5, Missed: 1, Bound: 3},
 		},
 		{
 			name: "somebody else creates a Job", object: every2(Skip, 0), history: replaced,

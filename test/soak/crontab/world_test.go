@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -227,9 +228,13 @@ func (w *world) history() History {
 // excusing adds what happened to one CronTab: creates of its Jobs that failed.
 func (w *world) excusing(object Object, h History) History {
 	own := append([]Span(nil), h.Outages...)
+	h.Tried = map[int64]bool{}
 	for _, f := range w.proxy.took() {
 		if f.write.what == "POST jobs" && (f.write.name == "" || strings.HasPrefix(f.write.name, object.Name+"-")) {
 			own = append(own, Span{From: f.at, To: f.at.Add(time.Second)})
+			if second, err := strconv.ParseInt(strings.TrimPrefix(f.write.name, object.Name+"-"), 10, 64); err == nil {
+				h.Tried[second] = true
+			}
 		}
 	}
 	h.Outages = own
