@@ -34,15 +34,7 @@ func TestWebhookReplicas(t *testing.T) {
 	o.Webhook.Times = admission.Times{Authority: 6 * time.Second, Serving: 3 * time.Second, Look: 100 * time.Millisecond, Overlap: time.Second}
 
 	front := newBalancer(t)
-	// As the installation makes it, but that a request is lost if nobody answers.
-	configuration, err := admission.Configuration(o.Webhook.ConfigurationName, []string{cronTabs}, o.Namespaces, front.address())
-	if err != nil {
-		t.Fatal(err)
-	}
-	configuration.Webhooks[0].FailurePolicy = ptr.To(admissionregistrationv1.Fail)
-	if err := c.Create(t.Context(), configuration); err != nil {
-		t.Fatal(err)
-	}
+	mustAnswer(t, c, o, front)
 	var replicas []*running
 	for i := range 3 {
 		o.LeaderElection.Identity = fmt.Sprintf("replica-%d", i)
@@ -170,4 +162,18 @@ func (b *balancer) forward(connection net.Conn) {
 		_ = onward.(*net.TCPConn).CloseWrite()
 	}()
 	_, _ = io.Copy(connection, onward)
+}
+
+// mustAnswer makes the webhook known to the API server as the installation does, but that a request is lost if nobody
+// answers.
+func mustAnswer(t *testing.T, c client.Client, o Options, front *balancer) {
+	t.Helper()
+	configuration, err := admission.Configuration(o.Webhook.ConfigurationName, []string{cronTabs}, o.Namespaces, front.address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	configuration.Webhooks[0].FailurePolicy = ptr.To(admissionregistrationv1.Fail)
+	if err := c.Create(t.Context(), configuration); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -84,14 +84,7 @@ func forbids(*http.Request) (*http.Response, error) {
 func startTrying(t *testing.T, c client.Client, namespace string) *jobFaults {
 	t.Helper()
 	o, front := webhookOptions(t, c, namespace), newBalancer(t)
-	configuration, err := admission.Configuration(o.Webhook.ConfigurationName, []string{cronTabs}, o.Namespaces, front.address())
-	if err != nil {
-		t.Fatal(err)
-	}
-	configuration.Webhooks[0].FailurePolicy = ptr.To(admissionregistrationv1.Fail)
-	if err := c.Create(t.Context(), configuration); err != nil {
-		t.Fatal(err)
-	}
+	mustAnswer(t, c, o, front)
 	faults, cfg := &jobFaults{}, env.Config(t)
 	cfg.Wrap(faults.wrap)
 	m := startWith(t, cfg, o, controllers...)
