@@ -123,7 +123,7 @@ func (a *alarm) take() (due []client.ObjectKey, sleep time.Duration) {
 	now := a.clock.Now()
 	for len(a.queue) > 0 {
 		first := a.queue[0]
-		if wait := first.at.Sub(now); wait > 0 {
+		if wait := ringAt(first.at).Sub(now); wait > 0 {
 			return due, min(wait, longestSleep)
 		}
 		heap.Pop(&a.queue)

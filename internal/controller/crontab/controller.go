@@ -49,6 +49,7 @@ type Reconciler struct {
 	events *kube.Recorder
 	clock  clock.Clock
 	alarm  *alarm
+	gate   *gate
 	known  *memories
 	slow   lane
 	since  func() time.Time
@@ -65,6 +66,7 @@ func NewReconciler(c client.Client, live client.Reader, recorder events.EventRec
 		events: kube.NewRecorder(kind, recorder),
 		clock:  clock,
 		alarm:  newAlarm(clock),
+		gate:   &gate{clock: clock},
 		known:  newMemories(),
 		slow:   make(lane, slowLane),
 		since:  sync.OnceValue(clock.Now),
@@ -76,7 +78,7 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 	if err := kube.AddIndexes(mgr.GetFieldIndexer(), Indexes...); err != nil {
 		return err
 	}
-	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), clock.RealClock{})
+	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), exactClock{})
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
 		Watches(&stablev1.CronTab{}, r.watchCronTabs()).
@@ -119,7 +121,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	plan := decide(cronTab, seen, r.clock.Now())
+	plan := decide(cronTab, seen, ahead(r.clock.Now()))
 	if plan.start != nil && (isFirst || plan.isDoubtful(m.verified, r.alarm.stalledAt())) {
 		key := client.ObjectKeyFromObject(cronTab)
 		if cronTab, seen, err = r.observeLive(ctx, cronTab, seen, m); err != nil || cronTab == nil {
@@ -127,7 +129,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 			r.alarm.set(key, plan.now.Add(longestRetry))
 			return reconcile.Result{}, err
 		}
-		plan = decide(cronTab, seen, r.clock.Now())
+		plan = decide(cronTab, seen, ahead(r.clock.Now()))
 	}
 	if plan.start != nil && m.slow {
 		if !r.slow.enter() {

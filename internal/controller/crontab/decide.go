@@ -24,6 +24,12 @@ const (
 	// longestWait is how long runs go before all else.
 	longestWait = 5 * time.Second
 
+	// tidyAtATime is how many finished Jobs are deleted, and how many released, before one looks whether something is due: to
+	// delete thousands takes minutes.
+	tidyAtATime = 10
+
+	untidyPause = 100 * time.Millisecond
+
 	// handover is how long Jobs of times before this process took over keep their names.
 	// A manager before it that was suspended may wake up and send what it had in hand.
 	handover = time.Minute
@@ -41,7 +47,7 @@ type start struct {
 
 // plan is what to do.
 type plan struct {
-	// now is when it was made.
+	// now is the moment that it was made for, which may be about to come.
 	now time.Time
 	// progress is how far the CronTab has come, before anything of the below is done.
 	progress progress
@@ -65,6 +71,8 @@ type plan struct {
 	// replace are Jobs that make room for the run that is blocked; prune are finished
 	// ones beyond the history limits; release are those whose time to live begins.
 	replace, prune, release []run
+	// untidy says that there are more of the last two.
+	untidy bool
 
 	// next is the next nominal time; zero if there is none.
 	next time.Time
@@ -246,6 +254,9 @@ func (p *plan) tidy(cronTab *stablev1.CronTab, seen observation) {
 		seen.beyond(failed, ptr.Deref(cronTab.Spec.FailedJobsHistoryLimit, 1))...)
 	p.prune = slices.DeleteFunc(p.prune, isOpen)
 	p.spare(seen.since)
+	p.untidy = len(p.prune) > tidyAtATime || len(p.release) > tidyAtATime
+	p.prune = p.prune[:min(len(p.prune), tidyAtATime)]
+	p.release = p.release[:min(len(p.release), tidyAtATime)]
 }
 
 // spare lets superfluous Jobs of times before this process took over keep their names

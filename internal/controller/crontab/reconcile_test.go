@@ -41,6 +41,31 @@ func TestARunCostsTwoWrites(t *testing.T) {
 	}
 }
 
+// What is due in a moment is prepared, and not sent before its time.
+func TestNoJobIsEarly(t *testing.T) {
+	w := newWorld(t)
+	w.create()
+	due := w.alarm.at(client.ObjectKeyFromObject(w.cronTab()))
+	w.clock.SetTime(due.Add(-headStart - 1))
+	if w.settle(); len(w.jobs()) != 1 {
+		t.Fatalf("there are %d Jobs too early, want 1", len(w.jobs()))
+	}
+	var sent []time.Time
+	w.Reconciler.client = harness.Observe(w.client, func(request harness.Request) error {
+		if request.Verb == "create" {
+			sent = append(sent, w.clock.Now())
+		}
+		return nil
+	}, func(harness.Request) error { return nil })
+	w.clock.SetTime(due.Add(-headStart))
+	if _, err := w.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]time.Time{due}, sent); diff != "" {
+		t.Errorf("Jobs are created at (-want +got):\n%s", diff)
+	}
+}
+
 func TestAJobIsThatOfACronJob(t *testing.T) {
 	w := newWorld(t)
 	zone := "Asia/Kathmandu"
@@ -106,6 +131,31 @@ func TestHistoryIsLimited(t *testing.T) {
 	w.settle()
 	if got := len(w.jobs()); got != 4 {
 		t.Errorf("there are %d Jobs, not the three of the history and a new one", got)
+	}
+}
+
+// To delete a long history takes a while, in which runs do not wait.
+func TestALongHistoryIsDeletedLittleByLittle(t *testing.T) {
+	w := newWorld(t)
+	w.create(missed(stablev1.AllMissedRuns, 100))
+	w.clock.Step(25 * time.Minute)
+	w.settle()
+	for _, job := range w.jobs() {
+		w.end(&job, batchv1.JobComplete)
+	}
+	w.tick() // All else waits as long as there are runs, at first.
+	w.clock.SetTime(w.alarm.at(client.ObjectKeyFromObject(w.cronTab())))
+	before := len(w.jobs())
+	result, err := w.reconcile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len(w.jobs()); got != before+1-tidyAtATime || result.RequeueAfter != untidyPause {
+		t.Errorf("%d Jobs have become %d in the next run, and it looks again after %v", before, got, result.RequeueAfter)
+	}
+	w.settle()
+	if got := len(w.jobs()); got > 5 {
+		t.Errorf("there are %d Jobs", got)
 	}
 }
 

@@ -153,6 +153,10 @@ func wasReason(cronTab *stablev1.CronTab, reason string) bool {
 func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, m *memory, status stablev1.CronTabStatus, p plan, d done, actErr error) (reconcile.Result, error) {
 	was, is := kube.Turn(cronTab.Status.Conditions, status.Conditions, stablev1.ConditionReady)
 	outcome := kube.Outcome{Urgent: isUrgent(cronTab, status, p, was, is), Err: actErr, Acted: d.started != nil}
+	if p.untidy {
+		// Most often the event of a deleted Job comes before.
+		outcome.Again = untidyPause
+	}
 	wake := p.wake
 	switch {
 	case actErr == nil:

@@ -58,6 +58,7 @@ func (m *manager) explain(t *testing.T) {
 	if !t.Failed() {
 		return
 	}
+	t.Logf("the log of %s:\n%s", m.Name, m.Tail())
 	select {
 	case <-m.Done:
 	default:
@@ -65,7 +66,7 @@ func (m *manager) explain(t *testing.T) {
 		<-m.Done
 	}
 	all := m.Log()
-	t.Logf("the log of %s:\n%s", m.Name, all[max(0, len(all)-200_000):])
+	t.Logf("what it was doing:\n%s", all[max(0, len(all)-200_000):])
 }
 
 // awaitLeader returns which of two managers holds the lease, once one of them does.

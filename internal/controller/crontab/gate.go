@@ -1,0 +1,64 @@
+package crontab
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// headStart is how long before a whole second its runs are decided and their Jobs made, so that at the second itself there
+// is nothing left to do but to send them.
+const headStart = 5 * time.Millisecond
+
+// ahead returns the moment to decide for: now, or the second that is about to begin.
+func ahead(now time.Time) time.Time {
+	if second := now.Add(headStart).Truncate(time.Second); second.After(now) {
+		return second
+	}
+	return now
+}
+
+// ringAt returns when to wake for what is due at a moment: early if ahead finds it by then.
+func ringAt(due time.Time) time.Time {
+	if early := due.Add(-headStart); ahead(early).Equal(due) {
+		return early
+	}
+	return due
+}
+
+// gate holds up those that are early. One of them sleeps, the others wait for it.
+type gate struct {
+	clock clock.Clock
+
+	mu    sync.Mutex
+	until time.Time
+	open  chan struct{}
+}
+
+// await returns at a moment that is no further than headStart away, at once if it is past, or when ctx is done.
+func (g *gate) await(ctx context.Context, until time.Time) {
+	if !g.clock.Now().Before(until) {
+		return
+	}
+	g.mu.Lock()
+	isFirst := !g.until.Equal(until)
+	if isFirst {
+		g.until, g.open = until, make(chan struct{})
+	}
+	open := g.open
+	g.mu.Unlock()
+	if isFirst {
+		defer close(open)
+		// If it is longer, then somebody has set the clock back.
+		if wait := until.Sub(g.clock.Now()); wait <= headStart {
+			g.clock.Sleep(wait)
+		}
+		return
+	}
+	select {
+	case <-open:
+	case <-ctx.Done():
+	}
+}
