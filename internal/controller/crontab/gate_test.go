@@ -2,7 +2,9 @@ package crontab
 
 import (
 	"context"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,31 +55,60 @@ func TestGate(t *testing.T) {
 	clock := clocktesting.NewFakeClock(noon.Add(-headStart))
 	g := gate{clock: clock}
 	var all sync.WaitGroup
+	var in atomic.Int32
+	var first atomic.Bool
 	for range 16 {
 		all.Go(func() {
-			g.await(t.Context(), noon)
+			through := g.await(t.Context(), noon)
 			if now := clock.Now(); now.Before(noon) {
 				t.Errorf("open at %v", now)
 			}
+			if alone := in.Add(1) == 1; !alone && !first.Load() {
+				t.Error("another one is let in before the first is through")
+			}
+			first.Store(true)
+			through()
 		})
 	}
 	all.Wait()
 	if now := clock.Now(); !now.Equal(noon) {
 		t.Errorf("more than one has slept: it is %v", now)
 	}
-	g.await(t.Context(), noon.Add(-time.Hour))
-	g.await(t.Context(), noon.Add(time.Hour)) // somebody has set the clock back
+	g.await(t.Context(), noon.Add(-time.Hour))()
+	g.await(t.Context(), noon.Add(time.Hour))() // somebody has set the clock back
 	if now := clock.Now(); !now.Equal(noon) {
 		t.Errorf("somebody slept until %v", now)
 	}
 }
 
-// Who waits for one that sleeps ends with its context.
-func TestGateEndsWithTheContext(t *testing.T) {
-	g := gate{clock: clocktesting.NewFakeClock(noon.Add(-time.Millisecond)), until: noon, open: make(chan struct{})}
+// Others do not wait for long for one that does not come through.
+func TestGateOpensInAnyCase(t *testing.T) {
+	clock := clocktesting.NewFakeClock(noon.Add(-headStart))
+	g := gate{clock: clock}
+	stuck := g.await(t.Context(), noon)
+	defer stuck()
+	clock.SetTime(noon.Add(-1)) // as others that were a moment earlier see it
+	let := make(chan struct{})
+	go func() {
+		defer close(let)
+		g.await(t.Context(), noon)()
+	}()
+	for !clock.HasWaiters() {
+		runtime.Gosched()
+	}
+	clock.Step(headStart)
+	select {
+	case <-let:
+		t.Error("the second was let in too soon")
+	default:
+	}
+	clock.Step(1)
+	<-let
+
+	clock.SetTime(noon.Add(-1))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	g.await(ctx, noon)
+	g.await(ctx, noon)()
 }
 
 func TestExactClockSleeps(t *testing.T) {
