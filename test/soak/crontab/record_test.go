@@ -91,6 +91,9 @@ func (r *record) follow(ctx context.Context) error {
 	return errors.New("the watch has ended")
 }
 
+// lateAfter is how late a Job is that was not created on time.
+const lateAfter = 700 * time.Millisecond
+
 // begin takes a list for what is there.
 func (r *record) begin(jobs []batchv1.Job) {
 	r.mu.Lock()
@@ -158,7 +161,7 @@ func (r *record) busy() []Span {
 		_, nominal := nominalOf(job)
 		second := nominal.Unix()
 		all[second]++
-		if began := r.began[uid]; began.Sub(nominal) > 700*time.Millisecond {
+		if began := r.began[uid]; began.Sub(nominal) > lateAfter {
 			late[second]++
 			if began.After(last[second]) {
 				last[second] = began
@@ -167,12 +170,32 @@ func (r *record) busy() []Span {
 	}
 	var spans []Span
 	for second, n := range late {
-		if n >= 5 && n*5 >= all[second] {
+		if areMany(n, all[second]) {
 			spans = append(spans, Span{From: time.Unix(second, 0), To: last[second].Add(settle)})
 		}
 	}
 	return spans
 }
+
+// lags reports whether several of the Jobs of the last second were late, or there were none.
+func (r *record) lags() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all, late := 0, 0
+	for uid, began := range r.began {
+		if time.Since(began) > time.Second {
+			continue
+		}
+		all++
+		if _, nominal := nominalOf(r.seen[uid]); began.Sub(nominal) > lateAfter {
+			late++
+		}
+	}
+	return all == 0 || areMany(late, all)
+}
+
+// areMany reports whether so many Jobs of all are late that it is no matter of single ones.
+func areMany(late, all int) bool { return late >= 5 && late*5 >= all }
 
 // fate says what became of a Job; the record is locked.
 func (r *record) fate(job *batchv1.Job) string {

@@ -38,8 +38,9 @@ const (
 	settle = 2 * time.Second
 	// prompt is how soon a run has its Job when nothing is in the way.
 	prompt = 3 * time.Second
-	// calmFor is how long a calm is.
-	calmFor = 9 * time.Second
+	// longestLag is how long a calm is put off because runs are late. calmFor is how long it is.
+	longestLag = 30 * time.Second
+	calmFor    = 9 * time.Second
 
 	lease = "soak"
 )
@@ -274,10 +275,13 @@ func (w *world) revive(t *testing.T, m *manager) *manager {
 	return m
 }
 
-// calm lets a manager work in peace for a while.
+// calm lets a manager work in peace for a while, when it has made up for what was missed: until then, runs may be late.
 func (w *world) calm(t *testing.T, m *manager) {
 	t.Helper()
 	m.awaitReady(t)
+	for began := time.Now(); time.Since(began) < longestLag && w.record.lags(); {
+		time.Sleep(250 * time.Millisecond) //nolint:forbidigo // how it goes for a second is looked at four times
+	}
 	time.Sleep(settle + calmFor) //nolint:forbidigo // that nothing happens is the point
 }
 
