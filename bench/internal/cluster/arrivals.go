@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 )
@@ -34,6 +35,8 @@ type Observer struct {
 	plural string
 	watch  watch.Interface
 	seen   chan arrival
+	// ended is why the watch has ended, if the API server says so; it is read when seen is closed.
+	ended error
 }
 
 // room is for what is seen before anybody awaits it. In a channel that is full, what comes next would be seen too late.
@@ -55,6 +58,9 @@ func Observe[L metav1.ListInterface](ctx context.Context, plural string, objects
 	go func() {
 		defer close(o.seen)
 		for event := range w.ResultChan() {
+			if event.Type == watch.Error {
+				o.ended = apierrors.FromObject(event.Object)
+			}
 			if event.Type != watch.Added {
 				continue
 			}
@@ -82,7 +88,10 @@ func (o *Observer) Await(ctx context.Context, n int) (map[string]time.Time, erro
 			return nil, fmt.Errorf("%d of %d %s are there: %w", len(at), n, o.plural, context.Cause(ctx))
 		case a, open := <-o.seen:
 			if !open {
-				return nil, fmt.Errorf("the watch of %s has ended early", o.plural)
+				if o.ended != nil {
+					return nil, fmt.Errorf("the watch of %s has ended early: %w", o.plural, o.ended)
+				}
+				return nil, fmt.Errorf("the watch of %s has ended early: the API server has closed it", o.plural)
 			}
 			at[a.name] = a.at
 		}
