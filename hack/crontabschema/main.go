@@ -7,7 +7,7 @@
 //	    have a spec instead. Beside a spec, all fields of a pod are refused.
 //	  - What a CronJob accepts, a CronTab accepts: the metadata of templates as tools write it, and lists with two entries
 //	    of the same name, which Kubernetes itself settles.
-//	  - A schedule is checked field by field, with expressions that nobody could read in a comment.
+//	  - A schedule is checked field by field, and a time zone by its name, with expressions that nobody could read in a comment.
 //	  - The descriptions of a pod are there twice; the second time their first sentence is enough. The definition must
 //	    stay well below what etcd stores as one object.
 package main
@@ -90,6 +90,9 @@ func complete(crontab *schema) error {
 	schedule.XValidations = scheduleRules()
 	spec.Properties["schedule"] = schedule
 	spec.Properties["schedules"].Items.Schema.XValidations = scheduleRules()
+	zone := spec.Properties["timeZone"]
+	zone.XValidations = zoneRules()
+	spec.Properties["timeZone"] = zone
 	crontab.Properties["spec"] = spec
 	return nil
 }

@@ -125,7 +125,6 @@ type CronTabSpec struct {
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z][A-Za-z0-9_+/-]*$') && self.lowerAscii() != 'local' && timestamp('2000-01-01T00:00:00Z').getHours(self) >= 0",message="must be a name of the IANA time zone database, such as Europe/Berlin"
 	TimeZone *string `json:"timeZone,omitempty"`
 
 	// What happens to runs in an hour that is skipped or repeated when the clocks
