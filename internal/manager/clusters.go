@@ -30,7 +30,7 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 	}
 	onHost := func() (string, error) {
 		path, err := kubeBinary()
-		return path, o.onHost(cluster.Name, err)
+		return path, o.onHost(err, cluster.Name, kubeconfig.Name)
 	}
 	return cluster.Add(mgr, options, cluster.Options{
 		SecretNamespace: o.SecretNamespace,

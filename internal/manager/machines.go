@@ -168,7 +168,7 @@ func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options)
 	openQEMU := openers[qemu.Name]
 	openers[qemu.Name] = func() (virtualmachine.Driver, error) {
 		driver, err := openQEMU()
-		return driver, o.onHost("virtualmachine", err)
+		return driver, o.onHost(err, "virtualmachine")
 	}
 	drivers := virtualmachine.NewDrivers(o.Machines.Drivers, openers, clock.RealClock{})
 	return virtualmachine.Add(mgr, options, drivers)

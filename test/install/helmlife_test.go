@@ -114,9 +114,38 @@ func monitoredByHelm(t *testing.T, w *world, c checkout) {
 	}
 }
 
-// onAHost runs the second manager, for machines and clusters.
-func onAHost(t *testing.T, w *world, _ checkout) {
-	w.runManager(t, managerOf(t, hostSection, 0, w.Env["KUBECONFIG"]))()
+// onAHost runs the second manager, for machines and clusters, beside one in the cluster that leaves them to it and has the
+// webhook: a Cluster becomes ready, and so does its Kubeconfig.
+func onAHost(t *testing.T, w *world, c checkout) {
+	c.write(t, "host.yaml")
+	if out, err := helm(t, w.Env["KUBECONFIG"], "upgrade", "keelson", chart, "--namespace", home, "--wait",
+		"--values", filepath.Join(c.dir, "values.yaml"), "--values", filepath.Join(c.dir, "host.yaml")); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	webhook := freeAddress(t)
+	w.callDirectly(t, "keelson", webhook)
+	g := w.newGate(t)
+	inside := w.startInstalled(t, "inside", w.kubeconfigOf(t, g, home, account), webhook)
+	inside.AwaitReady(t)
+	c.types(t, hostSection, 0)
+	const onHost = "keelson-host"
+	stop := w.runManager(t, managerOf(t, hostSection, 1, w.kubeconfigOf(t, g, home, onHost)))
+
+	w.kubectl(t, "create", "-f", "../../examples/manifests/cluster.yaml")
+	for _, object := range []string{"cluster/demo", "kubeconfig/demo"} {
+		w.kubectl(t, "wait", "--for=create", object, "--timeout", transcript.Patience.String())
+		w.kubectl(t, "wait", "--for=condition=Ready", object, "--timeout", transcript.Patience.String())
+	}
+	w.kubectl(t, "get", "secret", "demo-kubeconfig", "--namespace", home)
+	w.kubectl(t, "delete", "cluster", "demo", "--timeout", transcript.Patience.String())
+	stop()
+	inside.Signal(t, syscall.SIGTERM)
+	inside.AwaitDone(t)
+	for _, name := range []string{account, onHost} {
+		for _, refused := range w.recordOf(t, "system:serviceaccount:"+home+":"+name).refused {
+			t.Errorf("%s: a permission is missing: %s", name, refused)
+		}
+	}
 }
 
 // What somebody types who may grant roles in namespaces, but not install a Deployment.

@@ -29,7 +29,7 @@ const (
 // TestEveryCommandOfThePage compares the page with what the tests type of it: TestImage, TestKustomize, TestHelm and
 // TestManagerInSomeNamespaces type each block of commands of these sections.
 func TestEveryCommandOfThePage(t *testing.T) {
-	want := map[string]int{imageSection: 2, kubectlSection: 2, helmSection: 4, hostSection: 1, namespacesSection: 2}
+	want := map[string]int{imageSection: 2, kubectlSection: 2, helmSection: 4, hostSection: 2, namespacesSection: 2}
 	got := map[string]int{}
 	for section, blocks := range commandsOf(t) {
 		got[section] = len(blocks)

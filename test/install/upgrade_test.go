@@ -53,7 +53,7 @@ func upgradedWhileItWorks(t *testing.T, w *world, c checkout) {
 	w.namespace(t, "live")
 	w.takeBack(t, "crontabs.stable.example.com")
 	kubeconfig := w.kubeconfigOf(t, w.newGate(t), home, account)
-	before := w.startInstalled(t, "before", kubeconfig)
+	before := w.startInstalled(t, "before", kubeconfig, freeAddress(t))
 	before.AwaitReady(t)
 	w.apply(t, live)
 	objects := &steady.Objects{
@@ -74,11 +74,15 @@ func upgradedWhileItWorks(t *testing.T, w *world, c checkout) {
 		"--set", "replicas=3,logging.verbosity=1,leaderElection.leaseDuration=20s,leaderElection.renewDeadline=12s"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
-	next := w.startInstalled(t, "next", kubeconfig)
+	webhook := freeAddress(t)
+	next := w.startInstalled(t, "next", kubeconfig, webhook)
 	transcript.Eventually(t, "the next one is ready to take over", func() bool { return strings.Contains(next.Log(), "waiting for the lease") })
 	before.Signal(t, syscall.SIGTERM)
 	before.AwaitDone(t)
 	next.AwaitReady(t)
+	// The simulated pods do not answer: whoever changes a CronTab would wait until the API server gives up, and until then its
+	// status has changed.
+	w.callDirectly(t, "keelson", webhook)
 	taken := time.Now().Unix()
 	transcript.Eventually(t, "it has started runs", func() bool {
 		runs := objects.Runs(t)
@@ -148,10 +152,10 @@ func (w *world) takeBack(t *testing.T, name string) {
 	w.apply(t, string(raw), "--field-manager", manager)
 }
 
-// startInstalled runs a manager as the Deployment says, outside of the cluster.
-func (w *world) startInstalled(t *testing.T, name, kubeconfig string) *managers.Manager {
+// startInstalled runs a manager as the Deployment says, outside of the cluster, with its webhook at an address.
+func (w *world) startInstalled(t *testing.T, name, kubeconfig, webhook string) *managers.Manager {
 	t.Helper()
-	args := w.args(t, freeAddress(t))
+	args := w.args(t, webhook)
 	if args[0] != "manager" {
 		t.Fatalf("the Deployment runs %q", args)
 	}
