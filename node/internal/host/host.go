@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -23,18 +22,23 @@ import (
 	"github.com/keelson-dev/keelson/node/internal/settings"
 )
 
-// Run runs a node until it has ended, with a nil error if it was asked to by SIGTERM or SIGINT.
-func Run(path string) (err error) {
+// Run runs a node until it has ended, with a nil error if it was asked to by SIGTERM or SIGINT, at whatever moment.
+func Run(path string) error {
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer cancel()
+	return run(ctx, path)
+}
+
+// run runs a node until it has ended, with a nil error if it was the end of the context that ended it.
+func run(ctx context.Context, path string) (err error) {
 	s, err := settings.Read(path)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer cancel()
-	if err := removeCgroups(s.Cgroup()); err != nil {
+	if err := removeCgroups(ctx, s.Cgroup()); err != nil {
 		return fmt.Errorf("remove what an earlier run has left: %w", err)
 	}
-	defer func() { err = errors.Join(err, removeCgroups(s.Cgroup())) }()
+	defer func() { err = errors.Join(err, removeCgroups(context.WithoutCancel(ctx), s.Cgroup())) }()
 
 	// The kernel ends the node when the thread that has started it ends.
 	runtime.LockOSThread()
@@ -46,28 +50,7 @@ func Run(path string) (err error) {
 	defer func() { _ = ours.Close() }()
 	ended := make(chan error, 1)
 	go func() { ended <- inside.Wait() }()
-	if err := serve(s, inside.Process.Pid, ours); err != nil {
-		_ = inside.Process.Kill() // it may have ended by itself
-		return errors.Join(err, <-ended)
-	}
-	select {
-	case err := <-ended:
-		return fmt.Errorf("the node has ended: %w", orUnasked(err))
-	case <-ctx.Done():
-	}
-	slog.Info("Stopping the node")
-	if err := inside.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	return <-ended
-}
-
-// orUnasked is the error of a node that has ended well although nobody wanted it to.
-func orUnasked(err error) error {
-	if err == nil {
-		return errors.New("nobody has asked for it")
-	}
-	return err
+	return attend(ctx, inside.Process, ended, politeTimeout, func() error { return serve(s, inside.Process.Pid, ours) })
 }
 
 // launch starts this program once more as the first process of new namespaces. The connection leads to it.

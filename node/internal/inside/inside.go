@@ -97,6 +97,9 @@ func runComponents(ctx context.Context, f facts) error {
 	defer endRuntime()
 	runtime.Go(func() { k.keep(runtimeCtx, containerd()) })
 	if err := awaitRuntime(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // it was told to end, and nothing runs yet
+		}
 		return err
 	}
 	for _, c := range []component{kubelet(f), kubeProxy()} {
