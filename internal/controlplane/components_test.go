@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -170,6 +171,40 @@ func TestServices(t *testing.T) {
 	}
 }
 
+// testClaims are claims that no real node meets.
+func testClaims(t *testing.T) node.Claims {
+	return node.Claims{Scope: fmt.Sprintf("%d/%s/", os.Getpid(), t.Name())}
+}
+
+// Until nodes that are started at the same time have routes, nothing but their claims tells which networks they will use.
+func TestFirstStartsAtOnce(t *testing.T) {
+	const count = 8
+	planes, errs := make([]*ControlPlane, count), make(chan error, count)
+	for i := range planes {
+		cp := &ControlPlane{dir: newLayout(t), opts: Options{RealNode: &node.Machine{}}, claims: testClaims(t)}
+		defer cp.claims.Release()
+		planes[i] = cp
+		go func() { errs <- cp.prepareState() }()
+	}
+	for range planes {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := map[netip.Prefix]bool{}
+	for _, cp := range planes {
+		for _, network := range []netip.Prefix{cp.services(), cp.node.Network} {
+			if seen[network] {
+				t.Errorf("two have chosen %s", network)
+			}
+			seen[network] = true
+		}
+		if cp.node.Services != cp.services() {
+			t.Errorf("the node has the Services %s, the control plane %s", cp.node.Services, cp.services())
+		}
+	}
+}
+
 // Services keep their addresses: their network is not chosen again where there may be some.
 func TestServicesAreChosenOnce(t *testing.T) {
 	for _, test := range []struct {
@@ -185,7 +220,8 @@ func TestServicesAreChosenOnce(t *testing.T) {
 		{"it had simulated nodes before", &node.Machine{}, state{}, "etcd/member", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			cp := &ControlPlane{dir: newLayout(t), state: test.state, opts: Options{RealNode: test.real}}
+			cp := &ControlPlane{dir: newLayout(t), state: test.state, opts: Options{RealNode: test.real}, claims: testClaims(t)}
+			defer cp.claims.Release()
 			if err := os.MkdirAll(cp.dir.path(test.folder), 0o700); err != nil {
 				t.Fatal(err)
 			}

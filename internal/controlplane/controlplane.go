@@ -86,6 +86,8 @@ type ControlPlane struct {
 	opts  Options
 	dir   layout
 	procs *process.Dir
+	// claims are held as long as the data directory is.
+	claims node.Claims
 
 	supervision context.Context // of the components; its end leaves them running
 	cancel      context.CancelFunc
@@ -153,9 +155,15 @@ func (cp *ControlPlane) open() error {
 	}
 	cp.procs = procs
 	if err := cp.prepareState(); err != nil {
-		return errors.Join(err, procs.Close())
+		return errors.Join(err, cp.letGo())
 	}
 	return nil
+}
+
+// letGo lets others have the data directory, and before that the networks of the node: they are ours only with it.
+func (cp *ControlPlane) letGo() error {
+	cp.claims.Release()
+	return cp.procs.Close()
 }
 
 // prepareState brings the state of the data directory up to date.

@@ -64,7 +64,7 @@ func (cp *ControlPlane) chooseServices() error {
 	if cp.opts.RealNode == nil || cp.state.Services != "" || !errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	free, err := node.FreeServices(cp.dir.node(), netip.MustParsePrefix(serviceNetwork))
+	free, err := node.FreeServices(&cp.claims, cp.dir.node(), netip.MustParsePrefix(serviceNetwork))
 	if err != nil {
 		return fmt.Errorf("the real node: %w", err)
 	}
@@ -77,7 +77,7 @@ func (cp *ControlPlane) prepareNode() error {
 	if cp.opts.RealNode == nil {
 		return nil
 	}
-	settings, err := node.NewSettings(*cp.opts.RealNode, cp.dir.node(), cp.opts.Binary, cp.state.Port, cp.services().String())
+	settings, err := node.NewSettings(&cp.claims, *cp.opts.RealNode, cp.dir.node(), cp.opts.Binary, cp.state.Port, cp.services().String())
 	if err != nil {
 		return fmt.Errorf("the real node: %w", err)
 	}

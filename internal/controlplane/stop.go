@@ -42,7 +42,7 @@ func (cp *ControlPlane) Detach() error {
 	cp.leave.Lock()
 	defer cp.leave.Unlock()
 	cp.endSupervision()
-	return cp.procs.Close()
+	return cp.letGo()
 }
 
 // Stop stops all components, the ones that need others first, and returns when all are gone; also those that another
@@ -55,7 +55,7 @@ func (cp *ControlPlane) Stop(ctx context.Context) error {
 		return nil
 	}
 	cp.endSupervision()
-	err := errors.Join(stopComponents(ctx, cp.dir, cp.procs), cp.procs.Close())
+	err := errors.Join(stopComponents(ctx, cp.dir, cp.procs), cp.letGo())
 	cp.stopped = err == nil
 	return err
 }
@@ -71,7 +71,7 @@ func (cp *ControlPlane) abandon(ctx context.Context) error {
 		c := cp.launched[name]
 		return c != nil && c.started
 	})
-	return errors.Join(err, cp.procs.Close())
+	return errors.Join(err, cp.letGo())
 }
 
 // endSupervision leaves the components alone and returns when nothing of ours is at work any more.

@@ -232,7 +232,7 @@ func TestNewSettings(t *testing.T) {
 	dir := t.TempDir()
 	m := able()
 	m.Capabilities &^= capSysResource
-	first, err := NewSettings(m, dir, "/bin/keelson-kube", 20001, "10.96.0.0/16")
+	first, err := NewSettings(testClaims(t), m, dir, "/bin/keelson-kube", 20001, "10.96.0.0/16")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +249,7 @@ func TestNewSettings(t *testing.T) {
 	if err := os.WriteFile(kept.File(), data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	second, err := NewSettings(m, dir, "/bin/keelson-kube", 20001, "10.96.0.0/16")
+	second, err := NewSettings(testClaims(t), m, dir, "/bin/keelson-kube", 20001, "10.96.0.0/16")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func TestNewSettings(t *testing.T) {
 	}
 }
 
-func TestFreeNetwork(t *testing.T) {
+func TestChooseNetwork(t *testing.T) {
 	prefixes := func(texts ...string) (all []netip.Prefix) {
 		for _, text := range texts {
 			all = append(all, netip.MustParsePrefix(text))
@@ -278,10 +278,14 @@ func TestFreeNetwork(t *testing.T) {
 		{"the one of before is taken", "00000000", netip.MustParsePrefix("10.99.0.0/16"), prefixes("10.99.3.0/24"), "10.64.0.0/16"},
 		{"a network in it is taken", "00000000", netip.Prefix{}, prefixes("10.64.7.0/24", "192.168.0.0/16"), "10.65.0.0/16"},
 		{"half of all is taken", "00000000", netip.Prefix{}, prefixes("10.0.0.0/9"), "10.128.0.0/16"},
-		{"all is taken", "00000000", netip.Prefix{}, prefixes("10.0.0.0/8"), "no free network from 10.64.0.0/16 to 10.223.0.0/16: this machine has routes to all of them"},
+		{"all is taken", "00000000", netip.Prefix{}, prefixes("10.0.0.0/8"), "no free network from 10.64.0.0/16 to 10.223.0.0/16: this machine has routes to all of them, or other nodes claim them"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := freeNetwork(test.id, test.preferred, test.used)
+			candidates, err := networksFor(test.id, test.preferred)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := testClaims(t).choose(netip.Prefix{}, candidates, func() ([]netip.Prefix, error) { return test.used, nil })
 			text := got.String()
 			if err != nil {
 				text = err.Error()

@@ -37,8 +37,8 @@ type Settings struct {
 
 // NewSettings returns the settings of the node with this directory, for this machine. Kube is the path of keelson-kube,
 // and services the network of Services, which must be valid. The network of the node is that of before, if there was one
-// and it is still free.
-func NewSettings(m Machine, dir, kube string, apiPort int, services string) (Settings, error) {
+// and it is still free. Both are claimed.
+func NewSettings(claims *Claims, m Machine, dir, kube string, apiPort int, services string) (Settings, error) {
 	s := Settings{
 		ID: id(dir), Name: Name, Dir: dir, Programs: m.Programs, Kube: kube, Runtime: m.Runtime, APIPort: apiPort,
 		Services: netip.MustParsePrefix(services), ProxyMode: m.proxyMode(), RestrictOOMScore: m.Capabilities&capSysResource == 0,
@@ -47,22 +47,30 @@ func NewSettings(m Machine, dir, kube string, apiPort int, services string) (Set
 	if err != nil {
 		return Settings{}, err
 	}
-	used, err := usedNetworks(s.link())
+	// It stays the network of Services also if another node has it.
+	if _, err := claims.take(s.Services, keptPatience); err != nil {
+		return Settings{}, err
+	}
+	candidates, err := networksFor(s.ID, previous)
 	if err != nil {
 		return Settings{}, err
 	}
-	s.Network, err = freeNetwork(s.ID, previous, append(used, s.Services))
+	s.Network, err = claims.choose(previous, candidates, func() ([]netip.Prefix, error) {
+		used, err := usedNetworks(s.link())
+		return append(used, s.Services), err
+	})
 	return s, err
 }
 
-// FreeServices returns a network for the Services of a node with this directory, to which this machine has no route yet:
+// FreeServices claims a network for the Services of a node with this directory, to which this machine has no route yet:
 // the usual one if possible. It must be kept, for the Services keep their addresses.
-func FreeServices(dir string, usual netip.Prefix) (netip.Prefix, error) {
-	used, err := usedNetworks(Settings{ID: id(dir)}.link())
+func FreeServices(claims *Claims, dir string, usual netip.Prefix) (netip.Prefix, error) {
+	candidates, err := networksFor(id(filepath.Join(dir, "services")), usual)
 	if err != nil {
 		return netip.Prefix{}, err
 	}
-	return freeNetwork(id(filepath.Join(dir, "services")), usual, used)
+	link := Settings{ID: id(dir)}.link()
+	return claims.choose(netip.Prefix{}, candidates, func() ([]netip.Prefix, error) { return usedNetworks(link) })
 }
 
 // usedNetworks returns the networks that this machine has routes to, by other links than this one.
@@ -122,27 +130,28 @@ func readNetwork(path string) (netip.Prefix, error) {
 	return s.Network, nil
 }
 
-// freeNetwork returns a /16 of private addresses that overlaps none of those in use: the preferred one if possible. Where
-// the search begins depends on the node, so that several of them seldom want the same one.
-func freeNetwork(id string, preferred netip.Prefix, used []netip.Prefix) (netip.Prefix, error) {
-	const first, count = 64, 160 // below are the networks that people choose by hand
-	candidates := make([]netip.Prefix, 0, count+1)
-	if preferred.IsValid() && preferred.Addr().Is4() && preferred.Bits() == 16 {
-		candidates = append(candidates, preferred.Masked())
-	}
+// The networks that nodes choose from are /16 of private addresses, above those that people choose by hand.
+const firstNetwork, ownNetworks = 64, 160
+
+func ownNetwork(i int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(firstNetwork + i%ownNetworks)}), 16)
+}
+
+// networksFor returns the networks for a node, the best first: the preferred one, if it is a /16. Where the others begin
+// depends on the node, so that several of them seldom want the same one.
+func networksFor(id string, preferred netip.Prefix) ([]netip.Prefix, error) {
 	start, err := strconv.ParseUint(id, 16, 32)
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("ID of the node: %w", err)
+		return nil, fmt.Errorf("ID of the node: %w", err)
 	}
-	for i := range uint64(count) {
-		candidates = append(candidates, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(first + (start+i)%count)}), 16))
+	all := make([]netip.Prefix, 0, ownNetworks+1)
+	if preferred.IsValid() && preferred.Addr().Is4() && preferred.Bits() == 16 {
+		all = append(all, preferred.Masked())
 	}
-	for _, candidate := range candidates {
-		if !overlaps(candidate, used) {
-			return candidate, nil
-		}
+	for i := range ownNetworks {
+		all = append(all, ownNetwork(int(start%ownNetworks)+i))
 	}
-	return netip.Prefix{}, fmt.Errorf("no free network from 10.%d.0.0/16 to 10.%d.0.0/16: this machine has routes to all of them", first, first+count-1)
+	return all, nil
 }
 
 func overlaps(p netip.Prefix, all []netip.Prefix) bool {
