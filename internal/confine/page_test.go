@@ -18,7 +18,7 @@ func TestThePageOfSecurityNamesTestsThatThereAre(t *testing.T) {
 	}
 	there := map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
-	for _, folder := range []string{"api", "internal"} {
+	for _, folder := range []string{"api", "internal", "node"} {
 		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, "_test.go") {
 				return err

@@ -66,6 +66,8 @@ type Sockets struct {
 	// Names and NamesTCP are for the questions of Pods about names.
 	Names    net.PacketConn
 	NamesTCP net.Listener
+	// Tunnel, if there is one, has the packets of Pods that go beyond the node and the machine and are no connections.
+	Tunnel *os.File
 }
 
 // Close closes those that there are.
@@ -75,6 +77,9 @@ func (s *Sockets) Close() error {
 		if c != nil {
 			errs = append(errs, c.Close())
 		}
+	}
+	if s.Tunnel != nil {
+		errs = append(errs, s.Tunnel.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -98,6 +103,15 @@ func Send(c *net.UnixConn, s *Sockets) error {
 		defer file.Close()
 		fds = append(fds, int(file.Fd()))
 	}
+	if s.Tunnel != nil {
+		raw, err := s.Tunnel.SyscallConn() // unlike Fd it leaves the file as it is, which is not to block
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { fds = append(fds, int(fd)) })
+		}
+		if err != nil {
+			return err
+		}
+	}
 	_, _, err := c.WriteMsgUnix([]byte{1}, unix.UnixRights(fds...), nil)
 	return err
 }
@@ -106,27 +120,34 @@ func Send(c *net.UnixConn, s *Sockets) error {
 func Receive(c *net.UnixConn) (*Sockets, error) {
 	s := &Sockets{}
 	listeners := []*net.Listener{&s.API, &s.Proxy, &s.Out, &s.NamesTCP}
-	files, err := receiveFiles(c, len(listeners)+1)
-	for _, file := range files {
+	count := len(listeners) + 1 // and the tunnel, if there is one
+	files, err := receiveFiles(c, count+1)
+	if len(files) > count {
+		s.Tunnel = files[count]
+	}
+	for _, file := range files[:min(count, len(files))] {
 		defer file.Close() // the sockets have copies
 	}
+	if err == nil && len(files) < count {
+		err = fmt.Errorf("%d sockets were handed over, not %d", len(files), count)
+	}
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.Close())
 	}
 	for i, l := range listeners {
 		if *l, err = net.FileListener(files[i]); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 	}
-	if s.Names, err = net.FilePacketConn(files[len(listeners)]); err != nil {
+	if s.Names, err = net.FilePacketConn(files[count-1]); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// receiveFiles receives so many files. Those that have come must be closed also when there is an error.
-func receiveFiles(c *net.UnixConn, count int) (files []*os.File, err error) {
-	control := make([]byte, unix.CmsgSpace(count*4))
+// receiveFiles receives so many files at most; the kernel closes those that are more.
+func receiveFiles(c *net.UnixConn, most int) (files []*os.File, err error) {
+	control := make([]byte, unix.CmsgSpace(most*4))
 	_, n, _, _, err := c.ReadMsgUnix(make([]byte, 1), control)
 	if err != nil {
 		return nil, err
@@ -145,9 +166,6 @@ func receiveFiles(c *net.UnixConn, count int) (files []*os.File, err error) {
 	for _, fd := range fds {
 		unix.CloseOnExec(fd)
 		files = append(files, os.NewFile(uintptr(fd), "socket"))
-	}
-	if len(files) != count {
-		return files, fmt.Errorf("%d sockets were handed over, not %d", len(files), count)
 	}
 	return files, nil
 }

@@ -2,7 +2,9 @@ package handover
 
 import (
 	"net"
+	"os"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,7 +47,12 @@ func TestHandover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Send(inside, &Sockets{API: listen(), Proxy: listen(), Out: listen(), NamesTCP: listen(), Names: names}); err != nil {
+	tunnel, tunnelEnd, err := os.Pipe() // any file that does not block
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tunnelEnd.Close() }()
+	if err := Send(inside, &Sockets{API: listen(), Proxy: listen(), Out: listen(), NamesTCP: listen(), Names: names, Tunnel: tunnel}); err != nil {
 		t.Fatal(err)
 	}
 	sockets, err := Receive(ours)
@@ -55,6 +62,16 @@ func TestHandover(t *testing.T) {
 	defer func() { _ = sockets.Close() }()
 	if got, want := sockets.Names.LocalAddr().String(), names.LocalAddr().String(); got != want {
 		t.Errorf("questions are asked at %s, want %s", got, want)
+	}
+	if _, err := tunnelEnd.WriteString("packet"); err != nil {
+		t.Fatal(err)
+	}
+	packet := make([]byte, 100)
+	if n, err := sockets.Tunnel.Read(packet); err != nil || string(packet[:n]) != "packet" {
+		t.Errorf("the tunnel has %q, %v", packet[:n], err)
+	}
+	if err := sockets.Tunnel.SetReadDeadline(time.Now()); err != nil {
+		t.Errorf("the tunnel blocks: %v", err)
 	}
 	for i, l := range []net.Listener{sockets.API, sockets.Proxy, sockets.Out, sockets.NamesTCP} {
 		client, err := net.Dial("tcp", addresses[i])

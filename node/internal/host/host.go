@@ -94,14 +94,18 @@ func serve(s settings.Settings, pid int, inside *net.UnixConn) error {
 	if err != nil {
 		return fmt.Errorf("names of the cluster: %w", err)
 	}
-	out, err := newOut()
+	descriptors, err := maxDescriptors()
 	if err != nil {
 		return err
 	}
+	out := newOut(descriptors)
 	// All of it until this process ends.
 	go forwardAPI(sockets.API, s.APIPort)
 	go func() { _ = newProxy().Serve(sockets.Proxy) }()
 	go serveEach(sockets.Out, func(c net.Conn) { leadOutIf(out, c, originalTarget, s) })
+	if sockets.Tunnel != nil {
+		go newDatagrams(sockets.Tunnel, s, descriptors).serve()
+	}
 	go names.serveUDP(sockets.Names)
 	go serveEach(sockets.NamesTCP, names.serveTCP)
 	return nil

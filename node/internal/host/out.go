@@ -33,13 +33,18 @@ func serveEach(l net.Listener, serve func(net.Conn)) {
 const maxOut = 4096
 
 // newOut returns slots for connections that lead out: at most maxOut, and half of the descriptors of this process, of which
-// each connection takes two.
-func newOut() (chan struct{}, error) {
+// so many may be open and each connection takes two.
+func newOut(descriptors uint64) chan struct{} {
+	return make(chan struct{}, min(maxOut, max(1, descriptors/4)))
+}
+
+// maxDescriptors returns how many files this process may have open.
+func maxDescriptors() (uint64, error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return nil, fmt.Errorf("ask how many files may be open: %w", err)
+		return 0, fmt.Errorf("ask how many files may be open: %w", err)
 	}
-	return make(chan struct{}, min(maxOut, max(1, limit.Cur/4))), nil
+	return limit.Cur, nil
 }
 
 // leadOutIf leads a connection out if there is a slot for it, and else resets it.
@@ -77,10 +82,15 @@ func dialOut(inner net.Conn, target func(net.Conn) (netip.AddrPort, error), s se
 	if err != nil {
 		return nil, err
 	}
+	return dialTarget(outward, "tcp", to, s)
+}
+
+// dialTarget connects to what a Pod may reach through this machine: not to what is in the node, which it reaches without.
+func dialTarget(dialer *net.Dialer, network string, to netip.AddrPort, s settings.Settings) (net.Conn, error) {
 	if s.Network.Contains(to.Addr()) || s.Services.Contains(to.Addr()) {
 		return nil, fmt.Errorf("%s is in the node", to) // as is the listener itself
 	}
-	return outward.Dial("tcp", to.String())
+	return dialer.Dial(network, to.String())
 }
 
 // originalTarget returns what a connection was made to, before a rule of the firewall has led it here.

@@ -59,6 +59,9 @@ func prepare(s settings.Settings, outside *net.UnixConn) (facts, error) {
 	if err != nil {
 		return facts{}, err
 	}
+	if sockets.Tunnel, err = openTunnel(s); err != nil {
+		slog.Error("Pods do not reach other networks by UDP", "error", err.Error())
+	}
 	if err := handover.Send(outside, sockets); err != nil {
 		return facts{}, fmt.Errorf("hand the sockets over: %w", err)
 	}

@@ -166,6 +166,7 @@ func reachOut(t *testing.T, u *user) {
 			if client := u.ask(t, at); client != at {
 				t.Errorf("the server at %s was asked by %s", at, client)
 			}
+			u.askByUDP(t, at)
 			return
 		}
 	}
@@ -217,6 +218,35 @@ spec:
 		t.Errorf("at the port of the node: %q", got)
 	}
 	u.kubectl(t, "delete", "pod", "door")
+}
+
+// askByUDP has the Pod web send a datagram to an address of another network, and expects the answer, which is larger than
+// what the networks carry as one packet.
+func (u *user) askByUDP(t *testing.T, at netip.Addr) {
+	t.Helper()
+	server, err := net.ListenPacket("udp4", netip.AddrPortFrom(at, 0).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Close() }()
+	filler := strings.Repeat(".", 4000)
+	clients := make(chan string, 1)
+	go func() {
+		buffer := make([]byte, 100)
+		n, from, err := server.ReadFrom(buffer)
+		if err != nil {
+			clients <- err.Error()
+			return
+		}
+		_, _ = server.WriteTo([]byte(string(buffer[:n])+filler), from)
+		clients <- from.String()
+	}()
+	if got := u.kubectl(t, "exec", "web", "--", "/app", "ask", server.LocalAddr().String(), "hello"); got != "hello"+filler+"\n" {
+		t.Errorf("by UDP the answer is %.100q", got)
+	}
+	if client, err := netip.ParseAddrPort(<-clients); err != nil || client.Addr() != at {
+		t.Errorf("the server at %s was asked by %s, %v", at, client, err)
+	}
 }
 
 func limits(t *testing.T, u *user) {

@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -38,6 +39,11 @@ func main() {
 		}
 	case "get":
 		get(os.Args[2])
+	case "ask":
+		if err := ask(os.Args[2], os.Args[3]); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
 	case "fail":
 		fmt.Println("this goes wrong")
 		os.Exit(3)
@@ -84,6 +90,27 @@ func get(url string) {
 		fmt.Println(err)
 		os.Exit(1)
 	}
+}
+
+// ask sends a datagram, and prints the one that comes back.
+func ask(address, text string) error {
+	c, err := net.Dial("udp", address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return err
+	}
+	if _, err := c.Write([]byte(text)); err != nil {
+		return err
+	}
+	answer := make([]byte, 1<<16)
+	n, err := c.Read(answer)
+	if err == nil {
+		fmt.Printf("%s\n", answer[:n])
+	}
+	return err
 }
 
 func show(path string) {
