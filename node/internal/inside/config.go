@@ -52,6 +52,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.devmapper", "io.containerd.sna
   snapshotter = "{{.Snapshotter}}"
   [plugins."io.containerd.cri.v1.images".pinned_images]
     sandbox = "{{.Pause}}"
+  [plugins."io.containerd.cri.v1.images".registry]
+    config_path = "{{.Registries}}"
 
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = {{.RestrictOOMScore}}
@@ -111,6 +113,7 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 
 // Socket and so on are paths for templates.
 func (facts) Socket() string       { return containerdSocket }
+func (facts) Registries() string   { return registries }
 func (facts) ProgramsDir() string  { return programsDir }
 func (facts) CNIConfigDir() string { return cniConfigDir }
 func (facts) ResolvConf() string   { return resolvConf }

@@ -47,6 +47,7 @@ func TestConfig(t *testing.T) {
 		{"containerd", containerdTemplate, []string{
 			`snapshotter = "overlayfs"`, `sandbox = "keelson.dev/pause:1"`, `restrict_oom_score_adj = true`,
 			`BinaryName = "/usr/local/\"odd\"/runc"`, `bin_dirs = ["/run/keelson/programs"]`,
+			`config_path = "/run/keelson/node/registries"`,
 		}},
 		{"kubelet", kubeletTemplate, []string{
 			"address: 10.100.255.2\n", "cgroupRoot: /keelson-0badcafe\n", "failCgroupV1: false\n",

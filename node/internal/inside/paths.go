@@ -19,6 +19,9 @@ const (
 	kubeProxyConfig  = run + "/kube-proxy.yaml"
 	tunables         = run + "/tunables"
 
+	// registries is where users say how to reach a registry; it is read at each pull.
+	registries = nodeDir + "/registries"
+
 	// containerdSocket is in the node's directory, so that it is in reach of the machine, too.
 	containerdSocket = nodeDir + "/" + settings.ContainerdSocket
 

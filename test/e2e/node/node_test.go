@@ -30,6 +30,7 @@ func TestNode(t *testing.T) {
 		{"it is ready, and says that it is real", up},
 		{"images are loaded without a registry", loadImages},
 		{"a layout of images is loaded as well", loadLayout},
+		{"an image is pulled from a registry", pullImage},
 		{"a Pod runs, with logs, exec and port-forward", runPod},
 		{"files are copied into it and out of it", copyFiles},
 		{"attach reaches what a container reads and writes", attach},
