@@ -8,8 +8,10 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
+	"strings"
 	"syscall"
 	"time"
+	"unicode"
 )
 
 // forwardAPI takes the connections that the node's components and Pods make to the API, and brings them to the machine's
@@ -88,16 +90,21 @@ func newProxy() *http.Server {
 	return &http.Server{Handler: handler, ReadHeaderTimeout: 30 * time.Second}
 }
 
+// tunnel connects a client to what it asks for.
 func tunnel(w http.ResponseWriter, r *http.Request) {
-	outer, err := outward.DialContext(r.Context(), "tcp", r.Host)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadGateway)
-		return
-	}
+	outer, dialErr := outward.DialContext(r.Context(), "tcp", r.Host)
 	inner, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		_ = outer.Close()
+		if outer != nil {
+			_ = outer.Close()
+		}
 		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	if dialErr != nil {
+		// Of a refusal clients show the words after the code only: there they find the reason instead of "Bad Gateway".
+		_, _ = fmt.Fprintf(inner, "HTTP/1.1 %d %s\r\nContent-Length: 0\r\n\r\n", http.StatusBadGateway, oneLine(dialErr.Error()))
+		_ = inner.Close()
 		return
 	}
 	if _, err := io.WriteString(inner, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
@@ -109,4 +116,14 @@ func tunnel(w http.ResponseWriter, r *http.Request) {
 		_, _ = outer.Write(early) // if it is gone, copying ends at once
 	}
 	join(inner, outer)
+}
+
+// oneLine returns a text without what would end a line.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 )
@@ -116,6 +117,21 @@ func TestProxy(t *testing.T) {
 		if err != nil || string(body) != "path /v2/" {
 			t.Errorf("%s: got %q, %v", base, body, err)
 		}
+	}
+	// What cannot be reached: the client learns why.
+	response, err := client.Get("https://127.0.0.1:1/v2/")
+	if err == nil {
+		_ = response.Body.Close()
+		t.Fatal("the machine's loopback is reached")
+	}
+	if want := errLoopback.Error(); !strings.Contains(err.Error(), want) {
+		t.Errorf("the client learns %v, want %s", err, want)
+	}
+}
+
+func TestOneLine(t *testing.T) {
+	if got, want := oneLine("no\r\nsuch\thost"), "no  such host"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
