@@ -104,6 +104,12 @@ soak: build ## Run the long fault tests (KEELSON_SOAK=short: shortened)
 	$(if $(SOAK_PACKAGES),,$(error There are no soak tests: no test file has the build tag soak))
 	go run ./internal/testing/env/run -- go test -race -tags soak -run '^TestSoak' -count 1 -p 1 -timeout 0 $(ARGS) $(SOAK_PACKAGES)
 
+# It compiles a good part of Kubernetes once more, in other versions: minutes, which CI does not have.
+.PHONY: certmanager
+certmanager: build ## Run the test of the chart with the controllers of cert-manager (minutes the first time)
+	cd test/install/certmanager && CGO_ENABLED=0 go build -trimpath -o ../../../bin/certmanager .
+	go run ./internal/testing/env/run -- go test -tags certmanager -run '^TestCertManager$$' -count 1 $(ARGS) ./test/install
+
 # Both images are FROM scratch around static programs that are built here; nothing is pulled.
 IMAGE ?= keelson:$(subst +,-,$(VERSION))
 KUBE_IMAGE ?= keelson-kube:$(KUBE_VERSION)
