@@ -23,10 +23,11 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// How many objects docs/operations.md tells the memory for.
+// How many objects are created. docs/operations.md tells the memory for twice as many, too: it is the same, because most of it is
+// what creating them takes for a moment, and that costs a second of two processors for each hundred.
 const (
-	manyCronTabs = 2000
-	manyFoos     = 1000
+	manyCronTabs = 1000
+	manyFoos     = 500
 )
 
 // memory is what a process takes, in bytes.
@@ -85,7 +86,7 @@ func (w *world) resources(t *testing.T) (request, limit int64) {
 }
 
 // isEnough creates many objects, and checks that the memory that the Deployment asks for is enough without them, and its
-// limit with them.
+// limit with them, so that more than a third of that is left for more objects.
 func (w *world) isEnough(t *testing.T, container string, idle memory) {
 	t.Helper()
 	const namespace = "many"
@@ -97,7 +98,7 @@ func (w *world) isEnough(t *testing.T, container string, idle memory) {
 	if idle.now > request {
 		t.Errorf("without objects it takes %s, and asks for %d MB", idle, request/1e6)
 	}
-	if busy.peak > limit*3/4 {
+	if busy.peak > limit*5/8 {
 		t.Errorf("with many objects it takes %s, of %d MB", busy, limit/1e6)
 	}
 }
