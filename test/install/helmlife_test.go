@@ -132,6 +132,11 @@ func onAHost(t *testing.T, w *world, c checkout) {
 	stop := w.runManager(t, managerOf(t, hostSection, 1, w.kubeconfigOf(t, g, home, onHost)))
 
 	w.kubectl(t, "create", "-f", "../../examples/manifests/cluster.yaml")
+	t.Cleanup(func() { // its processes do not end with the manager, which still runs if this fails
+		if t.Failed() {
+			w.Run(t, "kubectl", "delete", "cluster", "demo", "--ignore-not-found", "--timeout", transcript.Patience.String())
+		}
+	})
 	for _, object := range []string{"cluster/demo", "kubeconfig/demo"} {
 		w.kubectl(t, "wait", "--for=create", object, "--timeout", transcript.Patience.String())
 		w.kubectl(t, "wait", "--for=condition=Ready", object, "--timeout", transcript.Patience.String())
