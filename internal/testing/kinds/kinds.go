@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -40,6 +41,9 @@ type World struct {
 	Namespace string
 	// History is how many Jobs a CronTab keeps. A manager deletes none of those before it in its first minute.
 	History int32
+	// Step is between two runs of a CronTab, or up to half as much more or less, in whole seconds. What runs, Kubernetes' own
+	// controllers have to bring to an end as well: they take some Jobs a second.
+	Step time.Duration
 
 	random *rand.Rand
 	// names are those of the objects by their kind, dropped the ones that were deleted.
@@ -65,7 +69,7 @@ func New(t testing.TB, config *rest.Config, namespace string, seed uint64) *Worl
 		t.Fatal(err)
 	}
 	return &World{
-		WithWatch: c, Namespace: namespace, History: 1000, random: rand.New(rand.NewPCG(seed, 2)),
+		WithWatch: c, Namespace: namespace, History: 1000, Step: 2 * time.Second, random: rand.New(rand.NewPCG(seed, 2)),
 		names: map[string][]string{}, dropped: map[string][]string{},
 	}
 }
@@ -126,7 +130,7 @@ func (w *World) newObject(kind, name string) client.Object {
 		return &clusterprovisionerv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	}
 	return &stablev1.CronTab{ObjectMeta: about, Spec: stablev1.CronTabSpec{
-		Schedule: "@every 2s", SuccessfulJobsHistoryLimit: ptr.To(w.History),
+		Schedule: stablev1.Schedule("@every " + w.Step.String()), SuccessfulJobsHistoryLimit: ptr.To(w.History),
 		JobTemplate: &stablev1.JobTemplate{PodSpec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Image: "busybox"}},
 		}},
@@ -154,7 +158,7 @@ func (w *World) ChangeOne(ctx context.Context) error {
 	patch := map[string]string{
 		foo:     fmt.Sprintf(`{"replicas":%d}`, w.random.IntN(3)),
 		sample:  fmt.Sprintf(`{"podImage":"nginx:%d"}`, w.random.IntN(3)),
-		cronTab: fmt.Sprintf(`{"schedule":"@every %ds"}`, 1+w.random.IntN(3)),
+		cronTab: fmt.Sprintf(`{"schedule":"@every %s"}`, w.Step/2*time.Duration(1+w.random.IntN(3))),
 		machine: fmt.Sprintf(`{"action":"%s"}`, []string{"active", "stopped"}[w.random.IntN(2)]),
 		cluster: fmt.Sprintf(`{"apiServer":{"certSANs":["api-%d.example.com"]}}`, w.random.IntN(3)),
 	}[kind]

@@ -41,13 +41,14 @@ type scale struct {
 	objects, clusters, rounds int
 	each                      time.Duration
 	restarts                  int
-	// history is how many Jobs a CronTab keeps.
+	// history is how many Jobs a CronTab keeps, and step is between two of its runs.
 	history int32
+	step    time.Duration
 }
 
 var (
-	full      = scale{objects: 40, clusters: 2, rounds: 5, each: 60 * time.Second, restarts: 12, history: 2}
-	shortened = scale{objects: 12, clusters: 1, rounds: 1, each: 4 * time.Second, restarts: 2, history: 1000}
+	full      = scale{objects: 40, clusters: 2, rounds: 5, each: 60 * time.Second, restarts: 12, history: 2, step: 20 * time.Second}
+	shortened = scale{objects: 12, clusters: 1, rounds: 1, each: 4 * time.Second, restarts: 2, history: 1000, step: 2 * time.Second}
 )
 
 // world is a control plane, a proxy before it, objects, and a manager.
@@ -83,7 +84,7 @@ func TestSoakFaults(t *testing.T) {
 		much = shortened
 	}
 	w := newWorld(t, seed)
-	w.History = much.history
+	w.History, w.Step = much.history, much.step
 	w.Create(t, much.objects)
 	w.CreateClusters(t, much.clusters)
 	var before int64
