@@ -121,7 +121,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	plan := decide(cronTab, seen, ahead(r.clock.Now()))
+	plan := decide(cronTab, seen, r.clock.Now())
 	if plan.start != nil && (isFirst || plan.isDoubtful(m.verified, r.alarm.stalledAt())) {
 		key := client.ObjectKeyFromObject(cronTab)
 		if cronTab, seen, err = r.observeLive(ctx, cronTab, seen, m); err != nil || cronTab == nil {
@@ -129,7 +129,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 			r.alarm.set(key, plan.now.Add(longestRetry))
 			return reconcile.Result{}, err
 		}
-		plan = decide(cronTab, seen, ahead(r.clock.Now()))
+		plan = decide(cronTab, seen, r.clock.Now())
 	}
 	if plan.start != nil && m.slow {
 		if !r.slow.enter() {

@@ -84,6 +84,9 @@ type plan struct {
 func decide(cronTab *stablev1.CronTab, seen observation, now time.Time) plan {
 	p := plan{now: now, progress: seen.progress.clone()}
 	p.restart(cronTab, seen)
+	if !p.restarted { // A change counts from now on, and what is due in a moment comes after it.
+		p.now = ahead(now)
+	}
 	if seen.times != nil && !isSuspended(cronTab) {
 		p.advance(&cronTab.Spec, seen)
 		p.giveUpLate(&cronTab.Spec, seen.times)

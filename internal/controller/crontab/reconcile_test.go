@@ -241,6 +241,18 @@ func TestAnEditIsNoReasonToRunWhatWasDueBefore(t *testing.T) {
 	}
 }
 
+func TestAnEditIsBeforeARunThatIsDueInAMoment(t *testing.T) {
+	w := newWorld(t)
+	w.create(func(c *stablev1.CronTab) { c.Spec.Schedule = "0 0 1 1 *" })
+	next := w.clock.Now().Truncate(time.Minute).Add(time.Minute)
+	w.clock.SetTime(next.Add(-headStart / 2))
+	w.change(schedule("* * * * *"))
+	w.settle()
+	if diff := cmp.Diff([]time.Duration{0}, w.times(next)); diff != "" {
+		t.Errorf("runs (-want +got):\n%s", diff)
+	}
+}
+
 func TestReplaceWaitsUntilTheOldPodsAreGone(t *testing.T) {
 	w := newWorld(t)
 	w.create(policy(stablev1.ReplaceConcurrent))
