@@ -32,11 +32,11 @@ type alarm struct {
 	stalled time.Time
 }
 
-// entry is when a CronTab is to be woken, and its place in the queue.
+// entry is what a CronTab is to be woken for, when that is, and its place in the queue.
 type entry struct {
-	key   client.ObjectKey
-	at    time.Time
-	place int
+	key      client.ObjectKey
+	at, ring time.Time
+	place    int
 }
 
 func newAlarm(clock clock.Clock) *alarm {
@@ -57,10 +57,10 @@ func (a *alarm) set(key client.ObjectKey, at time.Time) {
 	case at.IsZero():
 		return
 	case found:
-		e.at = at
+		e.at, e.ring = at, ringAt(at, a.clock.Now())
 		heap.Fix(&a.queue, e.place)
 	default:
-		e = &entry{key: key, at: at}
+		e = &entry{key: key, at: at, ring: ringAt(at, a.clock.Now())}
 		a.entries[key] = e
 		heap.Push(&a.queue, e)
 	}
@@ -123,7 +123,7 @@ func (a *alarm) take() (due []client.ObjectKey, sleep time.Duration) {
 	now := a.clock.Now()
 	for len(a.queue) > 0 {
 		first := a.queue[0]
-		if wait := ringAt(first.at).Sub(now); wait > 0 {
+		if wait := first.ring.Sub(now); wait > 0 {
 			return due, min(wait, longestSleep)
 		}
 		heap.Pop(&a.queue)
@@ -140,7 +140,7 @@ type alarmQueue []*entry
 func (q alarmQueue) Len() int { return len(q) }
 
 // Less implements heap.Interface.
-func (q alarmQueue) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
+func (q alarmQueue) Less(i, j int) bool { return q[i].ring.Before(q[j].ring) }
 
 // Swap implements heap.Interface.
 func (q alarmQueue) Swap(i, j int) {

@@ -20,9 +20,10 @@ func ahead(now time.Time) time.Time {
 	return now
 }
 
-// ringAt returns when to wake for what is due at a moment: early if ahead finds it by then.
-func ringAt(due time.Time) time.Time {
-	if early := due.Add(-headStart); ahead(early).Equal(due) {
+// ringAt returns when to wake for what is due at a moment: early if ahead finds it by then. Who has looked already, and
+// could not decide, is woken at that moment.
+func ringAt(due, now time.Time) time.Time {
+	if early := due.Add(-headStart); ahead(early).Equal(due) && now.Before(early) {
 		return early
 	}
 	return due

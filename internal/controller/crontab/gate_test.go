@@ -41,12 +41,15 @@ func TestRingAt(t *testing.T) {
 		-time.Millisecond:      -time.Millisecond,
 	} {
 		due := noon.Add(offset)
-		ring := ringAt(due)
+		ring := ringAt(due, noon.Add(-time.Minute))
 		if got := ring.Sub(noon); got != want {
 			t.Errorf("for %v it rings at %v, want %v", offset, got, want)
 		}
 		if ahead(ring).Before(due) {
 			t.Errorf("at %v nothing is due that is at %v", ring, due)
+		}
+		if again := ringAt(due, ring); !again.Equal(due) {
+			t.Errorf("when it has rung, it rings again at %v, want %v", again, due)
 		}
 	}
 }
