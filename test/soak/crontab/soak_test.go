@@ -171,6 +171,7 @@ func (w *world) judge(t *testing.T) {
 		}
 	}
 	t.Log(w.proxy.summary())
+	t.Log(w.unrests())
 }
 
 // kind is what objects are summed up by.
