@@ -49,6 +49,7 @@ func (a *alarm) set(key client.ObjectKey, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e, found := a.entries[key]
+	ring := ringAt(at, a.clock.Now())
 	switch {
 	case at.IsZero() && found:
 		heap.Remove(&a.queue, e.place)
@@ -57,10 +58,10 @@ func (a *alarm) set(key client.ObjectKey, at time.Time) {
 	case at.IsZero():
 		return
 	case found:
-		e.at, e.ring = at, ringAt(at, a.clock.Now())
+		e.at, e.ring = at, ring
 		heap.Fix(&a.queue, e.place)
 	default:
-		e = &entry{key: key, at: at, ring: ringAt(at, a.clock.Now())}
+		e = &entry{key: key, at: at, ring: ring}
 		a.entries[key] = e
 		heap.Push(&a.queue, e)
 	}

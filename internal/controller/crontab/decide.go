@@ -25,9 +25,8 @@ const (
 	longestWait = 5 * time.Second
 
 	// tidyAtATime is how many finished Jobs are deleted, and how many released, before one looks whether something is due: to
-	// delete thousands takes minutes.
+	// delete thousands takes minutes. untidyPause is when one looks again if there are more, and no event comes before.
 	tidyAtATime = 10
-
 	untidyPause = 100 * time.Millisecond
 
 	// handover is how long Jobs of times before this process took over keep their names.

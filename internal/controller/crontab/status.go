@@ -154,7 +154,6 @@ func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, m *m
 	was, is := kube.Turn(cronTab.Status.Conditions, status.Conditions, stablev1.ConditionReady)
 	outcome := kube.Outcome{Urgent: isUrgent(cronTab, status, p, was, is), Err: actErr, Acted: d.started != nil}
 	if p.untidy {
-		// Most often the event of a deleted Job comes before.
 		outcome.Again = untidyPause
 	}
 	wake := p.wake

@@ -91,9 +91,6 @@ func (r *record) follow(ctx context.Context) error {
 	return errors.New("the watch has ended")
 }
 
-// lateAfter is how late a Job is that was not created on time.
-const lateAfter = 700 * time.Millisecond
-
 // begin takes a list for what is there.
 func (r *record) begin(jobs []batchv1.Job) {
 	r.mu.Lock()
@@ -150,6 +147,9 @@ func (r *record) runs() (map[string][]Run, error) {
 	}
 	return all, errors.Join(errs...)
 }
+
+// lateAfter is how late a Job is that was not created on time.
+const lateAfter = 700 * time.Millisecond
 
 // busy returns when the machine was too busy for runs on time: of those of one second, several were late. One that is
 // late alone has no such excuse.

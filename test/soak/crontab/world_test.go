@@ -38,9 +38,6 @@ const (
 	settle = 2 * time.Second
 	// prompt is how soon a run has its Job when nothing is in the way.
 	prompt = 3 * time.Second
-	// longestLag is how long a calm is put off because runs are late. calmFor is how long it is.
-	longestLag = 30 * time.Second
-	calmFor    = 9 * time.Second
 
 	lease = "soak"
 )
@@ -71,7 +68,7 @@ type world struct {
 	elect      bool
 	objects    []Object
 	managers   []*manager
-	calms      []Span
+	calms      []Span // those that there were
 
 	mu      sync.Mutex
 	outages []Span
@@ -274,44 +271,6 @@ func (w *world) revive(t *testing.T, m *manager) *manager {
 	}
 	m.awaitReady(t)
 	return m
-}
-
-// calm lets a manager work in peace for a while, when it has made up for what was missed: until then, runs may be late.
-func (w *world) calm(t *testing.T, m *manager) {
-	t.Helper()
-	m.awaitReady(t)
-	for began := time.Now(); time.Since(began) < longestLag && w.record.lags(); {
-		time.Sleep(250 * time.Millisecond) //nolint:forbidigo // how it goes for a second is looked at four times
-	}
-	time.Sleep(settle) //nolint:forbidigo // it is what settles
-	w.calms = append(w.calms, Span{From: time.Now(), To: time.Now().Add(calmFor)})
-	time.Sleep(calmFor) //nolint:forbidigo // that nothing happens is the point
-}
-
-// unrests says how much of the calms was none, and why.
-func (w *world) unrests() string {
-	var all, late, out, nameless int
-	busy := w.record.busy()
-	for _, calm := range w.calms {
-		for at := calm.From; at.Before(calm.To); at = at.Add(100 * time.Millisecond) {
-			now := Span{From: at, To: at}
-			all++
-			late += count(slices.ContainsFunc(busy, now.touches))
-			out += count(slices.ContainsFunc(w.outages, now.touches))
-		}
-	}
-	for _, f := range w.proxy.took() {
-		nameless += count(f.write.what == "POST jobs" && f.write.name == "")
-	}
-	return fmt.Sprintf("of %d tenths of a second of calm, runs were late in %d, and the manager or the API away in %d; "+
-		"%d failed creates are excuses for all", all, late, out, nameless)
-}
-
-func count(is bool) int {
-	if is {
-		return 1
-	}
-	return 0
 }
 
 // awaitCaughtUp waits until every CronTab has run what was due.
