@@ -64,11 +64,13 @@ func enforced(t *testing.T, w *world, _ checkout) {
 
 func installedAgain(t *testing.T, w *world, c checkout) {
 	versions := func() string {
-		return w.kubectl(t, "get", "deployment,serviceaccount,role,rolebinding,networkpolicy,crd", "--namespace", home,
+		return w.kubectl(t, "get", "deployment,serviceaccount,role,rolebinding,networkpolicy,crd,service,validatingwebhookconfiguration,validatingadmissionpolicy", "--namespace", home,
 			"-o", `jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.generation}{"\n"}{end}`)
 	}
 	before := versions()
 	c.types(t, kubectlSection, 0)
+	typed(t, c.dir, c.env, commands(t, operationsPage, upgradeSection, 0))
+	typed(t, c.dir, c.env, commands(t, operationsPage, admissionSection, 0))
 	if diff := cmp.Diff(before, versions()); diff != "" {
 		t.Errorf("generations (-before +after):\n%s", diff)
 	}

@@ -26,33 +26,50 @@ const (
 	namespacesSection = "In some namespaces only"
 )
 
-// TestEveryCommandOfThePage compares the page with what the tests type of it: TestImage, TestKustomize, TestHelm and
-// TestManagerInSomeNamespaces type each block of commands of these sections.
-func TestEveryCommandOfThePage(t *testing.T) {
-	want := map[string]int{imageSection: 2, kubectlSection: 2, helmSection: 4, hostSection: 2, namespacesSection: 2}
-	got := map[string]int{}
-	for section, blocks := range commandsOf(t) {
-		got[section] = len(blocks)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("blocks of commands that the tests type, and those of docs/install.md (-tests +page):\n%s", diff)
+// The sections of docs/operations.md with commands.
+const (
+	admissionSection = "Admission"
+	backupSection    = "Backup and restore"
+	upgradeSection   = "Upgrade"
+)
+
+// The pages whose commands the tests type.
+const (
+	installPage    = "install.md"
+	operationsPage = "operations.md"
+)
+
+// TestEveryCommandOfThePages compares the pages with what the tests type of them: TestImage, TestKustomize, TestHelm,
+// TestManagerInSomeNamespaces and TestBackupAndRestore type each block of commands of these sections.
+func TestEveryCommandOfThePages(t *testing.T) {
+	for page, want := range map[string]map[string]int{
+		installPage:    {imageSection: 2, kubectlSection: 2, helmSection: 4, hostSection: 2, namespacesSection: 2},
+		operationsPage: {admissionSection: 1, backupSection: 2, upgradeSection: 1},
+	} {
+		got := map[string]int{}
+		for section, blocks := range commandsOf(t, page) {
+			got[section] = len(blocks)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("blocks of commands that the tests type, and those of docs/%s (-tests +page):\n%s", page, diff)
+		}
 	}
 }
 
-func readPage(t *testing.T) string {
+func readPage(t *testing.T, page string) string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/install.md")
+	text, err := os.ReadFile("../../docs/" + page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(page)
+	return string(text)
 }
 
-// commandsOf returns the blocks of commands of docs/install.md by their section.
-func commandsOf(t *testing.T) map[string][]string {
+// commandsOf returns the blocks of commands of a page by their section.
+func commandsOf(t *testing.T, page string) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
-	for section := range strings.SplitSeq(readPage(t), "\n## ") {
+	for section := range strings.SplitSeq(readPage(t, page), "\n## ") {
 		title, text, _ := strings.Cut(section, "\n")
 		for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text, -1) {
 			all[title] = append(all[title], block[1])
@@ -61,12 +78,12 @@ func commandsOf(t *testing.T) map[string][]string {
 	return all
 }
 
-// commands returns one block of commands of a section of docs/install.md.
-func commands(t *testing.T, section string, i int) string {
+// commands returns one block of commands of a section of a page.
+func commands(t *testing.T, page, section string, i int) string {
 	t.Helper()
-	blocks := commandsOf(t)[section]
+	blocks := commandsOf(t, page)[section]
 	if i >= len(blocks) {
-		t.Fatalf("docs/install.md has %d blocks of commands in %q", len(blocks), section)
+		t.Fatalf("docs/%s has %d blocks of commands in %q", page, len(blocks), section)
 	}
 	return blocks[i]
 }
@@ -74,7 +91,7 @@ func commands(t *testing.T, section string, i int) string {
 // managerOf returns the command of a block that is a manager, with a kubeconfig in the place of FILE.
 func managerOf(t *testing.T, section string, i int, kubeconfig string) []string {
 	t.Helper()
-	words := strings.Fields(strings.ReplaceAll(commands(t, section, i), "\\\n", " "))
+	words := strings.Fields(strings.ReplaceAll(commands(t, installPage, section, i), "\\\n", " "))
 	at := slices.Index(words, "FILE")
 	if !slices.Equal(words[:2], []string{"keelson", "manager"}) || at < 0 {
 		t.Fatalf("%q is no manager with a kubeconfig FILE", words)
@@ -152,10 +169,15 @@ func (c checkout) copy(t *testing.T, file string) {
 // types runs a block of commands of docs/install.md, and returns what they print.
 func (c checkout) types(t *testing.T, section string, i int) string {
 	t.Helper()
-	block := commands(t, section, i)
+	return typed(t, c.dir, c.env, commands(t, installPage, section, i))
+}
+
+// typed runs a block of commands, and returns what they print.
+func typed(t *testing.T, dir string, env []string, block string) string {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-eux")
 	cmd.Stdin = strings.NewReader(block)
-	cmd.Dir, cmd.Env = c.dir, c.env
+	cmd.Dir, cmd.Env = dir, env
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
@@ -185,7 +207,7 @@ func binary(t *testing.T, name string) string {
 // documented returns the block of docs/install.md that begins with a comment that names a file.
 func documented(t *testing.T, file string) string {
 	t.Helper()
-	match := regexp.MustCompile("(?s)```[a-z]+\n# " + regexp.QuoteMeta(file) + "\n(.*?)```").FindStringSubmatch(readPage(t))
+	match := regexp.MustCompile("(?s)```[a-z]+\n# " + regexp.QuoteMeta(file) + "\n(.*?)```").FindStringSubmatch(readPage(t, installPage))
 	if match == nil {
 		t.Fatalf("docs/install.md shows no %s", file)
 	}

@@ -62,11 +62,7 @@ func TestTroubleshooting(t *testing.T) {
 // symptoms returns the lines of the table in docs/operations.md, with the messages that they quote.
 func symptoms(t *testing.T) map[string][]string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(page), "\n## Troubleshooting\n")
+	_, section, _ := strings.Cut(readPage(t, operationsPage), "\n## Troubleshooting\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	_, table, _ := strings.Cut(section, "|---|---|---|\n")
 	all := map[string][]string{}

@@ -119,6 +119,13 @@ func see(cronTab *stablev1.CronTab, until time.Time, jobs ...*batchv1.Job) obser
 	return seen
 }
 
+// withoutStatus returns the observation of a CronTab that the controller has never seen.
+func withoutStatus(cronTab *stablev1.CronTab) observation {
+	seen := see(cronTab, time.Time{})
+	seen.progress, seen.recorded = progress{}, progress{}
+	return seen
+}
+
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)

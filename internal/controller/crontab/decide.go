@@ -105,6 +105,9 @@ func (p *plan) restart(cronTab *stablev1.CronTab, seen observation) {
 		return
 	}
 	p.restarted = true
+	if p.progress.hash == "" {
+		p.inherit(cronTab)
+	}
 	since := p.now
 	if p.progress.hash == "" && cronTab.Generation <= 1 {
 		// It is new and as it was created. If it was changed since, nobody knows when.

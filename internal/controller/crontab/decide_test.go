@@ -294,6 +294,16 @@ func TestDecide(t *testing.T) {
 			want: decision{Until: "11:59:00", Last: "11:59:00", Next: "12:00:00", Wake: "12:00:00"},
 		},
 		{
+			name: "on demand, of an earlier CronTab that comes back from a backup", cronTab: newCronTab(request("2026-03-04T10:58:59Z")), now: "11:59:30",
+			seen: withoutStatus,
+			want: decision{Until: "11:59:30", Next: "12:00:00", Wake: "12:00:00", Restarted: true},
+		},
+		{
+			name: "on demand, asked for with the CronTab by somebody whose clock is behind", cronTab: newCronTab(request("2026-03-04T10:59:30Z")), now: "11:59:30",
+			seen: withoutStatus,
+			want: decision{Start: "10:59:30 on demand", Until: "11:59:30", Queued: 1, Next: "12:00:00", Wake: "12:00:00", Restarted: true},
+		},
+		{
 			name: "on demand, which a Job proves", cronTab: newCronTab(request("2026-03-04T11:59:20Z")), now: "11:59:30",
 			seen: func(c *stablev1.CronTab) observation {
 				return see(c, eleven59, jobOf(c, at("11:59:20"), onDemand))

@@ -22,6 +22,15 @@ func requested(cronTab *stablev1.CronTab) (time.Time, error) {
 	return at.Truncate(time.Second), nil
 }
 
+// inherit takes a request for answered that a CronTab without a status brings along and that is older than itself: it was
+// made of an earlier CronTab, and has come back from a backup, or with a copy.
+func (p *plan) inherit(cronTab *stablev1.CronTab) {
+	// The clock of who asks may be behind.
+	if at, err := requested(cronTab); err == nil && !at.IsZero() && at.Before(cronTab.CreationTimestamp.Add(-clockSkew)) {
+		p.progress.manual = at
+	}
+}
+
 // manualStart returns the run that was asked for and has not been started.
 func (p *plan) manualStart(cronTab *stablev1.CronTab, seen observation) *start {
 	at, err := requested(cronTab)
