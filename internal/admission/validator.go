@@ -45,6 +45,15 @@ func Handler[T client.Object](scheme *runtime.Scheme, rules Rules[T], path strin
 	return admission.StandaloneWebhook(hook, admission.StandaloneOptions{Logger: log, MetricsPath: path})
 }
 
+// NoObjection answers admission requests about objects of a kind whose rules nobody here knows: all are let through. The path
+// names it in metrics.
+func NoObjection(path string, log logr.Logger) (http.Handler, error) {
+	hook := &admission.Webhook{Handler: admission.HandlerFunc(func(context.Context, admission.Request) admission.Response {
+		return admission.Allowed("")
+	})}
+	return admission.StandaloneWebhook(hook, admission.StandaloneOptions{Logger: log, MetricsPath: path})
+}
+
 // validator is an admission.Validator.
 type validator[T client.Object] struct {
 	scheme *runtime.Scheme

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -32,11 +33,11 @@ type webhookServer struct {
 }
 
 // addWebhook listens on the address of the options, so that a port that is taken is an error now, and has m serve the
-// webhooks of the selected controllers, on every replica, which ask the API server of cfg. It returns nil if there is
-// nothing to serve.
-func addWebhook(m ctrl.Manager, cfg *rest.Config, o *Options, selected []Controller) (_ *webhookServer, err error) {
-	mux, names, err := newWebhookMux(m, cfg, o, selected)
-	if err != nil || len(names) == 0 || !isOn(o.Webhook.Address) {
+// webhooks of the selected controllers, on every replica, which ask the API server of cfg. It returns nil if nobody is to ask.
+func addWebhook(m ctrl.Manager, cfg *rest.Config, o *Options, all, selected []Controller) (_ *webhookServer, err error) {
+	mux, names, err := newWebhookMux(m, cfg, o, all, selected)
+	// Who makes the configuration itself does not let the API server ask about kinds that it does not run.
+	if err != nil || len(names) == 0 && o.Webhook.Direct || !isOn(o.Webhook.Address) {
 		return nil, err
 	}
 	s := &webhookServer{}
@@ -70,25 +71,33 @@ func addWebhook(m ctrl.Manager, cfg *rest.Config, o *Options, selected []Control
 	return s, nil
 }
 
-// newWebhookMux returns the handlers of the webhooks of controllers, and their names.
-func newWebhookMux(m ctrl.Manager, cfg *rest.Config, o *Options, selected []Controller) (*http.ServeMux, []string, error) {
+// newWebhookMux returns the handlers of all webhooks, and the names of those of the selected controllers. What comes with an
+// installation has all of them: about the kinds of the other controllers nobody here has anything to say, for their rules depend
+// on the flags of the manager that runs them. Without an answer the API server would take each of these questions for a failure.
+func newWebhookMux(m ctrl.Manager, cfg *rest.Config, o *Options, all, selected []Controller) (*http.ServeMux, []string, error) {
 	mux := http.NewServeMux()
 	dryRun, err := newDryRun(m, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
 	var names []string
-	for _, c := range selected {
+	for _, c := range all {
 		if c.Webhook == nil {
 			continue
 		}
 		name := c.webhookName()
-		handler, err := c.Webhook(hook{Options: o, scheme: m.GetScheme(), path: admission.Path(name), dryRun: dryRun})
+		path := admission.Path(name)
+		var handler http.Handler
+		if slices.ContainsFunc(selected, func(s Controller) bool { return s.Name == c.Name }) {
+			names = append(names, name)
+			handler, err = c.Webhook(hook{Options: o, scheme: m.GetScheme(), path: path, dryRun: dryRun})
+		} else {
+			handler, err = admission.NoObjection(path, o.Logger.WithName("webhook"))
+		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("set up the webhook of controller %s: %w", c.Name, err)
 		}
-		mux.Handle(admission.Path(name), handler)
-		names = append(names, name)
+		mux.Handle(path, handler)
 	}
 	return mux, names, nil
 }

@@ -166,7 +166,7 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 			return nil, fmt.Errorf("set up controller %s: %w", c.Name, err)
 		}
 	}
-	if m.webhook, err = addWebhook(inner, unfenced, &o, selected); err != nil {
+	if m.webhook, err = addWebhook(inner, unfenced, &o, all, selected); err != nil {
 		return nil, err
 	}
 	if m.webhook != nil {

@@ -168,11 +168,19 @@ func (b *balancer) forward(connection net.Conn) {
 // answers.
 func mustAnswer(t *testing.T, c client.Client, o Options, front *balancer) {
 	t.Helper()
-	configuration, err := admission.Configuration(o.Webhook.ConfigurationName, []string{cronTabs}, o.Namespaces, front.address())
+	mustAnswerAt(t, c, o, front.address(), cronTabs)
+}
+
+// mustAnswerAt does so for these kinds, with an address.
+func mustAnswerAt(t *testing.T, c client.Client, o Options, address string, kinds ...string) {
+	t.Helper()
+	configuration, err := admission.Configuration(o.Webhook.ConfigurationName, kinds, o.Namespaces, address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	configuration.Webhooks[0].FailurePolicy = ptr.To(admissionregistrationv1.Fail)
+	for i := range configuration.Webhooks {
+		configuration.Webhooks[i].FailurePolicy = ptr.To(admissionregistrationv1.Fail)
+	}
 	if err := c.Create(t.Context(), configuration); err != nil {
 		t.Fatal(err)
 	}

@@ -35,8 +35,11 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// cronTabs is the name of the webhook of CronTabs.
-const cronTabs = "crontabs.stable.example.com"
+// The names of webhooks.
+const (
+	cronTabs        = "crontabs.stable.example.com"
+	virtualMachines = "virtualmachines.cloudnative.tw"
+)
 
 // jobFaults makes what a manager asks about Jobs fail, while it has an answer.
 type jobFaults struct {
