@@ -3,7 +3,6 @@ package image
 
 import (
 	"bufio"
-	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -11,8 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/images/archive"
@@ -111,33 +108,4 @@ func (s *Store) LoadPause(ctx context.Context, programs string) error {
 	}
 	_, err = s.LoadFolder(ctx, root, Config{Name: Pause, Entrypoint: []string{"/pause"}})
 	return err
-}
-
-// Image is one image of a store.
-type Image struct {
-	Name, Digest string
-	// Size is that of what was loaded or pulled, in bytes.
-	Size int64
-}
-
-// List returns all images of the store, by name.
-func (s *Store) List(ctx context.Context) ([]Image, error) {
-	ctx = namespaces.WithNamespace(ctx, namespace)
-	found, err := s.client.ListImages(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list images: %w", err)
-	}
-	var images []Image
-	for _, image := range found {
-		if strings.HasPrefix(image.Name(), "sha256:") {
-			continue // kubelet's name for one that has another name, too
-		}
-		size, err := image.Size(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("size of image %s: %w", image.Name(), err)
-		}
-		images = append(images, Image{Name: image.Name(), Digest: image.Target().Digest.String(), Size: size})
-	}
-	slices.SortFunc(images, func(a, b Image) int { return cmp.Compare(a.Name, b.Name) })
-	return images, nil
 }
