@@ -34,7 +34,7 @@ type datagrams struct {
 	tunnel  io.ReadWriter // IP packets, one at a time
 	pods    netip.Prefix  // where datagrams may come from, and answers go
 	dial    func(to netip.AddrPort) (net.Conn, error)
-	most    int // flows at a time
+	slots   *shares
 	timeout time.Duration
 
 	mu    sync.Mutex
@@ -48,7 +48,7 @@ type flow struct{ from, to netip.AddrPort }
 // Of the descriptors of this process, of which so many may be open, an eighth is for them.
 func newDatagrams(tunnel io.ReadWriter, s settings.Settings, descriptors uint64) *datagrams {
 	return &datagrams{
-		tunnel: tunnel, pods: s.PodNetwork(), most: int(min(maxFlows, max(1, descriptors/8))), timeout: flowTimeout, flows: map[flow]net.Conn{},
+		tunnel: tunnel, pods: s.PodNetwork(), slots: newShares(slotsFor(descriptors/8, maxFlows)), timeout: flowTimeout, flows: map[flow]net.Conn{},
 		dial: func(to netip.AddrPort) (net.Conn, error) { return dialTarget(outwardDatagrams, "udp4", to, s) },
 	}
 }
@@ -77,17 +77,19 @@ func (d *datagrams) serve() {
 	}
 }
 
-// socket returns the socket of a flow, which stays for a while; nil if there can be none.
+// socket returns the socket of a flow, which stays for a while; nil if there can be none, such as for a Pod with its share.
 func (d *datagrams) socket(f flow) net.Conn {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := d.flows[f]
 	if c == nil {
-		if len(d.flows) >= d.most {
+		pod := f.from.Addr()
+		if !d.slots.take(pod) {
 			return nil
 		}
 		var err error
 		if c, err = d.dial(f.to); err != nil {
+			d.slots.give(pod)
 			return nil
 		}
 		d.flows[f] = c
@@ -104,6 +106,7 @@ func (d *datagrams) bringBack(f flow, c net.Conn) {
 		defer d.mu.Unlock()
 		_ = c.Close() // nothing waits to be sent
 		delete(d.flows, f)
+		d.slots.give(f.from.Addr())
 	}()
 	packet := make([]byte, headersLength+maxAnswer+1)
 	for id := uint16(0); ; id++ {

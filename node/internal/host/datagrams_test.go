@@ -110,12 +110,11 @@ func TestDatagramsHaveASocketForEachFlow(t *testing.T) {
 }
 
 func TestDatagramsAreBounded(t *testing.T) {
-	if d := newDatagrams(nil, testSettings, 1<<20); d.most != maxFlows {
-		t.Errorf("there may be %d flows, want %d", d.most, maxFlows)
+	if d := newDatagrams(nil, testSettings, 1<<20); d.slots.free != maxFlows {
+		t.Errorf("there may be %d flows, want %d", d.slots.free, maxFlows)
 	}
-	d := newDatagrams(nil, testSettings, 16)
+	d := newDatagrams(nil, testSettings, 32) // 4 flows
 	d.dial = testServer(t, func(net.Addr, string) string { return "" })
-	defer d.forget()
 	for i, want := range []bool{true, true, false} {
 		if got := d.socket(otherFlow(uint16(4000+i))) != nil; got != want {
 			t.Errorf("flow %d has a socket: %t", i, got)
@@ -124,6 +123,22 @@ func TestDatagramsAreBounded(t *testing.T) {
 	if d.socket(otherFlow(4000)) == nil {
 		t.Error("a flow that there was is forgotten")
 	}
+	other := flow{netip.MustParseAddrPort("10.100.0.8:4000"), testFlow.to}
+	if d.socket(other) == nil {
+		t.Error("another Pod has none")
+	}
+	d.forget()
+	until(t, "all that was taken is given back", func() bool { return d.slots.left() == 4 })
+	d.dial = func(netip.AddrPort) (net.Conn, error) { return nil, errors.New("unreachable") }
+	if d.socket(other) != nil || d.slots.left() != 4 {
+		t.Error("what cannot be reached takes a slot")
+	}
+}
+
+func (s *shares) left() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.free
 }
 
 func TestLongAnswersAreLost(t *testing.T) {

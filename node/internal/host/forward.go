@@ -14,18 +14,18 @@ import (
 	"unicode"
 )
 
-// forwardAPI takes the connections that the node's components and Pods make to the API, and brings them to the machine's
-// loopback, which is another one than theirs. It ends when the listener is closed.
-func forwardAPI(l net.Listener, port int) {
+// forwardAPI returns what brings a connection that the node's components or Pods make to the API to the machine's loopback,
+// which is another one than theirs.
+func forwardAPI(port int) func(net.Conn) {
 	target := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port)).String()
-	serveEach(l, func(inner net.Conn) {
+	return func(inner net.Conn) {
 		outer, err := net.Dial("tcp", target)
 		if err != nil {
 			_ = inner.Close() // the API is away; the client tries again
 			return
 		}
 		join(inner, outer)
-	})
+	}
 }
 
 // join copies between two connections, both ways, until both have ended.

@@ -39,7 +39,7 @@ func TestForwardAPI(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		forwardAPI(inner, api.Addr().(*net.TCPAddr).Port)
+		serveEach(inner, forwardAPI(api.Addr().(*net.TCPAddr).Port))
 	}()
 	for range 3 {
 		c, err := net.Dial("tcp", inner.Addr().String())

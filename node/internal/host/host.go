@@ -98,15 +98,15 @@ func serve(s settings.Settings, pid int, inside *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	out := newOut(descriptors)
+	pods := s.PodNetwork()
 	// All of it until this process ends.
-	go forwardAPI(sockets.API, s.APIPort)
+	go serveEach(sockets.API, newToNode(descriptors).guard(pods, forwardAPI(s.APIPort)))
 	go func() { _ = newProxy().Serve(sockets.Proxy) }()
-	go serveEach(sockets.Out, func(c net.Conn) { leadOutIf(out, c, originalTarget, s) })
+	go serveEach(sockets.Out, newOut(descriptors).guard(pods, func(c net.Conn) { leadOut(c, originalTarget, s) }))
 	if sockets.Tunnel != nil {
 		go newDatagrams(sockets.Tunnel, s, descriptors).serve()
 	}
 	go names.serveUDP(sockets.Names)
-	go serveEach(sockets.NamesTCP, names.serveTCP)
+	go serveEach(sockets.NamesTCP, newToNode(descriptors).guard(pods, names.serveTCP))
 	return nil
 }

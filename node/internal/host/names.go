@@ -26,7 +26,8 @@ const (
 	// idleTimeout is how long a connection without questions stays.
 	idleTimeout = 10 * time.Second
 	// maxQuestions is how many questions are worked on at a time; more have to wait. Those that the machine's servers are
-	// asked are fewer, and more are refused: when these servers are away, each takes its time, and Services have names still.
+	// asked are fewer, of which each Pod has a share, and more are refused: when these servers are away, each takes its time,
+	// and Services have names still.
 	maxQuestions, maxForwarded = 256, 128
 	// maxDatagram is what every client takes by UDP, RFC 1035. A longer answer it gets by TCP.
 	maxDatagram = 512
@@ -38,14 +39,14 @@ type names struct {
 	cluster *cluster
 	servers func() ([]string, error) // the machine's, each as host:port
 	slots   chan struct{}
-	outside chan struct{} // slots for what the servers are asked
+	outside *shares // slots for what the servers are asked
 }
 
 // newNames returns the names of a node.
 func newNames(s settings.Settings) (*names, error) {
 	c, err := newCluster(s)
 	return &names{
-		cluster: c, servers: machineServers, slots: make(chan struct{}, maxQuestions), outside: make(chan struct{}, maxForwarded),
+		cluster: c, servers: machineServers, slots: make(chan struct{}, maxQuestions), outside: newShares(maxForwarded),
 	}, err
 }
 
@@ -65,7 +66,7 @@ func (n *names) serveUDP(socket net.PacketConn) {
 		n.slots <- struct{}{}
 		go func() {
 			defer func() { <-n.slots }()
-			if answer := n.answer("udp", question); answer != nil {
+			if answer := n.answer(sender(from), "udp", question); answer != nil {
 				_, _ = socket.WriteTo(answer, from) // a Pod that is gone needs none
 			}
 		}()
@@ -84,7 +85,7 @@ func (n *names) serveTCP(c net.Conn) {
 			return // it has no more
 		}
 		n.slots <- struct{}{}
-		answer := n.answer("tcp", question)
+		answer := n.answer(sender(c.RemoteAddr()), "tcp", question)
 		<-n.slots
 		if answer == nil || writeMessage(c, answer) != nil {
 			return
@@ -92,8 +93,8 @@ func (n *names) serveTCP(c net.Conn) {
 	}
 }
 
-// answer returns the answer to a question that came by udp or tcp; nil if it is none.
-func (n *names) answer(network string, message []byte) []byte {
+// answer returns the answer to a question of a Pod that came by udp or tcp; nil if it is none.
+func (n *names) answer(pod netip.Addr, network string, message []byte) []byte {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	var p dnsmessage.Parser
@@ -106,13 +107,13 @@ func (n *names) answer(network string, message []byte) []byte {
 		return pack(header, nil, answers{}, dnsmessage.RCodeFormatError)
 	}
 	if !inCluster(question.Name.String()) {
-		answer, err := n.forward(ctx, network, message)
+		answer, err := n.forward(ctx, pod, network, message)
 		if err != nil {
 			return pack(header, &question, answers{}, dnsmessage.RCodeServerFailure)
 		}
 		return answer
 	}
-	found, code := n.lookUp(ctx, question)
+	found, code := n.lookUp(ctx, pod, question)
 	answer := pack(header, &question, found, code)
 	if network == "udp" && len(answer) > maxDatagram {
 		header.Truncated = true
@@ -122,7 +123,7 @@ func (n *names) answer(network string, message []byte) []byte {
 }
 
 // lookUp returns what is known about a name of the cluster.
-func (n *names) lookUp(ctx context.Context, question dnsmessage.Question) (answers, dnsmessage.RCode) {
+func (n *names) lookUp(ctx context.Context, pod netip.Addr, question dnsmessage.Question) (answers, dnsmessage.RCode) {
 	found, err := n.cluster.lookUp(ctx, question.Name.String())
 	switch {
 	case err != nil:
@@ -131,13 +132,13 @@ func (n *names) lookUp(ctx context.Context, question dnsmessage.Question) (answe
 		return answers{}, dnsmessage.RCodeNameError
 	case found.canonical != "":
 		// Who asks expects the whole way to the address. Without the rest, the first step is still an answer.
-		found.rest, _ = n.follow(ctx, found.canonical, question.Type)
+		found.rest, _ = n.follow(ctx, pod, found.canonical, question.Type)
 	}
 	return found, dnsmessage.RCodeSuccess
 }
 
 // follow asks the machine's servers about the name that another one stands for.
-func (n *names) follow(ctx context.Context, name string, kind dnsmessage.Type) ([]dnsmessage.Resource, error) {
+func (n *names) follow(ctx context.Context, pod netip.Addr, name string, kind dnsmessage.Type) ([]dnsmessage.Resource, error) {
 	target, err := dnsmessage.NewName(name)
 	if err != nil {
 		return nil, err
@@ -150,7 +151,7 @@ func (n *names) follow(ctx context.Context, name string, kind dnsmessage.Type) (
 	if err != nil {
 		return nil, err
 	}
-	answer, err := n.forward(ctx, "tcp", message)
+	answer, err := n.forward(ctx, pod, "tcp", message)
 	if err != nil {
 		return nil, err
 	}
@@ -162,16 +163,14 @@ func (n *names) follow(ctx context.Context, name string, kind dnsmessage.Type) (
 }
 
 // errTooMany is why a question is not passed on.
-var errTooMany = errors.New("too many questions wait for the machine's name servers")
+var errTooMany = errors.New("too many questions wait for the machine's name servers, of this Pod or of all")
 
-// forward returns what the first of the machine's servers says that says anything.
-func (n *names) forward(ctx context.Context, network string, message []byte) ([]byte, error) {
-	select {
-	case n.outside <- struct{}{}:
-		defer func() { <-n.outside }()
-	default:
+// forward returns what the first of the machine's servers says that says anything, to a question of a Pod.
+func (n *names) forward(ctx context.Context, pod netip.Addr, network string, message []byte) ([]byte, error) {
+	if !n.outside.take(pod) {
 		return nil, errTooMany
 	}
+	defer n.outside.give(pod)
 	servers, err := n.servers()
 	if err != nil {
 		return nil, err

@@ -199,7 +199,7 @@ func newTestNames(api string, servers ...string) *names {
 		cluster: &cluster{client: http.DefaultClient, server: api, kept: map[serviceName]keptAnswers{}},
 		servers: func() ([]string, error) { return servers, nil },
 		slots:   make(chan struct{}, maxQuestions),
-		outside: make(chan struct{}, maxForwarded),
+		outside: newShares(maxForwarded),
 	}
 }
 
@@ -220,7 +220,7 @@ func TestNamesAreKept(t *testing.T) {
 // Too many questions about other names wait for the machine's servers.
 func TestServicesHaveNamesAllTheSame(t *testing.T) {
 	n := newTestNames(newAPI(t).URL, serveFixed(t))
-	n.outside = make(chan struct{})
+	n.outside = newShares(0)
 	client := serveNames(t, n)
 	if got, err := client.LookupHost(t.Context(), plainName); err != nil || !slices.Equal(got, []string{"10.96.0.7"}) {
 		t.Errorf("a Service: %q, %v", got, err)
@@ -325,12 +325,12 @@ func TestWhatIsNoQuestion(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, message := range map[string][]byte{"an answer": said, "nonsense": []byte("hello"), "nothing": nil} {
-		if got := n.answer("udp", message); got != nil {
+		if got := n.answer(testFlow.from.Addr(), "udp", message); got != nil {
 			t.Errorf("%s is answered by %x", name, got)
 		}
 	}
 	var p dnsmessage.Parser
-	if header, err := p.Start(n.answer("udp", empty)); err != nil || header.RCode != dnsmessage.RCodeFormatError || header.ID != 7 {
+	if header, err := p.Start(n.answer(testFlow.from.Addr(), "udp", empty)); err != nil || header.RCode != dnsmessage.RCodeFormatError || header.ID != 7 {
 		t.Errorf("a message without a question: %+v, %v", header, err)
 	}
 }

@@ -32,11 +32,19 @@ func serveEach(l net.Listener, serve func(net.Conn)) {
 // components to the API, which must not run out of them.
 const maxOut = 4096
 
+// maxToNode is how many connections of Pods lead to the API at a time, and as many ask for names.
+const maxToNode = 1024
+
 // newOut returns slots for connections that lead out: at most maxOut, and half of the descriptors of this process, of which
 // so many may be open and each connection takes two.
-func newOut(descriptors uint64) chan struct{} {
-	return make(chan struct{}, min(maxOut, max(1, descriptors/4)))
-}
+func newOut(descriptors uint64) *shares { return newShares(slotsFor(descriptors/4, maxOut)) }
+
+// newToNode returns slots for connections to what the node has for Pods: to the API, which take two descriptors, or to ask
+// for names, which take two as well while a server is asked.
+func newToNode(descriptors uint64) *shares { return newShares(slotsFor(descriptors/16, maxToNode)) }
+
+// slotsFor returns a number of slots from one on that is not above either of these.
+func slotsFor(affordable uint64, most int) int { return int(min(uint64(most), max(1, affordable))) }
 
 // maxDescriptors returns how many files this process may have open.
 func maxDescriptors() (uint64, error) {
@@ -45,17 +53,6 @@ func maxDescriptors() (uint64, error) {
 		return 0, fmt.Errorf("ask how many files may be open: %w", err)
 	}
 	return limit.Cur, nil
-}
-
-// leadOutIf leads a connection out if there is a slot for it, and else resets it.
-func leadOutIf(slots chan struct{}, inner net.Conn, target func(net.Conn) (netip.AddrPort, error), s settings.Settings) {
-	select {
-	case slots <- struct{}{}:
-		defer func() { <-slots }()
-		leadOut(inner, target, s)
-	default:
-		reset(inner)
-	}
 }
 
 // reset ends a connection so that its client learns that it was not served, and does not take it for the end of what was said.

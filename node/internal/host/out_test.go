@@ -35,15 +35,15 @@ func TestDialOutRefuses(t *testing.T) {
 }
 
 func TestLeadOutResets(t *testing.T) {
-	for name, slots := range map[string]chan struct{}{
-		"a target that is unknown": make(chan struct{}, 1),
-		"too many connections":     make(chan struct{}),
+	for name, slots := range map[string]*shares{
+		"a target that is unknown": newShares(1),
+		"too many connections":     newShares(0),
 	} {
 		t.Run(name, func(t *testing.T) { testLeadOutResets(t, slots) })
 	}
 }
 
-func testLeadOutResets(t *testing.T, slots chan struct{}) {
+func testLeadOutResets(t *testing.T, slots *shares) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -51,12 +51,12 @@ func testLeadOutResets(t *testing.T, slots chan struct{}) {
 	done, connected := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		serveEach(l, func(c net.Conn) {
-			leadOutIf(slots, c, func(net.Conn) (netip.AddrPort, error) {
+		serveEach(l, slots.guard(netip.MustParsePrefix("127.0.0.0/8"), func(c net.Conn) {
+			leadOut(c, func(net.Conn) (netip.AddrPort, error) {
 				<-connected
 				return netip.AddrPort{}, errors.New("unknown")
 			}, settings.Settings{})
-		})
+		}))
 	}()
 	client, err := net.Dial("tcp", l.Addr().String())
 	close(connected)
