@@ -73,7 +73,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.devmapper", "io.containerd.sna
 `
 
 // Nothing is evicted, and no image removed, before the disk is really full: on a machine that people work on, a disk is
-// often fuller than kubelet likes, and an image that was loaded from a file cannot be pulled again.
+// often fuller than kubelet likes, and an image that was loaded from a file cannot be pulled again. Processes have no limit
+// of their own in a Pod's manifest; without any a single Pod could use up those of the machine.
 const kubeletTemplate = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: {{.NodeAddress.Addr}}
@@ -94,6 +95,7 @@ clusterDNS: ["{{.NodeAddress.Addr}}"]
 clusterDomain: {{.ClusterDomain}}
 volumePluginDir: /var/lib/kubelet/volumeplugins
 serializeImagePulls: false
+podPidsLimit: 4096
 imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%, nodefs.inodesFree: 1%, imagefs.inodesFree: 1%}
 `

@@ -117,9 +117,9 @@ func runComponents(ctx context.Context, f facts) error {
 // searchPath is for runc, mount, iptables and whatever else is called.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// environment is what the components get.
+// environment is what the components get. Not root's home: kubelet would show what Docker has there for registries to them.
 func environment(more ...string) []string {
-	return append([]string{"PATH=" + searchPath, "HOME=/root", "TZ=" + os.Getenv("TZ")}, more...)
+	return append([]string{"PATH=" + searchPath, "HOME=" + home, "TZ=" + os.Getenv("TZ")}, more...)
 }
 
 func containerd() component {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,6 +53,7 @@ func TestConfig(t *testing.T) {
 		{"kubelet", kubeletTemplate, []string{
 			"address: 10.100.255.2\n", "cgroupRoot: /keelson-0badcafe\n", "failCgroupV1: false\n",
 			"clientCAFile: /run/keelson/node/credentials/ca.crt", "clusterDNS: [\"10.100.255.2\"]\n", "clusterDomain: cluster.local\n",
+			"podPidsLimit: 4096\n",
 		}},
 		{"kube-proxy", kubeProxyTemplate, []string{
 			"mode: nftables\n", "clusterCIDR: 10.100.0.0/17\n", "kubeconfig: /run/keelson/node/credentials/kube-proxy.kubeconfig",
@@ -88,6 +90,15 @@ func TestCNIConfig(t *testing.T) {
 	if len(got.Plugins) != 2 || got.Plugins[0].Type != "bridge" || got.Plugins[1].Type != "portmap" ||
 		got.Plugins[0].IPAM.Ranges[0][0].Subnet != "10.100.0.0/17" {
 		t.Errorf("got %s", data)
+	}
+}
+
+// In root's home is what other programs, such as Docker, keep for themselves.
+func TestComponentsHaveNoHome(t *testing.T) {
+	for _, c := range []component{containerd(), kubelet(testFacts()), kubeProxy()} {
+		if !slices.Contains(c.env, "HOME="+home) {
+			t.Errorf("%s has %q", c.name, c.env)
+		}
 	}
 }
 

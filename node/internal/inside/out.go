@@ -12,7 +12,8 @@ import (
 
 // leadOut has the connections that Pods make beyond the node, its Services and the machine end at a socket of ours, which
 // the part on the machine serves. So Pods reach what the machine reaches, and the machine's firewall and its forwarding
-// stay as they are. The rules are those of our network namespace and go with it.
+// stay as they are. The rules are those of our network namespace and go with it. What Pods answer to somebody who has asked
+// them is marked, for it is to go the way that the question came.
 func leadOut(s settings.Settings) error {
 	if s.ProxyMode == "nftables" {
 		return call(nftRules(s), "nft", "-f", "-")
@@ -40,7 +41,8 @@ func iptablesRules(s settings.Settings) [][]string {
 	} {
 		rules = append(rules, append([]string{"-w", "-t", "nat"}, strings.Fields(rule)...))
 	}
-	return rules
+	mark := fmt.Sprintf("-w -t mangle -A PREROUTING -s %s -m conntrack --ctdir REPLY -j MARK --set-xmark %#x/%#x", s.PodNetwork(), answerMark, answerMark)
+	return append(rules, strings.Fields(mark))
 }
 
 func nftRules(s settings.Settings) string {
@@ -49,8 +51,12 @@ func nftRules(s settings.Settings) string {
 		type nat hook prerouting priority dstnat + 10; policy accept;
 		ip saddr %s ip daddr != { %s, %s } meta l4proto tcp dnat to %s
 	}
+	chain answers {
+		type filter hook prerouting priority mangle; policy accept;
+		ip saddr %s ct direction reply meta mark set meta mark or %#x
+	}
 }
-`, s.PodNetwork(), s.Network, s.Services, out(s))
+`, s.PodNetwork(), s.Network, s.Services, out(s), s.PodNetwork(), answerMark)
 }
 
 // out is where the connections end.

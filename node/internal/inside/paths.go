@@ -19,6 +19,9 @@ const (
 	kubeProxyConfig  = run + "/kube-proxy.yaml"
 	tunables         = run + "/tunables"
 
+	// home is a home without anything in it.
+	home = run + "/home"
+
 	// registries is where users say how to reach a registry; it is read at each pull.
 	registries = nodeDir + "/registries"
 

@@ -17,10 +17,13 @@ const (
 	tunnelLink = "out"
 	// tunnelTable is the number of the routing table for packets of Pods, and the place of the rule that has it used.
 	tunnelTable = 3129
+	// answerMark is on packets of Pods that answer. kube-proxy, kubelet and the CNI plugins have marks of their own, all lower.
+	answerMark = 1 << 16
 )
 
 // openTunnel has the packets of Pods that go beyond the node, its Services and the machine come out of a file, which the
-// part on the machine reads: all but those of connections, which leadOut has turned around before they are routed.
+// part on the machine reads: all but those of connections, which leadOut has turned around before they are routed, and
+// those that it has marked.
 func openTunnel(s settings.Settings) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -60,12 +63,19 @@ func routeToTunnel(s settings.Settings) error {
 			return fmt.Errorf("route to %s: %w", route.Dst, err)
 		}
 	}
+	answers, mask := netlink.NewRule(), uint32(answerMark)
+	answers.Mark, answers.Mask, answers.Table, answers.Priority = answerMark, &mask, unix.RT_TABLE_MAIN, tunnelTable-1
+	if err := netlink.RuleAdd(answers); err != nil {
+		return fmt.Errorf("routes for what Pods answer: %w", err)
+	}
 	rule := netlink.NewRule()
 	rule.Src, rule.Table, rule.Priority = ipNet(s.PodNetwork()), tunnelTable, tunnelTable
 	if err := netlink.RuleAdd(rule); err != nil {
 		return fmt.Errorf("routes for Pods: %w", err)
 	}
-	return nil
+	// The kernel looks for the way back of what comes in before there is a mark, and finds the tunnel: that is to be no
+	// reason to drop it, which it is by default on some machines.
+	return os.WriteFile("/proc/sys/net/ipv4/conf/"+settings.InnerLink+"/rp_filter", []byte("2"), 0o644)
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {

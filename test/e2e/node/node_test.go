@@ -7,10 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,6 +34,7 @@ func TestNode(t *testing.T) {
 		{"a Pod reaches the API with its token", reachAPI},
 		{"a Pod reaches this machine", reachMachine},
 		{"a Pod reaches other networks as this machine", reachOut},
+		{"what comes from any address of this machine is answered", answerMachine},
 		{"a Pod has a port of the node", hostPort},
 		{"limits are enforced", limits},
 		{"the containers of a Foo answer through a Service", foo},
@@ -141,129 +139,6 @@ func reachAPI(t *testing.T, u *user) {
 	if got := u.Run(t, "kubectl", "exec", "web", "--", "/app", "get", "https://10.96.0.1/version"); !strings.Contains(got.Stdout, "certificate") {
 		t.Errorf("the API: %+v", got)
 	}
-}
-
-// reachMachine has a Pod ask a server that listens on the machine's end of the link to the node.
-func reachMachine(t *testing.T, u *user) {
-	if client := u.ask(t, u.nodeAddress(t).Prev()); client.String() != u.field(t, "pod/web", "{.status.podIP}") {
-		t.Errorf("the server was asked by %s", client)
-	}
-}
-
-// reachOut has a Pod ask a server at an address of another network, which this machine happens to have: there is no other
-// machine here. That it is this machine that asks, is what lets a Pod reach whatever the machine reaches.
-func reachOut(t *testing.T, u *user) {
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	inside := netip.PrefixFrom(u.nodeAddress(t), 16).Masked()
-	for _, address := range addresses {
-		network, err := netip.ParsePrefix(address.String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if at := network.Addr(); at.Is4() && at.IsGlobalUnicast() && !inside.Contains(at) {
-			if client := u.ask(t, at); client != at {
-				t.Errorf("the server at %s was asked by %s", at, client)
-			}
-			u.askByUDP(t, at)
-			return
-		}
-	}
-	t.Skip("This machine has no network.")
-}
-
-// nodeAddress returns the address of the node.
-func (u *user) nodeAddress(t *testing.T) netip.Addr {
-	t.Helper()
-	node, err := netip.ParseAddr(u.field(t, "node/keelson-node", `{.status.addresses[?(@.type=="InternalIP")].address}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return node
-}
-
-// ask has the Pod web ask a server at an address of the machine, and returns by which address it was asked.
-func (u *user) ask(t *testing.T, at netip.Addr) netip.Addr {
-	t.Helper()
-	clients := make(chan string, 1)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { clients <- r.RemoteAddr }))
-	defer server.Close()
-	if err := server.Listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	if server.Listener, err = net.Listen("tcp", netip.AddrPortFrom(at, 0).String()); err != nil {
-		t.Fatal(err)
-	}
-	server.Start()
-	transcript.Contains(t, u.kubectl(t, "exec", "web", "--", "/app", "get", server.URL), "200 OK")
-	client, err := netip.ParseAddrPort(<-clients)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client.Addr()
-}
-
-func hostPort(t *testing.T, u *user) {
-	u.apply(t, `apiVersion: v1
-kind: Pod
-metadata: {name: door}
-spec:
-  containers:
-  - {name: door, image: "app:v1", ports: [{containerPort: 8080, hostPort: 8088}]}
-`)
-	u.kubectl(t, "wait", "--for=condition=Ready", "pod/door", "--timeout=60s")
-	if got := get(t, fmt.Sprintf("http://%s:8088", u.nodeAddress(t))); got != "v1 on door\n" {
-		t.Errorf("at the port of the node: %q", got)
-	}
-	u.kubectl(t, "delete", "pod", "door")
-}
-
-// askByUDP has the Pod web send a datagram to an address of another network, and expects the answer, which is larger than
-// what the networks carry as one packet.
-func (u *user) askByUDP(t *testing.T, at netip.Addr) {
-	t.Helper()
-	server, err := net.ListenPacket("udp4", netip.AddrPortFrom(at, 0).String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = server.Close() }()
-	filler := strings.Repeat(".", 4000)
-	clients := make(chan string, 1)
-	go func() {
-		buffer := make([]byte, 100)
-		n, from, err := server.ReadFrom(buffer)
-		if err != nil {
-			clients <- err.Error()
-			return
-		}
-		_, _ = server.WriteTo([]byte(string(buffer[:n])+filler), from)
-		clients <- from.String()
-	}()
-	if got := u.kubectl(t, "exec", "web", "--", "/app", "ask", server.LocalAddr().String(), "hello"); got != "hello"+filler+"\n" {
-		t.Errorf("by UDP the answer is %.100q", got)
-	}
-	if client, err := netip.ParseAddrPort(<-clients); err != nil || client.Addr() != at {
-		t.Errorf("the server at %s was asked by %s, %v", at, client, err)
-	}
-}
-
-func limits(t *testing.T, u *user) {
-	u.apply(t, `apiVersion: v1
-kind: Pod
-metadata: {name: hog}
-spec:
-  restartPolicy: Never
-  containers:
-  - name: hog
-    image: app:v1
-    args: [hog]
-    resources: {limits: {memory: 64Mi}}
-`)
-	u.Until(t, "it is killed", transcript.Is("OOMKilled 137"), "kubectl", "get", "pod", "hog", "-o",
-		"jsonpath={.status.containerStatuses[0].state.terminated.reason} {.status.containerStatuses[0].state.terminated.exitCode}")
 }
 
 func foo(t *testing.T, u *user) {

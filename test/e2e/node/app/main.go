@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -57,6 +58,10 @@ func main() {
 		turn(os.Args[2])
 	case "hog":
 		hog()
+	case "spin":
+		spin()
+	case "crowd":
+		crowd()
 	}
 }
 
@@ -64,6 +69,12 @@ func main() {
 func serve() {
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM)
+	socket, err := net.ListenPacket("udp", ":8080")
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	go echo(socket)
 	http.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		name, _ := os.Hostname()
 		fmt.Fprintf(w, "%s on %s\n", version, name)
@@ -75,6 +86,19 @@ func serve() {
 	}()
 	<-end
 	fmt.Println("ending politely")
+}
+
+// echo sends datagrams back.
+func echo(socket net.PacketConn) {
+	buffer := make([]byte, 1<<16)
+	for {
+		n, from, err := socket.ReadFrom(buffer)
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		_, _ = socket.WriteTo(buffer[:n], from) // who is gone needs none
+	}
 }
 
 // get prints what a server answers.
@@ -167,6 +191,33 @@ func takeTurn(folder, name string, end <-chan os.Signal) error {
 	<-time.After(lastWords)
 	_, err = fmt.Fprintf(protocol, "end %s\n", name)
 	return err
+}
+
+// spin keeps a processor busy for two seconds, and prints how many milliseconds of it it got.
+func spin() {
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
+		continue
+	}
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println((used.Utime.Nano() + used.Stime.Nano()) / int64(time.Millisecond))
+}
+
+// crowd starts threads until somebody stops it. The runtime says then how many there are.
+func crowd() {
+	for range 6000 {
+		started := make(chan struct{})
+		go func() {
+			runtime.LockOSThread()
+			close(started)
+			select {}
+		}()
+		<-started
+	}
+	fmt.Println("nobody has stopped it")
 }
 
 // hog takes memory until somebody stops it.
