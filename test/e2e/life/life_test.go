@@ -67,12 +67,16 @@ func upInTheBackground(t *testing.T, m *machine) {
 		t.Fatal(err)
 	}
 
-	out := m.OK(t, "keelson", "up", "--detach", "--merge-kubeconfig", "--nodes", "2")
+	// What a real node is made of is missing, if nothing else is.
+	m.Env["KEELSON_NODE"] = m.path("nowhere")
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "up", "--detach", "--node=real"), "this machine cannot run a real node; missing: ")
+	out := m.OK(t, "keelson", "up", "--detach", "--merge-kubeconfig", "--node=auto", "--nodes", "2")
 	report := m.status(t)
 	transcript.Contains(t, out,
 		"\n  kube-apiserver ",
 		"Keelson is up, after ", " a Kubernetes API at "+report.Server+" with the controllers "+strings.Join(manager.Names(), ", ")+".\n",
 		"kubectl --context keelson get foos\n",
+		"Its nodes are simulated", "A real node is not possible here; missing: ",
 		"`keelson down` stops it. All objects are kept for the next `keelson up`.\n",
 	)
 	transcript.Contains(t, m.OK(t, "keelson", "status"), "Keelson runs (pid ", m.data(), report.Server, "kube-apiserver ")

@@ -55,7 +55,7 @@ func TestManager(t *testing.T) {
 }
 
 func bare(t *testing.T, u *user) {
-	out := u.OK(t, "keelson", "up", "--detach", "--node=real", "--no-controllers", "--data-dir", u.data)
+	out := u.OK(t, "keelson", "up", "--detach", "--node=auto", "--no-controllers", "--data-dir", u.data)
 	transcript.Contains(t, out, "without our controllers", "Its node is real")
 	if got := u.kubectl(t, "get", "crds", "-o", "name"); got != "" {
 		t.Errorf("definitions: %s", got)

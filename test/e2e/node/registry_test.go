@@ -3,7 +3,11 @@
 package node
 
 import (
+	"crypto/tls"
 	"encoding/json"
+	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,40 +17,107 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/util/cert"
+
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// pullImage has the node pull an image from a registry on this machine, which speaks HTTP without TLS.
+// pullImage has the node pull an image from registries on this machine: one with an authority of its own, and one that
+// speaks HTTP without TLS.
 func pullImage(t *testing.T, u *user) {
 	folder := filepath.Join(u.home, "registry")
 	writeLayout(t, folder, "v1")
-	at := u.serveRegistry(t, folder)
-	// Without a word about it, it is asked for a certificate.
-	u.kubectl(t, "run", "pulled", "--image="+at+"/app:v1", "--restart=Never", "--", "say", "pulled")
-	u.Until(t, "it cannot be pulled", func(reason string) bool { return reason == "ErrImagePull" || reason == "ImagePullBackOff" },
-		"kubectl", "get", "pod", "pulled", "-o", "jsonpath={.status.containerStatuses[0].state.waiting.reason}")
-	u.kubectl(t, "delete", "pod", "pulled")
+	secure, authority := u.serveRegistry(t, folder, true)
+	plain, _ := u.serveRegistry(t, folder, false)
 
-	hosts := filepath.Join(controlplane.NodeDir(u.data), "registries", at)
-	if err := os.MkdirAll(hosts, 0o700); err != nil {
+	// Without a word about it, its authority is one that nobody knows.
+	u.kubectl(t, "run", "secure", "--image="+secure+"/app:v1", "--restart=Never", "--", "say", "pulled")
+	u.Until(t, "it cannot be pulled, and why", func(why string) bool { return strings.Contains(why, "certificate signed by unknown authority") },
+		"kubectl", "get", "events", "--field-selector=involvedObject.name=secure,reason=Failed", "-o", "jsonpath={.items[*].message}")
+	u.kubectl(t, "delete", "pod", "secure")
+
+	u.describeRegistry(t, secure, fmt.Sprintf("server = \"https://%s\"\nca = \"ca.crt\"\n", secure), authority)
+	u.describeRegistry(t, plain, fmt.Sprintf("server = \"http://%s\"\n", plain), nil)
+	registries := map[string]string{"secure": secure, "plain": plain}
+	for pod, at := range registries {
+		u.kubectl(t, "run", pod, "--image="+at+"/app:v1", "--restart=Never", "--", "say", "pulled")
+	}
+	for pod := range registries {
+		u.Until(t, "it has run", transcript.Is("Succeeded"), "kubectl", "get", "pod", pod, "-o", "jsonpath={.status.phase}")
+		if got := u.kubectl(t, "logs", pod); got != "pulled\n" {
+			t.Errorf("it says %q", got)
+		}
+		u.kubectl(t, "delete", "pod", pod)
+	}
+	list := u.OK(t, "keelson", "image", "list", "--data-dir", u.data)
+	for _, at := range registries {
+		transcript.Contains(t, list, at+"/app:v1 ")
+		if count := strings.Count(list, at); count != 1 {
+			t.Errorf("the image from %s is listed %d times", at, count)
+		}
+	}
+}
+
+// describeRegistry tells the node how to reach a registry, with the authority that has signed its certificate, if any.
+func (u *user) describeRegistry(t *testing.T, at, hosts string, authority []byte) {
+	t.Helper()
+	folder := filepath.Join(controlplane.NodeDir(u.data), "registries", at)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(hosts, "hosts.toml"), []byte("server = \"http://"+at+"\"\n"), 0o600); err != nil {
-		t.Fatal(err)
+	for name, data := range map[string][]byte{"hosts.toml": []byte(hosts), "ca.crt": authority} {
+		if data == nil {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(folder, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	u.kubectl(t, "run", "pulled", "--image="+at+"/app:v1", "--restart=Never", "--", "say", "pulled")
-	u.Until(t, "it has run", transcript.Is("Succeeded"), "kubectl", "get", "pod", "pulled", "-o", "jsonpath={.status.phase}")
-	if got := u.kubectl(t, "logs", "pulled"); got != "pulled\n" {
-		t.Errorf("it says %q", got)
-	}
-	u.kubectl(t, "delete", "pod", "pulled")
-	transcript.Contains(t, u.OK(t, "keelson", "image", "list", "--data-dir", u.data), at+"/app:v1 ")
 }
 
 // serveRegistry serves the one image of a layout as a registry does, until the test ends, and returns where: at the
-// machine's end of the link to the node, which every machine with a node has.
-func (u *user) serveRegistry(t *testing.T, folder string) (at string) {
+// machine's end of the link to the node, which every machine with a node has. A secure one has a certificate, of the
+// authority that is returned, too.
+func (u *user) serveRegistry(t *testing.T, folder string, secure bool) (at string, authority []byte) {
+	t.Helper()
+	address := u.nodeAddress(t).Prev()
+	server := httptest.NewUnstartedServer(registryOf(t, folder))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of who does not know the authority
+	if err := server.Listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if server.Listener, err = net.Listen("tcp", netip.AddrPortFrom(address, 0).String()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	if !secure {
+		server.Start()
+		return server.Listener.Addr().String(), nil
+	}
+	chain, key, err := cert.GenerateSelfSignedCertKey(address.String(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(chain, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	server.StartTLS()
+	certificates, err := cert.ParseCertsPEM(chain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if authority, err = cert.EncodeCertificates(certificates[len(certificates)-1]); err != nil {
+		t.Fatal(err)
+	}
+	return server.Listener.Addr().String(), authority
+}
+
+// registryOf returns what a registry with the one image of a layout answers.
+func registryOf(t *testing.T, folder string) http.Handler {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(folder, "index.json"))
 	if err != nil {
@@ -73,14 +144,5 @@ func (u *user) serveRegistry(t *testing.T, folder string) (at string) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v2/app/manifests/{digest}", blob) // and HEAD
 	mux.HandleFunc("GET /v2/app/blobs/{digest}", blob)
-	server := httptest.NewUnstartedServer(mux)
-	if err := server.Listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if server.Listener, err = net.Listen("tcp", netip.AddrPortFrom(u.nodeAddress(t).Prev(), 0).String()); err != nil {
-		t.Fatal(err)
-	}
-	server.Start()
-	t.Cleanup(server.Close)
-	return server.Listener.Addr().String()
+	return mux
 }
