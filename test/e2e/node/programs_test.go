@@ -34,6 +34,7 @@ func TestNodeWithoutIptables(t *testing.T) {
 		{"a Pod reaches the API with its token", reachAPI},
 		{"a Pod reaches this machine", reachMachine},
 		{"a Pod reaches other networks as this machine", reachOut},
+		{"what comes from any address of this machine is answered", answerMachine},
 		{"a Pod has a port of the node", hostPort},
 		{"the containers of a Foo answer through a Service", foo},
 		{"down leaves nothing, up has the Pods again", downAndUp},
