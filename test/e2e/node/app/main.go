@@ -3,6 +3,8 @@ package main
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
@@ -48,8 +50,11 @@ func main() {
 	case "fail":
 		fmt.Println("this goes wrong")
 		os.Exit(3)
-	case "token":
-		show("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+	case "secrets":
+		if err := secrets(); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
 	case "show":
 		show(os.Args[2])
 	case "listen":
@@ -134,6 +139,34 @@ func ask(address, text string) error {
 	if err == nil {
 		fmt.Printf("%s\n", answer[:n])
 	}
+	return err
+}
+
+// secrets asks the API for the secrets of its namespace with what every Pod has for that, and prints what it says.
+func secrets() error {
+	var token, authority, namespace []byte
+	for name, into := range map[string]*[]byte{"token": &token, "ca.crt": &authority, "namespace": &namespace} {
+		data, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/" + name)
+		if err != nil {
+			return err
+		}
+		*into = data
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority)
+	request, err := http.NewRequest(http.MethodGet, "https://kubernetes.default.svc/api/v1/namespaces/"+string(namespace)+"/secrets", nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+string(token))
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}, Timeout: 10 * time.Second}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	fmt.Println(response.Status)
+	_, err = io.Copy(os.Stdout, response.Body)
 	return err
 }
 
