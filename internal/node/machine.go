@@ -31,6 +31,8 @@ type Machine struct {
 	Capabilities uint64
 	// Cgroups is the version of the cgroups at /sys/fs/cgroup; 0 if there are none.
 	Cgroups int
+	// NoControllers are the controllers of cgroups, of those that Pods need, that cgroups below that one cannot have.
+	NoControllers []string
 	// Programs is the folder of keelson-node, and NoProgram the first of its programs that is missing.
 	Programs, NoProgram string
 	// Runtime is the path of runc or of crun, Iptables and Nft those of the programs of that name. Empty if missing.
@@ -49,6 +51,7 @@ const (
 // Look looks at this machine. Programs is the folder where keelson-node is expected.
 func Look(programs string) Machine {
 	m := Machine{OS: runtime.GOOS, Root: os.Geteuid() == 0, Programs: programs, Cgroups: cgroups(cgroupRoot)}
+	m.NoControllers = missingControllers(cgroupRoot, m.Cgroups)
 	if status, err := os.ReadFile("/proc/self/status"); err == nil {
 		m.Capabilities = capabilities(string(status))
 	}
@@ -123,17 +126,6 @@ func find(names ...string) string {
 	return ""
 }
 
-// cgroups returns the version of the cgroups at a path.
-func cgroups(root string) int {
-	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {
-		return 2
-	}
-	if _, err := os.Stat(filepath.Join(root, "memory")); err == nil {
-		return 1
-	}
-	return 0
-}
-
 // capabilities reads the effective capabilities from the text of /proc/self/status.
 func capabilities(status string) uint64 {
 	for line := range strings.Lines(status) {
@@ -163,8 +155,11 @@ func (m Machine) Missing() []string {
 		}
 	}
 	slices.Sort(missing)
-	if m.Cgroups == 0 {
+	switch {
+	case m.Cgroups == 0:
 		missing = append(missing, "cgroups at /sys/fs/cgroup")
+	case len(m.NoControllers) > 0:
+		missing = append(missing, fmt.Sprintf("controllers for cgroups below /sys/fs/cgroup (%s)", strings.Join(m.NoControllers, ", ")))
 	}
 	if m.NoProgram != "" {
 		missing = append(missing, fmt.Sprintf("%s (build it with `make node`)", filepath.Join(m.Programs, m.NoProgram)))

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -50,6 +49,10 @@ func TestChoose(t *testing.T) {
 		{"cgroups of version 1", func(m *Machine) { m.Cgroups = 1 }, Auto, choice{Real: true}},
 		{"nft only", func(m *Machine) { m.Iptables, m.Nft = "", "/usr/sbin/nft" }, Auto, choice{Real: true}},
 		{
+			"a container, whose processes keep controllers to themselves", func(m *Machine) { m.NoControllers = []string{"cpuset", "memory"} }, Auto,
+			choice{Line: "A real node is not possible here; missing: controllers for cgroups below /sys/fs/cgroup (cpuset, memory)."},
+		},
+		{
 			"a crun that is too old", func(m *Machine) { m.Runtime, m.OldCrun = "", "1.8.1" }, Auto,
 			choice{Line: "A real node is not possible here; missing: runc (a package of that name), or crun 1.14.3 or later (it is 1.8.1)."},
 		},
@@ -88,40 +91,6 @@ func TestLook(t *testing.T) {
 	}
 	if got := Look(programs).NoProgram; got != "" {
 		t.Errorf("a full folder: %q is missing", got)
-	}
-}
-
-func TestCgroups(t *testing.T) {
-	for _, test := range []struct {
-		name  string
-		paths []string
-		want  int
-	}{
-		{"version 2", []string{"cgroup.controllers", "memory.stat", "init.scope/"}, 2},
-		{"version 1", []string{"cpu,cpuacct/", "memory/", "pids/"}, 1},
-		{"both: the limits are those of version 1", []string{"memory/", "unified/", "unified/cgroup.controllers"}, 1},
-		{"version 1 without limits of memory", []string{"cpu,cpuacct/", "pids/"}, 0},
-		{"none", nil, 0},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			root := t.TempDir()
-			for _, path := range test.paths {
-				full := filepath.Join(root, path)
-				if folder, ok := strings.CutSuffix(path, "/"); ok {
-					if err := os.Mkdir(filepath.Join(root, folder), 0o755); err != nil {
-						t.Fatal(err)
-					}
-				} else if err := os.WriteFile(full, nil, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if got := cgroups(root); got != test.want {
-				t.Errorf("got %d, want %d", got, test.want)
-			}
-		})
-	}
-	if got := cgroups(filepath.Join(t.TempDir(), "nowhere")); got != 0 {
-		t.Errorf("no such folder: %d", got)
 	}
 }
 
