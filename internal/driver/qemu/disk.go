@@ -57,15 +57,10 @@ type imageInfo struct {
 	} `json:"format-specific"`
 }
 
-// inspect asks qemu-img about an image; an empty format is found out. -U: a disk may be in
-// use.
+// inspect asks qemu-img about an image of a format. -U: a disk may be in use.
 func inspect(ctx context.Context, tool, path, format string) (imageInfo, error) {
-	args := []string{"info", "-U", "--output=json"}
-	if format != "" {
-		args = append(args, "-f", format)
-	}
 	var info imageInfo
-	raw, err := runImageTool(ctx, tool, append(args, path)...)
+	raw, err := runImageTool(ctx, tool, "info", "-U", "--output=json", "-f", format, path)
 	if err == nil {
 		err = json.Unmarshal(raw, &info)
 	}

@@ -62,17 +62,19 @@ func (d *Driver) resolveImage(ctx context.Context, image *v1alpha1.Image, progre
 			return nil, err
 		}
 	}
-	info, err := inspect(ctx, d.imageTool, path, image.Format)
+	format, err := examine(path, image.Format)
+	if err != nil {
+		return nil, fmt.Errorf("read the image %s: %w", path, err)
+	}
+	info, err := inspect(ctx, d.imageTool, path, format)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read the image: %w", err)
-	case info.Format != "qcow2" && info.Format != "raw":
-		return nil, fmt.Errorf("the image %s is in the format %s: it must be qcow2 or raw", path, info.Format)
 	case info.Backing != "" || info.Specific.Data.DataFile != "":
 		// Whoever may name an image could read any file of the host that way.
-		return nil, fmt.Errorf("the image %s has its data in another file, which is not followed", path)
+		return nil, fmt.Errorf("read the image %s: %w", path, errOtherFile)
 	}
-	return &baseImage{Path: path, Format: info.Format}, nil
+	return &baseImage{Path: path, Format: format}, nil
 }
 
 // withoutPassword returns an address as others may read it.

@@ -196,14 +196,26 @@ func TestImagesThatAreRefused(t *testing.T) {
 	base, overlay := emptyImage(t), filepath.Join(dir, "overlay.qcow2")
 	_, err := runImageTool(t.Context(), w.driver.imageTool, "create", "-q", "-f", "qcow2", "-b", base, "-F", "raw", overlay)
 	w.do(err)
+	// Who opens what it names would wait.
+	pipe, external := filepath.Join(dir, "pipe"), filepath.Join(dir, "external.qcow2")
+	_, err = runImageTool(t.Context(), w.driver.imageTool, "create", "-q", "-f", "qcow2", "-o", "data_file="+pipe, external, "1M")
+	w.do(err)
+	w.do(os.Remove(pipe))
+	w.do(syscall.Mkfifo(pipe, 0o600))
+	descriptor := filepath.Join(dir, "descriptor")
+	w.do(os.WriteFile(descriptor, fmt.Appendf(nil, "# Disk DescriptorFile\nversion=1\nCID=fffffffe\nparentCID=ffffffff\ncreateType=\"monolithicFlat\"\n"+
+		"RW 2048 FLAT %q 0\n", pipe), 0o600))
 	for name, test := range map[string]struct {
 		image *v1alpha1.Image
 		disk  int64
 		says  string
 	}{
-		"with a backing file":  {&v1alpha1.Image{Path: overlay}, 0, "another file"},
-		"that is not there":    {&v1alpha1.Image{Path: filepath.Join(dir, "none")}, 0, "no such file"},
-		"larger than the disk": {&v1alpha1.Image{Path: base}, 1 << 19, "make it larger"},
+		"with its data elsewhere":              {&v1alpha1.Image{Path: external}, 0, "another file"},
+		"with its data elsewhere, and says so": {&v1alpha1.Image{Path: external, Format: "qcow2"}, 0, "another file"},
+		"that only names other files":          {&v1alpha1.Image{Path: descriptor}, 0, "it is in the format vmdk: it must be qcow2 or raw"},
+		"with a backing file":                  {&v1alpha1.Image{Path: overlay}, 0, "another file"},
+		"that is not there":                    {&v1alpha1.Image{Path: filepath.Join(dir, "none")}, 0, "no such file"},
+		"larger than the disk":                 {&v1alpha1.Image{Path: base}, 1 << 19, "make it larger"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.T = t

@@ -24,14 +24,20 @@ var special = []netip.Prefix{
 	netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.88.99.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
 	netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("240.0.0.0/4"),
 	netip.MustParsePrefix("168.63.129.16/32"), // Azure's
-	netip.MustParsePrefix("100::/64"), netip.MustParsePrefix("2001::/23"), netip.MustParsePrefix("2001:db8::/32"),
-	netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("3fff::/20"), netip.MustParsePrefix("5f00::/16"),
-	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("fec0::/10"),
+	netip.MustParsePrefix("2001::/23"), netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("2002::/16"),
+	netip.MustParsePrefix("3fff::/20"),
 }
+
+// internet6 is what was ever given to the Internet of IPv6. All else is unassigned, of one site only, or leads to an IPv4
+// address that is written in it, as ::127.0.0.1 and 64:ff9b::127.0.0.1 do. RFC 4291 and the registry of IANA.
+var internet6 = netip.MustParsePrefix("2000::/3")
 
 // isPublic reports whether an address is one of the public Internet.
 func isPublic(ip netip.Addr) bool {
 	ip = ip.Unmap().WithZone("")
+	if ip.Is6() && !internet6.Contains(ip) {
+		return false
+	}
 	return ip.IsGlobalUnicast() && !ip.IsPrivate() &&
 		!slices.ContainsFunc(special, func(network netip.Prefix) bool { return network.Contains(ip) })
 }

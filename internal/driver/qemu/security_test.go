@@ -164,6 +164,7 @@ func TestIsPublic(t *testing.T) {
 		"10.0.0.1": false, "172.16.0.1": false, "172.31.255.255": false, "192.168.1.1": false, "fd00:ec2::254": false, "fc00::1": false,
 		"169.254.169.254": false, "fe80::1": false, "fe80::1%eth0": false, "::ffff:169.254.169.254": false, "100.100.100.200": false, "168.63.129.16": false,
 		"224.0.0.1": false, "ff02::1": false, "255.255.255.255": false, "240.0.0.1": false,
+		"::127.0.0.1": false, "::ffff:0:127.0.0.1": false, "64:ff9b:1::a9fe:a9fe": false, "2001:0:7f00:1::1": false, "100::1": false, "4000::1": false, "5f00::1": false,
 		"64:ff9b::a9fe:a9fe": false, "2002:7f00:1::": false, "192.0.0.192": false, "198.18.0.1": false, "2001:db8::1": false, "fec0::1": false,
 	} {
 		if got := isPublic(netip.MustParseAddr(text)); got != want {

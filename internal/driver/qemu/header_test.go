@@ -1,0 +1,51 @@
+package qemu
+
+import (
+	"encoding/binary"
+	"errors"
+	"testing"
+)
+
+// What is in an image decides what its first bytes say, and no file that it names is looked at.
+func TestExamine(t *testing.T) {
+	header := func(version uint32, backing, features uint64) []byte {
+		begin := make([]byte, 112)
+		binary.BigEndian.PutUint32(begin, qcow2Magic)
+		binary.BigEndian.PutUint32(begin[4:], version)
+		binary.BigEndian.PutUint64(begin[8:], backing)
+		binary.BigEndian.PutUint64(begin[72:], features)
+		return begin
+	}
+	at64 := append(make([]byte, 64), "\x7f\x10\xda\xbe"...)
+	for _, test := range []struct {
+		name     string
+		begin    []byte
+		declared string
+		want     string
+		err      error
+	}{
+		{"an empty file", nil, "", formatRaw, nil},
+		{"a disk with a boot sector", []byte("\xeb\x63\x90"), "", formatRaw, nil},
+		{"version 3", header(3, 0, 0), "", formatQcow2, nil},
+		{"version 3 as declared", header(3, 0, 0), formatQcow2, formatQcow2, nil},
+		{"version 2, which has no features", header(2, 0, externalData)[:80], "", formatQcow2, nil},
+		{"a feature that does not matter", header(3, 0, 1), "", formatQcow2, nil},
+		{"cut off", header(3, 0, 0)[:8], "", formatQcow2, nil},
+		{"declared, and it is not", []byte("MZ"), formatQcow2, formatQcow2, nil},
+		{"version 1", header(1, 0, 0), "", "", errOtherFormat},
+		{"a backing file", header(2, 200, 0), "", "", errOtherFile},
+		{"a backing file as declared", header(3, 200, 0), formatQcow2, "", errOtherFile},
+		{"a backing file in what is declared as raw", header(3, 200, 0), formatRaw, formatRaw, nil},
+		{"an external data file", header(3, 0, externalData), "", "", errOtherFile},
+		{"an external data file among other features", header(3, 0, externalData|1|8), "", "", errOtherFile},
+		{"a descriptor of VMware", []byte("# Disk DescriptorFile\nRW 1 FLAT \"/etc/shadow\" 0\n"), "", "", errOtherFormat},
+		{"what says at an offset what it is", at64, "", "", errOtherFormat},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := examineBegin(test.begin, test.declared)
+			if got != test.want || !errors.Is(err, test.err) {
+				t.Errorf("got %q, %v, want %q, %v", got, err, test.want, test.err)
+			}
+		})
+	}
+}
