@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/net/netutil"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -58,12 +59,12 @@ func addWebhook(m ctrl.Manager, cfg *rest.Config, o *Options, all, selected []Co
 	err = m.Add(&manager.Server{
 		Name: "webhook",
 		Server: &http.Server{
-			Handler:           mux,
-			ReadHeaderTimeout: 10 * time.Second,
-			IdleTimeout:       90 * time.Second,
-			MaxHeaderBytes:    1 << 16,
+			Handler:        bounded(mux),
+			ReadTimeout:    5 * time.Second, // an API server waits for 2 s
+			IdleTimeout:    90 * time.Second,
+			MaxHeaderBytes: 1 << 16,
 		},
-		Listener: tls.NewListener(s.listener, config),
+		Listener: tls.NewListener(netutil.LimitListener(s.listener, connectionsAtOnce), config),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("serve the webhook: %w", err)

@@ -1,0 +1,57 @@
+package crds_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	fence   = regexp.MustCompile("(?ms)^```.*?^```")
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+)
+
+// Every link of a page to another one, or to a file of this repository, leads somewhere, and to a heading that is there.
+func TestLinksOfThePages(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages = append(pages, "../../README.md", "../../CONTRIBUTING.md", "../../charts/keelson/README.md")
+	links := 0
+	for _, page := range pages {
+		for _, match := range link.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {
+			if strings.Contains(match[1], "://") {
+				continue
+			}
+			links++
+			file, anchor, _ := strings.Cut(match[1], "#")
+			target := page
+			if file != "" {
+				target = filepath.Join(filepath.Dir(page), file)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: %v", page, err)
+			} else if anchor != "" && !anchorsOf(t, target)[anchor] {
+				t.Errorf("%s: %s has no heading #%s", page, target, anchor)
+			}
+		}
+	}
+	if links < 50 {
+		t.Errorf("only %d links were found", links)
+	}
+}
+
+// anchorsOf returns how links call the headings of a page: in lower case, with dashes for spaces, and without other signs.
+func anchorsOf(t *testing.T, page string) map[string]bool {
+	t.Helper()
+	anchors := map[string]bool{}
+	for _, match := range heading.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {
+		plain := regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(match[1]), "")
+		anchors[strings.ReplaceAll(plain, " ", "-")] = true
+	}
+	return anchors
+}
