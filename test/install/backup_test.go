@@ -120,6 +120,7 @@ func (w *world) wanted(t *testing.T) string {
 // runsNothingAgain checks that a restored CronTab has had no run of a time before it was restored.
 func (w *world) runsNothingAgain(t *testing.T) {
 	t.Helper()
+	w.kubectl(t, "wait", "--for=jsonpath={.status.lastScheduleTime}", "crontab/crontab-0", "--namespace", saved, "--timeout", transcript.Patience.String())
 	words := strings.Fields(w.kubectl(t, "get", "crontab/crontab-0", "--namespace", saved, "-o", "jsonpath={.metadata.creationTimestamp} {.metadata.uid}"))
 	restored, err := time.Parse(time.RFC3339, words[0])
 	if err != nil {

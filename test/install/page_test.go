@@ -58,7 +58,12 @@ func TestEveryCommandOfThePages(t *testing.T) {
 
 func readPage(t *testing.T, page string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/" + page)
+	return readFile(t, "../../docs/"+page)
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
