@@ -50,6 +50,7 @@ func TestBackupAndRestore(t *testing.T) {
 	objects.CreateClusters(t, 1)
 	w.apply(t, leaving)
 	w.kubectl(t, "patch", "crontab/crontab-0", "--namespace", saved, "--type=merge", "-p", `{"spec":{"missedRuns":"All","maxMissedRuns":100}}`)
+	w.kubectl(t, "wait", "--for=condition=Ready", "crontab/crontab-0", "--namespace", saved, "--timeout", transcript.Patience.String())
 	w.kubectl(t, "annotate", "crontab/crontab-0", "--namespace", saved, stablev1.RunRequestedAtAnnotation+"="+asked)
 	w.kubectl(t, "wait", "--for=jsonpath={.status.lastManualRunTime}="+asked, "crontab/crontab-0", "--namespace", saved, "--timeout", transcript.Patience.String())
 	w.settles(t, objects)
