@@ -23,6 +23,7 @@ type component struct {
 	binary  string                          // empty: keelson-kube, which is told the name of the component
 	args    func() []string                 // the command line, asked for anew before each start
 	inputs  []string                        // files that are read at the start only, so that a change of them needs a restart
+	follows string                          // the component after whose start this one must be started anew, if any
 	prepare func(ctx context.Context) error // what must be done before each start, if anything
 
 	// ready tells whether the component can be used; nil where nobody waits for it.
@@ -92,15 +93,25 @@ func (cp *ControlPlane) takeOver(ctx context.Context, c *component) error {
 	cp.mu.Lock()
 	same := cp.state.Commands[c.name] == hash
 	cp.mu.Unlock()
-	if same {
+	switch {
+	case !same:
+		cp.opts.Log.Info("Restarting a component, because its flags, its keys or its binary have changed", "component", c.name, "pid", p.PID())
+	case c.follows != "" && cp.isOlder(p, c.follows):
+		cp.opts.Log.Info("Restarting a component, because "+c.follows+" was", "component", c.name, "pid", p.PID())
+	default:
 		c.process = p
 		return nil
 	}
-	cp.opts.Log.Info("Restarting a component, because its flags, its keys or its binary have changed", "component", c.name, "pid", p.PID())
 	if err := stopProcess(ctx, p, patience(c.name)); err != nil {
 		return err
 	}
 	return cp.startComponent(ctx, c)
+}
+
+// isOlder reports whether a process was started before that of another component.
+func (cp *ControlPlane) isOlder(p *process.Process, than string) bool {
+	other, err := cp.procs.Find(than)
+	return err == nil && p.Status().StartedAt.Before(other.Status().StartedAt)
 }
 
 // startComponent starts the process of a component.

@@ -6,6 +6,7 @@
 package faults
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/testing/apiproxy"
@@ -190,6 +194,7 @@ func (w *world) settle(t *testing.T) {
 	defer func() {
 		if t.Failed() {
 			t.Logf("the world differs from what is asked for:\n%s", strings.Join(differences, "\n"))
+			w.explain(t)
 		}
 	}()
 	began := time.Now()
@@ -198,6 +203,24 @@ func (w *world) settle(t *testing.T) {
 		return len(differences) == 0
 	})
 	t.Logf("the world is what the objects ask for, %.1f s after the last fault", time.Since(began).Seconds())
+}
+
+// explain logs which Pods do not run, and what those say who should bring them to life.
+func (w *world) explain(t *testing.T) {
+	t.Helper()
+	var pods corev1.PodList
+	if err := w.List(context.Background(), &pods, client.InNamespace(namespace)); err != nil {
+		t.Log(err)
+	}
+	for _, pod := range pods.Items {
+		if pod.Status.Phase == corev1.PodPending {
+			t.Logf("Pod %s of %s, deleted %v, on node %q: %+v", pod.Name, pod.CreationTimestamp.UTC(), pod.DeletionTimestamp, pod.Spec.NodeName, pod.Status.Conditions)
+		}
+	}
+	for _, name := range []string{"kube-scheduler", "kwok"} {
+		log, err := os.ReadFile(filepath.Join(w.dir, "logs", name+".log"))
+		t.Logf("the end of the log of %s: %v\n%s", name, err, log[max(0, len(log)-8<<10):])
+	}
 }
 
 // rest waits until the manager has asked for nothing for a while, and fails the test if that does not come.
