@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds a Debian as clouds have it: hack/debian-image.sh FILE. It is a qcow2 with a
-# boot loader, its own kernel, cloud-init, which looks for a NoCloud seed, and the QEMU
-# guest agent. The tests of the driver qemu boot it.
+# Builds a Debian as clouds have it: hack/debian-image.sh FILE [PACKAGE...]. It is a qcow2
+# with a boot loader, its own kernel, cloud-init, which looks for a NoCloud seed, the QEMU
+# guest agent, and the packages. The tests of the driver qemu boot it, and hack/node-debian.sh.
+# KEELSON_DEBIAN_SUITE=trixie makes it a Debian 13, whatever this host is.
 #
 # Packages come from Debian's archive, and mmdebstrap has apt check their signatures.
 # Neither root nor loop devices are needed; without root, user namespaces with ids of
@@ -11,12 +12,14 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 out=$1
+shift
 
 # That of this host if that is a Debian, so that its archive is near and known.
-suite=$(. /etc/os-release 2>/dev/null && [ "${ID:-}" = debian ] && echo "${VERSION_CODENAME:-}" || true)
-suite=${suite:-bookworm}
+host=$(. /etc/os-release 2>/dev/null && [ "${ID:-}" = debian ] && echo "${VERSION_CODENAME:-}" || true)
+suite=${KEELSON_DEBIAN_SUITE:-${host:-bookworm}}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/keelson/debian-image
-image=$cache/$suite-$(sha256sum "$0" | cut -c 1-16).qcow2
+name=$(basename "$out" .qcow2)
+image=$cache/$name-$suite-$({ cat "$0" && echo "$@"; } | sha256sum | cut -c 1-16).qcow2
 
 # publish: makes the image of the cache the result.
 publish() {
@@ -53,7 +56,7 @@ trap 'rm -rf "$work"' EXIT
 # What cloud images have beyond the least, with a bus, which the power button needs, and
 # without what would only make an emulated boot longer. cloud-init configures the
 # network of systemd-networkd.
-packages=linux-image-cloud-amd64,cloud-init,qemu-guest-agent,systemd-sysv,dbus,iproute2
+packages=linux-image-cloud-amd64,cloud-init,qemu-guest-agent,systemd-sysv,dbus,iproute2$(printf '%s' "${@/#/,}")
 mmdebstrap --quiet --variant=minbase --include="$packages" \
 	--essential-hook='mkdir -p "$1/etc/initramfs-tools/conf.d" "$1/etc/cloud/cloud.cfg.d"' \
 	--essential-hook='echo MODULES=list >"$1/etc/initramfs-tools/conf.d/modules"' \
@@ -86,6 +89,6 @@ dd if=/usr/lib/grub/i386-pc/boot.img of="$work/disk" bs=446 count=1 conv=notrunc
 dd if="$work/core" of="$work/disk" bs=512 seek=1 conv=notrunc status=none
 
 qemu-img convert -f raw -O qcow2 "$work/disk" "$work/image"
-rm -f "$cache"/*.qcow2
+rm -f "$cache/$name"-*.qcow2
 mv "$work/image" "$image"
 publish
