@@ -89,6 +89,7 @@ func (cp *ControlPlane) controllerManager() *component {
 		"--cluster-signing-cert-file="+pki("ca.crt"),
 		"--cluster-signing-key-file="+pki("ca.key"),
 		"--service-cluster-ip-range="+cp.services().String(),
+		"--flex-volume-plugin-dir="+cp.dir.volumePlugins(),
 	)
 	return &component{
 		name:   nameControllerManager,

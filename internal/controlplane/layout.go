@@ -27,6 +27,7 @@ func (l layout) processes() string           { return l.path("processes") }
 func (l layout) log(component string) string { return l.path("logs", component+".log") }
 func (l layout) etcdData() string            { return l.path("etcd") }
 func (l layout) node() string                { return l.path("node") }
+func (l layout) volumePlugins() string       { return l.path("volume-plugins") }
 func (l layout) stages() string              { return l.path("kwok-stages.yaml") }
 func (l layout) stateFile() string           { return l.path("state.json") }
 
@@ -36,7 +37,7 @@ func (l layout) sockets() string { return l.path("sockets") }
 
 // create makes the directories. They are closed to everybody else, because they hold private keys and sockets.
 func (l layout) create() error {
-	for _, dir := range []string{string(l), l.path("pki"), l.path("logs"), l.sockets(), l.etcdData()} {
+	for _, dir := range []string{string(l), l.path("pki"), l.path("logs"), l.sockets(), l.etcdData(), l.volumePlugins()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("create the data directory: %w", err)
 		}

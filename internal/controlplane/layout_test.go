@@ -89,7 +89,7 @@ func TestWriteFileLeavesOldOrNew(t *testing.T) {
 	for _, entry := range entries {
 		names = append(names, entry.Name())
 	}
-	want := []string{"etcd", "file", "folder", "logs", "pki", "sockets"}
+	want := []string{"etcd", "file", "folder", "logs", "pki", "sockets", "volume-plugins"}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("the directory afterwards (-want +got):\n%s", diff)
 	}
