@@ -19,7 +19,7 @@ import (
 const Program = "keelson-node"
 
 // besides are the programs that it needs in its own folder.
-var besides = []string{Program, "containerd-shim-runc-v2", "bridge", "host-local", "loopback", "portmap", "pause"}
+var besides = []string{Program, "containerd-shim-runc-v2", "host-local", "loopback", "pause", "portmap", "ptp"}
 
 // Machine is what matters about a machine that is to run a node.
 type Machine struct {

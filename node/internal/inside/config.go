@@ -123,7 +123,10 @@ func (facts) ResolvConf() string   { return resolvConf }
 // ClusterDomain is the end of all names of Services.
 func (facts) ClusterDomain() string { return settings.ClusterDomain }
 
-// cniConfig returns the network of Pods: a bridge, whose addresses are forgotten with the bridge.
+// cniConfig returns the network of Pods: each has a link of its own to the node, which routes between them; addresses are
+// forgotten with the links. On a bridge, answers of one Pod to another would not pass the rules by which it was reached
+// through a Service, unless the kernel filters bridges: distributions load that module for nobody but Docker and the like, and
+// then for every bridge of the machine.
 func cniConfig(s settings.Settings) ([]byte, error) {
 	type object = map[string]any
 	return json.MarshalIndent(object{
@@ -131,7 +134,7 @@ func cniConfig(s settings.Settings) ([]byte, error) {
 		"name":       "keelson",
 		"plugins": []object{
 			{
-				"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+				"type": "ptp",
 				"ipam": object{
 					"type": "host-local", "dataDir": cniState,
 					"ranges": [][]object{{{"subnet": s.PodNetwork().String()}}},

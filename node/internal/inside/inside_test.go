@@ -87,7 +87,7 @@ func TestCNIConfig(t *testing.T) {
 	if err := json.Unmarshal(data, &got); err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Plugins) != 2 || got.Plugins[0].Type != "bridge" || got.Plugins[1].Type != "portmap" ||
+	if len(got.Plugins) != 2 || got.Plugins[0].Type != "ptp" || got.Plugins[1].Type != "portmap" ||
 		got.Plugins[0].IPAM.Ranges[0][0].Subnet != "10.100.0.0/17" {
 		t.Errorf("got %s", data)
 	}

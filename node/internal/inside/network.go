@@ -3,10 +3,10 @@ package inside
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"github.com/vishvananda/netlink"
@@ -39,16 +39,17 @@ func prepareNetwork(s settings.Settings) error {
 	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: s.HostAddress().Addr().AsSlice()}); err != nil {
 		return fmt.Errorf("default route: %w", err)
 	}
-	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
-		return err
+	for _, parameter := range []struct{ path, value string }{
+		{"ip_forward", "1"},
+		// A Pod that is sent back to itself, by a Service, knows no shorter way.
+		{"conf/all/send_redirects", "0"},
+		{"conf/default/send_redirects", "0"},
+	} {
+		if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv4", parameter.path), []byte(parameter.value), 0o644); err != nil {
+			return err
+		}
 	}
-	// So that a Pod reaches another one on the same bridge also through a Service. Where bridges are not filtered at all,
-	// there is nothing to turn on.
-	err = os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte("1"), 0o644)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // listen opens what the machine serves inside: the API on every address of the node, for Pods, too; the proxy for the
