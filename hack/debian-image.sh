@@ -56,7 +56,7 @@ trap 'rm -rf "$work"' EXIT
 # What cloud images have beyond the least, with a bus, which the power button needs, and
 # without what would only make an emulated boot longer. cloud-init configures the
 # network of systemd-networkd.
-packages=linux-image-cloud-amd64,cloud-init,qemu-guest-agent,systemd-sysv,dbus,iproute2$(printf '%s' "${@/#/,}")
+packages=linux-image-cloud-amd64,cloud-init,qemu-guest-agent,systemd-sysv,dbus,e2fsprogs,iproute2$(printf '%s' "${@/#/,}")
 mmdebstrap --quiet --variant=minbase --include="$packages" \
 	--essential-hook='mkdir -p "$1/etc/initramfs-tools/conf.d" "$1/etc/cloud/cloud.cfg.d"' \
 	--essential-hook='echo MODULES=list >"$1/etc/initramfs-tools/conf.d/modules"' \
