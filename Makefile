@@ -77,6 +77,11 @@ node: ## Build bin/node, what `keelson up --node=real` runs Pods with (2 minutes
 debian: ## Build bin/debian, the cloud image that a test of the driver qemu boots (some minutes; kept in a cache)
 	hack/debian-image.sh bin/debian/disk.qcow2
 
+# Emulated, which it is without KVM, it takes about half an hour, which CI does not have.
+.PHONY: node-debian
+node-debian: build node ## Run the tests of a real node on a Debian with cgroups of version 2, in QEMU (ARGS: which, as in go test -run)
+	hack/node-debian.sh $(ARGS)
+
 .PHONY: test
 test: bin/keelson bin/keelson-kube bin/kubectl guest node ## Run all tests with the race detector against one API server (ARGS: flags of go test)
 	@hack/require.sh gcc qemu-system-x86_64 qemu-img runc iptables nft

@@ -111,7 +111,11 @@ func downAndUp(t *testing.T, u *user) {
 	u.isAsBefore(t)
 	u.up(t)
 	u.restartedOnce(t, before)
-	transcript.Contains(t, u.kubectl(t, "logs", "web", "--previous"), "ending politely")
+	// Each minute kubelet keeps one container of those that do not run. In the moment before it starts one, which is long on an
+	// emulated machine, that is the new one.
+	if last := u.kubectl(t, "logs", "web", "--previous"); !strings.HasPrefix(last, "unable to retrieve container logs") {
+		transcript.Contains(t, last, "ending politely")
+	}
 	answers(t, u, "pod/web", "v1 on web\n")
 }
 

@@ -198,11 +198,18 @@ func (u *user) loadApp(t *testing.T, version string) {
 	transcript.Contains(t, out, "docker.io/library/app:"+version+"\n")
 }
 
+// appsVariable names, where there is no Go, the folder with the program app as each version: app-v1 and so on.
+const appsVariable = "KEELSON_TEST_APPS"
+
 // buildApp makes what is in the image of the program app: the program, which is also tar.
 func buildApp(t *testing.T, folder, version string) {
 	t.Helper()
-	build := exec.Command("go", "build", "-ldflags", "-s -w -X main.version="+version, "-o", filepath.Join(folder, "app"), "./app")
+	app := filepath.Join(folder, "app")
+	build := exec.Command("go", "build", "-ldflags", "-s -w -X main.version="+version, "-o", app, "./app")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if apps := os.Getenv(appsVariable); apps != "" {
+		build = exec.Command("cp", filepath.Join(apps, "app-"+version), app)
+	}
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the app: %v\n%s", err, out)
 	}

@@ -37,6 +37,7 @@ func TestNode(t *testing.T) {
 		{"what comes from any address of this machine is answered", answerMachine},
 		{"a Pod has a port of the node", hostPort},
 		{"limits are enforced", limits},
+		{"a limit of processors is one of its cgroup", cpuLimit},
 		{"the containers of a Foo answer through a Service", foo},
 		{"a SampleResource serves its new image", sampleResource},
 		{"another node beside it has Services of its own", beside},
@@ -63,7 +64,9 @@ func up(t *testing.T, u *user) {
 	if got := u.field(t, "nodes", "{.items[*].metadata.name}"); got != "keelson-node" {
 		t.Errorf("nodes: %q", got)
 	}
-	u.kubectl(t, "wait", "--for=condition=Ready", "node/keelson-node", "--timeout=1s")
+	if got := u.field(t, "node/keelson-node", `{.status.conditions[?(@.type=="Ready")].status}`); got != "True" {
+		t.Errorf("Ready is %q", got)
+	}
 }
 
 func loadImages(t *testing.T, u *user) {
@@ -75,7 +78,7 @@ func loadImages(t *testing.T, u *user) {
 
 func runPod(t *testing.T, u *user) {
 	u.kubectl(t, "run", "web", "--image=app:v1")
-	u.kubectl(t, "wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
+	u.kubectl(t, "wait", "--for=condition=Ready", "pod/web", "--timeout", transcript.Patience.String())
 	u.Until(t, "it logs", transcript.Is("serving v1"), "kubectl", "logs", "web")
 	if got := u.kubectl(t, "exec", "web", "--", "/app", "say", "hello", "from", "inside"); got != "hello from inside\n" {
 		t.Errorf("exec: %q", got)
@@ -124,7 +127,7 @@ spec:
   containers:
   - {name: ear, image: "app:v1", args: [listen], stdin: true, stdinOnce: true}
 `)
-	u.kubectl(t, "wait", "--for=condition=Ready", "pod/ear", "--timeout=60s")
+	u.kubectl(t, "wait", "--for=condition=Ready", "pod/ear", "--timeout", transcript.Patience.String())
 	shell := u.Shell
 	shell.Stdin = "one\ntwo\n"
 	transcript.Contains(t, shell.OK(t, "kubectl", "attach", "-i", "ear"), "heard one\n", "heard two\n")
@@ -143,7 +146,7 @@ kind: Foo
 metadata: {name: shop}
 spec: {deploymentName: shop, replicas: 2, image: "app:v1"}
 `)
-	u.kubectl(t, "wait", "--for=condition=Ready", "foo/shop", "--timeout=60s")
+	u.kubectl(t, "wait", "--for=condition=Ready", "foo/shop", "--timeout", transcript.Patience.String())
 	u.kubectl(t, "expose", "deployment", "shop", "--port=80", "--target-port=8080")
 	address := "http://" + u.field(t, "service/shop", "{.spec.clusterIP}")
 	served := map[string]bool{}
@@ -164,6 +167,8 @@ spec: {deploymentName: shop, replicas: 2, image: "app:v1"}
 	for _, url := range []string{address, "http://shop", "http://shop.default", "http://shop.default.svc.cluster.local."} {
 		transcript.Contains(t, u.kubectl(t, "exec", "web", "--", "/app", "get", url), "200 OK")
 	}
+	u.kubectl(t, "expose", "pod", "web", "--name=self", "--port=80", "--target-port=8080")
+	u.Until(t, "a Pod answers itself through a Service", answersOK, "kubectl", "exec", "web", "--", "/app", "get", "http://self")
 	transcript.Contains(t, u.Run(t, "kubectl", "exec", "web", "--", "/app", "get", "http://nobody.default.svc.cluster.local.").Stdout, "no such host")
 	// A headless Service is the Pods that are ready.
 	u.kubectl(t, "expose", "deployment", "shop", "--name=bare", "--cluster-ip=None", "--port=8080")

@@ -18,9 +18,23 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
+// PatienceVariable is the environment variable that says how long Patience is, for an emulated machine.
+const PatienceVariable = "KEELSON_TEST_PATIENCE"
+
 // Patience is how long a command may take, and how long Until waits: much longer than anything lasts here, because the
 // machine may be busy with other tests.
-const Patience = 60 * time.Second
+var Patience = patience(os.Getenv(PatienceVariable))
+
+func patience(said string) time.Duration {
+	if said == "" {
+		return 60 * time.Second
+	}
+	d, err := time.ParseDuration(said)
+	if err != nil {
+		panic(PatienceVariable + ": " + err.Error())
+	}
+	return d
+}
 
 // pollInterval is how often Until repeats a command.
 const pollInterval = 50 * time.Millisecond

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Runs the tests of a real node on a Debian 13 in QEMU, once with runc and once with crun:
+# hack/node-debian.sh [TESTS], where TESTS is as in go test -run. It has what the machines
+# of CI may not have: cgroups of version 2, systemd, a kernel of a distribution, and nft
+# without iptables. Without KVM it is emulated, and takes about half an hour: tests have more
+# patience then (KEELSON_TEST_PATIENCE, 10m unless it is set), and all of it has a deadline.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+runc_tests=${1:-'^TestNode$/^(it is ready|images are loaded|a Pod|limits|a limit|the containers of a Foo|the Job of a CronTab|down leaves)'}
+crun_tests=${1:-'^TestNode$/^(it is ready|images are loaded|a Pod runs|limits|a limit|down leaves)'} # what crun takes part in
+deadline=2h
+
+hack/require.sh qemu-system-x86_64 mke2fs
+KEELSON_DEBIAN_SUITE=trixie hack/debian-image.sh bin/debian/node.qcow2 runc crun nftables
+
+machine=
+work=$(mktemp -d)
+trap '[ -z "$machine" ] || kill "$machine" 2>/dev/null || true; rm -rf "$work"' EXIT
+
+# A second disk with the programs and the tests, and room for what the node keeps.
+mkdir -p "$work/files/apps" "$work/files/tmp" "$work/files/bin"
+cp -a bin/keelson bin/keelson-kube bin/kubectl bin/node "$work/files/bin/"
+CGO_ENABLED=0 go test -c -o "$work/files/node.test" ./test/e2e/node
+for version in v1 v2 laid; do
+	CGO_ENABLED=0 go build -ldflags "-s -w -X main.version=$version" -o "$work/files/apps/app-$version" ./test/e2e/node/app
+done
+truncate --size 6G "$work/disk"
+mke2fs -q -t ext4 -L keelson -d "$work/files" "$work/disk"
+
+# What cloud-init runs at the end of the boot. Tests look for the programs beside their sources.
+mkdir "$work/seed"
+echo 'instance-id: node' >"$work/seed/meta-data"
+{
+	echo '#!/bin/bash'
+	printf 'repository=%q patience=%q runc=%q crun=%q\n' "$PWD" "${KEELSON_TEST_PATIENCE:-10m}" "$runc_tests" "$crun_tests"
+	cat <<'END'
+exec </dev/null >/dev/ttyS1 2>&1
+set -euo pipefail
+trap 'echo "node-debian: exit code $?"; systemctl poweroff --force' EXIT
+mkdir -p /test "$repository/bin"
+mount LABEL=keelson /test
+mount --bind /test/bin "$repository/bin"
+export HOME=/root TMPDIR=/test/tmp KEELSON_TEST_APPS=/test/apps KEELSON_TEST_PATIENCE=$patience
+grep PRETTY_NAME /etc/os-release
+uname -srv
+[ "$(stat --file-system --format %T /sys/fs/cgroup)" = cgroup2fs ]
+if command -v iptables; then exit 1; fi
+for runtime in runc crun; do
+	$runtime --version
+	/test/node.test -test.v -test.timeout 0 -test.run "${!runtime}" | tee /test/log
+	if grep -e '--- SKIP' -e 'no tests to run' /test/log; then exit 1; fi
+	echo "node-debian: passed with $runtime"
+	rm -f "$(command -v runc)" # the next one finds crun alone
+done
+echo "node-debian: passed"
+END
+} >"$work/seed/user-data"
+
+# A device alone is not enough: on some hosts it can be opened, and then guests hang in it.
+accelerator=tcg,thread=multi,tb-size=512
+if [ -w /dev/kvm ] && grep --quiet --word-regexp --extended-regexp 'vmx|svm' /proc/cpuinfo; then accelerator=kvm; fi
+echo "node-debian: booting with $accelerator; it may take up to $deadline" >&2
+touch "$work/report"
+timeout --kill-after 10s "$deadline" qemu-system-x86_64 -nodefaults -no-user-config -display none -no-reboot \
+	-machine q35 -accel "$accelerator" -cpu max -smp 2 -m 4G \
+	-drive "if=virtio,format=qcow2,snapshot=on,file=bin/debian/node.qcow2" \
+	-drive "if=virtio,format=raw,cache=unsafe,file=$work/disk" \
+	-drive "if=virtio,format=raw,read-only=on,file.driver=vvfat,file.dir=$work/seed,file.label=CIDATA" \
+	-netdev user,id=net,restrict=on -device virtio-net-pci,netdev=net,romfile= \
+	-device virtio-rng-pci -serial "file:$work/console" -serial "file:$work/report" &
+machine=$!
+tail --lines +1 --follow --pid "$machine" "$work/report" &
+wait "$machine" || true
+if ! grep --quiet --extended-regexp '^node-debian: passed.?$' "$work/report"; then # a line of a terminal ends with a return
+	tail --lines 30 "$work/console" >&2
+	echo "node-debian: FAILED, see above" >&2
+	exit 1
+fi
