@@ -27,7 +27,7 @@ const fieldManager = "keelson"
 
 const (
 	pollInterval = 10 * time.Millisecond
-	pollTimeout  = 30 * time.Second
+	pollTimeout  = 2 * time.Minute // as long as the API server may take to start
 	earlyTimeout = 5 * time.Second
 )
 
