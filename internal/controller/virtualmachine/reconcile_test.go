@@ -404,6 +404,20 @@ func TestCloudInit(t *testing.T) {
 	}
 }
 
+func TestDiskPolicy(t *testing.T) {
+	for policy, want := range map[v1alpha1.DiskPolicy]int{v1alpha1.DiskDelete: 0, v1alpha1.DiskRetain: 1} {
+		t.Run(string(policy), func(t *testing.T) {
+			w := newWorld(t)
+			w.createReady(func(vm *v1alpha1.VirtualMachine) { vm.Spec.DiskPolicy = policy })
+			w.remove()
+			w.settle()
+			if !w.isGone() || len(w.backend.Kept()) != want {
+				t.Errorf("gone: %t, disks that were kept: %d, want %d", w.isGone(), len(w.backend.Kept()), want)
+			}
+		})
+	}
+}
+
 func TestSweepDeletesWhatHasNoObject(t *testing.T) {
 	w := newWorld(t)
 	w.createReady()
@@ -419,6 +433,9 @@ func TestSweepDeletesWhatHasNoObject(t *testing.T) {
 	got := fmt.Sprint(w.backend.UIDs())
 	if !strings.Contains(got, "foreign") || !strings.Contains(got, string(w.uid())) || len(w.backend.UIDs()) != 2 {
 		t.Errorf("after the sweep there are %s", got)
+	}
+	if kept := w.backend.Kept(); len(kept) != 2 {
+		t.Errorf("of those without an object only the disks of %s were kept", kept)
 	}
 	if diff := cmp.Diff([]string{"Warning OrphanDeleted", "Warning OrphanDeleted"}, w.events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)

@@ -98,17 +98,18 @@ func (r *Reconciler) isOrphan(ctx context.Context, server *backend.Server, clust
 	return true, nil
 }
 
-// deleteOrphan deletes a server, and says so where its object was.
+// deleteOrphan deletes a server but its disk, and says so where its object was. Nobody has asked for the deletion of the disk: the
+// object may have been lost with a restored backup of etcd, and what diskPolicy it had is lost with it.
 func (r *Reconciler) deleteOrphan(ctx context.Context, driver Driver, server *backend.Server) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	about := &v1alpha1.VirtualMachine{}
 	about.Namespace, about.Name, about.UID = server.Namespace, server.Name, server.UID
-	note := fmt.Sprintf("The server %s of driver %s had no VirtualMachine any more and is deleted", server.ID, driver.Name())
+	note := fmt.Sprintf("The server %s of driver %s had no VirtualMachine any more and is deleted; its disk is kept", server.ID, driver.Name())
 	log.FromContext(ctx).WithName(Name).Info("Deleting a server whose VirtualMachine is gone", "driver", driver.Name(),
 		"server", server.ID, "VirtualMachine", client.ObjectKeyFromObject(about))
 	r.events.Warning(about, v1alpha1.ReasonOrphanDeleted, "DeleteServer", note)
-	err := driver.Delete(ctx, server.Identity, backend.DeleteOptions{})
+	err := driver.Delete(ctx, server.Identity, backend.DeleteOptions{KeepDisk: true})
 	if isInProgress(err) {
 		return nil
 	}

@@ -170,7 +170,7 @@ func (d *Driver) Reconfigure(_ context.Context, machine backend.Machine) error {
 }
 
 // Delete implements backend.Driver.
-func (d *Driver) Delete(_ context.Context, id backend.Identity, _ backend.DeleteOptions) error {
+func (d *Driver) Delete(_ context.Context, id backend.Identity, options backend.DeleteOptions) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.begin("Delete", id); err != nil {
@@ -180,5 +180,10 @@ func (d *Driver) Delete(_ context.Context, id backend.Identity, _ backend.Delete
 	if s == nil {
 		return nil
 	}
-	return d.do(s, backend.TaskDelete, func() { delete(d.servers, id.UID) })
+	return d.do(s, backend.TaskDelete, func() {
+		delete(d.servers, id.UID)
+		if options.KeepDisk {
+			d.kept = append(d.kept, id.UID)
+		}
+	})
 }

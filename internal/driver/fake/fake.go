@@ -39,6 +39,7 @@ type Driver struct {
 	mu       sync.Mutex
 	notify   func(backend.Identity)
 	servers  map[types.UID]*server
+	kept     []types.UID // whose disk was kept when it was deleted
 	runs     int
 	calls    []string
 	count    int

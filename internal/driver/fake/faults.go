@@ -119,6 +119,13 @@ func (d *Driver) UIDs() []types.UID {
 	return all
 }
 
+// Kept returns the UIDs of the servers that were deleted but for their disk, in that order.
+func (d *Driver) Kept() []types.UID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.kept)
+}
+
 // Machine returns what a server was last told to be, and its seed.
 func (d *Driver) Machine(uid types.UID) (backend.Machine, *backend.Seed) {
 	d.mu.Lock()
