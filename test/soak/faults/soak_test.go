@@ -8,6 +8,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,6 +37,9 @@ const (
 	// growth is how much larger the manager may be at the end than after the first round of faults: what Go keeps for the
 	// next time, and noise.
 	growth = 40 << 20
+	// hot is how often a second one object is asked for at most, on average while faults happen. Attempts that fail are 5 ms
+	// apart, then twice as long each time: eleven in the 5 s that an API server may be away.
+	hot = 5
 )
 
 // scale is how much happens.
@@ -119,12 +123,12 @@ func TestSoakFaults(t *testing.T) {
 // phase lets faults happen for a while, during which objects change, and logs what the manager asked for.
 func (w *world) phase(t *testing.T, what string, d time.Duration, f apiproxy.Faults) {
 	t.Helper()
-	since := len(w.proxy.Requests())
+	began, since := time.Now(), len(w.proxy.Requests())
 	w.proxy.Set(f)
-	for began := time.Now(); time.Since(began) < d; {
+	for time.Since(began) < d {
 		w.change(t)
 	}
-	w.report(t, what, since)
+	w.report(t, what, since, time.Since(began))
 }
 
 // change changes an object, and waits a moment.
@@ -143,15 +147,15 @@ func (w *world) change(t *testing.T) {
 // restarts kills the API server again and again.
 func (w *world) restarts(t *testing.T, much scale) {
 	t.Helper()
-	since := len(w.proxy.Requests())
+	began, since := time.Now(), len(w.proxy.Requests())
 	w.proxy.Set(apiproxy.Faults{})
 	for range much.restarts {
 		w.killAPI(t)
-		for began := time.Now(); time.Since(began) < 4*time.Second; {
+		for killed := time.Now(); time.Since(killed) < 4*time.Second; {
 			w.change(t)
 		}
 	}
-	w.report(t, fmt.Sprintf("%d restarts of the API server", much.restarts), since)
+	w.report(t, fmt.Sprintf("%d restarts of the API server", much.restarts), since, time.Since(began))
 }
 
 func (w *world) killAPI(t *testing.T) {
@@ -167,10 +171,12 @@ func (w *world) killAPI(t *testing.T) {
 	}
 }
 
-// report logs what was asked for since a number of requests.
-func (w *world) report(t *testing.T, what string, since int) {
+// report logs what was asked for since a number of requests, in a time. It fails the test if the manager asked for one object so
+// often that it cannot have paused in between.
+func (w *world) report(t *testing.T, what string, since int, took time.Duration) {
 	t.Helper()
-	count := map[string]int{}
+	count, objects := map[string]int{}, map[string]int{}
+	hottest := ""
 	for _, request := range w.proxy.Requests()[since:] {
 		key := "reads"
 		switch {
@@ -183,8 +189,18 @@ func (w *world) report(t *testing.T, what string, since int) {
 		if request.Injected {
 			count["failed on purpose"]++
 		}
+		if request.Watch || request.Method == http.MethodPost { // of many objects
+			continue
+		}
+		object := request.Method + " " + request.Path
+		if objects[object]++; objects[object] > objects[hottest] {
+			hottest = object
+		}
 	}
-	t.Logf("%s: %v", what, count)
+	t.Logf("%s, in %.0f s: %v; most often %s, %d times", what, took.Seconds(), count, hottest, objects[hottest])
+	if float64(objects[hottest]) > hot*took.Seconds() {
+		t.Errorf("%s: %s was asked for %d times in %.0f s, which is more than %d a second", what, hottest, objects[hottest], took.Seconds(), hot)
+	}
 }
 
 // settle waits until the world is what the objects ask for.
