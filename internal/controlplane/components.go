@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"context"
+	_ "embed" // for moreStages
 	"errors"
 	"fmt"
 	"io/fs"
@@ -153,23 +154,32 @@ func (cp *ControlPlane) renewKwok(ctx context.Context) {
 	if err := await(ctx, nameAPIServer, 50*time.Millisecond, 2*time.Minute, cp.checkReadyz); err != nil {
 		return // it has ended once more, or we are leaving
 	}
+	cp.mu.Lock()
+	kwok := cp.launched[nameKwok]
+	cp.mu.Unlock()
 	p, err := cp.procs.Find(nameKwok)
-	if err != nil || !cp.isOlder(p, nameAPIServer) {
-		return
+	if kwok == nil || err != nil || !cp.isOlder(p, nameAPIServer) {
+		return // whoever launches it looks at that
 	}
+	kwok.renewed.Store(true)
 	cp.opts.Log.Info("Restarting a component, because kube-apiserver was", "component", nameKwok, "pid", p.PID())
 	if err := stopProcess(ctx, p, patience(nameKwok)); err != nil && ctx.Err() == nil {
 		cp.opts.Log.Error(err, "Could not stop kwok")
 	}
 }
 
-// prepareKwok stores the rules by which kwok plays nodes and pods, those that it ships, and frees the nodes.
+// moreStages are rules for kwok that it does not ship.
+//
+//go:embed stages.yaml
+var moreStages []byte
+
+// prepareKwok stores the rules by which kwok plays nodes and pods, those that it ships and ours, and frees the nodes.
 func (cp *ControlPlane) prepareKwok(ctx context.Context) error {
 	stages, err := cp.kwokStages()
 	if err != nil {
 		return err
 	}
-	if err := writeFile(cp.dir.stages(), stages); err != nil {
+	if err := writeFile(cp.dir.stages(), slices.Concat(stages, []byte("\n---\n"), moreStages)); err != nil {
 		return err
 	}
 	// The API may just be restarting.

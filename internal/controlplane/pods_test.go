@@ -4,6 +4,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/process"
 )
@@ -44,4 +48,39 @@ func TestKwokIsRestartedWithTheAPI(t *testing.T) {
 	start(t, controlplane.Options{Dir: dir, Binary: binary, Nodes: 1})
 	awaitYounger()
 	requireWorking(t, client(t, dir), "after-kills-of-the-api")
+}
+
+// TestPodsAreReadyAgain says of Pods what kube-controller-manager says when their node was away for too long.
+func TestPodsAreReadyAgain(t *testing.T) {
+	t.Parallel()
+	dir, binary := realDir(t)
+	start(t, controlplane.Options{Dir: dir, Binary: binary, Nodes: 1})
+	c := client(t, dir)
+	requireWorking(t, c, "away")
+	pods := c.CoreV1().Pods(metav1.NamespaceDefault)
+	list, err := pods.List(t.Context(), metav1.ListOptions{LabelSelector: "app=away"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range list.Items {
+		patch := []byte(`{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`)
+		if _, err := pods.Patch(t.Context(), pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await := func(what string, available int32) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			d, err := c.AppsV1().Deployments(metav1.NamespaceDefault).Get(t.Context(), "away", metav1.GetOptions{})
+			return err == nil && d.Status.AvailableReplicas == available
+		})
+	}
+	await("the Deployment is not available", 0)
+	await("the Deployment is available again", 2)
+	for _, pod := range list.Items {
+		now, err := pods.Get(t.Context(), pod.Name, metav1.GetOptions{})
+		if err != nil || now.Status.Phase != corev1.PodRunning {
+			t.Errorf("the Pod %s does not run any more: %v", pod.Name, err)
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -37,6 +38,7 @@ type component struct {
 	process *process.Process // belongs to launch, then to supervise
 	absent  bool             // when we came, it was not running; set by launch
 	started bool             // by us, not found running; guarded by ControlPlane.mu
+	renewed atomic.Bool      // we have ended it, for a new one
 }
 
 // A component that dies is started again at once, then after pauses that grow to ten seconds. One that has run for a
@@ -200,7 +202,7 @@ func (cp *ControlPlane) supervise(ctx context.Context, c *component) {
 		cp.opts.Changed()
 		cp.opts.Log.Info("A component has ended and is started again", "component", c.name, "ended", describeEnd(status), "log", log)
 		cp.endings.note(c.name, fmt.Errorf("%s; its log is %s and ends with:\n%s", describeEnd(status), log, indent(status.LogTail)))
-		if time.Since(began) >= goodRun {
+		if c.renewed.Swap(false) || time.Since(began) >= goodRun {
 			backoff, atOnce = restartBackoff, true
 		}
 		if !cp.restart(ctx, c, &backoff, atOnce) {

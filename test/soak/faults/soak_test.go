@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -221,7 +222,7 @@ func (w *world) settle(t *testing.T) {
 	t.Logf("the world is what the objects ask for, %.1f s after the last fault", time.Since(began).Seconds())
 }
 
-// explain logs which Pods do not run, and what those say who should bring them to life.
+// explain logs which Pods are not ready, and what those say who should bring them to life.
 func (w *world) explain(t *testing.T) {
 	t.Helper()
 	var pods corev1.PodList
@@ -229,11 +230,13 @@ func (w *world) explain(t *testing.T) {
 		t.Log(err)
 	}
 	for _, pod := range pods.Items {
-		if pod.Status.Phase == corev1.PodPending {
-			t.Logf("Pod %s of %s, deleted %v, on node %q: %+v", pod.Name, pod.CreationTimestamp.UTC(), pod.DeletionTimestamp, pod.Spec.NodeName, pod.Status.Conditions)
+		isReady := func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }
+		if !slices.ContainsFunc(pod.Status.Conditions, isReady) && pod.Status.Phase != corev1.PodSucceeded {
+			t.Logf("Pod %s of %s, deleted %v, on node %q: %s, %+v", pod.Name, pod.CreationTimestamp.UTC(), pod.DeletionTimestamp,
+				pod.Spec.NodeName, pod.Status.Phase, pod.Status.Conditions)
 		}
 	}
-	for _, name := range []string{"kube-scheduler", "kwok"} {
+	for _, name := range []string{"kube-controller-manager", "kube-scheduler", "kwok"} {
 		log, err := os.ReadFile(filepath.Join(w.dir, "logs", name+".log"))
 		t.Logf("the end of the log of %s: %v\n%s", name, err, log[max(0, len(log)-8<<10):])
 	}
