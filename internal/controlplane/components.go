@@ -90,11 +90,12 @@ func (cp *ControlPlane) controllerManager() *component {
 		"--cluster-signing-cert-file="+pki("ca.crt"),
 		"--cluster-signing-key-file="+pki("ca.key"),
 		"--service-cluster-ip-range="+cp.services().String(),
-		"--flex-volume-plugin-dir="+cp.dir.volumePlugins(),
 	)
 	return &component{
-		name:   nameControllerManager,
-		args:   func() []string { return args },
+		name: nameControllerManager,
+		args: func() []string { return args },
+		// Without it, it makes a folder of the machine.
+		later:  []string{"--flex-volume-plugin-dir=" + cp.dir.volumePlugins()},
 		inputs: []string{cp.dir.userFile(nameControllerManager), pki("sa.key")},
 	}
 }

@@ -39,7 +39,7 @@ func TestCommandLines(t *testing.T) {
 		var got bytes.Buffer
 		for _, c := range allComponents(tt.opts) {
 			fmt.Fprintf(&got, "%s\n", c.name)
-			for _, arg := range c.args() {
+			for _, arg := range slices.Concat(c.args(), c.later) {
 				fmt.Fprintf(&got, "    %s\n", arg)
 			}
 		}
@@ -64,7 +64,7 @@ func TestCommandLinesAreSafe(t *testing.T) {
 	t.Parallel()
 	address := regexp.MustCompile(`\d+\.\d+\.\d+\.\d+|\[[0-9a-f:]*\]`)
 	for _, c := range allComponents(Options{Nodes: 2}) {
-		for _, arg := range c.args() {
+		for _, arg := range slices.Concat(c.args(), c.later) {
 			flag, value, _ := strings.Cut(arg, "=")
 			if strings.Contains(flag, "token") || strings.Contains(flag, "password") || strings.Contains(value, "BEGIN ") {
 				t.Errorf("%s: %s may hold a secret", c.name, arg)

@@ -23,6 +23,7 @@ type component struct {
 	name    string
 	binary  string                          // empty: keelson-kube, which is told the name of the component
 	args    func() []string                 // the command line, asked for anew before each start
+	later   []string                        // more of the command line, for want of which no process that runs is replaced
 	inputs  []string                        // files that are read at the start only, so that a change of them needs a restart
 	follows string                          // the component after whose start this one must be started anew, if any
 	prepare func(ctx context.Context) error // what must be done before each start, if anything
@@ -152,9 +153,9 @@ func (cp *ControlPlane) startComponent(ctx context.Context, c *component) error 
 // command returns the program of a component, and its arguments.
 func (cp *ControlPlane) command(c *component) (path string, args []string) {
 	if c.binary != "" {
-		return c.binary, c.args()
+		return c.binary, slices.Concat(c.args(), c.later)
 	}
-	return cp.opts.Binary, append([]string{c.name}, c.args()...)
+	return cp.opts.Binary, slices.Concat([]string{c.name}, c.args(), c.later)
 }
 
 func (cp *ControlPlane) rememberCommand(name, hash string) error {
@@ -167,8 +168,8 @@ func (cp *ControlPlane) rememberCommand(name, hash string) error {
 	return saveState(cp.dir, cp.state)
 }
 
-// commandHash stands for the command line of a component and the files that it reads only once, to tell whether
-// either has changed since the component was started.
+// commandHash stands for the command line of a component, but what it may lack, and the files that it reads only once, to tell
+// whether either has changed since the component was started.
 func (cp *ControlPlane) commandHash(c *component) (string, error) {
 	sum := sha256.New()
 	for _, arg := range slices.Concat([]string{cmp.Or(c.binary, cp.opts.Binary)}, c.args(), cp.opts.Env) {
