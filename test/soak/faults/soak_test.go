@@ -39,8 +39,9 @@ const (
 	// next time, and noise.
 	growth = 40 << 20
 	// hot is how often a second one object is asked for at most, on average while faults happen. Attempts that fail are 5 ms
-	// apart, then twice as long each time: eleven in the 5 s that an API server may be away.
-	hot = 5
+	// apart, then twice as long each time: eleven in the 5 s that an API server may be away. Without pauses it would be hundreds;
+	// a Secret that is read at every change of its Cluster comes to three.
+	hot = 10
 )
 
 // scale is how much happens.
