@@ -28,7 +28,6 @@ func (cp *ControlPlane) apiserver() *component {
 		ready:         cp.checkReadyz,
 		readyInterval: 20 * time.Millisecond,
 		readyTimeout:  2 * time.Minute,
-		restarted:     func(ctx context.Context) { cp.wg.Go(func() { cp.renewKwok(ctx) }) },
 	}
 }
 

@@ -134,38 +134,17 @@ func (cp *ControlPlane) kwok() *component {
 		"--node-ip=127.0.0.1",
 	}
 	return &component{
-		name:          nameKwok,
-		args:          func() []string { return args },
-		inputs:        []string{cp.dir.userFile(nameKwok)},
+		name:   nameKwok,
+		args:   func() []string { return args },
+		inputs: []string{cp.dir.userFile(nameKwok)},
+		// It forgets a pod whose request had no answer, or another one than that the connection was refused, such as those
+		// of a kube-apiserver that was killed or does not know its roles yet: that pod would never run. A new one looks at
+		// all of them.
 		follows:       nameAPIServer,
 		prepare:       cp.prepareKwok,
 		ready:         cp.checkNodes,
 		readyInterval: 20 * time.Millisecond,
 		readyTimeout:  2 * time.Minute,
-	}
-}
-
-// renewKwok ends a kwok that is older than kube-apiserver, as soon as that is ready, so that it is started again. kwok forgets
-// a pod whose request had no answer, or another one than that the connection was refused, such as those of a kube-apiserver
-// that was killed or does not know its roles yet: that pod would never run. A new kwok looks at all of them.
-func (cp *ControlPlane) renewKwok(ctx context.Context) {
-	if cp.opts.APIOnly || cp.opts.Nodes == 0 {
-		return
-	}
-	if err := await(ctx, nameAPIServer, 50*time.Millisecond, 2*time.Minute, cp.checkReadyz); err != nil {
-		return // it has ended once more, or we are leaving
-	}
-	cp.mu.Lock()
-	kwok := cp.launched[nameKwok]
-	cp.mu.Unlock()
-	p, err := cp.procs.Find(nameKwok)
-	if kwok == nil || err != nil || !cp.isOlder(p, nameAPIServer) {
-		return // whoever launches it looks at that
-	}
-	kwok.renewed.Store(true)
-	cp.opts.Log.Info("Restarting a component, because kube-apiserver was", "component", nameKwok, "pid", p.PID())
-	if err := stopProcess(ctx, p, patience(nameKwok)); err != nil && ctx.Err() == nil {
-		cp.opts.Log.Error(err, "Could not stop kwok")
 	}
 }
 

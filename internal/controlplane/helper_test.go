@@ -218,18 +218,28 @@ func client(t *testing.T, dir string) *kubernetes.Clientset {
 	return c
 }
 
-// running returns the pids of the components that run, by name.
-func running(t *testing.T, dir string) map[string]int {
+// alive returns the components that run, by name.
+func alive(t *testing.T, dir string) map[string]process.Status {
 	t.Helper()
 	statuses, err := process.Peek(filepath.Join(dir, "processes"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	pids := map[string]int{}
+	all := map[string]process.Status{}
 	for _, s := range statuses {
 		if s.State == process.Running {
-			pids[s.ID] = s.PID
+			all[s.ID] = s
 		}
+	}
+	return all
+}
+
+// running returns the pids of the components that run, by name.
+func running(t *testing.T, dir string) map[string]int {
+	t.Helper()
+	pids := map[string]int{}
+	for name, s := range alive(t, dir) {
+		pids[name] = s.PID
 	}
 	return pids
 }

@@ -1,7 +1,6 @@
 package controlplane_test
 
 import (
-	"path/filepath"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
-	"github.com/keelson-dev/keelson/internal/process"
 )
 
 // TestKwokIsRestartedWithTheAPI kills kube-apiserver with and without somebody who looks after it. Whenever it is back, there
@@ -21,17 +19,8 @@ func TestKwokIsRestartedWithTheAPI(t *testing.T) {
 	awaitYounger := func() {
 		t.Helper()
 		eventually(t, "kube-apiserver runs, and a kwok that is younger", func() bool {
-			statuses, err := process.Peek(filepath.Join(dir, "processes"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			running := map[string]process.Status{}
-			for _, s := range statuses {
-				if s.State == process.Running {
-					running[s.ID] = s
-				}
-			}
-			api, kwok := running["kube-apiserver"], running["kwok"]
+			all := alive(t, dir)
+			api, kwok := all["kube-apiserver"], all["kwok"]
 			return api.PID != 0 && kwok.PID != 0 && kwok.StartedAt.After(api.StartedAt)
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -213,6 +214,34 @@ func (cp *ControlPlane) supervise(ctx context.Context, c *component) {
 		cp.opts.Changed()
 		if c.restarted != nil {
 			c.restarted(ctx)
+		}
+		if followers := cp.followers(c.name); len(followers) > 0 {
+			cp.wg.Go(func() { cp.renew(ctx, followers, c) })
+		}
+	}
+}
+
+// followers returns the components that follow another one. What is launched later is not older than that.
+func (cp *ControlPlane) followers(name string) []*component {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	return slices.DeleteFunc(slices.Collect(maps.Values(cp.launched)), func(c *component) bool { return c.follows != name })
+}
+
+// renew ends the followers of a component that was started again as soon as that is ready, so that they are started again, too.
+func (cp *ControlPlane) renew(ctx context.Context, followers []*component, leader *component) {
+	if err := leader.awaitReady(ctx); err != nil {
+		return // it has ended once more, or we are leaving
+	}
+	for _, c := range followers {
+		p, err := cp.procs.Find(c.name)
+		if err != nil || !cp.isOlder(p, leader.name) {
+			continue
+		}
+		c.renewed.Store(true)
+		cp.opts.Log.Info("Restarting a component, because "+leader.name+" was", "component", c.name, "pid", p.PID())
+		if err := stopProcess(ctx, p, patience(c.name)); err != nil && ctx.Err() == nil {
+			cp.opts.Log.Error(err, "Could not stop a component", "component", c.name)
 		}
 	}
 }

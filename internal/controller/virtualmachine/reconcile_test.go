@@ -17,7 +17,6 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/fake"
-	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
 )
 
 const (
@@ -402,43 +401,4 @@ func TestCloudInit(t *testing.T) {
 	if diff := cmp.Diff(&backend.Seed{UserData: "#cloud-config", NetworkData: "version: 2"}, seed); diff != "" {
 		t.Errorf("seed (-want +got):\n%s", diff)
 	}
-}
-
-func TestDiskPolicy(t *testing.T) {
-	for policy, want := range map[v1alpha1.DiskPolicy]int{v1alpha1.DiskDelete: 0, v1alpha1.DiskRetain: 1} {
-		t.Run(string(policy), func(t *testing.T) {
-			w := newWorld(t)
-			w.createReady(func(vm *v1alpha1.VirtualMachine) { vm.Spec.DiskPolicy = policy })
-			w.remove()
-			w.settle()
-			if !w.isGone() || len(w.backend.Kept()) != want {
-				t.Errorf("gone: %t, disks that were kept: %d, want %d", w.isGone(), len(w.backend.Kept()), want)
-			}
-		})
-	}
-}
-
-func TestSweepDeletesWhatHasNoObject(t *testing.T) {
-	w := newWorld(t)
-	w.createReady()
-	cluster, err := w.cluster(t.Context())
-	w.do(err)
-	orphan := backend.Machine{Identity: backend.Identity{UID: "gone", Namespace: w.namespace, Name: "gone", Cluster: cluster}}
-	earlier := backend.Machine{Identity: backend.Identity{UID: "earlier", Namespace: w.namespace, Name: "vm", Cluster: cluster}}
-	foreign := backend.Machine{Identity: backend.Identity{UID: "foreign", Namespace: w.namespace, Name: "gone", Cluster: "other"}}
-	for _, machine := range []backend.Machine{orphan, earlier, foreign} {
-		w.do(w.backend.Create(t.Context(), machine))
-	}
-	w.sweep(t.Context())
-	got := fmt.Sprint(w.backend.UIDs())
-	if !strings.Contains(got, "foreign") || !strings.Contains(got, string(w.uid())) || len(w.backend.UIDs()) != 2 {
-		t.Errorf("after the sweep there are %s", got)
-	}
-	if kept := w.backend.Kept(); len(kept) != 2 {
-		t.Errorf("of those without an object only the disks of %s were kept", kept)
-	}
-	if diff := cmp.Diff([]string{"Warning OrphanDeleted", "Warning OrphanDeleted"}, w.events()); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
-	statuscheck.Verify(t, w.vm())
 }
