@@ -1,19 +1,52 @@
 #!/usr/bin/env bash
-# Runs govulncheck. Its database is on the network; GOVULNDB is the URL of another one,
-# such as file:///DIRECTORY with the entries of github.com/golang/vulndb, data/osv. A
-# database that cannot be reached says nothing about the code, so that is reported
-# and is no failure, unless KEELSON_REQUIRE_VULNCHECK=1. Anything else that
-# govulncheck finds fault with is a failure.
+# Runs govulncheck on every module that is shipped. Its database is on the network;
+# GOVULNDB is the URL of another one, such as file:///DIRECTORY with the entries of
+# github.com/golang/vulndb, data/osv. A database that cannot be reached says nothing
+# about the code, so that is reported and is no failure, unless
+# KEELSON_REQUIRE_VULNCHECK=1. Anything else that govulncheck finds fault with is a
+# failure, but for the entries that are named and explained below.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-status=0
-output=$(go tool -modfile=go.tools.mod govulncheck -db "${GOVULNDB:-https://vuln.go.dev}" ./... 2>&1) || status=$?
-printf '%s\n' "$output"
-[ "$status" != 0 ] || exit 0
-if [ "$status" = 1 ] && grep -q '^govulncheck: fetching vulnerabilities: ' <<<"$output"; then
-	echo "*** vulncheck: NOT CHECKED: the vulnerability database cannot be reached ***" >&2
-	[ "${KEELSON_REQUIRE_VULNCHECK:-}" != 1 ] || exit 1
-	exit 0
-fi
-exit "$status"
+govulncheck=$(go tool -modfile=go.tools.mod -n govulncheck)
+built=$(mktemp -d)
+trap 'rm -rf "$built"' EXIT
+
+# Entries that hold for all versions of k8s.io/kubernetes for years now, and have no corrected one:
+# GO-2025-3547: a Pod may live a moment longer than the NetworkPolicies of a namespace that is deleted. Simulated nodes run
+#   no Pods; a real one has no NetworkPolicies, which docs/node.md says.
+# GO-2025-3521: volumes of the type gitRepo read repositories of others on the node. Their feature gate is locked to off.
+accepted="GO-2025-3547 GO-2025-3521"
+
+# check WHAT ARGUMENT...: runs govulncheck in the present directory.
+check() {
+	local what=$1 status=0 output
+	echo "vulncheck: $what"
+	shift
+	output=$("$govulncheck" -db "${GOVULNDB:-https://vuln.go.dev}" "$@" 2>&1) || status=$?
+	printf '%s\n' "$output"
+	[ "$status" != 0 ] || return 0
+	if [ "$status" = 1 ] && grep -q '^govulncheck: fetching vulnerabilities: ' <<<"$output"; then
+		echo "*** vulncheck: NOT CHECKED: the vulnerability database cannot be reached ***" >&2
+		[ "${KEELSON_REQUIRE_VULNCHECK:-}" != 1 ] || exit 1
+		exit 0
+	fi
+	local found
+	found=$(sed -n 's/^Vulnerability #[0-9]*: //p' <<<"$output")
+	[ -n "$found" ] || exit "$status"
+	for entry in $found; do
+		[[ " $accepted " == *" $entry "* ]] || exit "$status"
+	done
+	echo "vulncheck: $what: accepted, for the reasons in $0: ${found//$'\n'/ }"
+}
+
+check keelson ./...
+for module in guest node; do
+	cd "$module"
+	check "$module" ./...
+	cd ..
+done
+# What calls what in Kubernetes takes more than 9 GB of memory to find out. The linker knows it, too: it leaves out what
+# is not called, and without -s the program has the names of the rest.
+(cd kube && CGO_ENABLED=0 go build -trimpath -o "$built/keelson-kube" .)
+check keelson-kube -mode binary "$built/keelson-kube"
