@@ -119,4 +119,6 @@ const (
 	ReasonLeftBehind = "LeftBehind"
 	// ReasonMayBeDirty: the removal ended well, but hosts could not be reached.
 	ReasonMayBeDirty = "MayBeDirty"
+	// ReasonOrphanStopped: a cluster was stopped whose Cluster is gone; its data is kept.
+	ReasonOrphanStopped = "OrphanStopped"
 )

@@ -25,7 +25,12 @@ func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen ob
 	}
 	switch p.verdict {
 	case apply:
-		if err := r.Engines[seen.engine].Apply(ctx, newRequest(cluster)); err != nil {
+		request := newRequest(cluster)
+		var err error
+		if request.Home, err = r.home(ctx); err != nil {
+			return err
+		}
+		if err := r.Engines[seen.engine].Apply(ctx, request); err != nil {
 			return &engineError{err}
 		}
 		if p.operation != "" {

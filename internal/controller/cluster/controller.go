@@ -96,6 +96,9 @@ func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 		return fmt.Errorf("build controller %s: %w", Name, err)
 	}
 	register(mgr.GetClient())
+	if err := mgr.Add(&sweeper{r}); err != nil {
+		return fmt.Errorf("add the sweeper of controller %s: %w", Name, err)
+	}
 	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		<-ctx.Done()
 		o.Prober.Close()
@@ -111,6 +114,7 @@ func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clusters/status,verbs=update
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clusters/finalizers,verbs=update
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=kubeconfigs,verbs=get;list;watch;create;update;delete
+// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:namespace=keelson-system,groups="",resources=secrets,verbs=get;list;watch;create;update;delete
 

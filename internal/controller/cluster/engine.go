@@ -34,6 +34,27 @@ type Engine interface {
 	Close() error
 }
 
+// Keeper is an Engine whose clusters run on the host of the manager, where nobody else ends them: also when their
+// Cluster was lost, because its finalizer was removed by hand or an older backup of etcd was restored.
+type Keeper interface {
+	// List returns the clusters of which anything runs and whose Resident.Home is known, but for those that something is
+	// being done with.
+	List(ctx context.Context) ([]Resident, error)
+	// Stop stops what runs of a cluster, and keeps all its data: Apply starts it again. It returns when nothing runs any
+	// more. What is left when the context ends is killed. ErrBusy says that an operation is under way, or that another
+	// manager looks after the cluster; then nothing was done.
+	Stop(ctx context.Context, uid types.UID) error
+}
+
+// Resident is a cluster on the host of the manager.
+type Resident struct {
+	// Name, UID and Home are those of the last Request that was applied.
+	Name      string
+	UID, Home types.UID
+	// Dir is where its data is.
+	Dir string
+}
+
 // Errors of an Engine.
 var (
 	// ErrInvalid says that the spec asks for what the engine cannot do.
@@ -70,6 +91,8 @@ type Request struct {
 	Name string
 	// UID is the UID of the Cluster: what the engine makes is named after it, because a name can come back.
 	UID types.UID
+	// Home stands for the API that has the Cluster: it is the UID of its namespace kube-system. Only Apply is told.
+	Home types.UID
 	// Spec is what is wanted, with the default of the engine filled in.
 	Spec v1alpha1.ClusterSpec
 	// Deleting says that the Cluster is being deleted.

@@ -21,6 +21,7 @@ type measures struct {
 	provisioning, deletion *prometheus.HistogramVec
 	probes                 *prometheus.HistogramVec
 	failures               *prometheus.CounterVec
+	orphans                *prometheus.GaugeVec
 }
 
 // measured is one for the whole process, as the registry is.
@@ -45,6 +46,10 @@ func newMeasures() *measures {
 			Name: "keelson_cluster_probe_failures_total",
 			Help: "Probes that the API of a cluster did not answer well.",
 		}, []string{"cluster"}),
+		orphans: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "keelson_cluster_orphans",
+			Help: "Clusters that ran without a Cluster at the last look.",
+		}, []string{"engine"}),
 	}
 }
 
@@ -55,7 +60,7 @@ var current struct {
 }
 
 var registerOnce = sync.OnceFunc(func() {
-	metrics.Registry.MustRegister(measured.provisioning, measured.deletion, measured.probes, measured.failures, census{})
+	metrics.Registry.MustRegister(measured.provisioning, measured.deletion, measured.probes, measured.failures, measured.orphans, census{})
 })
 
 // register adds the metrics to the registry; Clusters are counted through reader from now on.
@@ -85,8 +90,13 @@ func (m *measures) observed(cluster *v1alpha1.Cluster, status v1alpha1.ClusterSt
 // deleted counts a Cluster of which nothing is left.
 func (m *measures) deleted(cluster *v1alpha1.Cluster, engine v1alpha1.Engine, now time.Time) {
 	m.deletion.WithLabelValues(string(engine)).Observe(now.Sub(cluster.DeletionTimestamp.Time).Seconds())
-	m.probes.DeleteLabelValues(cluster.Name)
-	m.failures.DeleteLabelValues(cluster.Name)
+	m.forget(cluster.Name)
+}
+
+// forget drops what was counted of a cluster that is not probed any more.
+func (m *measures) forget(cluster string) {
+	m.probes.DeleteLabelValues(cluster)
+	m.failures.DeleteLabelValues(cluster)
 }
 
 // census counts the Clusters and reads the ends of their certificates when somebody asks.

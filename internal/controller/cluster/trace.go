@@ -16,6 +16,15 @@ func traced(engines map[v1alpha1.Engine]Engine) map[v1alpha1.Engine]Engine {
 	return all
 }
 
+// keeperOf returns the engine if it is a Keeper, else nil. What is asked of that belongs to no reconcile.
+func keeperOf(engine Engine) Keeper {
+	if traced, ok := engine.(*tracedEngine); ok {
+		engine = traced.Engine
+	}
+	keeper, _ := engine.(Keeper)
+	return keeper
+}
+
 type tracedEngine struct {
 	Engine
 	name string

@@ -27,7 +27,7 @@ type World struct {
 
 // Call is one call to an engine.
 type Call struct {
-	// Method is Observe, Apply, Delete or Abandon.
+	// Method is Observe, Apply, Delete, Abandon or Stop.
 	Method string
 	// Cluster is the name of the Cluster.
 	Cluster string
@@ -37,6 +37,8 @@ type Call struct {
 type Cluster struct {
 	// Name is the name of its Cluster.
 	Name string
+	// Home is that of the last Request that was applied.
+	Home types.UID
 	// Spec is what was applied last, Hash stands for it; empty if nothing was.
 	Hash string
 	// Kubeconfig leads to it.
@@ -239,6 +241,7 @@ func (e *Engine) Apply(_ context.Context, r cluster.Request) error {
 			c = &Cluster{Name: r.Name}
 			e.world.clusters[r.UID] = c
 		}
+		c.Home = r.Home
 		if c.wanted = hashOf(r); c.Hash == c.wanted {
 			for i := range c.Components {
 				c.Components[i].Up = true
@@ -285,6 +288,48 @@ func (e *Engine) Abandon(_ context.Context, r cluster.Request) error {
 	delete(e.attended, r.UID)
 	e.mu.Unlock()
 	return e.enter("Abandon", r)
+}
+
+// List implements cluster.Keeper.
+func (e *Engine) List(context.Context) ([]cluster.Resident, error) {
+	e.world.mu.Lock()
+	defer e.world.mu.Unlock()
+	var all []cluster.Resident
+	for uid, c := range e.world.clusters {
+		if c.Home != "" && !c.isBusy() && slices.ContainsFunc(c.Components, func(c cluster.Component) bool { return c.Up }) {
+			all = append(all, cluster.Resident{Name: c.Name, UID: uid, Home: c.Home, Dir: "/fake/" + c.Name})
+		}
+	}
+	return all, nil
+}
+
+// Stop implements cluster.Keeper.
+func (e *Engine) Stop(_ context.Context, uid types.UID) error {
+	e.world.mu.Lock()
+	c := e.world.clusters[uid]
+	e.world.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	if err := e.enter("Stop", cluster.Request{Name: c.Name}); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	delete(e.attended, uid)
+	e.mu.Unlock()
+	e.world.mu.Lock()
+	defer e.world.mu.Unlock()
+	if c.isBusy() {
+		return fmt.Errorf("%w: an operation is under way", cluster.ErrBusy)
+	}
+	for i := range c.Components {
+		c.Components[i].Up = false
+	}
+	return nil
+}
+
+func (c *Cluster) isBusy() bool {
+	return c.Operation != nil && c.Operation.State == v1alpha1.OperationProcessing
 }
 
 // Close implements cluster.Engine.

@@ -110,6 +110,7 @@ func flags(extra map[string]string) []string {
 const (
 	appliedFile = "applied.json"
 	keyFile     = "hash.key"
+	ownerFile   = "owner.json"
 )
 
 // applied is what was applied last, for the manager after this one.
@@ -136,18 +137,22 @@ func readApplied(dir string) (*applied, error) {
 }
 
 func writeApplied(dir string, d desire) error {
-	data, err := json.Marshal(applied{Hash: d.hash, Config: d.config, Version: d.version})
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(dir, appliedFile)
-	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
-		return fmt.Errorf("note what was applied: %w", err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
+	if err := writeNote(filepath.Join(dir, appliedFile), applied{Hash: d.hash, Config: d.config, Version: d.version}); err != nil {
 		return fmt.Errorf("note what was applied: %w", err)
 	}
 	return nil
+}
+
+// writeNote replaces a note as a whole. One that is lost with the power is written again by the next Apply.
+func writeNote(path string, note any) error {
+	data, err := json.Marshal(note)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
 }
 
 // hasData tells whether a data directory has objects.

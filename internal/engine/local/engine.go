@@ -110,6 +110,10 @@ func (e *Engine) Apply(_ context.Context, r cluster.Request) error {
 	if err := secrecy.MakeKey(filepath.Join(dir, keyFile)); err != nil {
 		return err
 	}
+	// Before anything runs: what runs without it, nobody would dare to stop.
+	if err := writeOwner(dir, owner{Name: r.Name, Home: r.Home}); err != nil {
+		return err
+	}
 	wanted, err := e.newDesire(r)
 	if err != nil {
 		return err
@@ -164,22 +168,30 @@ func (e *Engine) begin(m *member, isDelete bool, hash string, do func(context.Co
 	})
 }
 
+// forget drops a cluster of which nothing runs, unless something new has begun with it.
 func (e *Engine) forget(m *member) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.clusters[m.uid] == m {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e.clusters[m.uid] == m && m.done == nil && m.cp == nil {
 		delete(e.clusters, m.uid)
 	}
+}
+
+// release hands over the control plane, which is not the engine's to look after any more; nil if there is none.
+func (m *member) release() *controlplane.ControlPlane {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	cp := m.cp
+	m.cp, m.present = nil, ""
+	return cp
 }
 
 // apply starts the control plane of a cluster, or goes on with what runs of it; what was started in another way is
 // started again.
 func (e *Engine) apply(ctx context.Context, m *member, wanted desire) error {
-	m.mu.Lock()
-	before := m.cp
-	m.cp, m.present = nil, ""
-	m.mu.Unlock()
-	if before != nil {
+	if before := m.release(); before != nil {
 		if err := before.Detach(); err != nil {
 			return err
 		}

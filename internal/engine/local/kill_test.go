@@ -29,6 +29,7 @@ type helperArgs struct {
 	Dir    string
 	UID    types.UID
 	Delete bool
+	Stop   bool
 	// At is the description of the operation at which the helper kills itself, After the time after the beginning.
 	At    string
 	After time.Duration
@@ -49,8 +50,14 @@ func runHelper(encoded string) int {
 	})
 	ctx := context.Background()
 	begin := engine.Apply
-	if args.Delete {
+	switch {
+	case args.Delete:
 		begin = engine.Delete
+	case args.Stop:
+		begin = func(context.Context, cluster.Request) error {
+			go func() { _ = engine.Stop(ctx, args.UID) }()
+			return nil
+		}
 	}
 	if err := begin(ctx, args.request()); err != nil {
 		fmt.Println(err)
@@ -98,8 +105,8 @@ func killedManager(t *testing.T, args helperArgs) {
 	}
 }
 
-// TestAManagerThatIsKilled kills the manager at one step after the other, first of making a cluster and then of removing it;
-// each goes on from what the one before has left.
+// TestAManagerThatIsKilled kills the manager at one step after the other, first of making a cluster, then of stopping and of
+// removing it; each goes on from what the one before has left.
 func TestAManagerThatIsKilled(t *testing.T) {
 	t.Parallel()
 	opts := newOptions(t)
@@ -114,19 +121,31 @@ func TestAManagerThatIsKilled(t *testing.T) {
 	}
 
 	engine := local.New(opts)
-	if err := engine.Apply(t.Context(), args.request()); err != nil {
-		t.Fatal(err)
-	}
-	harness.Eventually(t, "all components run", func() bool {
-		seen, err := engine.Observe(t.Context(), args.request())
-		return err == nil && seen.Applied && seen.Attended && seen.Running && len(seen.Components) == 5
-	})
+	applyAndWait(t, engine, args.request())
 	once(t, dir)
 	if err := engine.Close(); err != nil {
 		t.Fatal(err)
 	}
 
-	args.Delete, args.At = true, ""
+	args.Stop, args.At = true, ""
+	for _, args.After = range []time.Duration{0, 5, 20, 50, 100, 200, 500} {
+		args.After *= time.Millisecond
+		killedManager(t, args)
+		t.Logf("killed %s after the beginning of the stop, it left: %d things", args.After, len(left(t, dir)))
+	}
+	engine = local.New(opts)
+	if err := engine.Stop(t.Context(), args.UID); err != nil {
+		t.Fatal(err)
+	}
+	if rest := left(t, dir); len(rest) != 1 {
+		t.Errorf("stopped, and left: %v; want only its data", rest)
+	}
+	applyAndWait(t, engine, args.request())
+	if err := engine.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	args.Stop, args.Delete = false, true
 	for _, args.After = range []time.Duration{0, 2, 5, 10, 15, 20, 30, 50} {
 		args.After *= time.Millisecond
 		addRemains(t, dir)
@@ -147,6 +166,18 @@ func TestAManagerThatIsKilled(t *testing.T) {
 	if err := engine.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// applyAndWait returns when all components of a cluster run.
+func applyAndWait(t *testing.T, engine cluster.Engine, request cluster.Request) {
+	t.Helper()
+	if err := engine.Apply(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "all components run", func() bool {
+		seen, err := engine.Observe(t.Context(), request)
+		return err == nil && seen.Applied && seen.Attended && seen.Running && len(seen.Components) == 5
+	})
 }
 
 // addRemains adds processes and files to a cluster that is being removed, so that there is something left to do at every

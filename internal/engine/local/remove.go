@@ -49,11 +49,7 @@ func (e *Engine) remove(ctx context.Context, m *member, under <-chan struct{}) e
 			return context.Cause(ctx)
 		}
 	}
-	m.mu.Lock()
-	cp := m.cp
-	m.cp, m.present = nil, ""
-	m.mu.Unlock()
-	if cp != nil {
+	if cp := m.release(); cp != nil {
 		atOnce, cancel := context.WithCancel(ctx)
 		cancel()
 		if err := cp.Stop(atOnce); err != nil {

@@ -46,11 +46,12 @@ func Run(t *testing.T, newPlace func(t *testing.T) Place) {
 		{"a lost state is not replaced by a new one", testLost},
 		{"a closed engine does nothing", testClosed},
 		{"an abandoned cluster stays", testAbandon},
+		{"one that runs on the host is told, stopped, and started again", testKeep},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := &run{T: t, Place: newPlace(t), woken: map[string]bool{}}
 			r.restart()
-			r.request = cluster.Request{Name: "contract", UID: types.UID(uid(t.Name())), Spec: r.Spec}
+			r.request = cluster.Request{Name: "contract", UID: types.UID(uid(t.Name())), Home: "home", Spec: r.Spec}
 			test.run(r)
 			r.remove()
 			r.do(r.engine.Close())
@@ -270,5 +271,56 @@ func testAbandon(r *run) {
 	r.do(r.engine.Abandon(r.Context(), r.request))
 	if len(r.Left(r.request)) == 0 {
 		r.Error("Nothing is left of an abandoned cluster")
+	}
+}
+
+// testKeep is for a cluster.Keeper; of another engine nothing runs on the host.
+func testKeep(r *run) {
+	if _, ok := r.engine.(cluster.Keeper); !ok {
+		return
+	}
+	r.expectRunning(false)
+	before := r.apply()
+	r.expectRunning(true)
+	r.stop()
+	seen := r.observe()
+	if !seen.Exists || !seen.Applied || seen.Attended || seen.Running || seen.Operation != nil {
+		r.Errorf("It is stopped, and Observe says %+v", seen)
+	}
+	if len(r.Left(r.request)) == 0 {
+		r.Error("Nothing is left of a cluster that was stopped")
+	}
+	r.stop() // nothing is to be done
+	if after := r.apply(); after.ConfigHash != before.ConfigHash || string(after.Kubeconfig) != string(before.Kubeconfig) {
+		r.Error("It is another one after it was stopped and started again")
+	}
+	r.expectRunning(true)
+
+	r.restart()
+	r.expectRunning(true)
+	r.stop()
+	r.restart()
+	r.expectRunning(false)
+}
+
+// stop stops the cluster, which must not run afterwards.
+func (r *run) stop() {
+	r.Helper()
+	r.do(r.engine.(cluster.Keeper).Stop(r.Context(), r.request.UID))
+	r.expectRunning(false)
+}
+
+// expectRunning fails the test unless the engine tells that the cluster runs, or that none does.
+func (r *run) expectRunning(want bool) {
+	r.Helper()
+	residents, err := r.engine.(cluster.Keeper).List(r.Context())
+	r.do(err)
+	if len(residents) > 1 || (len(residents) == 1) != want {
+		r.Fatalf("Told as running: %+v, want one: %v", residents, want)
+	}
+	for _, is := range residents {
+		if is.Name != r.request.Name || is.UID != r.request.UID || is.Home != r.request.Home || is.Dir == "" {
+			r.Errorf("Told as running: %+v, of the request %+v", is, r.request)
+		}
 	}
 }

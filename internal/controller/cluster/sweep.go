@@ -1,0 +1,141 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+)
+
+const (
+	// sweepPeriod is how often clusters without an object are looked for.
+	sweepPeriod = time.Minute
+	// sweepTimeout is how long one look may take.
+	sweepTimeout = 30 * time.Second
+	// stopTimeout is how long a cluster may take to end politely.
+	stopTimeout = time.Minute
+)
+
+// sweeper looks for clusters whose object is gone: somebody has removed the finalizer, or etcd was restored from a
+// backup. It runs where the leader is.
+type sweeper struct{ *Reconciler }
+
+// Start implements manager.Runnable.
+func (s *sweeper) Start(ctx context.Context) error {
+	ticker := s.Clock.NewTicker(sweepPeriod)
+	defer ticker.Stop()
+	for {
+		s.Sweep(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+	}
+}
+
+// Sweep stops the clusters on this host whose object is certainly gone, and keeps their data. What cannot be known or
+// done now is for the next time.
+func (r *Reconciler) Sweep(ctx context.Context) {
+	logger := log.FromContext(ctx).WithName(Name)
+	for name, engine := range r.Engines {
+		keeper := keeperOf(engine)
+		if keeper == nil {
+			continue
+		}
+		found, err := r.findOrphans(ctx, keeper)
+		if err != nil {
+			logger.Error(err, "Could not look for clusters without an object", "engine", name)
+			continue
+		}
+		r.metrics.orphans.WithLabelValues(string(name)).Set(float64(len(found)))
+		for _, orphan := range found {
+			if err := r.stopOrphan(ctx, keeper, orphan); err != nil {
+				logger.Error(err, "Could not stop a cluster without an object", "Cluster", orphan.Name, "directory", orphan.Dir)
+			}
+		}
+	}
+}
+
+// findOrphans returns the clusters that run although their object is certainly gone. The cache can only say that it is
+// there; that it is not, the API server has to say. An API that does not serve Clusters says nothing: to list them fails,
+// where to get one would end as it does when there is none.
+func (r *Reconciler) findOrphans(ctx context.Context, keeper Keeper) ([]Resident, error) {
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	residents, err := keeper.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, reader := range []client.Reader{r.client, r.live} {
+		if len(residents) == 0 {
+			return nil, nil
+		}
+		var clusters v1alpha1.ClusterList
+		if err := reader.List(ctx, &clusters); err != nil {
+			return nil, fmt.Errorf("list Clusters: %w", err)
+		}
+		residents = lost(residents, clusters.Items)
+	}
+	if len(residents) == 0 {
+		return nil, nil
+	}
+	home, err := r.home(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return atHome(residents, home), nil
+}
+
+// lost returns those of which there is no object. A name can come back, a UID only with its object.
+func lost(residents []Resident, clusters []v1alpha1.Cluster) []Resident {
+	known := map[types.UID]bool{}
+	for i := range clusters {
+		known[clusters[i].UID] = true
+	}
+	return slices.DeleteFunc(slices.Clone(residents), func(r Resident) bool { return known[r.UID] })
+}
+
+// atHome returns those that were made for the API of that home: of others, which another manager may have made in the
+// same directory, this API knows nothing.
+func atHome(residents []Resident, home types.UID) []Resident {
+	return slices.DeleteFunc(slices.Clone(residents), func(r Resident) bool { return r.Home == "" || r.Home != home })
+}
+
+// stopOrphan stops a cluster, and says so where its object was. Nobody has asked for the deletion of its data: the object
+// may come back with another backup of etcd.
+func (r *Reconciler) stopOrphan(ctx context.Context, keeper Keeper, orphan Resident) error {
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	log.FromContext(ctx).WithName(Name).Info("Stopping a cluster whose Cluster is gone",
+		"Cluster", orphan.Name, "UID", orphan.UID, "directory", orphan.Dir)
+	r.Prober.Forget(orphan.UID)
+	r.metrics.forget(orphan.Name)
+	if err := keeper.Stop(ctx, orphan.UID); err != nil {
+		return err
+	}
+	about := &v1alpha1.Cluster{}
+	about.Name, about.UID = orphan.Name, orphan.UID
+	r.events.Warning(about, v1alpha1.ReasonOrphanStopped, "Stop", fmt.Sprintf("The cluster had no Cluster with the UID %s any more and is stopped; "+
+		"its data is kept in %s. It starts again when that Cluster is restored from a backup of etcd; if it is not wanted any more, remove the directory",
+		orphan.UID, orphan.Dir))
+	return nil
+}
+
+// home returns the UID of the namespace kube-system, which by convention stands for an API and lives as long as that
+// does. It is not remembered: another API may come to be at the same address.
+func (r *Reconciler) home(ctx context.Context) (types.UID, error) {
+	var namespace corev1.Namespace
+	if err := r.live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &namespace); err != nil {
+		return "", fmt.Errorf("get Namespace %s, whose UID stands for this API: %w", metav1.NamespaceSystem, err)
+	}
+	return namespace.UID, nil
+}

@@ -1,0 +1,213 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/engine/fake"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+)
+
+// lose takes the finalizer off the Cluster and deletes it. It returns the Cluster.
+func (w *world) lose() *v1alpha1.Cluster {
+	w.Helper()
+	w.change(func(c *v1alpha1.Cluster) { c.Finalizers = nil })
+	lost := w.get()
+	w.delete()
+	w.outside.Calls()
+	w.events()
+	return lost
+}
+
+// expectStopped fails the test unless the engine was asked to stop the cluster so often, and told each time.
+func (w *world) expectStopped(want int) {
+	w.Helper()
+	var calls []fake.Call
+	for range want {
+		calls = append(calls, fake.Call{Method: "Stop", Cluster: w.name})
+	}
+	if diff := cmp.Diff(calls, w.outside.Calls()); diff != "" {
+		w.Errorf("calls of the engine (-want +got):\n%s", diff)
+	}
+	if told := w.events(); strings.Count(told, "Warning "+v1alpha1.ReasonOrphanStopped) != want {
+		w.Errorf("it was stopped %d times, and the events are:\n%s", want, told)
+	}
+	if names := w.outside.Names(); len(names) != 1 {
+		w.Errorf("there are %v; nothing may be removed", names)
+	}
+}
+
+func TestSweepStopsWhatHasNoObject(t *testing.T) {
+	w := newWorld(t)
+	w.made()
+	w.outside.Calls()
+	w.Sweep(t.Context())
+	w.expectStopped(0) // it has its object
+	lost := w.lose()
+	w.Sweep(t.Context())
+	w.expectStopped(1)
+	w.Sweep(t.Context())
+	w.expectStopped(0)
+
+	// Another of its name is made, and nothing is in its way.
+	w.do(w.client.Delete(t.Context(), w.secret())) // no garbage collector runs here
+	w.do(w.client.Delete(t.Context(), w.kubeconfig()))
+	w.create()
+	w.answer(well())
+	w.settle()
+	w.outside.Change(lost.UID, func(*fake.Cluster) *fake.Cluster { return nil })
+	w.expectWhole()
+	w.outside.Calls()
+	w.Sweep(t.Context())
+	w.expectStopped(0)
+}
+
+// Nothing is stopped unless the API server says that the object is gone, and that it is the one that had it.
+func TestSweepStopsNothingInDoubt(t *testing.T) {
+	away := errors.New("connection refused")
+	for _, tt := range []struct {
+		name   string
+		behind bool              // the cache still has the object
+		funcs  interceptor.Funcs // of the API server
+		doing  func(*world, types.UID)
+	}{
+		{name: "the cache has the object", behind: true},
+		{name: "the API server does not answer", funcs: interceptor.Funcs{
+			List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return away },
+		}},
+		{name: "the API server does not serve Clusters", funcs: interceptor.Funcs{
+			List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+				return apierrors.NewGenericServerResponse(404, "list", schema.GroupResource{Resource: "clusters"}, "", "404 page not found", 0, true)
+			},
+		}},
+		{name: "nobody can say which API it is", funcs: interceptor.Funcs{
+			Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+				return away
+			},
+		}},
+		{name: "it is another API", funcs: interceptor.Funcs{
+			Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, found client.Object, _ ...client.GetOption) error {
+				found.SetName(key.Name)
+				found.SetUID("another")
+				return nil
+			},
+		}},
+		{name: "it was made before homes were noted", doing: func(w *world, uid types.UID) {
+			w.outside.Change(uid, func(c *fake.Cluster) *fake.Cluster {
+				c.Home = ""
+				return c
+			})
+		}},
+		{name: "something is being done with it", doing: func(w *world, uid types.UID) {
+			w.outside.Hold(func(fake.Call) bool { return true })
+			w.do(w.engine.Apply(w.Context(), cluster.Request{Name: w.name, UID: uid, Home: homeOf(w.T, w.client)}))
+			w.outside.Calls()
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.made()
+			lost := w.lose()
+			if tt.doing != nil {
+				tt.doing(w, lost.UID)
+			}
+			cached := interceptor.NewClient(w.client, interceptor.Funcs{
+				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+					if clusters, ok := list.(*v1alpha1.ClusterList); ok && tt.behind {
+						clusters.Items = []v1alpha1.Cluster{*lost}
+						return nil
+					}
+					return c.List(ctx, list, opts...)
+				},
+			})
+			cluster.NewReconciler(cached, interceptor.NewClient(w.client, tt.funcs), w.recorder, w.Options).Sweep(t.Context())
+			w.expectStopped(0)
+		})
+	}
+}
+
+// What could not be stopped is tried again, and told when it is.
+func TestSweepTriesAgain(t *testing.T) {
+	w := newWorld(t)
+	w.made()
+	w.lose()
+	w.outside.Fail(func(c fake.Call) error { return cluster.ErrBusy })
+	w.Sweep(t.Context())
+	w.outside.Calls()
+	if told := w.events(); told != "" {
+		t.Errorf("it was not stopped, and the events are:\n%s", told)
+	}
+	w.outside.Fail(nil)
+	w.Sweep(t.Context())
+	w.expectStopped(1)
+}
+
+// A manager sweeps when it begins, and every minute.
+func TestTheManagerSweeps(t *testing.T) {
+	t.Parallel()
+	config := env.Own(t)
+	env.Define(t, config)
+	api := harness.Client(t, config, harness.Scheme(t, v1alpha1.AddToScheme))
+	fakeClock := clocktesting.NewFakeClock(time.Now())
+	outside := fake.NewWorld(fakeClock)
+	home := homeOf(t, api)
+	run := func(name string) {
+		outside.Change(types.UID(name), func(*fake.Cluster) *fake.Cluster {
+			return &fake.Cluster{Name: name, Home: home, Components: []cluster.Component{{Name: cluster.ComponentEtcd, Up: true}}}
+		})
+	}
+	told := func(name string) bool {
+		var found eventsv1.EventList
+		if err := api.List(t.Context(), &found); err != nil {
+			t.Fatal(err)
+		}
+		for _, event := range found.Items {
+			if event.Reason == v1alpha1.ReasonOrphanStopped && event.Regarding.Name == name && event.Regarding.UID == types.UID(name) {
+				return true
+			}
+		}
+		return false
+	}
+	run("first")
+	harness.RunManager(t, config, api.Scheme(), metav1.NamespaceDefault, func(mgr ctrl.Manager, options controller.Options) error {
+		return cluster.Add(mgr, options, cluster.Options{
+			Engines:         map[v1alpha1.Engine]cluster.Engine{v1alpha1.EngineLocal: fake.New(outside)},
+			SecretNamespace: metav1.NamespaceDefault, Prober: &prober{}, Clock: fakeClock,
+		})
+	}, func(*cache.Options) {})
+	harness.Eventually(t, "the first is stopped, and an event says so", func() bool { return told("first") })
+	run("second")
+	harness.Eventually(t, "the next sweep waits for its time", fakeClock.HasWaiters)
+	fakeClock.Step(time.Minute)
+	harness.Eventually(t, "the second is stopped", func() bool { return told("second") })
+}
+
+// homeOf returns what stands for an API.
+func homeOf(t *testing.T, api client.Reader) types.UID {
+	t.Helper()
+	var namespace corev1.Namespace
+	if err := api.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, &namespace); err != nil {
+		t.Fatal(err)
+	}
+	return namespace.UID
+}

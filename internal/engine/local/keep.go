@@ -1,0 +1,131 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// owner is whose cluster it is, for those who find it without its object.
+type owner struct {
+	Name string    `json:"name"`
+	Home types.UID `json:"home"`
+}
+
+// readOwner returns nothing if there is no note, or none that can be read: the cluster is then left alone.
+func readOwner(dir string) owner {
+	var o owner
+	data, err := os.ReadFile(filepath.Join(dir, ownerFile))
+	if err != nil || json.Unmarshal(data, &o) != nil {
+		return owner{}
+	}
+	return o
+}
+
+// writeOwner notes whose cluster it is, if that is known and not noted.
+func writeOwner(dir string, o owner) error {
+	if o.Home == "" || readOwner(dir) == o {
+		return nil
+	}
+	if err := writeNote(filepath.Join(dir, ownerFile), o); err != nil {
+		return fmt.Errorf("note whose cluster it is: %w", err)
+	}
+	return nil
+}
+
+// List implements cluster.Keeper.
+func (e *Engine) List(context.Context) ([]cluster.Resident, error) {
+	entries, err := os.ReadDir(e.opts.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for clusters: %w", err)
+	}
+	var all []cluster.Resident
+	for _, entry := range entries {
+		r := cluster.Resident{UID: types.UID(entry.Name()), Dir: filepath.Join(e.opts.Dir, entry.Name())}
+		o := readOwner(r.Dir)
+		if r.Name, r.Home = o.Name, o.Home; r.Home != "" && e.runsIdly(r.UID) {
+			all = append(all, r)
+		}
+	}
+	return all, nil
+}
+
+// runsIdly tells whether anything of a cluster runs, or would be started again, and nothing is being done with it.
+func (e *Engine) runsIdly(uid types.UID) bool {
+	if m := e.member(uid); m != nil {
+		m.mu.Lock()
+		busy, attended := m.done != nil, m.cp != nil
+		m.mu.Unlock()
+		if busy || attended {
+			return !busy
+		}
+	}
+	statuses, _ := process.Peek(controlplane.Processes(e.dir(uid))) // of damaged records Stop will tell, if others show that it runs
+	return slices.ContainsFunc(statuses, func(s process.Status) bool {
+		return s.State == process.Running || s.State == process.Starting
+	})
+}
+
+// Stop implements cluster.Keeper.
+func (e *Engine) Stop(ctx context.Context, uid types.UID) error {
+	m, op, done, err := e.beginStop(ctx, uid)
+	if err != nil {
+		return err
+	}
+	<-done // ends with ctx
+	e.forget(m)
+	return op.Err
+}
+
+// beginStop begins to stop a cluster, unless something is being done with it.
+func (e *Engine) beginStop(ctx context.Context, uid types.UID) (*member, *cluster.Operation, <-chan struct{}, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ctx.Err() != nil {
+		return nil, nil, nil, fmt.Errorf("%w: the manager is stopping", cluster.ErrUnavailable)
+	}
+	m := e.clusters[uid]
+	if m == nil {
+		m = &member{name: readOwner(e.dir(uid)).Name, uid: uid}
+		e.clusters[uid] = m
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.done != nil {
+		return nil, nil, nil, fmt.Errorf("%w: an operation is under way", cluster.ErrBusy)
+	}
+	e.begin(m, false, "", func(own context.Context) error {
+		own, cancel := context.WithCancel(own)
+		defer cancel()
+		defer context.AfterFunc(ctx, cancel)()
+		return e.stop(own, m)
+	})
+	m.op.Description = "Stopping"
+	return m, m.op, m.done, nil
+}
+
+// stop ends the processes of a cluster in order, and keeps its data.
+func (e *Engine) stop(ctx context.Context, m *member) error {
+	if cp := m.release(); cp != nil {
+		return cp.Stop(ctx)
+	}
+	_, err := controlplane.StopAll(ctx, e.dir(m.uid))
+	if errors.Is(err, process.ErrLocked) {
+		return fmt.Errorf("%w: another manager looks after the cluster: %w", cluster.ErrBusy, err)
+	}
+	return err
+}
