@@ -148,6 +148,14 @@
 {{- define "keelson.rules.cluster" }}
 {{- if .Values.controllers.cluster }}
 - apiGroups:
+  - ""
+  resourceNames:
+  - kube-system
+  resources:
+  - namespaces
+  verbs:
+  - get
+- apiGroups:
   - clusterprovisioner.rke.io
   resources:
   - clusters

@@ -54,11 +54,12 @@ func TestALostClusterIsStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	reconciler.Sweep(t.Context())
 	request.Home = homeOf(t, engine)
+	harness.Eventually(t, "all of it runs", func() bool { return len(left(t, dir)) > 5 })
+	reconciler.Sweep(t.Context()) // it has its object
 	lose(t, api, name)
-	if running := len(left(t, dir)); running < 6 {
-		t.Fatalf("before the sweep only %d things are left", running)
+	if all := left(t, dir); len(all) <= 5 {
+		t.Fatalf("before it is swept only these are left: %v", all)
 	}
 	reconciler.Sweep(t.Context())
 	if rest := left(t, dir); len(rest) != 1 {
@@ -214,12 +215,16 @@ func orphanEvents(recorder *events.FakeRecorder) []string {
 	})
 }
 
-// homeOf returns that of the one cluster that runs.
+// homeOf returns that of the one cluster, as soon as it is applied.
 func homeOf(t *testing.T, engine *local.Engine) types.UID {
 	t.Helper()
-	found, err := engine.List(t.Context())
-	if err != nil || len(found) != 1 {
-		t.Fatalf("running: %+v, %v; want one", found, err)
-	}
+	var found []cluster.Resident
+	harness.Eventually(t, "the cluster is told as running", func() bool {
+		var err error
+		if found, err = engine.List(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return len(found) == 1
+	})
 	return found[0].Home
 }

@@ -3,6 +3,7 @@ package enginetest
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 
@@ -284,7 +285,7 @@ func testKeep(r *run) {
 	r.expectRunning(true)
 	r.stop()
 	seen := r.observe()
-	if !seen.Exists || !seen.Applied || seen.Attended || seen.Running || seen.Operation != nil {
+	if !seen.Exists || !seen.Applied || seen.Attended || seen.Running {
 		r.Errorf("It is stopped, and Observe says %+v", seen)
 	}
 	if len(r.Left(r.request)) == 0 {
@@ -310,17 +311,18 @@ func (r *run) stop() {
 	r.expectRunning(false)
 }
 
-// expectRunning fails the test unless the engine tells that the cluster runs, or that none does.
+// expectRunning fails the test unless the engine tells that the cluster runs, which may be as soon as it is applied, or that
+// none does.
 func (r *run) expectRunning(want bool) {
 	r.Helper()
-	residents, err := r.engine.(cluster.Keeper).List(r.Context())
-	r.do(err)
-	if len(residents) > 1 || (len(residents) == 1) != want {
-		r.Fatalf("Told as running: %+v, want one: %v", residents, want)
-	}
-	for _, is := range residents {
-		if is.Name != r.request.Name || is.UID != r.request.UID || is.Home != r.request.Home || is.Dir == "" {
-			r.Errorf("Told as running: %+v, of the request %+v", is, r.request)
-		}
+	var found []cluster.Resident
+	r.eventually(fmt.Sprintf("it is told as running: %v", want), func() bool {
+		var err error
+		found, err = r.engine.(cluster.Keeper).List(r.Context())
+		r.do(err)
+		return (len(found) > 0) == want
+	})
+	if want && (len(found) != 1 || found[0].Name != r.request.Name || found[0].UID != r.request.UID || found[0].Home != r.request.Home || found[0].Dir == "") {
+		r.Errorf("Told as running: %+v, of the request %+v", found, r.request)
 	}
 }
