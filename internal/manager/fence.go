@@ -19,6 +19,8 @@ import (
 type fence struct {
 	identity string
 	lasts    time.Duration
+	// patience is for a request about the Lease while the fence is closed.
+	patience time.Duration
 
 	mu      sync.Mutex
 	renewed time.Time // when the last renewal that succeeded was sent; zero: the lease is not ours
@@ -28,8 +30,13 @@ type fence struct {
 // should have given up, which leaves the rest of the lease for a write that is on its way.
 func newFence(election LeaderElection) *fence {
 	// Others go by the Lease, which counts whole seconds.
-	return &fence{identity: election.Identity, lasts: min(election.RenewDeadline, election.LeaseDuration.Truncate(time.Second))}
+	lease := election.LeaseDuration.Truncate(time.Second)
+	lasts := min(election.RenewDeadline, lease)
+	return &fence{identity: election.Identity, lasts: lasts, patience: max((lease-lasts)/3, shortestPatience)}
 }
+
+// shortestPatience is for leases that leave hardly any time after the deadline.
+const shortestPatience = 100 * time.Millisecond
 
 // isOpen reports whether nobody else can have the lease.
 func (f *fence) isOpen(now time.Time) bool {
@@ -65,6 +72,19 @@ func (f *fence) see(record *resourcelock.LeaderElectionRecord) {
 	f.renewed = time.Time{} // another one has it; the elector goes on trying until its deadline
 }
 
+// bound returns the context for a request about the Lease that is sent at a time. An elector that could not renew it looks
+// at it and gives it up, and only then says that it leads no more: all the while the controllers work. If the API
+// server does not answer, both have to be over before another one leads.
+func (f *fence) bound(ctx context.Context, now time.Time) (context.Context, context.CancelFunc) {
+	f.mu.Lock()
+	isOurs := !f.renewed.IsZero()
+	f.mu.Unlock()
+	if !isOurs || f.isOpen(now) {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, f.patience)
+}
+
 // lock returns inner, with what is written to it, and what is found in it, noted.
 func (f *fence) lock(inner resourcelock.Interface) resourcelock.Interface {
 	return fencedLock{inner, f}
@@ -84,6 +104,8 @@ type fencedLock struct {
 
 // Get implements resourcelock.Interface.
 func (l fencedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	ctx, cancel := l.fence.bound(ctx, time.Now())
+	defer cancel()
 	record, raw, err := l.Interface.Get(ctx)
 	if err == nil {
 		l.fence.see(record)
@@ -102,6 +124,8 @@ func (l fencedLock) Create(ctx context.Context, record resourcelock.LeaderElecti
 // Update implements resourcelock.Interface.
 func (l fencedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	sent := time.Now()
+	ctx, cancel := l.fence.bound(ctx, sent)
+	defer cancel()
 	err := l.Interface.Update(ctx, record)
 	l.fence.note(sent, record, err)
 	return err

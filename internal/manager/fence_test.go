@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -73,6 +74,47 @@ func TestFenceClosesWithTheLease(t *testing.T) {
 	f.note(now, resourcelock.LeaderElectionRecord{HolderIdentity: "us"}, nil)
 	if !f.isOpen(now.Add(1999*time.Millisecond)) || f.isOpen(now.Add(2*time.Second)) {
 		t.Error("it must close after 2 s")
+	}
+}
+
+// While the API server does not answer, a leader that gives up has to be done with that before its lease is over.
+func TestFenceHurriesToGiveUp(t *testing.T) {
+	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		name                      string
+		lease, deadline           time.Duration
+		renewed, afterOtherLeader bool
+		at                        time.Duration
+		// want is how long a request may take; zero: as long as ever.
+		want time.Duration
+	}{
+		{name: "never the leader", lease: 15 * time.Second, deadline: 10 * time.Second, at: time.Hour},
+		{name: "it may lead", lease: 15 * time.Second, deadline: 10 * time.Second, renewed: true, at: 9 * time.Second},
+		{name: "it may not", lease: 15 * time.Second, deadline: 10 * time.Second, renewed: true, at: 10 * time.Second, want: 5 * time.Second / 3},
+		{name: "another one leads", lease: 15 * time.Second, deadline: 10 * time.Second, renewed: true, afterOtherLeader: true, at: 10 * time.Second},
+		{name: "hardly any time", lease: 2900 * time.Millisecond, deadline: 2500 * time.Millisecond, renewed: true, at: 2 * time.Second, want: shortestPatience},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFence(LeaderElection{Identity: "us", LeaseDuration: tt.lease, RenewDeadline: tt.deadline})
+			if tt.renewed {
+				f.note(start, resourcelock.LeaderElectionRecord{HolderIdentity: "us"}, nil)
+			}
+			if tt.afterOtherLeader {
+				f.see(&resourcelock.LeaderElectionRecord{HolderIdentity: "them"})
+			}
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				ctx, cancel := f.bound(t.Context(), start.Add(tt.at))
+				defer cancel()
+				var got time.Duration
+				if deadline, found := ctx.Deadline(); found {
+					got = deadline.Sub(began)
+				}
+				if got != tt.want {
+					t.Errorf("it may take %v, want %v", got, tt.want)
+				}
+			})
+		})
 	}
 }
 

@@ -5,6 +5,7 @@ package apiproxy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httputil"
@@ -60,6 +61,7 @@ type Proxy struct {
 	random   *rand.Rand
 	faults   Faults
 	cut      bool
+	stalled  chan struct{} // closed when that is over; nil if nothing is stalled
 	requests []Request
 	// watches end those that are going on.
 	watches map[*http.Request]context.CancelFunc
@@ -70,6 +72,7 @@ func New(t testing.TB, config *rest.Config, seed uint64) *Proxy {
 	t.Helper()
 	p := &Proxy{forward: Forward(t, config), random: rand.New(rand.NewPCG(seed, 1)), watches: map[*http.Request]context.CancelFunc{}}
 	p.URL = Serve(t, p)
+	t.Cleanup(func() { p.Stall(false) }) // else the server would wait for what waits
 	return p
 }
 
@@ -94,6 +97,35 @@ func (p *Proxy) Cut(cut bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut = cut
+}
+
+// Stall lets nothing through from now on, and says nothing: requests wait for an answer, and watches that go on tell nothing
+// more. When that is over, what has waited breaks off: requests have not arrived, the rest of answers is lost.
+func (p *Proxy) Stall(stall bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case stall && p.stalled == nil:
+		p.stalled = make(chan struct{})
+	case !stall && p.stalled != nil:
+		close(p.stalled)
+		p.stalled = nil
+	}
+}
+
+// passes returns true at once, or, if everything is stalled, false when that is over or nobody waits any more.
+func (p *Proxy) passes(r *http.Request) bool {
+	p.mu.Lock()
+	stalled := p.stalled
+	p.mu.Unlock()
+	if stalled == nil {
+		return true
+	}
+	select {
+	case <-stalled:
+	case <-r.Context().Done():
+	}
+	return false
 }
 
 // Requests returns all requests until now, in the order of their answers.
@@ -141,15 +173,21 @@ func (p *Proxy) decide(r *http.Request, watch bool) (fault, Faults) {
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	watch := r.URL.Query().Has("watch")
 	what, f := p.decide(r, watch)
-	answer := &recorder{ResponseWriter: w}
+	answer := &recorder{ResponseWriter: w, passes: func() bool { return p.passes(r) }}
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		if answer.at.IsZero() {
+			answer.at = time.Now()
+		}
 		p.requests = append(p.requests, Request{
-			At: time.Now(), Method: r.Method, Path: r.URL.Path, Watch: watch, Code: answer.code,
+			At: answer.at, Method: r.Method, Path: r.URL.Path, Watch: watch, Code: answer.code,
 			Injected: what != none,
 		})
 	}()
+	if !answer.passes() {
+		what = dropped
+	}
 	if what != dropped && f.Latency > 0 {
 		wait(r, f.Latency)
 	}
@@ -232,22 +270,30 @@ func refuse(w http.ResponseWriter, what fault) {
 	_, _ = w.Write(body) // who asked may be gone
 }
 
-// recorder notes the status of an answer.
+// recorder notes the status of an answer, and when it came.
 type recorder struct {
 	http.ResponseWriter
 	code int
+	at   time.Time
+	// passes says whether more of the answer goes through.
+	passes func() bool
 }
+
+var errStalled = errors.New("the answer was stalled for too long")
 
 // WriteHeader implements http.ResponseWriter.
 func (r *recorder) WriteHeader(code int) {
-	r.code = code
+	r.code, r.at = code, time.Now()
 	r.ResponseWriter.WriteHeader(code)
 }
 
 // Write implements http.ResponseWriter.
 func (r *recorder) Write(data []byte) (int, error) {
 	if r.code == 0 {
-		r.code = http.StatusOK
+		r.code, r.at = http.StatusOK, time.Now()
+	}
+	if !r.passes() {
+		return 0, errStalled
 	}
 	return r.ResponseWriter.Write(data)
 }

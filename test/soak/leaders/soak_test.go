@@ -193,7 +193,7 @@ func TestSoakLeaders(t *testing.T) {
 	}
 	w.CreateClusters(t, clusters)
 	for range rounds {
-		for _, fault := range []func(*testing.T, *replica){w.kill, w.suspend, w.cutOff} {
+		for _, fault := range []func(*testing.T, *replica){w.kill, w.suspend, w.cutOff, w.stall} {
 			leader := w.leader(t)
 			for range 5 {
 				if err := w.ChangeOne(t.Context()); err != nil {
@@ -205,34 +205,6 @@ func TestSoakLeaders(t *testing.T) {
 		}
 	}
 	w.finish(t)
-}
-
-// kill ends the leader without a word.
-func (w *world) kill(t *testing.T, leader *replica) {
-	w.remove(leader)
-	began := time.Now()
-	leader.Kill(t)
-	w.awaitTakeover(t, "killed", leader, began, w.times.duration+2*time.Second)
-}
-
-// suspend stops the leader past its lease and wakes it: what it has in hand must not reach the API any more.
-func (w *world) suspend(t *testing.T, leader *replica) {
-	w.remove(leader)
-	began := time.Now()
-	leader.Signal(t, syscall.SIGSTOP)
-	w.awaitTakeover(t, "suspended", leader, began, w.times.duration+2*time.Second)
-	leader.Signal(t, syscall.SIGCONT)
-	leader.AwaitDone(t) // it finds that it has lost the lease, and ends
-}
-
-// cutOff keeps the leader from the API for longer than its lease, and lets it back.
-func (w *world) cutOff(t *testing.T, leader *replica) {
-	w.remove(leader)
-	began := time.Now()
-	leader.proxy.Cut(true)
-	w.awaitTakeover(t, "cut off", leader, began, w.times.duration+2*time.Second)
-	leader.proxy.Cut(false)
-	leader.AwaitDone(t)
 }
 
 // finish lets the world come to rest and checks what happened.
