@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +30,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/driver/qemu"
+	"github.com/keelson-dev/keelson/internal/manager"
 	"github.com/keelson-dev/keelson/internal/testing/apiproxy"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
@@ -68,6 +71,8 @@ type world struct {
 	all []*replica
 	// seen are the UIDs of children by what they are and how they are called.
 	seen *record
+	// image is one for machines of the driver qemu.
+	image string
 }
 
 func newWorld(t *testing.T, times lease) *world {
@@ -79,6 +84,16 @@ func newWorld(t *testing.T, times lease) *world {
 	}
 	w := &world{World: kinds.New(t, cp.Config(), namespace, 1), config: cp.Config(), times: times}
 	w.CreateNamespace(t)
+	machines := manager.MachinesDir(w.StateDir(t))
+	t.Cleanup(func() { // after the managers
+		if err := qemu.StopAll(context.WithoutCancel(t.Context()), machines, 0); err != nil {
+			t.Errorf("end the machines: %v", err)
+		}
+	})
+	w.image = filepath.Join(t.TempDir(), "empty.raw")
+	if err := os.WriteFile(w.image, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	w.seen = startRecord(t, w.World)
 	return w
 }
@@ -89,7 +104,7 @@ func (w *world) start(t *testing.T) *replica {
 	r := &replica{proxy: apiproxy.New(t, w.config, 1)}
 	name := fmt.Sprintf("manager-%d", len(w.all))
 	r.Manager = managers.Start(t, name, "--kubeconfig="+r.proxy.Kubeconfig(t), "--controllers="+kinds.Controllers,
-		"--vm-driver=fake", "--state-dir="+w.StateDir(t), "--metrics-bind-address=0",
+		"--vm-driver=fake,qemu", "--vm-image-dirs="+filepath.Dir(w.image), "--state-dir="+w.StateDir(t), "--metrics-bind-address=0",
 		"--leader-elect", "--lease-lock-namespace="+namespace, "--holder-identity="+name,
 		"--lease-duration="+w.times.duration.String(), "--renew-deadline="+w.times.deadline.String(), "--retry-period="+w.times.retry.String())
 	w.replicas, w.all = append(w.replicas, r), append(w.all, r)
@@ -181,6 +196,9 @@ func TestSoakCleanStop(t *testing.T) {
 
 // TestSoakLeaders kills the leader, stops it past its lease and wakes it, and cuts it off from the API, again and again.
 func TestSoakLeaders(t *testing.T) {
+	if err := qemu.Missing(); err != nil {
+		t.Skipf("SKIP: %v", err)
+	}
 	w := newWorld(t, quick)
 	for range 3 {
 		w.start(t)
@@ -192,6 +210,7 @@ func TestSoakLeaders(t *testing.T) {
 		rounds, clusters = 1, 1
 	}
 	w.CreateClusters(t, clusters)
+	hosted := w.startHosted(t)
 	for range rounds {
 		for _, fault := range []func(*testing.T, *replica){w.kill, w.suspend, w.cutOff, w.stall} {
 			leader := w.leader(t)
@@ -200,11 +219,14 @@ func TestSoakLeaders(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			hosted.beforeFault(t, w)
 			fault(t, leader)
 			w.start(t)
+			hosted.afterFault(t, w)
 		}
 	}
 	w.finish(t)
+	hosted.checkEnd(t)
 }
 
 // finish lets the world come to rest and checks what happened.
