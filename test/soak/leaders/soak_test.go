@@ -174,8 +174,9 @@ func (w *world) awaitTakeover(t *testing.T, what string, before *replica, since 
 	}
 }
 
-// TestSoakCleanStop stops the leader with the times of the flags' defaults: the next one acts within a second.
-func TestSoakCleanStop(t *testing.T) {
+// TestSoakDefaults stops the leader with the times of the flags' defaults, and the next one acts within a second; and kills it,
+// and the next one acts within what docs/operations.md says.
+func TestSoakDefaults(t *testing.T) {
 	w := newWorld(t, defaults)
 	for range 3 {
 		w.start(t)
@@ -191,6 +192,8 @@ func TestSoakCleanStop(t *testing.T) {
 		leader.AwaitDone(t)
 		w.start(t)
 	}
+	w.kill(t, w.leader(t))
+	w.start(t)
 	w.finish(t)
 }
 
