@@ -3,6 +3,7 @@
 package leaders
 
 import (
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ func (w *world) suspend(t *testing.T, leader *replica) {
 	leader.Signal(t, syscall.SIGSTOP)
 	w.awaitTakeover(t, "suspended", leader, began, w.times.duration+2*time.Second)
 	leader.Signal(t, syscall.SIGCONT)
-	leader.AwaitDone(t) // it finds that it has lost the lease, and ends
+	awaitLost(t, leader)
 }
 
 // cutOff keeps the leader from the API for longer than its lease: its requests are refused. Then it is let back.
@@ -46,11 +47,20 @@ func (w *world) separate(t *testing.T, what string, leader *replica, cut func(bo
 	began := time.Now()
 	cut(true)
 	w.awaitTakeover(t, what, leader, began, w.times.duration+2*time.Second)
-	leader.AwaitDone(t) // it does not wait for the API
+	awaitLost(t, leader) // it does not wait for the API
 	cut(false)
 	took := (<-ended).Sub(began)
 	t.Logf("%s: %s has ended %.2f s later; allowed is its lease, %v", what, leader.Name, took.Seconds(), w.times.duration)
 	if took > w.times.duration {
 		t.Errorf("%s: %s went on for %v, which is longer than its lease", what, leader.Name, took)
+	}
+}
+
+// awaitLost waits until a leader that has lost its lease has ended, and says so as docs/runbooks.md has it.
+func awaitLost(t *testing.T, leader *replica) {
+	t.Helper()
+	leader.AwaitDone(t)
+	if !strings.Contains(leader.Log(), "error: run the manager: leader election lost") {
+		t.Errorf("%s does not say that it has lost its lease:\n%s", leader.Name, leader.Tail())
 	}
 }
