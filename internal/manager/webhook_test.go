@@ -7,18 +7,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	clusterv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/admission"
@@ -66,11 +65,16 @@ func webhookOptions(t *testing.T, c client.Client, namespace string) Options {
 // newWebhookClient returns the administrator's client for all our kinds.
 func newWebhookClient(t *testing.T) client.Client {
 	t.Helper()
+	return newWebhookClientOf(t, env.Config(t))
+}
+
+func newWebhookClientOf(t *testing.T, cfg *rest.Config) client.Client {
+	t.Helper()
 	scheme, err := newScheme(controllers)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(env.Config(t), client.Options{Scheme: scheme})
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,9 +157,24 @@ func startAsked(t *testing.T, c client.Client, namespace string) (Options, *runn
 	return o, m
 }
 
+// newAsked returns an API server and what a manager needs that it asks about objects of all kinds. Of some kinds the objects
+// have no namespace that tells them from those of other tests, so it is for one test alone.
+func newAsked(t *testing.T) (*rest.Config, client.Client, Options) {
+	t.Helper()
+	cfg := env.Own(t)
+	env.Define(t, cfg)
+	c := newWebhookClientOf(t, cfg)
+	o := webhookOptions(t, c, metav1.NamespaceDefault)
+	o.Namespaces, o.Webhook.Direct = nil, true
+	o.Controllers = []string{"crontab", "virtualmachine", "cluster", "kubeconfig"}
+	return cfg, c, o
+}
+
 func TestWebhookRefuses(t *testing.T) {
-	c, namespace := newWebhookClient(t), env.Namespace(t)
-	startAsked(t, c, namespace)
+	const namespace = metav1.NamespaceDefault
+	cfg, c, o := newAsked(t)
+	within(t, "the manager to be ready", startWith(t, cfg, o, controllers...).Ready())
+	awaitRefusal(t, c, namespace, true)
 
 	machine := func(spec v1alpha1.VirtualMachineSpec) client.Object {
 		return &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "it"}, Spec: spec}
@@ -165,6 +184,13 @@ func TestWebhookRefuses(t *testing.T) {
 		change(object)
 		return object
 	}
+	cluster := func(spec clusterv1alpha1.ClusterSpec) client.Object {
+		return &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "it"}, Spec: spec}
+	}
+	kubeconfig := func(spec clusterv1alpha1.KubeconfigSpec) client.Object {
+		return &clusterv1alpha1.Kubeconfig{ObjectMeta: metav1.ObjectMeta{Name: "it"}, Spec: spec}
+	}
+	const outside = "it is in none of the directories that users may name files in; --rke-config-dirs "
 	for _, test := range []struct {
 		name   string
 		object client.Object
@@ -192,6 +218,25 @@ func TestWebhookRefuses(t *testing.T) {
 		}},
 		{"what the driver cannot do", machine(v1alpha1.VirtualMachineSpec{Image: &v1alpha1.Image{Container: "debian:13"}}), []string{
 			`spec.image.container: Invalid value: "debian:13": the driver fake runs no containers`,
+		}},
+		{"a Cluster", cluster(clusterv1alpha1.ClusterSpec{}), nil},
+		{"a file for rke", cluster(clusterv1alpha1.ClusterSpec{ConfigPath: "/etc/keelson/rke/cluster.yml"}), nil},
+		{"a file for rke elsewhere", cluster(clusterv1alpha1.ClusterSpec{ConfigPath: "/etc/passwd"}), []string{
+			`spec.configPath: Forbidden: /etc/passwd: ` + outside + `allows: /etc/keelson/rke`,
+		}},
+		{"the same, as the original had it", cluster(clusterv1alpha1.ClusterSpec{LegacyConfigPath: "/etc/passwd"}), []string{
+			`spec.configPath: Forbidden: /etc/passwd: ` + outside + `allows: /etc/keelson/rke`,
+		}},
+		{"a Kubeconfig", kubeconfig(clusterv1alpha1.KubeconfigSpec{
+			SecretRef: &clusterv1alpha1.SecretReference{Namespace: namespace, Name: "a"},
+		}), nil},
+		{"a Secret elsewhere", kubeconfig(clusterv1alpha1.KubeconfigSpec{
+			SecretRef: &clusterv1alpha1.SecretReference{Namespace: "kube-system", Name: "a"},
+		}), []string{
+			`spec.secretRef.namespace: Invalid value: "kube-system": this manager may read Secrets in the namespace default only`,
+		}},
+		{"a kubeconfig elsewhere", kubeconfig(clusterv1alpha1.KubeconfigSpec{ConfigPath: "/etc/kubernetes/admin.conf"}), []string{
+			`spec.configPath: Invalid value: "/etc/kubernetes/admin.conf": ` + outside + `of the manager allows: /etc/keelson/rke`,
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -223,85 +268,4 @@ func causesOf(t *testing.T, err error) []string {
 		all = append(all, cause.Field+": "+cause.Message)
 	}
 	return all
-}
-
-// What is stored while nobody can be asked is said in conditions, and stays manageable: metadata, finalizers, status and
-// deletions are nobody's business but the API server's.
-func TestWebhookAway(t *testing.T) {
-	c, namespace := newWebhookClient(t), env.Namespace(t)
-	o, m := startAsked(t, c, namespace)
-	m.stop()
-	if err := within(t, "the manager to stop", m.result); err != nil {
-		t.Fatal(err)
-	}
-	awaitRefusal(t, c, namespace, false)
-
-	began := time.Now()
-	bad := newCronTab(namespace, "bad", backwards)
-	lost := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "lost"}, Spec: v1alpha1.VirtualMachineSpec{Driver: "bhyve"}}
-	for _, object := range []client.Object{bad, lost} {
-		object.SetFinalizers([]string{"example.com/test"})
-		if err := c.Create(t.Context(), object); err != nil {
-			t.Fatalf("while the manager is away: %v", err)
-		}
-	}
-	t.Logf("two objects were created in %v while the manager was away", time.Since(began))
-
-	// Another manager, at another port, with another authority.
-	m = start(t, o, controllers...)
-	within(t, "the manager to be ready", m.Ready())
-	awaitRefusal(t, c, namespace, true)
-	for object, want := range map[client.Object]string{bad: stablev1.ReasonInvalidSchedule, lost: v1alpha1.ReasonDriverMissing} {
-		harness.Eventually(t, "the condition says "+want, func() bool { return readyReason(t, c, object) == want })
-	}
-	patch := func(object client.Object, patch string) error {
-		return c.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(patch)))
-	}
-	for _, object := range []client.Object{bad, lost} {
-		if err := patch(object, `{"metadata":{"labels":{"a":"b"}}}`); err != nil {
-			t.Errorf("a label: %v", err)
-		}
-		if err := patch(object, `{"metadata":{"finalizers":["example.com/test","example.com/other"]}}`); err != nil {
-			t.Errorf("a finalizer: %v", err)
-		}
-	}
-	if err := patch(bad, `{"spec":{"suspend":true}}`); err != nil {
-		t.Errorf("it cannot be suspended: %v", err)
-	}
-	if err := patch(lost, `{"spec":{"action":"stopped"}}`); err != nil {
-		t.Errorf("it cannot be stopped: %v", err)
-	}
-	if err := patch(bad, `{"spec":{"schedule":"31-10 * * * *"}}`); !apierrors.IsInvalid(err) {
-		t.Errorf("another mistake: got %v, want a refusal", err)
-	}
-	for _, object := range []client.Object{bad, lost} {
-		if err := c.Delete(t.Context(), object); err != nil {
-			t.Errorf("a deletion: %v", err)
-		}
-		if err := patch(object, `{"metadata":{"finalizers":null}}`); err != nil {
-			t.Errorf("its finalizers: %v", err)
-		}
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(object), object); !apierrors.IsNotFound(err) {
-			t.Errorf("it is still there: %v", err)
-		}
-	}
-}
-
-// readyReason returns the reason of the condition Ready of an object.
-func readyReason(t *testing.T, c client.Client, object client.Object) string {
-	t.Helper()
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
-		t.Fatal(err)
-	}
-	var conditions []metav1.Condition
-	switch object := object.(type) {
-	case *stablev1.CronTab:
-		conditions = object.Status.Conditions
-	case *v1alpha1.VirtualMachine:
-		conditions = object.Status.Conditions
-	}
-	if ready := meta.FindStatusCondition(conditions, "Ready"); ready != nil {
-		return ready.Reason
-	}
-	return ""
 }
