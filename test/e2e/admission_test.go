@@ -1,16 +1,23 @@
 package e2e
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// hasWebhook reports whether the API server asks the manager before it stores objects.
+// hasWebhook reports whether the API server asks the manager before it stores objects. Where it is known that it must, it
+// fails if there is nothing that tells it to.
 func hasWebhook(t *testing.T, s session) bool {
 	t.Helper()
-	return s.kubectl(t, "get", "validatingwebhookconfiguration", "keelson", "--ignore-not-found", "-o", "name") != ""
+	name := cmp.Or(webhook, "keelson")
+	isThere := s.kubectl(t, "get", "validatingwebhookconfiguration", name, "--ignore-not-found", "-o", "name") != ""
+	if !isThere && webhook != "" {
+		t.Fatalf("There is no ValidatingWebhookConfiguration %s", name)
+	}
+	return isThere
 }
 
 // What the definitions cannot say, the manager says before the object is stored, in the same words as the API server. A
@@ -71,5 +78,32 @@ func TestTheManagerRefuses(t *testing.T) {
 		transcript.Contains(t, result.Stderr, "Warning: No time is left that matches the schedule.")
 		got := s.Fails(t, 1, s.words([]string{"annotate", "crontab/never", "crontab.stable.example.com/run-requested-at=now"})...)
 		transcript.Contains(t, got, `"now": must be a time in RFC 3339, such as 2026-12-24T18:00:00Z`)
+	}
+}
+
+// So it does with kinds that have no namespace.
+func TestTheManagerRefusesClusters(t *testing.T) {
+	t.Parallel()
+	s := clusterSession(t)
+	if !hasWebhook(t, s) {
+		t.Skip("SKIP: the API server does not ask this manager")
+	}
+	for _, test := range []struct{ name, manifest, want string }{
+		{
+			"a file that cannot be",
+			"apiVersion: clusterprovisioner.rke.io/v1alpha1\nkind: Cluster\nmetadata: {name: tabbed}\nspec: {configPath: \"/etc/a\\tb.yml\"}\n",
+			"The Cluster \"tabbed\" is invalid: spec.configPath: Forbidden: /etc/a\tb.yml: it must be an absolute path without control characters; --rke-config-dirs allows: /",
+		},
+		{
+			"a Secret that the manager may not read",
+			"apiVersion: clusterprovisioner.rke.io/v1alpha1\nkind: Kubeconfig\nmetadata: {name: far}\nspec: {secretRef: {namespace: kube-system, name: a}}\n",
+			`The Kubeconfig "far" is invalid: spec.secretRef.namespace: Invalid value: "kube-system": this manager may read Secrets in the namespace `,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := s
+			s.Stdin = test.manifest
+			transcript.Contains(t, s.Fails(t, 1, s.words([]string{"create", "-f", "-"})...), test.want)
+		})
 	}
 }

@@ -1,7 +1,8 @@
 // Package e2e has the transcripts: what a user types with kubectl, and what must come back. They run on a control plane
 // that `keelson up --detach` starts, or on the cluster of the kubeconfig that KEELSON_E2E_KUBECONFIG names, on which a
 // manager must run. Where that manager runs on this host, KEELSON_E2E_STATE names its state directory. Where it works in
-// some namespaces only, KEELSON_E2E_SUFFIX is what their names end in, and they are there already.
+// some namespaces only, KEELSON_E2E_SUFFIX is what their names end in, and they are there already. Where the API server must
+// ask it before it stores objects, KEELSON_E2E_WEBHOOK names the ValidatingWebhookConfiguration.
 //
 // "Soon", in the transcripts, means within a second on an idle machine. The tests wait longer, and log how long it took.
 package e2e
@@ -35,6 +36,8 @@ var (
 	stateDir = os.Getenv("KEELSON_E2E_STATE")
 	// suffix is that of the names of namespaces that exist already; empty if the transcripts make theirs.
 	suffix = os.Getenv("KEELSON_E2E_SUFFIX")
+	// webhook is the name of the ValidatingWebhookConfiguration that must be there; empty if there may be none.
+	webhook = os.Getenv("KEELSON_E2E_WEBHOOK")
 )
 
 func TestMain(m *testing.M) {
@@ -70,7 +73,7 @@ func run(m *testing.M) (code int, err error) {
 	if testing.Verbose() {
 		fmt.Print(out)
 	}
-	kubeconfig, stateDir = filepath.Join(data, "kubeconfig"), data
+	kubeconfig, stateDir, webhook = filepath.Join(data, "kubeconfig"), data, "keelson"
 	return m.Run(), nil
 }
 
