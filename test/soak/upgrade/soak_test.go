@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -95,10 +96,16 @@ kind: Cluster
 metadata: {name: inner}
 `
 
-// TestSoakUpgrade upgrades a live installation.
+// TestSoakUpgrade upgrades a live installation of a release, and one of the commit before the present.
 func TestSoakUpgrade(t *testing.T) {
 	needQEMU(t)
-	earlier := buildEarlier(t)
+	for _, commit := range commits(t) {
+		t.Run(commit, func(t *testing.T) { upgrade(t, commit) })
+	}
+}
+
+func upgrade(t *testing.T, commit string) {
+	earlier := buildEarlier(t, commit)
 	cp := env.ControlPlane(t, controlplane.Options{Nodes: 1, Dir: filepath.Join(t.TempDir(), "cp")})
 	if err := cp.Settle(t.Context()); err != nil {
 		t.Fatal(err)
@@ -158,22 +165,31 @@ func needQEMU(t *testing.T) {
 	}
 }
 
-// buildEarlier builds the manager of the last release, or of a commit if there is none. Go's cache has most of it.
-func buildEarlier(t *testing.T) string {
+// commits returns those to upgrade from: the last release, or from if there is none, and the one before the present.
+func commits(t *testing.T) []string {
+	t.Helper()
+	all := []string{from, "HEAD^"}
+	if tag, err := exec.Command("git", "describe", "--tags", "--abbrev=0", "HEAD^").Output(); err == nil {
+		all[0] = strings.TrimSpace(string(tag))
+	}
+	for i, commit := range all {
+		hash, err := exec.Command("git", "rev-parse", "--verify", "--quiet", commit+"^{commit}").Output()
+		if err != nil {
+			t.Fatalf("This clone has no commit %s to upgrade from. It needs the history: git fetch --unshallow --tags", commit)
+		}
+		all[i] = strings.TrimSpace(string(hash))
+	}
+	return slices.Compact(all)
+}
+
+// buildEarlier builds the manager of a commit. Go's cache has most of it.
+func buildEarlier(t *testing.T, commit string) string {
 	t.Helper()
 	began := time.Now()
-	commit := from
-	if tag, err := exec.Command("git", "describe", "--tags", "--abbrev=0", "HEAD^").Output(); err == nil {
-		commit = strings.TrimSpace(string(tag))
-	}
-	if err := exec.Command("git", "cat-file", "-e", commit+"^{commit}").Run(); err != nil {
-		t.Logf("%s is not in this clone: upgrading from the present commit to itself", commit)
-		commit = "HEAD"
-	}
 	source := t.TempDir()
 	shell := fmt.Sprintf("git -C %q archive %s | tar -xf - -C %q", root(t), commit, source)
 	if out, err := exec.Command("bash", "-o", "pipefail", "-c", shell).CombinedOutput(); err != nil {
-		t.Fatalf("read the sources of %s, for which the history must be there: %v\n%s", commit, err, out)
+		t.Fatalf("read the sources of %s: %v\n%s", commit, err, out)
 	}
 	binary := filepath.Join(t.TempDir(), "keelson")
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", binary, "./cmd/keelson")
