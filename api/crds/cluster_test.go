@@ -63,6 +63,8 @@ func TestClustersThatAreRefused(t *testing.T) {
 		{"a port below 1024", "Cluster", `{"apiServer":{"port":443}}`, "greater than or equal to 1024"},
 		{"a name that is none", "Cluster", `{"apiServer":{"certSANs":["a_b"]}}`, "must be an IP address or a DNS name"},
 		{"a name twice", "Cluster", `{"apiServer":{"certSANs":["a","a"]}}`, "Duplicate value"},
+		{"101 names", "Cluster", `{"apiServer":{"certSANs":[` + numbered(101, `"a%d"`) + `]}}`, "at most 100 items"},
+		{"51 flags", "Cluster", `{"apiServer":{"extraArgs":{` + numbered(51, `"a%d":""`) + `}}}`, "at most 50 items"},
 		{"a flag with dashes", "Cluster", `{"apiServer":{"extraArgs":{"--event-ttl":"2h"}}}`, "without leading dashes"},
 		{"a flag that the cluster depends on", "Cluster", `{"apiServer":{"extraArgs":{"bind-address":"0.0.0.0"}}}`, "cannot be set"},
 		{"a Kubeconfig with a Secret without a name", "Kubeconfig", `{"secretRef":{"namespace":"a"}}`, "spec.secretRef.name"},

@@ -2,6 +2,7 @@ package crds_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -152,6 +153,15 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
+// numbered returns the items of a list, each with its number.
+func numbered(count int, format string) string {
+	var items []string
+	for i := range count {
+		items = append(items, fmt.Sprintf(format, i))
+	}
+	return strings.Join(items, ",")
+}
+
 func TestRefused(t *testing.T) {
 	namespace := env.Namespace(t)
 	tests := []struct {
@@ -189,6 +199,9 @@ func TestRefused(t *testing.T) {
 		{"user data twice", "VirtualMachine", `{"cloudInit":{"userData":"a","userDataFrom":{"name":"a","key":"b"}}}`, "spec.cloudInit.userData", "not both"},
 		{"a port beyond the last", "VirtualMachine", `{"ports":[{"name":"a","port":65536}]}`, "spec.ports[0].port", "less than or equal to 65535"},
 		{"a port twice", "VirtualMachine", `{"ports":[{"name":"a","port":1},{"name":"a","port":2}]}`, "spec.ports[1]", "Duplicate"},
+		{"more user data than there is room for", "VirtualMachine", `{"cloudInit":{"userData":"` + strings.Repeat("a", 65537) + `"}}`, "spec.cloudInit.userData", "may not be more than 65536"},
+		{"more network data than there is room for", "VirtualMachine", `{"cloudInit":{"networkData":"` + strings.Repeat("a", 65537) + `"}}`, "spec.cloudInit.networkData", "may not be more than 65536"},
+		{"65 ports", "VirtualMachine", `{"ports":[` + numbered(65, `{"name":"a%d","port":1%[1]d}`) + `]}`, "spec.ports", "at most 64 items"},
 		{"negative patience", "VirtualMachine", `{"terminationGracePeriodSeconds":-1}`, "spec.terminationGracePeriodSeconds", "greater than or equal to 0"},
 	}
 	for _, tt := range tests {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -81,6 +82,11 @@ func TestVirtualMachineOnQEMU(t *testing.T) {
 	uid := s.field(t, testVM, "{.metadata.uid}")
 	process := qemuOf(t, uid)
 	transcript.Contains(t, process.line, "cpus=2,", "size=3906250k")
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process.pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	transcript.Contains(t, string(status), "Seccomp:\t2\n") // the kernel restricts its system calls, proc_pid_status(5)
 
 	// Killed, it comes back.
 	signals.Send(t, process.pid, syscall.SIGKILL)

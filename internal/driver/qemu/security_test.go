@@ -59,6 +59,18 @@ func TestNothingIsInjectedIntoQEMU(t *testing.T) {
 	}
 }
 
+// A guest that has broken out of its machine finds a process that may start no other, and get no more rights.
+func TestQEMUIsConfined(t *testing.T) {
+	args := (&launch{machine: firmware(uid)}).arguments()
+	i := slices.Index(args, "-sandbox")
+	if i < 0 {
+		t.Fatalf("no -sandbox in %q", args)
+	}
+	if want := "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"; args[i+1] != want {
+		t.Errorf("-sandbox %s, want %s", args[i+1], want)
+	}
+}
+
 // QEMU itself takes what follows -append as it is.
 func TestQEMUTakesACommandLineLikeAFlag(t *testing.T) {
 	w := newWorld(t)
