@@ -2,10 +2,17 @@ package install
 
 import (
 	gocmp "cmp"
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/crds"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
@@ -56,6 +63,61 @@ func installed(t *testing.T, w *world, c checkout) {
 	}
 	w.Until(t, "one may be disrupted", transcript.Is("1"), "kubectl", "get", "poddisruptionbudget", "keelson-manager",
 		"--namespace", home, "-o", "jsonpath={.status.disruptionsAllowed}")
+	if got := w.kubectl(t, "get", "poddisruptionbudget", "keelson-manager", "--namespace", home,
+		"-o", "jsonpath={.spec.maxUnavailable} {.spec.unhealthyPodEvictionPolicy}"); got != "1 AlwaysAllow" {
+		t.Errorf("the PodDisruptionBudget says %s", got)
+	}
+	var deployment appsv1.Deployment
+	if err := json.Unmarshal([]byte(w.kubectl(t, "get", "deployment", "keelson-manager", "--namespace", home, "-o", "json")), &deployment); err != nil {
+		t.Fatal(err)
+	}
+	confined(t, deployment.Spec.Template.Spec)
+	spread(t, deployment.Spec.Template)
+}
+
+// confined checks what a Pod may on its node: what the restricted profile asks for, which says nothing of the root file
+// system.
+func confined(t *testing.T, pod corev1.PodSpec) {
+	t.Helper()
+	if diff := cmp.Diff(&corev1.PodSecurityContext{
+		RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](65532), RunAsGroup: ptr.To[int64](65532), FSGroup: ptr.To[int64](65532),
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}, pod.SecurityContext); diff != "" {
+		t.Errorf("security of the Pod (-want +got):\n%s", diff)
+	}
+	if pod.HostNetwork || pod.HostPID || pod.HostIPC {
+		t.Error("the Pod is in a namespace of the host")
+	}
+	for _, container := range slices.Concat(pod.InitContainers, pod.Containers) {
+		if diff := cmp.Diff(&corev1.SecurityContext{
+			ReadOnlyRootFilesystem: ptr.To(true), AllowPrivilegeEscalation: ptr.To(false),
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		}, container.SecurityContext); diff != "" {
+			t.Errorf("security of the container %s (-want +got):\n%s", container.Name, diff)
+		}
+	}
+}
+
+// spread checks that the Pods of one version keep away from each other, and that their place is not given to others first.
+func spread(t *testing.T, template corev1.PodTemplateSpec) {
+	t.Helper()
+	if got := template.Spec.PriorityClassName; got != "keelson-manager" {
+		t.Errorf("the priority class is %q", got)
+	}
+	var over []string
+	for _, constraint := range template.Spec.TopologySpreadConstraints {
+		over = append(over, constraint.TopologyKey)
+		selector, err := metav1.LabelSelectorAsSelector(constraint.LabelSelector)
+		if err != nil || selector.Empty() || !selector.Matches(labels.Set(template.Labels)) {
+			t.Errorf("over %s: %s does not select the Pods, which have the labels %v: %v", constraint.TopologyKey, selector, template.Labels, err)
+		}
+		if constraint.MaxSkew != 1 || !slices.Equal(constraint.MatchLabelKeys, []string{"pod-template-hash"}) {
+			t.Errorf("over %s: a skew of %d among Pods with the same %v", constraint.TopologyKey, constraint.MaxSkew, constraint.MatchLabelKeys)
+		}
+	}
+	if diff := cmp.Diff([]string{corev1.LabelHostname, corev1.LabelTopologyZone}, over); diff != "" {
+		t.Errorf("spread over (-want +got):\n%s", diff)
+	}
 }
 
 func enforced(t *testing.T, w *world, _ checkout) {
