@@ -128,8 +128,9 @@ func onAHost(t *testing.T, w *world, c checkout) {
 	inside := w.startInstalled(t, "inside", w.kubeconfigOf(t, g, home, account), webhook)
 	inside.AwaitReady(t)
 	c.types(t, hostSection, 0)
+	c.types(t, hostSection, 1)
 	const onHost = "keelson-host"
-	stop := w.runManager(t, managerOf(t, hostSection, 1, w.kubeconfigOf(t, g, home, onHost)))
+	stop := w.runManager(t, managerOf(t, hostSection, 2, filepath.Join(c.dir, onHost+".kubeconfig")))
 
 	w.kubectl(t, "create", "-f", "../../examples/manifests/cluster.yaml")
 	t.Cleanup(func() { // its processes do not end with the manager, which still runs if this fails

@@ -43,7 +43,7 @@ const (
 // TestManagerInSomeNamespaces and TestBackupAndRestore type each block of commands of these sections.
 func TestEveryCommandOfThePages(t *testing.T) {
 	for page, want := range map[string]map[string]int{
-		installPage:    {imageSection: 2, kubectlSection: 2, helmSection: 4, hostSection: 2, namespacesSection: 2},
+		installPage:    {imageSection: 2, kubectlSection: 2, helmSection: 4, hostSection: 3, namespacesSection: 2},
 		operationsPage: {admissionSection: 1, backupSection: 2, upgradeSection: 1},
 	} {
 		got := map[string]int{}
@@ -93,15 +93,15 @@ func commands(t *testing.T, page, section string, i int) string {
 	return blocks[i]
 }
 
-// managerOf returns the command of a block that is a manager, with a kubeconfig in the place of FILE.
+// managerOf returns the command of a block that is a manager, with a kubeconfig in the place of the one that it names.
 func managerOf(t *testing.T, section string, i int, kubeconfig string) []string {
 	t.Helper()
 	words := strings.Fields(strings.ReplaceAll(commands(t, installPage, section, i), "\\\n", " "))
-	at := slices.Index(words, "FILE")
+	at := slices.Index(words, "--kubeconfig")
 	if !slices.Equal(words[:2], []string{"keelson", "manager"}) || at < 0 {
-		t.Fatalf("%q is no manager with a kubeconfig FILE", words)
+		t.Fatalf("%q is no manager with a kubeconfig", words)
 	}
-	words[at] = kubeconfig
+	words[at+1] = kubeconfig
 	return words
 }
 
