@@ -1,6 +1,8 @@
 package crds_test
 
 import (
+	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -78,9 +80,10 @@ func TestClustersThatAreRefused(t *testing.T) {
 	}
 }
 
-// The definition refuses the same flags as the control plane: one list in two languages.
+// The definition refuses the same flags as the control plane: one list in two languages. Those of kube-apiserver are tried, and
+// some that it had or may have.
 func TestFlagsThatAClusterDependsOn(t *testing.T) {
-	for _, name := range []string{
+	names := []string{
 		"admission-control", "advertise-address", "allow-metric-labels-manifest", "allow-privileged", "anonymous-auth", "audit-log-maxage", "audit-log-path", "audit-policy-file", "authentication-config",
 		"authorization-config", "authorization-mode", "bind-address", "cert-dir", "client-ca-file", "disable-admission-plugins",
 		"debug-socket-path", "egress-selector-config-file", "emulated-version", "enable-admission-plugins", "enable-logs-handler", "encryption-provider-config", "endpoint-reconciler-type", "etcd-prefix",
@@ -89,7 +92,22 @@ func TestFlagsThatAClusterDependsOn(t *testing.T) {
 		"secure-port", "service-account-extend-token-expiration", "service-account-issuer", "service-account-key-file",
 		"service-account-signing-key-file", "service-cluster-ip-range", "service-node-port-range", "shutdown-delay-duration",
 		"storage-backend", "tls-cert-file", "tls-min-version", "tls-private-key-file", "version", "watch-cache",
-	} {
+	}
+	binary, err := env.Binary("keelson-kube")
+	if err != nil {
+		t.Fatal(err)
+	}
+	help, err := exec.CommandContext(t.Context(), binary, "kube-apiserver", "--help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z][a-z0-9-]*)`).FindAllStringSubmatch(string(help), -1) {
+		names = append(names, flag[1])
+	}
+	if len(names) < 150 {
+		t.Errorf("only %d flags were found", len(names))
+	}
+	for _, name := range names {
 		_, err := create(t, "", newObject(t, "Cluster", "", `{"apiServer":{"extraArgs":{"`+name+`":"x"}}}`))
 		if refused := apierrors.IsInvalid(err); refused != (controlplane.IsReservedFlag(name) || controlplane.NamesFile(name)) {
 			t.Errorf("%s: refused by the definition: %v (%v), by the control plane: %v", name, refused, err, !refused)
