@@ -1,0 +1,384 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
+	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
+	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	virtualmachinev1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/controller/crontab"
+	"github.com/keelson-dev/keelson/internal/controller/kubeconfig"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/driver/fake"
+	"github.com/keelson-dev/keelson/internal/engine/local"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+)
+
+// example is an object of a kind that becomes ready, and one that does not, both with these names.
+type example struct {
+	ready, failing client.Object
+	// stranger is in the way of the failing one.
+	stranger client.Object
+	// reason is why it fails, in one of its conditions.
+	reason string
+	// conditions of the kind; nil if they are all those of its API.
+	conditions []string
+	// child of the ready one is deleted, to be made again: the first time is no event.
+	child client.Object
+	// tells is the reason of an event of the ready one; empty if there need be none.
+	tells string
+	// silent says that the kind has no events.
+	silent bool
+}
+
+const (
+	readyName   = "ready"
+	failingName = "failing"
+)
+
+func about(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}
+}
+
+// examples are those of each controller.
+func examples() map[string]example {
+	container := corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Image: "busybox"}}}
+	labels := map[string]string{"app": "stranger"}
+	return map[string]example{
+		"foo": {
+			ready:   &samplecontrollerv1alpha1.Foo{ObjectMeta: about(readyName), Spec: samplecontrollerv1alpha1.FooSpec{DeploymentName: readyName}},
+			failing: &samplecontrollerv1alpha1.Foo{ObjectMeta: about(failingName), Spec: samplecontrollerv1alpha1.FooSpec{DeploymentName: failingName}},
+			stranger: &appsv1.Deployment{ObjectMeta: about(failingName), Spec: appsv1.DeploymentSpec{
+				Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: container.Containers}},
+			}},
+			child:  &appsv1.Deployment{ObjectMeta: about(readyName)},
+			reason: samplecontrollerv1alpha1.ReasonErrResourceExists, tells: samplecontrollerv1alpha1.ReasonDeploymentCreated,
+		},
+		"sampleresource": {
+			ready:    &samplev1.SampleResource{ObjectMeta: about(readyName), Spec: samplev1.SampleResourceSpec{PodImage: "nginx"}},
+			failing:  &samplev1.SampleResource{ObjectMeta: about(failingName), Spec: samplev1.SampleResourceSpec{PodImage: "nginx"}},
+			stranger: &corev1.Pod{ObjectMeta: about(failingName), Spec: container},
+			child:    &corev1.Pod{ObjectMeta: about(readyName)},
+			reason:   samplev1.ReasonErrResourceExists, tells: samplev1.ReasonPodCreated,
+		},
+		crontab.Name: {
+			ready: &stablev1.CronTab{
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: metav1.NamespaceDefault, Name: readyName,
+					Annotations: map[string]string{stablev1.RunRequestedAtAnnotation: time.Now().UTC().Format(time.RFC3339)},
+				},
+				Spec: stablev1.CronTabSpec{Schedule: "@yearly", JobTemplate: &stablev1.JobTemplate{PodSpec: container}},
+			},
+			failing: &stablev1.CronTab{ObjectMeta: about(failingName), Spec: stablev1.CronTabSpec{
+				Schedule: "30-10 * * * *", JobTemplate: &stablev1.JobTemplate{PodSpec: container},
+			}},
+			reason: stablev1.ReasonInvalidSchedule, tells: stablev1.ReasonSuccessfulCreate,
+		},
+		"virtualmachine": {
+			ready: &virtualmachinev1alpha1.VirtualMachine{ObjectMeta: about(readyName)},
+			// The driver fake runs no containers.
+			failing: &virtualmachinev1alpha1.VirtualMachine{ObjectMeta: about(failingName), Spec: virtualmachinev1alpha1.VirtualMachineSpec{
+				Image: &virtualmachinev1alpha1.Image{Container: "busybox"},
+			}},
+			reason: virtualmachinev1alpha1.ReasonInvalidSpec,
+		},
+		cluster.Name: {
+			ready:   &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: readyName}},
+			failing: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: failingName}, Spec: clusterv1alpha1.ClusterSpec{Version: "v1.0.0"}},
+			reason:  clusterv1alpha1.ReasonVersionNotAvailable, tells: clusterv1alpha1.ReasonApplied,
+		},
+		// The ready one is that of the Cluster; the other says nowhere where its kubeconfig is.
+		kubeconfig.Name: {
+			ready:   &clusterv1alpha1.Kubeconfig{ObjectMeta: metav1.ObjectMeta{Name: readyName}},
+			failing: &clusterv1alpha1.Kubeconfig{ObjectMeta: metav1.ObjectMeta{Name: failingName}},
+			reason:  clusterv1alpha1.ReasonNoKubeconfig, conditions: []string{clusterv1alpha1.ConditionReady}, silent: true,
+		},
+	}
+}
+
+// Conditions and events of all kinds follow the same rules, of an object that becomes ready and of one that cannot: who
+// knows one kind, and what watches it, knows all.
+func TestConditionsAndEventsOfEveryKind(t *testing.T) {
+	c := runEverything(t)
+	all := examples()
+	for _, controller := range controllers {
+		e, found := all[controller.Name]
+		if !found {
+			t.Errorf("no example of the controller %s", controller.Name)
+			continue
+		}
+		for _, object := range []client.Object{e.stranger, e.ready, e.failing} {
+			isMade := object == nil || controller.Name == kubeconfig.Name && object == e.ready
+			if isMade {
+				continue
+			}
+			if err := c.Create(t.Context(), object); err != nil {
+				t.Fatalf("create %T %s: %v", object, object.GetName(), err)
+			}
+		}
+	}
+	for _, controller := range controllers {
+		t.Run(controller.Name, func(t *testing.T) {
+			e := all[controller.Name]
+			said := readVocabulary(t, e.ready)
+			if e.conditions != nil {
+				said.conditions = e.conditions
+			}
+			defer func() {
+				if t.Failed() {
+					t.Logf("ready: %v\nfailing: %v", conditionsOf(t, e.ready), conditionsOf(t, e.failing))
+				}
+			}()
+			e.becomesReady(t, c)
+			conditions := e.fails(t, c)
+			for _, object := range []client.Object{e.ready, e.failing} {
+				said.checkConditions(t, object)
+				checkSubresource(t, c, object)
+				said.checkEvents(t, c, controller.Name, object)
+			}
+			for _, event := range eventsOf(t, c, e.ready) {
+				if event.Type == corev1.EventTypeWarning {
+					t.Errorf("a warning about an object that is well: %s: %s", event.Reason, event.Note)
+				}
+			}
+			// Who reads a warning finds its words in the status, too.
+			for _, event := range eventsOf(t, c, e.failing) {
+				if !slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Reason == event.Reason && c.Message == event.Note }) {
+					t.Errorf("the event %s: %s: no condition says that, but %v", event.Reason, event.Note, conditions)
+				}
+			}
+			if e.silent && len(eventsOf(t, c, e.ready))+len(eventsOf(t, c, e.failing)) > 0 {
+				t.Error("there are events of a kind that has none")
+			}
+		})
+	}
+}
+
+// runEverything starts a cluster and a manager with all controllers, until the test ends. It returns the administrator's
+// client.
+func runEverything(t *testing.T) client.Client {
+	t.Helper()
+	cp := env.ControlPlane(t, controlplane.Options{Nodes: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
+	defer cancel()
+	if err := cp.Settle(ctx); err != nil {
+		t.Fatal(err)
+	}
+	env.Define(t, cp.Config())
+	o := newTestOptions(t, metav1.NamespaceDefault)
+	o.StateDir, o.Ephemeral, o.Machines.Drivers = t.TempDir(), true, []string{fake.Name}
+	o.KubeBinary = func() (string, error) { return env.Binary("keelson-kube") }
+	t.Cleanup(func() {
+		if _, err := local.StopAll(t.Context(), ClusterDir(o.StateDir)); err != nil { // the context has ended: it kills
+			t.Errorf("end the clusters: %v", err)
+		}
+	})
+	m := startWith(t, cp.Config(), o, controllers...)
+	t.Cleanup(func() {
+		m.stop()
+		if err := within(t, "the manager to stop", m.result); err != nil {
+			t.Error(err)
+		}
+	})
+	within(t, "the manager to be ready", m.Ready())
+	c, err := client.New(cp.Config(), client.Options{Scheme: m.GetScheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// becomesReady waits until the one is ready, its status is whole, and its event was told.
+func (e example) becomesReady(t *testing.T, c client.Client) {
+	t.Helper()
+	isReady := func() bool {
+		return slices.ContainsFunc(settled(t, c, e.ready), func(c metav1.Condition) bool {
+			return c.Type == "Ready" && c.Status == metav1.ConditionTrue
+		})
+	}
+	harness.Eventually(t, "it is ready", isReady)
+	if e.child != nil {
+		if err := c.Delete(t.Context(), e.child); err != nil {
+			t.Fatal(err)
+		}
+	}
+	harness.Eventually(t, "it is ready, and told", func() bool {
+		return (e.tells == "" || hasEvent(eventsOf(t, c, e.ready), corev1.EventTypeNormal, e.tells)) && isReady()
+	})
+}
+
+// fails waits until the other one says why it cannot be, in a condition and in a warning, and returns its conditions.
+func (e example) fails(t *testing.T, c client.Client) []metav1.Condition {
+	t.Helper()
+	var conditions []metav1.Condition
+	harness.Eventually(t, "it fails, and told", func() bool {
+		conditions = settled(t, c, e.failing)
+		return slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Type == "Ready" && c.Status != metav1.ConditionTrue }) &&
+			slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Reason == e.reason && c.Status == metav1.ConditionFalse }) &&
+			(e.silent || hasEvent(eventsOf(t, c, e.failing), corev1.EventTypeWarning, e.reason))
+	})
+	return conditions
+}
+
+// settled reads an object, and returns its conditions if its status keeps all rules; none before.
+func settled(t *testing.T, c client.Client, object client.Object) []metav1.Condition {
+	t.Helper()
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(object), object); client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	if len(statuscheck.Problems(object)) > 0 {
+		return nil
+	}
+	return conditionsOf(t, object)
+}
+
+func conditionsOf(t *testing.T, object client.Object) []metav1.Condition {
+	t.Helper()
+	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var it struct {
+		Status struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"status"`
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw, &it); err != nil {
+		t.Fatal(err)
+	}
+	return it.Status.Conditions
+}
+
+// eventsOf returns the events about objects of the kind and name of an object, whichever UID they say.
+func eventsOf(t *testing.T, c client.Client, object client.Object) []eventsv1.Event {
+	t.Helper()
+	var list eventsv1.EventList
+	if err := c.List(t.Context(), &list); err != nil {
+		t.Fatal(err)
+	}
+	kind, err := c.GroupVersionKindFor(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(list.Items, func(event eventsv1.Event) bool {
+		return event.Regarding.Kind != kind.Kind || event.Regarding.Name != object.GetName()
+	})
+}
+
+func hasEvent(events []eventsv1.Event, kind, reason string) bool {
+	return slices.ContainsFunc(events, func(event eventsv1.Event) bool { return event.Type == kind && event.Reason == reason })
+}
+
+// vocabulary are the constants of an API.
+type vocabulary struct{ conditions, reasons []string }
+
+// readVocabulary reads those of the package of an object. That constants are called as their values another test checks.
+func readVocabulary(t *testing.T, object client.Object) vocabulary {
+	t.Helper()
+	_, folder, _ := strings.Cut(reflect.TypeOf(object).Elem().PkgPath(), "/keelson/")
+	source, err := os.ReadFile(filepath.Join("..", "..", folder, "conditions.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v vocabulary
+	for _, constant := range regexp.MustCompile(`(?m)^\t(Condition|Reason)\w+ += "(\w+)"$`).FindAllStringSubmatch(string(source), -1) {
+		if constant[1] == "Condition" {
+			v.conditions = append(v.conditions, constant[2])
+		} else {
+			v.reasons = append(v.reasons, constant[2])
+		}
+	}
+	return v
+}
+
+// sentence is the form of messages: no period ends them, so that they can stand in a longer one.
+var sentence = regexp.MustCompile(`(?s)^\S.*[^.\s]$`)
+
+// checkConditions looks for the rules that statuscheck, which knows no kind, does not know.
+func (v vocabulary) checkConditions(t *testing.T, object client.Object) {
+	t.Helper()
+	var names []string
+	for _, condition := range conditionsOf(t, object) {
+		names = append(names, condition.Type)
+		if !slices.Contains(v.reasons, condition.Reason) {
+			t.Errorf("%s: the condition %s has the reason %s, which is no constant of the API", object.GetName(), condition.Type, condition.Reason)
+		}
+		if !sentence.MatchString(condition.Message) {
+			t.Errorf("%s: the condition %s says %q", object.GetName(), condition.Type, condition.Message)
+		}
+	}
+	slices.Sort(names)
+	if diff := cmp.Diff(slices.Sorted(slices.Values(v.conditions)), names); diff != "" {
+		t.Errorf("%s: conditions (-constants of the API +object):\n%s", object.GetName(), diff)
+	}
+}
+
+// checkSubresource tries to write a status as users write a spec.
+func checkSubresource(t *testing.T, c client.Client, object client.Object) {
+	t.Helper()
+	before := conditionsOf(t, object)
+	if err := c.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[]}}`))); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, conditionsOf(t, object)); diff != "" {
+		t.Errorf("%s: conditions after somebody else wrote them (-before +after):\n%s", object.GetName(), diff)
+	}
+}
+
+var verb = regexp.MustCompile(`^([A-Z][a-z]+)+$`)
+
+func (v vocabulary) checkEvents(t *testing.T, c client.Client, controller string, object client.Object) {
+	t.Helper()
+	kind, err := c.GroupVersionKindFor(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, event := range eventsOf(t, c, object) {
+		said := fmt.Sprintf("%s: the event %s %s: %s", object.GetName(), event.Type, event.Reason, event.Note)
+		if event.Type != corev1.EventTypeNormal && event.Type != corev1.EventTypeWarning {
+			t.Errorf("%s: its type", said)
+		}
+		if !slices.Contains(v.reasons, event.Reason) {
+			t.Errorf("%s: its reason is no constant of the API", said)
+		}
+		if !verb.MatchString(event.Action) {
+			t.Errorf("%s: its action %q is no verb", said, event.Action)
+		}
+		if !sentence.MatchString(event.Note) {
+			t.Errorf("%s: its note", said)
+		}
+		if event.ReportingController != controller || event.ReportingInstance == "" {
+			t.Errorf("%s: it is of the controller %q in %q", said, event.ReportingController, event.ReportingInstance)
+		}
+		want := corev1.ObjectReference{
+			APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(),
+		}
+		if diff := cmp.Diff(want, event.Regarding); diff != "" {
+			t.Errorf("%s: whom it is about (-want +got):\n%s", said, diff)
+		}
+	}
+}
