@@ -176,6 +176,15 @@ func TestConditionsAndEventsOfEveryKind(t *testing.T) {
 			}
 		})
 	}
+	t.Run("metrics", func(t *testing.T) {
+		now := time.Now().UTC().Format(time.RFC3339)
+		never := fmt.Sprintf(`{"status":{"lastScheduleTime":%[1]q,"lastSuccessfulTime":%[1]q,"lastFailureTime":%[1]q}}`, now)
+		if err := c.Status().Patch(t.Context(), all[crontab.Name].ready, client.RawPatch(types.MergePatchType, []byte(never))); err != nil {
+			t.Fatal(err)
+		}
+		harness.Eventually(t, "the metrics tell of all that", func() bool { return knownKinds(t)["crontab_status_last_failure_time"] != "" })
+		checkKinds(t)
+	})
 }
 
 // runEverything starts a cluster and a manager with all controllers, until the test ends. It returns the administrator's
