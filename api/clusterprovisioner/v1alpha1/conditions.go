@@ -56,7 +56,7 @@ const (
 )
 
 // The reasons of ConditionReady, ConditionControlPlaneAvailable and
-// ConditionEtcdHealthy.
+// ConditionEtcdHealthy; ConditionReady has ReasonKubeconfigInvalid, too.
 const (
 	// ReasonAvailable: all is well.
 	ReasonAvailable = "Available"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -104,7 +105,7 @@ type census struct{}
 
 var (
 	clustersDesc   = prometheus.NewDesc("keelson_clusters", "Clusters by engine and phase.", []string{"engine", "phase"}, nil)
-	conditionsDesc = prometheus.NewDesc("keelson_cluster_conditions", "Clusters by condition and its status.", []string{"condition", "status"}, nil)
+	conditionsDesc = prometheus.NewDesc("keelson_cluster_conditions", "Clusters by condition, its status and its reason.", []string{"condition", "status", "reason"}, nil)
 	expiryDesc     = prometheus.NewDesc("keelson_cluster_certificate_expiry_timestamp_seconds",
 		"When the client certificate in the kubeconfig of a Cluster expires, in seconds since 1970.", []string{"cluster"}, nil)
 )
@@ -132,16 +133,16 @@ func (census) Collect(ch chan<- prometheus.Metric) {
 	if reader.List(ctx, &clusters, client.UnsafeDisableDeepCopy) != nil || reader.List(ctx, &kubeconfigs, client.UnsafeDisableDeepCopy) != nil {
 		return // the cache has not started or has stopped
 	}
-	byPhase, byCondition := map[[2]string]int{}, map[[2]string]int{}
+	byPhase, byCondition := tally{}, tally{}
 	for i := range clusters.Items {
 		status := &clusters.Items[i].Status
-		byPhase[[2]string{string(engineOf(clusters.Items[i].Spec)), string(status.Phase)}]++
+		byPhase.add(string(engineOf(clusters.Items[i].Spec)), string(status.Phase))
 		for _, c := range status.Conditions {
-			byCondition[[2]string{c.Type, string(c.Status)}]++
+			byCondition.add(c.Type, string(c.Status), c.Reason)
 		}
 	}
-	send(ch, clustersDesc, byPhase)
-	send(ch, conditionsDesc, byCondition)
+	byPhase.send(ch, clustersDesc)
+	byCondition.send(ch, conditionsDesc)
 	for i := range kubeconfigs.Items {
 		if k := &kubeconfigs.Items[i]; k.Status.NotAfter != nil {
 			ch <- prometheus.MustNewConstMetric(expiryDesc, prometheus.GaugeValue, float64(k.Status.NotAfter.Unix()), k.Name)
@@ -149,8 +150,16 @@ func (census) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-func send(ch chan<- prometheus.Metric, desc *prometheus.Desc, counts map[[2]string]int) {
-	for _, key := range slices.SortedFunc(maps.Keys(counts), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(counts[key]), key[0], key[1])
+// tally counts by the values of labels.
+type tally map[string]int
+
+// between is in no value of a label.
+const between = "\x00"
+
+func (t tally) add(values ...string) { t[strings.Join(values, between)]++ }
+
+func (t tally) send(ch chan<- prometheus.Metric, desc *prometheus.Desc) {
+	for _, values := range slices.Sorted(maps.Keys(t)) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(t[values]), strings.Split(values, between)...)
 	}
 }

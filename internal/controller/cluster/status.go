@@ -169,7 +169,7 @@ func summarizeReady(cluster *v1alpha1.Cluster, seen observation, p plan) metav1.
 	case p.verdict == remove || p.verdict == release || p.verdict == giveUp || !cluster.DeletionTimestamp.IsZero() && p.verdict == watch:
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonRemoving, "The cluster is being removed")
 	case seen.invalid != nil:
-		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotProbed, "The API cannot be asked: the kubeconfig cannot be used")
+		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonKubeconfigInvalid, "The API cannot be asked: the kubeconfig cannot be used")
 	case api != nil && !api.Up:
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonComponentDown, "%s does not run and is started again%s", api.Name, detailOf(api.Detail))
 	case seen.probe != nil && seen.probe.OK:
