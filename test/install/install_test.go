@@ -183,7 +183,7 @@ func aggregated(t *testing.T, w *world, _ checkout) {
 
 // elsewhere is the overlay that docs/install.md shows.
 func elsewhere(t *testing.T, w *world, _ checkout) {
-	overlay := documented(t, "kustomization.yaml")
+	overlay := documented(t, installPage, "kustomization.yaml")
 	dir := overlayIn(t, overlay)
 	rendered := w.kustomize(t, dir)
 	transcript.Contains(t, rendered, "\n  name: my-keelson\n", "image: images.example/keelson:v1", "- --controllers=*,-virtualmachine,-cluster,-kubeconfig\n")

@@ -37,6 +37,7 @@ const (
 const (
 	installPage    = "install.md"
 	operationsPage = "operations.md"
+	metricsPage    = "metrics.md"
 )
 
 // TestEveryCommandOfThePages compares the pages with what the tests type of them: TestImage, TestKustomize, TestHelm,
@@ -194,7 +195,7 @@ func typed(t *testing.T, dir string, env []string, block string) string {
 // write writes a file that docs/install.md shows.
 func (c checkout) write(t *testing.T, file string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(c.dir, file), []byte(documented(t, file)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(c.dir, file), []byte(documented(t, installPage, file)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -209,12 +210,12 @@ func binary(t *testing.T, name string) string {
 	return path
 }
 
-// documented returns the block of docs/install.md that begins with a comment that names a file.
-func documented(t *testing.T, file string) string {
+// documented returns the block of a page that begins with a comment that names a file.
+func documented(t *testing.T, page, file string) string {
 	t.Helper()
-	match := regexp.MustCompile("(?s)```[a-z]+\n# " + regexp.QuoteMeta(file) + "\n(.*?)```").FindStringSubmatch(readPage(t, installPage))
+	match := regexp.MustCompile("(?s)```[a-z]+\n# " + regexp.QuoteMeta(file) + "\n(.*?)```").FindStringSubmatch(readPage(t, page))
 	if match == nil {
-		t.Fatalf("docs/install.md shows no %s", file)
+		t.Fatalf("docs/%s shows no %s", page, file)
 	}
 	return match[1]
 }
