@@ -4,16 +4,20 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/keelson-dev/keelson/internal/testing/apiproxy"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
@@ -41,6 +45,7 @@ func TestTroubleshooting(t *testing.T) {
 	w.isUnseenOrRefused(t, said)
 	w.isUnasked(t, said)
 	w.isUntrusted(t, said)
+	w.isUnsteady(t, said)
 
 	for symptom, quotes := range symptoms(t) {
 		text, ok := said[symptom]
@@ -173,7 +178,6 @@ func (w *world) isUnasked(t *testing.T, said map[string]string) {
 	said[unready] = w.message(t, "Ready=False", "foo/example-foo")
 	w.kubectl(t, "wait", "--for=condition=Ready", "virtualmachine/it", "--namespace", "gone", "--timeout", transcript.Patience.String())
 	finish(t, manager)
-	said[unsteady] = manager.Text()
 
 	w.kubectl(t, "delete", "namespace", "gone", "--wait=false")
 	said[terminating] = w.Until(t, "the namespace says what is left", func(messages string) bool { return strings.Contains(messages, "finalizers") },
@@ -206,6 +210,38 @@ func (w *world) isUntrusted(t *testing.T, said map[string]string) {
 		said[untrusted] = string(raw[max(0, len(raw)-20000):])
 		return strings.Contains(said[untrusted], "x509:")
 	})
+	finish(t, manager)
+}
+
+// isUnsteady runs managers one after the other, as a kubelet does, with an API server that becomes too slow for their
+// deadline as soon as they lead; and then, with the same slowness, one that gives it more time.
+func (w *world) isUnsteady(t *testing.T, said map[string]string) {
+	t.Helper()
+	proxy := apiproxy.New(t, w.admin, 1)
+	slow := apiproxy.Faults{Latency: 2 * time.Second}
+	leads := func(flags ...string) *transcript.Running {
+		t.Helper()
+		proxy.Set(apiproxy.Faults{})
+		manager := w.troubled(t, namespaced, append(flags, "--retry-period=200ms", "--kubeconfig", proxy.Kubeconfig(t))...)
+		manager.Await(t, "Took the lease")
+		proxy.Set(slow)
+		return manager
+	}
+	for range 2 {
+		result := leads("--lease-duration=3s", "--renew-deadline=1s").Wait(t)
+		if result.Code != 1 {
+			t.Errorf("a manager that has lost its lease ends with exit code %d", result.Code)
+		}
+		said[unsteady] += result.Stdout
+	}
+	manager := leads("--lease-duration=15s", "--renew-deadline=10s")
+	begun := time.Now()
+	transcript.Eventually(t, "a manager with more time renews its lease all the same", func() bool {
+		return slices.ContainsFunc(proxy.Requests(), func(r apiproxy.Request) bool {
+			return r.Method == http.MethodPut && strings.Contains(r.Path, "/leases/") && r.Code == http.StatusOK && r.At.Sub(begun) > slow.Latency
+		})
+	})
+	proxy.Set(apiproxy.Faults{})
 	finish(t, manager)
 }
 
