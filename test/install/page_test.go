@@ -33,19 +33,29 @@ const (
 	upgradeSection   = "Upgrade"
 )
 
+// The sections of docs/metrics.md and docs/runbooks.md with commands; the first is what stands before all sections.
+const (
+	metricsSection  = "# Metrics"
+	runbooksSection = "# Runbooks"
+	machinesSection = "VirtualMachine"
+)
+
 // The pages whose commands the tests type.
 const (
 	installPage    = "install.md"
 	operationsPage = "operations.md"
 	metricsPage    = "metrics.md"
+	runbooksPage   = "runbooks.md"
 )
 
 // TestEveryCommandOfThePages compares the pages with what the tests type of them: TestImage, TestKustomize, TestHelm,
-// TestManagerInSomeNamespaces and TestBackupAndRestore type each block of commands of these sections.
+// TestManagerInSomeNamespaces, TestBackupAndRestore and TestWatchTheManager type each block of commands of these sections.
 func TestEveryCommandOfThePages(t *testing.T) {
 	for page, want := range map[string]map[string]int{
 		installPage:    {imageSection: 2, kubectlSection: 2, helmSection: 4, hostSection: 3, namespacesSection: 2},
 		operationsPage: {admissionSection: 1, backupSection: 2, upgradeSection: 1},
+		metricsPage:    {metricsSection: 2},
+		runbooksPage:   {runbooksSection: 1, machinesSection: 1},
 	} {
 		got := map[string]int{}
 		for section, blocks := range commandsOf(t, page) {

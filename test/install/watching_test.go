@@ -1,6 +1,9 @@
 package install
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +13,90 @@ import (
 
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
+
+// What docs/metrics.md and docs/runbooks.md have somebody type who watches an installation. Its manager runs beside the
+// cluster: no kubelet is there to run it, or to hand out its log.
+func TestWatchTheManager(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.apply(t, w.kustomize(t, base))
+	w.kubectl(t, "delete", "validatingwebhookconfiguration", "keelson") // nobody answers
+	address := freeAddress(t)
+	manager := w.troubled(t, namespaced, "--lease-lock-namespace", home, "--metrics-bind-address", address, "--metrics-secure", "--profiling")
+	manager.Await(t, "Manager is ready")
+	w.readsMetrics(t)
+	w.readsProfile(t, address)
+	w.looksAround(t)
+	finish(t, manager)
+}
+
+// types runs commands at the root of the repository, and returns what they print.
+func (w *world) types(t *testing.T, block string) string {
+	t.Helper()
+	variables := append(os.Environ(), "KUBECONFIG="+w.Env["KUBECONFIG"], "KUBECACHEDIR="+w.dir,
+		"PATH="+filepath.Dir(binary(t, "keelson"))+":"+os.Getenv("PATH"))
+	return typed(t, "../..", variables, block)
+}
+
+// readsMetrics lets Prometheus read the metrics, as docs/metrics.md says.
+func (w *world) readsMetrics(t *testing.T) {
+	t.Helper()
+	const prometheus = "system:serviceaccount:monitoring:prometheus"
+	mayRead := func() bool {
+		return w.Run(transcript.Quietly(t), "kubectl", "auth", "can-i", "get", "/metrics", "--quiet", "--as", prometheus).Code == 0
+	}
+	if mayRead() {
+		t.Errorf("%s may read metrics from the beginning", prometheus)
+	}
+	w.types(t, commands(t, metricsPage, metricsSection, 0))
+	transcript.Eventually(t, "Prometheus may read metrics", mayRead)
+}
+
+// readsProfile looks at the memory of the manager, as docs/metrics.md says, as somebody who may.
+func (w *world) readsProfile(t *testing.T, address string) {
+	t.Helper()
+	w.kubectl(t, "create", "serviceaccount", "profiler")
+	w.kubectl(t, "create", "clusterrole", "profiler", "--verb=get", "--non-resource-url=/debug/pprof/*")
+	w.kubectl(t, "create", "clusterrolebinding", "profiler", "--clusterrole=profiler", "--serviceaccount=default:profiler")
+	block := strings.ReplaceAll(commands(t, metricsPage, metricsSection, 1), "HOST:PORT", address)
+	heap := filepath.Join(t.TempDir(), "heap")
+	block = strings.NewReplacer(">heap", ">"+heap, " heap\n", " "+heap+"\n").Replace(block)
+	transcript.Contains(t, w.types(t, "set +x\n"+block), "flat%") // the token stays out of the log
+}
+
+// looksAround types what docs/runbooks.md tells to, in blocks and in sentences, about objects that are not well.
+func (w *world) looksAround(t *testing.T) {
+	t.Helper()
+	w.apply(t, `{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: it, namespace: default},
+		spec: {driver: fake, image: {container: busybox}}}`) // the driver runs no containers
+	w.cronTab(t, "it", "30-10 * * * *")
+	w.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Cluster, metadata: {name: it}}") // nobody looks after it
+	w.message(t, "Ready=False", "virtualmachine/it")
+	w.message(t, "Ready=False", "crontab/it")
+	named := strings.NewReplacer("NAMESPACE", "default", "NAME", "it")
+
+	logs := regexp.MustCompile(`(?m)^kubectl -n (\S+) logs (\S+) .*$`)
+	block := commands(t, runbooksPage, runbooksSection, 0)
+	if !logs.MatchString(block) {
+		t.Errorf("nothing shows a log in\n%s", block)
+	}
+	out := w.types(t, logs.ReplaceAllString(block, "kubectl -n $1 get $2"))
+	transcript.Contains(t, out, "pod/keelson-manager-", "crontab.stable.example.com/it", "virtualmachine.cloudnative.tw/it", "cluster.clusterprovisioner.rke.io/it")
+	transcript.Contains(t, w.types(t, named.Replace(commands(t, runbooksPage, machinesSection, 0))), "runs no containers")
+
+	sentences := regexp.MustCompile("`(kubectl [^`]+)`").FindAllStringSubmatch(readPage(t, runbooksPage), -1)
+	typed := 0
+	for _, sentence := range sentences {
+		command := named.Replace(strings.Join(strings.Fields(sentence[1]), " "))
+		if !strings.Contains(command, " logs ") {
+			w.types(t, command+"\n")
+			typed++
+		}
+	}
+	if typed < 10 {
+		t.Errorf("only %d commands in %d sentences were found", typed, len(sentences))
+	}
+}
 
 // What docs/metrics.md shows lets traces out of the installation, with Helm and with an overlay, in the same way.
 func TestTracesAreLetOut(t *testing.T) {
