@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -230,6 +231,31 @@ func TestServicesAreChosenOnce(t *testing.T) {
 			}
 			if chosen := cp.state.Services != test.state.Services; chosen != test.chosen {
 				t.Errorf("the network is %q, and was %q", cp.state.Services, test.state.Services)
+			}
+		})
+	}
+}
+
+func TestRestartPause(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		opts    Options
+		longest time.Duration
+	}{
+		{"up to ten seconds", Options{}, 10 * time.Second},
+		{"up to what was asked for", Options{RestartPause: time.Second}, time.Second},
+		{"no longer than that from the first on", Options{RestartPause: 50 * time.Millisecond}, 50 * time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			backoff, longest := tt.opts.newBackoff(), time.Duration(0)
+			backoff.Jitter = 0
+			for range 20 {
+				longest = max(longest, backoff.Step())
+			}
+			if longest != tt.longest {
+				t.Errorf("the longest pause is %v, want %v", longest, tt.longest)
 			}
 		})
 	}

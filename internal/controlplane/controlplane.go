@@ -49,6 +49,8 @@ type Options struct {
 	// APIServerArgs are more flags of kube-apiserver. Those that this package sets itself cannot be among them; see
 	// IsReservedFlag.
 	APIServerArgs []string
+	// RestartPause is the longest pause before a component that dies again and again is started again. 0 means ten seconds.
+	RestartPause time.Duration
 	// Env is added to the environment of the components, as NAME=value.
 	Env []string
 	// Log gets what happens to components after the start. The zero value discards.

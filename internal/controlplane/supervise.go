@@ -49,6 +49,15 @@ var restartBackoff = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, J
 
 const goodRun = time.Minute
 
+// newBackoff returns the pauses of a component that has not died lately.
+func (o Options) newBackoff() wait.Backoff {
+	backoff := restartBackoff
+	if o.RestartPause > 0 {
+		backoff.Duration, backoff.Cap = min(backoff.Duration, o.RestartPause), o.RestartPause
+	}
+	return backoff
+}
+
 // errLeaving is the error of starting a component of a control plane that is being stopped or left.
 var errLeaving = errors.New("the control plane is being stopped")
 
@@ -188,7 +197,7 @@ func (cp *ControlPlane) commandHash(c *component) (string, error) {
 
 // supervise starts a component again whenever it ends, until the context ends.
 func (cp *ControlPlane) supervise(ctx context.Context, c *component) {
-	backoff, atOnce := restartBackoff, true
+	backoff, atOnce := cp.opts.newBackoff(), true
 	for {
 		began := time.Now()
 		select {
@@ -205,7 +214,7 @@ func (cp *ControlPlane) supervise(ctx context.Context, c *component) {
 		cp.opts.Log.Info("A component has ended and is started again", "component", c.name, "ended", describeEnd(status), "log", log)
 		cp.endings.note(c.name, fmt.Errorf("%s; its log is %s and ends with:\n%s", describeEnd(status), log, indent(status.LogTail)))
 		if c.renewed.Swap(false) || time.Since(began) >= goodRun {
-			backoff, atOnce = restartBackoff, true
+			backoff, atOnce = cp.opts.newBackoff(), true
 		}
 		if !cp.restart(ctx, c, &backoff, atOnce) {
 			return
