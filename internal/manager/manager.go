@@ -257,6 +257,7 @@ func clientConfig(cfg *rest.Config) *rest.Config {
 	// requests a second would make 1000 objects take minutes.
 	cfg.QPS = -1
 	cfg.RateLimiter = nil
+	cfg.Wrap(impatient)
 	return cfg
 }
 
