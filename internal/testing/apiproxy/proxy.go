@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httputil"
@@ -21,8 +22,8 @@ import (
 type Faults struct {
 	// Latency is added to each request.
 	Latency time.Duration
-	// Share is the part of requests that fail: with 409 if they write what exists, with 429, with 500, or without an
-	// answer. Half of those without an answer are done all the same.
+	// Share is the part of requests that fail: with 409 if they write what exists, with 429, with 500, with 504, or without
+	// an answer. Those with 504, and half of those without an answer, are done all the same.
 	Share float64
 	// Hang is how long a request without an answer takes.
 	Hang time.Duration
@@ -41,6 +42,8 @@ type Request struct {
 	// Method and Path are those of HTTP, Watch says that it is a watch.
 	Method, Path string
 	Watch        bool
+	// Took is how long it took until it was answered, or until who asked gave up.
+	Took time.Duration
 	// Code is the status of the answer; 0 if there was none.
 	Code int
 	// Injected says that it is not from the API server, or that nobody heard the answer of that.
@@ -146,6 +149,7 @@ const (
 	broken   fault = "broken"
 	lost     fault = "lost"    // never arrives
 	unheard  fault = "unheard" // arrives, and the answer is lost
+	late     fault = "late"    // arrives, and is done after the API server has given up
 	expired  fault = "too old" // of a watch
 )
 
@@ -160,7 +164,7 @@ func (p *Proxy) decide(r *http.Request, watch bool) (fault, Faults) {
 	case watch && r.URL.Query().Get("resourceVersion") != "" && p.random.Float64() < f.Expired:
 		return expired, f
 	case p.random.Float64() < f.Share:
-		kinds := []fault{busy, broken, lost, unheard}
+		kinds := []fault{busy, broken, late, lost, unheard}
 		if r.Method == http.MethodPut || r.Method == http.MethodPatch {
 			kinds = append(kinds, conflict)
 		}
@@ -171,7 +175,7 @@ func (p *Proxy) decide(r *http.Request, watch bool) (fault, Faults) {
 
 // ServeHTTP implements http.Handler.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	watch := r.URL.Query().Has("watch")
+	began, watch := time.Now(), r.URL.Query().Has("watch")
 	what, f := p.decide(r, watch)
 	answer := &recorder{ResponseWriter: w, passes: func() bool { return p.passes(r) }}
 	defer func() {
@@ -181,7 +185,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			answer.at = time.Now()
 		}
 		p.requests = append(p.requests, Request{
-			At: answer.at, Method: r.Method, Path: r.URL.Path, Watch: watch, Code: answer.code,
+			At: answer.at, Method: r.Method, Path: r.URL.Path, Watch: watch, Took: time.Since(began), Code: answer.code,
 			Injected: what != none,
 		})
 	}()
@@ -208,8 +212,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if what == unheard && !watch {
 			p.forward.ServeHTTP(&Deaf{}, r)
 		}
+		_, _ = io.Copy(io.Discard, r.Body) // before that nobody notices that who asked has given up
 		wait(r, f.Hang)
 		panic(http.ErrAbortHandler)
+	case late:
+		if !watch {
+			p.forward.ServeHTTP(&Deaf{}, r)
+		}
+		refuse(answer, what)
 	default:
 		refuse(answer, what)
 	}
@@ -258,6 +268,8 @@ func refuse(w http.ResponseWriter, what fault) {
 		w.Header().Set("Retry-After", "1")
 	case expired:
 		status.Code, status.Reason = http.StatusGone, metav1.StatusReasonExpired
+	case late:
+		status.Code, status.Reason = http.StatusGatewayTimeout, metav1.StatusReasonTimeout
 	default:
 		status.Code, status.Reason = http.StatusInternalServerError, metav1.StatusReasonInternalError
 	}

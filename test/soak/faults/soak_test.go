@@ -45,6 +45,11 @@ const (
 	// patienceAfter is how long the world may take to settle: who has failed to watch many times in a row lists again after up to
 	// a minute, as client-go has it.
 	patienceAfter = 2 * time.Minute
+	// patience is how long the manager waits for the answer to a request at most, as internal/manager/patience.go says, and
+	// jobPatience for that to the creation of a Job, after which the next one may be due; see internal/controller/crontab/lane.go.
+	// Both have two seconds more, for a busy machine.
+	patience    = 72 * time.Second
+	jobPatience = 12 * time.Second
 	// hot is how often a second one object is asked for at most, on average while faults happen. Attempts that fail are 5 ms
 	// apart, then twice as long each time: eleven in the 5 s that an API server may be away. Without pauses it would be hundreds;
 	// a Secret that is read at every change of its Cluster comes to three.
@@ -59,6 +64,8 @@ type scale struct {
 	// again for the time of restarts, without a break.
 	rounds         int
 	each, restarts time.Duration
+	// hang is how long a request takes that is not answered, where that is not to end soon.
+	hang time.Duration
 	// warmUp is how long each fault lasts before, until the manager has all that it needs for them.
 	warmUp time.Duration
 	// history is how many Jobs a CronTab keeps, and step is between two of its runs.
@@ -69,11 +76,11 @@ type scale struct {
 var (
 	full = scale{
 		objects: 40, clusters: 2, rounds: 4, each: 75 * time.Second, restarts: 5 * time.Minute, warmUp: 30 * time.Second,
-		history: 2, step: 20 * time.Second,
+		hang: patience + 15*time.Second, history: 2, step: 20 * time.Second,
 	}
 	shortened = scale{
 		objects: 12, clusters: 1, rounds: 1, each: 2500 * time.Millisecond, restarts: 6 * time.Second, warmUp: time.Second,
-		history: 1000, step: 2 * time.Second,
+		hang: jobPatience + 4*time.Second, history: 1000, step: 2 * time.Second,
 	}
 )
 
@@ -114,16 +121,17 @@ func TestSoakFaults(t *testing.T) {
 	w.History, w.Step = much.history, much.step
 	w.Create(t, much.objects)
 	w.CreateClusters(t, much.clusters)
-	w.round(t, much.warmUp, much.warmUp)
+	w.round(t, much.warmUp, much.warmUp, much.hang)
 	before := w.manager.Resident(t)
-	w.round(t, much.each, much.restarts)
+	w.round(t, much.each, much.restarts, much.hang)
 	for range much.rounds - 1 {
-		w.round(t, much.each, 0)
+		w.round(t, much.each, 0, much.hang)
 	}
 	w.proxy.Set(apiproxy.Faults{})
 	w.Suspend(t)
 	w.settle(t)
 	w.rest(t)
+	w.checkPatience(t)
 	after := w.manager.Resident(t)
 	t.Logf("the manager had %d MiB when it had met every fault once, and has %d MiB at the end", before>>20, after>>20)
 	if after > before+growth {
@@ -131,11 +139,12 @@ func TestSoakFaults(t *testing.T) {
 	}
 }
 
-// round lets all faults happen, each for a while, and the API server restart for a time.
-func (w *world) round(t *testing.T, each, restarts time.Duration) {
+// round lets all faults happen, each for a while, and the API server restart for a time. Requests that are not answered take
+// up to hang.
+func (w *world) round(t *testing.T, each, restarts, hang time.Duration) {
 	t.Helper()
 	w.phase(t, "latency", each, apiproxy.Faults{Latency: 500 * time.Millisecond})
-	w.phase(t, "failing requests", each, apiproxy.Faults{Share: 0.05, Hang: time.Second})
+	w.phase(t, "failing requests", each, apiproxy.Faults{Share: 0.05, Hang: hang})
 	w.phase(t, "watches without bookmarks that end, and versions that are too old", each,
 		apiproxy.Faults{NoBookmarks: true, WatchFor: time.Second, Expired: 0.5})
 	if restarts > 0 {
@@ -232,6 +241,29 @@ func (w *world) report(t *testing.T, what string, since int, took time.Duration)
 	if float64(objects[hottest]) > hot*took.Seconds() {
 		t.Errorf("%s: %s was asked for %d times in %.0f s, which is more than %d a second", what, hottest, objects[hottest], took.Seconds(), hot)
 	}
+}
+
+// checkPatience fails the test if the manager has waited for an answer for longer than it should: as long, a worker did nothing.
+func (w *world) checkPatience(t *testing.T) {
+	t.Helper()
+	given, longest := 0, time.Duration(0)
+	for _, request := range w.proxy.Requests() {
+		if request.Watch {
+			continue
+		}
+		limit := patience
+		if request.Method == http.MethodPost && strings.HasSuffix(request.Path, "/jobs") {
+			limit = jobPatience
+		}
+		if request.Took > limit {
+			t.Errorf("%s %s: the manager has waited %.1f s for an answer", request.Method, request.Path, request.Took.Seconds())
+		}
+		if request.Injected && request.Took > limit-4*time.Second {
+			given++
+		}
+		longest = max(longest, request.Took)
+	}
+	t.Logf("%d requests were not answered and given up; the longest took %.1f s", given, longest.Seconds())
 }
 
 // settle waits until the world is what the objects ask for.
