@@ -42,6 +42,8 @@ type Request struct {
 	// Method and Path are those of HTTP, Watch says that it is a watch.
 	Method, Path string
 	Watch        bool
+	// Name is that of the object which it creates, that is not in the path.
+	Name string
 	// Took is how long it took until it was answered, or until who asked gave up.
 	Took time.Duration
 	// Code is the status of the answer; 0 if there was none.
@@ -177,6 +179,7 @@ func (p *Proxy) decide(r *http.Request, watch bool) (fault, Faults) {
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began, watch := time.Now(), r.URL.Query().Has("watch")
 	what, f := p.decide(r, watch)
+	name := nameOf(r)
 	answer := &recorder{ResponseWriter: w, passes: func() bool { return p.passes(r) }}
 	defer func() {
 		p.mu.Lock()
@@ -185,7 +188,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			answer.at = time.Now()
 		}
 		p.requests = append(p.requests, Request{
-			At: answer.at, Method: r.Method, Path: r.URL.Path, Watch: watch, Took: time.Since(began), Code: answer.code,
+			At: answer.at, Method: r.Method, Path: r.URL.Path, Watch: watch, Name: name, Took: time.Since(began), Code: answer.code,
 			Injected: what != none,
 		})
 	}()

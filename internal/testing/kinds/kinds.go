@@ -49,6 +49,8 @@ type World struct {
 	// names are those of the objects by their kind, dropped the ones that were deleted.
 	names   map[string][]string
 	dropped map[string][]string
+	// rescheduled is how often the schedule of a CronTab was changed.
+	rescheduled int
 	// stateDir is where the managers keep what is on this machine.
 	stateDir string
 
@@ -162,7 +164,26 @@ func (w *World) ChangeOne(ctx context.Context) error {
 		machine: fmt.Sprintf(`{"action":"%s"}`, []string{"active", "stopped"}[w.random.IntN(2)]),
 		cluster: fmt.Sprintf(`{"apiServer":{"certSANs":["api-%d.example.com"]}}`, w.random.IntN(3)),
 	}[kind]
-	return w.Patch(ctx, object, client.RawPatch(types.MergePatchType, []byte(`{"spec":`+patch+`}`)))
+	err := w.Patch(ctx, object, client.RawPatch(types.MergePatchType, []byte(`{"spec":`+patch+`}`)))
+	if err == nil && kind == cronTab {
+		w.rescheduled++
+	}
+	return err
+}
+
+// MostCreated returns how many children there can be to create in so much time for all objects that ever were, by the path at
+// which they are created.
+func (w *World) MostCreated(in time.Duration) map[string]int {
+	ever := func(kind string) int { return len(w.names[kind]) + len(w.dropped[kind]) }
+	return map[string]int{
+		"/apis/apps/v1/namespaces/" + w.Namespace + "/deployments": ever(foo),
+		"/api/v1/namespaces/" + w.Namespace + "/pods":              ever(sample),
+		// There are always as many CronTabs, with half a step between two runs at least. Each begins with a run, and a schedule
+		// that is changed may have one at once.
+		"/apis/batch/v1/namespaces/" + w.Namespace + "/jobs":         len(w.names[cronTab])*int(in/(w.Step/2)) + ever(cronTab) + w.rescheduled,
+		"/apis/clusterprovisioner.rke.io/v1alpha1/kubeconfigs":       ever(cluster),
+		"/api/v1/namespaces/" + metav1.NamespaceDefault + "/secrets": ever(cluster),
+	}
 }
 
 // Suspend suspends all CronTabs, so that the world can come to rest.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -54,6 +55,11 @@ const (
 	// apart, then twice as long each time: eleven in the 5 s that an API server may be away. Without pauses it would be hundreds;
 	// a Secret that is read at every change of its Cluster comes to three.
 	hot = 10
+	// watchPause is how long after another a watch of the same objects begins at least: client-go waits that long if one has
+	// failed, or had nothing to tell, and the proxy lets the others last longer. watchLasts is how long one lasts that nobody
+	// ends, at least.
+	watchPause = 800 * time.Millisecond
+	watchLasts = 5 * time.Minute
 )
 
 // scale is how much happens.
@@ -119,6 +125,7 @@ func TestSoakFaults(t *testing.T) {
 	}
 	w := newWorld(t, seed)
 	w.History, w.Step = much.history, much.step
+	began, since := time.Now(), len(w.proxy.Requests())
 	w.Create(t, much.objects)
 	w.CreateClusters(t, much.clusters)
 	w.round(t, much.warmUp, much.warmUp, much.hang)
@@ -129,9 +136,11 @@ func TestSoakFaults(t *testing.T) {
 	}
 	w.proxy.Set(apiproxy.Faults{})
 	w.Suspend(t)
+	took := time.Since(began)
 	w.settle(t)
 	w.rest(t)
 	w.checkPatience(t)
+	w.checkCreated(t, since, took)
 	after := w.manager.Resident(t)
 	t.Logf("the manager had %d MiB when it had met every fault once, and has %d MiB at the end", before>>20, after>>20)
 	if after > before+growth {
@@ -163,7 +172,7 @@ func (w *world) phase(t *testing.T, what string, d time.Duration, f apiproxy.Fau
 	for time.Since(began) < d {
 		w.change(t)
 	}
-	w.report(t, what, since, time.Since(began))
+	w.report(t, what, since, time.Since(began), 1)
 }
 
 // change changes an object, and waits a moment.
@@ -192,7 +201,7 @@ func (w *world) restarts(t *testing.T, d time.Duration) {
 		}
 	}
 	took := time.Since(began)
-	w.report(t, fmt.Sprintf("%d restarts of the API server", killed), since, took)
+	w.report(t, fmt.Sprintf("%d restarts of the API server", killed), since, took, 1+killed)
 	if least := int(d / often); killed < least {
 		t.Errorf("the API server was restarted only %d times in %.0f s, and should have been %d times", killed, took.Seconds(), least)
 	}
@@ -211,35 +220,75 @@ func (w *world) killAPI(t *testing.T) {
 	}
 }
 
-// report logs what was asked for since a number of requests, in a time. It fails the test if the manager asked for one object so
-// often that it cannot have paused in between.
-func (w *world) report(t *testing.T, what string, since int, took time.Duration) {
+// report logs what was asked for since a number of requests, in a time in which all watches were ended so often. It fails the
+// test if the manager asked for one object, or for news of one sort, so often that it cannot have paused in between.
+func (w *world) report(t *testing.T, what string, since int, took time.Duration, ends int) {
 	t.Helper()
-	count, objects := map[string]int{}, map[string]int{}
-	hottest := ""
+	count, objects, watches := map[string]int{}, map[string]int{}, map[string]int{}
+	hottest, watched := "", ""
 	for _, request := range w.proxy.Requests()[since:] {
-		key := "reads"
-		switch {
-		case request.Watch:
-			key = "watches"
-		case request.IsWrite():
-			key = "writes"
-		}
-		count[key]++
 		if request.Injected {
 			count["failed on purpose"]++
 		}
-		if request.Watch || request.Method == http.MethodPost { // of many objects
+		if request.Watch {
+			count["watches"]++
+			if watches[request.Path]++; watches[request.Path] > watches[watched] {
+				watched = request.Path
+			}
 			continue
 		}
-		object := request.Method + " " + request.Path
+		key := "reads"
+		if request.IsWrite() {
+			key = "writes"
+		}
+		count[key]++
+		object := strings.TrimSpace(request.Method + " " + request.Path + " " + request.Name)
 		if objects[object]++; objects[object] > objects[hottest] {
 			hottest = object
 		}
 	}
-	t.Logf("%s, in %.0f s: %v; most often %s, %d times", what, took.Seconds(), count, hottest, objects[hottest])
+	t.Logf("%s, in %.0f s: %v; most often %s, %d times, and of watches %s, %d times",
+		what, took.Seconds(), count, hottest, objects[hottest], watched, watches[watched])
 	if float64(objects[hottest]) > hot*took.Seconds() {
 		t.Errorf("%s: %s was asked for %d times in %.0f s, which is more than %d a second", what, hottest, objects[hottest], took.Seconds(), hot)
+	}
+	// One is from before, and one that is ended may be followed by another at once.
+	if most := 2 + ends + int(took/watchPause); watches[watched] > most {
+		t.Errorf("%s: %s was watched %d times in %.0f s, and can only have been %d times with pauses", what, watched, watches[watched], took.Seconds(), most)
+	}
+}
+
+// checkCreated fails the test if the manager has created more in a time, since a number of requests, than there was to create.
+func (w *world) checkCreated(t *testing.T, since int, took time.Duration) {
+	t.Helper()
+	const events = "/events"
+	most, created, written := w.MostCreated(took), map[string]map[string]bool{}, 0
+	for _, request := range w.proxy.Requests()[since:] {
+		isEvent := strings.HasSuffix(path.Dir(request.Path), events) || strings.HasSuffix(request.Path, events)
+		if request.Method == http.MethodPost {
+			at := request.Path
+			if isEvent {
+				at = events
+			}
+			if created[at] == nil {
+				created[at] = map[string]bool{}
+			}
+			created[at][request.Name] = true
+			if request.Name == "" {
+				t.Errorf("something without a name was created at %s", request.Path)
+			}
+		}
+		if request.IsWrite() && !isEvent && request.Code >= 200 && request.Code < 300 {
+			written++
+		}
+	}
+	// An event tells of something that was changed.
+	most[events] = written
+	for at, names := range created {
+		t.Logf("%d names of what was to be created at %s; there can be %d", len(names), at, most[at])
+		if len(names) > most[at] {
+			t.Errorf("%d objects were to be created at %s, and there was need of %d at most", len(names), at, most[at])
+		}
 	}
 }
 
@@ -316,10 +365,16 @@ func (w *world) rest(t *testing.T) {
 		time.Sleep(100 * time.Millisecond) //nolint:forbidigo // that nothing happens is the point
 		all := w.proxy.Requests()
 		for _, request := range all[asked:] {
-			if !request.Watch {
-				news = append(news[max(0, len(news)-20):], request.Method+" "+request.Path)
-				since = time.Now()
+			what := request.Method + " " + request.Path
+			if request.Watch {
+				what = "watch " + request.Path
+				// One that began long ago may end now.
+				if request.Took >= watchLasts {
+					continue
+				}
 			}
+			news = append(news[max(0, len(news)-20):], what)
+			since = time.Now()
 		}
 		asked = len(all)
 	}
