@@ -1,23 +1,39 @@
 package kinds
 
 import (
+	"context"
+	"crypto/tls"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterprovisionerv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/local"
+	"github.com/keelson-dev/keelson/internal/kubeconfig"
 	"github.com/keelson-dev/keelson/internal/manager"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
 // components is how many processes a local cluster has.
 const components = 5
+
+const (
+	// secretNamespace is where a manager keeps the kubeconfigs of clusters, if it is not told otherwise.
+	secretNamespace = metav1.NamespaceDefault
+	// sanSuffix ends the names of a cluster that changes ask for.
+	sanSuffix = ".example.com"
+)
 
 // CreateClusters creates n Clusters, each of which is a control plane of its own on this machine: they cost more than all
 // others, so that there are few, and they are changed more rarely. The managers must be started with StateDir as their
@@ -59,17 +75,62 @@ func (w *World) compareCluster(t testing.TB, object *clusterprovisionerv1alpha1.
 	if running != components {
 		differs("Cluster %s has %d processes: %v", object.Name, running, statuses)
 	}
-	if len(children) != 1 {
-		differs("Cluster %s has %d Kubeconfigs", object.Name, len(children))
+	var kubeconfigs []*clusterprovisionerv1alpha1.Kubeconfig
+	var secrets []*corev1.Secret
+	for _, child := range children {
+		switch child := child.(type) {
+		case *clusterprovisionerv1alpha1.Kubeconfig:
+			kubeconfigs = append(kubeconfigs, child)
+		case *corev1.Secret:
+			secrets = append(secrets, child)
+		}
+	}
+	if len(kubeconfigs) != 1 || len(secrets) != 1 || len(children) != 2 {
+		differs("Cluster %s has %d children, of them %d Kubeconfigs and %d Secrets", object.Name, len(children), len(kubeconfigs), len(secrets))
+		return
 	}
 	ref := object.Status.KubeconfigRef
-	if ref == nil || ref.SecretRef == nil {
+	if ref == nil || ref.SecretRef == nil || ref.SecretRef.Namespace != secrets[0].Namespace || ref.SecretRef.Name != secrets[0].Name {
 		differs("Cluster %s does not say where its kubeconfig is", object.Name)
 		return
 	}
-	if err := w.Get(t.Context(), client.ObjectKey{Namespace: ref.SecretRef.Namespace, Name: ref.SecretRef.Name}, &corev1.Secret{}); err != nil {
-		differs("Cluster %s: its kubeconfig: %v", object.Name, err)
+	names, err := servedNames(t.Context(), secrets[0].Data[clusterprovisionerv1alpha1.SecretKey])
+	if err != nil {
+		differs("Cluster %s cannot be reached with its kubeconfig: %v", object.Name, err)
+		return
 	}
+	var wanted []string
+	if object.Spec.APIServer != nil {
+		wanted = object.Spec.APIServer.CertSANs
+	}
+	if !slices.Equal(names, wanted) {
+		differs("Cluster %s is served under the names %v, and asks for %v", object.Name, names, wanted)
+	}
+}
+
+// servedNames returns which names that changes have asked for are in the certificate of the API to which a kubeconfig leads.
+func servedNames(ctx context.Context, data []byte) ([]string, error) {
+	access, err := kubeconfig.Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	config, err := rest.TLSConfigFor(access.Config)
+	if err != nil {
+		return nil, err
+	}
+	server, err := url.Parse(access.Server)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // it is asked again
+	defer cancel()
+	connection, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", server.Host)
+	if err != nil {
+		return nil, err
+	}
+	defer connection.Close()
+	served := connection.(*tls.Conn).ConnectionState().PeerCertificates[0]
+	return slices.DeleteFunc(served.DNSNames, func(name string) bool { return !strings.HasSuffix(name, sanSuffix) }), nil
 }
 
 // compareHost looks for what clusters that are gone have left behind.

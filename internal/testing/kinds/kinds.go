@@ -162,7 +162,7 @@ func (w *World) ChangeOne(ctx context.Context) error {
 		sample:  fmt.Sprintf(`{"podImage":"nginx:%d"}`, w.random.IntN(3)),
 		cronTab: fmt.Sprintf(`{"schedule":"@every %s"}`, w.Step/2*time.Duration(1+w.random.IntN(3))),
 		machine: fmt.Sprintf(`{"action":"%s"}`, []string{"active", "stopped"}[w.random.IntN(2)]),
-		cluster: fmt.Sprintf(`{"apiServer":{"certSANs":["api-%d.example.com"]}}`, w.random.IntN(3)),
+		cluster: fmt.Sprintf(`{"apiServer":{"certSANs":["api-%d%s"]}}`, w.random.IntN(3), sanSuffix),
 	}[kind]
 	err := w.Patch(ctx, object, client.RawPatch(types.MergePatchType, []byte(`{"spec":`+patch+`}`)))
 	if err == nil && kind == cronTab {
@@ -180,9 +180,9 @@ func (w *World) MostCreated(in time.Duration) map[string]int {
 		"/api/v1/namespaces/" + w.Namespace + "/pods":              ever(sample),
 		// There are always as many CronTabs, with half a step between two runs at least. Each begins with a run, and a schedule
 		// that is changed may have one at once.
-		"/apis/batch/v1/namespaces/" + w.Namespace + "/jobs":         len(w.names[cronTab])*int(in/(w.Step/2)) + ever(cronTab) + w.rescheduled,
-		"/apis/clusterprovisioner.rke.io/v1alpha1/kubeconfigs":       ever(cluster),
-		"/api/v1/namespaces/" + metav1.NamespaceDefault + "/secrets": ever(cluster),
+		"/apis/batch/v1/namespaces/" + w.Namespace + "/jobs":   len(w.names[cronTab])*int(in/(w.Step/2)) + ever(cronTab) + w.rescheduled,
+		"/apis/clusterprovisioner.rke.io/v1alpha1/kubeconfigs": ever(cluster),
+		"/api/v1/namespaces/" + secretNamespace + "/secrets":   ever(cluster),
 	}
 }
 
@@ -304,8 +304,16 @@ func (w *World) list(t testing.TB) []client.Object {
 // children returns what the objects own, by the UID of the owner.
 func (w *World) children(t testing.TB) map[types.UID][]client.Object {
 	t.Helper()
+	all := w.listAll(t, &appsv1.DeploymentList{}, &corev1.PodList{}, &batchv1.JobList{}, &clusterprovisionerv1alpha1.KubeconfigList{})
+	var secrets corev1.SecretList
+	if err := w.List(t.Context(), &secrets, client.InNamespace(secretNamespace)); err != nil {
+		t.Fatalf("list Secrets: %v", err)
+	}
+	for i := range secrets.Items {
+		all = append(all, &secrets.Items[i])
+	}
 	owned := map[types.UID][]client.Object{}
-	for _, child := range w.listAll(t, &appsv1.DeploymentList{}, &corev1.PodList{}, &batchv1.JobList{}, &clusterprovisionerv1alpha1.KubeconfigList{}) {
+	for _, child := range all {
 		if owner := metav1.GetControllerOf(child); owner != nil && !strings.Contains(owner.APIVersion, "apps/") && !strings.Contains(owner.APIVersion, "batch/") {
 			owned[owner.UID] = append(owned[owner.UID], child)
 		}
