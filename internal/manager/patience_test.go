@@ -35,7 +35,7 @@ func TestRequestsWithoutAnswerEnd(t *testing.T) {
 					t.Fatal(err)
 				}
 				began := time.Now()
-				_, err = impatient(hangs).RoundTrip(request) //nolint:bodyclose // there is none
+				_, err = impatient(hangs).RoundTrip(request)
 				if !errors.Is(err, errNoAnswer) || time.Since(began) != tt.want {
 					t.Errorf("after %v: %v; want %v after %v", time.Since(began), err, errNoAnswer, tt.want)
 				}

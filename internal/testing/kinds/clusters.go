@@ -128,7 +128,7 @@ func servedNames(ctx context.Context, data []byte) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer connection.Close()
+	defer func() { _ = connection.Close() }() // it was only looked at
 	served := connection.(*tls.Conn).ConnectionState().PeerCertificates[0]
 	return slices.DeleteFunc(served.DNSNames, func(name string) bool { return !strings.HasSuffix(name, sanSuffix) }), nil
 }
