@@ -75,12 +75,12 @@ func (w *world) looksAround(t *testing.T) {
 	w.message(t, "Ready=False", "crontab/it")
 	named := strings.NewReplacer("NAMESPACE", "default", "NAME", "it")
 
-	logs := regexp.MustCompile(`(?m)^kubectl -n (\S+) logs (\S+) .*$`)
+	logs := regexp.MustCompile(`(?m)^kubectl -n (\S+) logs (--selector \S+) .*$`)
 	block := commands(t, runbooksPage, runbooksSection, 0)
 	if !logs.MatchString(block) {
 		t.Errorf("nothing shows a log in\n%s", block)
 	}
-	out := w.types(t, logs.ReplaceAllString(block, "kubectl -n $1 get $2"))
+	out := w.types(t, logs.ReplaceAllString(block, "kubectl -n $1 get pods $2 -o name"))
 	transcript.Contains(t, out, "pod/keelson-manager-", "crontab.stable.example.com/it", "virtualmachine.cloudnative.tw/it", "cluster.clusterprovisioner.rke.io/it")
 	transcript.Contains(t, w.types(t, named.Replace(commands(t, runbooksPage, machinesSection, 0))), "runs no containers")
 
