@@ -116,11 +116,15 @@ func upgrade(t *testing.T, commit string) {
 	kubeconfig := cp.Kubeconfig()
 	flags := []string{"--kubeconfig=" + kubeconfig, "--state-dir=" + state, "--vm-driver=qemu", "--metrics-bind-address=0",
 		"--leader-elect", "--lease-lock-namespace=" + namespace}
+	images := t.TempDir()
+	if knows(t, earlier, "--vm-image-dirs") {
+		flags = append(flags, "--vm-image-dirs="+images)
+	}
 
 	apply(t, kubeconfig, manifests(t, earlier))
 	old := managers.StartBinary(t, earlier, "earlier", flags...)
 	old.AwaitReady(t)
-	image := filepath.Join(t.TempDir(), "empty.raw")
+	image := filepath.Join(images, "empty.raw")
 	if err := os.WriteFile(image, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -217,6 +221,16 @@ func buildEarlier(t *testing.T, commit string) string {
 	}
 	t.Logf("built the manager of %s in %v", commit, time.Since(began))
 	return binary
+}
+
+// knows tells whether a manager has a flag.
+func knows(t *testing.T, binary, flag string) bool {
+	t.Helper()
+	help, err := exec.Command(binary, "manager", "--help").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s manager --help: %v\n%s", binary, err, help)
+	}
+	return strings.Contains(string(help), flag)
 }
 
 // besideOf puts the present manager where the earlier one is, as an upgrade does: with it come the same components of
