@@ -38,7 +38,7 @@ func becomeEngine(dir string) error {
 	}
 	return syscall.Exec(path, []string{path, "--config-file", settings, "--host", engineSocket(dir), "--data-root", filepath.Join(dir, "data"),
 		"--exec-root", filepath.Join(dir, "exec"), "--pidfile", filepath.Join(dir, "pid"),
-		"--bridge=none", "--iptables=false", "--ip6tables=false"}, os.Environ())
+		"--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"}, os.Environ())
 }
 
 func engineSocket(dir string) string { return "unix://" + filepath.Join(dir, "docker.sock") }
