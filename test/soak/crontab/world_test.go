@@ -274,9 +274,9 @@ func (w *world) revive(t *testing.T, m *manager) *manager {
 }
 
 // awaitCaughtUp waits until every CronTab has run what was due.
-func (w *world) awaitCaughtUp(t *testing.T) {
+func (w *world) awaitCaughtUp(t *testing.T) (began time.Time) {
 	t.Helper()
-	began := time.Now()
+	began = time.Now()
 	var behind []string
 	defer func() {
 		if len(behind) > 0 {
@@ -300,10 +300,12 @@ func (w *world) awaitCaughtUp(t *testing.T) {
 		return len(behind) == 0
 	})
 	t.Logf("caught up after %s", time.Since(began).Round(time.Millisecond))
+	return began
 }
 
-// suspend suspends all CronTabs and notes which of their times must have run, and which may.
-func (w *world) suspend(t *testing.T) {
+// suspend suspends all CronTabs and notes which of their times must have run, and which may: those until then must, because what came
+// up since may wait on a busy machine, and does not run any more.
+func (w *world) suspend(t *testing.T, until time.Time) {
 	t.Helper()
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"suspend": true}})
 	if err != nil {
@@ -311,7 +313,7 @@ func (w *world) suspend(t *testing.T) {
 	}
 	harness.Parallel(t, len(w.objects), func(i int) error {
 		object := &w.objects[i]
-		object.Until = time.Now().Add(-prompt).Truncate(time.Second)
+		object.Until = until.Add(-prompt).Truncate(time.Second)
 		_, err := w.keelson.StableV1().CronTabs(w.namespace).Patch(t.Context(), object.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		// The manager learns it a moment later.
 		object.Last = time.Now().Add(prompt)
