@@ -9,7 +9,9 @@ import (
 	"encoding/hex"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -28,6 +30,16 @@ func Delete(ctx context.Context, c client.Writer, obj client.Object) error {
 		return nil
 	}
 	return client.IgnoreNotFound(err)
+}
+
+// ClusterUID returns what identifies the cluster of an API: by convention the UID of the namespace kube-system, which lives
+// as long as the cluster does. The reader must not be a cache, which would need to watch namespaces.
+func ClusterUID(ctx context.Context, live client.Reader) (types.UID, error) {
+	var namespace corev1.Namespace
+	if err := live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &namespace); err != nil {
+		return "", fmt.Errorf("get Namespace %s, whose UID identifies the cluster: %w", metav1.NamespaceSystem, err)
+	}
+	return namespace.UID, nil
 }
 
 // Shorten returns name if it has at most limit characters. A longer one is cut, and

@@ -6,13 +6,12 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 const (
@@ -130,12 +129,7 @@ func (r *Reconciler) stopOrphan(ctx context.Context, keeper Keeper, orphan Resid
 	return nil
 }
 
-// home returns the UID of the namespace kube-system, which by convention stands for an API and lives as long as that
-// does. It is not remembered: another API may come to be at the same address.
+// home returns what stands for the API. It is not remembered: another API may come to be at the same address.
 func (r *Reconciler) home(ctx context.Context) (types.UID, error) {
-	var namespace corev1.Namespace
-	if err := r.live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &namespace); err != nil {
-		return "", fmt.Errorf("get Namespace %s, whose UID stands for this API: %w", metav1.NamespaceSystem, err)
-	}
-	return namespace.UID, nil
+	return kube.ClusterUID(ctx, r.live)
 }

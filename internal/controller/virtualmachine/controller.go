@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -171,8 +169,7 @@ func (r *Reconciler) driverName(vm *v1alpha1.VirtualMachine) string {
 	return r.drivers.Default()
 }
 
-// cluster returns the UID of this cluster. By convention it is that of the namespace
-// kube-system, which lives as long as the cluster does.
+// cluster returns the UID of this cluster, and remembers it.
 func (r *Reconciler) cluster(ctx context.Context) (types.UID, error) {
 	r.mu.Lock()
 	known := r.clusterID
@@ -180,12 +177,12 @@ func (r *Reconciler) cluster(ctx context.Context) (types.UID, error) {
 	if known != "" {
 		return known, nil
 	}
-	var namespace corev1.Namespace
-	if err := r.live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &namespace); err != nil {
-		return "", fmt.Errorf("get Namespace %s, whose UID identifies the cluster: %w", metav1.NamespaceSystem, err)
+	uid, err := kube.ClusterUID(ctx, r.live)
+	if err != nil {
+		return "", err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.clusterID = namespace.UID
-	return namespace.UID, nil
+	r.clusterID = uid
+	return uid, nil
 }

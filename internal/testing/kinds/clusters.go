@@ -25,8 +25,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// components is how many processes a local cluster has.
-const components = 5
+// Components is how many processes a local cluster has.
+const Components = 5
 
 const (
 	// secretNamespace is where a manager keeps the kubeconfigs of clusters, if it is not told otherwise.
@@ -72,7 +72,7 @@ func (w *World) compareCluster(t testing.TB, object *clusterprovisionerv1alpha1.
 			running++
 		}
 	}
-	if running != components {
+	if running != Components {
 		differs("Cluster %s has %d processes: %v", object.Name, running, statuses)
 	}
 	var kubeconfigs []*clusterprovisionerv1alpha1.Kubeconfig

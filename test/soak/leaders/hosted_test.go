@@ -26,10 +26,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/driver/qemu"
 	"github.com/keelson-dev/keelson/internal/manager"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/kinds"
 )
-
-// components is how many processes a local cluster has.
-const components = 5
 
 // hosted are objects that are processes on this machine: the fence of a manager, which keeps its writes from the API, does
 // not keep it from those. Two VirtualMachines and a Cluster are never changed, so that their processes have to be the same
@@ -54,7 +52,7 @@ func (w *world) startHosted(t *testing.T) *hosted {
 	}
 	w.awaitReady(t, h.steady)
 	harness.Eventually(t, "what is to stay runs", func() bool {
-		return len(h.host.of(h.steady[0])) == 1 && len(h.host.of(h.steady[1])) == 1 && len(h.host.of(h.steady[2])) == components
+		return len(h.host.of(h.steady[0])) == 1 && len(h.host.of(h.steady[1])) == 1 && len(h.host.of(h.steady[2])) == kinds.Components
 	})
 	return h
 }
