@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os"
+	"os/exec"
 	"regexp"
 	"testing"
 
@@ -57,8 +59,22 @@ func TestLoggerFormats(t *testing.T) {
 	}
 }
 
+// TestClientGoLogsToTheSameLogger runs in a process of its own: the logger of client-go is one variable of the process,
+// which goroutines that other tests left behind read without a lock.
 func TestClientGoLogsToTheSameLogger(t *testing.T) {
-	t.Cleanup(klog.CaptureState().Restore)
+	const itself = "KEELSON_TEST_INSTALL_LOGGER"
+	if os.Getenv(itself) == "" {
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := exec.CommandContext(t.Context(), self, "-test.run=^"+t.Name()+"$")
+		again.Env = append(os.Environ(), itself+"=yes")
+		if out, err := again.CombinedOutput(); err != nil {
+			t.Errorf("%v:\n%s", err, out)
+		}
+		return
+	}
 	var out bytes.Buffer
 	logging := Logging{Format: "text", Verbosity: 3}
 	if err := logging.InstallLogger(logging.NewLogger(&out)); err != nil {

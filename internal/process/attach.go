@@ -116,7 +116,7 @@ func (d *Dir) attach(folder string, rec record, run *running) *Process {
 	}
 	d.watchers.Add(1)
 	go p.watch()
-	if p.child == nil || isDying(run.PID) {
+	if p.child == nil || IsEnding(run.PID) {
 		// It has ended, or is about to, and its shim writes how: it does not count as running, as long as that does not
 		// hang in the kernel.
 		select {

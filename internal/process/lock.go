@@ -59,7 +59,9 @@ func writeHolder(f *os.File, pid int) {
 // IsEnding tells whether nothing is left of a process but what the kernel has yet to take away, if that: it was killed,
 // ends by itself, or has ended. Until it has ended it may still hold its locks, files and ports. Where the system does
 // not tell, a process counts as ending when it has ended.
-func IsEnding(pid int) bool { return !pidAlive(pid) || isDying(pid) }
+//
+// Whether it has ended is asked last: a process can end while isDying looks, which then sees nothing.
+func IsEnding(pid int) bool { return isDying(pid) || !pidAlive(pid) }
 
 // Holder returns the pid of the process that holds a directory, 0 if none does or the directory does not exist. That
 // process may be ending; see IsEnding. It looks and takes nothing: an Open at the same moment succeeds, because the pid
