@@ -174,7 +174,7 @@ func TestDefectNoDeadlines(t *testing.T) {
 	w.create()
 	driver := &deadlines{Driver: w.backend}
 	w.drivers = NewDrivers([]string{fake.Name}, map[string]Opener{fake.Name: func() (Driver, error) { return driver, nil }}, w.clock)
-	w.Reconciler = NewReconciler(w.client, w.client, w.drivers, w.recorder, w.clock)
+	w.Reconciler = NewReconciler(w.client, w.api, w.drivers, w.recorder, w.clock)
 	w.settle()
 	w.remove()
 	w.settle()

@@ -23,7 +23,7 @@ import (
 func newWorldBeside(w *world) *world {
 	w.Helper()
 	other := &world{
-		T: w.T, namespace: env.Namespace(w), client: w.client, clock: w.clock,
+		T: w.T, namespace: env.Namespace(w), client: w.client, api: w.api, clock: w.clock,
 		recorder: events.NewFakeRecorder(100), backend: w.backend,
 	}
 	other.restart()

@@ -86,7 +86,7 @@ func TestMetricsOfALife(t *testing.T) {
 	const name = "metered" // the metrics are of the whole process, and other tests have other drivers
 	w := newWorld(t)
 	w.drivers = NewDrivers([]string{name}, map[string]Opener{name: func() (Driver, error) { return w.backend, nil }}, w.clock)
-	w.Reconciler = NewReconciler(w.client, w.client, w.drivers, w.recorder, w.clock)
+	w.Reconciler = NewReconciler(w.client, w.api, w.drivers, w.recorder, w.clock)
 	w.create()
 	w.settle()
 	w.backend.Boot(w.uid())

@@ -311,7 +311,7 @@ func TestDriverThatIsInstalledLater(t *testing.T) {
 		}
 		return w.backend, nil
 	}}, w.clock)
-	w.Reconciler = NewReconciler(w.client, w.client, w.drivers, w.recorder, w.clock)
+	w.Reconciler = NewReconciler(w.client, w.api, w.drivers, w.recorder, w.clock)
 	w.create()
 	for range 3 {
 		if again := w.reconcile().RequeueAfter; again != missingCheck {
@@ -330,7 +330,7 @@ func TestMissingDriverKeepsWhatItHas(t *testing.T) {
 	w.createReady()
 	vm := w.vm()
 	w.drivers = NewDrivers([]string{"other"}, nil, w.clock)
-	w.Reconciler = NewReconciler(w.client, w.client, w.drivers, w.recorder, w.clock)
+	w.Reconciler = NewReconciler(w.client, w.api, w.drivers, w.recorder, w.clock)
 	w.settle()
 	w.expect(v1alpha1.PhaseUnknown, isFalse, v1alpha1.ReasonDriverMissing)
 	w.remove()

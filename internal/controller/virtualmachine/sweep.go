@@ -3,9 +3,9 @@ package virtualmachine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 const (
@@ -79,21 +80,37 @@ func (r *Reconciler) sweep(ctx context.Context) {
 }
 
 // isOrphan reports whether the object of a server is certainly gone. The cache can only
-// say that it is there; that it is not, the API server has to say.
+// say that it is there; that it is not, the API server has to say, and that it is the one
+// that had the object. An API that does not serve VirtualMachines says nothing: to list
+// them fails, where to get one would end as it does when there is none.
 func (r *Reconciler) isOrphan(ctx context.Context, server *backend.Server, cluster types.UID) (bool, error) {
 	if server.Cluster != cluster || server.UID == "" || server.Task == backend.TaskDelete {
 		return false, nil
 	}
 	key := client.ObjectKey{Namespace: server.Namespace, Name: server.Name}
-	for _, reader := range []client.Reader{r.client, r.live} {
-		var vm v1alpha1.VirtualMachine
-		err := reader.Get(ctx, key, &vm)
-		switch {
-		case err == nil && vm.UID == server.UID:
-			return false, nil
-		case err != nil && !apierrors.IsNotFound(err):
-			return false, fmt.Errorf("get VirtualMachine %s: %w", key, err)
-		}
+	var vm v1alpha1.VirtualMachine
+	switch err := r.client.Get(ctx, key, &vm); {
+	case err == nil && vm.UID == server.UID:
+		return false, nil
+	case client.IgnoreNotFound(err) != nil:
+		return false, fmt.Errorf("get VirtualMachine %s: %w", key, err)
+	}
+	var vms v1alpha1.VirtualMachineList
+	named := client.MatchingFields{"metadata.name": key.Name}
+	if err := r.live.List(ctx, &vms, client.InNamespace(key.Namespace), named); err != nil {
+		return false, fmt.Errorf("list VirtualMachine %s: %w", key, err)
+	}
+	if slices.ContainsFunc(vms.Items, func(vm v1alpha1.VirtualMachine) bool { return vm.UID == server.UID }) {
+		return false, nil
+	}
+	// The UID that is remembered is of no use here: another API may have come to be at the same address.
+	now, err := kube.ClusterUID(ctx, r.live)
+	if err != nil {
+		return false, err
+	}
+	if now != cluster {
+		return false, fmt.Errorf("another cluster is at this address: kube-system has the UID %s, and had %s; nothing is deleted, restart the manager to work for the new one",
+			now, cluster)
 	}
 	return true, nil
 }

@@ -31,10 +31,12 @@ type world struct {
 	*testing.T
 	namespace string
 	client    client.WithWatch
-	clock     *clocktesting.FakeClock
-	recorder  *events.FakeRecorder
-	backend   *fake.Driver
-	drivers   *Drivers
+	// api reads from the API server as it is, not as from a cache.
+	api      client.WithWatch
+	clock    *clocktesting.FakeClock
+	recorder *events.FakeRecorder
+	backend  *fake.Driver
+	drivers  *Drivers
 	// writes are the requests that changed something since the last look.
 	writes []harness.Request
 	*Reconciler
@@ -45,10 +47,16 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
+	scheme := harness.Scheme(t, v1alpha1.AddToScheme)
+	api, err := client.NewWithWatch(env.Config(t), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatalf("Build a client: %v", err)
+	}
 	w := &world{
 		T:         t,
 		namespace: env.Namespace(t),
-		client:    harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme)),
+		client:    harness.Client(t, env.Config(t), scheme),
+		api:       api,
 		// What the API server notes of deletions is of this time, too.
 		clock:    clocktesting.NewFakeClock(time.Now()),
 		recorder: events.NewFakeRecorder(100),
@@ -70,7 +78,7 @@ func (w *world) useClient(c client.WithWatch) {
 		return nil
 	}, func(harness.Request) error { return nil })
 	w.drivers = NewDrivers([]string{fake.Name}, map[string]Opener{fake.Name: func() (Driver, error) { return w.backend, nil }}, w.clock)
-	w.Reconciler = NewReconciler(counted, w.client, w.drivers, w.recorder, w.clock)
+	w.Reconciler = NewReconciler(counted, w.api, w.drivers, w.recorder, w.clock)
 }
 
 // create creates the VirtualMachine vm.
