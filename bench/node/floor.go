@@ -1,9 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -30,22 +30,46 @@ func (b *bench) runtimeVersion(ctx context.Context) (string, error) {
 	return fields[len(fields)-1], nil
 }
 
-// containerOfFloor prepares the command for the next container of the floor.
-func (b *bench) containerOfFloor(ctx context.Context) *exec.Cmd {
+// oneOfFloor is a container of the floor that is about to run.
+type oneOfFloor struct {
+	command *exec.Cmd
+	// output is the file that has what its program prints, as this program finds it.
+	output string
+}
+
+// containerOfFloor prepares the next container of the floor. What its program prints goes to a file: of what goes through
+// ctr, it throws away what it has not read yet when it hears that the container has ended.
+func (b *bench) containerOfFloor(ctx context.Context) oneOfFloor {
 	b.floors++
 	id := fmt.Sprintf("floor-%d", b.floors)
-	return b.inside(ctx, programs+"ctr", "--namespace", "k8s.io", "run", "--rm", "--snapshotter", b.node.snapshotter,
-		// By its path, as kubelet's containers have it: another version may be in PATH.
-		"--runtime", programs+"containerd-shim-runc-v2",
-		// Below the node's own, so that it goes with the node.
-		"--cgroup", "/keelson-"+b.node.id+"/"+id, image, id)
+	output := "/run/keelson-bench/" + id
+	return oneOfFloor{
+		command: b.inside(ctx, programs+"ctr", "--namespace", "k8s.io", "run", "--rm", "--snapshotter", b.node.snapshotter,
+			// By its path, as kubelet's containers have it: another version may be in PATH.
+			"--runtime", programs+"containerd-shim-runc-v2", "--log-uri", "file://"+output,
+			// Below the node's own, so that it goes with the node.
+			"--cgroup", "/keelson-"+b.node.id+"/"+id, image, id),
+		output: b.node.path(output),
+	}
+}
+
+// run waits for the end of the container, and returns when its program was started.
+func (c oneOfFloor) run() (time.Time, error) {
+	if said, err := c.command.CombinedOutput(); err != nil {
+		return time.Time{}, fmt.Errorf("ctr run: %w: %s", err, said)
+	}
+	output, err := os.ReadFile(c.output)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return startOf(string(output))
 }
 
 // burstOfFloor runs containers by ctr from a time on.
 func (b *bench) burstOfFloor(ctx context.Context, n int) (*burst, error) {
-	commands := make([]*exec.Cmd, n)
-	for i := range commands {
-		commands[i] = b.containerOfFloor(ctx)
+	containers := make([]oneOfFloor, n)
+	for i := range containers {
+		containers[i] = b.containerOfFloor(ctx)
 	}
 	due := nextDue(floor, time.Now(), b.options.rest)
 	if err := measure.Pause(ctx, time.Until(due)); err != nil {
@@ -53,15 +77,9 @@ func (b *bench) burstOfFloor(ctx context.Context, n int) (*burst, error) {
 	}
 	lags := make([]time.Duration, n)
 	var group errgroup.Group
-	for i, command := range commands {
+	for i, container := range containers {
 		group.Go(func() error {
-			var said bytes.Buffer
-			command.Stderr = &said
-			output, err := command.Output()
-			if err != nil {
-				return fmt.Errorf("ctr run: %w: %s", err, &said)
-			}
-			began, err := startOf(string(output))
+			began, err := container.run()
 			lags[i] = began.Sub(due)
 			return err
 		})

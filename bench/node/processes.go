@@ -54,12 +54,17 @@ func findNode(ctx context.Context, dir string) (*realNode, error) {
 		return nil, fmt.Errorf("the settings of the node: %w", err)
 	}
 	n.id = settings.ID
-	config, err := os.ReadFile(fmt.Sprintf("/proc/%d/root/run/keelson/containerd.toml", n.inside))
+	config, err := os.ReadFile(n.path("/run/keelson/containerd.toml"))
 	if err != nil {
 		return nil, err
 	}
 	n.snapshotter, err = snapshotterOf(string(config))
 	return n, err
+}
+
+// path returns where this program finds a file of the node.
+func (n *realNode) path(inside string) string {
+	return fmt.Sprintf("/proc/%d/root%s", n.inside, inside)
 }
 
 // snapshotterOf reads which store containerd was told to use.
