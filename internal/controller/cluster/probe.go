@@ -42,6 +42,8 @@ type Prober interface {
 	// Probe has a cluster asked from now on and returns the last answer, nil if there is none yet. The error says that
 	// the kubeconfig cannot be used.
 	Probe(target Target) (*Probe, error)
+	// Targets returns the names of the clusters that are asked, by the UID of their Cluster.
+	Targets() map[types.UID]string
 	// Forget stops asking a cluster.
 	Forget(uid types.UID)
 	// Close stops asking all of them.
@@ -157,6 +159,16 @@ func (t *probed) refresh(target Target) (*Probe, error) {
 	}
 	answer := *t.last
 	return &answer, nil
+}
+
+func (p *prober) Targets() map[types.UID]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	names := make(map[types.UID]string, len(p.targets))
+	for uid, target := range p.targets {
+		names[uid] = target.name
+	}
+	return names
 }
 
 func (p *prober) Forget(uid types.UID) {

@@ -41,8 +41,8 @@ func (s *sweeper) Start(ctx context.Context) error {
 	}
 }
 
-// Sweep stops the clusters on this host whose object is certainly gone, and keeps their data. What cannot be known or
-// done now is for the next time.
+// Sweep stops the clusters on this host whose object is certainly gone, and keeps their data. Clusters without an object
+// are not asked how they are any more, wherever they run. What cannot be known or done now is for the next time.
 func (r *Reconciler) Sweep(ctx context.Context) {
 	logger := log.FromContext(ctx).WithName(Name)
 	for name, engine := range r.Engines {
@@ -62,6 +62,34 @@ func (r *Reconciler) Sweep(ctx context.Context) {
 			}
 		}
 	}
+	if err := r.forgetLost(ctx); err != nil {
+		logger.Error(err, "Could not look which clusters are asked without an object")
+	}
+}
+
+// forgetLost stops asking the clusters that have no object. Those that are asked are looked up first: each of them was in
+// the cache before, and so is gone if it is not there now.
+func (r *Reconciler) forgetLost(ctx context.Context) error {
+	asked := r.Prober.Targets()
+	if len(asked) == 0 {
+		return nil
+	}
+	var clusters v1alpha1.ClusterList
+	if err := r.client.List(ctx, &clusters); err != nil {
+		return fmt.Errorf("list Clusters: %w", err)
+	}
+	names := map[string]bool{}
+	for i := range clusters.Items {
+		delete(asked, clusters.Items[i].UID)
+		names[clusters.Items[i].Name] = true
+	}
+	for uid, name := range asked {
+		r.Prober.Forget(uid)
+		if !names[name] { // another of its name has the same metrics
+			r.metrics.forget(name)
+		}
+	}
+	return nil
 }
 
 // findOrphans returns the clusters that run although their object is certainly gone. The cache can only say that it is
@@ -116,8 +144,6 @@ func (r *Reconciler) stopOrphan(ctx context.Context, keeper Keeper, orphan Resid
 	defer cancel()
 	log.FromContext(ctx).WithName(Name).Info("Stopping a cluster whose Cluster is gone",
 		"Cluster", orphan.Name, "UID", orphan.UID, "directory", orphan.Dir)
-	r.Prober.Forget(orphan.UID)
-	r.metrics.forget(orphan.Name)
 	if err := keeper.Stop(ctx, orphan.UID); err != nil {
 		return err
 	}

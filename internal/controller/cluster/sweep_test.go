@@ -146,6 +146,23 @@ func TestSweepStopsNothingInDoubt(t *testing.T) {
 	}
 }
 
+// A cluster without an object is not asked how it is, whoever runs it: of a cluster of the engine rke nothing runs here.
+func TestSweepForgetsWhatHasNoObject(t *testing.T) {
+	w := newWorld(t)
+	w.made()
+	first := w.get().UID
+	w.Sweep(t.Context())
+	if diff := cmp.Diff(map[types.UID]string{first: w.name}, w.prober.Targets()); diff != "" {
+		t.Errorf("asked while it has its object (-want +got):\n%s", diff)
+	}
+	w.lose()
+	w.outside.Change(first, func(*fake.Cluster) *fake.Cluster { return nil })
+	w.Sweep(t.Context())
+	if asked := w.prober.Targets(); len(asked) > 0 {
+		t.Errorf("asked without an object: %v", asked)
+	}
+}
+
 // What could not be stopped is tried again, and told when it is.
 func TestSweepTriesAgain(t *testing.T) {
 	w := newWorld(t)

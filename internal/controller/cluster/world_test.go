@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -30,10 +31,17 @@ import (
 func TestMain(m *testing.M) { env.Main(m) }
 
 // prober is a cluster.Prober that answers what a test sets.
-type prober struct{ answers map[types.UID]*cluster.Probe }
+type prober struct {
+	answers map[types.UID]*cluster.Probe
+	asked   map[types.UID]string
+}
 
 func (p *prober) Notify(func(string)) {}
 func (p *prober) Probe(t cluster.Target) (*cluster.Probe, error) {
+	if p.asked == nil {
+		p.asked = map[types.UID]string{}
+	}
+	p.asked[t.UID] = t.Cluster
 	answer := p.answers[t.UID]
 	if answer == nil {
 		return nil, nil
@@ -41,8 +49,9 @@ func (p *prober) Probe(t cluster.Target) (*cluster.Probe, error) {
 	taken := *answer
 	return &taken, nil
 }
-func (p *prober) Forget(uid types.UID) {}
-func (p *prober) Close()               {}
+func (p *prober) Targets() map[types.UID]string { return maps.Clone(p.asked) }
+func (p *prober) Forget(uid types.UID)          { delete(p.asked, uid) }
+func (p *prober) Close()                        {}
 
 // world is one Cluster, whose cluster is a fake one, and a Reconciler that is called directly.
 type world struct {
