@@ -2,13 +2,13 @@ package crontab
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/clock"
 )
 
 func TestAhead(t *testing.T) {
@@ -55,63 +55,61 @@ func TestRingAt(t *testing.T) {
 }
 
 func TestGate(t *testing.T) {
-	clock := clocktesting.NewFakeClock(noon.Add(-headStart))
-	g := gate{clock: clock}
-	var all sync.WaitGroup
-	var in atomic.Int32
-	var first atomic.Bool
-	for range 16 {
-		all.Go(func() {
-			through := g.await(t.Context(), noon)
-			if now := clock.Now(); now.Before(noon) {
-				t.Errorf("open at %v", now)
-			}
-			if alone := in.Add(1) == 1; !alone && !first.Load() {
-				t.Error("another one is let in before the first is through")
-			}
-			first.Store(true)
-			through()
-		})
-	}
-	all.Wait()
-	if now := clock.Now(); !now.Equal(noon) {
-		t.Errorf("more than one has slept: it is %v", now)
-	}
-	g.await(t.Context(), noon.Add(-time.Hour))()
-	g.await(t.Context(), noon.Add(time.Hour))() // somebody has set the clock back
-	if now := clock.Now(); !now.Equal(noon) {
-		t.Errorf("somebody slept until %v", now)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		due := began.Add(headStart)
+		g := gate{clock: clock.RealClock{}}
+		var all sync.WaitGroup
+		var in atomic.Int32
+		var first atomic.Bool
+		for range 16 {
+			all.Go(func() {
+				through := g.await(t.Context(), due)
+				if now := time.Now(); !now.Equal(due) {
+					t.Errorf("open after %v, want %v", now.Sub(began), headStart)
+				}
+				if alone := in.Add(1) == 1; !alone && !first.Load() {
+					t.Error("another one is let in before the first is through")
+				}
+				first.Store(true)
+				through()
+			})
+		}
+		all.Wait()
+		g.await(t.Context(), due.Add(-time.Hour))()
+		g.await(t.Context(), due.Add(time.Hour))() // somebody has set the clock back
+		if now := time.Now(); !now.Equal(due) {
+			t.Errorf("somebody slept for %v", now.Sub(due))
+		}
+	})
 }
 
 // Others do not wait for long for one that does not come through.
 func TestGateOpensInAnyCase(t *testing.T) {
-	clock := clocktesting.NewFakeClock(noon.Add(-headStart))
-	g := gate{clock: clock}
-	stuck := g.await(t.Context(), noon)
-	defer stuck()
-	clock.SetTime(noon.Add(-1)) // as others that were a moment earlier see it
-	let := make(chan struct{})
-	go func() {
-		defer close(let)
-		g.await(t.Context(), noon)()
-	}()
-	for !clock.HasWaiters() {
-		runtime.Gosched()
-	}
-	clock.Step(headStart)
-	select {
-	case <-let:
-		t.Error("the second was let in too soon")
-	default:
-	}
-	clock.Step(1)
-	<-let
+	synctest.Test(t, func(t *testing.T) {
+		due := time.Now().Add(headStart)
+		g := gate{clock: clock.RealClock{}}
+		first := make(chan func())
+		go func() { first <- g.await(t.Context(), due) }()
+		synctest.Wait()
+		g.await(t.Context(), due)() // the first is awake, and has not come through
+		if now := time.Now(); !now.Equal(due.Add(headStart)) {
+			t.Errorf("the second was let in after %v, want %v", now.Sub(due), headStart)
+		}
+		(<-first)()
 
-	clock.SetTime(noon.Add(-1))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	g.await(ctx, noon)()
+		next := due.Add(time.Second)
+		time.Sleep(time.Until(next.Add(-headStart))) //nolint:forbidigo // in a bubble, where it takes no time
+		go func() { first <- g.await(t.Context(), next) }()
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		g.await(ctx, next)()
+		if now := time.Now(); !now.Equal(next.Add(-headStart)) {
+			t.Errorf("one whose context had ended waited for %v", now.Sub(next.Add(-headStart)))
+		}
+		(<-first)()
+	})
 }
 
 func TestExactClockSleeps(t *testing.T) {
