@@ -61,28 +61,35 @@ func (r *Reconciler) sweep(ctx context.Context) {
 			logger.Error(err, "Could not list servers", "driver", driver.Name())
 			continue
 		}
-		orphans := 0
+		var orphans []*backend.Server
 		for i := range servers {
 			gone, err := r.isOrphan(ctx, &servers[i], cluster)
 			if err != nil {
 				logger.Error(err, "Could not tell whether a server has an object", "driver", driver.Name(), "server", servers[i].ID)
 			}
-			if !gone {
-				continue
-			}
-			orphans++
-			if err := r.deleteOrphan(ctx, driver, &servers[i]); err != nil {
-				logger.Error(err, "Could not delete a server without an object", "driver", driver.Name(), "server", servers[i].ID)
+			if gone {
+				orphans = append(orphans, &servers[i])
 			}
 		}
-		orphanServers.WithLabelValues(driver.Name()).Set(float64(orphans))
+		if len(orphans) > 0 {
+			if err := r.checkCluster(ctx, cluster); err != nil {
+				logger.Error(err, "Could not tell whether servers have an object", "driver", driver.Name(), "servers", len(orphans))
+				orphans = nil
+			}
+		}
+		orphanServers.WithLabelValues(driver.Name()).Set(float64(len(orphans)))
+		for _, orphan := range orphans {
+			if err := r.deleteOrphan(ctx, driver, orphan); err != nil {
+				logger.Error(err, "Could not delete a server without an object", "driver", driver.Name(), "server", orphan.ID)
+			}
+		}
 	}
 }
 
-// isOrphan reports whether the object of a server is certainly gone. The cache can only
-// say that it is there; that it is not, the API server has to say, and that it is the one
-// that had the object. An API that does not serve VirtualMachines says nothing: to list
-// them fails, where to get one would end as it does when there is none.
+// isOrphan reports whether this API has no object for a server. The cache can only say
+// that there is one; that there is none, the API server has to say. An API that does not
+// serve VirtualMachines says nothing: to list them fails, where to get one would end as
+// it does when there is none. What the answer is worth, checkCluster tells.
 func (r *Reconciler) isOrphan(ctx context.Context, server *backend.Server, cluster types.UID) (bool, error) {
 	if server.Cluster != cluster || server.UID == "" || server.Task == backend.TaskDelete {
 		return false, nil
@@ -100,19 +107,21 @@ func (r *Reconciler) isOrphan(ctx context.Context, server *backend.Server, clust
 	if err := r.live.List(ctx, &vms, client.InNamespace(key.Namespace), named); err != nil {
 		return false, fmt.Errorf("list VirtualMachine %s: %w", key, err)
 	}
-	if slices.ContainsFunc(vms.Items, func(vm v1alpha1.VirtualMachine) bool { return vm.UID == server.UID }) {
-		return false, nil
-	}
-	// The UID that is remembered is of no use here: another API may have come to be at the same address.
+	return !slices.ContainsFunc(vms.Items, func(vm v1alpha1.VirtualMachine) bool { return vm.UID == server.UID }), nil
+}
+
+// checkCluster fails unless the API is still that of cluster: another may have come to be
+// at the same address. It is asked after what depends on it.
+func (r *Reconciler) checkCluster(ctx context.Context, cluster types.UID) error {
 	now, err := kube.ClusterUID(ctx, r.live)
 	if err != nil {
-		return false, err
+		return err
 	}
 	if now != cluster {
-		return false, fmt.Errorf("another cluster is at this address: kube-system has the UID %s, and had %s; nothing is deleted, restart the manager to work for the new one",
+		return fmt.Errorf("another cluster is at this address: kube-system has the UID %s, and had %s; nothing is deleted, restart the manager to work for the new one",
 			now, cluster)
 	}
-	return true, nil
+	return nil
 }
 
 // deleteOrphan deletes a server but its disk, and says so where its object was. Nobody has asked for the deletion of the disk: the
