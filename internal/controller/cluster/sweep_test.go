@@ -2,7 +2,6 @@ package cluster_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -10,9 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -84,34 +81,14 @@ func TestSweepStopsWhatHasNoObject(t *testing.T) {
 
 // Nothing is stopped unless the API server says that the object is gone, and that it is the one that had it.
 func TestSweepStopsNothingInDoubt(t *testing.T) {
-	away := errors.New("connection refused")
-	for _, tt := range []struct {
+	type doubt struct {
 		name   string
 		behind bool              // the cache still has the object
 		funcs  interceptor.Funcs // of the API server
 		doing  func(*world, types.UID)
-	}{
+	}
+	doubts := []doubt{
 		{name: "the cache has the object", behind: true},
-		{name: "the API server does not answer", funcs: interceptor.Funcs{
-			List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return away },
-		}},
-		{name: "the API server does not serve Clusters", funcs: interceptor.Funcs{
-			List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
-				return apierrors.NewGenericServerResponse(404, "list", schema.GroupResource{Resource: "clusters"}, "", "404 page not found", 0, true)
-			},
-		}},
-		{name: "nobody can say which API it is", funcs: interceptor.Funcs{
-			Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
-				return away
-			},
-		}},
-		{name: "it is another API", funcs: interceptor.Funcs{
-			Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, found client.Object, _ ...client.GetOption) error {
-				found.SetName(key.Name)
-				found.SetUID("another")
-				return nil
-			},
-		}},
 		{name: "it was made before homes were noted", doing: func(w *world, uid types.UID) {
 			w.outside.Change(uid, func(c *fake.Cluster) *fake.Cluster {
 				c.Home = ""
@@ -123,7 +100,11 @@ func TestSweepStopsNothingInDoubt(t *testing.T) {
 			w.do(w.engine.Apply(w.Context(), cluster.Request{Name: w.name, UID: uid, Home: homeOf(w.T, w.client)}))
 			w.outside.Calls()
 		}},
-	} {
+	}
+	for name, funcs := range harness.Doubts("clusters") {
+		doubts = append(doubts, doubt{name: name, funcs: funcs})
+	}
+	for _, tt := range doubts {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
 			w.made()

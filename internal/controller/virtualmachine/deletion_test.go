@@ -1,20 +1,16 @@
 package virtualmachine
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
 )
 
@@ -59,40 +55,15 @@ func TestSweepDeletesWhatHasNoObject(t *testing.T) {
 
 // Nothing is deleted unless the API server says that the object is gone, and that it is the one that had it.
 func TestSweepDeletesNothingInDoubt(t *testing.T) {
-	away := errors.New("connection refused")
-	for _, tt := range []struct {
-		name  string
-		funcs interceptor.Funcs // of the API server
-	}{
-		{name: "the API server does not answer", funcs: interceptor.Funcs{
-			List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return away },
-		}},
-		{name: "the API server does not serve VirtualMachines", funcs: interceptor.Funcs{
-			List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
-				return apierrors.NewGenericServerResponse(404, "list", schema.GroupResource{Resource: "virtualmachines"}, "", "404 page not found", 0, true)
-			},
-		}},
-		{name: "nobody can say which API it is", funcs: interceptor.Funcs{
-			Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
-				return away
-			},
-		}},
-		{name: "it is another API", funcs: interceptor.Funcs{
-			Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, found client.Object, _ ...client.GetOption) error {
-				found.SetName(key.Name)
-				found.SetUID("another")
-				return nil
-			},
-		}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
+	for name, funcs := range harness.Doubts("virtualmachines") {
+		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			cluster, err := w.cluster(t.Context()) // as it was when the server was made
 			w.do(err)
 			w.do(w.backend.Create(t.Context(), backend.Machine{
 				Identity: backend.Identity{UID: "gone", Namespace: w.namespace, Name: "gone", Cluster: cluster},
 			}))
-			w.live = interceptor.NewClient(w.api, tt.funcs)
+			w.live = interceptor.NewClient(w.api, funcs)
 			w.sweep(t.Context())
 			if there, told := w.backend.UIDs(), w.events(); len(there) != 1 || len(told) != 0 {
 				t.Errorf("there are the servers %v, want one; events: %v", there, told)
