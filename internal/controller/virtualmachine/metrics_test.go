@@ -84,6 +84,9 @@ func TestMetricsOfMachines(t *testing.T) {
 // Every duration is measured once in the life of a machine.
 func TestMetricsOfALife(t *testing.T) {
 	const name = "metered" // the metrics are of the whole process, and other tests have other drivers
+	for _, histogram := range []*prometheus.HistogramVec{createdSeconds, runningSeconds, readySeconds, stopSeconds, deleteSeconds} {
+		histogram.DeleteLabelValues(name) // this test may have run in this process before
+	}
 	w := newWorld(t)
 	w.drivers = NewDrivers([]string{name}, map[string]Opener{name: func() (Driver, error) { return w.backend, nil }}, w.clock)
 	w.Reconciler = NewReconciler(w.client, w.api, w.drivers, w.recorder, w.clock)

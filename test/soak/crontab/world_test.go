@@ -273,7 +273,7 @@ func (w *world) revive(t *testing.T, m *manager) *manager {
 	return m
 }
 
-// awaitCaughtUp waits until every CronTab has run what was due.
+// awaitCaughtUp waits until every CronTab has run what was due, and returns when it began to wait.
 func (w *world) awaitCaughtUp(t *testing.T) (began time.Time) {
 	t.Helper()
 	began = time.Now()
