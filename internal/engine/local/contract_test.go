@@ -1,6 +1,7 @@
 package local_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,10 +9,12 @@ import (
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/testing/enginetest"
 	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 func TestMain(m *testing.M) {
@@ -70,9 +73,12 @@ func TestContract(t *testing.T) {
 				r.Spec.APIServer = &v1alpha1.APIServer{CertSANs: []string{"demo.example"}, ExtraArgs: map[string]string{"event-ttl": "2h"}}
 			},
 			Lose: func(r cluster.Request) {
-				if err := os.RemoveAll(dir(r)); err != nil {
-					t.Fatal(err)
-				}
+				t.Cleanup(func() { // what runs has no records any more
+					if err := controlplane.Destroy(context.WithoutCancel(t.Context()), dir(r)); err != nil {
+						t.Errorf("Clean up: %v", err)
+					}
+				})
+				harness.RemoveAll(t, dir(r))
 			},
 			Left: func(r cluster.Request) []string { return left(t, dir(r)) },
 		}
