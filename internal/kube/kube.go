@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,6 +42,11 @@ func ClusterUID(ctx context.Context, live client.Reader) (types.UID, error) {
 	}
 	return namespace.UID, nil
 }
+
+// Seconds returns the seconds from one time to another, for a histogram. The API server tells the one and the clock of this
+// host the other: what comes out negative is 0, because the sum of a histogram must not fall (Prometheus takes that for a
+// restart of the process).
+func Seconds(from, to time.Time) float64 { return max(0, to.Sub(from).Seconds()) }
 
 // Shorten returns name if it has at most limit characters. A longer one is cut, and
 // a hash of the whole keeps it distinct. limit must be more than 11.

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // measures are the metrics of what happens; those of what there is are collected when somebody asks.
@@ -84,13 +85,13 @@ func (m *measures) observed(cluster *v1alpha1.Cluster, status v1alpha1.ClusterSt
 	was := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionReady)
 	if meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady) &&
 		(was == nil || was.Status == metav1.ConditionUnknown) && cluster.Status.Version == "" {
-		m.provisioning.WithLabelValues(string(status.Engine)).Observe(now.Sub(cluster.CreationTimestamp.Time).Seconds())
+		m.provisioning.WithLabelValues(string(status.Engine)).Observe(kube.Seconds(cluster.CreationTimestamp.Time, now))
 	}
 }
 
 // deleted counts a Cluster of which nothing is left.
 func (m *measures) deleted(cluster *v1alpha1.Cluster, engine v1alpha1.Engine, now time.Time) {
-	m.deletion.WithLabelValues(string(engine)).Observe(now.Sub(cluster.DeletionTimestamp.Time).Seconds())
+	m.deletion.WithLabelValues(string(engine)).Observe(kube.Seconds(cluster.DeletionTimestamp.Time, now))
 	m.forget(cluster.Name)
 }
 

@@ -93,7 +93,7 @@ func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, m *me
 	} else if err == nil {
 		r.status.Created()
 		if !s.manual {
-			observeLag(r.clock.Now().Sub(s.due))
+			startLag.Observe(kube.Seconds(s.due, r.clock.Now()))
 		}
 	}
 	if err != nil {

@@ -20,8 +20,6 @@ var startLag = prometheus.NewHistogram(prometheus.HistogramOpts{
 	Buckets: []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300},
 })
 
-func observeLag(lag time.Duration) { startLag.Observe(lag.Seconds()) }
-
 // The names are those that kube-state-metrics has for CronJob, with another prefix.
 var (
 	labels         = []string{"namespace", "crontab"}

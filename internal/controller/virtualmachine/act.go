@@ -114,7 +114,7 @@ func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, se
 	delete(r.booting, vm.UID)
 	delete(r.created, vm.UID)
 	r.mu.Unlock()
-	deleteSeconds.WithLabelValues(seen.name).Observe(r.clock.Since(vm.DeletionTimestamp.Time).Seconds())
+	deleteSeconds.WithLabelValues(seen.name).Observe(kube.Seconds(vm.DeletionTimestamp.Time, r.clock.Now()))
 	log.FromContext(ctx).Info("Deleted server", "driver", seen.name)
 	return nil
 }

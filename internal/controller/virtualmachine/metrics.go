@@ -162,10 +162,10 @@ func (r *Reconciler) noteCreated(before, after *v1alpha1.VirtualMachine) {
 // measure notes how long it took to come here.
 func (r *Reconciler) measure(before, after *v1alpha1.VirtualMachine, seen observation) {
 	now := r.clock.Now()
-	age := now.Sub(after.CreationTimestamp.Time).Seconds()
+	age := kube.Seconds(after.CreationTimestamp.Time, now)
 	r.mu.Lock()
 	if hasTurned(before, after, v1alpha1.ConditionCreated) {
-		createdSeconds.WithLabelValues(seen.name).Observe(r.created[after.UID].Sub(after.CreationTimestamp.Time).Seconds())
+		createdSeconds.WithLabelValues(seen.name).Observe(kube.Seconds(after.CreationTimestamp.Time, r.created[after.UID]))
 		delete(r.created, after.UID)
 	}
 	first := after.Status.Restarts == 0 && after.Status.LastRestartTime == nil
@@ -185,7 +185,7 @@ func (r *Reconciler) measure(before, after *v1alpha1.VirtualMachine, seen observ
 		delete(r.stops, after.UID)
 		r.mu.Unlock()
 		if found {
-			stopSeconds.WithLabelValues(seen.name).Observe(now.Sub(begun).Seconds())
+			stopSeconds.WithLabelValues(seen.name).Observe(kube.Seconds(begun, now))
 		}
 	}
 }

@@ -88,6 +88,7 @@ func TestMetricsOfALife(t *testing.T) {
 		histogram.DeleteLabelValues(name) // this test may have run in this process before
 	}
 	w := newWorld(t)
+	w.clock.SetTime(w.clock.Now().Add(-2 * time.Second)) // behind that of the API server, which tells when it was created
 	w.drivers = NewDrivers([]string{name}, map[string]Opener{name: func() (Driver, error) { return w.backend, nil }}, w.clock)
 	w.Reconciler = NewReconciler(w.client, w.api, w.drivers, w.recorder, w.clock)
 	w.create()
