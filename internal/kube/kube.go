@@ -43,9 +43,9 @@ func ClusterUID(ctx context.Context, live client.Reader) (types.UID, error) {
 	return namespace.UID, nil
 }
 
-// Seconds returns the seconds from one time to another, for a histogram. The API server tells the one and the clock of this
-// host the other: what comes out negative is 0, because the sum of a histogram must not fall (Prometheus takes that for a
-// restart of the process).
+// Seconds returns the seconds from one time to another, for a histogram. Two clocks may have told them, that of the API server
+// and that of this host, or one that was set back: what comes out negative is 0, because the sum of a histogram must not fall
+// (Prometheus takes that for a restart of the process).
 func Seconds(from, to time.Time) float64 { return max(0, to.Sub(from).Seconds()) }
 
 // Shorten returns name if it has at most limit characters. A longer one is cut, and

@@ -199,7 +199,7 @@ func TestStateDirectoryRemoved(t *testing.T) {
 	machine.Ports = []v1alpha1.Port{{Name: "ssh", Port: 22, Protocol: v1alpha1.ProtocolTCP}}
 	before := w.run(machine)
 	w.do(w.driver.Close())
-	harness.RemoveAll(t, w.options.StateDir)
+	w.do(os.RemoveAll(w.options.StateDir))
 	w.open()
 	lost := w.eventually("it runs", is(backend.StateRunning))
 	if lost.Run != before.Run || lost.Hash != "" {

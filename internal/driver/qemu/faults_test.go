@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
-	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
@@ -54,7 +53,7 @@ func TestFolderRemovedWhileItRuns(t *testing.T) {
 		w := newWorld(t)
 		machine := w.firmware()
 		w.run(machine)
-		harness.RemoveAll(t, filepath.Join(w.driver.machinesDir(), string(uid)))
+		w.do(os.RemoveAll(filepath.Join(w.driver.machinesDir(), string(uid))))
 		w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
 		w.eventually("it is gone", func(s *backend.Server) bool { return s == nil })
 		w.run(machine)
@@ -66,7 +65,7 @@ func TestFolderRemovedWhileItRuns(t *testing.T) {
 		w.run(machine)
 		w.do(w.driver.Close())
 		w.driver = nil
-		harness.RemoveAll(t, w.options.StateDir)
+		w.do(os.RemoveAll(w.options.StateDir))
 		w.open()
 		if server := w.server(); server != nil {
 			t.Errorf("the new manager sees %+v", server)
@@ -80,7 +79,7 @@ func TestFolderRemovedWhileItRuns(t *testing.T) {
 		before := w.pid(t, uid)
 		w.do(w.driver.Close())
 		w.driver = nil
-		harness.RemoveAll(t, w.options.StateDir)
+		w.do(os.RemoveAll(w.options.StateDir))
 		w.open()
 		w.run(machine)
 		if got := w.pid(t, uid); got == before {

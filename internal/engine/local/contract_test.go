@@ -2,9 +2,11 @@ package local_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -78,7 +80,14 @@ func TestContract(t *testing.T) {
 						t.Errorf("Clean up: %v", err)
 					}
 				})
-				harness.RemoveAll(t, dir(r))
+				harness.Eventually(t, "the directory is removed", func() bool {
+					// kube-controller-manager makes a folder in it anew as soon as that is gone.
+					err := os.RemoveAll(dir(r))
+					if err != nil && !errors.Is(err, syscall.ENOTEMPTY) {
+						t.Fatal(err)
+					}
+					return err == nil
+				})
 			},
 			Left: func(r cluster.Request) []string { return left(t, dir(r)) },
 		}

@@ -3,7 +3,6 @@ package harness
 import (
 	"context"
 	"net/http"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -122,13 +121,6 @@ func EventuallyWithin(t testing.TB, patience time.Duration, what string, check f
 		case <-time.After(max(5*time.Millisecond, 4*time.Since(begin))):
 		}
 	}
-}
-
-// RemoveAll removes a directory under programs that run in it, as somebody would who tries again when it was not empty:
-// kube-controller-manager makes its folder anew as soon as it is gone.
-func RemoveAll(t testing.TB, dir string) {
-	t.Helper()
-	Eventually(t, dir+" is removed", func() bool { return os.RemoveAll(dir) == nil })
 }
 
 // Parallel calls do with the numbers below n, 16 at a time, and fails the test for each
