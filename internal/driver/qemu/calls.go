@@ -265,7 +265,7 @@ func (d *Driver) Delete(_ context.Context, id backend.Identity, options backend.
 	}
 	m, err := d.find(id)
 	if errors.Is(err, backend.ErrNotFound) {
-		return d.deleteUnknown(id)
+		return d.deleteUnknown(id, options)
 	}
 	if err != nil {
 		return err

@@ -232,15 +232,25 @@ func TestImagesThatAreRefused(t *testing.T) {
 }
 
 func TestDiskPolicyRetain(t *testing.T) {
-	w := newWorld(t)
-	machine := w.firmware()
-	w.run(machine)
-	w.eventually("it is deleted", func(*backend.Server) bool {
-		err := w.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{KeepDisk: true})
-		w.do(err)
-		return err == nil
-	})
-	if left, _ := filepath.Glob(filepath.Join(w.driver.retainedDir(), "default-vm-*.qcow2")); len(left) != 1 {
-		t.Errorf("the disks that are retained: %v", left)
+	for name, definition := range map[string]string{"as usual": "", "with a definition that cannot be read": "{", "with that of another machine": `{"UID":"x"}`} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			machine := w.firmware()
+			w.run(machine)
+			if definition != "" {
+				w.do(w.driver.Close())
+				w.do(os.WriteFile(filepath.Join(w.driver.machinesDir(), string(uid), definitionFile), []byte(definition), 0o600))
+				w.driver = nil
+				w.open()
+			}
+			w.eventually("it is deleted", func(*backend.Server) bool {
+				err := w.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{KeepDisk: true})
+				w.do(err)
+				return err == nil
+			})
+			if left, _ := filepath.Glob(filepath.Join(w.driver.retainedDir(), "default-vm-*.qcow2")); len(left) != 1 {
+				t.Errorf("the disks that are retained: %v", left)
+			}
+		})
 	}
 }

@@ -90,8 +90,8 @@ func (d *Driver) removeFolder(dir string) error {
 
 // deleteUnknown removes what there may be of a machine of which nothing is remembered:
 // its folder, if its definition cannot be read; its process, if somebody has removed the
-// state directory.
-func (d *Driver) deleteUnknown(id backend.Identity) error {
+// state directory. The disk needs no definition to be kept.
+func (d *Driver) deleteUnknown(id backend.Identity, options backend.DeleteOptions) error {
 	m := newMachine(d, definition{Machine: backend.Machine{Identity: id}})
 	strays, err := findStrays(id.UID)
 	if err != nil {
@@ -107,5 +107,5 @@ func (d *Driver) deleteUnknown(id backend.Identity) error {
 	}
 	m = d.machines[id.UID]
 	d.mu.Unlock()
-	return m.begin(backend.TaskDelete, func(ctx context.Context) error { return m.remove(ctx, backend.DeleteOptions{}) })
+	return m.begin(backend.TaskDelete, func(ctx context.Context) error { return m.remove(ctx, options) })
 }
