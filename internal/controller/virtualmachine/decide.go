@@ -86,23 +86,11 @@ func decide(vm *v1alpha1.VirtualMachine, seen observation, now time.Time) plan {
 		p.due = vm.Status.StartFailure.RetryAfter.Time
 	}
 	p.verdict = p.decide(vm, seen)
-	switch p.verdict {
-	case wait:
-		p.again = taskCheck
-	case backOff:
-		p.again = p.due.Sub(now)
-	case countEnd:
+	if p.verdict == countEnd {
 		ended := seen.server.Ended
 		p.due = now.Add(pauseAfter(vm, ended, failuresWith(vm, ended)))
-		// The write that counts it is an event; this is for when that gets lost.
-		p.again = max(p.due.Sub(now), time.Second)
-	case missing:
-		p.again = missingCheck
-	case unreachable:
-		p.again = unreachablePause(vm, now)
-	case keep:
-		p.again = keepFor(vm, seen.server, now)
 	}
+	p.again = p.nextLook(vm, seen.server)
 	return p
 }
 
@@ -271,20 +259,39 @@ func unreachablePause(vm *v1alpha1.VirtualMachine, now time.Time) time.Duration 
 	return min(max(now.Sub(since), time.Second), 30*time.Second)
 }
 
-// keepFor returns how long nothing is to be done unless something happens: until
-// failures are forgotten, or a restart is due.
-func keepFor(vm *v1alpha1.VirtualMachine, server *backend.Server, now time.Time) time.Duration {
-	var again time.Duration
-	at := func(when time.Time) {
-		if wait := when.Sub(now); wait > 0 && (again == 0 || wait < again) {
-			again = wait
-		}
+// nextLook returns after how long there is something to do although nothing happens, 0 if never. It is the one place
+// that knows this, so that no verdict forgets what another one waits for.
+func (p *plan) nextLook(vm *v1alpha1.VirtualMachine, server *backend.Server) time.Duration {
+	var pause time.Duration
+	switch p.verdict {
+	case remove:
+		return 0
+	case wait:
+		pause = taskCheck
+	case backOff:
+		pause = p.due.Sub(p.at)
+	case countEnd:
+		// The write that counts it is an event; this is for when that gets lost.
+		pause = max(p.due.Sub(p.at), time.Second)
+	case missing:
+		pause = missingCheck
+	case unreachable:
+		pause = unreachablePause(vm, p.at)
 	}
-	if vm.Status.StartFailure != nil && server.IsOn() {
-		at(server.StartedAt.Add(goodRun))
+	if vm.Status.StartFailure != nil && server != nil && server.IsOn() {
+		// Failures are forgotten then.
+		pause = soonest(pause, server.StartedAt.Add(goodRun).Sub(p.at))
 	}
 	if vm.Spec.RestartedAt != nil {
-		at(vm.Spec.RestartedAt.Time)
+		pause = soonest(pause, vm.Spec.RestartedAt.Sub(p.at))
 	}
-	return again
+	return pause
+}
+
+// soonest returns the shorter one of two pauses. One that is not positive is none; it returns 0 if both are none.
+func soonest(a, b time.Duration) time.Duration {
+	if a <= 0 || b > 0 && b < a {
+		return max(b, 0)
+	}
+	return a
 }

@@ -69,6 +69,9 @@ func TestDecide(t *testing.T) {
 
 		{"a restart is asked for", newVM(hadServer, restartedAt(noon)), see(newServer(running)), plan{verdict: noteRestart}},
 		{"a restart is asked for at a later time", newVM(hadServer, restartedAt(noon.Add(time.Hour))), see(newServer(running)), plan{verdict: keep, again: time.Hour}},
+		{"a restart is asked for at a later time, of a guest that stays off", newVM(hadServer, policy("OnFailure"), restartedAt(noon.Add(time.Hour))), see(newServer(stopped, endedBy(backend.CauseGuestShutdown))), plan{verdict: leave, again: time.Hour}},
+		{"a restart is asked for at a later time, before the next attempt", newVM(hadServer, failed(2, "run-1", time.Minute), restartedAt(noon.Add(time.Second))), see(newServer(stopped, endedBy(backend.CauseHost))), plan{verdict: backOff, due: noon.Add(time.Minute), again: time.Second}},
+		{"a restart is asked for at a later time, after the next attempt", newVM(hadServer, failed(2, "run-1", time.Minute), restartedAt(noon.Add(time.Hour))), see(newServer(stopped, endedBy(backend.CauseHost))), plan{verdict: backOff, due: noon.Add(time.Minute), again: time.Minute}},
 		{"a restart was asked for before there was a server", newVM(restartedAt(noon)), see(nil), plan{verdict: create}},
 		{"a restart was obeyed", newVM(hadServer, restartedAt(noon), lastRestart(noon)), see(newServer(running)), plan{verdict: keep}},
 		{"a restart is under way", newVM(hadServer, restartedAt(noon), pendingRestart("run-1")), see(newServer(running)), plan{verdict: stop}},
@@ -90,6 +93,35 @@ func TestDecide(t *testing.T) {
 				t.Errorf("decide (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Whatever a machine does meanwhile, it is looked at when a restart is due.
+func TestNoVerdictForgetsARestart(t *testing.T) {
+	verdicts := map[verdict]time.Duration{}
+	for _, cause := range []backend.Cause{"", backend.CauseRequested, backend.CauseGuestShutdown, backend.CauseHost, backend.CauseStartFailed, backend.CauseCreateFailed} {
+		for _, state := range []backend.State{backend.StateAbsent, backend.StateStopped, backend.StateRunning, backend.StatePaused, backend.StateUnknown} {
+			for _, task := range []backend.Task{backend.TaskNone, backend.TaskStart} {
+				for _, action := range []change{action("active"), action("stopped"), action("paused")} {
+					for _, history := range []change{func(*v1alpha1.VirtualMachine) {}, failed(2, "run-1", time.Hour), policy("Never"), pendingRestart("run-0"), pendingRestart("run-1")} {
+						server := newServer(state, during(task))
+						if cause != "" && !server.IsOn() {
+							endedBy(cause)(server)
+						}
+						vm := newVM(hadServer, action, history, restartedAt(noon.Add(time.Second)))
+						got := decide(vm, see(server), noon)
+						if verdicts[got.verdict] = got.again; got.again <= 0 || got.again > time.Second {
+							t.Fatalf("%s: state %s, task %q, ended by %q: the next look is after %v, want 1 s at most", got.verdict, state, task, cause, got.again)
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, want := range []verdict{keep, leave, backOff, countEnd, wait, unreachable, start, stop, pause, resume, endRestart} {
+		if _, found := verdicts[want]; !found {
+			t.Errorf("no case has the verdict %s", want)
+		}
 	}
 }
 

@@ -24,13 +24,13 @@ func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, se
 	outcome.Acted = p.acts() && f == noFailure
 	switch {
 	case errors.Is(actErr, backend.ErrInProgress):
-		outcome.Again = taskCheck
+		outcome.Again = soonest(taskCheck, p.again)
 	case f == isSecretMissing:
-		outcome.Again = kube.RejectedPause(is.LastTransitionTime.Time, p.at)
+		outcome.Again = soonest(kube.RejectedPause(is.LastTransitionTime.Time, p.at), p.again)
 	case f == isUnavailable:
-		outcome.Again = unreachablePause(vm, p.at)
+		outcome.Again = soonest(unreachablePause(vm, p.at), p.again)
 	case isFailedAttempt(p, f) && !kube.IsStale(actErr):
-		outcome.Again = status.StartFailure.RetryAfter.Sub(p.at)
+		outcome.Again = soonest(status.StartFailure.RetryAfter.Sub(p.at), p.again)
 	case f == isOther:
 		outcome.Err = actErr
 	}

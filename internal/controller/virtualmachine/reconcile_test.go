@@ -125,6 +125,45 @@ func TestRestartOnRequestHappensOnce(t *testing.T) {
 	}
 }
 
+// A time that comes while the guest is off restarts it, too.
+func TestRestartAtALaterTimeStartsAGuestThatIsOff(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		policy  v1alpha1.RestartPolicy
+		crashes int
+		reason  string
+	}{
+		{"the policy leaves it off", v1alpha1.RestartNever, 1, v1alpha1.ReasonGuestStopped},
+		{"it waits for the next attempt", v1alpha1.RestartAlways, 5, v1alpha1.ReasonBackOff},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			at := metav1.NewTime(w.clock.Now().Add(250 * time.Second)).Rfc3339Copy()
+			w.createReady(policy(test.policy), restartedAt(at.Time))
+			for range test.crashes {
+				if failure := w.vm().Status.StartFailure; failure != nil {
+					w.clock.SetTime(failure.RetryAfter.Time)
+					w.settle()
+				}
+				w.backend.Crash(w.uid(), backend.CauseHost, "")
+				w.settle()
+			}
+			w.expect(w.vm().Status.Phase, isFalse, test.reason)
+			w.backend.Calls()
+			if left, again := at.Sub(w.clock.Now()), w.reconcile().RequeueAfter; again != left {
+				t.Fatalf("it is looked at again after %v, want %v", again, left)
+			}
+			w.clock.SetTime(at.Time)
+			w.settle()
+			w.expectCalls("Start")
+			w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
+			if got := w.vm().Status; !got.LastRestartTime.Equal(&at) || got.StartFailure != nil {
+				t.Errorf("status after the restart: %+v", got)
+			}
+		})
+	}
+}
+
 func TestGuestThatStopsByItself(t *testing.T) {
 	for _, test := range []struct {
 		name   string

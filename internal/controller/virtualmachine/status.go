@@ -98,7 +98,8 @@ func summarizeFailures(vm *v1alpha1.VirtualMachine, seen observation, p plan, f 
 		failures++
 		due := metav1.NewTime(p.at.Add(backoff(string(vm.UID), failures))).Rfc3339Copy()
 		status.StartFailure = &v1alpha1.StartFailure{Count: failures, RetryAfter: &due}
-	case failures == 0:
+	case failures == 0, p.verdict == noteRestart:
+		// A restart gets a new chance at once, as a change of the spec does, whether it is due now or was asked for early.
 		status.StartFailure = nil
 	case seen.server != nil && seen.server.IsOn() && p.at.Sub(seen.server.StartedAt) >= goodRun:
 		status.StartFailure = nil
