@@ -1,0 +1,59 @@
+package sandbox
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Offsets in struct seccomp_data, for a little-endian machine; see seccomp(2).
+const (
+	dataNumber   = 0
+	dataArch     = 4
+	dataFamily   = 16 // the first argument of socket(2)
+	dataProtocol = 32 // the third
+)
+
+// x32 is the bit of the numbers of system calls of that ABI, which x86-64 has beside its own.
+const x32 = 0x40000000
+
+// denySockets denies what older versions of Landlock let pass. A program that made a Unix socket could connect to the
+// monitors of other machines; its own sockets are opened for it. The rules for TCP do not hold for MPTCP. io_uring makes
+// sockets past this filter, and programs do without it.
+func denySockets() error {
+	arch, known := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
+	if !known {
+		return nil
+	}
+	const (
+		load  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+		equal = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+		least = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
+		end   = unix.BPF_RET | unix.BPF_K
+	)
+	answer := func(errno unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(errno) }
+	filter := []unix.SockFilter{
+		{Code: load, K: dataArch},
+		{Code: equal, K: arch, Jf: 9}, // to EPERM
+		{Code: load, K: dataNumber},
+		{Code: least, K: x32, Jt: 7}, // to EPERM
+		{Code: equal, K: unix.SYS_IO_URING_SETUP, Jt: 7},
+		{Code: equal, K: unix.SYS_SOCKET, Jf: 4}, // to the permission
+		{Code: load, K: dataFamily},
+		{Code: equal, K: unix.AF_UNIX, Jt: 5},
+		{Code: load, K: dataProtocol},
+		{Code: equal, K: unix.IPPROTO_MPTCP, Jt: 4},
+		{Code: end, K: unix.SECCOMP_RET_ALLOW},
+		{Code: end, K: answer(unix.EPERM)},
+		{Code: end, K: answer(unix.ENOSYS)},
+		{Code: end, K: answer(unix.EACCES)},
+		{Code: end, K: answer(unix.EPROTONOSUPPORT)},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]} //nolint:gosec // a few
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0); err != nil {
+		return fmt.Errorf("filter system calls: %w", err)
+	}
+	return nil
+}
