@@ -15,6 +15,10 @@ import (
 // InsideFD is the descriptor that the part inside finds its end of the socket at.
 const InsideFD = 3
 
+// NamesSockets is how many sockets there are for questions by UDP: more than the 110 Pods that kubelet takes, so that Pods
+// whose addresses follow each other have one each. The kernel hands over 253 files at a time, see SCM_RIGHTS in unix(7).
+const NamesSockets = 128
+
 // Pair returns both ends.
 func Pair() (ours *net.UnixConn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -63,8 +67,8 @@ type Sockets struct {
 	Proxy net.Listener
 	// Out is for the connections of Pods that go beyond the node and the machine.
 	Out net.Listener
-	// Names and NamesTCP are for the questions of Pods about names.
-	Names    net.PacketConn
+	// Names, NamesSockets of them, and NamesTCP are for the questions of Pods about names.
+	Names    []net.PacketConn
 	NamesTCP net.Listener
 	// Tunnel, if there is one, has the packets of Pods that go beyond the node and the machine and are no connections.
 	Tunnel *os.File
@@ -73,10 +77,13 @@ type Sockets struct {
 // Close closes those that there are.
 func (s *Sockets) Close() error {
 	var errs []error
-	for _, c := range []io.Closer{s.API, s.Proxy, s.Out, s.Names, s.NamesTCP} {
+	for _, c := range []io.Closer{s.API, s.Proxy, s.Out, s.NamesTCP} {
 		if c != nil {
 			errs = append(errs, c.Close())
 		}
+	}
+	for _, c := range s.Names {
+		errs = append(errs, c.Close())
 	}
 	if s.Tunnel != nil {
 		errs = append(errs, s.Tunnel.Close())
@@ -91,7 +98,11 @@ type filer interface{ File() (*os.File, error) }
 func Send(c *net.UnixConn, s *Sockets) error {
 	defer func() { _ = s.Close() }()
 	var fds []int
-	for _, socket := range []any{s.API, s.Proxy, s.Out, s.NamesTCP, s.Names} {
+	all := []any{s.API, s.Proxy, s.Out, s.NamesTCP}
+	for _, socket := range s.Names {
+		all = append(all, socket)
+	}
+	for _, socket := range all {
 		withFile, ok := socket.(filer)
 		if !ok {
 			return fmt.Errorf("a %T has no file", socket)
@@ -120,7 +131,7 @@ func Send(c *net.UnixConn, s *Sockets) error {
 func Receive(c *net.UnixConn) (*Sockets, error) {
 	s := &Sockets{}
 	listeners := []*net.Listener{&s.API, &s.Proxy, &s.Out, &s.NamesTCP}
-	count := len(listeners) + 1 // and the tunnel, if there is one
+	count := len(listeners) + NamesSockets // and the tunnel, if there is one
 	files, err := receiveFiles(c, count+1)
 	if len(files) > count {
 		s.Tunnel = files[count]
@@ -139,8 +150,12 @@ func Receive(c *net.UnixConn) (*Sockets, error) {
 			return nil, errors.Join(err, s.Close())
 		}
 	}
-	if s.Names, err = net.FilePacketConn(files[count-1]); err != nil {
-		return nil, errors.Join(err, s.Close())
+	for _, file := range files[len(listeners):count] {
+		socket, err := net.FilePacketConn(file)
+		if err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+		s.Names = append(s.Names, socket)
 	}
 	return s, nil
 }

@@ -3,6 +3,7 @@ package handover
 import (
 	"net"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -43,9 +44,14 @@ func TestHandover(t *testing.T) {
 		addresses = append(addresses, l.Addr().String())
 		return l
 	}
-	names, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var names []net.PacketConn
+	var want []string
+	for range NamesSockets {
+		socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		names, want = append(names, socket), append(want, socket.LocalAddr().String())
 	}
 	tunnel, tunnelEnd, err := os.Pipe() // any file that does not block
 	if err != nil {
@@ -60,8 +66,12 @@ func TestHandover(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = sockets.Close() }()
-	if got, want := sockets.Names.LocalAddr().String(), names.LocalAddr().String(); got != want {
-		t.Errorf("questions are asked at %s, want %s", got, want)
+	var got []string
+	for _, socket := range sockets.Names {
+		got = append(got, socket.LocalAddr().String())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("questions are asked at %q, want %q", got, want)
 	}
 	if _, err := tunnelEnd.WriteString("packet"); err != nil {
 		t.Fatal(err)

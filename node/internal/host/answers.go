@@ -7,11 +7,14 @@ import (
 	"strings"
 
 	"golang.org/x/net/dns/dnsmessage"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/node/internal/settings"
 )
 
-// timeToLive is how many seconds an answer about a name of the cluster may be kept: as long as we keep it.
+// timeToLive is how many seconds a client may keep an answer about a name of the cluster.
 const timeToLive = 5
 
 // answers are what is known about a name.
@@ -82,53 +85,27 @@ func isLabel(word string) bool {
 	return word != "" && strings.Trim(word, "abcdefghijklmnopqrstuvwxyz0123456789-") == "" && word[0] != '-' && word[len(word)-1] != '-'
 }
 
-// service is what matters of a Service.
-type service struct {
-	Spec struct {
-		Type                     string
-		ClusterIP                string
-		ExternalName             string
-		PublishNotReadyAddresses bool
-		Ports                    []servicePort
-	}
-}
-
-type servicePort struct {
-	Name     string
-	Port     uint16
-	Protocol string
-}
-
 // isHeadless tells whether a Service has no address but those of its Pods.
-func (s service) isHeadless() bool { return s.Spec.ClusterIP == "None" }
-
-// endpointSlice is what matters of an EndpointSlice.
-type endpointSlice struct {
-	AddressType string
-	Endpoints   []endpoint
-	Ports       []servicePort
-}
-
-type endpoint struct {
-	Addresses  []string
-	Hostname   string
-	Conditions struct{ Ready *bool }
-}
+func isHeadless(s *corev1.Service) bool { return s.Spec.ClusterIP == corev1.ClusterIPNone }
 
 // answer returns what is known about a name, from the Service and, if that is headless, its EndpointSlices.
-func answer(name serviceName, s service, endpoints []endpointSlice) answers {
+func answer(name serviceName, s *corev1.Service, endpoints []*discoveryv1.EndpointSlice) answers {
 	switch {
-	case s.Spec.Type == "ExternalName":
+	case s.Spec.Type == corev1.ServiceTypeExternalName:
 		if name.host != "" || name.port != "" {
 			return answers{}
 		}
 		return answers{exists: true, canonical: strings.TrimSuffix(s.Spec.ExternalName, ".") + "."}
-	case s.isHeadless():
+	case isHeadless(s):
 		return answerHeadless(name, s, endpoints)
 	case name.host != "":
 		return answers{}
 	case name.port != "":
-		return answers{}.withPort(name, name.full(), s.Spec.Ports)
+		var found answers
+		for _, p := range s.Spec.Ports {
+			found = found.withPort(name, name.full(), p.Name, p.Protocol, p.Port)
+		}
+		return found
 	}
 	found := answers{exists: true}
 	if address, err := netip.ParseAddr(s.Spec.ClusterIP); err == nil {
@@ -137,11 +114,11 @@ func answer(name serviceName, s service, endpoints []endpointSlice) answers {
 	return found
 }
 
-func answerHeadless(name serviceName, s service, endpoints []endpointSlice) answers {
+func answerHeadless(name serviceName, s *corev1.Service, endpoints []*discoveryv1.EndpointSlice) answers {
 	found := answers{exists: name.host == "" && name.port == ""}
 	for _, slice := range endpoints {
 		for _, e := range slice.Endpoints {
-			ready := e.Conditions.Ready == nil || *e.Conditions.Ready || s.Spec.PublishNotReadyAddresses
+			ready := ptr.Deref(e.Conditions.Ready, true) || s.Spec.PublishNotReadyAddresses
 			if !ready || len(e.Addresses) == 0 {
 				continue
 			}
@@ -149,13 +126,15 @@ func answerHeadless(name serviceName, s service, endpoints []endpointSlice) answ
 			if err != nil { // such as a name
 				continue
 			}
-			host := e.Hostname
+			host := ptr.Deref(e.Hostname, "")
 			if host == "" {
 				host = strings.NewReplacer(".", "-", ":", "-").Replace(address.String())
 			}
 			switch {
 			case name.port != "":
-				found = found.withPort(name, host+"."+name.full(), slice.Ports)
+				for _, p := range slice.Ports {
+					found = found.withPort(name, host+"."+name.full(), ptr.Deref(p.Name, ""), ptr.Deref(p.Protocol, corev1.ProtocolTCP), ptr.Deref(p.Port, 0))
+				}
 			case name.host == "" || name.host == host:
 				found.exists = true
 				// While an endpoint moves from one slice to another it may be in both.
@@ -168,13 +147,11 @@ func answerHeadless(name serviceName, s service, endpoints []endpointSlice) answ
 	return found
 }
 
-// withPort adds where the port of a name is, if it is among those of a host.
-func (a answers) withPort(name serviceName, host string, ports []servicePort) answers {
-	for _, p := range ports {
-		if strings.EqualFold(p.Name, name.port) && strings.EqualFold(p.Protocol, name.protocol) {
-			a.exists = true
-			a.ports = append(a.ports, port{host, p.Port})
-		}
+// withPort adds where a port of a host is, if the name is that of this port.
+func (a answers) withPort(name serviceName, host, portName string, protocol corev1.Protocol, number int32) answers {
+	if strings.EqualFold(portName, name.port) && strings.EqualFold(string(protocol), name.protocol) {
+		a.exists = true
+		a.ports = append(a.ports, port{host, uint16(number)})
 	}
 	return a
 }

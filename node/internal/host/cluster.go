@@ -2,126 +2,170 @@ package host
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
-	"os"
 	"path/filepath"
-	"sync"
-	"time"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/keelson-dev/keelson/node/internal/settings"
 )
 
-// maxKept is how many answers are kept; then all are forgotten, because Pods can ask for any number of names.
-const maxKept = 4096
-
-// cluster knows the names of the Services of the API.
+// cluster answers from a local cache of Services and EndpointSlices. A lookup never causes a request, so Pods cannot load the
+// API server with lookups, and names are still answered while it is away. The size of the cache depends on the number of
+// Services and endpoints, never on what Pods ask for.
 type cluster struct {
-	client *http.Client
-	server string // URL
-
-	mu   sync.Mutex
-	kept map[serviceName]keptAnswers // for timeToLive
+	services, slices *mirror
 }
 
-type keptAnswers struct {
-	answers
-	until time.Time
-}
+// errUnknown means that the cache cannot tell whether a name exists.
+var errUnknown = errors.New("the name is not in the cache, and the cache is not up to date because the API server is unreachable")
 
-// newCluster returns the names of the API that a node belongs to. Who asks the API is the node's kube-proxy: that may see
-// Services and EndpointSlices, and nothing else of what Pods do.
+// newCluster returns the names of the API that a node belongs to. run fills its cache. The client certificate is that of the
+// node's kube-proxy, which may list and watch Services and EndpointSlices, and may read nothing else that concerns Pods.
 func newCluster(s settings.Settings) (*cluster, error) {
 	file := func(name string) string { return filepath.Join(s.Dir, name) }
-	data, err := os.ReadFile(file(settings.CA))
+	return newClusterAt(&rest.Config{
+		Host: fmt.Sprintf("https://127.0.0.1:%d", s.APIPort),
+		// client-go reads the files again when they are renewed.
+		TLSClientConfig: rest.TLSClientConfig{CAFile: file(settings.CA), CertFile: file(settings.KubeProxyCert), KeyFile: file(settings.KubeProxyKey)},
+	})
+}
+
+func newClusterAt(config *rest.Config) (*cluster, error) {
+	services, err := newMirror(config, "/api", corev1.SchemeGroupVersion, "services", &corev1.Service{}, nil)
 	if err != nil {
 		return nil, err
 	}
-	authorities := x509.NewCertPool()
-	if !authorities.AppendCertsFromPEM(data) {
-		return nil, fmt.Errorf("%s has no certificate", file(settings.CA))
+	slices, err := newMirror(config, "/apis", discoveryv1.SchemeGroupVersion, "endpointslices", &discoveryv1.EndpointSlice{}, cache.Indexers{byService: indexByService})
+	if err != nil {
+		return nil, err
 	}
-	config := &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		RootCAs:    authorities,
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // it is renewed from time to time
-			pair, err := tls.LoadX509KeyPair(file(settings.KubeProxyCert), file(settings.KubeProxyKey))
-			return &pair, err
-		},
-	}
-	return &cluster{
-		client: &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute}},
-		server: fmt.Sprintf("https://127.0.0.1:%d", s.APIPort),
-		kept:   map[serviceName]keptAnswers{},
-	}, nil
+	return &cluster{services: services, slices: slices}, nil
 }
 
-// lookUp returns what is known about a name, which ends in a dot.
-func (c *cluster) lookUp(ctx context.Context, name string) (answers, error) {
+// run keeps the cache up to date until the context ends.
+func (c *cluster) run(ctx context.Context) {
+	go c.slices.RunWithContext(ctx)
+	c.services.RunWithContext(ctx)
+}
+
+// lookUp returns what is known about a name, which ends in a dot. It does no I/O. While the cache may be out of date, a name
+// that it does not have is errUnknown: it may exist.
+func (c *cluster) lookUp(name string) (answers, error) {
 	parsed, ok := parseServiceName(name)
 	if !ok {
 		return answers{}, nil
 	}
-	c.mu.Lock()
-	kept, found := c.kept[parsed]
-	c.mu.Unlock()
-	if found && time.Now().Before(kept.until) {
-		return kept.answers, nil
+	if !c.services.HasSynced() || !c.slices.HasSynced() {
+		return answers{}, errUnknown
 	}
-	known, err := c.ask(ctx, parsed)
-	if err != nil {
-		return answers{}, err
+	found, err := c.find(parsed)
+	if err == nil && !found.exists && (c.services.away.Load() || c.slices.away.Load()) {
+		err = errUnknown
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.kept) >= maxKept {
-		clear(c.kept)
-	}
-	c.kept[parsed] = keptAnswers{known, time.Now().Add(timeToLive * time.Second)}
-	return known, nil
+	return found, err
 }
 
-// ask asks the API about a name.
-func (c *cluster) ask(ctx context.Context, name serviceName) (answers, error) {
-	var services struct{ Items []service }
-	// It may list Services, and not get one.
-	path := "/api/v1/namespaces/" + name.namespace + "/services?fieldSelector=" + url.QueryEscape("metadata.name="+name.name)
-	if err := c.get(ctx, path, &services); err != nil {
+// find returns what the cache has about a name.
+func (c *cluster) find(name serviceName) (answers, error) {
+	object, exists, err := c.services.GetIndexer().GetByKey(name.namespace + "/" + name.name)
+	if err != nil || !exists {
 		return answers{}, err
 	}
-	if len(services.Items) == 0 {
-		return answers{}, nil
-	}
-	var endpoints struct{ Items []endpointSlice }
-	if services.Items[0].isHeadless() {
-		path := "/apis/discovery.k8s.io/v1/namespaces/" + name.namespace + "/endpointslices?labelSelector=" +
-			url.QueryEscape("kubernetes.io/service-name="+name.name)
-		if err := c.get(ctx, path, &endpoints); err != nil {
+	service := object.(*corev1.Service)
+	var endpoints []*discoveryv1.EndpointSlice
+	if isHeadless(service) {
+		objects, err := c.slices.GetIndexer().ByIndex(byService, name.namespace+"/"+name.name)
+		if err != nil {
 			return answers{}, err
 		}
+		for _, object := range objects {
+			endpoints = append(endpoints, object.(*discoveryv1.EndpointSlice))
+		}
 	}
-	return answer(name, services.Items[0], endpoints.Items), nil
+	return answer(name, service, endpoints), nil
 }
 
-func (c *cluster) get(ctx context.Context, path string, into any) (err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.server+path, nil)
+// byService is the index of EndpointSlices by the Service that they belong to.
+const byService = "service"
+
+func indexByService(object any) ([]string, error) {
+	slice := object.(*discoveryv1.EndpointSlice)
+	return []string{slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]}, nil
+}
+
+// mirror is an informer that knows whether its last request succeeded.
+type mirror struct {
+	cache.SharedIndexInformer
+	away atomic.Bool
+}
+
+// newMirror returns an informer of a resource in all namespaces.
+func newMirror(config *rest.Config, path string, version schema.GroupVersion, resource string, example runtime.Object, indexers cache.Indexers) (*mirror, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.APIPath, config.GroupVersion, config.ContentType = path, &version, runtime.ContentTypeProtobuf
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	client, err := rest.RESTClientFor(config)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	response, err := c.client.Do(request)
-	if err != nil {
-		return err
+	m := &mirror{}
+	requests := cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())
+	list, watchFrom := requests.ListWithContextFunc, requests.WatchFuncWithContext
+	requests.ListWithContextFunc = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		objects, err := list(ctx, options)
+		m.away.Store(err != nil)
+		return objects, err
 	}
-	defer func() { err = errors.Join(err, response.Body.Close()) }()
-	if response.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(response.Body, 1000)) // as far as it can be read
-		return fmt.Errorf("%s: %s: %s", path, response.Status, text)
+	requests.WatchFuncWithContext = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		events, err := watchFrom(ctx, options)
+		m.away.Store(err != nil)
+		return events, err
 	}
-	return json.NewDecoder(response.Body).Decode(into)
+	m.SharedIndexInformer = cache.NewSharedIndexInformer(requests, example, 0, indexers)
+	return m, m.SetTransform(trim)
+}
+
+// trim drops what names do not need, so that the cache stays small.
+func trim(object any) (any, error) {
+	switch o := object.(type) {
+	case *corev1.Service:
+		return &corev1.Service{ObjectMeta: trimMeta(o.ObjectMeta, ""), Spec: corev1.ServiceSpec{
+			Type: o.Spec.Type, ClusterIP: o.Spec.ClusterIP, ExternalName: o.Spec.ExternalName,
+			PublishNotReadyAddresses: o.Spec.PublishNotReadyAddresses, Ports: o.Spec.Ports,
+		}}, nil
+	case *discoveryv1.EndpointSlice:
+		slice := &discoveryv1.EndpointSlice{ObjectMeta: trimMeta(o.ObjectMeta, discoveryv1.LabelServiceName), AddressType: o.AddressType, Ports: o.Ports}
+		for _, e := range o.Endpoints {
+			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+				Addresses: e.Addresses, Hostname: e.Hostname, Conditions: discoveryv1.EndpointConditions{Ready: e.Conditions.Ready},
+			})
+		}
+		return slice, nil
+	}
+	return object, nil // a tombstone
+}
+
+// trimMeta keeps what the informer needs, and one label.
+func trimMeta(meta metav1.ObjectMeta, label string) metav1.ObjectMeta {
+	kept := metav1.ObjectMeta{Namespace: meta.Namespace, Name: meta.Name, UID: meta.UID, ResourceVersion: meta.ResourceVersion}
+	if value, ok := meta.Labels[label]; ok {
+		kept.Labels = map[string]string{label: value}
+	}
+	return kept
 }

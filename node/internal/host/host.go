@@ -100,13 +100,16 @@ func serve(s settings.Settings, pid int, inside *net.UnixConn) error {
 	}
 	pods := s.PodNetwork()
 	// All of it until this process ends.
+	go names.cluster.run(context.Background())
 	go serveEach(sockets.API, newToNode(descriptors).guard(pods, forwardAPI(s.APIPort)))
 	go func() { _ = newProxy().Serve(sockets.Proxy) }()
 	go serveEach(sockets.Out, newOut(descriptors).guard(pods, func(c net.Conn) { leadOut(c, originalTarget, s) }))
 	if sockets.Tunnel != nil {
 		go newDatagrams(sockets.Tunnel, s, descriptors).serve()
 	}
-	go names.serveUDP(sockets.Names)
+	for _, socket := range sockets.Names {
+		go names.serveUDP(socket)
+	}
 	go serveEach(sockets.NamesTCP, newToNode(descriptors).guard(pods, names.serveTCP))
 	return nil
 }

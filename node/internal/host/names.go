@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,10 +26,14 @@ const (
 	serverTimeout = 2 * time.Second
 	// idleTimeout is how long a connection without questions stays.
 	idleTimeout = 10 * time.Second
-	// maxQuestions is how many questions are worked on at a time; more have to wait. Those that the machine's servers are
-	// asked are fewer, of which each Pod has a share, and more are refused: when these servers are away, each takes its time,
-	// and Services have names still.
-	maxQuestions, maxForwarded = 256, 128
+	// maxForwarded is how many questions wait for the machine's name servers at a time. Each Pod has a share of them, and what
+	// is beyond its share is refused.
+	maxForwarded = 128
+	// maxQuestions is how many questions of one socket are worked on at a time. It is above what one Pod can forward, so that
+	// its questions about Services never wait for name servers that are away.
+	maxQuestions = maxForwarded
+	// maxQuestion is how long a question by UDP may be, in bytes. A longer one is cut off.
+	maxQuestion = 4096
 	// maxDatagram is what every client takes by UDP, RFC 1035. A longer answer it gets by TCP.
 	maxDatagram = 512
 )
@@ -38,21 +43,22 @@ const (
 type names struct {
 	cluster *cluster
 	servers func() ([]string, error) // the machine's, each as host:port
-	slots   chan struct{}
-	outside *shares // slots for what the servers are asked
+	outside *shares                  // slots for what the servers are asked
 }
 
 // newNames returns the names of a node.
 func newNames(s settings.Settings) (*names, error) {
 	c, err := newCluster(s)
 	return &names{
-		cluster: c, servers: machineServers, slots: make(chan struct{}, maxQuestions), outside: newShares(maxForwarded),
+		cluster: c, servers: machineServers, outside: newShares(maxForwarded),
 	}, err
 }
 
-// serveUDP answers questions until the socket is closed.
+// serveUDP answers questions until the socket is closed. Each Pod has a socket of its own, as a rule: what a Pod asks too fast
+// waits or gets lost there, and does not stand in the way of others.
 func (n *names) serveUDP(socket net.PacketConn) {
-	buffer := make([]byte, 1<<16)
+	slots := make(chan struct{}, maxQuestions)
+	buffer := make([]byte, maxQuestion)
 	for {
 		size, from, err := socket.ReadFrom(buffer)
 		if errors.Is(err, net.ErrClosed) {
@@ -62,10 +68,10 @@ func (n *names) serveUDP(socket net.PacketConn) {
 			time.Sleep(50 * time.Millisecond)
 			continue
 		}
-		question := append([]byte(nil), buffer[:size]...)
-		n.slots <- struct{}{}
+		question := slices.Clone(buffer[:size])
+		slots <- struct{}{}
 		go func() {
-			defer func() { <-n.slots }()
+			defer func() { <-slots }()
 			if answer := n.answer(sender(from), "udp", question); answer != nil {
 				_, _ = socket.WriteTo(answer, from) // a Pod that is gone needs none
 			}
@@ -84,9 +90,7 @@ func (n *names) serveTCP(c net.Conn) {
 		if err != nil {
 			return // it has no more
 		}
-		n.slots <- struct{}{}
 		answer := n.answer(sender(c.RemoteAddr()), "tcp", question)
-		<-n.slots
 		if answer == nil || writeMessage(c, answer) != nil {
 			return
 		}
@@ -124,7 +128,7 @@ func (n *names) answer(pod netip.Addr, network string, message []byte) []byte {
 
 // lookUp returns what is known about a name of the cluster.
 func (n *names) lookUp(ctx context.Context, pod netip.Addr, question dnsmessage.Question) (answers, dnsmessage.RCode) {
-	found, err := n.cluster.lookUp(ctx, question.Name.String())
+	found, err := n.cluster.lookUp(question.Name.String())
 	switch {
 	case err != nil:
 		return answers{}, dnsmessage.RCodeServerFailure

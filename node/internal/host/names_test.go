@@ -10,11 +10,20 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/net/dns/dnsmessage"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/keelson-dev/keelson/node/internal/fair"
+	"github.com/keelson-dev/keelson/node/internal/handover"
 )
 
 func TestParseServiceName(t *testing.T) {
@@ -58,9 +67,9 @@ func TestInCluster(t *testing.T) {
 }
 
 const (
-	plainService    = `{"spec": {"type": "ClusterIP", "clusterIP": "10.96.0.7", "ports": [{"name": "http", "port": 80, "protocol": "TCP"}]}}`
-	headlessService = `{"spec": {"type": "ClusterIP", "clusterIP": "None"}}`
-	externalService = `{"spec": {"type": "ExternalName", "externalName": "example.com"}}`
+	plainService    = `{"metadata": {"namespace": "default", "name": "plain"}, "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.7", "ports": [{"name": "http", "port": 80, "protocol": "TCP"}]}}`
+	headlessService = `{"metadata": {"namespace": "default", "name": "many"}, "spec": {"type": "ClusterIP", "clusterIP": "None"}}`
+	externalService = `{"metadata": {"namespace": "default", "name": "elsewhere"}, "spec": {"type": "ExternalName", "externalName": "example.com"}}`
 	endpointsOfTwo  = `{"addressType": "IPv4", "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}], "endpoints": [
 		{"addresses": ["10.100.0.4"], "hostname": "web-0", "conditions": {"ready": true}},
 		{"addresses": ["10.100.0.5"], "conditions": {}},
@@ -100,13 +109,13 @@ func TestAnswer(t *testing.T) {
 		{"a host of another name", externalService, serviceName{host: "web-0"}, answers{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var s service
-			var slice endpointSlice
+			var s corev1.Service
+			var slice discoveryv1.EndpointSlice
 			if err := errors.Join(json.Unmarshal([]byte(test.service), &s), json.Unmarshal([]byte(endpointsOfTwo), &slice)); err != nil {
 				t.Fatal(err)
 			}
 			test.asked.namespace, test.asked.name = "default", "web"
-			if got := answer(test.asked, s, []endpointSlice{slice}); !reflect.DeepEqual(got, test.want) {
+			if got := answer(test.asked, &s, []*discoveryv1.EndpointSlice{&slice}); !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got  %+v\nwant %+v", got, test.want)
 			}
 		})
@@ -132,61 +141,78 @@ func TestParseServers(t *testing.T) {
 	}
 }
 
-// newAPI plays the API, with the three Services plain, many and elsewhere in the namespace default.
-func newAPI(t *testing.T) *httptest.Server {
+// newTestAPI plays the API, with the three Services plain, many and elsewhere in the namespace default.
+func newTestAPI(t *testing.T) *httptest.Server {
 	t.Helper()
 	var endpoints []string
 	for i := range 100 {
 		endpoints = append(endpoints, fmt.Sprintf(`{"addresses": ["10.100.0.%d"]}`, i+1))
 	}
-	items := map[string]string{
-		"/api/v1/namespaces/default/services?fieldSelector=metadata.name%3Dplain":     plainService,
-		"/api/v1/namespaces/default/services?fieldSelector=metadata.name%3Dmany":      headlessService,
-		"/api/v1/namespaces/default/services?fieldSelector=metadata.name%3Delsewhere": externalService,
-		"/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dmany": fmt.Sprintf(
-			`{"endpoints": [%s]}`, strings.Join(endpoints, ",")),
+	lists := map[string]string{
+		"/api/v1/services": fmt.Sprintf(`{"kind": "ServiceList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [%s, %s, %s]}`,
+			plainService, headlessService, externalService),
+		"/apis/discovery.k8s.io/v1/endpointslices": fmt.Sprintf(`{"kind": "EndpointSliceList", "apiVersion": "discovery.k8s.io/v1", "metadata": {"resourceVersion": "1"},
+			"items": [{"metadata": {"namespace": "default", "name": "many-1", "labels": {"kubernetes.io/service-name": "many"}}, "endpoints": [%s]}]}`,
+			strings.Join(endpoints, ",")),
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.Contains(r.URL.Path, "/forbidden/") {
-			http.Error(w, "forbidden", http.StatusForbidden)
-			return
+		w.Header().Set("Content-Type", "application/json")
+		switch query := r.URL.Query(); {
+		case query.Has("sendInitialEvents"):
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			fmt.Fprint(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422}`)
+		case query.Has("watch"):
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done() // nothing changes
+		default:
+			fmt.Fprint(w, lists[r.URL.Path])
 		}
-		fmt.Fprintf(w, `{"items": [%s]}`, items[r.URL.RequestURI()])
 	}))
-	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
 	return server
 }
 
 // serveNames serves names by UDP and TCP on loopback, and returns a client that asks there only.
 func serveNames(t *testing.T, n *names) *net.Resolver {
 	t.Helper()
-	socket, l := listenBoth(t)
-	done := make(chan struct{}, 2)
-	go func() { n.serveUDP(socket); done <- struct{}{} }()
-	go func() { serveEach(l, n.serveTCP); done <- struct{}{} }()
-	t.Cleanup(func() {
-		_, _ = socket.Close(), l.Close()
-		<-done
-		<-done
-	})
+	at := startNames(t, n)
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, socket.LocalAddr().String())
+		return (&net.Dialer{}).DialContext(ctx, network, at.String())
 	}}
 }
 
+// startNames serves names by UDP and TCP on loopback, and returns where.
+func startNames(t *testing.T, n *names) net.Addr {
+	t.Helper()
+	sockets, l := listenBoth(t)
+	var all sync.WaitGroup
+	for _, socket := range sockets {
+		all.Go(func() { n.serveUDP(socket) })
+	}
+	all.Go(func() { serveEach(l, n.serveTCP) })
+	t.Cleanup(func() {
+		_ = (&handover.Sockets{Names: sockets, NamesTCP: l}).Close()
+		all.Wait()
+	})
+	return l.Addr()
+}
+
 // listenBoth listens on the same port of loopback by UDP and TCP.
-func listenBoth(t *testing.T) (net.PacketConn, net.Listener) {
+func listenBoth(t *testing.T) ([]net.PacketConn, net.Listener) {
 	t.Helper()
 	for attempt := 0; ; attempt++ {
-		socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
+		sockets, err := fair.ListenUDP("127.0.0.1:0", 16)
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := net.Listen("tcp4", socket.LocalAddr().String())
+		l, err := net.Listen("tcp4", sockets[0].LocalAddr().String())
 		if err == nil {
-			return socket, l
+			return sockets, l
 		}
-		_ = socket.Close() // another program has that port by TCP
+		_ = (&handover.Sockets{Names: sockets}).Close() // another program has that port by TCP
 		if attempt > 20 {
 			t.Fatal(err)
 		}
@@ -194,32 +220,76 @@ func listenBoth(t *testing.T) (net.PacketConn, net.Listener) {
 }
 
 // newTestNames returns names of an API, with the machine's servers.
-func newTestNames(api string, servers ...string) *names {
+func newTestNames(t *testing.T, api string, servers ...string) *names {
+	t.Helper()
+	c, err := newClusterAt(&rest.Config{Host: api})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go c.run(t.Context())
 	return &names{
-		cluster: &cluster{client: http.DefaultClient, server: api, kept: map[serviceName]keptAnswers{}},
+		cluster: c,
 		servers: func() ([]string, error) { return servers, nil },
-		slots:   make(chan struct{}, maxQuestions),
 		outside: newShares(maxForwarded),
 	}
+}
+
+// newSyncedNames returns names whose cache is complete.
+func newSyncedNames(t *testing.T, servers ...string) (*names, *httptest.Server) {
+	t.Helper()
+	api := newTestAPI(t)
+	n := newTestNames(t, api.URL, servers...)
+	if !cache.WaitForCacheSync(t.Context().Done(), n.cluster.services.HasSynced, n.cluster.slices.HasSynced) {
+		t.Fatal("the cache is not filled")
+	}
+	return n, api
 }
 
 // plainName is that of the Service plain.
 const plainName = "plain.default.svc.cluster.local."
 
-func TestNamesAreKept(t *testing.T) {
-	api := newAPI(t)
-	client := serveNames(t, newTestNames(api.URL))
-	for _, when := range []string{"from the API", "without it"} {
-		if got, err := client.LookupHost(t.Context(), plainName); err != nil || !slices.Equal(got, []string{"10.96.0.7"}) {
-			t.Errorf("%s: %q, %v", when, got, err)
-		}
-		api.Close()
+func TestNamesWhileTheAPIIsAway(t *testing.T) {
+	n, api := newSyncedNames(t)
+	client := serveNames(t, n)
+	if got, err := client.LookupHost(t.Context(), "nobody.default.svc.cluster.local."); !isNotFound(err) {
+		t.Errorf("before, a Service that does not exist: %q, %v", got, err)
 	}
+	api.CloseClientConnections()
+	api.Close()
+	for !n.cluster.services.away.Load() {
+		if err := t.Context().Err(); err != nil {
+			t.Fatal(err)
+		}
+		runtime.Gosched()
+	}
+	if got, err := client.LookupHost(t.Context(), plainName); err != nil || !slices.Equal(got, []string{"10.96.0.7"}) {
+		t.Errorf("a Service: %q, %v", got, err)
+	}
+	if got, err := n.cluster.lookUp("new.default.svc.cluster.local."); !errors.Is(err, errUnknown) {
+		t.Errorf("a Service that may be new: %+v, %v", got, err)
+	}
+	if got, err := client.LookupHost(t.Context(), "new.default.svc.cluster.local."); err == nil || isNotFound(err) {
+		t.Errorf("a Service that may be new: %q, %v", got, err)
+	}
+}
+
+// A node starts while the API is away.
+func TestNamesWithoutACache(t *testing.T) {
+	n := newTestNames(t, "http://127.0.0.1:1")
+	if got, err := n.cluster.lookUp(plainName); !errors.Is(err, errUnknown) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// isNotFound tells whether a server has said that a name does not exist.
+func isNotFound(err error) bool {
+	var failed *net.DNSError
+	return errors.As(err, &failed) && failed.IsNotFound
 }
 
 // Too many questions about other names wait for the machine's servers.
 func TestServicesHaveNamesAllTheSame(t *testing.T) {
-	n := newTestNames(newAPI(t).URL, serveFixed(t))
+	n, _ := newSyncedNames(t, serveFixed(t))
 	n.outside = newShares(0)
 	client := serveNames(t, n)
 	if got, err := client.LookupHost(t.Context(), plainName); err != nil || !slices.Equal(got, []string{"10.96.0.7"}) {
@@ -233,7 +303,8 @@ func TestServicesHaveNamesAllTheSame(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	// Of the machine's two servers the first one does not run.
-	client := serveNames(t, newTestNames(newAPI(t).URL, "127.0.0.1:1", serveFixed(t)))
+	n, _ := newSyncedNames(t, "127.0.0.1:1", serveFixed(t))
+	client := serveNames(t, n)
 	ctx := t.Context()
 	if got, err := client.LookupHost(ctx, plainName); err != nil || !slices.Equal(got, []string{"10.96.0.7"}) {
 		t.Errorf("a Service: %q, %v", got, err)
@@ -249,13 +320,8 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
-	for name, missing := range map[string]bool{
-		"nobody.default.svc.cluster.local.":  true,
-		"example.com.cluster.local.":         true,
-		"plain.forbidden.svc.cluster.local.": false, // the API does not say
-	} {
-		var failed *net.DNSError
-		if got, err := client.LookupHost(ctx, name); !errors.As(err, &failed) || failed.IsNotFound != missing {
+	for _, name := range []string{"nobody.default.svc.cluster.local.", "example.com.cluster.local."} {
+		if got, err := client.LookupHost(ctx, name); !isNotFound(err) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
@@ -264,7 +330,7 @@ func TestNames(t *testing.T) {
 // serveFixed serves one address for every name, and returns where.
 func serveFixed(t *testing.T) string {
 	t.Helper()
-	socket, l := listenBoth(t)
+	sockets, l := listenBoth(t)
 	reply := func(message []byte) []byte {
 		var p dnsmessage.Parser
 		header, err := p.Start(message)
@@ -277,37 +343,37 @@ func serveFixed(t *testing.T) string {
 		}
 		return pack(header, &question, answers{exists: true, addresses: []netip.Addr{netip.MustParseAddr("192.0.2.7")}}, dnsmessage.RCodeSuccess)
 	}
-	done := make(chan struct{}, 2)
-	go func() {
-		defer func() { done <- struct{}{} }()
-		buffer := make([]byte, 1<<16)
-		for {
-			n, from, err := socket.ReadFrom(buffer)
-			if err != nil {
-				return
+	var all sync.WaitGroup
+	for _, socket := range sockets {
+		all.Go(func() {
+			buffer := make([]byte, maxQuestion)
+			for {
+				n, from, err := socket.ReadFrom(buffer)
+				if err != nil {
+					return
+				}
+				_, _ = socket.WriteTo(reply(buffer[:n]), from)
 			}
-			_, _ = socket.WriteTo(reply(buffer[:n]), from)
-		}
-	}()
-	go func() {
-		defer func() { done <- struct{}{} }()
+		})
+	}
+	all.Go(func() {
 		serveEach(l, func(c net.Conn) {
 			defer func() { _ = c.Close() }()
 			if message, err := readMessage(c); err == nil {
 				_ = writeMessage(c, reply(message))
 			}
 		})
-	}()
-	t.Cleanup(func() {
-		_, _ = socket.Close(), l.Close()
-		<-done
-		<-done
 	})
-	return socket.LocalAddr().String()
+	t.Cleanup(func() {
+		_ = (&handover.Sockets{Names: sockets, NamesTCP: l}).Close()
+		all.Wait()
+	})
+	return l.Addr().String()
 }
 
 func TestNoServerAnswers(t *testing.T) {
-	client := serveNames(t, newTestNames(newAPI(t).URL, "127.0.0.1:1"))
+	n, _ := newSyncedNames(t, "127.0.0.1:1")
+	client := serveNames(t, n)
 	var failed *net.DNSError
 	if got, err := client.LookupHost(t.Context(), "example.com."); !errors.As(err, &failed) || failed.IsNotFound {
 		t.Errorf("%q, %v, want a failure of the server", got, err)
@@ -315,7 +381,7 @@ func TestNoServerAnswers(t *testing.T) {
 }
 
 func TestWhatIsNoQuestion(t *testing.T) {
-	n := newTestNames("", "127.0.0.1:1")
+	n := newTestNames(t, "http://127.0.0.1:1", "127.0.0.1:1")
 	said, err := (&dnsmessage.Message{Header: dnsmessage.Header{ID: 7, Response: true}}).Pack()
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/keelson-dev/keelson/node/internal/fair"
 	"github.com/keelson-dev/keelson/node/internal/handover"
 	"github.com/keelson-dev/keelson/node/internal/settings"
 )
@@ -69,7 +70,7 @@ func listen(s settings.Settings) (*handover.Sockets, error) {
 		}
 		*l = opened
 	}
-	names, err := net.ListenPacket("udp4", netip.AddrPortFrom(node, settings.NamesPort).String())
+	names, err := fair.ListenUDP(netip.AddrPortFrom(node, settings.NamesPort).String(), handover.NamesSockets)
 	if err != nil {
 		return nil, errors.Join(err, sockets.Close())
 	}
