@@ -48,6 +48,13 @@ func ClusterUID(ctx context.Context, live client.Reader) (types.UID, error) {
 // (Prometheus takes that for a restart of the process).
 func Seconds(from, to time.Time) float64 { return max(0, to.Sub(from).Seconds()) }
 
+// Elapsed returns how much time passed between two readings of a clock: by the wall clock or the monotonic one, whichever says
+// more. The wall clock can be set back; the monotonic one, which Sub prefers, stands still while the machine is suspended. It is
+// for a process that must notice that others may have acted meanwhile.
+func Elapsed(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
+}
+
 // Shorten returns name if it has at most limit characters. A longer one is cut, and
 // a hash of the whole keeps it distinct. limit must be more than 11.
 func Shorten(name string, limit int) string {

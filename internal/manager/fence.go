@@ -45,9 +45,7 @@ func (f *fence) isOpen(now time.Time) bool {
 	if f.renewed.IsZero() {
 		return false
 	}
-	// The one clock may be set, the other stands still while the machine is suspended.
-	elapsed := max(now.Sub(f.renewed), now.Round(0).Sub(f.renewed.Round(0)))
-	return elapsed < f.lasts
+	return kube.Elapsed(f.renewed, now) < f.lasts
 }
 
 // note notes a write of the Lease that was sent at a time.

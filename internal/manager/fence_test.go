@@ -14,10 +14,12 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/testing/clocks"
 )
 
 func TestFence(t *testing.T) {
-	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	start := clocks.Reading(noon, 0)
 	ours := resourcelock.LeaderElectionRecord{HolderIdentity: "us"}
 	type write struct {
 		after  time.Duration
@@ -28,11 +30,16 @@ func TestFence(t *testing.T) {
 		name   string
 		writes []write
 		at     time.Duration
-		open   bool
+		// suspended is how much further the wall clock is than the monotonic one.
+		suspended time.Duration
+		open      bool
 	}{
 		{name: "never the leader"},
 		{name: "renewed just now", writes: []write{{record: ours}}, open: true},
-		{name: "renewed long ago, and suspended since", writes: []write{{record: ours}}, at: 10 * time.Second},
+		{name: "renewed long ago, and stopped since", writes: []write{{record: ours}}, at: 10 * time.Second},
+		{name: "renewed just now, and the machine suspended since", writes: []write{{record: ours}}, suspended: 10 * time.Second},
+		{name: "renewed long ago, and the wall clock set back since", writes: []write{{record: ours}}, at: 10 * time.Second, suspended: -time.Hour},
+		{name: "renewed just now, and the wall clock set back since", writes: []write{{record: ours}}, at: time.Second, suspended: -time.Hour, open: true},
 		{name: "renewed shortly before the deadline", writes: []write{{record: ours}, {after: 9 * time.Second, record: ours}}, at: 18 * time.Second, open: true},
 		{name: "a renewal failed, the one before still counts", writes: []write{{record: ours}, {after: 2 * time.Second, record: ours, err: io.EOF}}, at: 9 * time.Second, open: true},
 		{name: "a renewal that failed does not count", writes: []write{{record: ours}, {after: 8 * time.Second, record: ours, err: io.EOF}}, at: 12 * time.Second},
@@ -45,7 +52,7 @@ func TestFence(t *testing.T) {
 			for _, w := range tt.writes {
 				f.note(start.Add(w.after), w.record, w.err)
 			}
-			if got := f.isOpen(start.Add(tt.at)); got != tt.open {
+			if got := f.isOpen(clocks.Reading(noon.Add(tt.at+tt.suspended), tt.at)); got != tt.open {
 				t.Errorf("open: %v, want %v", got, tt.open)
 			}
 		})

@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 const (
@@ -29,7 +31,8 @@ type alarm struct {
 	entries map[client.ObjectKey]*entry
 	queue   alarmQueue
 	changed chan struct{}
-	stalled time.Time
+	// until is when the alarm wakes at the latest, and stalled when it last noticed that it was late.
+	until, stalled time.Time
 }
 
 // entry is what a CronTab is to be woken for, when that is, and its place in the queue.
@@ -46,6 +49,8 @@ func newAlarm(clock clock.Clock) *alarm {
 // set wakes a CronTab at a time, and no longer at one that was set before. The zero time
 // is never.
 func (a *alarm) set(key client.ObjectKey, at time.Time) {
+	// Schedules go by the wall clock. A time with a monotonic reading sorts differently once the machine was suspended.
+	at = at.Round(0)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e, found := a.entries[key]
@@ -93,7 +98,7 @@ func (a *alarm) run(ctx context.Context, wake func(...client.ObjectKey)) {
 		if len(due) > 0 {
 			wake(due...)
 		}
-		until := a.clock.Now().Add(sleep)
+		a.expect(sleep)
 		timer.Reset(sleep)
 		select {
 		case <-timer.C():
@@ -101,19 +106,26 @@ func (a *alarm) run(ctx context.Context, wake func(...client.ObjectKey)) {
 		case <-ctx.Done():
 			return
 		}
-		if now := a.clock.Now(); now.Sub(until) > stallAfter {
-			a.mu.Lock()
-			a.stalled = now
-			a.mu.Unlock()
-		}
+		a.stalledAt()
 	}
 }
 
-// stalledAt returns when the alarm last noticed that time had passed without it: this
-// process was stopped, or the clock was set. Zero is never.
+// expect notes how long the alarm is about to sleep at most.
+func (a *alarm) expect(sleep time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.until = a.clock.Now().Add(sleep)
+}
+
+// stalledAt returns when it was last noticed that time had passed without the alarm: this process was stopped, the machine was
+// suspended, or the clock was set forward. Zero is never. It does not rely on the timer of the alarm, which stands still with the
+// machine: after a resume a reconcile can come first.
 func (a *alarm) stalledAt() time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if now := a.clock.Now(); !a.until.IsZero() && kube.Elapsed(a.until, now) > stallAfter {
+		a.stalled, a.until = now, now.Add(longestSleep)
+	}
 	return a.stalled
 }
 

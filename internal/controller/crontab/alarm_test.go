@@ -11,15 +11,24 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-dev/keelson/internal/testing/clocks"
 )
 
-// jumpingClock is a clock that can be set; its timers do not notice.
+// jumpingClock is a clock that can be set, as it also is when a machine was suspended: its timers, and the monotonic part of what
+// it tells, do not notice.
 type jumpingClock struct {
 	clock.RealClock
 	ahead atomic.Int64
 }
 
-func (c *jumpingClock) Now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *jumpingClock) Now() time.Time {
+	now := time.Now()
+	return clocks.Reading(now.Add(time.Duration(c.ahead.Load())), now.Sub(time.Unix(0, 0)))
+}
+
+// jump sets the clock.
+func (c *jumpingClock) jump(by time.Duration) { c.ahead.Add(int64(by)) }
 
 func TestAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -27,7 +36,7 @@ func TestAlarm(t *testing.T) {
 			After time.Duration
 			Names []string
 		}
-		began := time.Now() // a whole second
+		began := time.Now().Round(0) // a whole second
 		clock := &jumpingClock{}
 		a := newAlarm(clock)
 		key := func(name string) client.ObjectKey { return client.ObjectKey{Name: name} }
@@ -36,7 +45,7 @@ func TestAlarm(t *testing.T) {
 		go func() {
 			defer close(rung)
 			a.run(ctx, func(keys ...client.ObjectKey) {
-				r := ring{After: clock.Now().Sub(began)}
+				r := ring{After: clock.Now().Round(0).Sub(began)}
 				for _, key := range keys {
 					r.Names = append(r.Names, key.Name)
 				}
@@ -78,7 +87,7 @@ func TestAlarm(t *testing.T) {
 		}
 
 		synctest.Wait() // it sleeps
-		clock.ahead.Store(int64(time.Hour))
+		clock.jump(time.Hour)
 		expect("after an hour that its timer has not seen", 8*time.Second-headStart+time.Hour+longestSleep, "later")
 		if want := began.Add(8*time.Second - headStart + time.Hour + longestSleep); !a.stalledAt().Equal(want) {
 			t.Errorf("it noticed at %v that an hour was gone, want %v", a.stalledAt(), want)
@@ -86,6 +95,48 @@ func TestAlarm(t *testing.T) {
 		cancel()
 		if r, more := <-rung; more {
 			t.Errorf("it rang after its end: %v", r)
+		}
+	})
+}
+
+// Until the timer of the alarm fires, a reconcile may run: it must know of the suspension already.
+func TestAlarmKnowsOfAStallBeforeItsTimerFires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &jumpingClock{}
+		a := newAlarm(clock)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		rung := make(chan client.ObjectKey)
+		go a.run(ctx, func(keys ...client.ObjectKey) { rung <- keys[0] })
+		synctest.Wait() // it sleeps
+
+		clock.jump(-time.Hour)
+		if stalled := a.stalledAt(); !stalled.IsZero() {
+			t.Errorf("the clock was set back, and it stood still at %v", stalled)
+		}
+		clock.jump(2 * time.Hour)
+		resumed := clock.Now()
+		if stalled := a.stalledAt(); !stalled.Equal(resumed) {
+			t.Errorf("it noticed at %v that time is gone, want %v", stalled, resumed)
+		}
+		<-time.After(longestSleep)
+		a.set(client.ObjectKey{Name: "now"}, clock.Now())
+		<-rung
+		if stalled := a.stalledAt(); !stalled.Equal(resumed) {
+			t.Errorf("it noticed the same once more, at %v", stalled)
+		}
+	})
+}
+
+// Times that were taken before a suspension come in the order of the wall clock, as those of a schedule do.
+func TestAlarmAfterASuspension(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &jumpingClock{}
+		a := newAlarm(clock)
+		a.set(client.ObjectKey{Name: "retry"}, clock.Now().Add(30*time.Second))
+		clock.jump(time.Minute)
+		if due, _ := a.take(); len(due) != 1 {
+			t.Errorf("a retry after 30 s is not due when a minute is over")
 		}
 	})
 }

@@ -152,7 +152,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 // is very late, or this process stood still, since the API server confirmed what is
 // known.
 func (p plan) isDoubtful(verified, stalled time.Time) bool {
-	return verified.Before(stalled) || p.now.Sub(p.start.due) > doubtAfter && p.now.Sub(verified) > doubtAfter
+	return verified.Before(stalled) || p.now.Sub(p.start.due) > doubtAfter && kube.Elapsed(verified, p.now) > doubtAfter
 }
 
 // isRoutine reports whether all there is to do is to start a run at its time: nobody has to

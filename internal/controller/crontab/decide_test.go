@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/testing/clocks"
 )
 
 // decision is what a plan says, as a test writes it.
@@ -378,6 +379,33 @@ func TestDecide(t *testing.T) {
 			}
 			if got, want := p.progress.missed, seen.progress.missed+int64(p.missed); got != want {
 				t.Errorf("%d runs are counted as missed, not %d", got, want)
+			}
+		})
+	}
+}
+
+func TestIsDoubtful(t *testing.T) {
+	began := clocks.Reading(noon, 0)
+	for _, tt := range []struct {
+		name              string
+		verified, stalled time.Time
+		now               time.Time
+		due               time.Duration // after noon
+		want              bool
+	}{
+		{name: "on time", verified: began, now: began.Add(time.Hour), due: time.Hour},
+		{name: "late, and confirmed a moment ago", verified: began, now: began.Add(time.Minute), due: -time.Hour},
+		{name: "late, and long not confirmed", verified: began, now: began.Add(time.Hour), due: time.Minute, want: true},
+		{name: "late, long not confirmed, and the clock was set back", verified: began,
+			now: clocks.Reading(noon.Add(-time.Hour), 2*time.Minute), due: -2 * time.Hour, want: true},
+		{name: "the machine was suspended", verified: began, now: clocks.Reading(noon.Add(time.Hour), time.Second), due: time.Minute, want: true},
+		{name: "the alarm has noticed", verified: began, stalled: began.Add(time.Second), now: began.Add(2 * time.Second), want: true},
+		{name: "confirmed since the alarm noticed", verified: began.Add(2 * time.Second), stalled: began.Add(time.Second), now: began.Add(3 * time.Second)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := plan{now: tt.now, start: &start{due: noon.Add(tt.due)}}
+			if got := p.isDoubtful(tt.verified, tt.stalled); got != tt.want {
+				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})
 	}

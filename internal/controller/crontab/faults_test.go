@@ -185,6 +185,7 @@ func TestAProcessThatWasStoppedRepeatsNothing(t *testing.T) {
 	l := w.keepLedger(minute)
 	w.settle()
 	stopped, stale := w.Reconciler, w.cronTab()
+	stopped.alarm.expect(longestSleep) // and the timer has not fired yet when it goes on
 	w.restart()
 	w.settle()
 	for range 3 {
@@ -192,7 +193,6 @@ func TestAProcessThatWasStoppedRepeatsNothing(t *testing.T) {
 		w.settle()
 		w.vanish()
 	}
-	stopped.alarm.stalled = w.clock.Now()
 	if _, err := stopped.Reconcile(t.Context(), stale); err != nil {
 		t.Fatalf("Reconcile: %v", err)
 	}
