@@ -104,7 +104,6 @@ type ControlPlane struct {
 
 	mu       sync.Mutex
 	leaving  bool // nothing more is launched
-	config   *rest.Config
 	state    state
 	node     *node.Settings        // the real node; nil if there is none. Its port is guarded, the rest stays
 	launched map[string]*component // components that are looked after
@@ -283,11 +282,12 @@ func (cp *ControlPlane) begin(name string) (done func()) {
 	return func() { cp.opts.Progress(Step{Name: name, Done: true, Took: time.Since(began)}) }
 }
 
-// Config returns the administrator's client configuration, without client-side throttling.
+// Config returns the administrator's client configuration, without client-side throttling. Clients follow the renewal
+// of its certificate, however long they live.
 func (cp *ControlPlane) Config() *rest.Config {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
-	return rest.CopyConfig(cp.config)
+	return clientConfig(cp.dir, cp.state.Port)
 }
 
 // Kubeconfig returns the path of the administrator's kubeconfig.

@@ -75,7 +75,7 @@ func Inspect(ctx context.Context, path string) (Report, error) {
 		report.RealNode = report.RealNode || c.Name == nameNode && c.State == string(process.Running)
 	}
 	if report.Running() {
-		err := probe(ctx, dir)
+		err := readyz(ctx, clientConfig(dir, s.Port))
 		report.APIReady = err == nil
 		if err != nil {
 			report.APIError = err.Error()
@@ -106,15 +106,6 @@ func inspectComponents(dir layout) ([]ComponentReport, error) {
 		reports = append(reports, r)
 	}
 	return reports, nil
-}
-
-// probe asks the API whether it is ready.
-func probe(ctx context.Context, dir layout) error {
-	config, err := loadConfig(dir)
-	if err != nil {
-		return err
-	}
-	return readyz(ctx, config)
 }
 
 // StopAll stops every component of a data directory that nobody looks after, and tells whether there was any. The

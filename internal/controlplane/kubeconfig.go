@@ -79,7 +79,7 @@ func updateFile(path string, data []byte) error {
 	return writeFile(path, data)
 }
 
-// writeKubeconfigs brings the kubeconfigs up to date, and what Config returns.
+// writeKubeconfigs brings the kubeconfigs up to date.
 func (cp *ControlPlane) writeKubeconfigs() error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
@@ -96,18 +96,22 @@ func (cp *ControlPlane) writeKubeconfigsLocked() error {
 			return fmt.Errorf("credentials of the node: %w", err)
 		}
 	}
-	cp.config, err = loadConfig(cp.dir)
-	return err
+	return nil
 }
 
-// loadConfig reads the administrator's kubeconfig.
-func loadConfig(dir layout) (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", dir.kubeconfig())
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", dir.kubeconfig(), err)
+// clientConfig returns the administrator's client configuration. It names files instead of holding their contents:
+// client-go reads such a certificate again, for each new connection and every five minutes, and then closes the
+// connections of the old one. A certificate in the configuration itself would be used until it expires, and after.
+func clientConfig(dir layout, port int) *rest.Config {
+	return &rest.Config{
+		Host: serverURL(port),
+		TLSClientConfig: rest.TLSClientConfig{
+			CAFile:   dir.pki("ca.crt"),
+			CertFile: dir.pki(userAdmin + ".crt"),
+			KeyFile:  dir.pki(userAdmin + ".key"),
+		},
+		QPS: -1, // the API's own priority and fairness is the throttle
 	}
-	config.QPS = -1 // the API's own priority and fairness is the throttle
-	return config, nil
 }
 
 // renewCertificates looks after the certificates until the context ends. kube-apiserver and the components' clients

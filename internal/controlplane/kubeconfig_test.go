@@ -72,11 +72,11 @@ func TestKubeconfigsAreOnlyWrittenWhenTheyChange(t *testing.T) {
 	if os.SameFile(infos[1], infos[2]) {
 		t.Error("the kubeconfig was not written again although the port has changed")
 	}
-	config, err := loadConfig(dir)
+	config, err := clientcmd.BuildConfigFromFlags("", dir.kubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.Host != "https://127.0.0.1:20002" || config.QPS != -1 {
-		t.Errorf("host %s, %v requests a second; want the new port and no throttling", config.Host, config.QPS)
+	if own := clientConfig(dir, 20002); config.Host != "https://127.0.0.1:20002" || own.Host != config.Host || own.QPS != -1 {
+		t.Errorf("host %s, and %s with %v requests a second for us; want the new port and no throttling", config.Host, own.Host, own.QPS)
 	}
 }

@@ -1,6 +1,7 @@
 package controlplane_test
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"net"
@@ -17,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
@@ -184,8 +186,11 @@ func TestCertificatesAreRenewedWhileRunning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	oldConfig, before := cp.Config(), running(t, dir)
-	old := served(t, server.Host)
+	oldConfig, err := clientcmd.BuildConfigFromFlags("", cp.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, old := running(t, dir), served(t, server.Host)
 
 	eventually(t, "the renewal waits for its time", clock.HasWaiters)
 	clock.Step(step)
@@ -193,7 +198,8 @@ func TestCertificatesAreRenewedWhileRunning(t *testing.T) {
 	eventually(t, "kube-apiserver serves a new certificate", func() bool { return !served(t, server.Host).Equal(old) })
 	t.Logf("kube-apiserver serves the new certificate after %s", time.Since(began))
 	eventually(t, "Config has a new certificate", func() bool {
-		return string(cp.Config().CertData) != string(oldConfig.CertData)
+		crt, err := os.ReadFile(cp.Config().CertFile)
+		return err == nil && !bytes.Equal(crt, oldConfig.CertData)
 	})
 	// The last of its files is the kubeconfig.
 	c := client(t, dir)

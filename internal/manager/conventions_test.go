@@ -123,7 +123,7 @@ func examples() map[string]example {
 // Conditions and events of all kinds follow the same rules, of an object that becomes ready and of one that cannot: who
 // knows one kind, and what watches it, knows all.
 func TestConditionsAndEventsOfEveryKind(t *testing.T) {
-	c := runEverything(t)
+	c := runEverything(t, env.ControlPlane(t, controlplane.Options{Nodes: 1}))
 	all := examples()
 	for _, controller := range controllers {
 		e, found := all[controller.Name]
@@ -187,11 +187,10 @@ func TestConditionsAndEventsOfEveryKind(t *testing.T) {
 	})
 }
 
-// runEverything starts a cluster and a manager with all controllers, until the test ends. It returns the administrator's
-// client.
-func runEverything(t *testing.T) client.Client {
+// runEverything starts a manager with all controllers on a control plane, until the test ends. It returns the
+// administrator's client.
+func runEverything(t *testing.T, cp *controlplane.ControlPlane) client.Client {
 	t.Helper()
-	cp := env.ControlPlane(t, controlplane.Options{Nodes: 1})
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	if err := cp.Settle(ctx); err != nil {

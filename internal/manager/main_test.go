@@ -2,12 +2,14 @@ package manager
 
 import (
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/testr"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,7 +22,11 @@ import (
 	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
-func TestMain(m *testing.M) { env.Main(m) }
+func TestMain(m *testing.M) {
+	// Every five minutes is too rare for a test of a certificate that is renewed.
+	transport.CertCallbackRefreshDuration = time.Second
+	env.Main(m)
+}
 
 // foos are what the controllers of these tests watch.
 var foos = samplecontrollerv1alpha1.SchemeGroupVersion.WithResource("foos")

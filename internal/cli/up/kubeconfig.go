@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/url"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -30,8 +31,9 @@ func checkMerge() error {
 }
 
 // mergeKubeconfig adds the context of the kubeconfig at path to the user's own kubeconfig file, as contextName. Their
-// current context stays, unless they have none.
-func mergeKubeconfig(path string) error {
+// current context stays, unless they have none. Credentials that are in files are referred to: they are renewed there,
+// and a copy would expire.
+func mergeKubeconfig(path string, files rest.TLSClientConfig) error {
 	ours, err := clientcmd.LoadFromFile(path)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", path, err)
@@ -44,6 +46,11 @@ func mergeKubeconfig(path string) error {
 	// An entry is written to the file that it comes from; a new one, without origin, to the user's first file.
 	cluster, user := only(ours.Clusters), only(ours.AuthInfos)
 	cluster.LocationOfOrigin, user.LocationOfOrigin = "", ""
+	if files.CertFile != "" {
+		cluster.CertificateAuthority, cluster.CertificateAuthorityData = files.CAFile, nil
+		user.ClientCertificate, user.ClientCertificateData = files.CertFile, nil
+		user.ClientKey, user.ClientKeyData = files.KeyFile, nil
+	}
 	context := &clientcmdapi.Context{Cluster: contextName, AuthInfo: contextName}
 	if old := theirs.Clusters[contextName]; old != nil {
 		cluster.LocationOfOrigin = old.LocationOfOrigin

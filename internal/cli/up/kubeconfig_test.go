@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -87,7 +88,7 @@ func TestMergeKubeconfig(t *testing.T) {
 			if err := checkMerge(); err != nil {
 				t.Fatal(err)
 			}
-			if err := mergeKubeconfig(ours); err != nil {
+			if err := mergeKubeconfig(ours, rest.TLSClientConfig{}); err != nil {
 				t.Fatal(err)
 			}
 			theirs := filepath.Join(home, ".kube", "config")
@@ -108,6 +109,34 @@ func TestMergeKubeconfig(t *testing.T) {
 	}
 }
 
+// The certificate is renewed in its file; a copy in the user's kubeconfig would expire.
+func TestMergeKubeconfigRefersToFiles(t *testing.T) {
+	home, ours := useHome(t), filepath.Join(t.TempDir(), "kubeconfig")
+	config := clientcmdapi.NewConfig()
+	config.Clusters["keelson"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:20000", CertificateAuthorityData: []byte("ca")}
+	config.AuthInfos["keelson"] = &clientcmdapi.AuthInfo{ClientCertificateData: []byte("crt"), ClientKeyData: []byte("key")}
+	if err := clientcmd.WriteToFile(*config, ours); err != nil {
+		t.Fatal(err)
+	}
+	files := rest.TLSClientConfig{CAFile: "/data/ca.crt", CertFile: "/data/admin.crt", KeyFile: "/data/admin.key"}
+	if err := mergeKubeconfig(ours, files); err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := clientcmd.LoadFromFile(filepath.Join(home, ".kube", "config"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, user := theirs.Clusters[contextName], theirs.AuthInfos[contextName]
+	got := rest.TLSClientConfig{
+		CAFile: cluster.CertificateAuthority, CAData: cluster.CertificateAuthorityData,
+		CertFile: user.ClientCertificate, CertData: user.ClientCertificateData,
+		KeyFile: user.ClientKey, KeyData: user.ClientKeyData,
+	}
+	if diff := cmp.Diff(files, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
 // useHome gives the user a home directory of their own, and returns it. The location of their kubeconfig file was read
 // from the environment when the program started, so the variable leads there.
 func useHome(t *testing.T) string {
@@ -124,7 +153,7 @@ func TestMergeKubeconfigIntoSeveralFiles(t *testing.T) {
 	writeConfig(t, first, "work", "https://work.example")
 	writeConfig(t, second, "keelson", "https://127.0.0.1:30000")
 	t.Setenv("KUBECONFIG", first+string(filepath.ListSeparator)+second)
-	if err := mergeKubeconfig(ourKubeconfig(t, "https://127.0.0.1:20000")); err != nil {
+	if err := mergeKubeconfig(ourKubeconfig(t, "https://127.0.0.1:20000"), rest.TLSClientConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string][]string{first: {"", "work"}, second: {"", "keelson"}}

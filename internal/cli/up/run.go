@@ -100,7 +100,7 @@ func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, dir 
 			}
 		}
 		if o.mergeKubeconfig {
-			if err := mergeKubeconfig(cp.Kubeconfig()); err != nil {
+			if err := mergeKubeconfig(cp.Kubeconfig(), cp.Config().TLSClientConfig); err != nil {
 				return err
 			}
 		}
