@@ -71,6 +71,9 @@ const (
 	// ReasonDriverMissing: this manager does not have the driver; the message says
 	// how to get it.
 	ReasonDriverMissing = "DriverMissing"
+	// ReasonDriverConflict: the finalizers, the status and spec.driver name different
+	// drivers for the server. Nothing is done until that is settled; the message says how.
+	ReasonDriverConflict = "DriverConflict"
 	// ReasonBackendUnavailable: the backend, or the monitor of the machine, does not
 	// answer. It is asked again; nothing is created or deleted meanwhile.
 	ReasonBackendUnavailable = "BackendUnavailable"

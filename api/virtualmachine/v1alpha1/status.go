@@ -17,7 +17,8 @@ const (
 	PhaseFailed Phase = "Failed"
 	// PhaseTerminating: deletion is under way.
 	PhaseTerminating Phase = "Terminating"
-	// PhaseUnknown: the backend or the monitor of the machine does not answer.
+	// PhaseUnknown: the backend or the monitor of the machine does not answer, or it is not
+	// certain which driver has the server.
 	PhaseUnknown Phase = "Unknown"
 )
 

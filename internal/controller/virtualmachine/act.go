@@ -33,12 +33,14 @@ func (r *Reconciler) act(ctx context.Context, vm *v1alpha1.VirtualMachine, seen 
 	if err != nil {
 		return fmt.Errorf("%s the server of VirtualMachine %s/%s with driver %s: %w", p.verdict, vm.Namespace, vm.Name, seen.name, err)
 	}
-	log.FromContext(ctx).V(1).Info("Called driver", "driver", seen.name, "call", p.verdict)
+	log.FromContext(ctx).V(1).Info("Acted", "driver", seen.name, "verdict", p.verdict)
 	return nil
 }
 
 func (r *Reconciler) call(ctx context.Context, vm *v1alpha1.VirtualMachine, seen observation, p plan) error {
 	switch p.verdict {
+	case claim:
+		return r.claim(ctx, vm, seen)
 	case create:
 		return r.create(ctx, vm, seen)
 	case stop:
@@ -62,36 +64,31 @@ func (r *Reconciler) call(ctx context.Context, vm *v1alpha1.VirtualMachine, seen
 	return seen.driver.Reconfigure(ctx, machine)
 }
 
-// create makes the server. The finalizer is there before it.
+// create makes the server, which has been claimed.
 func (r *Reconciler) create(ctx context.Context, vm *v1alpha1.VirtualMachine, seen observation) error {
 	machine := newMachine(vm, seen.id)
 	var err error
 	if machine.Seed, err = r.seed(ctx, vm); err != nil {
 		return err
 	}
-	if finalizerOf(vm) == "" {
-		before := vm.DeepCopy()
-		vm.Finalizers = append(vm.Finalizers, seen.name+finalizerSuffix)
-		// With the lock, an object that is out of date gets no server.
-		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-		if err := r.client.Patch(ctx, vm, patch, client.FieldOwner(kube.FieldManager)); err != nil {
-			return fmt.Errorf("add the finalizer: %w", err)
-		}
-	} else if err := r.confirm(ctx, vm); err != nil {
+	if err := r.confirm(ctx, vm, seen); err != nil {
 		return err
 	}
 	return seen.driver.Create(ctx, machine)
 }
 
-// confirm asks the API server whether vm is still wanted: a server that is created for an
-// object out of an old cache would be nobody's.
-func (r *Reconciler) confirm(ctx context.Context, vm *v1alpha1.VirtualMachine) error {
+// confirm asks the API server whether vm is still wanted, and with this driver: a server
+// that is created for an object out of an old cache would be nobody's.
+func (r *Reconciler) confirm(ctx context.Context, vm *v1alpha1.VirtualMachine, seen observation) error {
 	var now v1alpha1.VirtualMachine
 	err := r.live.Get(ctx, client.ObjectKeyFromObject(vm), &now)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("ask whether it is still wanted: %w", err)
 	}
 	if err != nil || now.UID != vm.UID || !now.DeletionTimestamp.IsZero() {
+		return kube.ErrStale
+	}
+	if name, err := driverOf(&now, seen.name); err != nil || name != seen.name || len(finalizersOf(&now)) == 0 {
 		return kube.ErrStale
 	}
 	return nil
@@ -103,11 +100,13 @@ func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, se
 	if err := seen.driver.Delete(ctx, seen.id, options); err != nil {
 		return err
 	}
-	before := vm.DeepCopy()
-	vm.Finalizers = slices.DeleteFunc(vm.Finalizers, func(f string) bool { return f == finalizerOf(before) })
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.client.Patch(ctx, vm, patch, client.FieldOwner(kube.FieldManager)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("remove the finalizer: %w", err)
+	if finalizer := seen.name + finalizerSuffix; slices.Contains(vm.Finalizers, finalizer) {
+		before := vm.DeepCopy()
+		vm.Finalizers = slices.DeleteFunc(vm.Finalizers, func(f string) bool { return f == finalizer })
+		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		if err := r.client.Patch(ctx, vm, patch, client.FieldOwner(kube.FieldManager)); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("remove the finalizer: %w", err)
+		}
 	}
 	r.mu.Lock()
 	delete(r.stops, vm.UID)

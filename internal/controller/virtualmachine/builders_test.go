@@ -14,12 +14,15 @@ import (
 
 var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 
+// fakeFinalizer is that of machines of the driver fake.
+const fakeFinalizer = fake.Name + finalizerSuffix
+
 type change = func(*v1alpha1.VirtualMachine)
 
-// newVM returns a VirtualMachine as the API server has it.
+// newVM returns a VirtualMachine as the API server has it, claimed for the driver fake.
 func newVM(changes ...change) *v1alpha1.VirtualMachine {
 	vm := &v1alpha1.VirtualMachine{
-		ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: "market", UID: "vm-uid", Generation: 2},
+		ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: "market", UID: "vm-uid", Generation: 2, Finalizers: []string{fakeFinalizer}},
 		Spec: v1alpha1.VirtualMachineSpec{
 			Action: v1alpha1.ActionActive, RestartPolicy: v1alpha1.RestartAlways, DiskPolicy: v1alpha1.DiskDelete,
 			Resource: v1alpha1.Resources{CPU: resource.MustParse("2"), Memory: resource.MustParse("1Gi")},
@@ -30,6 +33,11 @@ func newVM(changes ...change) *v1alpha1.VirtualMachine {
 		change(vm)
 	}
 	return vm
+}
+
+// finalizers replaces the finalizers of a VirtualMachine, as a user who edits them does.
+func finalizers(finalizers ...string) change {
+	return func(vm *v1alpha1.VirtualMachine) { vm.Finalizers = finalizers }
 }
 
 func action(action v1alpha1.Action) change {
@@ -70,7 +78,6 @@ func failed(count int32, run string, due time.Duration) change {
 
 func deleted(vm *v1alpha1.VirtualMachine) {
 	vm.DeletionTimestamp = ptr.To(metav1.NewTime(noon))
-	vm.Finalizers = []string{"fake" + finalizerSuffix}
 }
 
 // see returns an observation of a server that is as it was told to be; nil is none.

@@ -43,6 +43,8 @@ func summarizeReady(vm *v1alpha1.VirtualMachine, seen observation, p plan, statu
 	case isUnavailable:
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable,
 			"It is not known how the machine is: %v. It is asked again; nothing is created meanwhile", err)
+	case isConflict:
+		return newCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, string(f), "%v", err)
 	case isInvalid, isMissing, isSecretMissing:
 		return not(string(f), "%v", err)
 	case isOther:
@@ -53,6 +55,9 @@ func summarizeReady(vm *v1alpha1.VirtualMachine, seen observation, p plan, statu
 			}
 			return not(reason, "%v. The next attempt is at %s", err, timestamp(status.StartFailure.RetryAfter.Time))
 		}
+		if p.verdict == claim && seen.server == nil {
+			return not(v1alpha1.ReasonCreateFailed, "%v. It is tried again", err)
+		}
 		return not(v1alpha1.ReasonPowerFailed, "%v. It is tried again", err)
 	}
 	return readyByPlan(vm, seen.server, p, not)
@@ -61,6 +66,8 @@ func summarizeReady(vm *v1alpha1.VirtualMachine, seen observation, p plan, statu
 // readyWhileTerminating is Ready during a deletion.
 func readyWhileTerminating(seen observation, f failure, actErr error, not func(string, string, ...any) metav1.Condition) metav1.Condition {
 	switch {
+	case f == isConflict:
+		return not(string(f), "The deletion waits: %v", seen.err)
 	case f == isMissing, f == isUnavailable && actErr == nil:
 		return not(v1alpha1.ReasonDeleteFailed, "The deletion waits for the backend: %v", seen.err)
 	case f != noFailure:
@@ -73,9 +80,11 @@ func readyWhileTerminating(seen observation, f failure, actErr error, not func(s
 
 // readyByPlan is Ready when nothing has failed just now.
 func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, not func(string, string, ...any) metav1.Condition) metav1.Condition {
-	switch p.verdict {
-	case create:
+	switch {
+	case p.verdict == create, p.verdict == claim && server == nil:
 		return not(v1alpha1.ReasonCreating, creatingWords)
+	}
+	switch p.verdict {
 	case start, resume:
 		return not(v1alpha1.ReasonStarting, "The machine is being started")
 	case stop:

@@ -100,15 +100,14 @@ func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers) error {
 
 // Reconcile looks at the server of vm and does the next thing that is to be done.
 func (r *Reconciler) Reconcile(ctx context.Context, vm *v1alpha1.VirtualMachine) (reconcile.Result, error) {
-	if !vm.DeletionTimestamp.IsZero() && finalizerOf(vm) == "" {
-		// There is no server, or it is gone.
-		return reconcile.Result{}, nil
-	}
 	seen, err := r.observe(ctx, vm)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	plan := decide(vm, seen, r.clock.Now())
+	if plan.verdict == released {
+		return reconcile.Result{}, nil
+	}
 	actErr := r.act(ctx, vm, seen, plan)
 	if plan.verdict == remove && actErr == nil {
 		// The object may be gone now, and with it its status.
@@ -133,7 +132,13 @@ type observation struct {
 // observe asks the driver. Its errors are part of what is seen; the one that is returned
 // is of the API.
 func (r *Reconciler) observe(ctx context.Context, vm *v1alpha1.VirtualMachine) (observation, error) {
-	seen := observation{name: r.driverName(vm)}
+	var seen observation
+	if seen.name, seen.err = driverOf(vm, r.drivers.Default()); seen.err != nil {
+		return seen, nil
+	}
+	if !vm.DeletionTimestamp.IsZero() && len(finalizersOf(vm)) == 0 && notedDriver(vm) == "" {
+		return seen, nil // there was never a server
+	}
 	cluster, err := r.cluster(ctx)
 	if err != nil {
 		return seen, err
@@ -154,19 +159,6 @@ func (r *Reconciler) observe(ctx context.Context, vm *v1alpha1.VirtualMachine) (
 		seen.err = err
 	}
 	return seen, nil
-}
-
-// driverName returns the driver that has, or is to have, the server of vm: the one that
-// was noted before the server was created, so that it is found again when the manager's
-// default changes.
-func (r *Reconciler) driverName(vm *v1alpha1.VirtualMachine) string {
-	if finalizer := finalizerOf(vm); finalizer != "" {
-		return driverOfFinalizer(finalizer)
-	}
-	if vm.Spec.Driver != "" {
-		return vm.Spec.Driver
-	}
-	return r.drivers.Default()
 }
 
 // cluster returns the UID of this cluster, and remembers it.

@@ -33,6 +33,10 @@ const (
 	keep verdict = "keep"
 	// missing: this manager does not have the driver.
 	missing verdict = "missing"
+	// refuse: the object contradicts itself about who has the server, so nothing is done.
+	refuse verdict = "refuse"
+	// released: the object is being deleted, and there is no server.
+	released verdict = "released"
 	// unreachable: nobody knows what there is, so nothing is done.
 	unreachable verdict = "unreachable"
 	// wait: a task is going on.
@@ -49,6 +53,8 @@ const (
 	noteRestart verdict = "noteRestart"
 	// endRestart: the restart that was asked for has happened.
 	endRestart verdict = "endRestart"
+	// claim: before there is a server, and whenever it is missing, the finalizer is set.
+	claim verdict = "claim"
 	// The others are calls of the driver.
 	create      verdict = "create"
 	start       verdict = "start"
@@ -70,10 +76,10 @@ type plan struct {
 	again time.Duration
 }
 
-// acts reports whether the plan is to call the driver.
+// acts reports whether the plan is to change anything but the status.
 func (p plan) acts() bool {
 	switch p.verdict {
-	case create, start, stop, pause, resume, reconfigure, remove:
+	case claim, create, start, stop, pause, resume, reconfigure, remove:
 		return true
 	}
 	return false
@@ -96,16 +102,25 @@ func decide(vm *v1alpha1.VirtualMachine, seen observation, now time.Time) plan {
 
 func (p *plan) decide(vm *v1alpha1.VirtualMachine, seen observation) verdict {
 	server := seen.server
+	deleted, claimed := !vm.DeletionTimestamp.IsZero(), len(finalizersOf(vm)) > 0
 	switch {
+	case errors.Is(seen.err, errConflict):
+		return refuse
+	case deleted && !claimed && server == nil && seen.err == nil:
+		return released
 	case errors.Is(seen.err, backend.ErrMissing):
 		return missing
 	case seen.driver == nil:
 		return unreachable
-	case !vm.DeletionTimestamp.IsZero():
+	case deleted:
 		// Also when nobody knows what there is: the driver finds out, or fails.
 		return remove
 	case seen.err != nil:
 		return unreachable
+	case server != nil && !claimed:
+		return claim
+	case server == nil && !claimed:
+		return p.unlessBackingOff(claim)
 	case server == nil:
 		return p.unlessBackingOff(create)
 	case server.Task != backend.TaskNone:
@@ -264,7 +279,7 @@ func unreachablePause(vm *v1alpha1.VirtualMachine, now time.Time) time.Duration 
 func (p *plan) nextLook(vm *v1alpha1.VirtualMachine, server *backend.Server) time.Duration {
 	var pause time.Duration
 	switch p.verdict {
-	case remove:
+	case remove, released:
 		return 0
 	case wait:
 		pause = taskCheck

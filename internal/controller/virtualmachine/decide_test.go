@@ -27,6 +27,10 @@ func TestDecide(t *testing.T) {
 		want plan
 	}{
 		{"nothing there", newVM(), see(nil), plan{verdict: create}},
+		{"nothing there, not claimed", newVM(finalizers()), see(nil), plan{verdict: claim}},
+		{"nothing there, not claimed, and backing off", newVM(finalizers(), failed(1, "run-1", time.Second)), see(nil), plan{verdict: backOff, due: noon.Add(time.Second), again: time.Second}},
+		{"somebody has removed the finalizer of a server", newVM(finalizers()), see(newServer(running)), plan{verdict: claim}},
+		{"the finalizer is that of another driver", newVM(hadServer), observation{err: errConflict}, plan{verdict: refuse}},
 		{"nothing there, and it is to be stopped", newVM(action("stopped")), see(nil), plan{verdict: create}},
 		{"the driver is missing", newVM(), observation{err: backend.ErrMissing}, plan{verdict: missing, again: missingCheck}},
 		{"the driver cannot be opened", newVM(), observation{err: backend.ErrUnavailable}, plan{verdict: unreachable, again: time.Second}},
@@ -81,6 +85,9 @@ func TestDecide(t *testing.T) {
 		{"a restart while it is to be stopped", newVM(hadServer, restartedAt(noon), pendingRestart("run-1"), action("stopped")), see(newServer(stopped)), plan{verdict: endRestart}},
 
 		{"deleted", newVM(deleted), see(newServer(running)), plan{verdict: remove}},
+		{"deleted, but the finalizer is that of another driver", newVM(deleted, hadServer), observation{err: errConflict}, plan{verdict: refuse}},
+		{"deleted, and somebody has removed the finalizer", newVM(deleted, hadServer, finalizers()), see(newServer(running)), plan{verdict: remove}},
+		{"deleted without a finalizer, nothing there", newVM(deleted, finalizers()), see(nil), plan{verdict: released}},
 		{"deleted while being created", newVM(deleted), see(newServer(backend.StateAbsent, during(backend.TaskCreate))), plan{verdict: remove}},
 		{"deleted, nothing there", newVM(deleted), see(nil), plan{verdict: remove}},
 		{"deleted while the backend is away", newVM(deleted), unavailable, plan{verdict: remove}},

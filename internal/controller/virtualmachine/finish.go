@@ -83,7 +83,7 @@ func powerOf(status *v1alpha1.VirtualMachineStatus) v1alpha1.ServerState {
 func needsPerson(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonSecretMissing, v1alpha1.ReasonDriverMissing, v1alpha1.ReasonCreateFailed,
-		v1alpha1.ReasonPowerFailed, v1alpha1.ReasonDeleteFailed, v1alpha1.ReasonBackendUnavailable, v1alpha1.ReasonBackOff,
+		v1alpha1.ReasonPowerFailed, v1alpha1.ReasonDeleteFailed, v1alpha1.ReasonBackendUnavailable, v1alpha1.ReasonBackOff, v1alpha1.ReasonDriverConflict,
 		v1alpha1.ReasonGuestStopped, v1alpha1.ReasonGuestSilent:
 		return true
 	}
@@ -93,7 +93,7 @@ func needsPerson(reason string) bool {
 // tell records events of what has happened.
 func (r *Reconciler) tell(vm *v1alpha1.VirtualMachine, seen observation, p plan, was, is metav1.Condition) {
 	switch {
-	case p.verdict == create && vm.Status.Server != nil:
+	case vm.Status.Server != nil && (p.verdict == create || p.verdict == claim && seen.server == nil):
 		r.events.Warning(vm, v1alpha1.ReasonServerLost, "CreateServer",
 			"The driver "+seen.name+" does not have the server "+vm.Status.Server.ID+" any more; a new one is created, with a new disk")
 	case p.verdict == countEnd && isRun(seen.server.Ended):

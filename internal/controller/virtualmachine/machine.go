@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,25 +18,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// finalizerSuffix is the part of a finalizer behind the name of the driver. With the
-// name in it, one write says both that there may be a server, and where.
-const finalizerSuffix = ".cloudnative.tw/server"
-
 // errSecretMissing says that a Secret of spec.cloudInit is not there.
 var errSecretMissing = errors.New("secret is missing")
-
-// finalizerOf returns the finalizer of this controller, or "".
-func finalizerOf(vm *v1alpha1.VirtualMachine) string {
-	i := slices.IndexFunc(vm.Finalizers, func(f string) bool { return strings.HasSuffix(f, finalizerSuffix) })
-	if i < 0 {
-		return ""
-	}
-	return vm.Finalizers[i]
-}
-
-func driverOfFinalizer(finalizer string) string {
-	return strings.TrimSuffix(finalizer, finalizerSuffix)
-}
 
 // newMachine returns what the driver is to make of vm, without its seed.
 func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machine {

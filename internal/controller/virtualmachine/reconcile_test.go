@@ -350,7 +350,7 @@ func TestDriverThatIsInstalledLater(t *testing.T) {
 		}
 		return w.backend, nil
 	}}, w.clock)
-	w.Reconciler = NewReconciler(w.client, w.api, w.drivers, w.recorder, w.clock)
+	w.Reconciler.drivers = w.drivers
 	w.create()
 	for range 3 {
 		if again := w.reconcile().RequeueAfter; again != missingCheck {

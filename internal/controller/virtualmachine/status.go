@@ -53,6 +53,8 @@ const (
 	isUnavailable failure = v1alpha1.ReasonBackendUnavailable
 	// isMissing: the driver is not there.
 	isMissing failure = v1alpha1.ReasonDriverMissing
+	// isConflict: the user has to settle which driver has the server.
+	isConflict failure = v1alpha1.ReasonDriverConflict
 	// isOther: anything else; it is tried again.
 	isOther failure = v1alpha1.ReasonPowerFailed
 )
@@ -67,6 +69,8 @@ func failureOf(seen observation, actErr error) failure {
 		return noFailure
 	case errors.Is(err, backend.ErrInvalid):
 		return isInvalid
+	case errors.Is(err, errConflict):
+		return isConflict
 	case errors.Is(err, errSecretMissing):
 		return isSecretMissing
 	case errors.Is(err, backend.ErrMissing):
@@ -185,7 +189,7 @@ func phaseOf(vm *v1alpha1.VirtualMachine, seen observation, p plan, status *v1al
 	switch {
 	case !vm.DeletionTimestamp.IsZero():
 		return v1alpha1.PhaseTerminating
-	case reason == v1alpha1.ReasonBackendUnavailable:
+	case reason == v1alpha1.ReasonBackendUnavailable, reason == v1alpha1.ReasonDriverConflict:
 		return v1alpha1.PhaseUnknown
 	case reason == v1alpha1.ReasonDriverMissing:
 		if status.Server != nil {

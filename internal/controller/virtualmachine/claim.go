@@ -1,0 +1,119 @@
+package virtualmachine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// finalizerSuffix is the part of a finalizer behind the name of the driver. With the
+// name in it, one write says both that there may be a server, and where.
+const finalizerSuffix = ".cloudnative.tw/server"
+
+// errConflict says that a VirtualMachine names several drivers for its server.
+var errConflict = errors.New("the object names different drivers for its server")
+
+// finalizersOf returns the finalizers of this controller. There is one at most, unless
+// somebody has edited them.
+func finalizersOf(vm *v1alpha1.VirtualMachine) []string {
+	var ours []string
+	for _, finalizer := range vm.Finalizers {
+		if strings.HasSuffix(finalizer, finalizerSuffix) {
+			ours = append(ours, finalizer)
+		}
+	}
+	return ours
+}
+
+func driverOfFinalizer(finalizer string) string {
+	return strings.TrimSuffix(finalizer, finalizerSuffix)
+}
+
+// driverOf returns the driver that has, or is to have, the server of vm; usual is that of
+// machines that name none. Once there is a server, only the status decides: finalizers can
+// be edited, and the default changes with the flags of the manager. spec.driver cannot be
+// changed. The error is an errConflict if the finalizers name another driver.
+func driverOf(vm *v1alpha1.VirtualMachine, usual string) (string, error) {
+	noted, finalizers := notedDriver(vm), finalizersOf(vm)
+	name := cmp.Or(noted, vm.Spec.Driver)
+	switch {
+	case name == "" && len(finalizers) > 0:
+		name = driverOfFinalizer(finalizers[0])
+	case name == "":
+		name = usual
+	}
+	right := name + finalizerSuffix
+	wrong := slices.DeleteFunc(slices.Clone(finalizers), func(finalizer string) bool { return finalizer == right })
+	if len(wrong) == 0 {
+		return name, nil
+	}
+	return name, fmt.Errorf("%w: %s. Nothing is created, started or deleted until that is settled: %s", errConflict,
+		conflictWords(vm, finalizers), conflictAdvice(vm, right, wrong))
+}
+
+// conflictWords says which drivers an object names.
+func conflictWords(vm *v1alpha1.VirtualMachine, finalizers []string) string {
+	words := "metadata.finalizers has " + strings.Join(finalizers, " and ")
+	if vm.Spec.Driver != "" {
+		words = "spec.driver is " + vm.Spec.Driver + ", " + words
+	}
+	if noted := notedDriver(vm); noted != "" {
+		words = "status.server.driver is " + noted + ", " + words
+	}
+	return words
+}
+
+// conflictAdvice says what to do about finalizers that are wrong where another is right.
+func conflictAdvice(vm *v1alpha1.VirtualMachine, right string, wrong []string) string {
+	remove := "remove the finalizer " + strings.Join(wrong, " and ")
+	switch noted := notedDriver(vm); {
+	case noted == "" && vm.Spec.Driver == "":
+		return "remove the finalizers of the drivers that do not have the server"
+	case slices.Contains(vm.Finalizers, right):
+		return remove
+	case vm.DeletionTimestamp.IsZero():
+		return "replace the finalizer " + strings.Join(wrong, " and ") + " by " + right
+	case noted != "":
+		// An object that is being deleted takes no new finalizer.
+		return remove + "; the server is then deleted by its driver, which may keep the disk"
+	}
+	return remove
+}
+
+// notedDriver returns the driver that has the server according to the status, "" if the status has no server.
+func notedDriver(vm *v1alpha1.VirtualMachine) string {
+	if vm.Status.Server == nil {
+		return ""
+	}
+	return vm.Status.Server.Driver
+}
+
+// claim makes the API say that there may be a server, and which driver has it. That comes
+// before the server, so that it is never lost, and again if somebody has removed it.
+func (r *Reconciler) claim(ctx context.Context, vm *v1alpha1.VirtualMachine, seen observation) error {
+	if seen.server == nil {
+		// A machine that cannot be made yet is not claimed either.
+		if _, err := r.seed(ctx, vm); err != nil {
+			return err
+		}
+	}
+	if len(finalizersOf(vm)) > 0 {
+		return nil
+	}
+	before := vm.DeepCopy()
+	vm.Finalizers = append(vm.Finalizers, seen.name+finalizerSuffix)
+	// With the lock, an object that is out of date gets no server.
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.client.Patch(ctx, vm, patch, client.FieldOwner(kube.FieldManager)); err != nil {
+		return fmt.Errorf("add the finalizer: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package virtualmachine
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/driver/fake"
+)
+
+// otherFinalizer is that of machines of a second driver.
+const otherFinalizer = "other" + finalizerSuffix
+
+func driver(name string) change {
+	return func(vm *v1alpha1.VirtualMachine) { vm.Spec.Driver = name }
+}
+
+func TestDriverOf(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		vm     *v1alpha1.VirtualMachine
+		want   string
+		advice string // empty: no conflict
+	}{
+		{"nothing is said", newVM(finalizers()), "usual", ""},
+		{"spec.driver", newVM(finalizers("example.com/mine"), driver("other")), "other", ""},
+		{"a finalizer", newVM(), "fake", ""},
+		{"a finalizer of a driver that nobody knows", newVM(finalizers("bhyve.cloudnative.tw/server")), "bhyve", ""},
+		{"a server", newVM(hadServer), "fake", ""},
+		{"a server whose finalizer was removed", newVM(hadServer, finalizers()), "fake", ""},
+		{"a server whose finalizer was edited", newVM(hadServer, finalizers(otherFinalizer)), "fake",
+			"replace the finalizer other.cloudnative.tw/server by fake.cloudnative.tw/server"},
+		{"a server with two finalizers", newVM(hadServer, finalizers(otherFinalizer, fakeFinalizer)), "fake",
+			"remove the finalizer other.cloudnative.tw/server"},
+		{"a server whose finalizer was edited before the deletion", newVM(hadServer, deleted, finalizers(otherFinalizer)), "fake",
+			"remove the finalizer other.cloudnative.tw/server; the server is then deleted by its driver, which may keep the disk"},
+		{"no server yet, and a finalizer of another driver than that of the spec", newVM(driver("fake"), finalizers(otherFinalizer)), "fake",
+			"replace the finalizer other.cloudnative.tw/server by fake.cloudnative.tw/server"},
+		{"no server yet, and two finalizers", newVM(finalizers(fakeFinalizer, otherFinalizer)), "fake",
+			"remove the finalizers of the drivers that do not have the server"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := driverOf(test.vm, "usual")
+			if got != test.want || errors.Is(err, errConflict) != (test.advice != "") {
+				t.Errorf("it is %q, %v; want %q", got, err, test.want)
+			}
+			if err != nil && !strings.HasSuffix(err.Error(), ": "+test.advice) {
+				t.Errorf("it says %q, want %q", err, test.advice)
+			}
+		})
+	}
+}
+
+// addDriver gives the manager a second driver, and returns that.
+func (w *world) addDriver() *fake.Driver {
+	other := fake.New(fake.Options{Clock: w.clock, BootTime: -1})
+	w.Reconciler.drivers = NewDrivers([]string{fake.Name, "other"}, map[string]Opener{
+		fake.Name: func() (Driver, error) { return w.backend, nil },
+		"other":   func() (Driver, error) { return other, nil },
+	}, w.clock)
+	return other
+}
+
+func TestEditedFinalizerMakesNoSecondServer(t *testing.T) {
+	w := newWorld(t)
+	other := w.addDriver()
+	w.createReady()
+	w.change(finalizers(otherFinalizer))
+	w.settle()
+	w.expect(v1alpha1.PhaseUnknown, isUnknown, v1alpha1.ReasonDriverConflict)
+	if got := w.events(); !slices.Equal(got, []string{"Warning DriverConflict"}) {
+		t.Errorf("events: %v", got)
+	}
+	w.change(finalizers(fakeFinalizer))
+	w.settle()
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
+
+	w.change(finalizers(otherFinalizer))
+	w.remove()
+	w.settle()
+	w.expect(v1alpha1.PhaseTerminating, isFalse, v1alpha1.ReasonDriverConflict)
+	w.expectCalls()
+	uid := w.uid()
+	w.change(finalizers()) // as the condition says
+	if servers := w.backend.UIDs(); !w.isGone() || !slices.Equal(servers, []types.UID{uid}) {
+		t.Fatalf("gone: %t, servers: %v", w.isGone(), servers)
+	}
+	w.sweep(t.Context())
+	if servers := w.backend.UIDs(); len(servers) > 0 {
+		t.Errorf("the servers %v are left", servers)
+	}
+	if calls := other.Calls(); len(calls) > 0 {
+		t.Errorf("calls of the wrong driver: %v", calls)
+	}
+}
+
+func TestRemovedFinalizerComesBack(t *testing.T) {
+	w := newWorld(t)
+	w.createReady()
+	w.change(finalizers("example.com/mine"))
+	w.settle()
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
+	w.expectCalls()
+	if got := w.vm().Finalizers; !slices.Equal(got, []string{"example.com/mine", fakeFinalizer}) {
+		t.Errorf("finalizers: %v", got)
+	}
+}
+
+// The server goes with the object although nothing holds that back any more.
+func TestFinalizerRemovedDuringTheDeletion(t *testing.T) {
+	w := newWorld(t)
+	w.createReady(func(vm *v1alpha1.VirtualMachine) { vm.Spec.DiskPolicy = v1alpha1.DiskRetain })
+	w.change(finalizers("example.com/mine", fakeFinalizer))
+	w.remove()
+	w.change(finalizers("example.com/mine"))
+	w.settle()
+	if servers, kept := w.backend.UIDs(), w.backend.Kept(); len(servers) > 0 || len(kept) != 1 {
+		t.Errorf("servers: %v, disks that were kept: %v", servers, kept)
+	}
+	w.expectCalls("Delete")
+	w.change(finalizers())
+	if !w.isGone() {
+		t.Error("it is not gone")
+	}
+}
