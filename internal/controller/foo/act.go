@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -58,10 +59,15 @@ func (r *Reconciler) create(ctx context.Context, foo *v1alpha1.Foo) error {
 
 func (r *Reconciler) repair(ctx context.Context, foo *v1alpha1.Foo, p plan) error {
 	// With the UID, a Deployment that took the name meanwhile is left alone.
-	err := r.client.Apply(ctx, newDeployment(foo).WithUID(p.current.UID),
-		client.FieldOwner(kube.FieldManager), client.ForceOwnership)
+	deployment := newDeployment(foo).WithUID(p.current.UID)
+	err := r.client.Apply(ctx, deployment, client.FieldOwner(kube.FieldManager), client.ForceOwnership)
 	if err != nil {
 		return kube.Named(err, "apply", "Deployment", foo.Namespace, p.current.Name)
+	}
+	if ptr.Deref(deployment.ResourceVersion, "") == p.current.ResourceVersion {
+		// A mutating webhook undoes it each time. Nothing happened, so there is no event.
+		log.FromContext(ctx).V(1).Info("Deployment differs and cannot be repaired", "Deployment", p.current.Name, "differed", p.differs)
+		return nil
 	}
 	log.FromContext(ctx).Info("Repaired Deployment", "Deployment", p.current.Name, "differed", p.differs)
 	r.events.Normal(foo, v1alpha1.ReasonDeploymentRepaired, "ApplyDeployment",

@@ -68,6 +68,12 @@ func scaled(n int32) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) { d.Spec.Replicas = &n }
 }
 
+// unconfined makes a Deployment that of a version that said nothing about what its pods may do.
+func unconfined(d *appsv1.Deployment) {
+	pod := &d.Spec.Template.Spec
+	pod.AutomountServiceAccountToken, pod.SecurityContext, pod.Containers[0].SecurityContext = nil, nil, nil
+}
+
 // ofEarlierFoo makes a Deployment that of a Foo that had the same name.
 func ofEarlierFoo(d *appsv1.Deployment) { d.OwnerReferences[0].UID = "foo-0" }
 

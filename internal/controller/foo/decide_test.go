@@ -125,7 +125,7 @@ func TestDecideSeesTheSameInASlimDeployment(t *testing.T) {
 	for _, deployment := range []*appsv1.Deployment{
 		ownedBy(foo), ownedBy(foo, scaled(5)), ownedBy(foo, deleted), ownedBy(foo, orphaned), ownedBy(foo, ofEarlierFoo),
 		ownedBy(foo, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "other" }),
-		ownedBy(foo, func(d *appsv1.Deployment) { d.Spec.Template.Labels = nil }),
+		ownedBy(foo, func(d *appsv1.Deployment) { d.Spec.Template.Labels = nil }), ownedBy(foo, unconfined),
 		ownedBy(foo, func(d *appsv1.Deployment) { d.Labels = nil }),
 		ownedBy(foo, func(d *appsv1.Deployment) { d.Spec.Selector.MatchLabels["app"] = "x" }),
 		ownedBy(foo, func(d *appsv1.Deployment) { d.Status.UpdatedReplicas = 1 }),

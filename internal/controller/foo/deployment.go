@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -48,9 +49,14 @@ func newDeployment(foo *v1alpha1.Foo) *appsv1ac.DeploymentApplyConfiguration {
 			WithTemplate(corev1ac.PodTemplateSpec().
 				WithLabels(newLabels(foo)).
 				WithSpec(corev1ac.PodSpec().
+					// The image is anybody's; it gets no credentials of the namespace.
+					WithAutomountServiceAccountToken(false).
+					WithSecurityContext(corev1ac.PodSecurityContext().
+						WithSeccompProfile(corev1ac.SeccompProfile().WithType(corev1.SeccompProfileTypeRuntimeDefault))).
 					WithContainers(corev1ac.Container().
 						WithName(containerName).
-						WithImage(image(foo))))))
+						WithImage(image(foo)).
+						WithSecurityContext(corev1ac.SecurityContext().WithAllowPrivilegeEscalation(false))))))
 }
 
 // asObject returns what newDeployment returned as an object to create.
@@ -98,11 +104,20 @@ func differences(foo *v1alpha1.Foo, deployment *appsv1.Deployment) []string {
 	if got, want := ptr.Deref(deployment.Spec.Replicas, 1), replicas(foo); got != want {
 		found = append(found, fmt.Sprintf("replicas %d instead of %d", got, want))
 	}
-	switch got, want := containerImage(deployment), image(foo); {
-	case got == "":
+	pod := &deployment.Spec.Template.Spec
+	switch container := containerOf(pod); {
+	case container == nil:
 		found = append(found, fmt.Sprintf("no container %q", containerName))
-	case got != want:
-		found = append(found, fmt.Sprintf("image %q instead of %q", got, want))
+	default:
+		if container.Image != image(foo) {
+			found = append(found, fmt.Sprintf("image %q instead of %q", container.Image, image(foo)))
+		}
+		if !isConfined(pod, container) {
+			found = append(found, "another security context")
+		}
+	}
+	if ptr.Deref(pod.AutomountServiceAccountToken, true) {
+		found = append(found, "a service account token for its pods")
 	}
 	if want := newLabels(foo); !contains(deployment.Labels, want) || !contains(deployment.Spec.Template.Labels, want) {
 		found = append(found, "other labels")
@@ -113,14 +128,21 @@ func differences(foo *v1alpha1.Foo, deployment *appsv1.Deployment) []string {
 	return found
 }
 
-// containerImage returns the image of the container that is ours, or "".
-func containerImage(deployment *appsv1.Deployment) string {
-	for i := range deployment.Spec.Template.Spec.Containers {
-		if container := &deployment.Spec.Template.Spec.Containers[i]; container.Name == containerName {
-			return container.Image
+// containerOf returns the container that is ours, or nil.
+func containerOf(pod *corev1.PodSpec) *corev1.Container {
+	for i := range pod.Containers {
+		if container := &pod.Containers[i]; container.Name == containerName {
+			return container
 		}
 	}
-	return ""
+	return nil
+}
+
+// isConfined reports whether the pod and our container in it have the security context of newDeployment.
+func isConfined(pod *corev1.PodSpec, container *corev1.Container) bool {
+	return pod.SecurityContext != nil && pod.SecurityContext.SeccompProfile != nil &&
+		pod.SecurityContext.SeccompProfile.Type == corev1.SeccompProfileTypeRuntimeDefault &&
+		container.SecurityContext != nil && !ptr.Deref(container.SecurityContext.AllowPrivilegeEscalation, true)
 }
 
 // contains reports whether all has every entry of part.

@@ -57,9 +57,18 @@ func TestNewDeployment(t *testing.T) {
         "containers": [
           {
             "name": "foo",
-            "image": "nginx:1.29"
+            "image": "nginx:1.29",
+            "securityContext": {
+              "allowPrivilegeEscalation": false
+            }
           }
-        ]
+        ],
+        "automountServiceAccountToken": false,
+        "securityContext": {
+          "seccompProfile": {
+            "type": "RuntimeDefault"
+          }
+        }
       }
     }
   }
@@ -75,7 +84,7 @@ func TestNewDeploymentFillsInWhatAnOldFooDoesNotHave(t *testing.T) {
 	if got := *deployment.Spec.Replicas; got != 1 {
 		t.Errorf("replicas are %d", got)
 	}
-	if got := containerImage(deployment); got != "nginx:latest" {
+	if got := containerOf(&deployment.Spec.Template.Spec).Image; got != "nginx:latest" {
 		t.Errorf("image is %q", got)
 	}
 }
@@ -124,6 +133,26 @@ func TestDifferences(t *testing.T) {
 			func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Name = "main" },
 			[]string{`no container "foo"`},
 		},
+		{"it was made before its pods were confined", unconfined, []string{"another security context", "a service account token for its pods"}},
+		{
+			"its pods get a token",
+			func(d *appsv1.Deployment) { d.Spec.Template.Spec.AutomountServiceAccountToken = ptr.To(true) },
+			[]string{"a service account token for its pods"},
+		},
+		{
+			"its pods get system calls",
+			func(d *appsv1.Deployment) {
+				d.Spec.Template.Spec.SecurityContext.SeccompProfile.Type = corev1.SeccompProfileTypeUnconfined
+			},
+			[]string{"another security context"},
+		},
+		{
+			"its container may gain privileges",
+			func(d *appsv1.Deployment) {
+				d.Spec.Template.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil
+			},
+			[]string{"another security context"},
+		},
 		{"a label was removed", func(d *appsv1.Deployment) { delete(d.Labels, labelName) }, []string{"other labels"}},
 		{
 			"a label of the pods was changed",
@@ -151,6 +180,8 @@ func TestDifferences(t *testing.T) {
 				d.Labels["team"] = "a"
 				d.Spec.Template.Labels["team"] = "a"
 				d.Spec.Template.Annotations = map[string]string{"kubectl.kubernetes.io/restartedAt": "now"}
+				d.Spec.Template.Spec.SecurityContext.RunAsNonRoot = ptr.To(true)
+				d.Spec.Template.Spec.Containers[0].SecurityContext.ReadOnlyRootFilesystem = ptr.To(true)
 				d.Spec.Template.Spec.NodeSelector = map[string]string{"disk": "ssd"}
 				d.Spec.Template.Spec.Containers = append([]corev1.Container{{Name: "sidecar", Image: "proxy"}}, d.Spec.Template.Spec.Containers...)
 			},

@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -57,6 +58,12 @@ func Cache(options *cache.Options) {
 	kube.Transform(options, &v1alpha1.Foo{}, kube.DropOthersNotes)
 }
 
+// confinedPod and confinedContainer are what isConfined looks at, in a slim Deployment of which it is true. They are never changed.
+var (
+	confinedPod       = corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
+	confinedContainer = corev1.SecurityContext{AllowPrivilegeEscalation: ptr.To(false)}
+)
+
 // slimDeployment returns what this controller reads of a Deployment. Of one that no
 // Foo controls that is the name, and whose it is.
 func slimDeployment(object any) (any, error) {
@@ -84,10 +91,14 @@ func slimDeployment(object any) (any, error) {
 		// As newDeployment has it: one map does for both.
 		slim.Spec.Template.Labels = slim.Labels
 	}
-	for i := range full.Spec.Template.Spec.Containers {
-		container := &full.Spec.Template.Spec.Containers[i]
-		slim.Spec.Template.Spec.Containers = append(slim.Spec.Template.Spec.Containers,
-			corev1.Container{Name: container.Name, Image: container.Image})
+	pod, slimPod := &full.Spec.Template.Spec, &slim.Spec.Template.Spec
+	slimPod.AutomountServiceAccountToken = pod.AutomountServiceAccountToken
+	for i := range pod.Containers {
+		slimPod.Containers = append(slimPod.Containers, corev1.Container{Name: pod.Containers[i].Name, Image: pod.Containers[i].Image})
+	}
+	if container := containerOf(pod); container != nil && isConfined(pod, container) {
+		// Nearly all are: one copy does for them.
+		slimPod.SecurityContext, containerOf(slimPod).SecurityContext = &confinedPod, &confinedContainer
 	}
 	slim.Status = appsv1.DeploymentStatus{
 		ObservedGeneration: full.Status.ObservedGeneration,

@@ -130,6 +130,8 @@ func upgrade(t *testing.T, commit string) {
 	}
 	apply(t, kubeconfig, fmt.Sprintf(objects, image, image))
 	w := &world{steady.Objects{Config: cp.Config(), Namespace: namespace, Kinds: kinds, Children: children}, state}
+	w.AwaitSettled(t)
+	w.confine(t, kubeconfig)
 	before, processes := w.AwaitStill(t, after), w.processes() // a component of a new cluster may start twice
 	flaps := w.WatchReady(t)
 

@@ -28,6 +28,16 @@ func (w *world) processes() []string {
 	return all
 }
 
+// confine gives the Deployment of the Foo what a Foo says of its pods now and versions before did not: the one known change of an
+// upgrade, see docs/operations.md. The manager before takes it for something that others added.
+func (w *world) confine(t *testing.T, kubeconfig string) {
+	t.Helper()
+	shell := transcript.Shell{Env: map[string]string{"KUBECONFIG": kubeconfig, "HOME": t.TempDir()}}
+	shell.OK(t, "kubectl", "patch", "deployment", "web", "--patch", `{"spec": {"template": {"spec": {
+		"automountServiceAccountToken": false, "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+		"containers": [{"name": "foo", "securityContext": {"allowPrivilegeEscalation": false}}]}}}}`)
+}
+
 // deleteAll deletes everything and waits until nothing is left outside of the API: what the earlier version made, this one
 // can remove.
 func (w *world) deleteAll(t *testing.T, kubeconfig string) {
