@@ -277,3 +277,27 @@ func TestRefusedChanges(t *testing.T) {
 		t.Errorf("a larger disk: %v", err)
 	}
 }
+
+// A driver tells what a guest says. The API bounds it, too.
+func TestServersThatTheAPIRefuses(t *testing.T) {
+	client, err := dynamic.NewForConfig(env.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	machines := client.Resource(resources["VirtualMachine"]).Namespace(env.Namespace(t))
+	if _, err := machines.Create(t.Context(), newObject(t, "VirtualMachine", "", `{}`), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, addresses, says string }{
+		{"16 addresses", numbered(16, `"10.0.0.%d"`), ""},
+		{"a long one", `"` + strings.Repeat("f", 64) + `"`, ""},
+		{"17 addresses", numbered(17, `"10.0.0.%d"`), "must have at most 16 items"},
+		{"one that is too long", `"` + strings.Repeat("f", 65) + `"`, "Too long: may not be more than 64 bytes"},
+	} {
+		patch := `{"status":{"server":{"addresses":[` + tt.addresses + `]}}}`
+		_, err := machines.Patch(t.Context(), "test", types.MergePatchType, []byte(patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "status")
+		if tt.says == "" && err != nil || tt.says != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tt.says)) {
+			t.Errorf("%s: got %v, want a refusal that says %q", tt.name, err, tt.says)
+		}
+	}
+}

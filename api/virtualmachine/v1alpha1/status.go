@@ -111,9 +111,11 @@ type Server struct {
 	// +optional
 	Usage *Usage `json:"usage,omitempty"`
 
-	// Addresses of the guest.
+	// Addresses of the guest, 16 at most.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=64
 	Addresses []string `json:"addresses,omitempty"`
 
 	// Where the ports of the guest can be reached.

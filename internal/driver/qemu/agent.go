@@ -23,6 +23,12 @@ const (
 	firstAgentPause = 50 * time.Millisecond
 	bootAgentPause  = time.Second
 	lastAgentPause  = 30 * time.Second
+	// maxAddresses is how many addresses of a guest are told, as the API has it.
+	maxAddresses = 16
+	// A guest can change what is told of it at will, and each change is written to the API:
+	// a few changes are told at once, then one in tellPause.
+	tellPause = 5 * time.Second
+	tellBurst = 10
 )
 
 // siteLocal are addresses that RFC 3879 has abolished. QEMU's own network still hands them
@@ -50,7 +56,7 @@ func (m *machine) setAgentOpen(open bool) {
 		m.stopAgent()
 		if m.agent == backend.AgentConnected {
 			m.agent = backend.AgentLost
-			go m.tell() // m.mu is held
+			go m.tellOfGuest() // m.mu is held
 		}
 	}
 }
@@ -127,7 +133,6 @@ func askAddresses(ctx context.Context, conn *qmp.Client) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
 	var interfaces []struct {
-		Name      string `json:"name"`
 		Addresses []struct {
 			Address string `json:"ip-address"`
 		} `json:"ip-addresses"`
@@ -138,14 +143,57 @@ func askAddresses(ctx context.Context, conn *qmp.Client) ([]string, error) {
 	var all []string
 	for _, i := range interfaces {
 		for _, a := range i.Addresses {
-			address, err := netip.ParseAddr(strings.TrimSpace(a.Address))
-			if err == nil && !address.IsLoopback() && !address.IsLinkLocalUnicast() && !siteLocal.Contains(address) {
-				all = append(all, address.String())
-			}
+			all = append(all, a.Address)
+		}
+	}
+	return usable(all), nil
+}
+
+// usable returns those of the addresses that a guest tells that somebody may reach, in
+// their usual form, sorted. A zone is a name, in which a guest can write anything.
+func usable(told []string) []string {
+	var all []string
+	for _, text := range told {
+		address, err := netip.ParseAddr(strings.TrimSpace(text))
+		if err == nil && address.Zone() == "" && address.IsGlobalUnicast() && !siteLocal.Contains(address) {
+			all = append(all, address.String())
 		}
 	}
 	slices.Sort(all)
-	return slices.Compact(all), nil
+	all = slices.Compact(all)
+	return all[:min(len(all), maxAddresses)]
+}
+
+// tellOfGuest says that the guest has changed what is seen of the machine. The last change
+// is always told, if need be with a delay.
+func (m *machine) tellOfGuest() {
+	m.mu.Lock()
+	waiting := m.telling
+	var delay time.Duration
+	if !waiting {
+		delay = m.tells.Reserve().Delay()
+		m.telling = delay > 0
+	}
+	m.mu.Unlock()
+	switch {
+	case waiting: // what is told then is the state of that moment
+	case delay == 0:
+		m.tell()
+	default:
+		m.d.tasks.Go(func() {
+			timer := time.NewTimer(delay)
+			defer timer.Stop()
+			select {
+			case <-m.d.ctx.Done():
+				return
+			case <-timer.C:
+			}
+			m.mu.Lock()
+			m.telling = false
+			m.mu.Unlock()
+			m.tell()
+		})
+	}
 }
 
 // askAgent asks the agent for the addresses of the guest. It returns when to ask again if
@@ -198,7 +246,7 @@ func (m *machine) agentAnswered(ctx context.Context, addresses []string) {
 	}
 	m.mu.Unlock()
 	if changed {
-		m.tell()
+		m.tellOfGuest()
 	}
 }
 
@@ -211,6 +259,6 @@ func (m *machine) agentFailed(ctx context.Context) {
 	}
 	m.mu.Unlock()
 	if changed {
-		m.tell()
+		m.tellOfGuest()
 	}
 }

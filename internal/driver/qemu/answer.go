@@ -68,6 +68,6 @@ func (m *machine) keepAnswer(ctx context.Context, addresses []string) {
 // recall takes up what the guest has said to an earlier manager; m.mu is held.
 func (m *machine) recall() {
 	if m.kept = readAnswer(m.dir, m.run); m.kept != nil {
-		m.addresses, m.recalled = slices.Clone(m.kept.Addresses), true
+		m.addresses, m.recalled = usable(m.kept.Addresses), true
 	}
 }

@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/confine"
@@ -153,17 +155,27 @@ func (m *machine) waitUp(ctx context.Context, proc *process.Process) error {
 	}
 }
 
-// lastWords returns what a process said last, in one line without its name and time.
+// maxWords is how much of what a process said last is told, in bytes.
+const maxWords = 300
+
+// lastWords returns what a process said last, in one line without its name and time. It may
+// be a guest that wrote it, to its serial console.
 func lastWords(log string) string {
 	lines := strings.Split(strings.TrimSpace(log), "\n")
-	last := strings.TrimSpace(lines[len(lines)-1])
+	last := lines[len(lines)-1]
 	if _, words, found := strings.Cut(last, "qemu-system-"+arch()+": "); found {
-		return words
+		last = words
 	}
-	if last == "" {
-		return "it said nothing"
+	last = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, last)
+	if len(last) > maxWords {
+		last = strings.ToValidUTF8(last[:maxWords], "") + " ..."
 	}
-	return last
+	return cmp.Or(strings.TrimSpace(last), "it said nothing")
 }
 
 // kernelFor fills in what is booted, if it is not the disk.

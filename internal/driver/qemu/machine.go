@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
@@ -51,6 +53,10 @@ type machine struct {
 	recalled bool
 	cpuSeen  cpuTime
 	told     backend.Usage
+
+	// tells bounds how often a guest is told of; telling says that it is told of soon.
+	tells   *rate.Limiter
+	telling bool
 }
 
 // task is what goes on in the background.
@@ -62,7 +68,10 @@ type task struct {
 }
 
 func newMachine(d *Driver, def definition) *machine {
-	return &machine{d: d, id: def.Identity, dir: filepath.Join(d.machinesDir(), string(def.UID)), def: def}
+	return &machine{
+		d: d, id: def.Identity, dir: filepath.Join(d.machinesDir(), string(def.UID)), def: def,
+		tells: rate.NewLimiter(rate.Every(tellPause), tellBurst),
+	}
 }
 
 // tell says that the machine has changed.

@@ -1,12 +1,14 @@
 package qemu
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -38,18 +40,23 @@ func (d *Driver) sample() {
 			return
 		case <-ticker.C:
 		}
+		var asked sync.WaitGroup
 		for _, m := range d.all() {
-			if m.measure() {
-				m.tell()
-			}
+			// A monitor that does not answer holds up no other machine.
+			asked.Go(func() {
+				if m.measure() {
+					m.tell()
+				}
+			})
 		}
+		asked.Wait()
 	}
 }
 
 // measure measures a machine that is on, and returns whether somebody should know.
 func (m *machine) measure() bool {
 	m.mu.Lock()
-	conn, before, started := m.conn, m.cpuSeen, *m.startedWith()
+	conn, before, started, boot := m.conn, m.cpuSeen, *m.startedWith(), m.def.BootMemory
 	run, pid, startedAt, found := m.run, 0, m.startedAt, m.found
 	// What was measured when the guest first answered holds for a whole period: it is
 	// not done with its boot, and each figure on the way from there would be written.
@@ -80,7 +87,7 @@ func (m *machine) measure() bool {
 	}
 	total := started.MemoryBytes
 	usage.Memory = min(100, 100*float64(resident)/float64(max(total, 1)))
-	if used, of := m.askMemory(conn); of > 0 {
+	if used, of := m.askMemory(conn, maxMemory(&started, cmp.Or(boot, started.MemoryBytes))+memoryStep*memorySlots); of > 0 {
 		usage.GuestBytes = used
 		usage.Memory = 100 * float64(used) / float64(of)
 	}
@@ -124,16 +131,19 @@ func readProcess(pid int) (seconds float64, resident int64, err error) {
 	return float64(user+system) / clockTicks, pages * int64(os.Getpagesize()), nil
 }
 
-// askMemory returns what the guest says that it uses of its memory; 0 if it does not say.
-func (m *machine) askMemory(conn *qmp.Client) (used, total int64) {
+// askMemory returns what the guest says that it uses of its memory, of which it has so much at most; 0 if it does not say.
+func (m *machine) askMemory(conn *qmp.Client, most int64) (used, total int64) {
 	if conn == nil {
 		return 0, 0
 	}
 	ctx, cancel := context.WithTimeout(m.d.ctx, monitorTimeout)
 	defer cancel()
 	var stats struct {
-		Updated int64            `json:"last-update"`
-		Stats   map[string]int64 `json:"stats"`
+		Updated int64 `json:"last-update"`
+		Stats   struct {
+			Total     uint64 `json:"stat-total-memory"`
+			Available uint64 `json:"stat-available-memory"`
+		} `json:"stats"`
 	}
 	arguments := map[string]any{"path": balloonPath, "property": "guest-stats"}
 	if err := conn.Run(ctx, "qom-get", arguments, &stats); err != nil || stats.Updated == 0 {
@@ -142,9 +152,14 @@ func (m *machine) askMemory(conn *qmp.Client) (used, total int64) {
 		_ = conn.Run(ctx, "qom-set", arguments, nil) // without a balloon, there is nothing to ask
 		return 0, 0
 	}
-	total, available := stats.Stats["stat-total-memory"], stats.Stats["stat-available-memory"]
-	if total <= 0 || available < 0 {
+	return plausible(stats.Stats.Total, stats.Stats.Available, most)
+}
+
+// plausible returns how much memory a guest uses of how much, which it can tell as it likes: 0 if it tells nothing, or more
+// than the machine can have.
+func plausible(total, available uint64, most int64) (used, of int64) {
+	if most <= 0 || total > uint64(most) || available > total {
 		return 0, 0
 	}
-	return total - available, total
+	return int64(total - available), int64(total) //nolint:gosec // not more than most
 }

@@ -20,6 +20,9 @@ const (
 	// The pauses between attempts to reach the monitor.
 	firstDialPause = 5 * time.Millisecond
 	lastDialPause  = time.Second
+	// floodPause is how long a monitor is left alone that sends events without end. Its
+	// machine does not count as unknown meanwhile.
+	floodPause = 3 * time.Second
 )
 
 // checkPeriod is how often a monitor has to answer. Tests shorten it.
@@ -69,10 +72,13 @@ func (m *machine) follow(proc *process.Process) {
 		conn, err := m.dial()
 		if err == nil {
 			pause = firstDialPause
-			if err := m.listen(proc, conn); err != nil {
+			if err = m.listen(proc, conn); err != nil {
 				m.d.options.Log.V(1).Info("Monitor is lost", "machine", m.id.UID, "why", err.Error())
 			}
 			begun = time.Now()
+		}
+		if errors.Is(err, qmp.ErrFlood) {
+			pause = floodPause // what was missed is looked at then
 		}
 		if m.d.ctx.Err() != nil {
 			return
@@ -90,7 +96,7 @@ func (m *machine) follow(proc *process.Process) {
 			return
 		case <-timer.C:
 		}
-		pause = min(2*pause, lastDialPause)
+		pause = min(2*pause, max(pause, lastDialPause))
 	}
 }
 
@@ -265,12 +271,15 @@ func (m *machine) heed(conn *qmp.Client, event qmp.Event) error {
 		// The others are ends of the process, which tells itself.
 	case "RESET":
 		m.mu.Lock()
-		if m.agent == backend.AgentConnected || m.agent == backend.AgentLost {
+		changed := m.agent == backend.AgentConnected || m.agent == backend.AgentLost
+		if changed {
 			m.agent = backend.AgentWaiting
 		}
 		m.recalled = false
 		m.mu.Unlock()
-		m.tell()
+		if changed {
+			m.tellOfGuest()
+		}
 	case "VSERPORT_CHANGE":
 		var data struct{ Open bool }
 		if err := json.Unmarshal(event.Data, &data); err != nil {

@@ -20,7 +20,7 @@ type ServerApplyConfiguration struct {
 	State *virtualmachinev1alpha1.ServerState `json:"state,omitempty"`
 	// Use of the machine's resources, refreshed when it has moved by 5 points.
 	Usage *UsageApplyConfiguration `json:"usage,omitempty"`
-	// Addresses of the guest.
+	// Addresses of the guest, 16 at most.
 	Addresses []string `json:"addresses,omitempty"`
 	// Where the ports of the guest can be reached.
 	Endpoints []EndpointApplyConfiguration `json:"endpoints,omitempty"`

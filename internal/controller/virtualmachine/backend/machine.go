@@ -106,7 +106,7 @@ type Server struct {
 	Ended *Ended
 	// Agent is what the guest agent does.
 	Agent Agent
-	// Addresses are those of the guest, without loopback and link-local ones, sorted.
+	// Addresses are those of the guest, without loopback and link-local ones, sorted; 16 at most.
 	Addresses []string
 	// Endpoints are where the ports of the guest can be reached.
 	Endpoints []v1alpha1.Endpoint

@@ -4,6 +4,10 @@
 // Commands carry an id and wait for the answer with that id until their context ends, so
 // that a silent or slow peer holds nobody. The end of the connection fails everything
 // that waits. Events go into a queue that is bounded; what does not fit is counted.
+//
+// The agent is a program of the guest, and a guest can make its QEMU send events without
+// end. So messages have a maximum length, and a peer that sends too many that nobody
+// asked for is disconnected with ErrFlood.
 package qmp
 
 import (
@@ -18,12 +22,17 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 const (
-	// maxLine is how long a message may be. The longest that QEMU is known to send, the
-	// schema, has less than 1 MiB.
+	// maxLine is how long a message of QEMU may be. The longest that it is known to send,
+	// the schema, has less than 1 MiB.
 	maxLine = 16 << 20
+	// maxAgentLine is how long a message of a guest agent may be. The addresses of twenty
+	// network interfaces have a quarter of that.
+	maxAgentLine = 64 << 10
 	// queued is how many events may wait. They are few: a power change, an agent.
 	queued = 64
 	// writeTimeout is how long the peer may take to accept a command, if the context of
@@ -35,8 +44,30 @@ const (
 // it before the command: what came before is to be thrown away. No JSON has it.
 const agentMark = 0xff
 
-// ErrClosed says that the connection is gone. It wraps why.
-var ErrClosed = errors.New("connection is closed")
+var (
+	// ErrClosed says that the connection is gone. It wraps why.
+	ErrClosed = errors.New("connection is closed")
+	// ErrFlood says that the peer sent too many messages that nobody asked for.
+	ErrFlood = errors.New("the peer floods the connection")
+)
+
+// limits bound what a peer may send.
+type limits struct {
+	// line is the length of the longest message, in bytes.
+	line int
+	// events is how many events may wait in the queue.
+	events int
+	// unasked is how many messages may come that nobody asked for: so many a second, and
+	// so many at once.
+	unasked rate.Limit
+	burst   int
+}
+
+var (
+	monitorLimits = limits{line: maxLine, events: queued, unasked: 20, burst: 256}
+	// An agent says nothing by itself. At the start there may be the rest of an old answer.
+	agentLimits = limits{line: maxAgentLine, unasked: 1, burst: 8}
+)
 
 // Error is what the peer answered instead of a result.
 type Error struct {
@@ -69,9 +100,11 @@ type message struct {
 
 // Client is one connection. Its methods may be called from several goroutines.
 type Client struct {
-	conn   net.Conn
-	events chan Event
-	done   chan struct{}
+	conn    net.Conn
+	maxLine int
+	unasked *rate.Limiter
+	events  chan Event
+	done    chan struct{}
 
 	writing sync.Mutex
 
@@ -86,7 +119,7 @@ type Client struct {
 // Dial connects to the monitor of a QEMU: it waits for the greeting and negotiates. The
 // context limits that, not the life of the connection.
 func Dial(ctx context.Context, path string) (*Client, error) {
-	c, err := dial(ctx, path)
+	c, err := dial(ctx, path, monitorLimits)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +141,7 @@ func Dial(ctx context.Context, path string) (*Client, error) {
 // DialAgent connects to the guest agent behind a socket, and gets in step with it. The
 // agent may be in the middle of an answer to somebody who is gone.
 func DialAgent(ctx context.Context, path string) (*Client, error) {
-	c, err := dial(ctx, path)
+	c, err := dial(ctx, path, agentLimits)
 	if err != nil {
 		return nil, err
 	}
@@ -119,17 +152,18 @@ func DialAgent(ctx context.Context, path string) (*Client, error) {
 	return c, nil
 }
 
-func dial(ctx context.Context, path string) (*Client, error) {
+func dial(ctx context.Context, path string, peer limits) (*Client, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, err
 	}
-	return newClient(conn), nil
+	return newClient(conn, peer), nil
 }
 
-func newClient(conn net.Conn) *Client {
+func newClient(conn net.Conn, peer limits) *Client {
 	c := &Client{
-		conn: conn, events: make(chan Event, queued), done: make(chan struct{}),
+		conn: conn, maxLine: peer.line, unasked: rate.NewLimiter(peer.unasked, peer.burst),
+		events: make(chan Event, peer.events), done: make(chan struct{}),
 		pending: map[int64]chan message{}, greeting: make(chan struct{}),
 		// Not from 1: an agent may still answer what was asked over an earlier connection.
 		next: rand.Int64N(1 << 50),
@@ -254,7 +288,7 @@ func (c *Client) read() {
 	defer close(c.events)
 	reader := bufio.NewReader(c.conn)
 	for {
-		line, err := readLine(reader)
+		line, err := readLine(reader, c.maxLine)
 		if err != nil {
 			c.fail(err)
 			return
@@ -263,14 +297,17 @@ func (c *Client) read() {
 			line = line[i+1:]
 		}
 		var got message
-		if err := json.Unmarshal(line, &got); err != nil {
-			if len(bytes.TrimSpace(line)) > 0 && c.isSynced() {
-				c.fail(fmt.Errorf("%.80q is no message: %w", line, err))
-				return
-			}
-			continue // the rest of an answer to somebody else
+		asked := false
+		if err := json.Unmarshal(line, &got); err == nil {
+			asked = c.hand(got)
+		} else if len(bytes.TrimSpace(line)) > 0 && c.isSynced() {
+			c.fail(fmt.Errorf("%.80q is no message: %w", line, err))
+			return
+		} // else it is the rest of an answer to somebody else
+		if !asked && !c.unasked.Allow() {
+			c.fail(ErrFlood)
+			return
 		}
-		c.hand(got)
 	}
 }
 
@@ -285,8 +322,8 @@ func (c *Client) isSynced() bool {
 	}
 }
 
-// hand gives one message to who waits for it.
-func (c *Client) hand(got message) {
+// hand gives one message to who waits for it, and reports whether it is an answer.
+func (c *Client) hand(got message) (asked bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -301,13 +338,15 @@ func (c *Client) hand(got message) {
 	default:
 		var id int64
 		if err := json.Unmarshal(got.ID, &id); err != nil {
-			return // an answer that nobody waits for
+			return false
 		}
 		if waiting, found := c.pending[id]; found {
 			waiting <- got // has room, and there is one answer
 			delete(c.pending, id)
+			return true
 		}
 	}
+	return false
 }
 
 // greet notes that the peer is in step; c.mu is held.
@@ -344,19 +383,19 @@ func (c *Client) sync(ctx context.Context) error {
 	return nil
 }
 
-// readLine returns a line without its end. It is valid until the next one is read only if
-// it is short; what keeps it, copies it, as json does.
-func readLine(reader *bufio.Reader) ([]byte, error) {
+// readLine returns a line of at most so many bytes. It is valid until the next one is read
+// only if it is short; what keeps it, copies it, as json does.
+func readLine(reader *bufio.Reader, limit int) ([]byte, error) {
 	line, err := reader.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
 		return unexpected(line, err)
 	}
 	long := bytes.Clone(line)
 	for errors.Is(err, bufio.ErrBufferFull) {
-		if len(long) > maxLine {
-			return nil, fmt.Errorf("a message of more than %d bytes", maxLine)
-		}
 		line, err = reader.ReadSlice('\n')
+		if len(long)+len(line) > limit {
+			return nil, fmt.Errorf("a message of more than %d bytes", limit)
+		}
 		long = append(long, line...)
 	}
 	return unexpected(long, err)

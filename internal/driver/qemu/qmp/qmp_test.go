@@ -239,6 +239,62 @@ func TestEventsAreBoundedAndCounted(t *testing.T) {
 	}
 }
 
+// A peer that sends without end is disconnected soon.
+func TestFlood(t *testing.T) {
+	sync := func(conn net.Conn, lines *bufio.Scanner) {
+		lines.Scan()
+		var got struct {
+			Arguments struct{ ID int64 }
+			ID        int64
+		}
+		_, line, _ := strings.Cut(lines.Text(), "\xff")
+		if err := json.Unmarshal([]byte(line), &got); err != nil {
+			panic(err)
+		}
+		fmt.Fprintf(conn, "\xff"+`{"return": %d, "id": %d}`+"\n", got.Arguments.ID, got.ID)
+	}
+	repeat := func(conn net.Conn, line string) {
+		for {
+			if _, err := fmt.Fprintln(conn, line); err != nil {
+				return
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		dial func(context.Context, string) (*Client, error)
+		talk func(net.Conn, *bufio.Scanner)
+		says string
+	}{
+		"events of a monitor": {Dial, func(conn net.Conn, lines *bufio.Scanner) {
+			fmt.Fprint(conn, greeting)
+			_, id := next(lines)
+			fmt.Fprintf(conn, `{"return": {}, "id": %s}`+"\n", id)
+			repeat(conn, `{"event": "GUEST_CRASHLOADED"}`)
+		}, ErrFlood.Error()},
+		"answers of an agent to nobody": {DialAgent, func(conn net.Conn, lines *bufio.Scanner) {
+			sync(conn, lines)
+			repeat(conn, `{"return": {}, "id": 1}`)
+		}, ErrFlood.Error()},
+		"lines before an agent answers": {DialAgent, func(conn net.Conn, _ *bufio.Scanner) { repeat(conn, "x") }, ErrFlood.Error()},
+		"a long line of an agent": {DialAgent, func(conn net.Conn, lines *bufio.Scanner) {
+			sync(conn, lines)
+			fmt.Fprintf(conn, `{"return": "%s"}`+"\n", strings.Repeat("x", maxAgentLine))
+		}, "more than 65536 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := test.dial(within(t, 10*time.Second), serve(t, test.talk))
+			if err == nil {
+				defer c.Close()
+				<-c.Done()
+				err = c.Run(t.Context(), "after", nil, nil)
+			}
+			if err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("the connection ended with %v, want %q", err, test.says)
+			}
+		})
+	}
+}
+
 func TestAgentInTheMiddleOfAnAnswer(t *testing.T) {
 	agent := func(conn net.Conn, lines *bufio.Scanner) {
 		fmt.Fprint(conn, `ld": 3}, "id": 4}`+"\n"+`{"return": {}, "id": 1}`+"\n"+`{"retu`)
@@ -278,7 +334,7 @@ func FuzzReadLine(f *testing.F) {
 	f.Add([]byte(greeting + "\n\xff{}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		client, server := net.Pipe()
-		c := newClient(client)
+		c := newClient(client, monitorLimits)
 		go func() {
 			_, _ = server.Write(data)
 			_ = server.Close()
