@@ -1,5 +1,5 @@
 // Command keelson-kube is the stock upstream Kubernetes components behind one
-// multi-call main: etcd, kube-apiserver, kube-controller-manager,
+// multi-call main: etcd, etcdctl, etcdutl, kube-apiserver, kube-controller-manager,
 // kube-scheduler, kwok, kubectl, and on Linux kubelet and kube-proxy.
 //
 // The component is chosen by the name the binary is called by (so a link named
@@ -23,6 +23,8 @@ import (
 // function reads os.Args and ends the process.
 var components = map[string]func(){
 	"etcd":                    etcd,
+	"etcdctl":                 etcdctl,
+	"etcdutl":                 etcdutl,
 	"kube-apiserver":          apiserver,
 	"kube-controller-manager": controllerManager,
 	"kube-scheduler":          scheduler,
