@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // for moreStages
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -34,6 +36,12 @@ const (
 	peerSocket = "peer:0"
 )
 
+// How etcd is called, and who belongs to it: nobody else.
+const (
+	memberName     = "keelson"
+	initialCluster = memberName + "=unix://" + peerSocket
+)
+
 // componentEnv returns what the components get of our environment. Most of it is none of their business, may be secret,
 // and some of it changes them: etcd refuses to start when ETCD_NAME is set, and kwok reads KWOK_ variables.
 func componentEnv(environ []string) []string {
@@ -48,13 +56,13 @@ func componentEnv(environ []string) []string {
 // a directory that is closed to others, which stands in for TLS.
 func (cp *ControlPlane) etcd() *component {
 	args := []string{
-		"--name=keelson",
+		"--name=" + memberName,
 		"--data-dir=" + cp.dir.etcdData(),
 		"--listen-client-urls=unix://" + etcdSocket,
 		"--advertise-client-urls=unix://" + etcdSocket,
 		"--listen-peer-urls=unix://" + peerSocket,
 		"--initial-advertise-peer-urls=unix://" + peerSocket,
-		"--initial-cluster=keelson=unix://" + peerSocket,
+		"--initial-cluster=" + initialCluster,
 		"--enable-grpc-gateway=false",
 		"--log-level=warn",
 		// A member alone elects itself after a random part of the election timeout, half a second on average with the
@@ -70,6 +78,8 @@ func (cp *ControlPlane) etcd() *component {
 	return &component{
 		name: nameEtcd,
 		args: func() []string { return args },
+		// The default is 2 GiB.
+		later: []string{"--quota-backend-bytes=" + strconv.FormatInt(cmp.Or(cp.opts.QuotaBytes, defaultQuota), 10)},
 		// The socket of a killed etcd must not be taken for a sign of life.
 		prepare:       func(context.Context) error { return removeIfExists(socket) },
 		ready:         func(context.Context) error { _, err := os.Stat(socket); return err },

@@ -51,14 +51,18 @@ type Options struct {
 	APIServerArgs []string
 	// RestartPause is the longest pause before a component that dies again and again is started again. 0 means ten seconds.
 	RestartPause time.Duration
+	// QuotaBytes is how large the database of etcd may become before it accepts deletions only. 0 means 8 GiB.
+	QuotaBytes int64
+	// StorageInterval is how often the database of etcd is looked after. 0 means a minute.
+	StorageInterval time.Duration
 	// Env is added to the environment of the components, as NAME=value.
 	Env []string
 	// Log gets what happens to components after the start. The zero value discards.
 	Log logr.Logger
 	// Clock tells the time for certificates. Nil means the real one.
 	Clock clock.WithTicker
-	// Changed, if set, is called when a component has ended or was started again, and when certificates were renewed. It
-	// must not wait.
+	// Changed, if set, is called when a component has ended or was started again, when etcd raises an alarm or has none
+	// any more, and when certificates were renewed. It must not wait.
 	Changed func()
 	// Answering, if set, is called once in a goroutine of its own, when kube-apiserver answers for the first time. It may
 	// not be ready then and refuse things for a moment. The context ends when the control plane is left, which waits for
@@ -105,6 +109,7 @@ type ControlPlane struct {
 	mu       sync.Mutex
 	leaving  bool // nothing more is launched
 	state    state
+	alarm    string                // of etcd; empty if there is none
 	node     *node.Settings        // the real node; nil if there is none. Its port is guarded, the rest stays
 	launched map[string]*component // components that are looked after
 	// portFixed says that clients may know the port by now.
@@ -208,6 +213,7 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 		}
 	}
 	cp.wg.Go(func() { cp.renewCertificates(cp.supervision) })
+	cp.wg.Go(func() { cp.keepRoom(cp.supervision) })
 	return nil
 }
 

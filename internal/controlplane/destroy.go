@@ -72,6 +72,8 @@ func NodeDir(dir string) string { return layout(dir).node() }
 type ComponentStatus struct {
 	Name   string
 	Status process.Status
+	// Problem says what is wrong with a component that runs, and what to do; empty if nothing is.
+	Problem string
 }
 
 // Processes returns the directory with the records of the processes of a data directory, for process.Peek.
@@ -87,6 +89,7 @@ func (cp *ControlPlane) Components() []ComponentStatus {
 			names = append(names, name)
 		}
 	}
+	problem := map[string]string{nameEtcd: describeAlarm(cp.alarm)}
 	cp.mu.Unlock()
 	var all []ComponentStatus
 	for _, name := range names {
@@ -94,7 +97,7 @@ func (cp *ControlPlane) Components() []ComponentStatus {
 		if p, err := cp.procs.Find(name); err == nil {
 			status = p.Status()
 		}
-		all = append(all, ComponentStatus{Name: name, Status: status})
+		all = append(all, ComponentStatus{Name: name, Status: status, Problem: problem[name]})
 	}
 	return all
 }

@@ -23,8 +23,9 @@ type Report struct {
 	Nodes      int               `json:"nodes"`              // simulated nodes
 	RealNode   bool              `json:"realNode,omitempty"` // whether one runs
 	Components []ComponentReport `json:"components,omitempty"`
-	APIReady   bool              `json:"apiReady"`           // whether /readyz says ok
-	APIError   string            `json:"apiError,omitempty"` // why not
+	APIReady   bool              `json:"apiReady"`            // whether /readyz says ok
+	APIError   string            `json:"apiError,omitempty"`  // why not
+	EtcdAlarm  string            `json:"etcdAlarm,omitempty"` // the alarm of etcd and what to do about it, if there is one
 }
 
 // ComponentReport is the state of one component.
@@ -79,6 +80,9 @@ func Inspect(ctx context.Context, path string) (Report, error) {
 		report.APIReady = err == nil
 		if err != nil {
 			report.APIError = err.Error()
+		}
+		if alarm, err := readAlarm(ctx, dir); err == nil { // else etcd does not run, which is told otherwise
+			report.EtcdAlarm = describeAlarm(alarm)
 		}
 	}
 	return report, nil

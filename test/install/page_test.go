@@ -29,6 +29,7 @@ const (
 // The sections of docs/operations.md with commands.
 const (
 	admissionSection = "Admission"
+	etcdSection      = "The size of etcd"
 	backupSection    = "Backup and restore"
 	upgradeSection   = "Upgrade"
 )
@@ -49,11 +50,12 @@ const (
 )
 
 // TestEveryCommandOfThePages compares the pages with what the tests type of them: TestImage, TestKustomize, TestHelm,
-// TestManagerInSomeNamespaces, TestBackupAndRestore and TestWatchTheManager type each block of commands of these sections.
+// TestManagerInSomeNamespaces, TestBackupAndRestore, TestWatchTheManager and, beside the command status, TestFullEtcd type each
+// block of commands of these sections.
 func TestEveryCommandOfThePages(t *testing.T) {
 	for page, want := range map[string]map[string]int{
 		installPage:    {imageSection: 2, kubectlSection: 2, helmSection: 4, hostSection: 3, namespacesSection: 2},
-		operationsPage: {admissionSection: 1, backupSection: 2, upgradeSection: 1},
+		operationsPage: {admissionSection: 1, etcdSection: 1, backupSection: 2, upgradeSection: 1},
 		metricsPage:    {metricsSection: 2},
 		runbooksPage:   {runbooksSection: 1, machinesSection: 1},
 	} {

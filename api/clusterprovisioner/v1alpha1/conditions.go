@@ -56,7 +56,8 @@ const (
 )
 
 // The reasons of ConditionReady, ConditionControlPlaneAvailable and
-// ConditionEtcdHealthy; ConditionReady has ReasonKubeconfigInvalid, too.
+// ConditionEtcdHealthy; ConditionReady has ReasonKubeconfigInvalid, too, and only
+// ConditionEtcdHealthy has ReasonEtcdAlarm.
 const (
 	// ReasonAvailable: all is well.
 	ReasonAvailable = "Available"
@@ -66,6 +67,8 @@ const (
 	ReasonProbeFailed = "ProbeFailed"
 	// ReasonComponentDown: a process of the control plane has ended.
 	ReasonComponentDown = "ComponentDown"
+	// ReasonEtcdAlarm: etcd runs and has raised an alarm; the message says what to do.
+	ReasonEtcdAlarm = "EtcdAlarm"
 	// ReasonNotObserved: the engine cannot see it.
 	ReasonNotObserved = "NotObserved"
 )

@@ -82,6 +82,9 @@ func Describe(r controlplane.Report, now time.Time) string {
 	if r.APIError != "" {
 		fmt.Fprintf(&b, "  API error   %s\n", r.APIError)
 	}
+	if r.EtcdAlarm != "" {
+		fmt.Fprintf(&b, "  etcd alarm  %s\n", r.EtcdAlarm)
+	}
 	if r.ManagerPID == 0 && !r.Running() {
 		return b.String() // how the components ended is of no interest then
 	}
@@ -104,6 +107,8 @@ func headline(r controlplane.Report) string {
 	up, down := upAgain(r), Command("down", r.Dir)
 	logs := filepath.Join(r.Dir, "logs")
 	switch {
+	case r.ManagerPID != 0 && r.APIReady && r.EtcdAlarm != "":
+		return fmt.Sprintf("Keelson runs (pid %d), but etcd has raised an alarm.", r.ManagerPID)
 	case r.ManagerPID != 0 && r.APIReady:
 		return fmt.Sprintf("Keelson runs (pid %d).", r.ManagerPID)
 	case r.ManagerPID != 0 && r.Running():

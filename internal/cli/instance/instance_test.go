@@ -53,6 +53,16 @@ func TestDescribe(t *testing.T) {
 `,
 		},
 		{
+			"etcd is full",
+			report(func(r *controlplane.Report) {
+				r.ManagerPID, r.APIReady, r.EtcdAlarm, r.Components = 11, true, "NOSPACE: delete something", []controlplane.ComponentReport{etcd}
+			}),
+			"Keelson runs (pid 11), but etcd has raised an alarm.\n" + files + `  etcd alarm  NOSPACE: delete something
+
+  etcd                     Running  pid 12, up 1m30s
+`,
+		},
+		{
 			"the API has a problem, a component has died, another is being started",
 			report(func(r *controlplane.Report) {
 				r.ManagerPID, r.APIError = 11, "connection refused"

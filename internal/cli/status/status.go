@@ -21,7 +21,7 @@ func New() *cobra.Command {
 		Use:   "status",
 		Short: "Say what of Keelson runs on this machine",
 		Long: `Say what of Keelson runs on this machine, and where its files are. The exit code is 0
-when it runs and its API is ready, else 1.`,
+when it runs, its API is ready and etcd has raised no alarm, else 1.`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "text" && output != "json" {
@@ -38,7 +38,7 @@ when it runs and its API is ready, else 1.`,
 			if err := print(cmd, output, report); err != nil {
 				return err
 			}
-			if report.ManagerPID == 0 || !report.APIReady {
+			if report.ManagerPID == 0 || !report.APIReady || report.EtcdAlarm != "" {
 				return usage.ErrSilent // the report has said it
 			}
 			return nil

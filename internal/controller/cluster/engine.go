@@ -161,6 +161,8 @@ type Component struct {
 	Since time.Time
 	// Detail says how it ended, when it did.
 	Detail string
+	// Problem says what is wrong with it although it runs, and what to do; empty if nothing is known to be.
+	Problem string
 }
 
 // The names of the components that Observation.Components may have and that are known to conditions.

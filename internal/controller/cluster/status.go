@@ -222,6 +222,8 @@ func summarizeEtcd(cluster *v1alpha1.Cluster, seen observation) metav1.Condition
 	switch {
 	case etcd != nil && !etcd.Up:
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonComponentDown, "etcd does not run and is started again%s", detailOf(etcd.Detail))
+	case etcd != nil && etcd.Problem != "":
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonEtcdAlarm, "%s", etcd.Problem)
 	case seen.probe != nil && seen.probe.EtcdFailed:
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonProbeFailed, "The API does not reach etcd")
 	case seen.probe != nil && seen.probe.OK:

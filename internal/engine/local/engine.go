@@ -35,6 +35,9 @@ type Options struct {
 	Nodes int
 	// Ephemeral gives up durability for speed.
 	Ephemeral bool
+	// QuotaBytes and StorageInterval are those of controlplane.Options. Zero values mean its defaults.
+	QuotaBytes      int64
+	StorageInterval time.Duration
 	// Env is added to the environment of the components.
 	Env []string
 	// Clock tells the time for certificates. Nil means the real one.
@@ -243,6 +246,7 @@ func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Opti
 	opts := controlplane.Options{
 		Dir: e.dir(m.uid), Binary: wanted.binary, Ephemeral: e.opts.Ephemeral, Nodes: e.opts.Nodes,
 		Name: m.name, User: m.name + "-admin", Env: e.opts.Env, OpenEarly: true, Yield: e.turns.yield,
+		QuotaBytes: e.opts.QuotaBytes, StorageInterval: e.opts.StorageInterval,
 		Clock: e.opts.Clock, Log: e.opts.Log.WithValues("Cluster", m.name),
 		Changed: func() { e.changed(m.name) },
 		Progress: func(s controlplane.Step) {

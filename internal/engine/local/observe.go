@@ -73,7 +73,9 @@ func (m *member) observe(seen *cluster.Observation, wanted string) {
 		return
 	}
 	for _, c := range m.cp.Components() {
-		seen.Components = append(seen.Components, newComponent(c.Name, c.Status))
+		component := newComponent(c.Name, c.Status)
+		component.Problem = c.Problem
+		seen.Components = append(seen.Components, component)
 	}
 }
 
