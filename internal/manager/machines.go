@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
@@ -43,13 +44,17 @@ type Machines struct {
 	ImageNetworks []string
 	// MaxImageSize is how large an image may be that it downloads.
 	MaxImageSize resource.Quantity
+	// ImageTimeout is how long one download may take.
+	ImageTimeout time.Duration
+	// ImageKeep is how long a downloaded image is kept that no machine uses; 0 is for ever.
+	ImageKeep time.Duration
 }
 
 // NewMachines returns the defaults.
 func NewMachines() Machines {
 	return Machines{
 		Drivers: []string{qemu.Name}, Accelerator: string(qemu.AccelAuto), GuestDir: defaultGuestDir(),
-		ImageDirs: confine.Dirs{"/var/lib/keelson/images"}, MaxImageSize: resource.MustParse("64Gi"),
+		ImageDirs: confine.Dirs{"/var/lib/keelson/images"}, MaxImageSize: resource.MustParse("64Gi"), ImageTimeout: 6 * time.Hour, ImageKeep: 7 * 24 * time.Hour,
 	}
 }
 
@@ -91,6 +96,10 @@ func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&m.ImageNetworks, "vm-image-networks", m.ImageNetworks,
 		"`networks` that images may be downloaded from beside the public Internet, such as 10.0.0.0/8")
 	fs.Var(&quantityValue{&m.MaxImageSize}, "vm-image-max-size", "`size` that an image may have that is downloaded")
+	fs.DurationVar(&m.ImageTimeout, "vm-image-timeout", m.ImageTimeout,
+		"`time` that one download of an image may take; what has arrived is kept, and the next attempt continues there")
+	fs.DurationVar(&m.ImageKeep, "vm-image-keep", m.ImageKeep,
+		"`time` that a downloaded image is kept after no machine uses it any more; 0 is for ever")
 }
 
 // Missing returns what is not there of the driver of machines that name none, and how to
@@ -119,6 +128,12 @@ func (m *Machines) validate(wrong func(flag string, value any, why string, args 
 	}
 	if m.MaxImageSize.Sign() <= 0 {
 		wrong("vm-image-max-size", &m.MaxImageSize, "must be more than 0")
+	}
+	if m.ImageTimeout <= 0 {
+		wrong("vm-image-timeout", m.ImageTimeout, "must be more than 0")
+	}
+	if m.ImageKeep < 0 {
+		wrong("vm-image-keep", m.ImageKeep, "must not be negative")
 	}
 	if len(m.Drivers) == 0 {
 		wrong("vm-driver", "", "must name a driver")
@@ -200,8 +215,9 @@ func (m *Machines) openers(stateDir string, log logr.Logger) map[string]virtualm
 			}
 			return qemu.Open(qemu.Options{
 				StateDir: MachinesDir(stateDir), Accelerator: qemu.Accelerator(m.Accelerator), GuestDir: m.GuestDir,
-				ImageDirs: m.ImageDirs, ImageNetworks: networks, MaxImageBytes: m.MaxImageSize.Value(),
-				Log: log.WithName("driver").WithName(qemu.Name),
+				ImageDirs: m.ImageDirs, ImageNetworks: networks, MaxImageBytes: m.MaxImageSize.Value(), ImageTimeout: m.ImageTimeout,
+				ImageKeep: m.ImageKeep,
+				Log:       log.WithName("driver").WithName(qemu.Name),
 			})
 		},
 	}

@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -19,7 +20,8 @@ import (
 const (
 	helperState = "KEELSON_TEST_STATE" // the state directory
 	helperUID   = "KEELSON_TEST_UID"   // the UID of the machine
-	helperImage = "KEELSON_TEST_IMAGE" // the image of the machine
+	helperImage = "KEELSON_TEST_IMAGE" // the image of the machine: a path, or an address, # and a digest
+	helperKeep  = "KEELSON_TEST_KEEP"  // not empty: the disk of the machine is kept
 )
 
 func TestMain(m *testing.M) {
@@ -37,13 +39,28 @@ func TestMain(m *testing.M) {
 // runHelper is a manager that is killed at a step.
 func runHelper() error {
 	step = drivertest.AtStep
-	d, err := Open(Options{StateDir: os.Getenv(helperState), Accelerator: AccelTCG, ImageDirs: confine.Anywhere, Log: logr.Discard()})
+	d, err := Open(Options{StateDir: os.Getenv(helperState), Accelerator: AccelTCG, ImageDirs: confine.Anywhere, ImageNetworks: loopback, Log: logr.Discard()})
 	if err != nil {
 		return err
 	}
 	machine := firmware(uid)
-	machine.Image.Path = os.Getenv(helperImage)
+	if address, digest, found := strings.Cut(os.Getenv(helperImage), "#"); found {
+		machine.Image.URL, machine.Image.Sha256 = address, digest
+	} else {
+		machine.Image.Path = address
+	}
+	if os.Getenv(helperKeep) != "" {
+		return drivertest.Manage(keepsDisks{d}, machine)
+	}
 	return drivertest.Manage(d, machine)
+}
+
+// keepsDisks deletes machines without their disks.
+type keepsDisks struct{ *Driver }
+
+func (d keepsDisks) Delete(ctx context.Context, id backend.Identity, options backend.DeleteOptions) error {
+	options.KeepDisk = true
+	return d.Driver.Delete(ctx, id, options)
 }
 
 // helper runs a manager with a goal until it is killed at a step.

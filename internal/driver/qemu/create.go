@@ -39,7 +39,7 @@ func (m *machine) create(ctx context.Context, machine backend.Machine) error {
 		return fmt.Errorf("create machine: %w", err)
 	}
 	step("intent written")
-	base, err := m.d.resolveImage(ctx, machine.Image, m.progress)
+	base, err := m.d.resolveImage(ctx, machine.Namespace, machine.Image, m.progress)
 	if err != nil {
 		return err
 	}

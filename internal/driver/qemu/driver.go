@@ -66,6 +66,10 @@ type Options struct {
 	ImageNetworks []netip.Prefix
 	// MaxImageBytes is how large an image may be that is downloaded; 0 means any size.
 	MaxImageBytes int64
+	// ImageTimeout is how long one download may take; what has arrived is kept for the next. 0 means 6 h.
+	ImageTimeout time.Duration
+	// ImageKeep is how long a downloaded image is kept that no machine uses; 0 is for ever.
+	ImageKeep time.Duration
 	// Log is where the driver logs what nobody asked for.
 	Log logr.Logger
 }
@@ -132,11 +136,12 @@ func Open(options Options) (*Driver, error) {
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.starting = make(chan struct{}, max(2, runtime.NumCPU()))
-	d.images = newImages(d.imagesDir(), d.imageTool, guard{options.ImageNetworks}, options.MaxImageBytes)
+	d.images = newImages(d.imagesDir(), options)
 	if err := d.findMachines(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	d.tasks.Go(d.sample)
+	d.tasks.Go(d.collectImages)
 	d.awaitFound()
 	return d, nil
 }

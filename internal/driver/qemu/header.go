@@ -46,6 +46,8 @@ const (
 	qcow2Magic = 'Q'<<24 | 'F'<<16 | 'I'<<8 | 0xfb
 	// externalData is the bit of the incompatible features that says that the data is in another file.
 	externalData = 1 << 2
+	// maxBackingName is how long the name of a backing file may be.
+	maxBackingName = 1023
 )
 
 var (

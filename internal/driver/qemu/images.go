@@ -1,12 +1,11 @@
 package qemu
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -18,31 +17,54 @@ import (
 )
 
 const (
-	// stallTimeout is how long a download may give nothing.
+	// stallTimeout is how long a server may send nothing.
 	stallTimeout = 30 * time.Second
-	// progressSteps is into how many parts the progress of a download is told.
+	// downloadTimeout is the default of Options.ImageTimeout: 10 GiB at 4 Mbit/s.
+	downloadTimeout = 6 * time.Hour
+	// maxDownloads and maxDownloadsOfNamespace bound the downloads at a time. A server that sends slowly holds up the
+	// namespace that has named it, not the others.
+	maxDownloads            = 16
+	maxDownloadsOfNamespace = 2
+	// progressSteps is the number of steps in which the progress of a download is reported.
 	progressSteps = 4
 )
 
-// images are the disk images that were downloaded, each once, by its digest.
+// images are the downloaded disk images, each once, by digest.
 type images struct {
 	dir    string
-	tool   string
 	client *http.Client
-	// limit is how many bytes an image may have; 0 is no limit.
-	limit int64
+	// limit is the largest size of an image in bytes; 0 is no limit.
+	limit   int64
+	timeout time.Duration
+	// keep is how long an image is kept that no machine uses; 0 is for ever.
+	keep time.Duration
 
-	mu   sync.Mutex
-	busy map[string]chan struct{}
+	mu        sync.Mutex
+	downloads map[source]*download
+	// changed is closed and replaced whenever a download ends.
+	changed chan struct{}
 }
 
-func newImages(dir, tool string, from guard, limit int64) *images {
-	return &images{dir: dir, tool: tool, client: from.newClient(), limit: limit, busy: map[string]chan struct{}{}}
+// download is a download that is under way.
+type download struct {
+	namespace string
+	cancel    context.CancelCauseFunc
+	// done is closed at the end. err is set before, unless the caller has given up or the image came from elsewhere.
+	done chan struct{}
+	err  error
+}
+
+func newImages(dir string, options Options) *images {
+	return &images{
+		dir: dir, client: guard{options.ImageNetworks}.newClient(),
+		limit: options.MaxImageBytes, timeout: cmp.Or(options.ImageTimeout, downloadTimeout), keep: options.ImageKeep,
+		downloads: map[source]*download{}, changed: make(chan struct{}),
+	}
 }
 
 // resolveImage returns the disk image of a machine, downloaded if need be; nil if it boots
 // a kernel.
-func (d *Driver) resolveImage(ctx context.Context, image *v1alpha1.Image, progress func(string)) (*baseImage, error) {
+func (d *Driver) resolveImage(ctx context.Context, namespace string, image *v1alpha1.Image, progress func(string)) (*baseImage, error) {
 	switch {
 	case image == nil:
 		_, err := readGuest(d.options.GuestDir)
@@ -58,7 +80,7 @@ func (d *Driver) resolveImage(ctx context.Context, image *v1alpha1.Image, progre
 		}
 	} else {
 		var err error
-		if path, err = d.images.get(ctx, image.URL, image.Sha256, progress); err != nil {
+		if path, err = d.images.get(ctx, namespace, image.URL, image.Sha256, progress); err != nil {
 			return nil, err
 		}
 	}
@@ -86,182 +108,87 @@ func withoutPassword(address string) string {
 	return parsed.Redacted()
 }
 
-// get returns the file with that digest, from the address if it is not here yet. Several
-// callers download it once.
-func (i *images) get(ctx context.Context, address, digest string, progress func(string)) (string, error) {
-	path := filepath.Join(i.dir, digest)
+// errArrived ends a download whose image has arrived from another source.
+var errArrived = errors.New("the image has arrived from another source")
+
+// get returns the file with that digest, downloaded from the address if it is not here yet. Callers with the same source
+// share one download; those with another source have their own, and the first that verifies serves all.
+func (i *images) get(ctx context.Context, namespace, address, digest string, progress func(string)) (string, error) {
+	from, path := source{address, digest}, filepath.Join(i.dir, digest)
 	for {
-		if _, err := os.Stat(path); err == nil {
-			return path, nil
-		}
 		i.mu.Lock()
-		other, busy := i.busy[digest]
-		if !busy {
-			i.busy[digest] = make(chan struct{})
+		_, err := os.Stat(path)
+		if !errors.Is(err, fs.ErrNotExist) {
+			_ = os.Chtimes(path, time.Now(), time.Now()) // collect does it again, and reports an error
+			i.mu.Unlock()
+			return path, err
+		}
+		d, changed := i.downloads[from], i.changed
+		begins := d == nil && i.hasPlace(namespace)
+		downloading := ctx
+		if begins {
+			d = &download{namespace: namespace, done: make(chan struct{})}
+			downloading, d.cancel = context.WithCancelCause(ctx)
+			i.downloads[from] = d
 		}
 		i.mu.Unlock()
-		if !busy {
-			break
+		switch {
+		case begins:
+			err = i.download(downloading, from, progress)
+			i.end(ctx, d, from, err)
+			if err != nil && !errors.Is(err, errArrived) {
+				return "", failedDownload(address, err)
+			}
+			continue
+		case d != nil:
+			progress("the image is being downloaded for another machine")
+			changed = d.done
+		default:
+			progress("the download of the image waits until others are done")
 		}
-		progress("the image is being downloaded for another machine")
 		select {
-		case <-other:
+		case <-changed:
 		case <-ctx.Done():
 			return "", ctx.Err()
 		}
-	}
-	defer func() {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		close(i.busy[digest])
-		delete(i.busy, digest)
-	}()
-	if err := i.download(ctx, address, digest, path, progress); err != nil {
-		return "", fmt.Errorf("download the image %s: %w", withoutPassword(address), err)
-	}
-	return path, nil
-}
-
-// download fetches what is missing of a file, verifies the whole, and gives it its name
-// only then.
-func (i *images) download(ctx context.Context, address, digest, path string, progress func(string)) error {
-	part, err := os.OpenFile(path+".part", os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	defer part.Close()
-	progress("the image is being downloaded")
-	if err := i.fetch(ctx, address, part, progress); err != nil {
-		return err // what is there stays, and the next attempt goes on
-	}
-	step("image downloaded")
-	progress("the image is being verified")
-	if _, err := part.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	sum := sha256.New()
-	if _, err := io.Copy(sum, part); err != nil {
-		return err
-	}
-	if got := hex.EncodeToString(sum.Sum(nil)); got != digest {
-		return errors.Join(fmt.Errorf("its digest is %s, and spec.image.sha256 says %s", got, digest), os.Remove(part.Name()))
-	}
-	if err := part.Sync(); err != nil {
-		return err
-	}
-	if err := os.Rename(part.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(i.dir)
-}
-
-// fetch appends to a file what it lacks of what the address gives.
-func (i *images) fetch(ctx context.Context, address string, part *os.File, progress func(string)) error {
-	have, err := part.Seek(0, io.SeekEnd)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return err
-	}
-	if have > 0 {
-		request.Header.Set("Range", fmt.Sprintf("bytes=%d-", have))
-	}
-	response, err := i.client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = response.Body.Close() }() // it was read as far as it is wanted
-	switch response.StatusCode {
-	case http.StatusPartialContent:
-	case http.StatusRequestedRangeNotSatisfiable:
-		return nil // there is no more; the digest tells whether that is all
-	case http.StatusOK:
-		if have == 0 {
-			break
-		}
-		// The server sends the whole: what we have is of no use.
-		if have, err = 0, part.Truncate(0); err != nil {
-			return err
-		}
-		if _, err := part.Seek(0, io.SeekStart); err != nil {
-			return err
-		}
-	default:
-		return fmt.Errorf("the server answers %s", response.Status)
-	}
-	stalled := time.AfterFunc(stallTimeout, func() { cancel(fmt.Errorf("nothing came for %v", stallTimeout)) })
-	defer stalled.Stop()
-	total := response.ContentLength + have
-	if i.limit > 0 && total > i.limit {
-		return i.tooLarge(total)
-	}
-	_, err = io.Copy(part, &meter{from: i.limited(response.Body, have), read: have, total: total, progress: progress, alive: func() { stalled.Reset(stallTimeout) }})
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		err = cause
-	}
-	if errors.Is(err, errTooLarge) {
-		// What is there is of no use, and there is a lot of it.
-		err = errors.Join(err, part.Truncate(0))
-	}
-	return err
-}
-
-var errTooLarge = errors.New("the image is too large")
-
-func (i *images) tooLarge(size int64) error {
-	return fmt.Errorf("%w: %d MiB or more, and --vm-image-max-size allows %d MiB", errTooLarge, size>>20, i.limit>>20)
-}
-
-// limited returns a reader that fails when a file that has so many bytes gets too large. A server need not say before how
-// much it will send.
-func (i *images) limited(from io.Reader, have int64) io.Reader {
-	if i.limit == 0 {
-		return from
-	}
-	return &limitedReader{from: from, read: have, images: i}
-}
-
-type limitedReader struct {
-	from   io.Reader
-	read   int64
-	images *images
-}
-
-// Read implements io.Reader.
-func (l *limitedReader) Read(p []byte) (int, error) {
-	n, err := l.from.Read(p)
-	if l.read += int64(n); l.read > l.images.limit {
-		return 0, l.images.tooLarge(l.read)
-	}
-	return n, err
-}
-
-// meter tells how far a download is.
-type meter struct {
-	from     io.Reader
-	read     int64
-	total    int64 // less than read if it is not known
-	told     int64
-	progress func(string)
-	alive    func()
-}
-
-// Read implements io.Reader.
-func (m *meter) Read(p []byte) (int, error) {
-	n, err := m.from.Read(p)
-	if n > 0 {
-		m.alive()
-	}
-	m.read += int64(n)
-	if m.total >= m.read && m.total > 0 {
-		if part := m.read * progressSteps / m.total; part > m.told {
-			m.told = part
-			m.progress(fmt.Sprintf("the image is being downloaded, %d %% of %d MiB", part*100/progressSteps, m.total>>20))
+		if d != nil && d.err != nil {
+			return "", failedDownload(address, d.err)
 		}
 	}
-	return n, err
+}
+
+func failedDownload(address string, err error) error {
+	return fmt.Errorf("download the image %s: %w", withoutPassword(address), err)
+}
+
+// hasPlace reports whether a download of a namespace may begin; i.mu is held.
+func (i *images) hasPlace(namespace string) bool {
+	own := 0
+	for _, d := range i.downloads {
+		if d.namespace == namespace {
+			own++
+		}
+	}
+	return own < maxDownloadsOfNamespace && len(i.downloads) < maxDownloads
+}
+
+// end notes that a download is over, and how. ctx is that of the caller that has run it.
+func (i *images) end(ctx context.Context, d *download, from source, err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if ctx.Err() == nil && !errors.Is(err, errArrived) {
+		d.err = err
+	}
+	d.cancel(nil)
+	delete(i.downloads, from)
+	if err == nil {
+		for other, running := range i.downloads {
+			if other.digest == from.digest {
+				running.cancel(errArrived)
+			}
+		}
+	}
+	close(d.done)
+	close(i.changed)
+	i.changed = make(chan struct{})
 }

@@ -65,9 +65,9 @@ func TestDownload(t *testing.T) {
 	quiet := func(string) {}
 	t.Run("it is told how far it is, and done once", func(t *testing.T) {
 		s := newServer(t, 8<<20)
-		i := newImages(t.TempDir(), "", guard{loopback}, 0)
+		i := newImages(t.TempDir(), Options{ImageNetworks: loopback})
 		var told []string
-		path, err := i.get(t.Context(), s.URL, s.digest(), func(text string) { told = append(told, text) })
+		path, err := i.get(t.Context(), "default", s.URL, s.digest(), func(text string) { told = append(told, text) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func TestDownload(t *testing.T) {
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() {
-				if _, err := i.get(t.Context(), s.URL, s.digest(), quiet); err != nil {
+				if _, err := i.get(t.Context(), "default", s.URL, s.digest(), quiet); err != nil {
 					t.Error(err)
 				}
 			})
@@ -97,11 +97,11 @@ func TestDownload(t *testing.T) {
 	})
 	t.Run("many at once", func(t *testing.T) {
 		s := newServer(t, 1<<20)
-		i := newImages(t.TempDir(), "", guard{loopback}, 0)
+		i := newImages(t.TempDir(), Options{ImageNetworks: loopback})
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() {
-				if _, err := i.get(t.Context(), s.URL, s.digest(), quiet); err != nil {
+				if _, err := i.get(t.Context(), "default", s.URL, s.digest(), quiet); err != nil {
 					t.Error(err)
 				}
 			})
@@ -115,13 +115,13 @@ func TestDownload(t *testing.T) {
 		s := newServer(t, 4<<20)
 		s.breakAt = 1 << 20
 		dir := t.TempDir()
-		if _, err := newImages(dir, "", guard{loopback}, 0).get(t.Context(), s.URL, s.digest(), quiet); err == nil {
+		if _, err := newImages(dir, Options{ImageNetworks: loopback}).get(t.Context(), "default", s.URL, s.digest(), quiet); err == nil {
 			t.Fatal("a download that was broken off succeeded")
 		}
 		if _, err := os.Stat(filepath.Join(dir, s.digest())); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("a half image is visible: %v", err)
 		}
-		if _, err := newImages(dir, "", guard{loopback}, 0).get(t.Context(), s.URL, s.digest(), quiet); err != nil {
+		if _, err := newImages(dir, Options{ImageNetworks: loopback}).get(t.Context(), "default", s.URL, s.digest(), quiet); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff([]string{"", "bytes=1048576-"}, s.requests); diff != "" {
@@ -131,7 +131,7 @@ func TestDownload(t *testing.T) {
 	t.Run("another digest", func(t *testing.T) {
 		s := newServer(t, 1<<20)
 		dir := t.TempDir()
-		_, err := newImages(dir, "", guard{loopback}, 0).get(t.Context(), s.URL, strings.Repeat("0", 64), quiet)
+		_, err := newImages(dir, Options{ImageNetworks: loopback}).get(t.Context(), "default", s.URL, strings.Repeat("0", 64), quiet)
 		if err == nil || !strings.Contains(err.Error(), s.digest()) {
 			t.Errorf("get: %v", err)
 		}
@@ -142,11 +142,11 @@ func TestDownload(t *testing.T) {
 	t.Run("a disk without room, and then with it", func(t *testing.T) {
 		s := newServer(t, 1<<20)
 		dir := t.TempDir()
-		part := filepath.Join(dir, s.digest()+".part")
+		part := filepath.Join(dir, source{s.URL, s.digest()}.part())
 		if err := os.Symlink("/dev/full", part); err != nil { // it takes nothing
 			t.Fatal(err)
 		}
-		if _, err := newImages(dir, "", guard{loopback}, 0).get(t.Context(), s.URL, s.digest(), quiet); !errors.Is(err, syscall.ENOSPC) {
+		if _, err := newImages(dir, Options{ImageNetworks: loopback}).get(t.Context(), "default", s.URL, s.digest(), quiet); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("get: %v", err)
 		}
 		if _, err := os.Stat(filepath.Join(dir, s.digest())); !errors.Is(err, fs.ErrNotExist) {
@@ -155,14 +155,14 @@ func TestDownload(t *testing.T) {
 		if err := os.Remove(part); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := newImages(dir, "", guard{loopback}, 0).get(t.Context(), s.URL, s.digest(), quiet); err != nil {
+		if _, err := newImages(dir, Options{ImageNetworks: loopback}).get(t.Context(), "default", s.URL, s.digest(), quiet); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("no such image", func(t *testing.T) {
 		s := httptest.NewServer(http.NotFoundHandler())
 		defer s.Close()
-		_, err := newImages(t.TempDir(), "", guard{loopback}, 0).get(t.Context(), s.URL, strings.Repeat("0", 64), quiet)
+		_, err := newImages(t.TempDir(), Options{ImageNetworks: loopback}).get(t.Context(), "default", s.URL, strings.Repeat("0", 64), quiet)
 		if err == nil || !strings.Contains(err.Error(), "404") {
 			t.Errorf("get: %v", err)
 		}

@@ -37,6 +37,7 @@ func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) err
 		if err := m.retain(); err != nil {
 			return err
 		}
+		step("disk retained")
 	}
 	if err := m.d.removeFolder(m.dir); err != nil {
 		return err

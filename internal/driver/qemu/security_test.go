@@ -229,8 +229,8 @@ func TestDownloadsReachThePublicInternetOnly(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			i := newImages(t.TempDir(), "", guard{tt.allowed}, 0)
-			_, err := i.get(t.Context(), tt.url, digest, func(string) {})
+			i := newImages(t.TempDir(), Options{ImageNetworks: tt.allowed})
+			_, err := i.get(t.Context(), "default", tt.url, digest, func(string) {})
 			if err == nil || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("got %v", err)
 			}
@@ -254,9 +254,9 @@ func TestNamesThatChangeTheirAddress(t *testing.T) {
 	}
 	lookup = newResolver(t, answers)
 	defer func() { lookup = nil }()
-	i := newImages(t.TempDir(), "", guard{[]netip.Prefix{netip.MustParsePrefix("127.0.0.3/32")}}, 0)
+	i := newImages(t.TempDir(), Options{ImageNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.3/32")}})
 	for _, says := range []string{"connection refused", "127.0.0.2 is not on the public Internet"} {
-		_, err := i.get(t.Context(), "http://rebind.example:"+port, strings.Repeat("0", 64), func(string) {})
+		_, err := i.get(t.Context(), "default", "http://rebind.example:"+port, strings.Repeat("0", 64), func(string) {})
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("got %v, want %s", err, says)
 		}
@@ -331,25 +331,25 @@ func TestImagesThatAreTooLarge(t *testing.T) {
 			s := httptest.NewServer(handler)
 			defer s.Close()
 			dir := t.TempDir()
-			_, err := newImages(dir, "", guard{loopback}, limit).get(t.Context(), s.URL, strings.Repeat("0", 64), func(string) {})
+			_, err := newImages(dir, Options{ImageNetworks: loopback, MaxImageBytes: limit}).get(t.Context(), "default", s.URL, strings.Repeat("0", 64), func(string) {})
 			if !errors.Is(err, errTooLarge) || !strings.Contains(err.Error(), "--vm-image-max-size") {
 				t.Errorf("got %v", err)
 			}
-			if info, err := os.Stat(filepath.Join(dir, strings.Repeat("0", 64)+".part")); err != nil || info.Size() > 0 {
-				t.Errorf("what is left of it: %v, %v", info, err)
+			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+				t.Errorf("what is left of it: %v, %v", left, err)
 			}
 		})
 	}
 	t.Run("just large enough", func(t *testing.T) {
 		s := newServer(t, limit)
-		if _, err := newImages(t.TempDir(), "", guard{loopback}, limit).get(t.Context(), s.URL, s.digest(), func(string) {}); err != nil {
+		if _, err := newImages(t.TempDir(), Options{ImageNetworks: loopback, MaxImageBytes: limit}).get(t.Context(), "default", s.URL, s.digest(), func(string) {}); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
 func TestAddressesAreToldWithoutPasswords(t *testing.T) {
-	_, err := newImages(t.TempDir(), "", guard{}, 0).get(t.Context(), "http://user:hunter2@127.0.0.1:1/", strings.Repeat("0", 64), func(string) {})
+	_, err := newImages(t.TempDir(), Options{}).get(t.Context(), "default", "http://user:hunter2@127.0.0.1:1/", strings.Repeat("0", 64), func(string) {})
 	if err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("got %v", err)
 	}

@@ -1,0 +1,182 @@
+package qemu
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"time"
+)
+
+// collectPeriod is how often images and parts are collected.
+const collectPeriod = time.Hour
+
+// digestForm is what the names of images look like.
+var digestForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// collectImages collects images and parts at once and then periodically, until the driver is closed.
+func (d *Driver) collectImages() {
+	ticker := time.NewTicker(collectPeriod)
+	defer ticker.Stop()
+	for {
+		removed, err := d.images.collect(time.Now(), d.imagesInUse)
+		if len(removed) > 0 {
+			d.options.Log.Info("Removed images that no machine uses, and downloads that were not continued", "files", removed)
+		}
+		if err != nil {
+			d.options.Log.Error(err, "Images cannot be collected; it is tried again", "after", collectPeriod)
+		}
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// collect removes what has arrived of images and is not continued, and images that have not been used for a while. The
+// modification time of an image is when it was last seen in use, which outlives the manager. It returns the names of what it has removed.
+//
+// A machine is among those that inUse returns before it asks for its image, and get and collect exclude each other: an
+// image that get has returned is in use, and one that is removed here is downloaded again by the next get.
+func (i *images) collect(now time.Time, inUse func() (fileSet, error)) (removed []string, err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	remove := func(path string) {
+		if rmErr := os.Remove(path); rmErr != nil {
+			err = errors.Join(err, rmErr)
+		} else {
+			removed = append(removed, filepath.Base(path))
+		}
+	}
+	parts, err := i.parts()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range parts {
+		_, arrived := os.Stat(filepath.Join(i.dir, p.digest))
+		if !p.busy && (arrived == nil || now.Sub(p.modified) > partKeep) {
+			remove(p.path)
+		}
+	}
+	if i.keep == 0 {
+		return removed, err
+	}
+	used, usedErr := inUse()
+	entries, listErr := os.ReadDir(i.dir)
+	if err := errors.Join(err, usedErr, listErr); err != nil {
+		return removed, err
+	}
+	for _, entry := range entries {
+		path := filepath.Join(i.dir, entry.Name())
+		info, infoErr := entry.Info()
+		switch {
+		case infoErr != nil:
+			err = errors.Join(err, infoErr)
+		case !info.Mode().IsRegular() || !digestForm.MatchString(entry.Name()):
+		case used.has(info):
+			err = errors.Join(err, os.Chtimes(path, now, now))
+		case now.Sub(info.ModTime()) > i.keep:
+			remove(path)
+			step("image removed")
+		}
+	}
+	return removed, err
+}
+
+// fileSet is a set of files, whatever their names.
+type fileSet []fs.FileInfo
+
+// add adds a file, if there is one.
+func (s *fileSet) add(path string) error {
+	info, err := os.Stat(path)
+	if err == nil {
+		*s = append(*s, info)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func (s fileSet) has(info fs.FileInfo) bool {
+	return slices.ContainsFunc(s, func(other fs.FileInfo) bool { return os.SameFile(info, other) })
+}
+
+// imagesInUse returns the files that machines are made of, or are about to be: those that their definitions name, and the
+// backing files of all disks, for there are disks without a definition that can be read, and those that are retained. The
+// order matters: a disk is retained before its machine is forgotten.
+func (d *Driver) imagesInUse() (fileSet, error) {
+	var used fileSet
+	var errs []error
+	for _, m := range d.all() {
+		m.mu.Lock()
+		base, image := m.def.Base, m.def.Image
+		m.mu.Unlock()
+		if base != nil {
+			errs = append(errs, used.add(base.Path))
+		}
+		for _, file := range namedFiles(image) {
+			errs = append(errs, used.add(file.path))
+		}
+		if image != nil && image.Sha256 != "" {
+			errs = append(errs, used.add(filepath.Join(d.imagesDir(), image.Sha256)))
+		}
+	}
+	for _, dir := range []string{d.machinesDir(), d.retainedDir()} {
+		entries, err := os.ReadDir(dir)
+		errs = append(errs, err)
+		for _, entry := range entries {
+			disk := filepath.Join(dir, entry.Name())
+			if entry.IsDir() {
+				disk = filepath.Join(disk, diskFile)
+			}
+			errs = append(errs, used.addBacking(disk))
+		}
+	}
+	return used, errors.Join(errs...)
+}
+
+// addBacking adds the backing file of a disk, if there are both.
+func (s *fileSet) addBacking(disk string) error {
+	backing, err := readBacking(disk)
+	if errors.Is(err, fs.ErrNotExist) || backing == "" && err == nil {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read which image the disk %s needs: %w", disk, err)
+	}
+	if !filepath.IsAbs(backing) {
+		backing = filepath.Join(filepath.Dir(disk), backing)
+	}
+	return s.add(backing)
+}
+
+// readBacking returns the name of the backing file of a disk; "" if it has none, or is in another format.
+func readBacking(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	var header qcow2Header
+	err = binary.Read(io.NewSectionReader(file, 0, int64(binary.Size(header))), binary.BigEndian, &header)
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "", nil // it is smaller than any disk in this format with a backing file
+	case err != nil:
+		return "", err
+	case header.Magic != qcow2Magic || header.BackingFileOffset == 0:
+		return "", nil
+	case header.BackingFileSize > maxBackingName:
+		return "", fmt.Errorf("the name of its backing file has %d bytes", header.BackingFileSize)
+	}
+	name := make([]byte, header.BackingFileSize)
+	_, err = file.ReadAt(name, int64(header.BackingFileOffset)) //nolint:gosec // a negative offset is an error
+	return string(name), err
+}

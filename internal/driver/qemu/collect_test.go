@@ -1,0 +1,259 @@
+package qemu
+
+import (
+	"context"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/testing/drivertest"
+)
+
+const week = 7 * 24 * time.Hour
+
+// newImageWorld is a world that keeps unused images for a week, and a machine of an image that is downloaded.
+func newImageWorld(t *testing.T) (*world, *server, backend.Machine) {
+	t.Helper()
+	w := newWorld(t)
+	w.options.ImageKeep = week
+	w.open()
+	s := newServer(t, 1<<20)
+	machine := w.firmware()
+	machine.Image = &v1alpha1.Image{URL: s.URL, Sha256: s.digest(), Agent: machine.Image.Agent}
+	return w, s, machine
+}
+
+// collect collects images as if it were later.
+func (w *world) collect(later time.Duration) {
+	w.Helper()
+	if _, err := w.driver.images.collect(time.Now().Add(later), w.driver.imagesInUse); err != nil {
+		w.Errorf("collect: %v", err)
+	}
+}
+
+// expectBases fails the test if a disk lacks its image, and returns the names of all disks.
+func (w *world) expectBases() []string {
+	w.Helper()
+	var disks []string
+	for _, pattern := range []string{filepath.Join(w.driver.machinesDir(), "*", diskFile), filepath.Join(w.driver.retainedDir(), "*")} {
+		found, err := filepath.Glob(pattern)
+		w.do(err)
+		for _, disk := range found {
+			base, err := readBacking(disk)
+			if err == nil {
+				_, err = os.Stat(base)
+			}
+			if err != nil {
+				w.Errorf("the disk %s has lost its image: %v", disk, err)
+			}
+			disks = append(disks, filepath.Base(disk))
+		}
+	}
+	return disks
+}
+
+// An image stays as long as anything needs it, and for a while after that, also over restarts of the manager.
+func TestUnusedImagesAreCollected(t *testing.T) {
+	w, s, machine := newImageWorld(t)
+	has := func(want bool, when string) {
+		t.Helper()
+		if got := slices.Contains(names(t, w.driver.imagesDir()), s.digest()); got != want {
+			t.Fatalf("%s the image is there: %t", when, got)
+		}
+	}
+	definition := filepath.Join(w.driver.machinesDir(), string(uid), definitionFile)
+	w.do(w.driver.Create(t.Context(), machine))
+	w.eventually("it is created", is(backend.StateStopped))
+	w.collect(2 * week)
+	has(true, "with a machine that is off")
+	w.open()
+	w.collect(4 * week)
+	has(true, "with a machine of an earlier manager")
+	w.do(w.driver.Close())
+	w.do(os.WriteFile(definition, []byte("{"), 0o600))
+	w.driver = nil
+	w.open()
+	w.collect(6 * week)
+	has(true, "with a machine whose definition cannot be read")
+	w.eventually("it is deleted", func(*backend.Server) bool {
+		err := w.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{KeepDisk: true})
+		w.do(err)
+		return err == nil
+	})
+	w.collect(8 * week)
+	has(true, "with a retained disk")
+	disks := w.expectBases()
+	if len(disks) != 1 {
+		t.Fatalf("disks: %v", disks)
+	}
+	w.do(os.Remove(filepath.Join(w.driver.retainedDir(), disks[0])))
+	w.open()
+	w.collect(9*week - time.Hour)
+	has(true, "not a week after it was used")
+	w.open()
+	w.collect(9*week + time.Hour)
+	has(false, "a week after it was used")
+}
+
+// What is not known to be unused stays, and everything that is no image.
+func TestWhatIsNotCollected(t *testing.T) {
+	w := newWorld(t)
+	w.options.ImageKeep = week
+	w.open()
+	dir := w.driver.imagesDir()
+	makePart(t, dir, anyDigest, 1, 0)
+	makePart(t, dir, "notes.txt", 1, 0)
+	makePart(t, dir, anyDigest[:63], 1, 0)
+	broken := make([]byte, 1024)
+	binary.BigEndian.PutUint32(broken, qcow2Magic)
+	binary.BigEndian.PutUint64(broken[8:], 1<<40) // where the name of the backing file is to be
+	binary.BigEndian.PutUint32(broken[16:], 100)
+	disk := filepath.Join(w.driver.retainedDir(), "broken.qcow2")
+	w.do(os.WriteFile(disk, broken, 0o600))
+	if _, err := w.driver.images.collect(time.Now(), w.driver.imagesInUse); err == nil || !strings.Contains(err.Error(), disk) {
+		t.Errorf("collect: %v", err)
+	}
+	all := []string{anyDigest[:63], anyDigest, "notes.txt"}
+	if diff := cmp.Diff(all, names(t, dir)); diff != "" {
+		t.Errorf("with a disk that cannot be read (-want +got):\n%s", diff)
+	}
+	w.do(os.WriteFile(disk, []byte("no disk"), 0o600))
+	w.driver.images.keep = 0
+	w.collect(0)
+	if diff := cmp.Diff(all, names(t, dir)); diff != "" {
+		t.Errorf("if images are kept for ever (-want +got):\n%s", diff)
+	}
+	w.driver.images.keep = week
+	w.collect(0)
+	if diff := cmp.Diff([]string{anyDigest[:63], "notes.txt"}, names(t, dir)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+func TestPartsThatAreNotContinuedAreCollected(t *testing.T) {
+	i := newImages(t.TempDir(), Options{})
+	busy, arrived := source{"http://busy", anyDigest}, source{"http://arrived", strings.Repeat("0", 64)}
+	i.downloads[busy] = &download{}
+	const fresh = 48 * 60 // minutes
+	makePart(t, i.dir, busy.part(), 1, 0)
+	makePart(t, i.dir, arrived.part(), 1, fresh)
+	makePart(t, i.dir, arrived.digest, 1, 0)
+	makePart(t, i.dir, "fresh.part", 1, fresh)
+	makePart(t, i.dir, "old.part", 1, 0)
+	removed, err := i.collect(time.Unix(0, 0).Add(49*time.Hour), nil)
+	if err != nil {
+		t.Error(err)
+	}
+	slices.Sort(removed)
+	if diff := cmp.Diff([]string{arrived.part(), "old.part"}, removed); diff != "" {
+		t.Errorf("removed (-want +got):\n%s", diff)
+	}
+}
+
+// Whatever a machine is in the middle of, a collection does not take its image away, however short images are kept.
+func TestImagesAreCollectedAtEveryStep(t *testing.T) {
+	var current atomic.Pointer[world]
+	before := step
+	t.Cleanup(func() { step = before })
+	collect := func() {
+		if w := current.Load(); w != nil {
+			w.collect(0)
+		}
+	}
+	step = func(name string) {
+		if name != "image removed" && name != "created" { // collect takes locks that are held there
+			collect()
+		}
+	}
+	w, s, machine := newImageWorld(t)
+	w.options.ImageKeep = 1 // nanosecond
+	w.open()
+	current.Store(w)
+	var always sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	always.Go(func() {
+		again := time.NewTicker(time.Millisecond)
+		defer again.Stop()
+		for ctx.Err() == nil {
+			collect()
+			<-again.C
+		}
+	})
+	for range 3 {
+		w.run(machine)
+		w.expectBases()
+		w.eventually("it is deleted", func(*backend.Server) bool {
+			err := w.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{KeepDisk: true})
+			w.do(err)
+			return err == nil
+		})
+		disks := w.expectBases()
+		if len(disks) != 1 {
+			t.Fatalf("disks: %v", disks)
+		}
+		w.do(os.Remove(filepath.Join(w.driver.retainedDir(), disks[0])))
+		collect()
+		if left := names(t, w.driver.imagesDir()); len(left) > 0 {
+			t.Errorf("images of nothing: %v", left)
+		}
+	}
+	stop()
+	always.Wait()
+	current.Store(nil)
+	if len(s.requests) != 3 {
+		t.Errorf("it was downloaded %d times", len(s.requests))
+	}
+}
+
+// A manager that is killed at any step of a creation or of a deletion that keeps the disk leaves no disk that the next one
+// takes the image from.
+func TestImagesOfKilledManagersAreNotCollected(t *testing.T) {
+	for _, way := range []struct{ before, goal drivertest.Goal }{{"", drivertest.ToRun}, {drivertest.ToRun, drivertest.ToDelete}} {
+		prepare := func(t *testing.T) (w *world, machine backend.Machine, variables []string) {
+			w, s, machine := newImageWorld(t)
+			if way.before != "" {
+				w.reach(machine, way.before)
+			}
+			w.do(w.driver.Close())
+			return w, machine, []string{helperState + "=" + w.options.StateDir, helperUID + "=" + string(uid),
+				helperImage + "=" + s.URL + "#" + s.digest(), helperKeep + "=yes"}
+		}
+		w, _, variables := prepare(t)
+		steps, err := drivertest.Manager(t, way.goal, "", variables...)
+		w.do(err)
+		if !slices.Contains(steps, "disk created") && !slices.Contains(steps, "disk retained") {
+			t.Fatalf("the steps to %s are %q", way.goal, steps)
+		}
+		w.driver = nil
+		w.open()
+		w.remove()
+		for _, at := range steps {
+			t.Run(string(way.goal)+" "+at, func(t *testing.T) {
+				w, machine, variables := prepare(t)
+				if _, err := drivertest.Manager(t, way.goal, at, variables...); err == nil {
+					t.Fatalf("the manager was not killed at %q", at)
+				}
+				w.driver = nil
+				w.open()
+				w.collect(2 * week)
+				w.expectBases()
+				w.do(drivertest.Reach(t.Context(), keepsDisks{w.driver}, machine, way.goal))
+				w.collect(4 * week)
+				if disks := w.expectBases(); len(disks) != 1 {
+					t.Errorf("disks: %v", disks)
+				}
+				w.remove()
+			})
+		}
+	}
+}
