@@ -242,17 +242,25 @@ func (cp *ControlPlane) settleRealNode(ctx context.Context, client kubernetes.In
 	return cp.step(ctx, cp.realNode())
 }
 
-// dismissNode removes the Node of a real node that was there before and is not wanted any more.
+// nodeRemovalTimeout limits how long a start waits for the API to delete the Node of a real node.
+const nodeRemovalTimeout = time.Minute
+
+// dismissNode deletes the Node of an earlier real node that is not wanted any more.
 func (cp *ControlPlane) dismissNode(ctx context.Context, client kubernetes.Interface) error {
 	cp.mu.Lock()
-	defer cp.mu.Unlock()
-	if !cp.state.RealNode {
+	leftOver := cp.state.RealNode
+	cp.mu.Unlock()
+	if !leftOver {
 		return nil
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, nodeRemovalTimeout, fmt.Errorf("waited %s", nodeRemovalTimeout))
+	defer cancel()
 	err := client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return err
+		return fmt.Errorf("delete Node %s, which is not wanted any more: %w", node.Name, err)
 	}
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
 	cp.state.RealNode = false
 	return saveState(cp.dir, cp.state)
 }

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ func Validate(spec v1alpha1.ClusterSpec) error {
 }
 
 // newDesire checks a request.
-func (e *Engine) newDesire(r cluster.Request) (desire, error) {
+func (e *Engine) newDesire(ctx context.Context, r cluster.Request) (desire, error) {
 	d := desire{spec: desiredSpec{Version: r.Spec.Version, APIServer: r.Spec.APIServer}}
 	if err := Validate(r.Spec); err != nil {
 		return d, err
@@ -68,7 +69,7 @@ func (e *Engine) newDesire(r cluster.Request) (desire, error) {
 	if err != nil {
 		return d, fmt.Errorf("%w: %w", cluster.ErrUnavailable, err)
 	}
-	if d.binary, d.version, err = e.versions.find(main, r.Spec.Version); err != nil {
+	if d.binary, d.version, err = e.versions.find(ctx, main, r.Spec.Version); err != nil {
 		return d, err
 	}
 	document, err := yaml.Marshal(d.spec)

@@ -82,6 +82,7 @@ func New(opts Options) *Engine {
 	}
 	e := &Engine{opts: opts, changed: func(string) {}, clusters: map[types.UID]*member{}}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
+	e.versions.ctx = e.ctx
 	return e
 }
 
@@ -99,11 +100,11 @@ func (e *Engine) member(uid types.UID) *member {
 }
 
 // Apply implements cluster.Engine.
-func (e *Engine) Apply(_ context.Context, r cluster.Request) error {
+func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	if e.ctx.Err() != nil {
 		return fmt.Errorf("%w: the manager is stopping", cluster.ErrUnavailable)
 	}
-	if _, err := e.newDesire(r); err != nil {
+	if _, err := e.newDesire(ctx, r); err != nil {
 		return err // before there is anything to remove again
 	}
 	dir := e.dir(r.UID)
@@ -117,7 +118,7 @@ func (e *Engine) Apply(_ context.Context, r cluster.Request) error {
 	if err := writeOwner(dir, owner{Name: r.Name, Home: r.Home}); err != nil {
 		return err
 	}
-	wanted, err := e.newDesire(r)
+	wanted, err := e.newDesire(ctx, r)
 	if err != nil {
 		return err
 	}

@@ -13,10 +13,10 @@ import (
 )
 
 // Observe implements cluster.Engine.
-func (e *Engine) Observe(_ context.Context, r cluster.Request) (cluster.Observation, error) {
+func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observation, error) {
 	var seen cluster.Observation
 	dir, m := e.dir(r.UID), e.member(r.UID)
-	wanted, err := e.newDesire(r)
+	wanted, err := e.newDesire(ctx, r)
 	if err != nil && !r.Deleting {
 		return seen, err
 	}

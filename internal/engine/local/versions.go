@@ -11,25 +11,33 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 )
 
 // versions knows which Kubernetes versions there are: that of keelson-kube, and those of the programs beside it that
 // carry a version in their name.
 type versions struct {
+	ctx    context.Context // ends with the engine
+	asking singleflight.Group
+
 	mu    sync.Mutex
 	known map[string]known
 }
 
-// known is a program that was asked for its version.
+// known is the version of a program that was asked for it.
 type known struct {
 	modified time.Time
 	version  string
 }
 
+// versionTimeout limits how long a program may take to print its version.
+const versionTimeout = 10 * time.Second
+
 // find returns the program with the components of a version, and that version; an empty one means that of main.
-func (v *versions) find(main, version string) (binary, found string, err error) {
-	own, err := v.of(main)
+func (v *versions) find(ctx context.Context, main, version string) (binary, found string, err error) {
+	own, err := v.of(ctx, main)
 	if err != nil {
 		return "", "", fmt.Errorf("%w: %s does not tell its version: %w", cluster.ErrUnavailable, main, err)
 	}
@@ -58,29 +66,50 @@ func (v *versions) all(main, own string) []string {
 	return slices.Compact(all)
 }
 
-// of asks a program for the version of its components, once.
-func (v *versions) of(binary string) (string, error) {
+// of returns the version of the components in a program. A program is run once until it changes; callers who need its
+// answer at the same time share one run, and none of them waits longer than its own context.
+func (v *versions) of(ctx context.Context, binary string) (string, error) {
 	info, err := os.Stat(binary)
 	if err != nil {
 		return "", err
 	}
 	v.mu.Lock()
-	defer v.mu.Unlock()
-	if k, ok := v.known[binary]; ok && k.modified.Equal(info.ModTime()) {
+	k := v.known[binary]
+	v.mu.Unlock()
+	if k.version != "" && k.modified.Equal(info.ModTime()) {
 		return k.version, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	answer := v.asking.DoChan(binary, func() (any, error) { return v.ask(binary, info.ModTime()) })
+	select {
+	case a := <-answer:
+		version, _ := a.Val.(string)
+		return version, a.Err
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// ask runs a program to learn its version, and remembers that.
+func (v *versions) ask(binary string, modified time.Time) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(v.ctx, versionTimeout, fmt.Errorf("it gave no answer within %s", versionTimeout))
 	defer cancel()
-	out, err := exec.CommandContext(ctx, binary, "kube-apiserver", "--version").Output()
-	if err != nil {
+	cmd := exec.CommandContext(ctx, binary, "kube-apiserver", "--version")
+	cmd.WaitDelay = time.Second // for what the program may have started
+	out, err := cmd.Output()
+	switch {
+	case ctx.Err() != nil:
+		return "", context.Cause(ctx)
+	case err != nil:
 		return "", err
 	}
+	version := trimVersion(string(out))
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	if v.known == nil {
 		v.known = map[string]known{}
 	}
-	k := known{modified: info.ModTime(), version: trimVersion(string(out))}
-	v.known[binary] = k
-	return k.version, nil
+	v.known[binary] = known{modified: modified, version: version}
+	return version, nil
 }
 
 // release is a parsed version.
