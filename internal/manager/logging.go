@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	stdlog "log"
 	"log/slog"
 	"strconv"
 
@@ -53,8 +54,9 @@ func (l *Logging) NewLogger(w io.Writer) logr.Logger {
 }
 
 // InstallLogger makes the libraries of the process log to logger too: client-go by
-// klog, at the given verbosity, and controller-runtime by its own delegate. Both
-// are global, so only a command calls it, once, before anything logs.
+// klog, at the given verbosity, controller-runtime by its own delegate, and net/http,
+// which reports broken connections, by package log. All are global, so only a command
+// calls it, once, before anything logs.
 func (l *Logging) InstallLogger(logger logr.Logger) error {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)
@@ -64,6 +66,8 @@ func (l *Logging) InstallLogger(logger logr.Logger) error {
 	}
 	klog.SetLoggerWithOptions(logger, klog.ContextualLogger(true))
 	ctrllog.SetLogger(logger)
+	stdlog.SetFlags(0)
+	stdlog.SetOutput(slog.NewLogLogger(logr.ToSlogHandler(logger), slog.LevelInfo).Writer())
 	return nil
 }
 

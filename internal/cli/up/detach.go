@@ -60,7 +60,7 @@ func launch(dir string) (*os.Process, io.Reader, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "logs"), 0o700); err != nil {
 		return nil, nil, err
 	}
-	out, err := os.OpenFile(filepath.Join(dir, "logs", "up.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	out, err := openOutput(filepath.Join(dir, "logs", "up.log"))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -80,4 +80,18 @@ func launch(dir string) (*os.Process, io.Reader, error) {
 		return nil, nil, errors.Join(err, r.Close())
 	}
 	return cmd.Process, r, nil
+}
+
+// maxOutput is the size in bytes at which the file with the output of the background process is rotated.
+const maxOutput = 1 << 20
+
+// openOutput opens the file for the output of the background process. Logs go elsewhere, so only a crash writes much: it is
+// enough to rotate the file before a start. One earlier file is kept.
+func openOutput(path string) (*os.File, error) {
+	if info, err := os.Stat(path); err == nil && info.Size() >= maxOutput {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return nil, err
+		}
+	}
+	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 }

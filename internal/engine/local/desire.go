@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/secrecy"
@@ -144,16 +145,13 @@ func writeApplied(dir string, d desire) error {
 	return nil
 }
 
-// writeNote replaces a note as a whole. One that is lost with the power is written again by the next Apply.
+// writeNote replaces a note durably.
 func writeNote(path string, note any) error {
 	data, err := json.Marshal(note)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return atomicfile.Write(path, data)
 }
 
 // hasData tells whether a data directory has objects.

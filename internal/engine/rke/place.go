@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -149,14 +150,9 @@ func (p place) read(name string, into any) bool {
 	return err == nil && json.Unmarshal(data, into) == nil
 }
 
-// write replaces a file as a whole, mode 0600.
+// write replaces a file durably: what the records say of a run must still be there when its effects are.
 func (p place) write(name string, data []byte) error {
-	temporary := p.path(name + ".new")
-	err := os.WriteFile(temporary, data, 0o600)
-	if err == nil {
-		err = os.Rename(temporary, p.path(name))
-	}
-	if err != nil {
+	if err := atomicfile.Write(p.path(name), data); err != nil {
 		return fmt.Errorf("keep what rke is run with: %w", err)
 	}
 	return nil
