@@ -29,8 +29,8 @@ func TestVirtualMachineInMemory(t *testing.T) {
 	s.Stdin = ""
 	s.wait(t, "condition=Ready", "vm/fake-vm")
 	columns := strings.Fields(s.kubectl(t, "get", "vm", "fake-vm", "-o", "wide"))
-	want := "NAME STATUS CPU MEMORY AGE STATE DRIVER ADDRESSES RESTARTS READY REASON fake-vm Active 1 10"
-	if got := strings.Join(columns, " "); !strings.HasPrefix(got, want+" ") || !strings.HasSuffix(got, ` running fake ["10.0.2.15"] 0 True GuestReady`) {
+	want := "NAME STATUS CPU MEMORY AGE STATE DRIVER HOST ADDRESSES RESTARTS READY REASON fake-vm Active 1 10"
+	if got := strings.Join(columns, " "); !strings.HasPrefix(got, want+" ") || !strings.HasSuffix(got, ` running fake fake ["10.0.2.15"] 0 True GuestReady`) {
 		t.Errorf("kubectl get vm shows %q", got)
 	}
 

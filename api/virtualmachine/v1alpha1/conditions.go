@@ -1,5 +1,12 @@
 package v1alpha1
 
+// AnnotationForgetHost gives up the host whose status.host.id is its value: what that host
+// has of the VirtualMachine is taken for lost. Set it only when the host is gone for good.
+const AnnotationForgetHost = "cloudnative.tw/forget-host"
+
+// UnknownHost is the value of AnnotationForgetHost for a server of which no host is noted.
+const UnknownHost = "unknown"
+
 // The condition types of a VirtualMachine.
 const (
 	// ConditionReady is True when the guest has answered; for an image without guest
@@ -74,6 +81,9 @@ const (
 	// ReasonDriverConflict: the finalizers, the status and spec.driver name different
 	// drivers for the server. Nothing is done until that is settled; the message says how.
 	ReasonDriverConflict = "DriverConflict"
+	// ReasonOnAnotherHost: another host has the server. Nothing is done here; the message
+	// names the host and says what to do.
+	ReasonOnAnotherHost = "OnAnotherHost"
 	// ReasonBackendUnavailable: the backend, or the monitor of the machine, does not
 	// answer. It is asked again; nothing is created or deleted meanwhile.
 	ReasonBackendUnavailable = "BackendUnavailable"

@@ -17,8 +17,8 @@ const (
 	PhaseFailed Phase = "Failed"
 	// PhaseTerminating: deletion is under way.
 	PhaseTerminating Phase = "Terminating"
-	// PhaseUnknown: the backend or the monitor of the machine does not answer, or it is not
-	// certain which driver has the server.
+	// PhaseUnknown: the backend or the monitor of the machine does not answer, the server is
+	// on another host, or it is not certain which driver has it.
 	PhaseUnknown Phase = "Unknown"
 )
 
@@ -50,6 +50,11 @@ type VirtualMachineStatus struct {
 	// Why the machine is not ready, or what it waits for; empty when all is well.
 	// +optional
 	Reason string `json:"reason,omitempty"`
+
+	// The host that has the server, or is to have it. It is written before the server is
+	// created, and stays until the object is gone: no other host makes a second one.
+	// +optional
+	Host *Host `json:"host,omitempty"`
 
 	// The server that the backend has for this object.
 	// +optional
@@ -91,6 +96,20 @@ type VirtualMachineStatus struct {
 	// +patchStrategy=merge
 	// +patchMergeKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
+}
+
+// Host is where a driver keeps the server of a VirtualMachine.
+type Host struct {
+	// Backend that keeps the server.
+	Driver string `json:"driver"`
+
+	// Identity of what the backend keeps on the host. Another host has another one, and
+	// so has the same host if that was lost.
+	ID string `json:"id"`
+
+	// Name of the host, for people.
+	// +optional
+	Name string `json:"name,omitempty"`
 }
 
 // Server is the server that a backend has for a VirtualMachine.

@@ -14,6 +14,7 @@ import (
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="State",type=string,priority=1,JSONPath=`.status.server.state`,description="Power state of the server"
 // +kubebuilder:printcolumn:name="Driver",type=string,priority=1,JSONPath=`.status.server.driver`,description="Backend that has the server"
+// +kubebuilder:printcolumn:name="Host",type=string,priority=1,JSONPath=`.status.host.name`,description="Host that has the server"
 // +kubebuilder:printcolumn:name="Addresses",type=string,priority=1,JSONPath=`.status.server.addresses`,description="Addresses of the guest"
 // +kubebuilder:printcolumn:name="Restarts",type=integer,priority=1,JSONPath=`.status.restarts`,description="How often the machine was started again after it had stopped by itself"
 // +kubebuilder:printcolumn:name="Ready",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the guest has answered"

@@ -707,6 +707,20 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: protocol
       type:
         scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Host
+  map:
+    fields:
+    - name: driver
+      type:
+        scalar: string
+      default: ""
+    - name: id
+      type:
+        scalar: string
+      default: ""
+    - name: name
+      type:
+        scalar: string
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Image
   map:
     fields:
@@ -910,6 +924,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
+    - name: host
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Host
     - name: lastEndedRun
       type:
         scalar: string

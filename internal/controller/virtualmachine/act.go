@@ -77,7 +77,7 @@ func (r *Reconciler) create(ctx context.Context, vm *v1alpha1.VirtualMachine, se
 	return seen.driver.Create(ctx, machine)
 }
 
-// confirm asks the API server whether vm is still wanted, and with this driver: a server
+// confirm asks the API server whether vm is still wanted, and here: a server
 // that is created for an object out of an old cache would be nobody's.
 func (r *Reconciler) confirm(ctx context.Context, vm *v1alpha1.VirtualMachine, seen observation) error {
 	var now v1alpha1.VirtualMachine
@@ -88,7 +88,7 @@ func (r *Reconciler) confirm(ctx context.Context, vm *v1alpha1.VirtualMachine, s
 	if err != nil || now.UID != vm.UID || !now.DeletionTimestamp.IsZero() {
 		return kube.ErrStale
 	}
-	if name, err := driverOf(&now, seen.name); err != nil || name != seen.name || len(finalizersOf(&now)) == 0 {
+	if _, err := driverOf(&now, seen.name); err != nil || !isClaimed(&now, seen) {
 		return kube.ErrStale
 	}
 	return nil

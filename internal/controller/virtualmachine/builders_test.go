@@ -17,6 +17,9 @@ var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 // fakeFinalizer is that of machines of the driver fake.
 const fakeFinalizer = fake.Name + finalizerSuffix
 
+// here is where the driver fake is, there another host.
+var here, there = fake.New(fake.Options{}).Host(), backend.Host{ID: "there", Name: "node-2"}
+
 type change = func(*v1alpha1.VirtualMachine)
 
 // newVM returns a VirtualMachine as the API server has it, claimed for the driver fake.
@@ -27,7 +30,7 @@ func newVM(changes ...change) *v1alpha1.VirtualMachine {
 			Action: v1alpha1.ActionActive, RestartPolicy: v1alpha1.RestartAlways, DiskPolicy: v1alpha1.DiskDelete,
 			Resource: v1alpha1.Resources{CPU: resource.MustParse("2"), Memory: resource.MustParse("1Gi")},
 		},
-		Status: v1alpha1.VirtualMachineStatus{ObservedGeneration: 2},
+		Status: v1alpha1.VirtualMachineStatus{ObservedGeneration: 2, Host: &v1alpha1.Host{Driver: fake.Name, ID: here.ID, Name: here.Name}},
 	}
 	for _, change := range changes {
 		change(vm)
@@ -38,6 +41,23 @@ func newVM(changes ...change) *v1alpha1.VirtualMachine {
 // finalizers replaces the finalizers of a VirtualMachine, as a user who edits them does.
 func finalizers(finalizers ...string) change {
 	return func(vm *v1alpha1.VirtualMachine) { vm.Finalizers = finalizers }
+}
+
+// onHost replaces the host that the status notes; "" notes none.
+func onHost(id string) change {
+	return func(vm *v1alpha1.VirtualMachine) {
+		vm.Status.Host = nil
+		if id != "" {
+			vm.Status.Host = &v1alpha1.Host{Driver: fake.Name, ID: id, Name: "node"}
+		}
+	}
+}
+
+// forgets is a VirtualMachine whose host was given up.
+func forgets(id string) change {
+	return func(vm *v1alpha1.VirtualMachine) {
+		vm.Annotations = map[string]string{v1alpha1.AnnotationForgetHost: id}
+	}
 }
 
 func action(action v1alpha1.Action) change {
@@ -82,7 +102,7 @@ func deleted(vm *v1alpha1.VirtualMachine) {
 
 // see returns an observation of a server that is as it was told to be; nil is none.
 func see(server *backend.Server) observation {
-	return observation{name: fake.Name, driver: fake.New(fake.Options{}), server: server}
+	return observation{name: fake.Name, driver: fake.New(fake.Options{}), host: here, server: server}
 }
 
 // newServer returns a server in a state.

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
@@ -20,6 +21,9 @@ const finalizerSuffix = ".cloudnative.tw/server"
 
 // errConflict says that a VirtualMachine names several drivers for its server.
 var errConflict = errors.New("the object names different drivers for its server")
+
+// errElsewhere says that another host has the server.
+var errElsewhere = errors.New("the server is not on this host")
 
 // finalizersOf returns the finalizers of this controller. There is one at most, unless
 // somebody has edited them.
@@ -66,7 +70,7 @@ func conflictWords(vm *v1alpha1.VirtualMachine, finalizers []string) string {
 		words = "spec.driver is " + vm.Spec.Driver + ", " + words
 	}
 	if noted := notedDriver(vm); noted != "" {
-		words = "status.server.driver is " + noted + ", " + words
+		words = "the status says " + noted + ", " + words
 	}
 	return words
 }
@@ -88,16 +92,48 @@ func conflictAdvice(vm *v1alpha1.VirtualMachine, right string, wrong []string) s
 	return remove
 }
 
-// notedDriver returns the driver that has the server according to the status, "" if the status has no server.
+// notedDriver returns the driver that has the server according to the status, "" if that does not say.
 func notedDriver(vm *v1alpha1.VirtualMachine) string {
-	if vm.Status.Server == nil {
-		return ""
+	switch {
+	case vm.Status.Host != nil:
+		return vm.Status.Host.Driver
+	case vm.Status.Server != nil:
+		return vm.Status.Server.Driver
 	}
-	return vm.Status.Server.Driver
+	return ""
 }
 
-// claim makes the API say that there may be a server, and which driver has it. That comes
-// before the server, so that it is never lost, and again if somebody has removed it.
+// checkHost fails with an errElsewhere if the status notes another host than that of the driver.
+func checkHost(vm *v1alpha1.VirtualMachine, here backend.Host) error {
+	noted := vm.Status.Host
+	if noted == nil || noted.ID == here.ID || vm.Annotations[v1alpha1.AnnotationForgetHost] == noted.ID {
+		return nil
+	}
+	return fmt.Errorf("%w: it is on %s (%s), and this manager works on %s (%s). Nothing is created, started or deleted here: "+
+		"run the manager on that host. If the host, or what it kept of its machines, is gone for good: kubectl annotate --namespace %s vm %s %s=%s",
+		errElsewhere, noted.Name, noted.ID, here.Name, here.ID, vm.Namespace, vm.Name, v1alpha1.AnnotationForgetHost, noted.ID)
+}
+
+// checkLost fails with an errElsewhere if the status has a server of which this host knows nothing, and notes no host:
+// the manager that made it did not write that down. A server that is found is adopted instead.
+func checkLost(vm *v1alpha1.VirtualMachine, here backend.Host) error {
+	if vm.Status.Host != nil || vm.Status.Server == nil || vm.Annotations[v1alpha1.AnnotationForgetHost] == v1alpha1.UnknownHost {
+		return nil
+	}
+	return fmt.Errorf("%w: an earlier version of the manager has created the server %s and not written down where, and %s (%s) does not have it. "+
+		"Nothing is created, started or deleted here: run the manager on the host that has it. If it is gone for good: kubectl annotate --namespace %s vm %s %s=%s",
+		errElsewhere, vm.Status.Server.ID, here.Name, here.ID, vm.Namespace, vm.Name, v1alpha1.AnnotationForgetHost, v1alpha1.UnknownHost)
+}
+
+// isClaimed reports whether the API says that the driver has the server, and on this host.
+func isClaimed(vm *v1alpha1.VirtualMachine, seen observation) bool {
+	noted := vm.Status.Host
+	return len(finalizersOf(vm)) > 0 && noted != nil && noted.Driver == seen.name && noted.ID == seen.host.ID
+}
+
+// claim makes the API say that there may be a server, which driver has it, and on which
+// host, the latter with the status. That comes before the server, so that it is never
+// lost, and again if somebody has removed it.
 func (r *Reconciler) claim(ctx context.Context, vm *v1alpha1.VirtualMachine, seen observation) error {
 	if seen.server == nil {
 		// A machine that cannot be made yet is not claimed either.

@@ -26,11 +26,13 @@ func TestDriverOf(t *testing.T) {
 		want   string
 		advice string // empty: no conflict
 	}{
-		{"nothing is said", newVM(finalizers()), "usual", ""},
-		{"spec.driver", newVM(finalizers("example.com/mine"), driver("other")), "other", ""},
-		{"a finalizer", newVM(), "fake", ""},
-		{"a finalizer of a driver that nobody knows", newVM(finalizers("bhyve.cloudnative.tw/server")), "bhyve", ""},
-		{"a server", newVM(hadServer), "fake", ""},
+		{"nothing is said", newVM(onHost(""), finalizers()), "usual", ""},
+		{"spec.driver", newVM(onHost(""), finalizers("example.com/mine"), driver("other")), "other", ""},
+		{"a finalizer", newVM(onHost("")), "fake", ""},
+		{"a finalizer of a driver that nobody knows", newVM(onHost(""), finalizers("bhyve.cloudnative.tw/server")), "bhyve", ""},
+		{"a server that is about to be made, and a finalizer that was edited", newVM(finalizers(otherFinalizer)), "fake",
+			"replace the finalizer other.cloudnative.tw/server by fake.cloudnative.tw/server"},
+		{"a server of which no host is noted", newVM(hadServer, onHost("")), "fake", ""},
 		{"a server whose finalizer was removed", newVM(hadServer, finalizers()), "fake", ""},
 		{"a server whose finalizer was edited", newVM(hadServer, finalizers(otherFinalizer)), "fake",
 			"replace the finalizer other.cloudnative.tw/server by fake.cloudnative.tw/server"},
@@ -38,9 +40,9 @@ func TestDriverOf(t *testing.T) {
 			"remove the finalizer other.cloudnative.tw/server"},
 		{"a server whose finalizer was edited before the deletion", newVM(hadServer, deleted, finalizers(otherFinalizer)), "fake",
 			"remove the finalizer other.cloudnative.tw/server; the server is then deleted by its driver, which may keep the disk"},
-		{"no server yet, and a finalizer of another driver than that of the spec", newVM(driver("fake"), finalizers(otherFinalizer)), "fake",
+		{"no server yet, and a finalizer of another driver than that of the spec", newVM(onHost(""), driver("fake"), finalizers(otherFinalizer)), "fake",
 			"replace the finalizer other.cloudnative.tw/server by fake.cloudnative.tw/server"},
-		{"no server yet, and two finalizers", newVM(finalizers(fakeFinalizer, otherFinalizer)), "fake",
+		{"no server yet, and two finalizers", newVM(onHost(""), finalizers(fakeFinalizer, otherFinalizer)), "fake",
 			"remove the finalizers of the drivers that do not have the server"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

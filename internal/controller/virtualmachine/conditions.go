@@ -43,7 +43,7 @@ func summarizeReady(vm *v1alpha1.VirtualMachine, seen observation, p plan, statu
 	case isUnavailable:
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable,
 			"It is not known how the machine is: %v. It is asked again; nothing is created meanwhile", err)
-	case isConflict:
+	case isConflict, isElsewhere:
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, string(f), "%v", err)
 	case isInvalid, isMissing, isSecretMissing:
 		return not(string(f), "%v", err)
@@ -66,7 +66,7 @@ func summarizeReady(vm *v1alpha1.VirtualMachine, seen observation, p plan, statu
 // readyWhileTerminating is Ready during a deletion.
 func readyWhileTerminating(seen observation, f failure, actErr error, not func(string, string, ...any) metav1.Condition) metav1.Condition {
 	switch {
-	case f == isConflict:
+	case f == isConflict, f == isElsewhere:
 		return not(string(f), "The deletion waits: %v", seen.err)
 	case f == isMissing, f == isUnavailable && actErr == nil:
 		return not(v1alpha1.ReasonDeleteFailed, "The deletion waits for the backend: %v", seen.err)

@@ -124,6 +124,8 @@ type observation struct {
 	// name is that of the driver, driver itself nil if this manager does not have it.
 	name   string
 	driver Driver
+	// host is where the driver keeps servers.
+	host backend.Host
 	// server is nil if there is none for certain, or if err says that nobody knows.
 	server *backend.Server
 	err    error
@@ -149,13 +151,19 @@ func (r *Reconciler) observe(ctx context.Context, vm *v1alpha1.VirtualMachine) (
 		seen.driver = nil
 		return seen, nil
 	}
+	seen.host = seen.driver.Host()
+	if seen.err = checkHost(vm, seen.host); seen.err != nil {
+		return seen, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	server, err := seen.driver.Observe(ctx, seen.id)
 	switch {
 	case err == nil:
 		seen.server = &server
-	case !errors.Is(err, backend.ErrNotFound):
+	case errors.Is(err, backend.ErrNotFound):
+		seen.err = checkLost(vm, seen.host)
+	default:
 		seen.err = err
 	}
 	return seen, nil

@@ -33,7 +33,8 @@ const (
 	keep verdict = "keep"
 	// missing: this manager does not have the driver.
 	missing verdict = "missing"
-	// refuse: the object contradicts itself about who has the server, so nothing is done.
+	// refuse: another host has the server, or the object contradicts itself about which
+	// driver does. Nothing is done.
 	refuse verdict = "refuse"
 	// released: the object is being deleted, and there is no server.
 	released verdict = "released"
@@ -53,7 +54,8 @@ const (
 	noteRestart verdict = "noteRestart"
 	// endRestart: the restart that was asked for has happened.
 	endRestart verdict = "endRestart"
-	// claim: before there is a server, and whenever it is missing, the finalizer is set.
+	// claim: before there is a server, and whenever that is missing, the finalizer is set
+	// and the host written down.
 	claim verdict = "claim"
 	// The others are calls of the driver.
 	create      verdict = "create"
@@ -102,11 +104,11 @@ func decide(vm *v1alpha1.VirtualMachine, seen observation, now time.Time) plan {
 
 func (p *plan) decide(vm *v1alpha1.VirtualMachine, seen observation) verdict {
 	server := seen.server
-	deleted, claimed := !vm.DeletionTimestamp.IsZero(), len(finalizersOf(vm)) > 0
+	deleted, claimed := !vm.DeletionTimestamp.IsZero(), isClaimed(vm, seen)
 	switch {
-	case errors.Is(seen.err, errConflict):
+	case errors.Is(seen.err, errConflict), errors.Is(seen.err, errElsewhere):
 		return refuse
-	case deleted && !claimed && server == nil && seen.err == nil:
+	case deleted && len(finalizersOf(vm)) == 0 && server == nil && seen.err == nil:
 		return released
 	case errors.Is(seen.err, backend.ErrMissing):
 		return missing

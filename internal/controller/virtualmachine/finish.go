@@ -66,7 +66,7 @@ func holdOf(vm *v1alpha1.VirtualMachine, status *v1alpha1.VirtualMachineStatus, 
 // isUrgent reports whether somebody waits for this change of status.
 func isUrgent(vm *v1alpha1.VirtualMachine, status *v1alpha1.VirtualMachineStatus, p plan, was, is metav1.Condition) bool {
 	power := powerOf(status)
-	return p.verdict == countEnd || p.verdict == noteRestart || p.verdict == endRestart ||
+	return p.verdict == claim || p.verdict == countEnd || p.verdict == noteRestart || p.verdict == endRestart ||
 		vm.Status.Phase != status.Phase || was.Status != is.Status || power != "" && power != powerOf(&vm.Status) ||
 		was.Reason != is.Reason && needsPerson(is.Reason)
 }
@@ -83,8 +83,8 @@ func powerOf(status *v1alpha1.VirtualMachineStatus) v1alpha1.ServerState {
 func needsPerson(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonSecretMissing, v1alpha1.ReasonDriverMissing, v1alpha1.ReasonCreateFailed,
-		v1alpha1.ReasonPowerFailed, v1alpha1.ReasonDeleteFailed, v1alpha1.ReasonBackendUnavailable, v1alpha1.ReasonBackOff, v1alpha1.ReasonDriverConflict,
-		v1alpha1.ReasonGuestStopped, v1alpha1.ReasonGuestSilent:
+		v1alpha1.ReasonPowerFailed, v1alpha1.ReasonDeleteFailed, v1alpha1.ReasonBackendUnavailable, v1alpha1.ReasonBackOff,
+		v1alpha1.ReasonDriverConflict, v1alpha1.ReasonOnAnotherHost, v1alpha1.ReasonGuestStopped, v1alpha1.ReasonGuestSilent:
 		return true
 	}
 	return false

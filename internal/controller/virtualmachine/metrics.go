@@ -1,6 +1,7 @@
 package virtualmachine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -110,12 +111,7 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 	machines := map[types.UID]bool{}
 	for i := range vms.Items {
 		vm := &vms.Items[i]
-		driver := vm.Spec.Driver
-		if vm.Status.Server != nil {
-			driver = vm.Status.Server.Driver
-		} else if driver == "" {
-			driver = c.drivers.Default()
-		}
+		driver := cmp.Or(notedDriver(vm), vm.Spec.Driver, c.drivers.Default())
 		count[[2]string{driver, string(vm.Status.Phase)}]++
 		machines[vm.UID] = true
 		collected <- prometheus.MustNewConstMetric(restartsDesc, prometheus.CounterValue, float64(vm.Status.Restarts), vm.Namespace, vm.Name)

@@ -25,6 +25,9 @@ func summarize(vm *v1alpha1.VirtualMachine, seen observation, p plan, actErr err
 	summarizeFailures(vm, seen, p, failure, &status)
 	summarizeRestart(vm, seen, p, &status)
 	summarizeServer(seen, p, &status)
+	if p.verdict == claim && actErr == nil || isClaimed(vm, seen) {
+		status.Host = &v1alpha1.Host{Driver: seen.name, ID: seen.host.ID, Name: seen.host.Name}
+	}
 
 	ready := summarizeReady(vm, seen, p, &status, failure, actErr)
 	status.Phase = phaseOf(vm, seen, p, &status, ready.Reason)
@@ -55,6 +58,8 @@ const (
 	isMissing failure = v1alpha1.ReasonDriverMissing
 	// isConflict: the user has to settle which driver has the server.
 	isConflict failure = v1alpha1.ReasonDriverConflict
+	// isElsewhere: the user has to run the manager on another host.
+	isElsewhere failure = v1alpha1.ReasonOnAnotherHost
 	// isOther: anything else; it is tried again.
 	isOther failure = v1alpha1.ReasonPowerFailed
 )
@@ -71,6 +76,8 @@ func failureOf(seen observation, actErr error) failure {
 		return isInvalid
 	case errors.Is(err, errConflict):
 		return isConflict
+	case errors.Is(err, errElsewhere):
+		return isElsewhere
 	case errors.Is(err, errSecretMissing):
 		return isSecretMissing
 	case errors.Is(err, backend.ErrMissing):
@@ -189,7 +196,8 @@ func phaseOf(vm *v1alpha1.VirtualMachine, seen observation, p plan, status *v1al
 	switch {
 	case !vm.DeletionTimestamp.IsZero():
 		return v1alpha1.PhaseTerminating
-	case reason == v1alpha1.ReasonBackendUnavailable, reason == v1alpha1.ReasonDriverConflict:
+	case reason == v1alpha1.ReasonBackendUnavailable, reason == v1alpha1.ReasonDriverConflict,
+		reason == v1alpha1.ReasonOnAnotherHost:
 		return v1alpha1.PhaseUnknown
 	case reason == v1alpha1.ReasonDriverMissing:
 		if status.Server != nil {

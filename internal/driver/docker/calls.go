@@ -49,6 +49,9 @@ func (d *Driver) Create(ctx context.Context, machine backend.Machine) error {
 func (m *machine) create(ctx context.Context, wanted backend.Machine) error {
 	m.change(func(of *memo) { *of = memo{Machine: wanted, SeedSum: seedSum(wanted.Seed)} })
 	step("create noted")
+	if err := m.d.checkHost(ctx); err != nil {
+		return err
+	}
 	image, err := m.ensureImage(ctx, wanted.Image)
 	if err != nil {
 		return err

@@ -53,6 +53,7 @@ type Driver struct {
 	engine  *client.Client
 	// processors is how many the host of the engine has.
 	processors int
+	host       backend.Host
 
 	// ctx is the life of the driver; tasks end with it, containers do not.
 	ctx    context.Context
@@ -76,14 +77,14 @@ func Open(options Options) (*Driver, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
-	about, err := engine.Info(ctx, client.InfoOptions{})
+	about, host, err := identify(ctx, engine)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("ask the Docker engine what it has: %w", err), engine.Close())
 	}
 	if err := os.MkdirAll(options.StateDir, 0o700); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the state directory: %w", err), engine.Close())
 	}
-	d := &Driver{options: options, engine: engine, processors: about.Info.NCPU, notify: func(backend.Identity) {}, machines: map[types.UID]*machine{}}
+	d := &Driver{options: options, engine: engine, processors: about.NCPU, host: host, notify: func(backend.Identity) {}, machines: map[types.UID]*machine{}}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.tasks.Go(d.listen)
 	d.tasks.Go(d.sample)

@@ -30,6 +30,8 @@ type Options struct {
 	// BootTime is how long a guest takes to answer after its start; 0 has it answer
 	// at once, less than 0 never: see Driver.Boot.
 	BootTime time.Duration
+	// Host is where it pretends to be; without an ID it is the same for all.
+	Host backend.Host
 }
 
 // Driver is a backend in memory.
@@ -65,6 +67,9 @@ func New(options Options) *Driver {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
+	if options.Host.ID == "" {
+		options.Host = backend.Host{ID: Name, Name: Name}
+	}
 	return &Driver{
 		options: options, notify: func(backend.Identity) {},
 		servers: map[types.UID]*server{}, failures: map[string][]error{}, held: map[backend.Task]bool{},
@@ -73,6 +78,9 @@ func New(options Options) *Driver {
 
 // Name implements backend.Driver.
 func (d *Driver) Name() string { return Name }
+
+// Host implements backend.Driver.
+func (d *Driver) Host() backend.Host { return d.options.Host }
 
 // Capabilities implements backend.Driver.
 func (d *Driver) Capabilities() backend.Capabilities {

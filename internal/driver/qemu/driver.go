@@ -89,6 +89,7 @@ type Driver struct {
 	// for a new one ("tcg_region_initial_alloc__locked: assertion failed").
 	plugs     bool
 	processes *process.Dir
+	host      backend.Host
 	images    *images
 
 	// ctx is the life of the driver; tasks end with it, machines do not.
@@ -133,6 +134,9 @@ func Open(options Options) (*Driver, error) {
 	}
 	if d.processes, err = process.Open(filepath.Join(d.options.StateDir, "processes")); err != nil {
 		return nil, fmt.Errorf("open the state directory: %w", err)
+	}
+	if d.host, err = identify(d.options.StateDir); err != nil {
+		return nil, errors.Join(err, d.processes.Close())
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.starting = make(chan struct{}, max(2, runtime.NumCPU()))

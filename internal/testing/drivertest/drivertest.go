@@ -177,6 +177,7 @@ func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
 		{"it is paused", testPause},
 		{"it dies", testDeath},
 		{"a new manager finds it", testReopen},
+		{"a new manager is on the same host", testHost},
 		{"it is deleted in any state", testDelete},
 		{"two machines do not meet", testTwo},
 		{"a closed driver does nothing", testClosed},
@@ -321,6 +322,17 @@ func testReopen(f *fixture) {
 		f.Errorf("a new manager finds a stopped server as %+v", found.Ended)
 	}
 	f.remove(machine)
+}
+
+func testHost(f *fixture) {
+	first := f.driver.Host()
+	if first.ID == "" || first.Name == "" {
+		f.Errorf("the host is %+v", first)
+	}
+	f.open()
+	if again := f.driver.Host(); again != first {
+		f.Errorf("a new manager is on %+v, want %+v", again, first)
+	}
 }
 
 func testDelete(f *fixture) {

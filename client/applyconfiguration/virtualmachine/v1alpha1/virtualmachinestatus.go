@@ -17,6 +17,9 @@ type VirtualMachineStatusApplyConfiguration struct {
 	Phase *virtualmachinev1alpha1.Phase `json:"phase,omitempty"`
 	// Why the machine is not ready, or what it waits for; empty when all is well.
 	Reason *string `json:"reason,omitempty"`
+	// The host that has the server, or is to have it. It is written before the server is
+	// created, and stays until the object is gone: no other host makes a second one.
+	Host *HostApplyConfiguration `json:"host,omitempty"`
 	// The server that the backend has for this object.
 	Server *ServerApplyConfiguration `json:"server,omitempty"`
 	// When this status was last written.
@@ -57,6 +60,14 @@ func (b *VirtualMachineStatusApplyConfiguration) WithPhase(value virtualmachinev
 // If called multiple times, the Reason field is set to the value of the last call.
 func (b *VirtualMachineStatusApplyConfiguration) WithReason(value string) *VirtualMachineStatusApplyConfiguration {
 	b.Reason = &value
+	return b
+}
+
+// WithHost sets the Host field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Host field is set to the value of the last call.
+func (b *VirtualMachineStatusApplyConfiguration) WithHost(value *HostApplyConfiguration) *VirtualMachineStatusApplyConfiguration {
+	b.Host = value
 	return b
 }
 

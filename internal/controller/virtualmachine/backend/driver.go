@@ -57,6 +57,10 @@ type Driver interface {
 	// Capabilities tells what the backend can do.
 	Capabilities() Capabilities
 
+	// Host returns where the driver keeps its servers. It is the same as long as the
+	// driver is open.
+	Host() Host
+
 	// Watch sets the function to call when the state of a server has changed, by itself
 	// or by a call. It is called once, before anything else. The function does not
 	// block. A change may be told twice, or together with the next one.
@@ -117,6 +121,16 @@ type Capabilities struct {
 	Agent bool
 	// Emulated tells whether the backend may have to emulate processors.
 	Emulated bool
+}
+
+// Host is where a driver keeps servers.
+type Host struct {
+	// ID stands for what the driver keeps there. It stays the same as long as servers are
+	// found again, and is never that of another host: the controller does nothing for a
+	// server that was created with another one.
+	ID string
+	// Name is that of the host, for people.
+	Name string
 }
 
 // DeleteOptions say how a server is deleted.

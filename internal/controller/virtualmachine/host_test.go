@@ -1,0 +1,216 @@
+package virtualmachine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/fake"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+)
+
+// secondHost returns the driver of another host.
+func (w *world) secondHost() *fake.Driver {
+	return fake.New(fake.Options{Clock: w.clock, BootTime: -1, Host: there})
+}
+
+// lead makes the manager of the host of a driver the leader.
+func (w *world) lead(driver *fake.Driver) {
+	w.backend = driver
+	w.restart()
+}
+
+func (w *world) annotate(host string) {
+	w.Helper()
+	w.change(func(vm *v1alpha1.VirtualMachine) {
+		vm.Annotations = map[string]string{v1alpha1.AnnotationForgetHost: host}
+	})
+}
+
+func TestHostIsWrittenDownBeforeTheServer(t *testing.T) {
+	w := newWorld(t)
+	w.create()
+	for range 5 {
+		if w.reconcile(); len(w.backend.Calls()) > 0 {
+			break
+		}
+		if got := w.vm().Status.Host; got != nil && (got.ID != here.ID || got.Name != here.Name || got.Driver != fake.Name) {
+			t.Errorf("the host is %+v", got)
+		}
+	}
+	if len(w.backend.UIDs()) == 0 {
+		t.Fatal("there is no server")
+	}
+	first := w.wrote()
+	if want := []harness.Request{{Verb: "patch"}, {Verb: "update", Subresource: "status"}}; !slices.Equal(first[:2], want) {
+		t.Errorf("the first writes are %v, want %v", first, want)
+	}
+}
+
+// A leader on another host makes no second server, and leaves the first one alone.
+func TestLeaderOnAnotherHost(t *testing.T) {
+	w := newWorld(t)
+	w.createReady()
+	first, second, uid := w.backend, w.secondHost(), w.uid()
+	w.lead(second)
+	w.settle()
+	w.expect(v1alpha1.PhaseUnknown, isUnknown, v1alpha1.ReasonOnAnotherHost)
+	if got := w.vm().Status; !strings.Contains(got.Reason, here.Name) || !strings.Contains(got.Reason, v1alpha1.AnnotationForgetHost+"="+here.ID) {
+		t.Errorf("it does not say which host, and what to do: %s", got.Reason)
+	}
+	if got := w.events(); !slices.Equal(got, []string{"Warning OnAnotherHost"}) {
+		t.Errorf("events: %v", got)
+	}
+	w.change(action(v1alpha1.ActionStopped))
+	w.settle()
+	w.sweep(t.Context())
+	w.lead(first)
+	w.settle()
+	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
+	w.expectCalls("Stop")
+
+	w.lead(second)
+	w.remove()
+	w.settle()
+	w.expect(v1alpha1.PhaseTerminating, isFalse, v1alpha1.ReasonOnAnotherHost)
+	if calls := second.Calls(); len(calls) > 0 {
+		t.Errorf("calls on the wrong host: %v", calls)
+	}
+	if servers := first.UIDs(); !slices.Equal(servers, []types.UID{uid}) {
+		t.Errorf("the servers of the first host are %v", servers)
+	}
+	w.lead(first)
+	w.settle()
+	if !w.isGone() || len(first.UIDs()) > 0 {
+		t.Errorf("gone: %t, servers: %v", w.isGone(), first.UIDs())
+	}
+}
+
+// Whatever write is the last one of a leader, or fails: with the next one, on another host, there is one server.
+func TestLeaderOnAnotherHostAfterAKill(t *testing.T) {
+	for writes := range 4 {
+		t.Run(fmt.Sprintf("after %d writes", writes), func(t *testing.T) {
+			w := newWorld(t)
+			w.create()
+			first, second := w.backend, w.secondHost()
+			faulty, _ := harness.OnWrite(w.client, writes, harness.Before, func() error { return errLost })
+			w.useClient(faulty)
+			for range 2 * writes {
+				_, _ = w.Reconcile(t.Context(), w.vm()) // one of them fails
+				if len(w.writes) > writes {
+					break
+				}
+			}
+			for _, leader := range []*fake.Driver{second, first, second} {
+				w.lead(leader)
+				w.settle()
+			}
+			if got := append(first.UIDs(), second.UIDs()...); len(got) != 1 {
+				t.Errorf("the servers are %v, want one", got)
+			}
+			w.remove()
+			for _, leader := range []*fake.Driver{second, first} {
+				w.lead(leader)
+				w.settle()
+			}
+			if got := append(first.UIDs(), second.UIDs()...); !w.isGone() || len(got) > 0 {
+				t.Errorf("gone: %t, servers: %v", w.isGone(), got)
+			}
+		})
+	}
+}
+
+func TestHostThatIsGivenUp(t *testing.T) {
+	t.Run("the server is made anew", func(t *testing.T) {
+		w := newWorld(t)
+		w.createReady()
+		w.lead(w.secondHost())
+		w.annotate("another")
+		w.settle()
+		w.expect(v1alpha1.PhaseUnknown, isUnknown, v1alpha1.ReasonOnAnotherHost)
+		w.expectCalls()
+		w.events()
+		w.annotate(here.ID)
+		w.settle()
+		w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
+		w.expectCalls("Create", "Start")
+		if got := w.events(); !slices.Equal(got, []string{"Warning ServerLost"}) {
+			t.Errorf("events: %v", got)
+		}
+		if got := w.vm().Status.Host; got.ID != there.ID {
+			t.Errorf("the host is %+v", got)
+		}
+	})
+	t.Run("it is deleted", func(t *testing.T) {
+		w := newWorld(t)
+		w.createReady()
+		w.lead(w.secondHost())
+		w.remove()
+		w.settle()
+		w.annotate(here.ID)
+		w.settle()
+		if !w.isGone() {
+			t.Error("it is not deleted")
+		}
+	})
+}
+
+// legacy makes the status one that was written before hosts were noted.
+func (w *world) legacy() {
+	w.Helper()
+	vm := w.vm()
+	vm.Status.Host = nil
+	w.do(w.client.Status().Update(w.Context(), vm))
+}
+
+func TestServerWithoutAHost(t *testing.T) {
+	t.Run("the host that has it adopts it", func(t *testing.T) {
+		w := newWorld(t)
+		w.createReady()
+		w.legacy()
+		w.settle()
+		w.expectCalls()
+		w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
+		if got := w.vm().Status.Host; got == nil || got.ID != here.ID {
+			t.Errorf("the host is %+v", got)
+		}
+		if writes := w.wrote(); len(writes) != 1 {
+			t.Errorf("writes: %v, want one", writes)
+		}
+	})
+	t.Run("another host refuses it", func(t *testing.T) {
+		w := newWorld(t)
+		w.createReady()
+		w.legacy()
+		w.lead(w.secondHost())
+		w.settle()
+		w.expect(v1alpha1.PhaseUnknown, isUnknown, v1alpha1.ReasonOnAnotherHost)
+		w.remove()
+		w.settle()
+		w.expect(v1alpha1.PhaseTerminating, isFalse, v1alpha1.ReasonOnAnotherHost)
+		w.expectCalls()
+		w.annotate(v1alpha1.UnknownHost)
+		w.settle()
+		if !w.isGone() {
+			t.Error("it is not deleted after its host was given up")
+		}
+	})
+}
+
+// A host that was renamed is the same one.
+func TestHostThatIsRenamed(t *testing.T) {
+	w := newWorld(t)
+	w.createReady()
+	renamed := backend.Host{ID: here.ID, Name: "renamed"}
+	vm, seen := w.vm(), see(newServer(backend.StateRunning))
+	seen.host = renamed
+	status := summarize(vm, seen, decide(vm, seen, noon), nil)
+	if got := status.Host; got.Name != "renamed" || got.ID != here.ID {
+		t.Errorf("the host is %+v", got)
+	}
+}
