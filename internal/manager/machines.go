@@ -44,6 +44,8 @@ type Machines struct {
 	ImageNetworks []string
 	// MaxImageSize is how large an image may be that it downloads.
 	MaxImageSize resource.Quantity
+	// MaxRootDisk is how large the disk of a machine may be that asks for no size.
+	MaxRootDisk resource.Quantity
 	// ImageTimeout is how long one download may take.
 	ImageTimeout time.Duration
 	// ImageKeep is how long a downloaded image is kept that no machine uses; 0 is for ever.
@@ -54,7 +56,7 @@ type Machines struct {
 func NewMachines() Machines {
 	return Machines{
 		Drivers: []string{qemu.Name}, Accelerator: string(qemu.AccelAuto), GuestDir: defaultGuestDir(),
-		ImageDirs: confine.Dirs{"/var/lib/keelson/images"}, MaxImageSize: resource.MustParse("64Gi"), ImageTimeout: 6 * time.Hour, ImageKeep: 7 * 24 * time.Hour,
+		ImageDirs: confine.Dirs{"/var/lib/keelson/images"}, MaxImageSize: resource.MustParse("64Gi"), MaxRootDisk: resource.MustParse("64Gi"), ImageTimeout: 6 * time.Hour, ImageKeep: 7 * 24 * time.Hour,
 	}
 }
 
@@ -96,6 +98,8 @@ func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&m.ImageNetworks, "vm-image-networks", m.ImageNetworks,
 		"`networks` that images may be downloaded from beside the public Internet, such as 10.0.0.0/8")
 	fs.Var(&quantityValue{&m.MaxImageSize}, "vm-image-max-size", "`size` that an image may have that is downloaded")
+	fs.Var(&quantityValue{&m.MaxRootDisk}, "vm-max-root-disk",
+		"`size` that the disk in an image may have, for VirtualMachines without spec.resource.rootDisk")
 	fs.DurationVar(&m.ImageTimeout, "vm-image-timeout", m.ImageTimeout,
 		"`time` that one download of an image may take; what has arrived is kept, and the next attempt continues there")
 	fs.DurationVar(&m.ImageKeep, "vm-image-keep", m.ImageKeep,
@@ -128,6 +132,9 @@ func (m *Machines) validate(wrong func(flag string, value any, why string, args 
 	}
 	if m.MaxImageSize.Sign() <= 0 {
 		wrong("vm-image-max-size", &m.MaxImageSize, "must be more than 0")
+	}
+	if m.MaxRootDisk.Sign() <= 0 {
+		wrong("vm-max-root-disk", &m.MaxRootDisk, "must be more than 0")
 	}
 	if m.ImageTimeout <= 0 {
 		wrong("vm-image-timeout", m.ImageTimeout, "must be more than 0")
@@ -216,8 +223,8 @@ func (m *Machines) openers(stateDir string, log logr.Logger) map[string]virtualm
 			return qemu.Open(qemu.Options{
 				StateDir: MachinesDir(stateDir), Accelerator: qemu.Accelerator(m.Accelerator), GuestDir: m.GuestDir,
 				ImageDirs: m.ImageDirs, ImageNetworks: networks, MaxImageBytes: m.MaxImageSize.Value(), ImageTimeout: m.ImageTimeout,
-				ImageKeep: m.ImageKeep,
-				Log:       log.WithName("driver").WithName(qemu.Name),
+				ImageKeep: m.ImageKeep, MaxRootDiskBytes: m.MaxRootDisk.Value(),
+				Log: log.WithName("driver").WithName(qemu.Name),
 			})
 		},
 	}

@@ -41,7 +41,7 @@ func TestFlagsMakeOptions(t *testing.T) {
 			LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second,
 		},
 		Machines: Machines{Drivers: []string{"fake", "qemu"}, Accelerator: "tcg", DockerHost: "tcp://d:2376", GuestDir: "/g",
-			ImageDirs: confine.Dirs{"/i", "/j"}, ImageNetworks: []string{"10.0.0.0/8"}, MaxImageSize: resource.MustParse("1Gi"), ImageTimeout: time.Hour, ImageKeep: 2 * time.Hour},
+			ImageDirs: confine.Dirs{"/i", "/j"}, ImageNetworks: []string{"10.0.0.0/8"}, MaxImageSize: resource.MustParse("1Gi"), MaxRootDisk: resource.MustParse("2Gi"), ImageTimeout: time.Hour, ImageKeep: 2 * time.Hour},
 		Webhook: Webhook{
 			Address: ":9443", ServiceName: "s", ServiceNamespace: "sns", ConfigurationName: "conf", CertDir: "/certs",
 			Times: admission.DefaultTimes(),
@@ -57,7 +57,7 @@ func TestFlagsMakeOptions(t *testing.T) {
 		"--vm-driver=fake,qemu", "--vm-accelerator=tcg", "--vm-docker-host=tcp://d:2376", "--vm-guest-dir=/g",
 		"--webhook-bind-address=:9443", "--webhook-service=s", "--webhook-service-namespace=sns", "--webhook-configuration=conf",
 		"--webhook-cert-dir=/certs",
-		"--vm-image-dirs=/i,/j", "--vm-image-networks=10.0.0.0/8", "--vm-image-max-size=1Gi", "--vm-image-timeout=1h", "--vm-image-keep=2h", "--rke-config-dirs=/r",
+		"--vm-image-dirs=/i,/j", "--vm-image-networks=10.0.0.0/8", "--vm-image-max-size=1Gi", "--vm-max-root-disk=2Gi", "--vm-image-timeout=1h", "--vm-image-keep=2h", "--rke-config-dirs=/r",
 		"--metrics-bind-address=127.0.0.1:0", "--metrics-secure", "--metrics-cert-dir=/c", "--profiling", "--tracing-endpoint=http://t:4318", "--preflight-timeout=5s", "--state-dir=/state",
 		"--rke-binary=/rke", "--rke-timeout=2h", "--secret-namespace=secrets", "--logging-format=json", "-v4")
 	if diff := cmp.Diff(want, got, noLogger); diff != "" {
@@ -159,6 +159,10 @@ func TestValidate(t *testing.T) {
 		{
 			name: "images of no size", change: func(o *Options) { o.Machines.MaxImageSize = resource.MustParse("0") },
 			want: []string{"--vm-image-max-size=0: must be more than 0"},
+		},
+		{
+			name: "disks of no size", change: func(o *Options) { o.Machines.MaxRootDisk = resource.MustParse("0") },
+			want: []string{"--vm-max-root-disk=0: must be more than 0"},
 		},
 		{
 			name: "images in no time", change: func(o *Options) { o.Machines.ImageTimeout = 0 },

@@ -2,15 +2,20 @@
 package status
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/driver/qemu"
+	"github.com/keelson-dev/keelson/internal/manager"
 )
 
 // New returns the command.
@@ -35,7 +40,11 @@ when it runs, its API is ready and etcd has raised no alarm, else 1.`,
 			if err != nil {
 				return err
 			}
-			if err := print(cmd, output, report); err != nil {
+			disks, err := qemu.RetainedDisks(manager.MachinesDir(dir))
+			if err != nil {
+				return err
+			}
+			if err := print(cmd, output, instanceReport{report, disks}); err != nil {
 				return err
 			}
 			if report.ManagerPID == 0 || !report.APIReady || report.EtcdAlarm != "" {
@@ -49,12 +58,36 @@ when it runs, its API is ready and etcd has raised no alarm, else 1.`,
 	return cmd
 }
 
-func print(cmd *cobra.Command, output string, report controlplane.Report) error {
+// instanceReport is what the command prints as JSON.
+type instanceReport struct {
+	controlplane.Report
+	RetainedDisks []backend.RetainedDisk `json:"retainedDisks,omitempty"`
+}
+
+func print(cmd *cobra.Command, output string, report instanceReport) error {
 	if output == "json" {
 		encoder := json.NewEncoder(cmd.OutOrStdout())
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(report)
 	}
-	_, err := fmt.Fprint(cmd.OutOrStdout(), instance.Describe(report, time.Now()))
+	_, err := fmt.Fprint(cmd.OutOrStdout(), instance.Describe(report.Report, time.Now()), describeDisks(report.RetainedDisks))
 	return err
+}
+
+// describeDisks lists retained disks; "" if there are none.
+func describeDisks(disks []backend.RetainedDisk) string {
+	if len(disks) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\nDisks of deleted VirtualMachines (diskPolicy: Retain, or the object was lost). Delete the files that are not needed:\n\n")
+	mib := func(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
+	for _, disk := range disks {
+		name := disk.Name
+		if disk.Namespace != "" {
+			name = disk.Namespace + "/" + name
+		}
+		fmt.Fprintf(&b, "  %-24s %d MiB of %d MiB  %s\n", cmp.Or(name, "unknown"), mib(disk.AllocatedBytes), mib(disk.VirtualBytes), disk.Path)
+	}
+	return b.String()
 }

@@ -50,6 +50,7 @@ var (
 	restartsDesc = newMachineDesc("restarts_total", "How often the machine was started again after it had stopped by itself.")
 	cpuDesc      = newMachineDesc("cpu_seconds_total", "Processor time of the server since it was powered on.")
 	residentDesc = newMachineDesc("resident_memory_bytes", "Memory that the server takes of its host.")
+	retainedDesc = newMachineDesc("retained_disk_bytes", "Room that disks take which were retained when their machine was deleted.")
 	guestDesc    = newMachineDesc("guest_memory_used_bytes", "Memory that the guest says it uses.")
 )
 
@@ -78,7 +79,7 @@ type current struct{}
 
 // Describe implements prometheus.Collector.
 func (current) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{machinesDesc, restartsDesc, cpuDesc, residentDesc, guestDesc} {
+	for _, desc := range []*prometheus.Desc{machinesDesc, restartsDesc, cpuDesc, residentDesc, guestDesc, retainedDesc} {
 		descs <- desc
 	}
 }
@@ -119,6 +120,7 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 	for labels, n := range count {
 		collected <- prometheus.MustNewConstMetric(machinesDesc, prometheus.GaugeValue, float64(n), labels[:]...)
 	}
+	c.collectRetained(ctx, collected)
 	for _, driver := range c.drivers.present() {
 		servers, err := driver.List(ctx)
 		if err != nil {
@@ -134,6 +136,27 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 				collected <- prometheus.MustNewConstMetric(guestDesc, prometheus.GaugeValue, float64(usage.GuestBytes), labels...)
 			}
 		}
+	}
+}
+
+// collectRetained reports what retained disks take. Several of one name, of machines that followed each other, are one figure.
+func (c *collector) collectRetained(ctx context.Context, collected chan<- prometheus.Metric) {
+	sizes := map[[2]string]int64{}
+	for _, driver := range c.drivers.present() {
+		retainer, ok := driver.(backend.Retainer)
+		if !ok {
+			continue
+		}
+		disks, err := retainer.Retained(ctx)
+		if err != nil {
+			continue // `keelson status` says why
+		}
+		for _, disk := range disks {
+			sizes[[2]string{disk.Namespace, disk.Name}] += disk.AllocatedBytes
+		}
+	}
+	for labels, size := range sizes {
+		collected <- prometheus.MustNewConstMetric(retainedDesc, prometheus.GaugeValue, float64(size), labels[:]...)
 	}
 }
 
@@ -224,6 +247,14 @@ func resultOf(err error) string {
 }
 
 func isInProgress(err error) bool { return errors.Is(err, backend.ErrInProgress) }
+
+// Retained implements backend.Retainer.
+func (c *counted) Retained(ctx context.Context) ([]backend.RetainedDisk, error) {
+	if retainer, ok := c.Driver.(backend.Retainer); ok {
+		return retainer.Retained(ctx)
+	}
+	return nil, nil
+}
 
 // Observe implements Driver.
 func (c *counted) Observe(ctx context.Context, id backend.Identity) (backend.Server, error) {

@@ -1,6 +1,7 @@
 package virtualmachine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -47,6 +48,16 @@ type scrape struct{ *collector }
 func (scrape) Describe(descs chan<- *prometheus.Desc)       { current{}.Describe(descs) }
 func (s scrape) Collect(collected chan<- prometheus.Metric) { s.collect(collected) }
 
+// retainer has retained disks, two of them of machines with the same name.
+type retainer struct{ Driver }
+
+func (retainer) Retained(context.Context) ([]backend.RetainedDisk, error) {
+	gone := backend.RetainedDisk{Namespace: "default", Name: "gone", AllocatedBytes: 2, VirtualBytes: 100}
+	again := gone
+	again.AllocatedBytes = 3
+	return []backend.RetainedDisk{gone, again}, nil
+}
+
 func TestMetricsOfMachines(t *testing.T) {
 	on := newVM(func(vm *v1alpha1.VirtualMachine) {
 		vm.Namespace, vm.Status.Phase, vm.Status.Restarts = "default", v1alpha1.PhaseActive, 3
@@ -58,7 +69,7 @@ func TestMetricsOfMachines(t *testing.T) {
 	b := fake.New(fake.Options{})
 	reader := clientfake.NewClientBuilder().WithScheme(harness.Scheme(t, v1alpha1.AddToScheme)).WithObjects(on, waiting).Build()
 	drivers := NewDrivers([]string{fake.Name}, map[string]Opener{fake.Name: func() (Driver, error) { return b, nil }}, nil)
-	drivers.slots[fake.Name].driver = b
+	drivers.slots[fake.Name].driver = instrument(retainer{b})
 	for _, id := range []backend.Identity{
 		{UID: on.UID, Namespace: "default", Name: on.Name},
 		// An object of the same name, of another cluster or before this one.
@@ -74,7 +85,8 @@ func TestMetricsOfMachines(t *testing.T) {
 	want := map[string]float64{
 		"machines fake/Active": 1, "machines fake/Creating": 1,
 		"restarts_total " + label: 3, "restarts_total other/default": 0,
-		"cpu_seconds_total " + label: 1, "resident_memory_bytes " + label: 100, "guest_memory_used_bytes " + label: 100,
+		"retained_disk_bytes gone/default": 5,
+		"cpu_seconds_total " + label:       1, "resident_memory_bytes " + label: 100, "guest_memory_used_bytes " + label: 100,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)

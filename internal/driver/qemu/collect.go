@@ -1,10 +1,8 @@
 package qemu
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -128,16 +126,15 @@ func (d *Driver) imagesInUse() (fileSet, error) {
 			errs = append(errs, used.add(filepath.Join(d.imagesDir(), image.Sha256)))
 		}
 	}
-	for _, dir := range []string{d.machinesDir(), d.retainedDir()} {
-		entries, err := os.ReadDir(dir)
-		errs = append(errs, err)
-		for _, entry := range entries {
-			disk := filepath.Join(dir, entry.Name())
-			if entry.IsDir() {
-				disk = filepath.Join(disk, diskFile)
-			}
-			errs = append(errs, used.addBacking(disk))
-		}
+	entries, err := os.ReadDir(d.machinesDir())
+	errs = append(errs, err)
+	for _, entry := range entries {
+		errs = append(errs, used.addBacking(filepath.Join(d.machinesDir(), entry.Name(), diskFile)))
+	}
+	retained, err := RetainedDisks(d.options.StateDir)
+	errs = append(errs, err)
+	for _, disk := range retained {
+		errs = append(errs, used.addBacking(disk.Path))
 	}
 	return used, errors.Join(errs...)
 }
@@ -159,16 +156,8 @@ func (s *fileSet) addBacking(disk string) error {
 
 // readBacking returns the name of the backing file of a disk; "" if it has none, or is in another format.
 func readBacking(path string) (string, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	var header qcow2Header
-	err = binary.Read(io.NewSectionReader(file, 0, int64(binary.Size(header))), binary.BigEndian, &header)
+	header, err := readHeader(path)
 	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return "", nil // it is smaller than any disk in this format with a backing file
 	case err != nil:
 		return "", err
 	case header.Magic != qcow2Magic || header.BackingFileOffset == 0:
@@ -176,6 +165,11 @@ func readBacking(path string) (string, error) {
 	case header.BackingFileSize > maxBackingName:
 		return "", fmt.Errorf("the name of its backing file has %d bytes", header.BackingFileSize)
 	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
 	name := make([]byte, header.BackingFileSize)
 	_, err = file.ReadAt(name, int64(header.BackingFileOffset)) //nolint:gosec // a negative offset is an error
 	return string(name), err

@@ -41,22 +41,23 @@ func (w *world) collect(later time.Duration) {
 	}
 }
 
-// expectBases fails the test if a disk lacks its image, and returns the names of all disks.
+// expectBases fails the test if a disk lacks its image, and returns all disks.
 func (w *world) expectBases() []string {
 	w.Helper()
-	var disks []string
-	for _, pattern := range []string{filepath.Join(w.driver.machinesDir(), "*", diskFile), filepath.Join(w.driver.retainedDir(), "*")} {
-		found, err := filepath.Glob(pattern)
-		w.do(err)
-		for _, disk := range found {
-			base, err := readBacking(disk)
-			if err == nil {
-				_, err = os.Stat(base)
-			}
-			if err != nil {
-				w.Errorf("the disk %s has lost its image: %v", disk, err)
-			}
-			disks = append(disks, filepath.Base(disk))
+	disks, err := filepath.Glob(filepath.Join(w.driver.machinesDir(), "*", diskFile))
+	w.do(err)
+	retained, err := RetainedDisks(w.options.StateDir)
+	w.do(err)
+	for _, disk := range retained {
+		disks = append(disks, disk.Path)
+	}
+	for _, disk := range disks {
+		base, err := readBacking(disk)
+		if err == nil {
+			_, err = os.Stat(base)
+		}
+		if err != nil {
+			w.Errorf("the disk %s has lost its image: %v", disk, err)
 		}
 	}
 	return disks
@@ -96,7 +97,7 @@ func TestUnusedImagesAreCollected(t *testing.T) {
 	if len(disks) != 1 {
 		t.Fatalf("disks: %v", disks)
 	}
-	w.do(os.Remove(filepath.Join(w.driver.retainedDir(), disks[0])))
+	w.do(os.Remove(disks[0]))
 	w.open()
 	w.collect(9*week - time.Hour)
 	has(true, "not a week after it was used")
@@ -201,7 +202,7 @@ func TestImagesAreCollectedAtEveryStep(t *testing.T) {
 		if len(disks) != 1 {
 			t.Fatalf("disks: %v", disks)
 		}
-		w.do(os.Remove(filepath.Join(w.driver.retainedDir(), disks[0])))
+		w.do(os.Remove(disks[0]))
 		collect()
 		if left := names(t, w.driver.imagesDir()); len(left) > 0 {
 			t.Errorf("images of nothing: %v", left)

@@ -83,8 +83,13 @@ func (m *machine) createDisk(ctx context.Context, base *baseImage, size int64) e
 		if err != nil {
 			return err
 		}
-		if size != 0 && size < info.VirtualSize {
+		most := m.d.options.MaxRootDiskBytes
+		switch {
+		case size != 0 && size < info.VirtualSize:
 			return fmt.Errorf("the image has %d bytes, and spec.resource.rootDisk only %d: make it larger", info.VirtualSize, size)
+		case size == 0 && most != 0 && info.VirtualSize > most:
+			return fmt.Errorf("the disk in the image has %d bytes, and --vm-max-root-disk allows %d for a machine that asks for no size: set spec.resource.rootDisk to %d or more, or use a smaller image",
+				info.VirtualSize, most, info.VirtualSize)
 		}
 		args = append(args, "-b", base.Path, "-F", base.Format)
 	}

@@ -66,6 +66,8 @@ type Options struct {
 	ImageNetworks []netip.Prefix
 	// MaxImageBytes is how large an image may be that is downloaded; 0 means any size.
 	MaxImageBytes int64
+	// MaxRootDiskBytes is how large the disk of a machine may be that asks for no size; 0 means any size.
+	MaxRootDiskBytes int64
 	// ImageTimeout is how long one download may take; what has arrived is kept for the next. 0 means 6 h.
 	ImageTimeout time.Duration
 	// ImageKeep is how long a downloaded image is kept that no machine uses; 0 is for ever.
@@ -203,7 +205,7 @@ func arch() string {
 
 func (d *Driver) machinesDir() string { return filepath.Join(d.options.StateDir, "machines") }
 func (d *Driver) imagesDir() string   { return filepath.Join(d.options.StateDir, "images") }
-func (d *Driver) retainedDir() string { return filepath.Join(d.options.StateDir, "retained") }
+func (d *Driver) retainedDir() string { return retainedDir(d.options.StateDir) }
 
 // findMachines attaches to everything that is in the state directory.
 func (d *Driver) findMachines() error {

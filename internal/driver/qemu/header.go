@@ -58,27 +58,51 @@ var (
 // examine returns the format of an image that somebody may have made to do harm: declared, or what the file itself tells. It
 // opens nothing but the file, where qemu-img would also open what that names, as the manager.
 func examine(path, declared string) (string, error) {
-	file, err := os.Open(path)
+	begin, err := readBegin(path)
 	if err != nil {
 		return "", err
+	}
+	return examineBegin(begin, declared)
+}
+
+// readBegin returns what a file begins with, as far as it matters here.
+func readBegin(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
 	}
 	defer file.Close()
 	begin := make([]byte, 1024)
 	n, err := io.ReadFull(file, begin)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return "", err
+		return nil, err
 	}
-	return examineBegin(begin[:n], declared)
+	return begin[:n], nil
+}
+
+// readHeader returns the header of a disk. That of a file in another format has another Magic.
+func readHeader(path string) (qcow2Header, error) {
+	begin, err := readBegin(path)
+	if err != nil {
+		return qcow2Header{}, err
+	}
+	return parseHeader(begin)
+}
+
+func parseHeader(begin []byte) (qcow2Header, error) {
+	var header qcow2Header
+	whole := make([]byte, binary.Size(header)) // what a short file lacks is zero
+	copy(whole, begin)
+	err := binary.Read(bytes.NewReader(whole), binary.BigEndian, &header)
+	return header, err
 }
 
 func examineBegin(begin []byte, declared string) (string, error) {
 	if declared == formatRaw {
 		return formatRaw, nil // nothing in it counts
 	}
-	var header qcow2Header
-	whole := make([]byte, binary.Size(header)) // what a short file lacks is zero
-	copy(whole, begin)
-	if err := binary.Read(bytes.NewReader(whole), binary.BigEndian, &header); err != nil {
+	header, err := parseHeader(begin)
+	if err != nil {
 		return "", err
 	}
 	if header.Magic == qcow2Magic {

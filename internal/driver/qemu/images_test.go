@@ -248,7 +248,7 @@ func TestDiskPolicyRetain(t *testing.T) {
 				w.do(err)
 				return err == nil
 			})
-			if left, _ := filepath.Glob(filepath.Join(w.driver.retainedDir(), "default-vm-*.qcow2")); len(left) != 1 {
+			if left, _ := filepath.Glob(filepath.Join(w.driver.retainedDir(), "default", "vm", "*.qcow2")); len(left) != 1 {
 				t.Errorf("the disks that are retained: %v", left)
 			}
 		})

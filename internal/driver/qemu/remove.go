@@ -37,7 +37,6 @@ func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) err
 		if err := m.retain(); err != nil {
 			return err
 		}
-		step("disk retained")
 	}
 	if err := m.d.removeFolder(m.dir); err != nil {
 		return err
@@ -56,16 +55,6 @@ func (m *machine) endStrays(ctx context.Context) error {
 		}
 	}
 	return killStrays(ctx, m.id.UID)
-}
-
-// retain moves the disk to where it stays.
-func (m *machine) retain() error {
-	name := fmt.Sprintf("%s-%s-%s.qcow2", m.id.Namespace, m.id.Name, m.id.UID)
-	err := os.Rename(m.path(diskFile), filepath.Join(m.d.retainedDir(), name))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("retain the disk: %w", err)
-	}
-	return nil
 }
 
 // removeFolder removes the folder of a machine, so that it is there or not: what is left

@@ -111,6 +111,24 @@ type Driver interface {
 	Close() error
 }
 
+// Retainer is what a driver implements that can tell which disks it has retained.
+type Retainer interface {
+	// Retained returns the disks of servers that were deleted without them.
+	Retained(ctx context.Context) ([]RetainedDisk, error)
+}
+
+// RetainedDisk is the disk of a server that was deleted without it.
+type RetainedDisk struct {
+	// Namespace and Name are those of the VirtualMachine, as far as they are known.
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Path is where the disk is.
+	Path string `json:"path"`
+	// AllocatedBytes is what it takes of its file system, VirtualBytes the size that a guest sees.
+	AllocatedBytes int64 `json:"allocatedBytes"`
+	VirtualBytes   int64 `json:"virtualBytes"`
+}
+
 // Capabilities are what a backend can do.
 type Capabilities struct {
 	// Pause tells whether servers can be paused.

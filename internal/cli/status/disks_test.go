@@ -1,0 +1,56 @@
+package status
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/manager"
+)
+
+// run runs the command on a data directory of which nothing runs, and returns what it prints.
+func run(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := New()
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetArgs(args)
+	if err := cmd.Execute(); err == nil {
+		t.Error("nothing runs, and the command succeeds")
+	}
+	return out.String()
+}
+
+func TestRetainedDisksAreListed(t *testing.T) {
+	dir := t.TempDir()
+	disk := filepath.Join(manager.MachinesDir(dir), "retained", "default", "web", "6b1a3c5e-0000-4000-8000-000000000000.qcow2")
+	if err := os.MkdirAll(filepath.Dir(disk), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	before := run(t, "--data-dir", dir)
+	if err := os.WriteFile(disk, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(disk, 3<<20); err != nil { // which allocates nothing
+		t.Fatal(err)
+	}
+	want := before + "\nDisks of deleted VirtualMachines (diskPolicy: Retain, or the object was lost). Delete the files that are not needed:\n\n" +
+		"  default/web              0 MiB of 3 MiB  " + disk + "\n"
+	if diff := cmp.Diff(want, run(t, "--data-dir", dir)); diff != "" {
+		t.Errorf("as text (-want +got):\n%s", diff)
+	}
+	var got struct{ RetainedDisks []backend.RetainedDisk }
+	if err := json.NewDecoder(strings.NewReader(run(t, "--data-dir", dir, "-o", "json"))).Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]backend.RetainedDisk{{Namespace: "default", Name: "web", Path: disk, VirtualBytes: 3 << 20}}, got.RetainedDisks); diff != "" {
+		t.Errorf("as JSON (-want +got):\n%s", diff)
+	}
+}

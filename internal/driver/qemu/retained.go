@@ -1,0 +1,102 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// retainedDir is where disks are retained below a state directory.
+func retainedDir(stateDir string) string { return filepath.Join(stateDir, "retained") }
+
+// retain moves the disk to where it stays.
+func (m *machine) retain() error {
+	if _, err := os.Lstat(m.path(diskFile)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	dir := filepath.Join(m.d.retainedDir(), m.id.Namespace, m.id.Name)
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = os.Rename(m.path(diskFile), filepath.Join(dir, string(m.id.UID)+".qcow2"))
+	}
+	if err == nil {
+		err = syncDir(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("retain the disk: %w", err)
+	}
+	step("disk retained")
+	return nil
+}
+
+// Retained implements backend.Retainer.
+func (d *Driver) Retained(context.Context) ([]backend.RetainedDisk, error) {
+	return RetainedDisks(d.options.StateDir)
+}
+
+// RetainedDisks returns the disks below a state directory whose machines were deleted without them. There need not be such
+// a directory.
+func RetainedDisks(stateDir string) ([]backend.RetainedDisk, error) {
+	root := retainedDir(stateDir)
+	var all []backend.RetainedDisk
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() {
+			var disk backend.RetainedDisk
+			if disk, err = readRetained(root, path); err == nil {
+				all = append(all, disk)
+			}
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // somebody has just removed it
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list retained disks: %w", err)
+	}
+	return all, nil
+}
+
+// flatForm is what earlier versions called retained disks: the namespace, the name and the UID of the machine.
+var flatForm = regexp.MustCompile(`^(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.qcow2$`)
+
+func readRetained(root, path string) (backend.RetainedDisk, error) {
+	disk := backend.RetainedDisk{Path: path}
+	info, err := os.Stat(path)
+	if err != nil {
+		return disk, err
+	}
+	disk.AllocatedBytes, disk.VirtualBytes = info.Size(), info.Size()
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		disk.AllocatedBytes = stat.Blocks * 512 // in these units on every file system: see stat(2)
+	}
+	header, err := readHeader(path)
+	if err != nil {
+		return disk, err
+	}
+	if header.Magic == qcow2Magic {
+		disk.VirtualBytes = int64(header.Size) //nolint:gosec // qemu-img makes no larger ones
+	}
+	below, err := filepath.Rel(root, path)
+	if err != nil {
+		return disk, err
+	}
+	words := strings.Split(below, string(filepath.Separator))
+	if len(words) == 3 {
+		disk.Namespace, disk.Name = words[0], words[1]
+	} else if flat := flatForm.FindStringSubmatch(below); flat != nil {
+		disk.Name = flat[1]
+		if strings.Count(flat[1], "-") == 1 { // else nobody knows where the name begins
+			disk.Namespace, disk.Name, _ = strings.Cut(flat[1], "-")
+		}
+	}
+	return disk, nil
+}
