@@ -9,9 +9,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
-	"time"
 
-	"golang.org/x/net/netutil"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -55,16 +53,9 @@ func addWebhook(m ctrl.Manager, cfg *rest.Config, o *Options, all, selected []Co
 		return nil, err
 	}
 	// Only API servers call, and they are as new as this program.
-	config := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: certificate}
+	config := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}, GetCertificate: certificate}
 	err = m.Add(&manager.Server{
-		Name: "webhook",
-		Server: &http.Server{
-			Handler:        bounded(mux),
-			ReadTimeout:    5 * time.Second, // an API server waits for 2 s
-			IdleTimeout:    90 * time.Second,
-			MaxHeaderBytes: 1 << 16,
-		},
-		Listener: tls.NewListener(netutil.LimitListener(s.listener, connectionsAtOnce), config),
+		Name: "webhook", Server: newWebhookServer(mux, o.Logger.WithName("webhook")), Listener: tls.NewListener(share(s.listener), config),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("serve the webhook: %w", err)

@@ -2,10 +2,7 @@ package manager
 
 import (
 	"context"
-	"crypto/tls"
-	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,9 +11,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/keelson-dev/keelson/internal/testing/env"
-	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 func TestQuestionsAreBounded(t *testing.T) {
@@ -29,20 +23,26 @@ func TestQuestionsAreBounded(t *testing.T) {
 			active.Add(-1)
 			answered.Add(1)
 		}))
-		ask := func(ctx context.Context) {
-			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, "/", http.NoBody))
+		ask := func(ctx context.Context, from string) int {
+			request := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", http.NoBody)
+			request.RemoteAddr = from
+			recorder := httptest.NewRecorder()
+			handler.ServeHTTP(recorder, request)
+			return recorder.Code
 		}
 		var asking sync.WaitGroup
-		for range 3 * questionsAtOnce {
-			asking.Go(func() { ask(t.Context()) })
+		for i, from := range []string{"10.0.0.1:1", "10.0.0.2:1"} {
+			for range 3 * questionsAtOnce / 2 {
+				asking.Go(func() { ask(t.Context(), from) })
+			}
+			synctest.Wait()
+			if n, want := int(active.Load()), (i+1)*questionsAtOnce/2; n != want {
+				t.Errorf("of %d addresses %d are worked on at a time, want %d", i+1, n, want)
+			}
 		}
-		synctest.Wait()
-		if n := active.Load(); n != questionsAtOnce {
-			t.Errorf("%d are worked on at a time, want %d", n, questionsAtOnce)
-		}
-		short, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		ask(short) // whoever gives up does not wait
+		ask(short, "10.0.0.3:1") // whoever gives up does not wait
 		close(answer)
 		asking.Wait()
 		if n := answered.Load(); n != 3*questionsAtOnce {
@@ -69,36 +69,17 @@ func TestQuestionsThatAreTooLarge(t *testing.T) {
 	}
 }
 
-// Whoever connects and says nothing takes a place that others wait for, and no more.
-func TestWebhookHasFewConnections(t *testing.T) {
-	_, m := startAsked(t, newWebhookClient(t), env.Namespace(t))
-	greets := func(patience time.Duration) error {
-		dialer := &net.Dialer{Timeout: patience}
-		connection, err := tls.DialWithDialer(dialer, "tcp", m.WebhookAddress(), &tls.Config{InsecureSkipVerify: true})
-		if err != nil {
-			return err
+func TestQuestionsDoNotWaitForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		handler := bounded(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+		for range questionsAtOnce {
+			go handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody))
 		}
-		return connection.Close()
-	}
-	if err := greets(time.Second); err != nil {
-		t.Fatal(err)
-	}
-	var silent []net.Conn
-	for range connectionsAtOnce {
-		connection, err := net.Dial("tcp", m.WebhookAddress())
-		if err != nil {
-			t.Fatal(err)
+		synctest.Wait()
+		began, recorder := time.Now(), httptest.NewRecorder()
+		handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, "/", http.NoBody))
+		if took := time.Since(began); took != turnWithin || recorder.Code != http.StatusServiceUnavailable {
+			t.Errorf("after %v the answer is %d", took, recorder.Code)
 		}
-		silent = append(silent, connection)
-	}
-	var timeout net.Error
-	if err := greets(200 * time.Millisecond); !errors.As(err, &timeout) || !timeout.Timeout() {
-		t.Errorf("beside %d connections there is another: %v", connectionsAtOnce, err)
-	}
-	for _, connection := range silent {
-		if err := connection.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	harness.Eventually(t, "there is room again", func() bool { return greets(time.Second) == nil })
+	})
 }
