@@ -8,6 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/go-logr/logr"
+
+	"github.com/keelson-dev/keelson/internal/node"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -16,17 +19,22 @@ func marker(dir string) string { return "KEELSON_CONTROL_PLANE=" + dir }
 
 // Destroy removes a control plane that nobody looks after: every process of the data directory, also when the directory
 // or the records in it are gone, and the directory itself. Nothing is ended politely, because nothing is to be kept.
-// What is missing counts as removed. The error is a *process.LockedError when a program looks after it.
-func Destroy(ctx context.Context, path string) error {
+// What is missing counts as removed. Records that cannot be read are logged; their processes are ended, too. The error
+// is a *process.LockedError when a program looks after it.
+func Destroy(ctx context.Context, path string, log logr.Logger) error {
 	dir, err := filepath.Abs(path)
 	if err != nil {
 		return err
 	}
-	if err := destroyProcesses(ctx, layout(dir)); err != nil {
+	if err := destroyProcesses(ctx, layout(dir), log); err != nil {
 		return fmt.Errorf("remove the control plane in %s: %w", dir, err)
 	}
 	// A component writes up to its end, so the directory may have got new files while it was removed.
 	if _, err := process.EndMarked(ctx, marker(dir)); err != nil {
+		return fmt.Errorf("remove the control plane in %s: %w", dir, err)
+	}
+	// A real node without a readable record has just been killed.
+	if err := node.Clean(ctx, layout(dir).node()); err != nil {
 		return fmt.Errorf("remove the control plane in %s: %w", dir, err)
 	}
 	if err := os.RemoveAll(dir); err != nil {
@@ -48,8 +56,9 @@ func Remains(path string) bool {
 	return process.IsMarked(marker(dir))
 }
 
-// destroyProcesses kills what the records tell of.
-func destroyProcesses(ctx context.Context, dir layout) error {
+// destroyProcesses kills what the records tell of. A damaged one does not block the removal of the rest: its process has
+// the marker of the data directory.
+func destroyProcesses(ctx context.Context, dir layout, log logr.Logger) error {
 	if _, err := os.Stat(dir.processes()); err != nil {
 		return nil // gone, or not to be read: then the marker must do
 	}
@@ -62,7 +71,17 @@ func destroyProcesses(ctx context.Context, dir layout) error {
 	}
 	atOnce, cancel := context.WithCancel(ctx)
 	cancel() // does not wait for a polite end
-	return errors.Join(stopComponents(atOnce, dir, procs), procs.Close())
+	stopErr := stopSome(atOnce, dir, procs, patience, func(name string) bool {
+		_, err := procs.Find(name)
+		var damage *process.DamagedError
+		if !errors.As(err, &damage) {
+			return true
+		}
+		log.Info("Cannot read the record of a component; ending all processes of the data directory instead",
+			"component", name, "record", damage.Folder, "reason", damage.Err.Error())
+		return false
+	})
+	return errors.Join(stopErr, procs.Close())
 }
 
 // NodeDir returns the directory of the real node of a data directory.

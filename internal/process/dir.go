@@ -29,8 +29,8 @@ type Dir struct {
 	mu        sync.Mutex
 	closed    bool
 	processes map[string]*Process
-	damaged   map[string]error // records that cannot be read
-	busy      map[string]bool  // IDs that are being started or removed
+	damaged   map[string]*DamagedError // records that cannot be read
+	busy      map[string]bool          // IDs that are being started or removed
 	watchers  sync.WaitGroup
 }
 
@@ -56,7 +56,7 @@ func openDir(dir string, patience time.Duration) (*Dir, error) {
 		lock:      lock,
 		patience:  patience,
 		processes: map[string]*Process{},
-		damaged:   map[string]error{},
+		damaged:   map[string]*DamagedError{},
 		busy:      map[string]bool{},
 	}
 	ids, err := recordIDs(path)
@@ -67,7 +67,7 @@ func openDir(dir string, patience time.Duration) (*Dir, error) {
 		folder := filepath.Join(path, id)
 		rec, err := readRecord(folder)
 		if err != nil {
-			d.damaged[id] = fmt.Errorf("record of process %s is damaged, end the process and remove %s: %w", id, folder, err)
+			d.damaged[id] = &DamagedError{ID: id, Folder: folder, Err: err}
 			continue
 		}
 		d.processes[id] = d.adopt(folder, rec)
@@ -97,15 +97,16 @@ func (d *Dir) isClosed() bool {
 	return d.closed
 }
 
-// Find returns the process with that ID, running or ended. The error is ErrNotFound if there is no record of it.
+// Find returns the process with that ID, running or ended. The error is ErrNotFound if there is no record of it, a
+// *DamagedError if the record cannot be read.
 func (d *Dir) Find(id string) (*Process, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return nil, fmt.Errorf("find process %s: %w", id, ErrClosed)
 	}
-	if err := d.damaged[id]; err != nil {
-		return nil, err
+	if damage := d.damaged[id]; damage != nil {
+		return nil, damage
 	}
 	p := d.processes[id]
 	if p == nil {
@@ -166,6 +167,26 @@ func (d *Dir) Remove(id string) error {
 	return nil
 }
 
+// Discard forgets a damaged record and deletes its folder, so that the ID can be used again. It returns nil if no record
+// of that ID is damaged. Nobody can tell from the record whether its process still runs: the caller must have ended it,
+// or know that it has ended, by what it put into the environment of the process; see EndMarked.
+func (d *Dir) Discard(id string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return fmt.Errorf("discard process %s: %w", id, ErrClosed)
+	}
+	damage := d.damaged[id]
+	if damage == nil {
+		return nil
+	}
+	if err := os.RemoveAll(damage.Folder); err != nil {
+		return fmt.Errorf("discard process %s: %w", id, err)
+	}
+	delete(d.damaged, id)
+	return nil
+}
+
 func removeReason(err error) error {
 	if errors.Is(err, ErrExists) {
 		return ErrRunning
@@ -184,8 +205,8 @@ func (d *Dir) reserve(id string) (*Process, error) {
 	if d.closed {
 		return nil, ErrClosed
 	}
-	if err := d.damaged[id]; err != nil {
-		return nil, err
+	if damage := d.damaged[id]; damage != nil {
+		return nil, damage
 	}
 	if d.busy[id] {
 		return nil, ErrExists

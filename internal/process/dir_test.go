@@ -71,6 +71,35 @@ func TestDamagedRecordBlocksOnlyItself(t *testing.T) {
 	}
 }
 
+func TestDiscardedRecordMakesRoomForItsID(t *testing.T) {
+	t.Parallel()
+	dir, broken, sound := newDir(t), newID(), newID()
+	d := open(t, dir)
+	start(t, d, sleeper(sound))
+	waitDone(t, start(t, d, script(broken, "exit 1")))
+	record := filepath.Join(dir, broken, recordFile)
+	if err := os.WriteFile(record, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d = reopen(t, d)
+	var damage *DamagedError
+	if _, err := d.Find(broken); !errors.As(err, &damage) || damage.ID != broken || damage.Folder != filepath.Dir(record) {
+		t.Fatalf("find: %v", err)
+	}
+	for _, id := range []string{broken, sound, newID()} {
+		if err := d.Discard(id); err != nil {
+			t.Errorf("discard: %v", err)
+		}
+	}
+	if _, err := d.Find(broken); !errors.Is(err, ErrNotFound) {
+		t.Errorf("find after discard: %v", err)
+	}
+	start(t, d, sleeper(broken))
+	if got := find(t, d, sound).Status().State; got != Running {
+		t.Errorf("the process with a sound record is %s", got)
+	}
+}
+
 func TestClosedDir(t *testing.T) {
 	t.Parallel()
 	d := open(t, newDir(t))
@@ -85,7 +114,7 @@ func TestClosedDir(t *testing.T) {
 	_, findErr := d.Find(id)
 	_, listErr := d.List()
 	for call, err := range map[string]error{
-		"start": startErr, "find": findErr, "list": listErr, "remove": d.Remove(id), "signal": p.Signal(syscall.SIGTERM),
+		"start": startErr, "find": findErr, "list": listErr, "remove": d.Remove(id), "discard": d.Discard(id), "signal": p.Signal(syscall.SIGTERM),
 	} {
 		if !errors.Is(err, ErrClosed) {
 			t.Errorf("%s: %v", call, err)

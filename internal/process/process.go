@@ -51,6 +51,22 @@ func (e *LockedError) Error() string {
 // Is makes errors.Is(err, ErrLocked) true.
 func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 
+// DamagedError is the error of every call about a process whose record cannot be read. Whether the process runs is not
+// known; see Dir.Discard.
+type DamagedError struct {
+	ID     string
+	Folder string // the folder of the record
+	Err    error  // why it cannot be read
+}
+
+// Error names the record and says what to do about it.
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("record of process %s is damaged, end the process and remove %s: %s", e.ID, e.Folder, e.Err)
+}
+
+// Unwrap returns why the record cannot be read.
+func (e *DamagedError) Unwrap() error { return e.Err }
+
 // Spec says what to start.
 type Spec struct {
 	ID          string   // name of the record folder: lower case letters, digits, '.' and '-', starting with a letter or digit

@@ -100,6 +100,25 @@ func TestDefinitionThatCannotBeRead(t *testing.T) {
 	w.remove()
 }
 
+// QEMU runs on without a record that can be read: a removal ends it all the same.
+func TestProcessRecordThatCannotBeRead(t *testing.T) {
+	w := newWorld(t)
+	machine := w.firmware()
+	w.run(machine)
+	w.do(w.driver.Close())
+	record := filepath.Join(w.options.StateDir, "processes", string(uid))
+	w.do(os.WriteFile(filepath.Join(record, "record.json"), []byte("{"), 0o600))
+	w.driver = nil
+	w.open()
+	w.remove()
+	if strays, err := findStrays(uid); err != nil || len(strays) > 0 {
+		t.Errorf("QEMU still runs: %v, %v", strays, err)
+	}
+	if _, err := os.Lstat(record); !os.IsNotExist(err) {
+		t.Errorf("the record is still there: %v", err)
+	}
+}
+
 // The power button at the monitor for people, while no manager is there: the next one
 // learns that the guest has ended by itself.
 func TestGuestThatEndsWhileNobodyLooks(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/process"
@@ -47,14 +48,27 @@ func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) err
 }
 
 // endStrays ends a process of the machine that its definition does not tell of, because
-// somebody has removed or damaged that.
+// somebody has removed or damaged that. A record that cannot be read is discarded then.
 func (m *machine) endStrays(ctx context.Context) error {
-	if proc, err := m.d.processes.Find(string(m.id.UID)); err == nil {
+	proc, err := m.d.processes.Find(string(m.id.UID))
+	if err == nil {
 		if err := proc.Stop(ctx, process.StopOptions{TermTimeout: monitorTimeout, KillTimeout: monitorTimeout}); err != nil {
 			return err
 		}
 	}
-	return killStrays(ctx, m.id.UID)
+	if err := killStrays(ctx, m.id.UID); err != nil {
+		return err
+	}
+	var damage *process.DamagedError
+	if !errors.As(err, &damage) {
+		return nil
+	}
+	if runtime.GOOS != "linux" {
+		return damage // killStrays sees nothing there, and QEMU may still run
+	}
+	m.d.options.Log.Info("Discarding a process record that cannot be read; no QEMU of the machine runs any more",
+		"VirtualMachine", m.id.Namespace+"/"+m.id.Name, "record", damage.Folder, "reason", damage.Err.Error())
+	return m.d.processes.Discard(damage.ID)
 }
 
 // removeFolder removes the folder of a machine, so that it is there or not: what is left

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/go-logr/logr"
+
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controlplane"
@@ -76,7 +78,7 @@ func TestContract(t *testing.T) {
 			},
 			Lose: func(r cluster.Request) {
 				t.Cleanup(func() { // what runs has no records any more
-					if err := controlplane.Destroy(context.WithoutCancel(t.Context()), dir(r)); err != nil {
+					if err := controlplane.Destroy(context.WithoutCancel(t.Context()), dir(r), logr.Discard()); err != nil {
 						t.Errorf("Clean up: %v", err)
 					}
 				})

@@ -56,7 +56,7 @@ func (e *Engine) remove(ctx context.Context, m *member, under <-chan struct{}) e
 			return err
 		}
 	}
-	return controlplane.Destroy(ctx, e.dir(m.uid))
+	return controlplane.Destroy(ctx, e.dir(m.uid), e.opts.Log.WithValues("Cluster", m.name))
 }
 
 // Abandon implements cluster.Engine.

@@ -199,6 +199,9 @@ func (e *Engine) start(m *member, next run, config []byte) error {
 	if other := e.busy(m.place, filepath.Dir(next.Config)); other != "" {
 		return fmt.Errorf("%w: rke is at work for Cluster %s in the same directory, %s", cluster.ErrBusy, other, filepath.Dir(next.Config))
 	}
+	if err := e.discardDamaged(m, next.Command); err != nil {
+		return err
+	}
 	next.Cluster, next.Began = m.name, time.Now()
 	if err := m.place.writeRun(next, config); err != nil {
 		return err
@@ -218,6 +221,21 @@ func (e *Engine) start(m *member, next run, config []byte) error {
 	e.opts.Log.Info("Started rke", "Cluster", m.name, "command", next.Command, "pid", p.PID())
 	e.wg.Go(func() { e.watch(m, p) })
 	return nil
+}
+
+// discardDamaged makes room for a run in the place of one whose record cannot be read, once nothing of that runs any more.
+func (e *Engine) discardDamaged(m *member, command string) error {
+	_, err := m.procs.Find(command)
+	var damage *process.DamagedError
+	if !errors.As(err, &damage) {
+		return nil // Start reports any other error
+	}
+	if process.IsMarked(m.place.marker()) {
+		return fmt.Errorf("%w: a run of rke is under way whose record %s cannot be read: %w", cluster.ErrBusy, damage.Folder, damage.Err)
+	}
+	e.opts.Log.Info("Discarding the record of an earlier run of rke, because it cannot be read",
+		"Cluster", m.name, "command", command, "record", damage.Folder, "reason", damage.Err.Error())
+	return m.procs.Discard(command)
 }
 
 // busy returns the name of another cluster for which rke is at work in a directory, or "".

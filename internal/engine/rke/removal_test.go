@@ -46,6 +46,16 @@ func TestRemoval(t *testing.T) {
 			"a host cannot be reached", func(u *user) { u.write("unreachable: 10.18.74.175") },
 			[]string{"rke remove --force --config aws.yml"}, "hosts may not be clean: Failed to set up SSH tunneling for host [10.18.74.175]",
 		},
+		{
+			"the record of an earlier removal cannot be read", func(u *user) {
+				u.must(u.engine.Close())
+				record := filepath.Join(u.opts.Dir, string(u.request.UID), "processes", "remove", "record.json")
+				u.must(os.MkdirAll(filepath.Dir(record), 0o700))
+				u.must(os.WriteFile(record, []byte("{"), 0o600))
+				u.restart()
+			},
+			[]string{"rke remove --force --config aws.yml"}, "",
+		},
 		{"by a manager that was started again", func(u *user) { u.restart() }, []string{"rke remove --force --config aws.yml"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

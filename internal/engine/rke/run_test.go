@@ -157,6 +157,49 @@ func TestARunOutlivesTheManager(t *testing.T) {
 	u.expectCalls("rke up --config aws.yml")
 }
 
+// The run is found by what is in its environment: no second one begins beside it, and a removal ends it.
+func TestARunWhoseRecordCannotBeRead(t *testing.T) {
+	s := newSite(t)
+	gate := filepath.Join(s.dir, "gate")
+	s.write("until: " + gate)
+	u := newUser(s)
+	u.must(u.engine.Apply(t.Context(), u.request))
+	harness.Eventually(t, "rke up runs", func() bool { return u.calls() != "" })
+	damage := func() {
+		u.must(u.engine.Close())
+		u.must(os.WriteFile(filepath.Join(s.opts.Dir, string(u.request.UID), "processes", "up", "record.json"), nil, 0o600))
+		u.restart()
+	}
+	damage()
+	if err := u.engine.Apply(t.Context(), u.request); !errors.Is(err, cluster.ErrBusy) || !strings.Contains(err.Error(), "processes/up") {
+		t.Errorf("Apply while it runs: %v", err)
+	}
+	u.expectCalls("rke up --config aws.yml")
+
+	u.must(os.WriteFile(gate, nil, 0o600))
+	harness.Eventually(t, "rke up has ended", func() bool { return len(processesOf(t, s)) == 0 })
+	s.write("until: /nowhere")
+	u.must(u.engine.Apply(t.Context(), u.request))
+	harness.Eventually(t, "rke up runs again", func() bool { return strings.Count(u.calls(), "rke up") == 2 })
+	s.write("")
+	damage()
+	u.request.Deleting = true
+	harness.Eventually(t, "rke up is ended and rke remove begins", func() bool {
+		err := u.engine.Delete(t.Context(), u.request)
+		if err != nil && !errors.Is(err, cluster.ErrBusy) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	if seen := u.settle(); seen.Exists {
+		t.Errorf("something exists: %+v, %+v", seen, seen.Operation)
+	}
+	u.must(u.engine.Abandon(t.Context(), u.request))
+	if left := append(u.left(u.request), processesOf(t, s)...); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
 func TestFailures(t *testing.T) {
 	for _, tt := range []struct {
 		name, traps string
