@@ -99,6 +99,8 @@ func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 	if err := mgr.Add(&sweeper{r}); err != nil {
 		return fmt.Errorf("add the sweeper of controller %s: %w", Name, err)
 	}
+	// The manager tells its runnables and its reconciles to stop at the same time, so a reconcile may meet an engine that
+	// is closed: see ErrStopping.
 	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		<-ctx.Done()
 		o.Prober.Close()
@@ -127,8 +129,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, cluster *v1alpha1.Cluster) (
 	if err != nil {
 		return kube.Quietly(err)
 	}
+	if errors.Is(seen.err, ErrStopping) {
+		return reconcile.Result{}, nil
+	}
 	plan := decide(cluster, seen, r.Clock.Now())
 	actErr := r.act(ctx, cluster, seen, &plan)
+	if errors.Is(actErr, ErrStopping) {
+		return reconcile.Result{}, nil // the next manager begins the operation
+	}
 	status := summarize(cluster, seen, plan, actErr)
 	return r.finish(ctx, cluster, seen, status, plan, actErr)
 }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -30,7 +31,8 @@ type Engine interface {
 	// Abandon forgets a cluster: one that was removed, of which it drops its last notes, or one that could not be removed,
 	// of which everything stays.
 	Abandon(ctx context.Context, r Request) error
-	// Close stops looking after the clusters and leaves them running. Methods called afterwards return ErrUnavailable.
+	// Close stops looking after the clusters and leaves them running. Apply and Delete return
+	// ErrStopping afterwards, and what was under way is not told as failed: the next manager goes on with it.
 	Close() error
 }
 
@@ -67,6 +69,9 @@ var (
 	ErrStateMissing = errors.New("the state of the cluster is missing")
 	// ErrUnavailable says that the engine, or a program that it needs, is not there.
 	ErrUnavailable = errors.New("the engine is not available")
+	// ErrStopping says that the engine was closed, because the manager stops. It is an ErrUnavailable that is never
+	// written into a status: nothing about the cluster has changed.
+	ErrStopping = fmt.Errorf("%w: the manager is stopping", ErrUnavailable)
 	// ErrBusy says that something else has to end first.
 	ErrBusy = errors.New("something else has to end first")
 )

@@ -181,7 +181,9 @@ func (p *prober) Forget(uid types.UID) {
 }
 
 func (p *prober) Close() {
-	p.cancel()
+	p.mu.Lock()
+	p.cancel() // no Probe begins to watch from here on, so that none escapes the wait
+	p.mu.Unlock()
 	p.wg.Wait()
 }
 

@@ -154,6 +154,53 @@ func TestAFailureIsToldAndTriedAgainLater(t *testing.T) {
 	}
 }
 
+// A reconcile that is under way when the manager stops meets an engine that is closed. Nothing has failed: no status is
+// written, and the next manager goes on.
+func TestAnEngineThatIsClosedIsNoFailure(t *testing.T) {
+	for _, method := range []string{"Observe", "Apply", "Delete"} {
+		t.Run(method, func(t *testing.T) {
+			w := newWorld(t)
+			if method == "Apply" {
+				w.create()
+			} else {
+				w.made()
+			}
+			if method == "Delete" {
+				w.do(w.client.Delete(t.Context(), w.get()))
+			}
+			w.outside.Fail(func(c fake.Call) error {
+				if c.Method == method {
+					return cluster.ErrStopping
+				}
+				return nil
+			})
+			w.settle()
+			after := w.get()
+			if o := after.Status.LastOperation; o != nil && o.State == v1alpha1.OperationFailed {
+				t.Errorf("the operation counts as failed: %+v", o)
+			}
+			for _, c := range after.Status.Conditions {
+				if strings.Contains(c.Message, "stopping") {
+					t.Errorf("the condition %s tells of the manager: %s", c.Type, c.Message)
+				}
+			}
+			if told := w.events(); strings.Contains(told, "Warning") {
+				t.Errorf("events: %s", told)
+			}
+			w.outside.Fail(nil)
+			w.restart()
+			w.settle()
+			if method == "Delete" {
+				if names := w.outside.Names(); len(names) > 0 {
+					t.Errorf("the next manager has left %v", names)
+				}
+			} else {
+				w.expect(v1alpha1.ConditionProvisioned, "True", v1alpha1.ReasonApplied)
+			}
+		})
+	}
+}
+
 func TestWhatAPersonHasToPutRight(t *testing.T) {
 	for reason, err := range map[string]error{
 		v1alpha1.ReasonInvalidSpec:         cluster.ErrInvalid,

@@ -174,7 +174,7 @@ func (e *Engine) enter(method string, r cluster.Request) error {
 	closed := e.closed
 	e.mu.Unlock()
 	if closed {
-		return fmt.Errorf("%w: it is closed", cluster.ErrUnavailable)
+		return cluster.ErrStopping
 	}
 	call := Call{Method: method, Cluster: r.Name}
 	e.world.mu.Lock()

@@ -102,7 +102,7 @@ func (e *Engine) member(uid types.UID) *member {
 // Apply implements cluster.Engine.
 func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	if e.ctx.Err() != nil {
-		return fmt.Errorf("%w: the manager is stopping", cluster.ErrUnavailable)
+		return cluster.ErrStopping
 	}
 	if _, err := e.newDesire(ctx, r); err != nil {
 		return err // before there is anything to remove again
@@ -131,10 +131,9 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	m := e.clusters[r.UID]
-	if m == nil {
-		m = &member{name: r.Name, uid: r.UID}
-		e.clusters[r.UID] = m
+	m, err := e.attend(r.UID, r.Name)
+	if err != nil {
+		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,7 +144,22 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	return nil
 }
 
-// begin lets an operation go on by itself. Both locks are held.
+// attend returns the member of a cluster, a new one if need be. e.mu is held, and stays so until an operation was begun:
+// Close takes it before it waits for operations. The error is ErrStopping once the engine was closed.
+func (e *Engine) attend(uid types.UID, name string) (*member, error) {
+	if e.ctx.Err() != nil {
+		return nil, cluster.ErrStopping
+	}
+	m := e.clusters[uid]
+	if m == nil {
+		m = &member{name: name, uid: uid}
+		e.clusters[uid] = m
+	}
+	return m, nil
+}
+
+// begin lets an operation go on by itself. Both locks are held. One that Close interrupts has not failed: it stays as it
+// was, for the next manager to go on with.
 func (e *Engine) begin(m *member, isDelete bool, hash string, do func(context.Context) error) {
 	ctx, cancel := context.WithCancel(e.ctx)
 	done := make(chan struct{})
@@ -156,8 +170,12 @@ func (e *Engine) begin(m *member, isDelete bool, hash string, do func(context.Co
 		err := do(ctx)
 		m.mu.Lock()
 		op.Ended = e.opts.Clock.Now()
-		op.State, op.Description = v1alpha1.OperationSucceeded, "The present spec is applied"
-		if err != nil {
+		switch {
+		case err == nil:
+			op.State, op.Description = v1alpha1.OperationSucceeded, "The present spec is applied"
+		case e.ctx.Err() != nil:
+			op.Ended, op.Err = time.Time{}, cluster.ErrStopping
+		default:
 			op.State, op.Description, op.Err = v1alpha1.OperationFailed, err.Error(), err
 		}
 		if m.op == op { // else a removal has taken its place and waits for this
@@ -270,8 +288,8 @@ func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Opti
 
 // Close implements cluster.Engine.
 func (e *Engine) Close() error {
-	e.cancel()
 	e.mu.Lock()
+	e.cancel()
 	all := e.clusters
 	e.clusters = map[types.UID]*member{}
 	e.mu.Unlock()

@@ -95,13 +95,9 @@ func (e *Engine) Stop(ctx context.Context, uid types.UID) error {
 func (e *Engine) beginStop(ctx context.Context, uid types.UID) (*member, *cluster.Operation, <-chan struct{}, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.ctx.Err() != nil {
-		return nil, nil, nil, fmt.Errorf("%w: the manager is stopping", cluster.ErrUnavailable)
-	}
-	m := e.clusters[uid]
-	if m == nil {
-		m = &member{name: readOwner(e.dir(uid)).Name, uid: uid}
-		e.clusters[uid] = m
+	m, err := e.attend(uid, readOwner(e.dir(uid)).Name)
+	if err != nil {
+		return nil, nil, nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
@@ -11,15 +10,11 @@ import (
 
 // Delete implements cluster.Engine.
 func (e *Engine) Delete(_ context.Context, r cluster.Request) error {
-	if e.ctx.Err() != nil {
-		return fmt.Errorf("%w: the manager is stopping", cluster.ErrUnavailable)
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	m := e.clusters[r.UID]
-	if m == nil {
-		m = &member{name: r.Name, uid: r.UID}
-		e.clusters[r.UID] = m
+	m, err := e.attend(r.UID, r.Name)
+	if err != nil {
+		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

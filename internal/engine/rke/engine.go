@@ -84,11 +84,20 @@ func (e *Engine) Notify(changed func(string)) { e.changed = changed }
 
 func (e *Engine) place(uid types.UID) place { return place(filepath.Join(e.opts.Dir, string(uid))) }
 
+// enter begins a call that may start something. Close waits until it has left. The error is ErrStopping once the engine
+// was closed.
+func (e *Engine) enter() (leave func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ctx.Err() != nil {
+		return nil, cluster.ErrStopping
+	}
+	e.wg.Add(1)
+	return e.wg.Done, nil
+}
+
 // attend opens the records of a cluster and watches a run that goes on. A run of an earlier manager is found there.
 func (e *Engine) attend(r cluster.Request) (*member, error) {
-	if e.ctx.Err() != nil {
-		return nil, fmt.Errorf("%w: the manager is stopping", cluster.ErrUnavailable)
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if m := e.clusters[r.UID]; m != nil {
@@ -149,6 +158,11 @@ func (m *member) awaitEnd(command string) {
 
 // Apply implements cluster.Engine.
 func (e *Engine) Apply(_ context.Context, r cluster.Request) error {
+	leave, err := e.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
 	m, err := e.attend(r)
 	if err != nil {
 		return err
@@ -283,7 +297,9 @@ func (e *Engine) end(m *member, p *process.Process) error {
 
 // Close implements cluster.Engine.
 func (e *Engine) Close() error {
+	e.mu.Lock()
 	e.cancel()
+	e.mu.Unlock()
 	e.wg.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()

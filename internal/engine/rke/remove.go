@@ -47,6 +47,11 @@ func (e *Engine) observeRemoval(seen *cluster.Observation, r cluster.Request, la
 
 // Delete implements cluster.Engine.
 func (e *Engine) Delete(_ context.Context, r cluster.Request) error {
+	leave, err := e.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
 	m, err := e.attend(r)
 	if err != nil {
 		return err

@@ -257,11 +257,11 @@ func testLost(r *run) {
 
 func testClosed(r *run) {
 	r.do(r.engine.Close())
-	if err := r.engine.Apply(r.Context(), r.request); !errors.Is(err, cluster.ErrUnavailable) {
-		r.Errorf("Apply says %v, want that it is not available", err)
+	if err := r.engine.Apply(r.Context(), r.request); !errors.Is(err, cluster.ErrStopping) {
+		r.Errorf("Apply says %v, want that the manager is stopping", err)
 	}
-	if err := r.engine.Delete(r.Context(), r.request); !errors.Is(err, cluster.ErrUnavailable) {
-		r.Errorf("Delete says %v, want that it is not available", err)
+	if err := r.engine.Delete(r.Context(), r.request); !errors.Is(err, cluster.ErrStopping) {
+		r.Errorf("Delete says %v, want that the manager is stopping", err)
 	}
 	r.engine = nil
 	r.restart()
