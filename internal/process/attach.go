@@ -114,8 +114,10 @@ func (d *Dir) attach(folder string, rec record, run *running) *Process {
 		close(p.settled)
 		return p
 	}
-	d.watchers.Add(1)
-	go p.watch()
+	d.watchers.Go(p.watch)
+	if p.child != nil {
+		d.watchers.Go(p.boundLog)
+	}
 	if p.child == nil || IsEnding(run.PID) {
 		// It has ended, or is about to, and its shim writes how: it does not count as running, as long as that does not
 		// hang in the kernel.
@@ -131,7 +133,6 @@ func (d *Dir) attach(folder string, rec record, run *running) *Process {
 // watch waits for the end of the child and then for the shim, which writes the exit status and ends. A shim that
 // hangs or finds the disk full delays Done for a bounded time only.
 func (p *Process) watch() {
-	defer p.dir.watchers.Done()
 	defer close(p.settled)
 	if p.child != nil && !p.child.wait(0) {
 		return // the Dir was closed
@@ -147,6 +148,28 @@ func (p *Process) watch() {
 	if p.shim != nil && (shimGone || p.shim.wait(0)) {
 		p.shim.reap()
 		p.shim.close()
+	}
+}
+
+// boundLog rotates the log once the shim is gone, as long as the child runs: a shim can be killed, and its child goes on
+// writing.
+func (p *Process) boundLog() {
+	if p.shim != nil && !p.shim.wait(0) {
+		return // the Dir was closed
+	}
+	ticker := time.NewTicker(p.rec.LogCheck)
+	defer ticker.Stop()
+	for isAlive(p.child.id, p.child.marker) { // its last words stay where they are
+		if info, err := os.Stat(p.rec.Log); err == nil && info.Size() >= p.rec.LogMaxBytes {
+			rotate(p.rec.Log, p.rec.LogKeep)
+		}
+		select {
+		case <-p.done:
+			return
+		case <-p.settled: // the Dir was closed
+			return
+		case <-ticker.C:
+		}
 	}
 }
 

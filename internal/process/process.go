@@ -76,7 +76,7 @@ type Spec struct {
 	Env         []string // complete environment of the child; nil means that of the caller. The marker is added. Never written to disk
 	WorkDir     string   // working directory of the child; empty means that of the caller
 	Log         string   // file that stdout and stderr are appended to, mode 0600; empty means output.log in the record folder
-	LogMaxBytes int64    // size at which the log is rotated, checked about every 10 s; 0 means 10 MiB
+	LogMaxBytes int64    // size at which the log is rotated, checked about every 10 s by the shim or, if that is gone, the manager; 0 means 10 MiB
 	LogKeep     int      // rotated files kept (.1 is the newest); 0 means 2
 }
 

@@ -245,11 +245,31 @@ func TestArgumentsAndDirectory(t *testing.T) {
 }
 
 func TestLogRotates(t *testing.T) {
+	for _, test := range []struct {
+		name          string
+		killed, found bool
+	}{{"by the shim", false, false}, {"without a shim", true, false}, {"by a manager that finds no shim", true, true}} {
+		t.Run(test.name, func(t *testing.T) { testLogRotates(t, test.killed, test.found) })
+	}
+}
+
+func testLogRotates(t *testing.T, killed, found bool) {
 	t.Parallel()
 	d := open(t, newDir(t))
 	spec := script(newID(), `i=0; while :; do i=$((i+1)); echo "line $i"; [ $((i % 20)) = 0 ] && sleep 0.005; done`)
 	spec.LogMaxBytes = 1000
 	p := start(t, d, spec)
+	if killed {
+		shim := shimOf(t, p)
+		if err := shim.signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		shim.wait(patience)
+	}
+	if found {
+		d = reopen(t, d)
+		p = find(t, d, spec.ID)
+	}
 	size := func(suffix string) int64 {
 		info, err := os.Stat(filepath.Join(p.folder, defaultLog+suffix))
 		if err != nil {
@@ -289,4 +309,14 @@ func TestStartNeedsTheShim(t *testing.T) {
 	if _, err := d.Find("a"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("find: %v", err)
 	}
+}
+
+func shimOf(t *testing.T, p *Process) *handle {
+	t.Helper()
+	h := openHandle(p.run.Shim, p.rec.shimMarker())
+	if h == nil {
+		t.Fatal("the shim is gone")
+	}
+	t.Cleanup(h.close)
+	return h
 }

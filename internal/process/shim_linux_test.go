@@ -8,16 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func shimOf(t *testing.T, p *Process) *handle {
-	t.Helper()
-	h := openHandle(p.run.Shim, p.rec.shimMarker())
-	if h == nil {
-		t.Fatal("the shim is gone")
-	}
-	t.Cleanup(h.close)
-	return h
-}
-
 // TestShimKilledWhileRunning: the child goes on, is found, and its end is noticed; only its exit status is unknown.
 func TestShimKilledWhileRunning(t *testing.T) {
 	for _, found := range []bool{false, true} {
