@@ -35,7 +35,7 @@ func isOn(box *container.InspectResponse) bool {
 
 // Create implements backend.Driver.
 func (d *Driver) Create(ctx context.Context, machine backend.Machine) error {
-	if err := d.validate(&machine); err != nil {
+	if err := errors.Join(d.validate(&machine), checkImage(&machine)); err != nil {
 		return err
 	}
 	m, _, err := d.find(ctx, machine.Identity)

@@ -29,6 +29,8 @@ const (
 	// logSize and logFiles bound the log of the console of a machine.
 	logSize  = "10m"
 	logFiles = "3"
+	// maxProcesses is how many processes and threads a machine may have: those of the host are shared by all.
+	maxProcesses = 4096
 	// hostNameLimit is how long the name of a host may be: see hostname(7).
 	hostNameLimit = 63
 )
@@ -86,6 +88,9 @@ func newContainer(machine *backend.Machine, image string) client.ContainerCreate
 		},
 		HostConfig: &container.HostConfig{
 			Resources: newResources(machine),
+			// Raw sockets could forge the addresses of other machines in the network of the engine.
+			SecurityOpt: []string{"no-new-privileges:true"},
+			CapDrop:     []string{"NET_RAW"},
 			// Whether it is started again is the controller's decision.
 			RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 			LogConfig: container.LogConfig{
@@ -93,6 +98,7 @@ func newContainer(machine *backend.Machine, image string) client.ContainerCreate
 			},
 		},
 	}
+	options.HostConfig.PidsLimit = ptr.To[int64](maxProcesses)
 	if machine.Image == nil {
 		// A shell is no init: it does not pass SIGTERM on, and buries nobody else's
 		// children.

@@ -11,11 +11,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/distribution/reference"
 	"github.com/moby/moby/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
 const (
@@ -28,6 +32,33 @@ const (
 
 // guestSettings are what the image of the default guest runs: a shell at the console.
 var guestSettings = []string{`ENV PATH=/bin`, `ENV HOME=/root`, `WORKDIR /root`, `ENTRYPOINT ["/bin/sh"]`}
+
+// imageID is what an engine may take for the ID of an image, or for the beginning of one.
+var imageID = regexp.MustCompile(`^(sha256:)?[0-9a-f]+$`)
+
+// checkImage refuses images that the engine has and the user of a machine must not read: the retained disks of other
+// namespaces, by name or by ID. The error is a *backend.FieldError.
+func checkImage(machine *backend.Machine) error {
+	if machine.Image == nil {
+		return nil
+	}
+	name, refuse := machine.Image.Container, func(message string) error {
+		return &backend.FieldError{Field: "spec.image.container", Message: message}
+	}
+	if imageID.MatchString(name) {
+		return refuse("name an image, not its ID; a name that looks like an ID needs a tag, such as " + name + ":latest")
+	}
+	named, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		return refuse(fmt.Sprintf("%q is no name of an image: %v", name, err))
+	}
+	// As the engine does: docker.io/a/b is a/b.
+	rest, retained := strings.CutPrefix(reference.FamiliarName(named), retainedRepository+"/")
+	if retained && !strings.HasPrefix(rest, machine.Namespace+"/") {
+		return refuse("it is the retained disk of a machine in another namespace")
+	}
+	return nil
+}
 
 // ensureImage returns the name of an image that the engine has, after it was fetched if
 // need be.

@@ -29,7 +29,9 @@ func TestNewContainer(t *testing.T) {
 	want.Name = "keelson-" + string(uid)
 	want.Config = &container.Config{Image: "image:1", Hostname: "web", Tty: true, OpenStdin: true, Labels: labels}
 	want.HostConfig = &container.HostConfig{
-		Resources:     container.Resources{NanoCPUs: 500_000_000, Memory: 64 << 20, MemorySwap: 64 << 20},
+		Resources:     container.Resources{NanoCPUs: 500_000_000, Memory: 64 << 20, MemorySwap: 64 << 20, PidsLimit: ptr.To[int64](4096)},
+		SecurityOpt:   []string{"no-new-privileges:true"},
+		CapDrop:       []string{"NET_RAW"},
 		RestartPolicy: container.RestartPolicy{Name: "no"},
 		LogConfig:     container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "10m", "max-file": "3"}},
 		Init:          ptr.To(true),
@@ -43,6 +45,37 @@ func TestNewContainer(t *testing.T) {
 	machine.Image = &v1alpha1.Image{Container: "image:1"}
 	if newContainer(&machine, "image:1").HostConfig.Init != nil {
 		t.Error("an image of the user's gets an init that it did not ask for")
+	}
+}
+
+func TestCheckImage(t *testing.T) {
+	const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	for _, test := range []struct{ name, image, want string }{
+		{"a name", "debian", ""},
+		{"a name with a registry", "registry.example:5000/a/b:1", ""},
+		{"a name with a digest", "debian@sha256:" + id, ""},
+		{"a tag that could be an ID", "debian:cafe", ""},
+		{"a name that could be an ID, with a tag", "cafe:latest", ""},
+		{"a retained disk of the namespace", "keelson-retained/default/vm:" + string(uid), ""},
+		{"a retained disk of another namespace", "keelson-retained/other/vm:" + string(uid), "another namespace"},
+		{"one by its full name", "docker.io/keelson-retained/other/vm:" + string(uid), "another namespace"},
+		{"one by another full name", "index.docker.io/keelson-retained/other/vm", "another namespace"},
+		{"one of a namespace with a longer name", "keelson-retained/default-2/vm:x", "another namespace"},
+		{"one by its digest", "keelson-retained/other/vm@sha256:" + id, "another namespace"},
+		{"an ID", id, "not its ID"},
+		{"an ID with its algorithm", "sha256:" + id, "not its ID"},
+		{"the beginning of an ID", "0123", "not its ID"},
+		{"the beginning of an ID with its algorithm", "sha256:0123", "not its ID"},
+		{"no name", "a b", "is no name"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			machine := small(uid)
+			machine.Image = &v1alpha1.Image{Container: test.image}
+			err := checkImage(&machine)
+			if test.want == "" && err != nil || test.want != "" && (!errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
 	}
 }
 
