@@ -39,6 +39,9 @@ type Machines struct {
 	GuestDir string
 	// ImageDirs are where the files may be that spec.image names, for the driver qemu.
 	ImageDirs confine.Dirs
+	// Users are the users of the host that machines of the driver qemu run as, each as one of its own, as FIRST-LAST.
+	// Empty: all run as the user of the manager.
+	Users string
 	// ImageNetworks are networks that it may download images from beside the public Internet, such
 	// as 10.0.0.0/8.
 	ImageNetworks []string
@@ -56,6 +59,8 @@ type Machines struct {
 func NewMachines() Machines {
 	return Machines{
 		Drivers: []string{qemu.Name}, Accelerator: string(qemu.AccelAuto), GuestDir: defaultGuestDir(),
+		// Above the numbers that useradd and sssd hand out, and below those of systemd.
+		Users:     "2100000000-2100065535",
 		ImageDirs: confine.Dirs{"/var/lib/keelson/images"}, MaxImageSize: resource.MustParse("64Gi"), MaxRootDisk: resource.MustParse("64Gi"), ImageTimeout: 6 * time.Hour, ImageKeep: 7 * 24 * time.Hour,
 	}
 }
@@ -95,6 +100,8 @@ func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&m.GuestDir, "vm-guest-dir", m.GuestDir, "`directory` with the guest of VirtualMachines that name no image")
 	fs.StringSliceVar((*[]string)(&m.ImageDirs), "vm-image-dirs", m.ImageDirs,
 		"`directories` of the host in which spec.image of VirtualMachines may name files; / is everywhere")
+	fs.StringVar(&m.Users, "vm-uid-range", m.Users,
+		"`first-last` user and group IDs of the host for machines of the driver qemu, one for each, if the manager runs as root; empty: the manager's own")
 	fs.StringSliceVar(&m.ImageNetworks, "vm-image-networks", m.ImageNetworks,
 		"`networks` that images may be downloaded from beside the public Internet, such as 10.0.0.0/8")
 	fs.Var(&quantityValue{&m.MaxImageSize}, "vm-image-max-size", "`size` that an image may have that is downloaded")
@@ -129,6 +136,9 @@ func (m *Machines) validate(wrong func(flag string, value any, why string, args 
 	}
 	if _, err := m.networks(); err != nil {
 		wrong("vm-image-networks", strings.Join(m.ImageNetworks, ","), "%v", err)
+	}
+	if _, err := qemu.ParseUserRange(m.Users); err != nil {
+		wrong("vm-uid-range", m.Users, "%v", err)
 	}
 	if m.MaxImageSize.Sign() <= 0 {
 		wrong("vm-image-max-size", &m.MaxImageSize, "must be more than 0")
@@ -220,9 +230,13 @@ func (m *Machines) openers(stateDir string, log logr.Logger) map[string]virtualm
 			if err != nil {
 				return nil, err
 			}
+			users, err := qemu.ParseUserRange(m.Users)
+			if err != nil {
+				return nil, err
+			}
 			return qemu.Open(qemu.Options{
 				StateDir: MachinesDir(stateDir), Accelerator: qemu.Accelerator(m.Accelerator), GuestDir: m.GuestDir,
-				ImageDirs: m.ImageDirs, ImageNetworks: networks, MaxImageBytes: m.MaxImageSize.Value(), ImageTimeout: m.ImageTimeout,
+				ImageDirs: m.ImageDirs, ImageNetworks: networks, Users: users, MaxImageBytes: m.MaxImageSize.Value(), ImageTimeout: m.ImageTimeout,
 				ImageKeep: m.ImageKeep, MaxRootDiskBytes: m.MaxRootDisk.Value(),
 				Log: log.WithName("driver").WithName(qemu.Name),
 			})

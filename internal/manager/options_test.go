@@ -40,7 +40,7 @@ func TestFlagsMakeOptions(t *testing.T) {
 			Enabled: ptr.To(true), LockName: "n", LockNamespace: "ns", Identity: "me",
 			LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second,
 		},
-		Machines: Machines{Drivers: []string{"fake", "qemu"}, Accelerator: "tcg", DockerHost: "tcp://d:2376", GuestDir: "/g",
+		Machines: Machines{Drivers: []string{"fake", "qemu"}, Accelerator: "tcg", DockerHost: "tcp://d:2376", GuestDir: "/g", Users: "5000-5999",
 			ImageDirs: confine.Dirs{"/i", "/j"}, ImageNetworks: []string{"10.0.0.0/8"}, MaxImageSize: resource.MustParse("1Gi"), MaxRootDisk: resource.MustParse("2Gi"), ImageTimeout: time.Hour, ImageKeep: 2 * time.Hour},
 		Webhook: Webhook{
 			Address: ":9443", ServiceName: "s", ServiceNamespace: "sns", ConfigurationName: "conf", CertDir: "/certs",
@@ -57,7 +57,7 @@ func TestFlagsMakeOptions(t *testing.T) {
 		"--vm-driver=fake,qemu", "--vm-accelerator=tcg", "--vm-docker-host=tcp://d:2376", "--vm-guest-dir=/g",
 		"--webhook-bind-address=:9443", "--webhook-service=s", "--webhook-service-namespace=sns", "--webhook-configuration=conf",
 		"--webhook-cert-dir=/certs",
-		"--vm-image-dirs=/i,/j", "--vm-image-networks=10.0.0.0/8", "--vm-image-max-size=1Gi", "--vm-max-root-disk=2Gi", "--vm-image-timeout=1h", "--vm-image-keep=2h", "--rke-config-dirs=/r",
+		"--vm-image-dirs=/i,/j", "--vm-image-networks=10.0.0.0/8", "--vm-image-max-size=1Gi", "--vm-uid-range=5000-5999", "--vm-max-root-disk=2Gi", "--vm-image-timeout=1h", "--vm-image-keep=2h", "--rke-config-dirs=/r",
 		"--metrics-bind-address=127.0.0.1:0", "--metrics-secure", "--metrics-cert-dir=/c", "--profiling", "--tracing-endpoint=http://t:4318", "--preflight-timeout=5s", "--state-dir=/state",
 		"--rke-binary=/rke", "--rke-timeout=2h", "--secret-namespace=secrets", "--logging-format=json", "-v4")
 	if diff := cmp.Diff(want, got, noLogger); diff != "" {
@@ -155,6 +155,10 @@ func TestValidate(t *testing.T) {
 				`--rke-config-dirs=etc: "etc" is no absolute path`, `--vm-image-dirs=/a,../b: "../b" is no absolute path`,
 				`--vm-image-networks=10.0.0.1: "10.0.0.1" is no network`,
 			},
+		},
+		{
+			name: "users of machines that are none", change: func(o *Options) { o.Machines.Users = "0-100" },
+			want: []string{"--vm-uid-range=0-100: must begin at 1000 or above"},
 		},
 		{
 			name: "images of no size", change: func(o *Options) { o.Machines.MaxImageSize = resource.MustParse("0") },

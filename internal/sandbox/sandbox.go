@@ -12,6 +12,7 @@ package sandbox
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // Name is argv[0] of the role.
@@ -91,6 +92,14 @@ func (s *Spec) Listen(path string) int {
 
 // FDPath is a path by which a program opens the file behind one of its descriptors.
 func FDPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+// Named returns what the program has said with the paths of its files in place of FDPath, under which it knows them.
+func (s *Spec) Named(said string) string {
+	for i, file := range s.Files {
+		said = strings.ReplaceAll(said, FDPath(FirstFD+i), file.Path)
+	}
+	return said
+}
 
 // Command returns what to execute in place of a program, which is an absolute path: this program, in its role. argv
 // includes argv[0].

@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/sandbox"
 )
 
 // launch is what a QEMU is started with.
@@ -19,6 +21,12 @@ type launch struct {
 	plugs bool
 	// hasDisk and hasSeed tell which drives there are.
 	hasDisk, hasSeed bool
+	// user is that of the process, nil for the manager's.
+	user *sandbox.User
+	// programs are directories that QEMU reads beside those of the system.
+	programs []string
+	// base is the image that the disk is an overlay of; nil if it is none.
+	base *baseImage
 	// kernel, initrd and cmdline boot a kernel directly; empty boots the disk.
 	kernel, initrd, cmdline string
 	// hostPorts are the ports of the host by the names of the machine's.
@@ -30,8 +38,9 @@ const (
 	agentChannel = "org.qemu.guest_agent.0"
 	// agentID is how our QEMUs call it.
 	agentID = "agent"
-	// blockNode is how our QEMUs call the disk.
+	// blockNode is how our QEMUs call the disk, diskNode how the file that it is in.
 	blockNode = "root"
+	diskNode  = "root-file"
 	// guestCode is how much translated code QEMU keeps for each processor of our own guest,
 	// in MiB. Left alone it keeps up to 1 GiB, nearly all of which ran once, at boot: 43 MB
 	// more for each machine, and the boot is no quicker. Guests of others may need it.
@@ -40,11 +49,10 @@ const (
 	balloonPath = "/machine/peripheral/balloon"
 )
 
-// arguments returns the command line of QEMU. Files have relative names: the working
-// directory is the folder of the machine, which may have a long name, and the address of
-// a socket has room for 107 bytes only.
+// arguments returns the command line of QEMU, which opens no file by its name: see confinement.
 func (l *launch) arguments() []string {
 	m := &l.machine
+	_, h := l.confinement()
 	cpus := vcpus(m)
 	accel, cpu := "tcg,thread=multi", "max"
 	switch {
@@ -66,14 +74,15 @@ func (l *launch) arguments() []string {
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 		// What ended the guest can be read until somebody has.
 		"-action", "shutdown=pause,panic=pause,reboot=reset",
-		"-chardev", "socket,id=qmp,path=" + monitorSocket + ",server=on,wait=off",
+		"-chardev", listening("qmp", h.monitor),
 		"-mon", "chardev=qmp,mode=control",
-		"-chardev", "socket,id=human,path=" + humanSocket + ",server=on,wait=off",
+		"-chardev", listening("human", h.human),
 		"-mon", "chardev=human,mode=readline",
-		"-chardev", "socket,id=console,path=" + consoleSocket + ",server=on,wait=off,logfile=" + serialLog + ",logappend=on",
+		"-add-fd", fdSet(h.log),
+		"-chardev", listening("console", h.console) + ",logfile=" + fdSetPath(h.log) + ",logappend=on",
 		"-device", "isa-serial,chardev=console",
 		"-device", "virtio-serial-pci,id=serial",
-		"-chardev", "socket,id=" + agentID + ",path=" + agentSocket + ",server=on,wait=off",
+		"-chardev", listening(agentID, h.agent),
 		"-device", "virtserialport,id=agent-port,chardev=" + agentID + ",name=" + agentChannel,
 		"-device", "virtio-balloon-pci,id=balloon,deflate-on-oom=on",
 		"-device", "virtio-rng-pci,rng=rng", "-object", "rng-random,id=rng,filename=/dev/urandom",
@@ -82,22 +91,59 @@ func (l *launch) arguments() []string {
 		"-device", "virtio-net-pci,netdev=net,romfile=,mac=" + mac(m),
 	}
 	if l.hasDisk {
-		args = append(args,
-			"-blockdev", "driver=qcow2,node-name="+blockNode+",discard=unmap,file.driver=file,file.filename="+diskFile,
-			"-device", "virtio-blk-pci,id=disk,drive="+blockNode+",serial=root,bootindex=1")
+		disk := map[string]any{"driver": formatQcow2, "node-name": blockNode, "discard": "unmap", "file": diskNode, "backing": nil}
+		if l.base != nil {
+			args = append(args, handedOver(h.base, "base-file", true)...)
+			base := map[string]any{"driver": l.base.Format, "node-name": "base", "read-only": true, "file": "base-file"}
+			if l.base.Format == formatQcow2 {
+				base["backing"] = nil
+			}
+			args = append(args, "-blockdev", blockdev(base))
+			disk["backing"] = "base"
+		}
+		args = append(args, handedOver(h.disk, diskNode, false)...)
+		args = append(args, "-blockdev", blockdev(disk), "-device", "virtio-blk-pci,id=disk,drive="+blockNode+",serial=root,bootindex=1")
 	}
 	if l.hasSeed {
+		args = append(args, handedOver(h.seed, "seed-file", true)...)
 		args = append(args,
-			"-blockdev", "driver=raw,node-name=seed,read-only=on,file.driver=file,file.filename="+seedFile,
+			"-blockdev", blockdev(map[string]any{"driver": formatRaw, "node-name": "seed", "read-only": true, "file": "seed-file"}),
 			"-device", "virtio-blk-pci,drive=seed,serial=seed")
 	}
 	if l.kernel != "" {
-		args = append(args, "-kernel", l.kernel, "-append", l.cmdline)
+		args = append(args, "-kernel", sandbox.FDPath(h.kernel), "-append", l.cmdline)
 		if l.initrd != "" {
-			args = append(args, "-initrd", l.initrd)
+			args = append(args, "-initrd", sandbox.FDPath(h.initrd))
 		}
 	}
 	return args
+}
+
+// listening returns a character device that is a socket which listens already.
+func listening(id string, fd int) string {
+	return fmt.Sprintf("socket,id=%s,fd=%d,server=on,wait=off", id, fd)
+}
+
+// fdSet has QEMU know a descriptor under fdSetPath. Unlike sandbox.FDPath, that opens also what its user could not.
+func fdSet(fd int) string     { return fmt.Sprintf("fd=%[1]d,set=%[1]d", fd) }
+func fdSetPath(fd int) string { return fmt.Sprintf("/dev/fdset/%d", fd) }
+
+// handedOver returns the arguments that make a descriptor a node for other nodes.
+func handedOver(fd int, name string, readOnly bool) []string {
+	node := map[string]any{"driver": "file", "node-name": name, "filename": fdSetPath(fd), "read-only": readOnly}
+	if !readOnly {
+		node["discard"] = "unmap"
+	}
+	return []string{"-add-fd", fdSet(fd), "-blockdev", blockdev(node)}
+}
+
+// blockdev returns the argument for a node. What an image says about its backing file does not count: nil is none.
+func blockdev(node map[string]any) string {
+	raw, err := json.Marshal(node)
+	if err != nil {
+		panic(err) // there is nothing in it that cannot be written
+	}
+	return string(raw)
 }
 
 // network returns the network of the machine: its own, behind this process, with ports

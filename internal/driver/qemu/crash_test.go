@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 // runHelper is a manager that is killed at a step.
 func runHelper() error {
 	step = drivertest.AtStep
-	d, err := Open(Options{StateDir: os.Getenv(helperState), Accelerator: AccelTCG, ImageDirs: confine.Anywhere, ImageNetworks: loopback, Log: logr.Discard()})
+	d, err := Open(Options{StateDir: os.Getenv(helperState), Accelerator: AccelTCG, ImageDirs: confine.Anywhere, ImageNetworks: loopback, Users: testUsers, Log: logr.Discard()})
 	if err != nil {
 		return err
 	}

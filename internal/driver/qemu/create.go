@@ -16,6 +16,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/process"
+	"github.com/keelson-dev/keelson/internal/sandbox"
 )
 
 // serialLimit is the size in bytes at which the log of a serial console is rotated; 0 is
@@ -32,8 +33,11 @@ func (m *machine) create(ctx context.Context, machine backend.Machine) error {
 		return fmt.Errorf("create machine: %w", err)
 	}
 	m.mu.Lock()
-	m.def.Machine, m.def.Ended = machine, nil
-	err := m.def.write(m.dir)
+	user, err := m.d.users.claim(m.id.UID, m.def.User)
+	if err == nil {
+		m.def.Machine, m.def.User, m.def.Ended = machine, user, nil
+		err = m.def.write(m.dir)
+	}
 	m.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("create machine: %w", err)
@@ -71,8 +75,10 @@ func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 		return err
 	}
 	step("prepared")
+	confinement, _ := l.confinement()
+	path, argv := confinement.Command(m.d.binary, l.arguments()...)
 	proc, err := m.d.processes.Start(process.Spec{
-		ID: string(m.id.UID), Path: m.d.binary, Args: l.arguments(), WorkDir: m.dir,
+		ID: string(m.id.UID), Path: path, Argv0: argv[0], Args: argv[1:], WorkDir: m.dir,
 		Env: []string{"PATH=" + os.Getenv("PATH")},
 		Log: m.path(serialLog), LogMaxBytes: serialLimit,
 	})
@@ -81,22 +87,31 @@ func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 	}
 	step("process started")
 	m.watch(proc, false)
-	return m.waitUp(ctx, proc)
+	return m.waitUp(ctx, proc, confinement)
 }
 
 // prepare writes everything that QEMU is about to read.
 func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch, error) {
+	if err := m.claimUser(); err != nil {
+		return nil, err
+	}
 	m.mu.Lock()
 	base, ports := m.def.Base, m.def.HostPorts
 	m.mu.Unlock()
-	l := &launch{machine: machine, kvm: m.d.kvm, plugs: m.d.plugs, hasSeed: true, hasDisk: base != nil || machine.DiskBytes > 0}
-	if err := m.d.kernelFor(machine.Image, l); err != nil {
+	l := &launch{
+		machine: machine, user: m.user(), programs: programDirs(m.d.binary), kvm: m.d.kvm, plugs: m.d.plugs,
+		hasSeed: true, hasDisk: base != nil || machine.DiskBytes > 0, base: base,
+	}
+	if err := m.kernelFor(machine.Image, l); err != nil {
 		return nil, err
 	}
 	if l.hasDisk {
 		// A disk that was asked for later, of a machine that boots a kernel, is made now.
 		if err := m.createDisk(ctx, base, machine.DiskBytes); err != nil {
 			return nil, err
+		}
+		if err := giveFile(m.path(diskFile), l.user); err != nil {
+			return nil, fmt.Errorf("give the disk to the user of the machine: %w", err)
 		}
 		if err := m.growDisk(ctx, machine.DiskBytes); err != nil {
 			return nil, err
@@ -110,7 +125,7 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch
 		return nil, err
 	}
 	for _, socket := range []string{monitorSocket, humanSocket, consoleSocket, agentSocket} {
-		_ = os.Remove(m.path(socket)) // QEMU replaces it, too
+		_ = os.Remove(m.path(socket)) // it is replaced, too
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -125,7 +140,7 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch
 
 // waitUp waits until the monitor of a new process answers. A process that ends before was
 // never started: its last words say why.
-func (m *machine) waitUp(ctx context.Context, proc *process.Process) error {
+func (m *machine) waitUp(ctx context.Context, proc *process.Process, confinement *sandbox.Spec) error {
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
 	deadline := time.NewTimer(firstPatience)
@@ -143,7 +158,7 @@ func (m *machine) waitUp(ctx context.Context, proc *process.Process) error {
 				return err
 			}
 			if status := proc.Status(); status.ExitCode > 0 {
-				return fmt.Errorf("QEMU did not start: %s", lastWords(status.LogTail))
+				return fmt.Errorf("QEMU did not start: %s", lastWords(confinement.Named(status.LogTail)))
 			}
 			return nil // it was ended from outside, which is an end like others
 		case <-ctx.Done():
@@ -179,10 +194,10 @@ func lastWords(log string) string {
 }
 
 // kernelFor fills in what is booted, if it is not the disk.
-func (d *Driver) kernelFor(image *v1alpha1.Image, l *launch) error {
+func (m *machine) kernelFor(image *v1alpha1.Image, l *launch) error {
 	switch {
 	case image == nil:
-		guest, err := readGuest(d.options.GuestDir)
+		guest, err := readGuest(m.d.options.GuestDir)
 		if err != nil {
 			return err
 		}
@@ -191,9 +206,17 @@ func (d *Driver) kernelFor(image *v1alpha1.Image, l *launch) error {
 			return fmt.Errorf("the default guest needs %d MiB of memory at least: set spec.resource.memory", guest.minimumMemory>>20)
 		}
 	case image.Kernel != "":
-		return d.givenKernel(image, l)
+		if err := m.d.givenKernel(image, l); err != nil {
+			return err
+		}
+	default:
+		return nil
 	}
-	return nil
+	var err error
+	if l.kernel, err = m.readable(l.kernel, kernelFile, l.user); err == nil && l.initrd != "" {
+		l.initrd, err = m.readable(l.initrd, initrdFile, l.user)
+	}
+	return err
 }
 
 // givenKernel fills in the kernel that an image names.

@@ -23,6 +23,9 @@ const (
 	consoleSocket  = "console.sock"
 	agentSocket    = "agent.sock"
 	answerFile     = "guest.json"
+	// Copies of what the user of the machine could not read.
+	kernelFile = "kernel"
+	initrdFile = "initrd"
 
 	// trashPrefix begins the name of the folder of a machine that is being removed.
 	trashPrefix = ".removed-"
@@ -32,6 +35,9 @@ const (
 // that it tells of.
 type definition struct {
 	backend.Machine
+	// User is the user of the host that the machine has to itself, with a group of the same number; 0 if it has none. It
+	// is written before anything belongs to it.
+	User int `json:"user,omitempty"`
 	// Created says that the disk is complete.
 	Created bool `json:"created,omitempty"`
 	// Base is the image that the disk is made from, and how its format is called.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/keelson-dev/keelson/internal/sandbox"
 )
 
 // imageToolTimeout is how long qemu-img may take for what touches only metadata.
@@ -32,15 +34,18 @@ func hasRoom(dir string) bool {
 	return uint64(fs.Bavail)*uint64(fs.Bsize) >= room //nolint:gosec // a size is positive
 }
 
-// imageTool runs qemu-img and returns what it prints.
-func runImageTool(ctx context.Context, tool string, args ...string) ([]byte, error) {
+// runImageTool runs qemu-img and returns what it prints. Images are made by tenants, so it runs in a sandbox and opens
+// nothing but the files of spec, by their descriptors.
+func runImageTool(ctx context.Context, tool string, spec *sandbox.Spec, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, imageToolTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, tool, args...)
+	path, argv := spec.Command(tool, args...)
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Args, cmd.Env = argv, []string{}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("qemu-img %s: %w: %s", args[0], err, strings.TrimSpace(stderr.String()))
+		return nil, fmt.Errorf("qemu-img %s: %w: %s", args[0], err, strings.TrimSpace(spec.Named(stderr.String())))
 	}
 	return stdout.Bytes(), nil
 }
@@ -57,10 +62,21 @@ type imageInfo struct {
 	} `json:"format-specific"`
 }
 
+// inspect asks qemu-img about an image that somebody has named.
+func (d *Driver) inspect(ctx context.Context, path, format string) (imageInfo, error) {
+	user, err := d.users.reader(path)
+	if err != nil {
+		return imageInfo{}, err
+	}
+	return inspect(ctx, d.imageTool, user, path, format)
+}
+
 // inspect asks qemu-img about an image of a format. -U: a disk may be in use.
-func inspect(ctx context.Context, tool, path, format string) (imageInfo, error) {
+func inspect(ctx context.Context, tool string, user *sandbox.User, path, format string) (imageInfo, error) {
 	var info imageInfo
-	raw, err := runImageTool(ctx, tool, "info", "-U", "--output=json", "-f", format, path)
+	spec := &sandbox.Spec{User: user}
+	image := sandbox.FDPath(spec.Open(path, sandbox.ReadOnly))
+	raw, err := runImageTool(ctx, tool, spec, "info", "-U", "--output=json", "-f", format, image)
 	if err == nil {
 		err = json.Unmarshal(raw, &info)
 	}
@@ -79,7 +95,7 @@ func (m *machine) createDisk(ctx context.Context, base *baseImage, size int64) e
 	}
 	args := []string{"create", "-q", "-f", "qcow2"}
 	if base != nil {
-		info, err := inspect(ctx, m.d.imageTool, base.Path, base.Format)
+		info, err := m.d.inspect(ctx, base.Path, base.Format)
 		if err != nil {
 			return err
 		}
@@ -91,13 +107,15 @@ func (m *machine) createDisk(ctx context.Context, base *baseImage, size int64) e
 			return fmt.Errorf("the disk in the image has %d bytes, and --vm-max-root-disk allows %d for a machine that asks for no size: set spec.resource.rootDisk to %d or more, or use a smaller image",
 				info.VirtualSize, most, info.VirtualSize)
 		}
-		args = append(args, "-b", base.Path, "-F", base.Format)
+		size = max(size, info.VirtualSize)
+		args = append(args, "-u", "-b", base.Path, "-F", base.Format) // -u: its size is known, so it is not opened
 	}
-	args = append(args, disk+".new")
-	if size != 0 {
-		args = append(args, strconv.FormatInt(size, 10))
+	spec := &sandbox.Spec{User: m.user()}
+	if err := newFile(disk+".new", spec.User); err != nil {
+		return err
 	}
-	if _, err := runImageTool(ctx, m.d.imageTool, args...); err != nil {
+	args = append(args, sandbox.FDPath(spec.Open(disk+".new", sandbox.ReadWrite)), strconv.FormatInt(size, 10))
+	if _, err := runImageTool(ctx, m.d.imageTool, spec, args...); err != nil {
 		return err
 	}
 	if err := os.Rename(disk+".new", disk); err != nil {
@@ -108,10 +126,19 @@ func (m *machine) createDisk(ctx context.Context, base *baseImage, size int64) e
 
 // growDisk makes the disk of a machine that is off as large as it is to be.
 func (m *machine) growDisk(ctx context.Context, size int64) error {
-	info, err := inspect(ctx, m.d.imageTool, m.path(diskFile), "qcow2")
+	info, err := inspect(ctx, m.d.imageTool, m.user(), m.path(diskFile), "qcow2")
 	if err != nil || size <= info.VirtualSize {
 		return err
 	}
-	_, err = runImageTool(ctx, m.d.imageTool, "resize", "-q", "-f", "qcow2", m.path(diskFile), strconv.FormatInt(size, 10))
+	spec := &sandbox.Spec{User: m.user()}
+	// Without its base, which it does not need to grow.
+	image, err := json.Marshal(map[string]any{
+		"driver": "qcow2", "backing": nil,
+		"file": map[string]any{"driver": "file", "filename": sandbox.FDPath(spec.Open(m.path(diskFile), sandbox.ReadWrite))},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = runImageTool(ctx, m.d.imageTool, spec, "resize", "-q", "json:"+string(image), strconv.FormatInt(size, 10))
 	return err
 }

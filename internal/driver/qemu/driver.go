@@ -64,6 +64,9 @@ type Options struct {
 	ImageDirs confine.Dirs
 	// ImageNetworks are networks that images may be downloaded from beside the public Internet.
 	ImageNetworks []netip.Prefix
+	// Users are those that machines run as, each as one of its own, if the manager can do that: it takes root. None:
+	// machines run as the manager's user.
+	Users UserRange
 	// MaxImageBytes is how large an image may be that is downloaded; 0 means any size.
 	MaxImageBytes int64
 	// MaxRootDiskBytes is how large the disk of a machine may be that asks for no size; 0 means any size.
@@ -93,6 +96,7 @@ type Driver struct {
 	processes *process.Dir
 	host      backend.Host
 	images    *images
+	users     *users
 
 	// ctx is the life of the driver; tasks end with it, machines do not.
 	ctx    context.Context
@@ -128,7 +132,13 @@ func Open(options Options) (*Driver, error) {
 	if d.kvm, err = useKVM(options.Accelerator); err != nil {
 		return nil, err
 	}
+	if err := d.confine(); err != nil {
+		return nil, err
+	}
 	d.plugs = d.kvm
+	if err := checkOwner(d.options.StateDir); err != nil {
+		return nil, fmt.Errorf("open the state directory: %w", err)
+	}
 	for _, dir := range []string{d.options.StateDir, d.machinesDir(), d.imagesDir(), d.retainedDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("open the state directory: %w", err)
@@ -229,6 +239,7 @@ func (d *Driver) findMachines() error {
 		}
 		m := newMachine(d, def)
 		d.machines[def.UID] = m
+		d.users.note(def.UID, def.User)
 		m.attach()
 	}
 	return nil
@@ -277,6 +288,7 @@ func (d *Driver) forget(m *machine) {
 	defer d.mu.Unlock()
 	if d.machines[m.id.UID] == m {
 		delete(d.machines, m.id.UID)
+		d.users.release(m.id.UID)
 	}
 }
 

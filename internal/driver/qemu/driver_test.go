@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -50,6 +51,9 @@ func needQEMU(t *testing.T) {
 // loopback is where the servers of tests are.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"), netip.MustParsePrefix("::1/128")}
 
+// testUsers are the users of machines, where tests run as root.
+var testUsers = UserRange{2100000000, 2100065535}
+
 // world is a state directory, and a driver on it.
 type world struct {
 	*testing.T
@@ -63,7 +67,7 @@ func newWorld(t *testing.T) *world {
 	needQEMU(t)
 	// The name is long, as those of homes may be: sockets must work all the same.
 	dir := filepath.Join(t.TempDir(), "a-state-directory-with-quite-a-long-name-that-does-not-fit-into-a-socket-address")
-	w := &world{T: t, options: Options{StateDir: dir, GuestDir: filepath.Join("..", "..", "..", "bin", "guest"), ImageDirs: confine.Anywhere, ImageNetworks: loopback, Log: testr.New(t)}}
+	w := &world{T: t, options: Options{StateDir: dir, GuestDir: filepath.Join("..", "..", "..", "bin", "guest"), ImageDirs: confine.Anywhere, ImageNetworks: loopback, Users: testUsers, Log: testr.New(t)}}
 	t.Cleanup(w.clear)
 	w.open()
 	return w
@@ -169,6 +173,14 @@ func (w *world) leftovers(t *testing.T) []string {
 		left = append(left, fmt.Sprintf("process %s %s", status.ID, status.State))
 	}
 	return left
+}
+
+// makeImage makes an image as its author would, with arguments for qemu-img create.
+func (w *world) makeImage(args ...string) {
+	w.Helper()
+	if out, err := exec.Command(w.driver.imageTool, append([]string{"create", "-q"}, args...)...).CombinedOutput(); err != nil {
+		w.Fatalf("make an image: %v: %s", err, out)
+	}
 }
 
 // emptyImage makes a raw image of nothing.

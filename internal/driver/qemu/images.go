@@ -83,12 +83,15 @@ func (d *Driver) resolveImage(ctx context.Context, namespace string, image *v1al
 		if path, err = d.images.get(ctx, namespace, image.URL, image.Sha256, progress); err != nil {
 			return nil, err
 		}
+		if err := d.users.share(path); err != nil {
+			return nil, err
+		}
 	}
 	format, err := examine(path, image.Format)
 	if err != nil {
 		return nil, fmt.Errorf("read the image %s: %w", path, err)
 	}
-	info, err := inspect(ctx, d.imageTool, path, format)
+	info, err := d.inspect(ctx, path, format)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read the image: %w", err)

@@ -173,16 +173,16 @@ func TestDownload(t *testing.T) {
 func TestMachineOfADownloadedImage(t *testing.T) {
 	w := newWorld(t)
 	source := filepath.Join(t.TempDir(), "image.qcow2")
-	_, err := runImageTool(t.Context(), w.driver.imageTool, "create", "-q", "-f", "qcow2", source, "4M")
-	w.do(err)
+	w.makeImage("-f", "qcow2", source, "4M")
 	s := newServer(t, 0)
+	var err error
 	s.content, err = os.ReadFile(source)
 	w.do(err)
 	machine := w.firmware()
 	machine.Image = &v1alpha1.Image{URL: s.URL, Sha256: s.digest()}
 	machine.DiskBytes = 8 << 20
 	w.run(machine)
-	info, err := inspect(t.Context(), w.driver.imageTool, filepath.Join(w.driver.machinesDir(), string(uid), diskFile), "qcow2")
+	info, err := inspect(t.Context(), w.driver.imageTool, w.driver.machines[uid].user(), filepath.Join(w.driver.machinesDir(), string(uid), diskFile), "qcow2")
 	w.do(err)
 	if info.VirtualSize != 8<<20 || info.Backing != filepath.Join(w.driver.imagesDir(), s.digest()) {
 		t.Errorf("the disk: %+v", info)
@@ -194,12 +194,10 @@ func TestImagesThatAreRefused(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()
 	base, overlay := emptyImage(t), filepath.Join(dir, "overlay.qcow2")
-	_, err := runImageTool(t.Context(), w.driver.imageTool, "create", "-q", "-f", "qcow2", "-b", base, "-F", "raw", overlay)
-	w.do(err)
+	w.makeImage("-f", "qcow2", "-b", base, "-F", "raw", overlay)
 	// Who opens what it names would wait.
 	pipe, external := filepath.Join(dir, "pipe"), filepath.Join(dir, "external.qcow2")
-	_, err = runImageTool(t.Context(), w.driver.imageTool, "create", "-q", "-f", "qcow2", "-o", "data_file="+pipe, external, "1M")
-	w.do(err)
+	w.makeImage("-f", "qcow2", "-o", "data_file="+pipe, external, "1M")
 	w.do(os.Remove(pipe))
 	w.do(syscall.Mkfifo(pipe, 0o600))
 	descriptor := filepath.Join(dir, "descriptor")

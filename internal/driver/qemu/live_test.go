@@ -134,12 +134,8 @@ func TestDiskFullWhileItRuns(t *testing.T) {
 	w := newWorld(t)
 	w.run(booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 }))
 	w.shell()
-	dir := filepath.Join(w.driver.machinesDir(), string(uid))
 
-	// From now on writes go to another file, through a filter that fails the first ones.
-	full := filepath.Join(dir, "full.qcow2")
-	_, err := runImageTool(t.Context(), w.driver.imageTool, "create", "-q", "-f", "qcow2", full, "64M")
-	w.do(err)
+	// From now on writes go through a filter that fails the first ones.
 	var rules, failures []any
 	const failing = 3
 	for state := 1; state <= failing; state++ {
@@ -147,13 +143,11 @@ func TestDiskFullWhileItRuns(t *testing.T) {
 		rules = append(rules, map[string]any{"event": "write_aio", "state": state, "new_state": state + 1})
 	}
 	w.ask("blockdev-add", map[string]any{
-		"driver": "qcow2", "node-name": "full", "backing": nil,
-		"file": map[string]any{
-			"driver": "blkdebug", "inject-error": failures, "set-state": rules,
-			"image": map[string]any{"driver": "file", "filename": "full.qcow2"},
-		},
+		"driver": "blkdebug", "node-name": "full", "inject-error": failures, "set-state": rules, "image": diskNode,
 	}, nil)
-	w.ask("blockdev-snapshot", map[string]any{"node": blockNode, "overlay": "full"}, nil)
+	w.ask("blockdev-reopen", map[string]any{"options": []any{map[string]any{
+		"driver": "qcow2", "node-name": blockNode, "discard": "unmap", "file": "full", "backing": nil,
+	}}}, nil)
 
 	var states []backend.State
 	noted := func(s *backend.Server) bool {

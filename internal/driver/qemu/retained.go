@@ -25,6 +25,9 @@ func (m *machine) retain() error {
 	dir := filepath.Join(m.d.retainedDir(), m.id.Namespace, m.id.Name)
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
+		err = giveFile(m.path(diskFile), nil)
+	}
+	if err == nil {
 		err = os.Rename(m.path(diskFile), filepath.Join(dir, string(m.id.UID)+".qcow2"))
 	}
 	if err == nil {

@@ -79,8 +79,7 @@ func TestDisksThatNobodyAskedForAreBounded(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w.T = t
-			_, err := runImageTool(t.Context(), w.driver.imageTool, "create", "-q", "-f", "qcow2", image, test.size)
-			w.do(err)
+			w.makeImage("-f", "qcow2", image, test.size)
 			machine := firmware(uid)
 			machine.Image, machine.DiskBytes = &v1alpha1.Image{Path: image}, test.disk
 			w.do(w.driver.Create(t.Context(), machine))

@@ -1,0 +1,198 @@
+package qemu
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/keelson-dev/keelson/internal/sandbox"
+)
+
+// handles are the numbers of the descriptors that a QEMU gets; 0 if there is none.
+type handles struct {
+	log, disk, base, seed, kernel, initrd int
+	monitor, human, console, agent        int
+}
+
+// confinement returns everything that the QEMU of a machine may touch, and the numbers of what is opened for it. Files
+// have names relative to the folder of the machine, which QEMU itself cannot enter.
+func (l *launch) confinement() (*sandbox.Spec, handles) {
+	spec := &sandbox.Spec{User: l.user, Read: append([]string{"/sys/devices/system"}, l.programs...), WorkDir: "/"}
+	h := handles{log: spec.Open(serialLog, sandbox.AppendOnly)}
+	if l.hasDisk {
+		h.disk = spec.Open(diskFile, sandbox.ReadWrite)
+	}
+	if l.hasDisk && l.base != nil {
+		h.base = spec.Open(l.base.Path, sandbox.ReadOnly)
+	}
+	if l.hasSeed {
+		h.seed = spec.Open(seedFile, sandbox.ReadOnly)
+	}
+	if l.kernel != "" {
+		h.kernel = spec.Open(l.kernel, sandbox.ReadOnly)
+	}
+	if l.kernel != "" && l.initrd != "" {
+		h.initrd = spec.Open(l.initrd, sandbox.ReadOnly)
+	}
+	h.monitor, h.human = spec.Listen(monitorSocket), spec.Listen(humanSocket)
+	h.console, h.agent = spec.Listen(consoleSocket), spec.Listen(agentSocket)
+	if l.kvm {
+		spec.Devices = append(spec.Devices, kvmDevice)
+	}
+	for _, port := range l.machine.Ports {
+		if transport(port.Protocol) == "tcp" {
+			spec.BindTCP = append(spec.BindTCP, l.hostPorts[port.Name])
+		}
+	}
+	// spec.NoConnect has to wait: the connections of the guest are those of QEMU, as long as its network is in user mode.
+	return spec, h
+}
+
+// programDirs are where a QEMU that is not the system's has its libraries and firmware.
+func programDirs(binary string) []string {
+	real, err := filepath.EvalSymlinks(binary)
+	if err != nil || filepath.Base(filepath.Dir(real)) != "bin" {
+		return nil
+	}
+	var all []string
+	for _, dir := range []string{"lib", "lib64", "share/qemu", "share/seabios"} {
+		all = append(all, filepath.Join(filepath.Dir(filepath.Dir(real)), dir))
+	}
+	return all
+}
+
+// user returns the user of the machine; nil if that is the manager's.
+func (m *machine) user() *sandbox.User {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	user := newUser(m.def.User)
+	if user != nil {
+		user.Groups = m.d.users.groups
+	}
+	return user
+}
+
+// claimUser gives the machine a user of its own, and writes it down before anything belongs to it.
+func (m *machine) claimUser() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	user, err := m.d.users.claim(m.id.UID, m.def.User)
+	if err != nil || user == m.def.User {
+		return err
+	}
+	m.def.User = user
+	return m.def.write(m.dir)
+}
+
+// newFile makes an empty file that belongs to a user; nil is that of the manager.
+func newFile(path string, user *sandbox.User) error {
+	if err := os.RemoveAll(path); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if user == nil {
+		return nil
+	}
+	return file.Chown(user.UID, user.GID)
+}
+
+// giveFile gives a file to a user, if it has another one. Only root can, and need: nil is the manager's user.
+func giveFile(path string, user *sandbox.User) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	if user == nil {
+		user = &sandbox.User{}
+	}
+	// The file may have belonged to a QEMU that was taken over.
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no regular file", path)
+	}
+	if owner, known := info.Sys().(*syscall.Stat_t); known && int(owner.Uid) == user.UID && int(owner.Gid) == user.GID {
+		return nil
+	}
+	return file.Chown(user.UID, user.GID)
+}
+
+// readable returns a path of a file that a user can open by its descriptor: its own, or that of a copy in the folder of
+// the machine. QEMU opens kernels itself.
+func (m *machine) readable(path, name string, user *sandbox.User) (string, error) {
+	owner, all, err := readableBy(path)
+	if err != nil {
+		return "", err
+	}
+	id := os.Geteuid()
+	if user != nil {
+		id = user.UID
+	}
+	if all || int(owner.Uid) == id {
+		return path, nil
+	}
+	from, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer from.Close()
+	if err := newFile(m.path(name), user); err != nil {
+		return "", err
+	}
+	to, err := os.OpenFile(m.path(name), os.O_WRONLY, 0)
+	if err != nil {
+		return "", err
+	}
+	defer to.Close()
+	if _, err := io.Copy(to, from); err != nil {
+		return "", fmt.Errorf("copy %s, which others may not read, for the user of the machine: %w", path, err)
+	}
+	return name, to.Close()
+}
+
+// confine finds out what can keep machines from the rest of this host, and says once what does and what does not.
+func (d *Driver) confine() error {
+	users, why, err := newUsers(d.options.Users)
+	if err != nil {
+		return err
+	}
+	d.users = users
+	log := d.options.Log
+	if why == "" {
+		log.Info("Machines have users of their own", "range", users.limits.String())
+	} else {
+		log.Info("Machines run as the user of the manager", "why", why)
+	}
+	if d.kvm {
+		if err := users.useKVM(); err != nil && d.options.Accelerator == AccelKVM {
+			return err
+		} else if err != nil {
+			d.kvm = false
+			log.Info("Machines do not use KVM", "why", err.Error())
+		}
+	}
+	switch version := sandbox.Landlock(); {
+	case version == 0:
+		log.Info("Machines are not confined by Landlock: the kernel does not have it, or it is turned off")
+	case version < fullLandlock:
+		log.Info("Machines are confined by an old version of Landlock, which lets more pass", "version", version, "full", fullLandlock)
+	default:
+		log.Info("Machines are confined by Landlock", "version", version)
+	}
+	return nil
+}
+
+// fullLandlock is the version of Landlock from which on it denies everything that docs/security.md says.
+const fullLandlock = 6

@@ -1,0 +1,424 @@
+package qemu
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/sandbox"
+)
+
+// needUsers skips a test where machines have no users of their own.
+func (w *world) needUsers() {
+	w.Helper()
+	if w.driver.users.limits == (UserRange{}) {
+		w.Skip("SKIP: machines have users of their own only if root, with all its capabilities, runs the manager")
+	}
+}
+
+func (w *world) needLandlock() {
+	w.Helper()
+	if sandbox.Landlock() < fullLandlock {
+		w.Skipf("SKIP: the kernel has Landlock %d, and this needs %d", sandbox.Landlock(), fullLandlock)
+	}
+}
+
+// status returns fields of /proc/PID/status.
+func (w *world) status(pid int, names ...string) map[string]string {
+	w.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	w.do(err)
+	fields := map[string]string{}
+	for line := range strings.Lines(string(raw)) {
+		name, value, _ := strings.Cut(line, ":")
+		for _, wanted := range names {
+			if name == wanted {
+				fields[name] = strings.Join(strings.Fields(value), " ")
+			}
+		}
+	}
+	return fields
+}
+
+// owner returns the user that a file belongs to.
+func (w *world) owner(path string) int {
+	w.Helper()
+	info, err := os.Lstat(path)
+	w.do(err)
+	return int(info.Sys().(*syscall.Stat_t).Uid)
+}
+
+// user returns the user of a machine, as it is written down.
+func (w *world) user(uid types.UID) int {
+	w.Helper()
+	def, err := readDefinition(filepath.Join(w.driver.machinesDir(), string(uid)))
+	w.do(err)
+	return def.User
+}
+
+// The process of a machine has no rights: those that /proc tells of.
+func TestRightsOfARunningMachine(t *testing.T) {
+	w := newWorld(t)
+	machine := w.firmware()
+	w.run(machine)
+	id, groups := os.Geteuid(), w.status(os.Getpid(), "Groups")["Groups"]
+	if w.driver.users.limits != (UserRange{}) {
+		if id = w.user(uid); !testUsers.has(id) || id == testUsers.First {
+			t.Errorf("the machine has the user %d", id)
+		}
+		groups = ""
+	}
+	want := map[string]string{
+		"Uid": fmt.Sprintf("%[1]d %[1]d %[1]d %[1]d", id), "Gid": fmt.Sprintf("%[1]d %[1]d %[1]d %[1]d", id),
+		"Groups": groups, "NoNewPrivs": "1", "Seccomp": "2",
+		"CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapAmb": "0000000000000000",
+	}
+	if os.Geteuid() != 0 {
+		delete(want, "Gid") // that of the test
+	}
+	var names []string
+	for name := range want {
+		names = append(names, name)
+	}
+	if diff := cmp.Diff(want, w.status(w.pid(t, uid), names...)); diff != "" {
+		t.Errorf("rights of QEMU (-want +got):\n%s", diff)
+	}
+	w.remove()
+}
+
+// Somebody who has taken a QEMU over has it open files, which is what its monitor can do, too: it opens none that it was
+// not given, whatever their modes say.
+func TestARunningMachineOpensNothingElse(t *testing.T) {
+	w := newWorld(t)
+	w.needLandlock()
+	other := w.firmware()
+	other.Identity = backend.Identity{UID: uuid.NewUUID(), Namespace: "default", Name: "other"}
+	w.do(w.driver.Create(t.Context(), other))
+	w.run(w.firmware())
+	inMachine := func(uid types.UID, name string) string {
+		return filepath.Join(w.driver.machinesDir(), string(uid), name)
+	}
+	w.eventually("the other is created", func(*backend.Server) bool {
+		server, err := w.driver.Observe(t.Context(), other.Identity)
+		return err == nil && is(backend.StateStopped)(&server)
+	})
+	public := filepath.Join(t.TempDir(), "public")
+	w.do(os.WriteFile(public, []byte("secret"), 0o666))
+	conn, err := w.driver.machines[uid].monitor()
+	w.do(err)
+	for _, path := range []string{
+		"/etc/shadow", "/etc/passwd", "/proc/self/environ", public, "/root", os.Args[0],
+		inMachine(uid, definitionFile), inMachine(other.UID, diskFile), inMachine(other.UID, definitionFile),
+		w.driver.options.StateDir + "/processes/" + string(uid) + "/record.json",
+	} {
+		err := conn.Run(t.Context(), "blockdev-add", map[string]any{"driver": "file", "node-name": "theirs", "filename": path, "read-only": true}, nil)
+		var refused *qmp.Error
+		if !errors.As(err, &refused) || !strings.Contains(err.Error(), "Permission denied") {
+			t.Errorf("QEMU opens %s: %v", path, err)
+		}
+	}
+	// What it was given, it opens.
+	_, h := (&launch{hasDisk: true, base: &baseImage{}}).confinement()
+	w.ask("blockdev-add", map[string]any{"driver": "file", "node-name": "ours", "filename": fdSetPath(h.base), "read-only": true}, nil)
+	for _, backendType := range []map[string]any{
+		{"type": "file", "data": map[string]any{"out": filepath.Join(t.TempDir(), "new")}},
+		{"type": "socket", "data": map[string]any{"server": false, "addr": map[string]any{"type": "unix", "data": map[string]any{"path": inMachine(uid, monitorSocket)}}}},
+		{"type": "socket", "data": map[string]any{"server": true, "wait": false, "addr": map[string]any{"type": "inet", "data": map[string]any{"host": "127.0.0.1", "port": "0"}}}},
+	} {
+		if err := conn.Run(t.Context(), "chardev-add", map[string]any{"id": "theirs", "backend": backendType}, nil); err == nil {
+			t.Errorf("QEMU makes %v", backendType)
+		}
+	}
+	w.do(w.driver.Delete(t.Context(), other.Identity, backend.DeleteOptions{}))
+	w.eventually("the other is gone", func(*backend.Server) bool {
+		_, err := w.driver.Observe(t.Context(), other.Identity)
+		return errors.Is(err, backend.ErrNotFound)
+	})
+	w.remove()
+}
+
+// A disk that was tampered with from the inside names a file of the host as its backing file. Neither qemu-img nor the
+// next QEMU shows that to the guest.
+func TestADiskThatNamesAFileOfTheHost(t *testing.T) {
+	w := newWorld(t)
+	secret := filepath.Join(t.TempDir(), "secret")
+	w.do(os.WriteFile(secret, []byte("hunter2"+strings.Repeat(" ", 2<<20)), 0o644))
+	machine := w.firmware()
+	w.run(machine)
+	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
+	w.eventually("it is off", is(backend.StateStopped))
+	disk := filepath.Join(w.driver.machinesDir(), string(uid), diskFile)
+	owner := w.owner(disk)
+	w.makeImage("-f", "qcow2", "-b", secret, "-F", "raw", disk)
+	w.do(os.Chown(disk, owner, -1))
+	machine.DiskBytes = 4 << 20 // so that qemu-img has to grow it
+	w.do(w.driver.Start(t.Context(), machine))
+	w.eventually("it runs", is(backend.StateRunning))
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", w.pid(t, uid)))
+	w.do(err)
+	for _, fd := range open {
+		if target, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", w.pid(t, uid), fd.Name())); target == secret {
+			t.Errorf("QEMU has opened %s", secret)
+		}
+	}
+	w.remove()
+}
+
+// Machines have different users, keep them, and give them back.
+func TestUsersOfMachines(t *testing.T) {
+	w := newWorld(t)
+	w.needUsers()
+	machine := w.firmware()
+	w.run(machine)
+	first := w.user(uid)
+	disk := filepath.Join(w.driver.machinesDir(), string(uid), diskFile)
+	if w.owner(disk) != first {
+		t.Errorf("the disk belongs to %d, want %d", w.owner(disk), first)
+	}
+	for _, name := range []string{"", definitionFile, seedFile, serialLog, monitorSocket, consoleSocket} {
+		if owner := w.owner(filepath.Join(filepath.Dir(disk), name)); owner != 0 {
+			t.Errorf("%q belongs to %d, want the manager's user", name, owner)
+		}
+	}
+	w.open()
+	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
+	w.eventually("it is off", is(backend.StateStopped))
+	w.run(machine)
+	if again := w.user(uid); again != first {
+		t.Errorf("after a restart of the manager and the machine its user is %d, and was %d", again, first)
+	}
+	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
+	w.eventually("it is off", is(backend.StateStopped))
+
+	// A range without this user: the machine moves, with its disk.
+	w.options.Users = UserRange{2110000000, 2110000009}
+	w.open()
+	w.run(machine)
+	if moved := w.user(uid); !w.options.Users.has(moved) || w.owner(disk) != moved {
+		t.Errorf("in another range its user is %d, and its disk is that of %d", moved, w.owner(disk))
+	}
+	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
+	w.eventually("it is off", is(backend.StateStopped))
+
+	// No range: as before there were any.
+	w.options.Users = UserRange{}
+	w.open()
+	w.run(machine)
+	if w.user(uid) != 0 || w.owner(disk) != 0 {
+		t.Errorf("without a range its user is %d, and its disk is that of %d", w.user(uid), w.owner(disk))
+	}
+	w.remove()
+}
+
+// A machine that an earlier version has made gets its user at the next start, and its disk back at the end.
+func TestAMachineWithoutAUserGetsOne(t *testing.T) {
+	w := newWorld(t)
+	w.needUsers()
+	w.options.Users = UserRange{}
+	w.open()
+	machine := w.firmware()
+	run := w.run(machine).Run
+	w.options.Users = testUsers
+	w.open()
+	if server := w.eventually("it runs", is(backend.StateRunning)); server.Run != run || w.user(uid) != 0 {
+		t.Errorf("a machine that ran is in run %s, and was in %s; its user is %d", server.Run, run, w.user(uid))
+	}
+	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
+	w.eventually("it is off", is(backend.StateStopped))
+	w.run(machine)
+	if user := w.user(uid); user == 0 || !strings.HasPrefix(w.status(w.pid(t, uid), "Uid")["Uid"], fmt.Sprint(user)) {
+		t.Errorf("it runs as %v, and its user is %d", w.status(w.pid(t, uid), "Uid"), user)
+	}
+	w.eventually("it is deleted", func(*backend.Server) bool {
+		return w.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{KeepDisk: true}) == nil
+	})
+	kept, err := filepath.Glob(filepath.Join(w.driver.retainedDir(), "*", "*", "*"))
+	if err != nil || len(kept) != 1 || w.owner(kept[0]) != 0 {
+		t.Errorf("the disks that were retained are %v, %v; they belong to the manager's user", kept, err)
+	}
+	if len(w.driver.users.taken) > 0 {
+		t.Errorf("users are left: %v", w.driver.users.taken)
+	}
+}
+
+// Files that only root may read can be booted all the same, and images be read.
+func TestFilesOfRoot(t *testing.T) {
+	w := newWorld(t)
+	w.needUsers()
+	needGuest(t)
+	dir := t.TempDir()
+	guest, err := readGuest(w.options.GuestDir)
+	w.do(err)
+	image := &v1alpha1.Image{Kernel: filepath.Join(dir, "kernel"), Initrd: filepath.Join(dir, "initrd"), Cmdline: guest.cmdline}
+	for from, to := range map[string]string{guest.kernel: image.Kernel, guest.initramfs: image.Initrd} {
+		content, err := os.ReadFile(from)
+		w.do(err)
+		w.do(os.WriteFile(to, content, 0o600))
+	}
+	w.run(booted(func(m *backend.Machine) { m.Image, m.DiskBytes = image, 64<<20 }))
+	w.eventually("the guest answers", answers)
+	w.remove()
+}
+
+// Whoever is not root does not go on with what root has made.
+func TestStateDirectoryOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIP: only root can make files of others")
+	}
+	dir := t.TempDir()
+	if err := checkOwner(dir); err != nil {
+		t.Errorf("root is refused: %v", err)
+	}
+	if err := checkOwnerAs(dir, 65534); err == nil || !strings.Contains(err.Error(), "chown -R 65534 "+dir) {
+		t.Errorf("another user is told %v", err)
+	}
+	if err := os.Chown(dir, 65534, -1); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkOwnerAs(dir, 65534); err != nil {
+		t.Errorf("its owner is told %v", err)
+	}
+}
+
+func TestParseUserRange(t *testing.T) {
+	for text, want := range map[string]UserRange{"": {}, "200000-265535": {200000, 265535}} {
+		if got, err := ParseUserRange(text); err != nil || got != want || got.String() != text {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"-", "1-", "0-5", "500-2000", "3000-2000", "2000-2000", "a-b", "2000", "2000-9999999999", "-5-2000"} {
+		if got, err := ParseUserRange(text); err == nil {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+func TestClaim(t *testing.T) {
+	const a, b, c = types.UID("a"), types.UID("b"), types.UID("c")
+	u := &users{limits: UserRange{2120000000, 2120000002}, taken: map[int]types.UID{}}
+	claim := func(uid types.UID, before int) int {
+		t.Helper()
+		id, err := u.claim(uid, before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	first := claim(a, 0)
+	second := claim(b, 0)
+	if first == second || first == u.limits.First || second == u.limits.First {
+		t.Errorf("two machines have the users %d and %d", first, second)
+	}
+	if again := claim(a, first); again != first {
+		t.Errorf("a machine had %d, and has %d", first, again)
+	}
+	if id, err := u.claim(c, 0); err == nil || !strings.Contains(err.Error(), "--vm-uid-range=2120000000-2120000002") {
+		t.Errorf("a third machine has %d, %v", id, err)
+	}
+	u.release(a)
+	if freed := claim(c, second); freed != first {
+		t.Errorf("it has %d, and %d is free", freed, first)
+	}
+	own := &users{limits: UserRange{os.Getuid(), os.Getuid() + 1}, taken: map[int]types.UID{}}
+	if os.Getuid() > 0 {
+		own.limits = UserRange{os.Getuid() - 1, os.Getuid()}
+		if id, err := own.claim(a, os.Getuid()); err == nil {
+			t.Errorf("it has the user %d, which has processes", id)
+		}
+	}
+}
+
+func TestWhatKeepsMachinesFromUsers(t *testing.T) {
+	r := UserRange{2100000000, 2100065535}
+	for lines, want := range map[string]bool{
+		"         0          0 4294967295\n": true, "0 0 65536\n": false, "0 1000 1\n1 100000 65536\n": false, "0 0 1\n2100000000 5 65536\n": true, "": false,
+	} {
+		if got := isMapped(lines, r); got != want {
+			t.Errorf("%q has the range: %t", lines, got)
+		}
+	}
+	for status, want := range map[string]string{
+		"Name:\tx\nCapEff:\t000001ffffffffff\nCapBnd:\t0\n": "", "Name:\tx\nCapEff:\t00000000a80425fb\n": "CAP_SYS_PTRACE", "": "CAP_CHOWN",
+	} {
+		if got := missingCapability(status); got != want {
+			t.Errorf("%q lacks %q, want %q", status, got, want)
+		}
+	}
+	for _, test := range []struct {
+		mode   fs.FileMode
+		group  int
+		groups []int
+		usable bool
+	}{{0o666, 0, nil, true}, {0o660, 104, []int{104}, true}, {0o660, 0, nil, false}, {0o600, 104, nil, false}} {
+		if groups, usable := kvmGroups(test.mode, test.group); usable != test.usable || cmp.Diff(test.groups, groups) != "" {
+			t.Errorf("a device with mode %o and group %d: %v, %t", test.mode, test.group, groups, usable)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "list")
+	if err := os.WriteFile(file, []byte("# none\nmary:x:2100000005:1::/:/bin/sh\nsub:2099999999:2\nlow:100000:65536\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		number, count int
+		r             UserRange
+		says          string
+	}{
+		{2, 0, r, `"mary"`}, {2, 0, UserRange{2100000006, 2100000009}, ""}, {1, 2, r, `"sub"`}, {1, 2, UserRange{2100000001, 2100000009}, ""},
+		{1, 2, UserRange{165535, 165539}, `"low"`},
+	} {
+		err := checkList(file, test.number, test.count, test.r)
+		if (err == nil) != (test.says == "") || err != nil && (!strings.Contains(err.Error(), test.says) || !errors.Is(err, backend.ErrMissing)) {
+			t.Errorf("%+v: %v", test, err)
+		}
+	}
+}
+
+// What a machine may touch is what it is made of.
+func TestConfinement(t *testing.T) {
+	l := &launch{
+		machine: firmware(uid), kvm: true, hasDisk: true, hasSeed: true, user: newUser(2100000007), programs: []string{"/opt/qemu/lib"},
+		base: &baseImage{"/images/base", formatQcow2}, kernel: "/images/kernel", initrd: "initrd",
+		hostPorts: map[string]int{"ssh": 2022, "dns": 2053},
+	}
+	l.machine.Ports = []v1alpha1.Port{{Name: "ssh", Port: 22}, {Name: "dns", Port: 53, Protocol: v1alpha1.ProtocolUDP}}
+	got, h := l.confinement()
+	want := &sandbox.Spec{
+		User: &sandbox.User{UID: 2100000007, GID: 2100000007},
+		Files: []sandbox.File{
+			{Path: "serial.log", Access: sandbox.AppendOnly}, {Path: "disk.qcow2", Access: sandbox.ReadWrite},
+			{Path: "/images/base", Access: sandbox.ReadOnly}, {Path: "seed.img", Access: sandbox.ReadOnly},
+			{Path: "/images/kernel", Access: sandbox.ReadOnly}, {Path: "initrd", Access: sandbox.ReadOnly},
+		},
+		Sockets: []string{"qmp.sock", "monitor.sock", "console.sock", "agent.sock"},
+		Read:    []string{"/sys/devices/system", "/opt/qemu/lib"}, Devices: []string{"/dev/kvm"}, WorkDir: "/", BindTCP: []int{2022},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(handles{100, 101, 102, 103, 104, 105, 106, 107, 108, 109}, h, cmp.AllowUnexported(handles{})); diff != "" {
+		t.Errorf("descriptors (-want +got):\n%s", diff)
+	}
+	// No image decides what else is opened.
+	for _, argument := range l.arguments() {
+		var node map[string]any
+		if json.Unmarshal([]byte(argument), &node) != nil || node["driver"] != formatQcow2 {
+			continue
+		}
+		if backing, given := node["backing"]; !given || backing != nil && backing != "base" {
+			t.Errorf("a qcow2 node says which backing file it has: %v", node)
+		}
+	}
+}
