@@ -11,10 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keelson-dev/keelson/internal/cli/backup"
 	"github.com/keelson-dev/keelson/internal/cli/down"
 	imagecmd "github.com/keelson-dev/keelson/internal/cli/image"
 	managercmd "github.com/keelson-dev/keelson/internal/cli/manager"
 	"github.com/keelson-dev/keelson/internal/cli/manifests"
+	"github.com/keelson-dev/keelson/internal/cli/restore"
 	"github.com/keelson-dev/keelson/internal/cli/status"
 	"github.com/keelson-dev/keelson/internal/cli/up"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
@@ -81,6 +83,8 @@ func newRoot() *cobra.Command {
 		up.New(),
 		down.New(),
 		status.New(),
+		backup.New(),
+		restore.New(),
 		imagecmd.New(),
 		managercmd.New(),
 		manifests.New(),

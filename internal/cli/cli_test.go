@@ -52,6 +52,10 @@ func TestErrorsAreOneTextAndACode(t *testing.T) {
 			want: "error: keelson version takes no argument, but was given \"please\"\n",
 		},
 		{
+			name: "no file for a backup", args: []string{"backup"}, code: ExitUsage,
+			want: "error: keelson backup takes one FILE, the file to write; got 0\n",
+		},
+		{
 			name: "a format that does not exist", args: []string{"version", "-o", "xml"}, code: ExitUsage,
 			want: "error: --output=xml: must be text or json\n",
 		},
@@ -155,7 +159,7 @@ func TestHelpIsForPeople(t *testing.T) {
 	if diff := cmp.Diff(bare, help); diff != "" {
 		t.Errorf("without a command and with --help (-bare +help):\n%s", diff)
 	}
-	for _, command := range []string{"up", "down", "status", "manager", "manifests", "version"} {
+	for _, command := range []string{"up", "down", "status", "backup", "restore", "manager", "manifests", "version"} {
 		if !strings.Contains(help, "\n  "+command+" ") {
 			t.Errorf("the help has no %s:\n%s", command, help)
 		}

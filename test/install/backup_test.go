@@ -58,7 +58,7 @@ func TestBackupAndRestore(t *testing.T) {
 
 	w.kubectl(t, "delete", "foo/leaving", "--namespace", saved, "--wait=false")
 	environment := []string{"KUBECONFIG=" + w.Env["KUBECONFIG"], "HOME=" + w.dir, "PATH=" + filepath.Dir(binary(t, "kubectl")) + ":" + os.Getenv("PATH")}
-	typed(t, w.dir, environment, commands(t, operationsPage, backupSection, 0))
+	typed(t, w.dir, environment, commands(t, operationsPage, backupSection, 2))
 	other := w.kubectl(t, "get", "kubeconfigs", "-o", "yaml")
 	w.deletesAll(t)
 
@@ -66,7 +66,7 @@ func TestBackupAndRestore(t *testing.T) {
 	s := w.Shell
 	s.Stdin = regexp.MustCompile(`(?m)^    (uid|resourceVersion): .*\n`).ReplaceAllString(other, "")
 	transcript.Contains(t, s.OK(t, "kubectl", "create", "-f", "-"), "kubeconfig.clusterprovisioner.rke.io/cluster-0 created")
-	typed(t, w.dir, environment, commands(t, operationsPage, backupSection, 1))
+	typed(t, w.dir, environment, commands(t, operationsPage, backupSection, 3))
 	w.settles(t, objects)
 	if diff := cmp.Diff(want, w.wanted(t)); diff != "" {
 		t.Errorf("what was restored is not what was saved (-saved +restored):\n%s", diff)

@@ -26,10 +26,15 @@ type Flags struct {
 
 // AddFlags adds --data-dir and --ephemeral to fs.
 func (f *Flags) AddFlags(fs *pflag.FlagSet) {
-	fs.Var(usage.NonEmpty(&f.DataDir), "data-dir",
-		"`directory` for everything of this control plane (default: keelson in $XDG_DATA_HOME, else ~/.local/share/keelson)")
+	f.AddDataDir(fs)
 	fs.BoolVar(&f.Ephemeral, "ephemeral", f.Ephemeral,
 		"the control plane in a temporary directory: faster, not safe against a crash of the machine, removed when it stops")
+}
+
+// AddDataDir adds --data-dir to fs, for a command that has no use for --ephemeral.
+func (f *Flags) AddDataDir(fs *pflag.FlagSet) {
+	fs.Var(usage.NonEmpty(&f.DataDir), "data-dir",
+		"`directory` for everything of this control plane (default: keelson in $XDG_DATA_HOME, else ~/.local/share/keelson)")
 }
 
 // Dir returns the data directory that the flags mean. It need not exist, but what exists must be ours.

@@ -35,3 +35,13 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	}
 	return nil
 }
+
+// OneArg returns a cobra.PositionalArgs that accepts one argument beside flags. name and meaning tell what it is.
+func OneArg(name, meaning string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return Errorf("%s takes one %s, %s; got %d", cmd.CommandPath(), name, meaning, len(args))
+		}
+		return nil
+	}
+}

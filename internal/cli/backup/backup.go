@@ -1,0 +1,65 @@
+// Package backup is the command `keelson backup`.
+package backup
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-dev/keelson/internal/backup"
+	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/cli/usage"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+)
+
+// New returns the command.
+func New() *cobra.Command {
+	var flags instance.Flags
+	cmd := &cobra.Command{
+		Use:   "backup FILE",
+		Short: "Save what `keelson up` keeps to a file",
+		Long: `Save all objects of this machine's Keelson to a file, with the certificates and keys that
+belong to them, and those of its local Clusters. Nothing has to stop for it. ` + "`keelson restore`" + `
+makes a data directory of the file. The disks of VirtualMachines, and images, containers and
+volumes of a real node are not in it.
+
+The file holds private keys and all Secrets: whoever can read it owns the clusters.`,
+		Example: `  keelson backup keelson-monday.backup`,
+		Args:    usage.OneArg("FILE", "the file to write"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, err := flags.Dir()
+			if err != nil {
+				return err
+			}
+			return run(cmd, dir, args[0])
+		},
+	}
+	flags.AddFlags(cmd.Flags())
+	return cmd
+}
+
+func run(cmd *cobra.Command, dir, file string) error {
+	report, err := controlplane.Inspect(cmd.Context(), dir)
+	if err != nil {
+		return err
+	}
+	if !report.Exists {
+		return fmt.Errorf("nothing was ever started in %s: name the data directory with --data-dir", dir)
+	}
+	binary, err := instance.KubeBinary()
+	if err != nil {
+		return err
+	}
+	manifest, err := backup.Save(cmd.Context(), dir, binary, file)
+	if err != nil {
+		return fmt.Errorf("back up %s: %w", dir, err)
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "Saved all objects and %d local Clusters to %s (%.1f MB). It holds private keys and Secrets: keep it closed to others.\n",
+		manifest.Clusters, file, float64(info.Size())/1e6)
+	return err
+}

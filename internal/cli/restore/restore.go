@@ -1,0 +1,63 @@
+// Package restore is the command `keelson restore`.
+package restore
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-dev/keelson/internal/backup"
+	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/cli/usage"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+)
+
+// New returns the command.
+func New() *cobra.Command {
+	var flags instance.Flags
+	cmd := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Make a data directory of a file of `keelson backup`",
+		Long: `Make a data directory of a file that ` + "`keelson backup`" + ` has written, on this machine or another
+one. The next ` + "`keelson up`" + ` has all that was in it. The data directory must be empty or not exist;
+it appears as a whole, or not at all.`,
+		Example: `  keelson down
+  mv ~/.local/share/keelson ~/.local/share/keelson.old
+  keelson restore keelson-monday.backup
+  keelson up`,
+		Args: usage.OneArg("FILE", "a file of `keelson backup`"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, err := flags.Dir()
+			if err != nil {
+				return err
+			}
+			return run(cmd, dir, args[0])
+		},
+	}
+	flags.AddDataDir(cmd.Flags())
+	return cmd
+}
+
+func run(cmd *cobra.Command, dir, file string) error {
+	report, err := controlplane.Inspect(cmd.Context(), dir)
+	if err != nil {
+		return err
+	}
+	if report.ManagerPID != 0 || report.Running() {
+		return fmt.Errorf("keelson runs in %s: stop it with `%s` and move that directory away, or name another with --data-dir",
+			dir, instance.Command("down", dir))
+	}
+	binary, err := instance.KubeBinary()
+	if err != nil {
+		return err
+	}
+	mark := func(dir string) error { return instance.Secure(cmd.Context(), dir, false) }
+	manifest, err := backup.Restore(cmd.Context(), file, dir, binary, mark)
+	if err != nil {
+		return fmt.Errorf("restore %s: %w", dir, err)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "Restored all objects and %d local Clusters of %s to %s. `%s` starts them.\n",
+		manifest.Clusters, manifest.Created.Format(time.RFC3339), dir, instance.Command("up", dir))
+	return err
+}

@@ -1,0 +1,136 @@
+package life
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+const localCluster = `{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Cluster, metadata: {name: inner}}`
+
+// TestBackup saves an instance that runs, deletes it, and restores it with the words of docs/operations.md: its objects are
+// there, and those of its local Cluster.
+func TestBackup(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	blocks := backupCommands(t)
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "backup", m.path("nothing")), "error: nothing was ever started in "+m.data())
+	m.OK(t, "keelson", "up", "--detach")
+	user := m.withCluster()
+	user.OK(t, "kubectl", "create", "configmap", "kept", "--from-literal=a=b")
+	user.Stdin = localCluster
+	user.OK(t, "kubectl", "create", "-f", "-")
+	user.OK(t, "kubectl", "wait", "--for=condition=Ready", "cluster/inner", "--timeout", transcript.Patience.String())
+	uid := user.OK(t, "kubectl", "get", "cluster/inner", "-o", "jsonpath={.metadata.uid}")
+	inner := transcript.Shell{Env: map[string]string{"HOME": m.home, "KUBECONFIG": filepath.Join(m.data(), "clusters", uid, "kubeconfig")}}
+	inner.OK(t, "kubectl", "create", "configmap", "inside", "--from-literal=a=b")
+
+	file := m.path("keelson.backup")
+	m.typed(t, blocks[0])
+	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
+		t.Errorf("the backup: %v, %v", info.Mode(), err)
+	}
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "backup", file), "exists already: name another file")
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "restore", file), "error: keelson runs in "+m.data()+": stop it with `keelson down`")
+	user.OK(t, "kubectl", "create", "configmap", "later", "--from-literal=a=b")
+	m.OK(t, "keelson", "down")
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "restore", file), m.data()+" is not empty: move it away")
+
+	m.killedRestore(t, file)
+	m.damagedRestore(t, file)
+	m.typed(t, blocks[1])
+	isClosedToOthers(t, m.data())
+	if _, err := os.Stat(m.data() + ".restore"); err == nil {
+		t.Error("the restore has left its workspace")
+	}
+	user.OK(t, "kubectl", "get", "configmap", "kept")
+	transcript.Contains(t, user.Fails(t, 1, "kubectl", "get", "configmap", "later"), "not found")
+	user.OK(t, "kubectl", "create", "configmap", "new", "--from-literal=a=b")
+	inner.Until(t, "the local cluster has its objects", transcript.Is("configmap/inside"), "kubectl", "get", "configmap", "inside", "-o", "name")
+	m.OK(t, "keelson", "down", "--delete-data")
+}
+
+// killedRestore kills a restore while it prepares the data directory.
+func (m *machine) killedRestore(t *testing.T, file string) {
+	t.Helper()
+	reached, block := m.path("reached"), m.path("block")
+	script := "#!/bin/sh\necho $$ > " + reached + ".new\nmv " + reached + ".new " + reached + "\nexec sleep 600\n"
+	if err := os.WriteFile(block, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	other := m.path("other", "data")
+	slow := m.Shell
+	slow.Env = map[string]string{"HOME": m.home, "KEELSON_KUBE": block}
+	restore := slow.Start(t, "keelson", "restore", "--data-dir", other, file)
+	transcript.Eventually(t, "the restore is under way", func() bool { _, err := os.Stat(reached); return err == nil })
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "restore", "--data-dir", other, file), "another restore is under way")
+	restore.Signal(t, syscall.SIGKILL)
+	tool, err := strconv.Atoi(strings.TrimSpace(read(t, reached)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill(t, tool)
+	restore.Wait(t)
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "status", "--data-dir", other), "Nothing was ever started in "+other)
+	if _, err := os.Lstat(other); err == nil {
+		t.Error("a restore that was killed has left a data directory")
+	}
+	m.OK(t, "keelson", "restore", "--data-dir", other, file)
+	m.OK(t, "keelson", "down", "--data-dir", other, "--delete-data")
+}
+
+// damagedRestore restores a part of a backup.
+func (m *machine) damagedRestore(t *testing.T, file string) {
+	t.Helper()
+	whole, other := read(t, file), m.path("other", "data")
+	if err := os.WriteFile(m.path("part.backup"), []byte(whole[:len(whole)-100]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "restore", "--data-dir", other, m.path("part.backup")), "is no backup of keelson, or is damaged")
+	if entries, err := os.ReadDir(m.path("other")); err != nil || len(entries) > 0 {
+		t.Errorf("it has left %v, %v", entries, err)
+	}
+}
+
+// typed types a block of commands.
+func (m *machine) typed(t *testing.T, block string) {
+	t.Helper()
+	for line := range strings.Lines(block) {
+		var words []string
+		for word := range strings.FieldsSeq(line) {
+			switch {
+			case strings.HasPrefix(word, "~/"):
+				word = m.path(word[2:])
+			case word == "keelson.backup":
+				word = m.path(word)
+			}
+			words = append(words, word)
+		}
+		if words[0] != "mv" {
+			m.OK(t, words...)
+		} else if err := os.Rename(words[1], words[2]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// backupCommands returns what docs/operations.md says about keelson up.
+func backupCommands(t *testing.T) []string {
+	t.Helper()
+	_, section, found := strings.Cut(read(t, "../../../docs/operations.md"), "\n### Of `keelson up`\n")
+	section, _, _ = strings.Cut(section, "\n### ")
+	var blocks []string
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(section, -1) {
+		blocks = append(blocks, block[1])
+	}
+	if !found || len(blocks) != 2 {
+		t.Fatalf("docs/operations.md has %d blocks of commands about keelson up", len(blocks))
+	}
+	return blocks
+}
