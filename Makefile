@@ -82,10 +82,14 @@ debian: ## Build bin/debian, the cloud image that a test of the driver qemu boot
 node-debian: build node ## Run the tests of a real node on a Debian with cgroups of version 2, in QEMU (ARGS: which, as in go test -run)
 	hack/node-debian.sh $(ARGS)
 
+.PHONY: systemd-debian
+systemd-debian: build ## Run the units of config/systemd in a Debian with systemd, in QEMU, through restarts and a reboot (minutes)
+	hack/systemd-debian.sh
+
 # Some packages take minutes on a slow machine; Go would end a package after ten.
 .PHONY: test
 test: bin/keelson bin/keelson-kube bin/kubectl guest node ## Run all tests with the race detector against one API server (ARGS: flags of go test)
-	@hack/require.sh gcc qemu-system-x86_64 qemu-img runc iptables nft
+	@hack/require.sh gcc qemu-system-x86_64 qemu-img runc iptables nft systemd-analyze
 	@hack/promtool.sh bin/promtool || echo "Without promtool the tests of the alerts are skipped; all else works." >&2
 	go run ./internal/testing/env/run -- go test -race -timeout 30m $(ARGS) ./...
 	cd guest && go test -race $(ARGS) ./...

@@ -14,6 +14,7 @@ for command in "$@"; do
 	gcc) packages+=(gcc libc6-dev) ;;
 	qemu-system-x86_64) packages+=(qemu-system-x86) ;;
 	dockerd) packages+=(docker.io) ;;
+	systemd-analyze) packages+=(systemd) ;;
 	node) packages+=(nodejs) ;;
 	qemu-img) packages+=(qemu-utils) ;;
 	mmdebstrap) packages+=(mmdebstrap debian-archive-keyring) ;;

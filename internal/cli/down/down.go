@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -27,13 +28,25 @@ const stopTimeout = 120 * time.Second
 func New() *cobra.Command {
 	var flags instance.Flags
 	var deleteData bool
+	var stateDir string
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Stop what `keelson up` started",
 		Long: `Stop Keelson and its control plane on this machine, also after a crash. The data stays,
-unless it is ephemeral or --delete-data is given: the next ` + "`keelson up`" + ` has it again.`,
+unless it is ephemeral or --delete-data is given: the next ` + "`keelson up`" + ` has it again.
+
+With --state-dir it powers off the machines and stops the clusters of a ` + "`keelson manager`" + ` that
+was stopped, which the next one starts again.`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if stateDir != "" {
+				for _, other := range []string{"data-dir", "ephemeral", "delete-data"} {
+					if cmd.Flags().Changed(other) {
+						return usage.Errorf("--state-dir is that of keelson manager: it goes without --%s", other)
+					}
+				}
+				return runStateDir(cmd, stateDir)
+			}
 			dir, err := flags.Dir()
 			if err != nil {
 				return err
@@ -43,7 +56,35 @@ unless it is ephemeral or --delete-data is given: the next ` + "`keelson up`" + 
 	}
 	flags.AddFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&deleteData, "delete-data", false, "also delete the data directory with all objects in it")
+	cmd.Flags().Var(usage.NonEmpty(&stateDir), "state-dir", "`directory` of a keelson manager, whose machines and clusters are to be stopped")
 	return cmd
+}
+
+// runStateDir stops what a manager has left running.
+func runStateDir(cmd *cobra.Command, dir string) error {
+	began := time.Now()
+	if _, err := os.Stat(dir); err != nil {
+		return fmt.Errorf("the state directory of the manager: %w", err)
+	}
+	_, err := stopHost(cmd.Context(), dir, false)
+	if errors.Is(err, process.ErrLocked) {
+		return fmt.Errorf("a manager uses %s: stop it first, or it would start everything again: %w", dir, err)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "No machine and no cluster of %s runs any more, after %.1f s. The next manager starts them again.\n",
+		dir, time.Since(began).Seconds())
+	return err
+}
+
+// stopHost stops the machines and clusters in a state directory, and tells whether there were clusters.
+func stopHost(ctx context.Context, dir string, deleteData bool) (bool, error) {
+	if err := instance.StopMachines(ctx, dir, deleteData); err != nil {
+		return false, err
+	}
+	clusters, err := local.StopAll(ctx, manager.ClusterDir(dir))
+	return clusters > 0, err
 }
 
 func run(cmd *cobra.Command, dir string, deleteData bool) error {
@@ -87,14 +128,11 @@ func stop(ctx context.Context, report controlplane.Report, deleteData bool) (sto
 		}
 		stopped = true
 	}
-	if err := instance.StopMachines(ctx, report.Dir, deleteData); err != nil {
-		return false, err
-	}
-	clusters, err := local.StopAll(ctx, manager.ClusterDir(report.Dir))
+	clusters, err := stopHost(ctx, report.Dir, deleteData)
 	if err != nil {
 		return false, err
 	}
-	stopped = stopped || clusters > 0
+	stopped = stopped || clusters
 	left, err := controlplane.StopAll(ctx, report.Dir)
 	if errors.Is(err, process.ErrLocked) {
 		return false, fmt.Errorf("another keelson was started in the meantime: %w", err)

@@ -10,6 +10,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	versioncmd "github.com/keelson-dev/keelson/internal/cli/version"
 	"github.com/keelson-dev/keelson/internal/manager"
+	"github.com/keelson-dev/keelson/internal/systemd"
 	"github.com/keelson-dev/keelson/internal/version"
 )
 
@@ -62,6 +63,9 @@ func run(ctx context.Context, cmd *cobra.Command, options manager.Options) error
 	options.Logger = options.Logging.NewLogger(cmd.ErrOrStderr())
 	if err := options.Logging.InstallLogger(options.Logger); err != nil {
 		return err
+	}
+	if warning := systemd.Warning(ctx); warning != "" {
+		options.Logger.Info(warning)
 	}
 	cfg, err := options.RESTConfig()
 	if err != nil {

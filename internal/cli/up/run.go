@@ -25,6 +25,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/install"
 	"github.com/keelson-dev/keelson/internal/manager"
 	"github.com/keelson-dev/keelson/internal/node"
+	"github.com/keelson-dev/keelson/internal/systemd"
 )
 
 // stopTimeout is how long a clean stop of the control plane may take before what is left is killed.
@@ -38,6 +39,10 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 		return err
 	}
 	began := time.Now()
+	if warning := systemd.Warning(ctx); warning != "" {
+		logger.Info(warning)
+		r.report(event{Note: warning + "."})
+	}
 	if !o.noControllers {
 		go func() { _, _ = definitions() }() // runManager will see the error
 	}
@@ -69,6 +74,10 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 		r.report(event{Text: o.welcome(cp.Server(), cp.Kubeconfig(), dir, time.Since(began))})
 		ready()
 	})
+	if o.keepRunning {
+		r.report(event{Note: fmt.Sprintf("Everything goes on without its controllers. `%s` stops it.", instance.Command("down", dir))})
+		return interrupted(ctx, err)
+	}
 	r.report(event{Note: "Stopping ..."})
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()

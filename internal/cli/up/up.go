@@ -27,6 +27,7 @@ import (
 type options struct {
 	instance        instance.Flags
 	detach          bool
+	keepRunning     bool          // at the end only this process ends
 	node            string        // a node.Mode
 	machine         *node.Machine // to run a real node on; nil for simulated ones
 	noNode          string        // why there is no real node, for the user
@@ -88,6 +89,7 @@ func New() *cobra.Command {
 	fs.SortFlags = false
 	o.instance.AddFlags(fs)
 	fs.BoolVar(&o.detach, "detach", false, "go on in the background; returns when everything is ready")
+	fs.BoolVar(&o.keepRunning, "keep-running", false, "when this command is told to stop, leave the API, machines and clusters running: the next up finds them again, down stops them")
 	fs.StringVar(&o.node, "node", o.node, "what runs Pods: real is this machine (Linux, as root), simulated only says that they run, auto is real where the machine can")
 	fs.IntVar(&o.nodes, "nodes", o.nodes, "number of simulated nodes")
 	fs.Var(usage.NonEmpty(&o.kubeconfig), "kubeconfig", "use the cluster of this kubeconfig `file` instead of starting one")
@@ -113,11 +115,14 @@ func (o *options) validate(given *pflag.FlagSet) error {
 		return usage.Errorf("--nodes=%d: must be from 0 to 1000", o.nodes)
 	}
 	if o.kubeconfig != "" {
-		for _, name := range []string{"data-dir", "ephemeral", "detach", "node", "nodes", "merge-kubeconfig", "no-controllers"} {
+		for _, name := range []string{"data-dir", "ephemeral", "detach", "keep-running", "node", "nodes", "merge-kubeconfig", "no-controllers"} {
 			if given.Changed(name) {
 				return usage.Errorf("--kubeconfig uses a cluster that exists already: it goes without --%s", name)
 			}
 		}
+	}
+	if o.keepRunning && o.instance.Ephemeral {
+		return usage.Errorf("--ephemeral removes everything at the end: it goes without --keep-running")
 	}
 	if !slices.Contains(node.Modes, node.Mode(o.node)) {
 		return usage.Errorf("--node=%s: must be auto, real or simulated", o.node)

@@ -1,0 +1,54 @@
+package life
+
+import (
+	"maps"
+	"syscall"
+	"testing"
+
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+// TestKeepRunning stops Keelson as systemd restarts a unit: what it has started goes on, and the next up finds it again.
+func TestKeepRunning(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	t.Cleanup(func() { m.Run(t, "keelson", "down") })
+	words := []string{"keelson", "up", "--keep-running", "--no-controllers", "--nodes=0"}
+	up := m.Start(t, words...)
+	up.Await(t, "Ctrl-C stops it.")
+	before := m.components(t)
+	up.Signal(t, syscall.SIGTERM)
+	up.Await(t, "Everything goes on without its controllers. `keelson down` stops it.")
+	if end := up.Wait(t); end.Code != 0 {
+		t.Errorf("told to stop, it ends with %d:\n%s", end.Code, end.Stdout)
+	}
+	if report := m.status(t); report.ManagerPID != 0 || !report.APIReady {
+		t.Errorf("after the stop: %+v", report)
+	}
+	up = m.Start(t, words...)
+	up.Await(t, "Ctrl-C stops it.")
+	if after := m.components(t); !maps.Equal(before, after) {
+		t.Errorf("the processes were %v and are %v", before, after)
+	}
+	transcript.Contains(t, m.OK(t, "keelson", "down"), "Stopped in ")
+	m.nothingIsLeft(t)
+}
+
+// TestDownOfAManager stops what a manager on a host has left running, of which there is nothing here.
+func TestDownOfAManager(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	transcript.Contains(t, m.OK(t, "keelson", "down", "--state-dir", m.home), "No machine and no cluster of "+m.home+" runs any more")
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "down", "--state-dir", m.path("nowhere")), "the state directory of the manager: ")
+	transcript.Contains(t, m.Fails(t, 2, "keelson", "down", "--state-dir", m.home, "--delete-data"), "it goes without --delete-data")
+}
+
+// components returns the process of each component.
+func (m *machine) components(t *testing.T) map[string]int {
+	t.Helper()
+	pids := map[string]int{}
+	for _, c := range m.status(t).Components {
+		pids[c.Name] = c.PID
+	}
+	return pids
+}
