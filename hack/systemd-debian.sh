@@ -32,6 +32,7 @@ until_ok() {
 	shift
 	for ((i = 0; i < 600; i++)); do
 		if "$@" >/tmp/last 2>&1; then say "$what"; return; fi
+		[ $((i % 60)) != 59 ] || say "still waiting: $what: $(tail -n 1 /tmp/last) $(journalctl --no-pager --output cat --lines 2 --unit keelson-manager)"
 		sleep 1
 	done
 	cat /tmp/last
@@ -48,7 +49,7 @@ unchanged() {
 	say "$1: everything lives on, $(wc -l </tmp/living) processes"
 }
 main() { systemctl show --property=MainPID --value "$1"; }
-ready() { [ "$(kubectl get cluster demo -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}')" = True ]; }
+ready() { kubectl get cluster demo -o jsonpath='{.status.conditions}' && [ "$(kubectl get cluster demo -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}')" = True ]; }
 api() { [ "$(kubectl get --raw /readyz)" = ok ]; }
 END
 cat >"$work/files/first" <<'END'

@@ -97,8 +97,8 @@ func (cp *ControlPlane) controllerManager() *component {
 		"--use-service-account-credentials=true",
 		"--service-account-private-key-file="+pki("sa.key"),
 		"--root-ca-file="+pki("ca.crt"),
-		"--cluster-signing-cert-file="+pki("ca.crt"),
-		"--cluster-signing-key-file="+pki("ca.key"),
+		"--cluster-signing-cert-file="+pki(clientAuthority(cp.generation())+".crt"),
+		"--cluster-signing-key-file="+pki(clientAuthority(cp.generation())+".key"),
 		"--service-cluster-ip-range="+cp.services().String(),
 	)
 	return &component{

@@ -55,6 +55,10 @@ type Options struct {
 	QuotaBytes int64
 	// StorageInterval is how often the database of etcd is looked after. 0 means a minute.
 	StorageInterval time.Duration
+	// Rotation asks for new client certificates: another value than that of the last rotation begins one. Those of before
+	// are trusted for RotationOverlap more. Empty asks for nothing.
+	Rotation        string
+	RotationOverlap time.Duration
 	// Env is added to the environment of the components, as NAME=value.
 	Env []string
 	// Log gets what happens to components after the start. The zero value discards.
@@ -188,6 +192,7 @@ func (cp *ControlPlane) prepareState() error {
 			return err
 		}
 	}
+	cp.beginRotation()
 	if err := cp.chooseServices(); err != nil {
 		return err
 	}
@@ -214,6 +219,7 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 	}
 	cp.wg.Go(func() { cp.renewCertificates(cp.supervision) })
 	cp.wg.Go(func() { cp.keepRoom(cp.supervision) })
+	cp.wg.Go(func() { cp.endOverlap(cp.supervision) })
 	return nil
 }
 
@@ -261,6 +267,9 @@ func (cp *ControlPlane) prepareCredentials() error {
 	if _, err := ensureCertificates(cp.dir, cp.certificates(), cp.opts.Clock.Now()); err != nil {
 		return err
 	}
+	if _, err := cp.writeClientTrust(); err != nil {
+		return err
+	}
 	if err := cp.writeKubeconfigs(); err != nil {
 		return err
 	}
@@ -293,7 +302,7 @@ func (cp *ControlPlane) begin(name string) (done func()) {
 func (cp *ControlPlane) Config() *rest.Config {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
-	return clientConfig(cp.dir, cp.state.Port)
+	return clientConfig(cp.dir, cp.state.Port, cp.generation())
 }
 
 // Kubeconfig returns the path of the administrator's kubeconfig.

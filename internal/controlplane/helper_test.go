@@ -38,6 +38,7 @@ type helperArgs struct {
 	Dir, Binary string
 	Nodes       int
 	APIOnly     bool
+	Rotation    string // with an overlap of an hour
 	KillAt      string // the step at which the program kills itself with SIGKILL, as stepName has it
 }
 
@@ -49,7 +50,7 @@ func runHelper(encoded string) int {
 		panic(err)
 	}
 	cp, err := controlplane.Start(context.Background(), controlplane.Options{
-		Dir: args.Dir, Binary: args.Binary, Nodes: args.Nodes, APIOnly: args.APIOnly,
+		Dir: args.Dir, Binary: args.Binary, Nodes: args.Nodes, APIOnly: args.APIOnly, Rotation: args.Rotation, RotationOverlap: time.Hour,
 		Progress: func(s controlplane.Step) {
 			if stepName(s) == args.KillAt {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) //nolint:forbidigo // this process

@@ -76,7 +76,7 @@ func Inspect(ctx context.Context, path string) (Report, error) {
 		report.RealNode = report.RealNode || c.Name == nameNode && c.State == string(process.Running)
 	}
 	if report.Running() {
-		err := readyz(ctx, clientConfig(dir, s.Port))
+		err := readyz(ctx, clientConfig(dir, s.Port, s.Rotation.Generation))
 		report.APIReady = err == nil
 		if err != nil {
 			report.APIError = err.Error()

@@ -26,16 +26,17 @@ const defaultName = "keelson"
 
 // writeKubeconfigs writes the administrator's kubeconfig, with its credentials inside so that it can be copied, and
 // one for each component, which refers to files so that a running component takes up a renewed certificate.
-func writeKubeconfigs(dir layout, name string, port int) error {
+func writeKubeconfigs(dir layout, name string, port, generation int) error {
 	ca, err := os.ReadFile(dir.pki("ca.crt"))
 	if err != nil {
 		return err
 	}
-	crt, err := os.ReadFile(dir.pki(userAdmin + ".crt"))
+	user := clientName(userAdmin, generation)
+	crt, err := os.ReadFile(dir.pki(user + ".crt"))
 	if err != nil {
 		return err
 	}
-	key, err := os.ReadFile(dir.pki(userAdmin + ".key"))
+	key, err := os.ReadFile(dir.pki(user + ".key"))
 	if err != nil {
 		return err
 	}
@@ -45,7 +46,8 @@ func writeKubeconfigs(dir layout, name string, port int) error {
 		return err
 	}
 	for _, component := range []string{nameControllerManager, nameScheduler, nameKwok} {
-		user := &clientcmdapi.AuthInfo{ClientCertificate: dir.pki(component + ".crt"), ClientKey: dir.pki(component + ".key")}
+		files := clientName(component, generation)
+		user := &clientcmdapi.AuthInfo{ClientCertificate: dir.pki(files + ".crt"), ClientKey: dir.pki(files + ".key")}
 		if err := writeKubeconfig(dir.userFile(component), name, cluster, user); err != nil {
 			return err
 		}
@@ -87,7 +89,7 @@ func (cp *ControlPlane) writeKubeconfigs() error {
 }
 
 func (cp *ControlPlane) writeKubeconfigsLocked() error {
-	err := writeKubeconfigs(cp.dir, cmp.Or(cp.opts.Name, defaultName), cp.state.Port)
+	err := writeKubeconfigs(cp.dir, cmp.Or(cp.opts.Name, defaultName), cp.state.Port, cp.generation())
 	if err != nil {
 		return err
 	}
@@ -102,13 +104,14 @@ func (cp *ControlPlane) writeKubeconfigsLocked() error {
 // clientConfig returns the administrator's client configuration. It names files instead of holding their contents:
 // client-go reads such a certificate again, for each new connection and every five minutes, and then closes the
 // connections of the old one. A certificate in the configuration itself would be used until it expires, and after.
-func clientConfig(dir layout, port int) *rest.Config {
+func clientConfig(dir layout, port, generation int) *rest.Config {
+	user := clientName(userAdmin, generation)
 	return &rest.Config{
 		Host: serverURL(port),
 		TLSClientConfig: rest.TLSClientConfig{
 			CAFile:   dir.pki("ca.crt"),
-			CertFile: dir.pki(userAdmin + ".crt"),
-			KeyFile:  dir.pki(userAdmin + ".key"),
+			CertFile: dir.pki(user + ".crt"),
+			KeyFile:  dir.pki(user + ".key"),
 		},
 		QPS: -1, // the API's own priority and fairness is the throttle
 	}
@@ -137,7 +140,8 @@ func (cp *ControlPlane) renewOnce() error {
 		cp.opts.Log.Info("Renewed certificates", "directory", cp.dir.path("pki"))
 	}
 	// Also when nothing has changed: the last attempt may have failed between the two.
-	err = errors.Join(err, cp.writeKubeconfigs())
+	_, trustErr := cp.writeClientTrust()
+	err = errors.Join(err, trustErr, cp.writeKubeconfigs())
 	if changed {
 		cp.opts.Changed()
 	}

@@ -52,6 +52,7 @@ type state struct {
 	Nodes     int               `json:"nodes"`              // simulated nodes
 	RealNode  bool              `json:"realNode,omitempty"` // one has been started, and its Node may be in the API
 	Services  string            `json:"services,omitempty"` // the network of Services; empty for the usual one
+	Rotation  rotation          `json:"rotation,omitzero"`  // of client certificates
 	Commands  map[string]string `json:"commands"`           // component to a hash of the command line it was started with
 }
 

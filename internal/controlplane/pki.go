@@ -85,7 +85,7 @@ func (cp *ControlPlane) certificates() []certificate {
 	if cp.node != nil {
 		wanted = append(wanted, nodeCertificates(*cp.node)...)
 	}
-	return wanted
+	return cp.ofGeneration(wanted)
 }
 
 func clientOf(user string, groups ...string) cert.Config {

@@ -19,6 +19,11 @@ const (
 	// counted from the deletion; anything else means DefaultForceDeleteAfter.
 	AnnotationForceDelete = GroupName + "/force-delete"
 
+	// AnnotationRotateCredentials is an annotation on a Cluster that asks for new credentials: whenever its value is
+	// another one than status.rotatedCredentials, and not empty, the kubeconfig is made anew, and the credentials of
+	// before are refused after DefaultCredentialsOverlap.
+	AnnotationRotateCredentials = GroupName + "/rotate-credentials"
+
 	// SecretTypeKubeconfig is the type of the Secret with the kubeconfig, and
 	// LabelClusterName its label with the name of the Cluster. Both are conventions of
 	// Cluster API, whose tools find the Secret by them.
@@ -180,6 +185,11 @@ type ClusterStatus struct {
 	// +optional
 	AppliedConfigHash string `json:"appliedConfigHash,omitempty"`
 
+	// Value of the annotation clusterprovisioner.rke.io/rotate-credentials for which the
+	// credentials were made anew last.
+	// +optional
+	RotatedCredentials string `json:"rotatedCredentials,omitempty"`
+
 	// What is being done, or was done last.
 	// +optional
 	LastOperation *LastOperation `json:"lastOperation,omitempty"`
@@ -232,6 +242,8 @@ const (
 	OperationUpdate OperationType = "Update"
 	// OperationUpgrade changes the Kubernetes version.
 	OperationUpgrade OperationType = "Upgrade"
+	// OperationRotate makes the credentials anew.
+	OperationRotate OperationType = "RotateCredentials"
 	// OperationStart starts what had stopped.
 	OperationStart OperationType = "Start"
 	// OperationDelete removes the cluster.
@@ -253,7 +265,7 @@ const (
 
 // LastOperation is what is being done, or was done last.
 type LastOperation struct {
-	// What is done: Provision, Update, Upgrade, Start or Delete.
+	// What is done: Provision, Update, Upgrade, RotateCredentials, Start or Delete.
 	// +required
 	Type OperationType `json:"type"`
 

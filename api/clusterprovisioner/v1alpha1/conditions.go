@@ -2,6 +2,10 @@ package v1alpha1
 
 import "time"
 
+// DefaultCredentialsOverlap is how long the credentials of before are good after AnnotationRotateCredentials has asked
+// for others.
+const DefaultCredentialsOverlap = 10 * time.Minute
+
 // DefaultForceDeleteAfter is how long a Cluster with AnnotationForceDelete waits for
 // what it is made of, if the annotation names no time.
 const DefaultForceDeleteAfter = time.Minute

@@ -120,6 +120,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: phase
       type:
         scalar: string
+    - name: rotatedCredentials
+      type:
+        scalar: string
     - name: version
       type:
         scalar: string

@@ -120,11 +120,19 @@ func nextOperation(cluster *v1alpha1.Cluster, seen observation) v1alpha1.Operati
 		return v1alpha1.OperationStart
 	case newRequest(cluster).Applied == "":
 		return v1alpha1.OperationProvision
+	case cluster.Status.ObservedGeneration == cluster.Generation && seen.engine == v1alpha1.EngineLocal && asksForRotation(cluster, seen):
+		return v1alpha1.OperationRotate
 	case cluster.Spec.Version != "" && cluster.Status.Version != "" && cluster.Spec.Version != cluster.Status.Version:
 		return v1alpha1.OperationUpgrade
 	default:
 		return v1alpha1.OperationUpdate
 	}
+}
+
+// asksForRotation tells whether credentials are asked for that are not the present ones.
+func asksForRotation(cluster *v1alpha1.Cluster, seen observation) bool {
+	asked := newRequest(cluster).Rotation
+	return asked != "" && asked != seen.outside.Rotated
 }
 
 // lastFailure tells whether the last operation for the present request has failed, and when. Of an operation that an

@@ -100,6 +100,8 @@ type Request struct {
 	Home types.UID
 	// Spec is what is wanted, with the default of the engine filled in.
 	Spec v1alpha1.ClusterSpec
+	// Rotation asks for new credentials: another value than that of the last rotation begins one. Empty asks for nothing.
+	Rotation string
 	// Deleting says that the Cluster is being deleted.
 	Deleting bool
 	// Applied is what Observation.ConfigHash was when the last operation succeeded; empty if none did. It is what tells
@@ -124,6 +126,8 @@ type Observation struct {
 	Operation *Operation
 	// Config is what was applied last, without credentials, and ConfigHash stands for it, credentials included.
 	Config, ConfigHash string
+	// Rotated is the Request.Rotation for which the credentials were made anew last.
+	Rotated string
 	// Endpoint is the URL of the API, if the engine decides on it.
 	Endpoint string
 	// Kubeconfig leads to the cluster; nil if there is none yet.

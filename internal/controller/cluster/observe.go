@@ -46,6 +46,7 @@ func engineOf(spec v1alpha1.ClusterSpec) v1alpha1.Engine {
 func newRequest(cluster *v1alpha1.Cluster) Request {
 	request := Request{
 		Name: cluster.Name, UID: cluster.UID, Spec: *cluster.Spec.DeepCopy(),
+		Rotation: cluster.Annotations[v1alpha1.AnnotationRotateCredentials],
 		Deleting: !cluster.DeletionTimestamp.IsZero(),
 		Applied:  cluster.Status.AppliedConfigHash, AppliedConfig: cluster.Status.AppliedConfig,
 	}

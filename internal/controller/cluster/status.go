@@ -21,6 +21,7 @@ func summarize(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error
 	if seen.err == nil && cluster.DeletionTimestamp.IsZero() && seen.outside.Applied {
 		status.AppliedConfig, status.AppliedConfigHash = seen.outside.Config, seen.outside.ConfigHash
 	}
+	status.RotatedCredentials = cmp.Or(seen.outside.Rotated, status.RotatedCredentials)
 	status.Endpoint = cmp.Or(seen.outside.Endpoint, status.Endpoint)
 	if seen.probe != nil {
 		status.Version = cmp.Or(seen.probe.Version, status.Version)
@@ -126,7 +127,12 @@ func failureOf(seen observation, actErr error) error {
 func summarizeProvisioned(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error) metav1.Condition {
 	const name = v1alpha1.ConditionProvisioned
 	if seen.err == nil && seen.outside.Applied {
-		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonApplied, "The present spec is applied")
+		message := "The present spec is applied"
+		if asksForRotation(cluster, seen) {
+			message += fmt.Sprintf(". The annotation %s has no effect with the engine %s: run `rke cert rotate --rotate-ca`, then `rke up`",
+				v1alpha1.AnnotationRotateCredentials, seen.engine)
+		}
+		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonApplied, "%s", message)
 	}
 	before := meta.FindStatusCondition(cluster.Status.Conditions, name)
 	if !cluster.DeletionTimestamp.IsZero() || cluster.Spec.Paused {

@@ -28,6 +28,16 @@ type desire struct {
 	version string // of that
 	hash    string // stands for spec; empty if nothing of the cluster exists yet
 	config  string // spec without credentials
+
+	rotation string // the credentials that are asked for; empty if any will do
+}
+
+// key stands for all that is asked for.
+func (d desire) key() string { return d.hash + " " + d.rotation }
+
+// isApplied tells whether that was applied last.
+func (d desire) isApplied(was *applied) bool {
+	return was.Hash == d.hash && (d.rotation == "" || was.Rotation == d.rotation)
 }
 
 // desiredSpec is the part of a spec that is applied.
@@ -62,7 +72,7 @@ func Validate(spec v1alpha1.ClusterSpec) error {
 
 // newDesire checks a request.
 func (e *Engine) newDesire(ctx context.Context, r cluster.Request) (desire, error) {
-	d := desire{spec: desiredSpec{Version: r.Spec.Version, APIServer: r.Spec.APIServer}}
+	d := desire{spec: desiredSpec{Version: r.Spec.Version, APIServer: r.Spec.APIServer}, rotation: r.Rotation}
 	if err := Validate(r.Spec); err != nil {
 		return d, err
 	}
@@ -120,6 +130,8 @@ type applied struct {
 	Hash    string `json:"hash"`
 	Config  string `json:"config"`
 	Version string `json:"version"`
+	// Rotation is what the credentials were made anew for.
+	Rotation string `json:"rotation,omitempty"`
 }
 
 // readApplied returns nil if nothing was applied yet.
@@ -138,8 +150,9 @@ func readApplied(dir string) (*applied, error) {
 	return &was, nil
 }
 
-func writeApplied(dir string, d desire) error {
-	if err := writeNote(filepath.Join(dir, appliedFile), applied{Hash: d.hash, Config: d.config, Version: d.version}); err != nil {
+func writeApplied(dir string, d desire, rotation string) error {
+	note := applied{Hash: d.hash, Config: d.config, Version: d.version, Rotation: rotation}
+	if err := writeNote(filepath.Join(dir, appliedFile), note); err != nil {
 		return fmt.Errorf("note what was applied: %w", err)
 	}
 	return nil

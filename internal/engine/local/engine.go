@@ -70,8 +70,8 @@ type member struct {
 	cancel  context.CancelFunc // of the operation under way
 	done    chan struct{}      // closed when that is over
 	op      *cluster.Operation
-	opFor   string // what the operation is to apply, as a hash
-	present string // what the running control plane was started with, as a hash; empty if none is looked after
+	opFor   string // what the operation is to apply, as desire.key
+	present string // what the running control plane was started with, as desire.key; empty if none is looked after
 	cp      *controlplane.ControlPlane
 }
 
@@ -137,10 +137,10 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.done != nil || m.present == wanted.hash {
+	if m.done != nil || m.present == wanted.key() {
 		return nil // it is at work, or there is nothing to do
 	}
-	e.begin(m, false, wanted.hash, func(ctx context.Context) error { return e.apply(ctx, m, wanted) })
+	e.begin(m, false, wanted.key(), func(ctx context.Context) error { return e.apply(ctx, m, wanted) })
 	return nil
 }
 
@@ -230,11 +230,11 @@ func (e *Engine) apply(ctx context.Context, m *member, wanted desire) error {
 	if err := cp.Open(ctx); err != nil {
 		return errors.Join(err, cp.Detach())
 	}
-	if err := writeApplied(e.dir(m.uid), wanted); err != nil {
+	if err := writeApplied(e.dir(m.uid), wanted, cp.Rotation()); err != nil {
 		return errors.Join(err, cp.Detach())
 	}
 	m.mu.Lock()
-	m.cp, m.present = cp, wanted.hash
+	m.cp, m.present = cp, wanted.key()
 	m.mu.Unlock()
 	e.wg.Go(func() { e.settle(m, cp) })
 	return nil
@@ -266,6 +266,7 @@ func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Opti
 		Dir: e.dir(m.uid), Binary: wanted.binary, Ephemeral: e.opts.Ephemeral, Nodes: e.opts.Nodes,
 		Name: m.name, User: m.name + "-admin", Env: e.opts.Env, OpenEarly: true, Yield: e.turns.yield,
 		QuotaBytes: e.opts.QuotaBytes, StorageInterval: e.opts.StorageInterval,
+		Rotation: wanted.rotation, RotationOverlap: v1alpha1.DefaultCredentialsOverlap,
 		Clock: e.opts.Clock, Log: e.opts.Log.WithValues("Cluster", m.name),
 		Changed: func() { e.changed(m.name) },
 		Progress: func(s controlplane.Step) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/kubeconfig"
@@ -21,7 +22,7 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 		return seen, err
 	}
 	if m != nil {
-		m.observe(&seen, wanted.hash)
+		m.observe(&seen, wanted.key())
 	}
 	if r.Deleting {
 		seen.Exists = m != nil || controlplane.Remains(dir)
@@ -42,7 +43,7 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 		return seen, nil
 	}
 	seen.Exists = true
-	seen.Applied = applied.Hash == wanted.hash
+	seen.Applied, seen.Rotated = wanted.isApplied(applied), applied.Rotation
 	seen.Config, seen.ConfigHash = applied.Config, applied.Hash
 	if seen.Components == nil {
 		seen.Components = peek(dir)
@@ -50,6 +51,9 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 	seen.Running = len(seen.Components) > 0
 	for _, c := range seen.Components {
 		seen.Running = seen.Running && c.Up
+	}
+	if seen.Operation != nil && seen.Operation.State == v1alpha1.OperationProcessing && !seen.Applied && seen.Rotated != r.Rotation {
+		return seen, nil // the API may not trust the credentials in the file yet
 	}
 	if data, err := os.ReadFile(filepath.Join(dir, "kubeconfig")); err == nil {
 		if access, err := kubeconfig.Parse(data); err == nil {

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -221,4 +222,74 @@ func (w *work) end() (made int, refused []error) {
 	w.cancel()
 	w.running.Wait()
 	return w.made, w.refused
+}
+
+// TestRevokedKubeconfig asks for new credentials for a cluster that runs: the old kubeconfig works until the overlap is over,
+// and the new one from the moment on at which it is in the Secret.
+func TestRevokedKubeconfig(t *testing.T) {
+	t.Parallel()
+	fakeClock := clocktesting.NewFakeClock(time.Now())
+	opts := newOptions(t)
+	opts.Clock = fakeClock
+	engine := local.New(opts)
+	api := harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme))
+	namespace := env.Namespace(t)
+	name := strings.Replace(namespace, "test-", "revoked-", 1)
+	stop := reconcileUntilStopped(t, api, name, cluster.NewReconciler(api, api, events.NewFakeRecorder(100), cluster.Options{
+		Engines:         map[v1alpha1.Engine]cluster.Engine{v1alpha1.EngineLocal: engine},
+		SecretNamespace: namespace, Prober: cluster.NewProber(clock.RealClock{}), Clock: fakeClock,
+	}))
+	defer stop()
+	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := api.Create(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	awaitReady(t, api, name)
+	user := &user{api: api, key: client.ObjectKey{Namespace: namespace, Name: name + "-kubeconfig"}}
+	leaked, err := user.read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: "1"}}}`, v1alpha1.AnnotationRotateCredentials)
+	if err := api.Patch(t.Context(), c, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the Secret has other credentials", func() bool {
+		after, err := user.read(t.Context())
+		return err == nil && !bytes.Equal(after, leaked)
+	})
+	work := user.start(t)
+	work.awaitRequests(t, 10)
+	if err := request(t.Context(), leaked); err != nil {
+		t.Errorf("in the overlap, the old kubeconfig: %v", err)
+	}
+	harness.Eventually(t, "the status says what was done", func() bool {
+		err := api.Get(t.Context(), client.ObjectKey{Name: name}, c)
+		return err == nil && c.Status.RotatedCredentials == "1" && c.Status.LastOperation.State == v1alpha1.OperationSucceeded
+	})
+	if c.Status.LastOperation.Type != v1alpha1.OperationRotate {
+		t.Errorf("the last operation is %s", c.Status.LastOperation.Type)
+	}
+	awaitReady(t, api, name)
+	fakeClock.Step(v1alpha1.DefaultCredentialsOverlap)
+	harness.Eventually(t, "the old kubeconfig is refused", func() bool {
+		err := request(t.Context(), leaked)
+		return err != nil && strings.HasPrefix(err.Error(), "401 ")
+	})
+	work.awaitRequests(t, 10)
+	if made, refused := work.end(); len(refused) > 0 {
+		t.Errorf("with the new kubeconfig, %d of %d requests were refused: %v", len(refused), made, refused[0])
+	}
+
+	if err := api.Delete(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the Cluster is gone", func() bool {
+		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKey{Name: name}, &v1alpha1.Cluster{}))
+	})
+	stop()
+	if err := engine.Close(); err != nil {
+		t.Error(err)
+	}
 }

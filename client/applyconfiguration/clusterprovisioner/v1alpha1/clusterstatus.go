@@ -27,6 +27,9 @@ type ClusterStatusApplyConfiguration struct {
 	// Stands for the configuration that was applied last, credentials included, so
 	// that a change of it is noticed. It is keyed: nothing can be learned from it.
 	AppliedConfigHash *string `json:"appliedConfigHash,omitempty"`
+	// Value of the annotation clusterprovisioner.rke.io/rotate-credentials for which the
+	// credentials were made anew last.
+	RotatedCredentials *string `json:"rotatedCredentials,omitempty"`
 	// What is being done, or was done last.
 	LastOperation *LastOperationApplyConfiguration `json:"lastOperation,omitempty"`
 	// Where the kubeconfig is.
@@ -89,6 +92,14 @@ func (b *ClusterStatusApplyConfiguration) WithAppliedConfig(value string) *Clust
 // If called multiple times, the AppliedConfigHash field is set to the value of the last call.
 func (b *ClusterStatusApplyConfiguration) WithAppliedConfigHash(value string) *ClusterStatusApplyConfiguration {
 	b.AppliedConfigHash = &value
+	return b
+}
+
+// WithRotatedCredentials sets the RotatedCredentials field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RotatedCredentials field is set to the value of the last call.
+func (b *ClusterStatusApplyConfiguration) WithRotatedCredentials(value string) *ClusterStatusApplyConfiguration {
+	b.RotatedCredentials = &value
 	return b
 }
 

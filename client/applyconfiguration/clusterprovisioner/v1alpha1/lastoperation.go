@@ -12,7 +12,7 @@ import (
 //
 // LastOperation is what is being done, or was done last.
 type LastOperationApplyConfiguration struct {
-	// What is done: Provision, Update, Upgrade, Start or Delete.
+	// What is done: Provision, Update, Upgrade, RotateCredentials, Start or Delete.
 	Type *clusterprovisionerv1alpha1.OperationType `json:"type,omitempty"`
 	// How far it is: Processing, Succeeded or Failed.
 	State *clusterprovisionerv1alpha1.OperationState `json:"state,omitempty"`
