@@ -203,6 +203,7 @@ func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options)
 		return driver, o.onHost(err, "virtualmachine")
 	}
 	drivers := virtualmachine.NewDrivers(o.Machines.Drivers, openers, clock.RealClock{})
+	o.closers = append(o.closers, drivers.Close)
 	return virtualmachine.Add(mgr, options, drivers)
 }
 

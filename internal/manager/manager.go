@@ -48,6 +48,7 @@ type Manager struct {
 	readiness *readiness
 	endpoints endpoints
 	webhook   *webhookServer
+	closers   []func() error
 	ready     chan struct{}
 	onReady   func()
 	log       logr.Logger
@@ -166,6 +167,7 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 			return nil, fmt.Errorf("set up controller %s: %w", c.Name, err)
 		}
 	}
+	m.closers = o.closers
 	if m.webhook, err = addWebhook(inner, unfenced, &o, all, selected); err != nil {
 		return nil, err
 	}
@@ -192,6 +194,10 @@ func (m *Manager) Start(ctx context.Context) error {
 	}()
 	context.AfterFunc(ctx, m.readiness.stop)
 	err := errors.Join(m.Manager.Start(ctx), m.endpoints.close(), m.webhook.close())
+	// Only now: controller-runtime has no kind of Runnable that it stops after the reconciles.
+	for _, closer := range m.closers {
+		err = errors.Join(err, closer())
+	}
 	cancel()
 	<-announced
 	switch {

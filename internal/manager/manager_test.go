@@ -16,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
@@ -179,6 +181,11 @@ func TestStopLetsReconcilesFinish(t *testing.T) {
 			return reconcile.Result{}, c.Status().Update(ctx, foo)
 		}
 	})
+	closed := make(chan struct{})
+	slow.AddWith = func(mgr ctrl.Manager, options controller.Options, o *Options) error {
+		o.closers = append(o.closers, func() error { close(closed); return nil })
+		return slow.Add(mgr, options)
+	}
 	o := newTestOptions(t, namespace)
 	o.LeaderElection.Enabled = ptr.To(true)
 	o.LeaderElection.Identity = "first"
@@ -201,10 +208,16 @@ func TestStopLetsReconcilesFinish(t *testing.T) {
 	if got := holder(); got != "first" {
 		t.Errorf("holder of the lease while a reconcile runs: got %q, want first", got)
 	}
+	select {
+	case <-closed:
+		t.Error("drivers are closed while a reconcile runs")
+	default:
+	}
 	close(finish)
 	if err := within(t, "the manager to stop", m.result); err != nil {
 		t.Errorf("Start after a stop: %v", err)
 	}
+	within(t, "the drivers to be closed", closed)
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(foo), foo); err != nil {
 		t.Fatalf("read the Foo: %v", err)
 	}

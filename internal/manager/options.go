@@ -84,6 +84,9 @@ type Options struct {
 	// local. Nil: there is none.
 	KubeBinary func() (string, error)
 
+	// closers are called after the last reconcile has ended, whose drivers and engines
+	// they close. Controllers add theirs when they are added.
+	closers []func() error
 	// inPod says that this process is a pod's of the cluster that it works on, or of another. Complete finds out.
 	inPod bool
 

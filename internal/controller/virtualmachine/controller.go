@@ -69,13 +69,9 @@ func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, record
 	}
 }
 
-// Add adds the controller to a manager, with these drivers.
+// Add adds the controller to a manager, with these drivers, which the caller closes after the manager has stopped.
 func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers) error {
 	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), drivers, mgr.GetEventRecorder(Name), clock.RealClock{})
-	// Not among the leader's: the drivers are closed after the last reconcile.
-	if err := mgr.Add(drivers); err != nil {
-		return fmt.Errorf("add the drivers of controller %s: %w", Name, err)
-	}
 	if err := mgr.Add(&sweeper{r: r, clock: clock.RealClock{}}); err != nil {
 		return fmt.Errorf("add the sweeper of controller %s: %w", Name, err)
 	}

@@ -1,7 +1,6 @@
 package virtualmachine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -149,17 +148,7 @@ func (d *Drivers) present() []Driver {
 	return all
 }
 
-// Start implements manager.Runnable: it closes the drivers when the manager stops.
-func (d *Drivers) Start(ctx context.Context) error {
-	<-ctx.Done()
-	return d.Close()
-}
-
-// NeedLeaderElection puts the drivers among what the manager stops after its
-// controllers.
-func (d *Drivers) NeedLeaderElection() bool { return false }
-
-// Close closes all drivers that are open.
+// Close closes all drivers that are open, after the last reconcile.
 func (d *Drivers) Close() error {
 	d.mu.Lock()
 	d.closed = true
