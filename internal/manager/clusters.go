@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
@@ -32,8 +33,9 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 		path, err := kubeBinary()
 		return path, o.onHost(err, cluster.Name, kubeconfig.Name)
 	}
-	return cluster.Add(mgr, options, cluster.Options{
+	clusters := cluster.Options{
 		SecretNamespace: o.SecretNamespace,
+		Prober:          cluster.NewProber(clock.RealClock{}),
 		Engines: map[v1alpha1.Engine]cluster.Engine{
 			v1alpha1.EngineLocal: local.New(local.Options{
 				Dir: ClusterDir(o.StateDir), Binary: onHost, Nodes: clusterNodes, Ephemeral: o.Ephemeral,
@@ -44,7 +46,9 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 				Log: o.Logger.WithName("cluster-rke"),
 			}),
 		},
-	})
+	}
+	o.closers = append(o.closers, clusters.Close)
+	return cluster.Add(mgr, options, clusters)
 }
 
 // clusterRules are the rules for Clusters: those of the engines of this program.

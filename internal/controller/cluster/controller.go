@@ -13,7 +13,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -65,13 +64,10 @@ func NewReconciler(c client.Client, live client.Reader, recorder events.EventRec
 	}
 }
 
-// Add adds the controller to a manager. The engines are closed when the manager stops.
+// Add adds the controller to a manager. The caller closes the options after the manager has stopped.
 func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
-	}
-	if o.Prober == nil {
-		o.Prober = NewProber(o.Clock)
 	}
 	o.Engines = traced(o.Engines)
 	woken := newWaker()
@@ -99,17 +95,17 @@ func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 	if err := mgr.Add(&sweeper{r}); err != nil {
 		return fmt.Errorf("add the sweeper of controller %s: %w", Name, err)
 	}
-	// The manager tells its runnables and its reconciles to stop at the same time, so a reconcile may meet an engine that
-	// is closed: see ErrStopping.
-	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-		<-ctx.Done()
-		o.Prober.Close()
-		var errs []error
-		for _, engine := range o.Engines {
-			errs = append(errs, engine.Close())
-		}
-		return errors.Join(errs...)
-	}))
+	return nil
+}
+
+// Close closes the prober and the engines, after the last reconcile.
+func (o Options) Close() error {
+	o.Prober.Close()
+	var errs []error
+	for _, engine := range o.Engines {
+		errs = append(errs, engine.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clusters,verbs=get;list;watch;patch
