@@ -87,7 +87,7 @@ func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 		WatchesRawSource(watchSecrets(secrets)).
 		WatchesRawSource(woken.source()).
 		WithOptions(options).
-		Complete(tracing.Reconciler(Name, graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r))))
+		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogVerdicts(reconcile.AsReconciler(mgr.GetClient(), r)))))
 	if err != nil {
 		return fmt.Errorf("build controller %s: %w", Name, err)
 	}
@@ -129,6 +129,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, cluster *v1alpha1.Cluster) (
 		return reconcile.Result{}, nil
 	}
 	plan := decide(cluster, seen, r.Clock.Now())
+	kube.Decided(ctx, plan.verdict)
 	actErr := r.act(ctx, cluster, seen, &plan)
 	if errors.Is(actErr, ErrStopping) {
 		return reconcile.Result{}, nil // the next manager begins the operation

@@ -34,6 +34,8 @@ func (r *Reconciler) finish(ctx context.Context, cluster *v1alpha1.Cluster, seen
 	}
 	after := cluster.DeepCopy()
 	after.Status = status
+	_, ready := kube.Turn(nil, status.Conditions, v1alpha1.ConditionReady)
+	kube.Summarized(ctx, ready)
 	written, result, err := r.status.Finish(ctx, cluster, after, outcome)
 	if written {
 		r.tell(cluster, seen, status)

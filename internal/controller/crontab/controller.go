@@ -85,7 +85,7 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 		Watches(&batchv1.Job{}, r.watchJobs()).
 		WatchesRawSource(source.Func(r.ring)).
 		WithOptions(options).
-		Complete(tracing.Reconciler(Name, graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r))))
+		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogVerdicts(reconcile.AsReconciler(mgr.GetClient(), r)))))
 	if err != nil {
 		return fmt.Errorf("build controller %s: %w", Name, err)
 	}
@@ -138,6 +138,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 		}
 		defer r.slow.leave()
 	}
+	kube.Decided(ctx, plan.verdict())
 	done, actErr := r.act(ctx, cronTab, m, seen, plan)
 	if actErr == nil && plan.isRoutine() {
 		// Others may be due as well: what there is to say can wait for the event of the Job.
@@ -153,6 +154,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 // known.
 func (p plan) isDoubtful(verified, stalled time.Time) bool {
 	return verified.Before(stalled) || p.now.Sub(p.start.due) > doubtAfter && kube.Elapsed(verified, p.now) > doubtAfter
+}
+
+// verdict says in a word for the log what act does first.
+func (p plan) verdict() string {
+	switch {
+	case p.start != nil:
+		return "start"
+	case p.blocked != nil && len(p.replace) > 0:
+		return "replace"
+	case p.blocked != nil:
+		return "blocked"
+	case len(p.prune)+len(p.release) > 0:
+		return "tidy"
+	default:
+		return "wait"
+	}
 }
 
 // isRoutine reports whether all there is to do is to start a run at its time: nobody has to

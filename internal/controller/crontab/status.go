@@ -152,6 +152,7 @@ func wasReason(cronTab *stablev1.CronTab, reason string) bool {
 // finish sets the alarm, tells what happened, and writes the status if it changed.
 func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, m *memory, status stablev1.CronTabStatus, p plan, d done, actErr error) (reconcile.Result, error) {
 	was, is := kube.Turn(cronTab.Status.Conditions, status.Conditions, stablev1.ConditionReady)
+	kube.Summarized(ctx, is)
 	outcome := kube.Outcome{Urgent: isUrgent(cronTab, status, p, was, is), Err: actErr, Acted: d.started != nil}
 	if p.untidy {
 		outcome.Again = untidyPause

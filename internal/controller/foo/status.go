@@ -80,6 +80,7 @@ func isAvailable(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
 // reason that does not go by itself. It returns when to look again.
 func (r *Reconciler) finish(ctx context.Context, foo *v1alpha1.Foo, status v1alpha1.FooStatus, p plan, actErr error) (reconcile.Result, error) {
 	was, is := kube.Turn(foo.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
+	kube.Summarized(ctx, is)
 	outcome := kube.Outcome{Urgent: isUrgent(was, is), Err: actErr, Acted: p.acts()}
 	switch {
 	case errors.Is(actErr, kube.ErrForeign):

@@ -60,7 +60,7 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 		For(&samplev1.SampleResource{}).
 		Watches(&corev1.Pod{}, watchPods(mgr.GetClient())).
 		WithOptions(options).
-		Complete(tracing.Reconciler(Name, graceful.Reconciler(reconcile.AsReconciler(mgr.GetClient(), r))))
+		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogVerdicts(reconcile.AsReconciler(mgr.GetClient(), r)))))
 	if err != nil {
 		return fmt.Errorf("build controller %s: %w", Name, err)
 	}
@@ -92,6 +92,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, sample *samplev1.SampleResou
 		}
 		plan = decide(sample, seen, r.clock.Now())
 	}
+	kube.Decided(ctx, plan.verdict)
 	actErr := r.act(ctx, sample, plan)
 	status := summarize(sample, seen, plan, actErr)
 	return r.finish(ctx, sample, status, plan, actErr)

@@ -102,6 +102,7 @@ func foreign(name string) metav1.Condition {
 // reason that does not go by itself. It returns when to look again.
 func (r *Reconciler) finish(ctx context.Context, sample *samplev1.SampleResource, status samplev1.SampleResourceStatus, p plan, actErr error) (reconcile.Result, error) {
 	was, is := kube.Turn(sample.Status.Conditions, status.Conditions, samplev1.ConditionReady)
+	kube.Summarized(ctx, is)
 	outcome := kube.Outcome{Urgent: isUrgent(was, is), Err: actErr, Acted: p.acts(), Again: p.again}
 	switch {
 	case errors.Is(actErr, kube.ErrForeign):

@@ -19,6 +19,7 @@ import (
 // returns when to look again.
 func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, seen observation, status v1alpha1.VirtualMachineStatus, p plan, actErr error) (reconcile.Result, error) {
 	was, is := kube.Turn(vm.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
+	kube.Summarized(ctx, is)
 	f := failureOf(seen, actErr)
 	outcome := kube.Outcome{Urgent: isUrgent(vm, &status, p, was, is), Hold: holdOf(vm, &status, seen, p), Again: p.again}
 	outcome.Acted = p.acts() && f == noFailure

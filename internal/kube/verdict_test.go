@@ -1,0 +1,76 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+func TestLogVerdicts(t *testing.T) {
+	type verdict string
+	ready := metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Rejected", Message: "the words of somebody else"}
+	for _, tt := range []struct {
+		name    string
+		level   slog.Level
+		inner   reconcile.Func
+		want    string
+		wantErr bool
+	}{
+		{
+			name: "one line has it all", level: -1,
+			inner: func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+				Decided(ctx, verdict("create"))
+				Summarized(ctx, ready)
+				return reconcile.Result{RequeueAfter: 10 * time.Second}, nil
+			},
+			want: "level=DEBUG+3 msg=Reconciled verdict=create ready=False reason=Rejected requeueAfter=10s\n",
+		},
+		{
+			name: "nothing was decided", level: -1,
+			inner: func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil },
+			want:  "level=DEBUG+3 msg=Reconciled verdict=none\n",
+		},
+		{
+			name: "the words of an error have a line of their own", level: -1,
+			inner: func(context.Context, reconcile.Request) (reconcile.Result, error) {
+				return reconcile.Result{}, errors.New("secret words")
+			},
+			want: "level=DEBUG+3 msg=Reconciled verdict=none requeue=\"with backoff\"\n", wantErr: true,
+		},
+		{
+			name: "quiet by default", level: 0,
+			inner: func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+				Decided(ctx, verdict("create"))
+				Summarized(ctx, ready)
+				return reconcile.Result{}, nil
+			},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var out bytes.Buffer
+			withoutTime := func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey {
+					return slog.Attr{}
+				}
+				return a
+			}
+			handler := slog.NewTextHandler(&out, &slog.HandlerOptions{Level: tt.level, ReplaceAttr: withoutTime})
+			ctx := log.IntoContext(t.Context(), logr.FromSlogHandler(handler))
+			if _, err := LogVerdicts(tt.inner).Reconcile(ctx, reconcile.Request{}); (err != nil) != tt.wantErr {
+				t.Errorf("error: %v", err)
+			}
+			if diff := cmp.Diff(tt.want, out.String()); diff != "" {
+				t.Errorf("the log (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
