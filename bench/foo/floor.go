@@ -29,7 +29,7 @@ func newPlainDeployment(namespace, name string) *appsv1.Deployment {
 }
 
 func newUnowned(namespace, name string, uid types.UID) *appsv1.Deployment {
-	replicas := int32(1)
+	replicas, no := int32(1), false
 	selector := map[string]string{"samplecontroller.k8s.io/foo-uid": string(uid)}
 	labels := map[string]string{
 		"samplecontroller.k8s.io/foo-uid": string(uid),
@@ -44,7 +44,16 @@ func newUnowned(namespace, name string, uid types.UID) *appsv1.Deployment {
 			Selector: &metav1.LabelSelector{MatchLabels: selector},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "foo", Image: v1alpha1.DefaultImage}}},
+				Spec: corev1.PodSpec{
+					AutomountServiceAccountToken: &no,
+					SecurityContext: &corev1.PodSecurityContext{
+						SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+					},
+					Containers: []corev1.Container{{
+						Name: "foo", Image: v1alpha1.DefaultImage,
+						SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: &no},
+					}},
+				},
 			},
 		},
 	}

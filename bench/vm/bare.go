@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +28,7 @@ type template struct {
 	seed      []byte
 }
 
-// The files in the folder of a machine that its arguments name.
+// The files in the folder of a bare machine.
 const (
 	seedFile      = "seed.img"
 	agentSocket   = "agent.sock"
@@ -46,16 +47,65 @@ func (b *bench) learn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	folder, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", machines[0].qemu))
+	files, err := openFiles(machines[0].qemu)
 	if err != nil {
 		return err
 	}
-	b.template = &template{arguments: machines[0].arguments}
-	if b.template.seed, err = os.ReadFile(filepath.Join(folder, seedFile)); err != nil {
+	b.template = &template{arguments: unconfined(machines[0].arguments, files)}
+	for _, path := range files {
+		if filepath.Base(path) == seedFile {
+			b.template.seed, err = os.ReadFile(path)
+		}
+	}
+	if err != nil {
 		return err
+	}
+	if b.template.seed == nil {
+		return fmt.Errorf("QEMU has no %s open", seedFile)
 	}
 	_, err = group.remove(ctx)
 	return err
+}
+
+// openFiles returns the names of the files that a process has open, by their descriptors.
+func openFiles(pid int) (map[string]string, error) {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]string{}
+	for _, entry := range entries {
+		path, err := os.Readlink(filepath.Join(dir, entry.Name()))
+		if err == nil && filepath.IsAbs(path) { // else it was closed just now, or is no file
+			files[entry.Name()] = path
+		}
+	}
+	return files, nil
+}
+
+var (
+	socketHandle = regexp.MustCompile(`^socket,id=(\w+),fd=\d+,`)
+	fileHandle   = regexp.MustCompile(`/proc/self/fd/\d+`)
+	fileSet      = regexp.MustCompile(`/dev/fdset/\d+`)
+)
+
+// unconfined returns the arguments of a QEMU that opens by name what that of keelson gets as descriptors: the kernel where it is,
+// the seed and the log of the console in its working directory. QEMU renumbers the descriptors of those two.
+func unconfined(arguments []string, files map[string]string) []string {
+	var all []string
+	for at, argument := range arguments {
+		if argument == "-add-fd" || at > 0 && arguments[at-1] == "-add-fd" {
+			continue
+		}
+		name := seedFile
+		if socketHandle.MatchString(argument) {
+			argument, name = socketHandle.ReplaceAllString(argument, "socket,id=$1,path=$1.sock,"), "serial.log"
+		}
+		argument = fileSet.ReplaceAllString(argument, name)
+		all = append(all, fileHandle.ReplaceAllStringFunc(argument, func(handle string) string { return files[filepath.Base(handle)] }))
+	}
+	return all
 }
 
 // argumentsOf returns those of the machine of a number, which has a name and addresses of its own.

@@ -128,6 +128,20 @@ Pss:                  20 kB
 	}
 }
 
+func TestUnconfined(t *testing.T) {
+	got := unconfined([]string{
+		"qemu", "-chardev", "socket,id=console,fd=104,server=on,wait=off,logfile=/dev/fdset/100", "-add-fd", "fd=101,set=101",
+		"-blockdev", `{"filename":"/dev/fdset/101","read-only":true}`, "-kernel", "/proc/self/fd/102",
+	}, map[string]string{"102": "/guest/kernel"})
+	want := []string{
+		"qemu", "-chardev", "socket,id=console,path=console.sock,server=on,wait=off,logfile=serial.log",
+		"-blockdev", `{"filename":"seed.img","read-only":true}`, "-kernel", "/guest/kernel",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // The script must give each machine its own, and the same arguments otherwise.
 func TestScript(t *testing.T) {
 	template := &template{arguments: []string{"qemu", "-name", "guest=a/b", "-uuid", "x", "-device", "net,mac=00:01", "-append", "it's quoted"}}

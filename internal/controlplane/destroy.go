@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
+	"time"
 
 	"github.com/go-logr/logr"
 
@@ -37,10 +39,21 @@ func Destroy(ctx context.Context, path string, log logr.Logger) error {
 	if err := node.Clean(ctx, layout(dir).node()); err != nil {
 		return fmt.Errorf("remove the control plane in %s: %w", dir, err)
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err := removeAll(ctx, dir); err != nil {
 		return fmt.Errorf("remove the control plane in %s: %w", dir, err)
 	}
 	return nil
+}
+
+// removeAll removes a directory. The shim of a process that was killed without its record writes the exit status there and
+// ends: a file that appears during the removal is removed, too.
+func removeAll(ctx context.Context, dir string) error {
+	for {
+		err := os.RemoveAll(dir)
+		if !errors.Is(err, syscall.ENOTEMPTY) || !pause(ctx, 10*time.Millisecond) {
+			return err
+		}
+	}
 }
 
 // Remains tells whether anything is left of a control plane that Destroy would have to remove: its data directory, or a

@@ -16,6 +16,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -182,8 +183,30 @@ func TestConditionsAndEventsOfEveryKind(t *testing.T) {
 		if err := c.Status().Patch(t.Context(), all[crontab.Name].ready, client.RawPatch(types.MergePatchType, []byte(never))); err != nil {
 			t.Fatal(err)
 		}
+		retainDisk(t, c)
 		harness.Eventually(t, "the metrics tell of all that", func() bool { return knownKinds(t)["crontab_status_last_failure_time"] != "" })
 		checkKinds(t)
+	})
+}
+
+// retainDisk deletes a machine without its disk.
+func retainDisk(t *testing.T, c client.Client) {
+	t.Helper()
+	vm := &virtualmachinev1alpha1.VirtualMachine{
+		ObjectMeta: about("retained"),
+		Spec:       virtualmachinev1alpha1.VirtualMachineSpec{DiskPolicy: virtualmachinev1alpha1.DiskRetain},
+	}
+	if err := c.Create(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the machine is created", func() bool {
+		return c.Get(t.Context(), client.ObjectKeyFromObject(vm), vm) == nil && vm.Status.Phase == virtualmachinev1alpha1.PhaseActive
+	})
+	if err := c.Delete(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the machine is gone", func() bool {
+		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(vm), vm))
 	})
 }
 

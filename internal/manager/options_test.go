@@ -18,7 +18,7 @@ import (
 var twoControllers = []Controller{{Name: "foo"}, {Name: "sampleresource"}}
 
 // noLogger leaves out what no flag sets.
-var noLogger = cmpopts.IgnoreFields(Options{}, "Logger", "OnReady", "inPod")
+var noLogger = cmpopts.IgnoreFields(Options{}, "Logger", "OnReady", "inPod", "closers")
 
 func TestFlagsMakeOptions(t *testing.T) {
 	parse := func(args ...string) Options {

@@ -111,7 +111,7 @@ func TestVirtualMachineOnQEMU(t *testing.T) {
 	if left := processesOf(uid); len(left) > 0 {
 		t.Errorf("these processes are left: %v", left)
 	}
-	if _, err := os.Stat(place); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(place); filepath.Base(place) != uid || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("its folder %s is left: %v", place, err)
 	}
 	s.Stdin = fakeMachine // something whose status can be checked in the end
@@ -159,8 +159,7 @@ func processesOf(uid string) []qemu {
 			continue
 		}
 		pid, _ := strconv.Atoi(filepath.Base(process)) // the pattern has only digits
-		place, _ := os.Readlink(filepath.Join(process, "cwd"))
-		found = append(found, qemu{pid, strings.ReplaceAll(string(words), "\x00", " "), place})
+		found = append(found, qemu{pid, strings.ReplaceAll(string(words), "\x00", " "), transcript.Place(process)})
 	}
 	return found
 }

@@ -45,7 +45,7 @@ func TestSweepDeletesWhatHasNoObject(t *testing.T) {
 		t.Errorf("after the sweep there are %s", got)
 	}
 	if kept := w.backend.Kept(); len(kept) != 2 {
-		t.Errorf("of those without an object only the disks of %s were kept", kept)
+		t.Errorf("of those without an object only the disks of %v were kept", kept)
 	}
 	if diff := cmp.Diff([]string{"Warning OrphanDeleted", "Warning OrphanDeleted"}, w.events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)

@@ -183,7 +183,7 @@ func (d *Driver) Delete(_ context.Context, id backend.Identity, options backend.
 	return d.do(s, backend.TaskDelete, func() {
 		delete(d.servers, id.UID)
 		if options.KeepDisk {
-			d.kept = append(d.kept, id.UID)
+			d.kept = append(d.kept, backend.RetainedDisk{Namespace: id.Namespace, Name: id.Name})
 		}
 	})
 }

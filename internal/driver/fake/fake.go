@@ -41,7 +41,7 @@ type Driver struct {
 	mu       sync.Mutex
 	notify   func(backend.Identity)
 	servers  map[types.UID]*server
-	kept     []types.UID // whose disk was kept when it was deleted
+	kept     []backend.RetainedDisk
 	runs     int
 	calls    []string
 	count    int

@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"context"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -119,12 +120,15 @@ func (d *Driver) UIDs() []types.UID {
 	return all
 }
 
-// Kept returns the UIDs of the servers that were deleted but for their disk, in that order.
-func (d *Driver) Kept() []types.UID {
+// Kept returns the disks of servers that were deleted but for their disk, in that order.
+func (d *Driver) Kept() []backend.RetainedDisk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.kept)
 }
+
+// Retained implements backend.Retainer.
+func (d *Driver) Retained(context.Context) ([]backend.RetainedDisk, error) { return d.Kept(), nil }
 
 // Machine returns what a server was last told to be, and its seed.
 func (d *Driver) Machine(uid types.UID) (backend.Machine, *backend.Seed) {

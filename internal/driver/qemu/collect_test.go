@@ -109,8 +109,6 @@ func TestUnusedImagesAreCollected(t *testing.T) {
 // What is not known to be unused stays, and everything that is no image.
 func TestWhatIsNotCollected(t *testing.T) {
 	w := newWorld(t)
-	w.options.ImageKeep = week
-	w.open()
 	dir := w.driver.imagesDir()
 	makePart(t, dir, anyDigest, 1, 0)
 	makePart(t, dir, "notes.txt", 1, 0)
@@ -121,6 +119,13 @@ func TestWhatIsNotCollected(t *testing.T) {
 	binary.BigEndian.PutUint32(broken[16:], 100)
 	disk := filepath.Join(w.driver.retainedDir(), "broken.qcow2")
 	w.do(os.WriteFile(disk, broken, 0o600))
+	w.options.ImageKeep = week
+	w.open() // which collects in the background
+	keep := func(keep time.Duration) {
+		w.driver.images.mu.Lock()
+		defer w.driver.images.mu.Unlock()
+		w.driver.images.keep = keep
+	}
 	if _, err := w.driver.images.collect(time.Now(), w.driver.imagesInUse); err == nil || !strings.Contains(err.Error(), disk) {
 		t.Errorf("collect: %v", err)
 	}
@@ -128,13 +133,13 @@ func TestWhatIsNotCollected(t *testing.T) {
 	if diff := cmp.Diff(all, names(t, dir)); diff != "" {
 		t.Errorf("with a disk that cannot be read (-want +got):\n%s", diff)
 	}
+	keep(0)
 	w.do(os.WriteFile(disk, []byte("no disk"), 0o600))
-	w.driver.images.keep = 0
 	w.collect(0)
 	if diff := cmp.Diff(all, names(t, dir)); diff != "" {
 		t.Errorf("if images are kept for ever (-want +got):\n%s", diff)
 	}
-	w.driver.images.keep = week
+	keep(week)
 	w.collect(0)
 	if diff := cmp.Diff([]string{anyDigest[:63], "notes.txt"}, names(t, dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)

@@ -33,8 +33,8 @@ type fakeAgent struct {
 	greedy bool
 
 	connections, questions atomic.Int32
-	// most is the largest number of bytes that one connection took.
-	most atomic.Int64
+	// taken is how many bytes all connections took, most the largest number that one took.
+	taken, most atomic.Int64
 }
 
 // counting counts what one connection takes.
@@ -47,6 +47,7 @@ type counting struct {
 func (c *counting) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	c.taken += int64(n)
+	c.agent.taken.Add(int64(n))
 	c.agent.most.Store(max(c.agent.most.Load(), c.taken))
 	return n, err
 }
@@ -180,23 +181,20 @@ func TestGuestsThatFlood(t *testing.T) {
 		}
 		fmt.Fprintf(conn, `{"return": %s, "id": %s}`+"\n", interfaces(addresses...), id)
 	}}
-	began, before := time.Now(), processorTime(t)
+	began := time.Now()
 	m := w.newGuest(honest)
 	harness.Eventually(t, "the honest guest is asked until it has an address", func() bool {
 		return cmp.Equal(m.seen().Addresses, []string{"10.0.2.15"})
 	})
-	took, used := time.Since(began), processorTime(t)-before
-	t.Logf("%d questions took %v, in which this process used %v of processor time", questions, took, used)
-	if used > took/2 {
-		t.Errorf("%v of processor time in %v", used, took)
-	}
-	if took > 20*time.Second {
+	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("%d questions took %v", questions, took)
 	}
 	for name, agent := range hostile {
 		// A connection of the kernel holds some hundred KiB that nobody has read.
-		if most, n := agent.most.Load(), agent.connections.Load(); n == 0 || most > 2<<20 {
-			t.Errorf("%s: %d connections, of which one took %d bytes", name, n, most)
+		most, taken, n := agent.most.Load(), agent.taken.Load(), agent.connections.Load()
+		t.Logf("%s: %d connections took %d bytes", name, n, taken)
+		if n == 0 || most > 2<<20 || taken > 16<<20 {
+			t.Errorf("%s: %d connections took %d bytes, one of them %d", name, n, taken, most)
 		}
 	}
 }

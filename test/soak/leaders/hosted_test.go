@@ -27,6 +27,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/manager"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/kinds"
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
 // hosted are objects that are processes on this machine: the fence of a manager, which keeps its writes from the API, does
@@ -202,8 +203,8 @@ func (h *host) look() map[place][]start {
 	}
 	for _, entry := range entries {
 		process := filepath.Join("/proc", entry.Name())
-		dir, err := os.Readlink(filepath.Join(process, "cwd"))
-		if err != nil || !strings.HasPrefix(dir, h.dir+"/") {
+		dir := transcript.Place(process)
+		if !strings.HasPrefix(dir, h.dir+"/") {
 			continue // it is no process, has just ended, or is another's
 		}
 		environ, err := os.ReadFile(filepath.Join(process, "environ"))
