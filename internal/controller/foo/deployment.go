@@ -105,10 +105,9 @@ func differences(foo *v1alpha1.Foo, deployment *appsv1.Deployment) []string {
 		found = append(found, fmt.Sprintf("replicas %d instead of %d", got, want))
 	}
 	pod := &deployment.Spec.Template.Spec
-	switch container := containerOf(pod); {
-	case container == nil:
+	if container := containerOf(pod); container == nil {
 		found = append(found, fmt.Sprintf("no container %q", containerName))
-	default:
+	} else {
 		if container.Image != image(foo) {
 			found = append(found, fmt.Sprintf("image %q instead of %q", container.Image, image(foo)))
 		}

@@ -90,6 +90,19 @@ func (l *launch) arguments() []string {
 		"-netdev", l.network(),
 		"-device", "virtio-net-pci,netdev=net,romfile=,mac=" + mac(m),
 	}
+	args = append(args, l.drives(h)...)
+	if l.kernel != "" {
+		args = append(args, "-kernel", sandbox.FDPath(h.kernel), "-append", l.cmdline)
+		if l.initrd != "" {
+			args = append(args, "-initrd", sandbox.FDPath(h.initrd))
+		}
+	}
+	return args
+}
+
+// drives returns the arguments for the disk and the seed.
+func (l *launch) drives(h handles) []string {
+	var args []string
 	if l.hasDisk {
 		disk := map[string]any{"driver": formatQcow2, "node-name": blockNode, "discard": "unmap", "file": diskNode, "backing": nil}
 		if l.base != nil {
@@ -109,12 +122,6 @@ func (l *launch) arguments() []string {
 		args = append(args,
 			"-blockdev", blockdev(map[string]any{"driver": formatRaw, "node-name": "seed", "read-only": true, "file": "seed-file"}),
 			"-device", "virtio-blk-pci,drive=seed,serial=seed")
-	}
-	if l.kernel != "" {
-		args = append(args, "-kernel", sandbox.FDPath(h.kernel), "-append", l.cmdline)
-		if l.initrd != "" {
-			args = append(args, "-initrd", sandbox.FDPath(h.initrd))
-		}
 	}
 	return args
 }

@@ -34,11 +34,33 @@ func hasRoom(dir string) bool {
 	return uint64(fs.Bavail)*uint64(fs.Bsize) >= room //nolint:gosec // a size is positive
 }
 
+// What qemu-img may use beside its time: it reads images that tenants have made.
+const (
+	imageToolMemory = 1 << 30 // bytes of address space
+	imageToolGrowth = 1 << 30 // bytes that it may add to a file, which are metadata: those of an empty disk of 63 TiB take 1.2 MB
+)
+
+// imageToolLimits returns the resource limits of a qemu-img that gets these files.
+func imageToolLimits(files []sandbox.File) []sandbox.Limit {
+	var largest int64
+	for _, file := range files {
+		if info, err := os.Stat(file.Path); err == nil && file.Access == sandbox.ReadWrite {
+			largest = max(largest, info.Size())
+		}
+	}
+	return []sandbox.Limit{
+		{Resource: unix.RLIMIT_AS, Value: imageToolMemory},
+		{Resource: unix.RLIMIT_CPU, Value: uint64(imageToolTimeout / time.Second)},
+		{Resource: unix.RLIMIT_FSIZE, Value: uint64(largest + imageToolGrowth)}, //nolint:gosec // a size is positive
+	}
+}
+
 // runImageTool runs qemu-img and returns what it prints. Images are made by tenants, so it runs in a sandbox and opens
 // nothing but the files of spec, by their descriptors.
 func runImageTool(ctx context.Context, tool string, spec *sandbox.Spec, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, imageToolTimeout)
 	defer cancel()
+	spec.Limits = imageToolLimits(spec.Files)
 	path, argv := spec.Command(tool, args...)
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Args, cmd.Env = argv, []string{}
