@@ -44,10 +44,10 @@ func TestCronTabActsAsCronJob(t *testing.T) {
 		}
 	}
 	s.Stdin = ""
-	// Each turn is waited for by itself: a minute may be longer than a command lasts.
+	// A turn of a minute may be longer than a command lasts: a second one waits for the rest of it.
 	for range 2 {
 		before := len(s.jobTimes(t, "allow")["CronTab"])
-		recorded := s.words([]string{"wait", "--for=jsonpath={.status.activeCount}=" + fmt.Sprint(before+1), "crontab/allow", "--timeout=65s"})
+		recorded := s.words([]string{"wait", "--for=jsonpath={.status.activeCount}=" + fmt.Sprint(before+1), "crontab/allow", "--timeout=50s"})
 		if result := s.Run(t, recorded...); result.Code != 0 {
 			s.OK(t, recorded...)
 		}
