@@ -151,24 +151,28 @@ func (p *Process) watch() {
 	}
 }
 
-// boundLog rotates the log once the shim is gone, as long as the child runs: a shim can be killed, and its child goes on
-// writing.
+// boundLog rotates the log while the child runs without its shim: a shim can be killed, and its child goes on writing.
+// It asks for the shim instead of waiting for it: only watch waits on that handle, which has one deadline.
 func (p *Process) boundLog() {
-	if p.shim != nil && !p.shim.wait(0) {
-		return // the Dir was closed
-	}
 	ticker := time.NewTicker(p.rec.LogCheck)
 	defer ticker.Stop()
-	for isAlive(p.child.id, p.child.marker) { // its last words stay where they are
-		if info, err := os.Stat(p.rec.Log); err == nil && info.Size() >= p.rec.LogMaxBytes {
-			rotate(p.rec.Log, p.rec.LogKeep)
-		}
+	for {
 		select {
 		case <-p.done:
 			return
 		case <-p.settled: // the Dir was closed
 			return
 		case <-ticker.C:
+		}
+		switch {
+		case !isAlive(p.child.id, p.child.marker):
+			return // its last words stay where they are
+		case p.shim != nil && isAlive(p.shim.id, p.shim.marker):
+			// The shim rotates.
+		default:
+			if info, err := os.Stat(p.rec.Log); err == nil && info.Size() >= p.rec.LogMaxBytes {
+				rotate(p.rec.Log, p.rec.LogKeep)
+			}
 		}
 	}
 }

@@ -87,7 +87,7 @@ func (h *handle) signal(sig syscall.Signal) error {
 }
 
 // wait returns true when the process is gone (a zombie is), false when the handle was closed or the time is over.
-// A limit of 0 means none.
+// A limit of 0 means none. Only one goroutine may wait at a time: the limit is a deadline of the file.
 func (h *handle) wait(limit time.Duration) bool {
 	if h.file == nil {
 		return h.poll(limit)
