@@ -20,7 +20,11 @@ func TestLinksOfThePages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages = append(pages, "../../README.md", "../../CONTRIBUTING.md", "../../charts/keelson/README.md")
+	internals, err := filepath.Glob("../../docs/internals/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages = append(append(pages, internals...), "../../README.md", "../../CONTRIBUTING.md", "../../charts/keelson/README.md")
 	links := 0
 	for _, page := range pages {
 		for _, match := range link.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {

@@ -2,7 +2,7 @@
 // own: those of CronTabs, in turns with those of CronJobs, and with a floor that is given in the same run: a plain client
 // that creates the same Jobs. It also measures what many CronTabs cost that have nothing to do.
 //
-// It draws lag against the number of schedules for docs/crontab.md, too. All of it takes about an hour; runs of a part
+// It draws lag against the number of schedules for docs/internals/crontab.md, too. All of it takes about an hour; runs of a part
 // are added up with --add.
 //
 //	make bench-crontab
@@ -53,7 +53,7 @@ type options struct {
 
 func defaults() options {
 	return options{Sizes: []int{100, 500, 2000, 10000}, Rounds: 3, Connections: 16, PeerMost: 10000, ShippedMost: 500,
-		IdleCronTabs: 10000, Idle: 2 * time.Minute, plotFile: "docs/crontab-lag.svg", warm: 16, quiet: 2 * time.Second}
+		IdleCronTabs: 10000, Idle: 2 * time.Minute, plotFile: "docs/internals/crontab-lag.svg", warm: 16, quiet: 2 * time.Second}
 }
 
 // quick is for finding out whether the benchmark still works. Its numbers mean nothing. CronJobs are left out: they are

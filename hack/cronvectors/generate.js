@@ -1,6 +1,6 @@
 // Writes what two independent libraries say about schedules.txt, around every change of the
 // clocks in ten zones and thirty years and at ordinary times: internal/cron/testdata/oracles.txt.gz.
-// The tests of internal/cron read it; docs/crontab-schedules.md says where we differ, and why.
+// The tests of internal/cron read it; docs/internals/schedules.md says where we differ, and why.
 // Run it as `make cronvectors`; it takes minutes.
 //
 // Format, one JSON object and then lines:
