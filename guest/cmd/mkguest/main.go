@@ -1,5 +1,5 @@
 // Command mkguest puts the guest together: kernel, modules, init and commands become
-// the files that docs/guest.md describes. `make guest` runs it.
+// the files that docs/internals/guest.md describes. `make guest` runs it.
 package main
 
 import (

@@ -1,5 +1,5 @@
 // Command mkrootfs puts the guest's commands into a tar file: what a driver that runs
-// containers starts instead of the guest. `make guest` runs it, docs/guest.md describes
+// containers starts instead of the guest. `make guest` runs it, docs/internals/guest.md describes
 // the result.
 package main
 

@@ -11,7 +11,7 @@ import (
 )
 
 // The files of a guest. Manifest.Version and the names are a contract with those who
-// boot guests, docs/guest.md.
+// boot guests, docs/internals/guest.md.
 const (
 	KernelFile    = "kernel"
 	InitramfsFile = "initramfs"
