@@ -1,4 +1,5 @@
-// Package atomicfile replaces files so that neither a crash nor a power cut leaves half of one.
+// Package atomicfile replaces small files as a whole. It imports nothing but the standard library's file functions: the shim
+// of package process uses it, and has to stay small.
 package atomicfile
 
 import (
@@ -7,41 +8,89 @@ import (
 	"path/filepath"
 )
 
-// sync makes what was written to a file, or the names in a directory, durable. Tests replace it.
-var sync = (*os.File).Sync
+// Durability says what the new content of a file survives.
+type Durability bool
 
-// Write replaces the file at path, mode 0600. A reader sees the old content or the new. When Write has returned nil, the new
-// content survives a power cut. Calls for the same path must not overlap: they share the temporary file path + ".new".
-func Write(path string, data []byte) error {
-	temporary := path + ".new"
-	err := writeSynced(temporary, data)
+const (
+	// Volatile content survives a crash of this program. After a power cut the file may be the old one, empty or damaged.
+	// It is for what means nothing after a reboot, or can be found out again.
+	Volatile Durability = false
+	// Durable content also survives a power cut, as does its name: the file and its directory are synced.
+	Durable Durability = true
+)
+
+// Suffix ends the name of the temporary file beside the file that it is to replace.
+const Suffix = ".tmp"
+
+// Fault is called before each operation on the disk, with its name (create, write, sync, rename, syncdir) and the path. An
+// error makes the operation fail. Tests replace it.
+var Fault = func(operation, path string) error { return nil }
+
+// Write replaces the file at path, mode 0600. A reader sees the old content or the new, as does the next start of a program
+// that was killed in between. If Write fails before the new content has its name, nothing of it is left. The error names the
+// file. Calls for the same path must not overlap: they share the temporary file.
+func Write(path string, data []byte, durability Durability) error {
+	temporary := path + Suffix
+	err := writeTemporary(temporary, data, durability)
 	if err == nil {
-		err = os.Rename(temporary, path)
+		err = rename(temporary, path)
 	}
 	if err != nil {
 		_ = os.Remove(temporary) // the first error is the one to report
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	if durability == Durable {
+		return SyncDir(filepath.Dir(path))
+	}
+	return nil
 }
 
-func writeSynced(path string, data []byte) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+// Reserve sets aside space for the next Write to path, which succeeds on a full disk if it has no more than size bytes and
+// the file system overwrites in place.
+func Reserve(path string, size int) error {
+	return writeTemporary(path+Suffix, make([]byte, size), Volatile)
+}
+
+// writeTemporary overwrites a file that is there already in place, so that its space is used again.
+func writeTemporary(path string, data []byte, durability Durability) error {
+	if err := Fault("create", path); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = file.Write(data)
+	err = Fault("write", path)
 	if err == nil {
-		err = sync(file)
+		_, err = file.Write(data)
+	}
+	if err == nil {
+		err = file.Truncate(int64(len(data)))
+	}
+	if err == nil && durability == Durable {
+		if err = Fault("sync", path); err == nil {
+			err = file.Sync()
+		}
 	}
 	return errors.Join(err, file.Close())
 }
 
-func syncDir(path string) error {
+func rename(from, to string) error {
+	if err := Fault("rename", to); err != nil {
+		return err
+	}
+	return os.Rename(from, to)
+}
+
+// SyncDir makes the names in a directory durable: files that were made, renamed or removed.
+func SyncDir(path string) error {
+	if err := Fault("syncdir", path); err != nil {
+		return err
+	}
 	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = dir.Close() }() // it was only read
-	return sync(dir)
+	return dir.Sync()
 }

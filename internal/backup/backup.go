@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/manager"
@@ -56,6 +57,9 @@ func Save(ctx context.Context, dir, binary, file string) (Manifest, error) {
 	}
 	if err == nil {
 		err = os.Link(filepath.Join(scratch, "archive"), file) // unlike a rename it replaces nothing
+	}
+	if err == nil {
+		err = atomicfile.SyncDir(filepath.Dir(file))
 	}
 	return manifest, errors.Join(err, os.RemoveAll(scratch))
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/manager"
 	"github.com/keelson-dev/keelson/internal/process"
@@ -89,5 +90,8 @@ func restore(ctx context.Context, file, dir, place, binary string, mark func(dir
 			return manifest, fmt.Errorf("the cluster %s: %w", entry.Name(), err)
 		}
 	}
-	return manifest, os.Rename(place, dir) // fails if something has come there meanwhile
+	if err := os.Rename(place, dir); err != nil { // something has come there meanwhile
+		return manifest, err
+	}
+	return manifest, atomicfile.SyncDir(filepath.Dir(dir))
 }

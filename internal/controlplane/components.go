@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
 // The components, by the names that keelson-kube, their records and their logs know them by.
@@ -169,7 +171,7 @@ func (cp *ControlPlane) prepareKwok(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(cp.dir.stages(), slices.Concat(stages, []byte("\n---\n"), moreStages)); err != nil {
+	if err := atomicfile.Write(cp.dir.stages(), slices.Concat(stages, []byte("\n---\n"), moreStages), atomicfile.Volatile); err != nil {
 		return err
 	}
 	// The API may just be restarting.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/node"
 )
 
@@ -96,7 +97,7 @@ func TestCommandHash(t *testing.T) {
 	hash := func(content string, change func(*ControlPlane, *component)) string {
 		cp, c := base()
 		change(cp, c)
-		if err := writeFile(input, []byte(content)); err != nil {
+		if err := atomicfile.Write(input, []byte(content), atomicfile.Volatile); err != nil {
 			t.Fatal(err)
 		}
 		sum, err := cp.commandHash(c)

@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
 // userAdmin names the files of the administrator's certificate.
@@ -66,11 +68,11 @@ func writeKubeconfig(path, name string, cluster *clientcmdapi.Cluster, user *cli
 	if err != nil {
 		return fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
-	return updateFile(path, data)
+	return updateFile(path, data, atomicfile.Volatile)
 }
 
 // updateFile writes a file unless it says the same already.
-func updateFile(path string, data []byte) error {
+func updateFile(path string, data []byte, durability atomicfile.Durability) error {
 	existing, err := os.ReadFile(path)
 	if err == nil && bytes.Equal(existing, data) {
 		return nil
@@ -78,7 +80,7 @@ func updateFile(path string, data []byte) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return writeFile(path, data)
+	return atomicfile.Write(path, data, durability)
 }
 
 // writeKubeconfigs brings the kubeconfigs up to date.

@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
 // layout is a data directory; its methods name what is in it.
@@ -83,28 +85,7 @@ func saveState(dir layout, s state) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(dir.stateFile(), append(data, '\n'))
-}
-
-// writeFile replaces a file as a whole, mode 0600: a reader sees the old content or the new, also after a crash.
-func writeFile(path string, data []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(data)
-	if err == nil {
-		err = tmp.Sync()
-	}
-	err = errors.Join(err, tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp.Name()) // the error above says more
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
+	return atomicfile.Write(dir.stateFile(), append(data, '\n'), atomicfile.Durable)
 }
 
 // The ports to choose from lie below the range from which the kernel takes the local ports of outgoing connections,

@@ -64,40 +64,6 @@ func TestLoadState(t *testing.T) {
 	}
 }
 
-func TestWriteFileLeavesOldOrNew(t *testing.T) {
-	t.Parallel()
-	dir := newLayout(t)
-	path := dir.path("file")
-	for _, text := range []string{"a long first content", "second"} {
-		if err := writeFile(path, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// A directory cannot be replaced by a file, so the rename fails.
-	if err := os.Mkdir(dir.path("folder"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	err := writeFile(dir.path("folder"), []byte("text"))
-	if err == nil || !strings.Contains(err.Error(), dir.path("folder")) {
-		t.Errorf("error %v does not name the file", err)
-	}
-	entries, err := os.ReadDir(string(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, entry := range entries {
-		names = append(names, entry.Name())
-	}
-	want := []string{"etcd", "file", "folder", "logs", "pki", "sockets", "volume-plugins"}
-	if diff := cmp.Diff(want, names); diff != "" {
-		t.Errorf("the directory afterwards (-want +got):\n%s", diff)
-	}
-	if data, err := os.ReadFile(path); string(data) != "second" || err != nil {
-		t.Errorf("content %q, %v", data, err)
-	}
-}
-
 func TestFreePort(t *testing.T) {
 	t.Parallel()
 	first, err := freePort(t.Name())

@@ -18,6 +18,8 @@ import (
 
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
 const (
@@ -140,7 +142,7 @@ func ensureCertificate(dir layout, c certificate, issuer pair, now time.Time) (p
 	if p.cert, err = issue(c, p.key, issuer, now); err != nil {
 		return pair{}, false, err
 	}
-	return p, true, writeFile(path, encodeCert(p.cert))
+	return p, true, atomicfile.Write(path, encodeCert(p.cert), atomicfile.Volatile)
 }
 
 // isGood tells whether a certificate says what it should, belongs to the key and its issuer, and has more than half of
@@ -199,7 +201,8 @@ func encodeCert(crt *x509.Certificate) []byte {
 }
 
 // ensureKey reads a private key, or makes one. ECDSA, because making RSA keys is what a start would mostly wait for.
-// A damaged key is replaced if its loss means nothing; loss says what it means.
+// A damaged key is replaced if its loss means nothing; loss says what it means. Only a key whose loss matters has to survive a
+// power cut: everything else in pki/ is made again at the next start.
 func ensureKey(path, loss string) (crypto.Signer, error) {
 	data, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -221,7 +224,7 @@ func ensureKey(path, loss string) (crypto.Signer, error) {
 	if data, err = keyutil.MarshalPrivateKeyToPEM(key); err != nil {
 		return nil, err
 	}
-	return key, writeFile(path, data)
+	return key, atomicfile.Write(path, data, atomicfile.Durability(loss != ""))
 }
 
 func parseKey(data []byte) (crypto.Signer, error) {

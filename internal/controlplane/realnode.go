@@ -22,6 +22,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
 
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/node"
 )
 
@@ -95,7 +96,7 @@ func (cp *ControlPlane) writeNodeSettings() error {
 	if err != nil {
 		return err
 	}
-	return updateFile(cp.node.File(), data)
+	return updateFile(cp.node.File(), data, atomicfile.Durable)
 }
 
 // writeNodeCredentials gives the node its part of the certificates and keys, and no more than that: the folder is seen by
@@ -115,7 +116,7 @@ func (cp *ControlPlane) writeNodeCredentials() error {
 		if err != nil {
 			return err
 		}
-		if err := updateFile(filepath.Join(folder, target), data); err != nil {
+		if err := updateFile(filepath.Join(folder, target), data, atomicfile.Volatile); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
 // Client certificates can be revoked: those of a generation are signed by an authority of their own, and kube-apiserver
@@ -130,7 +132,7 @@ func (cp *ControlPlane) writeClientTrust() (again time.Duration, err error) {
 		}
 		bundle.Write(data)
 	}
-	if err := updateFile(cp.dir.pki(clientTrust(r.Generation)), bundle.Bytes()); err != nil {
+	if err := updateFile(cp.dir.pki(clientTrust(r.Generation)), bundle.Bytes(), atomicfile.Volatile); err != nil {
 		return 0, err
 	}
 	if left > 0 {

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
 // adopt makes a Process of a record from an earlier manager. It waits for a shim that is still at work, and ends one
@@ -83,7 +85,7 @@ func (r record) startOf(child identity) *running {
 func adoptChild(folder string, rec record, child identity) *running {
 	run := rec.startOf(child)
 	// If it cannot be written, the next manager searches again.
-	_ = writeFile(filepath.Join(folder, runningFile), run, false)
+	_ = writeFile(filepath.Join(folder, runningFile), run, atomicfile.Volatile)
 	return run
 }
 
@@ -208,7 +210,7 @@ func (p *Process) release() {
 
 // forget deletes what a start left that came to nothing.
 func forget(folder string) {
-	for _, name := range []string{recordFile, runningFile, exitFile, exitFile + ".tmp"} {
+	for _, name := range []string{recordFile, runningFile, exitFile, exitFile + atomicfile.Suffix} {
 		_ = os.Remove(filepath.Join(folder, name))
 	}
 	if info, err := os.Stat(filepath.Join(folder, defaultLog)); err == nil && info.Size() == 0 {

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
 // The writes of a start, in order; the disk is full at each of them in turn. The lists are checked against a trace.
@@ -119,8 +121,8 @@ func TestFullDiskAtTheEnd(t *testing.T) {
 
 // TestFullDiskDoesNotKeepUsFromStopping: finding and stopping what runs needs no space.
 func TestFullDiskDoesNotKeepUsFromStopping(t *testing.T) {
-	restore := fault
-	defer func() { fault = restore }()
+	restore := atomicfile.Fault
+	defer func() { atomicfile.Fault = restore }()
 	id := newID()
 	d := open(t, newDir(t))
 	p := start(t, d, sleeper(id))
@@ -135,7 +137,7 @@ func TestFullDiskDoesNotKeepUsFromStopping(t *testing.T) {
 	if err := os.Remove(filepath.Join(p.folder, runningFile)); err != nil {
 		t.Fatal(err)
 	}
-	fault = func(operation, path string) error {
+	atomicfile.Fault = func(operation, path string) error {
 		return &os.PathError{Op: operation, Path: path, Err: syscall.ENOSPC}
 	}
 	d = open(t, d.path)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
@@ -109,7 +110,7 @@ func TestRecycledPIDIsNeverTouched(t *testing.T) {
 			run := &running{identity: id, Nonce: rec.Nonce}
 			test.change(&rec, run)
 			for name, v := range map[string]any{recordFile: rec, runningFile: run} {
-				if err := writeFile(filepath.Join(folder, name), v, true); err != nil {
+				if err := writeFile(filepath.Join(folder, name), v, atomicfile.Durable); err != nil {
 					t.Fatal(err)
 				}
 			}

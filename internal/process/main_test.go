@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
 // The tests run managers that get killed. Such a manager is this test binary with these variables; what begins with
@@ -67,7 +69,7 @@ func installHooks() {
 	wanted, faulty, _ := strings.Cut(os.Getenv(testFault), " ")
 	var mu sync.Mutex
 	seen := 0
-	fault = func(operation, path string) error {
+	atomicfile.Fault = func(operation, path string) error {
 		write := operation + " " + filepath.Base(path)
 		if operation == "syncdir" {
 			write = operation

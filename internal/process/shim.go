@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
 const (
@@ -108,7 +110,7 @@ func startChild(folder string) (record, *started, error) {
 	if err != nil {
 		return rec, nil, err
 	}
-	if err := writeTemp(filepath.Join(folder, exitFile+".tmp"), make([]byte, exitReserve), false); err != nil {
+	if err := atomicfile.Reserve(filepath.Join(folder, exitFile), exitReserve); err != nil {
 		return rec, nil, fmt.Errorf("set aside space for the exit status: %w", err)
 	}
 	step("shim: space reserved")
@@ -149,7 +151,7 @@ func noteRunning(folder string, run *running, pid int) error {
 	if run.Shim, err = identify(os.Getpid()); err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(folder, runningFile), run, false)
+	return writeFile(filepath.Join(folder, runningFile), run, atomicfile.Volatile)
 }
 
 // waitChild waits for the end of the child. It and the start go around os.Process, which costs memory that a shim
@@ -175,7 +177,7 @@ func noteExit(folder string, rec record, log *os.File, status syscall.WaitStatus
 	}
 	// A write can fail where space cannot be set aside (copy on write); somebody may make room.
 	for range 300 {
-		err := writeFile(filepath.Join(folder, exitFile), exit, true)
+		err := writeFile(filepath.Join(folder, exitFile), exit, atomicfile.Durable)
 		if err == nil {
 			step("shim: exit written")
 			return 0

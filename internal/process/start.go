@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 	"unicode/utf8"
+
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
 const (
@@ -162,7 +164,7 @@ func newRecord(spec Spec, folder string) (record, error) {
 // nonce and means nothing from here on.
 func (d *Dir) writeIntent(folder string, rec *record) error {
 	if err := os.Mkdir(folder, 0o700); err == nil {
-		if err := syncDir(d.path); err != nil {
+		if err := atomicfile.SyncDir(d.path); err != nil {
 			return err
 		}
 	} else if !errors.Is(err, os.ErrExist) {
@@ -173,11 +175,11 @@ func (d *Dir) writeIntent(folder string, rec *record) error {
 	if err := os.MkdirAll(filepath.Dir(rec.Log), 0o700); err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(folder, recordFile), rec, true); err != nil {
+	if err := writeFile(filepath.Join(folder, recordFile), rec, atomicfile.Durable); err != nil {
 		return err
 	}
 	step("start: intent written")
-	for _, name := range []string{runningFile, exitFile, exitFile + ".tmp"} {
+	for _, name := range []string{runningFile, exitFile, exitFile + atomicfile.Suffix} {
 		if err := os.Remove(filepath.Join(folder, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
@@ -286,12 +287,12 @@ func TestDeleteAll(t *testing.T) {
 	before, err := os.ReadFile(path)
 	w.do(err)
 	gone := strings.ReplaceAll(string(before), w.engine.host(), "unix:///nowhere/docker.sock")
-	w.do(writeFile(path, []byte(gone)))
+	w.do(atomicfile.Write(path, []byte(gone), atomicfile.Volatile))
 	if err := DeleteAll(t.Context(), w.options.StateDir, 0); !errors.Is(err, backend.ErrMissing) || !strings.Contains(err.Error(), w.options.StateDir) {
 		t.Errorf("machines of an engine that is not there are deleted: %v", err)
 	}
 	w.do(StopAll(t.Context(), w.options.StateDir, 0))
-	w.do(writeFile(path, before))
+	w.do(atomicfile.Write(path, before, atomicfile.Volatile))
 	w.open()
 	w.remove(backend.DeleteOptions{})
 }

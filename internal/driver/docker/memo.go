@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
@@ -65,7 +66,7 @@ func (m *machine) save() {
 	m.memo.Host = m.d.engine.DaemonHost()
 	raw, err := json.MarshalIndent(&m.memo, "", "  ")
 	if err == nil {
-		err = writeFile(m.memoPath(), append(raw, '\n'))
+		err = atomicfile.Write(m.memoPath(), append(raw, '\n'), atomicfile.Durable)
 	}
 	if err != nil {
 		m.d.options.Log.Error(err, "What is to be remembered of a machine cannot be written", "file", m.memoPath())
@@ -81,15 +82,6 @@ func (m *machine) erase() error {
 		return fmt.Errorf("remove what was remembered of a machine: %w", err)
 	}
 	return nil
-}
-
-// writeFile replaces a file in one step.
-func writeFile(path string, content []byte) error {
-	temporary := path + ".new"
-	if err := os.WriteFile(temporary, content, 0o600); err != nil {
-		return errors.Join(err, os.RemoveAll(temporary))
-	}
-	return os.Rename(temporary, path)
 }
 
 // remembered returns the machines that a state directory has a memo of, by engine.

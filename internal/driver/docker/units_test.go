@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
@@ -283,7 +284,7 @@ func TestNoEngine(t *testing.T) {
 func TestMemoThatCannotBeRead(t *testing.T) {
 	d := &Driver{options: Options{StateDir: t.TempDir()}, machines: map[types.UID]*machine{}}
 	m := &machine{d: d, id: small(uid).Identity}
-	if err := writeFile(m.memoPath(), []byte("{")); err != nil {
+	if err := atomicfile.Write(m.memoPath(), []byte("{"), atomicfile.Volatile); err != nil {
 		t.Fatal(err)
 	}
 	m.read()

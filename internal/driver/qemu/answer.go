@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
 // answer is what a guest has said. It is kept for the next manager, so that this one need
@@ -30,22 +32,13 @@ func readAnswer(dir, run string) *answer {
 	return &said
 }
 
-// write replaces the answer in a folder in one step. It only matters while the process
-// runs, so it need not survive a power cut.
+// write replaces the answer in a folder. It only matters while the process runs, so it need not survive a power cut.
 func (a *answer) write(dir string) error {
 	raw, err := json.Marshal(a)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, answerFile)
-	temporary := path + ".new"
-	if err = os.WriteFile(temporary, append(raw, '\n'), 0o600); err == nil {
-		err = os.Rename(temporary, path)
-	}
-	if err != nil {
-		_ = os.Remove(temporary) // the first error is the one to report
-	}
-	return err
+	return atomicfile.Write(filepath.Join(dir, answerFile), append(raw, '\n'), atomicfile.Volatile)
 }
 
 // keepAnswer keeps what the guest has said, if it is new.

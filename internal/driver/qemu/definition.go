@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
@@ -99,37 +100,5 @@ func (def *definition) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(dir, definitionFile), append(raw, '\n'))
-}
-
-// writeFile replaces a file in one step, durably.
-func writeFile(path string, content []byte) error {
-	temporary := path + ".new"
-	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(content)
-	if err == nil {
-		err = file.Sync()
-	}
-	file.Close()
-	if err == nil {
-		err = os.Rename(temporary, path)
-	}
-	if err != nil {
-		_ = os.Remove(temporary) // the first error is the one to report
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir makes the names in a folder durable.
-func syncDir(dir string) error {
-	file, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	return file.Sync()
+	return atomicfile.Write(filepath.Join(dir, definitionFile), append(raw, '\n'), atomicfile.Durable)
 }

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
 
@@ -143,7 +144,7 @@ func (m *machine) createDisk(ctx context.Context, base *baseImage, size int64) e
 	if err := os.Rename(disk+".new", disk); err != nil {
 		return err
 	}
-	return syncDir(m.dir)
+	return atomicfile.SyncDir(m.dir)
 }
 
 // growDisk makes the disk of a machine that is off as large as it is to be.

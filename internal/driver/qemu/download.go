@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
 // source is where an image comes from, and what it has to be.
@@ -75,7 +77,7 @@ func (i *images) publish(part, digest string) error {
 	if err := os.Rename(part, path); err != nil {
 		return err
 	}
-	return syncDir(i.dir)
+	return atomicfile.SyncDir(i.dir)
 }
 
 // fetch appends to a file what it lacks of what the address gives.

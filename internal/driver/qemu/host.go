@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
@@ -28,7 +29,7 @@ func identify(stateDir string) (backend.Host, error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		id := uuid.NewString()
-		if err := writeFile(path, []byte(id+"\n")); err != nil {
+		if err := atomicfile.Write(path, []byte(id+"\n"), atomicfile.Durable); err != nil {
 			return backend.Host{}, fmt.Errorf("note the identity of the state directory: %w", err)
 		}
 		return backend.Host{ID: id, Name: name}, nil

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
@@ -31,7 +32,7 @@ func (m *machine) retain() error {
 		err = os.Rename(m.path(diskFile), filepath.Join(dir, string(m.id.UID)+".qcow2"))
 	}
 	if err == nil {
-		err = syncDir(dir)
+		err = atomicfile.SyncDir(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("retain the disk: %w", err)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"os"
 
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
@@ -39,7 +40,7 @@ func writeSeed(path string, machine *backend.Machine) error {
 	if present, err := os.ReadFile(path); err == nil && bytes.Equal(present, image) {
 		return nil
 	}
-	return writeFile(path, image)
+	return atomicfile.Write(path, image, atomicfile.Durable)
 }
 
 // seedSum stands for a seed without telling it.

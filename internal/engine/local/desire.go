@@ -164,7 +164,7 @@ func writeNote(path string, note any) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(path, data)
+	return atomicfile.Write(path, data, atomicfile.Durable)
 }
 
 // hasData tells whether a data directory has objects.

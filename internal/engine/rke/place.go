@@ -152,7 +152,7 @@ func (p place) read(name string, into any) bool {
 
 // write replaces a file durably: what the records say of a run must still be there when its effects are.
 func (p place) write(name string, data []byte) error {
-	if err := atomicfile.Write(p.path(name), data); err != nil {
+	if err := atomicfile.Write(p.path(name), data, atomicfile.Durable); err != nil {
 		return fmt.Errorf("keep what rke is run with: %w", err)
 	}
 	return nil

@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
 // Masked is what stands in the place of a secret.
@@ -101,7 +103,7 @@ func MakeKey(file string) error {
 	}
 	key := make([]byte, sha256.Size)
 	_, _ = rand.Read(key) // never fails
-	if err := os.WriteFile(file, key, 0o600); err != nil {
+	if err := atomicfile.Write(file, key, atomicfile.Durable); err != nil {
 		return fmt.Errorf("make the key of hashes: %w", err)
 	}
 	return nil
