@@ -54,3 +54,22 @@ func TestRetainedDisksAreListed(t *testing.T) {
 		t.Errorf("as JSON (-want +got):\n%s", diff)
 	}
 }
+
+// A directory of machines that cannot be read does not hide the state of the instance.
+func TestStatusWithoutTheRetainedDisks(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(manager.MachinesDir(dir), nil, 0o600); err != nil { // a file in its place: root cannot read it either
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd := New()
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	cmd.SetOut(&out)
+	cmd.SetArgs([]string{"--data-dir", dir})
+	if err := cmd.Execute(); err == nil || !strings.Contains(err.Error(), "list retained disks") {
+		t.Errorf("the error is %v", err)
+	}
+	if !strings.Contains(out.String(), dir) {
+		t.Errorf("status prints %q", out.String())
+	}
+}

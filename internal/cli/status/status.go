@@ -4,6 +4,7 @@ package status
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -40,11 +41,9 @@ when it runs, its API is ready and etcd has raised no alarm, else 1.`,
 			if err != nil {
 				return err
 			}
-			disks, err := qemu.RetainedDisks(manager.MachinesDir(dir))
-			if err != nil {
-				return err
-			}
-			if err := print(cmd, output, instanceReport{report, disks}); err != nil {
+			disks, disksErr := qemu.RetainedDisks(manager.MachinesDir(dir))
+			// The report comes first: the state of the instance does not depend on these disks.
+			if err := errors.Join(print(cmd, output, instanceReport{report, disks}), disksErr); err != nil {
 				return err
 			}
 			if report.ManagerPID == 0 || !report.APIReady || report.EtcdAlarm != "" {
