@@ -27,7 +27,7 @@ func TestManagerOutlivesItsCertificate(t *testing.T) {
 	left := 45 * time.Second          // of it when the control plane starts
 	clock := clocktesting.NewFakeClock(time.Now().Add(left - year))
 	cp := env.ControlPlane(t, controlplane.Options{Nodes: 1, Clock: clock})
-	c := runEverything(t, cp)
+	c := runEverything(t, cp, newTestLogger(t))
 
 	harness.Eventually(t, "the renewal waits for its time", clock.HasWaiters)
 	crt, key := read(t, cp.Config().CertFile), read(t, cp.Config().KeyFile)

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,9 +10,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -124,7 +127,8 @@ func examples() map[string]example {
 // Conditions and events of all kinds follow the same rules, of an object that becomes ready and of one that cannot: who
 // knows one kind, and what watches it, knows all.
 func TestConditionsAndEventsOfEveryKind(t *testing.T) {
-	c := runEverything(t, env.ControlPlane(t, controlplane.Options{Nodes: 1}))
+	var log verdictLog
+	c := runEverything(t, env.ControlPlane(t, controlplane.Options{Nodes: 1}), (&Logging{Format: "json", Verbosity: 1}).NewLogger(&log))
 	all := examples()
 	for _, controller := range controllers {
 		e, found := all[controller.Name]
@@ -156,6 +160,9 @@ func TestConditionsAndEventsOfEveryKind(t *testing.T) {
 			}()
 			e.becomesReady(t, c)
 			conditions := e.fails(t, c)
+			harness.Eventually(t, "the log says what was decided about both", func() bool {
+				return log.has(controller.Name, e.ready, true) && log.has(controller.Name, e.failing, false)
+			})
 			for _, object := range []client.Object{e.ready, e.failing} {
 				said.checkConditions(t, object)
 				checkSubresource(t, c, object)
@@ -210,9 +217,38 @@ func retainDisk(t *testing.T, c client.Client) {
 	})
 }
 
+// verdictLog is the log of a manager at level 1. It keeps one line for each reconcile.
+type verdictLog struct {
+	mu    sync.Mutex
+	lines []verdictLine
+}
+
+type verdictLine struct{ Msg, Controller, Namespace, Name, Verdict, Ready, Reason string }
+
+// Write implements io.Writer. Each call is one line.
+func (l *verdictLog) Write(p []byte) (int, error) {
+	var line verdictLine
+	if err := json.Unmarshal(p, &line); err == nil && line.Msg == "Reconciled" {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.lines = append(l.lines, line)
+	}
+	return len(p), nil
+}
+
+// has reports whether a reconcile of the object logged a verdict, and whether it is ready with a reason.
+func (l *verdictLog) has(controller string, object client.Object, isReady bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.lines, func(line verdictLine) bool {
+		return line.Controller == controller && line.Namespace == object.GetNamespace() && line.Name == object.GetName() &&
+			line.Verdict != "" && line.Verdict != "none" && line.Ready != "" && (line.Ready == "True") == isReady && line.Reason != ""
+	})
+}
+
 // runEverything starts a manager with all controllers on a control plane, until the test ends. It returns the
 // administrator's client.
-func runEverything(t *testing.T, cp *controlplane.ControlPlane) client.Client {
+func runEverything(t *testing.T, cp *controlplane.ControlPlane, logger logr.Logger) client.Client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
@@ -223,6 +259,7 @@ func runEverything(t *testing.T, cp *controlplane.ControlPlane) client.Client {
 	o := newTestOptions(t, metav1.NamespaceDefault)
 	o.StateDir, o.Ephemeral, o.Machines.Drivers = t.TempDir(), true, []string{fake.Name}
 	o.KubeBinary = func() (string, error) { return env.Binary("keelson-kube") }
+	o.Logger = logger
 	t.Cleanup(func() {
 		if _, err := local.StopAll(t.Context(), ClusterDir(o.StateDir)); err != nil { // the context has ended: it kills
 			t.Errorf("end the clusters: %v", err)
