@@ -1,25 +1,17 @@
 package admission
 
 import (
-	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"fmt"
-	"math/big"
-	"net"
 	"time"
+
+	"k8s.io/client-go/util/cert"
+
+	"github.com/keelson-dev/keelson/internal/pki"
 )
 
-// skew is how far the clock of an API server may be behind.
-const skew = 10 * time.Minute
-
-// Times are those of certificates. Each certificate is renewed when two thirds of its life are over.
+// Times are those of certificates. Each certificate is renewed when half of its life is over.
 type Times struct {
 	// Authority is how long the certificate authority is good, Serving what it signs.
 	Authority, Serving time.Duration
@@ -38,9 +30,7 @@ func DefaultTimes() Times {
 
 // authority signs the certificates with which managers serve.
 type authority struct {
-	// certificate is its own, key belongs to it.
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
+	pki.Pair
 	// trusted are the certificates of all authorities to trust, its own first: what earlier ones have signed is in use
 	// for a while.
 	trusted []*x509.Certificate
@@ -48,121 +38,62 @@ type authority struct {
 
 // newAuthority makes an authority that is good from now on, and trusts those before it that still are.
 func newAuthority(now time.Time, lifetime time.Duration, before *authority) (*authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("make the key of the authority for webhook certificates: %w", err)
-	}
-	template := newTemplate("keelson-webhook-ca", now, now.Add(lifetime))
-	template.IsCA, template.BasicConstraintsValid = true, true
-	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
-	template.MaxPathLenZero = true
-	certificate, err := sign(template, template, key, key)
+	key, err := pki.NewKey()
 	if err != nil {
 		return nil, err
 	}
-	made := &authority{certificate: certificate, key: key, trusted: []*x509.Certificate{certificate}}
+	made, err := pki.Template{CommonName: "keelson-webhook-ca", IsCA: true, Lifetime: lifetime}.Issue(key, pki.Pair{}, now)
+	if err != nil {
+		return nil, err
+	}
+	a := &authority{Pair: made, trusted: []*x509.Certificate{made.Certificate}}
 	if before != nil {
 		for _, earlier := range before.trusted {
 			if now.Before(earlier.NotAfter) {
-				made.trusted = append(made.trusted, earlier)
+				a.trusted = append(a.trusted, earlier)
 			}
 		}
 	}
-	return made, nil
+	return a, nil
 }
 
 // issue returns a new certificate to serve with under these names, which are DNS names and IP addresses.
 func (a *authority) issue(now time.Time, lifetime time.Duration, names []string) (*tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("make the key of a webhook certificate: %w", err)
-	}
-	until := now.Add(lifetime)
-	if a.certificate.NotAfter.Before(until) {
-		until = a.certificate.NotAfter
-	}
-	template := newTemplate("keelson-webhook", now, until)
-	template.KeyUsage = x509.KeyUsageDigitalSignature
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-	for _, name := range names {
-		if ip := net.ParseIP(name); ip != nil {
-			template.IPAddresses = append(template.IPAddresses, ip)
-		} else {
-			template.DNSNames = append(template.DNSNames, name)
-		}
-	}
-	leaf, err := sign(template, a.certificate, key, a.key)
+	key, err := pki.NewKey()
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}, nil
-}
-
-func newTemplate(name string, now, until time.Time) *x509.Certificate {
-	// A random serial number of 128 bits, because the two of them together name a certificate.
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	leaf, err := pki.Template{
+		CommonName: "keelson-webhook", Names: names, Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, Lifetime: lifetime,
+	}.Issue(key, a.Pair, now)
 	if err != nil {
-		panic(err) // crypto/rand never fails
+		return nil, err
 	}
-	return &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: name, SerialNumber: serial.Text(36)},
-		NotBefore: now.Add(-skew), NotAfter: until,
-	}
-}
-
-func sign(template, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) (*x509.Certificate, error) {
-	raw, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, parentKey)
-	if err != nil {
-		return nil, fmt.Errorf("sign the certificate %s: %w", template.Subject.CommonName, err)
-	}
-	return x509.ParseCertificate(raw)
-}
-
-// isDue reports whether a certificate is to be renewed.
-func isDue(certificate *x509.Certificate, now time.Time) bool {
-	begin := certificate.NotBefore.Add(skew)
-	return !now.Before(begin.Add(certificate.NotAfter.Sub(begin) * 2 / 3))
+	return leaf.TLS(), nil
 }
 
 // bundle returns the certificates to trust as PEM.
 func (a *authority) bundle() []byte {
-	var out bytes.Buffer
-	for _, certificate := range a.trusted {
-		out.Write(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}))
-	}
-	return out.Bytes()
+	bundle, _ := cert.EncodeCertificates(a.trusted...) // writes to memory, never fails
+	return bundle
 }
 
-// keyPEM returns the key as PEM.
-func (a *authority) keyPEM() ([]byte, error) {
-	raw, err := x509.MarshalPKCS8PrivateKey(a.key)
-	if err != nil {
-		return nil, fmt.Errorf("write the key of the authority for webhook certificates: %w", err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), nil
-}
-
-// parseAuthority reads what bundle and keyPEM have written.
+// parseAuthority reads the certificates and the key of an authority.
 func parseAuthority(bundle, key []byte) (*authority, error) {
-	pair, err := tls.X509KeyPair(bundle, key)
-	if err != nil {
+	var a authority
+	var err error
+	if a.trusted, err = cert.ParseCertsPEM(bundle); err != nil {
 		return nil, err
 	}
-	ours, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
-	if !ok {
-		return nil, errors.New("the key is not of the kind that keelson makes")
+	if a.Key, err = pki.ParseKey(key); err != nil {
+		return nil, err
 	}
-	a := &authority{key: ours}
-	for _, raw := range pair.Certificate {
-		certificate, err := x509.ParseCertificate(raw)
-		if err != nil {
-			return nil, err
-		}
-		a.trusted = append(a.trusted, certificate)
-	}
-	a.certificate = a.trusted[0]
-	if !a.certificate.IsCA {
+	a.Certificate = a.trusted[0]
+	switch {
+	case !a.IsConsistent():
+		return nil, errors.New("the key does not belong to the certificate")
+	case !a.Certificate.IsCA:
 		return nil, errors.New("the first certificate is not that of an authority")
 	}
-	return a, nil
+	return &a, nil
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/keelson-dev/keelson/internal/pki"
 )
 
 // hurry is how long to wait as long as something is missing or has failed.
@@ -131,7 +133,7 @@ func (k *Keeper) follow(ctx context.Context) (time.Duration, error) {
 		return hurry, nil
 	}
 	now := k.options.Clock.Now()
-	if current := k.current.Load(); current != nil && bytes.Equal(k.signer, a.certificate.Raw) && !isDue(current.Leaf, now) {
+	if current := k.current.Load(); current != nil && bytes.Equal(k.signer, a.Certificate.Raw) && !pki.NeedsRenewal(current.Leaf, now) {
 		return k.options.Times.Look, nil
 	}
 	issued, err := a.issue(now, k.options.Times.Serving, k.options.Names)
@@ -139,7 +141,7 @@ func (k *Keeper) follow(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	k.current.Store(issued)
-	k.signer = a.certificate.Raw
+	k.signer = a.Certificate.Raw
 	k.options.Log.V(1).Info("Issued a webhook certificate", "until", issued.Leaf.NotAfter)
 	return k.options.Times.Look, nil
 }
@@ -157,12 +159,12 @@ func (k *Keeper) renew(ctx context.Context) (time.Duration, error) {
 	switch {
 	case a == nil:
 		a, err = k.replace(ctx, nil, version)
-	case isDue(a.certificate, now) && k.next == nil:
+	case pki.NeedsRenewal(a.Certificate, now) && k.next == nil:
 		// Who only knows the old one must not meet what the new one has signed: all are told first.
 		k.next, err = newAuthority(now, k.options.Times.Authority, a)
-	case isDue(a.certificate, now) && !k.nextSince.IsZero() && now.Sub(k.nextSince) >= k.options.Times.Overlap:
+	case pki.NeedsRenewal(a.Certificate, now) && !k.nextSince.IsZero() && now.Sub(k.nextSince) >= k.options.Times.Overlap:
 		a, err = k.replace(ctx, k.next, version)
-	case !isDue(a.certificate, now):
+	case !pki.NeedsRenewal(a.Certificate, now):
 		k.next, k.nextSince = nil, time.Time{} // another leader was faster
 	}
 	if err != nil {
@@ -195,7 +197,7 @@ func (k *Keeper) replace(ctx context.Context, a *authority, version string) (*au
 		return nil, err
 	}
 	k.next, k.nextSince = nil, time.Time{}
-	k.options.Log.Info("Made an authority for webhook certificates", "until", a.certificate.NotAfter)
+	k.options.Log.Info("Made an authority for webhook certificates", "until", a.Certificate.NotAfter)
 	select {
 	case k.woken <- struct{}{}:
 	default:

@@ -3,12 +3,15 @@ package admission
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/client-go/util/keyutil"
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
@@ -113,7 +116,7 @@ func TestRotation(t *testing.T) {
 		elapsed += pause
 	}
 	if len(seen) < 4 {
-		t.Errorf("%d authorities in three lives of one, each of which is renewed after two thirds", len(seen))
+		t.Errorf("%d authorities in three lives of one, each of which is renewed at half of it", len(seen))
 	}
 	if w.told > 3*len(seen) {
 		t.Errorf("the API server was told %d times of %d authorities", w.told, len(seen))
@@ -208,7 +211,7 @@ func TestAuthorityIsReadAsItWasWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := second.keyPEM()
+	key, err := keyutil.MarshalPrivateKeyToPEM(second.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +219,7 @@ func TestAuthorityIsReadAsItWasWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !read.certificate.Equal(second.certificate) || !bytes.Equal(read.bundle(), second.bundle()) || !read.key.Equal(second.key) {
+	if !read.Certificate.Equal(second.Certificate) || !bytes.Equal(read.bundle(), second.bundle()) || !read.Key.(*ecdsa.PrivateKey).Equal(second.Key) {
 		t.Error("it was read as something else")
 	}
 	for name, parts := range map[string][2][]byte{
@@ -227,5 +230,29 @@ func TestAuthorityIsReadAsItWasWritten(t *testing.T) {
 		if _, err := parseAuthority(parts[0], parts[1]); err == nil {
 			t.Errorf("%s is read as an authority", name)
 		}
+	}
+}
+
+// Versions before this one wrote the key as PKCS #8.
+func TestAuthorityOfAnEarlierVersionIsRead(t *testing.T) {
+	now := time.Now()
+	before, err := newAuthority(now, time.Hour, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(before.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := parseAuthority(before.bundle(), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := read.issue(now, time.Minute, []string{service})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := issued.Leaf.CheckSignatureFrom(before.Certificate); err != nil {
+		t.Error(err)
 	}
 }

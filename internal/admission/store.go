@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/keyutil"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -65,7 +66,7 @@ func (s *secretStore) load(ctx context.Context) (*authority, string, error) {
 }
 
 func (s *secretStore) save(ctx context.Context, a *authority, version string) error {
-	key, err := a.keyPEM()
+	key, err := keyutil.MarshalPrivateKeyToPEM(a.Key)
 	if err != nil {
 		return err
 	}

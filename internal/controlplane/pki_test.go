@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/util/cert"
+
+	"github.com/keelson-dev/keelson/internal/pki"
 )
 
 var (
@@ -277,21 +279,21 @@ func TestCertificateWithOtherNamesIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	dir := newLayout(t)
 	mustEnsure(t, dir, t0)
-	authority := pair{cert: readCert(t, dir.pki("ca.crt"))}
+	authority := pki.Pair{Certificate: readCert(t, dir.pki("ca.crt"))}
 	c := certificates[slices.IndexFunc(certificates, func(c certificate) bool { return c.name == "apiserver" })]
 	var err error
-	if authority.key, err = ensureKey(dir.pki("ca.key"), ""); err != nil {
+	if authority.Key, err = ensureKey(dir.pki("ca.key"), ""); err != nil {
 		t.Fatal(err)
 	}
 	if _, made, err := ensureCertificate(dir, c, authority, t0); made || err != nil {
 		t.Fatalf("made = %t, %v although nothing changed", made, err)
 	}
-	c.config.AltNames.DNSNames = append(slices.Clone(c.config.AltNames.DNSNames), "another.example")
+	c.Names = append(slices.Clone(c.Names), "another.example")
 	p, made, err := ensureCertificate(dir, c, authority, t0)
 	if !made || err != nil {
 		t.Fatalf("made = %t, %v although a name was added", made, err)
 	}
-	if err := p.cert.VerifyHostname("another.example"); err != nil {
+	if err := p.Certificate.VerifyHostname("another.example"); err != nil {
 		t.Error(err)
 	}
 }

@@ -3,11 +3,9 @@ package controlplane
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -20,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/client-go/util/cert"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/node"
@@ -43,13 +40,10 @@ const nodeEndTimeout = 30 * time.Second
 // nodeCertificates are the certificates for a real node.
 func nodeCertificates(s node.Settings) []certificate {
 	return []certificate{
-		{name: nameKubeletServer, issuer: "ca", config: cert.Config{
-			CommonName: "system:node:" + s.Name, Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-			AltNames: cert.AltNames{DNSNames: []string{s.Name}, IPs: []net.IP{s.Address().AsSlice()}},
-		}},
-		{name: nameKubeletClient, issuer: "ca", config: clientOf("system:node:"+s.Name, "system:nodes")},
-		{name: nameKubeProxy, issuer: "ca", config: clientOf("system:kube-proxy")},
-		{name: nameKubeletUser, issuer: "ca", config: clientOf(kubeletUser)},
+		newServer(nameKubeletServer, "system:node:"+s.Name, s.Name, s.Address().String()),
+		newClient(nameKubeletClient, "ca", "system:node:"+s.Name, "system:nodes"),
+		newClient(nameKubeProxy, "ca", "system:kube-proxy"),
+		newClient(nameKubeletUser, "ca", kubeletUser),
 	}
 }
 
@@ -136,11 +130,11 @@ func (cp *ControlPlane) nodeArgs() []string {
 	if cp.node == nil {
 		return nil
 	}
-	pki := cp.dir.pki
+	file := cp.dir.pki
 	return []string{
-		"--kubelet-client-certificate=" + pki(nameKubeletUser+".crt"),
-		"--kubelet-client-key=" + pki(nameKubeletUser+".key"),
-		"--kubelet-certificate-authority=" + pki("ca.crt"),
+		"--kubelet-client-certificate=" + file(nameKubeletUser+".crt"),
+		"--kubelet-client-key=" + file(nameKubeletUser+".key"),
+		"--kubelet-certificate-authority=" + file("ca.crt"),
 		"--kubelet-preferred-address-types=InternalIP",
 	}
 }

@@ -94,9 +94,7 @@ func (cp *ControlPlane) ofGeneration(wanted []certificate) []certificate {
 		}
 		all = append(all, c)
 		if c.name == clientAuthority(0) {
-			authority := certificate{name: clientAuthority(g)}
-			authority.config.CommonName = fmt.Sprintf("keelson-client-ca-%d", g)
-			all = append(all, authority)
+			all = append(all, newAuthority(clientAuthority(g), fmt.Sprintf("keelson-client-ca-%d", g)))
 		}
 	}
 	return all
@@ -104,7 +102,7 @@ func (cp *ControlPlane) ofGeneration(wanted []certificate) []certificate {
 
 // isClient tells whether the certificate is one that kube-apiserver knows a client by.
 func (c certificate) isClient() bool {
-	return c.issuer == clientAuthority(0) && slices.Contains(c.config.Usages, x509.ExtKeyUsageClientAuth)
+	return c.issuer == clientAuthority(0) && slices.Contains(c.Usages, x509.ExtKeyUsageClientAuth)
 }
 
 // writeClientTrust writes whose client certificates kube-apiserver trusts now, and removes the keys of the generation before

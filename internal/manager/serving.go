@@ -1,14 +1,9 @@
 package manager
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -24,13 +19,14 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/keelson-dev/keelson/internal/pki"
 )
 
 const (
 	// scrapesAtOnce bounds the work that whoever may read metrics can cause.
 	scrapesAtOnce = 8
-	// selfSignedLife is how long a certificate lives that the manager makes for itself. It is
-	// renewed at half of that.
+	// selfSignedLife is how long a certificate lives that the manager makes for itself.
 	selfSignedLife = 365 * 24 * time.Hour
 )
 
@@ -164,7 +160,6 @@ func (s *Serving) tlsConfig(m ctrl.Manager) (*tls.Config, error) {
 type selfSigned struct {
 	mu      sync.Mutex
 	current *tls.Certificate
-	renewAt time.Time
 }
 
 // get returns the certificate, a new one at half of its life.
@@ -172,36 +167,28 @@ func (s *selfSigned) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if s.current != nil && now.Before(s.renewAt) {
+	if s.current != nil && !pki.NeedsRenewal(s.current.Leaf, now) {
 		return s.current, nil
 	}
 	made, err := newSelfSigned(now)
 	if err != nil {
 		return nil, fmt.Errorf("make a certificate for the metrics: %w", err)
 	}
-	s.current, s.renewAt = made, now.Add(selfSignedLife/2)
+	s.current = made
 	return made, nil
 }
 
 func newSelfSigned(now time.Time) (*tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := pki.NewKey()
 	if err != nil {
 		return nil, err
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	made, err := pki.Template{
+		CommonName: "keelson-metrics", Names: []string{"localhost", "127.0.0.1", "::1"},
+		Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, Lifetime: selfSignedLife,
+	}.Issue(key, pki.Pair{}, now)
 	if err != nil {
 		return nil, err
 	}
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: "keelson-metrics"},
-		// The clocks of those who ask may be behind ours.
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(selfSignedLife),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		BasicConstraintsValid: true, DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, err
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+	return made.TLS(), nil
 }

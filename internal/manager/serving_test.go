@@ -278,16 +278,16 @@ func TestSelfSignedIsRenewed(t *testing.T) {
 	if again, err := s.get(nil); err != nil || again != first {
 		t.Errorf("asked twice: another certificate, %v", err)
 	}
-	s.renewAt = time.Now()
-	renewed, err := s.get(nil)
-	if err != nil || renewed == first {
-		t.Errorf("at half of its life: the same certificate, %v", err)
-	}
-	parsed, err := x509.ParseCertificate(renewed.Certificate[0])
+	due, err := newSelfSigned(time.Now().Add(-selfSignedLife / 2))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if left := time.Until(parsed.NotAfter); left < selfSignedLife/2 {
+	s.current = due
+	renewed, err := s.get(nil)
+	if err != nil || renewed == first || renewed == due {
+		t.Errorf("at half of its life: the same certificate, %v", err)
+	}
+	if left := time.Until(renewed.Leaf.NotAfter); left < selfSignedLife/2 {
 		t.Errorf("a new certificate is good for %v", left)
 	}
 }

@@ -1,16 +1,8 @@
 package manager
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -18,9 +10,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/internal/admission"
+	"github.com/keelson-dev/keelson/internal/pki"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
@@ -81,51 +76,47 @@ func TestWebhookWithCertificatesOfSomebodyElse(t *testing.T) {
 
 // issuer signs certificates, as an Issuer of cert-manager with an authority does.
 type issuer struct {
-	key         *ecdsa.PrivateKey
-	certificate *x509.Certificate
-	bundle      []byte // the authority, as PEM
+	pki.Pair
+	bundle []byte // the authority, as PEM
 }
 
 func newIssuer(t *testing.T) *issuer {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := pki.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "an authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	made, err := pki.Template{CommonName: "an authority", IsCA: true, Lifetime: time.Hour}.Issue(key, pki.Pair{}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &issuer{key: key, certificate: template, bundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})}
+	bundle, err := cert.EncodeCertificates(made.Certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &issuer{Pair: made, bundle: bundle}
 }
 
 // secret returns what is in the Secret of a new Certificate for this host, and its serial number.
 func (i *issuer) secret(t *testing.T) (data map[string][]byte, serial string) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := pki.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	raw, err := x509.CreateCertificate(rand.Reader, template, i.certificate, &key.PublicKey, i.key)
+	made, err := pki.Template{Names: []string{"127.0.0.1"}, Lifetime: time.Hour}.Issue(key, i.Pair, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	rawKey, err := x509.MarshalECPrivateKey(key)
+	certificate, err := cert.EncodeCertificates(made.Certificate)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return map[string][]byte{
-		"ca.crt": i.bundle, "tls.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}),
-		"tls.key": pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: rawKey}),
-	}, template.SerialNumber.String()
+	rawKey, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string][]byte{"ca.crt": i.bundle, "tls.crt": certificate, "tls.key": rawKey}, made.Certificate.SerialNumber.String()
 }
 
 // secretVolume is a Secret as the kubelet mounts it: the files are links through ..data, which leads to a folder, so that
