@@ -15,7 +15,7 @@ var registerBuildInfo = sync.OnceFunc(func() {
 	info := version.Get()
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "keelson_build_info",
-		Help: "Always 1; the labels say which build of keelson this is.",
+		Help: "Always 1; the labels have the version of Keelson, Go and Kubernetes.",
 		ConstLabels: prometheus.Labels{
 			"version": info.Keelson, "goversion": info.Go, "kubernetes": info.Kubernetes,
 		},

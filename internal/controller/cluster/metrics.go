@@ -34,7 +34,7 @@ func newMeasures() *measures {
 	return &measures{
 		provisioning: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "keelson_cluster_provisioning_seconds", Buckets: durations,
-			Help: "Time from the creation of a Cluster until it was ready for the first time.",
+			Help: "Time from the creation of a Cluster until it was first ready.",
 		}, []string{"engine"}),
 		deletion: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "keelson_cluster_deletion_seconds", Buckets: append([]float64{0.25, 0.5}, durations...),
@@ -42,15 +42,15 @@ func newMeasures() *measures {
 		}, []string{"engine"}),
 		probes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "keelson_cluster_probe_seconds", Buckets: []float64{0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5},
-			Help: "Time that the API of a cluster took to answer a probe.",
+			Help: "Response time of the API of a cluster to a probe.",
 		}, []string{"cluster"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keelson_cluster_probe_failures_total",
-			Help: "Probes that the API of a cluster did not answer well.",
+			Help: "Failed probes of the API of a cluster.",
 		}, []string{"cluster"}),
 		orphans: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "keelson_cluster_orphans",
-			Help: "Clusters that ran without a Cluster at the last look.",
+			Help: "Running clusters without a Cluster at the last check.",
 		}, []string{"engine"}),
 	}
 }
@@ -108,7 +108,7 @@ var (
 	clustersDesc   = prometheus.NewDesc("keelson_clusters", "Clusters by engine and phase.", []string{"engine", "phase"}, nil)
 	conditionsDesc = prometheus.NewDesc("keelson_cluster_conditions", "Clusters by condition, its status and its reason.", []string{"condition", "status", "reason"}, nil)
 	expiryDesc     = prometheus.NewDesc("keelson_cluster_certificate_expiry_timestamp_seconds",
-		"When the client certificate in the kubeconfig of a Cluster expires, in seconds since 1970.", []string{"cluster"}, nil)
+		"Expiry of the client certificate in the kubeconfig of a Cluster, in Unix seconds.", []string{"cluster"}, nil)
 )
 
 // Describe implements prometheus.Collector.

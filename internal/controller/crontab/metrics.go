@@ -16,24 +16,24 @@ import (
 // startLag is about runs, all CronTabs together.
 var startLag = prometheus.NewHistogram(prometheus.HistogramOpts{
 	Name:    "crontab_start_lag_seconds",
-	Help:    "From when a scheduled run was due until the API server had created its Job.",
+	Help:    "Time from when a scheduled run was due until the API server had created its Job.",
 	Buckets: []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300},
 })
 
 // The names are those that kube-state-metrics has for CronJob, with another prefix.
 var (
 	labels         = []string{"namespace", "crontab"}
-	activeJobs     = prometheus.NewDesc("crontab_status_active", "How many Jobs of the CronTab have not finished.", labels, nil)
-	queuedRuns     = prometheus.NewDesc("crontab_status_queued", "How many runs wait to be started.", labels, nil)
-	missedRuns     = prometheus.NewDesc("crontab_status_missed_runs_total", "How many runs were missed since the CronTab exists.", labels, nil)
-	nextTime       = prometheus.NewDesc("crontab_next_schedule_time", "When the next run is due, in Unix seconds.", labels, nil)
-	lastTime       = prometheus.NewDesc("crontab_status_last_schedule_time", "When the last run that was started was due, in Unix seconds.", labels, nil)
-	lastSuccessful = prometheus.NewDesc("crontab_status_last_successful_time", "When a Job last completed, in Unix seconds.", labels, nil)
-	lastFailure    = prometheus.NewDesc("crontab_status_last_failure_time", "When a Job last failed, in Unix seconds.", labels, nil)
+	activeJobs     = prometheus.NewDesc("crontab_status_active", "Jobs that have not finished.", labels, nil)
+	queuedRuns     = prometheus.NewDesc("crontab_status_queued", "Runs that wait to be started.", labels, nil)
+	missedRuns     = prometheus.NewDesc("crontab_status_missed_runs_total", "Runs missed since the creation of the CronTab.", labels, nil)
+	nextTime       = prometheus.NewDesc("crontab_next_schedule_time", "Scheduled time of the next run, in Unix seconds.", labels, nil)
+	lastTime       = prometheus.NewDesc("crontab_status_last_schedule_time", "Scheduled time of the last run that was started, in Unix seconds.", labels, nil)
+	lastSuccessful = prometheus.NewDesc("crontab_status_last_successful_time", "Time when a Job last completed, in Unix seconds.", labels, nil)
+	lastFailure    = prometheus.NewDesc("crontab_status_last_failure_time", "Time when a Job last failed, in Unix seconds.", labels, nil)
 	suspended      = prometheus.NewDesc("crontab_spec_suspend", "1 if scheduled runs are suspended.", labels, nil)
-	jitter         = prometheus.NewDesc("crontab_spec_jitter_seconds", "By how many seconds a run may be due after its scheduled time, as spec.jitterSeconds says.", labels, nil)
-	scheduleValid  = prometheus.NewDesc("crontab_status_schedule_valid", "1 if schedules, time zone and dates are understood.", labels, nil)
-	readiness      = prometheus.NewDesc("crontab_status_ready", "1 if the CronTab runs as its spec asks.", labels, nil)
+	jitter         = prometheus.NewDesc("crontab_spec_jitter_seconds", "Maximum delay of a run after its scheduled time (spec.jitterSeconds).", labels, nil)
+	scheduleValid  = prometheus.NewDesc("crontab_status_schedule_valid", "1 if schedules, time zone and dates are valid.", labels, nil)
+	readiness      = prometheus.NewDesc("crontab_status_ready", "1 if the condition Ready is True.", labels, nil)
 )
 
 // exported collects the metrics of single CronTabs from the caches of the managers in

@@ -30,28 +30,28 @@ func newSeconds(name, help string) *prometheus.HistogramVec {
 }
 
 var (
-	createdSeconds = newSeconds("created", "From the creation of a VirtualMachine until its server existed.")
-	runningSeconds = newSeconds("running", "From the creation of a VirtualMachine until its server ran for the first time.")
-	readySeconds   = newSeconds("guest_ready", "From the creation of a VirtualMachine until its guest answered for the first time.")
-	stopSeconds    = newSeconds("stop", "From the request to stop a server until it was off.")
-	deleteSeconds  = newSeconds("delete", "From the deletion of a VirtualMachine until its server was gone.")
+	createdSeconds = newSeconds("created", "Time from the creation of a VirtualMachine until its server existed.")
+	runningSeconds = newSeconds("running", "Time from the creation of a VirtualMachine until its server first ran.")
+	readySeconds   = newSeconds("guest_ready", "Time from the creation of a VirtualMachine until its guest first answered.")
+	stopSeconds    = newSeconds("stop", "Time from the request to stop a server until it was off.")
+	deleteSeconds  = newSeconds("delete", "Time from the deletion of a VirtualMachine until its server was gone.")
 
 	driverCalls = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "keelson_virtualmachine_driver_calls_total",
-		Help: "Calls of drivers by their result: ok, in_progress, not_found, invalid, unavailable or error.",
+		Help: "Driver calls by result: ok, in_progress, not_found, invalid, unavailable or error.",
 	}, []string{"driver", "call", "result"})
 	orphanServers = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "keelson_virtualmachine_orphans",
-		Help: "Servers without a VirtualMachine at the last look.",
+		Help: "Servers without a VirtualMachine at the last check.",
 	}, []string{"driver"})
 
 	machinesDesc = prometheus.NewDesc("keelson_virtualmachine_machines",
 		"VirtualMachines by phase and driver.", []string{"driver", "phase"}, nil)
-	restartsDesc = newMachineDesc("restarts_total", "How often the machine was started again after it had stopped by itself.")
-	cpuDesc      = newMachineDesc("cpu_seconds_total", "Processor time of the server since it was powered on.")
-	residentDesc = newMachineDesc("resident_memory_bytes", "Memory that the server takes of its host.")
-	retainedDesc = newMachineDesc("retained_disk_bytes", "Room that disks take which were retained when their machine was deleted.")
-	guestDesc    = newMachineDesc("guest_memory_used_bytes", "Memory that the guest says it uses.")
+	restartsDesc = newMachineDesc("restarts_total", "Restarts of the machine after it stopped by itself.")
+	cpuDesc      = newMachineDesc("cpu_seconds_total", "CPU time of the server since it was powered on.")
+	residentDesc = newMachineDesc("resident_memory_bytes", "Memory of the host that the server uses.")
+	retainedDesc = newMachineDesc("retained_disk_bytes", "Disk space used by retained disks of deleted machines.")
+	guestDesc    = newMachineDesc("guest_memory_used_bytes", "Memory used in the guest, as reported by it.")
 )
 
 func newMachineDesc(name, help string) *prometheus.Desc {
