@@ -5,19 +5,26 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/keelson-dev/keelson/internal/pki"
 )
 
-// hurry is how long to wait as long as something is missing or has failed.
-const hurry = time.Second
+// retryInterval is how long to wait while something is missing, and after the first failure.
+const retryInterval = time.Second
+
+// newRetry returns the pauses between attempts that fail.
+func newRetry() wait.Backoff {
+	return wait.Backoff{Duration: retryInterval, Factor: 2, Steps: math.MaxInt32, Cap: time.Minute}
+}
 
 // Options say what a Keeper keeps.
 type Options struct {
@@ -100,15 +107,14 @@ func (l *loop) Start(ctx context.Context) error {
 	if l.leader {
 		woken = nil // it is the one who wakes
 	}
-	var failures int
+	retry := newRetry()
 	for ctx.Err() == nil {
 		again, err := l.step(ctx)
 		switch {
 		case err == nil:
-			failures = 0
+			retry = newRetry()
 		case ctx.Err() == nil:
-			failures++
-			again = min(hurry*time.Duration(failures), time.Minute)
+			again = retry.Step()
 			o.Log.Error(err, "Webhook certificates are not as they should be, trying again", "pause", again)
 		}
 		select {
@@ -124,13 +130,13 @@ func (l *loop) Start(ctx context.Context) error {
 func (k *Keeper) follow(ctx context.Context) (time.Duration, error) {
 	a, _, err := k.options.Store.load(ctx)
 	if errors.Is(err, errDamaged) {
-		return hurry, nil // the leader says so, and mends it
+		return retryInterval, nil // the leader says so, and mends it
 	}
 	if err != nil {
 		return 0, err
 	}
 	if a == nil {
-		return hurry, nil
+		return retryInterval, nil
 	}
 	now := k.options.Clock.Now()
 	if current := k.current.Load(); current != nil && bytes.Equal(k.signer, a.Certificate.Raw) && !pki.NeedsRenewal(current.Leaf, now) {

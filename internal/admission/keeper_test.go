@@ -85,8 +85,8 @@ func TestNoCertificateBeforeTheLeaderMadeOne(t *testing.T) {
 	w := newWorld()
 	replica := w.newReplica()
 	again, err := replica.follow(t.Context())
-	if err != nil || again != hurry {
-		t.Errorf("follow: got %v, %v, want to look again after %v", again, err, hurry)
+	if err != nil || again != retryInterval {
+		t.Errorf("follow: got %v, %v, want to look again after %v", again, err, retryInterval)
 	}
 	if replica.Check() == nil {
 		t.Error("a replica without a certificate says that it can serve")
@@ -172,8 +172,8 @@ func TestDamagedStoreIsMended(t *testing.T) {
 	w.step(t, 0, leader)
 	damaged := &damagedStore{Store: w.store, damaged: true}
 	leader.options.Store = damaged
-	if again, err := leader.follow(t.Context()); err != nil || again != hurry {
-		t.Errorf("follow: got %v, %v, want to look again after %v", again, err, hurry)
+	if again, err := leader.follow(t.Context()); err != nil || again != retryInterval {
+		t.Errorf("follow: got %v, %v, want to look again after %v", again, err, retryInterval)
 	}
 	w.verify(t, leader)
 	w.step(t, time.Second, leader)

@@ -138,22 +138,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, cluster *v1alpha1.Cluster) (
 	return r.finish(ctx, cluster, seen, status, plan, actErr)
 }
 
-// firstPause and lastPause are the shortest and the longest time between a failed operation and the next attempt. A
-// failing operation writes logs and bothers machines, so it is not repeated at once.
 const (
-	firstPause = 10 * time.Second
-	lastPause  = 10 * time.Minute
+	// longestBackoff is the longest time between a failed operation and the next attempt.
+	longestBackoff = 10 * time.Minute
 	// recheck is when something is looked at again that a person has to put right outside of the API.
 	recheck = 15 * time.Second
 )
-
-// backoff is the pause after so many failed attempts.
-func backoff(attempts int32) time.Duration {
-	pause := firstPause
-	for range attempts - 1 {
-		if pause *= 2; pause >= lastPause {
-			return lastPause
-		}
-	}
-	return pause
-}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // verdict is what is to be done about the cluster.
@@ -104,7 +105,7 @@ func decideOutside(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 		p.attempts = 1
 		if failed, at := lastFailure(cluster, seen); failed {
 			p.attempts = attempts(cluster) + 1
-			if pause := at.Add(backoff(attempts(cluster))).Sub(p.at); pause > 0 {
+			if pause := at.Add(kube.Backoff(attempts(cluster), longestBackoff)).Sub(p.at); pause > 0 {
 				p.verdict, p.operation, p.again = wait, "", sooner(p.again, pause)
 			}
 		}
@@ -182,7 +183,7 @@ func decideDeletion(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 		p.verdict, p.operation, p.attempts = remove, v1alpha1.OperationDelete, 1
 		if failed, at := lastDeletionFailure(cluster, seen); failed {
 			p.attempts = attempts(cluster) + 1
-			if pause := at.Add(backoff(attempts(cluster))).Sub(p.at); pause > 0 {
+			if pause := at.Add(kube.Backoff(attempts(cluster), longestBackoff)).Sub(p.at); pause > 0 {
 				p.verdict, p.operation, p.again = wait, "", sooner(p.again, pause)
 			}
 		}

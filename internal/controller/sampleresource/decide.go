@@ -16,10 +16,8 @@ const (
 	// may still run.
 	stuckAfter = 30 * time.Second
 
-	// The pause between a failure and the next attempt doubles with each failure in
-	// a row, from the first to the last of these.
-	firstBackoff = 10 * time.Second
-	lastBackoff  = 300 * time.Second
+	// longestBackoff is the longest pause between a failure and the next attempt.
+	longestBackoff = 300 * time.Second
 )
 
 // verdict is what is to be done.
@@ -142,7 +140,7 @@ func (p *plan) decideFailed(sample *samplev1.SampleResource, failed []*corev1.Po
 	switch {
 	case sample.Status.LastFailedPodUID != p.pod.UID:
 		p.verdict = countFailure
-		p.due = p.at.Add(backoff(failuresSoFar(sample) + 1))
+		p.due = p.at.Add(kube.Backoff(failuresSoFar(sample)+1, longestBackoff))
 		p.again = p.due.Sub(p.at)
 	case p.at.Before(p.due):
 		p.verdict, p.again = pause, p.due.Sub(p.at)
@@ -166,14 +164,5 @@ func nextAttempt(sample *samplev1.SampleResource, now time.Time) time.Time {
 	if failures == 0 || sample.Status.LastFailureTime == nil {
 		return now
 	}
-	return sample.Status.LastFailureTime.Add(backoff(failures))
-}
-
-// backoff returns the pause after so many failures in a row.
-func backoff(failures int32) time.Duration {
-	pause := firstBackoff
-	for ; failures > 1 && pause < lastBackoff; failures-- {
-		pause *= 2
-	}
-	return min(pause, lastBackoff)
+	return sample.Status.LastFailureTime.Add(kube.Backoff(failures, longestBackoff))
 }

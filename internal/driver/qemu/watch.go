@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
@@ -17,13 +20,15 @@ const (
 	monitorTimeout = 5 * time.Second
 	// firstPatience is how long a QEMU may take to open its monitor.
 	firstPatience = 30 * time.Second
-	// The pauses between attempts to reach the monitor.
-	firstDialPause = 5 * time.Millisecond
-	lastDialPause  = time.Second
 	// floodPause is how long a monitor is left alone that sends events without end. Its
 	// machine does not count as unknown meanwhile.
 	floodPause = 3 * time.Second
 )
+
+// newDialBackoff returns the pauses between attempts to reach a monitor.
+func newDialBackoff() wait.Backoff {
+	return wait.Backoff{Duration: 5 * time.Millisecond, Factor: 2, Steps: math.MaxInt32, Cap: time.Second}
+}
 
 // checkPeriod is how often a monitor has to answer. Tests shorten it.
 var checkPeriod = 20 * time.Second
@@ -66,17 +71,18 @@ func (m *machine) over(proc *process.Process) {
 
 // follow talks to the monitor, again whenever it is lost, until the process ends.
 func (m *machine) follow(proc *process.Process) {
-	pause := firstDialPause
+	backoff := newDialBackoff()
 	begun := time.Now()
 	for {
 		conn, err := m.dial()
 		if err == nil {
-			pause = firstDialPause
+			backoff = newDialBackoff()
 			if err = m.listen(proc, conn); err != nil {
 				m.d.options.Log.V(1).Info("Monitor is lost", "machine", m.id.UID, "why", err.Error())
 			}
 			begun = time.Now()
 		}
+		pause := backoff.Step()
 		if errors.Is(err, qmp.ErrFlood) {
 			pause = floodPause // what was missed is looked at then
 		}
@@ -96,7 +102,6 @@ func (m *machine) follow(proc *process.Process) {
 			return
 		case <-timer.C:
 		}
-		pause = min(2*pause, max(pause, lastDialPause))
 	}
 }
 
