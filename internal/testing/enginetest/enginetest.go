@@ -130,7 +130,9 @@ func (r *run) apply() cluster.Observation {
 		if o := seen.Operation; o != nil && o.State == v1alpha1.OperationFailed && !o.Stale {
 			r.Fatalf("The operation has failed: %v", o.Err)
 		}
-		return seen.Applied && seen.Attended
+		// What is on disk may be seen before the end of the operation that wrote it.
+		isUnderWay := seen.Operation != nil && seen.Operation.State == v1alpha1.OperationProcessing
+		return seen.Applied && seen.Attended && !isUnderWay
 	})
 	r.request.Applied, r.request.AppliedConfig = seen.ConfigHash, seen.Config
 	return seen
