@@ -49,17 +49,28 @@ if [ -n "$lost" ]; then
 	exit 1
 fi
 
-# One role for the whole manager, and one for each controller, so that a manager
-# that runs only some of them can ask for, and be granted, no more than those need.
-echo "generate: config/rbac"
+# One role for the manager of the installation, and one for each controller, so that a manager
+# that runs only some of them can ask for, and be granted, no more than those need. Controllers with
+# a folder in config/kinds are off by default: their rules, and their webhook, go there.
+echo "generate: config/rbac, config/kinds"
 mkdir "$new/rbac"
 role() { # role NAME FILE PACKAGES...
 	local name=$1 file=$2
 	shift 2
 	tool controller-gen rbac:roleName="$name",fileName="$file" "${@/#/paths=}" output:rbac:dir="$new/rbac"
 }
-role keelson-manager role.yaml ./internal/controller/... ./internal/manager/...
+# rules_patches FILE DIRECTORY: writes clusterrole.yaml and role.yaml, the patches of kustomize that add the rules of the
+# roles in FILE.
+rules_patches() {
+	awk -v directory="$2" '
+		/^---/ { rules = 0 }
+		/^kind: / { file = directory "/" tolower($2) ".yaml"; print "# Generated from the markers of the controller." >file }
+		rules && /^- / { print "- op: add\n  path: /rules/-\n  value:" >file; sub(/^- /, "  ") }
+		rules { print "  " $0 >file }
+		/^rules:/ { rules = 1 }' "$1"
+}
 role keelson-own own.yaml ./internal/manager/...
+default=(./internal/manager/...)
 for directory in internal/controller/*/; do
 	controller=$(basename "$directory")
 	role "keelson-$controller" "role-$controller.yaml" "./internal/controller/$controller/..."
@@ -67,7 +78,16 @@ for directory in internal/controller/*/; do
 		echo "generate: no +kubebuilder:rbac marker in $directory" >&2
 		exit 1
 	fi
+	if [ -d "config/kinds/$controller" ]; then
+		rules_patches "$new/rbac/role-$controller.yaml" "config/kinds/$controller"
+		go run ./cmd/keelson manifests webhook --controllers="$controller" --webhook-service-namespace=keelson-system \
+			>"$new/webhook.yaml"
+		mv "$new/webhook.yaml" "config/kinds/$controller/"
+	else
+		default+=("./internal/controller/$controller/...")
+	fi
 done
+role keelson-manager role.yaml "${default[@]}"
 rm -f config/rbac/role.yaml config/rbac/own.yaml config/rbac/role-*.yaml
 cp "$new"/rbac/*.yaml config/rbac/
 go run ./hack/aggregate >config/rbac/aggregated.yaml

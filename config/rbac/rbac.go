@@ -18,14 +18,14 @@ import (
 // namespace alone. An installation elsewhere puts its own in that place.
 const Home = "keelson-system"
 
-// roles has role.yaml, for a manager with all controllers, own.yaml, for what no
+// roles has role.yaml, for a manager with the controllers that an installation runs by default, own.yaml, for what no
 // controller needs, and one role-NAME.yaml for each controller.
 //
 //go:embed role.yaml own.yaml role-*.yaml
 var roles embed.FS
 
 // Manager returns the ClusterRole and the Role in its own namespace that grant
-// everything that a manager with all controllers needs. Each call returns fresh
+// everything that a manager with the controllers that an installation runs by default needs. Each call returns fresh
 // objects. An error means that this binary was built from a broken file.
 func Manager() (*rbacv1.ClusterRole, *rbacv1.Role, error) {
 	return read("role.yaml")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -15,6 +16,7 @@ var edits = map[string]func(object, *places){
 	"PrometheusRule":                 editPrometheusRule,
 	"Service":                        editService,
 	"ServiceMonitor":                 editServiceMonitor,
+	"ValidatingAdmissionPolicy":      editPolicy,
 	"ValidatingWebhookConfiguration": editWebhooks,
 }
 
@@ -79,6 +81,8 @@ func editArgs(container map[string]any, p *places) {
 				"{{- if .Values.webhook.certSecret }}\n- --webhook-cert-dir=" + certificates + "webhook\n{{- end }}\n{{- end }}")
 		}
 	}
+	// The values select the controllers.
+	args = slices.DeleteFunc(args, func(arg any) bool { return strings.HasPrefix(arg.(string), "--controllers=") })
 	container["args"] = append(args, p.lines(`- --v={{ .Values.logging.verbosity }}
 - --controllers={{ include "keelson.controllers" . }}
 {{- with .Values.namespaces }}
@@ -118,6 +122,18 @@ func envTemplate(objects []object) (string, error) {
 `, raw), err
 }
 
+// editPolicy lets the values decide about the policy for a kind that is off by default.
+func editPolicy(o object, p *places) {
+	resource, ok := strings.CutSuffix(o.name(), "-switched-on")
+	if !ok {
+		return
+	}
+	controller := controllerOf(resource)
+	validation := child(o, "spec")["validations"].([]any)[0].(map[string]any)
+	validation["expression"] = p.inline(fmt.Sprintf(`ternary "true" "false" (or .Values.controllers.%s (not (has %q .Values.admission.refuse)) (not (empty .Values.namespaces))) | quote`,
+		controller, controller))
+}
+
 // editWebhooks makes each webhook depend on its controller.
 func editWebhooks(o object, p *places) {
 	metadata := child(o, "metadata")
@@ -127,8 +143,7 @@ func editWebhooks(o object, p *places) {
 	for _, webhook := range o["webhooks"].([]any) {
 		webhook := webhook.(map[string]any)
 		webhook["namespaceSelector"] = p.optional(`(include "keelson.namespaceSelector" $ | fromYaml)`)
-		plural, _, _ := strings.Cut(webhook["name"].(string), ".")
-		webhooks = append(webhooks, p.lines("{{- if .Values.controllers."+strings.TrimSuffix(plural, "s")+" }}"), webhook, p.lines("{{- end }}"))
+		webhooks = append(webhooks, p.lines("{{- if .Values.controllers."+controllerOf(webhook["name"].(string))+" }}"), webhook, p.lines("{{- end }}"))
 	}
 	o["webhooks"] = webhooks
 }

@@ -29,7 +29,7 @@ type configMapGenerator struct {
 }
 
 // load reads the objects of a kustomization, in their order. It knows what ours have; anything else that changes objects
-// is an error.
+// is an error. Patches are not applied: they take out what is off by default, for which the chart has conditions.
 func load(dir string) ([]object, error) {
 	raw, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
 	if err != nil {
@@ -41,10 +41,11 @@ func load(dir string) ([]object, error) {
 		Namespace  string               `json:"namespace"`
 		Resources  []string             `json:"resources"`
 		Labels     []any                `json:"labels"`
+		Patches    []any                `json:"patches"`
 		ConfigMaps []configMapGenerator `json:"configMapGenerator"`
 	}
 	if err := yaml.UnmarshalStrict(raw, &kustomization); err != nil {
-		return nil, fmt.Errorf("parse %s/kustomization.yaml, of which the chart knows namespace, resources, labels and configMapGenerator: %w", dir, err)
+		return nil, fmt.Errorf("parse %s/kustomization.yaml, of which the chart knows namespace, resources, labels, patches and configMapGenerator: %w", dir, err)
 	}
 	var all []object
 	for _, resource := range kustomization.Resources {

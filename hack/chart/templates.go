@@ -62,6 +62,12 @@ var conditions = map[string]string{
 	"NetworkPolicy keelson-metrics": "and .Values.networkPolicy.create (" + metricsService + ")",
 }
 
+// controllerOf returns the name of the controller of a custom resource, such as crontabs.stable.example.com.
+func controllerOf(resource string) string {
+	plural, _, _ := strings.Cut(resource, ".")
+	return strings.TrimSuffix(plural, "s")
+}
+
 // templates returns a template for each object, by the name of its file.
 func templates(objects []object) (map[string]string, error) {
 	var ours []string

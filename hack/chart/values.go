@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -86,6 +87,8 @@ var values = append([]value{
 	{"crds.install", true, "Install and upgrade the definitions with the release. Only one release of a cluster may.", aBool},
 	{"crds.keep", true, "Keep the definitions, and with them all objects, when the release is uninstalled.", aBool},
 	{"admission.create", true, "Install the admission policies. Only one release of a cluster may.", aBool},
+	{"admission.refuse", offByDefault, "Kinds whose new objects are refused while their controller is off. Remove those that another manager works on. With `namespaces`, nothing is refused.",
+		listOf(map[string]any{"enum": offByDefault})},
 	{"webhook.create", true, "Have the API server ask the manager before it stores objects, about what the definitions cannot say.", aBool},
 	{"webhook.certSecret", "", "A Secret with `tls.crt` and `tls.key` for it that somebody else renews, such as cert-manager, who fills in `caBundle`, too. Empty: the manager makes its own.", aString},
 	{"webhook.annotations", map[string]any{}, "Annotations of its configuration, such as `cert-manager.io/inject-ca-from`.", texts},
@@ -110,10 +113,17 @@ var values = append([]value{
 	{"networkPolicy.extraEgress", []any{}, "More rules for what the manager connects to, such as a Docker engine.", aList},
 }...)...)
 
+// offByDefault are the controllers whose kinds need more than the Pod has by default: those with a component in config/kinds.
+var offByDefault = []any{"cluster", "virtualmachine"}
+
 func controllerValues() []value {
 	var all []value
 	for _, name := range controllers {
-		all = append(all, value{"controllers." + name, true, "Run the controller `" + name + "`, and grant what it needs.", aBool})
+		on, what := !slices.Contains(offByDefault, any(name)), "Run the controller `"+name+"`, and grant what it needs."
+		if !on {
+			what += " It needs more than the Pod has by default, see docs/install.md."
+		}
+		all = append(all, value{"controllers." + name, on, what, aBool})
 	}
 	return all
 }

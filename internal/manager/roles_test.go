@@ -2,18 +2,22 @@ package manager
 
 import (
 	"maps"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-dev/keelson/config/rbac"
 )
 
-// The roles of an installation grant what the preflight of a manager with all controllers
-// asks for, and nothing else.
+// The roles of an installation grant what the preflight of a manager with the controllers of the Deployment asks for, and
+// nothing else.
 func TestTheInstalledRolesAreWhatThePreflightAsksFor(t *testing.T) {
 	clusterRole, role, err := rbac.Manager()
 	if err != nil {
@@ -27,7 +31,12 @@ func TestTheInstalledRolesAreWhatThePreflightAsksFor(t *testing.T) {
 	if err := o.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	needed, err := requirements(o, controllers)
+	o.Controllers = installedControllers(t)
+	selected, err := selectControllers(controllers, o.Controllers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	needed, err := requirements(o, selected)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,4 +65,24 @@ func TestTheInstalledRolesAreWhatThePreflightAsksFor(t *testing.T) {
 	})); diff != "" {
 		t.Errorf("(-asked for +granted):\n%s", diff)
 	}
+}
+
+// installedControllers returns the controllers that the Deployment of the installation runs.
+func installedControllers(t *testing.T) []string {
+	t.Helper()
+	raw, err := os.ReadFile("../../config/manager/deployment.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var deployment appsv1.Deployment
+	if err := yaml.UnmarshalStrict(raw, &deployment); err != nil {
+		t.Fatal(err)
+	}
+	for _, arg := range deployment.Spec.Template.Spec.Containers[0].Args {
+		if names, ok := strings.CutPrefix(arg, "--controllers="); ok {
+			return strings.Split(names, ",")
+		}
+	}
+	t.Fatal("the Deployment has no flag --controllers")
+	return nil
 }

@@ -118,13 +118,16 @@ metrics:
 webhook: {certSecret: webhook, annotations: {cert-manager.io/inject-ca-from: operations/webhook}}
 env: [{name: GOMEMLIMIT, value: 300MiB}]
 `,
+	"all kinds": `
+controllers: {cluster: true, virtualmachine: true}
+`,
 	"two namespaces": `
 namespaces: [team-a, team-b]
-controllers: {cluster: false, kubeconfig: false}
+controllers: {kubeconfig: false, virtualmachine: true}
 `,
 	"two namespaces and nothing without one": `
 namespaces: [team-a, team-b]
-controllers: {cluster: false, kubeconfig: false, virtualmachine: false}
+controllers: {kubeconfig: false}
 priorityClass: {create: false, name: high}
 crds: {install: false}
 admission: {create: false}
@@ -206,6 +209,15 @@ func TestChartIsTheBase(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ kustomization, values string }{
 		"the base": {"resources: [../keelson/config/default]", ""},
+		"with VirtualMachines": {
+			"resources: [../keelson/config/default]\ncomponents: [../keelson/config/kinds/virtualmachine]",
+			"controllers: {virtualmachine: true}",
+		},
+		"with Clusters": {
+			"resources: [../keelson/config/default]\ncomponents: [../keelson/config/kinds/cluster]",
+			"controllers: {cluster: true}",
+		},
+		"with all kinds": {allSwitchedOn, valueSets["all kinds"]},
 		"with the component for metrics": {
 			"resources: [../keelson/config/default]\ncomponents: [../keelson/config/monitoring]",
 			"metrics: {serviceMonitor: {create: true}, rules: {create: true}, dashboard: {create: true}}",
@@ -256,6 +268,11 @@ func plain(o *unstructured.Unstructured) map[string]any {
 		return map[string]any{"rules": singles}
 	}
 	remove(o.Object, "app.kubernetes.io/instance")
+	if webhooks, ok := o.Object["webhooks"].([]any); ok { // all are asked, whatever their order
+		slices.SortFunc(webhooks, func(a, b any) int {
+			return strings.Compare(a.(map[string]any)["name"].(string), b.(map[string]any)["name"].(string))
+		})
+	}
 	if o.GetKind() == "Deployment" {
 		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
 		container := containers[0].(map[string]any)
@@ -291,6 +308,7 @@ func TestChartRefuses(t *testing.T) {
 		"fewer replicas than none":                   {"replicas: -1", []string{"/replicas", "minimum"}},
 		"a value that there is not":                  {"replica: 1", []string{"replica"}},
 		"a controller that there is not":             {"controllers: {bar: true}", []string{"bar"}},
+		"to refuse a kind that works":                {"admission: {refuse: [foo]}", []string{"/admission/refuse/0"}},
 		"a word for a switch":                        {"crds: {install: sometimes}", []string{"/crds/install", "boolean"}},
 		"a time that is none":                        {"leaderElection: {leaseDuration: 15}", []string{"/leaderElection/leaseDuration"}},
 		"a namespace that is none":                   {"namespaces: [Team]", []string{"/namespaces/0"}},
@@ -328,7 +346,7 @@ func TestPermissionsInNamespaces(t *testing.T) {
 	}
 	w.namespace(t, "rare")
 	namespaces = append(namespaces, "rare")
-	values, err := json.Marshal(map[string]any{"namespaces": namespaces, "controllers": map[string]bool{"cluster": false, "kubeconfig": false}})
+	values, err := json.Marshal(map[string]any{"namespaces": namespaces, "controllers": map[string]bool{"kubeconfig": false, "virtualmachine": true}})
 	if err != nil {
 		t.Fatal(err)
 	}

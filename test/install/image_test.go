@@ -41,7 +41,7 @@ func TestImage(t *testing.T) {
 	}
 
 	w := newWorld(t)
-	w.kubectl(t, "apply", "--server-side", "-k", base)
+	w.kubectl(t, "apply", "--server-side", "-k", overlayIn(t, allSwitchedOn))
 	w.kubectl(t, "scale", "deployment/keelson-manager", "--namespace", home, "--replicas", "0") // simulated anyway
 	address, err := url.Parse(w.admin.Host)
 	if err != nil {

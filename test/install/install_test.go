@@ -186,7 +186,7 @@ func elsewhere(t *testing.T, w *world, _ checkout) {
 	overlay := documented(t, installPage, "kustomization.yaml")
 	dir := overlayIn(t, overlay)
 	rendered := w.kustomize(t, dir)
-	transcript.Contains(t, rendered, "\n  name: my-keelson\n", "image: images.example/keelson:v1", "- --controllers=*,-virtualmachine,-cluster,-kubeconfig\n")
+	transcript.Contains(t, rendered, "\n  name: my-keelson\n", "image: images.example/keelson:v1", "- --controllers=virtualmachine\n", "- --vm-driver=docker\n")
 	if strings.Contains(rendered, home) {
 		t.Errorf("the name of the namespace is left somewhere in:\n%s", rendered)
 	}

@@ -30,7 +30,7 @@ func TestTheOldestKubernetes(t *testing.T) {
 	}
 	w := newEmulation(t, oldest[1])
 	w.namespace(t, home)
-	w.apply(t, w.kustomize(t, base), "--validate=strict")
+	w.apply(t, w.kustomize(t, overlayIn(t, allSwitchedOn)), "--validate=strict")
 	address := freeAddress(t)
 	w.callDirectly(t, "keelson", address)
 	manager := managers.Start(t, "manager", "--kubeconfig", w.Env["KUBECONFIG"], "--vm-driver=fake", "--state-dir", filepath.Join(w.dir, "state"),

@@ -29,13 +29,13 @@ const (
 	account = "keelson-manager"
 )
 
-// All transcripts run with a manager that has the permissions of the installation: nothing that it does is refused, and
+// All transcripts run with a manager that has the permissions of an installation with all kinds: nothing that it does is refused, and
 // there is nothing that it may do and never does.
 func TestPermissionsOfTheInstallation(t *testing.T) {
 	t.Parallel()
 	// It checks what OpenShift checks: that the deletion of an owner is blocked only by who may update its finalizers.
 	w := newWorld(t, "--enable-admission-plugins=OwnerReferencesPermissionEnforcement")
-	w.apply(t, w.kustomize(t, base))
+	w.apply(t, w.kustomize(t, overlayIn(t, allSwitchedOn)))
 	g := w.newGate(t)
 	const user = "system:serviceaccount:" + home + ":" + account
 	state := w.startManager(t, w.kubeconfigOf(t, g, home, account), user, home, "keelson")

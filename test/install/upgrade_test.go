@@ -152,8 +152,8 @@ func (w *world) takeBack(t *testing.T, name string) {
 	w.apply(t, string(raw), "--field-manager", manager)
 }
 
-// startInstalled runs a manager as the Deployment says, outside of the cluster, with its webhook at an address.
-func (w *world) startInstalled(t *testing.T, name, kubeconfig, webhook string) *managers.Manager {
+// startInstalled runs a manager as the Deployment says, outside of the cluster, with its webhook at an address and more flags.
+func (w *world) startInstalled(t *testing.T, name, kubeconfig, webhook string, flags ...string) *managers.Manager {
 	t.Helper()
 	args := w.args(t, webhook)
 	if args[0] != "manager" {
@@ -163,7 +163,7 @@ func (w *world) startInstalled(t *testing.T, name, kubeconfig, webhook string) *
 	return managers.Start(t, name, slices.Concat(args[1:], []string{
 		"--kubeconfig", kubeconfig, "--state-dir", filepath.Join(w.dir, name), "--lease-lock-namespace", home, "--secret-namespace", home,
 		"--webhook-service-namespace", home,
-	})...)
+	}, flags)...)
 }
 
 // bundle returns caBundle of the webhook.

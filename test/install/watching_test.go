@@ -19,7 +19,7 @@ import (
 func TestWatchTheManager(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.apply(t, w.kustomize(t, base))
+	w.apply(t, w.kustomize(t, overlayIn(t, allSwitchedOn)))
 	w.kubectl(t, "delete", "validatingwebhookconfiguration", "keelson") // nobody answers
 	address := freeAddress(t)
 	manager := w.troubled(t, namespaced, "--lease-lock-namespace", home, "--metrics-bind-address", address, "--metrics-secure", "--profiling")
