@@ -52,7 +52,7 @@ func TestMachinesOutliveTheirUnit(t *testing.T) {
 		// These would take from machines, or from the next manager, what they need.
 		for _, setting := range []string{"PrivateTmp", "PrivateDevices", "ProtectClock", "MemoryDenyWriteExecute", "RuntimeDirectory", "DynamicUser"} {
 			if regexp.MustCompile(`(?m)^` + setting + `=`).Match(text) {
-				t.Errorf("%s.service has %s: see docs/systemd.md", unit, setting)
+				t.Errorf("%s.service has %s: see docs/internals/systemd.md", unit, setting)
 			}
 		}
 	}

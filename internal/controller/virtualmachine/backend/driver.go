@@ -1,6 +1,6 @@
 // Package backend is the contract between the controller of VirtualMachines and the
 // drivers that make machines real. Drivers import this package and the API, and nothing
-// else of the controller. docs/drivers.md tells how to write one; the suite that every
+// else of the controller. docs/internals/drivers.md tells how to write one; the suite that every
 // driver has to pass is internal/testing/drivertest.
 package backend
 
