@@ -57,5 +57,8 @@ func TestNothingBeginsAfterClose(t *testing.T) {
 		closed.Store(true)
 		calls.Wait()
 		e.wg.Wait()
+		if err := e.Delete(t.Context(), cluster.Request{Name: "late", UID: "late"}); !errors.Is(err, cluster.ErrStopping) {
+			t.Fatalf("Delete after Close: %v, want %v", err, cluster.ErrStopping)
+		}
 	}
 }

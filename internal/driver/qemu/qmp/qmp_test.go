@@ -285,7 +285,11 @@ func TestFlood(t *testing.T) {
 			c, err := test.dial(within(t, 10*time.Second), serve(t, test.talk))
 			if err == nil {
 				defer c.Close()
-				<-c.Done()
+				select {
+				case <-c.Done():
+				case <-within(t, time.Minute).Done():
+					t.Fatal("the connection is still open after a minute")
+				}
 				err = c.Run(t.Context(), "after", nil, nil)
 			}
 			if err == nil || !strings.Contains(err.Error(), test.says) {
