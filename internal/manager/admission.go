@@ -119,7 +119,7 @@ func (s *webhookServer) addCertificates(m ctrl.Manager, o *Options, names []stri
 		return watcher.GetCertificate, m.Add(watcher)
 	}
 	options := admission.Options{
-		Names: w.names(s.listener.Addr()), Clock: clock.RealClock{}, Times: w.Times, Log: o.Logger.WithName("webhook"),
+		Names: w.names(s.listener.Addr(), o.former.webhook), Clock: clock.RealClock{}, Times: w.Times, Log: o.Logger.WithName("webhook"),
 	}
 	if w.Direct {
 		wanted, err := admission.Configuration(w.ConfigurationName, names, o.Namespaces, s.listener.Addr().String())
@@ -139,10 +139,14 @@ func (s *webhookServer) addCertificates(m ctrl.Manager, o *Options, names []stri
 	return keeper.GetCertificate, errors.Join(m.Add(keeper.Follower()), m.Add(keeper.Renewer()))
 }
 
-// names are those by which the API server calls a manager that listens on an address.
-func (w *Webhook) names(address net.Addr) []string {
+// names are those by which the API server calls a manager that listens on an address. Until the configuration of an earlier
+// version is replaced, it names a Service in the namespace former, if that is not empty.
+func (w *Webhook) names(address net.Addr, former string) []string {
 	service := w.ServiceName + "." + w.ServiceNamespace + ".svc"
 	names := []string{service, service + ".cluster.local"}
+	if former != "" {
+		names = append(names, w.ServiceName+"."+former+".svc")
+	}
 	if tcp, ok := address.(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() {
 		names = append(names, tcp.IP.String())
 	}

@@ -26,7 +26,8 @@ type shortage struct {
 // Roles returns what a cluster has to grant to a manager with these options: a
 // ClusterRole for each selected controller, or, with Options.Namespaces, a Role in each
 // of them and a ClusterRole for what has no namespace; one for secure metrics; and, if
-// leader election is not off, a Role for the Lease. If user is not empty, their bindings
+// leader election is not off, a Role for the Lease. The namespace keelson-system is first
+// if something is there by default. If user is not empty, their bindings
 // to that user come too; a service account is system:serviceaccount:NAMESPACE:NAME.
 func Roles(o Options, user string) ([]runtime.Object, error) {
 	if o.LeaderElection.Enabled == nil {
@@ -67,7 +68,7 @@ func Roles(o Options, user string) ([]runtime.Object, error) {
 			objects = append(objects, both...)
 		}
 	}
-	return objects, nil
+	return withHome(o, objects), nil
 }
 
 // knownScopes knows the scopes of our kinds and of what else the controllers use, without asking a server.

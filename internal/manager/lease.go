@@ -1,9 +1,12 @@
 package manager
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
@@ -19,7 +22,9 @@ import (
 // controller-runtime would build the lock itself, but always with an identity of its
 // own. It returns the cfg for everything else, which writes only while this replica is the
 // leader, and the lock, which is nil without an election.
-func addLeaderElection(options *ctrl.Options, cfg *rest.Config, election LeaderElection) (*rest.Config, *pacedLock, error) {
+//
+// If there is a Lease of that name in the namespace former, where earlier versions have theirs, it is held, too.
+func addLeaderElection(options *ctrl.Options, cfg *rest.Config, election LeaderElection, former string) (*rest.Config, *pacedLock, error) {
 	if !*election.Enabled {
 		return cfg, nil, nil
 	}
@@ -35,15 +40,76 @@ func addLeaderElection(options *ctrl.Options, cfg *rest.Config, election LeaderE
 	}
 	options.LeaderElection = true
 	options.LeaderElectionID = election.LockName
-	lock := newPacedLock(fence.lock(&resourcelock.LeaseLock{
-		LeaseMeta:  metav1.ObjectMeta{Namespace: election.LockNamespace, Name: election.LockName},
-		Client:     client,
-		LockConfig: resourcelock.ResourceLockConfig{Identity: election.Identity},
-	}), client.Leases(election.LockNamespace), election.LockName, election.RetryPeriod)
+	lease := newLeaseLock(client, election, election.LockNamespace)
+	if former != "" {
+		lease = &twoLeases{Interface: lease, former: newLeaseLock(client, election, former)}
+	}
+	lock := newPacedLock(fence.lock(lease), client.Leases(election.LockNamespace), election.LockName, election.RetryPeriod)
 	options.LeaderElectionResourceLockInterface = lock
 	options.LeaderElectionReleaseOnCancel = true
 	options.LeaseDuration = &election.LeaseDuration
 	options.RenewDeadline = &election.RenewDeadline
 	options.RetryPeriod = ptr.To(min(electorPeriod, election.RetryPeriod))
 	return guarded, lock, nil
+}
+
+func newLeaseLock(client coordinationv1client.LeasesGetter, election LeaderElection, namespace string) resourcelock.Interface {
+	return &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: election.LockName},
+		Client:     client,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: election.Identity},
+	}
+}
+
+// twoLeases is a lock that is held by whoever holds its own Lease and the one of earlier versions, as long as that exists:
+// so a manager of an earlier version and this one never lead at the same time. It never creates the former Lease. When that
+// is deleted, its own Lease is enough.
+//
+// It is for the one goroutine of the elector.
+type twoLeases struct {
+	resourcelock.Interface
+	former resourcelock.Interface
+	// hasFormer says that the former Lease exists, isFirst that it exists alone.
+	hasFormer, isFirst bool
+}
+
+// Get implements resourcelock.Interface. Of two Leases it returns the one that another replica holds, the former first. The
+// raw record is of both, so that for the elector a holder is silent only if neither changes.
+func (l *twoLeases) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	former, formerRaw, err := l.former.Get(ctx)
+	l.hasFormer, l.isFirst = err == nil, false
+	if apierrors.IsNotFound(err) {
+		return l.Interface.Get(ctx)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	own, raw, err := l.Interface.Get(ctx)
+	if l.isFirst = apierrors.IsNotFound(err); l.isFirst {
+		return former, formerRaw, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	raw = slices.Concat(formerRaw, raw)
+	if former.HolderIdentity != "" && former.HolderIdentity != l.Identity() {
+		return former, raw, nil
+	}
+	return own, raw, nil
+}
+
+// Update implements resourcelock.Interface. The former Lease is first, also when both are released: a replica that ends
+// between the two writes leaves its own Lease held, until it expires.
+func (l *twoLeases) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if l.hasFormer {
+		if err := l.former.Update(ctx, record); err != nil {
+			return err // if it was deleted, the elector looks again
+		}
+	}
+	if l.isFirst {
+		err := l.Interface.Create(ctx, record)
+		l.isFirst = err != nil
+		return err
+	}
+	return l.Interface.Update(ctx, record)
 }

@@ -58,7 +58,7 @@ func newTestOptions(t *testing.T, namespace string) Options {
 	o.Namespaces = []string{namespace}
 	o.HealthAddress, o.MetricsAddress = "127.0.0.1:0", "127.0.0.1:0"
 	o.LeaderElection.Enabled = ptr.To(false)
-	o.LeaderElection.LockNamespace = namespace
+	o.LeaderElection.LockNamespace, o.SecretNamespace = namespace, namespace
 	o.Logger = newTestLogger(t)
 	return o
 }

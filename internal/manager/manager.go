@@ -50,8 +50,10 @@ type Manager struct {
 	webhook   *webhookServer
 	closers   []func() error
 	ready     chan struct{}
-	onReady   func()
-	log       logr.Logger
+	// moved is closed when the controllers may start; see mover.
+	moved   <-chan struct{}
+	onReady func()
+	log     logr.Logger
 	// identity is the name of this replica in the lease; empty without an election.
 	identity string
 	lock     *pacedLock
@@ -149,7 +151,7 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 		},
 	}
 	unfenced := cfg
-	cfg, lock, err := addLeaderElection(&options, cfg, o.LeaderElection)
+	cfg, lock, err := addLeaderElection(&options, cfg, o.LeaderElection, o.former.lease)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +163,10 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 	if options.LeaderElection {
 		m.identity, m.lock = o.LeaderElection.Identity, lock
 	}
-	m.Manager = &trackingManager{Manager: inner, readiness: m.readiness, log: o.Logger}
+	if m.moved, err = addMover(inner, &o, selected); err != nil {
+		return nil, err
+	}
+	m.Manager = &trackingManager{Manager: inner, readiness: m.readiness, moved: m.moved, log: o.Logger}
 	for _, c := range selected {
 		if err := c.add(m.Manager, &o); err != nil {
 			return nil, fmt.Errorf("set up controller %s: %w", c.Name, err)
@@ -211,8 +216,8 @@ func (m *Manager) Start(ctx context.Context) error {
 	}
 }
 
-// announce waits until the workers run and says so. The workers start as soon as both
-// of what it waits for has happened; they wait for nothing else.
+// announce waits until the workers run and says so. The workers start as soon as all of
+// what it waits for has happened; they wait for nothing else.
 func (m *Manager) announce(ctx context.Context) {
 	select {
 	case <-m.readiness.synced:
@@ -229,6 +234,10 @@ func (m *Manager) announce(ctx context.Context) {
 	}
 	if m.identity != "" {
 		m.log.Info("Took the lease", "identity", m.identity, "before", m.lock.previous())
+	}
+	select {
+	case <-m.moved:
+	case <-ctx.Done():
 	}
 	m.webhook.wait(ctx)
 	if ctx.Err() != nil {

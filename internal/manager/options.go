@@ -13,8 +13,10 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/uuid"
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/keelson-dev/keelson/config/rbac"
 	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/tracing"
 )
@@ -72,7 +74,7 @@ type Options struct {
 	// is not synced to the disk.
 	Ephemeral bool
 	// SecretNamespace is where the Secrets with the kubeconfigs of Clusters are.
-	// Empty: the namespace of the manager's pod, outside a cluster "default".
+	// Empty: the namespace of the manager's Pod; outside of a Pod "keelson-system".
 	SecretNamespace string
 	// RKEBinary is the program rke, for Clusters with the engine rke.
 	RKEBinary string
@@ -87,6 +89,8 @@ type Options struct {
 	// closers are called after the last reconcile has ended, whose drivers and engines
 	// they close. Controllers add theirs when they are added.
 	closers []func() error
+	// former is where earlier versions kept what this manager keeps in keelson-system. Complete finds out.
+	former former
 	// inPod says that this process is a pod's of the cluster that it works on, or of another. Complete finds out.
 	inPod bool
 
@@ -108,7 +112,7 @@ type LeaderElection struct {
 	// elsewhere. See Options.Complete.
 	Enabled *bool
 	// LockName and LockNamespace name the Lease. An empty namespace is that of the
-	// manager's pod, outside a cluster "default".
+	// manager's Pod; outside of a Pod "keelson-system".
 	LockName      string
 	LockNamespace string
 	// Identity names this replica; no two may have the same. Empty: the host's name
@@ -163,7 +167,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.Lookup("leader-elect").NoOptDefVal = "true"
 	fs.StringVar(&election.LockName, "lease-lock-name", election.LockName, "name of the Lease for leader election")
 	fs.StringVar(&election.LockNamespace, "lease-lock-namespace", election.LockNamespace,
-		"namespace of that Lease (default: that of the pod, else default)")
+		"namespace of that Lease (default: that of the Pod, else keelson-system)")
 	fs.StringVar(&election.Identity, "holder-identity", election.Identity,
 		"name of this replica in that Lease (default: host name and a random part)")
 	fs.DurationVar(&election.LeaseDuration, "lease-duration", election.LeaseDuration,
@@ -199,7 +203,7 @@ func (o *Options) AddHostFlags(fs *pflag.FlagSet) {
 		"`directory` for what the controllers make on this host, such as the data of local clusters "+
 			"(default: keelson in $XDG_STATE_HOME, else ~/.local/state/keelson, for root /var/lib/keelson)")
 	fs.StringVar(&o.SecretNamespace, "secret-namespace", o.SecretNamespace,
-		"`namespace` for the Secrets with the kubeconfigs of Clusters (default: that of the pod, else default)")
+		"`namespace` for the Secrets with the kubeconfigs of Clusters (default: that of the Pod, else keelson-system)")
 	fs.StringVar(&o.RKEBinary, "rke-binary", o.RKEBinary, "the `program` rke, for Clusters with spec.configPath")
 	fs.StringSliceVar((*[]string)(&o.RKEConfigDirs), "rke-config-dirs", o.RKEConfigDirs,
 		"`directories` of the host in which spec.configPath of Clusters and Kubeconfigs may name files; / is everywhere")
@@ -220,24 +224,7 @@ func (o *Options) complete(podNamespace string) error {
 		inCluster := o.kubeconfigFiles() == nil && podNamespace != ""
 		election.Enabled = &inCluster
 	}
-	if election.LockNamespace == "" {
-		election.LockNamespace = podNamespace
-	}
-	if election.LockNamespace == "" {
-		election.LockNamespace = "default"
-	}
-	if o.SecretNamespace == "" {
-		o.SecretNamespace = podNamespace
-	}
-	if o.SecretNamespace == "" {
-		o.SecretNamespace = "default"
-	}
-	if o.Webhook.ServiceNamespace == "" {
-		o.Webhook.ServiceNamespace = podNamespace
-	}
-	if o.Webhook.ServiceNamespace == "" {
-		o.Webhook.ServiceNamespace = "default"
-	}
+	o.completeNamespaces(podNamespace)
 	if o.StateDir == "" {
 		o.StateDir = defaultStateDir()
 	}
@@ -249,6 +236,22 @@ func (o *Options) complete(podNamespace string) error {
 		election.Identity = host + "_" + uuid.NewString()
 	}
 	return nil
+}
+
+// completeNamespaces fills in the namespaces that are not set.
+func (o *Options) completeNamespaces(podNamespace string) {
+	namespace, earlier := podNamespace, ""
+	if !o.inPod {
+		namespace, earlier = rbac.Home, metav1.NamespaceDefault
+	}
+	fill := func(option, former *string) {
+		if *option == "" {
+			*option, *former = namespace, earlier
+		}
+	}
+	fill(&o.LeaderElection.LockNamespace, &o.former.lease)
+	fill(&o.SecretNamespace, &o.former.secrets)
+	fill(&o.Webhook.ServiceNamespace, &o.former.webhook)
 }
 
 // Validate returns one error with every option that makes no sense, each named as

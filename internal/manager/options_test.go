@@ -18,7 +18,7 @@ import (
 var twoControllers = []Controller{{Name: "foo"}, {Name: "sampleresource"}}
 
 // noLogger leaves out what no flag sets.
-var noLogger = cmpopts.IgnoreFields(Options{}, "Logger", "OnReady", "inPod", "closers")
+var noLogger = cmpopts.IgnoreFields(Options{}, "Logger", "OnReady", "inPod", "former", "closers")
 
 func TestFlagsMakeOptions(t *testing.T) {
 	parse := func(args ...string) Options {
@@ -78,7 +78,7 @@ func TestComplete(t *testing.T) {
 		wantElection  bool
 		wantNamespace string
 	}{
-		{name: "on a workstation", wantNamespace: "default"},
+		{name: "on a workstation", wantNamespace: "keelson-system"},
 		{name: "in a pod", podNamespace: "keelson", wantElection: true, wantNamespace: "keelson"},
 		{name: "in a pod, for another cluster", podNamespace: "keelson", kubeconfig: "k", wantNamespace: "keelson"},
 		{name: "in a pod, for another cluster by variable", podNamespace: "keelson", variable: "k", wantNamespace: "keelson"},
@@ -103,6 +103,20 @@ func TestComplete(t *testing.T) {
 			}
 			if got := o.LeaderElection.LockNamespace; got != tt.wantNamespace {
 				t.Errorf("namespace of the lease: got %q, want %q", got, tt.wantNamespace)
+			}
+			if tt.given.LockNamespace == "" && (o.SecretNamespace != tt.wantNamespace || o.Webhook.ServiceNamespace != tt.wantNamespace) {
+				t.Errorf("namespaces of Secrets: got %q and %q, want %q", o.SecretNamespace, o.Webhook.ServiceNamespace, tt.wantNamespace)
+			}
+			// Only what has no place of the user's choice may be somewhere else.
+			want := former{secrets: "default", webhook: "default"}
+			switch {
+			case tt.podNamespace != "":
+				want = former{}
+			case tt.given.LockNamespace == "":
+				want.lease = "default"
+			}
+			if o.former != want {
+				t.Errorf("former namespaces: got %+v, want %+v", o.former, want)
 			}
 			other := Options{}
 			if err := other.complete(""); err != nil {

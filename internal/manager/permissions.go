@@ -9,6 +9,8 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/keelson-dev/keelson/config/rbac"
 )
 
 // requirement is what one part of the manager needs from the API.
@@ -71,11 +73,32 @@ func requirements(o Options, selected []Controller) ([]requirement, error) {
 			owner: "leader election", role: "keelson-lease-" + election.LockName,
 			rules: []rbacv1.PolicyRule{create, change}, namespaces: []string{election.LockNamespace},
 		})
+		if o.former.lease != "" {
+			hold := *change.DeepCopy()
+			hold.Verbs = []string{"get", "update"}
+			all = append(all, requirement{
+				owner: "leader election with earlier versions", role: "keelson-lease-" + election.LockName,
+				rules: []rbacv1.PolicyRule{hold}, namespaces: []string{o.former.lease},
+			})
+		}
 	}
 	if isOn(o.MetricsAddress) && o.Serving.isSecure(o.MetricsAddress) {
 		all = append(all, requirement{owner: "secure metrics", role: "keelson-metrics-auth", rules: reviewRules()})
 	}
-	return append(all, o.Webhook.requirements()...), nil
+	all = append(all, o.Webhook.requirements()...)
+	if needsHome(o, all) {
+		get := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{rbac.Home}, Verbs: []string{"get"}}
+		all = append(all, requirement{owner: "manager", role: "keelson-namespace", rules: []rbacv1.PolicyRule{get}})
+	}
+	return all, nil
+}
+
+// needsHome reports whether the manager keeps something in the namespace keelson-system because no option and no Pod says where
+// else. It makes that namespace itself if it may.
+func needsHome(o Options, needed []requirement) bool {
+	return o.former != (former{}) && slices.ContainsFunc(needed, func(r requirement) bool {
+		return slices.Equal(r.namespaces, []string{rbac.Home})
+	})
 }
 
 // permissions returns the single permissions of r, sorted, none twice.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/discovery"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 )
 
@@ -31,6 +32,7 @@ type checker struct {
 	discovery      *discovery.DiscoveryClient
 	authorization  authorizationv1client.AuthorizationV1Interface
 	authentication authenticationv1client.AuthenticationV1Interface
+	namespaces     corev1client.NamespaceInterface
 }
 
 // preflight checks that the API server answers, serves the resources that the
@@ -66,7 +68,12 @@ func preflight(ctx context.Context, cfg *rest.Config, o Options, all []Controlle
 		return err
 	}
 	if len(unserved) > 0 || len(shortages) > 0 {
-		return c.explain(ctx, unserved, shortages, served.isClusterScoped, o.LeaderElection.LockNamespace)
+		return c.explain(ctx, unserved, shortages, served.isClusterScoped, o)
+	}
+	if needsHome(o, needed) {
+		if err := c.makeHome(ctx); err != nil {
+			return err
+		}
 	}
 	o.Logger.V(1).Info("Preflight passed", "permissions", reviewed, "duration", time.Since(started))
 	return nil
@@ -89,6 +96,11 @@ func newChecker(cfg *rest.Config, log logr.Logger) (*checker, error) {
 	if c.authentication, err = authenticationv1client.NewForConfigAndClient(cfg, httpClient); err != nil {
 		return nil, fmt.Errorf("build the authentication client for %s: %w", cfg.Host, err)
 	}
+	core, err := corev1client.NewForConfigAndClient(cfg, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("build the client of namespaces for %s: %w", cfg.Host, err)
+	}
+	c.namespaces = core.Namespaces()
 	return c, nil
 }
 
@@ -166,8 +178,8 @@ func (p permission) review() *authorizationv1.SelfSubjectAccessReview {
 }
 
 // explain makes the error that ends a preflight. If everything that is missing in the
-// whole cluster is granted in namespace home, it says so.
-func (c *checker) explain(ctx context.Context, unserved []unserved, short []shortage, clusterScoped isClusterScoped, home string) error {
+// whole cluster is granted in the namespace of the Lease, it says so.
+func (c *checker) explain(ctx context.Context, unserved []unserved, short []shortage, clusterScoped isClusterScoped, o Options) error {
 	result := &PreflightError{server: c.server, unserved: unserved, shortages: short}
 	if len(short) == 0 {
 		return result
@@ -177,10 +189,10 @@ func (c *checker) explain(ctx context.Context, unserved []unserved, short []shor
 		return fmt.Errorf("ask the API server %s who this user is, to whom permissions are missing: %w", c.server, err)
 	}
 	result.user = self.Status.UserInfo.Username
-	if result.grantedIn, err = c.grantedOnlyIn(ctx, short, clusterScoped, home); err != nil {
+	if result.grantedIn, err = c.grantedOnlyIn(ctx, short, clusterScoped, o.LeaderElection.LockNamespace); err != nil {
 		return err
 	}
-	result.Manifest, err = manifest(grants(short, result.user, clusterScoped))
+	result.Manifest, err = manifest(withHome(o, grants(short, result.user, clusterScoped)))
 	if err != nil {
 		return err
 	}

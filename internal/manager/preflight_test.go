@@ -3,17 +3,21 @@ package manager
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -23,6 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 // idle is a controller that does nothing.
@@ -326,5 +331,103 @@ func TestRunEndsQuietlyWhenToldToStopDuringThePreflight(t *testing.T) {
 	time.AfterFunc(50*time.Millisecond, cancel)
 	if err := run(ctx, &rest.Config{Host: closed.URL}, o, []Controller{idle("idle")}); err != nil {
 		t.Errorf("run: %v", err)
+	}
+}
+
+// homeless returns options for a manager outside of a Pod, without any namespace, and a controller that asks for nothing.
+func homeless(t *testing.T) (Options, []Controller) {
+	t.Helper()
+	controller := idle("homeless")
+	controller.Resources = nil // an API server of its own has no definitions
+	controller.Permissions = func() ([]rbacv1.PolicyRule, error) { return nil, nil }
+	o := newTestOptions(t, metav1.NamespaceDefault)
+	o.LeaderElection.Enabled = ptr.To(true)
+	o.LeaderElection.LockNamespace = ""
+	if err := o.complete(""); err != nil {
+		t.Fatal(err)
+	}
+	return o, []Controller{controller}
+}
+
+// A manager outside of a Pod makes its namespace, closed to Pods that could do harm, and is content with one that exists.
+func TestPreflightMakesTheNamespace(t *testing.T) {
+	config := env.Own(t)
+	c := newTestClient(t, config)
+	o, all := homeless(t)
+	for _, what := range []string{"makes it", "finds it"} {
+		if err := preflight(t.Context(), config, o, all); err != nil {
+			t.Fatalf("a preflight that %s: %v", what, err)
+		}
+	}
+	var namespace corev1.Namespace
+	if err := c.Get(t.Context(), client.ObjectKey{Name: "keelson-system"}, &namespace); err != nil {
+		t.Fatal(err)
+	}
+	if got := namespace.Labels["pod-security.kubernetes.io/enforce"]; got != "restricted" {
+		t.Errorf("pod security: got %q, want restricted", got)
+	}
+}
+
+// A user who may not make the namespace is told so, with the manifest that does.
+func TestPreflightNamesTheNamespaceThatIsMissing(t *testing.T) {
+	admin := env.Own(t)
+	c := newTestClient(t, admin)
+	o, all := homeless(t)
+	user := as(admin, "somebody")
+	first := refused(t, user, o, all)
+	want := []string{
+		`default: get leases.coordination.k8s.io "keelson"`, `default: update leases.coordination.k8s.io "keelson"`,
+		": get namespaces \"keelson-system\"",
+		"keelson-system: create leases.coordination.k8s.io",
+		`keelson-system: get leases.coordination.k8s.io "keelson"`,
+		`keelson-system: update leases.coordination.k8s.io "keelson"`,
+		`keelson-system: watch leases.coordination.k8s.io "keelson"`,
+	}
+	got := missingIn(first)
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("missing with nothing granted (-want +got):\n%s", diff)
+	}
+	if !strings.HasPrefix(first.Manifest, "apiVersion: v1\nkind: Namespace\n") {
+		t.Errorf("the manifest does not begin with the namespace:\n%s", first.Manifest)
+	}
+
+	// A ClusterRole grants it all, and says nothing about the namespace itself.
+	objects := []runtime.Object{}
+	for i, s := range first.shortages {
+		s.namespaces, s.role = nil, fmt.Sprint("keelson-everywhere-", i)
+		objects = append(objects, s.grant("", "somebody", func(schema.GroupResource) bool { return true })...)
+	}
+	text, err := manifest(objects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	applyManifest(t, c, text)
+	var second *PreflightError
+	harness.Eventually(t, "only the namespace is missing", func() bool {
+		return errors.As(preflight(t.Context(), user, o, all), &second) && second.namespace != ""
+	})
+	for _, want := range []string{
+		"has no namespace keelson-system", `User "somebody" cannot create resource "namespaces"`, "kubectl apply -f", strings.TrimSpace(second.Manifest),
+	} {
+		if !strings.Contains(second.Error(), want) {
+			t.Errorf("the error does not say %q:\n%v", want, second)
+		}
+	}
+	applyManifest(t, c, second.Manifest)
+	eventuallyPasses(t, user, o, all)
+}
+
+// What has a place of the user's choice needs no namespace of ours, and no permission at its former place.
+func TestPreflightWithChosenNamespaces(t *testing.T) {
+	admin := env.Config(t)
+	namespace := env.Namespace(t)
+	o, all := homeless(t)
+	o.LeaderElection.LockNamespace, o.former = namespace, former{}
+	for _, line := range missingIn(refused(t, as(admin, "somebody-in-"+namespace), o, all)) {
+		if !strings.HasPrefix(line, namespace+": ") {
+			t.Errorf("it asks for %s", line)
+		}
 	}
 }

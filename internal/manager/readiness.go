@@ -72,7 +72,9 @@ func (r *readiness) check(*http.Request) error {
 type trackingManager struct {
 	ctrl.Manager
 	readiness *readiness
-	log       logr.Logger
+	// moved is closed when controllers may start; see mover.
+	moved <-chan struct{}
+	log   logr.Logger
 }
 
 // GetLogger implements ctrl.Manager. Controllers make their loggers from it; that of
@@ -83,7 +85,7 @@ func (m *trackingManager) GetLogger() logr.Logger { return m.log }
 func (m *trackingManager) Add(runnable manager.Runnable) error {
 	if c, ok := runnable.(warmable); ok {
 		m.readiness.expect()
-		runnable = &trackedController{warmable: c, readiness: m.readiness}
+		runnable = &trackedController{warmable: c, readiness: m.readiness, moved: m.moved}
 	}
 	return m.Manager.Add(runnable)
 }
@@ -98,6 +100,17 @@ type warmable interface {
 type trackedController struct {
 	warmable
 	readiness *readiness
+	moved     <-chan struct{}
+}
+
+// Start starts the workers of the controller.
+func (c *trackedController) Start(ctx context.Context) error {
+	select {
+	case <-c.moved:
+		return c.warmable.Start(ctx)
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // Warmup fills the caches of the controller and reports that it has.

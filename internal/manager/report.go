@@ -11,12 +11,15 @@ import (
 // PreflightError says what the API server lacks before the controllers can run. Its
 // text is for the person who has to mend it, the manifest included.
 type PreflightError struct {
-	// Manifest grants what is missing, as YAML for kubectl apply. Empty if only
-	// resources are missing.
+	// Manifest grants what is missing, or makes the namespace that is, as YAML for
+	// kubectl apply. Empty if only resources are missing.
 	Manifest string
 
-	server    string
-	user      string
+	server string
+	user   string
+	// namespace does not exist, and could not be made for that reason.
+	namespace string
+	reason    error
 	unserved  []unserved
 	shortages []shortage
 	// grantedIn is the namespace in which everything is granted that is missing in
@@ -27,6 +30,10 @@ type PreflightError struct {
 // Error implements error.
 func (e *PreflightError) Error() string {
 	var text strings.Builder
+	if e.namespace != "" {
+		fmt.Fprintf(&text, "the API server %s has no namespace %s, where the manager keeps its Lease and Secrets, and it could not be made: %v.\n"+
+			"\nThis makes it (kubectl apply -f, by somebody who may):\n\n%s", e.server, e.namespace, e.reason, e.Manifest)
+	}
 	if len(e.unserved) > 0 {
 		e.writeUnserved(&text)
 	}

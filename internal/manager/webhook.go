@@ -14,7 +14,7 @@ type Webhook struct {
 	// Address is where the webhook is served, as host:port; port 0 takes a free one. Empty or Off: nowhere.
 	Address string
 	// ServiceNamespace and ServiceName name the Service by which the API server reaches the replicas. An empty
-	// namespace is that of the manager's pod, outside a cluster "default"; the Secret with the authority of the
+	// namespace is that of the manager's Pod; outside of a Pod "keelson-system". The Secret with the authority of the
 	// certificates is there, too.
 	ServiceNamespace, ServiceName string
 	// ConfigurationName is the name of the ValidatingWebhookConfiguration.
@@ -50,7 +50,7 @@ func (w *Webhook) AddServiceFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&w.ServiceName, "webhook-service", w.ServiceName,
 		"name of the Service by which the API server reaches the webhook")
 	fs.StringVar(&w.ServiceNamespace, "webhook-service-namespace", w.ServiceNamespace,
-		"namespace of that Service, and of the Secret with the webhook's authority (default: that of the pod, else default)")
+		"namespace of that Service, and of the Secret with the webhook's authority (default: that of the Pod, else keelson-system)")
 	fs.StringVar(&w.ConfigurationName, "webhook-configuration", w.ConfigurationName,
 		"name of the ValidatingWebhookConfiguration whose caBundle is kept")
 }
@@ -75,6 +75,9 @@ func (w *Webhook) validate(wrong func(flag string, value any, why string, args .
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations,resourceNames=keelson,verbs=get;update
 // +kubebuilder:rbac:namespace=keelson-system,groups="",resources=secrets,verbs=create
 // +kubebuilder:rbac:namespace=keelson-system,groups="",resources=secrets,resourceNames=keelson-webhook-ca,verbs=get;update
+
+// keepsSecret reports whether the manager keeps the authority of the certificates, in a Secret.
+func (w *Webhook) keepsSecret() bool { return isOn(w.Address) && w.CertDir == "" && !w.Direct }
 
 // requirements are what keeping the certificates takes.
 func (w *Webhook) requirements() []requirement {

@@ -96,10 +96,10 @@ func newRBAC() *cobra.Command {
 	flags.StringVar(&options.LeaderElection.LockName, "lease-lock-name", options.LeaderElection.LockName,
 		"name of the Lease for leader election")
 	flags.StringVar(&options.LeaderElection.LockNamespace, "lease-lock-namespace", options.LeaderElection.LockNamespace,
-		"namespace of that Lease (default: default)")
+		"namespace of that Lease (default: keelson-system)")
 	options.Webhook.AddFlags(flags)
 	flags.StringVar(&options.SecretNamespace, "secret-namespace", options.SecretNamespace,
-		"`namespace` of the Secrets with the kubeconfigs of Clusters (default: default)")
+		"`namespace` of the Secrets with the kubeconfigs of Clusters (default: keelson-system)")
 	options.AddNamespacesFlag(flags)
 	return cmd
 }

@@ -12,12 +12,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterprovisionerv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/config/rbac"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/kubeconfig"
@@ -30,7 +30,7 @@ const Components = 5
 
 const (
 	// secretNamespace is where a manager keeps the kubeconfigs of clusters, if it is not told otherwise.
-	secretNamespace = metav1.NamespaceDefault
+	secretNamespace = rbac.Home
 	// sanSuffix ends the names of a cluster that changes ask for.
 	sanSuffix = ".example.com"
 )
