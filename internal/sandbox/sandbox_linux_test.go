@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 // The tests look at a program in the sandbox from the inside: a copy of this test binary that tries what it is told to.
@@ -163,23 +165,6 @@ func (w *world) run(spec *Spec, attempts ...string) (outcome map[string]string, 
 	return outcome, cmd.Process.Pid
 }
 
-// status returns fields of /proc/PID/status.
-func (w *world) status(pid int, names ...string) map[string]string {
-	w.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	w.do(err)
-	fields := map[string]string{}
-	for line := range strings.Lines(string(raw)) {
-		name, value, _ := strings.Cut(line, ":")
-		for _, wanted := range names {
-			if name == wanted {
-				fields[name] = strings.Join(strings.Fields(value), " ")
-			}
-		}
-	}
-	return fields
-}
-
 // users are those that the programs of a test run as: without root, only that of the test.
 func users() map[string]*User {
 	all := map[string]*User{"the same user": nil}
@@ -200,7 +185,7 @@ func TestRights(t *testing.T) {
 	for name, user := range users() {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			id, group, groups := os.Getuid(), os.Getgid(), w.status(os.Getpid(), "Groups")["Groups"]
+			id, group, groups := os.Getuid(), os.Getgid(), harness.ProcessStatus(w, os.Getpid(), "Groups")["Groups"]
 			if user != nil {
 				id, group, groups = user.UID, user.GID, "2100000003"
 			}
@@ -214,9 +199,9 @@ func TestRights(t *testing.T) {
 			if os.Geteuid() == 0 { // nobody else may, and nobody else has any
 				want["CapBnd"] = "0000000000000000"
 			}
-			got := w.status(pid, "Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "CapInh", "CapPrm", "CapEff", "CapAmb")
+			got := harness.ProcessStatus(w, pid, "Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "CapInh", "CapPrm", "CapEff", "CapAmb")
 			if os.Geteuid() == 0 {
-				got["CapBnd"] = w.status(pid, "CapBnd")["CapBnd"]
+				got["CapBnd"] = harness.ProcessStatus(w, pid, "CapBnd")["CapBnd"]
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("rights of the program (-want +got):\n%s", diff)

@@ -63,6 +63,16 @@ func (w *world) expectBases() []string {
 	return disks
 }
 
+// deleteKeepingDisk deletes a machine and keeps its disk.
+func (w *world) deleteKeepingDisk(id backend.Identity) {
+	w.Helper()
+	w.eventually("it is deleted", func(*backend.Server) bool {
+		err := w.driver.Delete(w.Context(), id, backend.DeleteOptions{KeepDisk: true})
+		w.do(err)
+		return err == nil
+	})
+}
+
 // An image stays as long as anything needs it, and for a while after that, also over restarts of the manager.
 func TestUnusedImagesAreCollected(t *testing.T) {
 	w, s, machine := newImageWorld(t)
@@ -86,11 +96,7 @@ func TestUnusedImagesAreCollected(t *testing.T) {
 	w.open()
 	w.collect(6 * week)
 	has(true, "with a machine whose definition cannot be read")
-	w.eventually("it is deleted", func(*backend.Server) bool {
-		err := w.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{KeepDisk: true})
-		w.do(err)
-		return err == nil
-	})
+	w.deleteKeepingDisk(machine.Identity)
 	w.collect(8 * week)
 	has(true, "with a retained disk")
 	disks := w.expectBases()
@@ -198,11 +204,7 @@ func TestImagesAreCollectedAtEveryStep(t *testing.T) {
 	for range 3 {
 		w.run(machine)
 		w.expectBases()
-		w.eventually("it is deleted", func(*backend.Server) bool {
-			err := w.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{KeepDisk: true})
-			w.do(err)
-			return err == nil
-		})
+		w.deleteKeepingDisk(machine.Identity)
 		disks := w.expectBases()
 		if len(disks) != 1 {
 			t.Fatalf("disks: %v", disks)

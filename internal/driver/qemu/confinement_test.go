@@ -19,6 +19,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/sandbox"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 // needUsers skips a test where machines have no users of their own.
@@ -34,23 +35,6 @@ func (w *world) needLandlock() {
 	if sandbox.Landlock() < fullLandlock {
 		w.Skipf("SKIP: the kernel has Landlock %d, and this needs %d", sandbox.Landlock(), fullLandlock)
 	}
-}
-
-// status returns fields of /proc/PID/status.
-func (w *world) status(pid int, names ...string) map[string]string {
-	w.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	w.do(err)
-	fields := map[string]string{}
-	for line := range strings.Lines(string(raw)) {
-		name, value, _ := strings.Cut(line, ":")
-		for _, wanted := range names {
-			if name == wanted {
-				fields[name] = strings.Join(strings.Fields(value), " ")
-			}
-		}
-	}
-	return fields
 }
 
 // owner returns the user that a file belongs to.
@@ -74,7 +58,7 @@ func TestRightsOfARunningMachine(t *testing.T) {
 	w := newWorld(t)
 	machine := w.firmware()
 	w.run(machine)
-	id, groups := os.Geteuid(), w.status(os.Getpid(), "Groups")["Groups"]
+	id, groups := os.Geteuid(), harness.ProcessStatus(w, os.Getpid(), "Groups")["Groups"]
 	if w.driver.users.limits != (UserRange{}) {
 		if id = w.user(uid); !testUsers.has(id) || id == testUsers.First {
 			t.Errorf("the machine has the user %d", id)
@@ -93,7 +77,7 @@ func TestRightsOfARunningMachine(t *testing.T) {
 	for name := range want {
 		names = append(names, name)
 	}
-	if diff := cmp.Diff(want, w.status(w.pid(t, uid), names...)); diff != "" {
+	if diff := cmp.Diff(want, harness.ProcessStatus(w, w.pid(t, uid), names...)); diff != "" {
 		t.Errorf("rights of QEMU (-want +got):\n%s", diff)
 	}
 	w.remove()
@@ -239,8 +223,8 @@ func TestAMachineWithoutAUserGetsOne(t *testing.T) {
 	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
 	w.eventually("it is off", is(backend.StateStopped))
 	w.run(machine)
-	if user := w.user(uid); user == 0 || !strings.HasPrefix(w.status(w.pid(t, uid), "Uid")["Uid"], fmt.Sprint(user)) {
-		t.Errorf("it runs as %v, and its user is %d", w.status(w.pid(t, uid), "Uid"), user)
+	if user := w.user(uid); user == 0 || !strings.HasPrefix(harness.ProcessStatus(w, w.pid(t, uid), "Uid")["Uid"], fmt.Sprint(user)) {
+		t.Errorf("it runs as %v, and its user is %d", harness.ProcessStatus(w, w.pid(t, uid), "Uid"), user)
 	}
 	w.eventually("it is deleted", func(*backend.Server) bool {
 		return w.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{KeepDisk: true}) == nil

@@ -14,14 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/retry"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/kubeconfig"
-	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -30,23 +28,9 @@ import (
 func TestALostClusterIsStopped(t *testing.T) {
 	t.Parallel()
 	opts := newOptions(t)
-	engine := local.New(opts)
-	api := harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme))
-	namespace := env.Namespace(t)
-	name := strings.Replace(namespace, "test-", "lost-", 1)
-	recorder := events.NewFakeRecorder(100)
-	reconciler := cluster.NewReconciler(api, api, recorder, cluster.Options{
-		Engines:         map[v1alpha1.Engine]cluster.Engine{v1alpha1.EngineLocal: engine},
-		SecretNamespace: namespace, Prober: cluster.NewProber(clock.RealClock{}),
-	})
-	stop := reconcileUntilStopped(t, api, name, reconciler)
-	defer stop()
-	object := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if err := api.Create(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
-	awaitReady(t, api, name)
-	request := cluster.Request{Name: name, UID: object.UID, Spec: v1alpha1.ClusterSpec{Engine: v1alpha1.EngineLocal}}
+	m := startManaged(t, "lost-", opts)
+	api, engine, reconciler, recorder := m.api, m.engine, m.reconciler, m.recorder
+	request := cluster.Request{Name: m.cluster.Name, UID: m.cluster.UID, Spec: v1alpha1.ClusterSpec{Engine: v1alpha1.EngineLocal}}
 	dir := filepath.Join(opts.Dir, string(request.UID))
 	inside := clientOf(t, engine, request)
 	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kept"}}
@@ -57,7 +41,7 @@ func TestALostClusterIsStopped(t *testing.T) {
 	request.Home = homeOf(t, engine)
 	harness.Eventually(t, "all of it runs", func() bool { return len(left(t, dir)) > 5 })
 	reconciler.Sweep(t.Context()) // it has its object
-	lose(t, api, name)
+	lose(t, api, m.cluster.Name)
 	if all := left(t, dir); len(all) <= 5 {
 		t.Fatalf("before it is swept only these are left: %v", all)
 	}

@@ -11,21 +11,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
-	"github.com/keelson-dev/keelson/internal/controller/cluster"
-	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/kubeconfig"
-	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -38,22 +30,9 @@ func TestRotationWithoutAGap(t *testing.T) {
 	fakeClock := clocktesting.NewFakeClock(time.Now().Add(-step))
 	opts := newOptions(t)
 	opts.Clock = fakeClock
-	engine := local.New(opts)
-	api := harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme))
-	namespace := env.Namespace(t)
-	name := strings.Replace(namespace, "test-", "rotation-", 1)
-	recorder := events.NewFakeRecorder(100)
-	stop := reconcileUntilStopped(t, api, name, cluster.NewReconciler(api, api, recorder, cluster.Options{
-		Engines:         map[v1alpha1.Engine]cluster.Engine{v1alpha1.EngineLocal: engine},
-		SecretNamespace: namespace, Prober: cluster.NewProber(clock.RealClock{}), Clock: fakeClock,
-	}))
-	defer stop()
-	if err := api.Create(t.Context(), &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
-		t.Fatal(err)
-	}
-	awaitReady(t, api, name)
+	m := startManaged(t, "rotation-", opts)
 
-	user := &user{api: api, key: client.ObjectKey{Namespace: namespace, Name: name + "-kubeconfig"}}
+	user := m.user()
 	before, err := user.read(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -74,58 +53,10 @@ func TestRotationWithoutAGap(t *testing.T) {
 		t.Errorf("a copy of the old kubeconfig, whose certificate is still valid: %v", err)
 	}
 	harness.Eventually(t, "the rotation is told", func() bool {
-		return strings.Contains(strings.Join(harness.Events(recorder), "\n"), v1alpha1.ReasonKubeconfigRotated)
+		return strings.Contains(strings.Join(harness.Events(m.recorder), "\n"), v1alpha1.ReasonKubeconfigRotated)
 	})
 
-	if err := api.Delete(t.Context(), &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
-		t.Fatal(err)
-	}
-	harness.Eventually(t, "the Cluster is gone", func() bool {
-		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKey{Name: name}, &v1alpha1.Cluster{}))
-	})
-	stop()
-	if err := engine.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-// reconcileUntilStopped reconciles one Cluster again and again. The function that it returns ends that, and may be called
-// again.
-func reconcileUntilStopped(t *testing.T, api client.Client, name string, r *cluster.Reconciler) func() {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	var running sync.WaitGroup
-	running.Go(func() {
-		ticker := time.NewTicker(50 * time.Millisecond)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-			}
-			c := &v1alpha1.Cluster{}
-			if api.Get(ctx, client.ObjectKey{Name: name}, c) != nil {
-				continue // there is none yet, or not any more
-			}
-			if _, err := r.Reconcile(ctx, c); err != nil && ctx.Err() == nil {
-				t.Errorf("Reconcile: %v", err)
-			}
-		}
-	})
-	return func() {
-		cancel()
-		running.Wait()
-		r.Prober.Close()
-	}
-}
-
-func awaitReady(t *testing.T, api client.Client, name string) {
-	t.Helper()
-	harness.Eventually(t, "the Cluster is ready", func() bool {
-		c := &v1alpha1.Cluster{}
-		return api.Get(t.Context(), client.ObjectKey{Name: name}, c) == nil &&
-			meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ConditionReady)
-	})
+	m.end(t)
 }
 
 // user is somebody who has the right to read a Secret with a kubeconfig.
@@ -231,28 +162,15 @@ func TestRevokedKubeconfig(t *testing.T) {
 	fakeClock := clocktesting.NewFakeClock(time.Now())
 	opts := newOptions(t)
 	opts.Clock = fakeClock
-	engine := local.New(opts)
-	api := harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme))
-	namespace := env.Namespace(t)
-	name := strings.Replace(namespace, "test-", "revoked-", 1)
-	stop := reconcileUntilStopped(t, api, name, cluster.NewReconciler(api, api, events.NewFakeRecorder(100), cluster.Options{
-		Engines:         map[v1alpha1.Engine]cluster.Engine{v1alpha1.EngineLocal: engine},
-		SecretNamespace: namespace, Prober: cluster.NewProber(clock.RealClock{}), Clock: fakeClock,
-	}))
-	defer stop()
-	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if err := api.Create(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	awaitReady(t, api, name)
-	user := &user{api: api, key: client.ObjectKey{Namespace: namespace, Name: name + "-kubeconfig"}}
+	m := startManaged(t, "revoked-", opts)
+	user, c := m.user(), m.cluster
 	leaked, err := user.read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: "1"}}}`, v1alpha1.AnnotationRotateCredentials)
-	if err := api.Patch(t.Context(), c, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+	if err := m.api.Patch(t.Context(), c, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, "the Secret has other credentials", func() bool {
@@ -265,13 +183,13 @@ func TestRevokedKubeconfig(t *testing.T) {
 		t.Errorf("in the overlap, the old kubeconfig: %v", err)
 	}
 	harness.Eventually(t, "the status says what was done", func() bool {
-		err := api.Get(t.Context(), client.ObjectKey{Name: name}, c)
+		err := m.api.Get(t.Context(), client.ObjectKeyFromObject(c), c)
 		return err == nil && c.Status.RotatedCredentials == "1" && c.Status.LastOperation.State == v1alpha1.OperationSucceeded
 	})
 	if c.Status.LastOperation.Type != v1alpha1.OperationRotate {
 		t.Errorf("the last operation is %s", c.Status.LastOperation.Type)
 	}
-	awaitReady(t, api, name)
+	m.awaitReady(t)
 	fakeClock.Step(v1alpha1.DefaultCredentialsOverlap)
 	harness.Eventually(t, "the old kubeconfig is refused", func() bool {
 		err := request(t.Context(), leaked)
@@ -282,14 +200,5 @@ func TestRevokedKubeconfig(t *testing.T) {
 		t.Errorf("with the new kubeconfig, %d of %d requests were refused: %v", len(refused), made, refused[0])
 	}
 
-	if err := api.Delete(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	harness.Eventually(t, "the Cluster is gone", func() bool {
-		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKey{Name: name}, &v1alpha1.Cluster{}))
-	})
-	stop()
-	if err := engine.Close(); err != nil {
-		t.Error(err)
-	}
+	m.end(t)
 }

@@ -8,19 +8,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
-	"github.com/keelson-dev/keelson/internal/controller/cluster"
-	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/kubeconfig"
-	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -29,20 +23,8 @@ func TestAFullEtcdIsACondition(t *testing.T) {
 	t.Parallel()
 	opts := newOptions(t)
 	opts.QuotaBytes, opts.StorageInterval = 16<<20, 100*time.Millisecond
-	engine := local.New(opts)
-	api := harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme))
-	namespace := env.Namespace(t)
-	name := strings.Replace(namespace, "test-", "full-", 1)
-	stop := reconcileUntilStopped(t, api, name, cluster.NewReconciler(api, api, events.NewFakeRecorder(1000), cluster.Options{
-		Engines:         map[v1alpha1.Engine]cluster.Engine{v1alpha1.EngineLocal: engine},
-		SecretNamespace: namespace, Prober: cluster.NewProber(clock.RealClock{}), Clock: clock.RealClock{},
-	}))
-	defer stop()
-	if err := api.Create(t.Context(), &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
-		t.Fatal(err)
-	}
-	awaitReady(t, api, name)
-	data, err := (&user{api: api, key: client.ObjectKey{Namespace: namespace, Name: name + "-kubeconfig"}}).read(t.Context())
+	m := startManaged(t, "full-", opts)
+	data, err := m.user().read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,11 +43,10 @@ func TestAFullEtcdIsACondition(t *testing.T) {
 		t.Fatal(err)
 	}
 	etcdHealthy := func() metav1.Condition {
-		var c v1alpha1.Cluster
-		if err := api.Get(t.Context(), client.ObjectKey{Name: name}, &c); err != nil {
+		if err := m.api.Get(t.Context(), client.ObjectKeyFromObject(m.cluster), m.cluster); err != nil {
 			t.Fatal(err)
 		}
-		return *meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionEtcdHealthy)
+		return *meta.FindStatusCondition(m.cluster.Status.Conditions, v1alpha1.ConditionEtcdHealthy)
 	}
 	harness.Eventually(t, "the condition says what to do", func() bool {
 		c := etcdHealthy()
@@ -76,14 +57,5 @@ func TestAFullEtcdIsACondition(t *testing.T) {
 	}
 	harness.Eventually(t, "there is room again", func() bool { return etcdHealthy().Status == metav1.ConditionTrue })
 
-	if err := api.Delete(t.Context(), &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
-		t.Fatal(err)
-	}
-	harness.Eventually(t, "the Cluster is gone", func() bool {
-		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKey{Name: name}, &v1alpha1.Cluster{}))
-	})
-	stop()
-	if err := engine.Close(); err != nil {
-		t.Error(err)
-	}
+	m.end(t)
 }
