@@ -28,26 +28,32 @@ trap '[ $? = 0 ] || { echo "systemd-debian: FAILED at line $LINENO"; systemctl p
 say() { echo "systemd-debian: $(cut -d " " -f 1 /proc/uptime) s: $*"; }
 # until_ok WHAT COMMAND...: waits until COMMAND succeeds.
 until_ok() {
-	local what=$1 i
+	local what=$1 begin=$SECONDS told=$SECONDS
 	shift
-	for ((i = 0; i < 600; i++)); do
-		if "$@" >/tmp/last 2>&1; then say "$what"; return; fi
-		[ $((i % 60)) != 59 ] || say "still waiting: $what: $(tail -n 1 /tmp/last) $(journalctl --no-pager --output cat --lines 2 --unit keelson-manager)"
+	until "$@" >/tmp/last 2>&1; do
+		((SECONDS < begin + 1200)) || fail "not within 20 minutes: $what: $(cat /tmp/last)"
+		if ((SECONDS >= told + 60)); then
+			say "still waiting: $what: $(tail -n 1 /tmp/last) $(journalctl --no-pager --output cat --lines 3 --unit keelson-up --unit keelson-manager)"
+			told=$SECONDS
+		fi
 		sleep 1
 	done
-	cat /tmp/last
-	fail "not within 10 minutes: $what"
+	say "$what"
 }
-kubectl() { keelson-kube kubectl --kubeconfig /var/lib/keelson/up/kubeconfig "$@"; }
+kubectl() { keelson-kube kubectl --request-timeout=20s --kubeconfig /var/lib/keelson/up/kubeconfig "$@"; }
 # What outlives the manager: all processes of the units but the main ones.
 living() {
 	cat /sys/fs/cgroup/system.slice/keelson-{up,manager}.service/cgroup.procs 2>/dev/null | sort |
 		grep --invert-match --line-regexp --regexp "$(main keelson-up)" --regexp "$(main keelson-manager)" || true
 }
+# Nothing may have ended, and nothing may be new. A manager that starts runs programs that end soon, such as a question for
+# a version.
 unchanged() {
-	diff /tmp/living <(living) || fail "$1: other processes run than before"
-	say "$1: everything lives on, $(wc -l </tmp/living) processes"
+	living >/tmp/now
+	[ -z "$(comm -23 /tmp/living /tmp/now)" ] || fail "$1: processes ended: $(comm -23 /tmp/living /tmp/now)"
+	until_ok "$1: all $(wc -l </tmp/living) processes live on, and no other was started" same
 }
+same() { diff /tmp/living <(living); }
 main() { systemctl show --property=MainPID --value "$1"; }
 ready() { kubectl get cluster demo -o jsonpath='{.status.conditions}' && [ "$(kubectl get cluster demo -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}')" = True ]; }
 api() { [ "$(kubectl get --raw /readyz)" = ok ]; }
@@ -67,18 +73,23 @@ systemd-analyze verify /etc/systemd/system/keelson-*.service
 systemctl enable keelson-up keelson-manager
 systemctl start keelson-up
 until_ok "the API is ready" api
-keelson manifests crds | kubectl apply --server-side -f - >/dev/null
-keelson manifests admission | kubectl apply -f - >/dev/null
-kubectl create namespace keelson-system
+# An emulated API server can take longer than kubectl waits for it.
+definitions() { keelson manifests crds | kubectl apply --server-side -f - && keelson manifests admission | kubectl apply -f -; }
+until_ok "the definitions are there" definitions
+namespace() { kubectl create namespace keelson-system --dry-run=client -o yaml | kubectl apply -f -; }
+until_ok "the namespace is there" namespace
 install -o keelson -m 600 /var/lib/keelson/up/kubeconfig /etc/keelson/manager.kubeconfig
 sed -i "s#: \(pki/\|\./\)#: /var/lib/keelson/up/\1#" /etc/keelson/manager.kubeconfig
 systemctl start keelson-manager
-kubectl apply -f - <<YAML
+cluster() {
+	kubectl apply -f - <<YAML
 apiVersion: clusterprovisioner.rke.io/v1alpha1
 kind: Cluster
 metadata: {name: demo}
 spec: {}
 YAML
+}
+until_ok "the Cluster is there" cluster
 until_ok "the Cluster is ready" ready
 living >/tmp/living
 [ "$(wc -l </tmp/living)" -ge 6 ] || fail "too few processes: $(living)"
