@@ -41,7 +41,7 @@ var (
 // table of errors. A table of runs stands below a line "After TIME in ZONE, with `option: value`:" and has the column
 // schedule, and one or more of runs, Once, Literal and starts.
 func TestSchedulesPages(t *testing.T) {
-	for page, rows := range map[string]int{userPage: 40, internalsPage: 30} {
+	for page, rows := range map[string]int{userPage: 35, internalsPage: 45} {
 		t.Run(filepath.Base(page), func(t *testing.T) { checkSchedulesPage(t, page, rows) })
 	}
 }

@@ -24,16 +24,16 @@ import (
 
 // The symptoms of docs/operations.md.
 const (
-	unseen      = "an object is as if nobody had seen it: no conditions"
-	ended       = "the manager ends at once with exit code 1"
-	killed      = "the manager is ended with `OOMKilled`" // by the kernel, and told by the kubelet
+	unseen      = "an object has no conditions"
+	ended       = "the manager exits immediately with exit code 1"
+	killed      = "the manager is terminated with `OOMKilled`" // by the kernel, as the kubelet reports
 	unready     = "`Ready` is False"
-	unasked     = "a field that cannot be was accepted, and a condition says so"
+	unasked     = "an invalid field was accepted, and a condition reports it"
 	bundleless  = "`caBundle` of the configuration is empty"
-	untrusted   = "`x509: certificate signed by unknown authority` in the log of kube-apiserver, about the webhook"
-	unsteady    = "the leader changes again and again"
+	untrusted   = "kube-apiserver logs `x509: certificate signed by unknown authority` about the webhook"
+	unsteady    = "the leader changes repeatedly"
 	terminating = "a namespace stays in Terminating"
-	late        = "Jobs are late, or do not come"
+	late        = "Jobs are late or missing"
 )
 
 // What the table says of each symptom comes about, and with the words that it quotes.
