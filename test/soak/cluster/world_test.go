@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/config/rbac"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/manager"
@@ -191,7 +192,7 @@ func errorsOf(errs ...error) error {
 }
 
 func (w *world) secretKey(name string) client.ObjectKey {
-	return client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: name + "-kubeconfig"}
+	return client.ObjectKey{Namespace: rbac.Home, Name: name + "-kubeconfig"}
 }
 
 // delete asks for the deletion of a Cluster.

@@ -115,7 +115,7 @@ func upgrade(t *testing.T, commit string) {
 	present := besideOf(t, earlier)
 	kubeconfig := cp.Kubeconfig()
 	flags := []string{"--kubeconfig=" + kubeconfig, "--state-dir=" + state, "--vm-driver=qemu", "--metrics-bind-address=0",
-		"--leader-elect", "--lease-lock-namespace=" + namespace}
+		"--leader-elect", "--lease-lock-namespace=" + namespace, "--secret-namespace=" + namespace}
 	images := t.TempDir()
 	if knows(t, earlier, "--vm-image-dirs") {
 		flags = append(flags, "--vm-image-dirs="+images)
