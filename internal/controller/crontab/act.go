@@ -80,8 +80,6 @@ func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, m *me
 		return nil, err
 	}
 	job := newJob(cronTab, template, s, seen.zone())
-	through := r.gate.await(ctx, s.due)
-	defer through()
 	started := run{name: s.name, at: s.at, manual: s.manual, outcome: active, begun: r.clock.Now()}
 	m.expect(started)
 	limited, cancel := context.WithTimeout(ctx, createTimeout)

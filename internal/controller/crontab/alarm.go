@@ -35,11 +35,11 @@ type alarm struct {
 	until, stalled time.Time
 }
 
-// entry is what a CronTab is to be woken for, when that is, and its place in the queue.
+// entry is a CronTab, when it is to be woken, and its place in the queue.
 type entry struct {
-	key      client.ObjectKey
-	at, ring time.Time
-	place    int
+	key   client.ObjectKey
+	at    time.Time
+	place int
 }
 
 func newAlarm(clock clock.Clock) *alarm {
@@ -54,7 +54,6 @@ func (a *alarm) set(key client.ObjectKey, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e, found := a.entries[key]
-	ring := ringAt(at, a.clock.Now())
 	switch {
 	case at.IsZero() && found:
 		heap.Remove(&a.queue, e.place)
@@ -63,10 +62,10 @@ func (a *alarm) set(key client.ObjectKey, at time.Time) {
 	case at.IsZero():
 		return
 	case found:
-		e.at, e.ring = at, ring
+		e.at = at
 		heap.Fix(&a.queue, e.place)
 	default:
-		e = &entry{key: key, at: at, ring: ring}
+		e = &entry{key: key, at: at}
 		a.entries[key] = e
 		heap.Push(&a.queue, e)
 	}
@@ -136,7 +135,7 @@ func (a *alarm) take() (due []client.ObjectKey, sleep time.Duration) {
 	now := a.clock.Now()
 	for len(a.queue) > 0 {
 		first := a.queue[0]
-		if wait := first.ring.Sub(now); wait > 0 {
+		if wait := first.at.Sub(now); wait > 0 {
 			return due, min(wait, longestSleep)
 		}
 		heap.Pop(&a.queue)
@@ -153,7 +152,7 @@ type alarmQueue []*entry
 func (q alarmQueue) Len() int { return len(q) }
 
 // Less implements heap.Interface.
-func (q alarmQueue) Less(i, j int) bool { return q[i].ring.Before(q[j].ring) }
+func (q alarmQueue) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
 
 // Swap implements heap.Interface.
 func (q alarmQueue) Swap(i, j int) {

@@ -49,7 +49,6 @@ type Reconciler struct {
 	events *kube.Recorder
 	clock  clock.Clock
 	alarm  *alarm
-	gate   *gate
 	known  *memories
 	slow   lane
 	since  func() time.Time
@@ -66,7 +65,6 @@ func NewReconciler(c client.Client, live client.Reader, recorder events.EventRec
 		events: kube.NewRecorder(kind, recorder),
 		clock:  clock,
 		alarm:  newAlarm(clock),
-		gate:   &gate{clock: clock},
 		known:  newMemories(),
 		slow:   make(lane, slowLane),
 		since:  sync.OnceValue(clock.Now),
@@ -78,7 +76,7 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 	if err := kube.AddIndexes(mgr.GetFieldIndexer(), Indexes...); err != nil {
 		return err
 	}
-	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), exactClock{})
+	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), clock.RealClock{})
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
 		Watches(&stablev1.CronTab{}, r.watchCronTabs()).

@@ -46,7 +46,7 @@ type start struct {
 
 // plan is what to do.
 type plan struct {
-	// now is the moment that it was made for, which may be about to come.
+	// now is when it was made.
 	now time.Time
 	// progress is how far the CronTab has come, before anything of the below is done.
 	progress progress
@@ -85,7 +85,6 @@ func decide(cronTab *stablev1.CronTab, seen observation, now time.Time) plan {
 	p.restart(cronTab, seen)
 	if seen.times != nil && !isSuspended(cronTab) {
 		p.advance(&cronTab.Spec, seen)
-		p.lookAMomentAhead(cronTab, seen)
 		p.giveUpLate(&cronTab.Spec, seen.times)
 	} else {
 		p.drop(len(p.progress.waiting))
@@ -149,17 +148,6 @@ func (p *plan) advance(spec *stablev1.CronTabSpec, seen observation) {
 	p.overflow = p.overflow || spec.MissedRuns == stablev1.AllMissedRuns && count > len(kept)
 	p.progress.waiting = append(p.progress.waiting, kept...)
 	p.limitWaiting(spec, keep)
-}
-
-// lookAMomentAhead lets the run wait that becomes due in a moment, if all that is left to do is to start it then: nothing
-// is given up, replaced or blocked before its time.
-func (p *plan) lookAMomentAhead(cronTab *stablev1.CronTab, seen observation) {
-	limit := concurrency(&cronTab.Spec)
-	isFree := limit == 0 || len(occupying(seen.runs)) < limit
-	if soon := ahead(p.now); soon.After(p.now) && isFree && !p.restarted && len(p.progress.waiting) == 0 {
-		p.now = soon
-		p.advance(&cronTab.Spec, seen)
-	}
 }
 
 // limitWaiting gives up runs that wait if there are more than may.

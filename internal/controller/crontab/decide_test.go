@@ -73,36 +73,6 @@ func waiting(seen observation, times ...string) observation {
 	return seen
 }
 
-// What is due in a moment is decided before, but nothing is given up, replaced or blocked for it.
-func TestDecideAMomentAhead(t *testing.T) {
-	early, next := at("11:59:59").Add(time.Second-headStart), noon
-	behind := func(c *stablev1.CronTab, minutes int) observation {
-		return see(c, noon.Add(-time.Duration(minutes)*time.Minute))
-	}
-	limited := newCronTab(missed(stablev1.AllMissedRuns, 2))
-	forbid, replace := newCronTab(policy(stablev1.ForbidConcurrent)), newCronTab(policy(stablev1.ReplaceConcurrent))
-	for _, tc := range []struct {
-		name    string
-		cronTab *stablev1.CronTab
-		seen    observation
-		start   string
-		until   time.Time
-	}{
-		{"it is started", newCronTab(), behind(newCronTab(), 1), "12:00:00", next},
-		{"two were missed, and a third is not yet due", limited, behind(limited, 3), "11:58:00", next.Add(-time.Minute)},
-		{"the latest was missed, and is still the latest", newCronTab(), behind(newCronTab(), 2), "11:59:00", next.Add(-time.Minute)},
-		{"another one is active", forbid, see(forbid, next.Add(-time.Minute), jobOf(forbid, next.Add(-time.Minute))), "", next.Add(-time.Minute)},
-		{"another one is not yet replaced", replace, see(replace, next.Add(-time.Minute), jobOf(replace, next.Add(-time.Minute))), "", next.Add(-time.Minute)},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			p := decide(tc.cronTab, tc.seen, early)
-			if got := startOf(p.start); got != tc.start || !p.progress.until.Equal(tc.until) || p.missed > 0 || len(p.replace) > 0 || p.blocked != nil {
-				t.Errorf("it starts %q, has decided until %s, %d are missed, %d replaced, blocked is %q", got, clockOf(p.progress.until), p.missed, len(p.replace), startOf(p.blocked))
-			}
-		})
-	}
-}
-
 func TestDecide(t *testing.T) {
 	eleven59 := at("11:59:00")
 	for _, test := range []struct {

@@ -41,31 +41,6 @@ func TestARunCostsTwoWrites(t *testing.T) {
 	}
 }
 
-// What is due in a moment is prepared, and not sent before its time.
-func TestNoJobIsEarly(t *testing.T) {
-	w := newWorld(t)
-	w.create()
-	due := w.alarm.at(client.ObjectKeyFromObject(w.cronTab()))
-	w.clock.SetTime(due.Add(-headStart - 1))
-	if w.settle(); len(w.jobs()) != 1 {
-		t.Fatalf("there are %d Jobs too early, want 1", len(w.jobs()))
-	}
-	var sent []time.Time
-	w.Reconciler.client = harness.Observe(w.client, func(request harness.Request) error {
-		if request.Verb == "create" {
-			sent = append(sent, w.clock.Now())
-		}
-		return nil
-	}, func(harness.Request) error { return nil })
-	w.clock.SetTime(due.Add(-headStart))
-	if _, err := w.reconcile(); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]time.Time{due}, sent); diff != "" {
-		t.Errorf("Jobs are created at (-want +got):\n%s", diff)
-	}
-}
-
 func TestAJobIsThatOfACronJob(t *testing.T) {
 	w := newWorld(t)
 	zone := "Asia/Kathmandu"
@@ -238,18 +213,6 @@ func TestAnEditIsNoReasonToRunWhatWasDueBefore(t *testing.T) {
 	w.tick()
 	if jobs := w.jobs(); len(jobs) != 1 {
 		t.Errorf("there are %d Jobs when the next time has come", len(jobs))
-	}
-}
-
-func TestAnEditIsBeforeARunThatIsDueInAMoment(t *testing.T) {
-	w := newWorld(t)
-	w.create(func(c *stablev1.CronTab) { c.Spec.Schedule = "0 0 1 1 *" })
-	next := w.clock.Now().Truncate(time.Minute).Add(time.Minute)
-	w.clock.SetTime(next.Add(-headStart / 2))
-	w.change(schedule("* * * * *"))
-	w.settle()
-	if diff := cmp.Diff([]time.Duration{0}, w.times(next)); diff != "" {
-		t.Errorf("runs (-want +got):\n%s", diff)
 	}
 }
 
