@@ -1,6 +1,10 @@
 package cron
 
-import "time"
+import (
+	"encoding/binary"
+	"math/bits"
+	"time"
+)
 
 // Count returns how many runs there are after one time and up to another, the latter included: as
 // many as Between yields, without going through them.
@@ -68,4 +72,123 @@ func (u *union) onlyCaughtUp(here stretch) bool {
 		}
 	}
 	return caughtUp
+}
+
+// union counts the runs of several schedules, those at the same time once. It goes from day to
+// day, but looks into a day only if there was none of its kind before.
+type union struct {
+	plan  *Plan
+	known map[string]int64 // the number of runs on days of a kind
+	kind  []byte
+}
+
+// count returns the number of runs at instants in [from, to), which are in one stretch. In a
+// repeated hour the fixed schedules are held back.
+func (u *union) count(offset, from, to int64, held bool) int64 {
+	if from >= to {
+		return 0
+	}
+	if len(u.plan.schedules) == 1 {
+		s := u.plan.schedules[0]
+		if held && u.plan.isFixed(s) {
+			return 0
+		}
+		return s.count(from+offset, to+offset)
+	}
+	first, clockFrom := floorDiv(from+offset, secondsPerDay)
+	last, clockTo := floorDiv(to+offset, secondsPerDay)
+	if first == last {
+		return u.countPart(first, offset, clockFrom, clockTo, held)
+	}
+	n := u.countPart(first, offset, clockFrom, secondsPerDay, held) + u.countPart(last, offset, 0, clockTo, held)
+	for day := first + 1; day < last; day++ {
+		n += u.countDay(day, offset, held)
+	}
+	return n
+}
+
+// countDay returns the number of runs on a day. Two days are of one kind if the same schedules
+// match them and every @every has its first run at the same second.
+func (u *union) countDay(day, offset int64, held bool) int64 {
+	u.kind = u.kind[:0]
+	for _, s := range u.plan.schedules {
+		begin := int64(0)
+		switch {
+		case s.every > 0:
+			begin = min(s.firstOn(day, offset, u.plan.anchor), secondsPerDay)
+		case !s.matchesDay(day) || held && u.plan.isFixed(s):
+			begin = secondsPerDay
+		}
+		u.kind = binary.AppendUvarint(u.kind, uint64(begin))
+	}
+	n, ok := u.known[string(u.kind)]
+	if !ok {
+		n = u.countPart(day, offset, 0, secondsPerDay, held)
+		u.known[string(u.kind)] = n
+	}
+	return n
+}
+
+// countPart returns the number of runs in the seconds [from, to) of a day.
+func (u *union) countPart(day, offset, from, to int64, held bool) int64 {
+	if from >= to {
+		return 0
+	}
+	var set daySet
+	for _, s := range u.plan.schedules {
+		switch {
+		case held && u.plan.isFixed(s):
+		case s.every > 0:
+			for clock := s.firstOn(day, offset, u.plan.anchor); clock < secondsPerDay; clock += s.every {
+				set.add(clock, 1)
+			}
+		case s.matchesDay(day):
+			set.addFields(s)
+		}
+	}
+	return set.count(from, to)
+}
+
+// firstOn returns the second of a day at which @every runs first; it may be after the day.
+func (s *Schedule) firstOn(day, offset, anchor int64) int64 {
+	_, past := floorDiv(day*secondsPerDay-offset-anchor-1, s.every)
+	return s.every - 1 - past
+}
+
+// daySet is a set of seconds of a day.
+type daySet [secondsPerDay / 64]uint64
+
+// add adds clock+n for every bit n that is set, up to the 59th.
+func (d *daySet) add(clock int64, set uint64) {
+	word, bit := clock/64, clock%64
+	d[word] |= set << bit
+	if rest := set >> (64 - bit); rest != 0 {
+		d[word+1] |= rest
+	}
+}
+
+// addFields adds the seconds at which a schedule of fields runs.
+func (d *daySet) addFields(s *Schedule) {
+	for hours := s.hour; hours != 0; hours &= hours - 1 {
+		for minutes := s.minute; minutes != 0; minutes &= minutes - 1 {
+			clock := bits.TrailingZeros32(hours)*secondsPerHour + bits.TrailingZeros64(minutes)*secondsPerMinute
+			d.add(int64(clock), s.second)
+		}
+	}
+}
+
+// count returns how many seconds in [from, to) are in the set.
+func (d *daySet) count(from, to int64) int64 {
+	n := 0
+	for i := from / 64; i*64 < to; i++ {
+		word := d[i]
+		if before := from - i*64; before > 0 {
+			word &^= upTo(int(before) - 1)
+		}
+		if rest := to - i*64; rest < 64 {
+			word &= upTo(int(rest) - 1)
+		}
+		n += bits.OnesCount64(word)
+	}
+	return int64(n)
 }

@@ -126,3 +126,276 @@ func split(text string) []token {
 	}
 	return words
 }
+
+// The fields in their order. The names salt H: they are never to be changed.
+const (
+	second = iota
+	minute
+	hour
+	dayOfMonth
+	month
+	dayOfWeek
+	fieldCount
+)
+
+// fieldRule says what a field may contain.
+type fieldRule struct {
+	name     string
+	min, max int
+	// last is where "*" and "5/15" end: max, but only one of the two numbers of Sunday.
+	last int
+	// hashLast is where H ends. The 28th is the last day that every month has.
+	hashLast int
+	// names are those of the values from min on.
+	names []string
+}
+
+var fieldRules = [fieldCount]fieldRule{
+	second:     {name: "second", max: 59, last: 59, hashLast: 59},
+	minute:     {name: "minute", max: 59, last: 59, hashLast: 59},
+	hour:       {name: "hour", max: 23, last: 23, hashLast: 23},
+	dayOfMonth: {name: "day of month", min: 1, max: 31, last: 31, hashLast: 28},
+	month: {name: "month", min: 1, max: 12, last: 12, hashLast: 12,
+		names: []string{"JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"}},
+	dayOfWeek: {name: "day of week", max: 7, last: 6, hashLast: 6,
+		names: []string{"SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"}},
+}
+
+// allowed describes the values of the field.
+func (r *fieldRule) allowed() string {
+	switch {
+	case r.last < r.max:
+		return "0 to 7 (0 and 7 are Sunday) or SUN to SAT"
+	case r.names != nil:
+		return fmt.Sprintf("%d to %d or %s to %s", r.min, r.max, r.names[0], r.names[len(r.names)-1])
+	}
+	return fmt.Sprintf("%d to %d", r.min, r.max)
+}
+
+// token is a part of the text that is parsed.
+type token struct {
+	text   string
+	offset int
+}
+
+// cut splits at the first separator. The second token is empty if there is none.
+func (t token) cut(separator string) (before, after token, found bool) {
+	left, right, found := strings.Cut(t.text, separator)
+	return token{left, t.offset}, token{right, t.offset + len(left) + len(separator)}, found
+}
+
+// span is the values from first to last, every step-th of them.
+type span struct {
+	first, last, step int
+	// star says that the span is one of "*", "?" and "H/n", with or without a step.
+	star bool
+}
+
+func (s span) bits() uint64 {
+	var bits uint64
+	for v := s.first; v <= s.last; v += s.step {
+		bits |= 1 << v
+	}
+	return bits
+}
+
+// fieldParser parses one field.
+type fieldParser struct {
+	*fieldRule
+	text string // the whole schedule, for errors
+	key  string
+}
+
+func (p *fieldParser) errorf(at token, format string, args ...any) error {
+	return &ParseError{Text: shorten(p.text), Field: p.name, Offset: at.offset, Part: shorten(at.text),
+		Message: fmt.Sprintf(format, args...)}
+}
+
+// field parses a list of spans. It returns the set of its values, with Sunday as 0, and whether
+// the field begins with "*" or what counts as that.
+func (p *fieldParser) field(t token) (bits uint64, star bool, err error) {
+	if n := strings.Count(t.text, ",") + 1; n > MaxEntries {
+		return 0, false, p.errorf(t, "has %d entries; must have at most %d", n, MaxEntries)
+	}
+	rest, more := t, true
+	for first := true; more; first = false {
+		var item token
+		item, rest, more = rest.cut(",")
+		if item.text == "" {
+			return 0, false, p.errorf(t, "has a comma too many; there must be *, H, or %s on both sides", p.allowed())
+		}
+		s, err := p.span(item)
+		if err != nil {
+			return 0, false, err
+		}
+		bits |= s.bits()
+		star = star || first && s.star
+	}
+	if p.last < p.max && bits&(1<<7) != 0 {
+		bits = bits&^(1<<7) | 1
+	}
+	return bits, star, nil
+}
+
+// span parses one item of a list: values and, after a slash, the step.
+func (p *fieldParser) span(item token) (span, error) {
+	values, step, stepped := item.cut("/")
+	n := 1
+	if stepped {
+		var ok bool
+		if n, ok = digits(step.text); !ok || n == 0 {
+			return span{}, p.errorf(item, "the step after the slash must be a number from 1 to 9999")
+		}
+	}
+	switch {
+	case values.text == "":
+		return span{}, p.errorf(item, "must have *, H, or %s before the slash", p.allowed())
+	case values.text == "*" || values.text == "?":
+		return span{p.min, p.last, n, true}, nil
+	case values.text[0] == 'H':
+		return p.hashed(item, values, n, stepped)
+	}
+	return p.valueRange(values, n, stepped)
+}
+
+// valueRange parses "5", "5-8" and "5-8/2", and "5/2", which robfig/cron reads as "from 5 on".
+func (p *fieldParser) valueRange(t token, step int, stepped bool) (span, error) {
+	from, to, ranged := t.cut("-")
+	if ranged && (from.text == "" || to.text == "") {
+		return span{}, p.errorf(t, "a range must have two values, each %s", p.allowed())
+	}
+	first, err := p.value(from)
+	if err != nil {
+		return span{}, err
+	}
+	last := first
+	switch {
+	case ranged:
+		if last, err = p.value(to); err != nil {
+			return span{}, err
+		}
+	case stepped:
+		last = p.last
+	}
+	if last == 0 && first > 0 && p.max == 7 {
+		last = 7 // FRI-SUN
+	}
+	if ranged && first > last {
+		return span{}, p.errorf(t, "the range runs backwards; write the smaller value first, or two ranges: %s,%s",
+			rangeText(first, p.last), rangeText(p.min, last))
+	}
+	return span{first, max(first, last), step, false}, nil
+}
+
+// rangeText writes a range as valueRange reads it.
+func rangeText(first, last int) string {
+	if first == last {
+		return fmt.Sprint(first)
+	}
+	return fmt.Sprintf("%d-%d", first, last)
+}
+
+// hashed parses what begins with H: a value, or with a step the first of several values, that
+// depends on the key and the field. first-last may stand in parentheses.
+func (p *fieldParser) hashed(item, t token, step int, stepped bool) (span, error) {
+	first, last := p.min, p.hashLast
+	bounded := t.text != "H"
+	if bounded {
+		inner, ok := strings.CutPrefix(t.text, "H(")
+		if ok {
+			inner, ok = strings.CutSuffix(inner, ")")
+		}
+		if !ok || !strings.Contains(inner, "-") {
+			return span{}, p.errorf(t, "H must be written H, H/n, H(a-b) or H(a-b)/n")
+		}
+		s, err := p.valueRange(token{inner, t.offset + len("H(")}, 1, false)
+		if err != nil {
+			return span{}, err
+		}
+		first, last = s.first, s.last
+	}
+	size := last - first + 1
+	if !stepped {
+		v := first + int(hash(p.key, p.name, 0)%uint64(size))
+		return span{v, v, 1, false}, nil
+	}
+	if step > size {
+		return span{}, p.errorf(item, "the step must be at most %d, the number of values from %d to %d", size, first, last)
+	}
+	return span{first + int(hash(p.key, p.name, 0)%uint64(step)), last, step, !bounded}, nil
+}
+
+// value parses a number or a name of the field.
+func (p *fieldParser) value(t token) (int, error) {
+	for i, name := range p.names {
+		if strings.EqualFold(t.text, name) {
+			return p.min + i, nil
+		}
+	}
+	v, ok := digits(t.text)
+	switch {
+	case ok && v >= p.min && v <= p.max:
+		return v, nil
+	case isForeign(t.text):
+		return 0, p.errorf(t, "L, W, # and ~ are not supported; must be *, H, or %s", p.allowed())
+	}
+	return 0, p.errorf(t, "must be %s", p.allowed())
+}
+
+// isForeign reports whether a value is one of other libraries: L, LW, 5L, 15W, MON#2 or 0~30.
+func isForeign(text string) bool {
+	if strings.ContainsAny(text, "#~") {
+		return true
+	}
+	rest := strings.TrimLeft(text, "0123456789")
+	return rest != "" && strings.Trim(rest, "LWlw") == ""
+}
+
+// digits parses a decimal number of up to four digits, which is more than any field needs.
+func digits(text string) (int, bool) {
+	if text == "" || len(text) > 4 {
+		return 0, false
+	}
+	n := 0
+	for _, c := range []byte(text) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + int(c-'0')
+	}
+	return n, true
+}
+
+// hash returns a number that looks random and depends on its arguments only. Times of users
+// depend on it: it is never to be changed.
+//
+// It is FNV-1a with the finalizer of SplitMix64, because the low bits of FNV alone repeat in
+// keys that differ in their last character only.
+func hash(key, salt string, n int64) uint64 {
+	const prime = 0x100000001b3
+	h := uint64(0xcbf29ce484222325)
+	for i := range len(key) {
+		h = (h ^ uint64(key[i])) * prime
+	}
+	h *= prime // A zero byte, so that ("ab", "c") differs from ("a", "bc").
+	for i := range len(salt) {
+		h = (h ^ uint64(salt[i])) * prime
+	}
+	for shift := 0; shift < 64; shift += 8 {
+		h = (h ^ uint64(n)>>shift&0xff) * prime
+	}
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
+}
+
+// Jitter returns how much later than its nominal time a run starts: from zero to limit, both
+// included, in milliseconds, evenly spread. It is always the same for one key (namespace/name
+// of the object) and nominal time. A limit below one millisecond gives zero.
+func Jitter(key string, nominal time.Time, limit time.Duration) time.Duration {
+	steps := limit.Milliseconds()
+	if steps <= 0 {
+		return 0
+	}
+	return time.Duration(hash(key, "jitter", nominal.Unix())%uint64(steps+1)) * time.Millisecond
+}

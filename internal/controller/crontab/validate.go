@@ -1,13 +1,25 @@
 package crontab
 
 import (
+	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/cron"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // neverRuns is what is said of a CronTab that has a schedule and no run to come.
@@ -53,4 +65,130 @@ func Warnings(cronTab *stablev1.CronTab, now time.Time) []string {
 		return []string{neverRuns}
 	}
 	return nil
+}
+
+// trialTimeout bounds a trial. An admission request has 2 s for up to two of them.
+const trialTimeout = 800 * time.Millisecond
+
+// Trial finds what is wrong with a jobTemplate and what only the API server knows: it asks it to try the Job of a run.
+type Trial struct {
+	dryRun client.Writer
+	clock  clock.PassiveClock
+}
+
+// NewTrial returns a Trial. With dryRun nothing may be stored, and the warnings of its requests should go where
+// kube.WithWarnings says.
+func NewTrial(dryRun client.Writer, clock clock.PassiveClock) *Trial {
+	return &Trial{dryRun: dryRun, clock: clock}
+}
+
+// Concerns reports whether a change may have made a mistake that Try finds.
+func (t *Trial) Concerns(before, after *stablev1.CronTab) bool {
+	return !equality.Semantic.DeepEqual(before.Spec.JobTemplate, after.Spec.JobTemplate)
+}
+
+// Try returns every mistake of the jobTemplate for which the API server would call the Job invalid, with its field in the
+// CronTab, and what it warns of. If it refuses the Job for any other reason, such as a quota, or cannot be asked, that may be
+// another thing when a run is due, and is none.
+func (t *Trial) Try(ctx context.Context, cronTab *stablev1.CronTab) (field.ErrorList, []string) {
+	template := cronTab.Spec.JobTemplate
+	if template == nil {
+		return nil, nil
+	}
+	limited, cancel := context.WithTimeout(ctx, trialTimeout)
+	defer cancel()
+	var warnings []string
+	quiet := logr.NewContext(kube.WithWarnings(limited, &warnings), logr.Discard()) // an answer that is late is an error to the client
+	err := t.dryRun.Create(quiet, newTrialJob(cronTab, t.clock.Now()))
+	var mistakes field.ErrorList
+	for _, cause := range causesOf(err) {
+		if mistake := asMistake(cause, template); mistake != nil {
+			mistakes = append(mistakes, mistake)
+		}
+	}
+	if err != nil && len(mistakes) == 0 {
+		log.FromContext(ctx).V(1).Info("A jobTemplate was not tried to its end", "CronTab", client.ObjectKeyFromObject(cronTab), "answer", err.Error())
+	}
+	for i, warning := range warnings {
+		warnings[i] = inTemplate(warning, template)
+	}
+	return mistakes, warnings
+}
+
+// newTrialJob returns the Job of a run at that time, with what it gets later already in it.
+func newTrialJob(cronTab *stablev1.CronTab, at time.Time) *batchv1.Job {
+	full := cronTab.Spec.JobTemplate.JobTemplateSpec()
+	template := full.DeepCopy()
+	job := newJob(cronTab, template, &start{name: jobName(cronTab, at), at: at}, time.UTC)
+	// A CronTab that is not stored owns nothing.
+	job.OwnerReferences = nil
+	// A Job that is there would refuse it later, with each attempt to record its run.
+	job.Spec.TTLSecondsAfterFinished = template.Spec.TTLSecondsAfterFinished
+	return job
+}
+
+// causesOf returns why the API server calls a Job invalid; none if that is not what it says. Policies and webhooks for Jobs
+// may answer with the same code, and speak of themselves first.
+func causesOf(err error) []metav1.StatusCause {
+	var answer apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &answer) {
+		return nil
+	}
+	status := answer.Status()
+	if status.Details == nil || !strings.HasPrefix(status.Message, `Job.batch "`) {
+		return nil
+	}
+	return status.Details.Causes
+}
+
+// mistakeTypes are what may be wrong with a field.
+var mistakeTypes = []field.ErrorType{
+	field.ErrorTypeNotFound, field.ErrorTypeRequired, field.ErrorTypeDuplicate, field.ErrorTypeInvalid, field.ErrorTypeNotSupported,
+	field.ErrorTypeForbidden, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTooFew, field.ErrorTypeTypeInvalid, field.ErrorTypeTooShort,
+}
+
+// asMistake returns the mistake of a CronTab for why its Job is invalid, in the words of the API server; nil if that is none
+// of the CronTab.
+func asMistake(cause metav1.StatusCause, template *stablev1.JobTemplate) *field.Error {
+	path, kind := fieldOf(cause.Field, template), field.ErrorType(cause.Type)
+	if path == "" || !slices.Contains(mistakeTypes, kind) {
+		return nil
+	}
+	detail := strings.TrimPrefix(strings.TrimPrefix(cause.Message, kind.String()), ": ") // the value is in it
+	return &field.Error{Type: kind, Field: path, BadValue: field.OmitValueType{}, Detail: detail}
+}
+
+// fieldOf returns the field of a CronTab from which its Job has a field; "" if it has it from nowhere.
+func fieldOf(ofJob string, template *stablev1.JobTemplate) string {
+	const jobTemplate, pod = "spec.jobTemplate", "spec.template.spec"
+	switch {
+	case ofJob == "metadata.name":
+		return ofJob // the name of an indexed Job is part of the host names of its Pods
+	case isWithin(ofJob, "metadata.labels"), isWithin(ofJob, "metadata.annotations"):
+		return jobTemplate + "." + ofJob
+	case !isWithin(ofJob, "spec"):
+		return ""
+	case template.Spec != nil:
+		return jobTemplate + "." + ofJob
+	case isWithin(ofJob, pod):
+		return jobTemplate + strings.TrimPrefix(ofJob, pod)
+	default:
+		return jobTemplate
+	}
+}
+
+// isWithin reports whether a field is that one, or in it.
+func isWithin(path, outer string) bool {
+	rest, found := strings.CutPrefix(path, outer)
+	return found && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// inTemplate returns a warning about a Job, which begins with a field or with something else, for who has written the
+// CronTab.
+func inTemplate(warning string, template *stablev1.JobTemplate) string {
+	path, rest, found := strings.Cut(warning, ": ")
+	if !found || !isWithin(path, "spec") || strings.Contains(path, " ") {
+		return warning
+	}
+	return fieldOf(path, template) + ": " + rest
 }

@@ -1,14 +1,25 @@
 package crontab
 
 import (
+	"context"
+	"errors"
+	"net/http"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 func TestValidate(t *testing.T) {
@@ -67,5 +78,192 @@ func TestWarnings(t *testing.T) {
 				t.Errorf("Warnings (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// fullForm turns the jobTemplate into one with the spec of a Job.
+func fullForm(c *stablev1.CronTab) {
+	template := c.Spec.JobTemplate.JobTemplateSpec()
+	template.Spec.TTLSecondsAfterFinished = ptr.To[int32](60)
+	c.Spec.JobTemplate = &stablev1.JobTemplate{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}}, Spec: &template.Spec,
+	}
+}
+
+// answers is a client of an API server that has one answer to all creations, and maybe warnings.
+type answers struct {
+	client.Writer
+	err      error
+	warnings []string
+	job      *batchv1.Job // the last one that it was asked for
+}
+
+func (a *answers) Create(ctx context.Context, object client.Object, _ ...client.CreateOption) error {
+	a.job = object.(*batchv1.Job)
+	for _, text := range a.warnings {
+		kube.WarningsToContext{}.HandleWarningHeaderWithContext(ctx, 299, "-", text)
+	}
+	return a.err
+}
+
+func (a *answers) trial() *Trial {
+	return NewTrial(a, clocktesting.NewFakePassiveClock(noon))
+}
+
+// invalid is the answer of an API server to whom these are mistakes of a Job.
+func invalid(mistakes ...*field.Error) error {
+	return apierrors.NewInvalid(schema.GroupKind{Group: "batch", Kind: "Job"}, "tick-1772625600", mistakes)
+}
+
+// The Job that is tried is that of a run, but for what the API server only knows of objects that are stored.
+func TestTrialJob(t *testing.T) {
+	cronTab := newCronTab(fullForm)
+	before := cronTab.DeepCopy()
+	api := &answers{}
+	if mistakes, warnings := api.trial().Try(t.Context(), cronTab); len(mistakes) > 0 || len(warnings) > 0 {
+		t.Errorf("got %v and %q, want nothing", mistakes, warnings)
+	}
+	if diff := cmp.Diff(before, cronTab); diff != "" {
+		t.Errorf("the CronTab was changed (-before +after):\n%s", diff)
+	}
+	template := cronTab.Spec.JobTemplate.JobTemplateSpec()
+	want := newJob(cronTab, &template, &start{name: "tick-1772625600", at: noon}, time.UTC)
+	want.OwnerReferences, want.Spec.TTLSecondsAfterFinished = nil, ptr.To[int32](60)
+	if diff := cmp.Diff(want, api.job); diff != "" {
+		t.Errorf("the Job (-want +got):\n%s", diff)
+	}
+
+	api = &answers{}
+	cronTab = &stablev1.CronTab{}
+	if mistakes, warnings := api.trial().Try(t.Context(), cronTab); len(mistakes) > 0 || len(warnings) > 0 || api.job != nil {
+		t.Errorf("without a jobTemplate: got %v, %q and %v, want nothing", mistakes, warnings, api.job)
+	}
+}
+
+func TestTrialFindsMistakes(t *testing.T) {
+	pod := field.NewPath("spec", "template", "spec")
+	image := field.Required(pod.Child("containers").Index(0).Child("image"), "")
+	volume := field.Duplicate(pod.Child("volumes").Index(1).Child("name"), "a")
+	deadline := field.Invalid(field.NewPath("spec", "activeDeadlineSeconds"), int64(-1), "must be greater than or equal to 0")
+	policy := field.NotSupported(pod.Child("restartPolicy"), corev1.RestartPolicyAlways, []corev1.RestartPolicy{"OnFailure", "Never"})
+	label := field.Invalid(field.NewPath("metadata", "labels"), "-", "must begin with an alphanumeric character")
+	name := field.Invalid(field.NewPath("metadata", "name"), "tick-1772625600", "is too long for its Pods")
+	owner := field.Invalid(field.NewPath("metadata", "ownerReferences").Index(0), "x", "is of no use")
+	for _, test := range []struct {
+		name        string
+		answer      error
+		short, full []string
+	}{
+		{"nothing", nil, nil, nil},
+		{"of the pod", invalid(image, policy, volume), []string{
+			`spec.jobTemplate.containers[0].image: Required value`,
+			`spec.jobTemplate.restartPolicy: Unsupported value: "Always": supported values: "OnFailure", "Never"`,
+			`spec.jobTemplate.volumes[1].name: Duplicate value: "a"`,
+		}, []string{
+			`spec.jobTemplate.spec.template.spec.containers[0].image: Required value`,
+			`spec.jobTemplate.spec.template.spec.restartPolicy: Unsupported value: "Always": supported values: "OnFailure", "Never"`,
+			`spec.jobTemplate.spec.template.spec.volumes[1].name: Duplicate value: "a"`,
+		}},
+		{"of the Job", invalid(deadline), []string{
+			`spec.jobTemplate: Invalid value: -1: must be greater than or equal to 0`,
+		}, []string{
+			`spec.jobTemplate.spec.activeDeadlineSeconds: Invalid value: -1: must be greater than or equal to 0`,
+		}},
+		{"of metadata", invalid(label, name, owner), []string{
+			`spec.jobTemplate.metadata.labels: Invalid value: "-": must begin with an alphanumeric character`,
+			`metadata.name: Invalid value: "tick-1772625600": is too long for its Pods`,
+		}, []string{
+			`spec.jobTemplate.metadata.labels: Invalid value: "-": must begin with an alphanumeric character`,
+			`metadata.name: Invalid value: "tick-1772625600": is too long for its Pods`,
+		}},
+		{"of nobody who writes a CronTab", invalid(owner, field.InternalError(pod, errors.New("no idea"))), nil, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			api := &answers{err: test.answer}
+			for form, tt := range map[string]struct {
+				cronTab *stablev1.CronTab
+				want    []string
+			}{"short": {newCronTab(), test.short}, "full": {newCronTab(fullForm), test.full}} {
+				var got []string
+				mistakes, _ := api.trial().Try(t.Context(), tt.cronTab)
+				for _, mistake := range mistakes {
+					got = append(got, mistake.Error())
+				}
+				if diff := cmp.Diff(tt.want, got); diff != "" {
+					t.Errorf("mistakes in the %s form (-want +got):\n%s", form, diff)
+				}
+			}
+		})
+	}
+}
+
+// Only what the API server calls invalid by itself is a mistake of the CronTab.
+func TestTrialLetsThrough(t *testing.T) {
+	jobs := schema.GroupResource{Group: "batch", Resource: "jobs"}
+	answer := func(code int32, message string, causes ...metav1.StatusCause) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: code, Reason: metav1.StatusReasonInvalid, Message: message,
+			Details: &metav1.StatusDetails{Group: "batch", Kind: "Job", Name: "tick-1772625600", Causes: causes},
+		}}
+	}
+	cause := metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid, Field: "spec.template.spec.containers[0].image", Message: "Invalid value: not from here"}
+	for name, err := range map[string]error{
+		"forbidden":                apierrors.NewForbidden(jobs, "tick-1772625600", errors.New("exceeded quota: few")),
+		"a Job of the name":        apierrors.NewAlreadyExists(jobs, "tick-1772625600"),
+		"no namespace":             apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "team"),
+		"no dry run":               apierrors.NewBadRequest(`admission webhook "a" does not support dry run`),
+		"too many requests":        apierrors.NewTooManyRequests("later", 1),
+		"a timeout":                apierrors.NewTimeoutError("timeout", 1),
+		"an internal error":        apierrors.NewInternalError(errors.New("no idea")),
+		"no answer":                context.DeadlineExceeded,
+		"no API server":            errors.New("connection refused"),
+		"a webhook that says so":   answer(http.StatusUnprocessableEntity, `admission webhook "a" denied the request: Job.batch "tick-1772625600" is invalid`, cause),
+		"a policy that says so":    answer(http.StatusUnprocessableEntity, `jobs.batch "tick-1772625600" is forbidden: ValidatingAdmissionPolicy 'a' with binding 'b' denied request: no`, cause),
+		"an answer without causes": &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonInvalid, Message: `Job.batch "x" is invalid`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if mistakes, _ := (&answers{err: err}).trial().Try(t.Context(), newCronTab(fullForm)); len(mistakes) > 0 {
+				t.Errorf("got %v, want no mistake", mistakes)
+			}
+		})
+	}
+}
+
+// Who writes the CronTab hears what the API server warns of, about their fields.
+func TestTrialPassesWarningsOn(t *testing.T) {
+	api := &answers{warnings: []string{
+		`spec.template.spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply`,
+		`would violate PodSecurity "restricted:latest": runAsNonRoot != true`,
+		`spec is something that one sees: so it is`,
+	}}
+	for form, tt := range map[string]struct {
+		cronTab *stablev1.CronTab
+		path    string
+	}{"short": {newCronTab(), "spec.jobTemplate."}, "full": {newCronTab(fullForm), "spec.jobTemplate.spec.template.spec."}} {
+		_, got := api.trial().Try(t.Context(), tt.cronTab)
+		want := []string{tt.path + `containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply`, api.warnings[1], api.warnings[2]}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("warnings of the %s form (-want +got):\n%s", form, diff)
+		}
+	}
+}
+
+func TestTrialConcernsTheTemplate(t *testing.T) {
+	changed := func(change change) *stablev1.CronTab { return newCronTab(fullForm, change) }
+	for _, test := range []struct {
+		name  string
+		after *stablev1.CronTab
+		want  bool
+	}{
+		{"nothing is changed", newCronTab(fullForm), false},
+		{"the schedule is", changed(func(c *stablev1.CronTab) { c.Spec.Schedule = "@daily" }), false},
+		{"it is suspended", changed(func(c *stablev1.CronTab) { c.Spec.Suspend = ptr.To(true) }), false},
+		{"an image is", changed(func(c *stablev1.CronTab) { c.Spec.JobTemplate.Spec.Template.Spec.Containers[0].Image = "b" }), true},
+		{"the form is", newCronTab(), true},
+		{"it has no template any more", changed(func(c *stablev1.CronTab) { c.Spec.JobTemplate = nil }), true},
+	} {
+		if got := (&answers{}).trial().Concerns(newCronTab(fullForm), test.after); got != test.want {
+			t.Errorf("%s: got %v, want %v", test.name, got, test.want)
+		}
 	}
 }
