@@ -24,8 +24,8 @@ import (
 // errNoTemplate says that a run was asked for and there is nothing to run.
 var errNoTemplate = errors.New("there is no spec.jobTemplate")
 
-// done is what was done.
-type done struct {
+// actResult is what was done.
+type actResult struct {
 	// started is the run that was started; nil if none was.
 	started *run
 	// replaced are the Jobs that were deleted to make room.
@@ -35,47 +35,47 @@ type done struct {
 // act does what the plan says, up to the first error. While something is due, nothing
 // else is done, unless that has waited for too long: where runs come faster than the API
 // server takes them, there is always one.
-func (r *Reconciler) act(ctx context.Context, cronTab *stablev1.CronTab, m *memory, seen observation, p plan) (done, error) {
-	m.progress = p.progress
-	var d done
+func (r *Reconciler) act(ctx context.Context, cronTab *stablev1.CronTab, st *state, seen observation, p plan) (actResult, error) {
+	st.progress = p.progress
+	var d actResult
 	if p.start != nil {
-		started, err := r.start(ctx, cronTab, m, seen, p.start)
+		started, err := r.start(ctx, cronTab, st, seen, p.start)
 		if err != nil {
-			return done{}, err
+			return actResult{}, err
 		}
-		m.progress = p.progress.started(p.start)
+		st.progress = p.progress.afterStart(p.start)
 		d.started = started
-		if !p.overdue {
-			if m.waiting.IsZero() {
-				m.waiting = p.now
+		if !p.cleanupOverdue {
+			if st.deferredSince.IsZero() {
+				st.deferredSince = p.now
 			}
 			return d, nil
 		}
 	}
 	for _, run := range p.replace {
-		if err := r.remove(ctx, cronTab, run, metav1.DeletePropagationForeground); err != nil {
+		if err := r.deleteJob(ctx, cronTab, run, metav1.DeletePropagationForeground); err != nil {
 			return d, err
 		}
 		d.replaced = append(d.replaced, run)
 	}
 	for _, run := range p.release {
-		if err := r.release(ctx, cronTab, run); err != nil {
+		if err := r.restoreTTL(ctx, cronTab, run); err != nil {
 			return d, err
 		}
 	}
 	for _, run := range p.prune {
-		if err := r.remove(ctx, cronTab, run, metav1.DeletePropagationBackground); err != nil {
+		if err := r.deleteJob(ctx, cronTab, run, metav1.DeletePropagationBackground); err != nil {
 			return d, err
 		}
 	}
-	m.waiting = time.Time{}
+	st.deferredSince = time.Time{}
 	return d, nil
 }
 
 // start creates the Job of a run. One that is there already and is that of this run is as
 // good.
-func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, m *memory, seen observation, s *start) (*run, error) {
-	template, err := templateOf(cronTab)
+func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, st *state, seen observation, s *pendingRun) (*run, error) {
+	template, err := jobTemplate(cronTab)
 	if err == nil && template == nil {
 		err = errNoTemplate
 	}
@@ -83,14 +83,14 @@ func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, m *me
 		return nil, err
 	}
 	job := newJob(cronTab, template, s, seen.zone())
-	started := run{name: s.name, at: s.at, manual: s.manual, outcome: active, begun: r.clock.Now()}
-	m.expect(started)
+	started := run{name: s.name, at: s.at, manual: s.manual, phase: active, startTime: r.clock.Now()}
+	st.expectCreation(started)
 	limited, cancel := context.WithTimeout(ctx, createTimeout)
 	err = r.client.Create(limited, job, client.FieldOwner(kube.FieldManager))
 	cancel()
-	m.slow = r.clock.Now().Sub(started.begun) > slowAfter
+	st.slowCreate = r.clock.Now().Sub(started.startTime) > slowThreshold
 	if apierrors.IsAlreadyExists(err) {
-		job, err = r.claim(ctx, cronTab, s)
+		job, err = r.findExisting(ctx, cronTab, s)
 	} else if err == nil {
 		r.status.Created()
 		if !s.manual {
@@ -98,18 +98,18 @@ func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, m *me
 		}
 	}
 	if err != nil {
-		m.met(s.name)
+		st.observeCreation(s.name)
 		return nil, kube.Named(err, "create", "Job", cronTab.Namespace, s.name)
 	}
-	started.uid, started.version = job.UID, job.ResourceVersion
-	m.created(started)
+	started.uid, started.resourceVersion = job.UID, job.ResourceVersion
+	st.confirmCreation(started)
 	log.FromContext(ctx).V(1).Info("Created Job", "Job", s.name)
 	return &started, nil
 }
 
-// claim returns the Job that has the name of a run, if it is the Job of that run:
+// findExisting returns the Job that has the name of a run, if it is the Job of that run:
 // kube.ErrForeign if it is not, kube.ErrStale if it is about to go.
-func (r *Reconciler) claim(ctx context.Context, cronTab *stablev1.CronTab, s *start) (*batchv1.Job, error) {
+func (r *Reconciler) findExisting(ctx context.Context, cronTab *stablev1.CronTab, s *pendingRun) (*batchv1.Job, error) {
 	job := &batchv1.Job{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: cronTab.Namespace, Name: s.name}, job)
 	switch {
@@ -127,7 +127,7 @@ func (r *Reconciler) claim(ctx context.Context, cronTab *stablev1.CronTab, s *st
 }
 
 // remove deletes a Job. In the foreground it stays until its pods are gone.
-func (r *Reconciler) remove(ctx context.Context, cronTab *stablev1.CronTab, run run, propagation metav1.DeletionPropagation) error {
+func (r *Reconciler) deleteJob(ctx context.Context, cronTab *stablev1.CronTab, run run, propagation metav1.DeletionPropagation) error {
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: cronTab.Namespace, Name: run.name}}
 	err := r.client.Delete(ctx, job, client.Preconditions{UID: ptr.To(run.uid)}, client.PropagationPolicy(propagation))
 	if err != nil && !apierrors.IsNotFound(err) && !kube.IsStale(err) {
@@ -137,9 +137,9 @@ func (r *Reconciler) remove(ctx context.Context, cronTab *stablev1.CronTab, run 
 	return nil
 }
 
-// release lets the time to live of a Job begin.
-func (r *Reconciler) release(ctx context.Context, cronTab *stablev1.CronTab, run run) error {
-	patch, err := releasePatch(run)
+// restoreTTL lets the time to live of a Job begin.
+func (r *Reconciler) restoreTTL(ctx context.Context, cronTab *stablev1.CronTab, run run) error {
+	patch, err := ttlPatch(run)
 	if err != nil {
 		return fmt.Errorf("write a patch of Job %s/%s: %w", cronTab.Namespace, run.name, err)
 	}
@@ -160,7 +160,7 @@ func jobName(cronTab *stablev1.CronTab, at time.Time) string {
 // newJob returns the Job of a run: what the controller of CronJob makes of the same
 // template. Its pods tell their nominal time as well, because a container can read the
 // annotations of its pod, and not those of the Job.
-func newJob(cronTab *stablev1.CronTab, template *batchv1.JobTemplateSpec, s *start, zone *time.Location) *batchv1.Job {
+func newJob(cronTab *stablev1.CronTab, template *batchv1.JobTemplateSpec, s *pendingRun, zone *time.Location) *batchv1.Job {
 	job := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            s.name,
@@ -194,9 +194,9 @@ func newJob(cronTab *stablev1.CronTab, template *batchv1.JobTemplateSpec, s *sta
 	return job
 }
 
-// heldTTL returns the time to live that a Job gets when its run is recorded; nil if it
+// withheldTTL returns the time to live that a Job gets when its run is recorded; nil if it
 // has got it, or never gets one.
-func heldTTL(r run) *int32 {
+func withheldTTL(r run) *int32 {
 	if r.job == nil {
 		return nil
 	}
@@ -208,22 +208,22 @@ func heldTTL(r run) *int32 {
 	return &ttl
 }
 
-// releasePatch is a merge patch that lets the time to live of a Job begin. It changes
+// ttlPatch is a merge patch that lets the time to live of a Job begin. It changes
 // this Job and no later one of its name.
-func releasePatch(r run) ([]byte, error) {
+func ttlPatch(r run) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{
 			"uid":         r.uid,
 			"annotations": map[string]any{stablev1.TTLAnnotation: nil},
 		},
-		"spec": map[string]any{"ttlSecondsAfterFinished": heldTTL(r)},
+		"spec": map[string]any{"ttlSecondsAfterFinished": withheldTTL(r)},
 	})
 }
 
-// templateOf returns the template of a CronTab, which may be used up; nil if it has none.
-func templateOf(cronTab *stablev1.CronTab) (*batchv1.JobTemplateSpec, error) {
+// jobTemplate returns the template of a CronTab, which may be used up; nil if it has none.
+func jobTemplate(cronTab *stablev1.CronTab) (*batchv1.JobTemplateSpec, error) {
 	template := cronTab.Spec.JobTemplate
-	if compact, found := cronTab.Annotations[compactTemplate]; found {
+	if compact, found := cronTab.Annotations[cachedTemplateAnnotation]; found {
 		template = &stablev1.JobTemplate{}
 		if err := json.Unmarshal([]byte(compact), template); err != nil {
 			return nil, fmt.Errorf("read the jobTemplate of CronTab %s/%s: %w", cronTab.Namespace, cronTab.Name, err)
@@ -241,13 +241,13 @@ const (
 	// that hangs may take it longer.
 	createTimeout = 10 * time.Second
 
-	// slowAfter is how long a create takes from which on its CronTab is a slow one.
-	slowAfter = 2 * time.Second
+	// slowThreshold is how long a create takes from which on its CronTab is a slow one.
+	slowThreshold = 2 * time.Second
 
-	// slowLane is how many of the slow ones are tried at a time: all others have the rest
-	// of the workers. slowPause is when one looks again for which there was no room.
-	slowLane  = 4
-	slowPause = time.Second
+	// maxSlowCreates is how many of the slow ones are tried at a time: all others have the rest
+	// of the workers. slowRetryInterval is when one looks again for which there was no room.
+	maxSlowCreates    = 4
+	slowRetryInterval = time.Second
 )
 
 // lane lets a few through at a time.

@@ -41,25 +41,25 @@ const Name = "crontab"
 var kind = stablev1.SchemeGroupVersion.WithKind("CronTab")
 
 const (
-	// firePriority is the priority in the queue of a CronTab whose time has come.
-	firePriority = 100
+	// duePriority is the priority in the queue of a CronTab whose time has come.
+	duePriority = 100
 
-	// doubtAfter is how late a run is when the API server is asked whether it is still
+	// liveReadThreshold is how late a run is when the API server is asked whether it is still
 	// ours to start: another process may have taken over in that time.
-	doubtAfter = time.Minute
+	liveReadThreshold = time.Minute
 )
 
 // Reconciler starts the runs of CronTabs.
 type Reconciler struct {
-	client client.Client
-	live   client.Reader
-	status *kube.StatusWriter
-	events *kube.Recorder
-	clock  clock.Clock
-	alarm  *alarm
-	known  *memories
-	slow   lane
-	since  func() time.Time
+	client      client.Client
+	live        client.Reader
+	status      *kube.StatusWriter
+	events      *kube.Recorder
+	clock       clock.Clock
+	wakeups     *wakeups
+	states      *stateStore
+	slowCreates lane
+	activeSince func() time.Time
 }
 
 // NewReconciler returns a Reconciler. It reads through c, which may be behind the
@@ -67,15 +67,15 @@ type Reconciler struct {
 // harm.
 func NewReconciler(c client.Client, live client.Reader, recorder events.EventRecorder, clock clock.Clock) *Reconciler {
 	return &Reconciler{
-		client: c,
-		live:   live,
-		status: kube.NewStatusWriter(kind.Kind, c, clock),
-		events: kube.NewRecorder(kind, recorder),
-		clock:  clock,
-		alarm:  newAlarm(clock),
-		known:  newMemories(),
-		slow:   make(lane, slowLane),
-		since:  sync.OnceValue(clock.Now),
+		client:      c,
+		live:        live,
+		status:      kube.NewStatusWriter(kind.Kind, c, clock),
+		events:      kube.NewRecorder(kind, recorder),
+		clock:       clock,
+		wakeups:     newWakeups(clock),
+		states:      newStateStore(),
+		slowCreates: make(lane, maxSlowCreates),
+		activeSince: sync.OnceValue(clock.Now),
 	}
 }
 
@@ -87,9 +87,9 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), clock.RealClock{})
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
-		Watches(&stablev1.CronTab{}, r.watchCronTabs()).
-		Watches(&batchv1.Job{}, r.watchJobs()).
-		WatchesRawSource(source.Func(r.ring)).
+		Watches(&stablev1.CronTab{}, r.cronTabHandler()).
+		Watches(&batchv1.Job{}, r.jobHandler()).
+		WatchesRawSource(source.Func(r.enqueueDue)).
 		WithOptions(options).
 		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogVerdicts(reconcile.AsReconciler(mgr.GetClient(), r)))))
 	if err != nil {
@@ -101,9 +101,9 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 	return nil
 }
 
-// ring adds CronTabs to the queue when their time has come.
-func (r *Reconciler) ring(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	go r.alarm.run(ctx, func(due ...client.ObjectKey) { kube.Enqueue(queue, firePriority, due...) })
+// enqueueDue adds CronTabs to the queue when their time has come.
+func (r *Reconciler) enqueueDue(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	go r.wakeups.run(ctx, func(due ...client.ObjectKey) { kube.Enqueue(queue, duePriority, due...) })
 	return nil
 }
 
@@ -117,53 +117,53 @@ func (r *Reconciler) ring(ctx context.Context, queue workqueue.TypedRateLimiting
 func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (reconcile.Result, error) {
 	if !cronTab.DeletionTimestamp.IsZero() {
 		// The garbage collector deletes the Jobs.
-		r.alarm.set(client.ObjectKeyFromObject(cronTab), time.Time{})
+		r.wakeups.set(client.ObjectKeyFromObject(cronTab), time.Time{})
 		return reconcile.Result{}, nil
 	}
-	m := r.known.of(cronTab)
-	m.catchUp(cronTab)
-	isFirst := !m.loaded
-	seen, err := r.observe(ctx, cronTab, m)
+	st := r.states.get(cronTab)
+	st.applyLastWrite(cronTab)
+	isFirst := !st.progressLoaded
+	seen, err := r.observe(ctx, cronTab, st)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	plan := decide(cronTab, seen, r.clock.Now())
-	if plan.start != nil && (isFirst || plan.isDoubtful(m.verified, r.alarm.stalledAt())) {
+	if plan.start != nil && (isFirst || plan.needsLiveRead(st.verifiedAt, r.wakeups.lastStall())) {
 		key := client.ObjectKeyFromObject(cronTab)
-		if cronTab, seen, err = r.observeLive(ctx, cronTab, seen, m); err != nil || cronTab == nil {
+		if cronTab, seen, err = r.observeLive(ctx, cronTab, seen, st); err != nil || cronTab == nil {
 			// The backoff of the queue becomes longer than a run may wait.
-			r.alarm.set(key, plan.now.Add(longestRetry))
+			r.wakeups.set(key, plan.now.Add(maxRetryInterval))
 			return reconcile.Result{}, err
 		}
 		plan = decide(cronTab, seen, r.clock.Now())
 	}
-	if plan.start != nil && m.slow {
-		if !r.slow.enter() {
-			r.alarm.set(client.ObjectKeyFromObject(cronTab), plan.now.Add(slowPause))
+	if plan.start != nil && st.slowCreate {
+		if !r.slowCreates.enter() {
+			r.wakeups.set(client.ObjectKeyFromObject(cronTab), plan.now.Add(slowRetryInterval))
 			return reconcile.Result{}, nil
 		}
-		defer r.slow.leave()
+		defer r.slowCreates.leave()
 	}
-	kube.Decided(ctx, plan.verdict())
-	done, actErr := r.act(ctx, cronTab, m, seen, plan)
+	kube.Decided(ctx, plan.action())
+	done, actErr := r.act(ctx, cronTab, st, seen, plan)
 	if actErr == nil && plan.isRoutine() {
 		// Others may be due as well: what there is to say can wait for the event of the Job.
-		r.alarm.set(client.ObjectKeyFromObject(cronTab), plan.wake)
+		r.wakeups.set(client.ObjectKeyFromObject(cronTab), plan.wakeAt)
 		return kube.Later(), nil
 	}
 	status := summarize(cronTab, seen, plan, done, actErr)
-	return r.finish(ctx, cronTab, m, status, plan, done, actErr)
+	return r.finish(ctx, cronTab, st, status, plan, done, actErr)
 }
 
-// isDoubtful reports whether the run that is to be started may not be ours any more: it
+// needsLiveRead reports whether the run that is to be started may not be ours any more: it
 // is very late, or this process stood still, since the API server confirmed what is
 // known.
-func (p plan) isDoubtful(verified, stalled time.Time) bool {
-	return verified.Before(stalled) || p.now.Sub(p.start.due) > doubtAfter && kube.Elapsed(verified, p.now) > doubtAfter
+func (p plan) needsLiveRead(verified, stalled time.Time) bool {
+	return verified.Before(stalled) || p.now.Sub(p.start.due) > liveReadThreshold && kube.Elapsed(verified, p.now) > liveReadThreshold
 }
 
-// verdict says in a word for the log what act does first.
-func (p plan) verdict() string {
+// action says in a word for the log what act does first.
+func (p plan) action() string {
 	switch {
 	case p.start != nil:
 		return "start"
@@ -181,14 +181,14 @@ func (p plan) verdict() string {
 // isRoutine reports whether all there is to do is to start a run at its time: nobody has to
 // be told of anything, and nothing is lost if this process ends before the status says so.
 func (p plan) isRoutine() bool {
-	return p.start != nil && !p.overdue && !p.start.manual && p.now.Sub(p.start.due) <= onTime &&
-		p.queued <= 1 && len(p.progress.waiting) <= 1 && p.missed == 0 && p.blocked == nil && !p.overflow && !p.restarted
+	return p.start != nil && !p.cleanupOverdue && !p.start.manual && p.now.Sub(p.start.due) <= maxLateness &&
+		p.queuedCount <= 1 && len(p.progress.queued) <= 1 && p.missed == 0 && p.blocked == nil && !p.overflow && !p.scheduleChanged
 }
 
 // observeLive reads the CronTab from the API server. Without an error, it returns no
 // CronTab if it is gone. If somebody else has written its status, what this process
 // remembers is void.
-func (r *Reconciler) observeLive(ctx context.Context, cached *stablev1.CronTab, seen observation, m *memory) (*stablev1.CronTab, observation, error) {
+func (r *Reconciler) observeLive(ctx context.Context, cached *stablev1.CronTab, seen observation, st *state) (*stablev1.CronTab, observation, error) {
 	current := &stablev1.CronTab{}
 	if err := r.live.Get(ctx, client.ObjectKeyFromObject(cached), current); err != nil {
 		return nil, seen, kube.Named(client.IgnoreNotFound(err), "get", "CronTab", cached.Namespace, cached.Name)
@@ -196,11 +196,11 @@ func (r *Reconciler) observeLive(ctx context.Context, cached *stablev1.CronTab, 
 	if current.UID != cached.UID || !current.DeletionTimestamp.IsZero() {
 		return nil, seen, nil
 	}
-	if !progressOf(&current.Status).equals(seen.recorded) {
-		m.loaded = false
+	if !progressFromStatus(&current.Status).equal(seen.recorded) {
+		st.progressLoaded = false
 	}
-	seen, err := r.observe(ctx, current, m)
-	m.verified = r.clock.Now()
+	seen, err := r.observe(ctx, current, st)
+	st.verifiedAt = r.clock.Now()
 	return current, seen, err
 }
 
@@ -214,8 +214,8 @@ var Indexes = []kube.Index{
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// watchCronTabs wakes CronTabs that are new or changed, and forgets those that are gone.
-func (r *Reconciler) watchCronTabs() handler.EventHandler {
+// cronTabHandler wakes CronTabs that are new or changed, and forgets those that are gone.
+func (r *Reconciler) cronTabHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
 			kube.Enqueue(q, 0, client.ObjectKeyFromObject(e.Object))
@@ -240,24 +240,24 @@ func (r *Reconciler) watchCronTabs() handler.EventHandler {
 // forget drops all that is known of a CronTab that is gone.
 func (r *Reconciler) forget(cronTab client.Object) {
 	key := client.ObjectKeyFromObject(cronTab)
-	if r.known.forget(key, cronTab.GetUID()) {
-		r.alarm.set(key, time.Time{})
+	if r.states.delete(key, cronTab.GetUID()) {
+		r.wakeups.set(key, time.Time{})
 	}
 }
 
-// watchJobs wakes the CronTab that controls a Job, and the one that waits for the name of
+// jobHandler wakes the CronTab that controls a Job, and the one that waits for the name of
 // a Job to become free.
-func (r *Reconciler) watchJobs() handler.EventHandler {
+func (r *Reconciler) jobHandler() handler.EventHandler {
 	wake := kube.WatchChildren(kind.GroupKind(), func(_ context.Context, job client.Object) []client.ObjectKey {
 		if kube.IsControlled(job, kind.GroupKind()) {
 			return nil
 		}
-		return wouldBe(job)
+		return cronTabForJobName(job)
 	})
 	met := func(job client.Object) {
 		if ref := metav1.GetControllerOfNoCopy(job); ref != nil {
-			if m := r.known.find(client.ObjectKey{Namespace: job.GetNamespace(), Name: ref.Name}, ref.UID); m != nil {
-				m.met(job.GetName())
+			if st := r.states.lookup(client.ObjectKey{Namespace: job.GetNamespace(), Name: ref.Name}, ref.UID); st != nil {
+				st.observeCreation(job.GetName())
 			}
 		}
 	}
@@ -274,8 +274,8 @@ func (r *Reconciler) watchJobs() handler.EventHandler {
 	}
 }
 
-// wouldBe returns the CronTab whose run a Job would be by its name.
-func wouldBe(job client.Object) []client.ObjectKey {
+// cronTabForJobName returns the CronTab whose run a Job would be by its name.
+func cronTabForJobName(job client.Object) []client.ObjectKey {
 	end := strings.LastIndexByte(job.GetName(), '-')
 	if end < 1 {
 		return nil
@@ -286,20 +286,20 @@ func wouldBe(job client.Object) []client.ObjectKey {
 	return []client.ObjectKey{{Namespace: job.GetNamespace(), Name: job.GetName()[:end]}}
 }
 
-// compactTemplate is the annotation of a CronTab in the cache that holds its jobTemplate
+// cachedTemplateAnnotation is the annotation of a CronTab in the cache that holds its jobTemplate
 // as JSON. It never reaches the API: statuses are written without metadata.
-const compactTemplate = "crontab.stable.example.com/cached-job-template"
+const cachedTemplateAnnotation = "crontab.stable.example.com/cached-job-template"
 
 // Cache makes a manager's cache keep of CronTabs and Jobs only what this controller
 // reads, in little memory. Other controllers of the manager see Jobs so, too.
 func Cache(options *cache.Options) {
-	kube.Transform(options, &batchv1.Job{}, slimJob)
+	kube.Transform(options, &batchv1.Job{}, stripJob)
 	kube.Transform(options, &stablev1.CronTab{}, kube.DropOthersNotes)
-	kube.Transform(options, &stablev1.CronTab{}, slimCronTab)
+	kube.Transform(options, &stablev1.CronTab{}, stripCronTab)
 }
 
-// slimCronTab keeps the template as text: decoded it takes many times the memory.
-func slimCronTab(object any) (any, error) {
+// stripCronTab keeps the template as text: decoded it takes many times the memory.
+func stripCronTab(object any) (any, error) {
 	full, ok := object.(*stablev1.CronTab)
 	if !ok {
 		return object, nil
@@ -327,7 +327,7 @@ func slimCronTab(object any) (any, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reduce CronTab %s/%s: %w", full.Namespace, full.Name, err)
 		}
-		annotations[compactTemplate] = string(raw)
+		annotations[cachedTemplateAnnotation] = string(raw)
 	}
 	if len(annotations) > 0 {
 		slim.Annotations = annotations
@@ -335,9 +335,9 @@ func slimCronTab(object any) (any, error) {
 	return slim, nil
 }
 
-// slimJob returns what this controller reads of a Job. Of one that no CronTab controls
+// stripJob returns what this controller reads of a Job. Of one that no CronTab controls
 // that is the name, and whose it is.
-func slimJob(object any) (any, error) {
+func stripJob(object any) (any, error) {
 	full, ok := object.(*batchv1.Job)
 	if !ok {
 		return object, nil

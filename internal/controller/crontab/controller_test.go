@@ -25,29 +25,29 @@ import (
 
 // What is left out of the cache changes no decision and no Job.
 func TestTheCacheHasAllThatIsRead(t *testing.T) {
-	full := newCronTab(request("2026-03-04T11:59:20Z"), withTTL)
-	slim := must(slimCronTab(full.DeepCopy())).(*stablev1.CronTab)
+	full := newCronTab(withRequest("2026-03-04T11:59:20Z"), withTTL)
+	slim := must(stripCronTab(full.DeepCopy())).(*stablev1.CronTab)
 	if slim.Spec.JobTemplate != nil {
 		t.Error("the template is kept decoded")
 	}
-	if diff := cmp.Diff(must(templateOf(full)), must(templateOf(slim))); diff != "" {
+	if diff := cmp.Diff(must(jobTemplate(full)), must(jobTemplate(slim))); diff != "" {
 		t.Errorf("template (-of the API +of the cache):\n%s", diff)
 	}
 	see := func(c *stablev1.CronTab, slim func(any) (any, error)) plan {
 		var jobs []*batchv1.Job
 		for _, clock := range []string{"11:55:00", "11:56:00", "11:57:00", "11:58:00", "11:59:00"} {
-			job := jobOf(full, at(clock), ended(batchv1.JobComplete))
+			job := jobOf(full, at(clock), finishedWith(batchv1.JobComplete))
 			jobs = append(jobs, must(slim(job)).(*batchv1.Job))
 		}
-		return decide(c, see(c, at("11:59:00"), jobs...), noon)
+		return decide(c, observationOf(c, at("11:59:00"), jobs...), noon)
 	}
 	same := func(object any) (any, error) { return object, nil }
-	if diff := cmp.Diff(decisionOf(see(full, same)), decisionOf(see(slim, slimJob))); diff != "" {
+	if diff := cmp.Diff(decisionOf(see(full, same)), decisionOf(see(slim, stripJob))); diff != "" {
 		t.Errorf("plan (-of the API +of the cache):\n%s", diff)
 	}
 	foreign := jobOf(full, noon)
 	foreign.OwnerReferences = nil
-	if got := must(slimJob(foreign)).(*batchv1.Job); got.Name != foreign.Name || len(got.Annotations) > 0 {
+	if got := must(stripJob(foreign)).(*batchv1.Job); got.Name != foreign.Name || len(got.Annotations) > 0 {
 		t.Errorf("of a foreign Job the cache has %s", asJSON(got))
 	}
 }
@@ -57,7 +57,7 @@ func TestTheCacheHasAllThatIsRead(t *testing.T) {
 func TestACronTabTakesLittleMemory(t *testing.T) {
 	const many, limit = 2000, 4 << 10
 	clock := clocktesting.NewFakeClock(noon)
-	a, known := newAlarm(clock), newMemories()
+	a, known := newWakeups(clock), newStateStore()
 	var kept []any
 	used := func() uint64 {
 		runtime.GC()
@@ -70,9 +70,9 @@ func TestACronTabTakesLittleMemory(t *testing.T) {
 	for n := range many {
 		cronTab := newCronTab()
 		cronTab.Name, cronTab.UID = fmt.Sprintf("tick-%d", n), types.UID(fmt.Sprintf("uid-%d-of-usual-length-36-chars", n))
-		seen := see(cronTab, at("11:59:00"))
+		seen := observationOf(cronTab, at("11:59:00"))
 		p := decide(cronTab, seen, at("11:59:30"))
-		cronTab.Status = summarize(cronTab, seen, p, done{}, nil)
+		cronTab.Status = summarize(cronTab, seen, p, actResult{}, nil)
 		// As it comes from the API server.
 		raw := must(json.Marshal(cronTab))
 		decoded := &stablev1.CronTab{}
@@ -80,9 +80,9 @@ func TestACronTabTakesLittleMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		decoded.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: &metav1.FieldsV1{}}}
-		slim := must(slimCronTab(decoded)).(*stablev1.CronTab)
-		known.of(slim).load(progressOf(&slim.Status), nil)
-		a.set(client.ObjectKeyFromObject(slim), p.wake)
+		slim := must(stripCronTab(decoded)).(*stablev1.CronTab)
+		known.get(slim).loadProgress(progressFromStatus(&slim.Status), nil)
+		a.set(client.ObjectKeyFromObject(slim), p.wakeAt)
 		kept = append(kept, slim)
 	}
 	after := used()
@@ -99,27 +99,27 @@ func TestACronTabTakesLittleMemory(t *testing.T) {
 	}
 }
 
-// run runs a manager with this controller for the namespace of w, until the test ends.
-func (w *world) run() *harness.Requests {
-	w.Helper()
-	return harness.RunManager(w.T, env.Config(w), w.client.Scheme(), w.namespace, Add, Cache)
+// runManager runs a manager with this controller for the namespace of w, until the test ends.
+func (f *fixture) runManager() *harness.Requests {
+	f.Helper()
+	return harness.RunManager(f.T, env.Config(f), f.client.Scheme(), f.namespace, Add, Cache)
 }
 
-// submit creates a CronTab and does not wait.
-func (w *world) submit(name string, changes ...change) error {
+// createNamed creates a CronTab and does not wait.
+func (f *fixture) createNamed(name string, changes ...mutation) error {
 	cronTab := newCronTab(changes...)
-	cronTab.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: name, Annotations: cronTab.Annotations}
-	return w.client.Create(w.Context(), cronTab)
+	cronTab.ObjectMeta = metav1.ObjectMeta{Namespace: f.namespace, Name: name, Annotations: cronTab.Annotations}
+	return f.client.Create(f.Context(), cronTab)
 }
 
 func TestManagerRunsEverySecond(t *testing.T) {
-	w := newWorld(t)
-	w.run()
-	w.do(w.submit("tick", schedule("@every 1s")))
-	harness.Eventually(t, "there are five Jobs", func() bool { return len(w.jobs()) >= 5 })
-	w.change(suspend)
-	harness.Eventually(t, "it is suspended", func() bool { return w.hasReason(stablev1.ReasonSuspended) })
-	jobs := w.jobs()
+	f := newFixture(t)
+	f.runManager()
+	f.must(f.createNamed("tick", withSchedule("@every 1s")))
+	harness.Eventually(t, "there are five Jobs", func() bool { return len(f.jobs()) >= 5 })
+	f.update(withSuspend)
+	harness.Eventually(t, "it is suspended", func() bool { return f.hasReason(stablev1.ReasonSuspended) })
+	jobs := f.jobs()
 	for i := range jobs {
 		if got, want := runOf(&jobs[i]).at, runOf(&jobs[0]).at.Add(time.Duration(i)*time.Second); !got.Equal(want) {
 			t.Errorf("run %d is that of %v, not of %v", i, got, want)
@@ -127,30 +127,30 @@ func TestManagerRunsEverySecond(t *testing.T) {
 		if lag := jobs[i].CreationTimestamp.Sub(runOf(&jobs[i]).at); lag > 3*time.Second {
 			t.Errorf("run %d came %v late", i, lag)
 		}
-		w.end(&jobs[i], batchv1.JobComplete)
+		f.finishJob(&jobs[i], batchv1.JobComplete)
 	}
-	harness.Eventually(t, "three of them are kept", func() bool { return len(w.jobs()) == 3 && w.cronTab().Status.ActiveCount == 0 })
-	w.change(request("2026-03-04T12:00:00Z"))
-	harness.Eventually(t, "one runs on demand", func() bool { return w.cronTab().Status.LastManualRunTime != nil && w.cronTab().Status.ActiveCount == 1 })
-	statuscheck.Verify(t, w.cronTab())
+	harness.Eventually(t, "three of them are kept", func() bool { return len(f.jobs()) == 3 && f.cronTab().Status.ActiveCount == 0 })
+	f.update(withRequest("2026-03-04T12:00:00Z"))
+	harness.Eventually(t, "one runs on demand", func() bool { return f.cronTab().Status.LastManualRunTime != nil && f.cronTab().Status.ActiveCount == 1 })
+	statuscheck.Verify(t, f.cronTab())
 }
 
 // hasReason reports whether Ready of the CronTab has this reason for the present spec.
-func (w *world) hasReason(reason string) bool {
-	w.Helper()
-	cronTab := w.cronTab()
+func (f *fixture) hasReason(reason string) bool {
+	f.Helper()
+	cronTab := f.cronTab()
 	ready := meta.FindStatusCondition(cronTab.Status.Conditions, stablev1.ConditionReady)
 	return ready != nil && ready.Reason == reason && ready.ObservedGeneration == cronTab.Generation
 }
 
 func TestManagerHoldsManyAtOnce(t *testing.T) {
-	w := newWorld(t)
-	counted := w.run()
+	f := newFixture(t)
+	counted := f.runManager()
 	counted.Take()
 	const many = 500
 	cronTabs := func() []client.Object {
 		var list stablev1.CronTabList
-		w.do(w.client.List(t.Context(), &list, client.InNamespace(w.namespace)))
+		f.must(f.client.List(t.Context(), &list, client.InNamespace(f.namespace)))
 		var all []client.Object
 		for i := range list.Items {
 			all = append(all, &list.Items[i])
@@ -161,10 +161,10 @@ func TestManagerHoldsManyAtOnce(t *testing.T) {
 	// that never run.
 	const few = 50
 	begin := time.Now()
-	harness.Parallel(t, few, func(n int) error { return w.submit(fmt.Sprintf("idle-%d", n), schedule("0 0 1 1 *")) })
+	harness.Parallel(t, few, func(n int) error { return f.createNamed(fmt.Sprintf("idle-%d", n), withSchedule("0 0 1 1 *")) })
 	due := time.Now().Add(20*time.Second + 3*many/few*time.Since(begin)).UTC()
 	text := fmt.Sprintf("%d %d %d %d %d ?", due.Second(), due.Minute(), due.Hour(), due.Day(), due.Month())
-	harness.Parallel(t, many, func(n int) error { return w.submit(fmt.Sprintf("tick-%d", n), schedule(text)) })
+	harness.Parallel(t, many, func(n int) error { return f.createNamed(fmt.Sprintf("tick-%d", n), withSchedule(text)) })
 	settled := func() bool {
 		for _, cronTab := range cronTabs() {
 			if len(statuscheck.Problems(cronTab)) > 0 {
@@ -182,7 +182,7 @@ func TestManagerHoldsManyAtOnce(t *testing.T) {
 	case <-time.After(time.Until(due)):
 	case <-t.Context().Done():
 	}
-	harness.Eventually(t, "there is a Job for each", func() bool { return len(w.jobs()) == many })
+	harness.Eventually(t, "there is a Job for each", func() bool { return len(f.jobs()) == many })
 	harness.Eventually(t, "each has its run in the status", func() bool {
 		for _, cronTab := range cronTabs() {
 			if strings.HasPrefix(cronTab.GetName(), "tick") && cronTab.(*stablev1.CronTab).Status.ActiveCount != 1 {

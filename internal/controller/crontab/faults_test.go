@@ -20,16 +20,16 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// ledger counts how often a Job of each time was created, also of those that are gone.
-type ledger struct {
+// creationCounter counts how often a Job of each time was created, also of those that are gone.
+type creationCounter struct {
 	mu      sync.Mutex
 	created map[time.Duration]int
 }
 
-// keepLedger counts the Jobs that are created from now on, by their times since a minute.
-func (w *world) keepLedger(since time.Time) *ledger {
-	l := &ledger{created: map[time.Duration]int{}}
-	w.client = interceptor.NewClient(w.client, interceptor.Funcs{
+// countCreations counts the Jobs that are created from now on, by their times since a minute.
+func (f *fixture) countCreations(since time.Time) *creationCounter {
+	l := &creationCounter{created: map[time.Duration]int{}}
+	f.client = interceptor.NewClient(f.client, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 			err := c.Create(ctx, obj, opts...)
 			if job, ok := obj.(*batchv1.Job); ok && err == nil {
@@ -40,18 +40,18 @@ func (w *world) keepLedger(since time.Time) *ledger {
 			return err
 		},
 	})
-	w.restart()
+	f.restart()
 	return l
 }
 
-// vanish lets all Jobs end and go whose run is in the status: a user deletes them, or
+// deleteRecordedJobs lets all Jobs end and go whose run is in the status: a user deletes them, or
 // their time to live is over.
-func (w *world) vanish() {
-	w.Helper()
-	recorded := progressOf(&w.cronTab().Status)
-	for _, job := range w.jobs() {
-		if r := runOf(&job); !r.at.After(recorded.until) && !slices.ContainsFunc(recorded.waiting, r.at.Equal) {
-			w.remove(&job)
+func (f *fixture) deleteRecordedJobs() {
+	f.Helper()
+	recorded := progressFromStatus(&f.cronTab().Status)
+	for _, job := range f.jobs() {
+		if r := runOf(&job); !r.at.After(recorded.decidedUntil) && !slices.ContainsFunc(recorded.queued, r.at.Equal) {
+			f.deleteJobNow(&job)
 		}
 	}
 }
@@ -72,40 +72,40 @@ func TestAKillAtAnyWriteRepeatsAndLosesNothing(t *testing.T) {
 	} {
 		for _, with := range []struct {
 			name   string
-			change change
+			change mutation
 		}{
-			{"Allow", missed(stablev1.AllMissedRuns, 100)},
-			{"Queue", policy(stablev1.QueueConcurrent)},
+			{"Allow", withMissedRuns(stablev1.AllMissedRuns, 100)},
+			{"Queue", withPolicy(stablev1.QueueConcurrent)},
 			{"a time to live", withTTL},
 		} {
 			t.Run(fault.name+", "+with.name, func(t *testing.T) {
-				w := newWorld(t)
-				w.create(with.change)
-				first, _ := w.startOfMinute()
-				for _, job := range w.jobs() {
-					w.remove(&job)
+				f := newFixture(t)
+				f.create(with.change)
+				first, _ := f.startOfMinute()
+				for _, job := range f.jobs() {
+					f.deleteJobNow(&job)
 				}
-				w.settle()
-				l := w.keepLedger(first)
+				f.reconcileUntilStable()
+				l := f.countCreations(first)
 				want := map[time.Duration]int{}
 				for step := 0; ; step++ {
-					faulty, reached := harness.OnWrite(w.client, step, fault.moment, fault.raise)
-					w.useClient(faulty)
-					w.quietly(killed{})
+					faulty, reached := harness.OnWrite(f.client, step, fault.moment, fault.raise)
+					f.useClient(faulty)
+					f.reconcileIgnoringErrors(killed{})
 					for range 2 {
-						w.vanish()
-						minute := w.clock.Now().Truncate(time.Minute).Add(time.Minute)
+						f.deleteRecordedJobs()
+						minute := f.clock.Now().Truncate(time.Minute).Add(time.Minute)
 						want[minute.Sub(first)] = 1
-						w.clock.SetTime(minute)
-						w.quietly(killed{})
-						w.quietly(killed{})
-						w.clock.Step(2 * time.Second)
-						w.quietly(killed{})
+						f.clock.SetTime(minute)
+						f.reconcileIgnoringErrors(killed{})
+						f.reconcileIgnoringErrors(killed{})
+						f.clock.Step(2 * time.Second)
+						f.reconcileIgnoringErrors(killed{})
 					}
-					w.restart()
+					f.restart()
 					for range 3 { // The queue of two, and what is left to tidy up.
-						w.settle()
-						w.vanish()
+						f.reconcileUntilStable()
+						f.deleteRecordedJobs()
 					}
 					l.mu.Lock()
 					if diff := cmp.Diff(want, l.created); diff != "" {
@@ -116,7 +116,7 @@ func TestAKillAtAnyWriteRepeatsAndLosesNothing(t *testing.T) {
 						break
 					}
 				}
-				if got := w.cronTab().Status.MissedRuns; got != 0 {
+				if got := f.cronTab().Status.MissedRuns; got != 0 {
 					t.Errorf("%d runs are said to be missed", got)
 				}
 			})
@@ -124,17 +124,17 @@ func TestAKillAtAnyWriteRepeatsAndLosesNothing(t *testing.T) {
 	}
 }
 
-// quietly reconciles, and ends like a process that is killed.
-func (w *world) quietly(killed any) {
+// reconcileIgnoringErrors reconciles, and ends like a process that is killed.
+func (f *fixture) reconcileIgnoringErrors(killed any) {
 	defer func() {
 		if r := recover(); r != nil {
 			if r != killed {
 				panic(r)
 			}
-			w.restart()
+			f.restart()
 		}
 	}()
-	_, _ = w.reconcile()
+	_, _ = f.reconcile()
 }
 
 func withTTL(c *stablev1.CronTab) {
@@ -145,26 +145,26 @@ func withTTL(c *stablev1.CronTab) {
 	}}
 }
 
-// freeze makes the Reconciler read only what there is now.
-func (w *world) freeze() {
-	w.Helper()
-	w.useClient(harness.Frozen(w, w.client, w.namespace, Indexes, &batchv1.JobList{}, &stablev1.CronTabList{}))
+// freezeCache makes the Reconciler read only what there is now.
+func (f *fixture) freezeCache() {
+	f.Helper()
+	f.useClient(harness.Frozen(f, f.client, f.namespace, Indexes, &batchv1.JobList{}, &stablev1.CronTabList{}))
 }
 
 func TestACacheThatIsBehindRepeatsNothing(t *testing.T) {
-	w := newWorld(t)
-	w.create(policy(stablev1.ForbidConcurrent), schedule("* * * * * *"))
-	jobs := w.jobs()
-	w.end(&jobs[0], batchv1.JobComplete)
-	w.settle()
-	l := w.keepLedger(time.Time{})
-	w.freeze()
-	stale := w.cronTab()
+	f := newFixture(t)
+	f.create(withPolicy(stablev1.ForbidConcurrent), withSchedule("* * * * * *"))
+	jobs := f.jobs()
+	f.finishJob(&jobs[0], batchv1.JobComplete)
+	f.reconcileUntilStable()
+	l := f.countCreations(time.Time{})
+	f.freezeCache()
+	stale := f.cronTab()
 	for range 20 {
-		if _, err := w.Reconcile(t.Context(), stale.DeepCopy()); err != nil {
+		if _, err := f.Reconcile(t.Context(), stale.DeepCopy()); err != nil {
 			t.Fatalf("Reconcile: %v", err)
 		}
-		w.clock.Step(time.Second)
+		f.clock.Step(time.Second)
 	}
 	if len(l.created) > 1 {
 		t.Errorf("with concurrencyPolicy Forbid, these were started at a time: %v", l.created)
@@ -179,19 +179,19 @@ func TestACacheThatIsBehindRepeatsNothing(t *testing.T) {
 // A process that was stopped finds that another one has done its work, and that the Jobs
 // are gone already.
 func TestAProcessThatWasStoppedRepeatsNothing(t *testing.T) {
-	w := newWorld(t)
-	w.create(missed(stablev1.AllMissedRuns, 100))
-	minute, _ := w.startOfMinute()
-	l := w.keepLedger(minute)
-	w.settle()
-	stopped, stale := w.Reconciler, w.cronTab()
-	stopped.alarm.expect(longestSleep) // and the timer has not fired yet when it goes on
-	w.restart()
-	w.settle()
+	f := newFixture(t)
+	f.create(withMissedRuns(stablev1.AllMissedRuns, 100))
+	minute, _ := f.startOfMinute()
+	l := f.countCreations(minute)
+	f.reconcileUntilStable()
+	stopped, stale := f.Reconciler, f.cronTab()
+	stopped.wakeups.noteSleep(maxSleep) // and the timer has not fired yet when it goes on
+	f.restart()
+	f.reconcileUntilStable()
 	for range 3 {
-		w.tick()
-		w.settle()
-		w.vanish()
+		f.advanceToNextRun()
+		f.reconcileUntilStable()
+		f.deleteRecordedJobs()
 	}
 	if _, err := stopped.Reconcile(t.Context(), stale); err != nil {
 		t.Fatalf("Reconcile: %v", err)
@@ -204,17 +204,17 @@ func TestAProcessThatWasStoppedRepeatsNothing(t *testing.T) {
 
 // A new leader whose cache is behind asks before it starts anything.
 func TestANewLeaderWithAnOldCacheRepeatsNothing(t *testing.T) {
-	w := newWorld(t)
-	w.create(missed(stablev1.AllMissedRuns, 100))
-	minute, _ := w.startOfMinute()
-	l := w.keepLedger(minute)
-	w.settle()
-	stale := w.cronTab()
-	w.tick()
-	w.settle()
-	w.vanish()
-	w.restart()
-	if _, err := w.Reconcile(t.Context(), stale); err != nil {
+	f := newFixture(t)
+	f.create(withMissedRuns(stablev1.AllMissedRuns, 100))
+	minute, _ := f.startOfMinute()
+	l := f.countCreations(minute)
+	f.reconcileUntilStable()
+	stale := f.cronTab()
+	f.advanceToNextRun()
+	f.reconcileUntilStable()
+	f.deleteRecordedJobs()
+	f.restart()
+	if _, err := f.Reconcile(t.Context(), stale); err != nil {
 		t.Fatalf("Reconcile: %v", err)
 	}
 	if diff := cmp.Diff(map[time.Duration]int{time.Minute: 1}, l.created); diff != "" {
@@ -223,95 +223,95 @@ func TestANewLeaderWithAnOldCacheRepeatsNothing(t *testing.T) {
 }
 
 func TestACronTabOfTheSameNameStartsAnew(t *testing.T) {
-	w := newWorld(t)
-	w.create()
-	old := w.jobs()[0]
-	w.do(w.client.Delete(t.Context(), w.cronTab()))
+	f := newFixture(t)
+	f.create()
+	old := f.jobs()[0]
+	f.must(f.client.Delete(t.Context(), f.cronTab()))
 	cronTab := newCronTab()
-	cronTab.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: cronTab.Name}
-	w.do(w.client.Create(t.Context(), cronTab))
+	cronTab.ObjectMeta = metav1.ObjectMeta{Namespace: f.namespace, Name: cronTab.Name}
+	f.must(f.client.Create(t.Context(), cronTab))
 	// Its first run has the name of a Job of the earlier one.
-	result, err := w.reconcile()
+	result, err := f.reconcile()
 	if err != nil || result.RequeueAfter != kube.StalePause {
 		t.Errorf("Reconcile returns %v, %v", result, err)
 	}
-	w.remove(&old)
-	w.settle()
-	if job := w.jobs()[0]; job.UID == old.UID || !metav1.IsControlledBy(&job, cronTab) {
+	f.deleteJobNow(&old)
+	f.reconcileUntilStable()
+	if job := f.jobs()[0]; job.UID == old.UID || !metav1.IsControlledBy(&job, cronTab) {
 		t.Errorf("the Job is %s", asJSON(job.ObjectMeta))
 	}
-	w.expectReady("True", stablev1.ReasonScheduled)
+	f.expectReady("True", stablev1.ReasonScheduled)
 }
 
 func TestAnAPIThatIsAway(t *testing.T) {
-	w := newWorld(t)
-	w.create(missed(stablev1.AllMissedRuns, 100))
-	minute, _ := w.startOfMinute()
+	f := newFixture(t)
+	f.create(withMissedRuns(stablev1.AllMissedRuns, 100))
+	minute, _ := f.startOfMinute()
 	away := true
 	broken := errors.New("connection refused")
-	w.useClient(harness.Observe(w.client, func(r harness.Request) error {
+	f.useClient(harness.Observe(f.client, func(r harness.Request) error {
 		if away && r.Verb == "create" {
 			return broken
 		}
 		return nil
 	}, func(harness.Request) error { return nil }))
-	key := client.ObjectKeyFromObject(w.cronTab())
+	key := client.ObjectKeyFromObject(f.cronTab())
 	for range 10 {
-		w.clock.Step(20 * time.Second)
-		if _, err := w.reconcile(); w.clock.Now().Sub(minute) >= time.Minute && !errors.Is(err, broken) {
+		f.clock.Step(20 * time.Second)
+		if _, err := f.reconcile(); f.clock.Now().Sub(minute) >= time.Minute && !errors.Is(err, broken) {
 			t.Fatalf("Reconcile returns %v", err)
 		}
-		if wait := w.alarm.at(key).Sub(w.clock.Now()); wait > time.Minute {
+		if wait := f.wakeups.at(key).Sub(f.clock.Now()); wait > time.Minute {
 			t.Fatalf("the next attempt is in %v", wait)
 		}
 	}
-	w.expectReady("False", stablev1.ReasonJobWriteFailed)
+	f.expectReady("False", stablev1.ReasonJobWriteFailed)
 	away = false
-	w.settle()
+	f.reconcileUntilStable()
 	m := time.Minute
-	if diff := cmp.Diff([]time.Duration{0, m, 2 * m, 3 * m}, w.times(minute)); diff != "" {
+	if diff := cmp.Diff([]time.Duration{0, m, 2 * m, 3 * m}, f.jobTimes(minute)); diff != "" {
 		t.Errorf("runs (-want +got):\n%s", diff)
 	}
-	w.expectReady("True", stablev1.ReasonScheduled)
+	f.expectReady("True", stablev1.ReasonScheduled)
 }
 
 // An invalid schedule that got past the API is a condition.
 func TestAnInvalidSchedule(t *testing.T) {
-	w := newWorld(t)
-	w.create()
+	f := newFixture(t)
+	f.create()
 	for _, test := range []struct {
 		name   string
-		change change
+		change mutation
 		reason string
 	}{
-		{"a range that runs backwards", schedule("30-10 * * * *"), stablev1.ReasonInvalidSchedule},
-		{"no time ever matches", schedule("0 0 31 2 *"), stablev1.ReasonNeverRuns},
+		{"a range that runs backwards", withSchedule("30-10 * * * *"), stablev1.ReasonInvalidSchedule},
+		{"no time ever matches", withSchedule("0 0 31 2 *"), stablev1.ReasonNeverRuns},
 	} {
-		w.change(test.change)
-		w.settle()
-		w.expectReady("False", test.reason)
-		w.clock.Step(time.Hour)
-		w.settle()
+		f.update(test.change)
+		f.reconcileUntilStable()
+		f.expectReady("False", test.reason)
+		f.clock.Step(time.Hour)
+		f.reconcileUntilStable()
 	}
-	w.change(schedule("* * * * *"))
-	w.settle()
-	w.expectReady("True", stablev1.ReasonScheduled)
-	if jobs := w.jobs(); len(jobs) != 1 {
+	f.update(withSchedule("* * * * *"))
+	f.reconcileUntilStable()
+	f.expectReady("True", stablev1.ReasonScheduled)
+	if jobs := f.jobs(); len(jobs) != 1 {
 		t.Errorf("there are %d Jobs, and one was due before", len(jobs))
 	}
 }
 
 func TestNothingFlaps(t *testing.T) {
-	w := newWorld(t)
-	w.create(schedule("0 0 1 1 *"))
-	before := w.cronTab()
+	f := newFixture(t)
+	f.create(withSchedule("0 0 1 1 *"))
+	before := f.cronTab()
 	for range 10 {
-		w.clock.Step(time.Hour)
-		w.settle()
+		f.clock.Step(time.Hour)
+		f.reconcileUntilStable()
 	}
-	w.restart()
-	w.settle()
-	if diff := cmp.Diff(before, w.cronTab()); diff != "" {
+	f.restart()
+	f.reconcileUntilStable()
+	if diff := cmp.Diff(before, f.cronTab()); diff != "" {
 		t.Errorf("nothing happened, and the CronTab changed (-before +after):\n%s", diff)
 	}
 }
@@ -319,35 +319,35 @@ func TestNothingFlaps(t *testing.T) {
 // A CronTab whose Jobs take the API server long, because an admission webhook hangs, has
 // but a part of the workers.
 func TestSlowOnesLeaveRoomForOthers(t *testing.T) {
-	w := newWorld(t)
-	w.create(missed(stablev1.AllMissedRuns, 100))
-	minute, _ := w.startOfMinute()
-	w.useClient(harness.Observe(w.client, func(r harness.Request) error {
+	f := newFixture(t)
+	f.create(withMissedRuns(stablev1.AllMissedRuns, 100))
+	minute, _ := f.startOfMinute()
+	f.useClient(harness.Observe(f.client, func(r harness.Request) error {
 		if r.Verb == "create" {
-			w.clock.Step(createTimeout)
+			f.clock.Step(createTimeout)
 			return context.DeadlineExceeded
 		}
 		return nil
 	}, func(harness.Request) error { return nil }))
-	w.settle()
-	w.clock.SetTime(minute.Add(time.Minute))
-	if _, err := w.reconcile(); !errors.Is(err, context.DeadlineExceeded) {
+	f.reconcileUntilStable()
+	f.clock.SetTime(minute.Add(time.Minute))
+	if _, err := f.reconcile(); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("Reconcile returns %v", err)
 	}
-	w.writes = nil
-	for range slowLane {
-		if !w.slow.enter() {
+	f.writes = nil
+	for range maxSlowCreates {
+		if !f.slowCreates.enter() {
 			t.Fatal("there is no room")
 		}
 	}
-	if result, err := w.reconcile(); err != nil || !result.IsZero() || len(w.writes) > 0 {
-		t.Errorf("Reconcile returns %v, %v and writes %v", result, err, w.writes)
+	if result, err := f.reconcile(); err != nil || !result.IsZero() || len(f.writes) > 0 {
+		t.Errorf("Reconcile returns %v, %v and writes %v", result, err, f.writes)
 	}
-	if wait := w.alarm.at(client.ObjectKeyFromObject(w.cronTab())).Sub(w.clock.Now()); wait != slowPause {
+	if wait := f.wakeups.at(client.ObjectKeyFromObject(f.cronTab())).Sub(f.clock.Now()); wait != slowRetryInterval {
 		t.Errorf("it looks again in %v", wait)
 	}
-	w.slow.leave()
-	if _, err := w.reconcile(); !errors.Is(err, context.DeadlineExceeded) {
+	f.slowCreates.leave()
+	if _, err := f.reconcile(); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("when there is room, Reconcile returns %v", err)
 	}
 }

@@ -36,20 +36,20 @@ var (
 	readiness      = prometheus.NewDesc("crontab_status_ready", "1 if the condition Ready is True.", labels, nil)
 )
 
-// exported collects the metrics of single CronTabs from the caches of the managers in
+// metricsCollector collects the metrics of single CronTabs from the caches of the managers in
 // this process, at the moment they are asked for: they cost nothing in between, and
 // nothing is left of a CronTab that is gone.
-var exported = &collector{sources: map[client.Reader]struct{}{}}
+var metricsCollector = &collector{sources: map[client.Reader]struct{}{}}
 
-func init() { metrics.Registry.MustRegister(startLag, exported) }
+func init() { metrics.Registry.MustRegister(startLag, metricsCollector) }
 
 // exporter lets the metrics of a manager's CronTabs be collected while it runs.
 type exporter struct{ cache client.Reader }
 
 // Start implements manager.Runnable.
 func (e exporter) Start(ctx context.Context) error {
-	exported.add(e.cache)
-	defer exported.remove(e.cache)
+	metricsCollector.add(e.cache)
+	defer metricsCollector.remove(e.cache)
 	<-ctx.Done()
 	return nil
 }
@@ -115,10 +115,10 @@ func collect(cronTab *stablev1.CronTab, collected chan<- prometheus.Metric) {
 	gauge(activeJobs, float64(status.ActiveCount))
 	gauge(queuedRuns, float64(status.Queued))
 	collected <- prometheus.MustNewConstMetric(missedRuns, prometheus.CounterValue, float64(status.MissedRuns), cronTab.Namespace, cronTab.Name)
-	at(nextTime, timeOf(status.NextScheduleTime))
-	at(lastTime, timeOf(status.LastScheduleTime))
-	at(lastSuccessful, timeOf(status.LastSuccessfulTime))
-	at(lastFailure, timeOf(status.LastFailureTime))
+	at(nextTime, fromMetaTime(status.NextScheduleTime))
+	at(lastTime, fromMetaTime(status.LastScheduleTime))
+	at(lastSuccessful, fromMetaTime(status.LastSuccessfulTime))
+	at(lastFailure, fromMetaTime(status.LastFailureTime))
 	truth(suspended, isSuspended(cronTab))
 	gauge(jitter, float64(cronTab.Spec.JitterSeconds))
 	truth(scheduleValid, meta.IsStatusConditionTrue(status.Conditions, stablev1.ConditionScheduleValid))

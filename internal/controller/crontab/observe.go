@@ -19,24 +19,24 @@ import (
 
 // observation is what there is.
 type observation struct {
-	// since is when this process began to look after CronTabs.
-	since time.Time
+	// activeSince is when this process began to look after CronTabs.
+	activeSince time.Time
 	// times is the timetable; nil if the spec has a mistake, which invalid is.
-	times   *timetable
-	invalid *invalidError
+	schedule *schedule
+	invalid  *specError
 	// progress is how far the CronTab has come, and recorded what its status in the API
 	// says of that.
 	progress, recorded progress
 	// runs are the Jobs that it controls, by their times.
 	runs []run
 	// waiting is since when runs were started and all else was left for later; zero if nothing was.
-	waiting time.Time
+	deferredSince time.Time
 }
 
 // observe reads what there is. What this process knows better than its cache wins.
-func (r *Reconciler) observe(ctx context.Context, cronTab *stablev1.CronTab, m *memory) (observation, error) {
-	seen := observation{since: r.since(), recorded: progressOf(&cronTab.Status), waiting: m.waiting}
-	seen.times, seen.invalid = newTimetable(cronTab)
+func (r *Reconciler) observe(ctx context.Context, cronTab *stablev1.CronTab, st *state) (observation, error) {
+	seen := observation{activeSince: r.activeSince(), recorded: progressFromStatus(&cronTab.Status), deferredSince: st.deferredSince}
+	seen.schedule, seen.invalid = newSchedule(cronTab)
 	var jobs batchv1.JobList
 	err := r.client.List(ctx, &jobs, client.InNamespace(cronTab.Namespace),
 		client.MatchingFields{jobOwner: string(cronTab.UID)}, client.UnsafeDisableDeepCopy)
@@ -46,18 +46,18 @@ func (r *Reconciler) observe(ctx context.Context, cronTab *stablev1.CronTab, m *
 	for i := range jobs.Items {
 		seen.runs = append(seen.runs, runOf(&jobs.Items[i]))
 	}
-	seen.runs = m.addExpected(seen.runs)
+	seen.runs = st.addExpectedRuns(seen.runs)
 	slices.SortFunc(seen.runs, byTime)
-	seen.progress = m.load(seen.recorded, seen.runs)
+	seen.progress = st.loadProgress(seen.recorded, seen.runs)
 	return seen, nil
 }
 
 // zone returns the time zone of the CronTab, or UTC.
 func (o observation) zone() *time.Location {
-	if o.times == nil {
+	if o.schedule == nil {
 		return time.UTC
 	}
-	return o.times.location
+	return o.schedule.location
 }
 
 // isRecorded reports whether the status in the API says that a run has happened, so that
@@ -65,35 +65,35 @@ func (o observation) zone() *time.Location {
 func (o observation) isRecorded(cronTab *stablev1.CronTab, r run) bool {
 	if r.manual {
 		// If something else is asked for by now, this one is not started again.
-		at, _ := requested(cronTab)
-		return r.at.Equal(o.recorded.manual) || !r.at.Equal(at)
+		at, _ := requestedTime(cronTab)
+		return r.at.Equal(o.recorded.lastManual) || !r.at.Equal(at)
 	}
-	return !r.at.After(o.recorded.until) && !slices.ContainsFunc(o.recorded.waiting, r.at.Equal)
+	return !r.at.After(o.recorded.decidedUntil) && !slices.ContainsFunc(o.recorded.queued, r.at.Equal)
 }
 
-// beyond returns the finished runs with an outcome that are more than a limit, the oldest
+// overHistoryLimit returns the finished runs with an outcome that are more than a limit, the oldest
 // ones.
-func (o observation) beyond(outcome outcome, limit int32) []run {
+func (o observation) overHistoryLimit(outcome runPhase, limit int32) []run {
 	var finished []run
 	for _, r := range o.runs {
-		if r.outcome == outcome && !r.deleting {
+		if r.phase == outcome && !r.deleting {
 			finished = append(finished, r)
 		}
 	}
 	if len(finished) <= int(limit) {
 		return nil
 	}
-	slices.SortStableFunc(finished, func(a, b run) int { return a.begun.Compare(b.begun) })
+	slices.SortStableFunc(finished, func(a, b run) int { return a.startTime.Compare(b.startTime) })
 	return finished[:len(finished)-int(limit)]
 }
 
 // outcome is how far a run has come.
-type outcome string
+type runPhase string
 
 const (
-	active    outcome = "active"
-	succeeded outcome = "succeeded"
-	failed    outcome = "failed"
+	active    runPhase = "active"
+	succeeded runPhase = "succeeded"
+	failed    runPhase = "failed"
 )
 
 // run is a Job of a CronTab.
@@ -102,17 +102,17 @@ type run struct {
 	// It is shared with the cache and must not be changed.
 	job *batchv1.Job
 
-	name    string
-	uid     types.UID
-	version string
+	name            string
+	uid             types.UID
+	resourceVersion string
 
 	// at is the nominal time of a scheduled run, or what asked for a manual one.
 	at     time.Time
 	manual bool
 
-	outcome outcome
-	// finished is when it succeeded or failed, begun when it was started.
-	finished, begun time.Time
+	phase runPhase
+	// finishTime is when it succeeded or failed, begun when it was started.
+	finishTime, startTime time.Time
 	// deleting says that it is about to go.
 	deleting bool
 }
@@ -120,13 +120,13 @@ type run struct {
 // runOf returns the run of a Job that a CronTab controls.
 func runOf(job *batchv1.Job) run {
 	r := run{
-		job: job, name: job.Name, uid: job.UID, version: job.ResourceVersion,
-		deleting: job.DeletionTimestamp != nil,
-		outcome:  active,
-		begun:    job.CreationTimestamp.Time,
+		job: job, name: job.Name, uid: job.UID, resourceVersion: job.ResourceVersion,
+		deleting:  job.DeletionTimestamp != nil,
+		phase:     active,
+		startTime: job.CreationTimestamp.Time,
 	}
 	if job.Status.StartTime != nil {
-		r.begun = job.Status.StartTime.Time
+		r.startTime = job.Status.StartTime.Time
 	}
 	if text, ok := job.Annotations[stablev1.RunRequestedAtAnnotation]; ok {
 		r.manual = true
@@ -140,12 +140,12 @@ func runOf(job *batchv1.Job) run {
 		}
 		switch condition.Type {
 		case batchv1.JobComplete:
-			r.outcome, r.finished = succeeded, condition.LastTransitionTime.Time
+			r.phase, r.finishTime = succeeded, condition.LastTransitionTime.Time
 			if job.Status.CompletionTime != nil {
-				r.finished = job.Status.CompletionTime.Time
+				r.finishTime = job.Status.CompletionTime.Time
 			}
 		case batchv1.JobFailed:
-			r.outcome, r.finished = failed, condition.LastTransitionTime.Time
+			r.phase, r.finishTime = failed, condition.LastTransitionTime.Time
 		}
 	}
 	return r
@@ -165,10 +165,10 @@ func byTime(a, b run) int {
 	return cmp.Or(a.at.Compare(b.at), strings.Compare(a.name, b.name))
 }
 
-// occupying returns the runs that count for the limit of concurrent ones: those that
+// activeRuns returns the runs that count for the limit of concurrent ones: those that
 // have not finished, and those whose pods may not be gone yet.
-func occupying(runs []run) []run {
-	return slices.DeleteFunc(slices.Clone(runs), func(r run) bool { return r.outcome != active && !r.deleting })
+func activeRuns(runs []run) []run {
+	return slices.DeleteFunc(slices.Clone(runs), func(r run) bool { return r.phase != active && !r.deleting })
 }
 
 // progress is how far a CronTab has come in its timetable.
@@ -177,78 +177,78 @@ type progress struct {
 	hash string
 	// until is the last nominal time that is decided, or the time since which the
 	// timetable holds.
-	until time.Time
-	// waiting are nominal times up to until whose runs have still to be started, the
+	decidedUntil time.Time
+	// queued are nominal times up to until whose runs have still to be started, the
 	// earliest first.
-	waiting []time.Time
-	// last is the nominal time of the run that was started last.
-	last time.Time
-	// manual is the request whose run was started last.
-	manual time.Time
+	queued []time.Time
+	// lastScheduled is the nominal time of the run that was started last.
+	lastScheduled time.Time
+	// lastManual is the request whose run was started last.
+	lastManual time.Time
 	// missed counts the runs that were due and will never be started.
 	missed int64
 }
 
-// progressOf returns what a status says.
-func progressOf(status *stablev1.CronTabStatus) progress {
+// progressFromStatus returns what a status says.
+func progressFromStatus(status *stablev1.CronTabStatus) progress {
 	p := progress{
-		hash:   status.ScheduleHash,
-		until:  timeOf(status.ScheduledUntil),
-		last:   timeOf(status.LastScheduleTime),
-		manual: timeOf(status.LastManualRunTime),
-		missed: status.MissedRuns,
+		hash:          status.ScheduleHash,
+		decidedUntil:  fromMetaTime(status.ScheduledUntil),
+		lastScheduled: fromMetaTime(status.LastScheduleTime),
+		lastManual:    fromMetaTime(status.LastManualRunTime),
+		missed:        status.MissedRuns,
 	}
 	for _, nominal := range status.QueuedTimes {
-		p.waiting = append(p.waiting, nominal.Time)
+		p.queued = append(p.queued, nominal.Time)
 	}
 	return p
 }
 
-// record writes it into a status.
-func (p progress) record(status *stablev1.CronTabStatus) {
+// writeTo writes it into a status.
+func (p progress) writeTo(status *stablev1.CronTabStatus) {
 	status.ScheduleHash = p.hash
-	status.ScheduledUntil = metaTime(p.until)
-	status.LastScheduleTime = metaTime(p.last)
-	status.LastManualRunTime = metaTime(p.manual)
+	status.ScheduledUntil = toMetaTime(p.decidedUntil)
+	status.LastScheduleTime = toMetaTime(p.lastScheduled)
+	status.LastManualRunTime = toMetaTime(p.lastManual)
 	status.MissedRuns = p.missed
 	status.QueuedTimes = nil
-	for _, nominal := range p.waiting {
-		status.QueuedTimes = append(status.QueuedTimes, *metaTime(nominal))
+	for _, nominal := range p.queued {
+		status.QueuedTimes = append(status.QueuedTimes, *toMetaTime(nominal))
 	}
 }
 
 // clone returns a copy that shares nothing that changes.
 func (p progress) clone() progress {
-	p.waiting = slices.Clone(p.waiting)
+	p.queued = slices.Clone(p.queued)
 	return p
 }
 
-// equals reports whether both say the same.
-func (p progress) equals(other progress) bool {
-	return p.hash == other.hash && p.until.Equal(other.until) && slices.EqualFunc(p.waiting, other.waiting, time.Time.Equal) &&
-		p.last.Equal(other.last) && p.manual.Equal(other.manual) && p.missed == other.missed
+// equal reports whether both say the same.
+func (p progress) equal(other progress) bool {
+	return p.hash == other.hash && p.decidedUntil.Equal(other.decidedUntil) && slices.EqualFunc(p.queued, other.queued, time.Time.Equal) &&
+		p.lastScheduled.Equal(other.lastScheduled) && p.lastManual.Equal(other.lastManual) && p.missed == other.missed
 }
 
-// started returns the progress after a run was started.
-func (p progress) started(s *start) progress {
+// afterStart returns the progress after a run was started.
+func (p progress) afterStart(s *pendingRun) progress {
 	p = p.clone()
 	if s.manual {
-		p.manual = s.at
+		p.lastManual = s.at
 		return p
 	}
-	p.waiting = slices.DeleteFunc(p.waiting, s.at.Equal)
-	p.last = s.at
+	p.queued = slices.DeleteFunc(p.queued, s.at.Equal)
+	p.lastScheduled = s.at
 	return p
 }
 
-// proven returns the progress with what the Jobs that exist prove: runs are started in
+// recoverFromJobs returns the progress with what the Jobs that exist prove: runs are started in
 // the order of their times, so that everything up to the latest one is decided, even if
 // the status that said so was lost.
-func (p progress) proven(runs []run) progress {
+func (p progress) recoverFromJobs(runs []run) progress {
 	p = p.clone()
 	for i := range runs {
-		if r := &runs[i]; !r.manual && r.at.After(p.until) {
-			p.until = r.at
+		if r := &runs[i]; !r.manual && r.at.After(p.decidedUntil) {
+			p.decidedUntil = r.at
 		}
 	}
 	for i := range runs {
@@ -256,23 +256,23 @@ func (p progress) proven(runs []run) progress {
 		if r.manual {
 			continue
 		}
-		if r.at.After(p.last) {
-			p.last = r.at
+		if r.at.After(p.lastScheduled) {
+			p.lastScheduled = r.at
 		}
-		p.waiting = slices.DeleteFunc(p.waiting, func(nominal time.Time) bool { return !nominal.After(r.at) })
+		p.queued = slices.DeleteFunc(p.queued, func(nominal time.Time) bool { return !nominal.After(r.at) })
 	}
 	return p
 }
 
-func timeOf(t *metav1.Time) time.Time {
+func fromMetaTime(t *metav1.Time) time.Time {
 	if t == nil {
 		return time.Time{}
 	}
 	return t.Time
 }
 
-// metaTime returns t as a status has it, in whole seconds; nil for the zero time.
-func metaTime(t time.Time) *metav1.Time {
+// toMetaTime returns t as a status has it, in whole seconds; nil for the zero time.
+func toMetaTime(t time.Time) *metav1.Time {
 	if t.IsZero() {
 		return nil
 	}

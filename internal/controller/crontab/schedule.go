@@ -16,9 +16,9 @@ import (
 	"github.com/keelson-dev/keelson/internal/cron"
 )
 
-// timetable knows the scheduled times of a CronTab, which are called nominal, and when
+// schedule knows the scheduled times of a CronTab, which are called nominal, and when
 // their runs are due.
-type timetable struct {
+type schedule struct {
 	plan     *cron.Plan
 	location *time.Location
 	key      string
@@ -27,8 +27,8 @@ type timetable struct {
 	empty bool
 }
 
-// invalidError says why a CronTab has no timetable.
-type invalidError struct {
+// specError says why a CronTab has no timetable.
+type specError struct {
 	// reason is that of the conditions.
 	reason string
 	// field is the field with the mistake, and value what it has.
@@ -37,45 +37,45 @@ type invalidError struct {
 	err   error
 }
 
-func (e *invalidError) Error() string { return e.field.String() + ": " + e.err.Error() }
+func (e *specError) Error() string { return e.field.String() + ": " + e.err.Error() }
 
-// newTimetable returns the timetable that the spec asks for, suspended or not. Its error
+// newSchedule returns the timetable that the spec asks for, suspended or not. Its error
 // is a mistake in the spec that the API let through.
-func newTimetable(cronTab *stablev1.CronTab) (*timetable, *invalidError) {
-	options, mistakes := readTimes(cronTab)
+func newSchedule(cronTab *stablev1.CronTab) (*schedule, *specError) {
+	options, mistakes := cronOptions(cronTab)
 	if len(mistakes) > 0 {
 		return nil, mistakes[0]
 	}
 	plan, err := cron.New(options)
 	if err != nil {
-		return nil, mistakeIn("daylightSaving", string(cronTab.Spec.DaylightSaving), err)
+		return nil, newScheduleError("daylightSaving", string(cronTab.Spec.DaylightSaving), err)
 	}
-	return &timetable{
+	return &schedule{
 		plan:     plan,
 		location: options.Location,
-		key:      keyOf(cronTab),
+		key:      hashKey(cronTab),
 		jitter:   time.Duration(cronTab.Spec.JitterSeconds) * time.Second,
 		empty:    len(options.Schedules) == 0,
 	}, nil
 }
 
-// keyOf returns what the values of H and the jitter of a CronTab depend on.
-func keyOf(cronTab *stablev1.CronTab) string { return cronTab.Namespace + "/" + cronTab.Name }
+// hashKey returns what the values of H and the jitter of a CronTab depend on.
+func hashKey(cronTab *stablev1.CronTab) string { return cronTab.Namespace + "/" + cronTab.Name }
 
-// mistakeIn is a mistake in a field of the spec that is no time zone.
-func mistakeIn(name, value string, err error) *invalidError {
-	return &invalidError{reason: stablev1.ReasonInvalidSchedule, field: field.NewPath("spec", name), value: value, err: err}
+// newScheduleError is a mistake in a field of the spec that is no time zone.
+func newScheduleError(name, value string, err error) *specError {
+	return &specError{reason: stablev1.ReasonInvalidSchedule, field: field.NewPath("spec", name), value: value, err: err}
 }
 
-// readTimes returns what the spec says of times, and every mistake in it that the API let
+// cronOptions returns what the spec says of times, and every mistake in it that the API let
 // through.
-func readTimes(cronTab *stablev1.CronTab) (cron.Options, []*invalidError) {
+func cronOptions(cronTab *stablev1.CronTab) (cron.Options, []*specError) {
 	spec := &cronTab.Spec
-	var mistakes []*invalidError
+	var mistakes []*specError
 	zone := ptr.Deref(spec.TimeZone, "")
 	location, err := cron.LoadLocation(zone)
 	if err != nil {
-		mistakes = append(mistakes, &invalidError{stablev1.ReasonUnknownTimeZone, field.NewPath("spec", "timeZone"), zone, err})
+		mistakes = append(mistakes, &specError{stablev1.ReasonUnknownTimeZone, field.NewPath("spec", "timeZone"), zone, err})
 	}
 	options := cron.Options{
 		Location:       location,
@@ -86,9 +86,9 @@ func readTimes(cronTab *stablev1.CronTab) (cron.Options, []*invalidError) {
 		NotAfter:  ptr.Deref(spec.NotAfter, metav1.Time{}).Time,
 	}
 	for i, text := range schedulesOf(spec) {
-		schedule, err := cron.Parse(string(text), keyOf(cronTab))
+		schedule, err := cron.Parse(string(text), hashKey(cronTab))
 		if err != nil {
-			mistake := mistakeIn("schedule", string(text), err)
+			mistake := newScheduleError("schedule", string(text), err)
 			if spec.Schedule == "" {
 				mistake.field = field.NewPath("spec", "schedules").Index(i)
 			}
@@ -100,7 +100,7 @@ func readTimes(cronTab *stablev1.CronTab) (cron.Options, []*invalidError) {
 	for i, text := range spec.ExcludeDates {
 		dates, err := cron.ParseDateRange(string(text))
 		if err != nil {
-			mistake := mistakeIn("excludeDates", string(text), err)
+			mistake := newScheduleError("excludeDates", string(text), err)
 			mistake.field = mistake.field.Index(i)
 			mistakes = append(mistakes, mistake)
 			continue
@@ -152,22 +152,22 @@ func scheduleHash(spec *stablev1.CronTabSpec) string {
 }
 
 // due returns when the run of a nominal time starts.
-func (t *timetable) due(nominal time.Time) time.Time {
+func (t *schedule) due(nominal time.Time) time.Time {
 	return nominal.Add(cron.Jitter(t.key, nominal, t.jitter))
 }
 
 // next returns the first nominal time after one; false if there is none.
-func (t *timetable) next(after time.Time) (time.Time, bool) { return t.plan.Next(after) }
+func (t *schedule) next(after time.Time) (time.Time, bool) { return t.plan.Next(after) }
 
-// has reports whether a time is a nominal one.
-func (t *timetable) has(at time.Time) bool {
+// contains reports whether a time is a nominal one.
+func (t *schedule) contains(at time.Time) bool {
 	next, ok := t.plan.Next(at.Add(-time.Second))
 	return ok && next.Equal(at)
 }
 
-// dueBy returns the last nominal time after one such that the runs of all up to it are
+// lastDue returns the last nominal time after one such that the runs of all up to it are
 // due; false if there is none.
-func (t *timetable) dueBy(after, now time.Time) (time.Time, bool) {
+func (t *schedule) lastDue(after, now time.Time) (time.Time, bool) {
 	// Whatever the jitter, these are.
 	last, ok := t.plan.Prev(now.Add(-t.jitter).Add(time.Nanosecond))
 	if ok && !last.After(after) {
@@ -190,7 +190,7 @@ func (t *timetable) dueBy(after, now time.Time) (time.Time, bool) {
 }
 
 // latest returns the last n nominal times after one and up to another, in order.
-func (t *timetable) latest(n int, after, upTo time.Time) []time.Time {
+func (t *schedule) latest(n int, after, upTo time.Time) []time.Time {
 	var found []time.Time
 	before := upTo.Add(time.Nanosecond)
 	for range n {

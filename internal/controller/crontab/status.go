@@ -17,29 +17,29 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// longestRetry is how long a run that could not be started waits at most for the next
+// maxRetryInterval is how long a run that could not be started waits at most for the next
 // attempt, if the API did not refuse it for what it is.
-const longestRetry = 10 * time.Second
+const maxRetryInterval = 10 * time.Second
 
 // summarize returns the status of a CronTab, given what there was, what was to be done,
 // and how that ended.
-func summarize(cronTab *stablev1.CronTab, seen observation, p plan, d done, actErr error) stablev1.CronTabStatus {
+func summarize(cronTab *stablev1.CronTab, seen observation, p plan, d actResult, actErr error) stablev1.CronTabStatus {
 	status := *cronTab.Status.DeepCopy()
 	status.ObservedGeneration = cronTab.Generation
-	progress, runs, queued := p.progress, seen.runs, p.queued
+	progress, runs, queued := p.progress, seen.runs, p.queuedCount
 	if d.started != nil {
-		progress = progress.started(p.start)
+		progress = progress.afterStart(p.start)
 		runs = append(runs[:len(runs):len(runs)], *d.started)
 		queued--
 		actErr = nil // is not that of the run
 	}
-	progress.record(&status)
+	progress.writeTo(&status)
 	status.Queued = int32(queued)
-	status.NextScheduleTime = metaTime(p.next)
+	status.NextScheduleTime = toMetaTime(p.next)
 	status.Active = activeRefs(cronTab, runs)
 	status.ActiveCount = int32(len(status.Active))
-	status.LastSuccessfulTime = latestEnd(cronTab.Status.LastSuccessfulTime, runs, succeeded)
-	status.LastFailureTime = latestEnd(cronTab.Status.LastFailureTime, runs, failed)
+	status.LastSuccessfulTime = latestFinish(cronTab.Status.LastSuccessfulTime, runs, succeeded)
+	status.LastFailureTime = latestFinish(cronTab.Status.LastFailureTime, runs, failed)
 	for _, condition := range []metav1.Condition{
 		summarizeSchedule(seen, p),
 		summarizeReady(cronTab, seen, p, queued, actErr),
@@ -56,12 +56,12 @@ func summarize(cronTab *stablev1.CronTab, seen observation, p plan, d done, actE
 func activeRefs(cronTab *stablev1.CronTab, runs []run) []corev1.ObjectReference {
 	var refs []corev1.ObjectReference
 	for _, r := range runs {
-		if r.outcome != active {
+		if r.phase != active {
 			continue
 		}
 		ref := corev1.ObjectReference{
 			APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job",
-			Namespace: cronTab.Namespace, Name: r.name, UID: r.uid, ResourceVersion: r.version,
+			Namespace: cronTab.Namespace, Name: r.name, UID: r.uid, ResourceVersion: r.resourceVersion,
 		}
 		for _, known := range cronTab.Status.Active {
 			if known.UID == r.uid {
@@ -73,15 +73,15 @@ func activeRefs(cronTab *stablev1.CronTab, runs []run) []corev1.ObjectReference 
 	return refs
 }
 
-// latestEnd returns the later of a time and the ends of runs with an outcome.
-func latestEnd(known *metav1.Time, runs []run, outcome outcome) *metav1.Time {
-	latest := timeOf(known)
+// latestFinish returns the later of a time and the ends of runs with an outcome.
+func latestFinish(known *metav1.Time, runs []run, outcome runPhase) *metav1.Time {
+	latest := fromMetaTime(known)
 	for _, r := range runs {
-		if r.outcome == outcome && r.finished.After(latest) {
-			latest = r.finished
+		if r.phase == outcome && r.finishTime.After(latest) {
+			latest = r.finishTime
 		}
 	}
-	return metaTime(latest)
+	return toMetaTime(latest)
 }
 
 func summarizeSchedule(seen observation, p plan) metav1.Condition {
@@ -89,7 +89,7 @@ func summarizeSchedule(seen observation, p plan) metav1.Condition {
 	switch {
 	case seen.invalid != nil:
 		condition.Reason, condition.Message = seen.invalid.reason, seen.invalid.Error()
-	case seen.times.empty:
+	case seen.schedule.empty:
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, stablev1.ReasonNoSchedule, "There is no schedule"
 	default:
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, stablev1.ReasonValid, "The schedule is understood"
@@ -108,23 +108,23 @@ func summarizeReady(cronTab *stablev1.CronTab, seen observation, p plan, queued 
 		return summarizeFailure(is, p.start, actErr)
 	}
 	switch {
-	case seen.times.empty && !hasTemplate(cronTab):
+	case seen.schedule.empty && !hasTemplate(cronTab):
 		return is(metav1.ConditionFalse, stablev1.ReasonNoSchedule, "There is no schedule and no jobTemplate: nothing can run. Set spec.schedule and spec.jobTemplate")
-	case seen.times.empty:
+	case seen.schedule.empty:
 		return is(metav1.ConditionTrue, stablev1.ReasonNoSchedule, "There is no schedule: it runs on demand, when the annotation %s is set", stablev1.RunRequestedAtAnnotation)
 	case isSuspended(cronTab):
 		return is(metav1.ConditionTrue, stablev1.ReasonSuspended, "spec.suspend is true: nothing runs but what is asked for")
 	case p.next.IsZero() && queued == 0:
 		return is(metav1.ConditionFalse, stablev1.ReasonNeverRuns, neverRuns)
-	case p.progress.until.After(p.now.Add(clockSkew)):
+	case p.progress.decidedUntil.After(p.now.Add(maxClockSkew)):
 		return is(metav1.ConditionFalse, stablev1.ReasonClockBehind, "The last run is in the future, because the clock went back. To begin anew, suspend and resume the CronTab")
-	case p.overflow, queued > 0 && wasReason(cronTab, stablev1.ReasonTooManyMissedRuns):
+	case p.overflow, queued > 0 && hasReadyReason(cronTab, stablev1.ReasonTooManyMissedRuns):
 		return is(metav1.ConditionTrue, stablev1.ReasonTooManyMissedRuns, "More runs were due than may be made up for: some were missed for good, the others follow")
 	}
 	return is(metav1.ConditionTrue, stablev1.ReasonScheduled, "The next run is scheduled")
 }
 
-func summarizeFailure(is func(metav1.ConditionStatus, string, string, ...any) metav1.Condition, s *start, err error) metav1.Condition {
+func summarizeFailure(is func(metav1.ConditionStatus, string, string, ...any) metav1.Condition, s *pendingRun, err error) metav1.Condition {
 	switch {
 	case errors.Is(err, kube.ErrForeign):
 		return is(metav1.ConditionFalse, stablev1.ReasonJobNameTaken,
@@ -140,41 +140,41 @@ func summarizeFailure(is func(metav1.ConditionStatus, string, string, ...any) me
 }
 
 func hasTemplate(cronTab *stablev1.CronTab) bool {
-	_, compact := cronTab.Annotations[compactTemplate]
+	_, compact := cronTab.Annotations[cachedTemplateAnnotation]
 	return compact || cronTab.Spec.JobTemplate != nil
 }
 
-func wasReason(cronTab *stablev1.CronTab, reason string) bool {
+func hasReadyReason(cronTab *stablev1.CronTab, reason string) bool {
 	ready := meta.FindStatusCondition(cronTab.Status.Conditions, stablev1.ConditionReady)
 	return ready != nil && ready.Reason == reason
 }
 
 // finish sets the alarm, tells what happened, and writes the status if it changed.
-func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, m *memory, status stablev1.CronTabStatus, p plan, d done, actErr error) (reconcile.Result, error) {
+func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, st *state, status stablev1.CronTabStatus, p plan, d actResult, actErr error) (reconcile.Result, error) {
 	was, is := kube.Turn(cronTab.Status.Conditions, status.Conditions, stablev1.ConditionReady)
 	kube.Summarized(ctx, is)
 	outcome := kube.Outcome{Urgent: isUrgent(cronTab, status, p, was, is), Err: actErr, Acted: d.started != nil}
-	if p.untidy {
-		outcome.Again = untidyPause
+	if p.moreCleanup {
+		outcome.Again = cleanupInterval
 	}
-	wake := p.wake
+	wake := p.wakeAt
 	switch {
 	case actErr == nil:
 	case errors.Is(actErr, kube.ErrForeign), errors.Is(actErr, errNoTemplate), kube.IsRejected(actErr):
 		outcome.Err = nil
-		wake = sooner(wake, p.now.Add(kube.RejectedPause(is.LastTransitionTime.Time, p.now)))
+		wake = earlier(wake, p.now.Add(kube.RejectedPause(is.LastTransitionTime.Time, p.now)))
 	default:
 		// The controller's own backoff begins shorter and goes on for longer.
-		wake = sooner(wake, p.now.Add(longestRetry))
+		wake = earlier(wake, p.now.Add(maxRetryInterval))
 	}
-	r.alarm.set(client.ObjectKeyFromObject(cronTab), wake)
-	r.tell(cronTab, m, status, p, d)
+	r.wakeups.set(client.ObjectKeyFromObject(cronTab), wake)
+	r.recordEvents(cronTab, st, status, p, d)
 
 	before, after := statusOnly(cronTab, cronTab.Status), statusOnly(cronTab, status)
 	written, result, err := r.status.Finish(ctx, before, after, outcome)
 	if written {
-		m.verified = p.now
-		m.written = &writtenStatus{before: cronTab.ResourceVersion, after: after.ResourceVersion, status: status}
+		st.verifiedAt = p.now
+		st.lastWrite = &statusWrite{before: cronTab.ResourceVersion, after: after.ResourceVersion, status: status}
 		if was.Reason != is.Reason && is.Status == metav1.ConditionFalse {
 			r.events.Warning(cronTab, is.Reason, "Schedule", is.Message)
 		}
@@ -196,35 +196,35 @@ func statusOnly(cronTab *stablev1.CronTab, status stablev1.CronTabStatus) *stabl
 // isUrgent reports whether a change of status is not to wait: somebody waits for it, or
 // it is what must not be lost.
 func isUrgent(cronTab *stablev1.CronTab, status stablev1.CronTabStatus, p plan, was, is metav1.Condition) bool {
-	return p.restarted || p.overdue || was.Status != is.Status || was.Reason != is.Reason || was.ObservedGeneration != is.ObservedGeneration ||
+	return p.scheduleChanged || p.cleanupOverdue || was.Status != is.Status || was.Reason != is.Reason || was.ObservedGeneration != is.ObservedGeneration ||
 		len(status.QueuedTimes) != len(cronTab.Status.QueuedTimes)
 }
 
-// lateAfter is how late a run is when somebody is told of it. In a burst many are late by
+// lateEventThreshold is how late a run is when somebody is told of it. In a burst many are late by
 // seconds, and each event would be one more write before the others.
-const lateAfter = time.Minute
+const lateEventThreshold = time.Minute
 
-// tell records events about what was done and what was not. A run on time is none: its
+// recordEvents records events about what was done and what was not. A run on time is none: its
 // Job says so, and the event would be the third write for it.
-func (r *Reconciler) tell(cronTab *stablev1.CronTab, m *memory, status stablev1.CronTabStatus, p plan, d done) {
-	if _, err := requested(cronTab); err != nil {
-		if text := cronTab.Annotations[stablev1.RunRequestedAtAnnotation]; m.warned != text {
-			m.warned = text
+func (r *Reconciler) recordEvents(cronTab *stablev1.CronTab, st *state, status stablev1.CronTabStatus, p plan, d actResult) {
+	if _, err := requestedTime(cronTab); err != nil {
+		if text := cronTab.Annotations[stablev1.RunRequestedAtAnnotation]; st.lastInvalidRequest != text {
+			st.lastInvalidRequest = text
 			r.events.Warning(cronTab, stablev1.ReasonInvalidRunRequest, "RequestRun", err.Error())
 		}
 	}
-	if d.started != nil && (d.started.manual || p.now.Sub(p.start.due) > lateAfter) {
+	if d.started != nil && (d.started.manual || p.now.Sub(p.start.due) > lateEventThreshold) {
 		r.events.Normal(cronTab, stablev1.ReasonSuccessfulCreate, "CreateJob", fmt.Sprintf("Created Job %q", d.started.name))
 	}
 	for _, replaced := range d.replaced {
 		r.events.Normal(cronTab, stablev1.ReasonSuccessfulDelete, "DeleteJob",
 			fmt.Sprintf("Deleted Job %q, which another run replaces", replaced.name))
 	}
-	if p.blocked != nil && p.blocked.due.After(m.blocked) {
-		m.blocked = p.blocked.due
+	if p.blocked != nil && p.blocked.due.After(st.lastBlocked) {
+		st.lastBlocked = p.blocked.due
 		if policy := cronTab.Spec.ConcurrencyPolicy; policy == stablev1.ForbidConcurrent || policy == stablev1.AllowConcurrent {
 			r.events.Normal(cronTab, stablev1.ReasonJobAlreadyActive, "CreateJob",
-				fmt.Sprintf("Did not start a run: concurrencyPolicy %s allows %d active at a time", policy, concurrency(&cronTab.Spec)))
+				fmt.Sprintf("Did not start a run: concurrencyPolicy %s allows %d active at a time", policy, concurrencyLimit(&cronTab.Spec)))
 		}
 	}
 	switch {
@@ -233,8 +233,8 @@ func (r *Reconciler) tell(cronTab *stablev1.CronTab, m *memory, status stablev1.
 	case p.missed > 0:
 		r.events.Warning(cronTab, stablev1.ReasonMissSchedule, "Schedule", fmt.Sprintf("Missed %d runs, which will not be started", p.missed))
 	}
-	if at := timeOf(status.LastFailureTime); at.After(timeOf(cronTab.Status.LastFailureTime)) && at.After(m.failed) {
-		m.failed = at
+	if at := fromMetaTime(status.LastFailureTime); at.After(fromMetaTime(cronTab.Status.LastFailureTime)) && at.After(st.lastFailure) {
+		st.lastFailure = at
 		r.events.Warning(cronTab, stablev1.ReasonJobFailed, "WatchJob", "A Job failed; kubectl get jobs shows which")
 	}
 }

@@ -39,23 +39,23 @@ func TestConditions(t *testing.T) {
 			valid: [3]string{"True", "Valid", "The schedule is understood"},
 		},
 		{
-			name: "suspended", cronTab: newCronTab(suspend), now: "11:59:30",
+			name: "suspended", cronTab: newCronTab(withSuspend), now: "11:59:30",
 			ready: [3]string{"True", "Suspended", "spec.suspend is true: nothing runs but what is asked for"},
 			valid: [3]string{"True", "Valid", "The schedule is understood"},
 		},
 		{
-			name: "on demand only", cronTab: newCronTab(schedule("")), now: "11:59:30",
+			name: "on demand only", cronTab: newCronTab(withSchedule("")), now: "11:59:30",
 			ready: [3]string{"True", "NoSchedule", "There is no schedule: it runs on demand, when the annotation crontab.stable.example.com/run-requested-at is set"},
 			valid: [3]string{"True", "NoSchedule", "There is no schedule"},
 		},
 		{
 			name: "nothing to run", now: "11:59:30",
-			cronTab: newCronTab(schedule(""), func(c *stablev1.CronTab) { c.Spec.JobTemplate = nil }),
+			cronTab: newCronTab(withSchedule(""), func(c *stablev1.CronTab) { c.Spec.JobTemplate = nil }),
 			ready:   [3]string{"False", "NoSchedule", "There is no schedule and no jobTemplate: nothing can run. Set spec.schedule and spec.jobTemplate"},
 			valid:   [3]string{"True", "NoSchedule", "There is no schedule"},
 		},
 		{
-			name: "a wrong schedule", cronTab: newCronTab(schedule("30-10 * * * *")), now: "11:59:30",
+			name: "a wrong schedule", cronTab: newCronTab(withSchedule("30-10 * * * *")), now: "11:59:30",
 			ready: [3]string{"False", "InvalidSchedule", `spec.schedule: "30-10 * * * *": minute "30-10": the range runs backwards; write the smaller value first, or two ranges: 30-59,0-10`},
 			valid: [3]string{"False", "InvalidSchedule", `spec.schedule: "30-10 * * * *": minute "30-10": the range runs backwards; write the smaller value first, or two ranges: 30-59,0-10`},
 		},
@@ -65,7 +65,7 @@ func TestConditions(t *testing.T) {
 			valid: [3]string{"False", "UnknownTimeZone", `spec.timeZone: time zone "Mars/Base" is not known; use a name of the IANA database such as Europe/Berlin`},
 		},
 		{
-			name: "never", cronTab: newCronTab(schedule("0 0 31 2 *")), now: "11:59:30",
+			name: "never", cronTab: newCronTab(withSchedule("0 0 31 2 *")), now: "11:59:30",
 			ready: [3]string{"False", "NeverRuns", "No time is left that matches the schedule. Look at spec.schedule, spec.notAfter and spec.excludeDates"},
 			valid: [3]string{"True", "Valid", "The schedule is understood"},
 		},
@@ -75,7 +75,7 @@ func TestConditions(t *testing.T) {
 			valid: [3]string{"True", "Valid", "The schedule is understood"},
 		},
 		{
-			name: "too many were missed", cronTab: newCronTab(missed(stablev1.AllMissedRuns, 2)), now: "12:30:00",
+			name: "too many were missed", cronTab: newCronTab(withMissedRuns(stablev1.AllMissedRuns, 2)), now: "12:30:00",
 			ready: [3]string{"True", "TooManyMissedRuns", "More runs were due than may be made up for: some were missed for good, the others follow"},
 			valid: [3]string{"True", "Valid", "The schedule is understood"},
 		},
@@ -96,9 +96,9 @@ func TestConditions(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			seen := see(test.cronTab, at("11:59:00"))
+			seen := observationOf(test.cronTab, at("11:59:00"))
 			p := decide(test.cronTab, seen, at(test.now))
-			status := summarize(test.cronTab, seen, p, done{}, test.err)
+			status := summarize(test.cronTab, seen, p, actResult{}, test.err)
 			for condition, want := range map[string][3]string{stablev1.ConditionReady: test.ready, stablev1.ConditionScheduleValid: test.valid} {
 				got := meta.FindStatusCondition(status.Conditions, condition)
 				if diff := cmp.Diff(want, [3]string{string(got.Status), got.Reason, got.Message}); diff != "" {
@@ -111,12 +111,12 @@ func TestConditions(t *testing.T) {
 
 func TestStatusAfterARun(t *testing.T) {
 	cronTab := newCronTab()
-	old := jobOf(cronTab, at("11:57:00"), ended(batchv1.JobComplete))
-	bad := jobOf(cronTab, at("11:58:00"), ended(batchv1.JobFailed))
-	seen := see(cronTab, at("11:59:00"), old, bad, jobOf(cronTab, at("11:59:00")))
+	old := jobOf(cronTab, at("11:57:00"), finishedWith(batchv1.JobComplete))
+	bad := jobOf(cronTab, at("11:58:00"), finishedWith(batchv1.JobFailed))
+	seen := observationOf(cronTab, at("11:59:00"), old, bad, jobOf(cronTab, at("11:59:00")))
 	p := decide(cronTab, seen, noon)
-	started := run{name: p.start.name, uid: "job-12:00:00", version: "7", at: noon, outcome: active}
-	status := summarize(cronTab, seen, p, done{started: &started}, nil)
+	started := run{name: p.start.name, uid: "job-12:00:00", resourceVersion: "7", at: noon, phase: active}
+	status := summarize(cronTab, seen, p, actResult{started: &started}, nil)
 	var names []string
 	for _, ref := range status.Active {
 		names = append(names, ref.Name)
@@ -125,11 +125,11 @@ func TestStatusAfterARun(t *testing.T) {
 		t.Errorf("active (-want +got):\n%s", diff)
 	}
 	for what, times := range map[string][2]time.Time{
-		"last":       {noon, timeOf(status.LastScheduleTime)},
-		"next":       {at("12:01:00"), timeOf(status.NextScheduleTime)},
-		"successful": {at("11:57:10"), timeOf(status.LastSuccessfulTime)},
-		"failure":    {at("11:58:10"), timeOf(status.LastFailureTime)},
-		"until":      {noon, timeOf(status.ScheduledUntil)},
+		"last":       {noon, fromMetaTime(status.LastScheduleTime)},
+		"next":       {at("12:01:00"), fromMetaTime(status.NextScheduleTime)},
+		"successful": {at("11:57:10"), fromMetaTime(status.LastSuccessfulTime)},
+		"failure":    {at("11:58:10"), fromMetaTime(status.LastFailureTime)},
+		"until":      {noon, fromMetaTime(status.ScheduledUntil)},
 	} {
 		if !times[0].Equal(times[1]) {
 			t.Errorf("%s is %v, not %v", what, times[1], times[0])
@@ -139,13 +139,13 @@ func TestStatusAfterARun(t *testing.T) {
 		t.Errorf("the status is %s", asJSON(status))
 	}
 	// What is written is read alike.
-	if want, got := p.progress.started(p.start), progressOf(&status); !got.equals(want) {
+	if want, got := p.progress.afterStart(p.start), progressFromStatus(&status); !got.equal(want) {
 		t.Errorf("progress is read as %v, not %v", got, want)
 	}
 }
 
 func TestMetricsAreGoneWithTheirCronTab(t *testing.T) {
-	cronTab := newCronTab(suspend)
+	cronTab := newCronTab(withSuspend)
 	cronTab.Status = stablev1.CronTabStatus{
 		ActiveCount: 2, Queued: 3, MissedRuns: 4,
 		LastScheduleTime: ptr.To(metav1.NewTime(noon)),

@@ -29,24 +29,24 @@ const neverRuns = "No time is left that matches the schedule. Look at spec.sched
 // CronTab that is stored all the same say, or the event about its annotation.
 func Validate(cronTab *stablev1.CronTab) field.ErrorList {
 	var all field.ErrorList
-	_, mistakes := readTimes(cronTab)
+	_, mistakes := cronOptions(cronTab)
 	for _, mistake := range mistakes {
-		all = append(all, mistake.asFieldError())
+		all = append(all, mistake.fieldError())
 	}
 	if len(mistakes) == 0 {
-		if _, mistake := newTimetable(cronTab); mistake != nil {
-			all = append(all, mistake.asFieldError())
+		if _, mistake := newSchedule(cronTab); mistake != nil {
+			all = append(all, mistake.fieldError())
 		}
 	}
-	if _, err := requested(cronTab); err != nil {
+	if _, err := requestedTime(cronTab); err != nil {
 		all = append(all, field.Invalid(field.NewPath("metadata", "annotations").Key(stablev1.RunRequestedAtAnnotation),
 			cronTab.Annotations[stablev1.RunRequestedAtAnnotation], "must be a time in RFC 3339, such as 2026-12-24T18:00:00Z"))
 	}
 	return all
 }
 
-// asFieldError returns the mistake as the API server says it, with the place of what is wrong in a schedule.
-func (e *invalidError) asFieldError() *field.Error {
+// fieldError returns the mistake as the API server says it, with the place of what is wrong in a schedule.
+func (e *specError) fieldError() *field.Error {
 	detail := e.err.Error()
 	var parse *cron.ParseError
 	if errors.As(e.err, &parse) {
@@ -57,7 +57,7 @@ func (e *invalidError) asFieldError() *field.Error {
 
 // Warnings returns what somebody should know who writes a CronTab at this time, although it is no mistake.
 func Warnings(cronTab *stablev1.CronTab, now time.Time) []string {
-	times, mistake := newTimetable(cronTab)
+	times, mistake := newSchedule(cronTab)
 	if mistake != nil || times.empty || isSuspended(cronTab) {
 		return nil
 	}
@@ -67,8 +67,8 @@ func Warnings(cronTab *stablev1.CronTab, now time.Time) []string {
 	return nil
 }
 
-// trialTimeout bounds a trial. An admission request has 2 s for up to two of them.
-const trialTimeout = 800 * time.Millisecond
+// dryRunTimeout bounds a trial. An admission request has 2 s for up to two of them.
+const dryRunTimeout = 800 * time.Millisecond
 
 // Trial finds what is wrong with a jobTemplate and what only the API server knows: it asks it to try the Job of a run.
 type Trial struct {
@@ -95,14 +95,14 @@ func (t *Trial) Try(ctx context.Context, cronTab *stablev1.CronTab) (field.Error
 	if template == nil {
 		return nil, nil
 	}
-	limited, cancel := context.WithTimeout(ctx, trialTimeout)
+	limited, cancel := context.WithTimeout(ctx, dryRunTimeout)
 	defer cancel()
 	var warnings []string
 	quiet := logr.NewContext(kube.WithWarnings(limited, &warnings), logr.Discard()) // an answer that is late is an error to the client
-	err := t.dryRun.Create(quiet, newTrialJob(cronTab, t.clock.Now()))
+	err := t.dryRun.Create(quiet, newDryRunJob(cronTab, t.clock.Now()))
 	var mistakes field.ErrorList
-	for _, cause := range causesOf(err) {
-		if mistake := asMistake(cause, template); mistake != nil {
+	for _, cause := range statusCauses(err) {
+		if mistake := toFieldError(cause, template); mistake != nil {
 			mistakes = append(mistakes, mistake)
 		}
 	}
@@ -110,16 +110,16 @@ func (t *Trial) Try(ctx context.Context, cronTab *stablev1.CronTab) (field.Error
 		log.FromContext(ctx).V(1).Info("A jobTemplate was not tried to its end", "CronTab", client.ObjectKeyFromObject(cronTab), "answer", err.Error())
 	}
 	for i, warning := range warnings {
-		warnings[i] = inTemplate(warning, template)
+		warnings[i] = rewriteWarning(warning, template)
 	}
 	return mistakes, warnings
 }
 
-// newTrialJob returns the Job of a run at that time, with what it gets later already in it.
-func newTrialJob(cronTab *stablev1.CronTab, at time.Time) *batchv1.Job {
+// newDryRunJob returns the Job of a run at that time, with what it gets later already in it.
+func newDryRunJob(cronTab *stablev1.CronTab, at time.Time) *batchv1.Job {
 	full := cronTab.Spec.JobTemplate.JobTemplateSpec()
 	template := full.DeepCopy()
-	job := newJob(cronTab, template, &start{name: jobName(cronTab, at), at: at}, time.UTC)
+	job := newJob(cronTab, template, &pendingRun{name: jobName(cronTab, at), at: at}, time.UTC)
 	// A CronTab that is not stored owns nothing.
 	job.OwnerReferences = nil
 	// A Job that is there would refuse it later, with each attempt to record its run.
@@ -127,9 +127,9 @@ func newTrialJob(cronTab *stablev1.CronTab, at time.Time) *batchv1.Job {
 	return job
 }
 
-// causesOf returns why the API server calls a Job invalid; none if that is not what it says. Policies and webhooks for Jobs
+// statusCauses returns why the API server calls a Job invalid; none if that is not what it says. Policies and webhooks for Jobs
 // may answer with the same code, and speak of themselves first.
-func causesOf(err error) []metav1.StatusCause {
+func statusCauses(err error) []metav1.StatusCause {
 	var answer apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || !errors.As(err, &answer) {
 		return nil
@@ -141,54 +141,54 @@ func causesOf(err error) []metav1.StatusCause {
 	return status.Details.Causes
 }
 
-// mistakeTypes are what may be wrong with a field.
-var mistakeTypes = []field.ErrorType{
+// userErrorTypes are what may be wrong with a field.
+var userErrorTypes = []field.ErrorType{
 	field.ErrorTypeNotFound, field.ErrorTypeRequired, field.ErrorTypeDuplicate, field.ErrorTypeInvalid, field.ErrorTypeNotSupported,
 	field.ErrorTypeForbidden, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTooFew, field.ErrorTypeTypeInvalid, field.ErrorTypeTooShort,
 }
 
-// asMistake returns the mistake of a CronTab for why its Job is invalid, in the words of the API server; nil if that is none
+// toFieldError returns the mistake of a CronTab for why its Job is invalid, in the words of the API server; nil if that is none
 // of the CronTab.
-func asMistake(cause metav1.StatusCause, template *stablev1.JobTemplate) *field.Error {
-	path, kind := fieldOf(cause.Field, template), field.ErrorType(cause.Type)
-	if path == "" || !slices.Contains(mistakeTypes, kind) {
+func toFieldError(cause metav1.StatusCause, template *stablev1.JobTemplate) *field.Error {
+	path, kind := cronTabField(cause.Field, template), field.ErrorType(cause.Type)
+	if path == "" || !slices.Contains(userErrorTypes, kind) {
 		return nil
 	}
 	detail := strings.TrimPrefix(strings.TrimPrefix(cause.Message, kind.String()), ": ") // the value is in it
 	return &field.Error{Type: kind, Field: path, BadValue: field.OmitValueType{}, Detail: detail}
 }
 
-// fieldOf returns the field of a CronTab from which its Job has a field; "" if it has it from nowhere.
-func fieldOf(ofJob string, template *stablev1.JobTemplate) string {
+// cronTabField returns the field of a CronTab from which its Job has a field; "" if it has it from nowhere.
+func cronTabField(ofJob string, template *stablev1.JobTemplate) string {
 	const jobTemplate, pod = "spec.jobTemplate", "spec.template.spec"
 	switch {
 	case ofJob == "metadata.name":
 		return ofJob // the name of an indexed Job is part of the host names of its Pods
-	case isWithin(ofJob, "metadata.labels"), isWithin(ofJob, "metadata.annotations"):
+	case isFieldIn(ofJob, "metadata.labels"), isFieldIn(ofJob, "metadata.annotations"):
 		return jobTemplate + "." + ofJob
-	case !isWithin(ofJob, "spec"):
+	case !isFieldIn(ofJob, "spec"):
 		return ""
 	case template.Spec != nil:
 		return jobTemplate + "." + ofJob
-	case isWithin(ofJob, pod):
+	case isFieldIn(ofJob, pod):
 		return jobTemplate + strings.TrimPrefix(ofJob, pod)
 	default:
 		return jobTemplate
 	}
 }
 
-// isWithin reports whether a field is that one, or in it.
-func isWithin(path, outer string) bool {
+// isFieldIn reports whether a field is that one, or in it.
+func isFieldIn(path, outer string) bool {
 	rest, found := strings.CutPrefix(path, outer)
 	return found && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// inTemplate returns a warning about a Job, which begins with a field or with something else, for who has written the
+// rewriteWarning returns a warning about a Job, which begins with a field or with something else, for who has written the
 // CronTab.
-func inTemplate(warning string, template *stablev1.JobTemplate) string {
+func rewriteWarning(warning string, template *stablev1.JobTemplate) string {
 	path, rest, found := strings.Cut(warning, ": ")
-	if !found || !isWithin(path, "spec") || strings.Contains(path, " ") {
+	if !found || !isFieldIn(path, "spec") || strings.Contains(path, " ") {
 		return warning
 	}
-	return fieldOf(path, template) + ": " + rest
+	return cronTabField(path, template) + ": " + rest
 }

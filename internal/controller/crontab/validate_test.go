@@ -90,15 +90,15 @@ func fullForm(c *stablev1.CronTab) {
 	}
 }
 
-// answers is a client of an API server that has one answer to all creations, and maybe warnings.
-type answers struct {
+// fakeAPI is a client of an API server that has one answer to all creations, and maybe warnings.
+type fakeAPI struct {
 	client.Writer
 	err      error
 	warnings []string
 	job      *batchv1.Job // the last one that it was asked for
 }
 
-func (a *answers) Create(ctx context.Context, object client.Object, _ ...client.CreateOption) error {
+func (a *fakeAPI) Create(ctx context.Context, object client.Object, _ ...client.CreateOption) error {
 	a.job = object.(*batchv1.Job)
 	for _, text := range a.warnings {
 		kube.WarningsToContext{}.HandleWarningHeaderWithContext(ctx, 299, "-", text)
@@ -106,7 +106,7 @@ func (a *answers) Create(ctx context.Context, object client.Object, _ ...client.
 	return a.err
 }
 
-func (a *answers) trial() *Trial {
+func (a *fakeAPI) trial() *Trial {
 	return NewTrial(a, clocktesting.NewFakePassiveClock(noon))
 }
 
@@ -119,7 +119,7 @@ func invalid(mistakes ...*field.Error) error {
 func TestTrialJob(t *testing.T) {
 	cronTab := newCronTab(fullForm)
 	before := cronTab.DeepCopy()
-	api := &answers{}
+	api := &fakeAPI{}
 	if mistakes, warnings := api.trial().Try(t.Context(), cronTab); len(mistakes) > 0 || len(warnings) > 0 {
 		t.Errorf("got %v and %q, want nothing", mistakes, warnings)
 	}
@@ -127,13 +127,13 @@ func TestTrialJob(t *testing.T) {
 		t.Errorf("the CronTab was changed (-before +after):\n%s", diff)
 	}
 	template := cronTab.Spec.JobTemplate.JobTemplateSpec()
-	want := newJob(cronTab, &template, &start{name: "tick-1772625600", at: noon}, time.UTC)
+	want := newJob(cronTab, &template, &pendingRun{name: "tick-1772625600", at: noon}, time.UTC)
 	want.OwnerReferences, want.Spec.TTLSecondsAfterFinished = nil, ptr.To[int32](60)
 	if diff := cmp.Diff(want, api.job); diff != "" {
 		t.Errorf("the Job (-want +got):\n%s", diff)
 	}
 
-	api = &answers{}
+	api = &fakeAPI{}
 	cronTab = &stablev1.CronTab{}
 	if mistakes, warnings := api.trial().Try(t.Context(), cronTab); len(mistakes) > 0 || len(warnings) > 0 || api.job != nil {
 		t.Errorf("without a jobTemplate: got %v, %q and %v, want nothing", mistakes, warnings, api.job)
@@ -179,7 +179,7 @@ func TestTrialFindsMistakes(t *testing.T) {
 		{"of nobody who writes a CronTab", invalid(owner, field.InternalError(pod, errors.New("no idea"))), nil, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			api := &answers{err: test.answer}
+			api := &fakeAPI{err: test.answer}
 			for form, tt := range map[string]struct {
 				cronTab *stablev1.CronTab
 				want    []string
@@ -222,7 +222,7 @@ func TestTrialLetsThrough(t *testing.T) {
 		"an answer without causes": &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonInvalid, Message: `Job.batch "x" is invalid`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if mistakes, _ := (&answers{err: err}).trial().Try(t.Context(), newCronTab(fullForm)); len(mistakes) > 0 {
+			if mistakes, _ := (&fakeAPI{err: err}).trial().Try(t.Context(), newCronTab(fullForm)); len(mistakes) > 0 {
 				t.Errorf("got %v, want no mistake", mistakes)
 			}
 		})
@@ -231,7 +231,7 @@ func TestTrialLetsThrough(t *testing.T) {
 
 // Who writes the CronTab hears what the API server warns of, about their fields.
 func TestTrialPassesWarningsOn(t *testing.T) {
-	api := &answers{warnings: []string{
+	api := &fakeAPI{warnings: []string{
 		`spec.template.spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply`,
 		`would violate PodSecurity "restricted:latest": runAsNonRoot != true`,
 		`spec is something that one sees: so it is`,
@@ -249,7 +249,7 @@ func TestTrialPassesWarningsOn(t *testing.T) {
 }
 
 func TestTrialConcernsTheTemplate(t *testing.T) {
-	changed := func(change change) *stablev1.CronTab { return newCronTab(fullForm, change) }
+	changed := func(change mutation) *stablev1.CronTab { return newCronTab(fullForm, change) }
 	for _, test := range []struct {
 		name  string
 		after *stablev1.CronTab
@@ -262,7 +262,7 @@ func TestTrialConcernsTheTemplate(t *testing.T) {
 		{"the form is", newCronTab(), true},
 		{"it has no template any more", changed(func(c *stablev1.CronTab) { c.Spec.JobTemplate = nil }), true},
 	} {
-		if got := (&answers{}).trial().Concerns(newCronTab(fullForm), test.after); got != test.want {
+		if got := (&fakeAPI{}).trial().Concerns(newCronTab(fullForm), test.after); got != test.want {
 			t.Errorf("%s: got %v, want %v", test.name, got, test.want)
 		}
 	}

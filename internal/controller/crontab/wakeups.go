@@ -13,42 +13,42 @@ import (
 )
 
 const (
-	// longestSleep is how long the alarm sleeps at most. A timer does not notice when
+	// maxSleep is how long the alarm sleeps at most. A timer does not notice when
 	// the clock is set, or when the machine was suspended.
-	longestSleep = 5 * time.Second
+	maxSleep = 5 * time.Second
 
-	// stallAfter is how late the alarm wakes when this process, or the machine, must have
+	// stallThreshold is how late the alarm wakes when this process, or the machine, must have
 	// stood still.
-	stallAfter = 3 * time.Second
+	stallThreshold = 3 * time.Second
 )
 
-// alarm wakes CronTabs at their times. One timer serves all of them, and nothing happens
+// wakeups wakes CronTabs at their times. One timer serves all of them, and nothing happens
 // in between.
-type alarm struct {
+type wakeups struct {
 	clock clock.Clock
 
 	mu      sync.Mutex
-	entries map[client.ObjectKey]*entry
-	queue   alarmQueue
+	entries map[client.ObjectKey]*wakeup
+	queue   wakeupHeap
 	changed chan struct{}
-	// until is when the alarm wakes at the latest, and stalled when it last noticed that it was late.
-	until, stalled time.Time
+	// wakesBy is when the alarm wakes at the latest, and stalled when it last noticed that it was late.
+	wakesBy, stalledAt time.Time
 }
 
-// entry is a CronTab, when it is to be woken, and its place in the queue.
-type entry struct {
+// wakeup is a CronTab, when it is to be woken, and its place in the queue.
+type wakeup struct {
 	key   client.ObjectKey
 	at    time.Time
-	place int
+	index int
 }
 
-func newAlarm(clock clock.Clock) *alarm {
-	return &alarm{clock: clock, entries: map[client.ObjectKey]*entry{}, changed: make(chan struct{}, 1)}
+func newWakeups(clock clock.Clock) *wakeups {
+	return &wakeups{clock: clock, entries: map[client.ObjectKey]*wakeup{}, changed: make(chan struct{}, 1)}
 }
 
 // set wakes a CronTab at a time, and no longer at one that was set before. The zero time
 // is never.
-func (a *alarm) set(key client.ObjectKey, at time.Time) {
+func (a *wakeups) set(key client.ObjectKey, at time.Time) {
 	// Schedules go by the wall clock. A time with a monotonic reading sorts differently once the machine was suspended.
 	at = at.Round(0)
 	a.mu.Lock()
@@ -56,16 +56,16 @@ func (a *alarm) set(key client.ObjectKey, at time.Time) {
 	e, found := a.entries[key]
 	switch {
 	case at.IsZero() && found:
-		heap.Remove(&a.queue, e.place)
+		heap.Remove(&a.queue, e.index)
 		delete(a.entries, key)
 		return
 	case at.IsZero():
 		return
 	case found:
 		e.at = at
-		heap.Fix(&a.queue, e.place)
+		heap.Fix(&a.queue, e.index)
 	default:
-		e = &entry{key: key, at: at}
+		e = &wakeup{key: key, at: at}
 		a.entries[key] = e
 		heap.Push(&a.queue, e)
 	}
@@ -78,7 +78,7 @@ func (a *alarm) set(key client.ObjectKey, at time.Time) {
 }
 
 // at returns when a CronTab is to be woken; zero if never.
-func (a *alarm) at(key client.ObjectKey) time.Time {
+func (a *wakeups) at(key client.ObjectKey) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if e, found := a.entries[key]; found {
@@ -89,15 +89,15 @@ func (a *alarm) at(key client.ObjectKey) time.Time {
 
 // run calls wake with those whose time has come, until ctx is done. Their alarms are off
 // then.
-func (a *alarm) run(ctx context.Context, wake func(...client.ObjectKey)) {
-	timer := a.clock.NewTimer(longestSleep)
+func (a *wakeups) run(ctx context.Context, wake func(...client.ObjectKey)) {
+	timer := a.clock.NewTimer(maxSleep)
 	defer timer.Stop()
 	for {
-		due, sleep := a.take()
+		due, sleep := a.popDue()
 		if len(due) > 0 {
 			wake(due...)
 		}
-		a.expect(sleep)
+		a.noteSleep(sleep)
 		timer.Reset(sleep)
 		select {
 		case <-timer.C():
@@ -105,70 +105,70 @@ func (a *alarm) run(ctx context.Context, wake func(...client.ObjectKey)) {
 		case <-ctx.Done():
 			return
 		}
-		a.stalledAt()
+		a.lastStall()
 	}
 }
 
-// expect notes how long the alarm is about to sleep at most.
-func (a *alarm) expect(sleep time.Duration) {
+// noteSleep notes how long the alarm is about to sleep at most.
+func (a *wakeups) noteSleep(sleep time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.until = a.clock.Now().Add(sleep)
+	a.wakesBy = a.clock.Now().Add(sleep)
 }
 
-// stalledAt returns when it was last noticed that time had passed without the alarm: this process was stopped, the machine was
+// lastStall returns when it was last noticed that time had passed without the alarm: this process was stopped, the machine was
 // suspended, or the clock was set forward. Zero is never. It does not rely on the timer of the alarm, which stands still with the
 // machine: after a resume a reconcile can come first.
-func (a *alarm) stalledAt() time.Time {
+func (a *wakeups) lastStall() time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if now := a.clock.Now(); !a.until.IsZero() && kube.Elapsed(a.until, now) > stallAfter {
-		a.stalled, a.until = now, now.Add(longestSleep)
+	if now := a.clock.Now(); !a.wakesBy.IsZero() && kube.Elapsed(a.wakesBy, now) > stallThreshold {
+		a.stalledAt, a.wakesBy = now, now.Add(maxSleep)
 	}
-	return a.stalled
+	return a.stalledAt
 }
 
-// take returns those whose time has come, and how long to sleep then.
-func (a *alarm) take() (due []client.ObjectKey, sleep time.Duration) {
+// popDue returns those whose time has come, and how long to sleep then.
+func (a *wakeups) popDue() (due []client.ObjectKey, sleep time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.clock.Now()
 	for len(a.queue) > 0 {
 		first := a.queue[0]
 		if wait := first.at.Sub(now); wait > 0 {
-			return due, min(wait, longestSleep)
+			return due, min(wait, maxSleep)
 		}
 		heap.Pop(&a.queue)
 		delete(a.entries, first.key)
 		due = append(due, first.key)
 	}
-	return due, longestSleep
+	return due, maxSleep
 }
 
-// alarmQueue is a heap of entries, the earliest first.
-type alarmQueue []*entry
+// wakeupHeap is a heap of entries, the earliest first.
+type wakeupHeap []*wakeup
 
 // Len implements heap.Interface.
-func (q alarmQueue) Len() int { return len(q) }
+func (q wakeupHeap) Len() int { return len(q) }
 
 // Less implements heap.Interface.
-func (q alarmQueue) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
+func (q wakeupHeap) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
 
 // Swap implements heap.Interface.
-func (q alarmQueue) Swap(i, j int) {
+func (q wakeupHeap) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
-	q[i].place, q[j].place = i, j
+	q[i].index, q[j].index = i, j
 }
 
 // Push implements heap.Interface.
-func (q *alarmQueue) Push(x any) {
-	e := x.(*entry)
-	e.place = len(*q)
+func (q *wakeupHeap) Push(x any) {
+	e := x.(*wakeup)
+	e.index = len(*q)
 	*q = append(*q, e)
 }
 
 // Pop implements heap.Interface.
-func (q *alarmQueue) Pop() any {
+func (q *wakeupHeap) Pop() any {
 	last := len(*q) - 1
 	e := (*q)[last]
 	(*q)[last] = nil

@@ -38,7 +38,7 @@ func TestAlarm(t *testing.T) {
 		}
 		began := time.Now().Round(0) // a whole second
 		clock := &jumpingClock{}
-		a := newAlarm(clock)
+		a := newWakeups(clock)
 		key := func(name string) client.ObjectKey { return client.ObjectKey{Name: name} }
 		rung := make(chan ring)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -82,15 +82,15 @@ func TestAlarm(t *testing.T) {
 		synctest.Wait()
 		a.set(key("sooner"), began.Add(8*time.Second))
 		expect("what was set while it slept", 8*time.Second, "sooner")
-		if stalled := a.stalledAt(); !stalled.IsZero() {
+		if stalled := a.lastStall(); !stalled.IsZero() {
 			t.Errorf("it stood still at %v", stalled)
 		}
 
 		synctest.Wait() // it sleeps
 		clock.jump(time.Hour)
-		expect("after an hour that its timer has not seen", 8*time.Second+time.Hour+longestSleep, "later")
-		if want := began.Add(8*time.Second + time.Hour + longestSleep); !a.stalledAt().Equal(want) {
-			t.Errorf("it noticed at %v that an hour was gone, want %v", a.stalledAt(), want)
+		expect("after an hour that its timer has not seen", 8*time.Second+time.Hour+maxSleep, "later")
+		if want := began.Add(8*time.Second + time.Hour + maxSleep); !a.lastStall().Equal(want) {
+			t.Errorf("it noticed at %v that an hour was gone, want %v", a.lastStall(), want)
 		}
 		cancel()
 		if r, more := <-rung; more {
@@ -103,7 +103,7 @@ func TestAlarm(t *testing.T) {
 func TestAlarmKnowsOfAStallBeforeItsTimerFires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := &jumpingClock{}
-		a := newAlarm(clock)
+		a := newWakeups(clock)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		rung := make(chan client.ObjectKey)
@@ -111,18 +111,18 @@ func TestAlarmKnowsOfAStallBeforeItsTimerFires(t *testing.T) {
 		synctest.Wait() // it sleeps
 
 		clock.jump(-time.Hour)
-		if stalled := a.stalledAt(); !stalled.IsZero() {
+		if stalled := a.lastStall(); !stalled.IsZero() {
 			t.Errorf("the clock was set back, and it stood still at %v", stalled)
 		}
 		clock.jump(2 * time.Hour)
 		resumed := clock.Now()
-		if stalled := a.stalledAt(); !stalled.Equal(resumed) {
+		if stalled := a.lastStall(); !stalled.Equal(resumed) {
 			t.Errorf("it noticed at %v that time is gone, want %v", stalled, resumed)
 		}
-		<-time.After(longestSleep)
+		<-time.After(maxSleep)
 		a.set(client.ObjectKey{Name: "now"}, clock.Now())
 		<-rung
-		if stalled := a.stalledAt(); !stalled.Equal(resumed) {
+		if stalled := a.lastStall(); !stalled.Equal(resumed) {
 			t.Errorf("it noticed the same once more, at %v", stalled)
 		}
 	})
@@ -132,10 +132,10 @@ func TestAlarmKnowsOfAStallBeforeItsTimerFires(t *testing.T) {
 func TestAlarmAfterASuspension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := &jumpingClock{}
-		a := newAlarm(clock)
+		a := newWakeups(clock)
 		a.set(client.ObjectKey{Name: "retry"}, clock.Now().Add(30*time.Second))
 		clock.jump(time.Minute)
-		if due, _ := a.take(); len(due) != 1 {
+		if due, _ := a.popDue(); len(due) != 1 {
 			t.Errorf("a retry after 30 s is not due when a minute is over")
 		}
 	})

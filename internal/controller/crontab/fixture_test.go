@@ -28,9 +28,9 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
 )
 
-// world is a namespace of an API server with a CronTab tick, and a Reconciler that is
+// fixture is a namespace of an API server with a CronTab tick, and a Reconciler that is
 // called directly. Nobody runs Jobs.
-type world struct {
+type fixture struct {
 	*testing.T
 	namespace string
 	client    client.WithWatch
@@ -41,99 +41,99 @@ type world struct {
 	*Reconciler
 }
 
-// newWorld returns a world of its own for each test; they run in parallel. It begins
+// newFixture returns a world of its own for each test; they run in parallel. It begins
 // five seconds into the next minute: what is created is a little older.
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
-	w := &world{
+	f := &fixture{
 		T:         t,
 		namespace: env.Namespace(t),
 		client:    harness.Client(t, env.Config(t), harness.Scheme(t, stablev1.AddToScheme), Indexes...),
 		clock:     clocktesting.NewFakeClock(time.Now().Truncate(time.Minute).Add(65 * time.Second)),
 		recorder:  events.NewFakeRecorder(100),
 	}
-	w.restart()
-	return w
+	f.restart()
+	return f
 }
 
 // restart is a new process that remembers nothing.
-func (w *world) restart() { w.useClient(w.client) }
+func (f *fixture) restart() { f.useClient(f.client) }
 
 // useClient is a restart with another client.
-func (w *world) useClient(c client.WithWatch) {
+func (f *fixture) useClient(c client.WithWatch) {
 	counted := harness.Observe(c, func(request harness.Request) error {
 		if request.IsWrite() {
-			w.writes = append(w.writes, request)
+			f.writes = append(f.writes, request)
 		}
 		return nil
 	}, func(harness.Request) error { return nil })
-	w.Reconciler = NewReconciler(counted, w.client, w.recorder, w.clock)
+	f.Reconciler = NewReconciler(counted, f.client, f.recorder, f.clock)
 }
 
 // create creates the CronTab tick and lets the controller see it.
-func (w *world) create(changes ...change) {
-	w.Helper()
+func (f *fixture) create(changes ...mutation) {
+	f.Helper()
 	cronTab := newCronTab(changes...)
-	cronTab.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: cronTab.Name, Annotations: cronTab.Annotations}
-	w.do(w.client.Create(w.Context(), cronTab))
-	w.clock.SetTime(cronTab.CreationTimestamp.Truncate(time.Minute).Add(65 * time.Second))
-	if _, hasMinutes := w.startOfMinute(); !hasMinutes {
-		w.Fatal("the clock is not five seconds into a minute")
+	cronTab.ObjectMeta = metav1.ObjectMeta{Namespace: f.namespace, Name: cronTab.Name, Annotations: cronTab.Annotations}
+	f.must(f.client.Create(f.Context(), cronTab))
+	f.clock.SetTime(cronTab.CreationTimestamp.Truncate(time.Minute).Add(65 * time.Second))
+	if _, hasMinutes := f.startOfMinute(); !hasMinutes {
+		f.Fatal("the clock is not five seconds into a minute")
 	}
-	w.settle()
-	w.writes = nil
+	f.reconcileUntilStable()
+	f.writes = nil
 }
 
 // startOfMinute returns the minute that has begun five seconds ago.
-func (w *world) startOfMinute() (time.Time, bool) {
-	minute := w.clock.Now().Truncate(time.Minute)
-	return minute, w.clock.Now().Sub(minute) == 5*time.Second
+func (f *fixture) startOfMinute() (time.Time, bool) {
+	minute := f.clock.Now().Truncate(time.Minute)
+	return minute, f.clock.Now().Sub(minute) == 5*time.Second
 }
 
 // cronTab returns the CronTab tick as it is.
-func (w *world) cronTab() *stablev1.CronTab {
-	w.Helper()
+func (f *fixture) cronTab() *stablev1.CronTab {
+	f.Helper()
 	cronTab := &stablev1.CronTab{}
-	w.do(w.client.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: "tick"}, cronTab))
+	f.must(f.client.Get(f.Context(), client.ObjectKey{Namespace: f.namespace, Name: "tick"}, cronTab))
 	return cronTab
 }
 
 // change changes the CronTab tick.
-func (w *world) change(changes ...change) {
-	w.Helper()
-	w.do(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		cronTab := w.cronTab()
+func (f *fixture) update(changes ...mutation) {
+	f.Helper()
+	f.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		cronTab := f.cronTab()
 		for _, change := range changes {
 			change(cronTab)
 		}
-		return w.client.Update(w.Context(), cronTab)
+		return f.client.Update(f.Context(), cronTab)
 	}))
 }
 
 // jobs returns all Jobs, by their names.
-func (w *world) jobs() []batchv1.Job {
-	w.Helper()
+func (f *fixture) jobs() []batchv1.Job {
+	f.Helper()
 	var list batchv1.JobList
-	w.do(w.client.List(w.Context(), &list, client.InNamespace(w.namespace)))
+	f.must(f.client.List(f.Context(), &list, client.InNamespace(f.namespace)))
 	slices.SortFunc(list.Items, func(a, b batchv1.Job) int { return strings.Compare(a.Name, b.Name) })
 	return list.Items
 }
 
-// times returns the times of the Jobs of CronTab tick, relative to a minute.
-func (w *world) times(since time.Time) []time.Duration {
-	w.Helper()
+// jobTimes returns the times of the Jobs of CronTab tick, relative to a minute.
+func (f *fixture) jobTimes(since time.Time) []time.Duration {
+	f.Helper()
 	var times []time.Duration
-	for i := range w.jobs() {
-		times = append(times, runOf(&w.jobs()[i]).at.Sub(since))
+	for i := range f.jobs() {
+		times = append(times, runOf(&f.jobs()[i]).at.Sub(since))
 	}
 	return times
 }
 
-// end plays the controller of Jobs: a Job ends.
-func (w *world) end(job *batchv1.Job, condition batchv1.JobConditionType) {
-	w.Helper()
-	now := metav1.NewTime(w.clock.Now())
+// finishJob plays the controller of Jobs: a Job ends.
+func (f *fixture) finishJob(job *batchv1.Job, condition batchv1.JobConditionType) {
+	f.Helper()
+	now := metav1.NewTime(f.clock.Now())
 	criterion := batchv1.JobSuccessCriteriaMet
 	if condition == batchv1.JobFailed {
 		criterion = batchv1.JobFailureTarget
@@ -150,113 +150,113 @@ func (w *world) end(job *batchv1.Job, condition batchv1.JobConditionType) {
 			Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: now,
 		})
 	}
-	w.do(w.client.Status().Update(w.Context(), job))
+	f.must(f.client.Status().Update(f.Context(), job))
 }
 
-// remove deletes a Job at once: it plays the garbage collector, too.
-func (w *world) remove(job *batchv1.Job) {
-	w.Helper()
-	w.do(client.IgnoreNotFound(w.client.Delete(w.Context(), job, client.PropagationPolicy(metav1.DeletePropagationBackground))))
-	w.collect()
+// deleteJobNow deletes a Job at once: it plays the garbage collector, too.
+func (f *fixture) deleteJobNow(job *batchv1.Job) {
+	f.Helper()
+	f.must(client.IgnoreNotFound(f.client.Delete(f.Context(), job, client.PropagationPolicy(metav1.DeletePropagationBackground))))
+	f.collectGarbage()
 }
 
-// collect plays the garbage collector: Jobs that are deleted in the foreground go.
-func (w *world) collect() {
-	w.Helper()
-	for _, job := range w.jobs() {
+// collectGarbage plays the garbage collector: Jobs that are deleted in the foreground go.
+func (f *fixture) collectGarbage() {
+	f.Helper()
+	for _, job := range f.jobs() {
 		if job.DeletionTimestamp != nil {
 			job.Finalizers = nil
-			w.do(client.IgnoreNotFound(w.client.Update(w.Context(), &job)))
+			f.must(client.IgnoreNotFound(f.client.Update(f.Context(), &job)))
 		}
 	}
 }
 
 // reconcile reconciles the CronTab tick once, after events have come for all Jobs.
-func (w *world) reconcile() (reconcile.Result, error) {
-	w.Helper()
-	cronTab := w.cronTab()
-	if m := w.known.find(client.ObjectKeyFromObject(cronTab), cronTab.UID); m != nil {
-		for _, job := range w.jobs() {
-			m.met(job.Name)
+func (f *fixture) reconcile() (reconcile.Result, error) {
+	f.Helper()
+	cronTab := f.cronTab()
+	if st := f.states.lookup(client.ObjectKeyFromObject(cronTab), cronTab.UID); st != nil {
+		for _, job := range f.jobs() {
+			st.observeCreation(job.Name)
 		}
 	}
-	return w.Reconcile(w.Context(), cronTab)
+	return f.Reconcile(f.Context(), cronTab)
 }
 
-// settle reconciles the CronTab tick, and lets the seconds pass for which a status is
+// reconcileUntilStable reconciles the CronTab tick, and lets the seconds pass for which a status is
 // held back, until there is nothing more to do for now.
-func (w *world) settle() {
-	w.Helper()
+func (f *fixture) reconcileUntilStable() {
+	f.Helper()
 	for range 300 {
-		before, jobs := len(w.writes), len(w.jobs())
-		result, err := w.reconcile()
+		before, jobs := len(f.writes), len(f.jobs())
+		result, err := f.reconcile()
 		if err != nil {
-			w.Fatalf("Reconcile: %v", err)
+			f.Fatalf("Reconcile: %v", err)
 		}
-		alarm := w.alarm.at(client.ObjectKey{Namespace: w.namespace, Name: "tick"})
+		alarm := f.wakeups.at(client.ObjectKey{Namespace: f.namespace, Name: "tick"})
 		switch {
-		case !alarm.IsZero() && !alarm.After(w.clock.Now()):
+		case !alarm.IsZero() && !alarm.After(f.clock.Now()):
 		case result.RequeueAfter > 0 && result.RequeueAfter < 10*time.Second:
-			w.clock.Step(result.RequeueAfter)
-		case len(w.writes) == before:
+			f.clock.Step(result.RequeueAfter)
+		case len(f.writes) == before:
 			return
-		case len(w.jobs()) == jobs && w.writes[len(w.writes)-1].Verb == "create":
+		case len(f.jobs()) == jobs && f.writes[len(f.writes)-1].Verb == "create":
 			return // The API refuses the Job.
 		}
 	}
-	w.Fatalf("Still busy after 300 reconciles: %v", w.writes)
+	f.Fatalf("Still busy after 300 reconciles: %v", f.writes)
 }
 
-// tick lets the alarm ring, at its time.
-func (w *world) tick() {
-	w.Helper()
-	alarm := w.alarm.at(client.ObjectKey{Namespace: w.namespace, Name: "tick"})
+// advanceToNextRun lets the alarm ring, at its time.
+func (f *fixture) advanceToNextRun() {
+	f.Helper()
+	alarm := f.wakeups.at(client.ObjectKey{Namespace: f.namespace, Name: "tick"})
 	if alarm.IsZero() {
-		w.Fatal("no alarm is set")
+		f.Fatal("no alarm is set")
 	}
-	if alarm.After(w.clock.Now()) {
-		w.clock.SetTime(alarm)
+	if alarm.After(f.clock.Now()) {
+		f.clock.SetTime(alarm)
 	}
-	if _, err := w.reconcile(); err != nil {
-		w.Fatalf("Reconcile: %v", err)
+	if _, err := f.reconcile(); err != nil {
+		f.Fatalf("Reconcile: %v", err)
 	}
 }
 
-// wrote returns the requests that changed something since the last call.
-func (w *world) wrote() []harness.Request {
-	writes := w.writes
-	w.writes = nil
+// takeWrites returns the requests that changed something since the last call.
+func (f *fixture) takeWrites() []harness.Request {
+	writes := f.writes
+	f.writes = nil
 	return writes
 }
 
-// events returns the events since the last call.
-func (w *world) events() []string { return harness.Events(w.recorder) }
+// takeEvents returns the events since the last call.
+func (f *fixture) takeEvents() []string { return harness.Events(f.recorder) }
 
 // expectReady fails the test if Ready of the CronTab has not this status and reason.
-func (w *world) expectReady(status metav1.ConditionStatus, reason string) {
-	w.Helper()
-	cronTab := w.cronTab()
-	statuscheck.Verify(w, cronTab)
+func (f *fixture) expectReady(status metav1.ConditionStatus, reason string) {
+	f.Helper()
+	cronTab := f.cronTab()
+	statuscheck.Verify(f, cronTab)
 	ready := meta.FindStatusCondition(cronTab.Status.Conditions, stablev1.ConditionReady)
 	if ready == nil || ready.Status != status || ready.Reason != reason {
-		w.Errorf("Ready is %s; want %s, %s", asJSON(ready), status, reason)
+		f.Errorf("Ready is %s; want %s, %s", asJSON(ready), status, reason)
 	}
 }
 
-func (w *world) do(err error) {
-	w.Helper()
+func (f *fixture) must(err error) {
+	f.Helper()
 	if err != nil {
-		w.Fatal(err)
+		f.Fatal(err)
 	}
 }
 
-// foreign creates a Job of that name without an owner.
-func (w *world) foreign(name string) *batchv1.Job {
-	w.Helper()
+// createForeignJob creates a Job of that name without an owner.
+func (f *fixture) createForeignJob(name string) *batchv1.Job {
+	f.Helper()
 	job := jobOf(newCronTab(), noon)
-	job.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: name}
-	if err := w.client.Create(w.Context(), job); err != nil && !apierrors.IsAlreadyExists(err) {
-		w.Fatal(err)
+	job.ObjectMeta = metav1.ObjectMeta{Namespace: f.namespace, Name: name}
+	if err := f.client.Create(f.Context(), job); err != nil && !apierrors.IsAlreadyExists(err) {
+		f.Fatal(err)
 	}
 	return job
 }
@@ -270,11 +270,11 @@ func at(clock string) time.Time {
 	return noon.Truncate(24 * time.Hour).Add(time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute + time.Duration(t.Second())*time.Second)
 }
 
-type change func(*stablev1.CronTab)
+type mutation func(*stablev1.CronTab)
 
 // newCronTab returns a CronTab that runs every minute, was created at 11:00 and has run
 // until 11:59, as the API server has it.
-func newCronTab(changes ...change) *stablev1.CronTab {
+func newCronTab(changes ...mutation) *stablev1.CronTab {
 	cronTab := &stablev1.CronTab{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "tick", Namespace: "market", UID: "tick-1", Generation: 2, CreationTimestamp: metav1.NewTime(at("11:00:00")),
@@ -300,36 +300,36 @@ func newCronTab(changes ...change) *stablev1.CronTab {
 	return cronTab
 }
 
-func schedule(text string) change {
+func withSchedule(text string) mutation {
 	return func(c *stablev1.CronTab) { c.Spec.Schedule = stablev1.Schedule(text) }
 }
 
-func policy(policy stablev1.ConcurrencyPolicy) change {
+func withPolicy(policy stablev1.ConcurrencyPolicy) mutation {
 	return func(c *stablev1.CronTab) { c.Spec.ConcurrencyPolicy = policy }
 }
 
-func missed(policy stablev1.MissedRunsPolicy, most int32) change {
+func withMissedRuns(policy stablev1.MissedRunsPolicy, most int32) mutation {
 	return func(c *stablev1.CronTab) { c.Spec.MissedRuns, c.Spec.MaxMissedRuns = policy, &most }
 }
 
-func atOnce(most int32) change {
+func withMaxConcurrency(most int32) mutation {
 	return func(c *stablev1.CronTab) { c.Spec.MaxConcurrency = &most }
 }
 
-func deadline(seconds int64) change {
+func withDeadline(seconds int64) mutation {
 	return func(c *stablev1.CronTab) { c.Spec.StartingDeadlineSeconds = &seconds }
 }
 
-func suspend(c *stablev1.CronTab) { c.Spec.Suspend = ptr.To(true) }
+func withSuspend(c *stablev1.CronTab) { c.Spec.Suspend = ptr.To(true) }
 
-func request(text string) change {
+func withRequest(text string) mutation {
 	return func(c *stablev1.CronTab) { c.Annotations = map[string]string{stablev1.RunRequestedAtAnnotation: text} }
 }
 
 // jobOf returns the Job of the run of a CronTab at a time, as the API server has it.
 func jobOf(cronTab *stablev1.CronTab, nominal time.Time, changes ...func(*batchv1.Job)) *batchv1.Job {
-	s := &start{at: nominal, name: jobName(cronTab, nominal)}
-	job := newJob(cronTab, must(templateOf(cronTab)), s, time.UTC)
+	s := &pendingRun{at: nominal, name: jobName(cronTab, nominal)}
+	job := newJob(cronTab, must(jobTemplate(cronTab)), s, time.UTC)
 	job.UID = types.UID(fmt.Sprintf("job-%s", nominal.UTC().Format(time.TimeOnly)))
 	job.CreationTimestamp = metav1.NewTime(nominal)
 	for _, change := range changes {
@@ -338,7 +338,7 @@ func jobOf(cronTab *stablev1.CronTab, nominal time.Time, changes ...func(*batchv
 	return job
 }
 
-func ended(condition batchv1.JobConditionType) func(*batchv1.Job) {
+func finishedWith(condition batchv1.JobConditionType) func(*batchv1.Job) {
 	return func(job *batchv1.Job) {
 		job.Status.Conditions = []batchv1.JobCondition{{
 			Type: condition, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(job.CreationTimestamp.Add(10 * time.Second)),
@@ -350,14 +350,14 @@ func onDemand(job *batchv1.Job) {
 	job.Annotations[stablev1.RunRequestedAtAnnotation] = job.Annotations[batchv1.CronJobScheduledTimestampAnnotation]
 }
 
-func beingDeleted(job *batchv1.Job) { job.DeletionTimestamp = ptr.To(metav1.NewTime(noon)) }
+func terminating(job *batchv1.Job) { job.DeletionTimestamp = ptr.To(metav1.NewTime(noon)) }
 
-// see returns the observation of a CronTab that has run until then, with these Jobs. The
+// observationOf returns the observation of a CronTab that has run until then, with these Jobs. The
 // controller has been running since 11:00.
-func see(cronTab *stablev1.CronTab, until time.Time, jobs ...*batchv1.Job) observation {
-	seen := observation{since: at("11:00:00")}
-	seen.times, seen.invalid = newTimetable(cronTab)
-	seen.progress = progress{hash: scheduleHash(&cronTab.Spec), until: until, last: until}
+func observationOf(cronTab *stablev1.CronTab, until time.Time, jobs ...*batchv1.Job) observation {
+	seen := observation{activeSince: at("11:00:00")}
+	seen.schedule, seen.invalid = newSchedule(cronTab)
+	seen.progress = progress{hash: scheduleHash(&cronTab.Spec), decidedUntil: until, lastScheduled: until}
 	for _, job := range jobs {
 		seen.runs = append(seen.runs, runOf(job))
 	}
@@ -367,7 +367,7 @@ func see(cronTab *stablev1.CronTab, until time.Time, jobs ...*batchv1.Job) obser
 
 // withoutStatus returns the observation of a CronTab that the controller has never seen.
 func withoutStatus(cronTab *stablev1.CronTab) observation {
-	seen := see(cronTab, time.Time{})
+	seen := observationOf(cronTab, time.Time{})
 	seen.progress, seen.recorded = progress{}, progress{}
 	return seen
 }
