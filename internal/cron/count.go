@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Count returns how many runs there are after one time and up to another, the latter included: as
-// many as Between yields, without going through them.
+// Count returns the number of runs in (after, upTo]: as many as Between yields, without enumerating
+// them.
 func (p *Plan) Count(after, upTo time.Time) int {
 	from := max(p.first, min(after.Unix(), lastInstant)+1)
 	to := min(p.last, max(upTo.Unix(), firstInstant-1)) + 1
@@ -25,7 +25,7 @@ func (p *Plan) Count(after, upTo time.Time) int {
 	return int(n + p.count(from, to))
 }
 
-// count returns the number of runs at instants in [from, to), exclusions apart.
+// count returns the number of runs at instants in [from, to), ignoring exclusions.
 func (p *Plan) count(from, to int64) int64 {
 	if from >= to || len(p.schedules) == 0 {
 		return 0
@@ -55,8 +55,8 @@ func (p *Plan) count(from, to int64) int64 {
 	return n
 }
 
-// onlyCaughtUp reports whether there is a run at the beginning of a stretch only because one of
-// the gap before it is caught up there.
+// onlyCaughtUp reports whether the only run at the beginning of a stretch is one caught up from the
+// gap before it.
 func (u *union) onlyCaughtUp(here stretch) bool {
 	p, caughtUp := u.plan, false
 	for _, s := range p.schedules {
@@ -74,16 +74,16 @@ func (u *union) onlyCaughtUp(here stretch) bool {
 	return caughtUp
 }
 
-// union counts the runs of several schedules, those at the same time once. It goes from day to
-// day, but looks into a day only if there was none of its kind before.
+// union counts the runs of several schedules, simultaneous ones once. It iterates over days, but
+// computes each kind of day only once.
 type union struct {
 	plan  *Plan
 	known map[string]int64 // the number of runs on days of a kind
 	kind  []byte
 }
 
-// count returns the number of runs at instants in [from, to), which are in one stretch. In a
-// repeated hour the fixed schedules are held back.
+// count returns the number of runs at instants in [from, to), which must lie in one stretch. held
+// means that the interval is in a repeated hour, where fixed schedules do not run.
 func (u *union) count(offset, from, to int64, held bool) int64 {
 	if from >= to {
 		return 0
@@ -107,7 +107,7 @@ func (u *union) count(offset, from, to int64, held bool) int64 {
 	return n
 }
 
-// countDay returns the number of runs on a day. Two days are of one kind if the same schedules
+// countDay returns the number of runs on a day. Two days are of the same kind if the same schedules
 // match them and every @every has its first run at the same second.
 func (u *union) countDay(day, offset int64, held bool) int64 {
 	u.kind = u.kind[:0]
@@ -149,7 +149,8 @@ func (u *union) countPart(day, offset, from, to int64, held bool) int64 {
 	return set.count(from, to)
 }
 
-// firstOn returns the second of a day at which @every runs first; it may be after the day.
+// firstOn returns the second of a day of the first run of @every, which may be after the end of the
+// day.
 func (s *Schedule) firstOn(day, offset, anchor int64) int64 {
 	_, past := floorDiv(day*secondsPerDay-offset-anchor-1, s.every)
 	return s.every - 1 - past
@@ -167,7 +168,7 @@ func (d *daySet) add(clock int64, set uint64) {
 	}
 }
 
-// addFields adds the seconds at which a schedule of fields runs.
+// addFields adds the seconds of a day at which a schedule of fields runs.
 func (d *daySet) addFields(s *Schedule) {
 	for hours := s.hour; hours != 0; hours &= hours - 1 {
 		for minutes := s.minute; minutes != 0; minutes &= minutes - 1 {

@@ -1,40 +1,40 @@
-// Package cron knows when a schedule runs. It is pure: no clock, no I/O but the loading of
-// time zones, no Kubernetes types; the same input gives the same times on every machine.
+// Package cron computes the times of cron schedules. It is pure: no clock, no Kubernetes types, and
+// no I/O except loading time zones. The same input gives the same times on every machine.
 //
-// [Parse] reads one schedule; a [Plan] joins schedules with a time zone, a rule for daylight
-// saving and the dates without runs, and answers what comes next, what came before and how
-// many there were. All runs are at whole seconds. No question enumerates seconds or minutes:
-// the cost depends on the changes of the zone's offset that lie in between, not on the runs,
-// and a schedule that never matches is known to when it is parsed.
+// [Parse] parses one schedule. A [Plan] combines schedules with a time zone, a daylight saving rule
+// and excluded dates, and returns the next run, the previous run and the number of runs in an
+// interval. Runs are at whole seconds. No function enumerates seconds or minutes: the cost depends
+// on the number of offset changes of the zone in the interval, not on the number of runs, and Parse
+// detects a schedule that never matches.
 //
 // # Fields
 //
-// Five fields (minute, hour, day of month, month, day of week) or six with leading seconds, as
-// in crontab(5) of cronie, and what robfig/cron, the library of CronJob, reads beyond that: "?"
-// for "*", and "5/15" for "5-59/15". Day 7 is Sunday; a range of days may end with Sunday
-// ("FRI-SUN"); other ranges do not wrap. H and its forms are those of Jenkins.
+// A schedule has five fields (minute, hour, day of month, month, day of week), or six with leading
+// seconds, as in crontab(5) of cronie. Two extensions of robfig/cron, the library of CronJob, work
+// too: "?" for "*", and "5/15" for "5-59/15". Day 7 is Sunday, and a range of days may end with
+// Sunday ("FRI-SUN"); other ranges do not wrap around. H and its forms are those of Jenkins.
 //
-// If day of month and day of week are both restricted, a day has to match one of them; if not,
-// both. As in cronie, a field is unrestricted if it begins with "*", so "*/2" is:
-// "0 0 */2 * MON" runs on Mondays with an odd date, "0 0 1-31/2 * MON" on Mondays and on
-// odd dates. "?" counts as "*", and so does "H/n", which is "*/n" with another beginning.
+// If both day of month and day of week are restricted, a day has to match one of them; otherwise,
+// both. As in cronie, a field is unrestricted if it begins with "*", even in "*/2": "0 0 */2 * MON"
+// runs on Mondays with an odd date, "0 0 1-31/2 * MON" on Mondays and on odd dates. "?" counts as
+// "*", and so does "H/n", which is "*/n" with another offset.
 //
 // # Daylight saving
 //
-// [Once] is the rule of cron(8) of cronie. A schedule whose minute or hour begins with "*", "?"
-// or "H/n" follows real time: times that do not exist are left out, times that come twice run
-// twice. All others are fixed times: those in a gap run at the first instant after it, at most
-// once for each schedule because all of them have the same nominal time, and those in a repeated
-// hour run the first time only. Changes of three hours or more (a zone that crosses the date
-// line) are corrections of the clock: nothing is caught up, nothing held back.
-// [Literal] treats all schedules as those that follow real time.
+// [Once] is the rule of cron(8) of cronie. A schedule whose minute or hour begins with "*", "?" or
+// "H/n" follows real time: times that do not exist are skipped, and times that occur twice run
+// twice. All others are fixed times. Fixed times in a gap run at the first instant after it, at
+// most once per schedule because they share one scheduled time; those in a repeated hour run only
+// the first time. Changes of three hours or more (a zone that crosses the date line) are treated as
+// clock corrections: nothing is caught up or held back. [Literal] treats all schedules as following
+// real time.
 //
 // # Every
 //
-// "@every D" runs at [Options.Anchor] plus multiples of D, on the time line, whatever zone and
-// daylight saving say. The times do not depend on when somebody asks or on what ran before, so
-// they survive restarts without any state.
+// "@every D" runs at [Options.Anchor] plus multiples of D in absolute time, independent of zone and
+// daylight saving. The times depend neither on the time of the call nor on earlier runs, so they
+// survive restarts without state.
 //
-// docs/crontab-schedules.md is the page for users, with examples and a comparison with other
-// programs; the tests of this package check what stands there.
+// docs/crontab-schedules.md is the user documentation, with examples and a comparison with other
+// programs. The tests of this package verify it.
 package cron

@@ -6,22 +6,22 @@ import (
 	"unicode/utf8"
 )
 
-// ParseError says what is wrong with a text and where.
+// ParseError describes an invalid schedule or date and the position of the error.
 type ParseError struct {
-	// Text is what was parsed, cut off after a hundred bytes.
+	// Text is the parsed text, truncated to a hundred bytes.
 	Text string
-	// Field names the part that is wrong, such as "minute" or "day of week". It is empty if the
-	// text as a whole is wrong.
+	// Field is the invalid field, such as "minute" or "day of week". It is empty if the text as a
+	// whole is invalid.
 	Field string
-	// Offset is where the wrong part begins in the text that was parsed, in bytes.
+	// Offset is the byte offset of the invalid part in the parsed text.
 	Offset int
-	// Part is the wrong part, cut off after a hundred bytes. It is empty if something is missing.
+	// Part is the invalid part, truncated to a hundred bytes. It is empty if something is missing.
 	Part string
-	// Message says what is allowed instead.
+	// Message describes the error and what is allowed.
 	Message string
 }
 
-// Error returns a sentence for a person, such as: "61 * * * *": minute "61": must be 0 to 59.
+// Error returns a readable message, such as: "61 * * * *": minute "61": must be 0 to 59.
 func (e *ParseError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%q: ", e.Text)
@@ -36,8 +36,9 @@ func (e *ParseError) Error() string {
 	return b.String()
 }
 
-// Detail returns the same without the text, for a message that quotes the text itself, and says at which character of it
-// the wrong part begins: minute "61", character 1: must be 0 to 59. The text is what was parsed.
+// Detail returns the message without the text, for errors that quote the text themselves, and with
+// the position of the invalid part: minute "61", character 1: must be 0 to 59. The text is the one
+// that was parsed.
 func (e *ParseError) Detail(text string) string {
 	var b strings.Builder
 	switch where := e.character(text); {
@@ -55,12 +56,12 @@ func (e *ParseError) Detail(text string) string {
 	return b.String()
 }
 
-// character returns the place of the wrong part as people count: characters, from 1.
+// character returns the position of the invalid part in characters, from 1.
 func (e *ParseError) character(text string) int {
 	return utf8.RuneCountInString(text[:min(e.Offset, len(text))]) + 1
 }
 
-// shorten keeps error messages readable, whatever came in. It does not cut through a character.
+// shorten truncates long text for error messages, at a character boundary.
 func shorten(text string) string {
 	end := 100
 	if len(text) <= end {

@@ -13,8 +13,8 @@ type DateRange struct {
 	first, last int64 // days since 1970-01-01
 }
 
-// ParseDateRange reads a date such as "2026-12-24" or a range such as "2026-12-24/2027-01-01".
-// Errors are of the type *[ParseError].
+// ParseDateRange parses a date such as "2026-12-24" or a range such as "2026-12-24/2027-01-01".
+// Errors are of type *[ParseError].
 func ParseDateRange(text string) (DateRange, error) {
 	first, last, ranged := token{text, 0}.cut("/")
 	fail := func(part token, format string, args ...any) (DateRange, error) {
@@ -31,7 +31,7 @@ func ParseDateRange(text string) (DateRange, error) {
 	for i, part := range []token{first, last} {
 		t, err := time.Parse(time.DateOnly, part.text)
 		if err != nil || t.Year() < 1 {
-			return fail(part, "must be a date such as 2026-12-24, or two with a slash between them")
+			return fail(part, "must be a date such as 2026-12-24 or a range such as 2026-12-24/2027-01-01")
 		}
 		days[i], _ = floorDiv(t.Unix(), secondsPerDay)
 	}
@@ -41,7 +41,7 @@ func ParseDateRange(text string) (DateRange, error) {
 	return DateRange{days[0], days[1]}, nil
 }
 
-// String returns the range as ParseDateRange reads it.
+// String returns the range in the format of ParseDateRange.
 func (r DateRange) String() string {
 	date := func(day int64) string { return time.Unix(day*secondsPerDay, 0).UTC().Format(time.DateOnly) }
 	if r.first == r.last {
@@ -54,8 +54,8 @@ func (r DateRange) String() string {
 type interval struct{ from, to int64 }
 
 // excludedIntervals returns the instants at which a clock in the zone shows one of the dates, in
-// order, without overlaps. A date need not be one interval: where the clock goes back at
-// midnight, it comes, goes and comes again.
+// order and without overlaps. A date may consist of several intervals: where the clock is set back
+// at midnight, it ends and starts again.
 func excludedIntervals(ranges []DateRange, location *time.Location) []interval {
 	var all []interval
 	for _, r := range ranges {

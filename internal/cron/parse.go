@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Limits of a schedule. Six fields with every value written out fit in.
+// Limits of a schedule. They allow six fields with every value written out.
 const (
-	// MaxLength is the number of bytes that a schedule may have.
+	// MaxLength is the maximum length of a schedule in bytes.
 	MaxLength = 1024
-	// MaxEntries is the number of entries that a field may have, separated by commas.
+	// MaxEntries is the maximum number of comma-separated entries in a field.
 	MaxEntries = 60
 )
 
@@ -25,9 +25,9 @@ var nicknames = map[string]string{
 	"@hourly":   "0 * * * *",
 }
 
-// Parse reads a schedule: five fields, six with leading seconds, a nickname such as @daily, or
-// "@every" with a duration of whole seconds. The key, namespace/name of the object, is what the
-// values of H depend on. Errors are of the type *[ParseError].
+// Parse parses a schedule: five fields, six with leading seconds, a nickname such as @daily, or
+// "@every" with a duration of whole seconds. The key, namespace/name of the object, determines the
+// values of H. Errors are of type *[ParseError].
 func Parse(text, key string) (*Schedule, error) {
 	fail := func(part token, format string, args ...any) (*Schedule, error) {
 		return nil, &ParseError{Text: shorten(text), Offset: part.offset, Part: shorten(part.text), Message: fmt.Sprintf(format, args...)}
@@ -37,7 +37,7 @@ func Parse(text, key string) (*Schedule, error) {
 	}
 	words := split(text)
 	if len(words) == 0 {
-		return fail(token{}, "is empty; must be five fields, six with leading seconds, or @daily and the like")
+		return fail(token{}, "is empty; must be five fields, six fields with leading seconds, or a nickname such as @daily")
 	}
 	switch first := words[0]; {
 	case strings.HasPrefix(first.text, "TZ=") || strings.HasPrefix(first.text, "CRON_TZ="):
@@ -45,18 +45,18 @@ func Parse(text, key string) (*Schedule, error) {
 	case first.text == "@every":
 		return parseEvery(text, words)
 	case first.text == "@reboot":
-		return fail(first, "@reboot is not supported, because nothing boots; ask for a run on demand instead")
+		return fail(first, "@reboot is not supported; request a run on demand instead")
 	case first.text[0] == '@':
 		fields, ok := nicknames[first.text]
 		if !ok || len(words) > 1 {
-			return fail(first, "must be @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly or @every DURATION, and nothing else")
+			return fail(first, "must be one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly and @every DURATION, without other fields")
 		}
 		words = split(fields)
 	}
 	return parseFields(text, key, words)
 }
 
-// parseFields reads five or six fields; without seconds a schedule runs at second zero.
+// parseFields parses five or six fields. Without seconds, a schedule runs at second zero.
 func parseFields(text, key string, words []token) (*Schedule, error) {
 	if n := len(words); n != 5 && n != 6 {
 		last := words[n-1]
@@ -88,11 +88,11 @@ func parseFields(text, key string, words []token) (*Schedule, error) {
 	return s, nil
 }
 
-// parseEvery reads the duration after @every.
+// parseEvery parses the duration after @every.
 func parseEvery(text string, words []token) (*Schedule, error) {
 	fail := func(part token) (*Schedule, error) {
 		return nil, &ParseError{Text: shorten(text), Field: "duration", Offset: part.offset, Part: shorten(part.text),
-			Message: `must be one duration of whole seconds, 1s at least, such as "90s" or "1h30m"`}
+			Message: `must be a single duration of whole seconds, at least 1s, such as "90s" or "1h30m"`}
 	}
 	if len(words) != 2 {
 		return fail(token{"", words[0].offset + len(words[0].text)})
@@ -127,7 +127,7 @@ func split(text string) []token {
 	return words
 }
 
-// The fields in their order. The names salt H: they are never to be changed.
+// The fields in order. Their names are salts of H and must never change.
 const (
 	second = iota
 	minute
@@ -138,15 +138,15 @@ const (
 	fieldCount
 )
 
-// fieldRule says what a field may contain.
+// fieldRule is the allowed content of a field.
 type fieldRule struct {
 	name     string
 	min, max int
-	// last is where "*" and "5/15" end: max, but only one of the two numbers of Sunday.
+	// last is where "*" and "5/15" end: max, except that Sunday counts once.
 	last int
 	// hashLast is where H ends. The 28th is the last day that every month has.
 	hashLast int
-	// names are those of the values from min on.
+	// names are the names of the values from min on.
 	names []string
 }
 
@@ -172,7 +172,7 @@ func (r *fieldRule) allowed() string {
 	return fmt.Sprintf("%d to %d", r.min, r.max)
 }
 
-// token is a part of the text that is parsed.
+// token is a part of the parsed text.
 type token struct {
 	text   string
 	offset int
@@ -187,7 +187,7 @@ func (t token) cut(separator string) (before, after token, found bool) {
 // span is the values from first to last, every step-th of them.
 type span struct {
 	first, last, step int
-	// star says that the span is one of "*", "?" and "H/n", with or without a step.
+	// star means that the span is "*", "?" or "H/n", with or without a step.
 	star bool
 }
 
@@ -211,8 +211,8 @@ func (p *fieldParser) errorf(at token, format string, args ...any) error {
 		Message: fmt.Sprintf(format, args...)}
 }
 
-// field parses a list of spans. It returns the set of its values, with Sunday as 0, and whether
-// the field begins with "*" or what counts as that.
+// field parses a list of spans. It returns the set of values, with Sunday as 0, and whether the
+// field begins with "*" or an equivalent.
 func (p *fieldParser) field(t token) (bits uint64, star bool, err error) {
 	if n := strings.Count(t.text, ",") + 1; n > MaxEntries {
 		return 0, false, p.errorf(t, "has %d entries; must have at most %d", n, MaxEntries)
@@ -222,7 +222,7 @@ func (p *fieldParser) field(t token) (bits uint64, star bool, err error) {
 		var item token
 		item, rest, more = rest.cut(",")
 		if item.text == "" {
-			return 0, false, p.errorf(t, "has a comma too many; there must be *, H, or %s on both sides", p.allowed())
+			return 0, false, p.errorf(t, "has an empty list entry; must have *, H, or %s on both sides of a comma", p.allowed())
 		}
 		s, err := p.span(item)
 		if err != nil {
@@ -295,8 +295,8 @@ func rangeText(first, last int) string {
 	return fmt.Sprintf("%d-%d", first, last)
 }
 
-// hashed parses what begins with H: a value, or with a step the first of several values, that
-// depends on the key and the field. first-last may stand in parentheses.
+// hashed parses an entry that begins with H: a value derived from the key and the field, or with a
+// step the first of several values. A range may follow in parentheses.
 func (p *fieldParser) hashed(item, t token, step int, stepped bool) (span, error) {
 	first, last := p.min, p.hashLast
 	bounded := t.text != "H"
@@ -342,7 +342,8 @@ func (p *fieldParser) value(t token) (int, error) {
 	return 0, p.errorf(t, "must be %s", p.allowed())
 }
 
-// isForeign reports whether a value is one of other libraries: L, LW, 5L, 15W, MON#2 or 0~30.
+// isForeign reports whether a value uses the syntax of other libraries: L, LW, 5L, 15W, MON#2 or
+// 0~30.
 func isForeign(text string) bool {
 	if strings.ContainsAny(text, "#~") {
 		return true
@@ -366,11 +367,11 @@ func digits(text string) (int, bool) {
 	return n, true
 }
 
-// hash returns a number that looks random and depends on its arguments only. Times of users
-// depend on it: it is never to be changed.
+// hash returns a pseudorandom number that depends only on its arguments. The times of existing
+// schedules depend on it, so it must never change.
 //
-// It is FNV-1a with the finalizer of SplitMix64, because the low bits of FNV alone repeat in
-// keys that differ in their last character only.
+// It is FNV-1a with the finalizer of SplitMix64, because the low bits of FNV alone repeat for keys
+// that differ only in their last character.
 func hash(key, salt string, n int64) uint64 {
 	const prime = 0x100000001b3
 	h := uint64(0xcbf29ce484222325)
@@ -389,9 +390,9 @@ func hash(key, salt string, n int64) uint64 {
 	return h ^ h>>31
 }
 
-// Jitter returns how much later than its nominal time a run starts: from zero to limit, both
-// included, in milliseconds, evenly spread. It is always the same for one key (namespace/name
-// of the object) and nominal time. A limit below one millisecond gives zero.
+// Jitter returns the delay of a run after its scheduled time: from zero to limit, both included, in
+// milliseconds, evenly distributed. It depends only on the key (namespace/name of the object) and
+// the scheduled time. A limit below one millisecond gives zero.
 func Jitter(key string, nominal time.Time, limit time.Duration) time.Duration {
 	steps := limit.Milliseconds()
 	if steps <= 0 {

@@ -98,8 +98,8 @@ func TestParseErrors(t *testing.T) {
 	const (
 		minuteRange = "must be 0 to 59"
 		step        = "the step after the slash must be a number from 1 to 9999"
-		every       = `must be one duration of whole seconds, 1s at least, such as "90s" or "1h30m"`
-		nickname    = "must be @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly or @every DURATION, and nothing else"
+		every       = `must be a single duration of whole seconds, at least 1s, such as "90s" or "1h30m"`
+		nickname    = "must be one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly and @every DURATION, without other fields"
 		backwards   = "the range runs backwards; write the smaller value first, or two ranges: "
 		hForms      = "H must be written H, H/n, H(a-b) or H(a-b)/n"
 	)
@@ -125,7 +125,7 @@ func TestParseErrors(t *testing.T) {
 		{"step missing", ParseError{"*/ * * * *", "minute", 0, "*/", step}},
 		{"two steps", ParseError{"*/2/3 * * * *", "minute", 0, "*/2/3", step}},
 		{"a step that is huge", ParseError{"*/99999 * * * *", "minute", 0, "*/99999", step}},
-		{"a comma too many", ParseError{"1, * * * *", "minute", 0, "1,", "has a comma too many; there must be *, H, or 0 to 59 on both sides"}},
+		{"a comma too many", ParseError{"1, * * * *", "minute", 0, "1,", "has an empty list entry; must have *, H, or 0 to 59 on both sides of a comma"}},
 		{"only a step", ParseError{"/5 * * * *", "minute", 0, "/5", "must have *, H, or 0 to 59 before the slash"}},
 		{"an open range", ParseError{"5- * * * *", "minute", 0, "5-", "a range must have two values, each 0 to 59"}},
 		{"a full name with an L", ParseError{"0 0 * jul-july *", "month", 10, "july", "must be 1 to 12 or JAN to DEC"}},
@@ -143,11 +143,11 @@ func TestParseErrors(t *testing.T) {
 		{"h in small", ParseError{"h * * * *", "minute", 0, "h", minuteRange}},
 		{"four fields", ParseError{"0 0 * *", "", 6, "", "has 4 fields; must have 5 (minute, hour, day of month, month, day of week) or 6 (second before them)"}},
 		{"seven fields", ParseError{"0 0 0 * * * 2026", "", 12, "", "has 7 fields; must have 5 (minute, hour, day of month, month, day of week) or 6 (second before them)"}},
-		{"empty", ParseError{"", "", 0, "", "is empty; must be five fields, six with leading seconds, or @daily and the like"}},
-		{"only space", ParseError{" \n", "", 0, "", "is empty; must be five fields, six with leading seconds, or @daily and the like"}},
+		{"empty", ParseError{"", "", 0, "", "is empty; must be five fields, six fields with leading seconds, or a nickname such as @daily"}},
+		{"only space", ParseError{" \n", "", 0, "", "is empty; must be five fields, six fields with leading seconds, or a nickname such as @daily"}},
 		{"a time zone", ParseError{"TZ=Asia/Tokyo 0 0 * * *", "", 0, "TZ=Asia/Tokyo", `the time zone does not belong in the schedule; set spec.timeZone to "Asia/Tokyo"`}},
 		{"a time zone of cronie", ParseError{"CRON_TZ=UTC @daily", "", 0, "CRON_TZ=UTC", `the time zone does not belong in the schedule; set spec.timeZone to "UTC"`}},
-		{"at boot", ParseError{"@reboot", "", 0, "@reboot", "@reboot is not supported, because nothing boots; ask for a run on demand instead"}},
+		{"at boot", ParseError{"@reboot", "", 0, "@reboot", "@reboot is not supported; request a run on demand instead"}},
 		{"unknown nickname", ParseError{"@fortnightly", "", 0, "@fortnightly", nickname}},
 		{"nicknames are written small", ParseError{"@Daily", "", 0, "@Daily", nickname}},
 		{"a nickname with more", ParseError{"@daily *", "", 0, "@daily", nickname}},
@@ -176,7 +176,7 @@ func TestParseErrorReadsAsASentence(t *testing.T) {
 	tests := []struct{ text, want string }{
 		{"61 * * * *", `"61 * * * *": minute "61": must be 0 to 59`},
 		{"* * * *", `"* * * *": has 4 fields; must have 5 (minute, hour, day of month, month, day of week) or 6 (second before them)`},
-		{"@every 5", `"@every 5": duration "5": must be one duration of whole seconds, 1s at least, such as "90s" or "1h30m"`},
+		{"@every 5", `"@every 5": duration "5": must be a single duration of whole seconds, at least 1s, such as "90s" or "1h30m"`},
 	}
 	for _, tt := range tests {
 		_, err := Parse(tt.text, "")
@@ -289,9 +289,9 @@ func TestParseErrorDetail(t *testing.T) {
 		{"61 * * * *", `minute "61", character 1: must be 0 to 59`},
 		{"0 ü-3 * * *", `hour "ü", character 3: must be 0 to 23`},
 		{"ü 30 * * x * *", `has 7 fields; must have 5 (minute, hour, day of month, month, day of week) or 6 (second before them)`},
-		{"@every", `duration: must be one duration of whole seconds, 1s at least, such as "90s" or "1h30m"`},
-		{"  @Daily", `"@Daily", character 3: must be @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly or @every DURATION, and nothing else`},
-		{"", "is empty; must be five fields, six with leading seconds, or @daily and the like"},
+		{"@every", `duration: must be a single duration of whole seconds, at least 1s, such as "90s" or "1h30m"`},
+		{"  @Daily", `"@Daily", character 3: must be one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly and @every DURATION, without other fields`},
+		{"", "is empty; must be five fields, six fields with leading seconds, or a nickname such as @daily"},
 	} {
 		_, err := Parse(test.text, "a/b")
 		var parse *ParseError

@@ -8,35 +8,36 @@ import (
 	"time"
 )
 
-// DaylightSaving says what happens to runs in an hour that is skipped or repeated.
+// DaylightSaving is the rule for runs in an hour that is skipped or repeated.
 type DaylightSaving string
 
 const (
-	// Once is the rule of cronie: fixed times run once, wildcards follow real time. The package
-	// comment has the details.
+	// Once is the rule of cronie: fixed times run once, wildcards follow real time. See the package
+	// documentation.
 	Once DaylightSaving = "Once"
-	// Literal leaves out times that do not exist, and runs twice at times that come twice.
+	// Literal skips times that do not exist, and runs twice at times that occur twice.
 	Literal DaylightSaving = "Literal"
 )
 
-// Options are what a Plan is made of.
+// Options configure a Plan.
 type Options struct {
-	// Schedules may run at the same time; that is one run. Without any, the plan never runs.
+	// Schedules may coincide; that gives one run. Without schedules, the plan has no runs.
 	Schedules []*Schedule
-	// Location is the time zone of schedules and dates; nil is UTC.
+	// Location is the time zone of schedules and dates, UTC if nil.
 	Location *time.Location
-	// DaylightSaving is Once if empty.
+	// DaylightSaving defaults to Once.
 	DaylightSaving DaylightSaving
-	// Anchor is what @every counts from; zero is the Unix epoch. Fractions of a second are cut off.
+	// Anchor is the start of @every, the Unix epoch if zero. Fractions of a second are truncated.
 	Anchor time.Time
-	// NotBefore and NotAfter are the first and the last instant that may have runs; zero is no limit.
+	// NotBefore and NotAfter are the first and the last instant that may have runs; zero means no
+	// limit.
 	NotBefore, NotAfter time.Time
-	// ExcludeDates are the dates without runs.
+	// ExcludeDates are dates without runs.
 	ExcludeDates []DateRange
 }
 
-// Plan knows all runs of its schedules. It is immutable and may be used by several goroutines.
-// Runs are in the years 1 to 9999.
+// Plan computes the runs of its schedules, in the years 1 to 9999. It is immutable and safe for
+// concurrent use.
 type Plan struct {
 	schedules   []*Schedule
 	location    *time.Location
@@ -46,7 +47,7 @@ type Plan struct {
 	excluded    []interval
 }
 
-// New returns the plan of the options. It fails if they contain an unknown rule for daylight saving.
+// New returns a Plan. It fails if the daylight saving rule is unknown.
 func New(o Options) (*Plan, error) {
 	p := &Plan{
 		schedules: slices.Clone(o.Schedules),
@@ -61,7 +62,7 @@ func New(o Options) (*Plan, error) {
 	switch o.DaylightSaving {
 	case "", Once, Literal:
 	default:
-		return nil, fmt.Errorf("daylight saving rule %q is not known; must be %s or %s", o.DaylightSaving, Once, Literal)
+		return nil, fmt.Errorf("unknown daylight saving rule %q; must be %s or %s", o.DaylightSaving, Once, Literal)
 	}
 	if !o.Anchor.IsZero() {
 		p.anchor = o.Anchor.Unix()
@@ -90,14 +91,14 @@ func (p *Plan) Next(after time.Time) (time.Time, bool) {
 	return p.time(instant, ok)
 }
 
-// Prev returns the last run before a time, in the zone of the plan; false if there is none. A run
-// at exactly that time is not before it: for those due at now, ask for now plus a nanosecond.
+// Prev returns the last run before a time, in the zone of the plan; false if there is none. It
+// excludes a run at exactly that time: to include runs due now, pass now plus a nanosecond.
 func (p *Plan) Prev(before time.Time) (time.Time, bool) {
 	instant, ok := p.upTo(min(p.last, max(ceil(before), firstInstant)-1))
 	return p.time(instant, ok)
 }
 
-// Between returns the runs after one time and up to another, the latter included, in order.
+// Between returns the runs in (after, upTo], in order.
 func (p *Plan) Between(after, upTo time.Time) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {
 		for t, ok := p.Next(after); ok && !t.After(upTo); t, ok = p.Next(t) {
@@ -115,7 +116,7 @@ func (p *Plan) time(instant int64, ok bool) (time.Time, bool) {
 	return time.Unix(instant, 0).In(p.location), true
 }
 
-// from returns the first run from an instant on.
+// from returns the first run at or after an instant.
 func (p *Plan) from(instant int64) (int64, bool) {
 	for instant <= p.last {
 		instant = p.skipExcluded(instant)
@@ -136,7 +137,7 @@ func (p *Plan) from(instant int64) (int64, bool) {
 	return 0, false
 }
 
-// upTo returns the last run up to an instant.
+// upTo returns the last run at or before an instant.
 func (p *Plan) upTo(instant int64) (int64, bool) {
 	for instant >= p.first {
 		instant = p.skipExcludedBack(instant)
@@ -157,18 +158,19 @@ func (p *Plan) upTo(instant int64) (int64, bool) {
 	return 0, false
 }
 
-// isFixed reports whether the schedule is held back and caught up when the clocks change.
+// isFixed reports whether the schedule has fixed times, which are caught up and held back when the
+// clocks change.
 func (p *Plan) isFixed(s *Schedule) bool { return p.once && !s.wildcard && s.every == 0 }
 
-// nextOf returns the first run of one schedule from an instant on, exclusions apart.
+// nextOf returns the first run of a schedule at or after an instant, ignoring exclusions.
 func (p *Plan) nextOf(s *Schedule, instant int64) (int64, bool) {
 	if s.every > 0 {
 		_, past := floorDiv(instant-p.anchor-1, s.every)
 		return instant - 1 - past + s.every, true
 	}
-	// A schedule may always be in a gap: "*/30 2 25-31 3 */7" in Berlin. There are 14 kinds of years,
-	// by their length and first day of the week, and each comes within 40 years. What does not run
-	// in that time, with the rules of the zone that hold for ever, never runs.
+	// A schedule may always fall into a gap: "*/30 2 25-31 3 */7" in Berlin. There are 14 kinds of
+	// years, by length and first weekday, and each occurs within 40 years. A schedule without a run
+	// in that time, under the final rules of the zone, never runs.
 	last := min(p.last, max(instant, lastZoneChange)+41*366*secondsPerDay)
 	for instant <= last {
 		here := stretchAt(p.location, instant)
@@ -186,15 +188,15 @@ func (p *Plan) nextOf(s *Schedule, instant int64) (int64, bool) {
 		if next := wall - here.offset; next < here.to {
 			return next, true
 		}
-		// No instant from here.to on has a wall time before soonest, so that stretches without
-		// runs, which may be those of decades, are passed in one step.
+		// No instant at or after here.to has a wall time before soonest, so stretches without runs,
+		// possibly decades, are skipped in one step.
 		soonest, _ := s.next(here.to - maxOffset)
 		instant = max(here.to, soonest-maxOffset)
 	}
 	return 0, false
 }
 
-// prevOf returns the last run of one schedule up to an instant, exclusions apart.
+// prevOf returns the last run of a schedule at or before an instant, ignoring exclusions.
 func (p *Plan) prevOf(s *Schedule, instant int64) (int64, bool) {
 	if s.every > 0 {
 		_, past := floorDiv(instant-p.anchor, s.every)

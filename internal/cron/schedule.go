@@ -10,8 +10,8 @@ const (
 	secondsPerDay    = 24 * secondsPerHour
 )
 
-// Schedule is one parsed schedule. It is immutable and may be shared. The fields are sets: bit n
-// stands for the value n.
+// Schedule is a parsed schedule. It is immutable and may be shared. The fields are bit sets: bit n
+// is set if the value n matches.
 type Schedule struct {
 	text   string
 	second uint64
@@ -20,7 +20,7 @@ type Schedule struct {
 	dom    uint32
 	month  uint16
 	dow    uint8 // Sunday is bit 0 only
-	// eitherOf says that a day matches if its day of month or its day of week does.
+	// eitherOf means that a day matches if its day of month or its day of week matches.
 	eitherOf bool
 	// wildcard schedules follow real time when the clocks change.
 	wildcard bool
@@ -29,14 +29,14 @@ type Schedule struct {
 	every    int64 // seconds of @every, or zero
 }
 
-// String returns the text that was parsed, without surrounding space.
+// String returns the parsed text without surrounding space.
 func (s *Schedule) String() string { return s.text }
 
 // Never reports whether the schedule never matches, such as one for 31 February.
 func (s *Schedule) Never() bool { return s.never }
 
-// The functions below work on wall time: seconds since 1970-01-01 00:00:00 as a clock on the wall
-// shows it. Days are days since that date.
+// The functions below use wall time: seconds since 1970-01-01 00:00:00 as shown by a local clock.
+// Days are counted from that date.
 
 // floorDiv returns the quotient rounded down and the remainder, which is never negative.
 func floorDiv(a, b int64) (quotient, remainder int64) {
@@ -47,7 +47,7 @@ func floorDiv(a, b int64) (quotient, remainder int64) {
 	return quotient, remainder
 }
 
-// next returns the first wall time from wall on that matches. The schedule is one of fields.
+// next returns the first matching wall time at or after wall. The schedule must not be @every.
 func (s *Schedule) next(wall int64) (int64, bool) {
 	if s.never {
 		return 0, false
@@ -62,7 +62,7 @@ func (s *Schedule) next(wall int64) (int64, bool) {
 	return s.nextDay(day+1)*secondsPerDay + int64(clock0), true
 }
 
-// prev returns the last wall time up to wall that matches. The schedule is one of fields.
+// prev returns the last matching wall time at or before wall. The schedule must not be @every.
 func (s *Schedule) prev(wall int64) (int64, bool) {
 	if s.never {
 		return 0, false
@@ -77,7 +77,7 @@ func (s *Schedule) prev(wall int64) (int64, bool) {
 	return s.prevDay(day-1)*secondsPerDay + int64(last), true
 }
 
-// count returns how many wall times in [from, to) match. The schedule is one of fields.
+// count returns the number of matching wall times in [from, to). The schedule must not be @every.
 func (s *Schedule) count(from, to int64) int64 {
 	if s.never || from >= to {
 		return 0
@@ -94,13 +94,13 @@ func (s *Schedule) count(from, to int64) int64 {
 	return n
 }
 
-// matches reports whether a wall time matches. The schedule is one of fields.
+// matches reports whether a wall time matches. The schedule must not be @every.
 func (s *Schedule) matches(wall int64) bool {
 	w, ok := s.next(wall)
 	return ok && w == wall
 }
 
-// nextClock returns the first second of a day from clock on that matches.
+// nextClock returns the first matching second of a day at or after clock.
 func (s *Schedule) nextClock(clock int) (int, bool) {
 	h, m, sec := clock/secondsPerHour, clock/secondsPerMinute%60, clock%60
 	if s.hour>>h&1 != 0 {
@@ -120,7 +120,7 @@ func (s *Schedule) nextClock(clock int) (int, bool) {
 	return 0, false
 }
 
-// prevClock returns the last second of a day up to clock that matches.
+// prevClock returns the last matching second of a day at or before clock.
 func (s *Schedule) prevClock(clock int) (int, bool) {
 	h, m, sec := clock/secondsPerHour, clock/secondsPerMinute%60, clock%60
 	if s.hour>>h&1 != 0 {
@@ -139,7 +139,7 @@ func (s *Schedule) prevClock(clock int) (int, bool) {
 	return 0, false
 }
 
-// countClock returns how many seconds of a day before clock match.
+// countClock returns the number of matching seconds of a day before clock.
 func (s *Schedule) countClock(clock int64) int64 {
 	h, m, sec := int(clock/secondsPerHour), int(clock/secondsPerMinute%60), int(clock%60)
 	perMinute := bits.OnesCount64(s.second)
@@ -165,21 +165,21 @@ const (
 	monthsPerYear = 12
 )
 
-// calendarMonth is a month and the day it begins with.
+// calendarMonth is a month and its first day.
 type calendarMonth struct {
 	year  int64
 	month int // 1 to 12
 	first int64
 }
 
-// monthOf returns the month that a day is in.
+// monthOf returns the month of a day.
 func monthOf(day int64) calendarMonth {
-	// Years are counted from March on here, so that the leap day is the last of its year, and
-	// eras from 0000-03-01.
+	// Years start in March here, so that the leap day is the last of its year, and eras on
+	// 0000-03-01.
 	era, dayOfEra := floorDiv(day+719468, daysPerEra)
 	yearOfEra := (dayOfEra - dayOfEra/1460 + dayOfEra/36524 - dayOfEra/146096) / 365
 	dayOfYear := dayOfEra - (365*yearOfEra + yearOfEra/4 - yearOfEra/100)
-	// From March on, the months have 31, 30, 31, 30, 31 days over and over: 153 in five.
+	// From March on, the lengths of months repeat 31, 30, 31, 30, 31: 153 days in five months.
 	m := (5*dayOfYear + 2) / 153
 	first := day - (dayOfYear - (153*m+2)/5)
 	year := era*yearsPerEra + yearOfEra
@@ -219,7 +219,7 @@ func (c calendarMonth) prev() calendarMonth {
 	return prev
 }
 
-// daysIn returns the days of a month that match, as a set: bit n stands for the nth.
+// daysIn returns the matching days of a month as a bit set.
 func (s *Schedule) daysIn(c calendarMonth) uint32 {
 	if s.month>>c.month&1 == 0 {
 		return 0
@@ -234,8 +234,8 @@ func (s *Schedule) daysIn(c calendarMonth) uint32 {
 	return s.dom & weekdays & all
 }
 
-// hasDays reports whether any day ever matches. In 400 years every date, 29 February too, falls
-// on every day of the week, so this depends on the lengths of the months only.
+// hasDays reports whether any day ever matches. In 400 years every date, including 29 February,
+// falls on every day of the week, so this depends only on the lengths of the months.
 func (s *Schedule) hasDays() bool {
 	if s.eitherOf {
 		return true // there is a day of the week in every month
@@ -254,8 +254,8 @@ func (s *Schedule) matchesDay(day int64) bool {
 	return s.daysIn(c)>>(day-c.first+1)&1 != 0
 }
 
-// nextDay returns the first day from day on that matches. There must be days that match. It looks
-// at 481 months at most: 29 February on a given day of the week comes after 40 years at the latest.
+// nextDay returns the first matching day at or after day. There must be one. It tries at most 481
+// months: 29 February on a given day of the week recurs within 40 years.
 func (s *Schedule) nextDay(day int64) int64 {
 	c := monthOf(day)
 	passed := int(day - c.first) // days of the month before day
@@ -267,7 +267,7 @@ func (s *Schedule) nextDay(day int64) int64 {
 	}
 }
 
-// prevDay returns the last day up to day that matches, as nextDay does.
+// prevDay returns the last matching day at or before day. There must be one.
 func (s *Schedule) prevDay(day int64) int64 {
 	c := monthOf(day)
 	rest := uint64(s.daysIn(c)) & upTo(int(day-c.first)+1)
@@ -278,7 +278,7 @@ func (s *Schedule) prevDay(day int64) int64 {
 	return c.first + int64(highest(rest)) - 1
 }
 
-// countDays returns how many days in [from, to) match.
+// countDays returns the number of matching days in [from, to).
 func (s *Schedule) countDays(from, to int64) int64 {
 	eras := (to - from) / daysPerEra
 	if eras == 0 {
@@ -287,7 +287,7 @@ func (s *Schedule) countDays(from, to int64) int64 {
 	return eras*s.countMonths(from, from+daysPerEra) + s.countMonths(from+eras*daysPerEra, to)
 }
 
-// countMonths returns how many days in [from, to) match, from month to month.
+// countMonths returns the number of matching days in [from, to), month by month.
 func (s *Schedule) countMonths(from, to int64) int64 {
 	var n int64
 	for c := monthOf(from); c.first < to; c = c.next() {

@@ -205,7 +205,7 @@ func TestWebhookRefuses(t *testing.T) {
 			o.Spec.Schedule, o.Spec.Schedules = "", []stablev1.Schedule{"H/61 * * * *", "@daily", "@every 1500ms"}
 		}), []string{
 			`spec.schedules[0]: Invalid value: "H/61 * * * *": minute "H/61", character 1: ...`,
-			`spec.schedules[2]: Invalid value: "@every 1500ms": duration "1500ms", character 8: must be one duration of whole seconds, 1s at least, such as "90s" or "1h30m"`,
+			`spec.schedules[2]: Invalid value: "@every 1500ms": duration "1500ms", character 8: must be a single duration of whole seconds, at least 1s, such as "90s" or "1h30m"`,
 		}},
 		{"a run at no time", cronTab(func(o *stablev1.CronTab) {
 			o.Annotations = map[string]string{stablev1.RunRequestedAtAnnotation: "now"}

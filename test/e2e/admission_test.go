@@ -75,7 +75,7 @@ func TestTheManagerRefuses(t *testing.T) {
 		t.Fatal("a schedule that never runs is refused")
 	}
 	if hasWebhook(t, s) {
-		transcript.Contains(t, result.Stderr, "Warning: No time is left that matches the schedule.")
+		transcript.Contains(t, result.Stderr, "Warning: The schedule has no future run.")
 		got := s.Fails(t, 1, s.words([]string{"annotate", "crontab/never", "crontab.stable.example.com/run-requested-at=now"})...)
 		transcript.Contains(t, got, `"now": must be a time in RFC 3339, such as 2026-12-24T18:00:00Z`)
 	}

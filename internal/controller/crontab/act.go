@@ -21,20 +21,33 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// errNoTemplate says that a run was asked for and there is nothing to run.
-var errNoTemplate = errors.New("there is no spec.jobTemplate")
+const (
+	// createTimeout limits the creation of a Job, which a hanging admission webhook could delay.
+	createTimeout = 10 * time.Second
 
-// actResult is what was done.
+	// slowThreshold is the duration from which a creation counts as slow.
+	slowThreshold = 2 * time.Second
+
+	// maxSlowCreates limits the workers for CronTabs with slow creations, so that the others are
+	// not delayed. slowRetryInterval is the time until the next attempt if all of them are busy.
+	maxSlowCreates    = 4
+	slowRetryInterval = time.Second
+)
+
+// errNoTemplate means that a run was requested but there is no template for it.
+var errNoTemplate = errors.New("spec.jobTemplate is not set")
+
+// actResult is what act did.
 type actResult struct {
-	// started is the run that was started; nil if none was.
+	// started is the run that was started, or nil.
 	started *run
-	// replaced are the Jobs that were deleted to make room.
+	// replaced are the Jobs that were deleted to make room for the next run.
 	replaced []run
 }
 
-// act does what the plan says, up to the first error. While something is due, nothing
-// else is done, unless that has waited for too long: where runs come faster than the API
-// server takes them, there is always one.
+// act executes the plan, up to the first error. As long as runs are due, it only starts runs, but
+// not forever: if runs are due faster than the API server creates Jobs, cleanup happens along with
+// a run once it is overdue.
 func (r *Reconciler) act(ctx context.Context, cronTab *stablev1.CronTab, st *state, seen observation, p plan) (actResult, error) {
 	st.progress = p.progress
 	var d actResult
@@ -72,8 +85,7 @@ func (r *Reconciler) act(ctx context.Context, cronTab *stablev1.CronTab, st *sta
 	return d, nil
 }
 
-// start creates the Job of a run. One that is there already and is that of this run is as
-// good.
+// start creates the Job of a run. An existing Job of the same run counts as success.
 func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, st *state, seen observation, s *pendingRun) (*run, error) {
 	template, err := jobTemplate(cronTab)
 	if err == nil && template == nil {
@@ -107,8 +119,8 @@ func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, st *s
 	return &started, nil
 }
 
-// findExisting returns the Job that has the name of a run, if it is the Job of that run:
-// kube.ErrForeign if it is not, kube.ErrStale if it is about to go.
+// findExisting returns the existing Job with the name of a run if it is the Job of that run. It
+// returns kube.ErrForeign if it is not, and kube.ErrStale if it is being deleted.
 func (r *Reconciler) findExisting(ctx context.Context, cronTab *stablev1.CronTab, s *pendingRun) (*batchv1.Job, error) {
 	job := &batchv1.Job{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: cronTab.Namespace, Name: s.name}, job)
@@ -126,7 +138,7 @@ func (r *Reconciler) findExisting(ctx context.Context, cronTab *stablev1.CronTab
 	return nil, kube.ErrForeign
 }
 
-// remove deletes a Job. In the foreground it stays until its pods are gone.
+// deleteJob deletes a Job. With foreground propagation, the Job stays until its Pods are gone.
 func (r *Reconciler) deleteJob(ctx context.Context, cronTab *stablev1.CronTab, run run, propagation metav1.DeletionPropagation) error {
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: cronTab.Namespace, Name: run.name}}
 	err := r.client.Delete(ctx, job, client.Preconditions{UID: ptr.To(run.uid)}, client.PropagationPolicy(propagation))
@@ -137,11 +149,11 @@ func (r *Reconciler) deleteJob(ctx context.Context, cronTab *stablev1.CronTab, r
 	return nil
 }
 
-// restoreTTL lets the time to live of a Job begin.
+// restoreTTL sets ttlSecondsAfterFinished of a Job, which newJob withheld.
 func (r *Reconciler) restoreTTL(ctx context.Context, cronTab *stablev1.CronTab, run run) error {
 	patch, err := ttlPatch(run)
 	if err != nil {
-		return fmt.Errorf("write a patch of Job %s/%s: %w", cronTab.Namespace, run.name, err)
+		return fmt.Errorf("marshal the patch of Job %s/%s: %w", cronTab.Namespace, run.name, err)
 	}
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: cronTab.Namespace, Name: run.name}}
 	err = r.client.Patch(ctx, job, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(kube.FieldManager))
@@ -151,15 +163,15 @@ func (r *Reconciler) restoreTTL(ctx context.Context, cronTab *stablev1.CronTab, 
 	return nil
 }
 
-// jobName returns the name of the Job of a run. It is what makes a run happen once: the
-// API server refuses a second Job of that name.
+// jobName returns the name of the Job of a run. The name is the lock that makes a run unique: the
+// API server rejects a second Job of the same name.
 func jobName(cronTab *stablev1.CronTab, at time.Time) string {
 	return cronTab.Name + "-" + strconv.FormatInt(at.Unix(), 10)
 }
 
-// newJob returns the Job of a run: what the controller of CronJob makes of the same
-// template. Its pods tell their nominal time as well, because a container can read the
-// annotations of its pod, and not those of the Job.
+// newJob returns the Job of a run, as the CronJob controller would create it. In addition, its Pods
+// have the annotation with the scheduled time, because a container can read the annotations of its
+// Pod but not those of the Job.
 func newJob(cronTab *stablev1.CronTab, template *batchv1.JobTemplateSpec, s *pendingRun, zone *time.Location) *batchv1.Job {
 	job := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
@@ -174,28 +186,27 @@ func newJob(cronTab *stablev1.CronTab, template *batchv1.JobTemplateSpec, s *pen
 	if job.Annotations == nil {
 		job.Annotations = map[string]string{}
 	}
-	// What is copied from a template may be copied from a Job.
+	// The template may have been copied from a Job.
 	delete(job.Annotations, stablev1.RunRequestedAtAnnotation)
 	delete(job.Annotations, stablev1.TTLAnnotation)
-	nominal := s.at.In(zone).Format(time.RFC3339)
-	job.Annotations[batchv1.CronJobScheduledTimestampAnnotation] = nominal
+	scheduled := s.at.In(zone).Format(time.RFC3339)
+	job.Annotations[batchv1.CronJobScheduledTimestampAnnotation] = scheduled
 	pod := &job.Spec.Template
-	pod.Annotations = maps.Clone(pod.Annotations) // the template is the caller's
-	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.CronJobScheduledTimestampAnnotation, nominal)
+	pod.Annotations = maps.Clone(pod.Annotations) // do not modify the template of the caller
+	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.CronJobScheduledTimestampAnnotation, scheduled)
 	if s.manual {
 		job.Annotations[stablev1.RunRequestedAtAnnotation] = s.at.UTC().Format(time.RFC3339)
 	}
 	if ttl := job.Spec.TTLSecondsAfterFinished; ttl != nil {
-		// Until the status says that the run has happened, the Job is the only proof of
-		// it and must not go by itself.
+		// Until the status records the run, the Job is the only proof of it and must not expire.
 		job.Annotations[stablev1.TTLAnnotation] = strconv.FormatInt(int64(*ttl), 10)
 		job.Spec.TTLSecondsAfterFinished = nil
 	}
 	return job
 }
 
-// withheldTTL returns the time to live that a Job gets when its run is recorded; nil if it
-// has got it, or never gets one.
+// withheldTTL returns the ttlSecondsAfterFinished that newJob withheld; nil if there is none, or if
+// it was restored.
 func withheldTTL(r run) *int32 {
 	if r.job == nil {
 		return nil
@@ -208,8 +219,8 @@ func withheldTTL(r run) *int32 {
 	return &ttl
 }
 
-// ttlPatch is a merge patch that lets the time to live of a Job begin. It changes
-// this Job and no later one of its name.
+// ttlPatch returns a merge patch that restores ttlSecondsAfterFinished. The UID keeps it from
+// changing a later Job of the same name.
 func ttlPatch(r run) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{
@@ -220,13 +231,13 @@ func ttlPatch(r run) ([]byte, error) {
 	})
 }
 
-// jobTemplate returns the template of a CronTab, which may be used up; nil if it has none.
+// jobTemplate returns a copy of the template of a CronTab, or nil if it has none.
 func jobTemplate(cronTab *stablev1.CronTab) (*batchv1.JobTemplateSpec, error) {
 	template := cronTab.Spec.JobTemplate
 	if compact, found := cronTab.Annotations[cachedTemplateAnnotation]; found {
 		template = &stablev1.JobTemplate{}
 		if err := json.Unmarshal([]byte(compact), template); err != nil {
-			return nil, fmt.Errorf("read the jobTemplate of CronTab %s/%s: %w", cronTab.Namespace, cronTab.Name, err)
+			return nil, fmt.Errorf("decode the cached jobTemplate of CronTab %s/%s: %w", cronTab.Namespace, cronTab.Name, err)
 		}
 	}
 	if template == nil {
@@ -235,32 +246,3 @@ func jobTemplate(cronTab *stablev1.CronTab) (*batchv1.JobTemplateSpec, error) {
 	full := template.JobTemplateSpec()
 	return full.DeepCopy(), nil
 }
-
-const (
-	// createTimeout is how long the API server has to create a Job. An admission webhook
-	// that hangs may take it longer.
-	createTimeout = 10 * time.Second
-
-	// slowThreshold is how long a create takes from which on its CronTab is a slow one.
-	slowThreshold = 2 * time.Second
-
-	// maxSlowCreates is how many of the slow ones are tried at a time: all others have the rest
-	// of the workers. slowRetryInterval is when one looks again for which there was no room.
-	maxSlowCreates    = 4
-	slowRetryInterval = time.Second
-)
-
-// lane lets a few through at a time.
-type lane chan struct{}
-
-// enter reports whether there is room; then leave must follow.
-func (l lane) enter() bool {
-	select {
-	case l <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-func (l lane) leave() { <-l }

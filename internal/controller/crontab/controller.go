@@ -1,8 +1,8 @@
-// Package crontab creates a Job at each time of a CronTab's schedule.
+// Package crontab creates a Job at each scheduled time of a CronTab.
 //
-// A Job is created as soon as its time has come; all else - status, history, what Jobs
-// report - waits until nothing is due, or for some seconds. See docs/crontab.md for what
-// holds and why.
+// Creating a due Job has priority. Status, history and events from Jobs wait until nothing is due,
+// or for a few seconds. A run of a CronTab is in controller.go, observe.go, decide.go, act.go and
+// status.go. See docs/crontab.md for the guarantees and docs/internals/crontab.md for the reasons.
 package crontab
 
 import (
@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,17 +36,17 @@ import (
 	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
-// Name is how this controller is called in logs, metrics, flags and events.
+// Name is the name of this controller in logs, metrics, flags and events.
 const Name = "crontab"
 
 var kind = stablev1.SchemeGroupVersion.WithKind("CronTab")
 
 const (
-	// duePriority is the priority in the queue of a CronTab whose time has come.
+	// duePriority is the queue priority of a CronTab with a due run.
 	duePriority = 100
 
-	// liveReadThreshold is how late a run is when the API server is asked whether it is still
-	// ours to start: another process may have taken over in that time.
+	// liveReadThreshold is how late a run must be before the controller reads the CronTab from the
+	// API server: another process may have taken over in the meantime.
 	liveReadThreshold = time.Minute
 )
 
@@ -58,13 +59,12 @@ type Reconciler struct {
 	clock       clock.Clock
 	wakeups     *wakeups
 	states      *stateStore
-	slowCreates lane
+	slowCreates *semaphore.Weighted
 	activeSince func() time.Time
 }
 
-// NewReconciler returns a Reconciler. It reads through c, which may be behind the
-// API server and must have the indexes of Indexes; live is asked where that could do
-// harm.
+// NewReconciler returns a Reconciler. It reads from the cache of c, which needs the indexes of
+// Indexes, and from live where a stale read would be harmful.
 func NewReconciler(c client.Client, live client.Reader, recorder events.EventRecorder, clock clock.Clock) *Reconciler {
 	return &Reconciler{
 		client:      c,
@@ -74,7 +74,7 @@ func NewReconciler(c client.Client, live client.Reader, recorder events.EventRec
 		clock:       clock,
 		wakeups:     newWakeups(clock),
 		states:      newStateStore(),
-		slowCreates: make(lane, maxSlowCreates),
+		slowCreates: semaphore.NewWeighted(maxSlowCreates),
 		activeSince: sync.OnceValue(clock.Now),
 	}
 }
@@ -96,12 +96,12 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 		return fmt.Errorf("build controller %s: %w", Name, err)
 	}
 	if err := mgr.Add(exporter{mgr.GetClient()}); err != nil {
-		return fmt.Errorf("export the metrics of controller %s: %w", Name, err)
+		return fmt.Errorf("register the metrics of controller %s: %w", Name, err)
 	}
 	return nil
 }
 
-// enqueueDue adds CronTabs to the queue when their time has come.
+// enqueueDue starts a goroutine that adds CronTabs to the queue when they are due.
 func (r *Reconciler) enqueueDue(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	go r.wakeups.run(ctx, func(due ...client.ObjectKey) { kube.Enqueue(queue, duePriority, due...) })
 	return nil
@@ -113,7 +113,7 @@ func (r *Reconciler) enqueueDue(ctx context.Context, queue workqueue.TypedRateLi
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Reconcile starts what is due, and tidies up if nothing is.
+// Reconcile starts the run that is due; if none is, it cleans up and updates the status.
 func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (reconcile.Result, error) {
 	if !cronTab.DeletionTimestamp.IsZero() {
 		// The garbage collector deletes the Jobs.
@@ -131,23 +131,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 	if plan.start != nil && (isFirst || plan.needsLiveRead(st.verifiedAt, r.wakeups.lastStall())) {
 		key := client.ObjectKeyFromObject(cronTab)
 		if cronTab, seen, err = r.observeLive(ctx, cronTab, seen, st); err != nil || cronTab == nil {
-			// The backoff of the queue becomes longer than a run may wait.
+			// The backoff of the queue may grow beyond the time a run may wait.
 			r.wakeups.set(key, plan.now.Add(maxRetryInterval))
 			return reconcile.Result{}, err
 		}
 		plan = decide(cronTab, seen, r.clock.Now())
 	}
 	if plan.start != nil && st.slowCreate {
-		if !r.slowCreates.enter() {
+		if !r.slowCreates.TryAcquire(1) {
 			r.wakeups.set(client.ObjectKeyFromObject(cronTab), plan.now.Add(slowRetryInterval))
 			return reconcile.Result{}, nil
 		}
-		defer r.slowCreates.leave()
+		defer r.slowCreates.Release(1)
 	}
 	kube.Decided(ctx, plan.action())
 	done, actErr := r.act(ctx, cronTab, st, seen, plan)
 	if actErr == nil && plan.isRoutine() {
-		// Others may be due as well: what there is to say can wait for the event of the Job.
+		// Other CronTabs may be due too. The status can wait for the event of the Job.
 		r.wakeups.set(client.ObjectKeyFromObject(cronTab), plan.wakeAt)
 		return kube.Later(), nil
 	}
@@ -155,14 +155,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 	return r.finish(ctx, cronTab, st, status, plan, done, actErr)
 }
 
-// needsLiveRead reports whether the run that is to be started may not be ours any more: it
-// is very late, or this process stood still, since the API server confirmed what is
-// known.
+// needsLiveRead reports whether another process may have started this run: the run is very late, or
+// this process stalled, since the API server last confirmed the progress.
 func (p plan) needsLiveRead(verified, stalled time.Time) bool {
 	return verified.Before(stalled) || p.now.Sub(p.start.due) > liveReadThreshold && kube.Elapsed(verified, p.now) > liveReadThreshold
 }
 
-// action says in a word for the log what act does first.
+// action names the first action of act, for the log.
 func (p plan) action() string {
 	switch {
 	case p.start != nil:
@@ -172,22 +171,21 @@ func (p plan) action() string {
 	case p.blocked != nil:
 		return "blocked"
 	case len(p.prune)+len(p.release) > 0:
-		return "tidy"
+		return "clean up"
 	default:
 		return "wait"
 	}
 }
 
-// isRoutine reports whether all there is to do is to start a run at its time: nobody has to
-// be told of anything, and nothing is lost if this process ends before the status says so.
+// isRoutine reports whether starting a run on time is the only action, so that the status can wait:
+// nobody needs the update, and it can be rebuilt if this process dies first.
 func (p plan) isRoutine() bool {
 	return p.start != nil && !p.cleanupOverdue && !p.start.manual && p.now.Sub(p.start.due) <= maxLateness &&
 		p.queuedCount <= 1 && len(p.progress.queued) <= 1 && p.missed == 0 && p.blocked == nil && !p.overflow && !p.scheduleChanged
 }
 
-// observeLive reads the CronTab from the API server. Without an error, it returns no
-// CronTab if it is gone. If somebody else has written its status, what this process
-// remembers is void.
+// observeLive repeats observe with the CronTab from the API server. It returns a nil CronTab if
+// that is gone. If another process has written the status, the progress in memory is discarded.
 func (r *Reconciler) observeLive(ctx context.Context, cached *stablev1.CronTab, seen observation, st *state) (*stablev1.CronTab, observation, error) {
 	current := &stablev1.CronTab{}
 	if err := r.live.Get(ctx, client.ObjectKeyFromObject(cached), current); err != nil {
@@ -204,17 +202,17 @@ func (r *Reconciler) observeLive(ctx context.Context, cached *stablev1.CronTab, 
 	return current, seen, err
 }
 
-// jobOwner finds Jobs by the UID of the CronTab that controls them.
+// jobOwner indexes Jobs by the UID of the CronTab that controls them.
 const jobOwner = "crontab.controller"
 
-// Indexes are the indexes that a Reconciler reads by.
+// Indexes are the cache indexes that a Reconciler needs.
 var Indexes = []kube.Index{
 	{Object: &batchv1.Job{}, Field: jobOwner, Keys: kube.ByController(kind.GroupKind())},
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// cronTabHandler wakes CronTabs that are new or changed, and forgets those that are gone.
+// cronTabHandler enqueues new and changed CronTabs and drops the state of deleted ones.
 func (r *Reconciler) cronTabHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
@@ -228,7 +226,7 @@ func (r *Reconciler) cronTabHandler() handler.EventHandler {
 			priority := 0
 			if e.ObjectOld.GetGeneration() == e.ObjectNew.GetGeneration() &&
 				e.ObjectOld.GetAnnotations()[stablev1.RunRequestedAtAnnotation] == e.ObjectNew.GetAnnotations()[stablev1.RunRequestedAtAnnotation] {
-				// Its status, most likely: what waited for that is housekeeping.
+				// Most likely the status changed. Only cleanup waits for that.
 				priority = kube.LowPriority
 			}
 			kube.Enqueue(q, priority, key)
@@ -237,7 +235,7 @@ func (r *Reconciler) cronTabHandler() handler.EventHandler {
 	}
 }
 
-// forget drops all that is known of a CronTab that is gone.
+// forget drops all state of a deleted CronTab.
 func (r *Reconciler) forget(cronTab client.Object) {
 	key := client.ObjectKeyFromObject(cronTab)
 	if r.states.delete(key, cronTab.GetUID()) {
@@ -245,8 +243,8 @@ func (r *Reconciler) forget(cronTab client.Object) {
 	}
 }
 
-// jobHandler wakes the CronTab that controls a Job, and the one that waits for the name of
-// a Job to become free.
+// jobHandler enqueues the CronTab that controls a Job, and the one that waits for the name of a Job
+// to become free.
 func (r *Reconciler) jobHandler() handler.EventHandler {
 	wake := kube.WatchChildren(kind.GroupKind(), func(_ context.Context, job client.Object) []client.ObjectKey {
 		if kube.IsControlled(job, kind.GroupKind()) {
@@ -274,7 +272,7 @@ func (r *Reconciler) jobHandler() handler.EventHandler {
 	}
 }
 
-// cronTabForJobName returns the CronTab whose run a Job would be by its name.
+// cronTabForJobName returns the CronTab to which a Job belongs by its name.
 func cronTabForJobName(job client.Object) []client.ObjectKey {
 	end := strings.LastIndexByte(job.GetName(), '-')
 	if end < 1 {
@@ -286,19 +284,19 @@ func cronTabForJobName(job client.Object) []client.ObjectKey {
 	return []client.ObjectKey{{Namespace: job.GetNamespace(), Name: job.GetName()[:end]}}
 }
 
-// cachedTemplateAnnotation is the annotation of a CronTab in the cache that holds its jobTemplate
-// as JSON. It never reaches the API: statuses are written without metadata.
+// cachedTemplateAnnotation holds the jobTemplate of a cached CronTab as JSON. It never reaches the
+// API server, because status updates do not write metadata.
 const cachedTemplateAnnotation = "crontab.stable.example.com/cached-job-template"
 
-// Cache makes a manager's cache keep of CronTabs and Jobs only what this controller
-// reads, in little memory. Other controllers of the manager see Jobs so, too.
+// Cache strips CronTabs and Jobs in the cache of a manager to the fields that this controller
+// reads, to save memory. All controllers of the manager see the stripped Jobs.
 func Cache(options *cache.Options) {
 	kube.Transform(options, &batchv1.Job{}, stripJob)
 	kube.Transform(options, &stablev1.CronTab{}, kube.DropOthersNotes)
 	kube.Transform(options, &stablev1.CronTab{}, stripCronTab)
 }
 
-// stripCronTab keeps the template as text: decoded it takes many times the memory.
+// stripCronTab keeps the template as JSON, because a decoded one takes many times the memory.
 func stripCronTab(object any) (any, error) {
 	full, ok := object.(*stablev1.CronTab)
 	if !ok {
@@ -325,7 +323,7 @@ func stripCronTab(object any) (any, error) {
 	if full.Spec.JobTemplate != nil {
 		raw, err := json.Marshal(full.Spec.JobTemplate)
 		if err != nil {
-			return nil, fmt.Errorf("reduce CronTab %s/%s: %w", full.Namespace, full.Name, err)
+			return nil, fmt.Errorf("strip CronTab %s/%s: %w", full.Namespace, full.Name, err)
 		}
 		annotations[cachedTemplateAnnotation] = string(raw)
 	}
@@ -335,8 +333,8 @@ func stripCronTab(object any) (any, error) {
 	return slim, nil
 }
 
-// stripJob returns what this controller reads of a Job. Of one that no CronTab controls
-// that is the name, and whose it is.
+// stripJob keeps the fields that this controller reads. For a Job that no CronTab controls, these
+// are name and owner.
 func stripJob(object any) (any, error) {
 	full, ok := object.(*batchv1.Job)
 	if !ok {

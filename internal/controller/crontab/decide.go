@@ -11,76 +11,76 @@ import (
 )
 
 const (
-	// maxLateness is how late a run may be with missedRuns Skip, if there is no deadline.
+	// maxLateness is how late a run may start with missedRuns Skip, if there is no deadline.
 	maxLateness = 10 * time.Second
 
-	// maxQueued is how many runs wait at most with concurrencyPolicy Queue. A queue that
-	// only grows is a mistake that somebody should hear of.
+	// maxQueued limits the queue of concurrencyPolicy Queue. A queue that keeps growing is a
+	// mistake, and the condition reports it.
 	maxQueued = 100
 
-	// maxClockSkew is how far a nominal time that was decided may lie in the future
-	// before that is worth a condition.
+	// maxClockSkew is how far decidedUntil may be in the future before a condition reports it.
 	maxClockSkew = time.Minute
 
-	// maxCleanupDelay is how long runs go before all else.
+	// maxCleanupDelay is how long due runs may delay cleanup and status.
 	maxCleanupDelay = 5 * time.Second
 
-	// cleanupBatch is how many finished Jobs are deleted, and how many released, before one looks whether something is due: to
-	// delete thousands takes minutes. cleanupInterval is when one looks again if there are more, and no event comes before.
+	// cleanupBatch limits how many Jobs are deleted, and how many patched, in one reconcile:
+	// deleting thousands takes minutes, in which runs may become due. cleanupInterval is the pause
+	// until the next batch.
 	cleanupBatch    = 10
 	cleanupInterval = 100 * time.Millisecond
 
-	// handoverPeriod is how long Jobs of times before this process took over keep their names.
-	// A manager before it that was suspended may wake up and send what it had in hand.
+	// handoverPeriod is how long Jobs from before this process became active are kept. A previous
+	// leader that was paused may resume with a request in flight; the existing Job blocks it.
 	handoverPeriod = time.Minute
 )
 
-// pendingRun is a run that is to be started.
+// pendingRun is a run that has not started yet.
 type pendingRun struct {
-	// at is the nominal time, or the request of a manual run.
+	// at is the scheduled time, or for a manual run the requested time.
 	at     time.Time
 	manual bool
 	name   string
-	// due is when it should have started.
+	// due is when the run should start: the scheduled time plus jitter.
 	due time.Time
 }
 
-// plan is what to do.
+// plan is the result of decide.
 type plan struct {
-	// now is when it was made.
+	// now is the time for which the plan was made.
 	now time.Time
-	// progress is how far the CronTab has come, before anything of the below is done.
+	// progress is the progress before act.
 	progress progress
-	// scheduleChanged says that the timetable is another one than before.
+	// scheduleChanged means that the schedule differs from the one of the last reconcile.
 	scheduleChanged bool
 
-	// start is the next run, if it may start now.
+	// start is the run to start now, or nil.
 	start *pendingRun
-	// cleanupOverdue says that all else that is to be done waits no longer for an end of the runs.
+	// cleanupOverdue means that cleanup does not wait any longer until no run is due.
 	cleanupOverdue bool
-	// blocked is the run that may not, because others are active.
+	// blocked is the run that has to wait, because the concurrency limit is reached.
 	blocked *pendingRun
-	// queuedCount is how many runs wait, start included.
+	// queuedCount is the number of waiting runs, including start.
 	queuedCount int
 
-	// missed is how many runs are given up with this plan; overflow says that some of
-	// them are because there were too many.
+	// missed is the number of runs that this plan drops. overflow means that some were dropped
+	// because there were too many.
 	missed   int
 	overflow bool
 
-	// replace are Jobs that make room for the run that is blocked; prune are finished
-	// ones beyond the history limits; release are those whose time to live begins.
+	// replace are active Jobs to delete for the blocked run. prune are finished Jobs over the
+	// history limits. release are Jobs whose ttlSecondsAfterFinished is to be restored.
 	replace, prune, release []run
-	// moreCleanup says that there are more of the last two.
+	// moreCleanup means that prune or release did not fit into this plan.
 	moreCleanup bool
 
-	// next is the next nominal time; zero if there is none.
+	// next is the next scheduled time; zero if there is none.
 	next time.Time
-	// wakeAt is when to look again if nothing happens before; zero is never.
+	// wakeAt is when to reconcile again if no event comes before; zero means never.
 	wakeAt time.Time
 }
 
-// decide returns what is to be done for a CronTab, given what there is.
+// decide returns what to do for a CronTab at a time. It is pure.
 func decide(cronTab *stablev1.CronTab, seen observation, now time.Time) plan {
 	p := plan{now: now, progress: seen.progress.clone()}
 	p.resetOnScheduleChange(cronTab, seen)
@@ -98,7 +98,8 @@ func decide(cronTab *stablev1.CronTab, seen observation, now time.Time) plan {
 
 func isSuspended(cronTab *stablev1.CronTab) bool { return ptr.Deref(cronTab.Spec.Suspend, false) }
 
-// resetOnScheduleChange begins anew if the timetable has changed: what was due before is not run.
+// resetOnScheduleChange restarts the progress if the schedule has changed: times before the change
+// do not run.
 func (p *plan) resetOnScheduleChange(cronTab *stablev1.CronTab, seen observation) {
 	hash := scheduleHash(&cronTab.Spec)
 	if hash == p.progress.hash {
@@ -110,14 +111,15 @@ func (p *plan) resetOnScheduleChange(cronTab *stablev1.CronTab, seen observation
 	}
 	since := p.now
 	if p.progress.hash == "" && cronTab.Generation <= 1 {
-		// It is new and as it was created. If it was changed since, nobody knows when.
+		// A new and unchanged CronTab counts from its creation. If it was changed since, the time
+		// of the change is unknown.
 		since = cronTab.CreationTimestamp.Time
 		if proven := p.progress.decidedUntil; proven.After(since) {
 			since = proven
 		}
 	}
 	if last := p.progress.lastScheduled; last.After(since) && last.Before(since.Add(maxClockSkew)) {
-		// The clock went back a little, and this one ran already.
+		// The clock was set back a little, and this run has already started.
 		since = last
 	}
 	p.dropOldest(len(p.progress.queued))
@@ -125,7 +127,7 @@ func (p *plan) resetOnScheduleChange(cronTab *stablev1.CronTab, seen observation
 	p.progress.decidedUntil = since.Truncate(time.Second)
 }
 
-// queueDueRuns lets the runs wait that have become due.
+// queueDueRuns queues the runs that have become due.
 func (p *plan) queueDueRuns(spec *stablev1.CronTabSpec, seen observation) {
 	from := p.progress.decidedUntil
 	upTo, ok := seen.schedule.lastDue(from, p.now)
@@ -139,8 +141,8 @@ func (p *plan) queueDueRuns(spec *stablev1.CronTabSpec, seen observation) {
 	}
 	kept := seen.schedule.latest(keep, from, upTo)
 	if spec.MissedRuns == stablev1.SkipMissedRuns {
-		kept = slices.DeleteFunc(kept, func(nominal time.Time) bool {
-			due := seen.schedule.due(nominal)
+		kept = slices.DeleteFunc(kept, func(scheduled time.Time) bool {
+			due := seen.schedule.due(scheduled)
 			return !due.After(seen.activeSince) || spec.StartingDeadlineSeconds == nil && p.now.Sub(due) > maxLateness
 		})
 	}
@@ -151,17 +153,17 @@ func (p *plan) queueDueRuns(spec *stablev1.CronTabSpec, seen observation) {
 	p.limitQueue(spec, keep)
 }
 
-// limitQueue gives up runs that wait if there are more than may.
+// limitQueue drops queued runs over the limit.
 func (p *plan) limitQueue(spec *stablev1.CronTabSpec, keep int) {
 	if spec.ConcurrencyPolicy != stablev1.QueueConcurrent {
-		// The latest ones count, as if nobody had looked before.
+		// Keep the latest runs, as if all of them had become due since the last reconcile.
 		if extra := len(p.progress.queued) - keep; extra > 0 {
 			p.dropOldest(extra)
 			p.overflow = p.overflow || spec.MissedRuns == stablev1.AllMissedRuns
 		}
 		return
 	}
-	// In a queue the first come first.
+	// First come, first served.
 	if extra := len(p.progress.queued) - maxQueued; extra > 0 {
 		p.progress.queued = p.progress.queued[:maxQueued]
 		p.countMissed(extra)
@@ -169,29 +171,29 @@ func (p *plan) limitQueue(spec *stablev1.CronTabSpec, keep int) {
 	}
 }
 
-// dropExpired gives up the runs that can no longer start before their deadline.
+// dropExpired drops queued runs whose startingDeadlineSeconds has passed.
 func (p *plan) dropExpired(spec *stablev1.CronTabSpec, times *schedule) {
 	if spec.StartingDeadlineSeconds == nil {
 		return
 	}
 	before := len(p.progress.queued)
-	p.progress.queued = slices.DeleteFunc(p.progress.queued, func(nominal time.Time) bool {
-		return !p.now.Before(startDeadline(times.due(nominal), spec))
+	p.progress.queued = slices.DeleteFunc(p.progress.queued, func(scheduled time.Time) bool {
+		return !p.now.Before(startDeadline(times.due(scheduled), spec))
 	})
 	p.countMissed(before - len(p.progress.queued))
 }
 
-// startDeadline returns when a run is too late that was due. Whole seconds count: a deadline
-// of zero leaves the second in which it is due.
+// startDeadline returns the time from which a run is too late to start. It counts whole seconds: a
+// deadline of zero allows the second in which the run is due.
 func startDeadline(due time.Time, spec *stablev1.CronTabSpec) time.Time {
 	seconds := min(*spec.StartingDeadlineSeconds, int64(maxDeadline/time.Second))
 	return due.Add(time.Duration(seconds+1) * time.Second)
 }
 
-// maxDeadline is longer than any that makes a difference, and far from overflow.
+// maxDeadline caps startingDeadlineSeconds to prevent an overflow.
 const maxDeadline = 100 * 365 * 24 * time.Hour
 
-// dropOldest gives up the first n runs that wait.
+// dropOldest drops the first n queued runs.
 func (p *plan) dropOldest(n int) {
 	p.progress.queued = p.progress.queued[n:]
 	p.countMissed(n)
@@ -202,7 +204,8 @@ func (p *plan) countMissed(n int) {
 	p.progress.missed += int64(n)
 }
 
-// selectNextRun says which run starts, if one may.
+// selectNextRun selects the next run, and decides whether it may start now. Runs on demand go
+// first.
 func (p *plan) selectNextRun(cronTab *stablev1.CronTab, seen observation) {
 	p.queuedCount = len(p.progress.queued)
 	next := p.requestedRun(cronTab, seen)
@@ -232,7 +235,7 @@ func (p *plan) selectNextRun(cronTab *stablev1.CronTab, seen observation) {
 	}
 }
 
-// concurrencyLimit returns how many runs may be active at a time; 0 is no limit.
+// concurrencyLimit returns the maximum number of active runs; 0 means no limit.
 func concurrencyLimit(spec *stablev1.CronTabSpec) int {
 	switch spec.ConcurrencyPolicy {
 	case stablev1.ReplaceConcurrent:
@@ -244,8 +247,8 @@ func concurrencyLimit(spec *stablev1.CronTabSpec) int {
 	}
 }
 
-// selectCleanup says which Jobs have become superfluous. Only those count whose run is in the
-// status: else the Job is the only proof of it.
+// selectCleanup selects the Jobs to delete and to patch. A Job whose run the status does not record
+// yet is the only proof of it and stays.
 func (p *plan) selectCleanup(cronTab *stablev1.CronTab, seen observation) {
 	isOpen := func(r run) bool { return r.deleting || !seen.isRecorded(cronTab, r) }
 	for _, r := range seen.runs {
@@ -262,8 +265,8 @@ func (p *plan) selectCleanup(cronTab *stablev1.CronTab, seen observation) {
 	p.release = p.release[:min(len(p.release), cleanupBatch)]
 }
 
-// keepDuringHandover lets superfluous Jobs of times before this process took over keep their names
-// until the handover is over.
+// keepDuringHandover keeps Jobs from before this process became active until the handover period
+// has passed.
 func (p *plan) keepDuringHandover(since time.Time) {
 	over := since.Add(handoverPeriod)
 	if !p.now.Before(over) {
@@ -277,10 +280,10 @@ func (p *plan) keepDuringHandover(since time.Time) {
 	p.release = slices.DeleteFunc(p.release, isEarlier)
 }
 
-// scheduleWakeup says when to look again.
+// scheduleWakeup sets the time of the next reconcile.
 func (p *plan) scheduleWakeup(cronTab *stablev1.CronTab, seen observation) {
 	if p.start != nil && p.queuedCount > 1 {
-		// There is more to start.
+		// More runs are due.
 		p.wakeAt = earlier(p.wakeAt, p.now)
 	}
 	if seen.schedule == nil || isSuspended(cronTab) {
@@ -295,7 +298,7 @@ func (p *plan) scheduleWakeup(cronTab *stablev1.CronTab, seen observation) {
 	}
 }
 
-// earlier returns the earlier of two times; zero is never.
+// earlier returns the earlier of two times; zero means never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -303,8 +306,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// requestedTime returns the time that asks for a run on demand, in whole seconds; zero if
-// nobody asks. A text that is no time is an error.
+// requestedTime returns the time in the annotation that requests a run, in whole seconds; zero if
+// there is no request.
 func requestedTime(cronTab *stablev1.CronTab) (time.Time, error) {
 	text, found := cronTab.Annotations[stablev1.RunRequestedAtAnnotation]
 	if !found || text == "" {
@@ -312,22 +315,22 @@ func requestedTime(cronTab *stablev1.CronTab) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("annotation %s is %q, which is no time; write one in RFC 3339, such as 2026-12-24T18:00:00Z",
+		return time.Time{}, fmt.Errorf("annotation %s has the invalid value %q: must be a time in RFC 3339, such as 2026-12-24T18:00:00Z",
 			stablev1.RunRequestedAtAnnotation, text)
 	}
 	return at.Truncate(time.Second), nil
 }
 
-// ignoreInheritedRequest takes a request for answered that a CronTab without a status brings along and that is older than itself: it was
-// made of an earlier CronTab, and has come back from a backup, or with a copy.
+// ignoreInheritedRequest treats the request of a CronTab without a status as answered if it is
+// older than the CronTab: it belonged to an earlier CronTab and came back with a backup or a copy.
 func (p *plan) ignoreInheritedRequest(cronTab *stablev1.CronTab) {
-	// The clock of who asks may be behind.
+	// Tolerate a client with a slow clock.
 	if at, err := requestedTime(cronTab); err == nil && !at.IsZero() && at.Before(cronTab.CreationTimestamp.Add(-maxClockSkew)) {
 		p.progress.lastManual = at
 	}
 }
 
-// requestedRun returns the run that was asked for and has not been started.
+// requestedRun returns the run on demand that has not started yet, or nil.
 func (p *plan) requestedRun(cronTab *stablev1.CronTab, seen observation) *pendingRun {
 	at, err := requestedTime(cronTab)
 	if err != nil || at.IsZero() || at.Equal(p.progress.lastManual) {
@@ -335,7 +338,7 @@ func (p *plan) requestedRun(cronTab *stablev1.CronTab, seen observation) *pendin
 	}
 	for _, r := range seen.runs {
 		if r.manual && r.at.Equal(at) {
-			// Its status was lost.
+			// The status update was lost.
 			p.progress.lastManual = at
 			return nil
 		}
@@ -343,9 +346,9 @@ func (p *plan) requestedRun(cronTab *stablev1.CronTab, seen observation) *pendin
 	return &pendingRun{at: at, manual: true, name: manualJobName(cronTab, seen, at), due: at}
 }
 
-// manualJobName returns the name of the Job of a run on demand: like that of a scheduled
-// run, unless one has it or could have it. Then the second is mirrored at the creation of
-// the CronTab, where no nominal time ever is.
+// manualJobName returns the name of the Job of a run on demand. It has the format of a scheduled
+// run. If a scheduled run has that name or could get it, the time is mirrored at the creation of
+// the CronTab, to where no scheduled time can be.
 func manualJobName(cronTab *stablev1.CronTab, seen observation, at time.Time) string {
 	taken := seen.schedule != nil && seen.schedule.contains(at)
 	for _, r := range seen.runs {

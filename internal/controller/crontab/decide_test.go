@@ -53,8 +53,8 @@ func decisionOf(p plan) decision {
 		Queued: p.queuedCount, Missed: p.missed, Overflow: p.overflow,
 		Next: clockOf(p.next), Wake: clockOf(p.wakeAt), Restarted: p.scheduleChanged,
 	}
-	for _, nominal := range p.progress.queued {
-		d.Waiting = append(d.Waiting, clockOf(nominal))
+	for _, scheduled := range p.progress.queued {
+		d.Waiting = append(d.Waiting, clockOf(scheduled))
 	}
 	for to, runs := range map[*[]string][]run{&d.Replace: p.replace, &d.Prune: p.prune, &d.Release: p.release} {
 		for _, r := range runs {

@@ -56,7 +56,7 @@ func (f *fixture) deleteRecordedJobs() {
 	}
 }
 
-// Whatever write is the last one of a process, or fails: every nominal time gives exactly
+// Whatever write is the last one of a process, or fails: every scheduled time gives exactly
 // one Job, even if Jobs go as soon as they may.
 func TestAKillAtAnyWriteRepeatsAndLosesNothing(t *testing.T) {
 	type killed struct{}
@@ -169,9 +169,9 @@ func TestACacheThatIsBehindRepeatsNothing(t *testing.T) {
 	if len(l.created) > 1 {
 		t.Errorf("with concurrencyPolicy Forbid, these were started at a time: %v", l.created)
 	}
-	for nominal, count := range l.created {
+	for scheduled, count := range l.created {
 		if count != 1 {
-			t.Errorf("%d Jobs for %v", count, nominal)
+			t.Errorf("%d Jobs for %v", count, scheduled)
 		}
 	}
 }
@@ -336,7 +336,7 @@ func TestSlowOnesLeaveRoomForOthers(t *testing.T) {
 	}
 	f.writes = nil
 	for range maxSlowCreates {
-		if !f.slowCreates.enter() {
+		if !f.slowCreates.TryAcquire(1) {
 			t.Fatal("there is no room")
 		}
 	}
@@ -346,7 +346,7 @@ func TestSlowOnesLeaveRoomForOthers(t *testing.T) {
 	if wait := f.wakeups.at(client.ObjectKeyFromObject(f.cronTab())).Sub(f.clock.Now()); wait != slowRetryInterval {
 		t.Errorf("it looks again in %v", wait)
 	}
-	f.slowCreates.leave()
+	f.slowCreates.Release(1)
 	if _, err := f.reconcile(); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("when there is room, Reconcile returns %v", err)
 	}

@@ -327,11 +327,11 @@ func withRequest(text string) mutation {
 }
 
 // jobOf returns the Job of the run of a CronTab at a time, as the API server has it.
-func jobOf(cronTab *stablev1.CronTab, nominal time.Time, changes ...func(*batchv1.Job)) *batchv1.Job {
-	s := &pendingRun{at: nominal, name: jobName(cronTab, nominal)}
+func jobOf(cronTab *stablev1.CronTab, scheduled time.Time, changes ...func(*batchv1.Job)) *batchv1.Job {
+	s := &pendingRun{at: scheduled, name: jobName(cronTab, scheduled)}
 	job := newJob(cronTab, must(jobTemplate(cronTab)), s, time.UTC)
-	job.UID = types.UID(fmt.Sprintf("job-%s", nominal.UTC().Format(time.TimeOnly)))
-	job.CreationTimestamp = metav1.NewTime(nominal)
+	job.UID = types.UID(fmt.Sprintf("job-%s", scheduled.UTC().Format(time.TimeOnly)))
+	job.CreationTimestamp = metav1.NewTime(scheduled)
 	for _, change := range changes {
 		change(job)
 	}

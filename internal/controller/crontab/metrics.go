@@ -13,14 +13,14 @@ import (
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 )
 
-// startLag is about runs, all CronTabs together.
+// startLag is a histogram over the runs of all CronTabs.
 var startLag = prometheus.NewHistogram(prometheus.HistogramOpts{
 	Name:    "crontab_start_lag_seconds",
 	Help:    "Time from when a scheduled run was due until the API server had created its Job.",
 	Buckets: []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300},
 })
 
-// The names are those that kube-state-metrics has for CronJob, with another prefix.
+// The names are those of kube-state-metrics for CronJob, with another prefix.
 var (
 	labels         = []string{"namespace", "crontab"}
 	activeJobs     = prometheus.NewDesc("crontab_status_active", "Jobs that have not finished.", labels, nil)
@@ -36,14 +36,13 @@ var (
 	readiness      = prometheus.NewDesc("crontab_status_ready", "1 if the condition Ready is True.", labels, nil)
 )
 
-// metricsCollector collects the metrics of single CronTabs from the caches of the managers in
-// this process, at the moment they are asked for: they cost nothing in between, and
-// nothing is left of a CronTab that is gone.
+// metricsCollector exports the metrics of each CronTab from the caches of the managers in this
+// process at every scrape, so that no series remains for a deleted CronTab.
 var metricsCollector = &collector{sources: map[client.Reader]struct{}{}}
 
 func init() { metrics.Registry.MustRegister(startLag, metricsCollector) }
 
-// exporter lets the metrics of a manager's CronTabs be collected while it runs.
+// exporter registers the cache of a manager with metricsCollector while the manager runs.
 type exporter struct{ cache client.Reader }
 
 // Start implements manager.Runnable.
@@ -84,7 +83,7 @@ func (c *collector) Collect(collected chan<- prometheus.Metric) {
 	defer c.mu.Unlock()
 	for source := range c.sources {
 		var all stablev1.CronTabList
-		//nolint:forbidigo // The interface hands over no context, and nothing is waited for: this reads memory.
+		//nolint:forbidigo // Collect has no context, and this only reads the cache.
 		if err := source.List(context.Background(), &all, client.UnsafeDisableDeepCopy); err != nil {
 			collected <- prometheus.NewInvalidMetric(activeJobs, err)
 			continue

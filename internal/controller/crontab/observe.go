@@ -17,23 +17,25 @@ import (
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 )
 
-// observation is what there is.
+// observation is the observed state of a CronTab and its Jobs.
 type observation struct {
-	// activeSince is when this process began to look after CronTabs.
+	// activeSince is when this process became the active controller.
 	activeSince time.Time
-	// times is the timetable; nil if the spec has a mistake, which invalid is.
+	// schedule is nil if the spec is invalid; then invalid says why.
 	schedule *schedule
 	invalid  *specError
-	// progress is how far the CronTab has come, and recorded what its status in the API
-	// says of that.
+	// progress is the current progress, and recorded the progress according to the status in the
+	// API.
 	progress, recorded progress
-	// runs are the Jobs that it controls, by their times.
+	// runs are the Jobs controlled by the CronTab, ordered by time.
 	runs []run
-	// waiting is since when runs were started and all else was left for later; zero if nothing was.
+	// deferredSince is since when cleanup and status have been deferred in favor of due runs; zero
+	// if they have not been.
 	deferredSince time.Time
 }
 
-// observe reads what there is. What this process knows better than its cache wins.
+// observe reads the Jobs of a CronTab from the cache. State in memory that is newer than the cache
+// takes precedence.
 func (r *Reconciler) observe(ctx context.Context, cronTab *stablev1.CronTab, st *state) (observation, error) {
 	seen := observation{activeSince: r.activeSince(), recorded: progressFromStatus(&cronTab.Status), deferredSince: st.deferredSince}
 	seen.schedule, seen.invalid = newSchedule(cronTab)
@@ -52,7 +54,7 @@ func (r *Reconciler) observe(ctx context.Context, cronTab *stablev1.CronTab, st 
 	return seen, nil
 }
 
-// zone returns the time zone of the CronTab, or UTC.
+// zone returns the time zone of the CronTab, UTC by default.
 func (o observation) zone() *time.Location {
 	if o.schedule == nil {
 		return time.UTC
@@ -60,19 +62,17 @@ func (o observation) zone() *time.Location {
 	return o.schedule.location
 }
 
-// isRecorded reports whether the status in the API says that a run has happened, so that
-// its Job may go.
+// isRecorded reports whether the status in the API records a run, so that its Job may be deleted.
 func (o observation) isRecorded(cronTab *stablev1.CronTab, r run) bool {
 	if r.manual {
-		// If something else is asked for by now, this one is not started again.
+		// After a newer request, this one is not started again.
 		at, _ := requestedTime(cronTab)
 		return r.at.Equal(o.recorded.lastManual) || !r.at.Equal(at)
 	}
 	return !r.at.After(o.recorded.decidedUntil) && !slices.ContainsFunc(o.recorded.queued, r.at.Equal)
 }
 
-// overHistoryLimit returns the finished runs with an outcome that are more than a limit, the oldest
-// ones.
+// overHistoryLimit returns the oldest finished runs in a phase that exceed the history limit.
 func (o observation) overHistoryLimit(outcome runPhase, limit int32) []run {
 	var finished []run
 	for _, r := range o.runs {
@@ -87,7 +87,7 @@ func (o observation) overHistoryLimit(outcome runPhase, limit int32) []run {
 	return finished[:len(finished)-int(limit)]
 }
 
-// outcome is how far a run has come.
+// runPhase is the state of a Job.
 type runPhase string
 
 const (
@@ -98,26 +98,26 @@ const (
 
 // run is a Job of a CronTab.
 type run struct {
-	// job is the Job; nil if it was created just now and the cache does not know it.
-	// It is shared with the cache and must not be changed.
+	// job is the Job, shared with the cache and read-only. It is nil if the Job was just created
+	// and the cache does not have it yet.
 	job *batchv1.Job
 
 	name            string
 	uid             types.UID
 	resourceVersion string
 
-	// at is the nominal time of a scheduled run, or what asked for a manual one.
+	// at is the scheduled time, or for a manual run the requested time.
 	at     time.Time
 	manual bool
 
 	phase runPhase
-	// finishTime is when it succeeded or failed, begun when it was started.
+	// finishTime is when the Job succeeded or failed, startTime when it started.
 	finishTime, startTime time.Time
-	// deleting says that it is about to go.
+	// deleting means that the Job has a deletion timestamp.
 	deleting bool
 }
 
-// runOf returns the run of a Job that a CronTab controls.
+// runOf returns the run of a Job.
 func runOf(job *batchv1.Job) run {
 	r := run{
 		job: job, name: job.Name, uid: job.UID, resourceVersion: job.ResourceVersion,
@@ -151,7 +151,7 @@ func runOf(job *batchv1.Job) run {
 	return r
 }
 
-// parseTime returns the time of an annotation; zero if it is none.
+// parseTime parses the time in an annotation; zero if it is invalid.
 func parseTime(text string) time.Time {
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -160,36 +160,36 @@ func parseTime(text string) time.Time {
 	return at
 }
 
-// byTime orders runs by their times.
+// byTime orders runs by time.
 func byTime(a, b run) int {
 	return cmp.Or(a.at.Compare(b.at), strings.Compare(a.name, b.name))
 }
 
-// activeRuns returns the runs that count for the limit of concurrent ones: those that
-// have not finished, and those whose pods may not be gone yet.
+// activeRuns returns the runs that count toward the concurrency limit: those that have not
+// finished, and those whose Pods may still be terminating.
 func activeRuns(runs []run) []run {
 	return slices.DeleteFunc(slices.Clone(runs), func(r run) bool { return r.phase != active && !r.deleting })
 }
 
-// progress is how far a CronTab has come in its timetable.
+// progress is the position of a CronTab in its schedule.
 type progress struct {
-	// hash stands for what made the times below.
+	// hash identifies the schedule to which the times below belong.
 	hash string
-	// until is the last nominal time that is decided, or the time since which the
-	// timetable holds.
+	// decidedUntil is the scheduled time up to which all runs are decided, or the start of the
+	// current schedule.
 	decidedUntil time.Time
-	// queued are nominal times up to until whose runs have still to be started, the
-	// earliest first.
+	// queued are the scheduled times up to decidedUntil of runs that are waiting to start, earliest
+	// first.
 	queued []time.Time
-	// lastScheduled is the nominal time of the run that was started last.
+	// lastScheduled is the scheduled time of the last run that was started.
 	lastScheduled time.Time
-	// lastManual is the request whose run was started last.
+	// lastManual is the last request whose run was started.
 	lastManual time.Time
-	// missed counts the runs that were due and will never be started.
+	// missed is the number of runs that were due and will never start.
 	missed int64
 }
 
-// progressFromStatus returns what a status says.
+// progressFromStatus returns the progress that a status records.
 func progressFromStatus(status *stablev1.CronTabStatus) progress {
 	p := progress{
 		hash:          status.ScheduleHash,
@@ -198,13 +198,13 @@ func progressFromStatus(status *stablev1.CronTabStatus) progress {
 		lastManual:    fromMetaTime(status.LastManualRunTime),
 		missed:        status.MissedRuns,
 	}
-	for _, nominal := range status.QueuedTimes {
-		p.queued = append(p.queued, nominal.Time)
+	for _, scheduled := range status.QueuedTimes {
+		p.queued = append(p.queued, scheduled.Time)
 	}
 	return p
 }
 
-// writeTo writes it into a status.
+// writeTo records the progress in a status.
 func (p progress) writeTo(status *stablev1.CronTabStatus) {
 	status.ScheduleHash = p.hash
 	status.ScheduledUntil = toMetaTime(p.decidedUntil)
@@ -212,24 +212,24 @@ func (p progress) writeTo(status *stablev1.CronTabStatus) {
 	status.LastManualRunTime = toMetaTime(p.lastManual)
 	status.MissedRuns = p.missed
 	status.QueuedTimes = nil
-	for _, nominal := range p.queued {
-		status.QueuedTimes = append(status.QueuedTimes, *toMetaTime(nominal))
+	for _, scheduled := range p.queued {
+		status.QueuedTimes = append(status.QueuedTimes, *toMetaTime(scheduled))
 	}
 }
 
-// clone returns a copy that shares nothing that changes.
+// clone returns a deep copy.
 func (p progress) clone() progress {
 	p.queued = slices.Clone(p.queued)
 	return p
 }
 
-// equal reports whether both say the same.
+// equal reports whether two progresses are the same.
 func (p progress) equal(other progress) bool {
 	return p.hash == other.hash && p.decidedUntil.Equal(other.decidedUntil) && slices.EqualFunc(p.queued, other.queued, time.Time.Equal) &&
 		p.lastScheduled.Equal(other.lastScheduled) && p.lastManual.Equal(other.lastManual) && p.missed == other.missed
 }
 
-// afterStart returns the progress after a run was started.
+// afterStart returns the progress after the start of a run.
 func (p progress) afterStart(s *pendingRun) progress {
 	p = p.clone()
 	if s.manual {
@@ -241,9 +241,8 @@ func (p progress) afterStart(s *pendingRun) progress {
 	return p
 }
 
-// recoverFromJobs returns the progress with what the Jobs that exist prove: runs are started in
-// the order of their times, so that everything up to the latest one is decided, even if
-// the status that said so was lost.
+// recoverFromJobs returns the progress, advanced by the evidence of existing Jobs. Runs are started
+// in order, so everything up to the latest Job is decided, even if the status update was lost.
 func (p progress) recoverFromJobs(runs []run) progress {
 	p = p.clone()
 	for i := range runs {
@@ -259,7 +258,7 @@ func (p progress) recoverFromJobs(runs []run) progress {
 		if r.at.After(p.lastScheduled) {
 			p.lastScheduled = r.at
 		}
-		p.queued = slices.DeleteFunc(p.queued, func(nominal time.Time) bool { return !nominal.After(r.at) })
+		p.queued = slices.DeleteFunc(p.queued, func(scheduled time.Time) bool { return !scheduled.After(r.at) })
 	}
 	return p
 }
@@ -271,11 +270,11 @@ func fromMetaTime(t *metav1.Time) time.Time {
 	return t.Time
 }
 
-// toMetaTime returns t as a status has it, in whole seconds; nil for the zero time.
+// toMetaTime returns t in whole seconds for a status; nil for the zero time.
 func toMetaTime(t time.Time) *metav1.Time {
 	if t.IsZero() {
 		return nil
 	}
-	// In the zone in which a client reads it, so that nothing seems to have changed.
+	// Use the zone that decoding produces, so that comparisons see no change.
 	return &metav1.Time{Time: t.Truncate(time.Second).Local()}
 }

@@ -51,13 +51,13 @@ func TestAJobIsThatOfACronJob(t *testing.T) {
 		c.Spec.JobTemplate.Annotations = map[string]string{"note": "x"}
 		c.Spec.JobTemplate.Spec.Template.Annotations = map[string]string{"note": "y", batchv1.CronJobScheduledTimestampAnnotation: "copied from a Job"}
 	})
-	nominal, _ := f.startOfMinute()
+	scheduled, _ := f.startOfMinute()
 	job := f.jobs()[0]
-	if want := jobName(f.cronTab(), nominal); job.Name != want {
+	if want := jobName(f.cronTab(), scheduled); job.Name != want {
 		t.Errorf("the name is %s, not %s", job.Name, want)
 	}
 	kathmandu := must(time.LoadLocation(zone))
-	want := map[string]string{"note": "x", batchv1.CronJobScheduledTimestampAnnotation: nominal.In(kathmandu).Format(time.RFC3339)}
+	want := map[string]string{"note": "x", batchv1.CronJobScheduledTimestampAnnotation: scheduled.In(kathmandu).Format(time.RFC3339)}
 	if diff := cmp.Diff(want, job.Annotations); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
 	}
@@ -82,7 +82,7 @@ func TestEndsOfJobsAreSeen(t *testing.T) {
 	if len(status.Active) != 0 || status.LastSuccessfulTime == nil || status.LastFailureTime == nil {
 		t.Errorf("the status is %s", asJSON(status))
 	}
-	if diff := cmp.Diff([]string{"Warning JobFailed A Job failed; kubectl get jobs shows which"}, f.takeEvents()); diff != "" {
+	if diff := cmp.Diff([]string{"Warning JobFailed A Job failed; list the Jobs with kubectl get jobs"}, f.takeEvents()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
@@ -353,14 +353,14 @@ func TestARefusedJobIsTriedAgain(t *testing.T) {
 	f.reconcileUntilStable()
 	f.expectReady("False", stablev1.ReasonJobRejected)
 	f.must(f.client.Delete(t.Context(), quota))
-	nominal := f.cronTab().Status.QueuedTimes[0].Time
+	scheduled := f.cronTab().Status.QueuedTimes[0].Time
 	harness.Eventually(t, "the run is made up for", func() bool {
 		f.clock.Step(time.Second)
 		_, err := f.reconcile()
 		return err == nil && len(f.jobs()) == 1
 	})
-	if got := runOf(&f.jobs()[0]).at; !got.Equal(nominal) {
-		t.Errorf("the run is that of %v, not of %v", got, nominal)
+	if got := runOf(&f.jobs()[0]).at; !got.Equal(scheduled) {
+		t.Errorf("the run is that of %v, not of %v", got, scheduled)
 	}
 	f.reconcileUntilStable()
 	f.expectReady("True", stablev1.ReasonScheduled)

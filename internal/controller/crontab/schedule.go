@@ -16,22 +16,21 @@ import (
 	"github.com/keelson-dev/keelson/internal/cron"
 )
 
-// schedule knows the scheduled times of a CronTab, which are called nominal, and when
-// their runs are due.
+// schedule computes the scheduled times of a CronTab and when their runs are due.
 type schedule struct {
 	plan     *cron.Plan
 	location *time.Location
 	key      string
 	jitter   time.Duration
-	// empty says that there is no schedule.
+	// empty means that the spec has no schedule.
 	empty bool
 }
 
-// specError says why a CronTab has no timetable.
+// specError is an invalid field of a CronTab spec.
 type specError struct {
-	// reason is that of the conditions.
+	// reason is the reason of the conditions.
 	reason string
-	// field is the field with the mistake, and value what it has.
+	// field is the path of the invalid field, and value its value.
 	field *field.Path
 	value string
 	err   error
@@ -39,8 +38,8 @@ type specError struct {
 
 func (e *specError) Error() string { return e.field.String() + ": " + e.err.Error() }
 
-// newSchedule returns the timetable that the spec asks for, suspended or not. Its error
-// is a mistake in the spec that the API let through.
+// newSchedule returns the schedule of a CronTab, suspended or not. It fails on an invalid spec that
+// the CRD did not catch.
 func newSchedule(cronTab *stablev1.CronTab) (*schedule, *specError) {
 	options, mistakes := cronOptions(cronTab)
 	if len(mistakes) > 0 {
@@ -59,16 +58,16 @@ func newSchedule(cronTab *stablev1.CronTab) (*schedule, *specError) {
 	}, nil
 }
 
-// hashKey returns what the values of H and the jitter of a CronTab depend on.
+// hashKey returns the key from which H and jitter derive their values.
 func hashKey(cronTab *stablev1.CronTab) string { return cronTab.Namespace + "/" + cronTab.Name }
 
-// newScheduleError is a mistake in a field of the spec that is no time zone.
+// newScheduleError returns an error with reason InvalidSchedule.
 func newScheduleError(name, value string, err error) *specError {
 	return &specError{reason: stablev1.ReasonInvalidSchedule, field: field.NewPath("spec", name), value: value, err: err}
 }
 
-// cronOptions returns what the spec says of times, and every mistake in it that the API let
-// through.
+// cronOptions returns the scheduling options of a CronTab, and all invalid fields that the CRD did
+// not catch.
 func cronOptions(cronTab *stablev1.CronTab) (cron.Options, []*specError) {
 	spec := &cronTab.Spec
 	var mistakes []*specError
@@ -80,7 +79,7 @@ func cronOptions(cronTab *stablev1.CronTab) (cron.Options, []*specError) {
 	options := cron.Options{
 		Location:       location,
 		DaylightSaving: cron.DaylightSaving(spec.DaylightSaving),
-		// @every counts from here: a change of anything else does not shift its times.
+		// Anchoring @every here keeps its times stable when the spec changes.
 		Anchor:    cronTab.CreationTimestamp.Time,
 		NotBefore: ptr.Deref(spec.NotBefore, metav1.Time{}).Time,
 		NotAfter:  ptr.Deref(spec.NotAfter, metav1.Time{}).Time,
@@ -110,7 +109,7 @@ func cronOptions(cronTab *stablev1.CronTab) (cron.Options, []*specError) {
 	return options, mistakes
 }
 
-// schedulesOf returns the one schedule of a spec, or the several.
+// schedulesOf returns the schedules of a spec, one or several.
 func schedulesOf(spec *stablev1.CronTabSpec) []stablev1.Schedule {
 	if spec.Schedule != "" {
 		return []stablev1.Schedule{spec.Schedule}
@@ -118,9 +117,8 @@ func schedulesOf(spec *stablev1.CronTabSpec) []stablev1.Schedule {
 	return spec.Schedules
 }
 
-// scheduleHash stands for all in the spec that makes the nominal times. It must stay the
-// same from one version of the controller to the next: a CronTab whose hash is another
-// one starts anew.
+// scheduleHash identifies all fields of a spec that determine the scheduled times. It must not
+// change between versions of the controller: a CronTab with another hash restarts its progress.
 func scheduleHash(spec *stablev1.CronTabSpec) string {
 	made := struct {
 		Schedules           []stablev1.Schedule
@@ -144,31 +142,31 @@ func scheduleHash(spec *stablev1.CronTabSpec) string {
 	}
 	raw, err := json.Marshal(made)
 	if err != nil {
-		// Strings, numbers and a truth value can always be written.
+		// These types always marshal.
 		panic(err)
 	}
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:8])
 }
 
-// due returns when the run of a nominal time starts.
-func (t *schedule) due(nominal time.Time) time.Time {
-	return nominal.Add(cron.Jitter(t.key, nominal, t.jitter))
+// due returns when the run of a scheduled time should start.
+func (t *schedule) due(scheduled time.Time) time.Time {
+	return scheduled.Add(cron.Jitter(t.key, scheduled, t.jitter))
 }
 
-// next returns the first nominal time after one; false if there is none.
+// next returns the first scheduled time after a time; false if there is none.
 func (t *schedule) next(after time.Time) (time.Time, bool) { return t.plan.Next(after) }
 
-// contains reports whether a time is a nominal one.
+// contains reports whether a time is a scheduled time.
 func (t *schedule) contains(at time.Time) bool {
 	next, ok := t.plan.Next(at.Add(-time.Second))
 	return ok && next.Equal(at)
 }
 
-// lastDue returns the last nominal time after one such that the runs of all up to it are
-// due; false if there is none.
+// lastDue returns the last scheduled time after a time such that it and all before it are due;
+// false if there is none.
 func (t *schedule) lastDue(after, now time.Time) (time.Time, bool) {
-	// Whatever the jitter, these are.
+	// These are due whatever their jitter.
 	last, ok := t.plan.Prev(now.Add(-t.jitter).Add(time.Nanosecond))
 	if ok && !last.After(after) {
 		last, ok = time.Time{}, false
@@ -180,26 +178,26 @@ func (t *schedule) lastDue(after, now time.Time) (time.Time, bool) {
 	if ok {
 		from = last
 	}
-	for nominal := range t.plan.Between(from, now) {
-		if t.due(nominal).After(now) {
+	for scheduled := range t.plan.Between(from, now) {
+		if t.due(scheduled).After(now) {
 			break
 		}
-		last, ok = nominal, true
+		last, ok = scheduled, true
 	}
 	return last, ok
 }
 
-// latest returns the last n nominal times after one and up to another, in order.
+// latest returns the last n scheduled times in (after, upTo], in order.
 func (t *schedule) latest(n int, after, upTo time.Time) []time.Time {
 	var found []time.Time
 	before := upTo.Add(time.Nanosecond)
 	for range n {
-		nominal, ok := t.plan.Prev(before)
-		if !ok || !nominal.After(after) {
+		scheduled, ok := t.plan.Prev(before)
+		if !ok || !scheduled.After(after) {
 			break
 		}
-		found = append(found, nominal)
-		before = nominal
+		found = append(found, scheduled)
+		before = scheduled
 	}
 	slices.Reverse(found)
 	return found

@@ -11,43 +11,42 @@ import (
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 )
 
-// state is what this process knows of a CronTab and its cache may not know yet. It is
-// lost with the process; the status and the Jobs are what lasts.
+// state is the in-memory state of a CronTab, which may be newer than the cache. It is lost with the
+// process; status and Jobs are what persists.
 type state struct {
 	uid types.UID
-	// progressLoaded says that progress is set: it goes before what the cache says.
+	// progressLoaded means that progress is set and takes precedence over the cache.
 	progressLoaded bool
 	progress       progress
-	// verifiedAt is when the API server itself confirmed the progress.
+	// verifiedAt is when the API server last confirmed the progress.
 	verifiedAt time.Time
-	// waiting is since when runs were started and all else was left for later; zero if nothing was.
+	// deferredSince is since when cleanup and status have been deferred in favor of due runs; zero
+	// if they have not been.
 	deferredSince time.Time
-	// slow says that the last create took the API server long.
+	// slowCreate means that the last creation of a Job was slow.
 	slowCreate bool
-	// lastInvalidRequest is the request for a run that was warned about.
+	// lastInvalidRequest is the invalid request that the last event reported.
 	lastInvalidRequest string
-	// lastBlocked is when the last run was due that had to wait for another, and failed when
-	// the last Job failed that was told of.
+	// lastBlocked is the due time of the blocked run that the last event reported, and lastFailure
+	// the finish time of the failed Job that the last event reported.
 	lastBlocked, lastFailure time.Time
 
-	// lastWrite is a status that the cache does not have yet.
+	// lastWrite is the last status update, if the cache may not have it yet.
 	lastWrite *statusWrite
 
-	// expected are Jobs that were created and have not been seen in the cache, by name.
-	// Handlers of events take them away.
+	// expectedRuns are Jobs that were created but have not been observed in the cache, by name.
+	// Event handlers remove them.
 	mu           sync.Mutex
 	expectedRuns map[string]run
 }
 
-// statusWrite is a status that was written over the version before, and is that of the
-// version after.
+// statusWrite is a status update, with the resource versions before and after it.
 type statusWrite struct {
 	before, after string
 	status        stablev1.CronTabStatus
 }
 
-// loadProgress returns the progress of the CronTab: what is remembered, or else what the status
-// says and the Jobs prove.
+// loadProgress returns the progress in memory, or else recovers it from status and Jobs.
 func (st *state) loadProgress(recorded progress, runs []run) progress {
 	if !st.progressLoaded {
 		st.progress, st.progressLoaded = recorded.recoverFromJobs(runs), true
@@ -55,8 +54,7 @@ func (st *state) loadProgress(recorded progress, runs []run) progress {
 	return st.progress
 }
 
-// applyLastWrite puts the status that was written last into a CronTab from a cache that is
-// behind.
+// applyLastWrite adds the last status update to a CronTab from a stale cache.
 func (st *state) applyLastWrite(cronTab *stablev1.CronTab) {
 	switch {
 	case st.lastWrite == nil:
@@ -64,12 +62,12 @@ func (st *state) applyLastWrite(cronTab *stablev1.CronTab) {
 		cronTab.ResourceVersion = st.lastWrite.after
 		st.lastWrite.status.DeepCopyInto(&cronTab.Status)
 	default:
-		// No other version was between these two, or the write had been refused.
+		// The cache has caught up, or the object changed in between.
 		st.lastWrite = nil
 	}
 }
 
-// expect notes that a Job is about to be created.
+// expectCreation expects the creation of a Job.
 func (st *state) expectCreation(r run) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -79,7 +77,7 @@ func (st *state) expectCreation(r run) {
 	st.expectedRuns[r.name] = r
 }
 
-// confirmCreation completes the note about a Job, if no event has come for it.
+// confirmCreation completes an expectation with the created Job, if no event has come for it yet.
 func (st *state) confirmCreation(r run) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -88,8 +86,8 @@ func (st *state) confirmCreation(r run) {
 	}
 }
 
-// observeCreation drops the note about a Job of that name: the cache has it, or had it, or it was
-// never created.
+// observeCreation removes the expectation of a Job: an event has come for it, or it was never
+// created.
 func (st *state) observeCreation(name string) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -99,7 +97,7 @@ func (st *state) observeCreation(name string) {
 	}
 }
 
-// addExpectedRuns returns runs with those that the cache does not have yet.
+// addExpectedRuns adds to runs those that the cache does not have yet.
 func (st *state) addExpectedRuns(runs []run) []run {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -111,7 +109,7 @@ func (st *state) addExpectedRuns(runs []run) []run {
 	return runs
 }
 
-// stateStore are those of all CronTabs.
+// stateStore holds the states of all CronTabs.
 type stateStore struct {
 	mu     sync.Mutex
 	states map[client.ObjectKey]*state
@@ -119,8 +117,7 @@ type stateStore struct {
 
 func newStateStore() *stateStore { return &stateStore{states: map[client.ObjectKey]*state{}} }
 
-// get returns the memory of a CronTab; empty if there is none, or it was one of the same
-// name.
+// get returns the state of a CronTab, a new one if there is none for its UID.
 func (s *stateStore) get(cronTab *stablev1.CronTab) *state {
 	key := client.ObjectKeyFromObject(cronTab)
 	s.mu.Lock()
@@ -133,7 +130,7 @@ func (s *stateStore) get(cronTab *stablev1.CronTab) *state {
 	return st
 }
 
-// lookup returns the memory of the CronTab with that key and UID; nil if there is none.
+// lookup returns the state of the CronTab with that key and UID, or nil.
 func (s *stateStore) lookup(key client.ObjectKey, uid types.UID) *state {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +140,7 @@ func (s *stateStore) lookup(key client.ObjectKey, uid types.UID) *state {
 	return nil
 }
 
-// delete drops the memory of a CronTab that is gone.
+// delete drops the state of the CronTab with that key and UID and reports whether there was one.
 func (s *stateStore) delete(key client.ObjectKey, uid types.UID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,12 +17,11 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// maxRetryInterval is how long a run that could not be started waits at most for the next
-// attempt, if the API did not refuse it for what it is.
+// maxRetryInterval is the longest time until the next attempt to start a run after a transient
+// error.
 const maxRetryInterval = 10 * time.Second
 
-// summarize returns the status of a CronTab, given what there was, what was to be done,
-// and how that ended.
+// summarize returns the status of a CronTab after act.
 func summarize(cronTab *stablev1.CronTab, seen observation, p plan, d actResult, actErr error) stablev1.CronTabStatus {
 	status := *cronTab.Status.DeepCopy()
 	status.ObservedGeneration = cronTab.Generation
@@ -31,7 +30,7 @@ func summarize(cronTab *stablev1.CronTab, seen observation, p plan, d actResult,
 		progress = progress.afterStart(p.start)
 		runs = append(runs[:len(runs):len(runs)], *d.started)
 		queued--
-		actErr = nil // is not that of the run
+		actErr = nil // the run started; the error is about something else
 	}
 	progress.writeTo(&status)
 	status.Queued = int32(queued)
@@ -51,8 +50,8 @@ func summarize(cronTab *stablev1.CronTab, seen observation, p plan, d actResult,
 	return status
 }
 
-// activeRefs returns references to the Jobs that have not finished. One that was there
-// stays as it was: a Job that moves on is no change of the CronTab.
+// activeRefs returns references to unfinished Jobs. An existing reference is kept as it is, so that
+// progress of a Job does not change the status of the CronTab.
 func activeRefs(cronTab *stablev1.CronTab, runs []run) []corev1.ObjectReference {
 	var refs []corev1.ObjectReference
 	for _, r := range runs {
@@ -73,7 +72,7 @@ func activeRefs(cronTab *stablev1.CronTab, runs []run) []corev1.ObjectReference 
 	return refs
 }
 
-// latestFinish returns the later of a time and the ends of runs with an outcome.
+// latestFinish returns the latest finish time of the runs in a phase, or known if that is later.
 func latestFinish(known *metav1.Time, runs []run, outcome runPhase) *metav1.Time {
 	latest := fromMetaTime(known)
 	for _, r := range runs {
@@ -90,9 +89,9 @@ func summarizeSchedule(seen observation, p plan) metav1.Condition {
 	case seen.invalid != nil:
 		condition.Reason, condition.Message = seen.invalid.reason, seen.invalid.Error()
 	case seen.schedule.empty:
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, stablev1.ReasonNoSchedule, "There is no schedule"
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, stablev1.ReasonNoSchedule, "No schedule is set"
 	default:
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, stablev1.ReasonValid, "The schedule is understood"
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, stablev1.ReasonValid, "The schedule is valid"
 	}
 	return condition
 }
@@ -109,17 +108,17 @@ func summarizeReady(cronTab *stablev1.CronTab, seen observation, p plan, queued 
 	}
 	switch {
 	case seen.schedule.empty && !hasTemplate(cronTab):
-		return is(metav1.ConditionFalse, stablev1.ReasonNoSchedule, "There is no schedule and no jobTemplate: nothing can run. Set spec.schedule and spec.jobTemplate")
+		return is(metav1.ConditionFalse, stablev1.ReasonNoSchedule, "Neither a schedule nor a jobTemplate is set, so nothing can run. Set spec.schedule and spec.jobTemplate")
 	case seen.schedule.empty:
-		return is(metav1.ConditionTrue, stablev1.ReasonNoSchedule, "There is no schedule: it runs on demand, when the annotation %s is set", stablev1.RunRequestedAtAnnotation)
+		return is(metav1.ConditionTrue, stablev1.ReasonNoSchedule, "No schedule is set. To start a run on demand, set the annotation %s", stablev1.RunRequestedAtAnnotation)
 	case isSuspended(cronTab):
-		return is(metav1.ConditionTrue, stablev1.ReasonSuspended, "spec.suspend is true: nothing runs but what is asked for")
+		return is(metav1.ConditionTrue, stablev1.ReasonSuspended, "spec.suspend is true. Only runs on demand start")
 	case p.next.IsZero() && queued == 0:
 		return is(metav1.ConditionFalse, stablev1.ReasonNeverRuns, neverRuns)
 	case p.progress.decidedUntil.After(p.now.Add(maxClockSkew)):
-		return is(metav1.ConditionFalse, stablev1.ReasonClockBehind, "The last run is in the future, because the clock went back. To begin anew, suspend and resume the CronTab")
+		return is(metav1.ConditionFalse, stablev1.ReasonClockBehind, "The clock of the manager was set back, and the last scheduled run is in the future. To start over, suspend and resume the CronTab")
 	case p.overflow, queued > 0 && hasReadyReason(cronTab, stablev1.ReasonTooManyMissedRuns):
-		return is(metav1.ConditionTrue, stablev1.ReasonTooManyMissedRuns, "More runs were due than may be made up for: some were missed for good, the others follow")
+		return is(metav1.ConditionTrue, stablev1.ReasonTooManyMissedRuns, "More runs were due than the limit allows. The excess runs were dropped; the others are being started")
 	}
 	return is(metav1.ConditionTrue, stablev1.ReasonScheduled, "The next run is scheduled")
 }
@@ -128,14 +127,14 @@ func summarizeFailure(is func(metav1.ConditionStatus, string, string, ...any) me
 	switch {
 	case errors.Is(err, kube.ErrForeign):
 		return is(metav1.ConditionFalse, stablev1.ReasonJobNameTaken,
-			"Job %q exists and is not the Job of this run. The run starts when that Job is gone: delete it, if it is not needed", s.name)
+			"Job %q already exists but is not the Job of this run. The run starts when that Job is gone; delete it if it is not needed", s.name)
 	case errors.Is(err, errNoTemplate):
-		return is(metav1.ConditionFalse, stablev1.ReasonJobRejected, "A run was asked for and there is no spec.jobTemplate: set it")
+		return is(metav1.ConditionFalse, stablev1.ReasonJobRejected, "A run was requested, but spec.jobTemplate is not set. Set it")
 	case kube.IsRejected(err):
 		return is(metav1.ConditionFalse, stablev1.ReasonJobRejected,
-			"The API refused Job %q: %s. Change spec.jobTemplate, or the policy or quota that refused it; it is tried again", s.name, kube.APIWords(err))
+			"The API server rejected Job %q: %s. Fix spec.jobTemplate, or the policy or quota that rejected it; the controller retries", s.name, kube.APIWords(err))
 	default:
-		return is(metav1.ConditionFalse, stablev1.ReasonJobWriteFailed, "Job %q could not be created and is tried again: %s", s.name, kube.APIWords(err))
+		return is(metav1.ConditionFalse, stablev1.ReasonJobWriteFailed, "Failed to create Job %q, retrying: %s", s.name, kube.APIWords(err))
 	}
 }
 
@@ -149,7 +148,7 @@ func hasReadyReason(cronTab *stablev1.CronTab, reason string) bool {
 	return ready != nil && ready.Reason == reason
 }
 
-// finish sets the alarm, tells what happened, and writes the status if it changed.
+// finish schedules the next reconcile, records events, and writes the status if it changed.
 func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, st *state, status stablev1.CronTabStatus, p plan, d actResult, actErr error) (reconcile.Result, error) {
 	was, is := kube.Turn(cronTab.Status.Conditions, status.Conditions, stablev1.ConditionReady)
 	kube.Summarized(ctx, is)
@@ -164,7 +163,7 @@ func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, st *
 		outcome.Err = nil
 		wake = earlier(wake, p.now.Add(kube.RejectedPause(is.LastTransitionTime.Time, p.now)))
 	default:
-		// The controller's own backoff begins shorter and goes on for longer.
+		// The backoff of the queue starts shorter but has no such limit.
 		wake = earlier(wake, p.now.Add(maxRetryInterval))
 	}
 	r.wakeups.set(client.ObjectKeyFromObject(cronTab), wake)
@@ -182,8 +181,8 @@ func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, st *
 	return result, err
 }
 
-// statusOnly returns a CronTab with a status and what names it: the API server takes
-// nothing else of what is written as a status.
+// statusOnly returns a CronTab with a status and its identity. The API server ignores all other
+// fields in a status update.
 func statusOnly(cronTab *stablev1.CronTab, status stablev1.CronTabStatus) *stablev1.CronTab {
 	return &stablev1.CronTab{
 		ObjectMeta: metav1.ObjectMeta{
@@ -193,19 +192,19 @@ func statusOnly(cronTab *stablev1.CronTab, status stablev1.CronTabStatus) *stabl
 	}
 }
 
-// isUrgent reports whether a change of status is not to wait: somebody waits for it, or
-// it is what must not be lost.
+// isUrgent reports whether a status update must not wait: somebody may be waiting for it, or it
+// must not be lost.
 func isUrgent(cronTab *stablev1.CronTab, status stablev1.CronTabStatus, p plan, was, is metav1.Condition) bool {
 	return p.scheduleChanged || p.cleanupOverdue || was.Status != is.Status || was.Reason != is.Reason || was.ObservedGeneration != is.ObservedGeneration ||
 		len(status.QueuedTimes) != len(cronTab.Status.QueuedTimes)
 }
 
-// lateEventThreshold is how late a run is when somebody is told of it. In a burst many are late by
-// seconds, and each event would be one more write before the others.
+// lateEventThreshold is how late a run must be for an event. In a burst many runs are late by
+// seconds, and each event would be another write ahead of the other runs.
 const lateEventThreshold = time.Minute
 
-// recordEvents records events about what was done and what was not. A run on time is none: its
-// Job says so, and the event would be the third write for it.
+// recordEvents records events about exceptions. A run on time has no event: the Job says it, and
+// the event would be the third write of the run.
 func (r *Reconciler) recordEvents(cronTab *stablev1.CronTab, st *state, status stablev1.CronTabStatus, p plan, d actResult) {
 	if _, err := requestedTime(cronTab); err != nil {
 		if text := cronTab.Annotations[stablev1.RunRequestedAtAnnotation]; st.lastInvalidRequest != text {
@@ -218,23 +217,23 @@ func (r *Reconciler) recordEvents(cronTab *stablev1.CronTab, st *state, status s
 	}
 	for _, replaced := range d.replaced {
 		r.events.Normal(cronTab, stablev1.ReasonSuccessfulDelete, "DeleteJob",
-			fmt.Sprintf("Deleted Job %q, which another run replaces", replaced.name))
+			fmt.Sprintf("Deleted Job %q to make room for the next run", replaced.name))
 	}
 	if p.blocked != nil && p.blocked.due.After(st.lastBlocked) {
 		st.lastBlocked = p.blocked.due
 		if policy := cronTab.Spec.ConcurrencyPolicy; policy == stablev1.ForbidConcurrent || policy == stablev1.AllowConcurrent {
 			r.events.Normal(cronTab, stablev1.ReasonJobAlreadyActive, "CreateJob",
-				fmt.Sprintf("Did not start a run: concurrencyPolicy %s allows %d active at a time", policy, concurrencyLimit(&cronTab.Spec)))
+				fmt.Sprintf("Run did not start: the limit of concurrencyPolicy %s is reached, %d active at a time", policy, concurrencyLimit(&cronTab.Spec)))
 		}
 	}
 	switch {
 	case p.overflow:
-		r.events.Warning(cronTab, stablev1.ReasonTooManyMissedRuns, "Schedule", fmt.Sprintf("Missed %d runs for good: more were due than may be made up for", p.missed))
+		r.events.Warning(cronTab, stablev1.ReasonTooManyMissedRuns, "Schedule", fmt.Sprintf("Dropped %d runs: more were due than the limit allows", p.missed))
 	case p.missed > 0:
-		r.events.Warning(cronTab, stablev1.ReasonMissSchedule, "Schedule", fmt.Sprintf("Missed %d runs, which will not be started", p.missed))
+		r.events.Warning(cronTab, stablev1.ReasonMissSchedule, "Schedule", fmt.Sprintf("Missed %d runs; they will not start", p.missed))
 	}
 	if at := fromMetaTime(status.LastFailureTime); at.After(fromMetaTime(cronTab.Status.LastFailureTime)) && at.After(st.lastFailure) {
 		st.lastFailure = at
-		r.events.Warning(cronTab, stablev1.ReasonJobFailed, "WatchJob", "A Job failed; kubectl get jobs shows which")
+		r.events.Warning(cronTab, stablev1.ReasonJobFailed, "WatchJob", "A Job failed; list the Jobs with kubectl get jobs")
 	}
 }

@@ -36,23 +36,23 @@ func TestConditions(t *testing.T) {
 		{
 			name: "it waits for its time", cronTab: newCronTab(), now: "11:59:30",
 			ready: [3]string{"True", "Scheduled", "The next run is scheduled"},
-			valid: [3]string{"True", "Valid", "The schedule is understood"},
+			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},
 		{
 			name: "suspended", cronTab: newCronTab(withSuspend), now: "11:59:30",
-			ready: [3]string{"True", "Suspended", "spec.suspend is true: nothing runs but what is asked for"},
-			valid: [3]string{"True", "Valid", "The schedule is understood"},
+			ready: [3]string{"True", "Suspended", "spec.suspend is true. Only runs on demand start"},
+			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},
 		{
 			name: "on demand only", cronTab: newCronTab(withSchedule("")), now: "11:59:30",
-			ready: [3]string{"True", "NoSchedule", "There is no schedule: it runs on demand, when the annotation crontab.stable.example.com/run-requested-at is set"},
-			valid: [3]string{"True", "NoSchedule", "There is no schedule"},
+			ready: [3]string{"True", "NoSchedule", "No schedule is set. To start a run on demand, set the annotation crontab.stable.example.com/run-requested-at"},
+			valid: [3]string{"True", "NoSchedule", "No schedule is set"},
 		},
 		{
 			name: "nothing to run", now: "11:59:30",
 			cronTab: newCronTab(withSchedule(""), func(c *stablev1.CronTab) { c.Spec.JobTemplate = nil }),
-			ready:   [3]string{"False", "NoSchedule", "There is no schedule and no jobTemplate: nothing can run. Set spec.schedule and spec.jobTemplate"},
-			valid:   [3]string{"True", "NoSchedule", "There is no schedule"},
+			ready:   [3]string{"False", "NoSchedule", "Neither a schedule nor a jobTemplate is set, so nothing can run. Set spec.schedule and spec.jobTemplate"},
+			valid:   [3]string{"True", "NoSchedule", "No schedule is set"},
 		},
 		{
 			name: "a wrong schedule", cronTab: newCronTab(withSchedule("30-10 * * * *")), now: "11:59:30",
@@ -61,38 +61,38 @@ func TestConditions(t *testing.T) {
 		},
 		{
 			name: "a wrong zone", cronTab: newCronTab(func(c *stablev1.CronTab) { c.Spec.TimeZone = &mars }), now: "11:59:30",
-			ready: [3]string{"False", "UnknownTimeZone", `spec.timeZone: time zone "Mars/Base" is not known; use a name of the IANA database such as Europe/Berlin`},
-			valid: [3]string{"False", "UnknownTimeZone", `spec.timeZone: time zone "Mars/Base" is not known; use a name of the IANA database such as Europe/Berlin`},
+			ready: [3]string{"False", "UnknownTimeZone", `spec.timeZone: unknown time zone "Mars/Base"; use an IANA name such as Europe/Berlin`},
+			valid: [3]string{"False", "UnknownTimeZone", `spec.timeZone: unknown time zone "Mars/Base"; use an IANA name such as Europe/Berlin`},
 		},
 		{
 			name: "never", cronTab: newCronTab(withSchedule("0 0 31 2 *")), now: "11:59:30",
-			ready: [3]string{"False", "NeverRuns", "No time is left that matches the schedule. Look at spec.schedule, spec.notAfter and spec.excludeDates"},
-			valid: [3]string{"True", "Valid", "The schedule is understood"},
+			ready: [3]string{"False", "NeverRuns", "The schedule has no future run. Check spec.schedule, spec.notAfter and spec.excludeDates"},
+			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},
 		{
 			name: "the clock went back", cronTab: newCronTab(), now: "11:50:00",
-			ready: [3]string{"False", "ClockBehind", "The last run is in the future, because the clock went back. To begin anew, suspend and resume the CronTab"},
-			valid: [3]string{"True", "Valid", "The schedule is understood"},
+			ready: [3]string{"False", "ClockBehind", "The clock of the manager was set back, and the last scheduled run is in the future. To start over, suspend and resume the CronTab"},
+			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},
 		{
 			name: "too many were missed", cronTab: newCronTab(withMissedRuns(stablev1.AllMissedRuns, 2)), now: "12:30:00",
-			ready: [3]string{"True", "TooManyMissedRuns", "More runs were due than may be made up for: some were missed for good, the others follow"},
-			valid: [3]string{"True", "Valid", "The schedule is understood"},
+			ready: [3]string{"True", "TooManyMissedRuns", "More runs were due than the limit allows. The excess runs were dropped; the others are being started"},
+			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},
 		{
 			name: "the name is taken", cronTab: newCronTab(), now: "12:00:00", err: kube.ErrForeign,
-			ready: [3]string{"False", "JobNameTaken", `Job "tick-1772625600" exists and is not the Job of this run. The run starts when that Job is gone: delete it, if it is not needed`},
-			valid: [3]string{"True", "Valid", "The schedule is understood"},
+			ready: [3]string{"False", "JobNameTaken", `Job "tick-1772625600" already exists but is not the Job of this run. The run starts when that Job is gone; delete it if it is not needed`},
+			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},
 		{
 			name: "the API refuses", cronTab: newCronTab(), now: "12:00:00", err: quota,
-			ready: [3]string{"False", "JobRejected", `The API refused Job "tick-1772625600": jobs.batch "tick-1" is forbidden: exceeded quota. Change spec.jobTemplate, or the policy or quota that refused it; it is tried again`},
-			valid: [3]string{"True", "Valid", "The schedule is understood"},
+			ready: [3]string{"False", "JobRejected", `The API server rejected Job "tick-1772625600": jobs.batch "tick-1" is forbidden: exceeded quota. Fix spec.jobTemplate, or the policy or quota that rejected it; the controller retries`},
+			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},
 		{
 			name: "the API is away", cronTab: newCronTab(), now: "12:00:00", err: errors.New("connection refused"),
-			ready: [3]string{"False", "JobWriteFailed", `Job "tick-1772625600" could not be created and is tried again: connection refused`},
-			valid: [3]string{"True", "Valid", "The schedule is understood"},
+			ready: [3]string{"False", "JobWriteFailed", `Failed to create Job "tick-1772625600", retrying: connection refused`},
+			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -22,11 +22,11 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// neverRuns is what is said of a CronTab that has a schedule and no run to come.
-const neverRuns = "No time is left that matches the schedule. Look at spec.schedule, spec.notAfter and spec.excludeDates"
+// neverRuns is the message for a schedule without a future run.
+const neverRuns = "The schedule has no future run. Check spec.schedule, spec.notAfter and spec.excludeDates"
 
-// Validate returns every mistake of a CronTab that its definition lets through, with its field: what the conditions of a
-// CronTab that is stored all the same say, or the event about its annotation.
+// Validate returns all invalid fields of a CronTab that the CRD does not catch. If such a CronTab
+// is stored without the webhook, its conditions and events report the same errors.
 func Validate(cronTab *stablev1.CronTab) field.ErrorList {
 	var all field.ErrorList
 	_, mistakes := cronOptions(cronTab)
@@ -45,7 +45,8 @@ func Validate(cronTab *stablev1.CronTab) field.ErrorList {
 	return all
 }
 
-// fieldError returns the mistake as the API server says it, with the place of what is wrong in a schedule.
+// fieldError returns the error in the format of the API server, with the position inside a
+// schedule.
 func (e *specError) fieldError() *field.Error {
 	detail := e.err.Error()
 	var parse *cron.ParseError
@@ -55,7 +56,7 @@ func (e *specError) fieldError() *field.Error {
 	return field.Invalid(e.field, e.value, detail)
 }
 
-// Warnings returns what somebody should know who writes a CronTab at this time, although it is no mistake.
+// Warnings returns admission warnings about a valid CronTab.
 func Warnings(cronTab *stablev1.CronTab, now time.Time) []string {
 	times, mistake := newSchedule(cronTab)
 	if mistake != nil || times.empty || isSuspended(cronTab) {
@@ -67,29 +68,29 @@ func Warnings(cronTab *stablev1.CronTab, now time.Time) []string {
 	return nil
 }
 
-// dryRunTimeout bounds a trial. An admission request has 2 s for up to two of them.
+// dryRunTimeout limits a dry run. An admission request has 2 s, for up to two of them.
 const dryRunTimeout = 800 * time.Millisecond
 
-// Trial finds what is wrong with a jobTemplate and what only the API server knows: it asks it to try the Job of a run.
+// Trial validates a jobTemplate by asking the API server for a dry run of its Job.
 type Trial struct {
 	dryRun client.Writer
 	clock  clock.PassiveClock
 }
 
-// NewTrial returns a Trial. With dryRun nothing may be stored, and the warnings of its requests should go where
-// kube.WithWarnings says.
+// NewTrial returns a Trial. The client must send dry-run requests only and pass warnings to
+// kube.WithWarnings.
 func NewTrial(dryRun client.Writer, clock clock.PassiveClock) *Trial {
 	return &Trial{dryRun: dryRun, clock: clock}
 }
 
-// Concerns reports whether a change may have made a mistake that Try finds.
+// Concerns reports whether a change needs a new dry run.
 func (t *Trial) Concerns(before, after *stablev1.CronTab) bool {
 	return !equality.Semantic.DeepEqual(before.Spec.JobTemplate, after.Spec.JobTemplate)
 }
 
-// Try returns every mistake of the jobTemplate for which the API server would call the Job invalid, with its field in the
-// CronTab, and what it warns of. If it refuses the Job for any other reason, such as a quota, or cannot be asked, that may be
-// another thing when a run is due, and is none.
+// Try returns all errors in the jobTemplate for which the API server would reject the Job as
+// invalid, with the fields of the CronTab, and its warnings. Any other failure, such as an exceeded
+// quota or a timeout, may be gone when a run is due and is not an error.
 func (t *Trial) Try(ctx context.Context, cronTab *stablev1.CronTab) (field.ErrorList, []string) {
 	template := cronTab.Spec.JobTemplate
 	if template == nil {
@@ -98,7 +99,7 @@ func (t *Trial) Try(ctx context.Context, cronTab *stablev1.CronTab) (field.Error
 	limited, cancel := context.WithTimeout(ctx, dryRunTimeout)
 	defer cancel()
 	var warnings []string
-	quiet := logr.NewContext(kube.WithWarnings(limited, &warnings), logr.Discard()) // an answer that is late is an error to the client
+	quiet := logr.NewContext(kube.WithWarnings(limited, &warnings), logr.Discard()) // the client logs a timeout as an error
 	err := t.dryRun.Create(quiet, newDryRunJob(cronTab, t.clock.Now()))
 	var mistakes field.ErrorList
 	for _, cause := range statusCauses(err) {
@@ -107,7 +108,7 @@ func (t *Trial) Try(ctx context.Context, cronTab *stablev1.CronTab) (field.Error
 		}
 	}
 	if err != nil && len(mistakes) == 0 {
-		log.FromContext(ctx).V(1).Info("A jobTemplate was not tried to its end", "CronTab", client.ObjectKeyFromObject(cronTab), "answer", err.Error())
+		log.FromContext(ctx).V(1).Info("Dry run of the jobTemplate was inconclusive", "CronTab", client.ObjectKeyFromObject(cronTab), "response", err.Error())
 	}
 	for i, warning := range warnings {
 		warnings[i] = rewriteWarning(warning, template)
@@ -115,20 +116,20 @@ func (t *Trial) Try(ctx context.Context, cronTab *stablev1.CronTab) (field.Error
 	return mistakes, warnings
 }
 
-// newDryRunJob returns the Job of a run at that time, with what it gets later already in it.
+// newDryRunJob returns the Job of a run at a time, with the TTL that is set only later.
 func newDryRunJob(cronTab *stablev1.CronTab, at time.Time) *batchv1.Job {
 	full := cronTab.Spec.JobTemplate.JobTemplateSpec()
 	template := full.DeepCopy()
 	job := newJob(cronTab, template, &pendingRun{name: jobName(cronTab, at), at: at}, time.UTC)
-	// A CronTab that is not stored owns nothing.
+	// A CronTab that is not stored yet has no UID.
 	job.OwnerReferences = nil
-	// A Job that is there would refuse it later, with each attempt to record its run.
+	// Otherwise an invalid TTL would fail later, when the run is recorded.
 	job.Spec.TTLSecondsAfterFinished = template.Spec.TTLSecondsAfterFinished
 	return job
 }
 
-// statusCauses returns why the API server calls a Job invalid; none if that is not what it says. Policies and webhooks for Jobs
-// may answer with the same code, and speak of themselves first.
+// statusCauses returns the causes if the API server rejected the Job as invalid. Admission policies
+// and webhooks may answer with the same code, but with another message.
 func statusCauses(err error) []metav1.StatusCause {
 	var answer apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || !errors.As(err, &answer) {
@@ -141,29 +142,29 @@ func statusCauses(err error) []metav1.StatusCause {
 	return status.Details.Causes
 }
 
-// userErrorTypes are what may be wrong with a field.
+// userErrorTypes are the types of errors that a user can fix in a field.
 var userErrorTypes = []field.ErrorType{
 	field.ErrorTypeNotFound, field.ErrorTypeRequired, field.ErrorTypeDuplicate, field.ErrorTypeInvalid, field.ErrorTypeNotSupported,
 	field.ErrorTypeForbidden, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTooFew, field.ErrorTypeTypeInvalid, field.ErrorTypeTooShort,
 }
 
-// toFieldError returns the mistake of a CronTab for why its Job is invalid, in the words of the API server; nil if that is none
-// of the CronTab.
+// toFieldError returns the error of the CronTab field for an invalid Job field; nil if the field
+// does not come from the CronTab.
 func toFieldError(cause metav1.StatusCause, template *stablev1.JobTemplate) *field.Error {
 	path, kind := cronTabField(cause.Field, template), field.ErrorType(cause.Type)
 	if path == "" || !slices.Contains(userErrorTypes, kind) {
 		return nil
 	}
-	detail := strings.TrimPrefix(strings.TrimPrefix(cause.Message, kind.String()), ": ") // the value is in it
+	detail := strings.TrimPrefix(strings.TrimPrefix(cause.Message, kind.String()), ": ") // includes the value
 	return &field.Error{Type: kind, Field: path, BadValue: field.OmitValueType{}, Detail: detail}
 }
 
-// cronTabField returns the field of a CronTab from which its Job has a field; "" if it has it from nowhere.
+// cronTabField returns the CronTab field that sets a Job field; "" if there is none.
 func cronTabField(ofJob string, template *stablev1.JobTemplate) string {
 	const jobTemplate, pod = "spec.jobTemplate", "spec.template.spec"
 	switch {
 	case ofJob == "metadata.name":
-		return ofJob // the name of an indexed Job is part of the host names of its Pods
+		return ofJob // Pods of an indexed Job have its name in their host names
 	case isFieldIn(ofJob, "metadata.labels"), isFieldIn(ofJob, "metadata.annotations"):
 		return jobTemplate + "." + ofJob
 	case !isFieldIn(ofJob, "spec"):
@@ -177,14 +178,13 @@ func cronTabField(ofJob string, template *stablev1.JobTemplate) string {
 	}
 }
 
-// isFieldIn reports whether a field is that one, or in it.
+// isFieldIn reports whether a path is outer or inside outer.
 func isFieldIn(path, outer string) bool {
 	rest, found := strings.CutPrefix(path, outer)
 	return found && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// rewriteWarning returns a warning about a Job, which begins with a field or with something else, for who has written the
-// CronTab.
+// rewriteWarning replaces the Job field at the start of a warning with the CronTab field.
 func rewriteWarning(warning string, template *stablev1.JobTemplate) string {
 	path, rest, found := strings.Cut(warning, ": ")
 	if !found || !isFieldIn(path, "spec") || strings.Contains(path, " ") {

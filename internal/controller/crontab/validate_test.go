@@ -36,13 +36,13 @@ func TestValidate(t *testing.T) {
 			c.Spec.Schedules = []stablev1.Schedule{"@daily", "* * * * 5-2"}
 			c.Spec.ExcludeDates = []stablev1.DateRange{"2026-02-30"}
 		}, []string{
-			`spec.timeZone: Invalid value: "Mars/Base": time zone "Mars/Base" is not known; use a name of the IANA database such as Europe/Berlin`,
+			`spec.timeZone: Invalid value: "Mars/Base": unknown time zone "Mars/Base"; use an IANA name such as Europe/Berlin`,
 			`spec.schedules[1]: Invalid value: "* * * * 5-2": day of week "5-2", character 9: the range runs backwards; write the smaller value first, or two ranges: 5-6,0-2`,
-			`spec.excludeDates[0]: Invalid value: "2026-02-30": date "2026-02-30", character 1: must be a date such as 2026-12-24, or two with a slash between them`,
+			`spec.excludeDates[0]: Invalid value: "2026-02-30": date "2026-02-30", character 1: must be a date such as 2026-12-24 or a range such as 2026-12-24/2027-01-01`,
 			`metadata.annotations[crontab.stable.example.com/run-requested-at]: Invalid value: "soon": must be a time in RFC 3339, such as 2026-12-24T18:00:00Z`,
 		}},
 		{"another rule for daylight saving", func(c *stablev1.CronTab) { c.Spec.DaylightSaving = "Never" }, []string{
-			`spec.daylightSaving: Invalid value: "Never": daylight saving rule "Never" is not known; must be Once or Literal`,
+			`spec.daylightSaving: Invalid value: "Never": unknown daylight saving rule "Never"; must be Once or Literal`,
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

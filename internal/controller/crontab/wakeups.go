@@ -13,17 +13,20 @@ import (
 )
 
 const (
-	// maxSleep is how long the alarm sleeps at most. A timer does not notice when
-	// the clock is set, or when the machine was suspended.
+	// maxSleep limits how long the timer sleeps, because a timer does not notice that the clock was
+	// set or that the machine was suspended.
 	maxSleep = 5 * time.Second
 
-	// stallThreshold is how late the alarm wakes when this process, or the machine, must have
-	// stood still.
+	// stallThreshold is how late the timer must fire to conclude that this process or the machine
+	// was stopped.
 	stallThreshold = 3 * time.Second
 )
 
-// wakeups wakes CronTabs at their times. One timer serves all of them, and nothing happens
-// in between.
+// wakeups is a queue of CronTabs, ordered by the time of their next reconcile, with a single timer.
+// An idle CronTab costs nothing.
+//
+// The delays of a workqueue do not serve here: they follow the monotonic clock, which stops while
+// the machine is suspended, and cannot be postponed.
 type wakeups struct {
 	clock clock.Clock
 
@@ -31,11 +34,11 @@ type wakeups struct {
 	entries map[client.ObjectKey]*wakeup
 	queue   wakeupHeap
 	changed chan struct{}
-	// wakesBy is when the alarm wakes at the latest, and stalled when it last noticed that it was late.
+	// wakesBy is when the timer fires at the latest. stalledAt is when a stall was last detected.
 	wakesBy, stalledAt time.Time
 }
 
-// wakeup is a CronTab, when it is to be woken, and its place in the queue.
+// wakeup is an entry of the queue.
 type wakeup struct {
 	key   client.ObjectKey
 	at    time.Time
@@ -46,10 +49,10 @@ func newWakeups(clock clock.Clock) *wakeups {
 	return &wakeups{clock: clock, entries: map[client.ObjectKey]*wakeup{}, changed: make(chan struct{}, 1)}
 }
 
-// set wakes a CronTab at a time, and no longer at one that was set before. The zero time
-// is never.
+// set schedules the next wakeup of a CronTab and replaces an earlier one. The zero time removes it.
 func (a *wakeups) set(key client.ObjectKey, at time.Time) {
-	// Schedules go by the wall clock. A time with a monotonic reading sorts differently once the machine was suspended.
+	// Schedules follow the wall clock. With monotonic readings, times would sort differently after
+	// the machine was suspended.
 	at = at.Round(0)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,7 +80,7 @@ func (a *wakeups) set(key client.ObjectKey, at time.Time) {
 	}
 }
 
-// at returns when a CronTab is to be woken; zero if never.
+// at returns the next wakeup of a CronTab; zero if there is none.
 func (a *wakeups) at(key client.ObjectKey) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -87,8 +90,7 @@ func (a *wakeups) at(key client.ObjectKey) time.Time {
 	return time.Time{}
 }
 
-// run calls wake with those whose time has come, until ctx is done. Their alarms are off
-// then.
+// run calls wake with the CronTabs that are due, and removes their wakeups, until ctx is done.
 func (a *wakeups) run(ctx context.Context, wake func(...client.ObjectKey)) {
 	timer := a.clock.NewTimer(maxSleep)
 	defer timer.Stop()
@@ -109,16 +111,16 @@ func (a *wakeups) run(ctx context.Context, wake func(...client.ObjectKey)) {
 	}
 }
 
-// noteSleep notes how long the alarm is about to sleep at most.
+// noteSleep records how long the timer is about to sleep at most.
 func (a *wakeups) noteSleep(sleep time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.wakesBy = a.clock.Now().Add(sleep)
 }
 
-// lastStall returns when it was last noticed that time had passed without the alarm: this process was stopped, the machine was
-// suspended, or the clock was set forward. Zero is never. It does not rely on the timer of the alarm, which stands still with the
-// machine: after a resume a reconcile can come first.
+// lastStall returns when a stall was last detected: the process was stopped, the machine was
+// suspended, or the clock was set forward. Zero means never. It does not rely on the timer, because
+// after a resume a reconcile may run before the timer fires.
 func (a *wakeups) lastStall() time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -128,7 +130,7 @@ func (a *wakeups) lastStall() time.Time {
 	return a.stalledAt
 }
 
-// popDue returns those whose time has come, and how long to sleep then.
+// popDue removes and returns the CronTabs that are due, and returns how long to sleep after that.
 func (a *wakeups) popDue() (due []client.ObjectKey, sleep time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -145,7 +147,7 @@ func (a *wakeups) popDue() (due []client.ObjectKey, sleep time.Duration) {
 	return due, maxSleep
 }
 
-// wakeupHeap is a heap of entries, the earliest first.
+// wakeupHeap is a min-heap by time.
 type wakeupHeap []*wakeup
 
 // Len implements heap.Interface.
