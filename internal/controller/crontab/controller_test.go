@@ -23,12 +23,12 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
 )
 
-// What is left out of the cache changes no decision and no Job.
-func TestTheCacheHasAllThatIsRead(t *testing.T) {
+// Stripping the cache changes no decision and no Job.
+func TestStrippedCacheChangesNoDecision(t *testing.T) {
 	full := newCronTab(withRequest("2026-03-04T11:59:20Z"), withTTL)
 	slim := must(stripCronTab(full.DeepCopy())).(*stablev1.CronTab)
 	if slim.Spec.JobTemplate != nil {
-		t.Error("the template is kept decoded")
+		t.Error("the cached template is decoded")
 	}
 	if diff := cmp.Diff(must(jobTemplate(full)), must(jobTemplate(slim))); diff != "" {
 		t.Errorf("template (-of the API +of the cache):\n%s", diff)
@@ -48,13 +48,12 @@ func TestTheCacheHasAllThatIsRead(t *testing.T) {
 	foreign := jobOf(full, noon)
 	foreign.OwnerReferences = nil
 	if got := must(stripJob(foreign)).(*batchv1.Job); got.Name != foreign.Name || len(got.Annotations) > 0 {
-		t.Errorf("of a foreign Job the cache has %s", asJSON(got))
+		t.Errorf("cached foreign Job is %s", asJSON(got))
 	}
 }
 
-// A CronTab that waits takes little memory: in the cache, in the alarm, and what is
-// remembered.
-func TestACronTabTakesLittleMemory(t *testing.T) {
+// An idle CronTab needs little memory in the cache, the wakeups and the state.
+func TestMemoryPerCronTab(t *testing.T) {
 	const many, limit = 2000, 4 << 10
 	clock := clocktesting.NewFakeClock(noon)
 	a, known := newWakeups(clock), newStateStore()
@@ -73,7 +72,7 @@ func TestACronTabTakesLittleMemory(t *testing.T) {
 		seen := observationOf(cronTab, at("11:59:00"))
 		p := decide(cronTab, seen, at("11:59:30"))
 		cronTab.Status = summarize(cronTab, seen, p, actResult{}, nil)
-		// As it comes from the API server.
+		// Decode it like the client does.
 		raw := must(json.Marshal(cronTab))
 		decoded := &stablev1.CronTab{}
 		if err := json.Unmarshal(raw, decoded); err != nil {
@@ -95,17 +94,17 @@ func TestACronTabTakesLittleMemory(t *testing.T) {
 		t.Errorf("a CronTab takes %d bytes, more than %d", each, limit)
 	}
 	if a.at(client.ObjectKey{Namespace: "market", Name: "tick-1"}).Sub(noon) > time.Minute {
-		t.Error("no alarm is set")
+		t.Error("no wakeup is set")
 	}
 }
 
-// runManager runs a manager with this controller for the namespace of w, until the test ends.
+// runManager runs a manager with this controller for the namespace of f until the test ends.
 func (f *fixture) runManager() *harness.Requests {
 	f.Helper()
 	return harness.RunManager(f.T, env.Config(f), f.client.Scheme(), f.namespace, Add, Cache)
 }
 
-// createNamed creates a CronTab and does not wait.
+// createNamed creates a CronTab without waiting.
 func (f *fixture) createNamed(name string, changes ...mutation) error {
 	cronTab := newCronTab(changes...)
 	cronTab.ObjectMeta = metav1.ObjectMeta{Namespace: f.namespace, Name: name, Annotations: cronTab.Annotations}
@@ -122,10 +121,10 @@ func TestManagerRunsEverySecond(t *testing.T) {
 	jobs := f.jobs()
 	for i := range jobs {
 		if got, want := runOf(&jobs[i]).at, runOf(&jobs[0]).at.Add(time.Duration(i)*time.Second); !got.Equal(want) {
-			t.Errorf("run %d is that of %v, not of %v", i, got, want)
+			t.Errorf("run %d has the scheduled time %v, want %v", i, got, want)
 		}
 		if lag := jobs[i].CreationTimestamp.Sub(runOf(&jobs[i]).at); lag > 3*time.Second {
-			t.Errorf("run %d came %v late", i, lag)
+			t.Errorf("run %d was %v late", i, lag)
 		}
 		f.finishJob(&jobs[i], batchv1.JobComplete)
 	}
@@ -135,7 +134,7 @@ func TestManagerRunsEverySecond(t *testing.T) {
 	statuscheck.Verify(t, f.cronTab())
 }
 
-// hasReason reports whether Ready of the CronTab has this reason for the present spec.
+// hasReason reports whether condition Ready has a reason for the current generation.
 func (f *fixture) hasReason(reason string) bool {
 	f.Helper()
 	cronTab := f.cronTab()
@@ -143,7 +142,7 @@ func (f *fixture) hasReason(reason string) bool {
 	return ready != nil && ready.Reason == reason && ready.ObservedGeneration == cronTab.Generation
 }
 
-func TestManagerHoldsManyAtOnce(t *testing.T) {
+func TestManagerStartsManyRunsAtOnce(t *testing.T) {
 	f := newFixture(t)
 	counted := f.runManager()
 	counted.Take()
@@ -157,8 +156,8 @@ func TestManagerHoldsManyAtOnce(t *testing.T) {
 		}
 		return all
 	}
-	// All are due at the same second: when they must be there, at the speed of a few
-	// that never run.
+	// All are due in the same second. Estimate from a few idle CronTabs how long creating all of
+	// them takes.
 	const few = 50
 	begin := time.Now()
 	harness.Parallel(t, few, func(n int) error { return f.createNamed(fmt.Sprintf("idle-%d", n), withSchedule("0 0 1 1 *")) })
@@ -175,9 +174,9 @@ func TestManagerHoldsManyAtOnce(t *testing.T) {
 	}
 	harness.Eventually(t, "each has a status", settled)
 	if time.Now().After(due) {
-		t.Fatal("this machine is too slow for the test: the time has come before all were created")
+		t.Fatal("this machine is too slow for the test: runs became due before all CronTabs were created")
 	}
-	// On a slow machine that is longer than one is patient with what takes a second.
+	// On a slow machine, this is longer than the timeout of Eventually.
 	select {
 	case <-time.After(time.Until(due)):
 	case <-t.Context().Done():
@@ -191,7 +190,7 @@ func TestManagerHoldsManyAtOnce(t *testing.T) {
 		}
 		return true
 	})
-	// One status for each that is new, and two writes for each run.
+	// One status update for each new CronTab, and two writes for each run.
 	if diff := cmp.Diff(map[string]int{http.MethodPost: many, http.MethodPut: many + few + many}, counted.Take()); diff != "" {
 		t.Errorf("requests for %d new CronTabs and %d runs (-want +got):\n%s", many+few, many, diff)
 	}

@@ -20,13 +20,13 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// creationCounter counts how often a Job of each time was created, also of those that are gone.
+// creationCounter counts created Jobs by scheduled time, including deleted Jobs.
 type creationCounter struct {
 	mu      sync.Mutex
 	created map[time.Duration]int
 }
 
-// countCreations counts the Jobs that are created from now on, by their times since a minute.
+// countCreations counts the Jobs created from now on, by their scheduled time relative to a minute.
 func (f *fixture) countCreations(since time.Time) *creationCounter {
 	l := &creationCounter{created: map[time.Duration]int{}}
 	f.client = interceptor.NewClient(f.client, interceptor.Funcs{
@@ -44,8 +44,8 @@ func (f *fixture) countCreations(since time.Time) *creationCounter {
 	return l
 }
 
-// deleteRecordedJobs lets all Jobs end and go whose run is in the status: a user deletes them, or
-// their time to live is over.
+// deleteRecordedJobs finishes and deletes all Jobs whose run the status records, as a user or an
+// expired TTL could.
 func (f *fixture) deleteRecordedJobs() {
 	f.Helper()
 	recorded := progressFromStatus(&f.cronTab().Status)
@@ -56,9 +56,9 @@ func (f *fixture) deleteRecordedJobs() {
 	}
 }
 
-// Whatever write is the last one of a process, or fails: every scheduled time gives exactly
-// one Job, even if Jobs go as soon as they may.
-func TestAKillAtAnyWriteRepeatsAndLosesNothing(t *testing.T) {
+// Whatever write fails or is the last of a process, each scheduled time gets exactly one Job, even
+// if Jobs are deleted as early as possible.
+func TestCrashAtAnyWriteRepeatsAndLosesNoRun(t *testing.T) {
 	type killed struct{}
 	for _, fault := range []struct {
 		name   string
@@ -68,7 +68,7 @@ func TestAKillAtAnyWriteRepeatsAndLosesNothing(t *testing.T) {
 		{"killed before a write", harness.Before, func() error { panic(killed{}) }},
 		{"killed after a write", harness.After, func() error { panic(killed{}) }},
 		{"a write is lost", harness.Before, func() error { return errors.New("connection reset") }},
-		{"the answer to a write is lost", harness.After, func() error { return errors.New("connection reset") }},
+		{"the response to a write is lost", harness.After, func() error { return errors.New("connection reset") }},
 	} {
 		for _, with := range []struct {
 			name   string
@@ -76,7 +76,7 @@ func TestAKillAtAnyWriteRepeatsAndLosesNothing(t *testing.T) {
 		}{
 			{"Allow", withMissedRuns(stablev1.AllMissedRuns, 100)},
 			{"Queue", withPolicy(stablev1.QueueConcurrent)},
-			{"a time to live", withTTL},
+			{"TTL", withTTL},
 		} {
 			t.Run(fault.name+", "+with.name, func(t *testing.T) {
 				f := newFixture(t)
@@ -103,7 +103,7 @@ func TestAKillAtAnyWriteRepeatsAndLosesNothing(t *testing.T) {
 						f.reconcileIgnoringErrors(killed{})
 					}
 					f.restart()
-					for range 3 { // The queue of two, and what is left to tidy up.
+					for range 3 { // two queued runs, and the remaining cleanup
 						f.reconcileUntilStable()
 						f.deleteRecordedJobs()
 					}
@@ -117,14 +117,14 @@ func TestAKillAtAnyWriteRepeatsAndLosesNothing(t *testing.T) {
 					}
 				}
 				if got := f.cronTab().Status.MissedRuns; got != 0 {
-					t.Errorf("%d runs are said to be missed", got)
+					t.Errorf("missedRuns is %d, want 0", got)
 				}
 			})
 		}
 	}
 }
 
-// reconcileIgnoringErrors reconciles, and ends like a process that is killed.
+// reconcileIgnoringErrors reconciles once and recovers from a simulated kill with a restart.
 func (f *fixture) reconcileIgnoringErrors(killed any) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -145,13 +145,13 @@ func withTTL(c *stablev1.CronTab) {
 	}}
 }
 
-// freezeCache makes the Reconciler read only what there is now.
+// freezeCache makes the Reconciler read a snapshot of the current objects.
 func (f *fixture) freezeCache() {
 	f.Helper()
 	f.useClient(harness.Frozen(f, f.client, f.namespace, Indexes, &batchv1.JobList{}, &stablev1.CronTabList{}))
 }
 
-func TestACacheThatIsBehindRepeatsNothing(t *testing.T) {
+func TestStaleCacheRepeatsNoRun(t *testing.T) {
 	f := newFixture(t)
 	f.create(withPolicy(stablev1.ForbidConcurrent), withSchedule("* * * * * *"))
 	jobs := f.jobs()
@@ -167,7 +167,7 @@ func TestACacheThatIsBehindRepeatsNothing(t *testing.T) {
 		f.clock.Step(time.Second)
 	}
 	if len(l.created) > 1 {
-		t.Errorf("with concurrencyPolicy Forbid, these were started at a time: %v", l.created)
+		t.Errorf("with concurrencyPolicy Forbid, more than one run was started: %v", l.created)
 	}
 	for scheduled, count := range l.created {
 		if count != 1 {
@@ -176,16 +176,15 @@ func TestACacheThatIsBehindRepeatsNothing(t *testing.T) {
 	}
 }
 
-// A process that was stopped finds that another one has done its work, and that the Jobs
-// are gone already.
-func TestAProcessThatWasStoppedRepeatsNothing(t *testing.T) {
+// A process that was stopped resumes after another one has done its work and the Jobs are gone.
+func TestStoppedProcessRepeatsNoRun(t *testing.T) {
 	f := newFixture(t)
 	f.create(withMissedRuns(stablev1.AllMissedRuns, 100))
 	minute, _ := f.startOfMinute()
 	l := f.countCreations(minute)
 	f.reconcileUntilStable()
 	stopped, stale := f.Reconciler, f.cronTab()
-	stopped.wakeups.noteSleep(maxSleep) // and the timer has not fired yet when it goes on
+	stopped.wakeups.noteSleep(maxSleep) // the timer has not fired yet when the process resumes
 	f.restart()
 	f.reconcileUntilStable()
 	for range 3 {
@@ -202,8 +201,8 @@ func TestAProcessThatWasStoppedRepeatsNothing(t *testing.T) {
 	}
 }
 
-// A new leader whose cache is behind asks before it starts anything.
-func TestANewLeaderWithAnOldCacheRepeatsNothing(t *testing.T) {
+// A new leader with a stale cache reads the CronTab from the API server before it starts a run.
+func TestNewLeaderWithStaleCacheRepeatsNoRun(t *testing.T) {
 	f := newFixture(t)
 	f.create(withMissedRuns(stablev1.AllMissedRuns, 100))
 	minute, _ := f.startOfMinute()
@@ -222,7 +221,7 @@ func TestANewLeaderWithAnOldCacheRepeatsNothing(t *testing.T) {
 	}
 }
 
-func TestACronTabOfTheSameNameStartsAnew(t *testing.T) {
+func TestRecreatedCronTabStartsOver(t *testing.T) {
 	f := newFixture(t)
 	f.create()
 	old := f.jobs()[0]
@@ -230,7 +229,7 @@ func TestACronTabOfTheSameNameStartsAnew(t *testing.T) {
 	cronTab := newCronTab()
 	cronTab.ObjectMeta = metav1.ObjectMeta{Namespace: f.namespace, Name: cronTab.Name}
 	f.must(f.client.Create(t.Context(), cronTab))
-	// Its first run has the name of a Job of the earlier one.
+	// The name of its first run is taken by a Job of the deleted CronTab.
 	result, err := f.reconcile()
 	if err != nil || result.RequeueAfter != kube.StalePause {
 		t.Errorf("Reconcile returns %v, %v", result, err)
@@ -243,7 +242,7 @@ func TestACronTabOfTheSameNameStartsAnew(t *testing.T) {
 	f.expectReady("True", stablev1.ReasonScheduled)
 }
 
-func TestAnAPIThatIsAway(t *testing.T) {
+func TestUnavailableAPIServer(t *testing.T) {
 	f := newFixture(t)
 	f.create(withMissedRuns(stablev1.AllMissedRuns, 100))
 	minute, _ := f.startOfMinute()
@@ -275,8 +274,8 @@ func TestAnAPIThatIsAway(t *testing.T) {
 	f.expectReady("True", stablev1.ReasonScheduled)
 }
 
-// An invalid schedule that got past the API is a condition.
-func TestAnInvalidSchedule(t *testing.T) {
+// An invalid schedule that the API server accepted is reported in a condition.
+func TestInvalidSchedule(t *testing.T) {
 	f := newFixture(t)
 	f.create()
 	for _, test := range []struct {
@@ -284,7 +283,7 @@ func TestAnInvalidSchedule(t *testing.T) {
 		change mutation
 		reason string
 	}{
-		{"a range that runs backwards", withSchedule("30-10 * * * *"), stablev1.ReasonInvalidSchedule},
+		{"a reversed range", withSchedule("30-10 * * * *"), stablev1.ReasonInvalidSchedule},
 		{"no time ever matches", withSchedule("0 0 31 2 *"), stablev1.ReasonNeverRuns},
 	} {
 		f.update(test.change)
@@ -297,11 +296,11 @@ func TestAnInvalidSchedule(t *testing.T) {
 	f.reconcileUntilStable()
 	f.expectReady("True", stablev1.ReasonScheduled)
 	if jobs := f.jobs(); len(jobs) != 1 {
-		t.Errorf("there are %d Jobs, and one was due before", len(jobs))
+		t.Errorf("there are %d Jobs, want the one from before the change", len(jobs))
 	}
 }
 
-func TestNothingFlaps(t *testing.T) {
+func TestIdleCronTabDoesNotChange(t *testing.T) {
 	f := newFixture(t)
 	f.create(withSchedule("0 0 1 1 *"))
 	before := f.cronTab()
@@ -312,13 +311,13 @@ func TestNothingFlaps(t *testing.T) {
 	f.restart()
 	f.reconcileUntilStable()
 	if diff := cmp.Diff(before, f.cronTab()); diff != "" {
-		t.Errorf("nothing happened, and the CronTab changed (-before +after):\n%s", diff)
+		t.Errorf("the idle CronTab changed (-before +after):\n%s", diff)
 	}
 }
 
-// A CronTab whose Jobs take the API server long, because an admission webhook hangs, has
-// but a part of the workers.
-func TestSlowOnesLeaveRoomForOthers(t *testing.T) {
+// CronTabs with slow creations, caused by a hanging admission webhook, share a limited number of
+// workers.
+func TestSlowCreationsAreLimited(t *testing.T) {
 	f := newFixture(t)
 	f.create(withMissedRuns(stablev1.AllMissedRuns, 100))
 	minute, _ := f.startOfMinute()
@@ -337,17 +336,17 @@ func TestSlowOnesLeaveRoomForOthers(t *testing.T) {
 	f.writes = nil
 	for range maxSlowCreates {
 		if !f.slowCreates.TryAcquire(1) {
-			t.Fatal("there is no room")
+			t.Fatal("no worker is free")
 		}
 	}
 	if result, err := f.reconcile(); err != nil || !result.IsZero() || len(f.writes) > 0 {
 		t.Errorf("Reconcile returns %v, %v and writes %v", result, err, f.writes)
 	}
 	if wait := f.wakeups.at(client.ObjectKeyFromObject(f.cronTab())).Sub(f.clock.Now()); wait != slowRetryInterval {
-		t.Errorf("it looks again in %v", wait)
+		t.Errorf("the next attempt is in %v", wait)
 	}
 	f.slowCreates.Release(1)
 	if _, err := f.reconcile(); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("when there is room, Reconcile returns %v", err)
+		t.Errorf("with a free worker, Reconcile returns %v", err)
 	}
 }

@@ -28,21 +28,21 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
 )
 
-// fixture is a namespace of an API server with a CronTab tick, and a Reconciler that is
-// called directly. Nobody runs Jobs.
+// fixture is a namespace with a CronTab named tick, and a Reconciler that the test calls directly.
+// No controller runs the Jobs.
 type fixture struct {
 	*testing.T
 	namespace string
 	client    client.WithWatch
 	clock     *clocktesting.FakeClock
 	recorder  *events.FakeRecorder
-	// writes are the requests that changed something since the last look.
+	// writes are the write requests since the last takeWrites.
 	writes []harness.Request
 	*Reconciler
 }
 
-// newFixture returns a world of its own for each test; they run in parallel. It begins
-// five seconds into the next minute: what is created is a little older.
+// newFixture returns a fixture in its own namespace; tests run in parallel. Its clock starts five
+// seconds into the next minute, so that new objects are in the past.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
@@ -57,10 +57,10 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// restart is a new process that remembers nothing.
+// restart simulates a restart of the process.
 func (f *fixture) restart() { f.useClient(f.client) }
 
-// useClient is a restart with another client.
+// useClient simulates a restart with another client.
 func (f *fixture) useClient(c client.WithWatch) {
 	counted := harness.Observe(c, func(request harness.Request) error {
 		if request.IsWrite() {
@@ -71,7 +71,7 @@ func (f *fixture) useClient(c client.WithWatch) {
 	f.Reconciler = NewReconciler(counted, f.client, f.recorder, f.clock)
 }
 
-// create creates the CronTab tick and lets the controller see it.
+// create creates the CronTab tick and reconciles it.
 func (f *fixture) create(changes ...mutation) {
 	f.Helper()
 	cronTab := newCronTab(changes...)
@@ -85,13 +85,13 @@ func (f *fixture) create(changes ...mutation) {
 	f.writes = nil
 }
 
-// startOfMinute returns the minute that has begun five seconds ago.
+// startOfMinute returns the current minute, and whether the clock is five seconds into it.
 func (f *fixture) startOfMinute() (time.Time, bool) {
 	minute := f.clock.Now().Truncate(time.Minute)
 	return minute, f.clock.Now().Sub(minute) == 5*time.Second
 }
 
-// cronTab returns the CronTab tick as it is.
+// cronTab reads the CronTab tick.
 func (f *fixture) cronTab() *stablev1.CronTab {
 	f.Helper()
 	cronTab := &stablev1.CronTab{}
@@ -99,7 +99,7 @@ func (f *fixture) cronTab() *stablev1.CronTab {
 	return cronTab
 }
 
-// change changes the CronTab tick.
+// update changes the CronTab tick.
 func (f *fixture) update(changes ...mutation) {
 	f.Helper()
 	f.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -111,7 +111,7 @@ func (f *fixture) update(changes ...mutation) {
 	}))
 }
 
-// jobs returns all Jobs, by their names.
+// jobs lists all Jobs by name.
 func (f *fixture) jobs() []batchv1.Job {
 	f.Helper()
 	var list batchv1.JobList
@@ -120,7 +120,7 @@ func (f *fixture) jobs() []batchv1.Job {
 	return list.Items
 }
 
-// jobTimes returns the times of the Jobs of CronTab tick, relative to a minute.
+// jobTimes returns the scheduled times of all Jobs, relative to a minute.
 func (f *fixture) jobTimes(since time.Time) []time.Duration {
 	f.Helper()
 	var times []time.Duration
@@ -130,7 +130,7 @@ func (f *fixture) jobTimes(since time.Time) []time.Duration {
 	return times
 }
 
-// finishJob plays the controller of Jobs: a Job ends.
+// finishJob sets the status of a Job as the Job controller does when it finishes.
 func (f *fixture) finishJob(job *batchv1.Job, condition batchv1.JobConditionType) {
 	f.Helper()
 	now := metav1.NewTime(f.clock.Now())
@@ -153,14 +153,14 @@ func (f *fixture) finishJob(job *batchv1.Job, condition batchv1.JobConditionType
 	f.must(f.client.Status().Update(f.Context(), job))
 }
 
-// deleteJobNow deletes a Job at once: it plays the garbage collector, too.
+// deleteJobNow deletes a Job, including garbage collection.
 func (f *fixture) deleteJobNow(job *batchv1.Job) {
 	f.Helper()
 	f.must(client.IgnoreNotFound(f.client.Delete(f.Context(), job, client.PropagationPolicy(metav1.DeletePropagationBackground))))
 	f.collectGarbage()
 }
 
-// collectGarbage plays the garbage collector: Jobs that are deleted in the foreground go.
+// collectGarbage removes the Jobs that are being deleted in the foreground.
 func (f *fixture) collectGarbage() {
 	f.Helper()
 	for _, job := range f.jobs() {
@@ -171,7 +171,7 @@ func (f *fixture) collectGarbage() {
 	}
 }
 
-// reconcile reconciles the CronTab tick once, after events have come for all Jobs.
+// reconcile reconciles the CronTab tick once, after the events of all Jobs.
 func (f *fixture) reconcile() (reconcile.Result, error) {
 	f.Helper()
 	cronTab := f.cronTab()
@@ -183,8 +183,8 @@ func (f *fixture) reconcile() (reconcile.Result, error) {
 	return f.Reconcile(f.Context(), cronTab)
 }
 
-// reconcileUntilStable reconciles the CronTab tick, and lets the seconds pass for which a status is
-// held back, until there is nothing more to do for now.
+// reconcileUntilStable reconciles the CronTab tick, advancing the clock for deferred status
+// updates, until nothing is left to do.
 func (f *fixture) reconcileUntilStable() {
 	f.Helper()
 	for range 300 {
@@ -201,18 +201,18 @@ func (f *fixture) reconcileUntilStable() {
 		case len(f.writes) == before:
 			return
 		case len(f.jobs()) == jobs && f.writes[len(f.writes)-1].Verb == "create":
-			return // The API refuses the Job.
+			return // the API server rejects the Job
 		}
 	}
 	f.Fatalf("Still busy after 300 reconciles: %v", f.writes)
 }
 
-// advanceToNextRun lets the alarm ring, at its time.
+// advanceToNextRun advances the clock to the next wakeup and reconciles.
 func (f *fixture) advanceToNextRun() {
 	f.Helper()
 	alarm := f.wakeups.at(client.ObjectKey{Namespace: f.namespace, Name: "tick"})
 	if alarm.IsZero() {
-		f.Fatal("no alarm is set")
+		f.Fatal("no wakeup is set")
 	}
 	if alarm.After(f.clock.Now()) {
 		f.clock.SetTime(alarm)
@@ -222,7 +222,7 @@ func (f *fixture) advanceToNextRun() {
 	}
 }
 
-// takeWrites returns the requests that changed something since the last call.
+// takeWrites returns the write requests since the last call.
 func (f *fixture) takeWrites() []harness.Request {
 	writes := f.writes
 	f.writes = nil
@@ -232,7 +232,7 @@ func (f *fixture) takeWrites() []harness.Request {
 // takeEvents returns the events since the last call.
 func (f *fixture) takeEvents() []string { return harness.Events(f.recorder) }
 
-// expectReady fails the test if Ready of the CronTab has not this status and reason.
+// expectReady checks status and reason of condition Ready.
 func (f *fixture) expectReady(status metav1.ConditionStatus, reason string) {
 	f.Helper()
 	cronTab := f.cronTab()
@@ -250,7 +250,7 @@ func (f *fixture) must(err error) {
 	}
 }
 
-// createForeignJob creates a Job of that name without an owner.
+// createForeignJob creates a Job without an owner.
 func (f *fixture) createForeignJob(name string) *batchv1.Job {
 	f.Helper()
 	job := jobOf(newCronTab(), noon)
@@ -261,10 +261,10 @@ func (f *fixture) createForeignJob(name string) *batchv1.Job {
 	return job
 }
 
-// noon is a time at which a schedule of full minutes has a run.
+// noon is a scheduled time of every schedule in full minutes.
 var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 
-// at returns the time of a clock on that day.
+// at returns a time of day on that date.
 func at(clock string) time.Time {
 	t := must(time.Parse(time.TimeOnly, clock))
 	return noon.Truncate(24 * time.Hour).Add(time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute + time.Duration(t.Second())*time.Second)
@@ -272,8 +272,8 @@ func at(clock string) time.Time {
 
 type mutation func(*stablev1.CronTab)
 
-// newCronTab returns a CronTab that runs every minute, was created at 11:00 and has run
-// until 11:59, as the API server has it.
+// newCronTab returns a CronTab that runs every minute and was created at 11:00, with defaults
+// filled in.
 func newCronTab(changes ...mutation) *stablev1.CronTab {
 	cronTab := &stablev1.CronTab{
 		ObjectMeta: metav1.ObjectMeta{
@@ -326,7 +326,7 @@ func withRequest(text string) mutation {
 	return func(c *stablev1.CronTab) { c.Annotations = map[string]string{stablev1.RunRequestedAtAnnotation: text} }
 }
 
-// jobOf returns the Job of the run of a CronTab at a time, as the API server has it.
+// jobOf returns the Job of a scheduled run, as stored.
 func jobOf(cronTab *stablev1.CronTab, scheduled time.Time, changes ...func(*batchv1.Job)) *batchv1.Job {
 	s := &pendingRun{at: scheduled, name: jobName(cronTab, scheduled)}
 	job := newJob(cronTab, must(jobTemplate(cronTab)), s, time.UTC)
@@ -352,8 +352,8 @@ func onDemand(job *batchv1.Job) {
 
 func terminating(job *batchv1.Job) { job.DeletionTimestamp = ptr.To(metav1.NewTime(noon)) }
 
-// observationOf returns the observation of a CronTab that has run until then, with these Jobs. The
-// controller has been running since 11:00.
+// observationOf returns the observation of a CronTab whose runs are decided until a time. The
+// controller has been active since 11:00.
 func observationOf(cronTab *stablev1.CronTab, until time.Time, jobs ...*batchv1.Job) observation {
 	seen := observation{activeSince: at("11:00:00")}
 	seen.schedule, seen.invalid = newSchedule(cronTab)
@@ -365,7 +365,7 @@ func observationOf(cronTab *stablev1.CronTab, until time.Time, jobs ...*batchv1.
 	return seen
 }
 
-// withoutStatus returns the observation of a CronTab that the controller has never seen.
+// withoutStatus returns the observation of a CronTab before its first reconcile.
 func withoutStatus(cronTab *stablev1.CronTab) observation {
 	seen := observationOf(cronTab, time.Time{})
 	seen.progress, seen.recorded = progress{}, progress{}
@@ -379,10 +379,9 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// asJSON returns value as JSON with indentation.
+// asJSON returns indented JSON.
 func asJSON(value any) string { return string(must(json.MarshalIndent(value, "", "  "))) }
 
-// zero is the quantity.
 var zero = resource.MustParse("0")
 
 func TestMain(m *testing.M) { env.Main(m) }

@@ -15,7 +15,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-func TestARunCostsTwoWrites(t *testing.T) {
+func TestRunTakesTwoWrites(t *testing.T) {
 	f := newFixture(t)
 	f.create()
 	first, _ := f.startOfMinute()
@@ -41,7 +41,7 @@ func TestARunCostsTwoWrites(t *testing.T) {
 	}
 }
 
-func TestAJobIsThatOfACronJob(t *testing.T) {
+func TestJobEqualsThatOfCronJob(t *testing.T) {
 	f := newFixture(t)
 	zone := "Asia/Kathmandu"
 	f.create(func(c *stablev1.CronTab) {
@@ -54,7 +54,7 @@ func TestAJobIsThatOfACronJob(t *testing.T) {
 	scheduled, _ := f.startOfMinute()
 	job := f.jobs()[0]
 	if want := jobName(f.cronTab(), scheduled); job.Name != want {
-		t.Errorf("the name is %s, not %s", job.Name, want)
+		t.Errorf("name is %s, want %s", job.Name, want)
 	}
 	kathmandu := must(time.LoadLocation(zone))
 	want := map[string]string{"note": "x", batchv1.CronJobScheduledTimestampAnnotation: scheduled.In(kathmandu).Format(time.RFC3339)}
@@ -70,7 +70,7 @@ func TestAJobIsThatOfACronJob(t *testing.T) {
 	}
 }
 
-func TestEndsOfJobsAreSeen(t *testing.T) {
+func TestFinishedJobsAreReported(t *testing.T) {
 	f := newFixture(t)
 	f.create()
 	f.advanceToNextRun()
@@ -87,7 +87,7 @@ func TestEndsOfJobsAreSeen(t *testing.T) {
 	}
 }
 
-func TestHistoryIsLimited(t *testing.T) {
+func TestHistoryLimits(t *testing.T) {
 	f := newFixture(t)
 	f.create()
 	for range 5 {
@@ -100,17 +100,17 @@ func TestHistoryIsLimited(t *testing.T) {
 	before := f.jobTimes(time.Time{})
 	f.reconcileUntilStable()
 	if diff := cmp.Diff(before[3:], f.jobTimes(time.Time{})); diff != "" {
-		t.Errorf("runs that are kept (-want +got):\n%s", diff)
+		t.Errorf("remaining runs (-want +got):\n%s", diff)
 	}
 	f.advanceToNextRun()
 	f.reconcileUntilStable()
 	if got := len(f.jobs()); got != 4 {
-		t.Errorf("there are %d Jobs, not the three of the history and a new one", got)
+		t.Errorf("there are %d Jobs, want three finished and a new one", got)
 	}
 }
 
-// To delete a long history takes a while, in which runs do not wait.
-func TestALongHistoryIsDeletedLittleByLittle(t *testing.T) {
+// Deleting a long history takes a while and must not delay runs.
+func TestHistoryIsDeletedInBatches(t *testing.T) {
 	f := newFixture(t)
 	f.create(withMissedRuns(stablev1.AllMissedRuns, 100))
 	f.clock.Step(25 * time.Minute)
@@ -118,7 +118,7 @@ func TestALongHistoryIsDeletedLittleByLittle(t *testing.T) {
 	for _, job := range f.jobs() {
 		f.finishJob(&job, batchv1.JobComplete)
 	}
-	f.advanceToNextRun() // All else waits as long as there are runs, at first.
+	f.advanceToNextRun() // cleanup is deferred in favor of runs at first
 	f.clock.SetTime(f.wakeups.at(client.ObjectKeyFromObject(f.cronTab())))
 	before := len(f.jobs())
 	result, err := f.reconcile()
@@ -126,7 +126,7 @@ func TestALongHistoryIsDeletedLittleByLittle(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := len(f.jobs()); got != before+1-cleanupBatch || result.RequeueAfter != cleanupInterval {
-		t.Errorf("%d Jobs have become %d in the next run, and it looks again after %v", before, got, result.RequeueAfter)
+		t.Errorf("%d Jobs have become %d, and the next batch is after %v", before, got, result.RequeueAfter)
 	}
 	f.reconcileUntilStable()
 	if got := len(f.jobs()); got > 5 {
@@ -134,7 +134,7 @@ func TestALongHistoryIsDeletedLittleByLittle(t *testing.T) {
 	}
 }
 
-func TestOnlyARunThatIsVeryLateIsAnEvent(t *testing.T) {
+func TestOnlyVeryLateRunsHaveAnEvent(t *testing.T) {
 	f := newFixture(t)
 	f.create(withSchedule("0 * * * *"))
 	for _, tt := range []struct {
@@ -151,13 +151,13 @@ func TestOnlyARunThatIsVeryLateIsAnEvent(t *testing.T) {
 			}
 		}
 		if created != tt.want {
-			t.Errorf("%s late: %d events, not %d", tt.late, created, tt.want)
+			t.Errorf("%s late: %d events, want %d", tt.late, created, tt.want)
 		}
 	}
 }
 
-// Where a run is always due, nothing but runs would ever be seen to.
-func TestRunsWithoutEndDoNotKeepAllElseWaiting(t *testing.T) {
+// Even if runs are always due, cleanup happens.
+func TestContinuousRunsDoNotStarveCleanup(t *testing.T) {
 	f := newFixture(t)
 	f.create()
 	f.update(withSchedule("* * * * * *"))
@@ -185,13 +185,13 @@ func TestRunsWithoutEndDoNotKeepAllElseWaiting(t *testing.T) {
 	if behind := f.clock.Now().Sub(f.cronTab().Status.ScheduledUntil.Time); behind > 7*time.Second {
 		t.Errorf("the status is behind by %s", behind)
 	}
-	// Those that the status before the last one told of are gone, but for three.
+	// All but three of the recorded Jobs are deleted.
 	if got := len(f.jobs()); got > 3+14 {
 		t.Errorf("there are %d Jobs", got)
 	}
 }
 
-func TestAnEditIsNoReasonToRunWhatWasDueBefore(t *testing.T) {
+func TestEditDoesNotStartEarlierRuns(t *testing.T) {
 	f := newFixture(t)
 	f.create(func(c *stablev1.CronTab) { c.Spec.Schedule = "0 0 1 1 *" })
 	f.clock.Step(90 * time.Minute)
@@ -212,11 +212,11 @@ func TestAnEditIsNoReasonToRunWhatWasDueBefore(t *testing.T) {
 	}
 	f.advanceToNextRun()
 	if jobs := f.jobs(); len(jobs) != 1 {
-		t.Errorf("there are %d Jobs when the next time has come", len(jobs))
+		t.Errorf("there are %d Jobs when the next run is due", len(jobs))
 	}
 }
 
-func TestReplaceWaitsUntilTheOldPodsAreGone(t *testing.T) {
+func TestReplaceWaitsForPodDeletion(t *testing.T) {
 	f := newFixture(t)
 	f.create(withPolicy(stablev1.ReplaceConcurrent))
 	first, _ := f.startOfMinute()
@@ -233,7 +233,7 @@ func TestReplaceWaitsUntilTheOldPodsAreGone(t *testing.T) {
 	}
 }
 
-func TestQueueRunsOneAfterTheOther(t *testing.T) {
+func TestQueueRunsInOrder(t *testing.T) {
 	f := newFixture(t)
 	f.create(withPolicy(stablev1.QueueConcurrent))
 	first, _ := f.startOfMinute()
@@ -275,12 +275,12 @@ func TestOnDemand(t *testing.T) {
 	if status := f.cronTab().Status; !status.LastManualRunTime.Time.Equal(asked) || status.LastScheduleTime != nil || status.ActiveCount != 1 {
 		t.Errorf("the status is %s", asJSON(status))
 	}
-	// Even if the Job is gone.
+	// The same holds when the Job is gone.
 	jobs := f.jobs()
 	f.deleteJobNow(&jobs[0])
 	f.reconcileUntilStable()
 	if jobs := f.jobs(); len(jobs) > 0 {
-		t.Errorf("one request was answered twice")
+		t.Errorf("one request started two runs")
 	}
 	f.update(withRequest("soon"))
 	f.takeEvents()
@@ -291,8 +291,8 @@ func TestOnDemand(t *testing.T) {
 	}
 }
 
-// The name of a run on demand is never that of a scheduled one.
-func TestOnDemandAtANominalTime(t *testing.T) {
+// The Job name of a run on demand differs from that of any scheduled run.
+func TestOnDemandAtScheduledTime(t *testing.T) {
 	f := newFixture(t)
 	f.create(withSchedule("* * * * * *"), withPolicy(stablev1.ForbidConcurrent))
 	f.update(withRequest(f.clock.Now().UTC().Format(time.RFC3339)), withSuspend)
@@ -310,7 +310,7 @@ func TestOnDemandAtANominalTime(t *testing.T) {
 	}
 }
 
-func TestAForeignJobIsNeverTouched(t *testing.T) {
+func TestForeignJobIsNotTouched(t *testing.T) {
 	f := newFixture(t)
 	f.create()
 	next := f.cronTab().Status.NextScheduleTime.Time
@@ -319,7 +319,7 @@ func TestAForeignJobIsNeverTouched(t *testing.T) {
 	f.reconcileUntilStable()
 	f.expectReady("False", stablev1.ReasonJobNameTaken)
 	if alarm := f.wakeups.at(client.ObjectKeyFromObject(f.cronTab())); alarm.IsZero() || alarm.After(f.clock.Now().Add(time.Minute)) {
-		t.Errorf("it tries again at %v, and it is %v", alarm, f.clock.Now())
+		t.Errorf("next attempt is at %v, now is %v", alarm, f.clock.Now())
 	}
 	f.deleteJobNow(foreign)
 	f.clock.Step(10 * time.Second)
@@ -331,7 +331,7 @@ func TestAForeignJobIsNeverTouched(t *testing.T) {
 	}
 }
 
-func TestARefusedJobIsTriedAgain(t *testing.T) {
+func TestRejectedJobIsRetried(t *testing.T) {
 	f := newFixture(t)
 	f.create(withSchedule("0 0 1 1 *"))
 	quota := &corev1.ResourceQuota{
@@ -339,7 +339,7 @@ func TestARefusedJobIsTriedAgain(t *testing.T) {
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/jobs.batch": zero}},
 	}
 	f.must(f.client.Create(t.Context(), quota))
-	// Nobody but the controller of quotas does this.
+	// The quota controller does not run here.
 	quota.Status.Hard, quota.Status.Used = quota.Spec.Hard, corev1.ResourceList{"count/jobs.batch": zero}
 	f.must(f.client.Status().Update(t.Context(), quota))
 	f.update(withSchedule("* * * * *"))
@@ -354,21 +354,21 @@ func TestARefusedJobIsTriedAgain(t *testing.T) {
 	f.expectReady("False", stablev1.ReasonJobRejected)
 	f.must(f.client.Delete(t.Context(), quota))
 	scheduled := f.cronTab().Status.QueuedTimes[0].Time
-	harness.Eventually(t, "the run is made up for", func() bool {
+	harness.Eventually(t, "the run starts", func() bool {
 		f.clock.Step(time.Second)
 		_, err := f.reconcile()
 		return err == nil && len(f.jobs()) == 1
 	})
 	if got := runOf(&f.jobs()[0]).at; !got.Equal(scheduled) {
-		t.Errorf("the run is that of %v, not of %v", got, scheduled)
+		t.Errorf("scheduled time is %v, want %v", got, scheduled)
 	}
 	f.reconcileUntilStable()
 	f.expectReady("True", stablev1.ReasonScheduled)
 }
 
-func TestATimeToLiveBeginsWhenTheRunIsRecorded(t *testing.T) {
+func TestTTLIsSetWhenRunIsRecorded(t *testing.T) {
 	f := newFixture(t)
-	f.create(withTTL) // its first run was due when the controller began, and keeps its Job for a minute
+	f.create(withTTL) // its first run is from before the controller was active, so its Job stays for a minute
 	f.advanceToNextRun()
 	job := f.jobs()[1]
 	if job.Spec.TTLSecondsAfterFinished != nil || job.Annotations[stablev1.TTLAnnotation] != "0" {

@@ -34,7 +34,7 @@ func TestConditions(t *testing.T) {
 		ready, valid [3]string
 	}{
 		{
-			name: "it waits for its time", cronTab: newCronTab(), now: "11:59:30",
+			name: "scheduled", cronTab: newCronTab(), now: "11:59:30",
 			ready: [3]string{"True", "Scheduled", "The next run is scheduled"},
 			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},
@@ -49,48 +49,48 @@ func TestConditions(t *testing.T) {
 			valid: [3]string{"True", "NoSchedule", "No schedule is set"},
 		},
 		{
-			name: "nothing to run", now: "11:59:30",
+			name: "neither schedule nor template", now: "11:59:30",
 			cronTab: newCronTab(withSchedule(""), func(c *stablev1.CronTab) { c.Spec.JobTemplate = nil }),
 			ready:   [3]string{"False", "NoSchedule", "Neither a schedule nor a jobTemplate is set, so nothing can run. Set spec.schedule and spec.jobTemplate"},
 			valid:   [3]string{"True", "NoSchedule", "No schedule is set"},
 		},
 		{
-			name: "a wrong schedule", cronTab: newCronTab(withSchedule("30-10 * * * *")), now: "11:59:30",
+			name: "invalid schedule", cronTab: newCronTab(withSchedule("30-10 * * * *")), now: "11:59:30",
 			ready: [3]string{"False", "InvalidSchedule", `spec.schedule: "30-10 * * * *": minute "30-10": the range runs backwards; write the smaller value first, or two ranges: 30-59,0-10`},
 			valid: [3]string{"False", "InvalidSchedule", `spec.schedule: "30-10 * * * *": minute "30-10": the range runs backwards; write the smaller value first, or two ranges: 30-59,0-10`},
 		},
 		{
-			name: "a wrong zone", cronTab: newCronTab(func(c *stablev1.CronTab) { c.Spec.TimeZone = &mars }), now: "11:59:30",
+			name: "unknown time zone", cronTab: newCronTab(func(c *stablev1.CronTab) { c.Spec.TimeZone = &mars }), now: "11:59:30",
 			ready: [3]string{"False", "UnknownTimeZone", `spec.timeZone: unknown time zone "Mars/Base"; use an IANA name such as Europe/Berlin`},
 			valid: [3]string{"False", "UnknownTimeZone", `spec.timeZone: unknown time zone "Mars/Base"; use an IANA name such as Europe/Berlin`},
 		},
 		{
-			name: "never", cronTab: newCronTab(withSchedule("0 0 31 2 *")), now: "11:59:30",
+			name: "no future run", cronTab: newCronTab(withSchedule("0 0 31 2 *")), now: "11:59:30",
 			ready: [3]string{"False", "NeverRuns", "The schedule has no future run. Check spec.schedule, spec.notAfter and spec.excludeDates"},
 			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},
 		{
-			name: "the clock went back", cronTab: newCronTab(), now: "11:50:00",
+			name: "clock set back", cronTab: newCronTab(), now: "11:50:00",
 			ready: [3]string{"False", "ClockBehind", "The clock of the manager was set back, and the last scheduled run is in the future. To start over, suspend and resume the CronTab"},
 			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},
 		{
-			name: "too many were missed", cronTab: newCronTab(withMissedRuns(stablev1.AllMissedRuns, 2)), now: "12:30:00",
+			name: "too many missed runs", cronTab: newCronTab(withMissedRuns(stablev1.AllMissedRuns, 2)), now: "12:30:00",
 			ready: [3]string{"True", "TooManyMissedRuns", "More runs were due than the limit allows. The excess runs were dropped; the others are being started"},
 			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},
 		{
-			name: "the name is taken", cronTab: newCronTab(), now: "12:00:00", err: kube.ErrForeign,
+			name: "Job name taken", cronTab: newCronTab(), now: "12:00:00", err: kube.ErrForeign,
 			ready: [3]string{"False", "JobNameTaken", `Job "tick-1772625600" already exists but is not the Job of this run. The run starts when that Job is gone; delete it if it is not needed`},
 			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},
 		{
-			name: "the API refuses", cronTab: newCronTab(), now: "12:00:00", err: quota,
+			name: "Job rejected", cronTab: newCronTab(), now: "12:00:00", err: quota,
 			ready: [3]string{"False", "JobRejected", `The API server rejected Job "tick-1772625600": jobs.batch "tick-1" is forbidden: exceeded quota. Fix spec.jobTemplate, or the policy or quota that rejected it; the controller retries`},
 			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},
 		{
-			name: "the API is away", cronTab: newCronTab(), now: "12:00:00", err: errors.New("connection refused"),
+			name: "API server unavailable", cronTab: newCronTab(), now: "12:00:00", err: errors.New("connection refused"),
 			ready: [3]string{"False", "JobWriteFailed", `Failed to create Job "tick-1772625600", retrying: connection refused`},
 			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},
@@ -132,19 +132,19 @@ func TestStatusAfterARun(t *testing.T) {
 		"until":      {noon, fromMetaTime(status.ScheduledUntil)},
 	} {
 		if !times[0].Equal(times[1]) {
-			t.Errorf("%s is %v, not %v", what, times[1], times[0])
+			t.Errorf("%s is %v, want %v", what, times[1], times[0])
 		}
 	}
 	if status.Queued != 0 || len(status.QueuedTimes) != 0 || status.ActiveCount != 2 {
 		t.Errorf("the status is %s", asJSON(status))
 	}
-	// What is written is read alike.
+	// Writing and reading the status preserves progress.
 	if want, got := p.progress.afterStart(p.start), progressFromStatus(&status); !got.equal(want) {
-		t.Errorf("progress is read as %v, not %v", got, want)
+		t.Errorf("progress is %v, want %v", got, want)
 	}
 }
 
-func TestMetricsAreGoneWithTheirCronTab(t *testing.T) {
+func TestMetricsOfDeletedCronTab(t *testing.T) {
 	cronTab := newCronTab(withSuspend)
 	cronTab.Status = stablev1.CronTabStatus{
 		ActiveCount: 2, Queued: 3, MissedRuns: 4,
@@ -191,6 +191,6 @@ func TestMetricsAreGoneWithTheirCronTab(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := gather(); len(left) > 0 {
-		t.Errorf("metrics of a CronTab that is gone: %v", left)
+		t.Errorf("metrics of a deleted CronTab: %v", left)
 	}
 }

@@ -30,7 +30,7 @@ func TestValidate(t *testing.T) {
 	}{
 		{"nothing", func(*stablev1.CronTab) {}, nil},
 		{"a schedule", func(c *stablev1.CronTab) { c.Spec.Schedule = "@daily" }, nil},
-		{"all mistakes are told", func(c *stablev1.CronTab) {
+		{"all errors are reported", func(c *stablev1.CronTab) {
 			c.Annotations = map[string]string{stablev1.RunRequestedAtAnnotation: "soon"}
 			c.Spec.TimeZone = ptr.To("Mars/Base")
 			c.Spec.Schedules = []stablev1.Schedule{"@daily", "* * * * 5-2"}
@@ -41,7 +41,7 @@ func TestValidate(t *testing.T) {
 			`spec.excludeDates[0]: Invalid value: "2026-02-30": date "2026-02-30", character 1: must be a date such as 2026-12-24 or a range such as 2026-12-24/2027-01-01`,
 			`metadata.annotations[crontab.stable.example.com/run-requested-at]: Invalid value: "soon": must be a time in RFC 3339, such as 2026-12-24T18:00:00Z`,
 		}},
-		{"another rule for daylight saving", func(c *stablev1.CronTab) { c.Spec.DaylightSaving = "Never" }, []string{
+		{"unknown daylight saving rule", func(c *stablev1.CronTab) { c.Spec.DaylightSaving = "Never" }, []string{
 			`spec.daylightSaving: Invalid value: "Never": unknown daylight saving rule "Never"; must be Once or Literal`,
 		}},
 	} {
@@ -68,10 +68,10 @@ func TestWarnings(t *testing.T) {
 	}{
 		{"on demand only", stablev1.CronTabSpec{}, nil},
 		{"every day", stablev1.CronTabSpec{Schedule: "@daily"}, nil},
-		{"a day that never comes", stablev1.CronTabSpec{Schedule: "0 0 30 2 *"}, []string{neverRuns}},
-		{"the last run is over", stablev1.CronTabSpec{Schedule: "@daily", NotAfter: &metav1.Time{Time: now.Add(-time.Hour)}}, []string{neverRuns}},
-		{"and it is suspended", stablev1.CronTabSpec{Schedule: "0 0 30 2 *", Suspend: ptr.To(true)}, nil},
-		{"what is refused", stablev1.CronTabSpec{Schedule: "x"}, nil},
+		{"no matching date", stablev1.CronTabSpec{Schedule: "0 0 30 2 *"}, []string{neverRuns}},
+		{"after notAfter", stablev1.CronTabSpec{Schedule: "@daily", NotAfter: &metav1.Time{Time: now.Add(-time.Hour)}}, []string{neverRuns}},
+		{"no matching date, suspended", stablev1.CronTabSpec{Schedule: "0 0 30 2 *", Suspend: ptr.To(true)}, nil},
+		{"invalid schedule", stablev1.CronTabSpec{Schedule: "x"}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, Warnings(&stablev1.CronTab{Spec: test.spec}, now)); diff != "" {
@@ -81,7 +81,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// fullForm turns the jobTemplate into one with the spec of a Job.
+// fullForm converts the jobTemplate to the form with a Job spec.
 func fullForm(c *stablev1.CronTab) {
 	template := c.Spec.JobTemplate.JobTemplateSpec()
 	template.Spec.TTLSecondsAfterFinished = ptr.To[int32](60)
@@ -90,12 +90,12 @@ func fullForm(c *stablev1.CronTab) {
 	}
 }
 
-// fakeAPI is a client of an API server that has one answer to all creations, and maybe warnings.
+// fakeAPI is a client that returns a fixed error and warnings for every creation.
 type fakeAPI struct {
 	client.Writer
 	err      error
 	warnings []string
-	job      *batchv1.Job // the last one that it was asked for
+	job      *batchv1.Job // the last one
 }
 
 func (a *fakeAPI) Create(ctx context.Context, object client.Object, _ ...client.CreateOption) error {
@@ -110,12 +110,12 @@ func (a *fakeAPI) trial() *Trial {
 	return NewTrial(a, clocktesting.NewFakePassiveClock(noon))
 }
 
-// invalid is the answer of an API server to whom these are mistakes of a Job.
+// invalid returns the error of an API server that rejects a Job as invalid.
 func invalid(mistakes ...*field.Error) error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: "batch", Kind: "Job"}, "tick-1772625600", mistakes)
 }
 
-// The Job that is tried is that of a run, but for what the API server only knows of objects that are stored.
+// The Job of the dry run equals that of a run, except for fields that require a stored CronTab.
 func TestTrialJob(t *testing.T) {
 	cronTab := newCronTab(fullForm)
 	before := cronTab.DeepCopy()
@@ -140,7 +140,7 @@ func TestTrialJob(t *testing.T) {
 	}
 }
 
-func TestTrialFindsMistakes(t *testing.T) {
+func TestTrialReportsErrors(t *testing.T) {
 	pod := field.NewPath("spec", "template", "spec")
 	image := field.Required(pod.Child("containers").Index(0).Child("image"), "")
 	volume := field.Duplicate(pod.Child("volumes").Index(1).Child("name"), "a")
@@ -176,7 +176,7 @@ func TestTrialFindsMistakes(t *testing.T) {
 			`spec.jobTemplate.metadata.labels: Invalid value: "-": must begin with an alphanumeric character`,
 			`metadata.name: Invalid value: "tick-1772625600": is too long for its Pods`,
 		}},
-		{"of nobody who writes a CronTab", invalid(owner, field.InternalError(pod, errors.New("no idea"))), nil, nil},
+		{"of fields that the CronTab does not set", invalid(owner, field.InternalError(pod, errors.New("no idea"))), nil, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			api := &fakeAPI{err: test.answer}
@@ -197,8 +197,8 @@ func TestTrialFindsMistakes(t *testing.T) {
 	}
 }
 
-// Only what the API server calls invalid by itself is a mistake of the CronTab.
-func TestTrialLetsThrough(t *testing.T) {
+// Only a rejection as invalid by the API server itself is an error of the CronTab.
+func TestTrialIgnoresOtherFailures(t *testing.T) {
 	jobs := schema.GroupResource{Group: "batch", Resource: "jobs"}
 	answer := func(code int32, message string, causes ...metav1.StatusCause) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -229,8 +229,8 @@ func TestTrialLetsThrough(t *testing.T) {
 	}
 }
 
-// Who writes the CronTab hears what the API server warns of, about their fields.
-func TestTrialPassesWarningsOn(t *testing.T) {
+// Warnings of the API server name the fields of the CronTab.
+func TestTrialForwardsWarnings(t *testing.T) {
 	api := &fakeAPI{warnings: []string{
 		`spec.template.spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply`,
 		`would violate PodSecurity "restricted:latest": runAsNonRoot != true`,
@@ -255,12 +255,12 @@ func TestTrialConcernsTheTemplate(t *testing.T) {
 		after *stablev1.CronTab
 		want  bool
 	}{
-		{"nothing is changed", newCronTab(fullForm), false},
-		{"the schedule is", changed(func(c *stablev1.CronTab) { c.Spec.Schedule = "@daily" }), false},
-		{"it is suspended", changed(func(c *stablev1.CronTab) { c.Spec.Suspend = ptr.To(true) }), false},
-		{"an image is", changed(func(c *stablev1.CronTab) { c.Spec.JobTemplate.Spec.Template.Spec.Containers[0].Image = "b" }), true},
-		{"the form is", newCronTab(), true},
-		{"it has no template any more", changed(func(c *stablev1.CronTab) { c.Spec.JobTemplate = nil }), true},
+		{"no change", newCronTab(fullForm), false},
+		{"schedule changed", changed(func(c *stablev1.CronTab) { c.Spec.Schedule = "@daily" }), false},
+		{"suspended", changed(func(c *stablev1.CronTab) { c.Spec.Suspend = ptr.To(true) }), false},
+		{"image changed", changed(func(c *stablev1.CronTab) { c.Spec.JobTemplate.Spec.Template.Spec.Containers[0].Image = "b" }), true},
+		{"form changed", newCronTab(), true},
+		{"template removed", changed(func(c *stablev1.CronTab) { c.Spec.JobTemplate = nil }), true},
 	} {
 		if got := (&fakeAPI{}).trial().Concerns(newCronTab(fullForm), test.after); got != test.want {
 			t.Errorf("%s: got %v, want %v", test.name, got, test.want)

@@ -15,8 +15,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/clocks"
 )
 
-// jumpingClock is a clock that can be set, as it also is when a machine was suspended: its timers, and the monotonic part of what
-// it tells, do not notice.
+// jumpingClock is a clock that can be set, or that has been through a suspension of the machine:
+// timers and monotonic readings do not advance.
 type jumpingClock struct {
 	clock.RealClock
 	ahead atomic.Int64
@@ -30,7 +30,7 @@ func (c *jumpingClock) Now() time.Time {
 // jump sets the clock.
 func (c *jumpingClock) jump(by time.Duration) { c.ahead.Add(int64(by)) }
 
-func TestAlarm(t *testing.T) {
+func TestWakeups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type ring struct {
 			After time.Duration
@@ -70,11 +70,11 @@ func TestAlarm(t *testing.T) {
 		a.set(key("unknown"), time.Time{})
 		expect("after a second", time.Second, "first")
 		expect("after two", 2*time.Second, "moved", "second")
-		// Longer than it sleeps.
+		// This is longer than maxSleep.
 		expect("after seven", 7*time.Second, "third")
 
 		if at := a.at(key("first")); !at.IsZero() {
-			t.Errorf("it is still set to %v", at)
+			t.Errorf("wakeup is still set to %v", at)
 		}
 		a.set(key("past"), began)
 		expect("what is past already", 7*time.Second, "past")
@@ -83,24 +83,24 @@ func TestAlarm(t *testing.T) {
 		a.set(key("sooner"), began.Add(8*time.Second))
 		expect("what was set while it slept", 8*time.Second, "sooner")
 		if stalled := a.lastStall(); !stalled.IsZero() {
-			t.Errorf("it stood still at %v", stalled)
+			t.Errorf("stall detected at %v", stalled)
 		}
 
-		synctest.Wait() // it sleeps
+		synctest.Wait() // until it sleeps
 		clock.jump(time.Hour)
 		expect("after an hour that its timer has not seen", 8*time.Second+time.Hour+maxSleep, "later")
 		if want := began.Add(8*time.Second + time.Hour + maxSleep); !a.lastStall().Equal(want) {
-			t.Errorf("it noticed at %v that an hour was gone, want %v", a.lastStall(), want)
+			t.Errorf("stall detected at %v, want %v", a.lastStall(), want)
 		}
 		cancel()
 		if r, more := <-rung; more {
-			t.Errorf("it rang after its end: %v", r)
+			t.Errorf("woke after cancellation: %v", r)
 		}
 	})
 }
 
-// Until the timer of the alarm fires, a reconcile may run: it must know of the suspension already.
-func TestAlarmKnowsOfAStallBeforeItsTimerFires(t *testing.T) {
+// After a suspension, a reconcile may run before the timer fires, and must detect the stall.
+func TestStallIsDetectedBeforeTimerFires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := &jumpingClock{}
 		a := newWakeups(clock)
@@ -108,35 +108,35 @@ func TestAlarmKnowsOfAStallBeforeItsTimerFires(t *testing.T) {
 		defer cancel()
 		rung := make(chan client.ObjectKey)
 		go a.run(ctx, func(keys ...client.ObjectKey) { rung <- keys[0] })
-		synctest.Wait() // it sleeps
+		synctest.Wait() // until it sleeps
 
 		clock.jump(-time.Hour)
 		if stalled := a.lastStall(); !stalled.IsZero() {
-			t.Errorf("the clock was set back, and it stood still at %v", stalled)
+			t.Errorf("clock set back: stall detected at %v", stalled)
 		}
 		clock.jump(2 * time.Hour)
 		resumed := clock.Now()
 		if stalled := a.lastStall(); !stalled.Equal(resumed) {
-			t.Errorf("it noticed at %v that time is gone, want %v", stalled, resumed)
+			t.Errorf("stall detected at %v, want %v", stalled, resumed)
 		}
 		<-time.After(maxSleep)
 		a.set(client.ObjectKey{Name: "now"}, clock.Now())
 		<-rung
 		if stalled := a.lastStall(); !stalled.Equal(resumed) {
-			t.Errorf("it noticed the same once more, at %v", stalled)
+			t.Errorf("stall detected twice, the second time at %v", stalled)
 		}
 	})
 }
 
-// Times that were taken before a suspension come in the order of the wall clock, as those of a schedule do.
-func TestAlarmAfterASuspension(t *testing.T) {
+// Times set before a suspension are ordered by the wall clock.
+func TestWakeupsAfterSuspension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := &jumpingClock{}
 		a := newWakeups(clock)
 		a.set(client.ObjectKey{Name: "retry"}, clock.Now().Add(30*time.Second))
 		clock.jump(time.Minute)
 		if due, _ := a.popDue(); len(due) != 1 {
-			t.Errorf("a retry after 30 s is not due when a minute is over")
+			t.Errorf("a retry after 30 s is not due after a minute")
 		}
 	})
 }
