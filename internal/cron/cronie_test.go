@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The tests of this file are what the manual pages crontab(5) and cron(8) of cronie say and show, in
-// their order, retold.
+// The tests in this file check the rules and examples of the manual pages crontab(5) and cron(8) of
+// cronie, in their order.
 
 func TestCrontab5Examples(t *testing.T) {
 	// 1 March 2026 is a Sunday.
@@ -103,8 +103,8 @@ func TestCrontab5IsRefused(t *testing.T) {
 	}
 }
 
-// TestCron8 is the section on daylight saving. crontab(5) has another rule, which cronie applies to tables
-// with a zone of their own; that is Literal.
+// TestCron8 checks the section on daylight saving. crontab(5) has another rule, which cronie
+// applies to tables with their own zone; that is Literal.
 func TestCron8(t *testing.T) {
 	const spring, autumn = "2026-03-08T00:00:00-05:00", "2026-11-01T00:00:00-04:00" // in New York
 	tests := []struct {

@@ -14,13 +14,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// slowField is what a field says.
+// slowField is a parsed field.
 type slowField struct {
 	star   bool
 	values []int
 }
 
-// slowFields reads the fields of a schedule, value by value, from the words of the package comment.
+// slowFields parses the fields of a schedule value by value, as the package documentation
+// describes.
 func slowFields(text, key string) (fields []slowField, ok bool) {
 	words := strings.FieldsFunc(text, isSpace)
 	if len(words) == 5 {
@@ -59,7 +60,7 @@ func slowFields(text, key string) (fields []slowField, ok bool) {
 
 var itemPattern = regexp.MustCompile(`^(?:([*?])|(H)(?:\((\w+)-(\w+)\))?|(\w+)(?:-(\w+))?)(?:/(\d{1,4}))?$`)
 
-// slowItem reads one item of a list: every step-th value from first to last.
+// slowItem parses one item of a list: every step-th value from first to last.
 func slowItem(f int, item, key string) (first, last, step int, star, ok bool) {
 	m := itemPattern.FindStringSubmatch(item)
 	if m == nil {
@@ -115,7 +116,7 @@ func slowValue(f int, text string) (int, bool) {
 	return at / 3, len(text) == 3 && at >= 0 && at%3 == 0
 }
 
-// elements returns the values of a set.
+// elements returns the values in a set.
 func elements(set uint64) []int {
 	var values []int
 	for ; set != 0; set &= set - 1 {
@@ -124,7 +125,7 @@ func elements(set uint64) []int {
 	return values
 }
 
-// compareWithSlowFields parses a text in two ways.
+// compareWithSlowFields compares Parse with slowFields.
 func compareWithSlowFields(t *testing.T, text, key string, s *Schedule, err error) {
 	t.Helper()
 	want, ok := slowFields(text, key)
@@ -175,8 +176,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzPlan goes where TestPlanAgreesWithSlowRuns does, with schedules, zones and times that are chosen for
-// the branches that they reach.
+// FuzzPlan makes the comparison of TestPlanAgreesWithSlowRuns with schedules, zones and times found
+// by coverage.
 func FuzzPlan(f *testing.F) {
 	for _, seed := range []struct {
 		first, second string

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// gapRule says what becomes of times that do not exist.
+// gapRule is the treatment of times that do not exist.
 type gapRule int
 
 const (
@@ -19,24 +19,22 @@ const (
 	shifted          // each as much later as the gap is long
 )
 
-// reading is one of several ways to understand schedules. What the libraries do differently is
-// written down here as data, so that a difference counts as explained only if the reading gives
-// their answer to the second.
+// reading is one interpretation of schedules. The differences between libraries are data here, so
+// that a difference counts as explained only if the reading reproduces their answer to the second.
 type reading struct {
-	// loneStar says that only "*" alone leaves a field of days unrestricted, and not "*/2" or "*,13".
+	// loneStar means that only "*" alone leaves a field of days unrestricted, not "*/2" or "*,13".
 	loneStar bool
 	gap      gapRule
-	// once says that a repeated hour runs the first time only.
+	// once means that only the first pass of a repeated hour runs.
 	once bool
-	// forgets says that whoever asks after a change, in the hour after a gap or in a repeated hour,
-	// gets the answer of a day without a change.
+	// forgets means that in the hour after a gap, or in a repeated hour, the change is ignored.
 	forgets bool
-	// overruns says that a day that does not exist, such as 30 February, is found and taken for
-	// 1 or 2 March, so that the days before that are passed over.
+	// overruns means that a nonexistent day such as 30 February is taken for 1 or 2 March, and the
+	// days before that are skipped.
 	overruns bool
 }
 
-// ourReading is what the package comment says.
+// ourReading is the reading of the package documentation.
 func ourReading(s *Schedule, rule DaylightSaving) reading {
 	if rule == Literal || s.wildcard {
 		return reading{}
@@ -44,8 +42,8 @@ func ourReading(s *Schedule, rule DaylightSaving) reading {
 	return reading{gap: caughtUp, once: true}
 }
 
-// cronerReading: times with one second, one minute and one hour are fixed, as for us; those with
-// lists or ranges are not.
+// cronerReading: times with one second, one minute and one hour are fixed, as in this package;
+// those with lists or ranges are not.
 func cronerReading(s *Schedule) reading {
 	r := reading{loneStar: true, overruns: true}
 	fields := strings.Fields(s.text)
@@ -56,8 +54,8 @@ func cronerReading(s *Schedule) reading {
 	return r
 }
 
-// cronParserReading: all times are fixed but those of all 24 hours. It knows of a change only if it
-// comes upon it.
+// cronParserReading: all times are fixed except those that match all 24 hours. A change is only
+// noticed if the search stops at it.
 func cronParserReading(s *Schedule) reading {
 	if bits.OnesCount32(s.hour) == 24 {
 		return reading{loneStar: true}
@@ -65,25 +63,25 @@ func cronParserReading(s *Schedule) reading {
 	return reading{loneStar: true, gap: shifted, once: true, forgets: true}
 }
 
-// class says why a library gives another answer than we do: the aspects of its reading that turn our
-// answer into its own, or one of those below.
+// class explains a difference between a library and this package: the aspects of its reading that
+// turn our answer into its own, or one of those below.
 //
-// We follow cronie in all of them, and nobody where a library contradicts itself. So with "gap" and
-// "repeated" we are with neither of two libraries that disagree, or with the one that agrees with us.
+// This package follows cronie in all of them. With "gap" and "repeated", it agrees with neither of
+// the two libraries if they disagree with each other, or with one of them.
 type class string
 
 const (
 	agree   class = "agrees"
 	refuses class = "refuses" // TestOraclesRefuse has the schedules
-	// uneven: cron-parser goes from hour to hour and finds nothing, or something else, on days on which
-	// the clocks change by half an hour or at another minute than the first of an hour.
+	// uneven: cron-parser searches hour by hour and finds nothing, or something else, on days on
+	// which the clocks change by half an hour or within an hour.
 	uneven class = "uneven"
 )
 
-// verdict is the classes of what the two libraries say about one start.
+// verdict holds the classes of the answers of the two libraries for one start.
 type verdict struct{ croner, cronParser class }
 
-// aspects are the parts of a reading, by the names that the classes have.
+// aspects are the parts of a reading, with the names of their classes.
 var aspects = []struct {
 	name class
 	take func(to *reading, from reading)
@@ -95,7 +93,7 @@ var aspects = []struct {
 	{"forgets", func(to *reading, from reading) { to.forgets = from.forgets }},
 }
 
-// reader explains the answers of one library about one schedule in one zone.
+// reader explains the answers of one library for one schedule in one zone.
 type reader struct {
 	schedule, loneStar *Schedule // loneStar is the schedule as those read it who know only "*" alone
 	stretches          []plainStretch
@@ -103,7 +101,7 @@ type reader struct {
 	steps              []step
 }
 
-// plainStretch is a stretch with the change that it begins with, whatever its size.
+// plainStretch is a stretch with the change at its beginning, whatever its size.
 type plainStretch struct{ from, to, offset, change int64 }
 
 func newReader(s *Schedule, zone oracleZone, ours, theirs reading) *reader {
@@ -125,8 +123,8 @@ func newReader(s *Schedule, zone oracleZone, ours, theirs reading) *reader {
 	return r
 }
 
-// explain returns the class of an answer that is not ours: the fewest aspects of their reading that
-// turn our answer into theirs. It fails the test if there are none.
+// explain returns the class of an answer that differs from ours: the smallest set of aspects that
+// turns our answer into theirs. It fails the test if there is none.
 func (r *reader) explain(t *testing.T, o *oracles, start int64, ours []int64, answer string) class {
 	if answer == "!" {
 		return refuses
@@ -150,7 +148,7 @@ type step struct {
 	reading reading
 }
 
-// stepsBetween returns all readings between two, those with the fewest aspects of the second first.
+// stepsBetween returns all readings between two, ordered by the number of aspects of the second.
 func stepsBetween(ours, theirs reading) []step {
 	steps := []step{{"", ours}}
 	for _, a := range aspects {
@@ -168,7 +166,7 @@ func stepsBetween(ours, theirs reading) []step {
 	return slices.DeleteFunc(steps, func(s step) bool { return s.class == "" })
 }
 
-// runs returns up to n runs after start with a reading.
+// runs returns up to n runs after start according to a reading.
 func (r *reader) runs(way reading, start int64, n int) []int64 {
 	s := r.schedule
 	if way.loneStar {
@@ -216,7 +214,8 @@ func (r *reader) runs(way reading, start int64, n int) []int64 {
 	return runs
 }
 
-// skippedRuns returns the first n instants after start at which times in the gap before a stretch run.
+// skippedRuns returns the first n instants after start at which times in the gap before a stretch
+// run.
 func skippedRuns(s *Schedule, here plainStretch, rule gapRule, start int64, n int) []int64 {
 	var skipped []int64
 	end := here.from + here.offset
@@ -231,7 +230,7 @@ func skippedRuns(s *Schedule, here plainStretch, rule gapRule, start int64, n in
 	return skipped
 }
 
-// passesOver reports whether whoever takes 30 February for 1 or 2 March does not find a time.
+// passesOver reports whether a time is missed by taking 30 February for 1 or 2 March.
 func (s *Schedule) passesOver(before, wall int64) bool {
 	dayBefore, _ := floorDiv(before, secondsPerDay)
 	day, _ := floorDiv(wall, secondsPerDay)
@@ -250,8 +249,8 @@ func (s *Schedule) passesOver(before, wall int64) bool {
 	return false
 }
 
-// isUneven reports whether two lists of runs part in a search that begins or ends on a day with an
-// uneven change.
+// isUneven reports whether two lists of runs diverge in a search that begins or ends on a day with
+// an uneven change.
 func (r *reader) isUneven(start int64, expected, theirs []int64) bool {
 	from, to := start, int64(math.MaxInt64/2)
 	for i := range max(len(expected), len(theirs)) {

@@ -19,7 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// oracles is what testdata/oracles.txt.gz says; hack/cronvectors/generate.js describes and writes it.
+// oracles is the content of testdata/oracles.txt.gz, which hack/cronvectors/generate.js describes
+// and generates.
 type oracles struct {
 	Versions  map[string]string `json:"versions"`
 	Runs      int               `json:"runs"`
@@ -29,8 +30,8 @@ type oracles struct {
 	answers [][][]string // by schedule, zone and start: "croner|cron-parser", or what both say
 }
 
-// oracleZone is a zone as the libraries saw it, which may be another version of the zone database
-// than that of this machine.
+// oracleZone is a zone as seen by the libraries. Their version of the zone database may differ from
+// the local one.
 type oracleZone struct {
 	Name    string     `json:"name"`
 	Offset  int64      `json:"offset"`
@@ -85,7 +86,8 @@ func readOracles() (*oracles, error) {
 	return o, nil
 }
 
-// location makes a time zone of the changes in the file (RFC 9636, without a rule for the time after them).
+// location builds a time zone from the changes in the file (RFC 9636, without a rule for later
+// times).
 func (z oracleZone) location(t *testing.T) *time.Location {
 	t.Helper()
 	types := []int64{z.Offset} // the first is that of the time before all changes
@@ -121,7 +123,7 @@ func (z oracleZone) location(t *testing.T) *time.Location {
 	return location
 }
 
-// encode writes runs as the file does.
+// encode encodes runs in the format of the file.
 func (o *oracles) encode(start int64, runs []int64) string {
 	var b []byte
 	before := start - start%secondsPerDay
@@ -141,7 +143,7 @@ func (o *oracles) encode(start int64, runs []int64) string {
 	return string(b)
 }
 
-// decode reads what encode wrote.
+// decode is the inverse of encode.
 func decode(t *testing.T, start int64, text string) []int64 {
 	t.Helper()
 	var runs []int64
@@ -160,7 +162,7 @@ func decode(t *testing.T, start int64, text string) []int64 {
 	return runs
 }
 
-// runsAfter returns up to n runs after start, and checks that Prev and Count say the same.
+// runsAfter returns up to n runs after start, and checks that Prev and Count agree.
 func runsAfter(t *testing.T, p *Plan, start int64, n int) []int64 {
 	var runs []int64
 	last := time.Unix(start, 0)
@@ -183,8 +185,9 @@ func runsAfter(t *testing.T, p *Plan, start int64, n int) []int64 {
 	return runs
 }
 
-// TestOracles compares with two independent libraries. Every difference must be one of those that
-// oracle_readings_test.go explains, to the second, and their number must be the expected one.
+// TestOracles compares the package with two independent libraries. Every difference must be
+// explained to the second by oracle_readings_test.go, and the number of differences must be as
+// expected.
 func TestOracles(t *testing.T) {
 	o := mustReadOracles(t)
 	for _, rule := range []DaylightSaving{Once, Literal} {
@@ -214,7 +217,7 @@ func TestOracles(t *testing.T) {
 	}
 }
 
-// compare judges all answers about one schedule in one zone.
+// compare classifies all answers for one schedule in one zone.
 func (o *oracles) compare(t *testing.T, rule DaylightSaving, s, z int, counts map[verdict]int) {
 	schedule, zone := mustParse(t, o.Schedules[s], ""), o.Zones[z]
 	p := mustNew(t, Options{Schedules: []*Schedule{schedule}, Location: zone.location(t), DaylightSaving: rule})
@@ -239,8 +242,8 @@ func (o *oracles) compare(t *testing.T, rule DaylightSaving, s, z int, counts ma
 	}
 }
 
-// TestOraclesInZonesOfThisMachine asks the same with the zone database of this machine, or of the
-// binary, wherever it says the same as the one of the libraries.
+// TestOraclesInZonesOfThisMachine repeats the comparison with the local or embedded zone database,
+// for zones in which it agrees with that of the libraries.
 func TestOraclesInZonesOfThisMachine(t *testing.T) {
 	o := mustReadOracles(t)
 	same := 0
@@ -273,7 +276,7 @@ func TestOraclesInZonesOfThisMachine(t *testing.T) {
 	}
 }
 
-// differsFrom returns an instant at which a location has another offset than the file.
+// differsFrom returns an instant at which the offset of a location differs from the file.
 func (z oracleZone) differsFrom(location *time.Location) (time.Time, bool) {
 	offsetAt := func(instant int64) int64 {
 		_, offset := time.Unix(instant, 0).In(location).Zone()
@@ -299,8 +302,7 @@ func (z oracleZone) differsFrom(location *time.Location) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// TestOraclesAreFresh finds out that somebody changed the schedules or the libraries and did not run
-// make cronvectors.
+// TestOraclesAreFresh fails if the schedules or the libraries changed without make cronvectors.
 func TestOraclesAreFresh(t *testing.T) {
 	const folder = "../../hack/cronvectors/"
 	o := mustReadOracles(t)

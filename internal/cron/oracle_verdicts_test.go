@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// wantVerdicts is how many answers there are of each class. A change of our rules shows here, and so
-// does one of the libraries, after make cronvectors.
+// wantVerdicts is the number of answers in each class. It changes with the rules of this package,
+// and with the libraries after make cronvectors.
 var wantVerdicts = map[DaylightSaving]map[verdict]int{
 	Once: {
 		{agree, agree}:            727006,
@@ -74,7 +74,7 @@ var wantVerdicts = map[DaylightSaving]map[verdict]int{
 	},
 }
 
-// TestOraclesRefuse lists the schedules that a library does not take, in any zone.
+// TestOraclesRefuse lists the schedules that a library rejects in every zone.
 func TestOraclesRefuse(t *testing.T) {
 	const (
 		noStart  = "croner wants a range or a star before a step"

@@ -37,16 +37,18 @@ var (
 	runPattern     = regexp.MustCompile(`\d\d:\d\d`)
 )
 
-// TestSchedulesPages computes every table of runs in docs/crontab-schedules.md and docs/internals/schedules.md, and every
-// table of errors. A table of runs stands below a line "After TIME in ZONE, with `option: value`:" and has the column
-// schedule, and one or more of runs, Once, Literal and starts.
+// TestSchedulesPages verifies every table of runs and every table of errors in
+// docs/crontab-schedules.md and docs/internals/schedules.md. A table of runs follows a line "After
+// TIME in ZONE, with `option: value`:" and has the column schedule, and one or more of runs, Once,
+// Literal and starts.
 func TestSchedulesPages(t *testing.T) {
 	for page, rows := range map[string]int{userPage: 35, internalsPage: 45} {
 		t.Run(filepath.Base(page), func(t *testing.T) { checkSchedulesPage(t, page, rows) })
 	}
 }
 
-// checkSchedulesPage computes the tables of a page, which has at least so many rows with runs or errors.
+// checkSchedulesPage verifies the tables of a page, which must have at least that many rows with
+// runs or errors.
 func checkSchedulesPage(t *testing.T, path string, rows int) {
 	t.Helper()
 	lines := strings.Split(readPage(t, path), "\n")
@@ -98,7 +100,7 @@ func cellsOf(line string) []string {
 	return cells
 }
 
-// pageRow returns what the cells of a row have to be, or nil if there is nothing to compute.
+// pageRow returns the expected cells of a row, or nil if there is nothing to compute.
 func pageRow(t *testing.T, caption string, columns, cells []string) []string {
 	t.Helper()
 	if columns[0] != "schedule" || len(cells) != len(columns) {
@@ -134,7 +136,7 @@ func pageRow(t *testing.T, caption string, columns, cells []string) []string {
 	return want
 }
 
-// pageQuestion is what a line above a table says.
+// pageQuestion is the parsed line above a table.
 type pageQuestion struct {
 	options Options
 	after   time.Time
@@ -186,8 +188,8 @@ func parsePageTime(t *testing.T, text string, location *time.Location) time.Time
 	return parsed
 }
 
-// answer returns the runs that a cell has to have: as many as it has now. Nicknames in one cell mean the
-// same; other schedules in one cell are those of one CronTab.
+// answer returns the expected runs of a cell: as many as it has now. Nicknames in one cell are
+// synonyms; other schedules in one cell belong to one CronTab.
 func (q *pageQuestion) answer(t *testing.T, schedules []string, cell string, starts bool) string {
 	t.Helper()
 	for _, text := range schedules {
@@ -234,7 +236,8 @@ func (q *pageQuestion) answer(t *testing.T, schedules []string, cell string, sta
 	return strings.Join(texts, ", ")
 }
 
-// TestSchedulesPageKnowsTheOracles compares the section on other libraries with the file and the classes.
+// TestSchedulesPageKnowsTheOracles compares the section on other libraries with the file and the
+// classes.
 func TestSchedulesPageKnowsTheOracles(t *testing.T) {
 	page, o := readPage(t, internalsPage), mustReadOracles(t)
 	questions := 0

@@ -204,7 +204,7 @@ func TestParseIsBounded(t *testing.T) {
 	}
 }
 
-// TestHash is a promise: other values would move the runs of everybody who uses H or jitter.
+// TestHash is a promise: other values would move the runs of every user of H or jitter.
 func TestHash(t *testing.T) {
 	day := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	tests := []struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// at reads a time such as "2026-03-29T01:30:00+01:00".
+// at parses a time such as "2026-03-29T01:30:00+01:00".
 func at(t testing.TB, text string) time.Time {
 	t.Helper()
 	parsed, err := time.Parse(time.RFC3339Nano, text)

@@ -19,8 +19,8 @@ var awkwardZones = []string{
 	"America/Asuncion", "Asia/Pyongyang",
 }
 
-// slowRuns goes through a range second by second, or in larger steps, and asks at each whether
-// there is a run. It is written for being obviously right, from the words of the package comment.
+// slowRuns tests a range second by second, or in larger steps. It implements the package
+// documentation in the most obvious way.
 func slowRuns(o Options, from, to time.Time, step int64) []time.Time {
 	var all []time.Time
 	for instant := from.Unix(); instant <= to.Unix(); instant += step {
@@ -60,7 +60,7 @@ func slowRunsAt(o Options, s *Schedule, t time.Time) bool {
 	return true
 }
 
-// wallOf returns what a clock on the wall shows, as if it were UTC.
+// wallOf returns the wall time as if it were UTC.
 func wallOf(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return t.UTC().Add(time.Duration(offset) * time.Second)
@@ -86,7 +86,7 @@ func slowExcluded(o Options, t time.Time) bool {
 	})
 }
 
-// randomField returns a field, more often than not one that leaves something over.
+// randomField returns a field, usually a restricted one.
 func randomField(r *rand.Rand, f int) string {
 	rule := &fieldRules[f]
 	value := func() int { return rule.min + r.IntN(rule.last-rule.min+1) }
@@ -125,7 +125,7 @@ func randomSchedule(r *rand.Rand, withSeconds bool) string {
 	return strings.Join(fields, " ")
 }
 
-// randomCase returns options, and a range in which the clocks change if the zone ever changes them.
+// randomCase returns options and a range that contains an offset change if the zone has any.
 func randomCase(t *testing.T, r *rand.Rand) (o Options, from, to time.Time, step int64) {
 	o.Location = mustLoad(t, awkwardZones[r.IntN(len(awkwardZones))])
 	o.DaylightSaving = []DaylightSaving{Once, Once, Literal}[r.IntN(3)]
@@ -171,7 +171,7 @@ func TestPlanAgreesWithSlowRuns(t *testing.T) {
 	}
 }
 
-// compareWithSlowRuns asks a plan for everything between two times.
+// compareWithSlowRuns compares all methods of a plan with slowRuns in an interval.
 func compareWithSlowRuns(t *testing.T, r *rand.Rand, o Options, from, to time.Time, step int64) {
 	t.Helper()
 	p := mustNew(t, o)
@@ -206,7 +206,7 @@ func compareWithSlowRuns(t *testing.T, r *rand.Rand, o Options, from, to time.Ti
 	}
 }
 
-// TestCountOverYears goes where whole days and years are counted at once.
+// TestCountOverYears covers the counting of whole days and years.
 func TestCountOverYears(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -228,7 +228,7 @@ func TestCountOverYears(t *testing.T) {
 	}
 }
 
-// TestRareRunsAreFound compares with the days of 800 years, one by one.
+// TestRareRunsAreFound compares with an enumeration of the days of 800 years.
 func TestRareRunsAreFound(t *testing.T) {
 	for _, text := range []string{"0 0 29 2 */7", "0 0 29 */2 */6", "0 0 31 2,4,6,9,11 *", "0 0 30,31 2 *", "0 0 */31 2 6", "0 0 */29 2 */5", "0 0 29 2 *", "0 0 */30 4 */7"} {
 		s := mustParse(t, text, "")
@@ -243,8 +243,8 @@ func TestRareRunsAreFound(t *testing.T) {
 		if diff := cmp.Diff(want, slices.Collect(p.Between(from.Add(-1), to))); diff != "" {
 			t.Errorf("runs of %q (-want +got):\n%s", text, diff)
 		}
-		if s.Never() != (want == nil) {
-			t.Errorf("Never of %q = %t, but it has %d runs", text, s.Never(), len(want))
+		if s.never != (want == nil) {
+			t.Errorf("never of %q = %t, but it has %d runs", text, s.never, len(want))
 		}
 		if got := p.Count(from.Add(-1), to); got != len(want) {
 			t.Errorf("Count of %q = %d, want %d", text, got, len(want))
@@ -264,7 +264,7 @@ func TestCalendar(t *testing.T) {
 	}
 }
 
-// TestLeapYearsOfTheFuture asks on the last day of a leap year, where package time loses a day.
+// TestLeapYearsOfTheFuture covers the last day of leap years, where package time loses a day.
 func TestLeapYearsOfTheFuture(t *testing.T) {
 	for _, zone := range []string{"America/New_York", "Australia/Lord_Howe", "Europe/Dublin"} {
 		p := mustNew(t, Options{Schedules: []*Schedule{mustParse(t, "0 12 * * *", "")}, Location: mustLoad(t, zone)})

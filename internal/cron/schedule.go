@@ -24,16 +24,13 @@ type Schedule struct {
 	eitherOf bool
 	// wildcard schedules follow real time when the clocks change.
 	wildcard bool
-	never    bool
+	never    bool  // no date matches, such as 31 February
 	perDay   int64 // number of runs on a day that matches
 	every    int64 // seconds of @every, or zero
 }
 
 // String returns the parsed text without surrounding space.
 func (s *Schedule) String() string { return s.text }
-
-// Never reports whether the schedule never matches, such as one for 31 February.
-func (s *Schedule) Never() bool { return s.never }
 
 // The functions below use wall time: seconds since 1970-01-01 00:00:00 as shown by a local clock.
 // Days are counted from that date.
