@@ -88,7 +88,6 @@ func run(ctx context.Context, cfg *rest.Config, o Options, all []Controller) err
 	if err != nil {
 		return errors.Join(err, traces.Shutdown(ctx))
 	}
-	collectSooner()
 	err = m.Start(ctx)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTraces)
 	defer cancel()
