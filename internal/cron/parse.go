@@ -3,6 +3,7 @@ package cron
 import (
 	"fmt"
 	"math/bits"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -354,17 +355,8 @@ func isForeign(text string) bool {
 
 // digits parses a decimal number of up to four digits, which is more than any field needs.
 func digits(text string) (int, bool) {
-	if text == "" || len(text) > 4 {
-		return 0, false
-	}
-	n := 0
-	for _, c := range []byte(text) {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n = n*10 + int(c-'0')
-	}
-	return n, true
+	n, err := strconv.ParseUint(text, 10, 16)
+	return int(n), err == nil && len(text) <= 4
 }
 
 // hash returns a pseudorandom number that depends only on its arguments. The times of existing
