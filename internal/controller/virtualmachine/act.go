@@ -17,69 +17,69 @@ import (
 
 // act does what the plan says. What the driver goes on with in the background is no
 // error, except for a deletion, which is not done before it is done.
-func (r *Reconciler) act(ctx context.Context, vm *v1alpha1.VirtualMachine, seen observation, p plan) error {
+func (r *Reconciler) act(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, p plan) error {
 	if !p.acts() {
 		return nil
 	}
 	calling, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	err := r.call(calling, vm, seen, p)
-	if errors.Is(err, backend.ErrInProgress) && p.verdict != remove {
+	err := r.call(calling, vm, observed, p)
+	if errors.Is(err, backend.ErrInProgress) && p.action != remove {
 		err = nil
 	}
 	if errors.Is(err, backend.ErrNotFound) {
 		err = kube.ErrStale // it has just gone: look again
 	}
 	if err != nil {
-		return fmt.Errorf("%s the server of VirtualMachine %s/%s with driver %s: %w", p.verdict, vm.Namespace, vm.Name, seen.name, err)
+		return fmt.Errorf("%s the server of VirtualMachine %s/%s with driver %s: %w", p.action, vm.Namespace, vm.Name, observed.name, err)
 	}
-	log.FromContext(ctx).V(1).Info("Acted", "driver", seen.name, "verdict", p.verdict)
+	log.FromContext(ctx).V(1).Info("Acted", "driver", observed.name, "verdict", p.action)
 	return nil
 }
 
-func (r *Reconciler) call(ctx context.Context, vm *v1alpha1.VirtualMachine, seen observation, p plan) error {
-	switch p.verdict {
+func (r *Reconciler) call(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, p plan) error {
+	switch p.action {
 	case claim:
-		return r.claim(ctx, vm, seen)
+		return r.claim(ctx, vm, observed)
 	case create:
-		return r.create(ctx, vm, seen)
+		return r.create(ctx, vm, observed)
 	case stop:
-		r.noteStop(vm)
-		return seen.driver.Stop(ctx, seen.id, grace(vm))
+		r.recordStop(vm)
+		return observed.driver.Stop(ctx, observed.id, gracePeriod(vm))
 	case pause:
-		return seen.driver.Pause(ctx, seen.id)
+		return observed.driver.Pause(ctx, observed.id)
 	case resume:
-		return seen.driver.Resume(ctx, seen.id)
+		return observed.driver.Resume(ctx, observed.id)
 	case remove:
-		return r.remove(ctx, vm, seen)
+		return r.remove(ctx, vm, observed)
 	}
-	machine := newMachine(vm, seen.id)
+	machine := newMachine(vm, observed.id)
 	var err error
 	if machine.Seed, err = r.seed(ctx, vm); err != nil {
 		return err
 	}
-	if p.verdict == start {
-		return seen.driver.Start(ctx, machine)
+	if p.action == start {
+		return observed.driver.Start(ctx, machine)
 	}
-	return seen.driver.Reconfigure(ctx, machine)
+	return observed.driver.Reconfigure(ctx, machine)
 }
 
 // create makes the server, which has been claimed.
-func (r *Reconciler) create(ctx context.Context, vm *v1alpha1.VirtualMachine, seen observation) error {
-	machine := newMachine(vm, seen.id)
+func (r *Reconciler) create(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation) error {
+	machine := newMachine(vm, observed.id)
 	var err error
 	if machine.Seed, err = r.seed(ctx, vm); err != nil {
 		return err
 	}
-	if err := r.confirm(ctx, vm, seen); err != nil {
+	if err := r.confirmStillWanted(ctx, vm, observed); err != nil {
 		return err
 	}
-	return seen.driver.Create(ctx, machine)
+	return observed.driver.Create(ctx, machine)
 }
 
 // confirm asks the API server whether vm is still wanted, and here: a server
 // that is created for an object out of an old cache would be nobody's.
-func (r *Reconciler) confirm(ctx context.Context, vm *v1alpha1.VirtualMachine, seen observation) error {
+func (r *Reconciler) confirmStillWanted(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation) error {
 	var now v1alpha1.VirtualMachine
 	err := r.live.Get(ctx, client.ObjectKeyFromObject(vm), &now)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -88,19 +88,19 @@ func (r *Reconciler) confirm(ctx context.Context, vm *v1alpha1.VirtualMachine, s
 	if err != nil || now.UID != vm.UID || !now.DeletionTimestamp.IsZero() {
 		return kube.ErrStale
 	}
-	if _, err := driverOf(&now, seen.name); err != nil || !isClaimed(&now, seen) {
+	if _, err := driverOf(&now, observed.name); err != nil || !isClaimed(&now, observed) {
 		return kube.ErrStale
 	}
 	return nil
 }
 
 // remove deletes the server, and lets the object go when it is gone.
-func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, seen observation) error {
-	options := backend.DeleteOptions{Grace: grace(vm), KeepDisk: vm.Spec.DiskPolicy == v1alpha1.DiskRetain}
-	if err := seen.driver.Delete(ctx, seen.id, options); err != nil {
+func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation) error {
+	options := backend.DeleteOptions{Grace: gracePeriod(vm), KeepDisk: vm.Spec.DiskPolicy == v1alpha1.DiskRetain}
+	if err := observed.driver.Delete(ctx, observed.id, options); err != nil {
 		return err
 	}
-	if finalizer := seen.name + finalizerSuffix; slices.Contains(vm.Finalizers, finalizer) {
+	if finalizer := observed.name + finalizerSuffix; slices.Contains(vm.Finalizers, finalizer) {
 		before := vm.DeepCopy()
 		vm.Finalizers = slices.DeleteFunc(vm.Finalizers, func(f string) bool { return f == finalizer })
 		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
@@ -113,13 +113,13 @@ func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, se
 	delete(r.booting, vm.UID)
 	delete(r.created, vm.UID)
 	r.mu.Unlock()
-	deleteSeconds.WithLabelValues(seen.name).Observe(kube.Seconds(vm.DeletionTimestamp.Time, r.clock.Now()))
-	log.FromContext(ctx).Info("Deleted server", "driver", seen.name)
+	deleteSeconds.WithLabelValues(observed.name).Observe(kube.Seconds(vm.DeletionTimestamp.Time, r.clock.Now()))
+	log.FromContext(ctx).Info("Deleted server", "driver", observed.name)
 	return nil
 }
 
 // noteStop notes when the stop of a server was asked for.
-func (r *Reconciler) noteStop(vm *v1alpha1.VirtualMachine) {
+func (r *Reconciler) recordStop(vm *v1alpha1.VirtualMachine) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, found := r.stops[vm.UID]; !found {

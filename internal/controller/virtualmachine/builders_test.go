@@ -18,7 +18,7 @@ var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 const fakeFinalizer = fake.Name + finalizerSuffix
 
 // here is where the driver fake is, there another host.
-var here, there = fake.New(fake.Options{}).Host(), backend.Host{ID: "there", Name: "node-2"}
+var thisHost, otherHost = fake.New(fake.Options{}).Host(), backend.Host{ID: "there", Name: "node-2"}
 
 type change = func(*v1alpha1.VirtualMachine)
 
@@ -30,7 +30,7 @@ func newVM(changes ...change) *v1alpha1.VirtualMachine {
 			Action: v1alpha1.ActionActive, RestartPolicy: v1alpha1.RestartAlways, DiskPolicy: v1alpha1.DiskDelete,
 			Resource: v1alpha1.Resources{CPU: resource.MustParse("2"), Memory: resource.MustParse("1Gi")},
 		},
-		Status: v1alpha1.VirtualMachineStatus{ObservedGeneration: 2, Host: &v1alpha1.Host{Driver: fake.Name, ID: here.ID, Name: here.Name}},
+		Status: v1alpha1.VirtualMachineStatus{ObservedGeneration: 2, Host: &v1alpha1.Host{Driver: fake.Name, ID: thisHost.ID, Name: thisHost.Name}},
 	}
 	for _, change := range changes {
 		change(vm)
@@ -60,7 +60,7 @@ func forgets(id string) change {
 	}
 }
 
-func action(action v1alpha1.Action) change {
+func withAction(action v1alpha1.Action) change {
 	return func(vm *v1alpha1.VirtualMachine) { vm.Spec.Action = action }
 }
 
@@ -101,8 +101,8 @@ func deleted(vm *v1alpha1.VirtualMachine) {
 }
 
 // see returns an observation of a server that is as it was told to be; nil is none.
-func see(server *backend.Server) observation {
-	return observation{name: fake.Name, driver: fake.New(fake.Options{}), host: here, server: server}
+func observedServer(server *backend.Server) observation {
+	return observation{name: fake.Name, driver: fake.New(fake.Options{}), host: thisHost, server: server}
 }
 
 // newServer returns a server in a state.

@@ -58,7 +58,7 @@ func TestDriverOf(t *testing.T) {
 }
 
 // addDriver gives the manager a second driver, and returns that.
-func (w *world) addDriver() *fake.Driver {
+func (w *fixture) addDriver() *fake.Driver {
 	other := fake.New(fake.Options{Clock: w.clock, BootTime: -1})
 	w.Reconciler.drivers = NewDrivers([]string{fake.Name, "other"}, map[string]Opener{
 		fake.Name: func() (Driver, error) { return w.backend, nil },
@@ -68,22 +68,22 @@ func (w *world) addDriver() *fake.Driver {
 }
 
 func TestEditedFinalizerMakesNoSecondServer(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	other := w.addDriver()
 	w.createReady()
 	w.change(finalizers(otherFinalizer))
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseUnknown, isUnknown, v1alpha1.ReasonDriverConflict)
 	if got := w.events(); !slices.Equal(got, []string{"Warning DriverConflict"}) {
 		t.Errorf("events: %v", got)
 	}
 	w.change(finalizers(fakeFinalizer))
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 
 	w.change(finalizers(otherFinalizer))
 	w.remove()
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseTerminating, isFalse, v1alpha1.ReasonDriverConflict)
 	w.expectCalls()
 	uid := w.uid()
@@ -91,7 +91,7 @@ func TestEditedFinalizerMakesNoSecondServer(t *testing.T) {
 	if servers := w.backend.UIDs(); !w.isGone() || !slices.Equal(servers, []types.UID{uid}) {
 		t.Fatalf("gone: %t, servers: %v", w.isGone(), servers)
 	}
-	w.sweep(t.Context())
+	w.collectOrphans(t.Context())
 	if servers := w.backend.UIDs(); len(servers) > 0 {
 		t.Errorf("the servers %v are left", servers)
 	}
@@ -101,10 +101,10 @@ func TestEditedFinalizerMakesNoSecondServer(t *testing.T) {
 }
 
 func TestRemovedFinalizerComesBack(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.createReady()
 	w.change(finalizers("example.com/mine"))
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 	w.expectCalls()
 	if got := w.vm().Finalizers; !slices.Equal(got, []string{"example.com/mine", fakeFinalizer}) {
@@ -114,12 +114,12 @@ func TestRemovedFinalizerComesBack(t *testing.T) {
 
 // The server goes with the object although nothing holds that back any more.
 func TestFinalizerRemovedDuringTheDeletion(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.createReady(func(vm *v1alpha1.VirtualMachine) { vm.Spec.DiskPolicy = v1alpha1.DiskRetain })
 	w.change(finalizers("example.com/mine", fakeFinalizer))
 	w.remove()
 	w.change(finalizers("example.com/mine"))
-	w.settle()
+	w.reconcileUntilStable()
 	if servers, kept := w.backend.UIDs(), w.backend.Kept(); len(servers) > 0 || len(kept) != 1 {
 		t.Errorf("servers: %v, disks that were kept: %v", servers, kept)
 	}

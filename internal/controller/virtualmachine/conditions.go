@@ -12,7 +12,7 @@ import (
 )
 
 // creatingWords are those of Ready while a server is being made that tells no more.
-const creatingWords = "The server is being created"
+const creatingMessage = "The server is being created"
 
 // newCondition returns a condition without what all conditions have in common.
 func newCondition(name string, status metav1.ConditionStatus, reason, message string, args ...any) metav1.Condition {
@@ -28,52 +28,52 @@ func sentence(text string) string {
 }
 
 // summarizeReady returns the condition Ready.
-func summarizeReady(vm *v1alpha1.VirtualMachine, seen observation, p plan, status *v1alpha1.VirtualMachineStatus, f failure, actErr error) metav1.Condition {
+func summarizeReady(vm *v1alpha1.VirtualMachine, observed observation, p plan, status *v1alpha1.VirtualMachineStatus, f failure, actErr error) metav1.Condition {
 	not := func(reason, message string, args ...any) metav1.Condition {
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, message, args...)
 	}
 	if !vm.DeletionTimestamp.IsZero() {
-		return readyWhileTerminating(seen, f, actErr, not)
+		return readyWhileTerminating(observed, f, actErr, not)
 	}
 	err := actErr
 	if err == nil {
-		err = seen.err
+		err = observed.err
 	}
 	switch f {
-	case isUnavailable:
+	case backendUnavailable:
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable,
 			"It is not known how the machine is: %v. It is asked again; nothing is created meanwhile", err)
-	case isConflict, isElsewhere:
+	case driverConflict, onAnotherHost:
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, string(f), "%v", err)
-	case isInvalid, isMissing, isSecretMissing:
+	case invalidSpec, driverMissing, secretMissing:
 		return not(string(f), "%v", err)
-	case isOther:
+	case otherFailure:
 		if isFailedAttempt(p, f) {
 			reason := v1alpha1.ReasonPowerFailed
-			if p.verdict == create {
+			if p.action == create {
 				reason = v1alpha1.ReasonCreateFailed
 			}
 			return not(reason, "%v. The next attempt is at %s", err, timestamp(status.StartFailure.RetryAfter.Time))
 		}
-		if p.verdict == claim && seen.server == nil {
+		if p.action == claim && observed.server == nil {
 			return not(v1alpha1.ReasonCreateFailed, "%v. It is tried again", err)
 		}
 		return not(v1alpha1.ReasonPowerFailed, "%v. It is tried again", err)
 	}
-	return readyByPlan(vm, seen.server, p, not)
+	return readyByPlan(vm, observed.server, p, not)
 }
 
 // readyWhileTerminating is Ready during a deletion.
-func readyWhileTerminating(seen observation, f failure, actErr error, not func(string, string, ...any) metav1.Condition) metav1.Condition {
+func readyWhileTerminating(observed observation, f failure, actErr error, not func(string, string, ...any) metav1.Condition) metav1.Condition {
 	switch {
-	case f == isConflict, f == isElsewhere:
-		return not(string(f), "The deletion waits: %v", seen.err)
-	case f == isMissing, f == isUnavailable && actErr == nil:
-		return not(v1alpha1.ReasonDeleteFailed, "The deletion waits for the backend: %v", seen.err)
+	case f == driverConflict, f == onAnotherHost:
+		return not(string(f), "The deletion waits: %v", observed.err)
+	case f == driverMissing, f == backendUnavailable && actErr == nil:
+		return not(v1alpha1.ReasonDeleteFailed, "The deletion waits for the backend: %v", observed.err)
 	case f != noFailure:
 		return not(v1alpha1.ReasonDeleteFailed, "The server is not deleted yet, and it is tried again: %v", actErr)
-	case seen.server != nil && seen.server.Task == backend.TaskDelete && seen.server.Progress != "":
-		return not(v1alpha1.ReasonTerminating, "The server is being deleted: %s", seen.server.Progress)
+	case observed.server != nil && observed.server.Task == backend.TaskDelete && observed.server.Progress != "":
+		return not(v1alpha1.ReasonTerminating, "The server is being deleted: %s", observed.server.Progress)
 	}
 	return not(v1alpha1.ReasonTerminating, "The server is being stopped and deleted")
 }
@@ -81,23 +81,23 @@ func readyWhileTerminating(seen observation, f failure, actErr error, not func(s
 // readyByPlan is Ready when nothing has failed just now.
 func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, not func(string, string, ...any) metav1.Condition) metav1.Condition {
 	switch {
-	case p.verdict == create, p.verdict == claim && server == nil:
-		return not(v1alpha1.ReasonCreating, creatingWords)
+	case p.action == create, p.action == claim && server == nil:
+		return not(v1alpha1.ReasonCreating, creatingMessage)
 	}
-	switch p.verdict {
+	switch p.action {
 	case start, resume:
 		return not(v1alpha1.ReasonStarting, "The machine is being started")
 	case stop:
 		return not(v1alpha1.ReasonStopping, "The machine is being stopped")
 	case pause:
 		return not(v1alpha1.ReasonPaused, "The machine is being paused, as spec.action asks")
-	case noteRestart:
+	case recordRestart:
 		return not(v1alpha1.ReasonStopping, "The machine is being restarted, as spec.restartedAt asks")
-	case countEnd, backOff:
+	case recordEnd, backOff:
 		return readyAfterEnd(server, p, not)
-	case leave:
+	case leaveStopped:
 		return not(v1alpha1.ReasonGuestStopped, "%s. spec.restartPolicy is %s; set spec.restartedAt to start it again",
-			endedWords(server.Ended), vm.Spec.RestartPolicy)
+			describeEnd(server.Ended), vm.Spec.RestartPolicy)
 	case unreachable:
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable,
 			"It is not known how the machine is: %s. It is asked again; nothing is created meanwhile", server.Message)
@@ -112,16 +112,16 @@ func readyAfterEnd(server *backend.Server, p plan, not func(string, string, ...a
 		reason = v1alpha1.ReasonCreateFailed
 	}
 	if server != nil && server.Ended != nil {
-		what = endedWords(server.Ended)
+		what = describeEnd(server.Ended)
 	}
-	if !p.due.After(p.at) {
+	if !p.nextAttempt.After(p.now) {
 		return not(v1alpha1.ReasonStarting, "%s. The machine is being started again", what)
 	}
-	return not(reason, "%s. The next attempt is at %s", what, timestamp(p.due))
+	return not(reason, "%s. The next attempt is at %s", what, timestamp(p.nextAttempt))
 }
 
 // endedWords says how a run or an attempt ended.
-func endedWords(ended *backend.Ended) string {
+func describeEnd(ended *backend.Ended) string {
 	words := map[backend.Cause]string{
 		backend.CauseRequested:     "The machine was stopped",
 		backend.CauseGuestShutdown: "The guest has powered itself off",
@@ -147,7 +147,7 @@ func readyByServer(vm *v1alpha1.VirtualMachine, server *backend.Server, not func
 	}
 	switch {
 	case server.Task == backend.TaskCreate:
-		return not(v1alpha1.ReasonCreating, "%s", progress(creatingWords))
+		return not(v1alpha1.ReasonCreating, "%s", progress(creatingMessage))
 	case server.Task == backend.TaskStart:
 		return not(v1alpha1.ReasonStarting, "%s", progress("The machine is being started"))
 	case server.Task != backend.TaskNone:
@@ -171,8 +171,8 @@ func readyByServer(vm *v1alpha1.VirtualMachine, server *backend.Server, not func
 }
 
 // summarizeServerConditions returns all conditions but Ready.
-func summarizeServerConditions(vm *v1alpha1.VirtualMachine, seen observation, p plan, ready metav1.Condition) []metav1.Condition {
-	server := seen.server
+func summarizeServerConditions(vm *v1alpha1.VirtualMachine, observed observation, p plan, ready metav1.Condition) []metav1.Condition {
+	server := observed.server
 	unknown := func(name string) metav1.Condition {
 		return newCondition(name, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "There is no server that could tell")
 	}
@@ -181,9 +181,9 @@ func summarizeServerConditions(vm *v1alpha1.VirtualMachine, seen observation, p 
 	restart := unknown(v1alpha1.ConditionRestartRequired)
 	emulated := unknown(v1alpha1.ConditionSoftwareEmulation)
 	switch {
-	case seen.err != nil:
+	case observed.err != nil:
 		created.Reason, created.Message = ready.Reason, ready.Message
-		if errors.Is(seen.err, backend.ErrMissing) && vm.Status.Server == nil {
+		if errors.Is(observed.err, backend.ErrMissing) && vm.Status.Server == nil {
 			created.Status = metav1.ConditionFalse
 		}
 		return []metav1.Condition{created, agent, restart, emulated}
@@ -192,7 +192,7 @@ func summarizeServerConditions(vm *v1alpha1.VirtualMachine, seen observation, p 
 		return []metav1.Condition{created, agent, restart, emulated}
 	}
 	created = newCondition(v1alpha1.ConditionCreated, metav1.ConditionTrue, v1alpha1.ReasonServerCreated,
-		"The driver %s has the server %s", seen.name, server.ID)
+		"The driver %s has the server %s", observed.name, server.ID)
 	agent = summarizeAgent(server)
 	restart = newCondition(v1alpha1.ConditionRestartRequired, metav1.ConditionFalse, v1alpha1.ReasonUpToDate, "No change waits for a restart")
 	if len(server.Pending) > 0 && server.IsOn() {
@@ -203,7 +203,7 @@ func summarizeServerConditions(vm *v1alpha1.VirtualMachine, seen observation, p 
 		"The processors are not emulated")
 	if server.Emulated {
 		emulated = newCondition(v1alpha1.ConditionSoftwareEmulation, metav1.ConditionTrue, v1alpha1.ReasonNoHardwareVirtualization,
-			"The processors are emulated, which is many times slower: the host offers no hardware virtualization to the driver %s", seen.name)
+			"The processors are emulated, which is many times slower: the host offers no hardware virtualization to the driver %s", observed.name)
 	}
 	return []metav1.Condition{created, agent, restart, emulated}
 }

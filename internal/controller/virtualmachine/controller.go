@@ -72,7 +72,7 @@ func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, record
 // Add adds the controller to a manager, with these drivers, which the caller closes after the manager has stopped.
 func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers) error {
 	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), drivers, mgr.GetEventRecorder(Name), clock.RealClock{})
-	if err := mgr.Add(&sweeper{r: r, clock: clock.RealClock{}}); err != nil {
+	if err := mgr.Add(&orphanCollector{r: r, clock: clock.RealClock{}}); err != nil {
 		return fmt.Errorf("add the sweeper of controller %s: %w", Name, err)
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
@@ -96,22 +96,22 @@ func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers) error {
 
 // Reconcile looks at the server of vm and does the next thing that is to be done.
 func (r *Reconciler) Reconcile(ctx context.Context, vm *v1alpha1.VirtualMachine) (reconcile.Result, error) {
-	seen, err := r.observe(ctx, vm)
+	observed, err := r.observe(ctx, vm)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	plan := decide(vm, seen, r.clock.Now())
-	kube.Decided(ctx, plan.verdict)
-	if plan.verdict == released {
+	plan := decide(vm, observed, r.clock.Now())
+	kube.Decided(ctx, plan.action)
+	if plan.action == released {
 		return reconcile.Result{}, nil
 	}
-	actErr := r.act(ctx, vm, seen, plan)
-	if plan.verdict == remove && actErr == nil {
+	actErr := r.act(ctx, vm, observed, plan)
+	if plan.action == remove && actErr == nil {
 		// The object may be gone now, and with it its status.
 		return reconcile.Result{}, nil
 	}
-	status := summarize(vm, seen, plan, actErr)
-	return r.finish(ctx, vm, seen, status, plan, actErr)
+	status := summarize(vm, observed, plan, actErr)
+	return r.finish(ctx, vm, observed, status, plan, actErr)
 }
 
 // observation is what there is.
@@ -131,39 +131,39 @@ type observation struct {
 // observe asks the driver. Its errors are part of what is seen; the one that is returned
 // is of the API.
 func (r *Reconciler) observe(ctx context.Context, vm *v1alpha1.VirtualMachine) (observation, error) {
-	var seen observation
-	if seen.name, seen.err = driverOf(vm, r.drivers.Default()); seen.err != nil {
-		return seen, nil
+	var observed observation
+	if observed.name, observed.err = driverOf(vm, r.drivers.Default()); observed.err != nil {
+		return observed, nil
 	}
-	if !vm.DeletionTimestamp.IsZero() && len(finalizersOf(vm)) == 0 && notedDriver(vm) == "" {
-		return seen, nil // there was never a server
+	if !vm.DeletionTimestamp.IsZero() && len(finalizersOf(vm)) == 0 && recordedDriver(vm) == "" {
+		return observed, nil // there was never a server
 	}
 	cluster, err := r.cluster(ctx)
 	if err != nil {
-		return seen, err
+		return observed, err
 	}
-	seen.id = backend.Identity{UID: vm.UID, Namespace: vm.Namespace, Name: vm.Name, Cluster: cluster}
-	seen.driver, seen.err = r.drivers.get(seen.name)
-	if seen.err != nil {
-		seen.driver = nil
-		return seen, nil
+	observed.id = backend.Identity{UID: vm.UID, Namespace: vm.Namespace, Name: vm.Name, Cluster: cluster}
+	observed.driver, observed.err = r.drivers.get(observed.name)
+	if observed.err != nil {
+		observed.driver = nil
+		return observed, nil
 	}
-	seen.host = seen.driver.Host()
-	if seen.err = checkHost(vm, seen.host); seen.err != nil {
-		return seen, nil
+	observed.host = observed.driver.Host()
+	if observed.err = checkHost(vm, observed.host); observed.err != nil {
+		return observed, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	server, err := seen.driver.Observe(ctx, seen.id)
+	server, err := observed.driver.Observe(ctx, observed.id)
 	switch {
 	case err == nil:
-		seen.server = &server
+		observed.server = &server
 	case errors.Is(err, backend.ErrNotFound):
-		seen.err = checkLost(vm, seen.host)
+		observed.err = checkUnrecordedHost(vm, observed.host)
 	default:
-		seen.err = err
+		observed.err = err
 	}
-	return seen, nil
+	return observed, nil
 }
 
 // cluster returns the UID of this cluster, and remembers it.

@@ -23,7 +23,7 @@ import (
 // These are the defects of the controller whose manifests this one takes over.
 
 func TestDefectFinalizerOnlyAfterTheServerExisted(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.create()
 	w.backend.Fail("Create", errors.New("killed"))
 	w.reconcile()
@@ -36,40 +36,40 @@ func TestDefectFinalizerOnlyAfterTheServerExisted(t *testing.T) {
 }
 
 func TestDefectStuckInCreatingAfterACrash(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.create()
 	w.backend.Hold(backend.TaskCreate)
-	w.settle()
+	w.reconcileUntilStable()
 	w.backend.Lose(w.uid()) // the driver was killed with the manager, in the middle
 	w.backend.Release(backend.TaskCreate)
 	w.restart()
-	w.settle()
+	w.reconcileUntilStable()
 	w.backend.Boot(w.uid())
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 }
 
 func TestDefectDeletionIgnoredInCreatingAndFailed(t *testing.T) {
 	t.Run("Creating", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.backend.Hold(backend.TaskCreate)
 		w.create()
-		w.settle()
+		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseCreating, isFalse, v1alpha1.ReasonCreating)
 		w.remove()
-		w.settle()
+		w.reconcileUntilStable()
 		if !w.isGone() || len(w.backend.UIDs()) > 0 {
 			t.Error("it is not deleted")
 		}
 	})
 	t.Run("Failed", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.backend.Fail("Create", errors.New("broken"))
 		w.create()
-		w.settle()
+		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonCreateFailed)
 		w.remove()
-		w.settle()
+		w.reconcileUntilStable()
 		if !w.isGone() || len(w.backend.UIDs()) > 0 {
 			t.Error("it is not deleted")
 		}
@@ -77,8 +77,8 @@ func TestDefectDeletionIgnoredInCreatingAndFailed(t *testing.T) {
 }
 
 func TestDefectNamesClashAcrossNamespacesAndBySubstring(t *testing.T) {
-	w := newWorld(t)
-	other := newWorldBeside(w)
+	w := newFixture(t)
+	other := newFixtureBeside(w)
 	w.createReady()
 	other.createReady()
 	longer := newVM()
@@ -96,7 +96,7 @@ func TestDefectNamesClashAcrossNamespacesAndBySubstring(t *testing.T) {
 	kept := []types.UID{other.uid(), longer.UID}
 	slices.Sort(kept)
 	w.remove()
-	w.settle()
+	w.reconcileUntilStable()
 	if got := w.backend.UIDs(); !slices.Equal(got, kept) {
 		t.Errorf("after the deletion of one, there are %v, want %v", got, kept)
 	}
@@ -111,11 +111,11 @@ func TestDefectCPULimitWrongByABillion(t *testing.T) {
 }
 
 func TestDefectStoppedServersInvisible(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.createReady(policy(v1alpha1.RestartNever))
 	w.backend.Crash(w.uid(), backend.CauseGuestShutdown, "")
 	w.restart()
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestStopped)
 	w.expectCalls()
 	if got := w.vm().Status.Server.State; got != v1alpha1.ServerStopped {
@@ -124,11 +124,11 @@ func TestDefectStoppedServersInvisible(t *testing.T) {
 }
 
 func TestDefectStatusWrittenWithAFullUpdate(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.createReady()
 	w.backend.SetUsage(w.uid(), 90, 90)
 	stale := w.vm()
-	w.change(action(v1alpha1.ActionPaused))
+	w.change(withAction(v1alpha1.ActionPaused))
 	if result, err := w.Reconcile(t.Context(), stale); err != nil || result.RequeueAfter == 0 {
 		t.Errorf("Reconcile returns %v, %v", result, err)
 	}
@@ -143,10 +143,10 @@ func TestDefectStatusWrittenWithAFullUpdate(t *testing.T) {
 }
 
 func TestDefectDeletedKeyRequeuedForEver(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.createReady()
 	w.remove()
-	w.settle()
+	w.reconcileUntilStable()
 	wrapped := reconcile.AsReconciler(w.client, w.Reconciler)
 	key := client.ObjectKey{Namespace: w.namespace, Name: "vm"}
 	result, err := wrapped.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
@@ -156,7 +156,7 @@ func TestDefectDeletedKeyRequeuedForEver(t *testing.T) {
 }
 
 func TestDefectDeathWhileActiveNeitherRestartedNorReported(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	counted := w.run()
 	w.create()
 	w.eventually("it runs", func() bool { return w.hasReason(v1alpha1.ReasonGuestBooting) })
@@ -173,14 +173,14 @@ func TestDefectDeathWhileActiveNeitherRestartedNorReported(t *testing.T) {
 }
 
 func TestDefectNoDeadlines(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.create()
 	driver := &deadlines{Driver: w.backend}
 	w.drivers = NewDrivers([]string{fake.Name}, map[string]Opener{fake.Name: func() (Driver, error) { return driver, nil }}, w.clock)
 	w.Reconciler = NewReconciler(w.client, w.api, w.drivers, w.recorder, w.clock)
-	w.settle()
+	w.reconcileUntilStable()
 	w.remove()
-	w.settle()
+	w.reconcileUntilStable()
 	if driver.with == 0 || driver.without > 0 {
 		t.Errorf("%d calls of the driver had a deadline, %d had none", driver.with, driver.without)
 	}

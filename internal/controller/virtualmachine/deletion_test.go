@@ -17,10 +17,10 @@ import (
 func TestDiskPolicy(t *testing.T) {
 	for policy, want := range map[v1alpha1.DiskPolicy]int{v1alpha1.DiskDelete: 0, v1alpha1.DiskRetain: 1} {
 		t.Run(string(policy), func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.createReady(func(vm *v1alpha1.VirtualMachine) { vm.Spec.DiskPolicy = policy })
 			w.remove()
-			w.settle()
+			w.reconcileUntilStable()
 			if !w.isGone() || len(w.backend.Kept()) != want {
 				t.Errorf("gone: %t, disks that were kept: %d, want %d", w.isGone(), len(w.backend.Kept()), want)
 			}
@@ -28,8 +28,8 @@ func TestDiskPolicy(t *testing.T) {
 	}
 }
 
-func TestSweepDeletesWhatHasNoObject(t *testing.T) {
-	w := newWorld(t)
+func TestOrphansAreDeleted(t *testing.T) {
+	w := newFixture(t)
 	w.createReady()
 	cluster, err := w.cluster(t.Context())
 	w.do(err)
@@ -39,7 +39,7 @@ func TestSweepDeletesWhatHasNoObject(t *testing.T) {
 	for _, machine := range []backend.Machine{orphan, earlier, foreign} {
 		w.do(w.backend.Create(t.Context(), machine))
 	}
-	w.sweep(t.Context())
+	w.collectOrphans(t.Context())
 	got := fmt.Sprint(w.backend.UIDs())
 	if !strings.Contains(got, "foreign") || !strings.Contains(got, string(w.uid())) || len(w.backend.UIDs()) != 2 {
 		t.Errorf("after the sweep there are %s", got)
@@ -54,22 +54,22 @@ func TestSweepDeletesWhatHasNoObject(t *testing.T) {
 }
 
 // Nothing is deleted unless the API server says that the object is gone, and that it is the one that had it.
-func TestSweepDeletesNothingInDoubt(t *testing.T) {
+func TestOrphansAreKeptInDoubt(t *testing.T) {
 	for name, funcs := range harness.Doubts("virtualmachines") {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			cluster, err := w.cluster(t.Context()) // as it was when the server was made
 			w.do(err)
 			w.do(w.backend.Create(t.Context(), backend.Machine{
 				Identity: backend.Identity{UID: "gone", Namespace: w.namespace, Name: "gone", Cluster: cluster},
 			}))
 			w.live = interceptor.NewClient(w.api, funcs)
-			w.sweep(t.Context())
+			w.collectOrphans(t.Context())
 			if there, told := w.backend.UIDs(), w.events(); len(there) != 1 || len(told) != 0 {
 				t.Errorf("there are the servers %v, want one; events: %v", there, told)
 			}
 			w.live = w.api
-			w.sweep(t.Context())
+			w.collectOrphans(t.Context())
 			if there := w.backend.UIDs(); len(there) != 0 {
 				t.Errorf("there are the servers %v when there is no doubt any more", there)
 			}

@@ -14,11 +14,11 @@ import (
 
 // A cache that still has an object which is gone must not lead to a server for it.
 func TestACacheThatIsBehindMakesNoServer(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.createReady()
 	stale := w.vm()
 	w.remove()
-	w.settle()
+	w.reconcileUntilStable()
 	w.backend.Calls()
 	for range 3 {
 		result, err := w.Reconcile(t.Context(), stale.DeepCopy())
@@ -35,7 +35,7 @@ func TestACacheThatIsBehindMakesNoServer(t *testing.T) {
 }
 
 func TestACacheThatIsBehindCountsACrashOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.createReady()
 	w.backend.Crash(w.uid(), backend.CauseHost, "")
 	stale := w.vm()
@@ -45,52 +45,52 @@ func TestACacheThatIsBehindCountsACrashOnce(t *testing.T) {
 			t.Errorf("Reconcile: %v", err)
 		}
 	}
-	w.settle()
+	w.reconcileUntilStable()
 	if got := w.vm().Status.Restarts; got != 1 {
 		t.Errorf("one crash counts as %d", got)
 	}
 }
 
 // stories are what happens to a VirtualMachine, and how it must end.
-var stories = []struct {
+var scenarios = []struct {
 	name   string
 	ready  bool // whether it is ready before it happens
-	happen func(*world)
+	happen func(*fixture)
 	reason string
-	check  func(*world) bool
+	check  func(*fixture) bool
 }{
-	{"it was created", false, func(*world) {}, v1alpha1.ReasonGuestReady, nil},
+	{"it was created", false, func(*fixture) {}, v1alpha1.ReasonGuestReady, nil},
 	{
 		"the guest crashed", true,
-		func(w *world) { w.backend.Crash(w.uid(), backend.CauseGuestPanic, "") },
-		v1alpha1.ReasonGuestReady, func(w *world) bool { return w.vm().Status.Restarts == 1 },
+		func(w *fixture) { w.backend.Crash(w.uid(), backend.CauseGuestPanic, "") },
+		v1alpha1.ReasonGuestReady, func(w *fixture) bool { return w.vm().Status.Restarts == 1 },
 	},
 	{
 		"a restart was asked for", true,
-		func(w *world) { w.change(restartedAt(w.clock.Now())) },
-		v1alpha1.ReasonGuestReady, func(w *world) bool {
+		func(w *fixture) { w.change(restartedAt(w.clock.Now())) },
+		v1alpha1.ReasonGuestReady, func(w *fixture) bool {
 			return w.vm().Status.LastRestartTime != nil && w.vm().Status.Server.Run == "run-2"
 		},
 	},
 	{
 		"it was stopped", true,
-		func(w *world) { w.change(action(v1alpha1.ActionStopped)) }, v1alpha1.ReasonStopped, nil,
+		func(w *fixture) { w.change(withAction(v1alpha1.ActionStopped)) }, v1alpha1.ReasonStopped, nil,
 	},
 	{
 		"the server vanished", true,
-		func(w *world) { w.backend.Lose(w.uid()) }, v1alpha1.ReasonGuestReady, nil,
+		func(w *fixture) { w.backend.Lose(w.uid()) }, v1alpha1.ReasonGuestReady, nil,
 	},
 	{
-		"it was deleted", true, func(w *world) { w.remove() }, "", nil,
+		"it was deleted", true, func(w *fixture) { w.remove() }, "", nil,
 	},
 	{
-		"it was deleted before it had a server", false, func(w *world) { w.remove() }, "", nil,
+		"it was deleted before it had a server", false, func(w *fixture) { w.remove() }, "", nil,
 	},
 }
 
 // Whatever write is the last one of a process, or fails: the next process ends where an
 // undisturbed one does.
-func TestAKillAtAnyWrite(t *testing.T) {
+func TestKilledAtAnyWrite(t *testing.T) {
 	type killed struct{}
 	for _, fault := range []struct {
 		name   string
@@ -102,9 +102,9 @@ func TestAKillAtAnyWrite(t *testing.T) {
 		{"a write is lost", harness.Before, func() error { return errLost }},
 		{"the answer to a write is lost", harness.After, func() error { return errLost }},
 	} {
-		for _, story := range stories {
+		for _, story := range scenarios {
 			t.Run(fault.name+", "+story.name, func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				for step := 0; ; step++ {
 					w.backend.Forget()
 					if story.ready {
@@ -126,11 +126,11 @@ func TestAKillAtAnyWrite(t *testing.T) {
 								return
 							}
 							result, _ := w.Reconcile(t.Context(), w.vm())
-							w.pass(min(result.RequeueAfter, taskCheck))
+							w.advance(min(result.RequeueAfter, taskCheckInterval))
 						}
 					}()
 					w.restart()
-					w.finishStory(step, story.reason, story.check)
+					w.finishScenario(step, story.reason, story.check)
 					if !reached() {
 						return
 					}
@@ -141,9 +141,9 @@ func TestAKillAtAnyWrite(t *testing.T) {
 }
 
 // finishStory lets the rest happen, checks how it ended, and clears up.
-func (w *world) finishStory(step int, reason string, check func(*world) bool) {
+func (w *fixture) finishScenario(step int, reason string, check func(*fixture) bool) {
 	w.Helper()
-	w.settle()
+	w.reconcileUntilStable()
 	if reason == "" {
 		if !w.isGone() || len(w.backend.UIDs()) > 0 {
 			w.Fatalf("step %d: it is not gone: servers %v", step, w.backend.UIDs())
@@ -151,7 +151,7 @@ func (w *world) finishStory(step int, reason string, check func(*world) bool) {
 		return
 	}
 	w.backend.Boot(w.uid())
-	w.settle()
+	w.reconcileUntilStable()
 	phase, status := v1alpha1.PhaseActive, metav1.ConditionTrue
 	if reason != v1alpha1.ReasonGuestReady {
 		status = metav1.ConditionFalse
@@ -164,7 +164,7 @@ func (w *world) finishStory(step int, reason string, check func(*world) bool) {
 		w.Fatalf("step %d: the servers are %v", step, got)
 	}
 	w.remove()
-	w.settle()
+	w.reconcileUntilStable()
 	if !w.isGone() || len(w.backend.UIDs()) > 0 {
 		w.Fatalf("step %d: it is not gone: servers %v", step, w.backend.UIDs())
 	}

@@ -15,17 +15,17 @@ import (
 )
 
 // secondHost returns the driver of another host.
-func (w *world) secondHost() *fake.Driver {
-	return fake.New(fake.Options{Clock: w.clock, BootTime: -1, Host: there})
+func (w *fixture) secondHost() *fake.Driver {
+	return fake.New(fake.Options{Clock: w.clock, BootTime: -1, Host: otherHost})
 }
 
 // lead makes the manager of the host of a driver the leader.
-func (w *world) lead(driver *fake.Driver) {
+func (w *fixture) becomeLeader(driver *fake.Driver) {
 	w.backend = driver
 	w.restart()
 }
 
-func (w *world) annotate(host string) {
+func (w *fixture) annotate(host string) {
 	w.Helper()
 	w.change(func(vm *v1alpha1.VirtualMachine) {
 		vm.Annotations = map[string]string{v1alpha1.AnnotationForgetHost: host}
@@ -33,13 +33,13 @@ func (w *world) annotate(host string) {
 }
 
 func TestHostIsWrittenDownBeforeTheServer(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.create()
 	for range 5 {
 		if w.reconcile(); len(w.backend.Calls()) > 0 {
 			break
 		}
-		if got := w.vm().Status.Host; got != nil && (got.ID != here.ID || got.Name != here.Name || got.Driver != fake.Name) {
+		if got := w.vm().Status.Host; got != nil && (got.ID != thisHost.ID || got.Name != thisHost.Name || got.Driver != fake.Name) {
 			t.Errorf("the host is %+v", got)
 		}
 	}
@@ -54,29 +54,29 @@ func TestHostIsWrittenDownBeforeTheServer(t *testing.T) {
 
 // A leader on another host makes no second server, and leaves the first one alone.
 func TestLeaderOnAnotherHost(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.createReady()
 	first, second, uid := w.backend, w.secondHost(), w.uid()
-	w.lead(second)
-	w.settle()
+	w.becomeLeader(second)
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseUnknown, isUnknown, v1alpha1.ReasonOnAnotherHost)
-	if got := w.vm().Status; !strings.Contains(got.Reason, here.Name) || !strings.Contains(got.Reason, v1alpha1.AnnotationForgetHost+"="+here.ID) {
+	if got := w.vm().Status; !strings.Contains(got.Reason, thisHost.Name) || !strings.Contains(got.Reason, v1alpha1.AnnotationForgetHost+"="+thisHost.ID) {
 		t.Errorf("it does not say which host, and what to do: %s", got.Reason)
 	}
 	if got := w.events(); !slices.Equal(got, []string{"Warning OnAnotherHost"}) {
 		t.Errorf("events: %v", got)
 	}
-	w.change(action(v1alpha1.ActionStopped))
-	w.settle()
-	w.sweep(t.Context())
-	w.lead(first)
-	w.settle()
+	w.change(withAction(v1alpha1.ActionStopped))
+	w.reconcileUntilStable()
+	w.collectOrphans(t.Context())
+	w.becomeLeader(first)
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
 	w.expectCalls("Stop")
 
-	w.lead(second)
+	w.becomeLeader(second)
 	w.remove()
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseTerminating, isFalse, v1alpha1.ReasonOnAnotherHost)
 	if calls := second.Calls(); len(calls) > 0 {
 		t.Errorf("calls on the wrong host: %v", calls)
@@ -84,8 +84,8 @@ func TestLeaderOnAnotherHost(t *testing.T) {
 	if servers := first.UIDs(); !slices.Equal(servers, []types.UID{uid}) {
 		t.Errorf("the servers of the first host are %v", servers)
 	}
-	w.lead(first)
-	w.settle()
+	w.becomeLeader(first)
+	w.reconcileUntilStable()
 	if !w.isGone() || len(first.UIDs()) > 0 {
 		t.Errorf("gone: %t, servers: %v", w.isGone(), first.UIDs())
 	}
@@ -95,7 +95,7 @@ func TestLeaderOnAnotherHost(t *testing.T) {
 func TestLeaderOnAnotherHostAfterAKill(t *testing.T) {
 	for writes := range 4 {
 		t.Run(fmt.Sprintf("after %d writes", writes), func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.create()
 			first, second := w.backend, w.secondHost()
 			faulty, _ := harness.OnWrite(w.client, writes, harness.Before, func() error { return errLost })
@@ -107,16 +107,16 @@ func TestLeaderOnAnotherHostAfterAKill(t *testing.T) {
 				}
 			}
 			for _, leader := range []*fake.Driver{second, first, second} {
-				w.lead(leader)
-				w.settle()
+				w.becomeLeader(leader)
+				w.reconcileUntilStable()
 			}
 			if got := append(first.UIDs(), second.UIDs()...); len(got) != 1 {
 				t.Errorf("the servers are %v, want one", got)
 			}
 			w.remove()
 			for _, leader := range []*fake.Driver{second, first} {
-				w.lead(leader)
-				w.settle()
+				w.becomeLeader(leader)
+				w.reconcileUntilStable()
 			}
 			if got := append(first.UIDs(), second.UIDs()...); !w.isGone() || len(got) > 0 {
 				t.Errorf("gone: %t, servers: %v", w.isGone(), got)
@@ -127,33 +127,33 @@ func TestLeaderOnAnotherHostAfterAKill(t *testing.T) {
 
 func TestHostThatIsGivenUp(t *testing.T) {
 	t.Run("the server is made anew", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.createReady()
-		w.lead(w.secondHost())
+		w.becomeLeader(w.secondHost())
 		w.annotate("another")
-		w.settle()
+		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseUnknown, isUnknown, v1alpha1.ReasonOnAnotherHost)
 		w.expectCalls()
 		w.events()
-		w.annotate(here.ID)
-		w.settle()
+		w.annotate(thisHost.ID)
+		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
 		w.expectCalls("Create", "Start")
 		if got := w.events(); !slices.Equal(got, []string{"Warning ServerLost"}) {
 			t.Errorf("events: %v", got)
 		}
-		if got := w.vm().Status.Host; got.ID != there.ID {
+		if got := w.vm().Status.Host; got.ID != otherHost.ID {
 			t.Errorf("the host is %+v", got)
 		}
 	})
 	t.Run("it is deleted", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.createReady()
-		w.lead(w.secondHost())
+		w.becomeLeader(w.secondHost())
 		w.remove()
-		w.settle()
-		w.annotate(here.ID)
-		w.settle()
+		w.reconcileUntilStable()
+		w.annotate(thisHost.ID)
+		w.reconcileUntilStable()
 		if !w.isGone() {
 			t.Error("it is not deleted")
 		}
@@ -161,7 +161,7 @@ func TestHostThatIsGivenUp(t *testing.T) {
 }
 
 // legacy makes the status one that was written before hosts were noted.
-func (w *world) legacy() {
+func (w *fixture) legacy() {
 	w.Helper()
 	vm := w.vm()
 	vm.Status.Host = nil
@@ -170,13 +170,13 @@ func (w *world) legacy() {
 
 func TestServerWithoutAHost(t *testing.T) {
 	t.Run("the host that has it adopts it", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.createReady()
 		w.legacy()
-		w.settle()
+		w.reconcileUntilStable()
 		w.expectCalls()
 		w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
-		if got := w.vm().Status.Host; got == nil || got.ID != here.ID {
+		if got := w.vm().Status.Host; got == nil || got.ID != thisHost.ID {
 			t.Errorf("the host is %+v", got)
 		}
 		if writes := w.wrote(); len(writes) != 1 {
@@ -184,18 +184,18 @@ func TestServerWithoutAHost(t *testing.T) {
 		}
 	})
 	t.Run("another host refuses it", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.createReady()
 		w.legacy()
-		w.lead(w.secondHost())
-		w.settle()
+		w.becomeLeader(w.secondHost())
+		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseUnknown, isUnknown, v1alpha1.ReasonOnAnotherHost)
 		w.remove()
-		w.settle()
+		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseTerminating, isFalse, v1alpha1.ReasonOnAnotherHost)
 		w.expectCalls()
 		w.annotate(v1alpha1.UnknownHost)
-		w.settle()
+		w.reconcileUntilStable()
 		if !w.isGone() {
 			t.Error("it is not deleted after its host was given up")
 		}
@@ -204,13 +204,13 @@ func TestServerWithoutAHost(t *testing.T) {
 
 // A host that was renamed is the same one.
 func TestHostThatIsRenamed(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.createReady()
-	renamed := backend.Host{ID: here.ID, Name: "renamed"}
-	vm, seen := w.vm(), see(newServer(backend.StateRunning))
-	seen.host = renamed
-	status := summarize(vm, seen, decide(vm, seen, noon), nil)
-	if got := status.Host; got.Name != "renamed" || got.ID != here.ID {
+	renamed := backend.Host{ID: thisHost.ID, Name: "renamed"}
+	vm, observed := w.vm(), observedServer(newServer(backend.StateRunning))
+	observed.host = renamed
+	status := summarize(vm, observed, decide(vm, observed, noon), nil)
+	if got := status.Host; got.Name != "renamed" || got.ID != thisHost.ID {
 		t.Errorf("the host is %+v", got)
 	}
 }

@@ -58,22 +58,22 @@ func hash(spec *v1alpha1.VirtualMachineSpec) string {
 }
 
 // grace returns how long the guest gets to power off.
-func grace(vm *v1alpha1.VirtualMachine) time.Duration {
+func gracePeriod(vm *v1alpha1.VirtualMachine) time.Duration {
 	return time.Duration(ptr.Deref(vm.Spec.TerminationGracePeriodSeconds, 30)) * time.Second
 }
 
 // seed returns the cloud-init data of vm, nil if there is none. The error is
 // errSecretMissing if a Secret or its key is not there.
 func (r *Reconciler) seed(ctx context.Context, vm *v1alpha1.VirtualMachine) (*backend.Seed, error) {
-	given := vm.Spec.CloudInit
-	if given == nil {
+	cloudInit := vm.Spec.CloudInit
+	if cloudInit == nil {
 		return nil, nil
 	}
-	user, err := r.value(ctx, vm.Namespace, given.UserData, given.UserDataFrom)
+	user, err := r.inlineOrSecret(ctx, vm.Namespace, cloudInit.UserData, cloudInit.UserDataFrom)
 	if err != nil {
 		return nil, err
 	}
-	network, err := r.value(ctx, vm.Namespace, given.NetworkData, given.NetworkDataFrom)
+	network, err := r.inlineOrSecret(ctx, vm.Namespace, cloudInit.NetworkData, cloudInit.NetworkDataFrom)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (r *Reconciler) seed(ctx context.Context, vm *v1alpha1.VirtualMachine) (*ba
 }
 
 // value returns inline, or what the Secret has.
-func (r *Reconciler) value(ctx context.Context, namespace, inline string, from *v1alpha1.SecretKey) (string, error) {
+func (r *Reconciler) inlineOrSecret(ctx context.Context, namespace, inline string, from *v1alpha1.SecretKey) (string, error) {
 	if from == nil {
 		return inline, nil
 	}

@@ -19,10 +19,10 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
 )
 
-// newWorldBeside returns a world with another namespace and the backend of w.
-func newWorldBeside(w *world) *world {
+// newFixtureBeside returns a fixture with another namespace and the backend of w.
+func newFixtureBeside(w *fixture) *fixture {
 	w.Helper()
-	other := &world{
+	other := &fixture{
 		T: w.T, namespace: env.Namespace(w), client: w.client, api: w.api, clock: w.clock,
 		recorder: events.NewFakeRecorder(100), backend: w.backend,
 	}
@@ -31,20 +31,20 @@ func newWorldBeside(w *world) *world {
 }
 
 // run runs a manager with this controller for the namespace of w, until the test ends.
-func (w *world) run() *harness.Requests {
+func (w *fixture) run() *harness.Requests {
 	w.Helper()
 	add := func(mgr ctrl.Manager, options controller.Options) error { return Add(mgr, options, w.drivers) }
 	return harness.RunManager(w.T, env.Config(w), w.client.Scheme(), w.namespace, add, Cache)
 }
 
-func (w *world) eventually(what string, check func() bool) {
+func (w *fixture) eventually(what string, check func() bool) {
 	w.Helper()
 	harness.Eventually(w, what, check)
 }
 
 // hasReason reports whether Ready of the VirtualMachine has this reason for the present
 // spec.
-func (w *world) hasReason(reason string) bool {
+func (w *fixture) hasReason(reason string) bool {
 	w.Helper()
 	vm := w.vm()
 	ready := meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionReady)
@@ -52,15 +52,15 @@ func (w *world) hasReason(reason string) bool {
 }
 
 func TestManagerFollowsWhatHappens(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.run()
 	w.create()
 	w.eventually("it runs", func() bool { return w.hasReason(v1alpha1.ReasonGuestBooting) })
 	w.backend.Boot(w.uid())
 	w.eventually("it is ready", func() bool { return w.hasReason(v1alpha1.ReasonGuestReady) })
-	w.change(action(v1alpha1.ActionPaused))
+	w.change(withAction(v1alpha1.ActionPaused))
 	w.eventually("it is paused", func() bool { return w.hasReason(v1alpha1.ReasonPaused) })
-	w.change(action(v1alpha1.ActionStopped))
+	w.change(withAction(v1alpha1.ActionStopped))
 	w.eventually("it is stopped", func() bool { return w.hasReason(v1alpha1.ReasonStopped) })
 	statuscheck.Verify(t, w.vm())
 	w.remove()
@@ -68,7 +68,7 @@ func TestManagerFollowsWhatHappens(t *testing.T) {
 }
 
 func TestManagerHoldsHundreds(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.backend = fake.New(fake.Options{})
 	w.restart()
 	counted := w.run()

@@ -59,34 +59,34 @@ func newMachineDesc(name, help string) *prometheus.Desc {
 }
 
 // scraped is what the collector reads; that of the manager that was added last.
-var scraped atomic.Pointer[collector]
+var activeCollector atomic.Pointer[collector]
 
 // registerMetrics adds the metrics to the registry, which is one for the whole process.
 func registerMetrics(cache client.Reader, drivers *Drivers) {
-	scraped.Store(&collector{cache: cache, drivers: drivers})
+	activeCollector.Store(&collector{cache: cache, drivers: drivers})
 	registerOnce()
 }
 
 // collectors are all metrics of this controller; docs/metrics.md describes them.
 var collectors = []prometheus.Collector{
-	createdSeconds, runningSeconds, readySeconds, stopSeconds, deleteSeconds, driverCalls, orphanServers, current{},
+	createdSeconds, runningSeconds, readySeconds, stopSeconds, deleteSeconds, driverCalls, orphanServers, delegatingCollector{},
 }
 
 var registerOnce = sync.OnceFunc(func() { metrics.Registry.MustRegister(collectors...) })
 
 // current hands a scrape to the collector that is current.
-type current struct{}
+type delegatingCollector struct{}
 
 // Describe implements prometheus.Collector.
-func (current) Describe(descs chan<- *prometheus.Desc) {
+func (delegatingCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{machinesDesc, restartsDesc, cpuDesc, residentDesc, guestDesc, retainedDesc} {
 		descs <- desc
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (current) Collect(collected chan<- prometheus.Metric) {
-	if c := scraped.Load(); c != nil {
+func (delegatingCollector) Collect(collected chan<- prometheus.Metric) {
+	if c := activeCollector.Load(); c != nil {
 		c.collect(collected)
 	}
 }
@@ -112,7 +112,7 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 	machines := map[types.UID]bool{}
 	for i := range vms.Items {
 		vm := &vms.Items[i]
-		driver := cmp.Or(notedDriver(vm), vm.Spec.Driver, c.drivers.Default())
+		driver := cmp.Or(recordedDriver(vm), vm.Spec.Driver, c.drivers.Default())
 		count[[2]string{driver, string(vm.Status.Phase)}]++
 		machines[vm.UID] = true
 		collected <- prometheus.MustNewConstMetric(restartsDesc, prometheus.CounterValue, float64(vm.Status.Restarts), vm.Namespace, vm.Name)
@@ -121,7 +121,7 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 		collected <- prometheus.MustNewConstMetric(machinesDesc, prometheus.GaugeValue, float64(n), labels[:]...)
 	}
 	c.collectRetained(ctx, collected)
-	for _, driver := range c.drivers.present() {
+	for _, driver := range c.drivers.alreadyOpen() {
 		servers, err := driver.List(ctx)
 		if err != nil {
 			continue
@@ -142,7 +142,7 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 // collectRetained reports what retained disks take. Several of one name, of machines that followed each other, are one figure.
 func (c *collector) collectRetained(ctx context.Context, collected chan<- prometheus.Metric) {
 	sizes := map[[2]string]int64{}
-	for _, driver := range c.drivers.present() {
+	for _, driver := range c.drivers.alreadyOpen() {
 		retainer, ok := driver.(backend.Retainer)
 		if !ok {
 			continue
@@ -161,14 +161,14 @@ func (c *collector) collectRetained(ctx context.Context, collected chan<- promet
 }
 
 // hasTurned reports whether a condition has become true.
-func hasTurned(before, after *v1alpha1.VirtualMachine, condition string) bool {
+func becameTrue(before, after *v1alpha1.VirtualMachine, condition string) bool {
 	was, is := kube.Turn(before.Status.Conditions, after.Status.Conditions, condition)
 	return was.Status != metav1.ConditionTrue && is.Status == metav1.ConditionTrue
 }
 
 // noteCreated notes when there was a server: the status may tell of it later.
-func (r *Reconciler) noteCreated(before, after *v1alpha1.VirtualMachine) {
-	if !hasTurned(before, after, v1alpha1.ConditionCreated) {
+func (r *Reconciler) recordCreated(before, after *v1alpha1.VirtualMachine) {
+	if !becameTrue(before, after, v1alpha1.ConditionCreated) {
 		return
 	}
 	r.mu.Lock()
@@ -179,47 +179,47 @@ func (r *Reconciler) noteCreated(before, after *v1alpha1.VirtualMachine) {
 }
 
 // measure notes how long it took to come here.
-func (r *Reconciler) measure(before, after *v1alpha1.VirtualMachine, seen observation) {
+func (r *Reconciler) recordDurations(before, after *v1alpha1.VirtualMachine, observed observation) {
 	now := r.clock.Now()
 	age := kube.Seconds(after.CreationTimestamp.Time, now)
 	r.mu.Lock()
-	if hasTurned(before, after, v1alpha1.ConditionCreated) {
-		createdSeconds.WithLabelValues(seen.name).Observe(kube.Seconds(after.CreationTimestamp.Time, r.created[after.UID]))
+	if becameTrue(before, after, v1alpha1.ConditionCreated) {
+		createdSeconds.WithLabelValues(observed.name).Observe(kube.Seconds(after.CreationTimestamp.Time, r.created[after.UID]))
 		delete(r.created, after.UID)
 	}
 	first := after.Status.Restarts == 0 && after.Status.LastRestartTime == nil
 	ran := func(vm *v1alpha1.VirtualMachine) bool { return vm.Status.Server != nil && vm.Status.Server.Run != "" }
 	if first && !ran(before) && ran(after) {
-		runningSeconds.WithLabelValues(seen.name).Observe(age)
+		runningSeconds.WithLabelValues(observed.name).Observe(age)
 		r.booting[after.UID] = true
 	}
-	if hasTurned(before, after, v1alpha1.ConditionReady) && r.booting[after.UID] {
-		readySeconds.WithLabelValues(seen.name).Observe(age)
+	if becameTrue(before, after, v1alpha1.ConditionReady) && r.booting[after.UID] {
+		readySeconds.WithLabelValues(observed.name).Observe(age)
 		delete(r.booting, after.UID)
 	}
 	r.mu.Unlock()
-	if seen.server == nil || !seen.server.IsOn() {
+	if observed.server == nil || !observed.server.IsOn() {
 		r.mu.Lock()
 		begun, found := r.stops[after.UID]
 		delete(r.stops, after.UID)
 		r.mu.Unlock()
 		if found {
-			stopSeconds.WithLabelValues(seen.name).Observe(kube.Seconds(begun, now))
+			stopSeconds.WithLabelValues(observed.name).Observe(kube.Seconds(begun, now))
 		}
 	}
 }
 
 // instrument returns driver with its calls counted, and traced.
-func instrument(driver Driver) Driver { return &counted{driver} }
+func instrument(driver Driver) Driver { return &instrumentedDriver{driver} }
 
-type counted struct{ Driver }
+type instrumentedDriver struct{ Driver }
 
 // begin begins a step of the trace of a reconcile.
-func (c *counted) begin(ctx context.Context, name string) (context.Context, tracing.Span) {
+func (c *instrumentedDriver) startSpan(ctx context.Context, name string) (context.Context, tracing.Span) {
 	return tracing.Begin(ctx, name, "keelson.driver", c.Name())
 }
 
-func (c *counted) count(span tracing.Span, call string, err error) error {
+func (c *instrumentedDriver) recordResult(span tracing.Span, call string, err error) error {
 	result := resultOf(err)
 	driverCalls.WithLabelValues(c.Name(), call, result).Inc()
 	if result == "in_progress" || result == "not_found" {
@@ -249,7 +249,7 @@ func resultOf(err error) string {
 func isInProgress(err error) bool { return errors.Is(err, backend.ErrInProgress) }
 
 // Retained implements backend.Retainer.
-func (c *counted) Retained(ctx context.Context) ([]backend.RetainedDisk, error) {
+func (c *instrumentedDriver) Retained(ctx context.Context) ([]backend.RetainedDisk, error) {
 	if retainer, ok := c.Driver.(backend.Retainer); ok {
 		return retainer.Retained(ctx)
 	}
@@ -257,50 +257,50 @@ func (c *counted) Retained(ctx context.Context) ([]backend.RetainedDisk, error) 
 }
 
 // Observe implements Driver.
-func (c *counted) Observe(ctx context.Context, id backend.Identity) (backend.Server, error) {
-	ctx, span := c.begin(ctx, "Driver.Observe")
+func (c *instrumentedDriver) Observe(ctx context.Context, id backend.Identity) (backend.Server, error) {
+	ctx, span := c.startSpan(ctx, "Driver.Observe")
 	server, err := c.Driver.Observe(ctx, id)
-	return server, c.count(span, "observe", err)
+	return server, c.recordResult(span, "observe", err)
 }
 
 // Create implements Driver.
-func (c *counted) Create(ctx context.Context, machine backend.Machine) error {
-	ctx, span := c.begin(ctx, "Driver.Create")
-	return c.count(span, "create", c.Driver.Create(ctx, machine))
+func (c *instrumentedDriver) Create(ctx context.Context, machine backend.Machine) error {
+	ctx, span := c.startSpan(ctx, "Driver.Create")
+	return c.recordResult(span, "create", c.Driver.Create(ctx, machine))
 }
 
 // Start implements Driver.
-func (c *counted) Start(ctx context.Context, machine backend.Machine) error {
-	ctx, span := c.begin(ctx, "Driver.Start")
-	return c.count(span, "start", c.Driver.Start(ctx, machine))
+func (c *instrumentedDriver) Start(ctx context.Context, machine backend.Machine) error {
+	ctx, span := c.startSpan(ctx, "Driver.Start")
+	return c.recordResult(span, "start", c.Driver.Start(ctx, machine))
 }
 
 // Stop implements Driver.
-func (c *counted) Stop(ctx context.Context, id backend.Identity, grace time.Duration) error {
-	ctx, span := c.begin(ctx, "Driver.Stop")
-	return c.count(span, "stop", c.Driver.Stop(ctx, id, grace))
+func (c *instrumentedDriver) Stop(ctx context.Context, id backend.Identity, grace time.Duration) error {
+	ctx, span := c.startSpan(ctx, "Driver.Stop")
+	return c.recordResult(span, "stop", c.Driver.Stop(ctx, id, grace))
 }
 
 // Pause implements Driver.
-func (c *counted) Pause(ctx context.Context, id backend.Identity) error {
-	ctx, span := c.begin(ctx, "Driver.Pause")
-	return c.count(span, "pause", c.Driver.Pause(ctx, id))
+func (c *instrumentedDriver) Pause(ctx context.Context, id backend.Identity) error {
+	ctx, span := c.startSpan(ctx, "Driver.Pause")
+	return c.recordResult(span, "pause", c.Driver.Pause(ctx, id))
 }
 
 // Resume implements Driver.
-func (c *counted) Resume(ctx context.Context, id backend.Identity) error {
-	ctx, span := c.begin(ctx, "Driver.Resume")
-	return c.count(span, "resume", c.Driver.Resume(ctx, id))
+func (c *instrumentedDriver) Resume(ctx context.Context, id backend.Identity) error {
+	ctx, span := c.startSpan(ctx, "Driver.Resume")
+	return c.recordResult(span, "resume", c.Driver.Resume(ctx, id))
 }
 
 // Reconfigure implements Driver.
-func (c *counted) Reconfigure(ctx context.Context, machine backend.Machine) error {
-	ctx, span := c.begin(ctx, "Driver.Reconfigure")
-	return c.count(span, "reconfigure", c.Driver.Reconfigure(ctx, machine))
+func (c *instrumentedDriver) Reconfigure(ctx context.Context, machine backend.Machine) error {
+	ctx, span := c.startSpan(ctx, "Driver.Reconfigure")
+	return c.recordResult(span, "reconfigure", c.Driver.Reconfigure(ctx, machine))
 }
 
 // Delete implements Driver.
-func (c *counted) Delete(ctx context.Context, id backend.Identity, options backend.DeleteOptions) error {
-	ctx, span := c.begin(ctx, "Driver.Delete")
-	return c.count(span, "delete", c.Driver.Delete(ctx, id, options))
+func (c *instrumentedDriver) Delete(ctx context.Context, id backend.Identity, options backend.DeleteOptions) error {
+	ctx, span := c.startSpan(ctx, "Driver.Delete")
+	return c.recordResult(span, "delete", c.Driver.Delete(ctx, id, options))
 }

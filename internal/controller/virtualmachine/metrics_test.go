@@ -45,7 +45,7 @@ func gather(t *testing.T, collector prometheus.Collector) map[string]float64 {
 // scrape collects from one collector, and not from that of the manager that runs.
 type scrape struct{ *collector }
 
-func (scrape) Describe(descs chan<- *prometheus.Desc)       { current{}.Describe(descs) }
+func (scrape) Describe(descs chan<- *prometheus.Desc)       { delegatingCollector{}.Describe(descs) }
 func (s scrape) Collect(collected chan<- prometheus.Metric) { s.collect(collected) }
 
 // retainer has retained disks, two of them of machines with the same name.
@@ -99,26 +99,26 @@ func TestMetricsOfALife(t *testing.T) {
 	for _, histogram := range []*prometheus.HistogramVec{createdSeconds, runningSeconds, readySeconds, stopSeconds, deleteSeconds} {
 		histogram.DeleteLabelValues(name) // this test may have run in this process before
 	}
-	w := newWorld(t)
+	w := newFixture(t)
 	w.clock.SetTime(w.clock.Now().Add(-2 * time.Second)) // behind that of the API server, which tells when it was created
 	w.drivers = NewDrivers([]string{name}, map[string]Opener{name: func() (Driver, error) { return w.backend, nil }}, w.clock)
 	w.Reconciler = NewReconciler(w.client, w.api, w.drivers, w.recorder, w.clock)
 	w.create()
-	w.settle()
+	w.reconcileUntilStable()
 	w.backend.Boot(w.uid())
-	w.settle()
+	w.reconcileUntilStable()
 	w.backend.Hold(backend.TaskStop)
-	w.change(action(v1alpha1.ActionStopped))
-	w.settle()
-	w.pass(40 * time.Second)
+	w.change(withAction(v1alpha1.ActionStopped))
+	w.reconcileUntilStable()
+	w.advance(40 * time.Second)
 	w.backend.Release(backend.TaskStop)
-	w.settle()
-	w.change(action(v1alpha1.ActionActive))
-	w.settle()
+	w.reconcileUntilStable()
+	w.change(withAction(v1alpha1.ActionActive))
+	w.reconcileUntilStable()
 	w.backend.Boot(w.uid())
-	w.settle()
+	w.reconcileUntilStable()
 	w.remove()
-	w.settle()
+	w.reconcileUntilStable()
 	for what, test := range map[string]struct {
 		histogram *prometheus.HistogramVec
 		least     float64

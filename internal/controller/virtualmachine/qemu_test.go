@@ -22,21 +22,21 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
-// qemuWorld is a world whose machines are real. Its clock is not: a pause between two
+// qemuFixture is a fixture whose machines are real. Its clock is not: a pause between two
 // attempts is over when the test says so.
-type qemuWorld struct {
-	*world
+type qemuFixture struct {
+	*fixture
 	stateDir string
 	driver   *qemu.Driver
 }
 
-// newQEMUWorld skips the test where QEMU is not installed. CI has it, and takes no skips.
-func newQEMUWorld(t *testing.T) *qemuWorld {
+// newQEMUFixture skips the test where QEMU is not installed. CI has it, and takes no skips.
+func newQEMUFixture(t *testing.T) *qemuFixture {
 	t.Helper()
 	if err := qemu.Missing(); err != nil {
 		t.Skipf("SKIP: %v", err)
 	}
-	w := &qemuWorld{world: newWorld(t), stateDir: t.TempDir()}
+	w := &qemuFixture{fixture: newFixture(t), stateDir: t.TempDir()}
 	t.Cleanup(func() {
 		if w.driver != nil {
 			w.do(w.driver.Close())
@@ -48,9 +48,9 @@ func newQEMUWorld(t *testing.T) *qemuWorld {
 }
 
 // restart is a new process of the manager: it knows only what is in the API and on disk.
-func (w *qemuWorld) restart() {
+func (w *qemuFixture) restart() {
 	w.Helper()
-	w.world.restart()
+	w.fixture.restart()
 	if w.driver != nil {
 		w.do(w.driver.Close())
 	}
@@ -67,7 +67,7 @@ func (w *qemuWorld) restart() {
 }
 
 // until reconciles the VirtualMachine vm until it is as it should be.
-func (w *qemuWorld) until(what string, check func(*v1alpha1.VirtualMachine) bool) *v1alpha1.VirtualMachine {
+func (w *qemuFixture) until(what string, check func(*v1alpha1.VirtualMachine) bool) *v1alpha1.VirtualMachine {
 	w.Helper()
 	var vm *v1alpha1.VirtualMachine
 	defer func() {
@@ -91,7 +91,7 @@ func runs(restarts int32) func(*v1alpha1.VirtualMachine) bool {
 }
 
 // pids returns the processes of the VirtualMachine vm.
-func (w *qemuWorld) pids() []int {
+func (w *qemuFixture) pids() []int {
 	w.Helper()
 	uid := w.uid()
 	processes, err := filepath.Glob("/proc/[0-9]*")
@@ -109,7 +109,7 @@ func (w *qemuWorld) pids() []int {
 }
 
 // kill kills the QEMU of the VirtualMachine vm.
-func (w *qemuWorld) kill() {
+func (w *qemuFixture) kill() {
 	w.Helper()
 	pids := w.pids()
 	if len(pids) != 1 {
@@ -119,7 +119,7 @@ func (w *qemuWorld) kill() {
 }
 
 // delete deletes the VirtualMachine vm, of which nothing may be left.
-func (w *qemuWorld) delete() {
+func (w *qemuFixture) delete() {
 	w.Helper()
 	uid := w.uid()
 	w.remove()
@@ -136,7 +136,7 @@ func (w *qemuWorld) delete() {
 }
 
 func TestQEMUThatIsKilledIsStartedAgainWithBackoff(t *testing.T) {
-	w := newQEMUWorld(t)
+	w := newQEMUFixture(t)
 	image := filepath.Join(t.TempDir(), "empty.raw")
 	w.do(os.WriteFile(image, make([]byte, 1<<20), 0o600))
 	w.create(func(vm *v1alpha1.VirtualMachine) {
@@ -163,12 +163,12 @@ func TestQEMUThatIsKilledIsStartedAgainWithBackoff(t *testing.T) {
 			t.Errorf("it waits in phase %s", vm.Status.Phase)
 		}
 		w.restart() // the manager does not forget it
-		w.pass(left - time.Second)
+		w.advance(left - time.Second)
 		w.reconcile()
 		if pids := w.pids(); len(pids) > 0 {
 			t.Errorf("it was started early: %v", pids)
 		}
-		w.pass(2 * time.Second)
+		w.advance(2 * time.Second)
 		w.until("it runs again", runs(failures+2))
 	}
 	w.delete()
@@ -179,21 +179,21 @@ func TestNewManagerOfASteadyMachineWritesNothing(t *testing.T) {
 	if _, err := env.Binary(filepath.Join("guest", "guest.json")); err != nil {
 		t.Skip("SKIP: there is no default guest: run make guest")
 	}
-	w := newQEMUWorld(t)
+	w := newQEMUFixture(t)
 	w.create(func(vm *v1alpha1.VirtualMachine) {
 		vm.Spec.Resource = v1alpha1.Resources{CPU: resource.MustParse("1"), Memory: resource.MustParse("128Mi")}
 	})
 	w.until("its guest has an address", func(vm *v1alpha1.VirtualMachine) bool {
-		w.pass(time.Second) // what is held back is written
+		w.advance(time.Second) // what is held back is written
 		return w.hasReason(v1alpha1.ReasonGuestReady) && len(vm.Status.Server.Addresses) > 0
 	})
-	w.pass(time.Minute)
+	w.advance(time.Minute)
 	w.reconcile()
 	for range 2 {
 		w.wrote()
 		w.restart()
 		w.until("the new manager has figures of it", func(*v1alpha1.VirtualMachine) bool {
-			w.pass(time.Second)
+			w.advance(time.Second)
 			servers, err := w.driver.List(t.Context())
 			return err == nil && len(servers) == 1 && servers[0].Usage != nil
 		})

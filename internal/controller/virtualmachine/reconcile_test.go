@@ -26,23 +26,23 @@ const (
 )
 
 func TestFromNothingToReady(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.backend.Hold(backend.TaskCreate)
 	w.backend.Hold(backend.TaskStart)
 	w.create()
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseCreating, isFalse, v1alpha1.ReasonCreating)
 	w.backend.Release(backend.TaskCreate)
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseCreating, isFalse, v1alpha1.ReasonCreating)
-	w.pass(firstStartHold)
-	w.settle()
+	w.advance(firstStartDelay)
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseCreating, isFalse, v1alpha1.ReasonStarting)
 	w.backend.Release(backend.TaskStart)
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
 	w.backend.Boot(w.uid())
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 	w.expectCalls("Create", "Start")
 	if got := len(w.wrote()); got > 5 {
@@ -57,41 +57,41 @@ func TestFromNothingToReady(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("status.server (-want +got):\n%s", diff)
 	}
-	w.settle()
+	w.reconcileUntilStable()
 	if got := w.wrote(); len(got) > 0 {
 		t.Errorf("writes in a steady state: %v", got)
 	}
 }
 
 func TestImageWithoutAgentIsReadyWhenItRuns(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.create(func(vm *v1alpha1.VirtualMachine) {
 		vm.Spec.Image = &v1alpha1.Image{Path: "/image", Agent: ptr.To(false)}
 	})
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonRunning)
 }
 
 func TestPower(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.createReady()
-	w.change(action(v1alpha1.ActionPaused))
-	w.settle()
+	w.change(withAction(v1alpha1.ActionPaused))
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonPaused)
-	w.change(action(v1alpha1.ActionActive))
-	w.settle()
+	w.change(withAction(v1alpha1.ActionActive))
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 	w.expectCalls("Pause", "Resume")
 
 	w.backend.Hold(backend.TaskStop)
-	w.change(action(v1alpha1.ActionStopped))
-	w.settle()
+	w.change(withAction(v1alpha1.ActionStopped))
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopping)
 	w.backend.Release(backend.TaskStop)
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
-	w.change(action(v1alpha1.ActionActive))
-	w.settle()
+	w.change(withAction(v1alpha1.ActionActive))
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
 	w.expectCalls("Stop", "Start")
 	if got := w.vm().Status.Restarts; got != 0 {
@@ -100,25 +100,25 @@ func TestPower(t *testing.T) {
 }
 
 func TestCreatedStoppedIsNotStarted(t *testing.T) {
-	w := newWorld(t)
-	w.create(action(v1alpha1.ActionStopped))
-	w.settle()
+	w := newFixture(t)
+	w.create(withAction(v1alpha1.ActionStopped))
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
 	w.expectCalls("Create")
 }
 
 func TestRestartOnRequestHappensOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.createReady()
 	at := metav1.NewTime(w.clock.Now()).Rfc3339Copy()
 	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.RestartedAt = &at })
-	w.settle()
+	w.reconcileUntilStable()
 	w.expectCalls("Stop", "Start")
 	w.backend.Boot(w.uid())
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 	w.restart()
-	w.settle()
+	w.reconcileUntilStable()
 	w.expectCalls()
 	if got := w.vm().Status; !got.LastRestartTime.Equal(&at) || got.PendingRestart != nil || got.Restarts != 0 {
 		t.Errorf("status after the restart: %+v", got)
@@ -137,16 +137,16 @@ func TestRestartAtALaterTimeStartsAGuestThatIsOff(t *testing.T) {
 		{"it waits for the next attempt", v1alpha1.RestartAlways, 5, v1alpha1.ReasonBackOff},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			at := metav1.NewTime(w.clock.Now().Add(250 * time.Second)).Rfc3339Copy()
 			w.createReady(policy(test.policy), restartedAt(at.Time))
 			for range test.crashes {
 				if failure := w.vm().Status.StartFailure; failure != nil {
 					w.clock.SetTime(failure.RetryAfter.Time)
-					w.settle()
+					w.reconcileUntilStable()
 				}
 				w.backend.Crash(w.uid(), backend.CauseHost, "")
-				w.settle()
+				w.reconcileUntilStable()
 			}
 			w.expect(w.vm().Status.Phase, isFalse, test.reason)
 			w.backend.Calls()
@@ -154,7 +154,7 @@ func TestRestartAtALaterTimeStartsAGuestThatIsOff(t *testing.T) {
 				t.Fatalf("it is looked at again after %v, want %v", again, left)
 			}
 			w.clock.SetTime(at.Time)
-			w.settle()
+			w.reconcileUntilStable()
 			w.expectCalls("Start")
 			w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
 			if got := w.vm().Status; !got.LastRestartTime.Equal(&at) || got.StartFailure != nil {
@@ -179,10 +179,10 @@ func TestGuestThatStopsByItself(t *testing.T) {
 		{"crashed, Never", v1alpha1.RestartNever, backend.CauseGuestPanic, nil, 0, v1alpha1.ReasonGuestStopped},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.createReady(policy(test.policy))
 			w.backend.Crash(w.uid(), test.cause, "as the test wants")
-			w.settle()
+			w.reconcileUntilStable()
 			w.expect(v1alpha1.PhaseActive, isFalse, test.reason)
 			w.expectCalls(test.calls...)
 			if got := w.vm().Status.Restarts; got != test.count {
@@ -196,13 +196,13 @@ func TestGuestThatStopsByItself(t *testing.T) {
 }
 
 func TestCrashLoopBacksOff(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.createReady()
 	w.backend.Crash(w.uid(), backend.CauseHost, "")
-	w.settle()
+	w.reconcileUntilStable()
 	w.expectCalls("Start")
 	w.backend.Crash(w.uid(), backend.CauseHost, "")
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonBackOff)
 	w.expectCalls()
 	due := w.vm().Status.StartFailure.RetryAfter
@@ -210,15 +210,15 @@ func TestCrashLoopBacksOff(t *testing.T) {
 		t.Errorf("the reason does not say that the next attempt is at %s: %s", due, w.vm().Status.Reason)
 	}
 	w.clock.SetTime(due.Time)
-	w.settle()
+	w.reconcileUntilStable()
 	w.expectCalls("Start")
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
 
 	// A good run makes up for it.
 	w.backend.Boot(w.uid())
-	w.settle()
-	w.pass(goodRun)
-	w.settle()
+	w.reconcileUntilStable()
+	w.advance(stableRun)
+	w.reconcileUntilStable()
 	if got := w.vm().Status; got.StartFailure != nil || got.Restarts != 2 {
 		t.Errorf("after a good run: %+v, %d restarts", got.StartFailure, got.Restarts)
 	}
@@ -227,48 +227,48 @@ func TestCrashLoopBacksOff(t *testing.T) {
 func TestAttemptsThatFail(t *testing.T) {
 	broken := errors.New("the disk is full")
 	t.Run("the call to create", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.backend.Fail("Create", broken)
 		w.create()
-		w.settle()
+		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonCreateFailed)
 		w.expectCalls("Create")
-		w.pass(backoffUnit)
-		w.settle()
+		w.advance(backoffUnit)
+		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
 	})
 	t.Run("the task to create", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.backend.Hold(backend.TaskCreate)
 		w.create()
-		w.settle()
+		w.reconcileUntilStable()
 		w.backend.FailTask(w.uid(), "the digest is another")
-		w.settle()
+		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonCreateFailed)
 		if got := w.vm().Status; !strings.Contains(got.Reason, "the digest is another") || got.Restarts != 0 {
 			t.Errorf("status: %+v", got)
 		}
 		w.expectCalls("Create")
 		w.backend.Release(backend.TaskCreate)
-		w.pass(backoffUnit)
-		w.settle()
+		w.advance(backoffUnit)
+		w.reconcileUntilStable()
 		w.expectCalls("Create", "Start")
 	})
 	t.Run("the task to start", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.backend.Hold(backend.TaskStart)
 		w.create(policy(v1alpha1.RestartNever))
-		w.settle()
+		w.reconcileUntilStable()
 		w.backend.FailTask(w.uid(), "the port is taken")
-		w.settle()
+		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonBackOff)
 		w.backend.Release(backend.TaskStart)
-		w.pass(backoffUnit)
-		w.settle()
+		w.advance(backoffUnit)
+		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
 	})
 	t.Run("what nobody can do is not tried again before the spec changes", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.create(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Image = &v1alpha1.Image{Container: "debian"} })
 		for range 3 {
 			w.reconcile()
@@ -279,45 +279,45 @@ func TestAttemptsThatFail(t *testing.T) {
 		}
 	})
 	t.Run("a stop", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.createReady()
 		w.backend.Fail("Stop", broken)
-		w.change(action(v1alpha1.ActionStopped))
+		w.change(withAction(v1alpha1.ActionStopped))
 		if _, err := w.Reconcile(t.Context(), w.vm()); !errors.Is(err, broken) {
 			t.Errorf("Reconcile returns %v, so that it is not tried again with backoff", err)
 		}
 		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonPowerFailed)
-		w.settle()
+		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
 	})
 }
 
 func TestUnknownIsNeverRecreated(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.createReady()
 	w.backend.SetDown(true)
 	for range 5 {
-		w.pass(w.reconcile().RequeueAfter)
+		w.advance(w.reconcile().RequeueAfter)
 	}
 	w.expect(v1alpha1.PhaseUnknown, isUnknown, v1alpha1.ReasonBackendUnavailable)
 	w.backend.SetDown(false)
 	w.backend.Silence(w.uid(), true)
 	for range 5 {
-		w.pass(w.reconcile().RequeueAfter)
+		w.advance(w.reconcile().RequeueAfter)
 	}
 	w.expect(v1alpha1.PhaseUnknown, isUnknown, v1alpha1.ReasonBackendUnavailable)
 	w.expectCalls()
 	w.backend.Silence(w.uid(), false)
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 	w.expectCalls()
 }
 
 func TestServerThatVanishedIsReplaced(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.createReady()
 	w.backend.Lose(w.uid())
-	w.settle()
+	w.reconcileUntilStable()
 	w.expectCalls("Create", "Start")
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
 	if diff := cmp.Diff([]string{"Warning ServerLost"}, w.events()); diff != "" {
@@ -326,9 +326,9 @@ func TestServerThatVanishedIsReplaced(t *testing.T) {
 }
 
 func TestMissingDriver(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.create(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Driver = "bhyve" })
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonDriverMissing)
 	if got := w.vm().Status.Reason; !strings.Contains(got, "bhyve") || !strings.Contains(got, "--vm-driver=fake") {
 		t.Errorf("the reason does not say what to do: %s", got)
@@ -341,7 +341,7 @@ func TestMissingDriver(t *testing.T) {
 }
 
 func TestDriverThatIsInstalledLater(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	installed := false
 	w.drivers = NewDrivers([]string{fake.Name}, map[string]Opener{fake.Name: func() (Driver, error) {
 		if !installed {
@@ -353,49 +353,49 @@ func TestDriverThatIsInstalledLater(t *testing.T) {
 	w.Reconciler.drivers = w.drivers
 	w.create()
 	for range 3 {
-		if again := w.reconcile().RequeueAfter; again != missingCheck {
+		if again := w.reconcile().RequeueAfter; again != missingDriverInterval {
 			t.Errorf("it is looked for it again after %v", again)
 		}
 		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonDriverMissing)
 	}
 	installed = true
-	w.pass(missingCheck)
-	w.settle()
+	w.advance(missingDriverInterval)
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
 }
 
 func TestMissingDriverKeepsWhatItHas(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.createReady()
 	vm := w.vm()
 	w.drivers = NewDrivers([]string{"other"}, nil, w.clock)
 	w.Reconciler = NewReconciler(w.client, w.api, w.drivers, w.recorder, w.clock)
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseUnknown, isFalse, v1alpha1.ReasonDriverMissing)
 	w.remove()
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseTerminating, isFalse, v1alpha1.ReasonDeleteFailed)
 	w.restart()
-	w.settle()
+	w.reconcileUntilStable()
 	if !w.isGone() || len(w.backend.UIDs()) > 0 {
 		t.Errorf("with the driver back, %s is not deleted", vm.UID)
 	}
 }
 
 func TestReconfigure(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.createReady()
 	w.change(func(vm *v1alpha1.VirtualMachine) {
 		vm.Spec.Resource.CPU, vm.Spec.Resource.Memory = resource.MustParse("4"), resource.MustParse("2Gi")
 	})
-	w.settle()
+	w.reconcileUntilStable()
 	w.expectCalls("Reconfigure")
 	condition := meta.FindStatusCondition(w.vm().Status.Conditions, v1alpha1.ConditionRestartRequired)
 	if condition.Status != isTrue || !strings.Contains(condition.Message, "resource.cpu") {
 		t.Errorf("RestartRequired: %+v", condition)
 	}
 	w.change(restartedAt(w.clock.Now()))
-	w.settle()
+	w.reconcileUntilStable()
 	w.expectCalls("Stop", "Start")
 	if !meta.IsStatusConditionFalse(w.vm().Status.Conditions, v1alpha1.ConditionRestartRequired) {
 		t.Error("a restart is still required after it")
@@ -406,36 +406,36 @@ func TestReconfigure(t *testing.T) {
 }
 
 func TestUsageIsWrittenWhenItMoved(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.createReady()
 	w.backend.SetUsage(w.uid(), 5.4, 14)
-	w.settle()
+	w.reconcileUntilStable()
 	if got := w.wrote(); len(got) > 0 {
 		t.Errorf("writes for 4 points: %v", got)
 	}
 	w.backend.SetUsage(w.uid(), 6, 14)
-	w.settle()
+	w.reconcileUntilStable()
 	if diff := cmp.Diff(&v1alpha1.Usage{CPU: 6, Memory: 14}, w.vm().Status.Server.Usage); diff != "" || len(w.wrote()) != 1 {
 		t.Errorf("usage after 5 points (-want +got):\n%s", diff)
 	}
 }
 
 func TestCloudInit(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.create(func(vm *v1alpha1.VirtualMachine) {
 		vm.Spec.CloudInit = &v1alpha1.CloudInit{
 			UserDataFrom: &v1alpha1.SecretKey{Name: "seed", Key: "user-data"}, NetworkData: "version: 2",
 		}
 	})
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonSecretMissing)
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "seed"},
 		StringData: map[string]string{"user-data": "#cloud-config"},
 	}
 	w.do(w.client.Create(t.Context(), secret))
-	w.pass(10 * time.Second)
-	w.settle()
+	w.advance(10 * time.Second)
+	w.reconcileUntilStable()
 	_, seed := w.backend.Machine(w.uid())
 	if diff := cmp.Diff(&backend.Seed{UserData: "#cloud-config", NetworkData: "version: 2"}, seed); diff != "" {
 		t.Errorf("seed (-want +got):\n%s", diff)

@@ -18,7 +18,7 @@ import (
 type Driver = backend.Driver
 
 // reopenPause is how long the error of a driver that could not be opened holds.
-const reopenPause = 5 * time.Second
+const reopenInterval = 5 * time.Second
 
 // Opener opens a driver. The error is a backend.ErrMissing if something is not
 // installed, a backend.ErrUnavailable if it may help to try again.
@@ -67,7 +67,7 @@ func (d *Drivers) watch(notify func(backend.Identity)) {
 }
 
 // tell passes a change on.
-func (d *Drivers) tell(id backend.Identity) {
+func (d *Drivers) notifyWatcher(id backend.Identity) {
 	d.mu.Lock()
 	notify := d.notify
 	d.mu.Unlock()
@@ -83,7 +83,7 @@ func (d *Drivers) get(name string) (Driver, error) {
 	if closed {
 		return nil, fmt.Errorf("driver %s: the manager is stopping: %w", name, backend.ErrUnavailable)
 	}
-	if err := lacking(name, d.names, slices.Collect(maps.Keys(d.openers))); err != nil {
+	if err := checkDriver(name, d.names, slices.Collect(maps.Keys(d.openers))); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -92,14 +92,14 @@ func (d *Drivers) get(name string) (Driver, error) {
 		return s.driver, nil
 	}
 	if now := d.clock.Now(); s.err == nil || !now.Before(s.retryAt) {
-		s.retryAt = now.Add(reopenPause)
+		s.retryAt = now.Add(reopenInterval)
 		// What comes with an error may be a nil pointer, which is no nil Driver.
 		var driver Driver
 		driver, s.err = d.openers[name]()
 		switch {
 		case s.err == nil:
 			s.driver = instrument(driver)
-			s.driver.Watch(d.tell)
+			s.driver.Watch(d.notifyWatcher)
 		case !errors.Is(s.err, backend.ErrMissing):
 			s.err = fmt.Errorf("open driver %s: %w: %w", name, backend.ErrUnavailable, s.err)
 		}
@@ -109,7 +109,7 @@ func (d *Drivers) get(name string) (Driver, error) {
 
 // lacking says why there is no driver of this name in a manager with some drivers of those that the program has; nil if
 // there is.
-func lacking(name string, names, program []string) error {
+func checkDriver(name string, names, program []string) error {
 	switch {
 	case !slices.Contains(names, name):
 		return fmt.Errorf("%w: this manager was started with --vm-driver=%s and without %s; add it there",
@@ -122,7 +122,7 @@ func lacking(name string, names, program []string) error {
 }
 
 // opened returns the drivers; those that are not open yet are opened if that is possible.
-func (d *Drivers) opened() []Driver {
+func (d *Drivers) openAll() []Driver {
 	var all []Driver
 	for _, name := range d.names {
 		if driver, err := d.get(name); err == nil {
@@ -133,7 +133,7 @@ func (d *Drivers) opened() []Driver {
 }
 
 // present returns the drivers that are open already.
-func (d *Drivers) present() []Driver {
+func (d *Drivers) alreadyOpen() []Driver {
 	var all []Driver
 	for _, name := range d.names {
 		s := d.slots[name]

@@ -18,26 +18,26 @@ const usageStep = 5
 
 // summarize returns the status of vm, given what there was, what was to be done, and how
 // that ended.
-func summarize(vm *v1alpha1.VirtualMachine, seen observation, p plan, actErr error) v1alpha1.VirtualMachineStatus {
+func summarize(vm *v1alpha1.VirtualMachine, observed observation, p plan, actErr error) v1alpha1.VirtualMachineStatus {
 	status := *vm.Status.DeepCopy()
 	status.ObservedGeneration = vm.Generation
-	failure := failureOf(seen, actErr)
-	summarizeFailures(vm, seen, p, failure, &status)
-	summarizeRestart(vm, seen, p, &status)
-	summarizeServer(seen, p, &status)
-	if p.verdict == claim && actErr == nil || isClaimed(vm, seen) {
-		status.Host = &v1alpha1.Host{Driver: seen.name, ID: seen.host.ID, Name: seen.host.Name}
+	failure := failureOf(observed, actErr)
+	summarizeFailures(vm, observed, p, failure, &status)
+	summarizeRestart(vm, observed, p, &status)
+	summarizeServer(observed, p, &status)
+	if p.action == claim && actErr == nil || isClaimed(vm, observed) {
+		status.Host = &v1alpha1.Host{Driver: observed.name, ID: observed.host.ID, Name: observed.host.Name}
 	}
 
-	ready := summarizeReady(vm, seen, p, &status, failure, actErr)
-	status.Phase = phaseOf(vm, seen, p, &status, ready.Reason)
+	ready := summarizeReady(vm, observed, p, &status, failure, actErr)
+	status.Phase = phaseOf(vm, observed, p, &status, ready.Reason)
 	status.Reason = ready.Message
 	if ready.Status == metav1.ConditionTrue {
 		status.Reason = ""
 	}
-	for _, condition := range append(summarizeServerConditions(vm, seen, p, ready), ready) {
+	for _, condition := range append(summarizeServerConditions(vm, observed, p, ready), ready) {
 		condition.ObservedGeneration = vm.Generation
-		condition.LastTransitionTime = metav1.NewTime(p.at)
+		condition.LastTransitionTime = metav1.NewTime(p.now)
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
 	return status
@@ -49,93 +49,93 @@ type failure string
 const (
 	noFailure failure = ""
 	// isInvalid: the user has to change the spec.
-	isInvalid failure = v1alpha1.ReasonInvalidSpec
+	invalidSpec failure = v1alpha1.ReasonInvalidSpec
 	// isSecretMissing: the user has to make a Secret.
-	isSecretMissing failure = v1alpha1.ReasonSecretMissing
+	secretMissing failure = v1alpha1.ReasonSecretMissing
 	// isUnavailable: nobody answers.
-	isUnavailable failure = v1alpha1.ReasonBackendUnavailable
+	backendUnavailable failure = v1alpha1.ReasonBackendUnavailable
 	// isMissing: the driver is not there.
-	isMissing failure = v1alpha1.ReasonDriverMissing
+	driverMissing failure = v1alpha1.ReasonDriverMissing
 	// isConflict: the user has to settle which driver has the server.
-	isConflict failure = v1alpha1.ReasonDriverConflict
+	driverConflict failure = v1alpha1.ReasonDriverConflict
 	// isElsewhere: the user has to run the manager on another host.
-	isElsewhere failure = v1alpha1.ReasonOnAnotherHost
+	onAnotherHost failure = v1alpha1.ReasonOnAnotherHost
 	// isOther: anything else; it is tried again.
-	isOther failure = v1alpha1.ReasonPowerFailed
+	otherFailure failure = v1alpha1.ReasonPowerFailed
 )
 
-func failureOf(seen observation, actErr error) failure {
+func failureOf(observed observation, actErr error) failure {
 	err := actErr
 	if err == nil {
-		err = seen.err
+		err = observed.err
 	}
 	switch {
 	case err == nil, errors.Is(err, backend.ErrInProgress):
 		return noFailure
 	case errors.Is(err, backend.ErrInvalid):
-		return isInvalid
+		return invalidSpec
 	case errors.Is(err, errConflict):
-		return isConflict
-	case errors.Is(err, errElsewhere):
-		return isElsewhere
+		return driverConflict
+	case errors.Is(err, errOnAnotherHost):
+		return onAnotherHost
 	case errors.Is(err, errSecretMissing):
-		return isSecretMissing
+		return secretMissing
 	case errors.Is(err, backend.ErrMissing):
-		return isMissing
+		return driverMissing
 	case errors.Is(err, backend.ErrUnavailable):
-		return isUnavailable
+		return backendUnavailable
 	}
-	return isOther
+	return otherFailure
 }
 
 // isFailedAttempt reports whether a call to create or start the server has failed in a
 // way that the next attempt may not.
 func isFailedAttempt(p plan, f failure) bool {
-	return f == isOther && (p.verdict == create || p.verdict == start)
+	return f == otherFailure && (p.action == create || p.action == start)
 }
 
 // summarizeFailures counts failures, and forgets them.
-func summarizeFailures(vm *v1alpha1.VirtualMachine, seen observation, p plan, f failure, status *v1alpha1.VirtualMachineStatus) {
-	failures := failuresSoFar(vm)
+func summarizeFailures(vm *v1alpha1.VirtualMachine, observed observation, p plan, f failure, status *v1alpha1.VirtualMachineStatus) {
+	failures := consecutiveFailures(vm)
 	switch {
-	case p.verdict == countEnd:
-		ended := seen.server.Ended
-		status.StartFailure = &v1alpha1.StartFailure{Count: failuresWith(vm, ended), RetryAfter: ptr.To(metav1.NewTime(p.due).Rfc3339Copy())}
+	case p.action == recordEnd:
+		ended := observed.server.Ended
+		status.StartFailure = &v1alpha1.StartFailure{Count: failuresAfter(vm, ended), RetryAfter: ptr.To(metav1.NewTime(p.nextAttempt).Rfc3339Copy())}
 		status.LastEndedRun = ended.Run
-		if isRun(ended) {
+		if endedRun(ended) {
 			status.Restarts++
 		}
 	case isFailedAttempt(p, f):
 		failures++
-		due := metav1.NewTime(p.at.Add(backoff(string(vm.UID), failures))).Rfc3339Copy()
+		due := metav1.NewTime(p.now.Add(backoff(string(vm.UID), failures))).Rfc3339Copy()
 		status.StartFailure = &v1alpha1.StartFailure{Count: failures, RetryAfter: &due}
-	case failures == 0, p.verdict == noteRestart:
+	case failures == 0, p.action == recordRestart:
 		// A restart gets a new chance at once, as a change of the spec does, whether it is due now or was asked for early.
 		status.StartFailure = nil
-	case seen.server != nil && seen.server.IsOn() && p.at.Sub(seen.server.StartedAt) >= goodRun:
+	case observed.server != nil && observed.server.IsOn() && p.now.Sub(observed.server.StartedAt) >= stableRun:
 		status.StartFailure = nil
 	}
 }
 
 // summarizeRestart notes how far a restart is that was asked for.
-func summarizeRestart(vm *v1alpha1.VirtualMachine, seen observation, p plan, status *v1alpha1.VirtualMachineStatus) {
+func summarizeRestart(vm *v1alpha1.VirtualMachine, observed observation, p plan, status *v1alpha1.VirtualMachineStatus) {
 	switch {
-	case p.verdict == noteRestart:
-		status.PendingRestart = &v1alpha1.PendingRestart{RequestedAt: *vm.Spec.RestartedAt, Run: seen.server.Run}
-	case p.verdict == endRestart:
+	case p.action == recordRestart:
+		status.PendingRestart = &v1alpha1.PendingRestart{RequestedAt: *vm.Spec.RestartedAt, Run: observed.server.Run}
+	case p.action == completeRestart:
 		status.LastRestartTime = &vm.Status.PendingRestart.RequestedAt
 		status.PendingRestart = nil
-	case vm.Status.Server == nil && vm.Spec.RestartedAt != nil && !vm.Spec.RestartedAt.After(p.at):
+	case vm.Status.Server == nil && vm.Spec.RestartedAt != nil && !vm.Spec.RestartedAt.After(p.now):
 		// What was asked for before there was a server has happened with its start.
 		status.LastRestartTime = vm.Spec.RestartedAt
 	}
 }
 
 // summarizeServer notes what the server is like.
-func summarizeServer(seen observation, p plan, status *v1alpha1.VirtualMachineStatus) {
-	server := seen.server
+func summarizeServer(observed observation, p plan, status *v1alpha1.VirtualMachineStatus) {
+	server := observed.server
 	switch {
-	case seen.err != nil:
+	case observed.err != nil:
 		if status.Server != nil {
 			status.Server.State = v1alpha1.ServerUnknown
 		}
@@ -146,7 +146,7 @@ func summarizeServer(seen observation, p plan, status *v1alpha1.VirtualMachineSt
 	}
 	before := status.Server
 	status.Server = &v1alpha1.Server{
-		ID: server.ID, Driver: seen.name, State: stateOf(server, p), Run: server.Run,
+		ID: server.ID, Driver: observed.name, State: stateOf(server, p), Run: server.Run,
 		Addresses: server.Addresses, Endpoints: server.Endpoints,
 	}
 	if !server.IsOn() && server.State != backend.StateUnknown {
@@ -163,7 +163,7 @@ func summarizeServer(seen observation, p plan, status *v1alpha1.VirtualMachineSt
 		}
 	default:
 		status.Server.Usage = &v1alpha1.Usage{CPU: percent(server.Usage.CPU), Memory: percent(server.Usage.Memory)}
-		if sameRun && !hasMoved(before.Usage, status.Server.Usage) {
+		if sameRun && !changedEnough(before.Usage, status.Server.Usage) {
 			status.Server.Usage = before.Usage
 		}
 	}
@@ -171,12 +171,12 @@ func summarizeServer(seen observation, p plan, status *v1alpha1.VirtualMachineSt
 
 func stateOf(server *backend.Server, p plan) v1alpha1.ServerState {
 	switch {
-	case server.Task == backend.TaskStart, p.verdict == start:
+	case server.Task == backend.TaskStart, p.action == start:
 		// Also while its monitor is about to answer for the first time.
 		return v1alpha1.ServerStarting
 	case server.State == backend.StateUnknown:
 		return v1alpha1.ServerUnknown
-	case server.Task == backend.TaskStop, server.Task == backend.TaskDelete, p.verdict == remove && server.IsOn():
+	case server.Task == backend.TaskStop, server.Task == backend.TaskDelete, p.action == remove && server.IsOn():
 		return v1alpha1.ServerStopping
 	}
 	return v1alpha1.ServerState(server.State)
@@ -185,14 +185,14 @@ func stateOf(server *backend.Server, p plan) v1alpha1.ServerState {
 func percent(value float64) int32 { return int32(math.Round(min(max(value, 0), 100))) }
 
 // hasMoved reports whether the use of a resource is far enough from what was written.
-func hasMoved(before, now *v1alpha1.Usage) bool {
+func changedEnough(before, now *v1alpha1.Usage) bool {
 	far := func(a, b int32) bool { return max(a-b, b-a) >= usageStep }
 	return before == nil || far(before.CPU, now.CPU) || far(before.Memory, now.Memory)
 }
 
 // phaseOf returns the phase, given the reason of Ready.
-func phaseOf(vm *v1alpha1.VirtualMachine, seen observation, p plan, status *v1alpha1.VirtualMachineStatus, reason string) v1alpha1.Phase {
-	server := seen.server
+func phaseOf(vm *v1alpha1.VirtualMachine, observed observation, p plan, status *v1alpha1.VirtualMachineStatus, reason string) v1alpha1.Phase {
+	server := observed.server
 	switch {
 	case !vm.DeletionTimestamp.IsZero():
 		return v1alpha1.PhaseTerminating

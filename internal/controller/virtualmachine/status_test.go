@@ -52,8 +52,8 @@ func TestStatusOfServer(t *testing.T) {
 			&v1alpha1.Server{ID: "s-1", Driver: fake.Name, State: v1alpha1.ServerRunning, Run: "run-2", StartedAt: started}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			seen := see(test.server)
-			got := summarize(test.vm, seen, decide(test.vm, seen, noon), nil).Server
+			observed := observedServer(test.server)
+			got := summarize(test.vm, observed, decide(test.vm, observed, noon), nil).Server
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -22,21 +22,21 @@ type Rule func(*backend.Machine) error
 func NewValidator(names []string, rules map[string]Rule) func(*v1alpha1.VirtualMachine) field.ErrorList {
 	return func(vm *v1alpha1.VirtualMachine) field.ErrorList {
 		name := cmp.Or(vm.Spec.Driver, names[0])
-		if err := lacking(name, names, slices.Collect(maps.Keys(rules))); err != nil {
+		if err := checkDriver(name, names, slices.Collect(maps.Keys(rules))); err != nil {
 			return field.ErrorList{field.Invalid(field.NewPath("spec", "driver"), name,
 				strings.TrimPrefix(err.Error(), backend.ErrMissing.Error()+": "))}
 		}
 		machine := newMachine(vm, backend.Identity{})
 		var wrong *backend.FieldError
 		if err := rules[name](&machine); errors.As(err, &wrong) {
-			return field.ErrorList{field.Invalid(field.NewPath(wrong.Field), valueOf(vm, wrong.Field), wrong.Message)}
+			return field.ErrorList{field.Invalid(field.NewPath(wrong.Field), fieldValue(vm, wrong.Field), wrong.Message)}
 		}
 		return nil
 	}
 }
 
 // valueOf returns what a message shows of a field.
-func valueOf(vm *v1alpha1.VirtualMachine, path string) any {
+func fieldValue(vm *v1alpha1.VirtualMachine, path string) any {
 	switch image := vm.Spec.Image; {
 	case path == "spec.resource.cpu":
 		return vm.Spec.Resource.CPU.String()

@@ -18,24 +18,24 @@ import (
 
 const (
 	// sweepPeriod is how often servers without an object are looked for.
-	sweepPeriod = time.Minute
+	orphanInterval = time.Minute
 	// sweepTimeout is how long one look may take.
-	sweepTimeout = 30 * time.Second
+	orphanTimeout = 30 * time.Second
 )
 
 // sweeper looks for servers whose object is gone: somebody has removed the finalizer, or
 // etcd was restored from a backup. It runs where the leader is.
-type sweeper struct {
+type orphanCollector struct {
 	r     *Reconciler
 	clock clock.WithTicker
 }
 
 // Start implements manager.Runnable.
-func (s *sweeper) Start(ctx context.Context) error {
-	ticker := s.clock.NewTicker(sweepPeriod)
+func (s *orphanCollector) Start(ctx context.Context) error {
+	ticker := s.clock.NewTicker(orphanInterval)
 	defer ticker.Stop()
 	for {
-		s.r.sweep(ctx)
+		s.r.collectOrphans(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -46,8 +46,8 @@ func (s *sweeper) Start(ctx context.Context) error {
 
 // sweep deletes the servers of this cluster whose object is certainly gone. What cannot
 // be known or done now is for the next time.
-func (r *Reconciler) sweep(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+func (r *Reconciler) collectOrphans(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, orphanTimeout)
 	defer cancel()
 	logger := log.FromContext(ctx).WithName(Name)
 	cluster, err := r.cluster(ctx)
@@ -55,7 +55,7 @@ func (r *Reconciler) sweep(ctx context.Context) {
 		logger.Error(err, "Could not look for servers without an object")
 		return
 	}
-	for _, driver := range r.drivers.opened() {
+	for _, driver := range r.drivers.openAll() {
 		servers, err := driver.List(ctx)
 		if err != nil {
 			logger.Error(err, "Could not list servers", "driver", driver.Name())

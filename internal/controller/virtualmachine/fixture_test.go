@@ -25,9 +25,9 @@ import (
 
 func TestMain(m *testing.M) { env.Main(m) }
 
-// world is a namespace of an API server, a backend in memory, and a Reconciler that is
+// fixture is a namespace of an API server, a backend in memory, and a Reconciler that is
 // called directly.
-type world struct {
+type fixture struct {
 	*testing.T
 	namespace string
 	client    client.WithWatch
@@ -42,9 +42,9 @@ type world struct {
 	*Reconciler
 }
 
-// newWorld returns a world of its own for each test; they run in parallel. Guests do not
+// newFixture returns a fixture of its own for each test; they run in parallel. Guests do not
 // answer by themselves.
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
 	scheme := harness.Scheme(t, v1alpha1.AddToScheme)
@@ -52,7 +52,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatalf("Build a client: %v", err)
 	}
-	w := &world{
+	w := &fixture{
 		T:         t,
 		namespace: env.Namespace(t),
 		client:    harness.Client(t, env.Config(t), scheme),
@@ -67,10 +67,10 @@ func newWorld(t *testing.T) *world {
 }
 
 // restart is a new process of the manager, which remembers nothing. The backend goes on.
-func (w *world) restart() { w.useClient(w.client) }
+func (w *fixture) restart() { w.useClient(w.client) }
 
 // useClient is a restart with another client.
-func (w *world) useClient(c client.WithWatch) {
+func (w *fixture) useClient(c client.WithWatch) {
 	counted := harness.Observe(c, func(request harness.Request) error {
 		if request.IsWrite() {
 			w.writes = append(w.writes, request)
@@ -82,7 +82,7 @@ func (w *world) useClient(c client.WithWatch) {
 }
 
 // create creates the VirtualMachine vm.
-func (w *world) create(changes ...change) {
+func (w *fixture) create(changes ...change) {
 	w.Helper()
 	vm := newVM(changes...)
 	vm.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: vm.Name}
@@ -90,12 +90,12 @@ func (w *world) create(changes ...change) {
 }
 
 // createReady creates the VirtualMachine vm and lets its guest answer.
-func (w *world) createReady(changes ...change) {
+func (w *fixture) createReady(changes ...change) {
 	w.Helper()
 	w.create(changes...)
-	w.settle()
+	w.reconcileUntilStable()
 	w.backend.Boot(w.uid())
-	w.settle()
+	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, metav1.ConditionTrue, v1alpha1.ReasonGuestReady)
 	w.events()
 	w.wrote()
@@ -103,20 +103,20 @@ func (w *world) createReady(changes ...change) {
 }
 
 // vm returns the VirtualMachine vm as it is.
-func (w *world) vm() *v1alpha1.VirtualMachine {
+func (w *fixture) vm() *v1alpha1.VirtualMachine {
 	w.Helper()
 	vm := &v1alpha1.VirtualMachine{}
 	w.do(w.client.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: "vm"}, vm))
 	return vm
 }
 
-func (w *world) uid() types.UID {
+func (w *fixture) uid() types.UID {
 	w.Helper()
 	return w.vm().UID
 }
 
 // isGone reports whether there is no VirtualMachine vm.
-func (w *world) isGone() bool {
+func (w *fixture) isGone() bool {
 	w.Helper()
 	err := w.client.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: "vm"}, &v1alpha1.VirtualMachine{})
 	w.do(client.IgnoreNotFound(err))
@@ -124,7 +124,7 @@ func (w *world) isGone() bool {
 }
 
 // change changes the VirtualMachine vm.
-func (w *world) change(change change) {
+func (w *fixture) change(change change) {
 	w.Helper()
 	w.do(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		vm := w.vm()
@@ -134,13 +134,13 @@ func (w *world) change(change change) {
 }
 
 // remove deletes the VirtualMachine vm.
-func (w *world) remove() {
+func (w *fixture) remove() {
 	w.Helper()
 	w.do(w.client.Delete(w.Context(), w.vm()))
 }
 
 // reconcile reconciles the VirtualMachine vm once.
-func (w *world) reconcile() reconcile.Result {
+func (w *fixture) reconcile() reconcile.Result {
 	w.Helper()
 	result, err := w.Reconcile(w.Context(), w.vm())
 	if err != nil {
@@ -151,7 +151,7 @@ func (w *world) reconcile() reconcile.Result {
 
 // settle reconciles the VirtualMachine vm, and lets the seconds pass for which a status
 // is held back, until there is nothing more to do for now.
-func (w *world) settle() {
+func (w *fixture) reconcileUntilStable() {
 	w.Helper()
 	for range 40 {
 		if w.isGone() {
@@ -164,21 +164,21 @@ func (w *world) settle() {
 			return
 		}
 		if short {
-			w.pass(result.RequeueAfter)
+			w.advance(result.RequeueAfter)
 		}
 	}
 	w.Fatalf("Still busy after 40 reconciles: %v; %+v", w.writes, w.vm().Status)
 }
 
 // wrote returns the requests that changed something since the last call.
-func (w *world) wrote() []harness.Request {
+func (w *fixture) wrote() []harness.Request {
 	writes := w.writes
 	w.writes = nil
 	return writes
 }
 
 // events returns the reasons of the events since the last call.
-func (w *world) events() []string {
+func (w *fixture) events() []string {
 	var reasons []string
 	for _, event := range harness.Events(w.recorder) {
 		reasons = append(reasons, strings.Join(strings.Fields(event)[:2], " "))
@@ -188,7 +188,7 @@ func (w *world) events() []string {
 
 // expect fails the test if the VirtualMachine vm has not this phase, status and reason of
 // Ready.
-func (w *world) expect(phase v1alpha1.Phase, status metav1.ConditionStatus, reason string) {
+func (w *fixture) expect(phase v1alpha1.Phase, status metav1.ConditionStatus, reason string) {
 	w.Helper()
 	vm := w.vm()
 	statuscheck.Verify(w, vm)
@@ -207,7 +207,7 @@ func (w *world) expect(phase v1alpha1.Phase, status metav1.ConditionStatus, reas
 }
 
 // expectCalls fails the test if the driver was not called like this since the last time.
-func (w *world) expectCalls(want ...string) {
+func (w *fixture) expectCalls(want ...string) {
 	w.Helper()
 	var got []string
 	for _, call := range w.backend.Calls() {
@@ -219,9 +219,9 @@ func (w *world) expectCalls(want ...string) {
 }
 
 // pass lets time pass.
-func (w *world) pass(duration time.Duration) { w.clock.SetTime(w.clock.Now().Add(duration)) }
+func (w *fixture) advance(duration time.Duration) { w.clock.SetTime(w.clock.Now().Add(duration)) }
 
-func (w *world) do(err error) {
+func (w *fixture) do(err error) {
 	w.Helper()
 	if err != nil {
 		w.Fatal(err)
