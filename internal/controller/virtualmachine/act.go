@@ -15,8 +15,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// act does what the plan says. What the driver goes on with in the background is no
-// error, except for a deletion, which is not done before it is done.
+// act carries out the plan. An operation that continues in the background is not an error,
+// except for a deletion, which has to complete before the finalizer is removed.
 func (r *Reconciler) act(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, p plan) error {
 	if !p.acts() {
 		return nil
@@ -28,12 +28,12 @@ func (r *Reconciler) act(ctx context.Context, vm *v1alpha1.VirtualMachine, obser
 		err = nil
 	}
 	if errors.Is(err, backend.ErrNotFound) {
-		err = kube.ErrStale // it has just gone: look again
+		err = kube.ErrStale // the server has just disappeared: requeue
 	}
 	if err != nil {
 		return fmt.Errorf("%s the server of VirtualMachine %s/%s with driver %s: %w", p.action, vm.Namespace, vm.Name, observed.name, err)
 	}
-	log.FromContext(ctx).V(1).Info("Acted", "driver", observed.name, "verdict", p.action)
+	log.FromContext(ctx).V(1).Info("Acted", "driver", observed.name, "action", p.action)
 	return nil
 }
 
@@ -64,7 +64,7 @@ func (r *Reconciler) call(ctx context.Context, vm *v1alpha1.VirtualMachine, obse
 	return observed.driver.Reconfigure(ctx, machine)
 }
 
-// create makes the server, which has been claimed.
+// create creates the server. The VirtualMachine has been claimed before.
 func (r *Reconciler) create(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation) error {
 	machine := newMachine(vm, observed.id)
 	var err error
@@ -77,13 +77,13 @@ func (r *Reconciler) create(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	return observed.driver.Create(ctx, machine)
 }
 
-// confirm asks the API server whether vm is still wanted, and here: a server
-// that is created for an object out of an old cache would be nobody's.
+// confirmStillWanted reads vm from the API server and fails unless it still exists and is still
+// claimed for this host: a server created for a stale cached object would be an orphan.
 func (r *Reconciler) confirmStillWanted(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation) error {
 	var now v1alpha1.VirtualMachine
 	err := r.live.Get(ctx, client.ObjectKeyFromObject(vm), &now)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("ask whether it is still wanted: %w", err)
+		return fmt.Errorf("check that it still exists: %w", err)
 	}
 	if err != nil || now.UID != vm.UID || !now.DeletionTimestamp.IsZero() {
 		return kube.ErrStale
@@ -94,7 +94,7 @@ func (r *Reconciler) confirmStillWanted(ctx context.Context, vm *v1alpha1.Virtua
 	return nil
 }
 
-// remove deletes the server, and lets the object go when it is gone.
+// remove deletes the server, and then removes the finalizer.
 func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation) error {
 	options := backend.DeleteOptions{Grace: gracePeriod(vm), KeepDisk: vm.Spec.DiskPolicy == v1alpha1.DiskRetain}
 	if err := observed.driver.Delete(ctx, observed.id, options); err != nil {
@@ -118,7 +118,7 @@ func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	return nil
 }
 
-// noteStop notes when the stop of a server was asked for.
+// recordStop records when the stop of a server was requested.
 func (r *Reconciler) recordStop(vm *v1alpha1.VirtualMachine) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

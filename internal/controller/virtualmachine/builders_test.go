@@ -14,15 +14,15 @@ import (
 
 var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 
-// fakeFinalizer is that of machines of the driver fake.
+// fakeFinalizer is the finalizer of the driver fake.
 const fakeFinalizer = fake.Name + finalizerSuffix
 
-// here is where the driver fake is, there another host.
+// thisHost is the host of the driver fake, otherHost another one.
 var thisHost, otherHost = fake.New(fake.Options{}).Host(), backend.Host{ID: "there", Name: "node-2"}
 
 type change = func(*v1alpha1.VirtualMachine)
 
-// newVM returns a VirtualMachine as the API server has it, claimed for the driver fake.
+// newVM returns a stored VirtualMachine that is claimed for the driver fake.
 func newVM(changes ...change) *v1alpha1.VirtualMachine {
 	vm := &v1alpha1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: "market", UID: "vm-uid", Generation: 2, Finalizers: []string{fakeFinalizer}},
@@ -38,12 +38,12 @@ func newVM(changes ...change) *v1alpha1.VirtualMachine {
 	return vm
 }
 
-// finalizers replaces the finalizers of a VirtualMachine, as a user who edits them does.
+// finalizers replaces the finalizers, as an edit by a user does.
 func finalizers(finalizers ...string) change {
 	return func(vm *v1alpha1.VirtualMachine) { vm.Finalizers = finalizers }
 }
 
-// onHost replaces the host that the status notes; "" notes none.
+// onHost replaces the host recorded in the status; "" records none.
 func onHost(id string) change {
 	return func(vm *v1alpha1.VirtualMachine) {
 		vm.Status.Host = nil
@@ -53,7 +53,7 @@ func onHost(id string) change {
 	}
 }
 
-// forgets is a VirtualMachine whose host was given up.
+// forgets sets the annotation that forgets a host.
 func forgets(id string) change {
 	return func(vm *v1alpha1.VirtualMachine) {
 		vm.Annotations = map[string]string{v1alpha1.AnnotationForgetHost: id}
@@ -68,7 +68,7 @@ func policy(policy v1alpha1.RestartPolicy) change {
 	return func(vm *v1alpha1.VirtualMachine) { vm.Spec.RestartPolicy = policy }
 }
 
-// hadServer is a VirtualMachine whose status has a server.
+// hadServer sets a server in the status.
 func hadServer(vm *v1alpha1.VirtualMachine) {
 	vm.Status.Server = &v1alpha1.Server{ID: "s-1", Driver: fake.Name, State: v1alpha1.ServerRunning, Run: "run-1"}
 }
@@ -87,8 +87,8 @@ func pendingRestart(run string) change {
 	}
 }
 
-// failed is a VirtualMachine after so many failures in a row, the last of run, of which
-// the next attempt is due in some time.
+// failed records count consecutive failures, the last one of run. The next attempt is due after
+// due.
 func failed(count int32, run string, due time.Duration) change {
 	return func(vm *v1alpha1.VirtualMachine) {
 		vm.Status.StartFailure = &v1alpha1.StartFailure{Count: count, RetryAfter: ptr.To(metav1.NewTime(noon.Add(due)))}
@@ -100,12 +100,12 @@ func deleted(vm *v1alpha1.VirtualMachine) {
 	vm.DeletionTimestamp = ptr.To(metav1.NewTime(noon))
 }
 
-// see returns an observation of a server that is as it was told to be; nil is none.
+// observedServer returns an observation of a server that was configured as requested; nil means none.
 func observedServer(server *backend.Server) observation {
 	return observation{name: fake.Name, driver: fake.New(fake.Options{}), host: thisHost, server: server}
 }
 
-// newServer returns a server in a state.
+// newServer returns a server with a state.
 func newServer(state backend.State, changes ...func(*backend.Server)) *backend.Server {
 	server := &backend.Server{
 		Identity: backend.Identity{UID: "vm-uid", Namespace: "market", Name: "vm"},

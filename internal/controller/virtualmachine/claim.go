@@ -15,18 +15,18 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// finalizerSuffix is the part of a finalizer behind the name of the driver. With the
-// name in it, one write says both that there may be a server, and where.
+// finalizerSuffix follows the name of the driver in a finalizer. Because the finalizer contains
+// the name, a single write records that there may be a server and which driver has it.
 const finalizerSuffix = ".cloudnative.tw/server"
 
-// errConflict says that a VirtualMachine names several drivers for its server.
+// errConflict means that a VirtualMachine names several drivers for its server.
 var errConflict = errors.New("the object names different drivers for its server")
 
-// errElsewhere says that another host has the server.
+// errOnAnotherHost means that the server is on another host.
 var errOnAnotherHost = errors.New("the server is not on this host")
 
-// finalizersOf returns the finalizers of this controller. There is one at most, unless
-// somebody has edited them.
+// finalizersOf returns the finalizers of this controller. There is at most one, unless a user
+// has edited them.
 func finalizersOf(vm *v1alpha1.VirtualMachine) []string {
 	var ours []string
 	for _, finalizer := range vm.Finalizers {
@@ -41,10 +41,10 @@ func driverOfFinalizer(finalizer string) string {
 	return strings.TrimSuffix(finalizer, finalizerSuffix)
 }
 
-// driverOf returns the driver that has, or is to have, the server of vm; usual is that of
-// machines that name none. Once there is a server, only the status decides: finalizers can
-// be edited, and the default changes with the flags of the manager. spec.driver cannot be
-// changed. The error is an errConflict if the finalizers name another driver.
+// driverOf returns the driver of vm's server; usual is the default driver. Once there is a
+// server, only the status decides: finalizers can be edited, and the default depends on the
+// flags of the manager. spec.driver is immutable. The error is an errConflict if the
+// finalizers name another driver.
 func driverOf(vm *v1alpha1.VirtualMachine, usual string) (string, error) {
 	recorded, finalizers := recordedDriver(vm), finalizersOf(vm)
 	name := cmp.Or(recorded, vm.Spec.Driver)
@@ -59,13 +59,13 @@ func driverOf(vm *v1alpha1.VirtualMachine, usual string) (string, error) {
 	if len(wrong) == 0 {
 		return name, nil
 	}
-	return name, fmt.Errorf("%w: %s. Nothing is created, started or deleted until that is settled: %s", errConflict,
+	return name, fmt.Errorf("%w: %s. Nothing is created, started or deleted until this is resolved: %s", errConflict,
 		describeConflict(vm, finalizers), conflictAdvice(vm, right, wrong))
 }
 
-// conflictWords says which drivers an object names.
+// describeConflict lists the drivers that an object names.
 func describeConflict(vm *v1alpha1.VirtualMachine, finalizers []string) string {
-	words := "metadata.finalizers has " + strings.Join(finalizers, " and ")
+	words := "metadata.finalizers contains " + strings.Join(finalizers, " and ")
 	if vm.Spec.Driver != "" {
 		words = "spec.driver is " + vm.Spec.Driver + ", " + words
 	}
@@ -75,7 +75,7 @@ func describeConflict(vm *v1alpha1.VirtualMachine, finalizers []string) string {
 	return words
 }
 
-// conflictAdvice says what to do about finalizers that are wrong where another is right.
+// conflictAdvice returns how to fix the finalizers.
 func conflictAdvice(vm *v1alpha1.VirtualMachine, right string, wrong []string) string {
 	remove := "remove the finalizer " + strings.Join(wrong, " and ")
 	switch recorded := recordedDriver(vm); {
@@ -84,15 +84,15 @@ func conflictAdvice(vm *v1alpha1.VirtualMachine, right string, wrong []string) s
 	case slices.Contains(vm.Finalizers, right):
 		return remove
 	case vm.DeletionTimestamp.IsZero():
-		return "replace the finalizer " + strings.Join(wrong, " and ") + " by " + right
+		return "replace the finalizer " + strings.Join(wrong, " and ") + " with " + right
 	case recorded != "":
-		// An object that is being deleted takes no new finalizer.
+		// The API server accepts no new finalizer for an object that is being deleted.
 		return remove + "; the server is then deleted by its driver, which may keep the disk"
 	}
 	return remove
 }
 
-// notedDriver returns the driver that has the server according to the status, "" if that does not say.
+// recordedDriver returns the driver recorded in the status, or "" if there is none.
 func recordedDriver(vm *v1alpha1.VirtualMachine) string {
 	switch {
 	case vm.Status.Host != nil:
@@ -103,40 +103,40 @@ func recordedDriver(vm *v1alpha1.VirtualMachine) string {
 	return ""
 }
 
-// checkHost fails with an errElsewhere if the status notes another host than that of the driver.
+// checkHost fails with an errOnAnotherHost if the status records a host other than the driver's.
 func checkHost(vm *v1alpha1.VirtualMachine, here backend.Host) error {
 	recorded := vm.Status.Host
 	if recorded == nil || recorded.ID == here.ID || vm.Annotations[v1alpha1.AnnotationForgetHost] == recorded.ID {
 		return nil
 	}
-	return fmt.Errorf("%w: it is on %s (%s), and this manager works on %s (%s). Nothing is created, started or deleted here: "+
-		"run the manager on that host. If the host, or what it kept of its machines, is gone for good: kubectl annotate --namespace %s vm %s %s=%s",
+	return fmt.Errorf("%w: it is on %s (%s), and this manager runs on %s (%s). Nothing is created, started or deleted here: "+
+		"run the manager on that host. If the host or its machines are permanently lost, run: kubectl annotate --namespace %s vm %s %s=%s",
 		errOnAnotherHost, recorded.Name, recorded.ID, here.Name, here.ID, vm.Namespace, vm.Name, v1alpha1.AnnotationForgetHost, recorded.ID)
 }
 
-// checkLost fails with an errElsewhere if the status has a server of which this host knows nothing, and notes no host:
-// the manager that made it did not write that down. A server that is found is adopted instead.
+// checkUnrecordedHost fails with an errOnAnotherHost if the status has a server that this host does not have, and records no
+// host: earlier versions of the manager did not record it. A server that exists here is adopted instead.
 func checkUnrecordedHost(vm *v1alpha1.VirtualMachine, here backend.Host) error {
 	if vm.Status.Host != nil || vm.Status.Server == nil || vm.Annotations[v1alpha1.AnnotationForgetHost] == v1alpha1.UnknownHost {
 		return nil
 	}
-	return fmt.Errorf("%w: an earlier version of the manager has created the server %s and not written down where, and %s (%s) does not have it. "+
-		"Nothing is created, started or deleted here: run the manager on the host that has it. If it is gone for good: kubectl annotate --namespace %s vm %s %s=%s",
+	return fmt.Errorf("%w: an earlier version of the manager created the server %s without recording its host, and %s (%s) does not have it. "+
+		"Nothing is created, started or deleted here: run the manager on the host that has it. If it is permanently lost, run: kubectl annotate --namespace %s vm %s %s=%s",
 		errOnAnotherHost, vm.Status.Server.ID, here.Name, here.ID, vm.Namespace, vm.Name, v1alpha1.AnnotationForgetHost, v1alpha1.UnknownHost)
 }
 
-// isClaimed reports whether the API says that the driver has the server, and on this host.
+// isClaimed reports whether the API records this driver and this host for the server.
 func isClaimed(vm *v1alpha1.VirtualMachine, observed observation) bool {
 	recorded := vm.Status.Host
 	return len(finalizersOf(vm)) > 0 && recorded != nil && recorded.Driver == observed.name && recorded.ID == observed.host.ID
 }
 
-// claim makes the API say that there may be a server, which driver has it, and on which
-// host, the latter with the status. That comes before the server, so that it is never
-// lost, and again if somebody has removed it.
+// claim adds the finalizer, which records that there may be a server and its driver. The status
+// written afterwards records the host. Both precede the server, so that it is never lost, and
+// the finalizer is added again if a user has removed it.
 func (r *Reconciler) claim(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation) error {
 	if observed.server == nil {
-		// A machine that cannot be made yet is not claimed either.
+		// Do not claim a machine that cannot be created yet.
 		if _, err := r.seed(ctx, vm); err != nil {
 			return err
 		}
@@ -146,7 +146,7 @@ func (r *Reconciler) claim(ctx context.Context, vm *v1alpha1.VirtualMachine, obs
 	}
 	before := vm.DeepCopy()
 	vm.Finalizers = append(vm.Finalizers, observed.name+finalizerSuffix)
-	// With the lock, an object that is out of date gets no server.
+	// With the optimistic lock, a stale object gets no server.
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.client.Patch(ctx, vm, patch, client.FieldOwner(kube.FieldManager)); err != nil {
 		return fmt.Errorf("add the finalizer: %w", err)

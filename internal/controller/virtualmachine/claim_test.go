@@ -12,7 +12,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/driver/fake"
 )
 
-// otherFinalizer is that of machines of a second driver.
+// otherFinalizer is the finalizer of a second driver.
 const otherFinalizer = "other" + finalizerSuffix
 
 func driver(name string) change {
@@ -26,22 +26,22 @@ func TestDriverOf(t *testing.T) {
 		want   string
 		advice string // empty: no conflict
 	}{
-		{"nothing is said", newVM(onHost(""), finalizers()), "usual", ""},
+		{"no driver named", newVM(onHost(""), finalizers()), "usual", ""},
 		{"spec.driver", newVM(onHost(""), finalizers("example.com/mine"), driver("other")), "other", ""},
 		{"a finalizer", newVM(onHost("")), "fake", ""},
-		{"a finalizer of a driver that nobody knows", newVM(onHost(""), finalizers("bhyve.cloudnative.tw/server")), "bhyve", ""},
-		{"a server that is about to be made, and a finalizer that was edited", newVM(finalizers(otherFinalizer)), "fake",
-			"replace the finalizer other.cloudnative.tw/server by fake.cloudnative.tw/server"},
-		{"a server of which no host is noted", newVM(hadServer, onHost("")), "fake", ""},
+		{"a finalizer of an unknown driver", newVM(onHost(""), finalizers("bhyve.cloudnative.tw/server")), "bhyve", ""},
+		{"claimed, and the finalizer was edited", newVM(finalizers(otherFinalizer)), "fake",
+			"replace the finalizer other.cloudnative.tw/server with fake.cloudnative.tw/server"},
+		{"a server without a recorded host", newVM(hadServer, onHost("")), "fake", ""},
 		{"a server whose finalizer was removed", newVM(hadServer, finalizers()), "fake", ""},
 		{"a server whose finalizer was edited", newVM(hadServer, finalizers(otherFinalizer)), "fake",
-			"replace the finalizer other.cloudnative.tw/server by fake.cloudnative.tw/server"},
+			"replace the finalizer other.cloudnative.tw/server with fake.cloudnative.tw/server"},
 		{"a server with two finalizers", newVM(hadServer, finalizers(otherFinalizer, fakeFinalizer)), "fake",
 			"remove the finalizer other.cloudnative.tw/server"},
 		{"a server whose finalizer was edited before the deletion", newVM(hadServer, deleted, finalizers(otherFinalizer)), "fake",
 			"remove the finalizer other.cloudnative.tw/server; the server is then deleted by its driver, which may keep the disk"},
 		{"no server yet, and a finalizer of another driver than that of the spec", newVM(onHost(""), driver("fake"), finalizers(otherFinalizer)), "fake",
-			"replace the finalizer other.cloudnative.tw/server by fake.cloudnative.tw/server"},
+			"replace the finalizer other.cloudnative.tw/server with fake.cloudnative.tw/server"},
 		{"no server yet, and two finalizers", newVM(onHost(""), finalizers(fakeFinalizer, otherFinalizer)), "fake",
 			"remove the finalizers of the drivers that do not have the server"},
 	} {
@@ -57,7 +57,7 @@ func TestDriverOf(t *testing.T) {
 	}
 }
 
-// addDriver gives the manager a second driver, and returns that.
+// addDriver adds a second driver to the manager, and returns it.
 func (w *fixture) addDriver() *fake.Driver {
 	other := fake.New(fake.Options{Clock: w.clock, BootTime: -1})
 	w.Reconciler.drivers = NewDrivers([]string{fake.Name, "other"}, map[string]Opener{
@@ -87,7 +87,7 @@ func TestEditedFinalizerMakesNoSecondServer(t *testing.T) {
 	w.expect(v1alpha1.PhaseTerminating, isFalse, v1alpha1.ReasonDriverConflict)
 	w.expectCalls()
 	uid := w.uid()
-	w.change(finalizers()) // as the condition says
+	w.change(finalizers()) // as the condition advises
 	if servers := w.backend.UIDs(); !w.isGone() || !slices.Equal(servers, []types.UID{uid}) {
 		t.Fatalf("gone: %t, servers: %v", w.isGone(), servers)
 	}
@@ -112,7 +112,7 @@ func TestRemovedFinalizerComesBack(t *testing.T) {
 	}
 }
 
-// The server goes with the object although nothing holds that back any more.
+// The server is deleted with the object, although no finalizer delays the deletion.
 func TestFinalizerRemovedDuringTheDeletion(t *testing.T) {
 	w := newFixture(t)
 	w.createReady(func(vm *v1alpha1.VirtualMachine) { vm.Spec.DiskPolicy = v1alpha1.DiskRetain })

@@ -11,15 +11,15 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// creatingWords are those of Ready while a server is being made that tells no more.
+// creatingMessage is the message of Ready while a server is being created and reports no progress.
 const creatingMessage = "The server is being created"
 
-// newCondition returns a condition without what all conditions have in common.
+// newCondition returns a condition without the fields that summarize sets for all conditions.
 func newCondition(name string, status metav1.ConditionStatus, reason, message string, args ...any) metav1.Condition {
 	return metav1.Condition{Type: name, Status: status, Reason: reason, Message: sentence(fmt.Sprintf(message, args...))}
 }
 
-// sentence returns text with a capital first letter: messages are often those of errors.
+// sentence capitalizes the first letter of text: many messages come from errors.
 func sentence(text string) string {
 	if text == "" {
 		return text
@@ -42,7 +42,7 @@ func summarizeReady(vm *v1alpha1.VirtualMachine, observed observation, p plan, s
 	switch f {
 	case backendUnavailable:
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable,
-			"It is not known how the machine is: %v. It is asked again; nothing is created meanwhile", err)
+			"The state of the machine is unknown: %v. Keelson retries, and creates nothing in the meantime", err)
 	case driverConflict, onAnotherHost:
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, string(f), "%v", err)
 	case invalidSpec, driverMissing, secretMissing:
@@ -56,14 +56,14 @@ func summarizeReady(vm *v1alpha1.VirtualMachine, observed observation, p plan, s
 			return not(reason, "%v. The next attempt is at %s", err, timestamp(status.StartFailure.RetryAfter.Time))
 		}
 		if p.action == claim && observed.server == nil {
-			return not(v1alpha1.ReasonCreateFailed, "%v. It is tried again", err)
+			return not(v1alpha1.ReasonCreateFailed, "%v. Keelson retries", err)
 		}
-		return not(v1alpha1.ReasonPowerFailed, "%v. It is tried again", err)
+		return not(v1alpha1.ReasonPowerFailed, "%v. Keelson retries", err)
 	}
 	return readyByPlan(vm, observed.server, p, not)
 }
 
-// readyWhileTerminating is Ready during a deletion.
+// readyWhileTerminating returns Ready during a deletion.
 func readyWhileTerminating(observed observation, f failure, actErr error, not func(string, string, ...any) metav1.Condition) metav1.Condition {
 	switch {
 	case f == driverConflict, f == onAnotherHost:
@@ -71,14 +71,14 @@ func readyWhileTerminating(observed observation, f failure, actErr error, not fu
 	case f == driverMissing, f == backendUnavailable && actErr == nil:
 		return not(v1alpha1.ReasonDeleteFailed, "The deletion waits for the backend: %v", observed.err)
 	case f != noFailure:
-		return not(v1alpha1.ReasonDeleteFailed, "The server is not deleted yet, and it is tried again: %v", actErr)
+		return not(v1alpha1.ReasonDeleteFailed, "The server could not be deleted: %v. Keelson retries", actErr)
 	case observed.server != nil && observed.server.Task == backend.TaskDelete && observed.server.Progress != "":
 		return not(v1alpha1.ReasonTerminating, "The server is being deleted: %s", observed.server.Progress)
 	}
 	return not(v1alpha1.ReasonTerminating, "The server is being stopped and deleted")
 }
 
-// readyByPlan is Ready when nothing has failed just now.
+// readyByPlan returns Ready when this reconcile had no failure.
 func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, not func(string, string, ...any) metav1.Condition) metav1.Condition {
 	switch {
 	case p.action == create, p.action == claim && server == nil:
@@ -90,9 +90,9 @@ func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, no
 	case stop:
 		return not(v1alpha1.ReasonStopping, "The machine is being stopped")
 	case pause:
-		return not(v1alpha1.ReasonPaused, "The machine is being paused, as spec.action asks")
+		return not(v1alpha1.ReasonPaused, "The machine is being paused, as requested by spec.action")
 	case recordRestart:
-		return not(v1alpha1.ReasonStopping, "The machine is being restarted, as spec.restartedAt asks")
+		return not(v1alpha1.ReasonStopping, "The machine is being restarted, as requested by spec.restartedAt")
 	case recordEnd, backOff:
 		return readyAfterEnd(server, p, not)
 	case leaveStopped:
@@ -100,12 +100,12 @@ func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, no
 			describeEnd(server.Ended), vm.Spec.RestartPolicy)
 	case unreachable:
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable,
-			"It is not known how the machine is: %s. It is asked again; nothing is created meanwhile", server.Message)
+			"The state of the machine is unknown: %s. Keelson retries, and creates nothing in the meantime", server.Message)
 	}
 	return readyByServer(vm, server, not)
 }
 
-// readyAfterEnd is Ready when a run or an attempt has ended.
+// readyAfterEnd returns Ready after the end of a run or of an attempt to create or start the server.
 func readyAfterEnd(server *backend.Server, p plan, not func(string, string, ...any) metav1.Condition) metav1.Condition {
 	reason, what := v1alpha1.ReasonBackOff, "The last attempt failed"
 	if server == nil || server.State == backend.StateAbsent {
@@ -120,14 +120,14 @@ func readyAfterEnd(server *backend.Server, p plan, not func(string, string, ...a
 	return not(reason, "%s. The next attempt is at %s", what, timestamp(p.nextAttempt))
 }
 
-// endedWords says how a run or an attempt ended.
+// describeEnd describes how a run or an attempt ended.
 func describeEnd(ended *backend.Ended) string {
 	words := map[backend.Cause]string{
 		backend.CauseRequested:     "The machine was stopped",
-		backend.CauseGuestShutdown: "The guest has powered itself off",
-		backend.CauseGuestPanic:    "The kernel of the guest has crashed",
-		backend.CauseHost:          "The machine was ended from outside",
-		backend.CauseError:         "The machine has failed",
+		backend.CauseGuestShutdown: "The guest powered itself off",
+		backend.CauseGuestPanic:    "The guest's kernel crashed",
+		backend.CauseHost:          "The machine was killed from outside",
+		backend.CauseError:         "The machine failed",
 		backend.CauseCreateFailed:  "The server could not be created",
 		backend.CauseStartFailed:   "The machine could not be started",
 	}[ended.Cause]
@@ -137,7 +137,7 @@ func describeEnd(ended *backend.Ended) string {
 	return words
 }
 
-// readyByServer is Ready when the server tells.
+// readyByServer returns Ready as the state of the server has it.
 func readyByServer(vm *v1alpha1.VirtualMachine, server *backend.Server, not func(string, string, ...any) metav1.Condition) metav1.Condition {
 	progress := func(otherwise string) string {
 		if server.Progress != "" {
@@ -153,28 +153,28 @@ func readyByServer(vm *v1alpha1.VirtualMachine, server *backend.Server, not func
 	case server.Task != backend.TaskNone:
 		return not(v1alpha1.ReasonStopping, "%s", progress("The machine is being stopped"))
 	case server.State == backend.StateStopped && vm.Spec.Action == v1alpha1.ActionStopped:
-		return not(v1alpha1.ReasonStopped, "The machine is stopped, as spec.action asks")
+		return not(v1alpha1.ReasonStopped, "The machine is stopped, as requested by spec.action")
 	case server.State == backend.StateStopped:
 		return not(v1alpha1.ReasonStarting, "The machine is about to be started")
 	case server.State == backend.StatePaused:
-		return not(v1alpha1.ReasonPaused, "The machine is paused, as spec.action asks")
+		return not(v1alpha1.ReasonPaused, "The machine is paused, as requested by spec.action")
 	case server.Agent == backend.AgentConnected:
-		return newCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonGuestReady, "The guest has answered")
+		return newCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonGuestReady, "The guest agent has responded")
 	case server.Agent == backend.AgentNone:
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonRunning,
-			"The machine runs; it has no guest agent, so it is not known whether the guest has booted")
+			"The machine is running. It has no guest agent to report whether the guest has booted")
 	case server.Agent == backend.AgentLost:
-		return not(v1alpha1.ReasonGuestSilent, "The machine runs, but its guest agent does not answer any more")
+		return not(v1alpha1.ReasonGuestSilent, "The machine is running, but its guest agent has stopped responding")
 	}
-	return not(v1alpha1.ReasonGuestBooting, "The machine runs, and its guest agent has not answered yet. "+
-		"For an image without the QEMU guest agent set spec.image.agent to false")
+	return not(v1alpha1.ReasonGuestBooting, "The machine is running, but its guest agent has not responded yet. "+
+		"For an image without the QEMU guest agent, set spec.image.agent to false")
 }
 
-// summarizeServerConditions returns all conditions but Ready.
+// summarizeServerConditions returns all conditions except Ready.
 func summarizeServerConditions(vm *v1alpha1.VirtualMachine, observed observation, p plan, ready metav1.Condition) []metav1.Condition {
 	server := observed.server
 	unknown := func(name string) metav1.Condition {
-		return newCondition(name, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "There is no server that could tell")
+		return newCondition(name, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "There is no server to report this")
 	}
 	created := unknown(v1alpha1.ConditionCreated)
 	agent := unknown(v1alpha1.ConditionAgentConnected)
@@ -194,16 +194,16 @@ func summarizeServerConditions(vm *v1alpha1.VirtualMachine, observed observation
 	created = newCondition(v1alpha1.ConditionCreated, metav1.ConditionTrue, v1alpha1.ReasonServerCreated,
 		"The driver %s has the server %s", observed.name, server.ID)
 	agent = summarizeAgent(server)
-	restart = newCondition(v1alpha1.ConditionRestartRequired, metav1.ConditionFalse, v1alpha1.ReasonUpToDate, "No change waits for a restart")
+	restart = newCondition(v1alpha1.ConditionRestartRequired, metav1.ConditionFalse, v1alpha1.ReasonUpToDate, "No change requires a restart")
 	if len(server.Pending) > 0 && server.IsOn() {
 		restart = newCondition(v1alpha1.ConditionRestartRequired, metav1.ConditionTrue, v1alpha1.ReasonFieldsWait,
-			"These fields of the spec wait for a restart: %s. Set spec.restartedAt to the present time", strings.Join(server.Pending, ", "))
+			"Changes of these fields require a restart: %s. Set spec.restartedAt to the current time", strings.Join(server.Pending, ", "))
 	}
 	emulated = newCondition(v1alpha1.ConditionSoftwareEmulation, metav1.ConditionFalse, v1alpha1.ReasonHardwareVirtualization,
-		"The processors are not emulated")
+		"The machine uses hardware virtualization")
 	if server.Emulated {
 		emulated = newCondition(v1alpha1.ConditionSoftwareEmulation, metav1.ConditionTrue, v1alpha1.ReasonNoHardwareVirtualization,
-			"The processors are emulated, which is many times slower: the host offers no hardware virtualization to the driver %s", observed.name)
+			"The machine runs with software emulation, which is many times slower: the driver %s has no hardware virtualization on this host", observed.name)
 	}
 	return []metav1.Condition{created, agent, restart, emulated}
 }
@@ -214,15 +214,15 @@ func summarizeAgent(server *backend.Server) metav1.Condition {
 	}
 	switch {
 	case server.State == backend.StateUnknown:
-		return is(metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "The monitor of the machine does not answer")
+		return is(metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "The monitor of the machine does not respond")
 	case !server.IsOn():
-		return is(metav1.ConditionFalse, v1alpha1.ReasonNotRunning, "The machine does not run")
+		return is(metav1.ConditionFalse, v1alpha1.ReasonNotRunning, "The machine is not running")
 	case server.Agent == backend.AgentConnected:
-		return is(metav1.ConditionTrue, v1alpha1.ReasonConnected, "The guest agent answers")
+		return is(metav1.ConditionTrue, v1alpha1.ReasonConnected, "The guest agent responds")
 	case server.Agent == backend.AgentNone:
 		return is(metav1.ConditionFalse, v1alpha1.ReasonNoAgent, "The image or the driver has no guest agent")
 	case server.Agent == backend.AgentLost:
-		return is(metav1.ConditionFalse, v1alpha1.ReasonNotConnected, "The guest agent does not answer any more")
+		return is(metav1.ConditionFalse, v1alpha1.ReasonNotConnected, "The guest agent has stopped responding")
 	}
-	return is(metav1.ConditionFalse, v1alpha1.ReasonNotConnected, "The guest agent has not answered yet")
+	return is(metav1.ConditionFalse, v1alpha1.ReasonNotConnected, "The guest agent has not responded yet")
 }

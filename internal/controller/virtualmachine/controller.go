@@ -1,7 +1,7 @@
-// Package virtualmachine keeps a server of a backend for each VirtualMachine.
+// Package virtualmachine reconciles VirtualMachines with the servers of a backend.
 //
-// The controller decides; a Driver does. Whatever takes longer than a moment goes on in
-// the driver, which tells when something has changed, so that no worker ever waits.
+// The controller decides; a Driver acts. Long operations run in the background of the driver,
+// which notifies the controller of changes, so that no worker ever blocks.
 package virtualmachine
 
 import (
@@ -26,15 +26,15 @@ import (
 	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
-// Name is how this controller is called in logs, metrics, flags and events.
+// Name is the name of this controller in logs, metrics, flags and events.
 const Name = "virtualmachine"
 
-// callTimeout is the deadline of each call of a driver.
+// callTimeout limits each call of a driver.
 const callTimeout = 10 * time.Second
 
 var kind = v1alpha1.SchemeGroupVersion.WithKind("VirtualMachine")
 
-// Reconciler keeps the server of a VirtualMachine as it is wanted.
+// Reconciler reconciles the server of a VirtualMachine with its spec.
 type Reconciler struct {
 	client  client.Client
 	live    client.Reader
@@ -45,16 +45,16 @@ type Reconciler struct {
 
 	mu        sync.Mutex
 	clusterID types.UID
-	stops     map[types.UID]time.Time // when the stop of a server was asked for
-	// booting are machines that run for the first time since they were created, and whose
-	// guests have not answered. They are not remembered by the next manager.
+	stops     map[types.UID]time.Time // when the stop of a server was requested
+	// booting holds machines in their first run whose guests have not responded yet. It is not
+	// persisted: the next manager does not measure them.
 	booting map[types.UID]bool
-	// created is when a server was first seen of which no status tells yet.
+	// created is when a server was first observed that is not in a status yet.
 	created map[types.UID]time.Time
 }
 
-// NewReconciler returns a Reconciler. It reads through c, which may be behind the API
-// server; live is asked where that could do harm.
+// NewReconciler returns a Reconciler. It reads from c, which may be stale, and from live, the
+// API server, where a stale read could do harm.
 func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
 	return &Reconciler{
 		client:  c,
@@ -69,11 +69,11 @@ func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, record
 	}
 }
 
-// Add adds the controller to a manager, with these drivers, which the caller closes after the manager has stopped.
+// Add adds the controller to a manager. The caller closes drivers after the manager has stopped.
 func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers) error {
 	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), drivers, mgr.GetEventRecorder(Name), clock.RealClock{})
 	if err := mgr.Add(&orphanCollector{r: r, clock: clock.RealClock{}}); err != nil {
-		return fmt.Errorf("add the sweeper of controller %s: %w", Name, err)
+		return fmt.Errorf("add the orphan collector of controller %s: %w", Name, err)
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
@@ -94,7 +94,7 @@ func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers) error {
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Reconcile looks at the server of vm and does the next thing that is to be done.
+// Reconcile observes the server of vm, and takes the next action.
 func (r *Reconciler) Reconcile(ctx context.Context, vm *v1alpha1.VirtualMachine) (reconcile.Result, error) {
 	observed, err := r.observe(ctx, vm)
 	if err != nil {
@@ -107,29 +107,29 @@ func (r *Reconciler) Reconcile(ctx context.Context, vm *v1alpha1.VirtualMachine)
 	}
 	actErr := r.act(ctx, vm, observed, plan)
 	if plan.action == remove && actErr == nil {
-		// The object may be gone now, and with it its status.
+		// The object and its status may be gone now.
 		return reconcile.Result{}, nil
 	}
 	status := summarize(vm, observed, plan, actErr)
 	return r.finish(ctx, vm, observed, status, plan, actErr)
 }
 
-// observation is what there is.
+// observation is the state that a reconcile is based on.
 type observation struct {
-	// id is whose server it is, as the driver knows it.
+	// id identifies the server to the driver.
 	id backend.Identity
-	// name is that of the driver, driver itself nil if this manager does not have it.
+	// name is the name of the driver; driver is nil if this manager does not have it.
 	name   string
 	driver Driver
 	// host is where the driver keeps servers.
 	host backend.Host
-	// server is nil if there is none for certain, or if err says that nobody knows.
+	// server is nil if it certainly does not exist, or if its state is unknown because of err.
 	server *backend.Server
 	err    error
 }
 
-// observe asks the driver. Its errors are part of what is seen; the one that is returned
-// is of the API.
+// observe queries the driver. Errors of the driver are part of the observation; a returned
+// error is one of the API.
 func (r *Reconciler) observe(ctx context.Context, vm *v1alpha1.VirtualMachine) (observation, error) {
 	var observed observation
 	if observed.name, observed.err = driverOf(vm, r.drivers.Default()); observed.err != nil {
@@ -166,7 +166,7 @@ func (r *Reconciler) observe(ctx context.Context, vm *v1alpha1.VirtualMachine) (
 	return observed, nil
 }
 
-// cluster returns the UID of this cluster, and remembers it.
+// cluster returns the UID of this cluster, and caches it.
 func (r *Reconciler) cluster(ctx context.Context) (types.UID, error) {
 	r.mu.Lock()
 	known := r.clusterID

@@ -10,52 +10,52 @@ import (
 )
 
 const (
-	// The pause before an attempt is this times the square of the number of failures
-	// in a row before it, and not more than the last.
+	// The backoff is backoffUnit times the square of the number of consecutive failures, and
+	// at most maxBackoff.
 	backoffUnit = 10 * time.Second
 	maxBackoff  = 300 * time.Second
 
-	// goodRun is how long a run lasts after which earlier failures are forgotten.
+	// stableRun is the duration of a run that resets the count of failures.
 	stableRun = 10 * time.Minute
 
-	// missingCheck is how often it is looked whether a driver has come that was missing.
+	// missingDriverInterval is the interval of checks for a missing driver.
 	missingDriverInterval = 30 * time.Second
 
-	// taskCheck is when a task is looked at that has told of nothing.
+	// taskCheckInterval is the interval of checks of a task whose driver sends no notification.
 	taskCheckInterval = 30 * time.Second
 )
 
-// verdict is what is to be done.
+// action is what a reconcile does.
 type action string
 
 const (
-	// keep: all is as it should be.
+	// keep: the server matches the spec.
 	keep action = "keep"
 	// missing: this manager does not have the driver.
 	awaitDriver action = "missing"
-	// refuse: another host has the server, or the object contradicts itself about which
-	// driver does. Nothing is done.
+	// refuse: the server is on another host, or the object names several drivers. Nothing is
+	// done.
 	refuse action = "refuse"
 	// released: the object is being deleted, and there is no server.
 	released action = "released"
-	// unreachable: nobody knows what there is, so nothing is done.
+	// unreachable: the state of the server is unknown, so nothing is done.
 	unreachable action = "unreachable"
-	// wait: a task is going on.
+	// wait: a task is in progress.
 	wait action = "wait"
-	// countEnd: a run has ended by itself, or an attempt has failed. That is written
-	// down before anything is done about it, so that it counts once.
-	recordEnd action = "countEnd"
-	// backOff: the next attempt is not due.
+	// recordEnd: a run has ended unrequested, or an attempt has failed. The status records it
+	// before anything else happens, so that it is counted once.
+	recordEnd action = "recordEnd"
+	// backOff: the next attempt is not due yet.
 	backOff action = "backOff"
-	// leave: the guest has stopped by itself, and the policy is to leave it so.
-	leaveStopped action = "leave"
-	// noteRestart: a restart was asked for. Which run it is to end is written down
-	// first, so that it happens once.
-	recordRestart action = "noteRestart"
-	// endRestart: the restart that was asked for has happened.
-	completeRestart action = "endRestart"
-	// claim: before there is a server, and whenever that is missing, the finalizer is set
-	// and the host written down.
+	// leaveStopped: the guest powered itself off, and the restart policy leaves it off.
+	leaveStopped action = "leaveStopped"
+	// recordRestart: a restart was requested. The status first records the run that it ends,
+	// so that it happens once.
+	recordRestart action = "recordRestart"
+	// completeRestart: the requested restart is complete.
+	completeRestart action = "completeRestart"
+	// claim: before a server is created, or if they are missing, the finalizer is added and
+	// the host recorded.
 	claim action = "claim"
 	// The others are calls of the driver.
 	create      action = "create"
@@ -67,18 +67,18 @@ const (
 	remove      action = "remove"
 )
 
-// plan is what to do.
+// plan is the result of decide.
 type plan struct {
-	// at is when it was made.
+	// now is when the plan was made.
 	now    time.Time
 	action action
-	// due is when the next attempt after a failure is made; zero if none has failed.
+	// nextAttempt is when the backoff after a failure ends; zero if nothing has failed.
 	nextAttempt time.Time
-	// again is when to look again if nothing happens; zero means never.
+	// requeueAfter is when to reconcile again without an event; zero means never.
 	requeueAfter time.Duration
 }
 
-// acts reports whether the plan is to change anything but the status.
+// acts reports whether the plan changes anything other than the status.
 func (p plan) acts() bool {
 	switch p.action {
 	case claim, create, start, stop, pause, resume, reconfigure, remove:
@@ -87,7 +87,7 @@ func (p plan) acts() bool {
 	return false
 }
 
-// decide returns what is to be done for vm, given what there is.
+// decide returns the next action for vm, given the observation.
 func decide(vm *v1alpha1.VirtualMachine, observed observation, now time.Time) plan {
 	p := plan{now: now}
 	if failures := consecutiveFailures(vm); failures > 0 && vm.Status.StartFailure.RetryAfter != nil {
@@ -115,7 +115,7 @@ func (p *plan) decide(vm *v1alpha1.VirtualMachine, observed observation) action 
 	case observed.driver == nil:
 		return unreachable
 	case deleted:
-		// Also when nobody knows what there is: the driver finds out, or fails.
+		// Even if the state of the server is unknown: the driver fails if it cannot delete it.
 		return remove
 	case observed.err != nil:
 		return unreachable
@@ -136,7 +136,7 @@ func (p *plan) decide(vm *v1alpha1.VirtualMachine, observed observation) action 
 	return p.decidePower(vm, server)
 }
 
-// decideRestart returns what to do about spec.restartedAt, "" if nothing.
+// decideRestart returns the action for spec.restartedAt, or "" if there is none.
 func (p *plan) decideRestart(vm *v1alpha1.VirtualMachine, server *backend.Server) action {
 	pending := vm.Status.PendingRestart
 	switch {
@@ -155,14 +155,14 @@ func (p *plan) decideRestart(vm *v1alpha1.VirtualMachine, server *backend.Server
 	return ""
 }
 
-// isRestartDue reports whether spec.restartedAt asks for a restart now. A machine of
-// which there was never a server has nothing to restart.
+// isRestartDue reports whether spec.restartedAt requests a restart now. A machine that never
+// had a server has nothing to restart.
 func isRestartDue(vm *v1alpha1.VirtualMachine, now time.Time) bool {
 	asked, obeyed := vm.Spec.RestartedAt, vm.Status.LastRestartTime
 	return asked != nil && !asked.After(now) && vm.Status.Server != nil && (obeyed == nil || asked.After(obeyed.Time))
 }
 
-// decidePower returns what to do so that the power of the server is what it should be.
+// decidePower returns the action that brings the server to the power state of the spec.
 func (p *plan) decidePower(vm *v1alpha1.VirtualMachine, server *backend.Server) action {
 	wanted := vm.Spec.Action
 	ended := server.Ended
@@ -194,8 +194,8 @@ func (p *plan) decidePower(vm *v1alpha1.VirtualMachine, server *backend.Server) 
 	return keep
 }
 
-// unlessBackingOff returns verdict, unless the last attempt has failed and the next one
-// is not due.
+// unlessBackingOff returns action, or backOff if the last attempt has failed and the next one
+// is not due yet.
 func (p *plan) unlessBackingOff(action action) action {
 	if p.now.Before(p.nextAttempt) {
 		return backOff
@@ -203,8 +203,7 @@ func (p *plan) unlessBackingOff(action action) action {
 	return action
 }
 
-// restarts reports whether the policy is to start a server again that has ended for
-// this cause.
+// restarts reports whether the restart policy restarts a server whose run ended with cause.
 func restarts(vm *v1alpha1.VirtualMachine, cause backend.Cause) bool {
 	if cause == backend.CauseStartFailed {
 		return true // it never ran
@@ -218,16 +217,16 @@ func restarts(vm *v1alpha1.VirtualMachine, cause backend.Cause) bool {
 	return true
 }
 
-// failuresSoFar returns how many failures in a row there were with the present spec.
+// consecutiveFailures returns the number of consecutive failures with the current spec.
 func consecutiveFailures(vm *v1alpha1.VirtualMachine) int32 {
 	if vm.Status.StartFailure == nil || vm.Status.ObservedGeneration != vm.Generation {
-		// A change of the spec gets a new chance at once.
+		// A change of the spec resets the backoff.
 		return 0
 	}
 	return vm.Status.StartFailure.Count
 }
 
-// failuresWith returns how many failures in a row there are with this end.
+// failuresAfter returns the number of consecutive failures including this end.
 func failuresAfter(vm *v1alpha1.VirtualMachine, ended *backend.Ended) int32 {
 	if !ended.StartedAt.IsZero() && ended.At.Sub(ended.StartedAt) >= stableRun {
 		return 1
@@ -235,8 +234,8 @@ func failuresAfter(vm *v1alpha1.VirtualMachine, ended *backend.Ended) int32 {
 	return consecutiveFailures(vm) + 1
 }
 
-// pauseAfter returns the pause after a number of failures in a row. A machine that ran
-// is started again at once the first time.
+// backoffAfter returns the backoff after a number of consecutive failures. A machine that ran
+// is first restarted without a delay.
 func backoffAfter(vm *v1alpha1.VirtualMachine, ended *backend.Ended, failures int32) time.Duration {
 	if endedRun(ended) {
 		failures--
@@ -244,13 +243,13 @@ func backoffAfter(vm *v1alpha1.VirtualMachine, ended *backend.Ended, failures in
 	return backoff(string(vm.UID), failures)
 }
 
-// isRun reports whether it is the end of a run, and not of an attempt.
+// endedRun reports whether a run ended, not an attempt to create or start the server.
 func endedRun(ended *backend.Ended) bool {
 	return ended.Cause != backend.CauseCreateFailed && ended.Cause != backend.CauseStartFailed
 }
 
-// backoff returns the pause after so many failures. Up to a tenth of it depends on the
-// machine, so that those that failed together are not tried again together.
+// backoff returns the backoff after a number of failures. Up to a tenth of it is jitter that
+// depends on the UID, so that machines that failed together are not retried together.
 func backoff(uid string, failures int32) time.Duration {
 	if failures <= 0 {
 		return 0
@@ -264,8 +263,8 @@ func backoff(uid string, failures int32) time.Duration {
 	return pause - pause/10*time.Duration(hash.Sum32()%1000)/1000
 }
 
-// unreachablePause is how long to wait before asking again who did not answer: as long
-// as that has been so, within limits.
+// unreachableInterval returns when to retry a backend that does not respond: after as long as
+// it has not responded, between a second and 30 seconds.
 func unreachableInterval(vm *v1alpha1.VirtualMachine, now time.Time) time.Duration {
 	since := now
 	for _, condition := range vm.Status.Conditions {
@@ -276,8 +275,8 @@ func unreachableInterval(vm *v1alpha1.VirtualMachine, now time.Time) time.Durati
 	return min(max(now.Sub(since), time.Second), 30*time.Second)
 }
 
-// nextLook returns after how long there is something to do although nothing happens, 0 if never. It is the one place
-// that knows this, so that no verdict forgets what another one waits for.
+// nextRequeue returns after how long to reconcile without an event, 0 if never. All reasons to requeue are here, so that
+// no action forgets one.
 func (p *plan) nextRequeue(vm *v1alpha1.VirtualMachine, server *backend.Server) time.Duration {
 	var pause time.Duration
 	switch p.action {
@@ -288,7 +287,7 @@ func (p *plan) nextRequeue(vm *v1alpha1.VirtualMachine, server *backend.Server) 
 	case backOff:
 		pause = p.nextAttempt.Sub(p.now)
 	case recordEnd:
-		// The write that counts it is an event; this is for when that gets lost.
+		// The status write triggers the next reconcile; this is for a write that is lost.
 		pause = max(p.nextAttempt.Sub(p.now), time.Second)
 	case awaitDriver:
 		pause = missingDriverInterval
@@ -296,7 +295,7 @@ func (p *plan) nextRequeue(vm *v1alpha1.VirtualMachine, server *backend.Server) 
 		pause = unreachableInterval(vm, p.now)
 	}
 	if vm.Status.StartFailure != nil && server != nil && server.IsOn() {
-		// Failures are forgotten then.
+		// The count of failures is reset then.
 		pause = earliest(pause, server.StartedAt.Add(stableRun).Sub(p.now))
 	}
 	if vm.Spec.RestartedAt != nil {
@@ -305,7 +304,7 @@ func (p *plan) nextRequeue(vm *v1alpha1.VirtualMachine, server *backend.Server) 
 	return pause
 }
 
-// soonest returns the shorter one of two pauses. One that is not positive is none; it returns 0 if both are none.
+// earliest returns the shorter of two delays. A delay that is not positive does not count; the result is 0 if neither does.
 func earliest(a, b time.Duration) time.Duration {
 	if a <= 0 || b > 0 && b < a {
 		return max(b, 0)

@@ -30,9 +30,9 @@ func TestDecide(t *testing.T) {
 		{"nothing there, not claimed", newVM(finalizers()), observedServer(nil), plan{action: claim}},
 		{"nothing there, not claimed, and backing off", newVM(finalizers(), failed(1, "run-1", time.Second)), observedServer(nil), plan{action: backOff, nextAttempt: noon.Add(time.Second), requeueAfter: time.Second}},
 		{"somebody has removed the finalizer of a server", newVM(finalizers()), observedServer(newServer(running)), plan{action: claim}},
-		{"nothing there, and no host is noted", newVM(onHost("")), observedServer(nil), plan{action: claim}},
+		{"no server, no host recorded", newVM(onHost("")), observedServer(nil), plan{action: claim}},
 		{"nothing there, and another host was given up", newVM(onHost("there"), forgets("there")), observedServer(nil), plan{action: claim}},
-		{"a server of which no host is noted", newVM(hadServer, onHost("")), observedServer(newServer(running)), plan{action: claim}},
+		{"a server, no host recorded", newVM(hadServer, onHost("")), observedServer(newServer(running)), plan{action: claim}},
 		{"another host has the server", newVM(hadServer, onHost("there")), observation{driver: observedServer(nil).driver, host: thisHost, err: errOnAnotherHost}, plan{action: refuse}},
 		{"the finalizer is that of another driver", newVM(hadServer), observation{err: errConflict}, plan{action: refuse}},
 		{"nothing there, and it is to be stopped", newVM(withAction("stopped")), observedServer(nil), plan{action: create}},
@@ -92,7 +92,7 @@ func TestDecide(t *testing.T) {
 		{"deleted, but the finalizer is that of another driver", newVM(deleted, hadServer), observation{err: errConflict}, plan{action: refuse}},
 		{"deleted, but another host has the server", newVM(deleted, onHost("there")), observation{driver: observedServer(nil).driver, host: thisHost, err: errOnAnotherHost}, plan{action: refuse}},
 		{"deleted, and another host was given up", newVM(deleted, onHost("there"), forgets("there")), observedServer(nil), plan{action: remove}},
-		{"deleted, and no host is noted", newVM(deleted, hadServer, onHost("")), observedServer(newServer(running)), plan{action: remove}},
+		{"deleted, no host recorded", newVM(deleted, hadServer, onHost("")), observedServer(newServer(running)), plan{action: remove}},
 		{"deleted, and somebody has removed the finalizer", newVM(deleted, hadServer, finalizers()), observedServer(newServer(running)), plan{action: remove}},
 		{"deleted without a finalizer, nothing there", newVM(deleted, finalizers()), observedServer(nil), plan{action: released}},
 		{"deleted while being created", newVM(deleted), observedServer(newServer(backend.StateAbsent, during(backend.TaskCreate))), plan{action: remove}},
@@ -110,7 +110,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// Whatever a machine does meanwhile, it is looked at when a restart is due.
+// A machine is requeued for the time when a restart is due, whatever else happens.
 func TestNoActionForgetsARestart(t *testing.T) {
 	verdicts := map[action]time.Duration{}
 	for _, cause := range []backend.Cause{"", backend.CauseRequested, backend.CauseGuestShutdown, backend.CauseHost, backend.CauseStartFailed, backend.CauseCreateFailed} {
@@ -125,7 +125,7 @@ func TestNoActionForgetsARestart(t *testing.T) {
 						vm := newVM(hadServer, action, history, restartedAt(noon.Add(time.Second)))
 						got := decide(vm, observedServer(server), noon)
 						if verdicts[got.action] = got.requeueAfter; got.requeueAfter <= 0 || got.requeueAfter > time.Second {
-							t.Fatalf("%s: state %s, task %q, ended by %q: the next look is after %v, want 1 s at most", got.action, state, task, cause, got.requeueAfter)
+							t.Fatalf("%s: state %s, task %q, ended by %q: it is requeued after %v, want 1 s at most", got.action, state, task, cause, got.requeueAfter)
 						}
 					}
 				}
@@ -134,7 +134,7 @@ func TestNoActionForgetsARestart(t *testing.T) {
 	}
 	for _, want := range []action{keep, leaveStopped, backOff, recordEnd, wait, unreachable, start, stop, pause, resume, completeRestart} {
 		if _, found := verdicts[want]; !found {
-			t.Errorf("no case has the verdict %s", want)
+			t.Errorf("no case has the action %s", want)
 		}
 	}
 }

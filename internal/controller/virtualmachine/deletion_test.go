@@ -42,10 +42,10 @@ func TestOrphansAreDeleted(t *testing.T) {
 	w.collectOrphans(t.Context())
 	got := fmt.Sprint(w.backend.UIDs())
 	if !strings.Contains(got, "foreign") || !strings.Contains(got, string(w.uid())) || len(w.backend.UIDs()) != 2 {
-		t.Errorf("after the sweep there are %s", got)
+		t.Errorf("after the collection there are %s", got)
 	}
 	if kept := w.backend.Kept(); len(kept) != 2 {
-		t.Errorf("of those without an object only the disks of %v were kept", kept)
+		t.Errorf("only the disks %v of the orphans were kept", kept)
 	}
 	if diff := cmp.Diff([]string{"Warning OrphanDeleted", "Warning OrphanDeleted"}, w.events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
@@ -53,12 +53,12 @@ func TestOrphansAreDeleted(t *testing.T) {
 	statuscheck.Verify(t, w.vm())
 }
 
-// Nothing is deleted unless the API server says that the object is gone, and that it is the one that had it.
+// No server is deleted unless the API server confirms that the object is gone and that it is the same cluster.
 func TestOrphansAreKeptInDoubt(t *testing.T) {
 	for name, funcs := range harness.Doubts("virtualmachines") {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
-			cluster, err := w.cluster(t.Context()) // as it was when the server was made
+			cluster, err := w.cluster(t.Context()) // as of the creation of the server
 			w.do(err)
 			w.do(w.backend.Create(t.Context(), backend.Machine{
 				Identity: backend.Identity{UID: "gone", Namespace: w.namespace, Name: "gone", Cluster: cluster},
@@ -71,7 +71,7 @@ func TestOrphansAreKeptInDoubt(t *testing.T) {
 			w.live = w.api
 			w.collectOrphans(t.Context())
 			if there := w.backend.UIDs(); len(there) != 0 {
-				t.Errorf("there are the servers %v when there is no doubt any more", there)
+				t.Errorf("the servers %v are left after the doubt was resolved", there)
 			}
 		})
 	}

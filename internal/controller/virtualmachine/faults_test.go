@@ -12,7 +12,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// A cache that still has an object which is gone must not lead to a server for it.
+// A stale cache that still has a deleted object leads to no server.
 func TestACacheThatIsBehindMakesNoServer(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
@@ -51,10 +51,10 @@ func TestACacheThatIsBehindCountsACrashOnce(t *testing.T) {
 	}
 }
 
-// stories are what happens to a VirtualMachine, and how it must end.
+// scenarios are events in the life of a VirtualMachine, and its expected final state.
 var scenarios = []struct {
 	name   string
-	ready  bool // whether it is ready before it happens
+	ready  bool // whether the machine is ready before the event
 	happen func(*fixture)
 	reason string
 	check  func(*fixture) bool
@@ -88,8 +88,8 @@ var scenarios = []struct {
 	},
 }
 
-// Whatever write is the last one of a process, or fails: the next process ends where an
-// undisturbed one does.
+// A process is killed at each write, or the write fails: the next process reaches the state
+// of an undisturbed one.
 func TestKilledAtAnyWrite(t *testing.T) {
 	type killed struct{}
 	for _, fault := range []struct {
@@ -140,7 +140,7 @@ func TestKilledAtAnyWrite(t *testing.T) {
 	}
 }
 
-// finishStory lets the rest happen, checks how it ended, and clears up.
+// finishScenario completes a scenario, checks the final state, and cleans up.
 func (w *fixture) finishScenario(step int, reason string, check func(*fixture) bool) {
 	w.Helper()
 	w.reconcileUntilStable()

@@ -15,8 +15,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// finish writes the status if it changed, and what happened as events and metrics. It
-// returns when to look again.
+// finish writes the status if it changed, then records events and metrics. It returns when to
+// reconcile again.
 func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, status v1alpha1.VirtualMachineStatus, p plan, actErr error) (reconcile.Result, error) {
 	was, is := kube.Turn(vm.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
 	kube.Summarized(ctx, is)
@@ -49,13 +49,13 @@ func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	return result, err
 }
 
-// firstStartHold is for how long a status says that the server of a new machine is being
-// created although it is being started already. Most run by then, and that is written
-// at once: the step between would be one write more for each machine.
+// firstStartDelay delays the change of the status from creating to starting for a new machine.
+// Most machines run before it is over, which is written immediately, so the delay saves a
+// write for each machine.
 const firstStartDelay = 30 * time.Second
 
-// holdOf returns how long a change of status may wait. What was written of a download
-// does not stay when that is over.
+// statusDelay returns how long a status write may be delayed. The progress of a download is
+// not kept in the status after its end.
 func statusDelay(vm *v1alpha1.VirtualMachine, status *v1alpha1.VirtualMachineStatus, observed observation, p plan) time.Duration {
 	starting := p.action == start || observed.server != nil && observed.server.Task == backend.TaskStart && observed.server.Progress == ""
 	if starting && status.Phase == v1alpha1.PhaseCreating && vm.Status.Phase == v1alpha1.PhaseCreating && vm.Status.Reason == creatingMessage {
@@ -64,7 +64,7 @@ func statusDelay(vm *v1alpha1.VirtualMachine, status *v1alpha1.VirtualMachineSta
 	return 0
 }
 
-// isUrgent reports whether somebody waits for this change of status.
+// isUrgent reports whether the status has to be written without a delay.
 func isUrgent(vm *v1alpha1.VirtualMachine, status *v1alpha1.VirtualMachineStatus, p plan, was, is metav1.Condition) bool {
 	power := stablePower(status)
 	return p.action == claim || p.action == recordEnd || p.action == recordRestart || p.action == completeRestart ||
@@ -72,7 +72,7 @@ func isUrgent(vm *v1alpha1.VirtualMachine, status *v1alpha1.VirtualMachineStatus
 		was.Reason != is.Reason && needsAttention(is.Reason)
 }
 
-// powerOf returns the state of the server where that is one that lasts.
+// stablePower returns the state of the server, or "" if it is a transient one.
 func stablePower(status *v1alpha1.VirtualMachineStatus) v1alpha1.ServerState {
 	if status.Server == nil || status.Server.State == v1alpha1.ServerStarting {
 		return ""
@@ -80,7 +80,7 @@ func stablePower(status *v1alpha1.VirtualMachineStatus) v1alpha1.ServerState {
 	return status.Server.State
 }
 
-// needsPerson reports whether a person should look at it.
+// needsAttention reports whether a reason requires the attention of a user.
 func needsAttention(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonSecretMissing, v1alpha1.ReasonDriverMissing, v1alpha1.ReasonCreateFailed,
@@ -91,12 +91,12 @@ func needsAttention(reason string) bool {
 	return false
 }
 
-// tell records events of what has happened.
+// recordEvents records the events of a reconcile whose status was written.
 func (r *Reconciler) recordEvents(vm *v1alpha1.VirtualMachine, observed observation, p plan, was, is metav1.Condition) {
 	switch {
 	case vm.Status.Server != nil && (p.action == create || p.action == claim && observed.server == nil):
 		r.events.Warning(vm, v1alpha1.ReasonServerLost, "CreateServer",
-			"The driver "+observed.name+" does not have the server "+vm.Status.Server.ID+" any more; a new one is created, with a new disk")
+			"The driver "+observed.name+" does not have the server "+vm.Status.Server.ID+" any more; Keelson creates a new one, with a new disk")
 	case p.action == recordEnd && endedRun(observed.server.Ended):
 		r.events.Warning(vm, v1alpha1.ReasonServerRestarted, "StartServer", is.Message)
 	case p.action == recordRestart:

@@ -25,25 +25,25 @@ import (
 
 func TestMain(m *testing.M) { env.Main(m) }
 
-// fixture is a namespace of an API server, a backend in memory, and a Reconciler that is
-// called directly.
+// fixture has a namespace in an API server, an in-memory backend, and a Reconciler that the
+// test calls directly.
 type fixture struct {
 	*testing.T
 	namespace string
 	client    client.WithWatch
-	// api reads from the API server as it is, not as from a cache.
+	// api reads from the API server, not from a cache.
 	api      client.WithWatch
 	clock    *clocktesting.FakeClock
 	recorder *events.FakeRecorder
 	backend  *fake.Driver
 	drivers  *Drivers
-	// writes are the requests that changed something since the last look.
+	// writes are the write requests since the last call of wrote.
 	writes []harness.Request
 	*Reconciler
 }
 
-// newFixture returns a fixture of its own for each test; they run in parallel. Guests do not
-// answer by themselves.
+// newFixture returns a new fixture; tests run in parallel. Guests respond only when the test
+// calls Boot.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
@@ -57,7 +57,7 @@ func newFixture(t *testing.T) *fixture {
 		namespace: env.Namespace(t),
 		client:    harness.Client(t, env.Config(t), scheme),
 		api:       api,
-		// What the API server notes of deletions is of this time, too.
+		// The API server sets deletion timestamps with this clock, too.
 		clock:    clocktesting.NewFakeClock(time.Now()),
 		recorder: events.NewFakeRecorder(100),
 	}
@@ -66,10 +66,10 @@ func newFixture(t *testing.T) *fixture {
 	return w
 }
 
-// restart is a new process of the manager, which remembers nothing. The backend goes on.
+// restart replaces the manager with a new one without state. The backend keeps running.
 func (w *fixture) restart() { w.useClient(w.client) }
 
-// useClient is a restart with another client.
+// useClient restarts the manager with another client.
 func (w *fixture) useClient(c client.WithWatch) {
 	counted := harness.Observe(c, func(request harness.Request) error {
 		if request.IsWrite() {
@@ -89,7 +89,7 @@ func (w *fixture) create(changes ...change) {
 	w.do(w.client.Create(w.Context(), vm))
 }
 
-// createReady creates the VirtualMachine vm and lets its guest answer.
+// createReady creates the VirtualMachine vm and boots its guest.
 func (w *fixture) createReady(changes ...change) {
 	w.Helper()
 	w.create(changes...)
@@ -102,7 +102,7 @@ func (w *fixture) createReady(changes ...change) {
 	w.backend.Calls()
 }
 
-// vm returns the VirtualMachine vm as it is.
+// vm returns the VirtualMachine vm.
 func (w *fixture) vm() *v1alpha1.VirtualMachine {
 	w.Helper()
 	vm := &v1alpha1.VirtualMachine{}
@@ -115,7 +115,7 @@ func (w *fixture) uid() types.UID {
 	return w.vm().UID
 }
 
-// isGone reports whether there is no VirtualMachine vm.
+// isGone reports whether the VirtualMachine vm is gone.
 func (w *fixture) isGone() bool {
 	w.Helper()
 	err := w.client.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: "vm"}, &v1alpha1.VirtualMachine{})
@@ -149,8 +149,8 @@ func (w *fixture) reconcile() reconcile.Result {
 	return result
 }
 
-// settle reconciles the VirtualMachine vm, and lets the seconds pass for which a status
-// is held back, until there is nothing more to do for now.
+// reconcileUntilStable reconciles the VirtualMachine vm, advancing the clock by short delays of
+// the status, until a reconcile does nothing.
 func (w *fixture) reconcileUntilStable() {
 	w.Helper()
 	for range 40 {
@@ -170,7 +170,7 @@ func (w *fixture) reconcileUntilStable() {
 	w.Fatalf("Still busy after 40 reconciles: %v; %+v", w.writes, w.vm().Status)
 }
 
-// wrote returns the requests that changed something since the last call.
+// wrote returns the write requests since the last call.
 func (w *fixture) wrote() []harness.Request {
 	writes := w.writes
 	w.writes = nil
@@ -186,8 +186,8 @@ func (w *fixture) events() []string {
 	return reasons
 }
 
-// expect fails the test if the VirtualMachine vm has not this phase, status and reason of
-// Ready.
+// expect fails the test unless the VirtualMachine vm has this phase, and Ready this status and
+// reason.
 func (w *fixture) expect(phase v1alpha1.Phase, status metav1.ConditionStatus, reason string) {
 	w.Helper()
 	vm := w.vm()
@@ -206,7 +206,7 @@ func (w *fixture) expect(phase v1alpha1.Phase, status metav1.ConditionStatus, re
 	}
 }
 
-// expectCalls fails the test if the driver was not called like this since the last time.
+// expectCalls fails the test unless these were the calls of the driver since the last time.
 func (w *fixture) expectCalls(want ...string) {
 	w.Helper()
 	var got []string
@@ -218,7 +218,7 @@ func (w *fixture) expectCalls(want ...string) {
 	}
 }
 
-// pass lets time pass.
+// advance advances the clock.
 func (w *fixture) advance(duration time.Duration) { w.clock.SetTime(w.clock.Now().Add(duration)) }
 
 func (w *fixture) do(err error) {
@@ -228,5 +228,5 @@ func (w *fixture) do(err error) {
 	}
 }
 
-// errLost is what a request returns whose answer got lost.
+// errLost is the error of a request whose response is lost.
 var errLost = errors.New("connection reset")

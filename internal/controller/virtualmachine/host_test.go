@@ -14,12 +14,12 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// secondHost returns the driver of another host.
+// secondHost returns a driver on another host.
 func (w *fixture) secondHost() *fake.Driver {
 	return fake.New(fake.Options{Clock: w.clock, BootTime: -1, Host: otherHost})
 }
 
-// lead makes the manager of the host of a driver the leader.
+// becomeLeader makes the manager on the host of driver the leader.
 func (w *fixture) becomeLeader(driver *fake.Driver) {
 	w.backend = driver
 	w.restart()
@@ -52,7 +52,7 @@ func TestHostIsWrittenDownBeforeTheServer(t *testing.T) {
 	}
 }
 
-// A leader on another host makes no second server, and leaves the first one alone.
+// A leader on another host creates no second server, and does not touch the first one.
 func TestLeaderOnAnotherHost(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
@@ -61,7 +61,7 @@ func TestLeaderOnAnotherHost(t *testing.T) {
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseUnknown, isUnknown, v1alpha1.ReasonOnAnotherHost)
 	if got := w.vm().Status; !strings.Contains(got.Reason, thisHost.Name) || !strings.Contains(got.Reason, v1alpha1.AnnotationForgetHost+"="+thisHost.ID) {
-		t.Errorf("it does not say which host, and what to do: %s", got.Reason)
+		t.Errorf("the reason lacks the host or the advice: %s", got.Reason)
 	}
 	if got := w.events(); !slices.Equal(got, []string{"Warning OnAnotherHost"}) {
 		t.Errorf("events: %v", got)
@@ -160,7 +160,7 @@ func TestHostThatIsGivenUp(t *testing.T) {
 	})
 }
 
-// legacy makes the status one that was written before hosts were noted.
+// legacy turns the status into one of a version that did not record hosts.
 func (w *fixture) legacy() {
 	w.Helper()
 	vm := w.vm()

@@ -18,10 +18,10 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// errSecretMissing says that a Secret of spec.cloudInit is not there.
+// errSecretMissing means that a Secret of spec.cloudInit does not exist.
 var errSecretMissing = errors.New("secret is missing")
 
-// newMachine returns what the driver is to make of vm, without its seed.
+// newMachine returns the machine that the driver has to run for vm, without its seed.
 func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machine {
 	size := vm.Spec.Resource
 	machine := backend.Machine{
@@ -38,7 +38,7 @@ func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machin
 	return machine
 }
 
-// hash returns what differs when anything differs that a driver has to be told of.
+// hash returns a hash of the fields of spec whose changes a driver has to apply.
 func hash(spec *v1alpha1.VirtualMachineSpec) string {
 	var disk int64
 	if spec.Resource.RootDisk != nil {
@@ -50,20 +50,20 @@ func hash(spec *v1alpha1.VirtualMachineSpec) string {
 		CloudInit         *v1alpha1.CloudInit
 	}{spec.Resource.CPU.MilliValue(), spec.Resource.Memory.Value(), disk, spec.Ports, spec.CloudInit})
 	if err != nil {
-		// Strings and numbers are always marshaled.
+		// Marshaling strings and numbers never fails.
 		panic(err)
 	}
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:8])
 }
 
-// grace returns how long the guest gets to power off.
+// gracePeriod returns how long the guest has to power off.
 func gracePeriod(vm *v1alpha1.VirtualMachine) time.Duration {
 	return time.Duration(ptr.Deref(vm.Spec.TerminationGracePeriodSeconds, 30)) * time.Second
 }
 
-// seed returns the cloud-init data of vm, nil if there is none. The error is
-// errSecretMissing if a Secret or its key is not there.
+// seed returns the cloud-init data of vm, nil if there is none. The error is an
+// errSecretMissing if a Secret or its key does not exist.
 func (r *Reconciler) seed(ctx context.Context, vm *v1alpha1.VirtualMachine) (*backend.Seed, error) {
 	cloudInit := vm.Spec.CloudInit
 	if cloudInit == nil {
@@ -80,7 +80,7 @@ func (r *Reconciler) seed(ctx context.Context, vm *v1alpha1.VirtualMachine) (*ba
 	return &backend.Seed{UserData: user, NetworkData: network}, nil
 }
 
-// value returns inline, or what the Secret has.
+// inlineOrSecret returns the value in the Secret if from is set, else inline.
 func (r *Reconciler) inlineOrSecret(ctx context.Context, namespace, inline string, from *v1alpha1.SecretKey) (string, error) {
 	if from == nil {
 		return inline, nil

@@ -19,7 +19,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
 )
 
-// newFixtureBeside returns a fixture with another namespace and the backend of w.
+// newFixtureBeside returns a fixture with another namespace that shares the backend of w.
 func newFixtureBeside(w *fixture) *fixture {
 	w.Helper()
 	other := &fixture{
@@ -42,7 +42,7 @@ func (w *fixture) eventually(what string, check func() bool) {
 	harness.Eventually(w, what, check)
 }
 
-// hasReason reports whether Ready of the VirtualMachine has this reason for the present
+// hasReason reports whether Ready of the VirtualMachine has this reason for the current
 // spec.
 func (w *fixture) hasReason(reason string) bool {
 	w.Helper()

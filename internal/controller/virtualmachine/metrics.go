@@ -20,7 +20,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
-// buckets are for what takes from a part of a second to minutes.
+// buckets range from fractions of a second to minutes.
 var buckets = []float64{0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300}
 
 func newSeconds(name, help string) *prometheus.HistogramVec {
@@ -58,23 +58,23 @@ func newMachineDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("keelson_virtualmachine_"+name, help, []string{"namespace", "name"}, nil)
 }
 
-// scraped is what the collector reads; that of the manager that was added last.
+// activeCollector is the collector of the manager that was added last.
 var activeCollector atomic.Pointer[collector]
 
-// registerMetrics adds the metrics to the registry, which is one for the whole process.
+// registerMetrics registers the metrics in the global registry of the process.
 func registerMetrics(cache client.Reader, drivers *Drivers) {
 	activeCollector.Store(&collector{cache: cache, drivers: drivers})
 	registerOnce()
 }
 
-// collectors are all metrics of this controller; docs/metrics.md describes them.
+// collectors has all metrics of this controller; docs/metrics.md describes them.
 var collectors = []prometheus.Collector{
 	createdSeconds, runningSeconds, readySeconds, stopSeconds, deleteSeconds, driverCalls, orphanServers, delegatingCollector{},
 }
 
 var registerOnce = sync.OnceFunc(func() { metrics.Registry.MustRegister(collectors...) })
 
-// current hands a scrape to the collector that is current.
+// delegatingCollector delegates a scrape to the active collector.
 type delegatingCollector struct{}
 
 // Describe implements prometheus.Collector.
@@ -97,16 +97,16 @@ type collector struct {
 	drivers *Drivers
 }
 
-// scrapeTimeout is how long a scrape may take.
+// scrapeTimeout limits a scrape.
 const scrapeTimeout = 5 * time.Second
 
 func (c *collector) collect(collected chan<- prometheus.Metric) {
-	//nolint:forbidigo // a scrape has no context of its own, and this one ends by itself
+	//nolint:forbidigo // a scrape has no context, and this one has a timeout
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	var vms v1alpha1.VirtualMachineList
 	if err := c.cache.List(ctx, &vms, client.UnsafeDisableDeepCopy); err != nil {
-		return // the cache has not begun
+		return // the cache has not started
 	}
 	count := map[[2]string]int{}
 	machines := map[types.UID]bool{}
@@ -127,8 +127,8 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 			continue
 		}
 		for i := range servers {
-			// Two servers may have the same names: one of another cluster, or of an object
-			// that is gone.
+			// Another server may have the same namespace and name: that of another cluster, or
+			// of a deleted object.
 			if usage := servers[i].Usage; usage != nil && machines[servers[i].UID] {
 				labels := []string{servers[i].Namespace, servers[i].Name}
 				collected <- prometheus.MustNewConstMetric(cpuDesc, prometheus.CounterValue, usage.CPUSeconds, labels...)
@@ -139,7 +139,7 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 	}
 }
 
-// collectRetained reports what retained disks take. Several of one name, of machines that followed each other, are one figure.
+// collectRetained reports the size of retained disks, summed over machines with the same namespace and name.
 func (c *collector) collectRetained(ctx context.Context, collected chan<- prometheus.Metric) {
 	sizes := map[[2]string]int64{}
 	for _, driver := range c.drivers.alreadyOpen() {
@@ -149,7 +149,7 @@ func (c *collector) collectRetained(ctx context.Context, collected chan<- promet
 		}
 		disks, err := retainer.Retained(ctx)
 		if err != nil {
-			continue // `keelson status` says why
+			continue // `keelson status` shows the error
 		}
 		for _, disk := range disks {
 			sizes[[2]string{disk.Namespace, disk.Name}] += disk.AllocatedBytes
@@ -160,13 +160,13 @@ func (c *collector) collectRetained(ctx context.Context, collected chan<- promet
 	}
 }
 
-// hasTurned reports whether a condition has become true.
+// becameTrue reports whether a condition has become true.
 func becameTrue(before, after *v1alpha1.VirtualMachine, condition string) bool {
 	was, is := kube.Turn(before.Status.Conditions, after.Status.Conditions, condition)
 	return was.Status != metav1.ConditionTrue && is.Status == metav1.ConditionTrue
 }
 
-// noteCreated notes when there was a server: the status may tell of it later.
+// recordCreated records when the server was first observed: the status may be written later.
 func (r *Reconciler) recordCreated(before, after *v1alpha1.VirtualMachine) {
 	if !becameTrue(before, after, v1alpha1.ConditionCreated) {
 		return
@@ -178,7 +178,7 @@ func (r *Reconciler) recordCreated(before, after *v1alpha1.VirtualMachine) {
 	}
 }
 
-// measure notes how long it took to come here.
+// recordDurations observes the metrics of durations.
 func (r *Reconciler) recordDurations(before, after *v1alpha1.VirtualMachine, observed observation) {
 	now := r.clock.Now()
 	age := kube.Seconds(after.CreationTimestamp.Time, now)
@@ -209,12 +209,12 @@ func (r *Reconciler) recordDurations(before, after *v1alpha1.VirtualMachine, obs
 	}
 }
 
-// instrument returns driver with its calls counted, and traced.
+// instrument returns driver with metrics and traces of its calls.
 func instrument(driver Driver) Driver { return &instrumentedDriver{driver} }
 
 type instrumentedDriver struct{ Driver }
 
-// begin begins a step of the trace of a reconcile.
+// startSpan starts a span in the trace of a reconcile.
 func (c *instrumentedDriver) startSpan(ctx context.Context, name string) (context.Context, tracing.Span) {
 	return tracing.Begin(ctx, name, "keelson.driver", c.Name())
 }
@@ -223,7 +223,7 @@ func (c *instrumentedDriver) recordResult(span tracing.Span, call string, err er
 	result := resultOf(err)
 	driverCalls.WithLabelValues(c.Name(), call, result).Inc()
 	if result == "in_progress" || result == "not_found" {
-		span.EndAs(result) // an answer like others
+		span.EndAs(result) // not a failure
 	} else {
 		span.End(err)
 	}

@@ -42,7 +42,7 @@ func gather(t *testing.T, collector prometheus.Collector) map[string]float64 {
 	return values
 }
 
-// scrape collects from one collector, and not from that of the manager that runs.
+// scrape collects from one collector, not from the active one.
 type scrape struct{ *collector }
 
 func (scrape) Describe(descs chan<- *prometheus.Desc)       { delegatingCollector{}.Describe(descs) }
@@ -72,7 +72,7 @@ func TestMetricsOfMachines(t *testing.T) {
 	drivers.slots[fake.Name].driver = instrument(retainer{b})
 	for _, id := range []backend.Identity{
 		{UID: on.UID, Namespace: "default", Name: on.Name},
-		// An object of the same name, of another cluster or before this one.
+		// A server of the same name, of another cluster or of a deleted object.
 		{UID: "elsewhere", Namespace: "default", Name: on.Name},
 	} {
 		machine := backend.Machine{Identity: id, MemoryBytes: 1000}
@@ -93,14 +93,14 @@ func TestMetricsOfMachines(t *testing.T) {
 	}
 }
 
-// Every duration is measured once in the life of a machine.
+// Each duration is observed once in the life of a machine.
 func TestMetricsOfALife(t *testing.T) {
-	const name = "metered" // the metrics are of the whole process, and other tests have other drivers
+	const name = "metered" // the metrics are global, and other tests use other drivers
 	for _, histogram := range []*prometheus.HistogramVec{createdSeconds, runningSeconds, readySeconds, stopSeconds, deleteSeconds} {
 		histogram.DeleteLabelValues(name) // this test may have run in this process before
 	}
 	w := newFixture(t)
-	w.clock.SetTime(w.clock.Now().Add(-2 * time.Second)) // behind that of the API server, which tells when it was created
+	w.clock.SetTime(w.clock.Now().Add(-2 * time.Second)) // behind the clock of the API server, which sets the creation timestamp
 	w.drivers = NewDrivers([]string{name}, map[string]Opener{name: func() (Driver, error) { return w.backend, nil }}, w.clock)
 	w.Reconciler = NewReconciler(w.client, w.api, w.drivers, w.recorder, w.clock)
 	w.create()

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// sweepPeriod is how often servers without an object are looked for.
+	// orphanInterval is the interval of collections of servers without a VirtualMachine.
 	orphanInterval = time.Minute
-	// sweepTimeout is how long one look may take.
+	// orphanTimeout limits one collection.
 	orphanTimeout = 30 * time.Second
 )
 
-// sweeper looks for servers whose object is gone: somebody has removed the finalizer, or
-// etcd was restored from a backup. It runs where the leader is.
+// orphanCollector deletes servers whose VirtualMachine is gone, because a user removed the
+// finalizer or etcd was restored from a backup. It runs in the leader.
 type orphanCollector struct {
 	r     *Reconciler
 	clock clock.WithTicker
@@ -44,15 +44,15 @@ func (s *orphanCollector) Start(ctx context.Context) error {
 	}
 }
 
-// sweep deletes the servers of this cluster whose object is certainly gone. What cannot
-// be known or done now is for the next time.
+// collectOrphans deletes the servers of this cluster whose VirtualMachine is certainly gone.
+// Errors are logged; the next collection retries.
 func (r *Reconciler) collectOrphans(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, orphanTimeout)
 	defer cancel()
 	logger := log.FromContext(ctx).WithName(Name)
 	cluster, err := r.cluster(ctx)
 	if err != nil {
-		logger.Error(err, "Could not look for servers without an object")
+		logger.Error(err, "Could not collect orphaned servers")
 		return
 	}
 	for _, driver := range r.drivers.openAll() {
@@ -65,7 +65,7 @@ func (r *Reconciler) collectOrphans(ctx context.Context) {
 		for i := range servers {
 			gone, err := r.isOrphan(ctx, &servers[i], cluster)
 			if err != nil {
-				logger.Error(err, "Could not tell whether a server has an object", "driver", driver.Name(), "server", servers[i].ID)
+				logger.Error(err, "Could not check whether a server is orphaned", "driver", driver.Name(), "server", servers[i].ID)
 			}
 			if gone {
 				orphans = append(orphans, &servers[i])
@@ -73,23 +73,23 @@ func (r *Reconciler) collectOrphans(ctx context.Context) {
 		}
 		if len(orphans) > 0 {
 			if err := r.checkCluster(ctx, cluster); err != nil {
-				logger.Error(err, "Could not tell whether servers have an object", "driver", driver.Name(), "servers", len(orphans))
+				logger.Error(err, "Could not confirm that servers are orphaned", "driver", driver.Name(), "servers", len(orphans))
 				orphans = nil
 			}
 		}
 		orphanServers.WithLabelValues(driver.Name()).Set(float64(len(orphans)))
 		for _, orphan := range orphans {
 			if err := r.deleteOrphan(ctx, driver, orphan); err != nil {
-				logger.Error(err, "Could not delete a server without an object", "driver", driver.Name(), "server", orphan.ID)
+				logger.Error(err, "Could not delete an orphaned server", "driver", driver.Name(), "server", orphan.ID)
 			}
 		}
 	}
 }
 
-// isOrphan reports whether this API has no object for a server. The cache can only say
-// that there is one; that there is none, the API server has to say. An API that does not
-// serve VirtualMachines says nothing: to list them fails, where to get one would end as
-// it does when there is none. What the answer is worth, checkCluster tells.
+// isOrphan reports whether a server has no VirtualMachine. The cache can only prove that there
+// is one; its absence is confirmed with the API server. It lists rather than gets, because a
+// get from an API server that does not serve VirtualMachines also returns NotFound, while a
+// list fails. The caller has to confirm with checkCluster that it is still the same cluster.
 func (r *Reconciler) isOrphan(ctx context.Context, server *backend.Server, cluster types.UID) (bool, error) {
 	if server.Cluster != cluster || server.UID == "" || server.Task == backend.TaskDelete {
 		return false, nil
@@ -110,29 +110,29 @@ func (r *Reconciler) isOrphan(ctx context.Context, server *backend.Server, clust
 	return !slices.ContainsFunc(vms.Items, func(vm v1alpha1.VirtualMachine) bool { return vm.UID == server.UID }), nil
 }
 
-// checkCluster fails unless the API is still that of cluster: another may have come to be
-// at the same address. It is asked after what depends on it.
+// checkCluster fails unless the API server still belongs to cluster: another cluster may use
+// the same address now. Callers call it after the reads that depend on it.
 func (r *Reconciler) checkCluster(ctx context.Context, cluster types.UID) error {
 	now, err := kube.ClusterUID(ctx, r.live)
 	if err != nil {
 		return err
 	}
 	if now != cluster {
-		return fmt.Errorf("another cluster is at this address: kube-system has the UID %s, and had %s; nothing is deleted, restart the manager to work for the new one",
+		return fmt.Errorf("another cluster uses this address: the UID of kube-system is %s, it was %s; nothing is deleted. Restart the manager to serve the new cluster",
 			now, cluster)
 	}
 	return nil
 }
 
-// deleteOrphan deletes a server but its disk, and says so where its object was. Nobody has asked for the deletion of the disk: the
-// object may have been lost with a restored backup of etcd, and what diskPolicy it had is lost with it.
+// deleteOrphan deletes a server except its disk, and records an event for its VirtualMachine. It keeps the disk because nobody
+// requested its deletion: the object, and with it its diskPolicy, may have been lost when a backup of etcd was restored.
 func (r *Reconciler) deleteOrphan(ctx context.Context, driver Driver, server *backend.Server) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	about := &v1alpha1.VirtualMachine{}
 	about.Namespace, about.Name, about.UID = server.Namespace, server.Name, server.UID
-	note := fmt.Sprintf("The server %s of driver %s had no VirtualMachine any more and is deleted; its disk is kept", server.ID, driver.Name())
-	log.FromContext(ctx).WithName(Name).Info("Deleting a server whose VirtualMachine is gone", "driver", driver.Name(),
+	note := fmt.Sprintf("Deleting the server %s of driver %s, because its VirtualMachine is gone; its disk is kept", server.ID, driver.Name())
+	log.FromContext(ctx).WithName(Name).Info("Deleting an orphaned server", "driver", driver.Name(),
 		"server", server.ID, "VirtualMachine", client.ObjectKeyFromObject(about))
 	r.events.Warning(about, v1alpha1.ReasonOrphanDeleted, "DeleteServer", note)
 	err := driver.Delete(ctx, server.Identity, backend.DeleteOptions{KeepDisk: true})

@@ -22,15 +22,15 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
-// qemuFixture is a fixture whose machines are real. Its clock is not: a pause between two
-// attempts is over when the test says so.
+// qemuFixture is a fixture with real machines. Its clock is fake: the test decides when a
+// backoff is over.
 type qemuFixture struct {
 	*fixture
 	stateDir string
 	driver   *qemu.Driver
 }
 
-// newQEMUFixture skips the test where QEMU is not installed. CI has it, and takes no skips.
+// newQEMUFixture skips the test where QEMU is not installed. CI has QEMU, and fails on skipped tests.
 func newQEMUFixture(t *testing.T) *qemuFixture {
 	t.Helper()
 	if err := qemu.Missing(); err != nil {
@@ -41,13 +41,13 @@ func newQEMUFixture(t *testing.T) *qemuFixture {
 		if w.driver != nil {
 			w.do(w.driver.Close())
 		}
-		w.do(qemu.StopAll(context.WithoutCancel(t.Context()), w.stateDir, 0)) // what a failed test has left
+		w.do(qemu.StopAll(context.WithoutCancel(t.Context()), w.stateDir, 0)) // leftovers of a failed test
 	})
 	w.restart()
 	return w
 }
 
-// restart is a new process of the manager: it knows only what is in the API and on disk.
+// restart replaces the manager with a new one, whose only state is in the API and on disk.
 func (w *qemuFixture) restart() {
 	w.Helper()
 	w.fixture.restart()
@@ -56,7 +56,7 @@ func (w *qemuFixture) restart() {
 	}
 	guest, err := env.Binary(filepath.Join("guest", "guest.json"))
 	if err != nil {
-		guest = "" // a test that needs it has looked
+		guest = "" // tests that need it have checked
 	}
 	w.driver, err = qemu.Open(qemu.Options{
 		StateDir: w.stateDir, GuestDir: filepath.Dir(guest), ImageDirs: confine.Anywhere, FoundPatience: harness.Patience, Log: testr.New(w.T),
@@ -66,7 +66,7 @@ func (w *qemuFixture) restart() {
 	w.Reconciler.drivers = w.drivers
 }
 
-// until reconciles the VirtualMachine vm until it is as it should be.
+// until reconciles the VirtualMachine vm until check holds.
 func (w *qemuFixture) until(what string, check func(*v1alpha1.VirtualMachine) bool) *v1alpha1.VirtualMachine {
 	w.Helper()
 	var vm *v1alpha1.VirtualMachine
@@ -83,7 +83,7 @@ func (w *qemuFixture) until(what string, check func(*v1alpha1.VirtualMachine) bo
 	return vm
 }
 
-// runs is a check: it runs, after so many restarts.
+// runs returns a check for a machine that runs after a number of restarts.
 func runs(restarts int32) func(*v1alpha1.VirtualMachine) bool {
 	return func(vm *v1alpha1.VirtualMachine) bool {
 		return vm.Status.Server != nil && vm.Status.Server.State == v1alpha1.ServerRunning && vm.Status.Restarts == restarts
@@ -98,7 +98,7 @@ func (w *qemuFixture) pids() []int {
 	w.do(err)
 	var found []int
 	for _, process := range processes {
-		words, _ := os.ReadFile(filepath.Join(process, "cmdline")) // one that is gone has none
+		words, _ := os.ReadFile(filepath.Join(process, "cmdline")) // empty for a process that is gone
 		if strings.Contains(string(words), "\x00-uuid\x00"+string(uid)+"\x00") {
 			pid, err := strconv.Atoi(filepath.Base(process))
 			w.do(err)
@@ -118,7 +118,7 @@ func (w *qemuFixture) kill() {
 	signals.Send(w.T, pids[0], syscall.SIGKILL)
 }
 
-// delete deletes the VirtualMachine vm, of which nothing may be left.
+// delete deletes the VirtualMachine vm, and checks that nothing is left.
 func (w *qemuFixture) delete() {
 	w.Helper()
 	uid := w.uid()
@@ -162,7 +162,7 @@ func TestQEMUThatIsKilledIsStartedAgainWithBackoff(t *testing.T) {
 		if vm.Status.Phase != v1alpha1.PhaseFailed {
 			t.Errorf("it waits in phase %s", vm.Status.Phase)
 		}
-		w.restart() // the manager does not forget it
+		w.restart() // the backoff survives a restart of the manager
 		w.advance(left - time.Second)
 		w.reconcile()
 		if pids := w.pids(); len(pids) > 0 {
@@ -174,7 +174,7 @@ func TestQEMUThatIsKilledIsStartedAgainWithBackoff(t *testing.T) {
 	w.delete()
 }
 
-// A manager that finds everything as it was has nothing to write.
+// A new manager writes nothing for a machine that has not changed.
 func TestNewManagerOfASteadyMachineWritesNothing(t *testing.T) {
 	if _, err := env.Binary(filepath.Join("guest", "guest.json")); err != nil {
 		t.Skip("SKIP: there is no default guest: run make guest")
@@ -184,7 +184,7 @@ func TestNewManagerOfASteadyMachineWritesNothing(t *testing.T) {
 		vm.Spec.Resource = v1alpha1.Resources{CPU: resource.MustParse("1"), Memory: resource.MustParse("128Mi")}
 	})
 	w.until("its guest has an address", func(vm *v1alpha1.VirtualMachine) bool {
-		w.advance(time.Second) // what is held back is written
+		w.advance(time.Second) // delayed status writes are written
 		return w.hasReason(v1alpha1.ReasonGuestReady) && len(vm.Status.Server.Addresses) > 0
 	})
 	w.advance(time.Minute)

@@ -14,18 +14,18 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// Driver is what makes machines real.
+// Driver operates the servers of a backend.
 type Driver = backend.Driver
 
-// reopenPause is how long the error of a driver that could not be opened holds.
+// reopenInterval is how long a failure to open a driver is cached.
 const reopenInterval = 5 * time.Second
 
-// Opener opens a driver. The error is a backend.ErrMissing if something is not
-// installed, a backend.ErrUnavailable if it may help to try again.
+// Opener opens a driver. The error is a backend.ErrMissing if something is not installed, or
+// a backend.ErrUnavailable if a retry may succeed.
 type Opener func() (Driver, error)
 
-// Drivers are the drivers of a manager. Each is opened when it is first asked for,
-// which is not before the manager is the leader.
+// Drivers has the drivers of a manager. Each is opened when it is first needed, which is after
+// the manager has become the leader.
 type Drivers struct {
 	names   []string
 	openers map[string]Opener
@@ -39,15 +39,15 @@ type Drivers struct {
 
 // slot is one driver.
 type slot struct {
-	mu      sync.Mutex // held while it is opened
+	mu      sync.Mutex // held while the driver is being opened
 	driver  Driver
 	err     error
 	retryAt time.Time
 }
 
-// NewDrivers returns the drivers of these names; the first is the one of machines that
-// name none. Names without an opener are drivers that this program does not have:
-// machines say so.
+// NewDrivers returns the drivers with these names; the first is the default. A name without an
+// opener is a driver that this program does not have, which the conditions of its machines
+// report.
 func NewDrivers(names []string, openers map[string]Opener, clock clock.PassiveClock) *Drivers {
 	d := &Drivers{names: names, openers: openers, clock: clock, slots: map[string]*slot{}, notify: func(backend.Identity) {}}
 	for _, name := range names {
@@ -56,17 +56,17 @@ func NewDrivers(names []string, openers map[string]Opener, clock clock.PassiveCl
 	return d
 }
 
-// Default returns the name of the driver of machines that name none.
+// Default returns the name of the driver for machines without spec.driver.
 func (d *Drivers) Default() string { return d.names[0] }
 
-// watch sets the function that is told of changes in any driver.
+// watch sets the function to call for changes in any driver.
 func (d *Drivers) watch(notify func(backend.Identity)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.notify = notify
 }
 
-// tell passes a change on.
+// notifyWatcher forwards a change to the function set by watch.
 func (d *Drivers) notifyWatcher(id backend.Identity) {
 	d.mu.Lock()
 	notify := d.notify
@@ -74,8 +74,8 @@ func (d *Drivers) notifyWatcher(id backend.Identity) {
 	notify(id)
 }
 
-// get returns an open driver. The error is a backend.ErrMissing if there is none, a
-// backend.ErrUnavailable if it cannot be opened at the moment.
+// get returns an open driver. The error is a backend.ErrMissing if there is none, or a
+// backend.ErrUnavailable if it cannot be opened now.
 func (d *Drivers) get(name string) (Driver, error) {
 	d.mu.Lock()
 	s, closed := d.slots[name], d.closed
@@ -93,7 +93,7 @@ func (d *Drivers) get(name string) (Driver, error) {
 	}
 	if now := d.clock.Now(); s.err == nil || !now.Before(s.retryAt) {
 		s.retryAt = now.Add(reopenInterval)
-		// What comes with an error may be a nil pointer, which is no nil Driver.
+		// On an error, driver may hold a nil pointer, which is not a nil Driver.
 		var driver Driver
 		driver, s.err = d.openers[name]()
 		switch {
@@ -107,8 +107,7 @@ func (d *Drivers) get(name string) (Driver, error) {
 	return s.driver, s.err
 }
 
-// lacking says why there is no driver of this name in a manager with some drivers of those that the program has; nil if
-// there is.
+// checkDriver fails if name is not in names, the drivers of the manager, or not in program, the drivers of the program.
 func checkDriver(name string, names, program []string) error {
 	switch {
 	case !slices.Contains(names, name):
@@ -121,7 +120,7 @@ func checkDriver(name string, names, program []string) error {
 	return nil
 }
 
-// opened returns the drivers; those that are not open yet are opened if that is possible.
+// openAll opens all drivers and returns those that could be opened.
 func (d *Drivers) openAll() []Driver {
 	var all []Driver
 	for _, name := range d.names {
@@ -132,13 +131,13 @@ func (d *Drivers) openAll() []Driver {
 	return all
 }
 
-// present returns the drivers that are open already.
+// alreadyOpen returns the open drivers without opening others.
 func (d *Drivers) alreadyOpen() []Driver {
 	var all []Driver
 	for _, name := range d.names {
 		s := d.slots[name]
 		if !s.mu.TryLock() {
-			continue // it is being opened
+			continue // another goroutine is opening it
 		}
 		if s.driver != nil {
 			all = append(all, s.driver)
@@ -148,7 +147,7 @@ func (d *Drivers) alreadyOpen() []Driver {
 	return all
 }
 
-// Close closes all drivers that are open, after the last reconcile.
+// Close closes all open drivers. The caller calls it after the last reconcile.
 func (d *Drivers) Close() error {
 	d.mu.Lock()
 	d.closed = true

@@ -13,11 +13,11 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// usageStep is by how many points the use of a resource has to move to be written.
+// usageStep is the change of a usage, in percentage points, that is written to the status.
 const usageStep = 5
 
-// summarize returns the status of vm, given what there was, what was to be done, and how
-// that ended.
+// summarize returns the status of vm, given the observation, the plan, and the error of
+// carrying it out.
 func summarize(vm *v1alpha1.VirtualMachine, observed observation, p plan, actErr error) v1alpha1.VirtualMachineStatus {
 	status := *vm.Status.DeepCopy()
 	status.ObservedGeneration = vm.Generation
@@ -43,24 +43,24 @@ func summarize(vm *v1alpha1.VirtualMachine, observed observation, p plan, actErr
 	return status
 }
 
-// failure is what kept the plan from being carried out.
+// failure classifies why the plan could not be carried out.
 type failure string
 
 const (
 	noFailure failure = ""
-	// isInvalid: the user has to change the spec.
+	// invalidSpec: the user has to change the spec.
 	invalidSpec failure = v1alpha1.ReasonInvalidSpec
-	// isSecretMissing: the user has to make a Secret.
+	// secretMissing: the user has to create a Secret.
 	secretMissing failure = v1alpha1.ReasonSecretMissing
-	// isUnavailable: nobody answers.
+	// backendUnavailable: the backend does not respond.
 	backendUnavailable failure = v1alpha1.ReasonBackendUnavailable
-	// isMissing: the driver is not there.
+	// driverMissing: the manager does not have the driver.
 	driverMissing failure = v1alpha1.ReasonDriverMissing
-	// isConflict: the user has to settle which driver has the server.
+	// driverConflict: the user has to resolve which driver has the server.
 	driverConflict failure = v1alpha1.ReasonDriverConflict
-	// isElsewhere: the user has to run the manager on another host.
+	// onAnotherHost: the user has to run the manager on another host.
 	onAnotherHost failure = v1alpha1.ReasonOnAnotherHost
-	// isOther: anything else; it is tried again.
+	// otherFailure: anything else; it is retried.
 	otherFailure failure = v1alpha1.ReasonPowerFailed
 )
 
@@ -88,13 +88,13 @@ func failureOf(observed observation, actErr error) failure {
 	return otherFailure
 }
 
-// isFailedAttempt reports whether a call to create or start the server has failed in a
-// way that the next attempt may not.
+// isFailedAttempt reports whether a call to create or start the server has failed with an
+// error that a retry may fix.
 func isFailedAttempt(p plan, f failure) bool {
 	return f == otherFailure && (p.action == create || p.action == start)
 }
 
-// summarizeFailures counts failures, and forgets them.
+// summarizeFailures counts failures, and resets the count.
 func summarizeFailures(vm *v1alpha1.VirtualMachine, observed observation, p plan, f failure, status *v1alpha1.VirtualMachineStatus) {
 	failures := consecutiveFailures(vm)
 	switch {
@@ -110,14 +110,14 @@ func summarizeFailures(vm *v1alpha1.VirtualMachine, observed observation, p plan
 		due := metav1.NewTime(p.now.Add(backoff(string(vm.UID), failures))).Rfc3339Copy()
 		status.StartFailure = &v1alpha1.StartFailure{Count: failures, RetryAfter: &due}
 	case failures == 0, p.action == recordRestart:
-		// A restart gets a new chance at once, as a change of the spec does, whether it is due now or was asked for early.
+		// A restart resets the backoff, as a change of the spec does, whether it is due now or was requested earlier.
 		status.StartFailure = nil
 	case observed.server != nil && observed.server.IsOn() && p.now.Sub(observed.server.StartedAt) >= stableRun:
 		status.StartFailure = nil
 	}
 }
 
-// summarizeRestart notes how far a restart is that was asked for.
+// summarizeRestart records the progress of a requested restart.
 func summarizeRestart(vm *v1alpha1.VirtualMachine, observed observation, p plan, status *v1alpha1.VirtualMachineStatus) {
 	switch {
 	case p.action == recordRestart:
@@ -126,12 +126,12 @@ func summarizeRestart(vm *v1alpha1.VirtualMachine, observed observation, p plan,
 		status.LastRestartTime = &vm.Status.PendingRestart.RequestedAt
 		status.PendingRestart = nil
 	case vm.Status.Server == nil && vm.Spec.RestartedAt != nil && !vm.Spec.RestartedAt.After(p.now):
-		// What was asked for before there was a server has happened with its start.
+		// The first start of the server fulfills a restart requested before.
 		status.LastRestartTime = vm.Spec.RestartedAt
 	}
 }
 
-// summarizeServer notes what the server is like.
+// summarizeServer records the state of the server.
 func summarizeServer(observed observation, p plan, status *v1alpha1.VirtualMachineStatus) {
 	server := observed.server
 	switch {
@@ -172,7 +172,7 @@ func summarizeServer(observed observation, p plan, status *v1alpha1.VirtualMachi
 func stateOf(server *backend.Server, p plan) v1alpha1.ServerState {
 	switch {
 	case server.Task == backend.TaskStart, p.action == start:
-		// Also while its monitor is about to answer for the first time.
+		// Even if its monitor has not responded for the first time yet.
 		return v1alpha1.ServerStarting
 	case server.State == backend.StateUnknown:
 		return v1alpha1.ServerUnknown
@@ -184,13 +184,13 @@ func stateOf(server *backend.Server, p plan) v1alpha1.ServerState {
 
 func percent(value float64) int32 { return int32(math.Round(min(max(value, 0), 100))) }
 
-// hasMoved reports whether the use of a resource is far enough from what was written.
+// changedEnough reports whether a usage differs enough from the written one.
 func changedEnough(before, now *v1alpha1.Usage) bool {
 	far := func(a, b int32) bool { return max(a-b, b-a) >= usageStep }
 	return before == nil || far(before.CPU, now.CPU) || far(before.Memory, now.Memory)
 }
 
-// phaseOf returns the phase, given the reason of Ready.
+// phaseOf returns the phase for a reason of Ready.
 func phaseOf(vm *v1alpha1.VirtualMachine, observed observation, p plan, status *v1alpha1.VirtualMachineStatus, reason string) v1alpha1.Phase {
 	server := observed.server
 	switch {
@@ -219,5 +219,5 @@ func phaseOf(vm *v1alpha1.VirtualMachine, observed observation, p plan, status *
 	return v1alpha1.PhaseActive
 }
 
-// timestamp is how messages write a time.
+// timestamp formats a time for messages.
 func timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

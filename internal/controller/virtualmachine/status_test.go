@@ -17,7 +17,7 @@ func usage(cpu, memory float64) func(*backend.Server) {
 	return func(s *backend.Server) { s.Usage = &backend.Usage{CPU: cpu, Memory: memory} }
 }
 
-// hadUsage is a VirtualMachine whose status has a server with its use of resources.
+// hadUsage sets a server with its usage in the status.
 func hadUsage(vm *v1alpha1.VirtualMachine) {
 	hadServer(vm)
 	vm.Status.Server.Usage = &v1alpha1.Usage{CPU: 10, Memory: 40}
@@ -34,7 +34,7 @@ func TestStatusOfServer(t *testing.T) {
 		server *backend.Server
 		want   *v1alpha1.Server
 	}{
-		{"about to be started: no moment of being stopped", newVM(), newServer(backend.StateStopped), is(v1alpha1.ServerStarting, nil, nil)},
+		{"about to be started: not shown as stopped", newVM(), newServer(backend.StateStopped), is(v1alpha1.ServerStarting, nil, nil)},
 		{"its monitor is about to answer for the first time", newVM(), newServer(backend.StateUnknown, during(backend.TaskStart)),
 			is(v1alpha1.ServerStarting, nil, nil)},
 		{"its monitor does not answer", newVM(), newServer(backend.StateUnknown), is(v1alpha1.ServerUnknown, nil, nil)},

@@ -14,7 +14,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
-// Every call of a driver is a step of the trace of its reconcile, with how it went.
+// Each call of a driver has a span with its result in the trace of the reconcile.
 func TestCallsOfDriversAreTraced(t *testing.T) {
 	driver := instrument(fake.New(fake.Options{}))
 	machine := backend.Machine{Identity: backend.Identity{UID: "traced", Namespace: "default", Name: "vm"}, MemoryBytes: 1 << 30, MilliCPU: 1000}

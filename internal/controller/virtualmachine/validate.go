@@ -13,12 +13,12 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// Rule refuses machines that a driver cannot make, whatever there is of its backend. The error is a *backend.FieldError.
+// Rule rejects machines that a driver cannot run, regardless of the state of its backend. The error is a *backend.FieldError.
 type Rule func(*backend.Machine) error
 
-// NewValidator returns what refuses VirtualMachines for a manager with drivers of these names, the first of which is that
-// of machines that name none. The rules are those of all drivers that the program has. What it returns gives every mistake
-// that the definition lets through, with its field: what the conditions of a VirtualMachine that is stored all the same say.
+// NewValidator returns a function that validates VirtualMachines for a manager with the drivers in names, the first of which
+// is the default. Rules has the rules of all drivers of the program. The function returns the errors that the schema cannot
+// detect; the conditions report the same errors for a VirtualMachine that was stored nevertheless.
 func NewValidator(names []string, rules map[string]Rule) func(*v1alpha1.VirtualMachine) field.ErrorList {
 	return func(vm *v1alpha1.VirtualMachine) field.ErrorList {
 		name := cmp.Or(vm.Spec.Driver, names[0])
@@ -35,7 +35,7 @@ func NewValidator(names []string, rules map[string]Rule) func(*v1alpha1.VirtualM
 	}
 }
 
-// valueOf returns what a message shows of a field.
+// fieldValue returns the value of a field for an error message.
 func fieldValue(vm *v1alpha1.VirtualMachine, path string) any {
 	switch image := vm.Spec.Image; {
 	case path == "spec.resource.cpu":

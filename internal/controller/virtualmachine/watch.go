@@ -14,7 +14,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// watchServers wakes the VirtualMachine of a server that has changed.
+// watchServers enqueues the VirtualMachine of a server that has changed.
 func watchServers(drivers *Drivers) source.Source {
 	return source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		drivers.watch(func(id backend.Identity) {
@@ -24,7 +24,7 @@ func watchServers(drivers *Drivers) source.Source {
 	})
 }
 
-// Cache makes a manager's cache keep of VirtualMachines only what this controller reads.
+// Cache strips fields of VirtualMachines that this controller does not read from the cache of a manager.
 func Cache(options *cache.Options) {
 	kube.Transform(options, &v1alpha1.VirtualMachine{}, kube.DropOthersNotes)
 }

@@ -1,7 +1,7 @@
 // Package backend is the contract between the controller of VirtualMachines and the
-// drivers that make machines real. Drivers import this package and the API, and nothing
-// else of the controller. docs/internals/drivers.md tells how to write one; the suite that every
-// driver has to pass is internal/testing/drivertest.
+// drivers. Drivers import this package and the API, and nothing else of the controller.
+// docs/internals/drivers.md explains how to write a driver; every driver has to pass the
+// tests in internal/testing/drivertest.
 package backend
 
 import (
@@ -10,27 +10,27 @@ import (
 	"time"
 )
 
-// The errors that a driver returns. It wraps them with what happened to which server.
+// The errors that a driver returns. It wraps them with the server and the failure.
 var (
-	// ErrNotFound says for certain that the backend has no server of that UID.
+	// ErrNotFound means that the backend certainly has no server with that UID.
 	ErrNotFound = errors.New("server not found")
-	// ErrInProgress says that the call was accepted and goes on in the background.
-	// Observe shows how far it is, and the function given to Watch is called when
-	// that changes. The same call again while it goes on does nothing and returns the
-	// same.
+	// ErrInProgress means that the call was accepted and continues in the background.
+	// Observe returns its progress, and the function given to Watch is called when it
+	// changes. Repeating the call in the meantime does nothing and returns the same
+	// error.
 	ErrInProgress = errors.New("in progress")
-	// ErrInvalid says that the backend cannot do what is asked for: the user must
-	// change it, and trying again is of no use.
+	// ErrInvalid means that the backend cannot satisfy the request. Retries are useless;
+	// the user has to change the spec.
 	ErrInvalid = errors.New("not possible")
-	// ErrUnavailable says that the backend, or the monitor of the machine, does not
-	// answer, so that nothing is known.
+	// ErrUnavailable means that the backend, or the monitor of the machine, does not
+	// respond, so that the state is unknown.
 	ErrUnavailable = errors.New("backend does not answer")
-	// ErrMissing says that what the driver needs is not installed, or that there is
-	// no such driver. The message says how to get it.
+	// ErrMissing means that a dependency of the driver is not installed, or that there
+	// is no such driver. The message says how to install it.
 	ErrMissing = errors.New("driver is missing")
 )
 
-// FieldError is an ErrInvalid that is known from the spec alone, whatever there is of the backend.
+// FieldError is an ErrInvalid that follows from the spec alone, regardless of the backend.
 type FieldError struct {
 	// Field is the path of the field, such as spec.resource.cpu.
 	Field string
@@ -38,123 +38,122 @@ type FieldError struct {
 	Message string
 }
 
-// Error returns both, after the words of ErrInvalid.
+// Error implements error.
 func (e *FieldError) Error() string { return ErrInvalid.Error() + ": " + e.Field + ": " + e.Message }
 
 // Unwrap returns ErrInvalid.
 func (e *FieldError) Unwrap() error { return ErrInvalid }
 
-// Driver operates the servers of one backend. Its methods may be called from several
-// goroutines, also for one server. Each returns before the deadline of its context, and
-// quickly: what takes longer goes on in the background, see ErrInProgress.
+// Driver operates the servers of one backend. Its methods are safe for concurrent use, also
+// for the same server. Each returns quickly, and before the deadline of its context: longer
+// operations continue in the background, see ErrInProgress.
 //
-// A server is known by the UID in its Identity. Two machines never meet, whatever they
-// are called.
+// The UID in its Identity identifies a server. Machines never interfere, whatever their
+// names are.
 type Driver interface {
-	// Name is what spec.driver and --vm-driver call the driver.
+	// Name returns the name of the driver in spec.driver and --vm-driver.
 	Name() string
 
-	// Capabilities tells what the backend can do.
+	// Capabilities returns the capabilities of the backend.
 	Capabilities() Capabilities
 
-	// Host returns where the driver keeps its servers. It is the same as long as the
-	// driver is open.
+	// Host returns the host of the driver's servers. It does not change while the driver
+	// is open.
 	Host() Host
 
-	// Watch sets the function to call when the state of a server has changed, by itself
-	// or by a call. It is called once, before anything else. The function does not
-	// block. A change may be told twice, or together with the next one.
+	// Watch sets the function to call after each change of the state of a server, whatever
+	// caused it. Watch is called once, before any other method. The function does not
+	// block. Notifications may be duplicated or coalesced.
 	Watch(notify func(Identity))
 
-	// Observe returns what there is, and never changes anything. The error is
-	// ErrNotFound if there is no server and no attempt to make one, ErrUnavailable if
-	// that cannot be known.
+	// Observe returns the state of a server, and never changes anything. The error is
+	// ErrNotFound if there is no server and no attempt to create one, ErrUnavailable if
+	// that is unknown.
 	Observe(ctx context.Context, id Identity) (Server, error)
 
-	// List returns all servers that carry the tag of this project, also those of other
-	// clusters. Of each it tells whose it is, its ID, State and Task, and the Usage that
-	// was last measured; the rest as far as it costs no call for each.
+	// List returns all servers of this project, including those of other clusters. Each
+	// has its Identity, ID, State, Task and the last Usage; other fields are set if that
+	// needs no extra call per server.
 	List(ctx context.Context) ([]Server, error)
 
-	// Create makes a server that is powered off: its disk and its definition. If there
-	// is one of that UID, it is made complete, and nothing else happens. After a
-	// failed attempt it tries again.
+	// Create creates a server that is powered off: its disk and its definition. It
+	// completes a partially created server, and retries after a failed attempt. It does
+	// nothing to a complete one.
 	Create(ctx context.Context, machine Machine) error
 
-	// Start powers the server on, with what machine says now. A server that is on, or
-	// paused, stays as it is.
+	// Start powers the server on with the given machine. It does nothing if the server is
+	// on or paused.
 	Start(ctx context.Context, machine Machine) error
 
-	// Stop powers the server off: the guest is asked first, and cut off when grace is
-	// over. Afterwards its Ended has CauseRequested, also if the server was off
-	// already.
+	// Stop shuts the guest down, and powers the server off when grace is over. Afterwards
+	// its Ended has CauseRequested, even if the server was off already.
 	Stop(ctx context.Context, id Identity, grace time.Duration) error
 
 	// Pause halts the processors of a running server.
 	Pause(ctx context.Context, id Identity) error
 
-	// Resume lets them run again.
+	// Resume lets the processors of a paused server run again.
 	Resume(ctx context.Context, id Identity) error
 
-	// Reconfigure makes machine the definition of the server. What can be changed in a
-	// server that is on is changed; the rest is in Server.Pending until the next
+	// Reconfigure makes machine the definition of the server. It applies the changes that
+	// are possible while the server is on; the others are in Server.Pending until the next
 	// Start.
 	Reconfigure(ctx context.Context, machine Machine) error
 
-	// Delete cuts the server off and removes it with everything that belongs to it,
-	// whatever state it is in and whatever else is going on with it. It returns nil
-	// only when all is gone, and also if there was nothing.
+	// Delete powers the server off and removes it with all its resources, regardless of
+	// its state and task. It returns nil only after everything is gone, or if there was
+	// no server.
 	Delete(ctx context.Context, id Identity, options DeleteOptions) error
 
-	// Close lets go of the backend. The servers go on. What is called afterwards
-	// returns ErrUnavailable.
+	// Close releases the backend. The servers keep running. Later calls return
+	// ErrUnavailable.
 	Close() error
 }
 
-// Retainer is what a driver implements that can tell which disks it has retained.
+// Retainer is implemented by drivers that can list the disks that they retained.
 type Retainer interface {
-	// Retained returns the disks of servers that were deleted without them.
+	// Retained returns the retained disks of deleted servers.
 	Retained(ctx context.Context) ([]RetainedDisk, error)
 }
 
-// RetainedDisk is the disk of a server that was deleted without it.
+// RetainedDisk is the retained disk of a deleted server.
 type RetainedDisk struct {
 	// Namespace and Name are those of the VirtualMachine, as far as they are known.
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	// Path is where the disk is.
 	Path string `json:"path"`
-	// AllocatedBytes is what it takes of its file system, VirtualBytes the size that a guest sees.
+	// AllocatedBytes is the space used in the file system, VirtualBytes the size seen by a guest.
 	AllocatedBytes int64 `json:"allocatedBytes"`
 	VirtualBytes   int64 `json:"virtualBytes"`
 }
 
-// Capabilities are what a backend can do.
+// Capabilities are the capabilities of a backend.
 type Capabilities struct {
 	// Pause tells whether servers can be paused.
 	Pause bool
 	// FractionalCPU tells whether a server can have parts of a processor.
 	FractionalCPU bool
-	// Agent tells whether guests can answer, so that it is known when one has booted.
+	// Agent tells whether there is a guest agent, which reports that the guest has booted.
 	Agent bool
 	// Emulated tells whether the backend may have to emulate processors.
 	Emulated bool
 }
 
-// Host is where a driver keeps servers.
+// Host is the host of a driver's servers.
 type Host struct {
-	// ID stands for what the driver keeps there. It stays the same as long as servers are
-	// found again, and is never that of another host: the controller does nothing for a
-	// server that was created with another one.
+	// ID identifies the driver's state on the host. It is unique, and does not change as long
+	// as the servers exist: the controller does not touch a server that was created with
+	// another ID.
 	ID string
-	// Name is that of the host, for people.
+	// Name is the display name of the host.
 	Name string
 }
 
-// DeleteOptions say how a server is deleted.
+// DeleteOptions are the options of Delete.
 type DeleteOptions struct {
-	// Grace is how long the guest has to power off cleanly.
+	// Grace is how long the guest has to shut down.
 	Grace time.Duration
-	// KeepDisk leaves the disk.
+	// KeepDisk retains the disk.
 	KeepDisk bool
 }

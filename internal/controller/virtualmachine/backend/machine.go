@@ -8,12 +8,12 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 )
 
-// Identity is whose server it is. Only UID tells servers apart; the rest is for people,
-// and for finding the object of a server.
+// Identity identifies a server. Only UID is significant; the other fields are for display,
+// and to find the VirtualMachine of a server.
 type Identity struct {
-	// UID is that of the VirtualMachine.
+	// UID is the UID of the VirtualMachine.
 	UID types.UID `json:"uid"`
-	// Namespace and Name are those of the VirtualMachine.
+	// Namespace and Name identify the VirtualMachine.
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	// Cluster is the UID of the cluster that has the VirtualMachine: several clusters
@@ -21,23 +21,22 @@ type Identity struct {
 	Cluster types.UID `json:"cluster"`
 }
 
-// Machine is a server as it is wanted.
+// Machine is the desired state of a server.
 type Machine struct {
 	Identity `json:"identity"`
 	// MilliCPU is the number of processors in thousandths.
 	MilliCPU int64 `json:"milliCPU"`
 	// MemoryBytes is the memory of the guest.
 	MemoryBytes int64 `json:"memoryBytes"`
-	// DiskBytes is the size of the root disk; 0 leaves it to the image.
+	// DiskBytes is the size of the root disk; 0 means the size of the image.
 	DiskBytes int64 `json:"diskBytes,omitempty"`
-	// Image is what it boots; nil is the default of the driver.
+	// Image is the image to boot; nil means the default of the driver.
 	Image *v1alpha1.Image `json:"image,omitempty"`
-	// Seed is for the first boot; nil is none.
-	Seed *Seed `json:"-"` // may be secret: never stored by way of this type
+	// Seed is the cloud-init data for the first boot; nil means none.
+	Seed *Seed `json:"-"` // may be secret: never serialized with this type
 	// Ports of the guest to forward.
 	Ports []v1alpha1.Port `json:"ports,omitempty"`
-	// Hash stands for all of this that can change; it differs if anything of that
-	// does.
+	// Hash is a hash of all fields that can change.
 	Hash string `json:"hash"`
 }
 
@@ -56,74 +55,74 @@ type State string
 const (
 	// StateAbsent: an attempt to create it is under way or has failed.
 	StateAbsent State = "absent"
-	// StateStopped: it is powered off.
+	// StateStopped: the server is powered off.
 	StateStopped State = "stopped"
 	// StateRunning: its processors run.
 	StateRunning State = "running"
 	// StatePaused: it is in memory and its processors are halted.
 	StatePaused State = "paused"
-	// StateUnknown: it exists, and its monitor does not answer.
+	// StateUnknown: the server exists, but its monitor does not respond.
 	StateUnknown State = "unknown"
 )
 
-// Task is what is going on with a server in the background.
+// Task is the background operation of a server.
 type Task string
 
 // The tasks.
 const (
-	// TaskNone: nothing is going on.
+	// TaskNone: no operation is in progress.
 	TaskNone Task = ""
-	// TaskCreate: it is being made.
+	// TaskCreate: the server is being created.
 	TaskCreate Task = "create"
-	// TaskStart: it is being started.
+	// TaskStart: the server is being started.
 	TaskStart Task = "start"
-	// TaskStop: it is being stopped.
+	// TaskStop: the server is being stopped.
 	TaskStop Task = "stop"
-	// TaskDelete: it is being deleted.
+	// TaskDelete: the server is being deleted.
 	TaskDelete Task = "delete"
 )
 
-// Server is a server as it is.
+// Server is the observed state of a server.
 type Server struct {
 	Identity
-	// ID is how the backend calls the server.
+	// ID is the backend's identifier of the server.
 	ID string
-	// State is its state now.
+	// State is the current state.
 	State State
-	// Task is what is going on, and Progress how far that is: in few steps, because
-	// each is written to the API.
+	// Task is the operation in progress, and Progress describes how far it is. It changes
+	// in a few coarse steps, because each is written to the API.
 	Task     Task
 	Progress string
 	// Message explains StateUnknown.
 	Message string
-	// Run names the present run, from power-on to power-off, or else the last one;
-	// empty if there was none.
+	// Run identifies the current run, from power-on to power-off, or the last one; empty
+	// if there was none.
 	Run string
-	// StartedAt is when the present run began; zero if the server is off.
+	// StartedAt is the start of the current run; zero if the server is off.
 	StartedAt time.Time
-	// Ended is how the last run, or the last attempt to create the server, ended; nil
-	// while the server is on or if there was none.
+	// Ended is the end of the last run or of the last attempt to create the server; nil
+	// while the server is on, or if there was none.
 	Ended *Ended
-	// Agent is what the guest agent does.
+	// Agent is the state of the guest agent.
 	Agent Agent
-	// Addresses are those of the guest, without loopback and link-local ones, sorted; 16 at most.
+	// Addresses are the guest's addresses without loopback and link-local ones, sorted; at most 16.
 	Addresses []string
-	// Endpoints are where the ports of the guest can be reached.
+	// Endpoints are the addresses at which ports of the guest can be reached.
 	Endpoints []v1alpha1.Endpoint
-	// Usage is what was last measured; nil if nothing was.
+	// Usage is the last measured usage; nil if there is none.
 	Usage *Usage
 	// Emulated tells whether the processors are emulated.
 	Emulated bool
-	// Hash is that of the Machine that the server was last told.
+	// Hash is the Hash of the last Machine given to the driver.
 	Hash string
-	// Pending are the fields of the spec that wait for a restart.
+	// Pending lists the fields of the spec whose changes require a restart.
 	Pending []string
 }
 
-// IsOn reports whether the server has a run now.
+// IsOn reports whether the server is running or paused.
 func (s *Server) IsOn() bool { return s.State == StateRunning || s.State == StatePaused }
 
-// Cause is why a run or an attempt ended.
+// Cause is the cause of the end of a run or attempt.
 type Cause string
 
 // The causes.
@@ -134,52 +133,52 @@ const (
 	CauseGuestShutdown Cause = "guest-shutdown"
 	// CauseGuestPanic: the kernel of the guest crashed.
 	CauseGuestPanic Cause = "guest-panic"
-	// CauseHost: the server was ended from outside: killed, or the host went down.
+	// CauseHost: the server was killed, or the host went down.
 	CauseHost Cause = "host"
-	// CauseError: the backend has failed the server while it ran.
+	// CauseError: the backend failed while the server ran.
 	CauseError Cause = "error"
-	// CauseCreateFailed: the server could not be made.
+	// CauseCreateFailed: the server could not be created.
 	CauseCreateFailed Cause = "create-failed"
 	// CauseStartFailed: the server could not be started.
 	CauseStartFailed Cause = "start-failed"
 )
 
-// Ended is how a run or an attempt ended.
+// Ended describes the end of a run or attempt.
 type Ended struct {
-	// Run names the run or the attempt; no two have the same name.
+	// Run identifies the run or attempt; it is unique.
 	Run string
-	// Cause is why, and Message that in words.
+	// Cause is the cause of the end, and Message describes it.
 	Cause   Cause
 	Message string
-	// At is when, StartedAt when it had begun.
+	// At is the time of the end, StartedAt that of the beginning.
 	At        time.Time
 	StartedAt time.Time
 }
 
-// Agent is what the guest agent does.
+// Agent is the state of the guest agent.
 type Agent string
 
 // The states of a guest agent.
 const (
-	// AgentNone: the backend or the image has none.
+	// AgentNone: the backend or the image has no guest agent.
 	AgentNone Agent = ""
-	// AgentWaiting: it has not answered since the run began.
+	// AgentWaiting: the agent has not responded in this run.
 	AgentWaiting Agent = "waiting"
-	// AgentConnected: it answers.
+	// AgentConnected: the agent responds.
 	AgentConnected Agent = "connected"
-	// AgentLost: it has answered, and does not any more.
+	// AgentLost: the agent has stopped responding.
 	AgentLost Agent = "lost"
 )
 
-// Usage is what a server uses of its resources.
+// Usage is the resource usage of a server.
 type Usage struct {
-	// CPU and Memory are in percent of what the server has. A negative CPU says that
-	// neither is known yet, as after a restart of the manager.
+	// CPU and Memory are in percent of the server's resources. A negative CPU means that
+	// both are unknown, for example after a restart of the manager.
 	CPU, Memory float64
 	// CPUSeconds is the processor time since the run began.
 	CPUSeconds float64
-	// ResidentBytes is what the server takes of the host's memory.
+	// ResidentBytes is the server's use of the host's memory.
 	ResidentBytes int64
-	// GuestBytes is what the guest says that it uses; 0 if it does not say.
+	// GuestBytes is the memory usage reported by the guest; 0 if unknown.
 	GuestBytes int64
 }
