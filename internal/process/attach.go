@@ -11,14 +11,14 @@ import (
 // adopt makes a Process of a record from an earlier manager. It waits for a shim that is still at work, and ends one
 // that does not come to an end: afterwards the child either is known or cannot come into being any more.
 func (d *Dir) adopt(folder string, rec record) *Process {
-	return d.attach(folder, rec, locate(folder, rec, d.patience))
+	return d.attach(folder, rec, locate(folder, rec, d.shimTimeout))
 }
 
 // sight is what a look at a record and at the machine finds.
-type sight struct {
+type snapshot struct {
 	run   *running // nil if there is no running.json of this start
 	exit  *exited  // nil if there is no exit.json of this start
-	live  facts
+	live  liveness
 	child *identity  // found by its marker; only searched for without run
 	shims []identity // the same
 }
@@ -26,15 +26,15 @@ type sight struct {
 // look reads the files of a record and checks the processes they name. Only a record without running.json, that is, a
 // start that was interrupted, is searched for among all processes. exit.json is read last: if it is missing although
 // neither child nor shim lived before, nobody will write it any more.
-func look(folder string, rec record) sight {
-	s := sight{run: readRunning(folder, rec), live: facts{bootID: bootID()}}
+func takeSnapshot(folder string, rec record) snapshot {
+	s := snapshot{run: readRunning(folder, rec), live: liveness{bootID: bootID()}}
 	switch {
 	case rec.BootID != s.live.bootID:
 	case s.run != nil:
 		s.live.childAlive = isAlive(s.run.identity, rec.marker())
 		s.live.shimAlive = s.run.Shim.PID > 0 && isAlive(s.run.Shim, rec.shimMarker())
 	default:
-		s.child, s.shims = search(rec)
+		s.child, s.shims = findByMarker(rec)
 		s.live.childAlive, s.live.shimAlive = s.child != nil, len(s.shims) > 0
 	}
 	s.exit = readExit(folder, rec)
@@ -42,10 +42,10 @@ func look(folder string, rec record) sight {
 }
 
 // locate finds out who the child of a record is or was, nil if it never was or left no trace.
-func locate(folder string, rec record, patience time.Duration) *running {
+func locate(folder string, rec record, timeout time.Duration) *running {
 	empty := 0
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		s := look(folder, rec)
+	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
+		s := takeSnapshot(folder, rec)
 		switch {
 		case s.run != nil || rec.BootID != s.live.bootID:
 			return s.run
@@ -69,7 +69,7 @@ func locate(folder string, rec record, patience time.Duration) *running {
 }
 
 // known returns what there is to say of the child: while its shim has not noted it, what the search for it found.
-func (s sight) known(rec record) *running {
+func (s snapshot) knownChild(rec record) *running {
 	if s.run == nil && s.child != nil {
 		return rec.startOf(*s.child)
 	}
@@ -97,7 +97,7 @@ func kill(id identity, marker string) {
 	}
 	defer h.close()
 	if h.signal(killSignal) == nil {
-		h.wait(shimPatience)
+		h.wait(defaultShimTimeout)
 		h.reap()
 	}
 }
@@ -126,7 +126,7 @@ func (d *Dir) attach(folder string, rec record, run *running) *Process {
 		select {
 		case <-p.done:
 		case <-p.settled:
-		case <-time.After(d.patience + dyingPatience):
+		case <-time.After(d.shimTimeout + dyingTimeout):
 		}
 	}
 	return p
@@ -139,7 +139,7 @@ func (p *Process) watch() {
 	if p.child != nil && !p.child.wait(0) {
 		return // the Dir was closed
 	}
-	shimGone := p.shim == nil || p.shim.wait(p.dir.patience)
+	shimGone := p.shim == nil || p.shim.wait(p.dir.shimTimeout)
 	if p.dir.isClosed() {
 		return
 	}
@@ -195,7 +195,7 @@ func (p *Process) endShim() {
 	_ = p.shim.signal(killSignal) // an error says that it is gone
 	select {
 	case <-p.settled:
-	case <-time.After(shimPatience):
+	case <-time.After(defaultShimTimeout):
 	}
 }
 
@@ -209,7 +209,7 @@ func (p *Process) release() {
 }
 
 // forget deletes what a start left that came to nothing.
-func forget(folder string) {
+func removeRecord(folder string) {
 	for _, name := range []string{recordFile, runningFile, exitFile, exitFile + atomicfile.Suffix} {
 		_ = os.Remove(filepath.Join(folder, name))
 	}

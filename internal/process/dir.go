@@ -12,9 +12,9 @@ import (
 
 const (
 	// shimPatience is how long a shim gets to finish what it was doing when its manager died, or to write exit.json.
-	shimPatience = 5 * time.Second
+	defaultShimTimeout = 5 * time.Second
 	// dyingPatience is how long a process that was killed gets to be gone before it counts as running.
-	dyingPatience = 5 * time.Second
+	dyingTimeout = 5 * time.Second
 	// pollInterval is how often a process is looked at where the kernel cannot tell us.
 	pollInterval = 100 * time.Millisecond
 )
@@ -22,9 +22,9 @@ const (
 // Dir is a directory of process records, held under an exclusive lock by one manager. Its methods may be called from
 // several goroutines.
 type Dir struct {
-	path     string
-	lock     *os.File
-	patience time.Duration // shimPatience; shorter in tests
+	path        string
+	lock        *os.File
+	shimTimeout time.Duration // shimPatience; shorter in tests
 
 	mu        sync.Mutex
 	closed    bool
@@ -37,9 +37,9 @@ type Dir struct {
 // Open takes the lock of dir, which it creates with mode 0700 if needed, and finds again every process in it. A
 // process whose start was interrupted is looked for among all processes of the machine. The error is a *LockedError
 // (errors.Is ErrLocked) if another live process holds the directory.
-func Open(dir string) (*Dir, error) { return openDir(dir, shimPatience) }
+func Open(dir string) (*Dir, error) { return openDir(dir, defaultShimTimeout) }
 
-func openDir(dir string, patience time.Duration) (*Dir, error) {
+func openDir(dir string, timeout time.Duration) (*Dir, error) {
 	path, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open process directory: %w", err)
@@ -47,17 +47,17 @@ func openDir(dir string, patience time.Duration) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("open process directory: %w", err)
 	}
-	lock, err := acquireLock(path, lockPatience)
+	lock, err := acquireLock(path, lockTimeout)
 	if err != nil {
 		return nil, err
 	}
 	d := &Dir{
-		path:      path,
-		lock:      lock,
-		patience:  patience,
-		processes: map[string]*Process{},
-		damaged:   map[string]*DamagedError{},
-		busy:      map[string]bool{},
+		path:        path,
+		lock:        lock,
+		shimTimeout: timeout,
+		processes:   map[string]*Process{},
+		damaged:     map[string]*DamagedError{},
+		busy:        map[string]bool{},
 	}
 	ids, err := recordIDs(path)
 	if err != nil {

@@ -147,9 +147,9 @@ func environ(pid int) map[string]string {
 	return found
 }
 
-// search looks through all processes for the child of a record and for its shims. Descendants of the child have its
+// findByMarker looks through all processes for the child of a record and for its shims. Descendants of the child have its
 // marker too; the child is the one that leads its session, and it is the oldest of those.
-func search(rec record) (child *identity, shims []identity) {
+func findByMarker(rec record) (child *identity, shims []identity) {
 	proc, err := os.Open("/proc")
 	if err != nil {
 		return nil, nil

@@ -59,9 +59,9 @@ func isAlive(id identity, _ string) bool {
 	return !strings.HasPrefix(state, "Z") && strings.TrimSpace(start) == id.Start
 }
 
-// search looks through all processes for the child of a record and for its shims. ps -E prints the environment behind
+// findByMarker looks through all processes for the child of a record and for its shims. ps -E prints the environment behind
 // the arguments, for processes of the same user.
-func search(rec record) (child *identity, shims []identity) {
+func findByMarker(rec record) (child *identity, shims []identity) {
 	for _, line := range ps("-axwwE", "-o", "pid=,command=") {
 		number, command, _ := strings.Cut(strings.TrimSpace(line), " ")
 		pid, err := strconv.Atoi(number)

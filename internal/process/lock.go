@@ -17,18 +17,18 @@ const lockFile = "lock"
 // lockPatience is how long Open waits for a lock whose holder is dying or dead. The kernel takes a moment to end a
 // manager that was killed, and takes away its files late; one that was killed while it forked leaves the lock to its
 // child until that one has called exec.
-const lockPatience = 5 * time.Second
+const lockTimeout = 5 * time.Second
 
 // acquireLock locks dir for this process and writes its pid into the lock file. The kernel drops the lock when the
 // file is closed or the process ends, however it ends: the file itself means nothing and stays. patience is for a
 // lock whose holder is ending.
-func acquireLock(dir string, patience time.Duration) (*os.File, error) {
+func acquireLock(dir string, timeout time.Duration) (*os.File, error) {
 	path := filepath.Join(dir, lockFile)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
 			break

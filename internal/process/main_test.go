@@ -276,7 +276,7 @@ func newDir(t *testing.T) string {
 // open opens dir with the usual patience for hanging shims, or with another one.
 func open(t *testing.T, dir string, otherPatience ...time.Duration) *Dir {
 	t.Helper()
-	d, err := openDir(dir, append(otherPatience, shimPatience)[0])
+	d, err := openDir(dir, append(otherPatience, defaultShimTimeout)[0])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // peekPatience is how long Peek waits for the exit status of a process that has just ended.
-const peekPatience = 200 * time.Millisecond
+const peekTimeout = 200 * time.Millisecond
 
 // Peek tells the status of every process in dir, sorted by ID, without taking the lock and without changing anything:
 // it may be called while a manager is at work. A directory that does not exist has no processes. If records are
@@ -41,16 +41,16 @@ func Peek(dir string) ([]Status, error) {
 }
 
 func peek(folder string) (Status, error) {
-	for deadline := time.Now().Add(peekPatience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(peekTimeout); ; time.Sleep(5 * time.Millisecond) {
 		rec, err := readRecord(folder)
 		if err != nil {
 			return Status{}, err
 		}
-		seen := look(folder, rec)
-		state := judge(rec, seen.run, seen.exit, seen.live)
+		seen := takeSnapshot(folder, rec)
+		state := deriveState(rec, seen.run, seen.exit, seen.live)
 		if state == Lost && seen.live.shimAlive && time.Now().Before(deadline) {
 			continue // the shim is about to write the exit status
 		}
-		return newStatus(rec, seen.known(rec), seen.exit, state), nil
+		return newStatus(rec, seen.knownChild(rec), seen.exit, state), nil
 	}
 }

@@ -70,7 +70,7 @@ type exited struct {
 }
 
 // facts is what a look at the machine says about the processes of one record.
-type facts struct {
+type liveness struct {
 	bootID     string
 	childAlive bool
 	shimAlive  bool
@@ -78,7 +78,7 @@ type facts struct {
 
 // judge derives the state of a record from its files and from the facts. A child that is gone without exit.json is
 // Lost here even while its shim lives: whoever asks must first give the shim time to write it.
-func judge(rec record, run *running, exit *exited, live facts) State {
+func deriveState(rec record, run *running, exit *exited, live liveness) State {
 	if exit != nil && exit.Nonce == rec.Nonce {
 		return Exited
 	}

@@ -19,29 +19,29 @@ func TestJudge(t *testing.T) {
 		name string
 		run  *running
 		exit *exited
-		live facts
+		live liveness
 		want State
 	}{
-		{"intent only, the shim at work", nil, nil, facts{"today", false, true}, Starting},
-		{"intent only, nobody there", nil, nil, facts{"today", false, false}, Lost},
-		{"intent only, the child found by its marker", nil, nil, facts{"today", true, false}, Running},
-		{"child and shim alive, running.json on its way", nil, nil, facts{"today", true, true}, Running},
-		{"intent only, from before the reboot", nil, nil, facts{"yesterday", false, true}, Lost},
-		{"running", run, nil, facts{"today", true, true}, Running},
-		{"running, its shim killed", run, nil, facts{"today", true, false}, Running},
-		{"child and shim gone", run, nil, facts{"today", false, false}, Lost},
-		{"child gone, the shim has not noted it", run, nil, facts{"today", false, true}, Lost},
-		{"from before the reboot, the pid is somebody else", run, nil, facts{"yesterday", true, true}, Lost},
-		{"exit noted", run, exit, facts{"today", false, false}, Exited},
-		{"exit noted, the shim ending", run, exit, facts{"today", false, true}, Exited},
-		{"exit noted, then a reboot", run, exit, facts{"yesterday", false, false}, Exited},
-		{"exit noted, running.json lost", nil, exit, facts{"today", false, false}, Exited},
-		{"files of the start before, the new shim at work", oldRun, oldExit, facts{"today", false, true}, Starting},
-		{"files of the start before, nobody there", oldRun, oldExit, facts{"today", false, false}, Lost},
-		{"exit of the start before, the new child alive", run, oldExit, facts{"today", true, true}, Running},
+		{"intent only, the shim at work", nil, nil, liveness{"today", false, true}, Starting},
+		{"intent only, nobody there", nil, nil, liveness{"today", false, false}, Lost},
+		{"intent only, the child found by its marker", nil, nil, liveness{"today", true, false}, Running},
+		{"child and shim alive, running.json on its way", nil, nil, liveness{"today", true, true}, Running},
+		{"intent only, from before the reboot", nil, nil, liveness{"yesterday", false, true}, Lost},
+		{"running", run, nil, liveness{"today", true, true}, Running},
+		{"running, its shim killed", run, nil, liveness{"today", true, false}, Running},
+		{"child and shim gone", run, nil, liveness{"today", false, false}, Lost},
+		{"child gone, the shim has not noted it", run, nil, liveness{"today", false, true}, Lost},
+		{"from before the reboot, the pid is somebody else", run, nil, liveness{"yesterday", true, true}, Lost},
+		{"exit noted", run, exit, liveness{"today", false, false}, Exited},
+		{"exit noted, the shim ending", run, exit, liveness{"today", false, true}, Exited},
+		{"exit noted, then a reboot", run, exit, liveness{"yesterday", false, false}, Exited},
+		{"exit noted, running.json lost", nil, exit, liveness{"today", false, false}, Exited},
+		{"files of the start before, the new shim at work", oldRun, oldExit, liveness{"today", false, true}, Starting},
+		{"files of the start before, nobody there", oldRun, oldExit, liveness{"today", false, false}, Lost},
+		{"exit of the start before, the new child alive", run, oldExit, liveness{"today", true, true}, Running},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, judge(rec, test.run, test.exit, test.live)); diff != "" {
+			if diff := cmp.Diff(test.want, deriveState(rec, test.run, test.exit, test.live)); diff != "" {
 				t.Errorf("state (-want +got):\n%s", diff)
 			}
 		})

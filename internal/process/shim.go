@@ -77,7 +77,7 @@ func runShim(folder string) int {
 	if err != nil {
 		return 1
 	}
-	return noteExit(folder, rec, child.log, status)
+	return recordExit(folder, rec, child.log, status)
 }
 
 // started is the child as its shim knows it.
@@ -133,7 +133,7 @@ func startChild(folder string) (record, *started, error) {
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT,
 		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
 	step("shim: child started")
-	if err := noteRunning(folder, run, pid); err != nil {
+	if err := recordRunning(folder, run, pid); err != nil {
 		_ = syscall.Kill(pid, killSignal) // not reaped yet, so the pid is still the child's
 		_, _ = waitChild(pid)
 		return rec, nil, fmt.Errorf("the process was ended because it could not be recorded: %w", err)
@@ -143,7 +143,7 @@ func startChild(folder string) (record, *started, error) {
 }
 
 // noteRunning writes running.json. It is not fsynced: after a power cut there is nothing to find.
-func noteRunning(folder string, run *running, pid int) error {
+func recordRunning(folder string, run *running, pid int) error {
 	var err error
 	if run.identity, err = identify(pid); err != nil {
 		return err
@@ -167,7 +167,7 @@ func waitChild(pid int) (syscall.WaitStatus, error) {
 }
 
 // noteExit writes exit.json into the space that was set aside for it.
-func noteExit(folder string, rec record, log *os.File, status syscall.WaitStatus) int {
+func recordExit(folder string, rec record, log *os.File, status syscall.WaitStatus) int {
 	exit := exited{Nonce: rec.Nonce, ExitCode: status.ExitStatus(), EndedAt: time.Now()}
 	if status.Signaled() {
 		exit.Signal = signalName(status.Signal())

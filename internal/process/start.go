@@ -105,7 +105,7 @@ func (d *Dir) start(spec Spec, previous *Process) (*Process, error) {
 		d.mu.Lock()
 		delete(d.processes, spec.ID)
 		d.mu.Unlock()
-		forget(folder)
+		removeRecord(folder)
 		return nil, err
 	}
 	step("start: confirmed")

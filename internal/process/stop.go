@@ -43,7 +43,7 @@ func (p *Process) Stop(ctx context.Context, o StopOptions) error {
 	}
 	if o.Polite != nil {
 		step("stop: begun")
-		gone, err := p.ask(ctx, o.Polite, orDefault(o.PoliteTimeout, defaultPoliteTimeout))
+		gone, err := p.stopGracefully(ctx, o.Polite, orDefault(o.PoliteTimeout, defaultPoliteTimeout))
 		step("stop: asked")
 		if gone || err != nil {
 			return err
@@ -69,7 +69,7 @@ func (p *Process) Stop(ctx context.Context, o StopOptions) error {
 }
 
 // ask calls polite and waits for the end of the process. A polite that failed or took too long is no error.
-func (p *Process) ask(ctx context.Context, polite func(context.Context) error, timeout time.Duration) (gone bool, err error) {
+func (p *Process) stopGracefully(ctx context.Context, polite func(context.Context) error, timeout time.Duration) (gone bool, err error) {
 	politeCtx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	asked := make(chan error, 1)

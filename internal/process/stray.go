@@ -16,7 +16,7 @@ func EndMarked(ctx context.Context, entry string) (ended int, err error) {
 		return 0, fmt.Errorf("end processes marked with %q: this is no NAME=value that nobody else has", entry)
 	}
 	for {
-		found := strays(entry)
+		found := markedProcesses(entry)
 		if len(found) == 0 {
 			return ended, nil
 		}
@@ -24,7 +24,7 @@ func EndMarked(ctx context.Context, entry string) (ended int, err error) {
 			return ended, fmt.Errorf("end processes marked with %s: pid %d is still there: %w", entry, found[0].PID, context.Cause(ctx))
 		}
 		for _, id := range found {
-			if endStray(id) {
+			if killMarked(id) {
 				ended++
 			}
 		}
@@ -32,10 +32,10 @@ func EndMarked(ctx context.Context, entry string) (ended int, err error) {
 }
 
 // IsMarked tells whether any process of this user has entry (NAME=value) in its environment; see EndMarked.
-func IsMarked(entry string) bool { return len(strays(entry)) > 0 }
+func IsMarked(entry string) bool { return len(markedProcesses(entry)) > 0 }
 
 // endStray tells whether a process that was there is gone now.
-func endStray(id identity) bool {
+func killMarked(id identity) bool {
 	h := openHandle(id, "")
 	if h == nil {
 		return false // gone already
@@ -45,7 +45,7 @@ func endStray(id identity) bool {
 		time.Sleep(pollInterval) // not ours to signal, or gone just now; the next search tells
 		return false
 	}
-	gone := h.wait(shimPatience)
+	gone := h.wait(defaultShimTimeout)
 	if gone {
 		h.reap()
 	}

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// strays returns the processes that have this entry in their environment, as far as it can be read.
-func strays(entry string) []identity {
+// markedProcesses returns the processes that have this entry in their environment, as far as it can be read.
+func markedProcesses(entry string) []identity {
 	proc, err := os.Open("/proc")
 	if err != nil {
 		return nil

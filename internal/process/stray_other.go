@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// strays returns the processes that have this entry in their environment, as far as ps prints it.
-func strays(entry string) []identity {
+// markedProcesses returns the processes that have this entry in their environment, as far as ps prints it.
+func markedProcesses(entry string) []identity {
 	var found []identity
 	for _, line := range ps("-axwwE", "-o", "pid=,command=") {
 		number, command, _ := strings.Cut(strings.TrimSpace(line), " ")

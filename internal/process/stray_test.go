@@ -26,7 +26,7 @@ func TestEndMarkedFindsProcessesWithoutRecords(t *testing.T) {
 		}
 	}
 
-	eventually(t, "both have a child", func() bool { return len(strays(entry)) == 4 })
+	eventually(t, "both have a child", func() bool { return len(markedProcesses(entry)) == 4 })
 	if ended, err := EndMarked(t.Context(), entry); err != nil || ended != 4 {
 		t.Errorf("EndMarked ended %d processes, %v; want 4", ended, err)
 	}

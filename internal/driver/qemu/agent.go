@@ -17,7 +17,7 @@ const (
 	agentTimeout = 5 * time.Second
 	// agentPatience is how many answers in a row may fail before the agent counts as
 	// lost.
-	agentPatience = 3
+	maxAgentFailures = 3
 	// The pauses between two questions to the agent: short until the guest has
 	// addresses.
 	firstAgentPause = 50 * time.Millisecond
@@ -27,8 +27,8 @@ const (
 	maxAddresses = 16
 	// A guest can change what is told of it at will, and each change is written to the API:
 	// a few changes are told at once, then one in tellPause.
-	tellPause = 5 * time.Second
-	tellBurst = 10
+	notifyInterval = 5 * time.Second
+	tellBurst      = 10
 )
 
 // siteLocal are addresses that RFC 3879 has abolished. QEMU's own network still hands them
@@ -42,7 +42,7 @@ func (m *machine) setAgentOpen(open bool) {
 	switch {
 	case m.agent == backend.AgentNone:
 	case open && m.agentStop == nil:
-		if m.recalled && m.agent == backend.AgentWaiting {
+		if m.awaitingAgent && m.agent == backend.AgentWaiting {
 			// It has answered the manager before this one. Whether it still does, the next
 			// question tells.
 			m.agent = backend.AgentConnected
@@ -50,13 +50,13 @@ func (m *machine) setAgentOpen(open bool) {
 		ctx, cancel := context.WithCancel(m.d.ctx)
 		m.agentStop = cancel
 		m.d.tasks.Go(func() { m.followAgent(ctx) })
-	case !open && m.recalled && m.agent == backend.AgentWaiting:
-		m.agent, m.recalled = backend.AgentLost, false
+	case !open && m.awaitingAgent && m.agent == backend.AgentWaiting:
+		m.agent, m.awaitingAgent = backend.AgentLost, false
 	case !open && m.agentStop != nil:
 		m.stopAgent()
 		if m.agent == backend.AgentConnected {
 			m.agent = backend.AgentLost
-			go m.tellOfGuest() // m.mu is held
+			go m.notifyGuestChange() // m.mu is held
 		}
 	}
 }
@@ -87,7 +87,7 @@ func (m *machine) followAgent(ctx context.Context) {
 			}
 		}
 		if err == nil && next == 0 {
-			next, err = m.askAgent(ctx, conn)
+			next, err = m.queryAgent(ctx, conn)
 		}
 		if err == nil {
 			failures = 0
@@ -96,7 +96,7 @@ func (m *machine) followAgent(ctx context.Context) {
 				conn.Close()
 				conn = nil
 			}
-			if failures++; failures >= agentPatience {
+			if failures++; failures >= maxAgentFailures {
 				m.agentFailed(ctx)
 			}
 		}
@@ -129,7 +129,7 @@ func (m *machine) dialAgent(ctx context.Context) (*qmp.Client, error) {
 
 // askAddresses returns the addresses of the guest. An agent that cannot tell them has
 // none.
-func askAddresses(ctx context.Context, conn *qmp.Client) ([]string, error) {
+func queryAddresses(ctx context.Context, conn *qmp.Client) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
 	var interfaces []struct {
@@ -137,7 +137,7 @@ func askAddresses(ctx context.Context, conn *qmp.Client) ([]string, error) {
 			Address string `json:"ip-address"`
 		} `json:"ip-addresses"`
 	}
-	if err := errIgnore(conn.Run(ctx, "guest-network-get-interfaces", nil, &interfaces)); err != nil {
+	if err := connectionError(conn.Run(ctx, "guest-network-get-interfaces", nil, &interfaces)); err != nil {
 		return nil, err
 	}
 	var all []string
@@ -146,14 +146,14 @@ func askAddresses(ctx context.Context, conn *qmp.Client) ([]string, error) {
 			all = append(all, a.Address)
 		}
 	}
-	return usable(all), nil
+	return reachable(all), nil
 }
 
 // usable returns those of the addresses that a guest tells that somebody may reach, in
 // their usual form, sorted. A zone is a name, in which a guest can write anything.
-func usable(told []string) []string {
+func reachable(reported []string) []string {
 	var all []string
-	for _, text := range told {
+	for _, text := range reported {
 		address, err := netip.ParseAddr(strings.TrimSpace(text))
 		if err == nil && address.Zone() == "" && address.IsGlobalUnicast() && !siteLocal.Contains(address) {
 			all = append(all, address.String())
@@ -166,19 +166,19 @@ func usable(told []string) []string {
 
 // tellOfGuest says that the guest has changed what is seen of the machine. The last change
 // is always told, if need be with a delay.
-func (m *machine) tellOfGuest() {
+func (m *machine) notifyGuestChange() {
 	m.mu.Lock()
-	waiting := m.telling
+	waiting := m.notifyPending
 	var delay time.Duration
 	if !waiting {
-		delay = m.tells.Reserve().Delay()
-		m.telling = delay > 0
+		delay = m.notifyLimiter.Reserve().Delay()
+		m.notifyPending = delay > 0
 	}
 	m.mu.Unlock()
 	switch {
 	case waiting: // what is told then is the state of that moment
 	case delay == 0:
-		m.tell()
+		m.notifyChange()
 	default:
 		m.d.tasks.Go(func() {
 			timer := time.NewTimer(delay)
@@ -189,22 +189,22 @@ func (m *machine) tellOfGuest() {
 			case <-timer.C:
 			}
 			m.mu.Lock()
-			m.telling = false
+			m.notifyPending = false
 			m.mu.Unlock()
-			m.tell()
+			m.notifyChange()
 		})
 	}
 }
 
 // askAgent asks the agent for the addresses of the guest. It returns when to ask again if
 // there are some.
-func (m *machine) askAgent(ctx context.Context, conn *qmp.Client) (next time.Duration, err error) {
-	addresses, err := askAddresses(ctx, conn)
+func (m *machine) queryAgent(ctx context.Context, conn *qmp.Client) (next time.Duration, err error) {
+	addresses, err := queryAddresses(ctx, conn)
 	if err != nil {
 		return 0, err
 	}
 	m.agentAnswered(ctx, addresses)
-	m.keepAnswer(ctx, addresses)
+	m.saveGuestReport(ctx, addresses)
 	if len(addresses) == 0 {
 		return 0, nil
 	}
@@ -217,9 +217,9 @@ func (m *machine) askAgent(ctx context.Context, conn *qmp.Client) (next time.Dur
 // found it is not told yet: its addresses would seem to be gone.
 func (m *machine) agentGreeted(ctx context.Context) time.Duration {
 	m.mu.Lock()
-	known := m.recalled && m.agent == backend.AgentConnected
-	early, addresses := m.agent == backend.AgentWaiting && !m.found, m.addresses
-	m.recalled = false
+	known := m.awaitingAgent && m.agent == backend.AgentConnected
+	early, addresses := m.agent == backend.AgentWaiting && !m.attached, m.addresses
+	m.awaitingAgent = false
 	m.mu.Unlock()
 	switch {
 	case known:
@@ -246,7 +246,7 @@ func (m *machine) agentAnswered(ctx context.Context, addresses []string) {
 	}
 	m.mu.Unlock()
 	if changed {
-		m.tellOfGuest()
+		m.notifyGuestChange()
 	}
 }
 
@@ -259,6 +259,6 @@ func (m *machine) agentFailed(ctx context.Context) {
 	}
 	m.mu.Unlock()
 	if changed {
-		m.tellOfGuest()
+		m.notifyGuestChange()
 	}
 }

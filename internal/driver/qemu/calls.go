@@ -47,7 +47,7 @@ func NewRule(dirs confine.Dirs) func(*backend.Machine) error {
 		}
 		for _, file := range namedFiles(machine.Image) {
 			if _, err := dirs.Check(file.path); err != nil {
-				return &backend.FieldError{Field: "spec.image." + file.field, Message: notAllowed(err, dirs)}
+				return &backend.FieldError{Field: "spec.image." + file.field, Message: describePathError(err, dirs)}
 			}
 		}
 		return nil
@@ -88,7 +88,7 @@ func (d *Driver) Create(_ context.Context, machine backend.Machine) error {
 		return fmt.Errorf("driver qemu is closed: %w", backend.ErrUnavailable)
 	}
 	m := d.machines[machine.UID]
-	if m == nil || m.isLost() {
+	if m == nil || m.isFolderMissing() {
 		m = newMachine(d, definition{Machine: machine})
 		d.machines[machine.UID] = m
 	}
@@ -152,15 +152,15 @@ func (d *Driver) Stop(_ context.Context, id backend.Identity, grace time.Duratio
 
 // Pause implements backend.Driver.
 func (d *Driver) Pause(ctx context.Context, id backend.Identity) error {
-	return d.tellMonitor(ctx, id, "stop")
+	return d.runMonitorCommand(ctx, id, "stop")
 }
 
 // Resume implements backend.Driver.
 func (d *Driver) Resume(ctx context.Context, id backend.Identity) error {
-	return d.tellMonitor(ctx, id, "cont")
+	return d.runMonitorCommand(ctx, id, "cont")
 }
 
-func (d *Driver) tellMonitor(ctx context.Context, id backend.Identity, command string) error {
+func (d *Driver) runMonitorCommand(ctx context.Context, id backend.Identity, command string) error {
 	m, err := d.find(id)
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ func (d *Driver) tellMonitor(ctx context.Context, id backend.Identity, command s
 		return fmt.Errorf("machine %s: %w", id.UID, err)
 	}
 	// The event says the same, a moment later.
-	return m.look(conn)
+	return m.refresh(conn)
 }
 
 // stop ends the present run: the guest is asked to power off, then QEMU to quit, then it
@@ -210,7 +210,7 @@ func (m *machine) stop(ctx context.Context, grace time.Duration) error {
 func (m *machine) powerDown(ctx context.Context, proc *process.Process, grace time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	again := time.NewTicker(powerDownPeriod)
+	again := time.NewTicker(powerDownInterval)
 	defer again.Stop()
 	for {
 		if conn, err := m.monitor(); err == nil {
@@ -229,7 +229,7 @@ func (m *machine) powerDown(ctx context.Context, proc *process.Process, grace ti
 }
 
 // powerDownPeriod is how often the power button is pressed.
-const powerDownPeriod = 500 * time.Millisecond
+const powerDownInterval = 500 * time.Millisecond
 
 func (m *machine) quit(ctx context.Context) error {
 	conn, err := m.monitor()

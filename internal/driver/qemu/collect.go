@@ -12,14 +12,14 @@ import (
 )
 
 // collectPeriod is how often images and parts are collected.
-const collectPeriod = time.Hour
+const collectInterval = time.Hour
 
 // digestForm is what the names of images look like.
 var digestForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // collectImages collects images and parts at once and then periodically, until the driver is closed.
 func (d *Driver) collectImages() {
-	ticker := time.NewTicker(collectPeriod)
+	ticker := time.NewTicker(collectInterval)
 	defer ticker.Stop()
 	for {
 		removed, err := d.images.collect(time.Now(), d.imagesInUse)
@@ -27,7 +27,7 @@ func (d *Driver) collectImages() {
 			d.options.Log.Info("Removed images that no machine uses, and downloads that were not continued", "files", removed)
 		}
 		if err != nil {
-			d.options.Log.Error(err, "Images cannot be collected; it is tried again", "after", collectPeriod)
+			d.options.Log.Error(err, "Images cannot be collected; it is tried again", "after", collectInterval)
 		}
 		select {
 		case <-d.ctx.Done():

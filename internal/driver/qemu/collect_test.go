@@ -22,9 +22,9 @@ import (
 const week = 7 * 24 * time.Hour
 
 // newImageWorld is a world that keeps unused images for a week, and a machine of an image that is downloaded.
-func newImageWorld(t *testing.T) (*world, *server, backend.Machine) {
+func newImageFixture(t *testing.T) (*fixture, *server, backend.Machine) {
 	t.Helper()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.options.ImageKeep = week
 	w.open()
 	s := newServer(t, 1<<20)
@@ -34,7 +34,7 @@ func newImageWorld(t *testing.T) (*world, *server, backend.Machine) {
 }
 
 // collect collects images as if it were later.
-func (w *world) collect(later time.Duration) {
+func (w *fixture) collect(later time.Duration) {
 	w.Helper()
 	if _, err := w.driver.images.collect(time.Now().Add(later), w.driver.imagesInUse); err != nil {
 		w.Errorf("collect: %v", err)
@@ -42,7 +42,7 @@ func (w *world) collect(later time.Duration) {
 }
 
 // expectBases fails the test if a disk lacks its image, and returns all disks.
-func (w *world) expectBases() []string {
+func (w *fixture) expectBases() []string {
 	w.Helper()
 	disks, err := filepath.Glob(filepath.Join(w.driver.machinesDir(), "*", diskFile))
 	w.do(err)
@@ -64,7 +64,7 @@ func (w *world) expectBases() []string {
 }
 
 // deleteKeepingDisk deletes a machine and keeps its disk.
-func (w *world) deleteKeepingDisk(id backend.Identity) {
+func (w *fixture) deleteKeepingDisk(id backend.Identity) {
 	w.Helper()
 	w.eventually("it is deleted", func(*backend.Server) bool {
 		err := w.driver.Delete(w.Context(), id, backend.DeleteOptions{KeepDisk: true})
@@ -75,7 +75,7 @@ func (w *world) deleteKeepingDisk(id backend.Identity) {
 
 // An image stays as long as anything needs it, and for a while after that, also over restarts of the manager.
 func TestUnusedImagesAreCollected(t *testing.T) {
-	w, s, machine := newImageWorld(t)
+	w, s, machine := newImageFixture(t)
 	has := func(want bool, when string) {
 		t.Helper()
 		if got := slices.Contains(names(t, w.driver.imagesDir()), s.digest()); got != want {
@@ -114,7 +114,7 @@ func TestUnusedImagesAreCollected(t *testing.T) {
 
 // What is not known to be unused stays, and everything that is no image.
 func TestWhatIsNotCollected(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	dir := w.driver.imagesDir()
 	makePart(t, dir, anyDigest, 1, 0)
 	makePart(t, dir, "notes.txt", 1, 0)
@@ -174,7 +174,7 @@ func TestPartsThatAreNotContinuedAreCollected(t *testing.T) {
 
 // Whatever a machine is in the middle of, a collection does not take its image away, however short images are kept.
 func TestImagesAreCollectedAtEveryStep(t *testing.T) {
-	var current atomic.Pointer[world]
+	var current atomic.Pointer[fixture]
 	before := step
 	t.Cleanup(func() { step = before })
 	collect := func() {
@@ -187,7 +187,7 @@ func TestImagesAreCollectedAtEveryStep(t *testing.T) {
 			collect()
 		}
 	}
-	w, s, machine := newImageWorld(t)
+	w, s, machine := newImageFixture(t)
 	w.options.ImageKeep = 1 // nanosecond
 	w.open()
 	current.Store(w)
@@ -227,8 +227,8 @@ func TestImagesAreCollectedAtEveryStep(t *testing.T) {
 // takes the image from.
 func TestImagesOfKilledManagersAreNotCollected(t *testing.T) {
 	for _, way := range []struct{ before, goal drivertest.Goal }{{"", drivertest.ToRun}, {drivertest.ToRun, drivertest.ToDelete}} {
-		prepare := func(t *testing.T) (w *world, machine backend.Machine, variables []string) {
-			w, s, machine := newImageWorld(t)
+		prepare := func(t *testing.T) (w *fixture, machine backend.Machine, variables []string) {
+			w, s, machine := newImageFixture(t)
 			if way.before != "" {
 				w.reach(machine, way.before)
 			}

@@ -23,14 +23,14 @@ import (
 )
 
 // needUsers skips a test where machines have no users of their own.
-func (w *world) needUsers() {
+func (w *fixture) needUsers() {
 	w.Helper()
 	if w.driver.users.limits == (UserRange{}) {
 		w.Skip("SKIP: machines have users of their own only if root, with all its capabilities, runs the manager")
 	}
 }
 
-func (w *world) needLandlock() {
+func (w *fixture) needLandlock() {
 	w.Helper()
 	if sandbox.Landlock() < fullLandlock {
 		w.Skipf("SKIP: the kernel has Landlock %d, and this needs %d", sandbox.Landlock(), fullLandlock)
@@ -38,7 +38,7 @@ func (w *world) needLandlock() {
 }
 
 // owner returns the user that a file belongs to.
-func (w *world) owner(path string) int {
+func (w *fixture) owner(path string) int {
 	w.Helper()
 	info, err := os.Lstat(path)
 	w.do(err)
@@ -46,7 +46,7 @@ func (w *world) owner(path string) int {
 }
 
 // user returns the user of a machine, as it is written down.
-func (w *world) user(uid types.UID) int {
+func (w *fixture) user(uid types.UID) int {
 	w.Helper()
 	def, err := readDefinition(filepath.Join(w.driver.machinesDir(), string(uid)))
 	w.do(err)
@@ -55,7 +55,7 @@ func (w *world) user(uid types.UID) int {
 
 // The process of a machine has no rights: those that /proc tells of.
 func TestRightsOfARunningMachine(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	machine := w.firmware()
 	w.run(machine)
 	id, groups := os.Geteuid(), harness.ProcessStatus(w, os.Getpid(), "Groups")["Groups"]
@@ -86,7 +86,7 @@ func TestRightsOfARunningMachine(t *testing.T) {
 // Somebody who has taken a QEMU over has it open files, which is what its monitor can do, too: it opens none that it was
 // not given, whatever their modes say.
 func TestARunningMachineOpensNothingElse(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.needLandlock()
 	other := w.firmware()
 	other.Identity = backend.Identity{UID: uuid.NewUUID(), Namespace: "default", Name: "other"}
@@ -137,7 +137,7 @@ func TestARunningMachineOpensNothingElse(t *testing.T) {
 // A disk that was tampered with from the inside names a file of the host as its backing file. Neither qemu-img nor the
 // next QEMU shows that to the guest.
 func TestADiskThatNamesAFileOfTheHost(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	secret := filepath.Join(t.TempDir(), "secret")
 	w.do(os.WriteFile(secret, []byte("hunter2"+strings.Repeat(" ", 2<<20)), 0o644))
 	machine := w.firmware()
@@ -163,7 +163,7 @@ func TestADiskThatNamesAFileOfTheHost(t *testing.T) {
 
 // Machines have different users, keep them, and give them back.
 func TestUsersOfMachines(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.needUsers()
 	machine := w.firmware()
 	w.run(machine)
@@ -209,7 +209,7 @@ func TestUsersOfMachines(t *testing.T) {
 
 // A machine that an earlier version has made gets its user at the next start, and its disk back at the end.
 func TestAMachineWithoutAUserGetsOne(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.needUsers()
 	w.options.Users = UserRange{}
 	w.open()
@@ -240,7 +240,7 @@ func TestAMachineWithoutAUserGetsOne(t *testing.T) {
 
 // Files that only root may read can be booted all the same, and images be read.
 func TestFilesOfRoot(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.needUsers()
 	needGuest(t)
 	dir := t.TempDir()

@@ -64,13 +64,13 @@ func (d keepsDisks) Delete(ctx context.Context, id backend.Identity, options bac
 }
 
 // helper runs a manager with a goal until it is killed at a step.
-func (w *world) helper(goal drivertest.Goal, step, image string) ([]string, error) {
+func (w *fixture) helper(goal drivertest.Goal, step, image string) ([]string, error) {
 	w.Helper()
 	return drivertest.Manager(w, goal, step, helperState+"="+w.options.StateDir, helperUID+"="+string(uid), helperImage+"="+image)
 }
 
 // reach takes the machine of the test to a goal.
-func (w *world) reach(machine backend.Machine, goal drivertest.Goal) {
+func (w *fixture) reach(machine backend.Machine, goal drivertest.Goal) {
 	w.Helper()
 	w.do(drivertest.Reach(w.Context(), w.driver, machine, goal))
 }
@@ -84,7 +84,7 @@ func TestManagerKilledAtEveryStep(t *testing.T) {
 		t.Run(strings.TrimSpace(string(way.Before+" "+way.Goal)), func(t *testing.T) {
 			for _, at := range stepsOf(t, way.Before, way.Goal, image) {
 				t.Run(at, func(t *testing.T) {
-					w := newWorld(t)
+					w := newFixture(t)
 					machine := firmware(uid)
 					machine.Image.Path = image
 					if way.Before != "" {
@@ -96,11 +96,11 @@ func TestManagerKilledAtEveryStep(t *testing.T) {
 					}
 					w.driver = nil
 					w.open()
-					if pids, err := findStrays(uid); err != nil || len(pids) > 1 {
+					if pids, err := findOrphans(uid); err != nil || len(pids) > 1 {
 						t.Fatalf("there are the processes %v, %v", pids, err)
 					}
 					w.reach(machine, way.Goal)
-					switch pids, err := findStrays(uid); {
+					switch pids, err := findOrphans(uid); {
 					case err != nil:
 						t.Fatal(err)
 					case way.Goal == drivertest.ToRun && len(pids) != 1, way.Goal != drivertest.ToRun && len(pids) != 0:
@@ -119,7 +119,7 @@ func TestManagerKilledAtEveryStep(t *testing.T) {
 // stepsOf returns the steps on the way to a goal, by going there once.
 func stepsOf(t *testing.T, before, goal drivertest.Goal, image string) []string {
 	t.Helper()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.do(w.driver.Close())
 	if before != "" {
 		if _, err := w.helper(before, "", image); err != nil {

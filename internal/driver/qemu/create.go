@@ -26,7 +26,7 @@ var serialLimit int64
 // create makes the disk of a machine. Whatever an earlier attempt has left is used or
 // replaced.
 func (m *machine) create(ctx context.Context, machine backend.Machine) error {
-	if err := m.endStrays(ctx); err != nil {
+	if err := m.killUnrecorded(ctx); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {
@@ -143,7 +143,7 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch
 func (m *machine) waitUp(ctx context.Context, proc *process.Process, confinement *sandbox.Spec) error {
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
-	deadline := time.NewTimer(firstPatience)
+	deadline := time.NewTimer(monitorStartTimeout)
 	defer deadline.Stop()
 	for {
 		m.mu.Lock()
@@ -158,7 +158,7 @@ func (m *machine) waitUp(ctx context.Context, proc *process.Process, confinement
 				return err
 			}
 			if status := proc.Status(); status.ExitCode > 0 {
-				return fmt.Errorf("QEMU did not start: %s", lastWords(confinement.Named(status.LogTail)))
+				return fmt.Errorf("QEMU did not start: %s", lastOutput(confinement.Named(status.LogTail)))
 			}
 			return nil // it was ended from outside, which is an end like others
 		case <-ctx.Done():
@@ -171,11 +171,11 @@ func (m *machine) waitUp(ctx context.Context, proc *process.Process, confinement
 }
 
 // maxWords is how much of what a process said last is told, in bytes.
-const maxWords = 300
+const maxOutput = 300
 
 // lastWords returns what a process said last, in one line without its name and time. It may
 // be a guest that wrote it, to its serial console.
-func lastWords(log string) string {
+func lastOutput(log string) string {
 	lines := strings.Split(strings.TrimSpace(log), "\n")
 	last := lines[len(lines)-1]
 	if _, words, found := strings.Cut(last, "qemu-system-"+arch()+": "); found {
@@ -187,8 +187,8 @@ func lastWords(log string) string {
 		}
 		return r
 	}, last)
-	if len(last) > maxWords {
-		last = strings.ToValidUTF8(last[:maxWords], "") + " ..."
+	if len(last) > maxOutput {
+		last = strings.ToValidUTF8(last[:maxOutput], "") + " ..."
 	}
 	return cmp.Or(strings.TrimSpace(last), "it said nothing")
 }
@@ -237,21 +237,21 @@ func (d *Driver) givenKernel(image *v1alpha1.Image, l *launch) error {
 // file returns the path of a file that spec.image names, if it may.
 func (d *Driver) file(field, path string) (string, error) {
 	if _, err := d.options.ImageDirs.Stat(path); err != nil {
-		return "", d.refused(field, path, err)
+		return "", d.fileError(field, path, err)
 	}
 	return filepath.Clean(path), nil
 }
 
 // refused says why a file of spec.image is not used.
-func (d *Driver) refused(field, path string, err error) error {
+func (d *Driver) fileError(field, path string, err error) error {
 	if errors.Is(err, confine.ErrOutside) || errors.Is(err, confine.ErrForm) {
-		return fmt.Errorf("%w: spec.image.%s %s: %s", backend.ErrInvalid, field, path, notAllowed(err, d.options.ImageDirs))
+		return fmt.Errorf("%w: spec.image.%s %s: %s", backend.ErrInvalid, field, path, describePathError(err, d.options.ImageDirs))
 	}
 	return fmt.Errorf("spec.image.%s %s: %w", field, path, err)
 }
 
 // notAllowed says why a path must not be named, an ErrOutside or an ErrForm.
-func notAllowed(err error, dirs confine.Dirs) string {
+func describePathError(err error, dirs confine.Dirs) string {
 	if errors.Is(err, confine.ErrOutside) {
 		return fmt.Sprintf("%v; --vm-image-dirs allows: %s", err, dirs)
 	}

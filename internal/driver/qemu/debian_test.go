@@ -12,7 +12,7 @@ import (
 )
 
 // debianPatience is how long an emulated Debian may take to boot on a busy host.
-const debianPatience = 8 * time.Minute
+const debianTimeout = 8 * time.Minute
 
 // needDebian returns the path of the Debian image, and skips a test where it is not
 // built. CI has it, and takes no skips.
@@ -33,7 +33,7 @@ func needDebian(t *testing.T) string {
 // seed, and the guest agent of QEMU.
 func TestDebian(t *testing.T) {
 	path := needDebian(t)
-	w := newWorld(t)
+	w := newFixture(t)
 	machine := firmware(uid)
 	machine.MilliCPU, machine.MemoryBytes, machine.DiskBytes = 2000, 512<<20, 3<<30
 	machine.Image = &v1alpha1.Image{Path: path}
@@ -46,18 +46,18 @@ func TestDebian(t *testing.T) {
 	}
 	began := time.Now()
 	w.run(machine)
-	server := w.eventuallyWithin(debianPatience, "the guest agent answers, with an address", answers)
+	server := w.eventuallyWithin(debianTimeout, "the guest agent answers, with an address", answers)
 	t.Logf("the guest agent answered after %v", time.Since(began))
 	if server.Addresses[0] != "10.0.2.15" {
 		t.Errorf("addresses: %v", server.Addresses)
 	}
-	w.eventuallyWithin(debianPatience, "cloud-init has applied the seed", func(*backend.Server) bool {
+	w.eventuallyWithin(debianTimeout, "cloud-init has applied the seed", func(*backend.Server) bool {
 		return strings.Contains(w.serial(), "The seed of from-the-seed is applied: steady, 6291456 sectors")
 	})
 	t.Logf("the seed was applied after %v", time.Since(began))
 	began = time.Now()
-	w.do(w.driver.Stop(t.Context(), machine.Identity, debianPatience))
-	server = w.eventuallyWithin(debianPatience, "it is off", is(backend.StateStopped))
+	w.do(w.driver.Stop(t.Context(), machine.Identity, debianTimeout))
+	server = w.eventuallyWithin(debianTimeout, "it is off", is(backend.StateStopped))
 	t.Logf("it powered off within %v", time.Since(began))
 	if server.Ended == nil || server.Ended.Cause != backend.CauseRequested {
 		t.Errorf("it ended as %+v", server.Ended)
@@ -69,7 +69,7 @@ func TestDebian(t *testing.T) {
 }
 
 // serial returns what the machine of the test has written to its serial console.
-func (w *world) serial() string {
+func (w *fixture) serial() string {
 	w.Helper()
 	log, err := os.ReadFile(filepath.Join(w.driver.machinesDir(), string(uid), serialLog))
 	w.do(err)

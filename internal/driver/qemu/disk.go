@@ -23,16 +23,16 @@ import (
 const imageToolTimeout = 60 * time.Second
 
 // room is how much the host must have free for a halted machine to be tried again.
-const room = 16 << 20
+const minFreeSpace = 16 << 20
 
 // hasRoom reports whether there seems to be room where a folder is. What cannot be asked
 // has.
-func hasRoom(dir string) bool {
+func hasFreeSpace(dir string) bool {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return true
 	}
-	return uint64(fs.Bavail)*uint64(fs.Bsize) >= room //nolint:gosec // a size is positive
+	return uint64(fs.Bavail)*uint64(fs.Bsize) >= minFreeSpace //nolint:gosec // a size is positive
 }
 
 // What qemu-img may use beside its time: it reads images that tenants have made.

@@ -169,7 +169,7 @@ func (l *limitedReader) Read(p []byte) (int, error) {
 	if l.read += int64(n); l.read > l.images.limit {
 		return 0, l.images.tooLarge(l.read)
 	}
-	if l.read-l.looked >= roomPeriod {
+	if l.read-l.looked >= sizeCheckInterval {
 		l.looked = l.read
 		if err := l.images.makeRoom(); err != nil {
 			return 0, err

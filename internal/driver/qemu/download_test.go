@@ -49,15 +49,15 @@ func trickle(t *testing.T) (address string, requests *atomic.Int32) {
 
 // began returns a progress function, and a function that waits until it was told a text.
 func began(t *testing.T, want string) (progress func(string), wait func()) {
-	told, once := make(chan struct{}), sync.Once{}
+	reported, once := make(chan struct{}), sync.Once{}
 	return func(text string) {
 			if strings.Contains(text, want) {
-				once.Do(func() { close(told) })
+				once.Do(func() { close(reported) })
 			}
 		}, func() {
 			t.Helper()
 			select {
-			case <-told:
+			case <-reported:
 			case <-time.After(harness.Patience):
 				t.Fatalf("it was never told that %s", want)
 			}
@@ -303,11 +303,11 @@ func TestPartsAreBounded(t *testing.T) {
 		}
 	})
 	t.Run("a download counts while it grows", func(t *testing.T) {
-		const size = 2 * roomPeriod
+		const size = 2 * sizeCheckInterval
 		s := newServer(t, size)
 		i := newImages(t.TempDir(), Options{ImageNetworks: loopback, MaxImageBytes: size})
 		i.downloads[busy] = &download{}
-		makePart(t, i.dir, busy.part(), partsSize*size-roomPeriod/2, 0)
+		makePart(t, i.dir, busy.part(), partsSize*size-sizeCheckInterval/2, 0)
 		_, err := i.get(t.Context(), "default", s.URL, s.digest(), func(string) {})
 		if err == nil || !strings.Contains(err.Error(), "it is tried again") {
 			t.Errorf("got %v", err)

@@ -59,7 +59,7 @@ type Options struct {
 	GuestDir string
 	// FoundPatience is how long Open waits for the machines that it finds to say how they
 	// are. 0 means 2 s.
-	FoundPatience time.Duration
+	AttachTimeout time.Duration
 	// ImageDirs are where the files may be that spec.image names. None: it may name no files.
 	ImageDirs confine.Dirs
 	// ImageNetworks are networks that images may be downloaded from beside the public Internet.
@@ -153,29 +153,29 @@ func Open(options Options) (*Driver, error) {
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.starting = make(chan struct{}, max(2, runtime.NumCPU()))
 	d.images = newImages(d.imagesDir(), options)
-	if err := d.findMachines(); err != nil {
+	if err := d.attachMachines(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	d.tasks.Go(d.sample)
+	d.tasks.Go(d.sampleUsage)
 	d.tasks.Go(d.collectImages)
-	d.awaitFound()
+	d.awaitAttached()
 	return d, nil
 }
 
 // foundPatience is the usual Options.FoundPatience.
-const foundPatience = 2 * time.Second
+const attachTimeout = 2 * time.Second
 
 // awaitFound waits until the machines that were found have said how they are, so that
 // what is the same as before the restart of the manager never looks different. Those
 // that say nothing are seen as unknown, or as booting.
-func (d *Driver) awaitFound() {
-	patience := time.NewTimer(cmp.Or(d.options.FoundPatience, foundPatience))
-	defer patience.Stop()
+func (d *Driver) awaitAttached() {
+	timeout := time.NewTimer(cmp.Or(d.options.AttachTimeout, attachTimeout))
+	defer timeout.Stop()
 	again := time.NewTicker(2 * time.Millisecond)
 	defer again.Stop()
-	for slices.ContainsFunc(d.all(), func(m *machine) bool { return !m.isKnown() }) {
+	for slices.ContainsFunc(d.all(), func(m *machine) bool { return !m.hasResponded() }) {
 		select {
-		case <-patience.C:
+		case <-timeout.C:
 			return
 		case <-again.C:
 		}
@@ -218,7 +218,7 @@ func (d *Driver) imagesDir() string   { return filepath.Join(d.options.StateDir,
 func (d *Driver) retainedDir() string { return retainedDir(d.options.StateDir) }
 
 // findMachines attaches to everything that is in the state directory.
-func (d *Driver) findMachines() error {
+func (d *Driver) attachMachines() error {
 	entries, err := os.ReadDir(d.machinesDir())
 	if err != nil {
 		return fmt.Errorf("find machines: %w", err)
@@ -239,7 +239,7 @@ func (d *Driver) findMachines() error {
 		}
 		m := newMachine(d, def)
 		d.machines[def.UID] = m
-		d.users.note(def.UID, def.User)
+		d.users.adopt(def.UID, def.User)
 		m.attach()
 	}
 	return nil
@@ -261,7 +261,7 @@ func (d *Driver) Watch(notify func(backend.Identity)) {
 }
 
 // tell says that a machine has changed.
-func (d *Driver) tell(id backend.Identity) {
+func (d *Driver) notifyChange(id backend.Identity) {
 	d.mu.Lock()
 	notify := d.notify
 	d.mu.Unlock()
@@ -310,17 +310,17 @@ func (d *Driver) Observe(_ context.Context, id backend.Identity) (backend.Server
 	if err != nil {
 		return backend.Server{}, err
 	}
-	if m.isLost() {
+	if m.isFolderMissing() {
 		return backend.Server{}, fmt.Errorf("machine %s: somebody has removed its folder %s: %w", id.UID, m.dir, backend.ErrNotFound)
 	}
-	return m.seen(), nil
+	return m.snapshot(), nil
 }
 
 // List implements backend.Driver.
 func (d *Driver) List(context.Context) ([]backend.Server, error) {
 	var servers []backend.Server
 	for _, m := range d.all() {
-		servers = append(servers, m.seen())
+		servers = append(servers, m.snapshot())
 	}
 	return servers, nil
 }

@@ -55,26 +55,26 @@ var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"), netip.MustP
 var testUsers = UserRange{2100000000, 2100065535}
 
 // world is a state directory, and a driver on it.
-type world struct {
+type fixture struct {
 	*testing.T
 	options Options
 	driver  *Driver
 	console net.Conn // see shell
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	needQEMU(t)
 	// The name is long, as those of homes may be: sockets must work all the same.
 	dir := filepath.Join(t.TempDir(), "a-state-directory-with-quite-a-long-name-that-does-not-fit-into-a-socket-address")
-	w := &world{T: t, options: Options{StateDir: dir, GuestDir: filepath.Join("..", "..", "..", "bin", "guest"), ImageDirs: confine.Anywhere, ImageNetworks: loopback, Users: testUsers, Log: testr.New(t)}}
+	w := &fixture{T: t, options: Options{StateDir: dir, GuestDir: filepath.Join("..", "..", "..", "bin", "guest"), ImageDirs: confine.Anywhere, ImageNetworks: loopback, Users: testUsers, Log: testr.New(t)}}
 	t.Cleanup(w.clear)
 	w.open()
 	return w
 }
 
 // open opens the driver, as a new manager does.
-func (w *world) open() {
+func (w *fixture) open() {
 	w.Helper()
 	if w.driver != nil {
 		if err := w.driver.Close(); err != nil {
@@ -90,7 +90,7 @@ func (w *world) open() {
 }
 
 // clear ends what a failed test has left.
-func (w *world) clear() {
+func (w *fixture) clear() {
 	if w.driver == nil {
 		return
 	}
@@ -99,7 +99,7 @@ func (w *world) clear() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, entry := range entries {
-		if err := killStrays(ctx, types.UID(entry.Name())); err != nil {
+		if err := killOrphans(ctx, types.UID(entry.Name())); err != nil {
 			w.Errorf("clear up: %v", err)
 		}
 		if w.Failed() {
@@ -121,7 +121,7 @@ func firmware(uid types.UID) backend.Machine {
 }
 
 // backend returns what the contract is tested on.
-func (w *world) backend(image string) drivertest.Backend {
+func (w *fixture) backend(image string) drivertest.Backend {
 	return drivertest.Backend{
 		Open: func(t *testing.T) backend.Driver {
 			w.T = t
@@ -139,15 +139,15 @@ func (w *world) backend(image string) drivertest.Backend {
 }
 
 // kill kills the QEMU of a machine.
-func (w *world) kill(t *testing.T, uid types.UID) {
+func (w *fixture) kill(t *testing.T, uid types.UID) {
 	t.Helper()
 	signals.Send(t, w.pid(t, uid), syscall.SIGKILL)
 }
 
 // pid returns that of the QEMU of a machine.
-func (w *world) pid(t *testing.T, uid types.UID) int {
+func (w *fixture) pid(t *testing.T, uid types.UID) int {
 	t.Helper()
-	pids, err := findStrays(uid)
+	pids, err := findOrphans(uid)
 	if err != nil || len(pids) != 1 {
 		t.Fatalf("the processes of machine %s are %v, %v", uid, pids, err)
 	}
@@ -155,7 +155,7 @@ func (w *world) pid(t *testing.T, uid types.UID) int {
 }
 
 // leftovers returns every process and file of machines.
-func (w *world) leftovers(t *testing.T) []string {
+func (w *fixture) leftovers(t *testing.T) []string {
 	t.Helper()
 	var left []string
 	entries, err := os.ReadDir(w.driver.machinesDir())
@@ -176,7 +176,7 @@ func (w *world) leftovers(t *testing.T) []string {
 }
 
 // makeImage makes an image as its author would, with arguments for qemu-img create.
-func (w *world) makeImage(args ...string) {
+func (w *fixture) makeImage(args ...string) {
 	w.Helper()
 	if out, err := exec.Command(w.driver.imageTool, append([]string{"create", "-q"}, args...)...).CombinedOutput(); err != nil {
 		w.Fatalf("make an image: %v: %s", err, out)
@@ -195,10 +195,10 @@ func emptyImage(t *testing.T) string {
 
 func TestContract(t *testing.T) {
 	needQEMU(t)
-	drivertest.Run(t, func(t *testing.T) drivertest.Backend { return newWorld(t).backend(emptyImage(t)) })
+	drivertest.Run(t, func(t *testing.T) drivertest.Backend { return newFixture(t).backend(emptyImage(t)) })
 }
 
-func (w *world) do(err error) {
+func (w *fixture) do(err error) {
 	w.Helper()
 	if err != nil && !errors.Is(err, backend.ErrInProgress) {
 		w.Fatal(err)
@@ -206,7 +206,7 @@ func (w *world) do(err error) {
 }
 
 // server returns the machine of the test; nil if there is none.
-func (w *world) server() *backend.Server {
+func (w *fixture) server() *backend.Server {
 	w.Helper()
 	server, err := w.driver.Observe(w.Context(), backend.Identity{UID: uid})
 	if errors.Is(err, backend.ErrNotFound) {
@@ -216,12 +216,12 @@ func (w *world) server() *backend.Server {
 	return &server
 }
 
-func (w *world) eventually(what string, check func(*backend.Server) bool) *backend.Server {
+func (w *fixture) eventually(what string, check func(*backend.Server) bool) *backend.Server {
 	w.Helper()
 	return w.eventuallyWithin(harness.Patience, what, check)
 }
 
-func (w *world) eventuallyWithin(patience time.Duration, what string, check func(*backend.Server) bool) *backend.Server {
+func (w *fixture) eventuallyWithin(timeout time.Duration, what string, check func(*backend.Server) bool) *backend.Server {
 	w.Helper()
 	var server *backend.Server
 	defer func() {
@@ -229,7 +229,7 @@ func (w *world) eventuallyWithin(patience time.Duration, what string, check func
 			w.Logf("the server is %+v, ended %+v", server, server.Ended)
 		}
 	}()
-	harness.EventuallyWithin(w, patience, what, func() bool {
+	harness.EventuallyWithin(w, timeout, what, func() bool {
 		server = w.server()
 		return check(server)
 	})
@@ -242,7 +242,7 @@ func is(state backend.State) func(*backend.Server) bool {
 }
 
 // run creates and starts a machine.
-func (w *world) run(machine backend.Machine) *backend.Server {
+func (w *fixture) run(machine backend.Machine) *backend.Server {
 	w.Helper()
 	w.do(w.driver.Create(w.Context(), machine))
 	w.eventually("it is created", is(backend.StateStopped))
@@ -251,7 +251,7 @@ func (w *world) run(machine backend.Machine) *backend.Server {
 }
 
 // remove deletes the machine of the test, of which nothing may be left.
-func (w *world) remove() {
+func (w *fixture) remove() {
 	w.Helper()
 	harness.Eventually(w, "it is deleted", func() bool {
 		err := w.driver.Delete(w.Context(), backend.Identity{UID: uid}, backend.DeleteOptions{})
@@ -261,7 +261,7 @@ func (w *world) remove() {
 	if left := w.leftovers(w.T); len(left) > 0 {
 		w.Errorf("left behind: %v", left)
 	}
-	if pids, err := findStrays(uid); err != nil || len(pids) > 0 {
+	if pids, err := findOrphans(uid); err != nil || len(pids) > 0 {
 		w.Errorf("processes are left: %v, %v", pids, err)
 	}
 }

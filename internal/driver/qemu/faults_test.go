@@ -16,12 +16,12 @@ import (
 // quickly makes monitors be asked often, for the time of a test.
 func quickly(t *testing.T) {
 	t.Helper()
-	before := checkPeriod
-	checkPeriod = 50 * time.Millisecond
-	t.Cleanup(func() { checkPeriod = before })
+	before := checkInterval
+	checkInterval = 50 * time.Millisecond
+	t.Cleanup(func() { checkInterval = before })
 }
 
-func (w *world) firmware() backend.Machine {
+func (w *fixture) firmware() backend.Machine {
 	w.Helper()
 	machine := firmware(uid)
 	machine.Image.Path = emptyImage(w.T)
@@ -30,7 +30,7 @@ func (w *world) firmware() backend.Machine {
 
 func TestProcessThatIsStopped(t *testing.T) {
 	quickly(t)
-	w := newWorld(t)
+	w := newFixture(t)
 	run := w.run(w.firmware()).Run
 	pid := w.pid(t, uid)
 	signals.Send(t, pid, syscall.SIGSTOP)
@@ -50,7 +50,7 @@ func TestProcessThatIsStopped(t *testing.T) {
 
 func TestFolderRemovedWhileItRuns(t *testing.T) {
 	t.Run("and the manager goes on", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		machine := w.firmware()
 		w.run(machine)
 		w.do(os.RemoveAll(filepath.Join(w.driver.machinesDir(), string(uid))))
@@ -60,7 +60,7 @@ func TestFolderRemovedWhileItRuns(t *testing.T) {
 		w.remove()
 	})
 	t.Run("and the manager, too, is another", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		machine := w.firmware()
 		w.run(machine)
 		w.do(w.driver.Close())
@@ -73,7 +73,7 @@ func TestFolderRemovedWhileItRuns(t *testing.T) {
 		w.remove()
 	})
 	t.Run("and it is created again", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		machine := w.firmware()
 		w.run(machine)
 		before := w.pid(t, uid)
@@ -90,7 +90,7 @@ func TestFolderRemovedWhileItRuns(t *testing.T) {
 }
 
 func TestDefinitionThatCannotBeRead(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	machine := w.firmware()
 	w.run(machine)
 	w.do(w.driver.Close())
@@ -102,7 +102,7 @@ func TestDefinitionThatCannotBeRead(t *testing.T) {
 
 // QEMU runs on without a record that can be read: a removal ends it all the same.
 func TestProcessRecordThatCannotBeRead(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	machine := w.firmware()
 	w.run(machine)
 	w.do(w.driver.Close())
@@ -111,7 +111,7 @@ func TestProcessRecordThatCannotBeRead(t *testing.T) {
 	w.driver = nil
 	w.open()
 	w.remove()
-	if strays, err := findStrays(uid); err != nil || len(strays) > 0 {
+	if strays, err := findOrphans(uid); err != nil || len(strays) > 0 {
 		t.Errorf("QEMU still runs: %v, %v", strays, err)
 	}
 	if _, err := os.Lstat(record); !os.IsNotExist(err) {
@@ -123,7 +123,7 @@ func TestProcessRecordThatCannotBeRead(t *testing.T) {
 // learns that the guest has ended by itself.
 func TestGuestThatEndsWhileNobodyLooks(t *testing.T) {
 	needGuest(t)
-	w := newWorld(t)
+	w := newFixture(t)
 	w.run(booted())
 	run := w.eventually("the guest answers", answers).Run
 	w.do(w.driver.Close())
@@ -145,7 +145,7 @@ func TestGuestThatEndsWhileNobodyLooks(t *testing.T) {
 }
 
 func TestStartThatFails(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	machine := w.firmware()
 	w.do(w.driver.Create(t.Context(), machine))
 	w.eventually("it is created", is(backend.StateStopped))
@@ -159,14 +159,14 @@ func TestStartThatFails(t *testing.T) {
 }
 
 func TestStopAll(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.run(w.firmware())
 	w.do(w.driver.Close())
 	w.driver = nil
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	w.do(StopAll(ctx, w.options.StateDir, 0))
-	if pids, err := findStrays(uid); err != nil || len(pids) > 0 {
+	if pids, err := findOrphans(uid); err != nil || len(pids) > 0 {
 		t.Errorf("after StopAll there are %v, %v", pids, err)
 	}
 	w.open()

@@ -34,7 +34,7 @@ func booted(changes ...func(*backend.Machine)) backend.Machine {
 // An emulated machine gets no processor while it runs, with which QEMU might abort: it waits for a restart.
 func TestEmulatedMachinesGetNoProcessor(t *testing.T) {
 	needGuest(t)
-	w := newWorld(t)
+	w := newFixture(t)
 	w.options.Accelerator = AccelTCG
 	w.open()
 	machine := booted()
@@ -55,7 +55,7 @@ func answers(s *backend.Server) bool {
 
 func TestGuestBootsAnswersAndPowersOff(t *testing.T) {
 	needGuest(t)
-	w := newWorld(t)
+	w := newFixture(t)
 	began := time.Now()
 	w.run(booted(func(m *backend.Machine) {
 		m.DiskBytes = 64 << 20
@@ -82,7 +82,7 @@ func TestGuestBootsAnswersAndPowersOff(t *testing.T) {
 
 	// It is found again while it runs: at once as it was, also its use of resources.
 	run := server.Run
-	w.options.FoundPatience = time.Minute
+	w.options.AttachTimeout = time.Minute
 	w.open()
 	if found := w.server(); !answers(found) || found.State != backend.StateRunning {
 		t.Errorf("a new manager finds %+v", found)
@@ -115,7 +115,7 @@ func TestGuestBootsAnswersAndPowersOff(t *testing.T) {
 
 func TestChangesOfARunningMachine(t *testing.T) {
 	needGuest(t)
-	w := newWorld(t)
+	w := newFixture(t)
 	w.driver.plugs = true // also without KVM: there is room enough for translated code
 	machine := booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 })
 	w.run(machine)

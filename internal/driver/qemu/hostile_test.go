@@ -92,7 +92,7 @@ func flood(conn io.Writer, line string) {
 }
 
 // newGuest adds a machine that is on and whose agent is a fake one.
-func (w *world) newGuest(agent *fakeAgent) *machine {
+func (w *fixture) newGuest(agent *fakeAgent) *machine {
 	w.Helper()
 	m := newMachine(w.driver, definition{Machine: backend.Machine{Identity: backend.Identity{UID: uuid.NewUUID()}}})
 	m.run, m.power, m.agent = "run", backend.StateRunning, backend.AgentWaiting
@@ -150,7 +150,7 @@ func processorTime(t *testing.T) time.Duration {
 
 // Guests that send as much as they can cost the manager next to nothing, and no other machine its answer.
 func TestGuestsThatFlood(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	many := make([]string, 100_000)
 	for i := range many {
 		many[i] = fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)
@@ -184,7 +184,7 @@ func TestGuestsThatFlood(t *testing.T) {
 	began := time.Now()
 	m := w.newGuest(honest)
 	harness.Eventually(t, "the honest guest is asked until it has an address", func() bool {
-		return cmp.Equal(m.seen().Addresses, []string{"10.0.2.15"})
+		return cmp.Equal(m.snapshot().Addresses, []string{"10.0.2.15"})
 	})
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("%d questions took %v", questions, took)
@@ -204,19 +204,19 @@ func TestUsableAddresses(t *testing.T) {
 	for i := range 1000 {
 		many = append(many, fmt.Sprintf("10.0.0.%d", i%250), fmt.Sprintf("2001:db8::%x", i))
 	}
-	for name, test := range map[string]struct{ told, want []string }{
+	for name, test := range map[string]struct{ reported, want []string }{
 		"some":                    {[]string{"2001:DB8:0::1", " 10.0.2.15\n", "10.0.2.15"}, []string{"10.0.2.15", "2001:db8::1"}},
 		"those of the guest only": {[]string{"127.0.0.1", "::1", "fe80::1", "169.254.1.1", "fec0::1", "0.0.0.0", "ff02::1", "224.0.0.1"}, nil},
 		"a zone":                  {[]string{"2001:db8::1%\x1b[2J", "fe80::1%eth0", "2001:db8::2%" + strings.Repeat("x", 1000)}, nil},
 		"what is none":            {[]string{"", "\x00", "\xff", "10.0.0.1\x00", "999.0.0.1", strings.Repeat("1", 1000), "10.0.0.1/8"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, usable(test.told), cmp.Transformer("empty", func(s []string) []string { return append([]string{}, s...) })); diff != "" {
+			if diff := cmp.Diff(test.want, reachable(test.reported), cmp.Transformer("empty", func(s []string) []string { return append([]string{}, s...) })); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
-	got := usable(many)
+	got := reachable(many)
 	if len(got) != maxAddresses || slices.ContainsFunc(got, func(s string) bool { return len(s) > 64 }) {
 		t.Errorf("of 2000 addresses there are told %v", got)
 	}
@@ -228,10 +228,10 @@ func TestLastWordsOfAGuest(t *testing.T) {
 		"of QEMU":            {"x\n2026-01-01T00:00:00.000000Z qemu-system-" + arch() + ": no room\n", "no room"},
 		"nothing":            {"\n \n", "it said nothing"},
 		"control characters": {"\x1b[2J\x07hello\u202e\x00\xff there\r", "[2Jhello\ufffd there"},
-		"too many":           {strings.Repeat("é", 1000), strings.Repeat("é", maxWords/2) + " ..."},
+		"too many":           {strings.Repeat("é", 1000), strings.Repeat("é", maxOutput/2) + " ..."},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, lastWords(test.log)); diff != "" {
+			if diff := cmp.Diff(test.want, lastOutput(test.log)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -251,7 +251,7 @@ func TestPlausibleMemory(t *testing.T) {
 		"less than none free": {100, 1<<64 - 1, [2]int64{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			used, of := plausible(test.total, test.available, 200)
+			used, of := clampMemory(test.total, test.available, 200)
 			if diff := cmp.Diff(test.want, [2]int64{used, of}); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -261,21 +261,21 @@ func TestPlausibleMemory(t *testing.T) {
 
 // A guest can make what is seen of it change without end. The API server hears of it now and then.
 func TestGuestThatChangesAllTheTime(t *testing.T) {
-	w := newWorld(t)
-	var told atomic.Int32
-	w.driver.Watch(func(backend.Identity) { told.Add(1) })
+	w := newFixture(t)
+	var reported atomic.Int32
+	w.driver.Watch(func(backend.Identity) { reported.Add(1) })
 	m := w.newGuest(&fakeAgent{answer: func(conn io.Writer, id json.RawMessage, _ int) {
 		fmt.Fprintf(conn, `{"return": [], "id": %s}`+"\n", id)
 	}})
-	harness.Eventually(t, "the agent is connected", func() bool { return m.seen().Agent == backend.AgentConnected })
+	harness.Eventually(t, "the agent is connected", func() bool { return m.snapshot().Agent == backend.AgentConnected })
 	for i := range 1000 {
 		m.agentAnswered(t.Context(), []string{fmt.Sprintf("10.0.%d.%d", i>>8, i&255)})
 	}
-	if n := told.Load(); n > 2*tellBurst {
+	if n := reported.Load(); n > 2*tellBurst {
 		t.Errorf("%d changes were told", n)
 	}
-	before := told.Load()
-	harness.Eventually(t, "the last change is told", func() bool { return told.Load() > before })
+	before := reported.Load()
+	harness.Eventually(t, "the last change is told", func() bool { return reported.Load() > before })
 }
 
 // bootSector returns an image that runs some machine code of 16 bits.
@@ -308,7 +308,7 @@ func TestGuestThatMakesEvents(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			machine := firmware(uid)
 			machine.Image = &v1alpha1.Image{Path: bootSector(t, code...), Format: formatRaw}
 			w.run(machine)
@@ -316,7 +316,7 @@ func TestGuestThatMakesEvents(t *testing.T) {
 				fmt.Fprintf(conn, `{"return": %s, "id": %s}`+"\n", interfaces([]string{"10.0.0.1"}[:n/8]...), id)
 			}})
 			began, before := time.Now(), processorTime(t)
-			harness.Eventually(t, "another guest is asked", func() bool { return len(other.seen().Addresses) > 0 })
+			harness.Eventually(t, "another guest is asked", func() bool { return len(other.snapshot().Addresses) > 0 })
 			took, used := time.Since(began), processorTime(t)-before
 			t.Logf("in %v this process used %v of processor time; %s", took, used, w.server().State)
 			if used > took/4 {

@@ -56,7 +56,7 @@ type download struct {
 
 func newImages(dir string, options Options) *images {
 	return &images{
-		dir: dir, client: guard{options.ImageNetworks}.newClient(),
+		dir: dir, client: addressFilter{options.ImageNetworks}.newClient(),
 		limit: options.MaxImageBytes, timeout: cmp.Or(options.ImageTimeout, downloadTimeout), keep: options.ImageKeep,
 		downloads: map[source]*download{}, changed: make(chan struct{}),
 	}
@@ -127,7 +127,7 @@ func (i *images) get(ctx context.Context, namespace, address, digest string, pro
 			return path, err
 		}
 		d, changed := i.downloads[from], i.changed
-		begins := d == nil && i.hasPlace(namespace)
+		begins := d == nil && i.canStart(namespace)
 		downloading := ctx
 		if begins {
 			d = &download{namespace: namespace, done: make(chan struct{})}
@@ -138,7 +138,7 @@ func (i *images) get(ctx context.Context, namespace, address, digest string, pro
 		switch {
 		case begins:
 			err = i.download(downloading, from, progress)
-			i.end(ctx, d, from, err)
+			i.finish(ctx, d, from, err)
 			if err != nil && !errors.Is(err, errArrived) {
 				return "", failedDownload(address, err)
 			}
@@ -165,7 +165,7 @@ func failedDownload(address string, err error) error {
 }
 
 // hasPlace reports whether a download of a namespace may begin; i.mu is held.
-func (i *images) hasPlace(namespace string) bool {
+func (i *images) canStart(namespace string) bool {
 	own := 0
 	for _, d := range i.downloads {
 		if d.namespace == namespace {
@@ -176,7 +176,7 @@ func (i *images) hasPlace(namespace string) bool {
 }
 
 // end notes that a download is over, and how. ctx is that of the caller that has run it.
-func (i *images) end(ctx context.Context, d *download, from source, err error) {
+func (i *images) finish(ctx context.Context, d *download, from source, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if ctx.Err() == nil && !errors.Is(err, errArrived) {

@@ -66,8 +66,8 @@ func TestDownload(t *testing.T) {
 	t.Run("it is told how far it is, and done once", func(t *testing.T) {
 		s := newServer(t, 8<<20)
 		i := newImages(t.TempDir(), Options{ImageNetworks: loopback})
-		var told []string
-		path, err := i.get(t.Context(), "default", s.URL, s.digest(), func(text string) { told = append(told, text) })
+		var reported []string
+		path, err := i.get(t.Context(), "default", s.URL, s.digest(), func(text string) { reported = append(reported, text) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestDownload(t *testing.T) {
 		for _, percent := range []int{25, 50, 75, 100} {
 			want = append(want, fmt.Sprintf("the image is being downloaded, %d %% of 8 MiB", percent))
 		}
-		if diff := cmp.Diff(append(want, "the image is being verified"), told); diff != "" {
+		if diff := cmp.Diff(append(want, "the image is being verified"), reported); diff != "" {
 			t.Errorf("progress (-want +got):\n%s", diff)
 		}
 		var all sync.WaitGroup
@@ -171,7 +171,7 @@ func TestDownload(t *testing.T) {
 
 // A machine of an image by its address, in qcow2, larger than the image.
 func TestMachineOfADownloadedImage(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	source := filepath.Join(t.TempDir(), "image.qcow2")
 	w.makeImage("-f", "qcow2", source, "4M")
 	s := newServer(t, 0)
@@ -191,7 +191,7 @@ func TestMachineOfADownloadedImage(t *testing.T) {
 }
 
 func TestImagesThatAreRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	dir := t.TempDir()
 	base, overlay := emptyImage(t), filepath.Join(dir, "overlay.qcow2")
 	w.makeImage("-f", "qcow2", "-b", base, "-F", "raw", overlay)
@@ -232,7 +232,7 @@ func TestImagesThatAreRefused(t *testing.T) {
 func TestDiskPolicyRetain(t *testing.T) {
 	for name, definition := range map[string]string{"as usual": "", "with a definition that cannot be read": "{", "with that of another machine": `{"UID":"x"}`} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			machine := w.firmware()
 			w.run(machine)
 			if definition != "" {

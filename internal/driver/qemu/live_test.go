@@ -14,7 +14,7 @@ import (
 )
 
 // ask asks the monitor of the machine of the test.
-func (w *world) ask(command string, arguments map[string]any, result any) {
+func (w *fixture) ask(command string, arguments map[string]any, result any) {
 	w.Helper()
 	conn, err := w.driver.machines[uid].monitor()
 	w.do(err)
@@ -25,7 +25,7 @@ func (w *world) ask(command string, arguments map[string]any, result any) {
 
 // shell connects to the serial console of the machine of the test, and waits for the
 // shell there.
-func (w *world) shell() {
+func (w *fixture) shell() {
 	w.Helper()
 	w.eventually("the guest answers", answers)
 	w.shows("root@")
@@ -39,14 +39,14 @@ func (w *world) shell() {
 }
 
 // typed types a line there.
-func (w *world) typed(line string) {
+func (w *fixture) typed(line string) {
 	w.Helper()
 	_, err := w.console.Write([]byte(line + "\r"))
 	w.do(err)
 }
 
 // shows waits until the console has shown a text.
-func (w *world) shows(text string) {
+func (w *fixture) shows(text string) {
 	w.Helper()
 	w.eventually("the console shows "+text, func(*backend.Server) bool { return strings.Contains(w.serial(), text) })
 }
@@ -54,7 +54,7 @@ func (w *world) shows(text string) {
 // What is changed in a machine that runs, its guest sees.
 func TestGuestSeesChanges(t *testing.T) {
 	needGuest(t)
-	w := newWorld(t)
+	w := newFixture(t)
 	w.driver.plugs = true // also without KVM: there is room enough for translated code
 	machine := booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 })
 	run := w.run(machine).Run
@@ -83,7 +83,7 @@ func TestGuestSeesChanges(t *testing.T) {
 // ended.
 func TestGuestRebootsAndPanics(t *testing.T) {
 	needGuest(t)
-	w := newWorld(t)
+	w := newFixture(t)
 	run := w.run(booted()).Run
 	w.shell()
 	w.typed("reboot")
@@ -110,7 +110,7 @@ func TestSerialLogIsRotated(t *testing.T) {
 	before := serialLimit
 	serialLimit = 64 << 10
 	t.Cleanup(func() { serialLimit = before })
-	w := newWorld(t)
+	w := newFixture(t)
 	w.run(booted())
 	w.shell()
 	w.typed("for i in $(seq 1500); do echo a line of some sixty characters that fills the log with time; done; echo filled-$((40+2))")
@@ -131,7 +131,7 @@ func TestSerialLogIsRotated(t *testing.T) {
 func TestDiskFullWhileItRuns(t *testing.T) {
 	needGuest(t)
 	quickly(t)
-	w := newWorld(t)
+	w := newFixture(t)
 	w.run(booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 }))
 	w.shell()
 

@@ -46,17 +46,17 @@ type machine struct {
 	addresses []string
 	usage     *backend.Usage
 	// kept is what the guest has said, as it was kept for the next manager.
-	kept *answer
+	guestReport *guestReport
 	// found says that the run had begun before this manager did, recalled that its guest
 	// has answered an earlier one, and not yet this one.
-	found    bool
-	recalled bool
-	cpuSeen  cpuTime
-	told     backend.Usage
+	attached      bool
+	awaitingAgent bool
+	cpuSeen       cpuTime
+	reportedUsage backend.Usage
 
 	// tells bounds how often a guest is told of; telling says that it is told of soon.
-	tells   *rate.Limiter
-	telling bool
+	notifyLimiter *rate.Limiter
+	notifyPending bool
 }
 
 // task is what goes on in the background.
@@ -70,12 +70,12 @@ type task struct {
 func newMachine(d *Driver, def definition) *machine {
 	return &machine{
 		d: d, id: def.Identity, dir: filepath.Join(d.machinesDir(), string(def.UID)), def: def,
-		tells: rate.NewLimiter(rate.Every(tellPause), tellBurst),
+		notifyLimiter: rate.NewLimiter(rate.Every(notifyInterval), tellBurst),
 	}
 }
 
 // tell says that the machine has changed.
-func (m *machine) tell() { m.d.tell(m.id) }
+func (m *machine) notifyChange() { m.d.notifyChange(m.id) }
 
 // path returns that of a file in the folder of the machine.
 func (m *machine) path(name string) string { return filepath.Join(m.dir, name) }
@@ -113,18 +113,18 @@ func (m *machine) begin(kind backend.Task, work func(context.Context) error) err
 		if m.task == t {
 			m.task = nil
 			if err != nil && m.d.ctx.Err() == nil {
-				m.noteFailure(kind, err)
+				m.recordFailure(kind, err)
 			}
 		}
 		close(t.done)
 		m.mu.Unlock()
-		m.tell()
+		m.notifyChange()
 	})
 	return backend.ErrInProgress
 }
 
 // noteFailure remembers why a task failed; m.mu is held.
-func (m *machine) noteFailure(kind backend.Task, err error) {
+func (m *machine) recordFailure(kind backend.Task, err error) {
 	ended := &backend.Ended{Run: "attempt-" + strconv.FormatInt(time.Now().UnixNano(), 36), Message: err.Error(), At: time.Now()}
 	switch kind {
 	case backend.TaskCreate:
@@ -157,12 +157,12 @@ func (m *machine) progress(text string) {
 	}
 	m.mu.Unlock()
 	if changed {
-		m.tell()
+		m.notifyChange()
 	}
 }
 
 // seen returns the machine as somebody sees it from outside.
-func (m *machine) seen() backend.Server {
+func (m *machine) snapshot() backend.Server {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := backend.Server{
@@ -198,7 +198,7 @@ func (m *machine) startedWith() *backend.Machine {
 }
 
 // isLost reports whether somebody has removed the folder of a machine that is off.
-func (m *machine) isLost() bool {
+func (m *machine) isFolderMissing() bool {
 	m.mu.Lock()
 	idle := m.run == "" && m.task == nil && m.def.Created
 	m.mu.Unlock()
@@ -225,21 +225,21 @@ func (m *machine) attach() {
 		m.watch(proc, true)
 	case m.def.LastRun != runName(status):
 		m.mu.Lock()
-		m.noteEnd(status)
+		m.recordEnd(status)
 		m.mu.Unlock()
 	}
 }
 
 // isKnown reports whether the monitor of a machine that is on has answered, and its
 // guest agent, if that listens and has never answered any manager.
-func (m *machine) isKnown() bool {
+func (m *machine) hasResponded() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.run == "" || m.halted || m.power != backend.StateUnknown && (m.agentStop == nil || m.agent != backend.AgentWaiting)
 }
 
 // noteEnd remembers how a run ended; m.mu is held.
-func (m *machine) noteEnd(status process.Status) {
+func (m *machine) recordEnd(status process.Status) {
 	run := runName(status)
 	if m.def.Ended == nil || m.def.Ended.Run != run {
 		m.def.Ended = endOf(status)
@@ -262,7 +262,7 @@ func endOf(status process.Status) *backend.Ended {
 	case status.Signal != "":
 		ended.Message = "the process was ended by " + status.Signal
 	case status.ExitCode != 0:
-		ended.Cause, ended.Message = backend.CauseError, fmt.Sprintf("QEMU ended with exit code %d: %s", status.ExitCode, lastWords(status.LogTail))
+		ended.Cause, ended.Message = backend.CauseError, fmt.Sprintf("QEMU ended with exit code %d: %s", status.ExitCode, lastOutput(status.LogTail))
 	default:
 		ended.Message = "QEMU was told to quit"
 	}

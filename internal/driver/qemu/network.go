@@ -19,7 +19,7 @@ const redirectLimit = 5
 
 // special are networks that are no part of the public Internet although their addresses look like it, and addresses that
 // clouds answer at with secrets of a machine. RFC 6890 and what followed it.
-var special = []netip.Prefix{
+var specialNetworks = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.88.99.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
 	netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("240.0.0.0/4"),
@@ -30,33 +30,33 @@ var special = []netip.Prefix{
 
 // internet6 is what was ever given to the Internet of IPv6. All else is unassigned, of one site only, or leads to an IPv4
 // address that is written in it, as ::127.0.0.1 and 64:ff9b::127.0.0.1 do. RFC 4291 and the registry of IANA.
-var internet6 = netip.MustParsePrefix("2000::/3")
+var publicIPv6 = netip.MustParsePrefix("2000::/3")
 
 // isPublic reports whether an address is one of the public Internet.
 func isPublic(ip netip.Addr) bool {
 	ip = ip.Unmap().WithZone("")
-	if ip.Is6() && !internet6.Contains(ip) {
+	if ip.Is6() && !publicIPv6.Contains(ip) {
 		return false
 	}
 	return ip.IsGlobalUnicast() && !ip.IsPrivate() &&
-		!slices.ContainsFunc(special, func(network netip.Prefix) bool { return network.Contains(ip) })
+		!slices.ContainsFunc(specialNetworks, func(network netip.Prefix) bool { return network.Contains(ip) })
 }
 
 // guard decides which addresses images are downloaded from: those of the public Internet, and of these networks. Who names
 // an image in the API could else have the manager ask what only its host can reach.
-type guard struct{ networks []netip.Prefix }
+type addressFilter struct{ networks []netip.Prefix }
 
 // errAddress says that nothing is downloaded from an address.
 var errAddress = errors.New("images are not downloaded from there")
 
-func (g guard) allows(ip netip.Addr) bool {
+func (g addressFilter) allows(ip netip.Addr) bool {
 	plain := ip.Unmap().WithZone("")
 	return isPublic(plain) || slices.ContainsFunc(g.networks, func(network netip.Prefix) bool { return network.Contains(plain) })
 }
 
 // control is called with the address of every connection that is about to be made, after the name was looked up: whatever
 // a name led to before, and wherever an answer sends a download, counts this.
-func (g guard) control(_ context.Context, _, address string, _ syscall.RawConn) error {
+func (g addressFilter) control(_ context.Context, _, address string, _ syscall.RawConn) error {
 	there, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return fmt.Errorf("%w: %q is no address", errAddress, address)
@@ -69,7 +69,7 @@ func (g guard) control(_ context.Context, _, address string, _ syscall.RawConn) 
 
 // newClient returns a client that keeps to the guard. Through a proxy that the environment names, the proxy has the
 // addresses and decides.
-func (g guard) newClient() *http.Client {
+func (g addressFilter) newClient() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	guarded := &net.Dialer{Timeout: stallTimeout, ControlContext: g.control, Resolver: g.resolver()}
 	direct := &net.Dialer{Timeout: stallTimeout}
@@ -89,7 +89,7 @@ func (g guard) newClient() *http.Client {
 // lookup is the resolver of tests.
 var lookup *net.Resolver
 
-func (guard) resolver() *net.Resolver { return lookup }
+func (addressFilter) resolver() *net.Resolver { return lookup }
 
 func checkRedirect(request *http.Request, via []*http.Request) error {
 	if len(via) > redirectLimit {

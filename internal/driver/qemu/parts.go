@@ -22,7 +22,7 @@ const (
 	// partKeep is how long a part is kept for the next attempt.
 	partKeep = 24 * time.Hour
 	// roomPeriod is how many bytes a download takes between two looks at the size of all parts.
-	roomPeriod = 16 << 20
+	sizeCheckInterval = 16 << 20
 )
 
 // part is what has arrived of an image.

@@ -50,7 +50,7 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 	started := *m.startedWith()
 	boot := m.def.BootMemory
 	m.mu.Unlock()
-	defer m.tell()
+	defer m.notifyChange()
 	if !isOn {
 		return nil
 	}

@@ -27,7 +27,7 @@ func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) err
 		return err
 	}
 	m.progress("its files are removed")
-	if err := m.endStrays(ctx); err != nil {
+	if err := m.killUnrecorded(ctx); err != nil {
 		return err
 	}
 	if err := m.d.processes.Remove(string(m.id.UID)); err != nil {
@@ -47,16 +47,16 @@ func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) err
 	return nil
 }
 
-// endStrays ends a process of the machine that its definition does not tell of, because
+// killUnrecorded ends a process of the machine that its definition does not tell of, because
 // somebody has removed or damaged that. A record that cannot be read is discarded then.
-func (m *machine) endStrays(ctx context.Context) error {
+func (m *machine) killUnrecorded(ctx context.Context) error {
 	proc, err := m.d.processes.Find(string(m.id.UID))
 	if err == nil {
 		if err := proc.Stop(ctx, process.StopOptions{TermTimeout: monitorTimeout, KillTimeout: monitorTimeout}); err != nil {
 			return err
 		}
 	}
-	if err := killStrays(ctx, m.id.UID); err != nil {
+	if err := killOrphans(ctx, m.id.UID); err != nil {
 		return err
 	}
 	var damage *process.DamagedError
@@ -64,7 +64,7 @@ func (m *machine) endStrays(ctx context.Context) error {
 		return nil
 	}
 	if runtime.GOOS != "linux" {
-		return damage // killStrays sees nothing there, and QEMU may still run
+		return damage // killOrphans sees nothing there, and QEMU may still run
 	}
 	m.d.options.Log.Info("Discarding a process record that cannot be read; no QEMU of the machine runs any more",
 		"VirtualMachine", m.id.Namespace+"/"+m.id.Name, "record", damage.Folder, "reason", damage.Err.Error())
@@ -97,7 +97,7 @@ func (d *Driver) removeFolder(dir string) error {
 // state directory. The disk needs no definition to be kept.
 func (d *Driver) deleteUnknown(id backend.Identity, options backend.DeleteOptions) error {
 	m := newMachine(d, definition{Machine: backend.Machine{Identity: id}})
-	strays, err := findStrays(id.UID)
+	strays, err := findOrphans(id.UID)
 	if err != nil {
 		return err
 	}

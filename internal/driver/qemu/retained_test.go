@@ -44,7 +44,7 @@ func TestRetainedDisks(t *testing.T) {
 
 // The longest names that Kubernetes allows do not keep a disk from being retained.
 func TestTheDiskOfAMachineWithALongName(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	machine := w.firmware()
 	machine.Namespace, machine.Name = strings.Repeat("n", 63), strings.Repeat("m", 253)
 	w.do(w.driver.Create(t.Context(), machine))
@@ -63,7 +63,7 @@ func TestTheDiskOfAMachineWithALongName(t *testing.T) {
 
 // The size in an image counts as one that was asked for only if somebody has asked for it.
 func TestDisksThatNobodyAskedForAreBounded(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.options.MaxRootDiskBytes = 1 << 30
 	w.open()
 	image := filepath.Join(t.TempDir(), "image.qcow2")

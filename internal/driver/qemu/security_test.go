@@ -73,7 +73,7 @@ func TestQEMUIsConfined(t *testing.T) {
 
 // QEMU itself takes what follows -append as it is.
 func TestQEMUTakesACommandLineLikeAFlag(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	kernel := filepath.Join(t.TempDir(), "kernel")
 	w.do(os.WriteFile(kernel, []byte("none"), 0o600))
 	machine := firmware(uid)
@@ -119,7 +119,7 @@ func TestRule(t *testing.T) {
 }
 
 func TestFilesOfImagesAreConfined(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	allowed, secret := t.TempDir(), filepath.Join(t.TempDir(), "secret")
 	w.do(os.WriteFile(secret, []byte("hunter2"), 0o600))
 	w.do(os.Symlink(secret, filepath.Join(allowed, "link")))
@@ -152,7 +152,7 @@ func TestFilesOfImagesAreConfined(t *testing.T) {
 
 // Directories that were narrowed later count when a machine starts.
 func TestAKernelIsConfinedAtEachStart(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	kernel := filepath.Join(t.TempDir(), "kernel")
 	w.do(os.WriteFile(kernel, []byte("none"), 0o600))
 	machine := firmware(uid)
@@ -357,7 +357,7 @@ func TestAddressesAreToldWithoutPasswords(t *testing.T) {
 
 // A UID becomes the name of a folder and an argument of QEMU.
 func TestAUIDThatIsNone(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for _, bad := range []string{"", "..", "../../etc", "a/b", "-version", "x,debug=on", strings.ToUpper(string(uid)), string(uid) + "\n"} {
 		machine := firmware(uid)
 		machine.UID = types.UID(bad)

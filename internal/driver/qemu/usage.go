@@ -17,9 +17,9 @@ import (
 
 const (
 	// samplePeriod is how often the use of resources is measured.
-	samplePeriod = 20 * time.Second
+	sampleInterval = 20 * time.Second
 	// toldStep is by how many points it has to move to be told.
-	toldStep = 5
+	usageStep = 5
 	// clockTicks is what the kernel counts processor time in, in every Linux: see time(7).
 	clockTicks = 100
 )
@@ -31,8 +31,8 @@ type cpuTime struct {
 }
 
 // sample measures all machines now and then, until the driver is closed.
-func (d *Driver) sample() {
-	ticker := time.NewTicker(samplePeriod)
+func (d *Driver) sampleUsage() {
+	ticker := time.NewTicker(sampleInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -45,7 +45,7 @@ func (d *Driver) sample() {
 			// A monitor that does not answer holds up no other machine.
 			asked.Go(func() {
 				if m.measure() {
-					m.tell()
+					m.notifyChange()
 				}
 			})
 		}
@@ -57,10 +57,10 @@ func (d *Driver) sample() {
 func (m *machine) measure() bool {
 	m.mu.Lock()
 	conn, before, started, boot := m.conn, m.cpuSeen, *m.startedWith(), m.def.BootMemory
-	run, pid, startedAt, found := m.run, 0, m.startedAt, m.found
+	run, pid, startedAt, found := m.run, 0, m.startedAt, m.attached
 	// What was measured when the guest first answered holds for a whole period: it is
 	// not done with its boot, and each figure on the way from there would be written.
-	fresh := m.usage != nil && m.agent != backend.AgentWaiting && time.Since(before.at) < samplePeriod*9/10
+	fresh := m.usage != nil && m.agent != backend.AgentWaiting && time.Since(before.at) < sampleInterval*9/10
 	if m.proc != nil {
 		pid = m.proc.PID()
 	}
@@ -87,7 +87,7 @@ func (m *machine) measure() bool {
 	}
 	total := started.MemoryBytes
 	usage.Memory = min(100, 100*float64(resident)/float64(max(total, 1)))
-	if used, of := m.askMemory(conn, maxMemory(&started, cmp.Or(boot, started.MemoryBytes))+memoryStep*memorySlots); of > 0 {
+	if used, of := m.queryMemory(conn, maxMemory(&started, cmp.Or(boot, started.MemoryBytes))+memoryStep*memorySlots); of > 0 {
 		usage.GuestBytes = used
 		usage.Memory = 100 * float64(used) / float64(of)
 	}
@@ -101,11 +101,11 @@ func (m *machine) measure() bool {
 		// What a guest uses to boot says nothing, and is told together with its answer.
 		return false
 	}
-	far := func(a, b float64) bool { return math.Abs(math.Round(a)-math.Round(b)) >= toldStep } // as the status has them
-	if m.told.CPUSeconds > 0 && !far(usage.CPU, m.told.CPU) && !far(usage.Memory, m.told.Memory) {
+	far := func(a, b float64) bool { return math.Abs(math.Round(a)-math.Round(b)) >= usageStep } // as the status has them
+	if m.reportedUsage.CPUSeconds > 0 && !far(usage.CPU, m.reportedUsage.CPU) && !far(usage.Memory, m.reportedUsage.Memory) {
 		return false
 	}
-	m.told = usage
+	m.reportedUsage = usage
 	return true
 }
 
@@ -132,7 +132,7 @@ func readProcess(pid int) (seconds float64, resident int64, err error) {
 }
 
 // askMemory returns what the guest says that it uses of its memory, of which it has so much at most; 0 if it does not say.
-func (m *machine) askMemory(conn *qmp.Client, most int64) (used, total int64) {
+func (m *machine) queryMemory(conn *qmp.Client, most int64) (used, total int64) {
 	if conn == nil {
 		return 0, 0
 	}
@@ -148,16 +148,16 @@ func (m *machine) askMemory(conn *qmp.Client, most int64) (used, total int64) {
 	arguments := map[string]any{"path": balloonPath, "property": "guest-stats"}
 	if err := conn.Run(ctx, "qom-get", arguments, &stats); err != nil || stats.Updated == 0 {
 		// The guest is asked only from the moment that somebody wants to know.
-		arguments = map[string]any{"path": balloonPath, "property": "guest-stats-polling-interval", "value": int(samplePeriod.Seconds())}
+		arguments = map[string]any{"path": balloonPath, "property": "guest-stats-polling-interval", "value": int(sampleInterval.Seconds())}
 		_ = conn.Run(ctx, "qom-set", arguments, nil) // without a balloon, there is nothing to ask
 		return 0, 0
 	}
-	return plausible(stats.Stats.Total, stats.Stats.Available, most)
+	return clampMemory(stats.Stats.Total, stats.Stats.Available, most)
 }
 
 // plausible returns how much memory a guest uses of how much, which it can tell as it likes: 0 if it tells nothing, or more
 // than the machine can have.
-func plausible(total, available uint64, most int64) (used, of int64) {
+func clampMemory(total, available uint64, most int64) (used, of int64) {
 	if most <= 0 || total > uint64(most) || available > total {
 		return 0, 0
 	}

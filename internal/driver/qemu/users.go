@@ -85,7 +85,7 @@ func (u *users) claim(uid types.UID, before int) (int, error) {
 			id = u.limits.First + 1 + (int(sum.Sum32())+i)%size
 		}
 		if free(id) {
-			u.drop(uid)
+			u.releaseLocked(uid)
 			u.taken[id] = uid
 			return id, nil
 		}
@@ -94,7 +94,7 @@ func (u *users) claim(uid types.UID, before int) (int, error) {
 }
 
 // note says that a machine that was found has a user.
-func (u *users) note(uid types.UID, id int) {
+func (u *users) adopt(uid types.UID, id int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if id != 0 {
@@ -106,11 +106,11 @@ func (u *users) note(uid types.UID, id int) {
 func (u *users) release(uid types.UID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.drop(uid)
+	u.releaseLocked(uid)
 }
 
 // drop is release; u.mu is held.
-func (u *users) drop(uid types.UID) {
+func (u *users) releaseLocked(uid types.UID) {
 	for id, holder := range u.taken {
 		if holder == uid {
 			delete(u.taken, id)

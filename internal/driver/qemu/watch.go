@@ -19,10 +19,10 @@ const (
 	// monitorTimeout is how long a monitor may take to answer.
 	monitorTimeout = 5 * time.Second
 	// firstPatience is how long a QEMU may take to open its monitor.
-	firstPatience = 30 * time.Second
+	monitorStartTimeout = 30 * time.Second
 	// floodPause is how long a monitor is left alone that sends events without end. Its
 	// machine does not count as unknown meanwhile.
-	floodPause = 3 * time.Second
+	floodDelay = 3 * time.Second
 )
 
 // newDialBackoff returns the pauses between attempts to reach a monitor.
@@ -31,7 +31,7 @@ func newDialBackoff() wait.Backoff {
 }
 
 // checkPeriod is how often a monitor has to answer. Tests shorten it.
-var checkPeriod = 20 * time.Second
+var checkInterval = 20 * time.Second
 
 // watch follows a run until it ends; found says that it had begun before this manager
 // did. It returns at once.
@@ -40,56 +40,56 @@ func (m *machine) watch(proc *process.Process, found bool) {
 	m.mu.Lock()
 	m.run, m.proc, m.startedAt = runName(status), proc, status.StartedAt
 	m.power, m.message, m.agent, m.addresses, m.usage = backend.StateUnknown, "the monitor has not answered yet", backend.AgentNone, nil, nil
-	m.cpuSeen, m.told, m.found, m.halted = cpuTime{}, backend.Usage{}, found, false
-	m.kept, m.recalled = nil, false
+	m.cpuSeen, m.reportedUsage, m.attached, m.halted = cpuTime{}, backend.Usage{}, found, false
+	m.guestReport, m.awaitingAgent = nil, false
 	if image := m.startedWith().Image; image == nil || image.Agent == nil || *image.Agent {
 		m.agent = backend.AgentWaiting
 		if found {
-			m.recall()
+			m.restoreGuestReport()
 		}
 	}
 	m.mu.Unlock()
 	m.d.tasks.Go(func() {
-		m.follow(proc)
+		m.followMonitor(proc)
 		select {
 		case <-proc.Done():
-			m.over(proc)
+			m.runEnded(proc)
 		default: // the driver is closed
 		}
 	})
 }
 
 // over notes that the run is over.
-func (m *machine) over(proc *process.Process) {
+func (m *machine) runEnded(proc *process.Process) {
 	m.mu.Lock()
 	m.stopAgent()
-	m.noteEnd(proc.Status())
+	m.recordEnd(proc.Status())
 	m.run, m.conn, m.startedAt = "", nil, time.Time{}
 	m.mu.Unlock()
-	m.tell()
+	m.notifyChange()
 }
 
 // follow talks to the monitor, again whenever it is lost, until the process ends.
-func (m *machine) follow(proc *process.Process) {
+func (m *machine) followMonitor(proc *process.Process) {
 	backoff := newDialBackoff()
 	begun := time.Now()
 	for {
 		conn, err := m.dial()
 		if err == nil {
 			backoff = newDialBackoff()
-			if err = m.listen(proc, conn); err != nil {
+			if err = m.handleEvents(proc, conn); err != nil {
 				m.d.options.Log.V(1).Info("Monitor is lost", "machine", m.id.UID, "why", err.Error())
 			}
 			begun = time.Now()
 		}
 		pause := backoff.Step()
 		if errors.Is(err, qmp.ErrFlood) {
-			pause = floodPause // what was missed is looked at then
+			pause = floodDelay // what was missed is looked at then
 		}
 		if m.d.ctx.Err() != nil {
 			return
 		}
-		if patience := time.Since(begun); patience > monitorTimeout {
+		if timeout := time.Since(begun); timeout > monitorTimeout {
 			m.setPower(backend.StateUnknown, fmt.Sprintf("the monitor of QEMU (pid %d) does not answer", proc.PID()))
 		}
 		timer := time.NewTimer(pause)
@@ -131,7 +131,7 @@ func (m *machine) dial() (*qmp.Client, error) {
 }
 
 // listen follows the events of a monitor until it or the process is gone.
-func (m *machine) listen(proc *process.Process, conn *qmp.Client) error {
+func (m *machine) handleEvents(proc *process.Process, conn *qmp.Client) error {
 	m.mu.Lock()
 	m.conn = conn
 	m.mu.Unlock()
@@ -144,7 +144,7 @@ func (m *machine) listen(proc *process.Process, conn *qmp.Client) error {
 	if err := m.check(conn); err != nil {
 		return err
 	}
-	check := time.NewTicker(checkPeriod)
+	check := time.NewTicker(checkInterval)
 	defer check.Stop()
 	dropped := 0
 	for {
@@ -153,7 +153,7 @@ func (m *machine) listen(proc *process.Process, conn *qmp.Client) error {
 			if !open {
 				return qmp.ErrClosed
 			}
-			if err := m.heed(conn, event); err != nil {
+			if err := m.handleEvent(conn, event); err != nil {
 				return err
 			}
 		case <-check.C:
@@ -180,7 +180,7 @@ func (m *machine) check(conn *qmp.Client) error {
 	halted := m.halted
 	m.halted = false
 	m.mu.Unlock()
-	if err := m.look(conn); err != nil {
+	if err := m.refresh(conn); err != nil {
 		m.mu.Lock()
 		m.halted = halted
 		m.mu.Unlock()
@@ -189,16 +189,16 @@ func (m *machine) check(conn *qmp.Client) error {
 	m.mu.Lock()
 	halted = m.halted
 	m.mu.Unlock()
-	if !halted || !hasRoom(m.dir) {
+	if !halted || !hasFreeSpace(m.dir) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(m.d.ctx, monitorTimeout)
 	defer cancel()
-	return errIgnore(conn.Run(ctx, "cont", nil, nil))
+	return connectionError(conn.Run(ctx, "cont", nil, nil))
 }
 
 // look asks for everything that events tell of, for those that nobody has heard.
-func (m *machine) look(conn *qmp.Client) error {
+func (m *machine) refresh(conn *qmp.Client) error {
 	ctx, cancel := context.WithTimeout(m.d.ctx, monitorTimeout)
 	defer cancel()
 	var status struct{ Status string }
@@ -244,7 +244,7 @@ func (m *machine) look(conn *qmp.Client) error {
 }
 
 // errIgnore keeps only the errors that say that the connection is of no use.
-func errIgnore(err error) error {
+func connectionError(err error) error {
 	var refused *qmp.Error
 	if errors.As(err, &refused) {
 		return nil
@@ -253,10 +253,10 @@ func errIgnore(err error) error {
 }
 
 // heed does what follows from an event.
-func (m *machine) heed(conn *qmp.Client, event qmp.Event) error {
+func (m *machine) handleEvent(conn *qmp.Client, event qmp.Event) error {
 	switch event.Name {
 	case "STOP", "RESUME", "BLOCK_IO_ERROR":
-		return m.look(conn)
+		return m.refresh(conn)
 	case "GUEST_PANICKED":
 		m.guestEnded(conn, backend.CauseGuestPanic)
 	case "SHUTDOWN":
@@ -280,10 +280,10 @@ func (m *machine) heed(conn *qmp.Client, event qmp.Event) error {
 		if changed {
 			m.agent = backend.AgentWaiting
 		}
-		m.recalled = false
+		m.awaitingAgent = false
 		m.mu.Unlock()
 		if changed {
-			m.tellOfGuest()
+			m.notifyGuestChange()
 		}
 	case "VSERPORT_CHANGE":
 		var data struct{ Open bool }
@@ -317,7 +317,7 @@ func (m *machine) setPower(power backend.State, message string) {
 	m.power, m.message = power, message
 	m.mu.Unlock()
 	if changed {
-		m.tell()
+		m.notifyChange()
 	}
 }
 

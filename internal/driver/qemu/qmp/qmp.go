@@ -33,7 +33,7 @@ const (
 	// network interfaces have a quarter of that.
 	maxAgentLine = 64 << 10
 	// queued is how many events may wait. They are few: a power change, an agent.
-	queued = 64
+	eventQueueSize = 64
 	// writeTimeout is how long the peer may take to accept a command, if the context of
 	// the command has no earlier deadline.
 	writeTimeout = 10 * time.Second
@@ -58,14 +58,14 @@ type limits struct {
 	events int
 	// unasked is how many messages may come that nobody asked for: so many a second, and
 	// so many at once.
-	unasked rate.Limit
-	burst   int
+	unsolicited rate.Limit
+	burst       int
 }
 
 var (
-	monitorLimits = limits{line: maxLine, events: queued, unasked: 20, burst: 256}
+	monitorLimits = limits{line: maxLine, events: eventQueueSize, unsolicited: 20, burst: 256}
 	// An agent says nothing by itself. At the start there may be the rest of an old answer.
-	agentLimits = limits{line: maxAgentLine, unasked: 1, burst: 8}
+	agentLimits = limits{line: maxAgentLine, unsolicited: 1, burst: 8}
 )
 
 // Error is what the peer answered instead of a result.
@@ -161,7 +161,7 @@ func dial(ctx context.Context, path string, peer limits) (*Client, error) {
 
 func newClient(conn net.Conn, peer limits) *Client {
 	c := &Client{
-		conn: conn, maxLine: peer.line, unasked: rate.NewLimiter(peer.unasked, peer.burst),
+		conn: conn, maxLine: peer.line, unasked: rate.NewLimiter(peer.unsolicited, peer.burst),
 		events: make(chan Event, peer.events), done: make(chan struct{}),
 		pending: map[int64]chan message{}, greeting: make(chan struct{}),
 		// Not from 1: an agent may still answer what was asked over an earlier connection.
@@ -298,7 +298,7 @@ func (c *Client) read() {
 		var got message
 		asked := false
 		if err := json.Unmarshal(line, &got); err == nil {
-			asked = c.hand(got)
+			asked = c.deliver(got)
 		} else if len(bytes.TrimSpace(line)) > 0 && c.isSynced() {
 			c.fail(fmt.Errorf("%.80q is no message: %w", line, err))
 			return
@@ -322,12 +322,12 @@ func (c *Client) isSynced() bool {
 }
 
 // hand gives one message to who waits for it, and reports whether it is an answer.
-func (c *Client) hand(got message) (asked bool) {
+func (c *Client) deliver(got message) (asked bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case got.Greeting != nil:
-		c.greet()
+		c.markSynced()
 	case got.Name != "":
 		select {
 		case c.events <- got.Event:
@@ -349,7 +349,7 @@ func (c *Client) hand(got message) (asked bool) {
 }
 
 // greet notes that the peer is in step; c.mu is held.
-func (c *Client) greet() {
+func (c *Client) markSynced() {
 	select {
 	case <-c.greeting:
 	default:
@@ -378,6 +378,6 @@ func (c *Client) sync(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.greet()
+	c.markSynced()
 	return nil
 }

@@ -221,7 +221,7 @@ func TestEndFailsWhatWaits(t *testing.T) {
 
 func TestEventsAreBoundedAndCounted(t *testing.T) {
 	c := dialed(t, func(conn net.Conn, lines *bufio.Scanner) {
-		flood := make([]string, queued+10)
+		flood := make([]string, eventQueueSize+10)
 		for i := range flood {
 			flood[i] = fmt.Sprintf(`{"event": "STOP", "data": {"n": %d}, "timestamp": {"seconds": 5, "microseconds": 6}}`, i)
 		}

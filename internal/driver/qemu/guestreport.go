@@ -12,7 +12,7 @@ import (
 
 // answer is what a guest has said. It is kept for the next manager, so that this one need
 // not ask all guests at once before a machine looks as it did.
-type answer struct {
+type guestReport struct {
 	// Run is the one in which it was said.
 	Run       string   `json:"run"`
 	Addresses []string `json:"addresses,omitempty"`
@@ -20,12 +20,12 @@ type answer struct {
 
 // readAnswer returns what the guest of a machine has said in a run; nil if nothing is
 // known. What cannot be read is not known: the guest can be asked.
-func readAnswer(dir, run string) *answer {
+func readGuestReport(dir, run string) *guestReport {
 	raw, err := os.ReadFile(filepath.Join(dir, answerFile))
 	if err != nil {
 		return nil
 	}
-	var said answer
+	var said guestReport
 	if json.Unmarshal(raw, &said) != nil || said.Run != run {
 		return nil
 	}
@@ -33,7 +33,7 @@ func readAnswer(dir, run string) *answer {
 }
 
 // write replaces the answer in a folder. It only matters while the process runs, so it need not survive a power cut.
-func (a *answer) write(dir string) error {
+func (a *guestReport) write(dir string) error {
 	raw, err := json.Marshal(a)
 	if err != nil {
 		return err
@@ -42,15 +42,15 @@ func (a *answer) write(dir string) error {
 }
 
 // keepAnswer keeps what the guest has said, if it is new.
-func (m *machine) keepAnswer(ctx context.Context, addresses []string) {
+func (m *machine) saveGuestReport(ctx context.Context, addresses []string) {
 	m.mu.Lock()
-	said := &answer{Run: m.run, Addresses: addresses}
-	known := m.kept != nil && m.kept.Run == said.Run && slices.Equal(m.kept.Addresses, addresses)
+	said := &guestReport{Run: m.run, Addresses: addresses}
+	known := m.guestReport != nil && m.guestReport.Run == said.Run && slices.Equal(m.guestReport.Addresses, addresses)
 	if known || m.run == "" || ctx.Err() != nil {
 		m.mu.Unlock()
 		return
 	}
-	m.kept = said
+	m.guestReport = said
 	m.mu.Unlock()
 	if err := said.write(m.dir); err != nil {
 		// The next manager asks the guest.
@@ -59,8 +59,8 @@ func (m *machine) keepAnswer(ctx context.Context, addresses []string) {
 }
 
 // recall takes up what the guest has said to an earlier manager; m.mu is held.
-func (m *machine) recall() {
-	if m.kept = readAnswer(m.dir, m.run); m.kept != nil {
-		m.addresses, m.recalled = usable(m.kept.Addresses), true
+func (m *machine) restoreGuestReport() {
+	if m.guestReport = readGuestReport(m.dir, m.run); m.guestReport != nil {
+		m.addresses, m.awaitingAgent = reachable(m.guestReport.Addresses), true
 	}
 }

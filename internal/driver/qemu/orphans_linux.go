@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// findStrays returns the processes that were started as the machine of that UID. A UID is
+// findOrphans returns the processes that were started as the machine of that UID. A UID is
 // never used again, so they are ours whatever became of the state directory.
-func findStrays(uid types.UID) ([]int, error) {
+func findOrphans(uid types.UID) ([]int, error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
 		return nil, err
@@ -45,10 +45,10 @@ func isMachine(pid int, uid types.UID) bool {
 	return bytes.Contains(read("cmdline"), []byte("\x00-uuid\x00"+string(uid)+"\x00")) && bytes.Contains(read("environ"), marker)
 }
 
-// killStrays ends what findStrays finds, and returns nil when it is gone.
-func killStrays(ctx context.Context, uid types.UID) error {
+// killOrphans ends what findOrphans finds, and returns nil when it is gone.
+func killOrphans(ctx context.Context, uid types.UID) error {
 	for {
-		pids, err := findStrays(uid)
+		pids, err := findOrphans(uid)
 		if err != nil || len(pids) == 0 {
 			return err
 		}
