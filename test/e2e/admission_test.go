@@ -51,8 +51,8 @@ func TestTheManagerRefuses(t *testing.T) {
 		{
 			name: "more processors than QEMU has", object: "vm/large",
 			manifest:  "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata: {name: large}\nspec: {resource: {cpu: 256}}\n",
-			want:      `The VirtualMachine "large" is invalid: spec.resource.cpu: Invalid value: "256": the driver qemu takes 255 processors at most`,
-			condition: `InvalidSpec Not possible: spec.resource.cpu: the driver qemu takes 255 processors at most`,
+			want:      `The VirtualMachine "large" is invalid: spec.resource.cpu: Invalid value: "256": the driver qemu supports at most 255 processors`,
+			condition: `InvalidSpec Not possible: spec.resource.cpu: the driver qemu supports at most 255 processors`,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -8,15 +8,15 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// The files that tell about hardware virtualization; tests have others.
+// The files that show support for hardware virtualization; tests replace them.
 var (
 	kvmDevice = "/dev/kvm"
 	cpuInfo   = "/proc/cpuinfo"
 )
 
-// useKVM decides about hardware virtualization. A device alone is not enough: on some
-// hosts it can be opened, and then guests hang in it, because the processors offer
-// nothing.
+// useKVM reports whether to use hardware virtualization. The device alone is not enough: on
+// some hosts it can be opened although the processors do not support virtualization, and
+// guests hang.
 func useKVM(accelerator Accelerator) (bool, error) {
 	usable := canOpen(kvmDevice) && hasFlag(cpuInfo)
 	switch accelerator {
@@ -26,7 +26,7 @@ func useKVM(accelerator Accelerator) (bool, error) {
 		return false, nil
 	case AccelKVM:
 		if !canOpen(kvmDevice) {
-			return false, fmt.Errorf("%w: KVM was asked for, and %s cannot be opened; enable virtualization, or take another accelerator",
+			return false, fmt.Errorf("%w: KVM was requested, but %s cannot be opened; enable virtualization, or choose another accelerator",
 				backend.ErrMissing, kvmDevice)
 		}
 		return true, nil
@@ -43,7 +43,7 @@ func canOpen(device string) bool {
 	return true
 }
 
-// hasFlag reports whether the processors say that they can run guests.
+// hasFlag reports whether the processors support virtualization.
 func hasFlag(path string) bool {
 	raw, err := os.ReadFile(path)
 	if err != nil {

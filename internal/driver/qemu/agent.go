@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	// agentTimeout is how long a guest agent may take to answer.
+	// agentTimeout is the response timeout of a guest agent.
 	agentTimeout = 5 * time.Second
-	// agentPatience is how many answers in a row may fail before the agent counts as
-	// lost.
+	// maxAgentFailures is the number of consecutive failures after which the agent counts
+	// as lost.
 	maxAgentFailures = 3
-	// The pauses between two questions to the agent: short until the guest has
+	// The intervals of queries of the agent: short until the guest has
 	// addresses.
 	firstAgentPause = 50 * time.Millisecond
 	bootAgentPause  = time.Second
 	lastAgentPause  = 30 * time.Second
-	// maxAddresses is how many addresses of a guest are told, as the API has it.
+	// maxAddresses is the number of addresses that are reported, the limit of the API.
 	maxAddresses = 16
-	// A guest can change what is told of it at will, and each change is written to the API:
-	// a few changes are told at once, then one in tellPause.
+	// A guest can change its reported state at will, and each change is written to the API.
+	// So notifications are rate limited: a short burst, then one in each notifyInterval.
 	notifyInterval = 5 * time.Second
 	tellBurst      = 10
 )
 
-// siteLocal are addresses that RFC 3879 has abolished. QEMU's own network still hands them
-// out, seconds after the one of IPv4, and nobody can reach them.
+// siteLocal addresses were deprecated by RFC 3879. QEMU's user mode network still assigns
+// them, seconds after the IPv4 address, but they are not reachable.
 var siteLocal = netip.MustParsePrefix("fec0::/10")
 
-// setAgentOpen notes whether the guest has opened the channel of its agent.
+// setAgentOpen records whether the guest has opened the channel of its agent.
 func (m *machine) setAgentOpen(open bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -43,8 +43,8 @@ func (m *machine) setAgentOpen(open bool) {
 	case m.agent == backend.AgentNone:
 	case open && m.agentStop == nil:
 		if m.awaitingAgent && m.agent == backend.AgentWaiting {
-			// It has answered the manager before this one. Whether it still does, the next
-			// question tells.
+			// It responded to the previous manager. The next query shows whether it still
+			// does.
 			m.agent = backend.AgentConnected
 		}
 		ctx, cancel := context.WithCancel(m.d.ctx)
@@ -61,7 +61,7 @@ func (m *machine) setAgentOpen(open bool) {
 	}
 }
 
-// stopAgent lets go of the agent; m.mu is held.
+// stopAgent stops following the agent; m.mu is held.
 func (m *machine) stopAgent() {
 	if m.agentStop != nil {
 		m.agentStop()
@@ -69,7 +69,7 @@ func (m *machine) stopAgent() {
 	}
 }
 
-// followAgent asks the agent how the guest is until the context ends.
+// followAgent queries the agent periodically until the context ends.
 func (m *machine) followAgent(ctx context.Context) {
 	var conn *qmp.Client
 	defer func() {
@@ -127,8 +127,8 @@ func (m *machine) dialAgent(ctx context.Context) (*qmp.Client, error) {
 	return qmp.DialAgent(ctx, path)
 }
 
-// askAddresses returns the addresses of the guest. An agent that cannot tell them has
-// none.
+// queryAddresses returns the addresses of the guest, none if the agent does not support the
+// query.
 func queryAddresses(ctx context.Context, conn *qmp.Client) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
@@ -149,8 +149,8 @@ func queryAddresses(ctx context.Context, conn *qmp.Client) ([]string, error) {
 	return reachable(all), nil
 }
 
-// usable returns those of the addresses that a guest tells that somebody may reach, in
-// their usual form, sorted. A zone is a name, in which a guest can write anything.
+// reachable returns the reachable addresses among those that a guest reported, in canonical
+// form, sorted. It drops zones: a zone is a name that the guest can choose.
 func reachable(reported []string) []string {
 	var all []string
 	for _, text := range reported {
@@ -164,8 +164,8 @@ func reachable(reported []string) []string {
 	return all[:min(len(all), maxAddresses)]
 }
 
-// tellOfGuest says that the guest has changed what is seen of the machine. The last change
-// is always told, if need be with a delay.
+// notifyGuestChange notifies the controller of a change caused by the guest. Notifications are
+// rate limited, but the last change is always reported, if necessary with a delay.
 func (m *machine) notifyGuestChange() {
 	m.mu.Lock()
 	waiting := m.notifyPending
@@ -176,7 +176,7 @@ func (m *machine) notifyGuestChange() {
 	}
 	m.mu.Unlock()
 	switch {
-	case waiting: // what is told then is the state of that moment
+	case waiting: // a notification is pending, which reports the state at its time
 	case delay == 0:
 		m.notifyChange()
 	default:
@@ -196,8 +196,8 @@ func (m *machine) notifyGuestChange() {
 	}
 }
 
-// askAgent asks the agent for the addresses of the guest. It returns when to ask again if
-// there are some.
+// queryAgent queries the addresses of the guest. If there are any, it returns when to query
+// again.
 func (m *machine) queryAgent(ctx context.Context, conn *qmp.Client) (next time.Duration, err error) {
 	addresses, err := queryAddresses(ctx, conn)
 	if err != nil {
@@ -211,10 +211,10 @@ func (m *machine) queryAgent(ctx context.Context, conn *qmp.Client) (next time.D
 	return lastAgentPause, nil
 }
 
-// agentGreeted notes that the agent listens, which is an answer, too. If the guest need
-// not be asked for more at once, because an earlier manager has, it returns when: guests
-// that are found at the same time are not asked at the same time. Of another run that was
-// found it is not told yet: its addresses would seem to be gone.
+// agentGreeted records that the agent has responded to the handshake. If a previous manager
+// has already queried the guest, it returns a jittered delay for the next query, so that guests
+// found at startup are not all queried at once. For other runs found at startup it notifies
+// nobody yet: the addresses would briefly disappear from the status.
 func (m *machine) agentGreeted(ctx context.Context) time.Duration {
 	m.mu.Lock()
 	known := m.awaitingAgent && m.agent == backend.AgentConnected
@@ -223,7 +223,7 @@ func (m *machine) agentGreeted(ctx context.Context) time.Duration {
 	m.mu.Unlock()
 	switch {
 	case known:
-		m.measure() // the first figures; nothing else is new
+		m.measure() // the first usage; nothing else is new
 		return 1 + rand.N(lastAgentPause)
 	case early:
 		m.agentAnswered(ctx, addresses)
@@ -231,13 +231,13 @@ func (m *machine) agentGreeted(ctx context.Context) time.Duration {
 	return 0
 }
 
-// agentAnswered notes what the agent has said.
+// agentAnswered records a response of the agent.
 func (m *machine) agentAnswered(ctx context.Context, addresses []string) {
 	m.mu.Lock()
 	first := m.agent != backend.AgentConnected
 	m.mu.Unlock()
 	if first {
-		m.measure() // so that the first figures are written together with this
+		m.measure() // so that the first usage is written together with this
 	}
 	m.mu.Lock()
 	changed := ctx.Err() == nil && (first || !slices.Equal(m.addresses, addresses))
@@ -250,7 +250,7 @@ func (m *machine) agentAnswered(ctx context.Context, addresses []string) {
 	}
 }
 
-// agentFailed notes that the agent does not answer.
+// agentFailed records that the agent does not respond.
 func (m *machine) agentFailed(ctx context.Context) {
 	m.mu.Lock()
 	changed := ctx.Err() == nil && m.agent == backend.AgentConnected

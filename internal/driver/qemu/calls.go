@@ -13,24 +13,24 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// maxMilliCPU is the number of processors that QEMU's machines can have, in thousandths.
+// maxMilliCPU is the maximum number of processors of a QEMU machine, in thousandths.
 const maxMilliCPU = 255_000
 
-// Validate refuses what QEMU cannot do. The error is a *backend.FieldError.
+// Validate rejects machines that QEMU cannot run. The error is a *backend.FieldError.
 func Validate(machine *backend.Machine) error {
 	switch {
 	case machine.MilliCPU < 1000 || machine.MilliCPU%1000 != 0:
-		return &backend.FieldError{Field: "spec.resource.cpu", Message: "the driver qemu takes whole processors, 1 at least; " +
-			"another driver may take fractions"}
+		return &backend.FieldError{Field: "spec.resource.cpu", Message: "the driver qemu requires a whole number of processors, at least 1; " +
+			"another driver may support fractions"}
 	case machine.MilliCPU > maxMilliCPU:
-		return &backend.FieldError{Field: "spec.resource.cpu", Message: "the driver qemu takes 255 processors at most"}
+		return &backend.FieldError{Field: "spec.resource.cpu", Message: "the driver qemu supports at most 255 processors"}
 	case machine.Image != nil && machine.Image.Container != "":
-		return &backend.FieldError{Field: "spec.image.container", Message: "the driver qemu runs no containers; name a disk image or a kernel"}
+		return &backend.FieldError{Field: "spec.image.container", Message: "the driver qemu does not run containers; specify a disk image or a kernel"}
 	}
 	return nil
 }
 
-// validate refuses what cannot be made.
+// validate rejects machines that cannot be created.
 func validate(machine *backend.Machine) error {
 	if err := Validate(machine); err != nil {
 		return err
@@ -38,8 +38,8 @@ func validate(machine *backend.Machine) error {
 	return checkUID(machine.UID)
 }
 
-// NewRule returns Validate for a driver that lets users name files in these directories: it also refuses paths that lead
-// out of them, whether or not there is anything. Links are met when a file is opened.
+// NewRule returns Validate for a driver that allows files in these directories: it also rejects paths outside of them,
+// whether or not the files exist. Links are checked when a file is opened.
 func NewRule(dirs confine.Dirs) func(*backend.Machine) error {
 	return func(machine *backend.Machine) error {
 		if err := Validate(machine); err != nil {
@@ -54,10 +54,10 @@ func NewRule(dirs confine.Dirs) func(*backend.Machine) error {
 	}
 }
 
-// namedFile is a file of the host that spec.image names.
+// namedFile is a host file referenced by spec.image.
 type namedFile struct{ field, path string }
 
-// namedFiles returns those of an image, which may be nil.
+// namedFiles returns the host files of an image, which may be nil.
 func namedFiles(image *v1alpha1.Image) []namedFile {
 	if image == nil {
 		return nil
@@ -66,10 +66,10 @@ func namedFiles(image *v1alpha1.Image) []namedFile {
 	return slices.DeleteFunc(all, func(file namedFile) bool { return file.path == "" })
 }
 
-// checkFiles refuses an image whose files may not be named, whether or not they are there.
+// checkFiles rejects an image with files that are not allowed, whether or not they exist.
 func (d *Driver) checkFiles(image *v1alpha1.Image) error {
 	for _, file := range namedFiles(image) {
-		// What is not there yet is told, and looked for again, when it is needed.
+		// A missing file is reported, and looked for again, when it is needed.
 		if _, err := d.file(file.field, file.path); errors.Is(err, backend.ErrInvalid) {
 			return err
 		}
@@ -118,7 +118,7 @@ func (d *Driver) Start(_ context.Context, machine backend.Machine) error {
 		return nil
 	}
 	if !created {
-		return fmt.Errorf("machine %s is not complete: %w", machine.UID, backend.ErrNotFound)
+		return fmt.Errorf("machine %s is incomplete: %w", machine.UID, backend.ErrNotFound)
 	}
 	return m.begin(backend.TaskStart, func(ctx context.Context) error { return m.start(ctx, machine) })
 }
@@ -174,12 +174,12 @@ func (d *Driver) runMonitorCommand(ctx context.Context, id backend.Identity, com
 	if err := conn.Run(ctx, command, nil, nil); err != nil {
 		return fmt.Errorf("machine %s: %w", id.UID, err)
 	}
-	// The event says the same, a moment later.
+	// The event reports the same a moment later.
 	return m.refresh(conn)
 }
 
-// stop ends the present run: the guest is asked to power off, then QEMU to quit, then it
-// is killed.
+// stop ends the current run: it asks the guest to power off, then QEMU to quit, and then kills
+// QEMU.
 func (m *machine) stop(ctx context.Context, grace time.Duration) error {
 	m.mu.Lock()
 	proc, halted := m.proc, m.power != backend.StateRunning
@@ -201,12 +201,12 @@ func (m *machine) stop(ctx context.Context, grace time.Duration) error {
 		return err
 	}
 	step("stopped")
-	// The end is noted by who watches.
+	// The watcher of the process records the end.
 	return m.waitOff(ctx)
 }
 
-// powerDown presses the power button until the guest is off or grace is over. A guest that
-// is still booting does not hear it the first time.
+// powerDown presses the power button repeatedly until the guest is off or grace is over: a guest
+// that is still booting ignores it.
 func (m *machine) powerDown(ctx context.Context, proc *process.Process, grace time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
@@ -215,7 +215,7 @@ func (m *machine) powerDown(ctx context.Context, proc *process.Process, grace ti
 	for {
 		if conn, err := m.monitor(); err == nil {
 			asking, stop := context.WithTimeout(ctx, monitorTimeout)
-			_ = conn.Run(asking, "system_powerdown", nil, nil) // it is asked again, and then not asked
+			_ = conn.Run(asking, "system_powerdown", nil, nil) // it is repeated, and QEMU is told to quit in the end
 			stop()
 		}
 		select {
@@ -228,7 +228,7 @@ func (m *machine) powerDown(ctx context.Context, proc *process.Process, grace ti
 	}
 }
 
-// powerDownPeriod is how often the power button is pressed.
+// powerDownInterval is the interval between presses of the power button.
 const powerDownInterval = 500 * time.Millisecond
 
 func (m *machine) quit(ctx context.Context) error {
@@ -239,7 +239,7 @@ func (m *machine) quit(ctx context.Context) error {
 	return conn.Run(ctx, "quit", nil, nil)
 }
 
-// waitOff waits until the end of the run is noted.
+// waitOff waits until the end of the run is recorded.
 func (m *machine) waitOff(ctx context.Context) error {
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
@@ -261,7 +261,7 @@ func (m *machine) waitOff(ctx context.Context) error {
 // Delete implements backend.Driver.
 func (d *Driver) Delete(_ context.Context, id backend.Identity, options backend.DeleteOptions) error {
 	if err := checkUID(id.UID); err != nil {
-		return nil // such a machine was never made
+		return nil // such a machine was never created
 	}
 	m, err := d.find(id)
 	if errors.Is(err, backend.ErrNotFound) {

@@ -11,23 +11,23 @@ import (
 	"time"
 )
 
-// collectPeriod is how often images and parts are collected.
+// collectInterval is the interval of garbage collections of images and partial downloads.
 const collectInterval = time.Hour
 
-// digestForm is what the names of images look like.
+// digestForm matches the names of images.
 var digestForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// collectImages collects images and parts at once and then periodically, until the driver is closed.
+// collectImages collects images and partial downloads immediately and then periodically, until the driver is closed.
 func (d *Driver) collectImages() {
 	ticker := time.NewTicker(collectInterval)
 	defer ticker.Stop()
 	for {
 		removed, err := d.images.collect(time.Now(), d.imagesInUse)
 		if len(removed) > 0 {
-			d.options.Log.Info("Removed images that no machine uses, and downloads that were not continued", "files", removed)
+			d.options.Log.Info("Removed unused images and abandoned downloads", "files", removed)
 		}
 		if err != nil {
-			d.options.Log.Error(err, "Images cannot be collected; it is tried again", "after", collectInterval)
+			d.options.Log.Error(err, "Could not collect unused images; retrying", "after", collectInterval)
 		}
 		select {
 		case <-d.ctx.Done():
@@ -37,11 +37,11 @@ func (d *Driver) collectImages() {
 	}
 }
 
-// collect removes what has arrived of images and is not continued, and images that have not been used for a while. The
-// modification time of an image is when it was last seen in use, which outlives the manager. It returns the names of what it has removed.
+// collect removes abandoned partial downloads, and images that have not been used for a while. The modification time of an
+// image records when it was last in use, so it survives restarts of the manager. It returns the names of the removed files.
 //
-// A machine is among those that inUse returns before it asks for its image, and get and collect exclude each other: an
-// image that get has returned is in use, and one that is removed here is downloaded again by the next get.
+// A machine is in the result of inUse before it requests its image, and get and collect exclude each other: an image that
+// get has returned is in use, and the next get downloads a removed image again.
 func (i *images) collect(now time.Time, inUse func() (fileSet, error)) (removed []string, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -87,10 +87,10 @@ func (i *images) collect(now time.Time, inUse func() (fileSet, error)) (removed 
 	return removed, err
 }
 
-// fileSet is a set of files, whatever their names.
+// fileSet is a set of files, identified by inode.
 type fileSet []fs.FileInfo
 
-// add adds a file, if there is one.
+// add adds a file if it exists.
 func (s *fileSet) add(path string) error {
 	info, err := os.Stat(path)
 	if err == nil {
@@ -106,9 +106,9 @@ func (s fileSet) has(info fs.FileInfo) bool {
 	return slices.ContainsFunc(s, func(other fs.FileInfo) bool { return os.SameFile(info, other) })
 }
 
-// imagesInUse returns the files that machines are made of, or are about to be: those that their definitions name, and the
-// backing files of all disks, for there are disks without a definition that can be read, and those that are retained. The
-// order matters: a disk is retained before its machine is forgotten.
+// imagesInUse returns the images that machines use or are about to use: those in their definitions, and the backing files
+// of all disks, because a disk may be retained or have an unreadable definition. The order matters: a disk is retained
+// before its machine is removed.
 func (d *Driver) imagesInUse() (fileSet, error) {
 	var used fileSet
 	var errs []error
@@ -139,7 +139,7 @@ func (d *Driver) imagesInUse() (fileSet, error) {
 	return used, errors.Join(errs...)
 }
 
-// addBacking adds the backing file of a disk, if there are both.
+// addBacking adds the backing file of a disk, if both exist.
 func (s *fileSet) addBacking(disk string) error {
 	backing, err := readBacking(disk)
 	if errors.Is(err, fs.ErrNotExist) || backing == "" && err == nil {
@@ -154,7 +154,7 @@ func (s *fileSet) addBacking(disk string) error {
 	return s.add(backing)
 }
 
-// readBacking returns the name of the backing file of a disk; "" if it has none, or is in another format.
+// readBacking returns the name of the backing file of a disk, or "" if it has none or is not qcow2.
 func readBacking(path string) (string, error) {
 	header, err := readHeader(path)
 	switch {

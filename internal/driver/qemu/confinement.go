@@ -10,14 +10,14 @@ import (
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
 
-// handles are the numbers of the descriptors that a QEMU gets; 0 if there is none.
+// handles has the file descriptors that QEMU inherits; 0 means none.
 type handles struct {
 	log, disk, base, seed, kernel, initrd int
 	monitor, human, console, agent        int
 }
 
-// confinement returns everything that the QEMU of a machine may touch, and the numbers of what is opened for it. Files
-// have names relative to the folder of the machine, which QEMU itself cannot enter.
+// confinement returns the sandbox of a machine's QEMU, and the descriptors opened for it. File names are relative to the
+// folder of the machine, which QEMU itself cannot access.
 func (l *launch) confinement() (*sandbox.Spec, handles) {
 	spec := &sandbox.Spec{User: l.user, Read: append([]string{"/sys/devices/system"}, l.programs...), WorkDir: "/"}
 	h := handles{log: spec.Open(serialLog, sandbox.AppendOnly)}
@@ -50,7 +50,7 @@ func (l *launch) confinement() (*sandbox.Spec, handles) {
 	return spec, h
 }
 
-// programDirs are where a QEMU that is not the system's has its libraries and firmware.
+// programDirs returns the directories with the libraries and firmware of a QEMU that is not part of the system.
 func programDirs(binary string) []string {
 	real, err := filepath.EvalSymlinks(binary)
 	if err != nil || filepath.Base(filepath.Dir(real)) != "bin" {
@@ -63,7 +63,7 @@ func programDirs(binary string) []string {
 	return all
 }
 
-// user returns the user of the machine; nil if that is the manager's.
+// user returns the user of the machine, nil for the manager's user.
 func (m *machine) user() *sandbox.User {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -74,7 +74,7 @@ func (m *machine) user() *sandbox.User {
 	return user
 }
 
-// claimUser gives the machine a user of its own, and writes it down before anything belongs to it.
+// claimUser allocates a user for the machine, and records it before that user owns anything.
 func (m *machine) claimUser() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -86,7 +86,7 @@ func (m *machine) claimUser() error {
 	return m.def.write(m.dir)
 }
 
-// newFile makes an empty file that belongs to a user; nil is that of the manager.
+// newFile creates an empty file owned by user; nil means the manager's user.
 func newFile(path string, user *sandbox.User) error {
 	if err := os.RemoveAll(path); err != nil {
 		return err
@@ -102,7 +102,7 @@ func newFile(path string, user *sandbox.User) error {
 	return file.Chown(user.UID, user.GID)
 }
 
-// giveFile gives a file to a user, if it has another one. Only root can, and need: nil is the manager's user.
+// giveFile changes the owner of a file to user. It does nothing if user is nil, the manager's user.
 func giveFile(path string, user *sandbox.User) error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -110,7 +110,7 @@ func giveFile(path string, user *sandbox.User) error {
 	if user == nil {
 		user = &sandbox.User{}
 	}
-	// The file may have belonged to a QEMU that was taken over.
+	// A compromised QEMU may have owned the file.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func giveFile(path string, user *sandbox.User) error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file", path)
+		return fmt.Errorf("%s is not a regular file", path)
 	}
 	if owner, known := info.Sys().(*syscall.Stat_t); known && int(owner.Uid) == user.UID && int(owner.Gid) == user.GID {
 		return nil
@@ -162,7 +162,7 @@ func (m *machine) readable(path, name string, user *sandbox.User) (string, error
 	return name, to.Close()
 }
 
-// confine finds out what can keep machines from the rest of this host, and says once what does and what does not.
+// confine detects which mechanisms can isolate machines from the host, and logs them once.
 func (d *Driver) confine() error {
 	users, why, err := newUsers(d.options.Users)
 	if err != nil {
@@ -171,7 +171,7 @@ func (d *Driver) confine() error {
 	d.users = users
 	log := d.options.Log
 	if why == "" {
-		log.Info("Machines have users of their own", "range", users.limits.String())
+		log.Info("Each machine runs as its own user", "range", users.limits.String())
 	} else {
 		log.Info("Machines run as the user of the manager", "why", why)
 	}
@@ -185,9 +185,9 @@ func (d *Driver) confine() error {
 	}
 	switch version := sandbox.Landlock(); {
 	case version == 0:
-		log.Info("Machines are not confined by Landlock: the kernel does not have it, or it is turned off")
+		log.Info("Machines are not confined by Landlock: the kernel does not support it, or it is disabled")
 	case version < fullLandlock:
-		log.Info("Machines are confined by an old version of Landlock, which lets more pass", "version", version, "full", fullLandlock)
+		log.Info("Machines are confined by an old version of Landlock, which restricts less", "version", version, "full", fullLandlock)
 	default:
 		log.Info("Machines are confined by Landlock", "version", version)
 	}

@@ -23,8 +23,8 @@ import (
 // the usual one, see process.Spec. Tests have another.
 var serialLimit int64
 
-// create makes the disk of a machine. Whatever an earlier attempt has left is used or
-// replaced.
+// create creates the disk of a machine. It reuses or replaces the leftovers of earlier
+// attempts.
 func (m *machine) create(ctx context.Context, machine backend.Machine) error {
 	if err := m.killUnrecorded(ctx); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (m *machine) create(ctx context.Context, machine backend.Machine) error {
 	return nil
 }
 
-// start starts QEMU and returns when its monitor has answered.
+// start starts QEMU and returns when its monitor has responded.
 func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 	select {
 	case m.d.starting <- struct{}{}:
@@ -90,7 +90,7 @@ func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 	return m.waitUp(ctx, proc, confinement)
 }
 
-// prepare writes everything that QEMU is about to read.
+// prepare writes the files that QEMU reads at its start.
 func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch, error) {
 	if err := m.claimUser(); err != nil {
 		return nil, err
@@ -106,12 +106,12 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch
 		return nil, err
 	}
 	if l.hasDisk {
-		// A disk that was asked for later, of a machine that boots a kernel, is made now.
+		// A machine that boots a kernel may have got a root disk since; create it now.
 		if err := m.createDisk(ctx, base, machine.DiskBytes); err != nil {
 			return nil, err
 		}
 		if err := giveFile(m.path(diskFile), l.user); err != nil {
-			return nil, fmt.Errorf("give the disk to the user of the machine: %w", err)
+			return nil, fmt.Errorf("change the owner of the disk to the user of the machine: %w", err)
 		}
 		if err := m.growDisk(ctx, machine.DiskBytes); err != nil {
 			return nil, err
@@ -138,8 +138,8 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch
 	return l, nil
 }
 
-// waitUp waits until the monitor of a new process answers. A process that ends before was
-// never started: its last words say why.
+// waitUp waits until the monitor of a new process responds. A process that exits before that
+// counts as not started: its last output is the reason.
 func (m *machine) waitUp(ctx context.Context, proc *process.Process, confinement *sandbox.Spec) error {
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
@@ -160,21 +160,21 @@ func (m *machine) waitUp(ctx context.Context, proc *process.Process, confinement
 			if status := proc.Status(); status.ExitCode > 0 {
 				return fmt.Errorf("QEMU did not start: %s", lastOutput(confinement.Named(status.LogTail)))
 			}
-			return nil // it was ended from outside, which is an end like others
+			return nil // it was killed from outside, which the watcher handles
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-deadline.C:
-			return nil // it is seen as unknown
+			return nil // its state is reported as unknown
 		case <-ticker.C:
 		}
 	}
 }
 
-// maxWords is how much of what a process said last is told, in bytes.
+// maxOutput limits the output of a process in a message, in bytes.
 const maxOutput = 300
 
-// lastWords returns what a process said last, in one line without its name and time. It may
-// be a guest that wrote it, to its serial console.
+// lastOutput returns the last output of a process, in one line without its name and time. The
+// output may come from a guest's serial console.
 func lastOutput(log string) string {
 	lines := strings.Split(strings.TrimSpace(log), "\n")
 	last := lines[len(lines)-1]
@@ -193,7 +193,7 @@ func lastOutput(log string) string {
 	return cmp.Or(strings.TrimSpace(last), "it said nothing")
 }
 
-// kernelFor fills in what is booted, if it is not the disk.
+// kernelFor fills in the kernel, if the machine does not boot from its disk.
 func (m *machine) kernelFor(image *v1alpha1.Image, l *launch) error {
 	switch {
 	case image == nil:
@@ -203,7 +203,7 @@ func (m *machine) kernelFor(image *v1alpha1.Image, l *launch) error {
 		}
 		l.kernel, l.initrd, l.cmdline = guest.kernel, guest.initramfs, guest.cmdline
 		if l.machine.MemoryBytes < guest.minimumMemory {
-			return fmt.Errorf("the default guest needs %d MiB of memory at least: set spec.resource.memory", guest.minimumMemory>>20)
+			return fmt.Errorf("the default guest needs at least %d MiB of memory: set spec.resource.memory", guest.minimumMemory>>20)
 		}
 	case image.Kernel != "":
 		if err := m.d.givenKernel(image, l); err != nil {
@@ -219,7 +219,7 @@ func (m *machine) kernelFor(image *v1alpha1.Image, l *launch) error {
 	return err
 }
 
-// givenKernel fills in the kernel that an image names.
+// givenKernel fills in the kernel of an image.
 func (d *Driver) givenKernel(image *v1alpha1.Image, l *launch) error {
 	var err error
 	if l.kernel, err = d.file("kernel", image.Kernel); err != nil {
@@ -234,7 +234,7 @@ func (d *Driver) givenKernel(image *v1alpha1.Image, l *launch) error {
 	return nil
 }
 
-// file returns the path of a file that spec.image names, if it may.
+// file returns the path of a file of spec.image, if it is allowed.
 func (d *Driver) file(field, path string) (string, error) {
 	if _, err := d.options.ImageDirs.Stat(path); err != nil {
 		return "", d.fileError(field, path, err)
@@ -242,7 +242,7 @@ func (d *Driver) file(field, path string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
-// refused says why a file of spec.image is not used.
+// fileError returns the error for a file of spec.image that cannot be used.
 func (d *Driver) fileError(field, path string, err error) error {
 	if errors.Is(err, confine.ErrOutside) || errors.Is(err, confine.ErrForm) {
 		return fmt.Errorf("%w: spec.image.%s %s: %s", backend.ErrInvalid, field, path, describePathError(err, d.options.ImageDirs))
@@ -250,7 +250,7 @@ func (d *Driver) fileError(field, path string, err error) error {
 	return fmt.Errorf("spec.image.%s %s: %w", field, path, err)
 }
 
-// notAllowed says why a path must not be named, an ErrOutside or an ErrForm.
+// describePathError describes why a path is not allowed; err is an ErrOutside or an ErrForm.
 func describePathError(err error, dirs confine.Dirs) string {
 	if errors.Is(err, confine.ErrOutside) {
 		return fmt.Sprintf("%v; --vm-image-dirs allows: %s", err, dirs)
@@ -258,8 +258,8 @@ func describePathError(err error, dirs confine.Dirs) string {
 	return err.Error()
 }
 
-// hostPorts returns a port of the host for each of the guest: the one that it had, if it
-// is free.
+// hostPorts returns a host port for each port of the guest: the previous one, if it is
+// free.
 func hostPorts(ports []v1alpha1.Port, before map[string]int) (map[string]int, error) {
 	if len(ports) == 0 {
 		return nil, nil
@@ -268,7 +268,7 @@ func hostPorts(ports []v1alpha1.Port, before map[string]int) (map[string]int, er
 	var held []interface{ Close() error }
 	defer func() {
 		for _, h := range held {
-			_ = h.Close() // it was only to be sure that nobody has it
+			_ = h.Close() // it only proved that the port is free
 		}
 	}()
 	for _, port := range ports {
@@ -285,7 +285,7 @@ func hostPorts(ports []v1alpha1.Port, before map[string]int) (map[string]int, er
 	return taken, nil
 }
 
-// holdPort takes a port of loopback; 0 is any that is free.
+// holdPort listens on a loopback port; 0 means any free one.
 func holdPort(protocol v1alpha1.Protocol, number int) (int, interface{ Close() error }, error) {
 	if protocol == v1alpha1.ProtocolUDP {
 		conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: number})
@@ -301,7 +301,7 @@ func holdPort(protocol v1alpha1.Protocol, number int) (int, interface{ Close() e
 	return listener.Addr().(*net.TCPAddr).Port, listener, nil
 }
 
-// shortPath returns a path of a socket that its address has room for. It is good until
+// shortPath returns a path of a socket that fits into its address. It is valid until
 // release is called.
 func shortPath(path string) (short string, release func(), err error) {
 	const room = 100

@@ -24,40 +24,40 @@ const (
 	consoleSocket  = "console.sock"
 	agentSocket    = "agent.sock"
 	answerFile     = "guest.json"
-	// Copies of what the user of the machine could not read.
+	// Copies of files that the user of the machine cannot read.
 	kernelFile = "kernel"
 	initrdFile = "initrd"
 
-	// trashPrefix begins the name of the folder of a machine that is being removed.
+	// trashPrefix is the prefix of the folder of a machine that is being removed.
 	trashPrefix = ".removed-"
 )
 
-// definition is what is remembered of a machine. It is written before anything is done
-// that it tells of.
+// definition is the persistent state of a machine. It is written before the effects that it
+// describes.
 type definition struct {
 	backend.Machine
-	// User is the user of the host that the machine has to itself, with a group of the same number; 0 if it has none. It
-	// is written before anything belongs to it.
+	// User is the machine's own user on the host, with a group of the same number; 0 if it has none. It is
+	// written before that user owns anything.
 	User int `json:"user,omitempty"`
-	// Created says that the disk is complete.
+	// Created means that the disk is complete.
 	Created bool `json:"created,omitempty"`
-	// Base is the image that the disk is made from, and how its format is called.
+	// Base is the image of the disk, and its format.
 	Base *baseImage `json:"base,omitempty"`
-	// Started is what the machine was last started with.
+	// Started is the machine as of its last start.
 	Started *backend.Machine `json:"started,omitempty"`
-	// BootMemory is the memory that it was started with. More may have been plugged in
-	// since, and the balloon takes from all of it.
+	// BootMemory is the memory at the start. More may have been hot-plugged
+	// since, and the balloon applies to the sum.
 	BootMemory int64 `json:"bootMemory,omitempty"`
-	// SeedSum and StartedSeedSum stand for the seed that is wanted, and the one that the
-	// machine was started with.
+	// SeedSum and StartedSeedSum are hashes of the desired seed, and of the seed at the
+	// last start.
 	SeedSum        string `json:"seedSum,omitempty"`
 	StartedSeedSum string `json:"startedSeedSum,omitempty"`
-	// HostPorts are the ports of the host by the names of the machine's.
+	// HostPorts are the host ports by the name of the machine's port.
 	HostPorts map[string]int `json:"hostPorts,omitempty"`
-	// StopRun is the run that was told to stop; its end is as requested.
+	// StopRun is the run that was requested to stop.
 	StopRun string `json:"stopRun,omitempty"`
-	// LastRun and Ended are the last run that is over, and how it ended, as far as the
-	// process itself does not tell.
+	// LastRun and Ended are the last completed run and its end, as far as the process record
+	// does not have it.
 	LastRun string         `json:"lastRun,omitempty"`
 	Ended   *backend.Ended `json:"ended,omitempty"`
 }
@@ -67,18 +67,18 @@ type baseImage struct {
 	Format string `json:"format"`
 }
 
-// uidForm is what the UID of an object looks like. It becomes the name of a folder and an
-// argument of QEMU.
+// uidForm matches the UID of an object. It becomes the name of a folder and an argument of
+// QEMU.
 var uidForm = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 func checkUID(uid types.UID) error {
 	if !uidForm.MatchString(string(uid)) {
-		return fmt.Errorf("%w: %q is no UID", backend.ErrInvalid, uid)
+		return fmt.Errorf("%w: %q is not a UID", backend.ErrInvalid, uid)
 	}
 	return nil
 }
 
-// readDefinition reads that of the machine in a folder.
+// readDefinition reads the definition of the machine in a folder.
 func readDefinition(dir string) (definition, error) {
 	var def definition
 	raw, err := os.ReadFile(filepath.Join(dir, definitionFile))
@@ -94,7 +94,7 @@ func readDefinition(dir string) (definition, error) {
 	return def, nil
 }
 
-// write replaces the definition in a folder, so that it is whole and survives a power cut.
+// write replaces the definition in a folder atomically and durably.
 func (def *definition) write(dir string) error {
 	raw, err := json.MarshalIndent(def, "", "  ")
 	if err != nil {

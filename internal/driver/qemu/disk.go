@@ -19,14 +19,14 @@ import (
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
 
-// imageToolTimeout is how long qemu-img may take for what touches only metadata.
+// imageToolTimeout limits qemu-img calls that only touch metadata.
 const imageToolTimeout = 60 * time.Second
 
-// room is how much the host must have free for a halted machine to be tried again.
+// minFreeSpace is the free space on the host at which a halted machine is resumed.
 const minFreeSpace = 16 << 20
 
-// hasRoom reports whether there seems to be room where a folder is. What cannot be asked
-// has.
+// hasFreeSpace reports whether the file system of a folder has minFreeSpace. It returns true if
+// that is unknown.
 func hasFreeSpace(dir string) bool {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
@@ -35,13 +35,13 @@ func hasFreeSpace(dir string) bool {
 	return uint64(fs.Bavail)*uint64(fs.Bsize) >= minFreeSpace //nolint:gosec // a size is positive
 }
 
-// What qemu-img may use beside its time: it reads images that tenants have made.
+// Resource limits of qemu-img: it reads images made by tenants.
 const (
 	imageToolMemory = 1 << 30 // bytes of address space
 	imageToolGrowth = 1 << 30 // bytes that it may add to a file, which are metadata: those of an empty disk of 63 TiB take 1.2 MB
 )
 
-// imageToolLimits returns the resource limits of a qemu-img that gets these files.
+// imageToolLimits returns the resource limits of a qemu-img that opens these files.
 func imageToolLimits(files []sandbox.File) []sandbox.Limit {
 	var largest int64
 	for _, file := range files {
@@ -56,8 +56,8 @@ func imageToolLimits(files []sandbox.File) []sandbox.Limit {
 	}
 }
 
-// runImageTool runs qemu-img and returns what it prints. Images are made by tenants, so it runs in a sandbox and opens
-// nothing but the files of spec, by their descriptors.
+// runImageTool runs qemu-img and returns its output. Images are made by tenants, so it runs in a sandbox, in which it can
+// open only the files of spec, by their descriptors.
 func runImageTool(ctx context.Context, tool string, spec *sandbox.Spec, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, imageToolTimeout)
 	defer cancel()
@@ -73,7 +73,7 @@ func runImageTool(ctx context.Context, tool string, spec *sandbox.Spec, args ...
 	return stdout.Bytes(), nil
 }
 
-// imageInfo is what qemu-img tells of an image.
+// imageInfo is the output of qemu-img info.
 type imageInfo struct {
 	Format      string `json:"format"`
 	VirtualSize int64  `json:"virtual-size"`
@@ -85,7 +85,7 @@ type imageInfo struct {
 	} `json:"format-specific"`
 }
 
-// inspect asks qemu-img about an image that somebody has named.
+// inspect runs qemu-img info on an image named by a user.
 func (d *Driver) inspect(ctx context.Context, path, format string) (imageInfo, error) {
 	user, err := d.users.reader(path)
 	if err != nil {
@@ -94,7 +94,7 @@ func (d *Driver) inspect(ctx context.Context, path, format string) (imageInfo, e
 	return inspect(ctx, d.imageTool, user, path, format)
 }
 
-// inspect asks qemu-img about an image of a format. -U: a disk may be in use.
+// inspect runs qemu-img info on an image. -U: a disk may be in use.
 func inspect(ctx context.Context, tool string, user *sandbox.User, path, format string) (imageInfo, error) {
 	var info imageInfo
 	spec := &sandbox.Spec{User: user}
@@ -106,8 +106,8 @@ func inspect(ctx context.Context, tool string, user *sandbox.User, path, format 
 	return info, err
 }
 
-// createDisk makes the disk of a machine if there is none: an overlay of base, or an
-// empty one. It is never there half.
+// createDisk atomically creates the disk of a machine if there is none: an overlay of base, or
+// an empty disk.
 func (m *machine) createDisk(ctx context.Context, base *baseImage, size int64) error {
 	disk := m.path(diskFile)
 	if _, err := os.Stat(disk); !errors.Is(err, fs.ErrNotExist) {
@@ -147,14 +147,14 @@ func (m *machine) createDisk(ctx context.Context, base *baseImage, size int64) e
 	return atomicfile.SyncDir(m.dir)
 }
 
-// growDisk makes the disk of a machine that is off as large as it is to be.
+// growDisk grows the disk of a machine that is off to size.
 func (m *machine) growDisk(ctx context.Context, size int64) error {
 	info, err := inspect(ctx, m.d.imageTool, m.user(), m.path(diskFile), "qcow2")
 	if err != nil || size <= info.VirtualSize {
 		return err
 	}
 	spec := &sandbox.Spec{User: m.user()}
-	// Without its base, which it does not need to grow.
+	// Without its backing file, which it does not need to grow.
 	image, err := json.Marshal(map[string]any{
 		"driver": "qcow2", "backing": nil,
 		"file": map[string]any{"driver": "file", "filename": sandbox.FDPath(spec.Open(m.path(diskFile), sandbox.ReadWrite))},

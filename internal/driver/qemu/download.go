@@ -15,17 +15,17 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
-// source is where an image comes from, and what it has to be.
+// source is the address and the expected digest of an image.
 type source struct{ address, digest string }
 
-// part returns the name of the file for what has arrived so far. Sources do not share it: a server that sends something
-// else spoils only its own.
+// part returns the name of the file for a partial download. Sources do not share it: a server that sends wrong data
+// spoils only its own file.
 func (s source) part() string {
 	sum := sha256.Sum256([]byte(s.address))
 	return s.digest + "." + hex.EncodeToString(sum[:16]) + partSuffix
 }
 
-// download fetches what is missing of a file, verifies the whole, and only then gives it its name.
+// download fetches the missing part of a file, verifies all of it, and only then publishes it.
 func (i *images) download(ctx context.Context, from source, progress func(string)) error {
 	part, err := os.OpenFile(filepath.Join(i.dir, from.part()), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -39,9 +39,9 @@ func (i *images) download(ctx context.Context, from source, progress func(string
 	}
 	switch {
 	case errors.Is(err, errArrived), errors.Is(err, errTooLarge):
-		return errors.Join(err, os.Remove(part.Name())) // it is of no use any more
+		return errors.Join(err, os.Remove(part.Name())) // it is useless now
 	case err != nil:
-		return err // what is there stays, and the next attempt continues
+		return err // the partial download stays; the next attempt resumes it
 	}
 	step("image downloaded")
 	progress("the image is being verified")
@@ -65,7 +65,7 @@ func (i *images) download(ctx context.Context, from source, progress func(string
 	return nil
 }
 
-// publish gives a verified file the name of its digest.
+// publish renames a verified file to its digest.
 func (i *images) publish(part, digest string) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -80,7 +80,7 @@ func (i *images) publish(part, digest string) error {
 	return atomicfile.SyncDir(i.dir)
 }
 
-// fetch appends to a file what it lacks of what the address gives.
+// fetch downloads the missing part of a file.
 func (i *images) fetch(ctx context.Context, address string, part *os.File, progress func(string)) (err error) {
 	ctx, stop := context.WithTimeoutCause(ctx, i.timeout, fmt.Errorf(
 		"it is not complete after %v, as long as --vm-image-timeout allows; the next attempt continues with what has arrived", i.timeout))
@@ -107,13 +107,13 @@ func (i *images) fetch(ctx context.Context, address string, part *os.File, progr
 	if err != nil {
 		return err
 	}
-	defer func() { _ = response.Body.Close() }() // it was read as far as it is wanted
+	defer func() { _ = response.Body.Close() }() // it was read as far as needed
 	switch response.StatusCode {
 	case http.StatusPartialContent:
 	case http.StatusRequestedRangeNotSatisfiable:
-		return nil // there is no more; the digest tells whether that is all
+		return nil // nothing is missing; the digest verifies that
 	case http.StatusOK:
-		// The server sends the whole: what we have is of no use.
+		// The server sends the whole file: start over.
 		if have > 0 {
 			err = restart(part)
 		}
@@ -121,9 +121,9 @@ func (i *images) fetch(ctx context.Context, address string, part *os.File, progr
 			return err
 		}
 	default:
-		return fmt.Errorf("the server answers %s", response.Status)
+		return fmt.Errorf("the server responded with %s", response.Status)
 	}
-	stalled := time.AfterFunc(stallTimeout, func() { cancel(fmt.Errorf("nothing came for %v", stallTimeout)) })
+	stalled := time.AfterFunc(stallTimeout, func() { cancel(fmt.Errorf("no data received for %v", stallTimeout)) })
 	defer stalled.Stop()
 	total := response.ContentLength + have
 	if i.limit > 0 && total > i.limit {
@@ -133,7 +133,7 @@ func (i *images) fetch(ctx context.Context, address string, part *os.File, progr
 	return err
 }
 
-// restart empties a file.
+// restart truncates a file.
 func restart(file *os.File) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -147,8 +147,8 @@ func (i *images) tooLarge(size int64) error {
 	return fmt.Errorf("%w: %d MiB or more, and --vm-image-max-size allows %d MiB", errTooLarge, size>>20, i.limit>>20)
 }
 
-// limited returns a reader that fails when a file that has so many bytes gets too large, or the parts together do. A server
-// need not say before how much it will send.
+// limited returns a reader that fails when a file of have bytes, or all partial downloads together, become too large. A
+// server does not have to announce the size of its response.
 func (i *images) limited(from io.Reader, have int64) io.Reader {
 	if i.limit == 0 {
 		return from
@@ -178,11 +178,11 @@ func (l *limitedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// meter tells how far a download is.
+// meter reports the progress of a download.
 type meter struct {
 	from     io.Reader
 	read     int64
-	total    int64 // less than read if it is not known
+	total    int64 // less than read if unknown
 	told     int64
 	progress func(string)
 	alive    func()

@@ -10,16 +10,16 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
-// answer is what a guest has said. It is kept for the next manager, so that this one need
-// not ask all guests at once before a machine looks as it did.
+// guestReport is the last response of a guest agent. It is persisted, so that a new manager can
+// restore the status of all machines without querying all guests at once.
 type guestReport struct {
-	// Run is the one in which it was said.
+	// Run is the run in which the guest responded.
 	Run       string   `json:"run"`
 	Addresses []string `json:"addresses,omitempty"`
 }
 
-// readAnswer returns what the guest of a machine has said in a run; nil if nothing is
-// known. What cannot be read is not known: the guest can be asked.
+// readGuestReport returns the report of a run, nil if there is none. An unreadable report
+// counts as none, because the guest can be queried again.
 func readGuestReport(dir, run string) *guestReport {
 	raw, err := os.ReadFile(filepath.Join(dir, answerFile))
 	if err != nil {
@@ -32,7 +32,7 @@ func readGuestReport(dir, run string) *guestReport {
 	return &said
 }
 
-// write replaces the answer in a folder. It only matters while the process runs, so it need not survive a power cut.
+// write writes the report to a folder. It is only used while the process runs, so it need not survive a power failure.
 func (a *guestReport) write(dir string) error {
 	raw, err := json.Marshal(a)
 	if err != nil {
@@ -41,7 +41,7 @@ func (a *guestReport) write(dir string) error {
 	return atomicfile.Write(filepath.Join(dir, answerFile), append(raw, '\n'), atomicfile.Volatile)
 }
 
-// keepAnswer keeps what the guest has said, if it is new.
+// saveGuestReport persists a response of the guest if it differs from the last one.
 func (m *machine) saveGuestReport(ctx context.Context, addresses []string) {
 	m.mu.Lock()
 	said := &guestReport{Run: m.run, Addresses: addresses}
@@ -53,12 +53,12 @@ func (m *machine) saveGuestReport(ctx context.Context, addresses []string) {
 	m.guestReport = said
 	m.mu.Unlock()
 	if err := said.write(m.dir); err != nil {
-		// The next manager asks the guest.
-		m.d.options.Log.V(1).Info("Answer of a guest cannot be kept", "machine", m.id.UID, "why", err.Error())
+		// The next manager queries the guest.
+		m.d.options.Log.V(1).Info("Could not save the report of a guest", "machine", m.id.UID, "why", err.Error())
 	}
 }
 
-// recall takes up what the guest has said to an earlier manager; m.mu is held.
+// restoreGuestReport restores the report saved by a previous manager; m.mu is held.
 func (m *machine) restoreGuestReport() {
 	if m.guestReport = readGuestReport(m.dir, m.run); m.guestReport != nil {
 		m.addresses, m.awaitingAgent = reachable(m.guestReport.Addresses), true

@@ -106,7 +106,7 @@ func TestRule(t *testing.T) {
 		{"a control character", &v1alpha1.Image{Path: "/images/\x01"},
 			&backend.FieldError{Field: "spec.image.path", Message: "it must be an absolute path without control characters"}},
 		{"what the driver cannot do", &v1alpha1.Image{Container: "debian"},
-			&backend.FieldError{Field: "spec.image.container", Message: "the driver qemu runs no containers; name a disk image or a kernel"}},
+			&backend.FieldError{Field: "spec.image.container", Message: "the driver qemu does not run containers; specify a disk image or a kernel"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			machine := firmware(uid)
