@@ -14,16 +14,16 @@ func (d *Dir) adopt(folder string, rec record) *Process {
 	return d.attach(folder, rec, locate(folder, rec, d.shimTimeout))
 }
 
-// sight is what a look at a record and at the machine finds.
+// snapshot is the state of a record and of its processes.
 type snapshot struct {
 	run   *running // nil if there is no running.json of this start
 	exit  *exited  // nil if there is no exit.json of this start
 	live  liveness
-	child *identity  // found by its marker; only searched for without run
+	child *identity  // found by its marker; only searched for if run is nil
 	shims []identity // the same
 }
 
-// look reads the files of a record and checks the processes they name. Only a record without running.json, that is, a
+// takeSnapshot reads the files of a record and checks the processes they name. Only a record without running.json, that is, a
 // start that was interrupted, is searched for among all processes. exit.json is read last: if it is missing although
 // neither child nor shim lived before, nobody will write it any more.
 func takeSnapshot(folder string, rec record) snapshot {
@@ -81,7 +81,7 @@ func (r record) startOf(child identity) *running {
 	return &running{identity: child, Nonce: r.Nonce, StartedAt: r.Created}
 }
 
-// adoptChild notes a child whose shim died before it could.
+// adoptChild records a child whose shim died before it could.
 func adoptChild(folder string, rec record, child identity) *running {
 	run := rec.startOf(child)
 	// If it cannot be written, the next manager searches again.
@@ -179,7 +179,7 @@ func (p *Process) boundLog() {
 	}
 }
 
-// finish settles how the process ended and closes Done.
+// finish determines how the process ended and closes Done.
 func (p *Process) finish() {
 	p.mu.Lock()
 	p.exit = readExit(p.folder, p.rec)
@@ -199,7 +199,7 @@ func (p *Process) endShim() {
 	}
 }
 
-// release stops watching.
+// release stops watching the process.
 func (p *Process) release() {
 	for _, h := range []*handle{p.child, p.shim} {
 		if h != nil {
@@ -208,7 +208,7 @@ func (p *Process) release() {
 	}
 }
 
-// forget deletes what a start left that came to nothing.
+// removeRecord deletes the leftovers of a failed start.
 func removeRecord(folder string) {
 	for _, name := range []string{recordFile, runningFile, exitFile, exitFile + atomicfile.Suffix} {
 		_ = os.Remove(filepath.Join(folder, name))

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// shimPatience is how long a shim gets to finish what it was doing when its manager died, or to write exit.json.
+	// defaultShimTimeout is how long to wait for a shim to finish its work after its manager died, or to write exit.json.
 	defaultShimTimeout = 5 * time.Second
-	// dyingPatience is how long a process that was killed gets to be gone before it counts as running.
+	// dyingTimeout is how long to wait for the end of a killed process before it counts as running.
 	dyingTimeout = 5 * time.Second
-	// pollInterval is how often a process is looked at where the kernel cannot tell us.
+	// pollInterval is the polling interval where the kernel does not notify us.
 	pollInterval = 100 * time.Millisecond
 )
 
@@ -24,7 +24,7 @@ const (
 type Dir struct {
 	path        string
 	lock        *os.File
-	shimTimeout time.Duration // shimPatience; shorter in tests
+	shimTimeout time.Duration // shimTimeout; shorter in tests
 
 	mu        sync.Mutex
 	closed    bool

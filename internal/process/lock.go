@@ -14,7 +14,7 @@ import (
 
 const lockFile = "lock"
 
-// lockPatience is how long Open waits for a lock whose holder is dying or dead. The kernel takes a moment to end a
+// lockTimeout is how long Open waits for a lock whose holder is dying or dead. The kernel takes a moment to end a
 // manager that was killed, and takes away its files late; one that was killed while it forked leaves the lock to its
 // child until that one has called exec.
 const lockTimeout = 5 * time.Second
@@ -50,7 +50,7 @@ func acquireLock(dir string, timeout time.Duration) (*os.File, error) {
 	return f, nil
 }
 
-// writeHolder writes who holds the lock, 0 for nobody. The pid has a fixed width, so that it can be written on a full
+// writeHolder writes the pid of the lock holder, 0 for none. The pid has a fixed width, so that it can be written on a full
 // disk too, and not being able to write it must not keep anybody from stopping what runs.
 func writeHolder(f *os.File, pid int) {
 	_, _ = f.WriteAt([]byte(fmt.Sprintf("%-10d\n", pid)), 0)
@@ -96,7 +96,7 @@ func releaseLock(f *os.File) error {
 	return errors.Join(err, f.Close())
 }
 
-// lockHolder returns the pid in the lock file, 0 if there is none.
+// lockHolder returns the pid in the lock file, or 0.
 func lockHolder(f *os.File) int {
 	text := make([]byte, 32)
 	n, _ := f.ReadAt(text, 0) // a short file gives io.EOF with what there is

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// peekPatience is how long Peek waits for the exit status of a process that has just ended.
+// peekTimeout is how long Peek waits for the exit status of a process that has just ended.
 const peekTimeout = 200 * time.Millisecond
 
-// Peek tells the status of every process in dir, sorted by ID, without taking the lock and without changing anything:
+// Peek returns the status of every process in dir, sorted by ID, without taking the lock and without changing anything:
 // it may be called while a manager is at work. A directory that does not exist has no processes. If records are
 // damaged, it returns the others and an error that names the damaged ones.
 func Peek(dir string) ([]Status, error) {

@@ -69,14 +69,14 @@ type exited struct {
 	LogTo    int64     `json:"logTo"` // size of the log after the last byte of this process
 }
 
-// facts is what a look at the machine says about the processes of one record.
+// liveness says which processes of a record are alive.
 type liveness struct {
 	bootID     string
 	childAlive bool
 	shimAlive  bool
 }
 
-// judge derives the state of a record from its files and from the facts. A child that is gone without exit.json is
+// deriveState derives the state of a record from its files and the liveness of its processes. A child that is gone without exit.json is
 // Lost here even while its shim lives: whoever asks must first give the shim time to write it.
 func deriveState(rec record, run *running, exit *exited, live liveness) State {
 	if exit != nil && exit.Nonce == rec.Nonce {

@@ -142,7 +142,7 @@ func startChild(folder string) (record, *started, error) {
 	return rec, &started{run: run, log: log}, nil
 }
 
-// noteRunning writes running.json. It is not fsynced: after a power cut there is nothing to find.
+// recordRunning writes running.json. It is not fsynced: after a power cut there is nothing to find.
 func recordRunning(folder string, run *running, pid int) error {
 	var err error
 	if run.identity, err = identify(pid); err != nil {
@@ -166,7 +166,7 @@ func waitChild(pid int) (syscall.WaitStatus, error) {
 	}
 }
 
-// noteExit writes exit.json into the space that was set aside for it.
+// recordExit writes exit.json into the space reserved for it.
 func recordExit(folder string, rec record, log *os.File, status syscall.WaitStatus) int {
 	exit := exited{Nonce: rec.Nonce, ExitCode: status.ExitStatus(), EndedAt: time.Now()}
 	if status.Signaled() {

@@ -34,7 +34,7 @@ func EndMarked(ctx context.Context, entry string) (ended int, err error) {
 // IsMarked tells whether any process of this user has entry (NAME=value) in its environment; see EndMarked.
 func IsMarked(entry string) bool { return len(markedProcesses(entry)) > 0 }
 
-// endStray tells whether a process that was there is gone now.
+// killMarked kills a process and reports whether it is gone.
 func killMarked(id identity) bool {
 	h := openHandle(id, "")
 	if h == nil {

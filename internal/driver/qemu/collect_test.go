@@ -21,7 +21,7 @@ import (
 
 const week = 7 * 24 * time.Hour
 
-// newImageWorld is a world that keeps unused images for a week, and a machine of an image that is downloaded.
+// newImageFixture is a world that keeps unused images for a week, and a machine of an image that is downloaded.
 func newImageFixture(t *testing.T) (*fixture, *server, backend.Machine) {
 	t.Helper()
 	w := newFixture(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// debianPatience is how long an emulated Debian may take to boot on a busy host.
+// debianTimeout is how long an emulated Debian may take to boot on a busy host.
 const debianTimeout = 8 * time.Minute
 
 // needDebian returns the path of the Debian image, and skips a test where it is not

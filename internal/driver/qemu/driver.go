@@ -57,8 +57,7 @@ type Options struct {
 	Accelerator Accelerator
 	// GuestDir is the folder with the default guest; see docs/guest.md.
 	GuestDir string
-	// FoundPatience is how long Open waits for the machines that it finds to say how they
-	// are. 0 means 2 s.
+	// AttachTimeout is how long Open waits for the responses of running machines. 0 means 2 s.
 	AttachTimeout time.Duration
 	// ImageDirs are where the files may be that spec.image names. None: it may name no files.
 	ImageDirs confine.Dirs
@@ -162,12 +161,12 @@ func Open(options Options) (*Driver, error) {
 	return d, nil
 }
 
-// foundPatience is the usual Options.FoundPatience.
+// attachTimeout is the default of Options.AttachTimeout.
 const attachTimeout = 2 * time.Second
 
-// awaitFound waits until the machines that were found have said how they are, so that
-// what is the same as before the restart of the manager never looks different. Those
-// that say nothing are seen as unknown, or as booting.
+// awaitAttached waits for the responses of the machines found by Open, so that their status does
+// not change across a restart of the manager. Machines that do not respond are reported as
+// unknown or booting.
 func (d *Driver) awaitAttached() {
 	timeout := time.NewTimer(cmp.Or(d.options.AttachTimeout, attachTimeout))
 	defer timeout.Stop()
@@ -217,7 +216,7 @@ func (d *Driver) machinesDir() string { return filepath.Join(d.options.StateDir,
 func (d *Driver) imagesDir() string   { return filepath.Join(d.options.StateDir, "images") }
 func (d *Driver) retainedDir() string { return retainedDir(d.options.StateDir) }
 
-// findMachines attaches to everything that is in the state directory.
+// attachMachines attaches to the machines in the state directory.
 func (d *Driver) attachMachines() error {
 	entries, err := os.ReadDir(d.machinesDir())
 	if err != nil {
@@ -234,7 +233,7 @@ func (d *Driver) attachMachines() error {
 		def, err := readDefinition(dir)
 		if err != nil {
 			// The controller knows the UID; its call to create or to delete puts it right.
-			d.options.Log.Error(err, "Machine cannot be read", "folder", dir)
+			d.options.Log.Error(err, "Could not read a machine", "folder", dir)
 			continue
 		}
 		m := newMachine(d, def)
@@ -260,7 +259,7 @@ func (d *Driver) Watch(notify func(backend.Identity)) {
 	d.notify = notify
 }
 
-// tell says that a machine has changed.
+// notifyChange notifies the controller of a change of a machine.
 func (d *Driver) notifyChange(id backend.Identity) {
 	d.mu.Lock()
 	notify := d.notify
@@ -268,7 +267,7 @@ func (d *Driver) notifyChange(id backend.Identity) {
 	notify(id)
 }
 
-// find returns a machine that there is.
+// find returns an existing machine.
 func (d *Driver) find(id backend.Identity) (*machine, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -282,7 +281,7 @@ func (d *Driver) find(id backend.Identity) (*machine, error) {
 	return m, nil
 }
 
-// forget drops a machine that is gone.
+// forget removes a deleted machine from memory.
 func (d *Driver) forget(m *machine) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

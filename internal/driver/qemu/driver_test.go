@@ -54,7 +54,7 @@ var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"), netip.MustP
 // testUsers are the users of machines, where tests run as root.
 var testUsers = UserRange{2100000000, 2100065535}
 
-// world is a state directory, and a driver on it.
+// fixture is a state directory, and a driver on it.
 type fixture struct {
 	*testing.T
 	options Options

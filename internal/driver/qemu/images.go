@@ -164,7 +164,7 @@ func failedDownload(address string, err error) error {
 	return fmt.Errorf("download the image %s: %w", withoutPassword(address), err)
 }
 
-// hasPlace reports whether a download of a namespace may begin; i.mu is held.
+// canStart reports whether a download of a namespace may begin; i.mu is held.
 func (i *images) canStart(namespace string) bool {
 	own := 0
 	for _, d := range i.downloads {

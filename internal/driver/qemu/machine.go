@@ -29,37 +29,37 @@ type machine struct {
 	mu   sync.Mutex
 	def  definition
 	task *task
-	// taskErr is why the last attempt to delete the machine failed, until it is told.
+	// taskErr is the error of the last attempt to delete the machine, until it is reported.
 	taskErr error
 
-	// The rest is about the present run; run is empty while the machine is off.
+	// The rest describes the current run; run is empty while the machine is off.
 	run       string
 	proc      *process.Process
 	startedAt time.Time
 	conn      *qmp.Client
 	power     backend.State
-	// halted says that QEMU has halted the machine because its disk cannot be written.
+	// halted means that QEMU halted the machine because it could not write to its disk.
 	halted    bool
 	message   string
 	agent     backend.Agent
 	agentStop context.CancelFunc
 	addresses []string
 	usage     *backend.Usage
-	// kept is what the guest has said, as it was kept for the next manager.
+	// guestReport is the persisted report of the guest agent.
 	guestReport *guestReport
-	// found says that the run had begun before this manager did, recalled that its guest
-	// has answered an earlier one, and not yet this one.
+	// attached means that the run is older than this manager, awaitingAgent that its guest
+	// responded to a previous manager but not to this one yet.
 	attached      bool
 	awaitingAgent bool
 	cpuSeen       cpuTime
 	reportedUsage backend.Usage
 
-	// tells bounds how often a guest is told of; telling says that it is told of soon.
+	// notifyLimiter limits notifications about the guest; notifyPending means that one is scheduled.
 	notifyLimiter *rate.Limiter
 	notifyPending bool
 }
 
-// task is what goes on in the background.
+// task is a background operation.
 type task struct {
 	kind     backend.Task
 	progress string
@@ -74,13 +74,13 @@ func newMachine(d *Driver, def definition) *machine {
 	}
 }
 
-// tell says that the machine has changed.
+// notifyChange notifies the controller of a change of the machine.
 func (m *machine) notifyChange() { m.d.notifyChange(m.id) }
 
-// path returns that of a file in the folder of the machine.
+// path returns the path of a file in the folder of the machine.
 func (m *machine) path(name string) string { return filepath.Join(m.dir, name) }
 
-// begin starts a task. The error is ErrInProgress if it goes on, or goes on already.
+// begin starts a task. The error is ErrInProgress if it continues in the background or is already in progress.
 func (m *machine) begin(kind backend.Task, work func(context.Context) error) error {
 	m.d.mu.Lock()
 	closed := m.d.closed
@@ -123,7 +123,7 @@ func (m *machine) begin(kind backend.Task, work func(context.Context) error) err
 	return backend.ErrInProgress
 }
 
-// noteFailure remembers why a task failed; m.mu is held.
+// recordFailure records the failure of a task; m.mu is held.
 func (m *machine) recordFailure(kind backend.Task, err error) {
 	ended := &backend.Ended{Run: "attempt-" + strconv.FormatInt(time.Now().UnixNano(), 36), Message: err.Error(), At: time.Now()}
 	switch kind {
@@ -139,16 +139,15 @@ func (m *machine) recordFailure(kind backend.Task, err error) {
 	m.save()
 }
 
-// save writes the definition; m.mu is held. What cannot be written is remembered as long
-// as this manager lives: a full disk or a folder that was removed must not keep anybody
-// from stopping a machine.
+// save writes the definition; m.mu is held. A failure is only logged: a full disk or a removed
+// folder must not prevent the stop of a machine.
 func (m *machine) save() {
 	if err := m.def.write(m.dir); err != nil {
-		m.d.options.Log.Error(err, "Machine cannot be written", "folder", m.dir)
+		m.d.options.Log.Error(err, "Could not write the definition of a machine", "folder", m.dir)
 	}
 }
 
-// progress says how far the present task is.
+// progress reports the progress of the current task.
 func (m *machine) progress(text string) {
 	m.mu.Lock()
 	changed := m.task != nil && m.task.progress != text
@@ -161,7 +160,7 @@ func (m *machine) progress(text string) {
 	}
 }
 
-// seen returns the machine as somebody sees it from outside.
+// snapshot returns the observed state of the machine.
 func (m *machine) snapshot() backend.Server {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -189,7 +188,7 @@ func (m *machine) snapshot() backend.Server {
 	return s
 }
 
-// startedWith returns what the machine was started with; m.mu is held.
+// startedWith returns the machine as of its last start; m.mu is held.
 func (m *machine) startedWith() *backend.Machine {
 	if m.def.Started != nil {
 		return m.def.Started
@@ -197,7 +196,7 @@ func (m *machine) startedWith() *backend.Machine {
 	return &m.def.Machine
 }
 
-// isLost reports whether somebody has removed the folder of a machine that is off.
+// isFolderMissing reports whether the folder of a machine that is off was removed.
 func (m *machine) isFolderMissing() bool {
 	m.mu.Lock()
 	idle := m.run == "" && m.task == nil && m.def.Created
@@ -209,10 +208,10 @@ func (m *machine) isFolderMissing() bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// runName names a run by its start.
+// runName derives the name of a run from its start time.
 func runName(status process.Status) string { return strconv.FormatInt(status.StartedAt.UnixNano(), 36) }
 
-// attach finds the process of the machine again, when the driver is opened.
+// attach attaches to the process of the machine when the driver is opened.
 func (m *machine) attach() {
 	proc, err := m.d.processes.Find(string(m.id.UID))
 	if err != nil {
@@ -230,15 +229,15 @@ func (m *machine) attach() {
 	}
 }
 
-// isKnown reports whether the monitor of a machine that is on has answered, and its
-// guest agent, if that listens and has never answered any manager.
+// hasResponded reports whether the monitor of a machine that is on has responded, and its guest
+// agent, if it listens and has never responded to a manager.
 func (m *machine) hasResponded() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.run == "" || m.halted || m.power != backend.StateUnknown && (m.agentStop == nil || m.agent != backend.AgentWaiting)
 }
 
-// noteEnd remembers how a run ended; m.mu is held.
+// recordEnd records the end of a run; m.mu is held.
 func (m *machine) recordEnd(status process.Status) {
 	run := runName(status)
 	if m.def.Ended == nil || m.def.Ended.Run != run {
@@ -253,7 +252,7 @@ func (m *machine) recordEnd(status process.Status) {
 	m.save()
 }
 
-// endOf tells from the process how a run ended.
+// endOf derives the end of a run from the status of its process.
 func endOf(status process.Status) *backend.Ended {
 	ended := &backend.Ended{Cause: backend.CauseHost, At: status.EndedAt}
 	switch {
@@ -269,7 +268,7 @@ func endOf(status process.Status) *backend.Ended {
 	return ended
 }
 
-// disconnect lets go of the machine.
+// disconnect closes the connections to the machine.
 func (m *machine) disconnect() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

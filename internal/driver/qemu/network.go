@@ -17,7 +17,7 @@ import (
 // redirectLimit is how often a download may be sent elsewhere.
 const redirectLimit = 5
 
-// special are networks that are no part of the public Internet although their addresses look like it, and addresses that
+// specialNetworks are networks that are no part of the public Internet although their addresses look like it, and addresses that
 // clouds answer at with secrets of a machine. RFC 6890 and what followed it.
 var specialNetworks = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
@@ -28,7 +28,7 @@ var specialNetworks = []netip.Prefix{
 	netip.MustParsePrefix("3fff::/20"),
 }
 
-// internet6 is what was ever given to the Internet of IPv6. All else is unassigned, of one site only, or leads to an IPv4
+// publicIPv6 is what was ever given to the Internet of IPv6. All else is unassigned, of one site only, or leads to an IPv4
 // address that is written in it, as ::127.0.0.1 and 64:ff9b::127.0.0.1 do. RFC 4291 and the registry of IANA.
 var publicIPv6 = netip.MustParsePrefix("2000::/3")
 
@@ -42,7 +42,7 @@ func isPublic(ip netip.Addr) bool {
 		!slices.ContainsFunc(specialNetworks, func(network netip.Prefix) bool { return network.Contains(ip) })
 }
 
-// guard decides which addresses images are downloaded from: those of the public Internet, and of these networks. Who names
+// addressFilter decides which addresses images are downloaded from: those of the public Internet, and of these networks. Who names
 // an image in the API could else have the manager ask what only its host can reach.
 type addressFilter struct{ networks []netip.Prefix }
 

@@ -34,7 +34,7 @@ func findOrphans(uid types.UID) ([]int, error) {
 	return found, nil
 }
 
-// isMachine tells by the command line and by the marker that package process puts into the
+// isMachine decides by the command line and by the marker that package process puts into the
 // environment.
 func isMachine(pid int, uid types.UID) bool {
 	read := func(file string) []byte {
@@ -45,7 +45,7 @@ func isMachine(pid int, uid types.UID) bool {
 	return bytes.Contains(read("cmdline"), []byte("\x00-uuid\x00"+string(uid)+"\x00")) && bytes.Contains(read("environ"), marker)
 }
 
-// killOrphans ends what findOrphans finds, and returns nil when it is gone.
+// killOrphans kills the processes that findOrphans returns, and returns nil when they are gone.
 func killOrphans(ctx context.Context, uid types.UID) error {
 	for {
 		pids, err := findOrphans(uid)

@@ -21,7 +21,7 @@ const (
 	partsSize = 4
 	// partKeep is how long a part is kept for the next attempt.
 	partKeep = 24 * time.Hour
-	// roomPeriod is how many bytes a download takes between two looks at the size of all parts.
+	// sizeCheckInterval is how many bytes a download takes between two looks at the size of all parts.
 	sizeCheckInterval = 16 << 20
 )
 

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// samplePeriod is how often the use of resources is measured.
+	// sampleInterval is how often the use of resources is measured.
 	sampleInterval = 20 * time.Second
-	// toldStep is by how many points it has to move to be told.
+	// usageStep is by how many points it has to move to be told.
 	usageStep = 5
 	// clockTicks is what the kernel counts processor time in, in every Linux: see time(7).
 	clockTicks = 100
@@ -30,7 +30,7 @@ type cpuTime struct {
 	seconds float64
 }
 
-// sample measures all machines now and then, until the driver is closed.
+// sampleUsage measures all machines now and then, until the driver is closed.
 func (d *Driver) sampleUsage() {
 	ticker := time.NewTicker(sampleInterval)
 	defer ticker.Stop()
@@ -131,7 +131,7 @@ func readProcess(pid int) (seconds float64, resident int64, err error) {
 	return float64(user+system) / clockTicks, pages * int64(os.Getpagesize()), nil
 }
 
-// askMemory returns what the guest says that it uses of its memory, of which it has so much at most; 0 if it does not say.
+// queryMemory returns what the guest says that it uses of its memory, of which it has so much at most; 0 if it does not say.
 func (m *machine) queryMemory(conn *qmp.Client, most int64) (used, total int64) {
 	if conn == nil {
 		return 0, 0
@@ -155,7 +155,7 @@ func (m *machine) queryMemory(conn *qmp.Client, most int64) (used, total int64) 
 	return clampMemory(stats.Stats.Total, stats.Stats.Available, most)
 }
 
-// plausible returns how much memory a guest uses of how much, which it can tell as it likes: 0 if it tells nothing, or more
+// clampMemory returns how much memory a guest uses of how much, which it can tell as it likes: 0 if it tells nothing, or more
 // than the machine can have.
 func clampMemory(total, available uint64, most int64) (used, of int64) {
 	if most <= 0 || total > uint64(most) || available > total {

@@ -93,7 +93,7 @@ func (u *users) claim(uid types.UID, before int) (int, error) {
 	return 0, fmt.Errorf("no user is free for machine %s: --vm-uid-range=%s has %d; make it larger", uid, u.limits, size)
 }
 
-// note says that a machine that was found has a user.
+// adopt says that a machine that was found has a user.
 func (u *users) adopt(uid types.UID, id int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -109,7 +109,7 @@ func (u *users) release(uid types.UID) {
 	u.releaseLocked(uid)
 }
 
-// drop is release; u.mu is held.
+// releaseLocked is release; u.mu is held.
 func (u *users) releaseLocked(uid types.UID) {
 	for id, holder := range u.taken {
 		if holder == uid {

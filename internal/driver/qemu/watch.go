@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// monitorTimeout is how long a monitor may take to answer.
+	// monitorTimeout is the response timeout of a monitor.
 	monitorTimeout = 5 * time.Second
-	// firstPatience is how long a QEMU may take to open its monitor.
+	// monitorStartTimeout is how long QEMU may take to open its monitor.
 	monitorStartTimeout = 30 * time.Second
-	// floodPause is how long a monitor is left alone that sends events without end. Its
-	// machine does not count as unknown meanwhile.
+	// floodDelay is the delay before reconnecting to a monitor that floods us with events. Its
+	// machine does not count as unknown in the meantime.
 	floodDelay = 3 * time.Second
 )
 
-// newDialBackoff returns the pauses between attempts to reach a monitor.
+// newDialBackoff returns the backoff of connection attempts to a monitor.
 func newDialBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 5 * time.Millisecond, Factor: 2, Steps: math.MaxInt32, Cap: time.Second}
 }
 
-// checkPeriod is how often a monitor has to answer. Tests shorten it.
+// checkInterval is the interval of monitor checks. Tests shorten it.
 var checkInterval = 20 * time.Second
 
 // watch follows a run until it ends; found says that it had begun before this manager
@@ -59,7 +59,7 @@ func (m *machine) watch(proc *process.Process, found bool) {
 	})
 }
 
-// over notes that the run is over.
+// runEnded records the end of the run.
 func (m *machine) runEnded(proc *process.Process) {
 	m.mu.Lock()
 	m.stopAgent()
@@ -69,7 +69,7 @@ func (m *machine) runEnded(proc *process.Process) {
 	m.notifyChange()
 }
 
-// follow talks to the monitor, again whenever it is lost, until the process ends.
+// followMonitor stays connected to the monitor, reconnecting if necessary, until the process ends.
 func (m *machine) followMonitor(proc *process.Process) {
 	backoff := newDialBackoff()
 	begun := time.Now()
@@ -78,7 +78,7 @@ func (m *machine) followMonitor(proc *process.Process) {
 		if err == nil {
 			backoff = newDialBackoff()
 			if err = m.handleEvents(proc, conn); err != nil {
-				m.d.options.Log.V(1).Info("Monitor is lost", "machine", m.id.UID, "why", err.Error())
+				m.d.options.Log.V(1).Info("Lost the connection to a monitor", "machine", m.id.UID, "why", err.Error())
 			}
 			begun = time.Now()
 		}
@@ -105,7 +105,7 @@ func (m *machine) followMonitor(proc *process.Process) {
 	}
 }
 
-// dial connects to the monitor and makes sure that it is that of this machine.
+// dial connects to the monitor and verifies that it belongs to this machine.
 func (m *machine) dial() (*qmp.Client, error) {
 	ctx, cancel := context.WithTimeout(m.d.ctx, monitorTimeout)
 	defer cancel()
@@ -125,7 +125,7 @@ func (m *machine) dial() (*qmp.Client, error) {
 	}
 	if got.UUID != string(m.id.UID) {
 		conn.Close()
-		return nil, fmt.Errorf("the monitor is that of the machine %s", got.UUID)
+		return nil, fmt.Errorf("the monitor belongs to machine %s", got.UUID)
 	}
 	return conn, nil
 }
@@ -197,7 +197,7 @@ func (m *machine) check(conn *qmp.Client) error {
 	return connectionError(conn.Run(ctx, "cont", nil, nil))
 }
 
-// look asks for everything that events tell of, for those that nobody has heard.
+// refresh queries the state that events report, in case some were missed.
 func (m *machine) refresh(conn *qmp.Client) error {
 	ctx, cancel := context.WithTimeout(m.d.ctx, monitorTimeout)
 	defer cancel()
@@ -243,7 +243,7 @@ func (m *machine) refresh(conn *qmp.Client) error {
 	return nil
 }
 
-// errIgnore keeps only the errors that say that the connection is of no use.
+// connectionError returns err if it means that the connection is unusable, else nil.
 func connectionError(err error) error {
 	var refused *qmp.Error
 	if errors.As(err, &refused) {
@@ -252,7 +252,7 @@ func connectionError(err error) error {
 	return err
 }
 
-// heed does what follows from an event.
+// handleEvent handles an event.
 func (m *machine) handleEvent(conn *qmp.Client, event qmp.Event) error {
 	switch event.Name {
 	case "STOP", "RESUME", "BLOCK_IO_ERROR":
@@ -310,7 +310,7 @@ func (m *machine) guestEnded(conn *qmp.Client, cause backend.Cause) {
 	_ = conn.Run(ctx, "quit", nil, nil)
 }
 
-// setPower notes the power of the machine.
+// setPower records the power state of the machine.
 func (m *machine) setPower(power backend.State, message string) {
 	m.mu.Lock()
 	changed := m.power != power || m.message != message

@@ -32,7 +32,7 @@ const (
 	// maxAgentLine is how long a message of a guest agent may be. The addresses of twenty
 	// network interfaces have a quarter of that.
 	maxAgentLine = 64 << 10
-	// queued is how many events may wait. They are few: a power change, an agent.
+	// eventQueueSize is how many events may wait. They are few: a power change, an agent.
 	eventQueueSize = 64
 	// writeTimeout is how long the peer may take to accept a command, if the context of
 	// the command has no earlier deadline.
@@ -321,7 +321,7 @@ func (c *Client) isSynced() bool {
 	}
 }
 
-// hand gives one message to who waits for it, and reports whether it is an answer.
+// deliver gives one message to who waits for it, and reports whether it is an answer.
 func (c *Client) deliver(got message) (asked bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -348,7 +348,7 @@ func (c *Client) deliver(got message) (asked bool) {
 	return false
 }
 
-// greet notes that the peer is in step; c.mu is held.
+// markSynced notes that the peer is in step; c.mu is held.
 func (c *Client) markSynced() {
 	select {
 	case <-c.greeting:
