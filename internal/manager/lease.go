@@ -107,7 +107,7 @@ func (l *twoLeases) Update(ctx context.Context, record resourcelock.LeaderElecti
 		}
 	}
 	if l.isFirst {
-		err := l.Interface.Create(ctx, record)
+		err := l.Create(ctx, record)
 		l.isFirst = err != nil
 		return err
 	}

@@ -127,28 +127,7 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 	if o.Tracing != nil {
 		cfg.Wrap(tracing.Transport)
 	}
-	quiet := libraryLogger(o.Logger)
-	options := ctrl.Options{
-		Scheme: scheme,
-		Logger: quiet,
-		// What has no logger of its own takes the one in its context.
-		BaseContext: func() context.Context {
-			return tracing.NewContext(logr.NewContext(context.Background(), quiet), o.Tracing)
-		},
-		Cache: cacheOptions(o.Namespaces, selected),
-		// endpoints serves both, because these two do not tell which port they took.
-		Metrics:                 server.Options{BindAddress: Off},
-		HealthProbeBindAddress:  Off,
-		GracefulShutdownTimeout: ptr.To(shutdownTimeout),
-		Controller: config.Controller{
-			// The list of controllers is free of duplicates; the check of
-			// controller-runtime counts across all managers that a process ever had.
-			SkipNameValidation: ptr.To(true),
-			// Replicas that wait for the lease keep their caches warm.
-			EnableWarmup: ptr.To(true),
-			Logger:       o.Logger,
-		},
-	}
+	options := controllerRuntime(&o, scheme, selected)
 	unfenced := cfg
 	cfg, lock, err := addLeaderElection(&options, cfg, o.LeaderElection, o.former.lease)
 	if err != nil {
@@ -183,6 +162,32 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 		return nil, errors.Join(err, m.webhook.close())
 	}
 	return m, nil
+}
+
+// controllerRuntime is what the manager asks of controller-runtime, without leader election.
+func controllerRuntime(o *Options, scheme *runtime.Scheme, selected []Controller) ctrl.Options {
+	quiet := libraryLogger(o.Logger)
+	return ctrl.Options{
+		Scheme: scheme,
+		Logger: quiet,
+		// What has no logger of its own takes the one in its context.
+		BaseContext: func() context.Context {
+			return tracing.NewContext(logr.NewContext(context.Background(), quiet), o.Tracing)
+		},
+		Cache: cacheOptions(o.Namespaces, selected),
+		// endpoints serves both, because these two do not tell which port they took.
+		Metrics:                 server.Options{BindAddress: Off},
+		HealthProbeBindAddress:  Off,
+		GracefulShutdownTimeout: ptr.To(shutdownTimeout),
+		Controller: config.Controller{
+			// The list of controllers is free of duplicates; the check of
+			// controller-runtime counts across all managers that a process ever had.
+			SkipNameValidation: ptr.To(true),
+			// Replicas that wait for the lease keep their caches warm.
+			EnableWarmup: ptr.To(true),
+			Logger:       o.Logger,
+		},
+	}
 }
 
 // Start runs the controllers until ctx is cancelled; then running reconciles
