@@ -58,6 +58,13 @@ func (m *machine) create(ctx context.Context, wanted backend.Machine) error {
 	}
 	step("image there")
 	options := newContainer(&wanted, image)
+	if err := m.d.lockNetworks(ctx); err != nil {
+		return err
+	}
+	defer m.d.networking.Release(1)
+	if err := m.d.ensureNetwork(ctx, wanted.Identity); err != nil {
+		return err
+	}
 	_, err = m.d.engine.ContainerCreate(ctx, options)
 	if cerrdefs.IsConflict(err) {
 		if _, err = m.d.inspect(ctx, m.id.UID); errors.Is(err, backend.ErrNotFound) {
@@ -102,12 +109,29 @@ func (m *machine) start(ctx context.Context, box *container.InspectResponse, wan
 	if err := m.putSeed(ctx, wanted.Seed); err != nil {
 		return err
 	}
+	if err := m.restoreNetwork(ctx, box); err != nil {
+		return err
+	}
 	step("ready to start")
 	if _, err := m.d.engine.ContainerStart(ctx, name, client.ContainerStartOptions{}); err != nil {
 		return m.d.typed("start the container "+name, err)
 	}
 	step("started")
 	return nil
+}
+
+// restoreNetwork creates the network of the machine again if somebody removed it while the
+// machine was off. Machines of earlier versions are in the default network of the engine.
+func (m *machine) restoreNetwork(ctx context.Context, box *container.InspectResponse) error {
+	id := identityOf(box.Config.Labels)
+	if box.HostConfig.NetworkMode != container.NetworkMode(networkName(id)) {
+		return nil
+	}
+	if err := m.d.lockNetworks(ctx); err != nil {
+		return err
+	}
+	defer m.d.networking.Release(1)
+	return m.d.ensureNetwork(ctx, id)
 }
 
 // putSeed puts the seed into the container, where cloud-init looks for it.

@@ -87,7 +87,8 @@ func newContainer(machine *backend.Machine, image string) client.ContainerCreate
 			},
 		},
 		HostConfig: &container.HostConfig{
-			Resources: newResources(machine),
+			Resources:   newResources(machine),
+			NetworkMode: container.NetworkMode(networkName(machine.Identity)),
 			// Raw sockets could forge the addresses of other machines in the network of the engine.
 			SecurityOpt: []string{"no-new-privileges:true"},
 			CapDrop:     []string{"NET_RAW"},

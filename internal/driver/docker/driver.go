@@ -19,6 +19,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -61,6 +62,9 @@ type Driver struct {
 	tasks  sync.WaitGroup
 	// importing is held while the default guest is given to the engine.
 	importing sync.Mutex
+	// networking is held while a network is created or removed, and until the container that
+	// needs it exists.
+	networking *semaphore.Weighted
 
 	mu       sync.Mutex
 	closed   bool
@@ -84,7 +88,8 @@ func Open(options Options) (*Driver, error) {
 	if err := os.MkdirAll(options.StateDir, 0o700); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the state directory: %w", err), engine.Close())
 	}
-	d := &Driver{options: options, engine: engine, processors: about.NCPU, host: host, notify: func(backend.Identity) {}, machines: map[types.UID]*machine{}}
+	d := &Driver{options: options, engine: engine, processors: about.NCPU, host: host, notify: func(backend.Identity) {}, machines: map[types.UID]*machine{},
+		networking: semaphore.NewWeighted(1)}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.tasks.Go(d.listen)
 	d.tasks.Go(d.sample)

@@ -86,6 +86,11 @@ func (w *world) clear() {
 			w.Errorf("clear up: %v", err)
 		}
 	}
+	for _, name := range w.networks(ctx) {
+		if _, err := w.api.NetworkRemove(ctx, name, client.NetworkRemoveOptions{}); err != nil {
+			w.Errorf("clear up: %v", err)
+		}
+	}
 }
 
 // containers returns the names of all containers of the engine.
@@ -102,10 +107,24 @@ func (w *world) containers(ctx context.Context) []string {
 	return names
 }
 
-// leftovers returns every container and file of machines.
+// networks returns the names of the networks that a driver has created.
+func (w *world) networks(ctx context.Context) []string {
+	w.Helper()
+	found, err := w.api.NetworkList(ctx, client.NetworkListOptions{Filters: client.Filters{}.Add("label", labelNamespace)})
+	if err != nil {
+		w.Errorf("list networks: %v", err)
+	}
+	var names []string
+	for _, n := range found.Items {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// leftovers returns every container, network and file of machines.
 func (w *world) leftovers(t *testing.T) []string {
 	t.Helper()
-	left := w.containers(t.Context())
+	left := append(w.containers(t.Context()), w.networks(t.Context())...)
 	entries, err := os.ReadDir(w.options.StateDir)
 	if err != nil {
 		t.Fatal(err)

@@ -125,7 +125,7 @@ func (c *caretaker) start() error {
 	}
 	arguments := []string{path, "--config-file", settings, "--host", "unix://" + filepath.Join(c.dir, "docker.sock"),
 		"--data-root", filepath.Join(c.dir, "data"), "--exec-root", filepath.Join(c.dir, "exec"), "--pidfile", filepath.Join(c.dir, "pid"),
-		"--iptables=false", "--ip6tables=false", "--shutdown-timeout", "5"}
+		"--ip6tables=false", "--shutdown-timeout", "5"}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return err

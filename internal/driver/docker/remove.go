@@ -39,7 +39,7 @@ func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backen
 	if !busy {
 		_, err := d.inspect(ctx, id.UID)
 		if errors.Is(err, backend.ErrNotFound) {
-			if err := m.erase(); err != nil {
+			if err := m.clean(ctx, m.identity()); err != nil {
 				return err
 			}
 			d.forget(m)
@@ -58,7 +58,7 @@ func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) err
 	box, err := m.d.inspect(ctx, m.id.UID)
 	switch {
 	case errors.Is(err, backend.ErrNotFound):
-		return m.erase()
+		return m.clean(ctx, m.identity())
 	case err != nil:
 		return err
 	}
@@ -77,6 +77,25 @@ func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) err
 		return err
 	}
 	step("container removed")
+	return m.clean(ctx, identityOf(box.Config.Labels))
+}
+
+// identity returns the identity that is complete: DeleteAll knows only a UID.
+func (m *machine) identity() backend.Identity {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.id.Namespace == "" {
+		return m.memo.Machine.Identity
+	}
+	return m.id
+}
+
+// clean removes what is left of a machine without container. The memo goes last: it has the
+// identity that the network is found by.
+func (m *machine) clean(ctx context.Context, id backend.Identity) error {
+	if err := m.d.releaseNetwork(ctx, id); err != nil {
+		return err
+	}
 	return m.erase()
 }
 

@@ -31,6 +31,7 @@ func TestNewContainer(t *testing.T) {
 	want.Config = &container.Config{Image: "image:1", Hostname: "web", Tty: true, OpenStdin: true, Labels: labels}
 	want.HostConfig = &container.HostConfig{
 		Resources:     container.Resources{NanoCPUs: 500_000_000, Memory: 64 << 20, MemorySwap: 64 << 20, PidsLimit: ptr.To[int64](4096)},
+		NetworkMode:   "keelson-cluster-default",
 		SecurityOpt:   []string{"no-new-privileges:true"},
 		CapDrop:       []string{"NET_RAW"},
 		RestartPolicy: container.RestartPolicy{Name: "no"},
