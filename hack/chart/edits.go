@@ -35,6 +35,8 @@ func editDeployment(o object, p *places) {
 		pod[name] = p.optional(".Values." + name)
 	}
 	pod["volumes"] = append(pod["volumes"].([]any), ofCertificates(p, "- name: %[1]s-certificate\n  secret:\n    secretName: {{ . | quote }}"),
+		p.lines("{{- if .Values.controllers.virtualmachine }}\n- name: state\n"+
+			"  {{- toYaml (.Values.stateVolume | default (dict \"emptyDir\" dict)) | nindent 8 }}\n{{- end }}"),
 		p.lines("{{- with .Values.extraVolumes }}\n{{- toYaml . | nindent 6 }}\n{{- end }}"))
 	container := pod["containers"].([]any)[0].(map[string]any)
 	container["image"] = p.inline(`include "keelson.image" . | quote`)
@@ -42,6 +44,7 @@ func editDeployment(o object, p *places) {
 	container["resources"] = p.block(".Values.resources")
 	container["env"] = p.optional(`(include "keelson.env" . | fromYamlArray)`)
 	container["volumeMounts"] = append(container["volumeMounts"].([]any), ofCertificates(p, "- name: %[1]s-certificate\n  mountPath: "+certificates+"%[1]s\n  readOnly: true"),
+		p.lines("{{- if .Values.controllers.virtualmachine }}\n- name: state\n  mountPath: "+stateDir+"\n{{- end }}"),
 		p.lines("{{- with .Values.extraVolumeMounts }}\n{{- toYaml . | nindent 8 }}\n{{- end }}"))
 	for _, port := range container["ports"].([]any) {
 		if port := port.(map[string]any); port["name"] == "metrics" {
@@ -50,6 +53,9 @@ func editDeployment(o object, p *places) {
 	}
 	editArgs(container, p)
 }
+
+// stateDir is the state directory of the manager, for the controllers that need one.
+const stateDir = "/var/lib/keelson"
 
 // certificates is where Secrets with certificates are mounted.
 const certificates = "/var/run/keelson/"
@@ -85,6 +91,9 @@ func editArgs(container map[string]any, p *places) {
 	args = slices.DeleteFunc(args, func(arg any) bool { return strings.HasPrefix(arg.(string), "--controllers=") })
 	container["args"] = append(args, p.lines(`- --v={{ .Values.logging.verbosity }}
 - --controllers={{ include "keelson.controllers" . }}
+{{- if .Values.controllers.virtualmachine }}
+- --state-dir=`+stateDir+`
+{{- end }}
 {{- with .Values.namespaces }}
 - --namespaces={{ join "," . }}
 {{- end }}

@@ -79,6 +79,7 @@ var values = append([]value{
 	{"nodeSelector", map[string]any{}, "More labels that a node must have.", texts},
 	{"tolerations", []any{}, "Taints of nodes that do not matter.", aList},
 	{"affinity", map[string]any{}, "The affinity of the pods.", anObject},
+	{"stateVolume", map[string]any{}, "The volume with the state directory of the controller `virtualmachine`, such as `{persistentVolumeClaim: {claimName: keelson-state}}`. Empty: an emptyDir.", anObject},
 	{"extraVolumes", []any{}, "More volumes, such as one with the files of rke.", aList},
 	{"extraVolumeMounts", []any{}, "Where they are mounted.", aList},
 	{"serviceAccount.annotations", map[string]any{}, "Annotations of the service account.", texts},

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -103,6 +105,20 @@ func (e engine) command(t *testing.T, words ...string) *exec.Cmd {
 // variables are those of the environment with which docker talks to the engine.
 func (e engine) variables() []string {
 	return []string{"DOCKER_HOST=" + engineSocket(e.dir), "DOCKER_BUILDKIT=0", "HOME=" + e.dir}
+}
+
+// socketInside is the address of the engine in a container that has its socket.
+const socketInside = "unix:///run/docker.sock"
+
+// socket returns the flags for docker with which a container may use the socket of the engine.
+func (e engine) socket(t *testing.T) []string {
+	t.Helper()
+	path := filepath.Join(e.dir, "docker.sock")
+	about, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--volume", path + ":" + strings.TrimPrefix(socketInside, "unix://"), "--group-add", strconv.Itoa(int(about.Sys().(*syscall.Stat_t).Gid))}
 }
 
 // run runs a command that must succeed, and returns what it prints.

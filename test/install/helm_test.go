@@ -90,6 +90,8 @@ podAnnotations: {note: "yes"}
 nodeSelector: {disk: ssd}
 tolerations: [{key: a, operator: Exists}]
 affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: DoesNotExist}]}]}}}
+controllers: {virtualmachine: true}
+stateVolume: {persistentVolumeClaim: {claimName: state}}
 extraVolumes: [{name: rke, emptyDir: {}}]
 extraVolumeMounts: [{name: rke, mountPath: /etc/keelson/rke}]
 serviceAccount: {annotations: {note: "yes"}}

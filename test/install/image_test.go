@@ -1,9 +1,12 @@
 package install
 
 import (
+	"errors"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -49,11 +52,13 @@ func TestImage(t *testing.T) {
 	}
 	webhook := freeAddress(t)
 	w.callDirectly(t, "keelson", webhook)
+	volumes := t.TempDir()
 	id := strings.TrimSpace(e.run(t, append([]string{
 		"docker", "run", "--detach", "--network=host", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges",
 		"--volume", w.serviceAccount(t) + ":/var/run/secrets/kubernetes.io/serviceaccount:ro",
 		"--env", "KUBERNETES_SERVICE_HOST=" + address.Hostname(), "--env", "KUBERNETES_SERVICE_PORT=" + address.Port(),
-	}, append(w.limits(t), append([]string{image}, w.args(t, webhook)...)...)...)...))
+	}, slices.Concat(w.limits(t), w.volumes(t, volumes), e.socket(t), []string{image}, w.args(t, webhook),
+		[]string{"--vm-driver=qemu,docker", "--vm-docker-host=" + socketInside})...)...))
 	defer func() {
 		if t.Failed() {
 			e.run(t, "docker", "logs", id)
@@ -65,6 +70,7 @@ func TestImage(t *testing.T) {
 	})
 	idle := memoryOf(t, id)
 	w.inAPod(t)
+	w.keepsStateOfMachines(t, filepath.Join(volumes, "state", "containers"))
 	w.isEnough(t, id, idle)
 	if out := e.run(t, "docker", "stop", "-t", "30", id); strings.TrimSpace(out) != id {
 		t.Errorf("docker stop: %s", out)
@@ -129,6 +135,48 @@ func (w *world) limits(t *testing.T) []string {
 		flags = append(flags, "--env", strings.ReplaceAll(variable, "$(MEMORY_LIMIT_MIB)", strconv.FormatInt(limit>>20, 10)))
 	}
 	return flags
+}
+
+// volumes are the flags for docker with the volumes of the Deployment, which become directories in dir as an emptyDir is one:
+// the group of the Pod may write to it.
+func (w *world) volumes(t *testing.T, dir string) []string {
+	t.Helper()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // the user of the image has to get there
+		t.Fatal(err)
+	}
+	var flags []string
+	for mount := range strings.FieldsSeq(w.kubectl(t, "get", "deployment", "keelson-manager", "--namespace", home,
+		"-o", `jsonpath={range .spec.template.spec.containers[0].volumeMounts[*]}{.name}:{.mountPath}{"\n"}{end}`)) {
+		name, _, _ := strings.Cut(mount, ":")
+		volume := filepath.Join(dir, name)
+		if err := errors.Join(os.Mkdir(volume, 0o777), os.Chmod(volume, 0o777|os.ModeSetgid)); err != nil {
+			t.Fatal(err)
+		}
+		flags = append(flags, "--volume", filepath.Join(dir, mount))
+	}
+	return flags
+}
+
+// keepsStateOfMachines checks that a manager with a Docker engine can write what it has to remember of a machine. The image
+// does not exist: the engine has the network of this host, in which no machine may be.
+func (w *world) keepsStateOfMachines(t *testing.T, dir string) {
+	t.Helper()
+	w.apply(t, "{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: on-engine, namespace: work}, "+
+		"spec: {driver: docker, image: {container: images.example/absent:v1}}}")
+	get := func(path string) string {
+		return w.OK(transcript.Quietly(t), "kubectl", "get", "virtualmachine/on-engine", "--namespace", "work", "-o", "jsonpath="+path)
+	}
+	transcript.Eventually(t, "the engine was asked for the image", func() bool {
+		return strings.Contains(get(`{.status.conditions[?(@.type=="Ready")].message}`), "images.example/absent:v1")
+	})
+	memo := filepath.Join(dir, get("{.metadata.uid}")+".json")
+	if _, err := os.Stat(memo); err != nil {
+		t.Error(err)
+	}
+	w.kubectl(t, "delete", "virtualmachine/on-engine", "--namespace", "work", "--timeout", transcript.Patience.String())
+	if _, err := os.Stat(memo); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the state of a deleted machine: %v", err)
+	}
 }
 
 // inAPod checks what works in a pod, and that what does not says so and does not stay.

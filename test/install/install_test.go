@@ -33,6 +33,7 @@ func TestKustomize(t *testing.T) {
 		{"installed again, nothing changes", installedAgain},
 		{"view, edit and admin know our kinds", aggregated},
 		{"in another namespace, with another image", elsewhere},
+		{"with machines of a Docker engine", onAnEngine},
 		{"uninstalled, nothing is left", uninstalled},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.run(t, w, c) }) {
@@ -186,13 +187,20 @@ func elsewhere(t *testing.T, w *world, _ checkout) {
 	overlay := documented(t, installPage, "kustomization.yaml")
 	dir := overlayIn(t, overlay)
 	rendered := w.kustomize(t, dir)
-	transcript.Contains(t, rendered, "\n  name: my-keelson\n", "image: images.example/keelson:v1", "- --controllers=virtualmachine\n", "- --vm-driver=docker\n")
+	transcript.Contains(t, rendered, "\n  name: my-keelson\n", "image: images.example/keelson:v1", "- --threads=32\n")
 	if strings.Contains(rendered, home) {
 		t.Errorf("the name of the namespace is left somewhere in:\n%s", rendered)
 	}
 	w.namespace(t, "my-keelson")
 	w.apply(t, rendered, "--dry-run=server", "--validate=strict", "--force-conflicts")
 	w.kubectl(t, "delete", "namespace", "my-keelson")
+}
+
+// onAnEngine is the overlay of docs/install.md for machines of a Docker engine.
+func onAnEngine(t *testing.T, w *world, _ checkout) {
+	rendered := w.kustomize(t, overlayIn(t, documented(t, installPage, "docker/kustomization.yaml")))
+	transcript.Contains(t, rendered, "- --controllers=virtualmachine\n", "- --vm-driver=docker\n")
+	w.apply(t, rendered, "--dry-run=server", "--validate=strict", "--force-conflicts")
 }
 
 func uninstalled(t *testing.T, w *world, c checkout) {

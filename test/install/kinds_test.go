@@ -3,6 +3,7 @@ package install
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -142,6 +143,54 @@ func TestKindsOfAnInstallation(t *testing.T) {
 				check("Helm", objects)
 			}
 		})
+	}
+}
+
+// The examples of docs/install.md for a Docker engine give the Pod a directory for its state, the certificate, and a way to
+// the engine. The example of a claim replaces the volume.
+func TestMachinesOfADockerEngine(t *testing.T) {
+	t.Parallel()
+	shell := world{Shell: transcript.Shell{Env: map[string]string{"HOME": t.TempDir()}}}
+	overlay := documented(t, installPage, "docker/kustomization.yaml")
+	_, chart := rendered(t, "keelson", home, documented(t, installPage, "docker.yaml"))
+	claim := regexp.MustCompile("(?s)```yaml\n(- patch: .*?)```").FindStringSubmatch(readPage(t, installPage))
+	if claim == nil {
+		t.Fatal("docs/install.md shows no patch with a claim")
+	}
+	const inPod, inMemory = ".spec.template.spec", `tmp {"sizeLimit":"64Mi"}  state {}  docker  docker-client `
+	for name, tt := range map[string]struct {
+		objects []*unstructured.Unstructured
+		volumes string
+	}{
+		"kustomize":        {parse(t, shell.kustomize(t, overlayIn(t, overlay))), inMemory},
+		"kustomize, claim": {parse(t, shell.kustomize(t, overlayIn(t, overlay+claim[1]))), `state  keelson-state tmp {"sizeLimit":"64Mi"}  docker  docker-client `},
+		"Helm":             {chart, inMemory},
+	} {
+		named := byName(tt.objects)
+		deployment := named["Deployment "+account]
+		var volumes strings.Builder
+		for _, volume := range strings.Fields(field(t, deployment, "{"+inPod+".volumes[*].name}")) {
+			at := inPod + `.volumes[?(@.name=="` + volume + `")]`
+			fmt.Fprintf(&volumes, "%s %s %s%s ", volume, field(t, deployment, "{"+at+".emptyDir}"),
+				field(t, deployment, "{"+at+".persistentVolumeClaim.claimName}"), field(t, deployment, "{"+at+".secret.secretName}"))
+		}
+		args := strings.Fields(field(t, deployment, "{range "+inPod+".containers[0].args[*]}{@} {end}"))
+		want := map[string]any{
+			"volumes": tt.volumes, "mounted": "/tmp /var/lib/keelson /var/run/keelson/docker",
+			"variables": "1/var/run/keelson/docker", "egress": `{"ports":[{"port":2376,"protocol":"TCP"}],"to":[{"ipBlock":{"cidr":"192.0.2.10/32"}}]}`,
+			"state": true, "engine": true,
+		}
+		got := map[string]any{
+			"volumes":   volumes.String(),
+			"mounted":   field(t, deployment, "{"+inPod+".containers[0].volumeMounts[*].mountPath}"),
+			"variables": field(t, deployment, "{"+inPod+`.containers[0].env[?(@.name=="DOCKER_TLS_VERIFY")].value}{`+inPod+`.containers[0].env[?(@.name=="DOCKER_CERT_PATH")].value}`),
+			"egress":    field(t, named["NetworkPolicy keelson-manager"], "{.spec.egress[2]}"),
+			"state":     slices.Contains(args, "--state-dir=/var/lib/keelson"),
+			"engine":    slices.Contains(args, "--vm-docker-host=tcp://docker.example:2376"),
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }
 

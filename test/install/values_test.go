@@ -28,6 +28,8 @@ func TestChartValues(t *testing.T) {
 		{"the PrometheusRule is labelled", "metrics", "PrometheusRule keelson", "{.metadata.labels.release}", "prometheus"},
 		{"a Service alone", "metrics without an operator", "Service keelson-metrics", "{.spec.ports[0].name} {.spec.ports[0].port}", "metrics 8443"},
 		{"with its NetworkPolicy", "metrics without an operator", "NetworkPolicy keelson-metrics", "{.spec.ingress[0].ports[0].port}", "8443"},
+		{"state is kept in the Pod", "all kinds", deployment, `{.spec.template.spec.volumes[?(@.name=="state")].emptyDir}`, "{}"},
+		{"or in a volume of the user", "everything", "Deployment other-manager", `{.spec.template.spec.volumes[?(@.name=="state")]}`, `{"name":"state","persistentVolumeClaim":{"claimName":"state"}}`},
 		{"certificates are mounted", "certificates of somebody else", deployment, "{.spec.template.spec.volumes[*].secret.secretName}", "metrics webhook"},
 		{"where the manager looks for them", "certificates of somebody else", deployment, `{range ` + container + `.volumeMounts[?(@.readOnly==true)]}{.mountPath} {end}`, "/var/run/keelson/metrics /var/run/keelson/webhook"},
 		{"whose authority somebody else fills in", "certificates of somebody else", "ValidatingWebhookConfiguration keelson", "{.metadata.annotations}", `{"cert-manager.io/inject-ca-from":"operations/webhook"}`},
