@@ -67,6 +67,7 @@ func TestMissingQEMUSaysHowToGetIt(t *testing.T) {
 // readFAT reads what newFAT has written, as a system does.
 func readFAT(t *testing.T, image []byte) (label string, files map[string]string) {
 	t.Helper()
+	const sectorSize, entrySize = 512, 32
 	le := binary.LittleEndian
 	cluster := int(image[13]) * int(le.Uint16(image[11:]))
 	fatSectors := int(le.Uint16(image[22:]))
@@ -118,12 +119,16 @@ func TestSeedIsAFileSystem(t *testing.T) {
 				"meta-data": "instance-id: a\n", "user-data": strings.Repeat("x", size),
 				"a file with quite a long name, for which one entry has no room": "content",
 			}
-			image, err := newFAT("CIDATA", []fatFile{
+			contents := []fatFile{
 				{"meta-data", []byte(want["meta-data"])}, {"user-data", []byte(want["user-data"])},
 				{"a file with quite a long name, for which one entry has no room", []byte("content")},
-			})
+			}
+			image, err := newFAT("CIDATA", contents)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if again, err := newFAT("CIDATA", contents); err != nil || !bytes.Equal(image, again) {
+				t.Error("the same files do not give the same bytes:", err)
 			}
 			label, files := readFAT(t, image)
 			if diff := cmp.Diff(want, files); diff != "" || label != "CIDATA" {
