@@ -86,14 +86,25 @@ node-debian: build node ## Run the tests of a real node on a Debian with cgroups
 systemd-debian: build ## Run the units of config/systemd in a Debian with systemd, in QEMU, through restarts and a reboot (minutes)
 	hack/systemd-debian.sh
 
-# Some packages take minutes on a slow machine; Go would end a package after ten.
-.PHONY: test
-test: bin/keelson bin/keelson-kube bin/kubectl guest node ## Run all tests with the race detector against one API server (ARGS: flags of go test)
+# A test whose name begins with TestLong takes more than about ten seconds on a quiet machine with two cores, and is not the
+# only end-to-end test of its kind. Some packages take minutes on a slow machine; Go would end a package after ten.
+GO_TEST := go run ./internal/testing/env/run -- go test -race -timeout 30m
+LONG_PACKAGES = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^func TestLong' -- '*_test.go' ':!node'))))
+
+.PHONY: test-needs
+test-needs: bin/keelson bin/keelson-kube bin/kubectl guest node
 	@hack/require.sh gcc qemu-system-x86_64 qemu-img runc iptables nft systemd-analyze
 	@hack/promtool.sh bin/promtool || echo "Without promtool the tests of the alerts are skipped; all else works." >&2
-	go run ./internal/testing/env/run -- go test -race -timeout 30m $(ARGS) ./...
+
+.PHONY: test
+test: test-needs ## Run the tests with the race detector against one API server (ARGS: flags of go test)
+	$(GO_TEST) -skip '^TestLong' $(ARGS) ./...
 	cd guest && go test -race $(ARGS) ./...
 	cd node && $(NODE_BUILD) go test $(ARGS) ./...
+
+.PHONY: test-all
+test-all: test-needs ## Run the tests that take long, which make test leaves out (ARGS: flags of go test)
+	$(GO_TEST) -run '^TestLong' $(ARGS) $(LONG_PACKAGES)
 
 # Every folder of bench/ with a main.go is one benchmark: bench/foo is bench-foo.
 BENCHES := $(patsubst bench/%/main.go,bench-%,$(wildcard bench/*/main.go))

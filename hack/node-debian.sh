@@ -7,8 +7,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-runc_tests=${1:-'^TestNode$/^(it is ready|images are loaded|a Pod|limits|a limit|the containers of a Foo|the Job of a CronTab|down leaves)'}
-crun_tests=${1:-'^TestNode$/^(it is ready|images are loaded|a Pod runs|limits|a limit|down leaves)'} # what crun takes part in
+runc_tests=${1:-'^TestLongNode$/^(it is ready|images are loaded|a Pod|limits|a limit|the containers of a Foo|the Job of a CronTab|down leaves)'}
+crun_tests=${1:-'^TestLongNode$/^(it is ready|images are loaded|a Pod runs|limits|a limit|down leaves)'} # what crun takes part in
 deadline=2h
 
 hack/require.sh qemu-system-x86_64 mke2fs

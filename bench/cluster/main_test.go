@@ -7,9 +7,9 @@ import (
 	"github.com/keelson-dev/keelson/bench/internal/commandtest"
 )
 
-// TestQuick runs everything but the peer, with one cluster. What it measures of times and memory means nothing here; what
+// TestLongQuick runs everything but the peer, with one cluster. What it measures of times and memory means nothing here; what
 // it counts must be right.
-func TestQuick(t *testing.T) {
+func TestLongQuick(t *testing.T) {
 	o, r := commandtest.Quick(t, benchmark, "--dir="+t.TempDir())
 	for _, contestant := range []string{keelson, script} {
 		of := r.of(contestant, 1)

@@ -7,8 +7,8 @@ import (
 	"github.com/keelson-dev/keelson/bench/internal/commandtest"
 )
 
-// TestQuick has every contestant start once. What it measures of times and memory means nothing here.
-func TestQuick(t *testing.T) {
+// TestLongQuick has every contestant start once. What it measures of times and memory means nothing here.
+func TestLongQuick(t *testing.T) {
 	o, r := commandtest.Quick(t, benchmark, "--dir="+t.TempDir())
 	for _, contestant := range contestants {
 		if of := r.Starts[contestant]; len(of) != 1 || of[0].Ready <= 0 || (of[0].Settled > 0) != (contestant == keelsonAll) {

@@ -16,9 +16,9 @@ import (
 
 func TestMain(m *testing.M) { env.Main(m) }
 
-// TestQuick runs everything but CronJobs, with few objects. What it measures of times and memory means nothing here;
+// TestLongQuick runs everything but CronJobs, with few objects. What it measures of times and memory means nothing here;
 // what it counts must be right.
-func TestQuick(t *testing.T) {
+func TestLongQuick(t *testing.T) {
 	o, r := commandtest.Quick(t, benchmark, "--plot="+filepath.Join(t.TempDir(), "plot.svg"))
 	runs, own := map[string]int{}, 0
 	for _, one := range r.Bursts {

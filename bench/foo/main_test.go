@@ -12,9 +12,9 @@ import (
 
 func TestMain(m *testing.M) { env.Main(m) }
 
-// TestQuick runs everything but the peer, with few objects. What it measures of times and memory means nothing here;
+// TestLongQuick runs everything but the peer, with few objects. What it measures of times and memory means nothing here;
 // what it counts must be right.
-func TestQuick(t *testing.T) {
+func TestLongQuick(t *testing.T) {
 	o, r := commandtest.Quick(t, benchmark)
 	bursts := map[string]int{}
 	for _, one := range r.Bursts {

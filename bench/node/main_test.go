@@ -15,9 +15,9 @@ import (
 
 func TestMain(m *testing.M) { env.Main(m) }
 
-// TestQuick runs everything but CronJobs, with few containers. What it measures of times and memory means nothing here;
+// TestLongQuick runs everything but CronJobs, with few containers. What it measures of times and memory means nothing here;
 // what it counts must be right.
-func TestQuick(t *testing.T) {
+func TestLongQuick(t *testing.T) {
 	env.RealNode(t)
 	_, r := commandtest.Quick(t, benchmark)
 	counts := map[string]int{}

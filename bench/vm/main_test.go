@@ -17,9 +17,9 @@ import (
 
 func TestMain(m *testing.M) { env.Main(m) }
 
-// TestQuick runs everything with few machines. What it measures of times and memory means nothing here; what it counts
+// TestLongQuick runs everything with few machines. What it measures of times and memory means nothing here; what it counts
 // must be right.
-func TestQuick(t *testing.T) {
+func TestLongQuick(t *testing.T) {
 	for _, program := range []string{"qemu-system-x86_64", "qemu-img"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("SKIP: %v", err)

@@ -49,13 +49,13 @@ func requireWorking(t *testing.T, c kubernetes.Interface, name string) {
 	t.Logf("the Deployment %s was available after %s", name, time.Since(began))
 }
 
-// TestAcknowledgedObjectsSurviveKills kills each component, then all of them and the program that looks after them, and
+// TestLongAcknowledgedObjectsSurviveKills kills each component, then all of them and the program that looks after them, and
 // checks that no object is lost that a client was told was written.
 //
 // What it proves: processes may die at any moment. A power cut is more: there the kernel dies with what it has not
 // written to the disk yet. Against that etcd syncs each write before it acknowledges it (fsync is on, see
 // TestCommandLines), which no test can prove that leaves the machine running.
-func TestAcknowledgedObjectsSurviveKills(t *testing.T) {
+func TestLongAcknowledgedObjectsSurviveKills(t *testing.T) {
 	t.Parallel()
 	dir, binary := realDir(t)
 	h := startHelper(t, helperArgs{Dir: dir, Binary: binary, Nodes: 1})

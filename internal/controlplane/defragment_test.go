@@ -16,7 +16,7 @@ import (
 )
 
 // A database that has more than half of its quota, most of it free, shrinks while nobody works, and nothing is lost.
-func TestIdleEtcdIsDefragmented(t *testing.T) {
+func TestLongIdleEtcdIsDefragmented(t *testing.T) {
 	t.Parallel()
 	dir, binary := realDir(t)
 	const quota = 32 << 20

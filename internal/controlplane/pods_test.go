@@ -10,10 +10,10 @@ import (
 	"github.com/keelson-dev/keelson/internal/controlplane"
 )
 
-// TestKwokIsRestartedWithTheAPI kills kube-apiserver with and without somebody who looks after it. Whenever it is back, there
+// TestLongKwokIsRestartedWithTheAPI kills kube-apiserver with and without somebody who looks after it. Whenever it is back, there
 // is a kwok that was started later and so looks at all pods. One that went on would leave some pods as they are for good: of
 // 6700 that were created during 12 kills, 300 never ran.
-func TestKwokIsRestartedWithTheAPI(t *testing.T) {
+func TestLongKwokIsRestartedWithTheAPI(t *testing.T) {
 	t.Parallel()
 	dir, binary := realDir(t)
 	awaitYounger := func() {

@@ -126,8 +126,8 @@ func requirePrivate(t *testing.T, dir string) {
 	}
 }
 
-// TestPortIsTakenWhileStopped: kube-apiserver has died while nobody looked, and another program has taken its port.
-func TestPortIsTakenWhileStopped(t *testing.T) {
+// TestLongPortIsTakenWhileStopped: kube-apiserver has died while nobody looked, and another program has taken its port.
+func TestLongPortIsTakenWhileStopped(t *testing.T) {
 	t.Parallel()
 	dir, binary := realDir(t)
 	opts := controlplane.Options{Dir: dir, Binary: binary, Nodes: 1, Log: testr.New(t)}

@@ -17,9 +17,9 @@ import (
 	"github.com/keelson-dev/keelson/internal/controlplane"
 )
 
-// TestKilledRotationIsContinued kills the program that rotates the client certificates at one moment after the other. In the end
+// TestLongKilledRotationIsContinued kills the program that rotates the client certificates at one moment after the other. In the end
 // there is one new generation, the old kubeconfig works until the overlap is over, and not after it, and every component works.
-func TestKilledRotationIsContinued(t *testing.T) {
+func TestLongKilledRotationIsContinued(t *testing.T) {
 	t.Parallel()
 	dir, binary := realDir(t)
 	args := helperArgs{Dir: dir, Binary: binary, Nodes: 1}

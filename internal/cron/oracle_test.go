@@ -185,10 +185,10 @@ func runsAfter(t *testing.T, p *Plan, start int64, n int) []int64 {
 	return runs
 }
 
-// TestOracles compares the package with two independent libraries. Every difference must be
+// TestLongOracles compares the package with two independent libraries. Every difference must be
 // explained to the second by oracle_readings_test.go, and the number of differences must be as
 // expected.
-func TestOracles(t *testing.T) {
+func TestLongOracles(t *testing.T) {
 	o := mustReadOracles(t)
 	for _, rule := range []DaylightSaving{Once, Literal} {
 		t.Run(string(rule), func(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 // A manager of `keelson up` works on when the certificate has expired that it started with: for new requests, and in
 // watches. The certificates are renewed before, by the clock of the control plane; that of its components, and so what
 // has expired, is the machine's.
-func TestManagerOutlivesItsCertificate(t *testing.T) {
+func TestLongManagerOutlivesItsCertificate(t *testing.T) {
 	const year = 365 * 24 * time.Hour // the lifetime of a client certificate
 	left := 45 * time.Second          // of it when the control plane starts
 	clock := clocktesting.NewFakeClock(time.Now().Add(left - year))

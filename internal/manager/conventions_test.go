@@ -126,7 +126,7 @@ func examples() map[string]example {
 
 // Conditions and events of all kinds follow the same rules, of an object that becomes ready and of one that cannot: who
 // knows one kind, and what watches it, knows all.
-func TestConditionsAndEventsOfEveryKind(t *testing.T) {
+func TestLongConditionsAndEventsOfEveryKind(t *testing.T) {
 	var log verdictLog
 	c := runEverything(t, env.ControlPlane(t, controlplane.Options{Nodes: 1}), (&Logging{Format: "json", Verbosity: 1}).NewLogger(&log))
 	all := examples()

@@ -101,7 +101,7 @@ func TestPageHasEveryMetric(t *testing.T) {
 	kinds := knownKinds(t)
 	for name, m := range described {
 		if m.kind = kinds[name]; m.kind == "" {
-			// It is read from objects, of which there are none here: TestConditionsAndEventsOfEveryKind has some.
+			// It is read from objects, of which there are none here: TestLongConditionsAndEventsOfEveryKind has some.
 			m.kind = documented[name].kind
 		}
 		described[name] = m

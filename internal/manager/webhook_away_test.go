@@ -19,7 +19,7 @@ import (
 
 // What is stored while nobody can be asked is said in conditions, and stays manageable: metadata, finalizers, status and
 // deletions are nobody's business but the API server's.
-func TestWebhookAway(t *testing.T) {
+func TestLongWebhookAway(t *testing.T) {
 	const namespace = metav1.NamespaceDefault
 	cfg, c, o := newAsked(t)
 	m := startWith(t, cfg, o, controllers...)

@@ -33,7 +33,7 @@ func policyManifest(version, kind, name, fields string) string {
 }
 
 // Over two minutes the same Jobs are there, whatever the policy, and the status says the same of failures.
-func TestCronTabActsAsCronJob(t *testing.T) {
+func TestLongCronTabActsAsCronJob(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	withinOneMinute(t)

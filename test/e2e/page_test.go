@@ -11,8 +11,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
-// TestTheCommandsOfThePageOfCluster types what docs/cluster.md tells a reader to, in the order of the page.
-func TestTheCommandsOfThePageOfCluster(t *testing.T) {
+// TestLongTheCommandsOfThePageOfCluster types what docs/cluster.md tells a reader to, in the order of the page.
+func TestLongTheCommandsOfThePageOfCluster(t *testing.T) {
 	s := clusterSession(t)
 	page, err := os.ReadFile("../../docs/cluster.md")
 	if err != nil {

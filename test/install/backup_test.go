@@ -35,7 +35,7 @@ const asked = "2020-01-01T00:00:00Z"
 
 // Objects of every kind are saved and restored as docs/operations.md says. They work again, and nothing is there twice or left
 // of those before.
-func TestBackupAndRestore(t *testing.T) {
+func TestLongBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	env.Define(t, w.admin)

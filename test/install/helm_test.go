@@ -334,7 +334,7 @@ func TestChartRefuses(t *testing.T) {
 }
 
 // An installation by Helm in some namespaces has the permissions that its manager uses there, and no others.
-func TestPermissionsInNamespaces(t *testing.T) {
+func TestLongPermissionsInNamespaces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	names := slices.DeleteFunc(transcriptNames(t), func(name string) bool {

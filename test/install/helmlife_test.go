@@ -13,7 +13,7 @@ import (
 )
 
 // What somebody with Helm types in the life of an installation.
-func TestHelm(t *testing.T) {
+func TestLongHelm(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	c := newCheckout(t, "KUBECONFIG="+w.Env["KUBECONFIG"])
@@ -155,7 +155,7 @@ func onAHost(t *testing.T, w *world, c checkout) {
 }
 
 // What somebody types who may grant roles in namespaces, but not install a Deployment.
-func TestManagerInSomeNamespaces(t *testing.T) {
+func TestLongManagerInSomeNamespaces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	c := newCheckout(t, "KUBECONFIG="+w.Env["KUBECONFIG"])

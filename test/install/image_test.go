@@ -21,7 +21,7 @@ const image, kubeImage = "images.example/keelson:v1", "images.example/keelson-ku
 
 // What the images are, and how the manager works in one as it does in a pod of the installation: as the user of the image,
 // with a root that cannot be written, without capabilities, with the token of its service account.
-func TestImage(t *testing.T) {
+func TestLongImage(t *testing.T) {
 	t.Parallel()
 	images := newRegistry(t)
 	e := newEngine(t, images)

@@ -19,7 +19,7 @@ import (
 )
 
 // What a user types to install, to look after it, and to uninstall.
-func TestKustomize(t *testing.T) {
+func TestLongKustomize(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	c := newCheckout(t, "KUBECONFIG="+w.Env["KUBECONFIG"])

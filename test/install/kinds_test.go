@@ -70,7 +70,7 @@ var (
 
 // An installation runs, is asked about, and is granted what it needs for the kinds that are on, and refuses new objects of
 // those that nobody works on.
-func TestKindsOfAnInstallation(t *testing.T) {
+func TestLongKindsOfAnInstallation(t *testing.T) {
 	t.Parallel()
 	const withBase = "resources: [../keelson/config/default]\ncomponents: [../keelson/config/kinds/"
 	for _, tt := range []struct {
@@ -148,7 +148,7 @@ func TestKindsOfAnInstallation(t *testing.T) {
 
 // The examples of docs/install.md for a Docker engine give the Pod a directory for its state, the certificate, and a way to
 // the engine. The example of a claim replaces the volume.
-func TestMachinesOfADockerEngine(t *testing.T) {
+func TestLongMachinesOfADockerEngine(t *testing.T) {
 	t.Parallel()
 	shell := world{Shell: transcript.Shell{Env: map[string]string{"HOME": t.TempDir()}}}
 	overlay := documented(t, installPage, "docker/kustomization.yaml")

@@ -16,7 +16,7 @@ import (
 
 // What is installed, and a manager, work with an API server that behaves as the oldest Kubernetes that docs/install.md and the
 // chart name: it knows no fields, versions and functions of CEL that came later.
-func TestTheOldestKubernetes(t *testing.T) {
+func TestLongTheOldestKubernetes(t *testing.T) {
 	t.Parallel()
 	oldest := regexp.MustCompile(`For Kubernetes (1\.\d+) and newer`).FindStringSubmatch(readPage(t, installPage))
 	if oldest == nil {

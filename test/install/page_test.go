@@ -49,8 +49,8 @@ const (
 	runbooksPage   = "runbooks.md"
 )
 
-// TestEveryCommandOfThePages compares the pages with what the tests type of them: TestImage, TestKustomize, TestHelm,
-// TestManagerInSomeNamespaces, TestBackupAndRestore, TestWatchTheManager, TestFullEtcd beside the command status and TestBackup
+// TestEveryCommandOfThePages compares the pages with what the tests type of them: TestLongImage, TestLongKustomize, TestLongHelm,
+// TestLongManagerInSomeNamespaces, TestLongBackupAndRestore, TestLongWatchTheManager, TestLongFullEtcd beside the command status and TestLongBackup
 // of test/e2e/life type each block of commands of these sections.
 func TestEveryCommandOfThePages(t *testing.T) {
 	for page, want := range map[string]map[string]int{

@@ -31,7 +31,7 @@ const (
 
 // All transcripts run with a manager that has the permissions of an installation with all kinds: nothing that it does is refused, and
 // there is nothing that it may do and never does.
-func TestPermissionsOfTheInstallation(t *testing.T) {
+func TestLongPermissionsOfTheInstallation(t *testing.T) {
 	t.Parallel()
 	// It checks what OpenShift checks: that the deletion of an owner is blocked only by who may update its finalizers.
 	w := newWorld(t, "--enable-admission-plugins=OwnerReferencesPermissionEnforcement")

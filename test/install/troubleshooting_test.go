@@ -37,7 +37,7 @@ const (
 )
 
 // What the table says of each symptom comes about, and with the words that it quotes.
-func TestTroubleshooting(t *testing.T) {
+func TestLongTroubleshooting(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	said := map[string]string{killed: ""}

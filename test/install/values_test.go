@@ -9,7 +9,7 @@ import (
 )
 
 // Where the values arrive that concern more than one object, or that leave something out.
-func TestChartValues(t *testing.T) {
+func TestLongChartValues(t *testing.T) {
 	t.Parallel()
 	const deployment, container = "Deployment keelson-manager", ".spec.template.spec.containers[0]"
 	const variables = `{range ` + container + `.env[*]}{.name}={.value} {end}`

@@ -16,7 +16,7 @@ import (
 
 // What docs/metrics.md and docs/runbooks.md have somebody type who watches an installation. Its manager runs beside the
 // cluster: no kubelet is there to run it, or to hand out its log.
-func TestWatchTheManager(t *testing.T) {
+func TestLongWatchTheManager(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.apply(t, w.kustomize(t, overlayIn(t, allSwitchedOn)))

@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { env.Main(m) }
 
 // A full etcd is told, with what to do, and the commands of docs/operations.md make it accept writes again.
-func TestFullEtcd(t *testing.T) {
+func TestLongFullEtcd(t *testing.T) {
 	dir := t.TempDir()
 	cp := env.ControlPlane(t, controlplane.Options{
 		Dir: dir, APIOnly: true, QuotaBytes: 16 << 20, StorageInterval: 100 * time.Millisecond,

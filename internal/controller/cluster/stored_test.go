@@ -51,9 +51,9 @@ spec:
   ConfigPath: /etc/keelson/rke/kube_config_cluster.yml
 `
 
-// TestWhatTheOriginalStored writes objects under a definition that takes anything, as that of the original did, and
+// TestLongWhatTheOriginalStored writes objects under a definition that takes anything, as that of the original did, and
 // replaces the definition with ours.
-func TestWhatTheOriginalStored(t *testing.T) {
+func TestLongWhatTheOriginalStored(t *testing.T) {
 	t.Parallel()
 	config := env.Own(t)
 	definitions, err := crds.All()

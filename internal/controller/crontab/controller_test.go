@@ -142,7 +142,7 @@ func (f *fixture) hasReason(reason string) bool {
 	return ready != nil && ready.Reason == reason && ready.ObservedGeneration == cronTab.Generation
 }
 
-func TestManagerStartsManyRunsAtOnce(t *testing.T) {
+func TestLongManagerStartsManyRunsAtOnce(t *testing.T) {
 	f := newFixture(t)
 	counted := f.runManager()
 	counted.Take()

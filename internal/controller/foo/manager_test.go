@@ -80,7 +80,7 @@ func TestManagerFollowsWhatHappens(t *testing.T) {
 	})
 }
 
-func TestManagerHoldsAThousandFoos(t *testing.T) {
+func TestLongManagerHoldsAThousandFoos(t *testing.T) {
 	w := newWorld(t)
 	counted := w.run()
 	counted.Take()

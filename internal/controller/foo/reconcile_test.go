@@ -50,7 +50,7 @@ func TestTwoWritesUntilSteady(t *testing.T) {
 	}
 }
 
-func TestAStatusThatIsNotUrgentIsWrittenOnceASecond(t *testing.T) {
+func TestLongAStatusThatIsNotUrgentIsWrittenOnceASecond(t *testing.T) {
 	w := newWorld(t)
 	w.create(func(f *v1alpha1.Foo) { f.Spec.Replicas = ptr.To[int32](1000) })
 	w.settle()

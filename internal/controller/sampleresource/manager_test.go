@@ -68,7 +68,7 @@ func TestManagerFollowsWhatHappens(t *testing.T) {
 	statuscheck.Verify(t, w.sample())
 }
 
-func TestManagerHoldsAThousand(t *testing.T) {
+func TestLongManagerHoldsAThousand(t *testing.T) {
 	w := newWorld(t)
 	counted := w.run()
 	counted.Take()

@@ -67,7 +67,7 @@ func TestManagerFollowsWhatHappens(t *testing.T) {
 	w.eventually("it is gone", func() bool { return w.isGone() && len(w.backend.UIDs()) == 0 })
 }
 
-func TestManagerHoldsHundreds(t *testing.T) {
+func TestLongManagerHoldsHundreds(t *testing.T) {
 	w := newFixture(t)
 	w.backend = fake.New(fake.Options{})
 	w.restart()

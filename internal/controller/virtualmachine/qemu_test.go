@@ -135,7 +135,7 @@ func (w *qemuFixture) delete() {
 	}
 }
 
-func TestQEMUThatIsKilledIsStartedAgainWithBackoff(t *testing.T) {
+func TestLongQEMUThatIsKilledIsStartedAgainWithBackoff(t *testing.T) {
 	w := newQEMUFixture(t)
 	image := filepath.Join(t.TempDir(), "empty.raw")
 	w.do(os.WriteFile(image, make([]byte, 1<<20), 0o600))

@@ -47,7 +47,7 @@ func (w *world) removeGuests() {
 
 // Whatever line a manager is killed at, the next one ends where an undisturbed one does:
 // with one container and one network or none, and nothing left over.
-func TestManagerKilledAtEveryStep(t *testing.T) {
+func TestLongManagerKilledAtEveryStep(t *testing.T) {
 	w := newWorld(t)
 	w.do(w.driver.Close())
 	must := func(goal drivertest.Goal) []string {

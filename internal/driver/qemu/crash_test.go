@@ -77,7 +77,7 @@ func (w *fixture) reach(machine backend.Machine, goal drivertest.Goal) {
 
 // Whatever line a manager is killed at, the next one ends where an undisturbed one does:
 // with one process or none, and nothing left over.
-func TestManagerKilledAtEveryStep(t *testing.T) {
+func TestLongManagerKilledAtEveryStep(t *testing.T) {
 	needQEMU(t)
 	image := emptyImage(t)
 	for _, way := range drivertest.Ways {

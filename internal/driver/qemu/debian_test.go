@@ -31,7 +31,7 @@ func needDebian(t *testing.T) string {
 
 // A Debian as clouds have it: its own boot loader and kernel, cloud-init, which finds the
 // seed, and the guest agent of QEMU.
-func TestDebian(t *testing.T) {
+func TestLongDebian(t *testing.T) {
 	path := needDebian(t)
 	w := newFixture(t)
 	machine := firmware(uid)

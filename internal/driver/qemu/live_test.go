@@ -81,7 +81,7 @@ func TestGuestSeesChanges(t *testing.T) {
 
 // A guest that restarts itself goes on in the same run; one whose kernel crashes has
 // ended.
-func TestGuestRebootsAndPanics(t *testing.T) {
+func TestLongGuestRebootsAndPanics(t *testing.T) {
 	needGuest(t)
 	w := newFixture(t)
 	run := w.run(booted()).Run
@@ -105,7 +105,7 @@ func TestGuestRebootsAndPanics(t *testing.T) {
 }
 
 // The log of the serial console is rotated while the machine writes.
-func TestSerialLogIsRotated(t *testing.T) {
+func TestLongSerialLogIsRotated(t *testing.T) {
 	needGuest(t)
 	before := serialLimit
 	serialLimit = 64 << 10
@@ -128,7 +128,7 @@ func TestSerialLogIsRotated(t *testing.T) {
 // The disk of the host is full for three writes, as QEMU tells it: the guest is halted
 // and not told of errors, and goes on when there is room. Its state does not change back
 // and forth meanwhile.
-func TestDiskFullWhileItRuns(t *testing.T) {
+func TestLongDiskFullWhileItRuns(t *testing.T) {
 	needGuest(t)
 	quickly(t)
 	w := newFixture(t)

@@ -105,9 +105,9 @@ func killedManager(t *testing.T, args helperArgs) {
 	}
 }
 
-// TestAManagerThatIsKilled kills the manager at one step after the other, first of making a cluster, then of stopping and of
+// TestLongAManagerThatIsKilled kills the manager at one step after the other, first of making a cluster, then of stopping and of
 // removing it; each goes on from what the one before has left.
-func TestAManagerThatIsKilled(t *testing.T) {
+func TestLongAManagerThatIsKilled(t *testing.T) {
 	t.Parallel()
 	opts := newOptions(t)
 	args := helperArgs{Dir: opts.Dir, UID: "killed"}

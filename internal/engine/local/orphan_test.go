@@ -23,9 +23,9 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// TestALostClusterIsStopped loses the Cluster of a cluster that runs, and brings it back as a restored etcd would: with
+// TestLongALostClusterIsStopped loses the Cluster of a cluster that runs, and brings it back as a restored etcd would: with
 // its UID.
-func TestALostClusterIsStopped(t *testing.T) {
+func TestLongALostClusterIsStopped(t *testing.T) {
 	t.Parallel()
 	opts := newOptions(t)
 	m := startManaged(t, "lost-", opts)
@@ -110,7 +110,7 @@ func TestAClusterThatIsAttendedIsNotStopped(t *testing.T) {
 }
 
 // Somebody deletes the Cluster, or applies it again, while it is being stopped.
-func TestAStopIsFollowedByWhatIsWanted(t *testing.T) {
+func TestLongAStopIsFollowedByWhatIsWanted(t *testing.T) {
 	t.Parallel()
 	opts := newOptions(t)
 	engine := local.New(opts)

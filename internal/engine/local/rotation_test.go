@@ -21,10 +21,10 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// TestRotationWithoutAGap lets half a year and more go by for a cluster that runs, while somebody uses it who reads the
+// TestLongRotationWithoutAGap lets half a year and more go by for a cluster that runs, while somebody uses it who reads the
 // Secret again before each request. The clock begins in the past, because the components have no other than the
 // machine's.
-func TestRotationWithoutAGap(t *testing.T) {
+func TestLongRotationWithoutAGap(t *testing.T) {
 	t.Parallel()
 	const step = 200 * 24 * time.Hour
 	fakeClock := clocktesting.NewFakeClock(time.Now().Add(-step))
@@ -155,9 +155,9 @@ func (w *work) end() (made int, refused []error) {
 	return w.made, w.refused
 }
 
-// TestRevokedKubeconfig asks for new credentials for a cluster that runs: the old kubeconfig works until the overlap is over,
+// TestLongRevokedKubeconfig asks for new credentials for a cluster that runs: the old kubeconfig works until the overlap is over,
 // and the new one from the moment on at which it is in the Secret.
-func TestRevokedKubeconfig(t *testing.T) {
+func TestLongRevokedKubeconfig(t *testing.T) {
 	t.Parallel()
 	fakeClock := clocktesting.NewFakeClock(time.Now())
 	opts := newOptions(t)

@@ -19,7 +19,7 @@ import (
 )
 
 // A local Cluster whose etcd is full says so in its conditions, until there is room again.
-func TestAFullEtcdIsACondition(t *testing.T) {
+func TestLongAFullEtcdIsACondition(t *testing.T) {
 	t.Parallel()
 	opts := newOptions(t)
 	opts.QuotaBytes, opts.StorageInterval = 16<<20, 100*time.Millisecond

@@ -14,9 +14,9 @@ import (
 
 const localCluster = `{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Cluster, metadata: {name: inner}}`
 
-// TestBackup saves an instance that runs, deletes it, and restores it with the words of docs/operations.md: its objects are
+// TestLongBackup saves an instance that runs, deletes it, and restores it with the words of docs/operations.md: its objects are
 // there, and those of its local Cluster.
-func TestBackup(t *testing.T) {
+func TestLongBackup(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	blocks := backupCommands(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// TestUpRightAfterKill kills Keelson, or all that it has started as well, at one moment of a start after the other. The
+// TestLongUpRightAfterKill kills Keelson, or all that it has started as well, at one moment of a start after the other. The
 // next up follows at once, while the kernel may still be ending what was killed, and must get further.
-func TestUpRightAfterKill(t *testing.T) {
+func TestLongUpRightAfterKill(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	t.Cleanup(func() { m.Run(t, "keelson", "down") })

@@ -59,7 +59,7 @@ func TestInterruptedStart(t *testing.T) {
 var stepLine = regexp.MustCompile(`^  [a-z-]+ +\d+\.\d\d s$`)
 
 // On a terminal a live last line tells what is under way. Nothing of it stays.
-func TestTerminal(t *testing.T) {
+func TestLongTerminal(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	const columns = 36 // two steps at the same time do not fit

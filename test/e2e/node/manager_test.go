@@ -27,9 +27,9 @@ const (
 	managers     = "app.kubernetes.io/component=manager"
 )
 
-// TestManager installs the manager as docs/install.md says, on an API without controllers of ours: it runs as Pods on the
+// TestLongManager installs the manager as docs/install.md says, on an API without controllers of ours: it runs as Pods on the
 // real node, and one of them is killed.
-func TestManager(t *testing.T) {
+func TestLongManager(t *testing.T) {
 	u := newUser(t)
 	t.Cleanup(func() { // before all ends
 		if t.Failed() {

@@ -17,8 +17,8 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// TestNode is the life of a real node, one step after the other.
-func TestNode(t *testing.T) {
+// TestLongNode is the life of a real node, one step after the other.
+func TestLongNode(t *testing.T) {
 	u := newUser(t)
 	for _, step := range []struct {
 		name string

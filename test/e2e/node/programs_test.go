@@ -16,8 +16,8 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// TestNodeWithoutIptables is a node on a machine that has nft instead.
-func TestNodeWithoutIptables(t *testing.T) {
+// TestLongNodeWithoutIptables is a node on a machine that has nft instead.
+func TestLongNodeWithoutIptables(t *testing.T) {
 	if len(places([]string{"nft"})) == 0 {
 		t.Skip("This machine has no nft: `hack/require.sh nft` installs it")
 	}
