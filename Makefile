@@ -21,6 +21,9 @@ KUBE_LDFLAGS := -s -w $(call kube_stamp,k8s.io/component-base/version) $(call ku
 TOOLS := go tool -modfile=go.tools.mod
 LINT := go tool -modfile=go.lint.mod
 
+# Where the programs are built. A release builds them elsewhere, for other architectures: GOARCH=arm64 BIN=dist/build/arm64
+BIN ?= bin
+
 # Arguments for the program that a target runs: make test ARGS='-run TestX -v'
 ARGS ?=
 
@@ -42,20 +45,20 @@ machines:
 	@hack/guest.sh bin/guest || echo "Without a guest VirtualMachines need spec.image; all else works." >&2
 
 .PHONY: build
-build: bin/keelson bin/keelson-kube bin/kubectl ## Build bin/keelson, bin/keelson-kube and bin/kubectl
+build: $(BIN)/keelson $(BIN)/keelson-kube $(BIN)/kubectl ## Build bin/keelson, bin/keelson-kube and bin/kubectl
 
 # The go command knows best whether this is up to date.
-.PHONY: bin/keelson
-bin/keelson:
+.PHONY: $(BIN)/keelson
+$(BIN)/keelson:
 	CGO_ENABLED=0 go build -trimpath -ldflags "-X $(MODULE)/internal/version.Version=$(VERSION)" -o $@ ./cmd/keelson
 
 # Written beside and renamed: a process may be running the old one.
-bin/keelson-kube: $(KUBE_SOURCES)
+$(BIN)/keelson-kube: $(KUBE_SOURCES)
 	@echo "Building the Kubernetes $(KUBE_VERSION) components, about 5 minutes the first time"
 	cd kube && CGO_ENABLED=0 go build -trimpath -ldflags "$(KUBE_LDFLAGS)" -o ../$@.new .
 	mv $@.new $@
 
-bin/kubectl: | bin/keelson-kube
+$(BIN)/kubectl: | $(BIN)/keelson-kube
 	ln -sf keelson-kube $@
 
 # The go command knows best whether this is up to date.
@@ -70,8 +73,8 @@ NODE_BUILD := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath"
 # The go command knows best whether this is up to date.
 .PHONY: node
 node: ## Build bin/node, what `keelson up --node=real` runs Pods with (2 minutes the first time)
-	mkdir -p bin/node
-	cd node && $(NODE_BUILD) go build -ldflags '-s -w' -o ../bin/node/ ./cmd/... $$(go list tool)
+	mkdir -p $(BIN)/node
+	cd node && $(NODE_BUILD) go build -ldflags '-s -w' -o ../$(BIN)/node/ ./cmd/... $$(go list tool)
 
 .PHONY: debian
 debian: ## Build bin/debian, the cloud image that a test of the driver qemu boots (some minutes; kept in a cache)
@@ -101,6 +104,7 @@ test: test-needs ## Run the tests with the race detector against one API server 
 	$(GO_TEST) -skip '^TestLong' $(ARGS) ./...
 	cd guest && go test -race $(ARGS) ./...
 	cd node && $(NODE_BUILD) go test $(ARGS) ./...
+	cd hack/release && go test -race $(ARGS) ./...
 
 .PHONY: test-all
 test-all: test-needs ## Run the tests that take long, which make test leaves out (ARGS: flags of go test)
@@ -144,6 +148,10 @@ image: bin/keelson bin/keelson-kube ## Build the images of the manager (IMAGE=NA
 dist: bin/kubectl ## Write dist/install.yaml, the whole installation in a cluster (IMAGE=NAME:TAG)
 	hack/dist.sh $(IMAGE)
 
+.PHONY: release
+release: ## Build a release into dist/VERSION: programs, images, chart, checksums (VERSION=v1.2.3, IMAGE=registry/keelson)
+	hack/release.sh "$(VERSION)" "$(if $(filter command line environment,$(origin IMAGE)),$(IMAGE))"
+
 .PHONY: generate
 generate: ## Regenerate deepcopy functions, CRDs, roles and clients
 	hack/generate.sh
@@ -164,6 +172,7 @@ lint: ## Run the linters, after a test that their rules work
 	hack/lint-selftest.sh
 	$(LINT) golangci-lint run ./...
 	cd guest && "$$(cd .. && $(LINT) -n golangci-lint)" run --config ../.golangci.yml ./...
+	cd hack/release && "$$(cd ../.. && $(LINT) -n golangci-lint)" run --config ../../.golangci.yml ./...
 	cd node && tool="$$(cd .. && $(LINT) -n golangci-lint)" && $(NODE_BUILD) "$$tool" run --config ../.golangci.yml ./...
 
 # Grafana has no schema of its dashboards for programs; its types are one for a compiler.

@@ -1,0 +1,169 @@
+// Command release packs what hack/release.sh built into the folder of a release: archives of the programs, images, the
+// chart, software bills of materials and checksums. The same input gives the same bytes.
+package main
+
+import (
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/semver"
+)
+
+// architectures are those of a release, as Go calls them.
+var architectures = []string{"amd64", "arm64"}
+
+// release says where things are. Paths are relative to the root of the repository.
+type release struct {
+	version string // a semantic version, with the v
+	built   string // the folder of what was built: one folder for each architecture, and guest
+	out     string // the folder of the release
+	certs   string // the certificates of public authorities, for the images
+}
+
+func main() {
+	var r release
+	flag.StringVar(&r.version, "version", "", "the version, such as v1.2.3")
+	flag.StringVar(&r.built, "built", "", "the folder of what was built")
+	flag.StringVar(&r.out, "out", "", "the folder of the release, which must exist")
+	flag.StringVar(&r.certs, "certificates", "", "the file with the certificates of public authorities")
+	flag.Parse()
+	if err := r.pack(); err != nil {
+		fmt.Fprintf(os.Stderr, "release: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func (r *release) pack() error {
+	if err := r.checkVersion(); err != nil {
+		return err
+	}
+	for _, architecture := range architectures {
+		if err := r.programs(architecture); err != nil {
+			return err
+		}
+	}
+	for _, program := range []string{"keelson", "keelson-kube"} {
+		if err := r.image(program); err != nil {
+			return fmt.Errorf("pack the image of %s: %w", program, err)
+		}
+	}
+	if err := r.chart(); err != nil {
+		return fmt.Errorf("pack the chart: %w", err)
+	}
+	if err := r.materials(); err != nil {
+		return fmt.Errorf("list what the programs are made of: %w", err)
+	}
+	return r.checksums()
+}
+
+func (r *release) checkVersion() error {
+	if r.version == "" || semver.Canonical(r.version) != r.version {
+		return fmt.Errorf("the version %q is not of the form v1.2.3 or v1.2.3-rc.1", r.version)
+	}
+	return nil
+}
+
+// programs packs what a machine of one architecture needs into one archive.
+func (r *release) programs(architecture string) error {
+	name := fmt.Sprintf("keelson-%s-linux-%s", r.version, architecture)
+	a := archive{prefix: name + "/"}
+	a.folder(filepath.Join(r.built, architecture), "")
+	if guest := filepath.Join(r.built, "guest", architecture); exists(guest) {
+		a.folder(guest, "guest")
+	}
+	a.folder("config/systemd", "systemd")
+	a.folder("examples/manifests", "examples/manifests")
+	a.folder("docs", "docs")
+	a.link("kubectl", "keelson-kube")
+	for _, file := range []string{"LICENSE", "README.md"} {
+		a.file(file, file)
+	}
+	return a.write(filepath.Join(r.out, name+".tar.gz"))
+}
+
+// chart packs the chart with the version of the release. Helm reads the same form that it writes.
+func (r *release) chart() error {
+	data, err := os.ReadFile("charts/keelson/Chart.yaml")
+	if err != nil {
+		return err
+	}
+	version := strings.TrimPrefix(r.version, "v")
+	text := replaceLine(string(data), "version: ", version)
+	text = replaceLine(text, "appVersion: ", r.version)
+	a := archive{prefix: "keelson/"}
+	a.folder("charts/keelson", "")
+	a.content("Chart.yaml", []byte(text))
+	return a.write(filepath.Join(r.out, "keelson-"+version+".tgz"))
+}
+
+// replaceLine replaces what follows the prefix of a line.
+func replaceLine(text, prefix, value string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, prefix) {
+			lines[i] = prefix + value
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// checksums writes SHA256SUMS over every other file of the release, in the form that sha256sum --check reads.
+func (r *release) checksums() error {
+	const name = "SHA256SUMS"
+	entries, err := os.ReadDir(r.out)
+	if err != nil {
+		return err
+	}
+	var lines strings.Builder
+	for _, entry := range entries {
+		if entry.Name() == name {
+			continue
+		}
+		sum, err := sum(filepath.Join(r.out, entry.Name()))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&lines, "%x  %s\n", sum, entry.Name())
+	}
+	return os.WriteFile(filepath.Join(r.out, name), []byte(lines.String()), 0o644)
+}
+
+func sum(path string) (result []byte, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return nil, err
+	}
+	return h.Sum(nil), nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// filesIn returns the files below a folder, sorted, with paths relative to it.
+func filesIn(folder string) ([]string, error) {
+	var files []string
+	err := filepath.WalkDir(folder, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		relative, err := filepath.Rel(folder, path)
+		files = append(files, relative)
+		return err
+	})
+	slices.Sort(files)
+	return files, err
+}

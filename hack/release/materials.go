@@ -1,0 +1,98 @@
+package main
+
+import (
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	cyclonedx "github.com/CycloneDX/cyclonedx-go"
+)
+
+// materials writes the software bill of materials of the release, as CycloneDX: every program of the first architecture
+// with the Go modules that it was linked from, as the program itself says. The others have the same modules.
+func (r *release) materials() error {
+	folder := filepath.Join(r.built, architectures[0])
+	files, err := filesIn(folder)
+	if err != nil {
+		return err
+	}
+	bom := cyclonedx.NewBOM()
+	root := cyclonedx.Component{BOMRef: "keelson", Type: cyclonedx.ComponentTypeApplication, Name: "keelson", Version: r.version}
+	bom.Metadata = &cyclonedx.Metadata{Component: &root}
+	programs := map[string]cyclonedx.Component{}
+	libraries := map[string]cyclonedx.Component{}
+	dependencies := map[string][]string{}
+	for _, file := range files {
+		info, err := buildinfo.ReadFile(filepath.Join(folder, file))
+		if err != nil {
+			return fmt.Errorf("%s says nothing about its modules: %w", file, err)
+		}
+		digest, err := sum(filepath.Join(folder, file))
+		if err != nil {
+			return err
+		}
+		programs[file] = cyclonedx.Component{
+			BOMRef: file, Type: cyclonedx.ComponentTypeApplication, Name: file, Version: r.version,
+			Hashes: &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: fmt.Sprintf("%x", digest)}},
+		}
+		dependencies["keelson"] = append(dependencies["keelson"], file)
+		for _, module := range append([]*debug.Module{{Path: "std", Version: strings.TrimPrefix(info.GoVersion, "go")}}, info.Deps...) {
+			library, err := libraryOf(module)
+			if err != nil {
+				return fmt.Errorf("%s: %w", file, err)
+			}
+			libraries[library.BOMRef] = library
+			dependencies[file] = append(dependencies[file], library.BOMRef)
+		}
+	}
+	components := slices.Collect(ordered(programs))
+	components = slices.AppendSeq(components, ordered(libraries))
+	bom.Components = &components
+	graph := []cyclonedx.Dependency{}
+	for _, name := range slices.Sorted(maps.Keys(dependencies)) {
+		of := slices.Compact(slices.Sorted(slices.Values(dependencies[name])))
+		graph = append(graph, cyclonedx.Dependency{Ref: name, Dependencies: &of})
+	}
+	bom.Dependencies = &graph
+	return write(filepath.Join(r.out, "keelson-"+r.version+".cdx.json"), bom)
+}
+
+// libraryOf describes a module, or what replaces it.
+func libraryOf(module *debug.Module) (cyclonedx.Component, error) {
+	if module.Replace != nil {
+		module = module.Replace
+	}
+	if module.Path == "" || strings.HasPrefix(module.Path, ".") || strings.HasPrefix(module.Path, "/") {
+		return cyclonedx.Component{}, errors.New("a module is replaced by a folder, which has no version")
+	}
+	purl := fmt.Sprintf("pkg:golang/%s@%s", module.Path, module.Version)
+	return cyclonedx.Component{
+		BOMRef: purl, Type: cyclonedx.ComponentTypeLibrary, Name: module.Path, Version: module.Version, PackageURL: purl,
+	}, nil
+}
+
+// ordered returns the components by their names.
+func ordered(components map[string]cyclonedx.Component) func(func(cyclonedx.Component) bool) {
+	return func(yield func(cyclonedx.Component) bool) {
+		for _, name := range slices.Sorted(maps.Keys(components)) {
+			if !yield(components[name]) {
+				return
+			}
+		}
+	}
+}
+
+func write(file string, bom *cyclonedx.BOM) (err error) {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return cyclonedx.NewBOMEncoder(f, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
+}

@@ -1,0 +1,316 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	cyclonedx "github.com/CycloneDX/cyclonedx-go"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+)
+
+// work is the folder that everything is built in.
+var work string
+
+func TestMain(m *testing.M) {
+	folder, err := os.MkdirTemp("", "release")
+	if err = errors.Join(err, os.Chdir("../..")); err != nil {
+		panic(err)
+	}
+	work = folder
+	code := m.Run()
+	_ = os.RemoveAll(work)
+	os.Exit(code)
+}
+
+// build makes the programs of a release: this test, which has modules, as keelson, and a small program as the rest.
+var build = sync.OnceValues(func() (string, error) {
+	source := filepath.Join(work, "small.go")
+	if err := os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o600); err != nil {
+		return "", err
+	}
+	small := filepath.Join(work, "small")
+	if output, err := exec.Command("go", "build", "-o", small, source).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, output)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	built := filepath.Join(work, "built")
+	for name, from := range map[string]string{
+		"amd64/keelson": self, "amd64/keelson-kube": small, "amd64/node/keelson-node": small,
+		"arm64/keelson": small, "arm64/keelson-kube": small, "arm64/node/keelson-node": small,
+		"guest/amd64/kernel": source,
+	} {
+		data, err := os.ReadFile(from)
+		if err != nil {
+			return "", err
+		}
+		path := filepath.Join(built, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o755)); err != nil {
+			return "", err
+		}
+	}
+	return built, nil
+})
+
+// pack packs a release into a new folder.
+func pack() (string, error) {
+	built, err := build()
+	if err != nil {
+		return "", err
+	}
+	out, err := os.MkdirTemp(work, "out")
+	if err != nil {
+		return "", err
+	}
+	script, err := os.ReadFile("hack/install.sh")
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(out, "install.sh"), script, 0o755); err != nil {
+		return "", err
+	}
+	r := release{version: "v1.2.3", built: built, out: out, certs: "LICENSE"}
+	return out, r.pack()
+}
+
+var packOnce = sync.OnceValues(pack)
+
+// packed returns a copy of a release.
+func packed(t *testing.T) string {
+	t.Helper()
+	out, err := packOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	if err := os.CopyFS(folder, os.DirFS(out)); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+func TestTheSameInputGivesTheSameBytes(t *testing.T) {
+	first, err := os.ReadFile(filepath.Join(packed(t), "SHA256SUMS"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := os.ReadFile(filepath.Join(again, "SHA256SUMS"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(first) != string(second) {
+		t.Errorf("two releases differ:\n%s\n%s", first, second)
+	}
+	if count := strings.Count(string(first), "\n"); count != 7 {
+		t.Errorf("%d files have a checksum, want 7:\n%s", count, first)
+	}
+}
+
+// unpack returns the entries of a tar archive by name.
+func unpack(t *testing.T, path string) map[string][]byte {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	var r io.Reader = f
+	if strings.HasSuffix(path, "gz") {
+		if r, err = gzip.NewReader(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries := map[string][]byte{}
+	for archive := tar.NewReader(r); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return entries
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if entries[header.Name], err = io.ReadAll(archive); err != nil {
+			t.Fatal(err)
+		}
+		if header.Typeflag == tar.TypeSymlink {
+			entries[header.Name] = []byte(header.Linkname)
+		}
+	}
+}
+
+func TestChart(t *testing.T) {
+	entries := unpack(t, filepath.Join(packed(t), "keelson-1.2.3.tgz"))
+	chart := string(entries["keelson/Chart.yaml"])
+	for _, line := range []string{"\nversion: 1.2.3\n", "\nappVersion: v1.2.3\n", "\nname: keelson\n"} {
+		if !strings.Contains("\n"+chart, line) {
+			t.Errorf("Chart.yaml has no line %q:\n%s", strings.TrimSpace(line), chart)
+		}
+	}
+	if len(entries["keelson/values.yaml"]) == 0 {
+		t.Error("the chart has no values.yaml")
+	}
+}
+
+// The archives are what the OCI layout demands: every digest and size is that of its content.
+func TestImages(t *testing.T) {
+	out := packed(t)
+	for _, program := range []string{"keelson", "keelson-kube"} {
+		folder := t.TempDir()
+		for name, data := range unpack(t, filepath.Join(out, program+"-v1.2.3.oci.tar")) {
+			path := filepath.Join(folder, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		index, err := layout.ImageIndexFromPath(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := validate.Index(index); err != nil {
+			t.Errorf("%s: %v", program, err)
+		}
+	}
+}
+
+func TestBillOfMaterials(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(packed(t), "keelson-v1.2.3.cdx.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bom cyclonedx.BOM
+	if err := json.Unmarshal(data, &bom); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range *bom.Components {
+		names = append(names, c.Name)
+	}
+	for _, name := range []string{"keelson", "node/keelson-node", "std", "github.com/google/go-containerregistry"} {
+		if !slices.Contains(names, name) {
+			t.Errorf("the bill of materials lacks %s", name)
+		}
+	}
+}
+
+// install runs install.sh of a release as a user with that home would.
+func install(t *testing.T, out string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(out, "install.sh"), args...)
+	cmd.Env = append(os.Environ(), "PATH=/usr/bin:/bin")
+	output, err := cmd.CombinedOutput()
+	return string(output), err
+}
+
+func TestInstall(t *testing.T) {
+	out, prefix := packed(t), t.TempDir()
+	for _, what := range []string{"installation", "upgrade"} {
+		if output, err := install(t, out, "--prefix", prefix); err != nil {
+			t.Fatalf("%s: %v\n%s", what, err, output)
+		}
+		for _, name := range []string{"bin/keelson", "lib/keelson/kubectl", "lib/keelson/node/keelson-node"} {
+			if info, err := os.Stat(filepath.Join(prefix, name)); err != nil || info.Mode()&0o111 == 0 {
+				t.Errorf("%s: %s cannot be executed: %v", what, name, err)
+			}
+		}
+		entries, err := os.ReadDir(filepath.Join(prefix, "lib"))
+		if err != nil || len(entries) != 1 {
+			t.Errorf("%s: lib has %v, %v; want keelson only", what, entries, err)
+		}
+	}
+	guest := filepath.Join(prefix, "lib/keelson/guest/kernel")
+	if _, err := os.Stat(guest); (err == nil) != (runtime.GOARCH == "amd64") {
+		t.Errorf("the guest: %v", err)
+	}
+}
+
+func TestInstallRefusals(t *testing.T) {
+	tests := []struct {
+		name  string
+		spoil func(t *testing.T, out string)
+		args  []string
+		want  string
+	}{
+		{name: "no absolute prefix", args: []string{"--prefix", "here"}, want: "name an absolute path"},
+		{name: "an unknown argument", args: []string{"--force"}, want: "unknown argument --force"},
+		{name: "a damaged archive", want: "is damaged", spoil: func(t *testing.T, out string) {
+			change(t, archiveOf(out), func(data []byte) []byte { return append(bytes.Clone(data), 0) })
+		}},
+		{name: "no archive", want: "beside install.sh", spoil: func(t *testing.T, out string) {
+			if err := os.Remove(archiveOf(out)); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{name: "no checksums", want: "SHA256SUMS is missing", spoil: func(t *testing.T, out string) {
+			if err := os.Remove(filepath.Join(out, "SHA256SUMS")); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{name: "an archive without checksum", want: "is damaged", spoil: func(t *testing.T, out string) {
+			change(t, filepath.Join(out, "SHA256SUMS"), func([]byte) []byte { return nil })
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			out, prefix := packed(t), t.TempDir()
+			if tt.spoil != nil {
+				tt.spoil(t, out)
+			}
+			args := tt.args
+			if args == nil {
+				args = []string{"--prefix", prefix}
+			}
+			output, err := install(t, out, args...)
+			if err == nil || !strings.Contains(output, tt.want) {
+				t.Errorf("%v, %q; want an error with %q", err, output, tt.want)
+			}
+			if entries, err := os.ReadDir(prefix); err != nil || len(entries) != 0 {
+				t.Errorf("something was installed: %v, %v", entries, err)
+			}
+		})
+	}
+}
+
+func archiveOf(out string) string {
+	return filepath.Join(out, "keelson-v1.2.3-linux-"+runtime.GOARCH+".tar.gz")
+}
+
+func change(t *testing.T, path string, to func([]byte) []byte) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, to(data), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestVersions(t *testing.T) {
+	for version, want := range map[string]bool{
+		"v1.2.3": true, "v1.2.3-rc.1": true, "1.2.3": false, "v1.2": false, "": false, "v1.2.3/..": false, "main": false,
+	} {
+		if err := (&release{version: version}).checkVersion(); (err == nil) != want {
+			t.Errorf("%q: %v", version, err)
+		}
+	}
+}
