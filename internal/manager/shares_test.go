@@ -37,8 +37,9 @@ func TestShares(t *testing.T) {
 		{name: "the latest is next", limit: 1, each: 1, queue: 9, takers: []taker{{from: many}, {from: few}, {from: few}}, now: []int{0}, then: []int{2}},
 		{name: "who gave up is not", limit: 1, each: 1, queue: 9, takers: []taker{{from: many}, {from: few}, {from: few, patience: time.Second}},
 			now: []int{0}, then: []int{1}, refused: []int{2}},
-		{name: "too many wait where the most do", limit: 1, each: 1, queue: 2, takers: []taker{{from: more}, {from: many}, {from: many}, {from: few}},
-			now: []int{0}, then: []int{2}, refused: []int{1}},
+		{name: "too many wait where the most do", limit: 2, each: 1, queue: 2,
+			takers: []taker{{from: more}, {from: few}, {from: many}, {from: many}, {from: few}},
+			now: []int{0, 1}, then: []int{3}, refused: []int{2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

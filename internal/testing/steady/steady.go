@@ -134,8 +134,9 @@ func conditionOf(object *unstructured.Unstructured, name string) string {
 	return "none"
 }
 
-// Snapshot returns what must stay the same, by resource and name: specs, identities, and when conditions changed. What counts
-// the time that passes, and the Pods of Jobs, are left out.
+// Snapshot returns what must stay the same, by resource and name: specs, identities, and conditions with their reasons and times.
+// Fields that count elapsed time, the messages of conditions (a later version may word them differently) and the Pods of Jobs
+// are left out.
 func (o *Objects) Snapshot(t testing.TB) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -150,6 +151,11 @@ func (o *Objects) Snapshot(t testing.TB) map[string]string {
 				continue
 			}
 			conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions") // it may have none
+			for _, condition := range conditions {
+				if c, ok := condition.(map[string]any); ok {
+					delete(c, "message")
+				}
+			}
 			restarts, _, _ := unstructured.NestedFieldNoCopy(object.Object, "status", "restarts")
 			raw, err := json.Marshal(map[string]any{
 				"uid": object.GetUID(), "generation": object.GetGeneration(), "spec": object.Object["spec"], "data": object.Object["data"],
