@@ -34,9 +34,9 @@ const (
 	ExitUsage = 2
 )
 
-const long = `Keelson extends Kubernetes with custom resources and the controllers that make
-them real. On one machine it brings its own Kubernetes API; on a cluster the same
-program runs as the manager.`
+const long = `Keelson extends Kubernetes with custom resources and the controllers that reconcile
+them. On one host it brings its own Kubernetes API; on a cluster the same program
+runs as the manager.`
 
 // Main runs the command line args (without the program's name) until it ends or
 // ctx is cancelled, and returns the exit code for the process. Results go to

@@ -77,7 +77,7 @@ func TestErrorsAreOneTextAndACode(t *testing.T) {
 		},
 		{
 			name: "a cluster that exists, and nodes for it", args: []string{"up", "--kubeconfig=/nowhere", "--nodes=2"}, code: ExitUsage,
-			want: "error: --kubeconfig uses a cluster that exists already: it goes without --nodes\n",
+			want: "error: --kubeconfig uses a cluster that exists already and cannot be combined with --nodes\n",
 		},
 		{
 			name: "the kubeconfig of no cluster", args: []string{"up", "--kubeconfig=/nowhere"}, code: ExitFailure,

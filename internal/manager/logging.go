@@ -27,7 +27,7 @@ type Logging struct {
 // AddFlags adds --logging-format and -v to fs.
 func (l *Logging) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&l.Format, "logging-format", l.Format, "format of the logs: text or json")
-	fs.IntVarP(&l.Verbosity, "v", "v", l.Verbosity, "`level` of detail in the logs, 0 to 10")
+	fs.IntVarP(&l.Verbosity, "v", "v", l.Verbosity, "verbosity `level` of the logs, 0 to 10")
 }
 
 func (l *Logging) validate(wrong func(flag string, value any, why string, args ...any)) {

@@ -94,23 +94,23 @@ func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&m.Drivers, "vm-driver", m.Drivers,
 		"`drivers` of VirtualMachines: qemu, docker, fake; the first is that of machines that name none. fake makes no machines, it only says so")
 	fs.StringVar(&m.Accelerator, "vm-accelerator", m.Accelerator,
-		"what runs the processors of machines of the driver qemu: kvm, tcg (emulation), or auto")
+		"accelerator of the driver qemu: kvm, tcg (emulation), or auto")
 	fs.StringVar(&m.DockerHost, "vm-docker-host", m.DockerHost,
-		"`address` of the Docker engine of the driver docker, such as unix:///var/run/docker.sock (default: $DOCKER_HOST, else that)")
-	fs.StringVar(&m.GuestDir, "vm-guest-dir", m.GuestDir, "`directory` with the guest of VirtualMachines that name no image")
+		"`address` of the Docker engine of the driver docker (default: $DOCKER_HOST, otherwise unix:///var/run/docker.sock)")
+	fs.StringVar(&m.GuestDir, "vm-guest-dir", m.GuestDir, "`directory` with the default guest, for VirtualMachines without spec.image")
 	fs.StringSliceVar((*[]string)(&m.ImageDirs), "vm-image-dirs", m.ImageDirs,
-		"`directories` of the host in which spec.image of VirtualMachines may name files; / is everywhere")
+		"`directories` of the host from which spec.image of VirtualMachines may name files; / allows all")
 	fs.StringVar(&m.Users, "vm-uid-range", m.Users,
-		"`first-last` user and group IDs of the host for machines of the driver qemu, one for each, if the manager runs as root; empty: the manager's own")
+		"`first-last` user and group IDs of the host for machines of the driver qemu, one for each machine, if the manager runs as root; empty: the IDs of the manager")
 	fs.StringSliceVar(&m.ImageNetworks, "vm-image-networks", m.ImageNetworks,
-		"`networks` that images may be downloaded from beside the public Internet, such as 10.0.0.0/8")
-	fs.Var(&quantityValue{&m.MaxImageSize}, "vm-image-max-size", "`size` that an image may have that is downloaded")
+		"`networks` from which images may be downloaded in addition to the public Internet, such as 10.0.0.0/8")
+	fs.Var(&quantityValue{&m.MaxImageSize}, "vm-image-max-size", "maximum `size` of a downloaded image")
 	fs.Var(&quantityValue{&m.MaxRootDisk}, "vm-max-root-disk",
-		"`size` that the disk in an image may have, for VirtualMachines without spec.resource.rootDisk")
+		"maximum virtual `size` of an image, for VirtualMachines without spec.resource.rootDisk")
 	fs.DurationVar(&m.ImageTimeout, "vm-image-timeout", m.ImageTimeout,
-		"`time` that one download of an image may take; what has arrived is kept, and the next attempt continues there")
+		"`time` limit for one download of an image. The next attempt resumes a partial download")
 	fs.DurationVar(&m.ImageKeep, "vm-image-keep", m.ImageKeep,
-		"`time` that a downloaded image is kept after no machine uses it any more; 0 is for ever")
+		"`time` for which a downloaded image is kept after its last use; 0: forever")
 }
 
 // Missing returns what is not there of the driver of machines that name none, and how to

@@ -33,7 +33,7 @@ type Options struct {
 	// Context is the context of the kubeconfig to use. Empty: its current one.
 	Context string
 
-	// Threads is the number of workers for each controller.
+	// Threads is the number of workers of each controller.
 	Threads int
 	// Controllers selects what runs: "*" everything, "foo" that one, "-foo" all but
 	// that one.
@@ -63,12 +63,10 @@ type Options struct {
 	// Tracing delivers traces; nil: nothing is traced. Run makes it from TracingEndpoint.
 	Tracing *tracing.Provider
 
-	// PreflightTimeout is how long an API server that does not answer is waited for
-	// at the start.
+	// PreflightTimeout is how long the manager waits for the API server at the start.
 	PreflightTimeout time.Duration
 
-	// StateDir is where what the controllers make on this host is kept, such as the
-	// data of local clusters. It must outlive the manager. Empty: see Complete.
+	// StateDir is the directory for the machines and clusters of this host. It must outlive the manager. Empty: see Complete.
 	StateDir string
 	// Ephemeral says that what is in StateDir may be lost when the host crashes: it
 	// is not synced to the disk.
@@ -121,9 +119,9 @@ type LeaderElection struct {
 	// LeaseDuration is how long others wait before they take over from a leader
 	// that is silent.
 	LeaseDuration time.Duration
-	// RenewDeadline is how long a leader that cannot renew its lease goes on.
+	// RenewDeadline is how long a leader retries a renewal of its Lease before it stops.
 	RenewDeadline time.Duration
-	// RetryPeriod is the time between two attempts to take or renew the lease.
+	// RetryPeriod is the time between two attempts to acquire or renew the Lease.
 	RetryPeriod time.Duration
 }
 
@@ -155,38 +153,38 @@ func NewOptions() Options {
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig,
 		"kubeconfig `file` (default: $KUBECONFIG, else the cluster that this process runs in, else ~/.kube/config)")
-	fs.StringVar(&o.Context, "context", o.Context, "context of the kubeconfig (default: its current one)")
-	fs.IntVar(&o.Threads, "threads", o.Threads, "workers for each controller")
+	fs.StringVar(&o.Context, "context", o.Context, "context of the kubeconfig (default: the current context)")
+	fs.IntVar(&o.Threads, "threads", o.Threads, "number of workers of each controller")
 	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers,
-		"controllers to run: * is all, foo is that one, -foo is all but that one; there are "+strings.Join(Names(), ", "))
+		"controllers to run: * enables all, foo enables foo, -foo disables foo. All: "+strings.Join(Names(), ", "))
 	o.AddNamespacesFlag(fs)
 
 	election := &o.LeaderElection
 	fs.Var(optionalBool{&election.Enabled}, "leader-elect",
-		"let only one of several replicas work (default: true in a cluster, false elsewhere)")
+		"run the controllers in only one of several replicas (default: true in a Pod, otherwise false)")
 	fs.Lookup("leader-elect").NoOptDefVal = "true"
-	fs.StringVar(&election.LockName, "lease-lock-name", election.LockName, "name of the Lease for leader election")
+	fs.StringVar(&election.LockName, "lease-lock-name", election.LockName, "name of the Lease of the leader election")
 	fs.StringVar(&election.LockNamespace, "lease-lock-namespace", election.LockNamespace,
-		"namespace of that Lease (default: that of the Pod, else keelson-system)")
+		"namespace of the Lease (default: the namespace of the Pod, otherwise keelson-system)")
 	fs.StringVar(&election.Identity, "holder-identity", election.Identity,
-		"name of this replica in that Lease (default: host name and a random part)")
+		"name of this replica in the Lease (default: host name and a random suffix)")
 	fs.DurationVar(&election.LeaseDuration, "lease-duration", election.LeaseDuration,
-		"how long others wait before they take over from a silent leader")
+		"how long other replicas wait after the last renewal before they take over")
 	fs.DurationVar(&election.RenewDeadline, "renew-deadline", election.RenewDeadline,
-		"how long a leader that cannot renew its lease goes on")
+		"how long a leader retries a renewal of its Lease before it stops")
 	fs.DurationVar(&election.RetryPeriod, "retry-period", election.RetryPeriod,
-		"time between two attempts to take or renew the lease")
+		"time between two attempts to acquire or renew the Lease")
 
 	o.Machines.AddFlags(fs)
 	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress,
-		"`host:port` of /healthz and /readyz; 0 turns them off")
+		"`host:port` of /healthz and /readyz; 0 disables them")
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress,
-		"`host:port` of /metrics; 0 turns it off")
+		"`host:port` of /metrics; 0 disables it")
 	o.Serving.AddFlags(fs)
 	fs.StringVar(&o.TracingEndpoint, "tracing-endpoint", o.TracingEndpoint,
-		"`URL` of a collector that takes traces by OTLP over HTTP, such as http://localhost:4318 (default: $OTEL_EXPORTER_OTLP_ENDPOINT, else none)")
+		"`URL` of a collector for traces, OTLP over HTTP, such as http://localhost:4318 (default: $OTEL_EXPORTER_OTLP_ENDPOINT)")
 	fs.DurationVar(&o.PreflightTimeout, "preflight-timeout", o.PreflightTimeout,
-		"how long to wait at the start for an API server that does not answer")
+		"how long to wait for the API server at the start")
 	o.Webhook.AddFlags(fs)
 	o.AddHostFlags(fs)
 	o.Logging.AddFlags(fs)
@@ -194,20 +192,20 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 
 // AddNamespacesFlag adds the flag of Namespaces alone.
 func (o *Options) AddNamespacesFlag(fs *pflag.FlagSet) {
-	fs.Var((*namespaceList)(&o.Namespaces), "namespaces", "`namespaces` to work in, separated by commas (default: all)")
+	fs.Var((*namespaceList)(&o.Namespaces), "namespaces", "`namespaces` to watch, separated by commas (default: all)")
 }
 
 // AddHostFlags adds the flags of the controllers that make something on this host.
 func (o *Options) AddHostFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.StateDir, "state-dir", o.StateDir,
-		"`directory` for what the controllers make on this host, such as the data of local clusters "+
-			"(default: keelson in $XDG_STATE_HOME, else ~/.local/state/keelson, for root /var/lib/keelson)")
+		"`directory` for the machines and clusters of this host "+
+			"(default: keelson in $XDG_STATE_HOME, otherwise ~/.local/state/keelson, for root /var/lib/keelson)")
 	fs.StringVar(&o.SecretNamespace, "secret-namespace", o.SecretNamespace,
-		"`namespace` for the Secrets with the kubeconfigs of Clusters (default: that of the Pod, else keelson-system)")
+		"`namespace` of the Secrets with the kubeconfigs of Clusters (default: the namespace of the Pod, otherwise keelson-system)")
 	fs.StringVar(&o.RKEBinary, "rke-binary", o.RKEBinary, "the `program` rke, for Clusters with spec.configPath")
 	fs.StringSliceVar((*[]string)(&o.RKEConfigDirs), "rke-config-dirs", o.RKEConfigDirs,
-		"`directories` of the host in which spec.configPath of Clusters and Kubeconfigs may name files; / is everywhere")
-	fs.DurationVar(&o.RKETimeout, "rke-timeout", o.RKETimeout, "how long one run of rke may take")
+		"`directories` of the host from which spec.configPath of Clusters and Kubeconfigs may name files; / allows all")
+	fs.DurationVar(&o.RKETimeout, "rke-timeout", o.RKETimeout, "limit for one run of rke")
 }
 
 // Complete fills in what depends on where the process runs. Options that are set

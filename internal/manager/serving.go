@@ -45,11 +45,11 @@ type Serving struct {
 // AddFlags adds a flag for every option to fs, with the present values as defaults.
 func (s *Serving) AddFlags(fs *pflag.FlagSet) {
 	fs.Var(optionalBool{&s.Secure}, "metrics-secure",
-		"serve metrics over TLS, to those whom the API server lets get /metrics (default: unless the address is on loopback)")
+		"serve metrics over TLS, to users who may get /metrics (default: true unless the address is on loopback)")
 	fs.Lookup("metrics-secure").NoOptDefVal = "true"
 	fs.StringVar(&s.CertDir, "metrics-cert-dir", s.CertDir,
-		"`directory` with tls.crt and tls.key for that (default: a certificate that signs itself)")
-	fs.BoolVar(&s.Profiling, "profiling", s.Profiling, "serve /debug/pprof/ beside the metrics, in the same way")
+		"`directory` with tls.crt and tls.key of the metrics server (default: a self-signed certificate)")
+	fs.BoolVar(&s.Profiling, "profiling", s.Profiling, "also serve /debug/pprof/ on the metrics address")
 }
 
 // isSecure reports whether metrics at this address are served over TLS.

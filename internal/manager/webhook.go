@@ -38,21 +38,21 @@ func NewWebhook() Webhook {
 // AddFlags adds a flag for every option to fs, with the present values as defaults.
 func (w *Webhook) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&w.Address, "webhook-bind-address", w.Address,
-		"`host:port` of the admission webhook; 0 turns it off")
+		"`host:port` of the admission webhook; 0 disables it")
 	w.AddServiceFlags(fs)
 	fs.StringVar(&w.CertDir, "webhook-cert-dir", w.CertDir,
-		"`directory` with tls.crt and tls.key of the webhook, where something else, such as cert-manager, renews them and fills in caBundle "+
-			"(default: the manager does)")
+		"`directory` with tls.crt and tls.key of the webhook, if something else, such as cert-manager, renews them and sets caBundle "+
+			"(default: the manager does both)")
 }
 
 // AddServiceFlags adds those of the flags that say by which names the API server finds the webhook.
 func (w *Webhook) AddServiceFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&w.ServiceName, "webhook-service", w.ServiceName,
-		"name of the Service by which the API server reaches the webhook")
+		"name of the Service of the webhook")
 	fs.StringVar(&w.ServiceNamespace, "webhook-service-namespace", w.ServiceNamespace,
-		"namespace of that Service, and of the Secret with the webhook's authority (default: that of the Pod, else keelson-system)")
+		"namespace of the webhook's Service and of the Secret with its certificate authority (default: the namespace of the Pod, otherwise keelson-system)")
 	fs.StringVar(&w.ConfigurationName, "webhook-configuration", w.ConfigurationName,
-		"name of the ValidatingWebhookConfiguration whose caBundle is kept")
+		"name of the ValidatingWebhookConfiguration whose caBundle the manager updates")
 }
 
 func (w *Webhook) validate(wrong func(flag string, value any, why string, args ...any)) {

@@ -18,13 +18,13 @@ func New() *cobra.Command {
 	var flags instance.Flags
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
-		Short: "Save what `keelson up` keeps to a file",
-		Long: `Save all objects of this machine's Keelson to a file, with the certificates and keys that
-belong to them, and those of its local Clusters. Nothing has to stop for it. ` + "`keelson restore`" + `
-makes a data directory of the file. The disks of VirtualMachines, and images, containers and
-volumes of a real node are not in it.
+		Short: "Back up the data of `keelson up` to a file",
+		Long: `Back up all objects of Keelson on this host and of its local Clusters to a file, with their
+certificates and keys. Everything keeps running. ` + "`keelson restore`" + ` makes a data directory from
+the file. The backup contains neither the disks of VirtualMachines nor the images, containers
+and volumes of a real node.
 
-The file holds private keys and all Secrets: whoever can read it owns the clusters.`,
+The file contains private keys and all Secrets. Anybody who can read it has full access to the clusters.`,
 		Example: `  keelson backup keelson-monday.backup`,
 		Args:    usage.OneArg("FILE", "the file to write"),
 		RunE: func(cmd *cobra.Command, args []string) error {

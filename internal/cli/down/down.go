@@ -32,17 +32,17 @@ func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Stop what `keelson up` started",
-		Long: `Stop Keelson and its control plane on this machine, also after a crash. The data stays,
-unless it is ephemeral or --delete-data is given: the next ` + "`keelson up`" + ` has it again.
+		Long: `Stop Keelson and its control plane on this host, also after a crash. The data stays for the
+next ` + "`keelson up`" + `, unless it is ephemeral or --delete-data is set.
 
 With --state-dir it powers off the machines and stops the clusters of a ` + "`keelson manager`" + ` that
-was stopped, which the next one starts again.`,
+does not run. The next manager starts them again.`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if stateDir != "" {
 				for _, other := range []string{"data-dir", "ephemeral", "delete-data"} {
 					if cmd.Flags().Changed(other) {
-						return usage.Errorf("--state-dir is that of keelson manager: it goes without --%s", other)
+						return usage.Errorf("--state-dir names the state of a keelson manager and cannot be combined with --%s", other)
 					}
 				}
 				return runStateDir(cmd, stateDir)
@@ -56,7 +56,7 @@ was stopped, which the next one starts again.`,
 	}
 	flags.AddFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&deleteData, "delete-data", false, "also delete the data directory with all objects in it")
-	cmd.Flags().Var(usage.NonEmpty(&stateDir), "state-dir", "`directory` of a keelson manager, whose machines and clusters are to be stopped")
+	cmd.Flags().Var(usage.NonEmpty(&stateDir), "state-dir", "`directory` of the keelson manager whose machines and clusters to stop")
 	return cmd
 }
 

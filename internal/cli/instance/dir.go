@@ -28,13 +28,13 @@ type Flags struct {
 func (f *Flags) AddFlags(fs *pflag.FlagSet) {
 	f.AddDataDir(fs)
 	fs.BoolVar(&f.Ephemeral, "ephemeral", f.Ephemeral,
-		"the control plane in a temporary directory: faster, not safe against a crash of the machine, removed when it stops")
+		"keep the control plane in a temporary directory: faster, not safe against a crash of the host, and removed when it stops")
 }
 
 // AddDataDir adds --data-dir to fs, for a command that has no use for --ephemeral.
 func (f *Flags) AddDataDir(fs *pflag.FlagSet) {
 	fs.Var(usage.NonEmpty(&f.DataDir), "data-dir",
-		"`directory` for everything of this control plane (default: keelson in $XDG_DATA_HOME, else ~/.local/share/keelson)")
+		"`directory` of this control plane (default: keelson in $XDG_DATA_HOME, otherwise ~/.local/share/keelson)")
 }
 
 // Dir returns the data directory that the flags mean. It need not exist, but what exists must be ours.

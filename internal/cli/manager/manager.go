@@ -14,18 +14,18 @@ import (
 	"github.com/keelson-dev/keelson/internal/version"
 )
 
-const long = `Run the controllers against a Kubernetes API: the one of the kubeconfig, or, in a
-pod, the one of the cluster around it.
+const long = `Run the controllers against a Kubernetes API: the cluster of the kubeconfig or, in a
+Pod, the cluster that the Pod runs in.
 
 Before it starts, the manager checks that the API serves the resources of its
-controllers and grants every permission they need; if not, it ends with a list of
-what is missing and the manifest that grants it. On SIGTERM it lets running
-reconciles finish and gives up its lease.`
+controllers and grants all permissions they need. Otherwise it lists what is missing,
+prints the manifest that grants it, and exits. On SIGTERM it waits for running
+reconciles and releases its Lease.`
 
 const examples = `  # Against the cluster of the current kubeconfig context
   keelson manager
 
-  # All controllers but one, in two namespaces
+  # All controllers except one, in two namespaces
   keelson manager --controllers=*,-foo --namespaces=team-a,team-b
 
   # Grant the permissions first

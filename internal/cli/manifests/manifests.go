@@ -19,8 +19,8 @@ import (
 func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "manifests",
-		Short: "Print what a cluster needs before the manager runs on it",
-		Long:  "Print what a cluster needs before the manager runs on it, as YAML for kubectl apply -f -.",
+		Short: "Print the CRDs and permissions that a manager needs",
+		Long:  "Print the CRDs and permissions that a manager needs, as YAML for kubectl apply -f -.",
 		Args:  usage.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -94,7 +94,7 @@ func newRBAC() *cobra.Command {
 	flags.StringSliceVar(&options.Controllers, "controllers", options.Controllers,
 		"controllers that will run, as in keelson manager")
 	flags.StringVar(&options.LeaderElection.LockName, "lease-lock-name", options.LeaderElection.LockName,
-		"name of the Lease for leader election")
+		"name of the Lease of the leader election")
 	flags.StringVar(&options.LeaderElection.LockNamespace, "lease-lock-namespace", options.LeaderElection.LockNamespace,
 		"namespace of that Lease (default: keelson-system)")
 	options.Webhook.AddFlags(flags)

@@ -18,10 +18,10 @@ func New() *cobra.Command {
 	var flags instance.Flags
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
-		Short: "Make a data directory of a file of `keelson backup`",
-		Long: `Make a data directory of a file that ` + "`keelson backup`" + ` has written, on this machine or another
-one. The next ` + "`keelson up`" + ` has all that was in it. The data directory must be empty or not exist;
-it appears as a whole, or not at all.`,
+		Short: "Restore a data directory from a backup",
+		Long: `Restore a data directory from a file of ` + "`keelson backup`" + `, on this host or another one. The next
+` + "`keelson up`" + ` starts with its objects. The data directory must be empty or not exist. If the
+restore fails, it leaves no data directory.`,
 		Example: `  keelson down
   mv ~/.local/share/keelson ~/.local/share/keelson.old
   keelson restore keelson-monday.backup

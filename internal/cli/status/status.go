@@ -25,9 +25,9 @@ func New() *cobra.Command {
 	output := "text"
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Say what of Keelson runs on this machine",
-		Long: `Say what of Keelson runs on this machine, and where its files are. The exit code is 0
-when it runs, its API is ready and etcd has raised no alarm, else 1.`,
+		Short: "Show the status of Keelson on this host",
+		Long: `Show the status of Keelson on this host, and the location of its files. The exit code is 0
+if it runs, its API is ready and etcd has no alarm, otherwise 1.`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "text" && output != "json" {

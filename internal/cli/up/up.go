@@ -46,14 +46,14 @@ type options struct {
 	reportFD        int // set for the background process of --detach: where it reports to
 }
 
-const long = `Start a Kubernetes API on this machine - etcd, kube-apiserver, kube-controller-manager,
-kube-scheduler and simulated nodes - and Keelson's controllers on it. Nothing has to be
-installed, and only loopback is used.
+const long = `Start a Kubernetes API on this host (etcd, kube-apiserver, kube-controller-manager,
+kube-scheduler and simulated nodes) with Keelson's controllers. You need not install
+anything else. The API listens on loopback only.
 
-All objects are kept in the data directory: Ctrl-C or ` + "`keelson down`" + ` stops everything, the next
-` + "`keelson up`" + ` has it all again, also after a crash. On simulated nodes pods report that they
-run and Jobs complete; nothing is executed. With --node=real this machine is the node: Linux,
-as root, after ` + "`make node`" + `.`
+The data directory keeps all objects. Ctrl-C or ` + "`keelson down`" + ` stops everything, and the next
+` + "`keelson up`" + ` starts it again, also after a crash. On simulated nodes, Pods report that they run
+and Jobs complete, but nothing is executed. With --node=real this host is the node: it needs
+Linux, root, and the programs of ` + "`make node`" + `.`
 
 const examples = `  # In the foreground, until Ctrl-C
   keelson up
@@ -61,10 +61,10 @@ const examples = `  # In the foreground, until Ctrl-C
   # In the background; the kubeconfig gets a context "keelson" in ~/.kube/config
   keelson up --detach --merge-kubeconfig
 
-  # For a quick try: nothing is kept
+  # To try it out: nothing is kept
   keelson up --ephemeral
 
-  # Only the controllers, on a cluster that exists already
+  # Only the controllers, on an existing cluster
   keelson up --kubeconfig ~/.kube/config`
 
 // New returns the command.
@@ -74,7 +74,7 @@ func New() *cobra.Command {
 	o.machines.TrustUsers()
 	cmd := &cobra.Command{
 		Use:     "up",
-		Short:   "Start a Kubernetes API with the controllers on this machine",
+		Short:   "Start a Kubernetes API with the controllers on this host",
 		Long:    long,
 		Example: examples,
 		Args:    usage.NoArgs,
@@ -88,21 +88,21 @@ func New() *cobra.Command {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	o.instance.AddFlags(fs)
-	fs.BoolVar(&o.detach, "detach", false, "go on in the background; returns when everything is ready")
-	fs.BoolVar(&o.keepRunning, "keep-running", false, "when this command is told to stop, leave the API, machines and clusters running: the next up finds them again, down stops them")
-	fs.StringVar(&o.node, "node", o.node, "what runs Pods: real is this machine (Linux, as root), simulated only says that they run, auto is real where the machine can")
+	fs.BoolVar(&o.detach, "detach", false, "run in the background; the command returns when everything is ready")
+	fs.BoolVar(&o.keepRunning, "keep-running", false, "leave the API, machines and clusters running when this command stops; the next up adopts them, and down stops them")
+	fs.StringVar(&o.node, "node", o.node, "node that runs Pods: real (this host: Linux, root), simulated (nothing is executed), or auto (real if this host can)")
 	fs.IntVar(&o.nodes, "nodes", o.nodes, "number of simulated nodes")
 	fs.Var(usage.NonEmpty(&o.kubeconfig), "kubeconfig", "use the cluster of this kubeconfig `file` instead of starting one")
-	fs.BoolVar(&o.mergeKubeconfig, "merge-kubeconfig", false, "add a context \"keelson\" to your own kubeconfig file")
-	fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run: * is all, foo is that one, -foo is all but that one")
-	fs.BoolVar(&o.noControllers, "no-controllers", false, "the Kubernetes API alone, without Keelson's controllers and definitions: for a manager that you install in it")
-	fs.IntVar(&o.threads, "threads", o.threads, "workers for each controller")
+	fs.BoolVar(&o.mergeKubeconfig, "merge-kubeconfig", false, "add the context \"keelson\" to your kubeconfig file")
+	fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run: * enables all, foo enables foo, -foo disables foo")
+	fs.BoolVar(&o.noControllers, "no-controllers", false, "start only the Kubernetes API, without Keelson's controllers and CRDs, to install a manager in it")
+	fs.IntVar(&o.threads, "threads", o.threads, "number of workers of each controller")
 	o.machines.AddFlags(fs)
-	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "`host:port` of /metrics of the controllers; 0 turns it off")
+	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "`host:port` of the controllers' /metrics; 0 disables it")
 	o.serving.AddFlags(fs)
 	fs.StringVar(&o.rkeBinary, "rke-binary", o.rkeBinary, "the `program` rke, for Clusters with spec.configPath")
 	fs.StringSliceVar((*[]string)(&o.rkeConfigDirs), "rke-config-dirs", o.rkeConfigDirs,
-		"`directories` in which spec.configPath of Clusters and Kubeconfigs may name files")
+		"`directories` from which spec.configPath of Clusters and Kubeconfigs may name files")
 	o.logging.AddFlags(fs)
 	fs.IntVar(&o.reportFD, "report-fd", 0, "")
 	_ = fs.MarkHidden("report-fd") // exists, so this cannot fail
@@ -117,23 +117,23 @@ func (o *options) validate(given *pflag.FlagSet) error {
 	if o.kubeconfig != "" {
 		for _, name := range []string{"data-dir", "ephemeral", "detach", "keep-running", "node", "nodes", "merge-kubeconfig", "no-controllers"} {
 			if given.Changed(name) {
-				return usage.Errorf("--kubeconfig uses a cluster that exists already: it goes without --%s", name)
+				return usage.Errorf("--kubeconfig uses a cluster that exists already and cannot be combined with --%s", name)
 			}
 		}
 	}
 	if o.keepRunning && o.instance.Ephemeral {
-		return usage.Errorf("--ephemeral removes everything at the end: it goes without --keep-running")
+		return usage.Errorf("--ephemeral removes everything at the end and cannot be combined with --keep-running")
 	}
 	if !slices.Contains(node.Modes, node.Mode(o.node)) {
 		return usage.Errorf("--node=%s: must be auto, real or simulated", o.node)
 	}
 	if node.Mode(o.node) == node.Real && given.Changed("nodes") {
-		return usage.Errorf("--nodes is the number of simulated nodes: it goes without --node=real")
+		return usage.Errorf("--nodes is the number of simulated nodes and cannot be combined with --node=real")
 	}
 	if o.noControllers {
 		for _, name := range []string{"controllers", "threads", "metrics-bind-address"} {
 			if given.Changed(name) {
-				return usage.Errorf("--%s is about controllers: it goes without --no-controllers", name)
+				return usage.Errorf("--%s is about controllers and cannot be combined with --no-controllers", name)
 			}
 		}
 	}

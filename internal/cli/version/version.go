@@ -17,7 +17,7 @@ func New() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version of keelson and of the Kubernetes libraries in it",
+		Short: "Print the versions of keelson and of its Kubernetes libraries",
 		Args:  usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return Print(cmd.OutOrStdout(), output, version.Get())

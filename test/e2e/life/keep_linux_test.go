@@ -40,7 +40,7 @@ func TestDownOfAManager(t *testing.T) {
 	m := newMachine(t)
 	transcript.Contains(t, m.OK(t, "keelson", "down", "--state-dir", m.home), "No machine and no cluster of "+m.home+" runs any more")
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "down", "--state-dir", m.path("nowhere")), "the state directory of the manager: ")
-	transcript.Contains(t, m.Fails(t, 2, "keelson", "down", "--state-dir", m.home, "--delete-data"), "it goes without --delete-data")
+	transcript.Contains(t, m.Fails(t, 2, "keelson", "down", "--state-dir", m.home, "--delete-data"), "cannot be combined with --delete-data")
 }
 
 // components returns the process of each component.
