@@ -59,7 +59,7 @@ if [ ! -e "$prefix/bin/kubectl" ] && ! command -v kubectl >/dev/null; then
 	ln -sfn ../lib/keelson/keelson-kube "$prefix/bin/kubectl"
 fi
 
-echo "Installed $("$prefix/bin/keelson" version 2>/dev/null | head -n 1) in $prefix/lib/keelson."
+echo "Installed $("$prefix/bin/keelson" version 2>/dev/null | sed -n '1s/  */ /p') in $prefix/lib/keelson."
 if ! command -v keelson >/dev/null; then
 	echo "Add it to the path: export PATH=$prefix/bin:\$PATH"
 fi

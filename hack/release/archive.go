@@ -33,11 +33,14 @@ func (a *archive) add(name string, e entry) {
 	a.entries[name] = e
 }
 
-// folder adds all files of a folder below name.
+// folder adds all files of a folder below name, except Go files: tests are kept beside what they test.
 func (a *archive) folder(folder, name string) {
 	files, err := filesIn(folder)
 	a.err = errors.Join(a.err, err)
 	for _, file := range files {
+		if filepath.Ext(file) == ".go" {
+			continue
+		}
 		a.file(filepath.Join(folder, file), path.Join(name, filepath.ToSlash(file)))
 	}
 }

@@ -158,6 +158,21 @@ func unpack(t *testing.T, path string) map[string][]byte {
 	}
 }
 
+// The folders that are packed also hold tests.
+func TestArchivesHaveNoSource(t *testing.T) {
+	for _, name := range []string{"keelson-v1.2.3-linux-amd64", "keelson-v1.2.3-linux-arm64"} {
+		entries := unpack(t, filepath.Join(packed(t), name+".tar.gz"))
+		for entry := range entries {
+			if filepath.Ext(entry) == ".go" {
+				t.Errorf("the archive contains %s", entry)
+			}
+		}
+		if len(entries[name+"/systemd/keelson-up.service"]) == 0 {
+			t.Errorf("%s has no systemd/keelson-up.service", name)
+		}
+	}
+}
+
 func TestChart(t *testing.T) {
 	entries := unpack(t, filepath.Join(packed(t), "keelson-1.2.3.tgz"))
 	chart := string(entries["keelson/Chart.yaml"])
