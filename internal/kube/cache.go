@@ -11,22 +11,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Index is an index of a cache: objects of one type can be listed by a field, with
+// Index is a cache index: objects of one type can be listed by a field with
 // client.MatchingFields.
 type Index struct {
-	// Object is of the type that is indexed.
+	// Object has the type that is indexed.
 	Object client.Object
-	// Field names the index; it begins with the name of the controller, because all
+	// Field is the name of the index. It starts with the name of the controller, because all
 	// controllers of a manager share a cache.
 	Field string
 	// Keys returns the values of the field.
 	Keys client.IndexerFunc
 }
 
-// AddIndexes adds indexes to a cache that has not been started.
+// AddIndexes adds indexes to a cache that has not started.
 func AddIndexes(indexer client.FieldIndexer, indexes ...Index) error {
 	for _, index := range indexes {
-		// Nothing is waited for before the start: there is nothing to cancel.
+		// Before the start, IndexField does not block, so there is nothing to cancel.
 		if err := indexer.IndexField(context.Background(), index.Object, index.Field, index.Keys); err != nil {
 			return fmt.Errorf("index %T by %s: %w", index.Object, index.Field, err)
 		}
@@ -34,9 +34,8 @@ func AddIndexes(indexer client.FieldIndexer, indexes ...Index) error {
 	return nil
 }
 
-// Transform adds a function to the options of a cache that objects of the type of
-// object go through before they are kept. It comes after functions that were added
-// before, and may change the object that it is given.
+// Transform adds a transform for objects of the type of object to the options of a cache. It
+// runs after the transforms that were added before, and may modify its argument.
 func Transform(options *cache.Options, object client.Object, transform toolscache.TransformFunc) {
 	for present, by := range options.ByObject {
 		if reflect.TypeOf(present) != reflect.TypeOf(object) {
@@ -62,9 +61,9 @@ func Transform(options *cache.Options, object client.Object, transform toolscach
 	options.ByObject[object] = cache.ByObject{Transform: transform}
 }
 
-// DropOthersNotes is a transform that drops what no controller reads of its own
-// objects, often half of their bytes: who wrote which field, and kubectl's copy.
-func DropOthersNotes(object any) (any, error) {
+// StripManagedFields is a transform that removes metadata that no controller reads, often half
+// of an object's size: managedFields and kubectl's last-applied-configuration annotation.
+func StripManagedFields(object any) (any, error) {
 	if o, ok := object.(client.Object); ok {
 		o.SetManagedFields(nil)
 		delete(o.GetAnnotations(), corev1.LastAppliedConfigAnnotation)

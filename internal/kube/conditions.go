@@ -5,8 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Turn returns a condition as it was and as it is; empty where it is missing.
-func Turn(before, after []metav1.Condition, condition string) (was, is metav1.Condition) {
+// ConditionTransition returns a condition before and after a change. A missing condition is returned as its zero value.
+func ConditionTransition(before, after []metav1.Condition, condition string) (was, is metav1.Condition) {
 	if found := meta.FindStatusCondition(before, condition); found != nil {
 		was = *found
 	}

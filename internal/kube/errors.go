@@ -11,46 +11,46 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// StalePause is how long a controller waits for its cache to catch up, if no event
-// wakes it earlier.
+// StalePause is how long a controller waits for its cache to catch up before it requeues, unless
+// an event comes earlier.
 const StalePause = time.Second
 
-// The pause before something is tried again that the API refused: as long as it has
-// been refused, within these limits. A quota or a policy can change without an event.
+// The limits of the backoff after the API rejected a request, see RejectedPause. A quota or a
+// policy can change without an event.
 const (
 	firstRejectedPause = 10 * time.Second
 	lastRejectedPause  = 5 * time.Minute
 )
 
-// ErrStale says that a decision was made on something that has changed since.
+// ErrStale means that a decision was based on an outdated cache.
 var ErrStale = errors.New("the cache is behind the API server")
 
-// ErrFenced says that a write was not sent because this replica may not be the leader any
-// more. It is tried again: either the lease is renewed, or the process ends.
+// ErrFenced means that a write was not sent because this replica may no longer be the leader.
+// Callers retry: either the lease is renewed or the process exits.
 var ErrFenced = errors.New("nothing is written: this replica has not renewed its lease in time, so another may be the leader by now")
 
-// IsStale reports whether a write was refused because the object, or its namespace, is
-// not or no longer what was read: look again.
+// IsStale reports whether a write was rejected because the object or its namespace has changed
+// since it was read. Callers requeue.
 func IsStale(err error) bool {
 	return errors.Is(err, ErrStale) || isOtherUID(err) ||
 		apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
 }
 
-// isOtherUID reports whether an update named the UID of another object than the one
-// that has the name now. The API server calls that an invalid object.
+// isOtherUID reports whether an update was rejected because another object has the name now. The
+// API server reports a different UID as an invalid field.
 func isOtherUID(err error) bool {
 	cause, found := apierrors.StatusCause(err, metav1.CauseTypeFieldValueInvalid)
 	return found && cause.Field == "metadata.uid"
 }
 
-// IsNamespaceEnding reports whether nothing can be created because the namespace is
-// being deleted. The owner goes with it.
+// IsNamespaceEnding reports whether a create was rejected because the namespace is being deleted,
+// and the owner with it.
 func IsNamespaceEnding(err error) bool {
 	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
-// IsRejected reports whether the API refused an object for what it is: somebody has
-// to change the object, a policy or a quota.
+// IsRejected reports whether the API rejected an object because of its content. A retry succeeds
+// only after a change to the object, a policy or a quota.
 func IsRejected(err error) bool {
 	if IsStale(err) || IsNamespaceEnding(err) {
 		return false
@@ -59,7 +59,7 @@ func IsRejected(err error) bool {
 		apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// APIWords returns what the API said, without what was wrapped around it.
+// APIWords returns the message of the API server in err, without the errors that wrap it.
 func APIWords(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
@@ -68,13 +68,13 @@ func APIWords(err error) string {
 	return err.Error()
 }
 
-// RejectedPause is how long to wait before trying again what has been refused since
-// the given time.
+// RejectedPause returns the pause before the next attempt of a write that the API has rejected
+// since the given time: as long as that has lasted, within limits.
 func RejectedPause(since, now time.Time) time.Duration {
 	return min(max(now.Sub(since), firstRejectedPause), lastRejectedPause)
 }
 
-// Named wraps err with what was being done to which object; nil stays nil.
+// Named wraps err with the operation and the object, such as "create Pod default/web". Nil stays nil.
 func Named(err error, doing, kind, namespace, name string) error {
 	if err == nil {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// noteLimit is how many bytes the API takes as the note of an event.
+// noteLimit is the maximum size of an event note in bytes.
 const noteLimit = 1024
 
 // Recorder records events about objects of one kind.
@@ -18,18 +18,17 @@ type Recorder struct {
 	recorder events.EventRecorder
 }
 
-// NewRecorder returns a Recorder of events about objects of that kind.
+// NewRecorder returns a Recorder for objects of that kind.
 func NewRecorder(kind schema.GroupVersionKind, recorder events.EventRecorder) *Recorder {
 	return &Recorder{kind: kind, recorder: recorder}
 }
 
-// Normal records that something happened. Action is what the controller did, as a
-// verb in camel case.
+// Normal records a Normal event. action is the verb for what the controller did, in camel case.
 func (r *Recorder) Normal(about client.Object, reason, action, note string) {
 	r.record(about, corev1.EventTypeNormal, reason, action, note)
 }
 
-// Warning records something that a person should look at.
+// Warning records a Warning event.
 func (r *Recorder) Warning(about client.Object, reason, action, note string) {
 	r.record(about, corev1.EventTypeWarning, reason, action, note)
 }
@@ -39,8 +38,8 @@ func (r *Recorder) record(about client.Object, kind, reason, action, note string
 		const more = " ..."
 		note = strings.ToValidUTF8(note[:noteLimit-len(more)], "") + more
 	}
-	// Without the resource version: events that differ in nothing else are counted as
-	// one series.
+	// The reference has no resource version, so that events about different versions form one
+	// series.
 	r.recorder.Eventf(&corev1.ObjectReference{
 		APIVersion: r.kind.GroupVersion().String(),
 		Kind:       r.kind.Kind,

@@ -1,6 +1,6 @@
-// Package kube has what all controllers do alike with Kubernetes objects: delete
-// exactly one, write a status, record an event, find children by their owner, tell
-// errors apart. It knows no domain words.
+// Package kube contains what all controllers share: deleting exactly one object, writing a
+// status, recording events, finding children by their owner, and classifying API errors. It
+// knows no kind of Keelson.
 package kube
 
 import (
@@ -17,24 +17,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// FieldManager is the name under which the controllers write.
+// FieldManager is the field manager of the controllers.
 const FieldManager = "keelson"
 
-// Delete deletes obj and no later object of its name. What is gone already counts
-// as deleted. What obj owns goes in the background.
+// Delete deletes obj, but not a later object with its name. It returns nil if obj no longer
+// exists. The garbage collector deletes the children of obj in the background.
 func Delete(ctx context.Context, c client.Writer, obj client.Object) error {
 	err := c.Delete(ctx, obj,
 		client.Preconditions{UID: ptr.To(obj.GetUID())},
 		client.PropagationPolicy(metav1.DeletePropagationBackground))
 	if IsStale(err) {
-		// Another object has the name now, so the one that was meant is gone.
+		// Another object has the name now, so obj no longer exists.
 		return nil
 	}
 	return client.IgnoreNotFound(err)
 }
 
-// ClusterUID returns what identifies the cluster of an API: by convention the UID of the namespace kube-system, which lives
-// as long as the cluster does. The reader must not be a cache, which would need to watch namespaces.
+// ClusterUID returns the UID of the namespace kube-system, which by convention identifies a cluster. live must not be a cache,
+// which would have to watch namespaces.
 func ClusterUID(ctx context.Context, live client.Reader) (types.UID, error) {
 	var namespace corev1.Namespace
 	if err := live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &namespace); err != nil {
@@ -43,20 +43,20 @@ func ClusterUID(ctx context.Context, live client.Reader) (types.UID, error) {
 	return namespace.UID, nil
 }
 
-// Seconds returns the seconds from one time to another, for a histogram. Two clocks may have told them, that of the API server
-// and that of this host, or one that was set back: what comes out negative is 0, because the sum of a histogram must not fall
-// (Prometheus takes that for a restart of the process).
+// Seconds returns the seconds between two times for a histogram, at least 0. The times may come from different clocks (the API
+// server's and this host's) or from a clock that was set back, and the sum of a histogram must not decrease: Prometheus takes a
+// decrease for a restart of the process.
 func Seconds(from, to time.Time) float64 { return max(0, to.Sub(from).Seconds()) }
 
-// Elapsed returns how much time passed between two readings of a clock: by the wall clock or the monotonic one, whichever says
-// more. The wall clock can be set back; the monotonic one, which Sub prefers, stands still while the machine is suspended. It is
-// for a process that must notice that others may have acted meanwhile.
+// Elapsed returns the time between two readings of a clock, by the wall clock or the monotonic clock, whichever is longer. The
+// wall clock can be set back, and the monotonic clock, which Sub prefers, stops while the host is suspended. Use it where a
+// process must notice that others may have acted in the meantime.
 func Elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
-// Shorten returns name if it has at most limit characters. A longer one is cut, and
-// a hash of the whole keeps it distinct. limit must be more than 11.
+// Shorten returns name if it has at most limit characters. It truncates a longer name and appends
+// a hash of the whole name to keep it unique. limit must be greater than 11.
 func Shorten(name string, limit int) string {
 	if len(name) <= limit {
 		return name

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ErrForeign says that an object of that name exists and belongs to someone else.
-var ErrForeign = errors.New("it exists and belongs to someone else")
+// ErrNotOwned means that an object with this name exists and has another owner.
+var ErrNotOwned = errors.New("it exists and belongs to someone else")
 
 // ByController returns an index function of children: the UID of the object of that
 // kind that controls them.
@@ -30,31 +30,30 @@ func IsControlled(child client.Object, kind schema.GroupKind) bool {
 	return controllerOf(child, kind) != nil
 }
 
-// IsLeftover reports whether child belongs to an earlier owner of the same kind and
-// name: one that is gone, so that the garbage collector is about to delete child.
+// IsLeftover reports whether child belongs to an earlier owner with the same kind and
+// name. That owner no longer exists, so the garbage collector will delete child.
 func IsLeftover(child, owner client.Object, kind schema.GroupKind) bool {
 	ref := controllerOf(child, kind)
 	return ref != nil && ref.Name == owner.GetName() && ref.UID != owner.GetUID()
 }
 
-// WhyExists asks the API server about a child of owner that could not be created
-// because there is one of its name, of which the cache does not know: ErrStale if
-// owner has only to wait for the cache or for the garbage collector, ErrForeign if it
-// belongs to someone else.
-func WhyExists(ctx context.Context, live client.Reader, child schema.GroupVersionKind, name string, owner client.Object, kind schema.GroupKind) error {
+// ClassifyAlreadyExists handles an AlreadyExists error for a child of owner that is not in the
+// cache. It reads the existing object from the API server and returns ErrStale if the cache or
+// the garbage collector will catch up, or ErrNotOwned if the object has another owner.
+func ClassifyAlreadyExists(ctx context.Context, live client.Reader, child schema.GroupVersionKind, name string, owner client.Object, kind schema.GroupKind) error {
 	var found metav1.PartialObjectMetadata
 	found.SetGroupVersionKind(child)
 	err := live.Get(ctx, client.ObjectKey{Namespace: owner.GetNamespace(), Name: name}, &found)
 	switch {
 	case apierrors.IsNotFound(err):
-		// Gone again.
+		// It was deleted in the meantime.
 		return ErrStale
 	case err != nil:
 		return err
 	case metav1.IsControlledBy(&found, owner), IsLeftover(&found, owner, kind):
 		return ErrStale
 	default:
-		return ErrForeign
+		return ErrNotOwned
 	}
 }
 

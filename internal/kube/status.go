@@ -18,26 +18,26 @@ import (
 )
 
 const (
-	// Holdback is how long a change of status waits that nobody waits for. What
-	// changes again within that time is written once.
+	// Holdback is how long a status change that is not urgent is delayed. Changes within that
+	// time are written once.
 	Holdback = time.Second
 
-	// While children are created one after the other, such changes wait until none
-	// was created for the time of a pause, but not longer than this.
+	// While a burst of children is created, such changes wait until no child was created for
+	// busyPause, but at most longestHold.
 	busyPause   = 100 * time.Millisecond
 	longestHold = 5 * time.Second
 
-	// forgetAfter is when a note about an object is dropped that did not come back: it was
-	// deleted meanwhile.
+	// forgetAfter is when an entry of an object that was not reconciled again is dropped: the
+	// object was deleted.
 	forgetAfter = time.Minute
 )
 
-// StatusWriter writes the status of objects of one kind: only what changed, and what
-// is not urgent at most once in Holdback for each object. So a thousand new objects
-// get their children before their statuses, and a long rollout does not write a
-// status for each of its pods.
+// StatusWriter writes the status of objects of one kind. It skips a status that did not change,
+// and writes changes that are not urgent at most once per Holdback and object. So a thousand new
+// objects get their children before their statuses, and a long rollout does not write a status
+// for each of its Pods.
 //
-// What it remembers may be lost: the change is then seen again and waits again.
+// Its memory may be lost: the next reconcile sees the change again and delays it again.
 type StatusWriter struct {
 	kind   string
 	client client.StatusClient
@@ -50,10 +50,10 @@ type StatusWriter struct {
 	busy    time.Time
 }
 
-// stored is a status that was written and that the cache has not been seen to have.
+// stored is a status that was written and not yet observed in the cache.
 type stored struct {
 	at      time.Time
-	version string // of the object, since then
+	version string // resource version of the object after the write
 }
 
 // NewStatusWriter returns a StatusWriter of objects of that kind.
@@ -61,30 +61,29 @@ func NewStatusWriter(kind string, c client.StatusClient, clock clock.PassiveCloc
 	return &StatusWriter{kind: kind, client: c, clock: clock, waiting: map[types.UID]time.Time{}, written: map[types.UID]stored{}}
 }
 
-// Outcome is how a reconcile went.
+// Outcome is the result of a reconcile.
 type Outcome struct {
-	// Urgent says that somebody waits for the change of status.
+	// Urgent writes the status without a delay.
 	Urgent bool
-	// Hold is how long a change waits that is not urgent, if that is longer than Holdback.
+	// Hold is the delay of a change that is not urgent, if longer than Holdback.
 	Hold time.Duration
-	// Err is why acting failed, if it is to be tried again with backoff or because
-	// it was stale. What only a person can put right does not belong here.
+	// Err is the error of the action, if it is retried with backoff or was caused by a stale
+	// cache. An error that only a user can fix does not belong here.
 	Err error
-	// Acted says that a child was written, of which an event will tell. What is held
-	// back waits for that: to look before the cache has the child would be to write it
-	// again.
+	// Acted means that a child was written, so an event will follow. A delayed status waits for
+	// that event, because a reconcile before the cache has the child would write the child again.
 	Acted bool
-	// Again is when to look again if nothing happens; zero means never.
+	// Again is the time until the next reconcile if there is no event; zero means never.
 	Again time.Duration
 }
 
-// Finish ends a reconcile. It stores the status of after, which otherwise is before
-// as it was read, if the two differ and the change need not wait. It returns whether
-// it stored it, and what Reconcile returns. An object that is gone is no error.
+// Finish ends a reconcile. It writes the status of after if it differs from before, the object as
+// it was read, and the change is not delayed. It returns whether it wrote the status, and the
+// result of Reconcile. It is not an error if the object no longer exists.
 func (w *StatusWriter) Finish(ctx context.Context, before, after client.Object, o Outcome) (bool, reconcile.Result, error) {
 	if IsStale(o.Err) || IsNamespaceEnding(o.Err) || errors.Is(o.Err, ErrFenced) {
-		// Nothing of what was summarized is known to be true, or can be written.
-		result, err := Quietly(o.Err)
+		// The summary may be wrong, or cannot be written.
+		result, err := ResultForTransient(o.Err)
 		return false, result, err
 	}
 	written, wait, err := w.write(ctx, before, after, o)
@@ -93,7 +92,7 @@ func (w *StatusWriter) Finish(ctx context.Context, before, after client.Object, 
 	}
 	switch {
 	case err != nil && o.Err == nil:
-		result, err := Quietly(err)
+		result, err := ResultForTransient(err)
 		return written, result, err
 	case o.Err != nil:
 		if IsStale(err) {
@@ -107,15 +106,16 @@ func (w *StatusWriter) Finish(ctx context.Context, before, after client.Object, 
 	return written, reconcile.Result{RequeueAfter: wait, Priority: ptr.To(LowPriority)}, nil
 }
 
-// Later returns what Reconcile returns after it has written a child and has nothing else
-// to say: an event will tell of the child, and the status follows then.
+// Later returns the result of a reconcile that has written a child: the event of the child
+// triggers the next reconcile, which writes the status.
 func Later() reconcile.Result {
 	return reconcile.Result{RequeueAfter: longestHold, Priority: ptr.To(LowPriority)}
 }
 
-// Quietly returns the result of a reconcile that ended with an error of which nobody
-// needs to hear, see IsStale, IsNamespaceEnding and ErrFenced. Other errors are returned.
-func Quietly(err error) (reconcile.Result, error) {
+// ResultForTransient returns the result of a reconcile that failed with an expected, transient
+// error, which is not logged: see IsStale, IsNamespaceEnding and ErrFenced. It returns other
+// errors unchanged.
+func ResultForTransient(err error) (reconcile.Result, error) {
 	switch {
 	case IsNamespaceEnding(err):
 		return reconcile.Result{}, nil
@@ -126,14 +126,14 @@ func Quietly(err error) (reconcile.Result, error) {
 	}
 }
 
-// write returns whether it wrote, and if it held the change back, for how long.
+// write returns whether it wrote the status, and if it delayed the change, for how long.
 func (w *StatusWriter) write(ctx context.Context, before, after client.Object, o Outcome) (written bool, wait time.Duration, err error) {
 	if equality.Semantic.DeepEqual(before, after) {
 		w.forget(before.GetUID())
 		return false, 0, nil
 	}
 	if w.isBehind(before) {
-		// The API server would refuse it. The cache is about to tell what was written last.
+		// The API server would reject it. The cache will soon have the last write.
 		return false, StalePause, nil
 	}
 	if !o.Urgent {
@@ -152,7 +152,7 @@ func (w *StatusWriter) write(ctx context.Context, before, after client.Object, o
 	return err == nil, 0, Named(err, "write the status of", w.kind, before.GetNamespace(), before.GetName())
 }
 
-// wrote remembers the version that an object has got.
+// wrote records the resource version of an object after a write.
 func (w *StatusWriter) wrote(after client.Object) {
 	now := w.clock.Now()
 	w.mu.Lock()
@@ -161,7 +161,7 @@ func (w *StatusWriter) wrote(after client.Object) {
 	w.written[after.GetUID()] = stored{at: now, version: after.GetResourceVersion()}
 }
 
-// isBehind reports whether an object is older than the status that was last written.
+// isBehind reports whether an object from the cache is older than its last written status.
 func (w *StatusWriter) isBehind(object client.Object) bool {
 	now := w.clock.Now()
 	w.mu.Lock()
@@ -171,7 +171,7 @@ func (w *StatusWriter) isBehind(object client.Object) bool {
 		return false
 	}
 	order, err := resourceversion.CompareResourceVersion(object.GetResourceVersion(), last.version)
-	// After a while it is no cache that is late: etcd was restored from a backup.
+	// After forgetAfter the cache is not late: etcd was restored from a backup.
 	if err == nil && order < 0 && now.Sub(last.at) < forgetAfter {
 		return true
 	}
@@ -179,7 +179,7 @@ func (w *StatusWriter) isBehind(object client.Object) bool {
 	return false
 }
 
-// Created tells the writer that a child was created just now.
+// Created records that a child was just created.
 func (w *StatusWriter) Created() {
 	now := w.clock.Now()
 	w.mu.Lock()
@@ -187,7 +187,7 @@ func (w *StatusWriter) Created() {
 	w.busy = now
 }
 
-// hold returns how long the object has still to wait, of so long in all.
+// hold returns the rest of the delay of an object's status; length is the whole delay.
 func (w *StatusWriter) hold(uid types.UID, length time.Duration) time.Duration {
 	now := w.clock.Now()
 	w.mu.Lock()
@@ -204,8 +204,8 @@ func (w *StatusWriter) hold(uid types.UID, length time.Duration) time.Duration {
 	return min(w.busy.Add(busyPause).Sub(now), since.Add(longestHold).Sub(now))
 }
 
-// sweep drops the notes about objects that did not come back, each time that the
-// notes have doubled; w.mu is held.
+// sweep drops the entries of objects that were not reconciled again, each time the number of
+// entries has doubled. The caller holds w.mu.
 func (w *StatusWriter) sweep(now time.Time) {
 	if len(w.waiting)+len(w.written) < w.sweepAt {
 		return

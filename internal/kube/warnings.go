@@ -2,20 +2,20 @@ package kube
 
 import "context"
 
-// warningsKey is the key of where the warnings of a context go.
+// warningsKey is the context key of the slice that collects warnings.
 type warningsKey struct{}
 
-// WithWarnings returns a context for requests whose warnings are added to those. The client must have WarningsToContext
-// as the handler of its warnings, and the requests must not run at the same time.
+// WithWarnings returns a context for requests whose warnings are appended to to. The client must use WarningsToContext as its
+// warning handler, and the requests must not run concurrently.
 func WithWarnings(ctx context.Context, to *[]string) context.Context {
 	return context.WithValue(ctx, warningsKey{}, to)
 }
 
-// WarningsToContext is a rest.WarningHandlerWithContext for a client that makes requests for others: they should hear
-// what the API server warns of, and no log.
+// WarningsToContext is a rest.WarningHandlerWithContext that returns the warnings of the API server to the caller of a request
+// instead of logging them.
 type WarningsToContext struct{}
 
-// HandleWarningHeaderWithContext implements rest.WarningHandlerWithContext. 299 is the code of warnings that last.
+// HandleWarningHeaderWithContext implements rest.WarningHandlerWithContext. 299 is the code of persistent warnings.
 // https://kubernetes.io/docs/reference/using-api/deprecation-policy/ and RFC 7234, 5.5.7
 func (WarningsToContext) HandleWarningHeaderWithContext(ctx context.Context, code int, _, text string) {
 	if to, ok := ctx.Value(warningsKey{}).(*[]string); ok && code == 299 && text != "" {

@@ -13,17 +13,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// LowPriority is the priority in a controller's queue of what can wait until objects
-// without children have got them.
+// LowPriority is the priority in a controller's queue for work that can wait until every object
+// has its children.
 const LowPriority = -10
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// WatchChildren wakes the object of that kind that controls a child. When a child
-// appears, goes, or changes hands, it wakes also the objects that waiting returns:
-// those that want one of its name, and wait for the name to become free.
+// WatchChildren enqueues the controller of a child, if it is of that kind. When a child is
+// created, is deleted or gets another controller, it also enqueues the objects that waiting
+// returns: those that wait for the child's name to become free.
 //
-// What children report of themselves gets LowPriority.
+// Updates of children get LowPriority.
 func WatchChildren(kind schema.GroupKind, waiting func(context.Context, client.Object) []client.ObjectKey) handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
@@ -48,7 +48,7 @@ func WatchChildren(kind schema.GroupKind, waiting func(context.Context, client.O
 	}
 }
 
-// Enqueue adds objects to the queue of a controller, in one go.
+// Enqueue adds objects to the queue of a controller in one call.
 func Enqueue(q workqueue.TypedRateLimitingInterface[reconcile.Request], priority int, keys ...client.ObjectKey) {
 	if len(keys) == 0 {
 		return
@@ -74,7 +74,7 @@ func controllerKey(child client.Object, kind schema.GroupKind) []client.ObjectKe
 	return nil
 }
 
-// WatchFailed is told why a cache could not watch, before it tries again. That the manager stops is no failure.
+// WatchFailed is the watch error handler of caches. It ignores errors while the manager stops.
 func WatchFailed(ctx context.Context, r *toolscache.Reflector, err error) {
 	if ctx.Err() == nil {
 		toolscache.DefaultWatchErrorHandler(ctx, r, err)

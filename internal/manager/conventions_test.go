@@ -127,7 +127,7 @@ func examples() map[string]example {
 // Conditions and events of all kinds follow the same rules, of an object that becomes ready and of one that cannot: who
 // knows one kind, and what watches it, knows all.
 func TestLongConditionsAndEventsOfEveryKind(t *testing.T) {
-	var log verdictLog
+	var log reconcileLog
 	c := runEverything(t, env.ControlPlane(t, controlplane.Options{Nodes: 1}), (&Logging{Format: "json", Verbosity: 1}).NewLogger(&log))
 	all := examples()
 	for _, controller := range controllers {
@@ -217,17 +217,17 @@ func retainDisk(t *testing.T, c client.Client) {
 	})
 }
 
-// verdictLog is the log of a manager at level 1. It keeps one line for each reconcile.
-type verdictLog struct {
+// reconcileLog is the log of a manager at level 1. It keeps one line for each reconcile.
+type reconcileLog struct {
 	mu    sync.Mutex
-	lines []verdictLine
+	lines []reconcileLine
 }
 
-type verdictLine struct{ Msg, Controller, Namespace, Name, Verdict, Ready, Reason string }
+type reconcileLine struct{ Msg, Controller, Namespace, Name, Action, Ready, Reason string }
 
 // Write implements io.Writer. Each call is one line.
-func (l *verdictLog) Write(p []byte) (int, error) {
-	var line verdictLine
+func (l *reconcileLog) Write(p []byte) (int, error) {
+	var line reconcileLine
 	if err := json.Unmarshal(p, &line); err == nil && line.Msg == "Reconciled" {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -236,13 +236,13 @@ func (l *verdictLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// has reports whether a reconcile of the object logged a verdict, and whether it is ready with a reason.
-func (l *verdictLog) has(controller string, object client.Object, isReady bool) bool {
+// has reports whether a reconcile of the object logged an action, and whether it is ready with a reason.
+func (l *reconcileLog) has(controller string, object client.Object, isReady bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.ContainsFunc(l.lines, func(line verdictLine) bool {
+	return slices.ContainsFunc(l.lines, func(line reconcileLine) bool {
 		return line.Controller == controller && line.Namespace == object.GetNamespace() && line.Name == object.GetName() &&
-			line.Verdict != "" && line.Verdict != "none" && line.Ready != "" && (line.Ready == "True") == isReady && line.Reason != ""
+			line.Action != "" && line.Action != "none" && line.Ready != "" && (line.Ready == "True") == isReady && line.Reason != ""
 	})
 }
 

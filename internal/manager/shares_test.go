@@ -39,7 +39,7 @@ func TestShares(t *testing.T) {
 			now: []int{0}, then: []int{1}, refused: []int{2}},
 		{name: "too many wait where the most do", limit: 2, each: 1, queue: 2,
 			takers: []taker{{from: more}, {from: few}, {from: many}, {from: many}, {from: few}},
-			now: []int{0, 1}, then: []int{3}, refused: []int{2}},
+			now:    []int{0, 1}, then: []int{3}, refused: []int{2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

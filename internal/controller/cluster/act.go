@@ -23,11 +23,11 @@ func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen ob
 			return err
 		}
 	}
-	switch p.verdict {
+	switch p.action {
 	case apply:
 		request := newRequest(cluster)
 		var err error
-		if request.Home, err = r.home(ctx); err != nil {
+		if request.ManagementClusterUID, err = r.managementClusterUID(ctx); err != nil {
 			return err
 		}
 		if err := r.Engines[seen.engine].Apply(ctx, request); err != nil {
@@ -215,8 +215,8 @@ func (r *Reconciler) childFailed(ctx context.Context, err error, kind, namespace
 	if apierrors.IsAlreadyExists(err) {
 		if getErr := r.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found); client.IgnoreNotFound(getErr) != nil {
 			err = getErr
-		} else if getErr == nil && !isOurs(found, cluster) && foreignVerdict(found, cluster) == childBlocked {
-			err = kube.ErrForeign
+		} else if getErr == nil && !isOurs(found, cluster) && notOwnedAction(found, cluster) == childBlocked {
+			err = kube.ErrNotOwned
 		}
 	}
 	return &childError{error: kube.Named(err, "write", kind, namespace, name), name: fmt.Sprintf("%s %q", kind, name)}

@@ -129,9 +129,9 @@ func adopt(child client.Object, cluster *v1alpha1.Cluster) {
 	child.SetOwnerReferences(references)
 }
 
-// foreignVerdict tells a child of an earlier Cluster of this name, which is about to be collected, from one of somebody
+// notOwnedAction tells a child of an earlier Cluster of this name, which is about to be collected, from one of somebody
 // else.
-func foreignVerdict(child metav1.Object, cluster *v1alpha1.Cluster) childVerdict {
+func notOwnedAction(child metav1.Object, cluster *v1alpha1.Cluster) childAction {
 	for _, ref := range child.GetOwnerReferences() {
 		version, err := schema.ParseGroupVersion(ref.APIVersion)
 		if err == nil && version.Group == kind.Group && ref.Kind == kind.Kind && ref.Name == cluster.Name {

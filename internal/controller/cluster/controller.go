@@ -87,7 +87,7 @@ func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 		WatchesRawSource(watchSecrets(secrets)).
 		WatchesRawSource(woken.source()).
 		WithOptions(options).
-		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogVerdicts(reconcile.AsReconciler(mgr.GetClient(), r)))))
+		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
 	if err != nil {
 		return fmt.Errorf("build controller %s: %w", Name, err)
 	}
@@ -119,17 +119,17 @@ func (o Options) Close() error {
 // Reconcile looks at what there is of a cluster and brings it nearer to what the Cluster asks for.
 func (r *Reconciler) Reconcile(ctx context.Context, cluster *v1alpha1.Cluster) (reconcile.Result, error) {
 	if done, err := r.prepare(ctx, cluster); done || err != nil {
-		return kube.Quietly(err)
+		return kube.ResultForTransient(err)
 	}
 	seen, err := r.observe(ctx, cluster)
 	if err != nil {
-		return kube.Quietly(err)
+		return kube.ResultForTransient(err)
 	}
 	if errors.Is(seen.err, ErrStopping) {
 		return reconcile.Result{}, nil
 	}
 	plan := decide(cluster, seen, r.Clock.Now())
-	kube.Decided(ctx, plan.verdict)
+	kube.LogAction(ctx, plan.action)
 	actErr := r.act(ctx, cluster, seen, &plan)
 	if errors.Is(actErr, ErrStopping) {
 		return reconcile.Result{}, nil // the next manager begins the operation

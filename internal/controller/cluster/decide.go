@@ -7,70 +7,70 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// verdict is what is to be done about the cluster.
-type verdict string
+// action is what is to be done about the cluster.
+type action string
 
 const (
 	// keep: it is as it should be, or nothing may be done.
-	keep verdict = "keep"
+	keep action = "keep"
 	// apply: the engine is to make it what the spec asks for, or to look after it.
-	apply verdict = "apply"
+	apply action = "apply"
 	// watch: an operation is under way.
-	watch verdict = "watch"
+	watch action = "watch"
 	// wait: an operation has failed, and the pause before the next attempt is not over.
-	wait verdict = "wait"
+	wait action = "wait"
 	// blocked: the engine says that somebody has to do something first.
-	blocked verdict = "blocked"
+	blocked action = "blocked"
 	// protected: it is being deleted, and spec.deletionProtection forbids it.
-	protected verdict = "protected"
+	protected action = "protected"
 	// remove: it is being deleted, and the engine is to remove it.
-	remove verdict = "remove"
+	remove action = "remove"
 	// release: it is being deleted, and nothing is left.
-	release verdict = "release"
+	release action = "release"
 	// giveUp: it is being deleted, and the deadline of the force-delete annotation is over.
-	giveUp verdict = "giveUp"
+	giveUp action = "giveUp"
 )
 
 // plan is what to do.
 type plan struct {
 	// at is when it was made.
 	at time.Time
-	// verdict is about the cluster.
-	verdict verdict
+	// action is about the cluster.
+	action action
 	// operation is what apply or remove begins, empty if it only goes on; attempts counts it.
 	operation v1alpha1.OperationType
 	attempts  int32
 	// secret and kubeconfig are about the Secret and the Kubeconfig.
-	secret, kubeconfig childVerdict
+	secret, kubeconfig childAction
 	// annotation is the version to annotate the Cluster with; empty if that is as it should be.
 	annotation string
 	// again is when to look again if nothing happens; zero means never.
 	again time.Duration
 }
 
-// childVerdict is what is to be done about the Secret or the Kubeconfig.
-type childVerdict string
+// childAction is what is to be done about the Secret or the Kubeconfig.
+type childAction string
 
 const (
 	// childKeep: it is as it should be, or nothing can be said about it yet.
-	childKeep childVerdict = "keep"
+	childKeep childAction = "keep"
 	// childCreate: there is none.
-	childCreate childVerdict = "create"
+	childCreate childAction = "create"
 	// childRepair: it is ours and differs.
-	childRepair childVerdict = "repair"
+	childRepair childAction = "repair"
 	// childRotate: it is ours and has an older certificate.
-	childRotate childVerdict = "rotate"
+	childRotate childAction = "rotate"
 	// childReplace: it is ours and differs in what cannot be changed.
-	childReplace childVerdict = "replace"
+	childReplace childAction = "replace"
 	// childBlocked: it belongs to someone else.
-	childBlocked childVerdict = "blocked"
+	childBlocked childAction = "blocked"
 	// childWait: it is being deleted, or belongs to an earlier Cluster of this name.
-	childWait childVerdict = "wait"
+	childWait childAction = "wait"
 )
 
 // decide returns what is to be done for a Cluster, given what there is.
 func decide(cluster *v1alpha1.Cluster, seen observation, now time.Time) plan {
-	p := plan{at: now, verdict: keep, secret: childKeep, kubeconfig: childKeep, again: seen.outside.Poll}
+	p := plan{at: now, action: keep, secret: childKeep, kubeconfig: childKeep, again: seen.outside.Poll}
 	switch {
 	case !cluster.DeletionTimestamp.IsZero():
 		decideDeletion(cluster, seen, &p)
@@ -92,21 +92,21 @@ func decideOutside(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 	operation := seen.outside.Operation
 	switch {
 	case seen.err != nil:
-		p.verdict, p.again = blocked, recheck
+		p.action, p.again = blocked, recheck
 	case operation != nil && operation.State == v1alpha1.OperationProcessing:
-		p.verdict = watch
+		p.action = watch
 		if !seen.outside.Attended {
-			p.verdict = apply // it was begun by an earlier manager, and nobody watches it
+			p.action = apply // it was begun by an earlier manager, and nobody watches it
 		}
 	case seen.outside.Applied && seen.outside.Attended:
-		p.verdict = keep
+		p.action = keep
 	default:
-		p.verdict, p.operation = apply, nextOperation(cluster, seen)
+		p.action, p.operation = apply, nextOperation(cluster, seen)
 		p.attempts = 1
 		if failed, at := lastFailure(cluster, seen); failed {
 			p.attempts = attempts(cluster) + 1
 			if pause := at.Add(kube.Backoff(attempts(cluster), longestBackoff)).Sub(p.at); pause > 0 {
-				p.verdict, p.operation, p.again = wait, "", sooner(p.again, pause)
+				p.action, p.operation, p.again = wait, "", sooner(p.again, pause)
 			}
 		}
 	}
@@ -163,32 +163,32 @@ func decideDeletion(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 	deadline, forced := forceDeleteAt(cluster)
 	switch {
 	case !hasFinalizer(cluster):
-		p.verdict, p.again = keep, 0 // others may still have theirs
+		p.action, p.again = keep, 0 // others may still have theirs
 	case cluster.Spec.DeletionProtection:
-		p.verdict, p.again = protected, 0
+		p.action, p.again = protected, 0
 	case cluster.Spec.Paused:
-		p.verdict, p.again = keep, 0
+		p.action, p.again = keep, 0
 	case seen.err == nil && !seen.outside.Exists:
-		p.verdict, p.again = release, 0
+		p.action, p.again = release, 0
 	case forced && !p.at.Before(deadline):
-		p.verdict = giveUp
+		p.action = giveUp
 	case seen.err != nil:
-		p.verdict, p.again = blocked, recheck
+		p.action, p.again = blocked, recheck
 	case operation != nil && operation.Delete && operation.State == v1alpha1.OperationProcessing:
-		p.verdict = watch
+		p.action = watch
 		if !seen.outside.Attended {
-			p.verdict = remove
+			p.action = remove
 		}
 	default:
-		p.verdict, p.operation, p.attempts = remove, v1alpha1.OperationDelete, 1
+		p.action, p.operation, p.attempts = remove, v1alpha1.OperationDelete, 1
 		if failed, at := lastDeletionFailure(cluster, seen); failed {
 			p.attempts = attempts(cluster) + 1
 			if pause := at.Add(kube.Backoff(attempts(cluster), longestBackoff)).Sub(p.at); pause > 0 {
-				p.verdict, p.operation, p.again = wait, "", sooner(p.again, pause)
+				p.action, p.operation, p.again = wait, "", sooner(p.again, pause)
 			}
 		}
 	}
-	if forced && p.verdict != release && p.verdict != giveUp && p.verdict != protected {
+	if forced && p.action != release && p.action != giveUp && p.action != protected {
 		p.again = sooner(p.again, max(time.Millisecond, deadline.Sub(p.at)))
 	}
 }
@@ -246,13 +246,13 @@ func decideChildren(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 	p.kubeconfig = decideKubeconfig(cluster, seen)
 }
 
-func decideSecret(cluster *v1alpha1.Cluster, seen observation) childVerdict {
+func decideSecret(cluster *v1alpha1.Cluster, seen observation) childAction {
 	secret := seen.secret
 	switch {
 	case secret == nil:
 		return childCreate
 	case !isOurs(secret, cluster):
-		return foreignVerdict(secret, cluster)
+		return notOwnedAction(secret, cluster)
 	case !secret.DeletionTimestamp.IsZero():
 		return childWait
 	case secret.Type != v1alpha1.SecretTypeKubeconfig || secret.Immutable != nil && *secret.Immutable:
@@ -266,13 +266,13 @@ func decideSecret(cluster *v1alpha1.Cluster, seen observation) childVerdict {
 	}
 }
 
-func decideKubeconfig(cluster *v1alpha1.Cluster, seen observation) childVerdict {
+func decideKubeconfig(cluster *v1alpha1.Cluster, seen observation) childAction {
 	kubeconfig := seen.kubeconfig
 	switch {
 	case kubeconfig == nil:
 		return childCreate
 	case !isOurs(kubeconfig, cluster):
-		return foreignVerdict(kubeconfig, cluster)
+		return notOwnedAction(kubeconfig, cluster)
 	case !kubeconfig.DeletionTimestamp.IsZero():
 		return childWait
 	case isKubeconfigGood(kubeconfig, cluster, seen):

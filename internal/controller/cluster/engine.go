@@ -36,23 +36,23 @@ type Engine interface {
 	Close() error
 }
 
-// Keeper is an Engine whose clusters run on the host of the manager, where nobody else ends them: also when their
+// OrphanStopper is an Engine whose clusters run on the host of the manager, where nobody else ends them: also when their
 // Cluster was lost, because its finalizer was removed by hand or an older backup of etcd was restored.
-type Keeper interface {
-	// List returns the clusters of which anything runs and whose Resident.Home is known, but for those that something is
+type OrphanStopper interface {
+	// List returns the clusters of which anything runs and whose HostedCluster.ManagementClusterUID is known, but for those that something is
 	// being done with.
-	List(ctx context.Context) ([]Resident, error)
+	List(ctx context.Context) ([]HostedCluster, error)
 	// Stop stops what runs of a cluster, and keeps all its data: Apply starts it again. It returns when nothing runs any
 	// more. What is left when the context ends is killed. ErrBusy says that an operation is under way, or that another
 	// manager looks after the cluster; then nothing was done.
 	Stop(ctx context.Context, uid types.UID) error
 }
 
-// Resident is a cluster on the host of the manager.
-type Resident struct {
-	// Name, UID and Home are those of the last Request that was applied.
-	Name      string
-	UID, Home types.UID
+// HostedCluster is a cluster on the host of the manager.
+type HostedCluster struct {
+	// Name, UID and ManagementClusterUID are those of the last Request that was applied.
+	Name                      string
+	UID, ManagementClusterUID types.UID
 	// Dir is where its data is.
 	Dir string
 }
@@ -96,8 +96,8 @@ type Request struct {
 	Name string
 	// UID is the UID of the Cluster: what the engine makes is named after it, because a name can come back.
 	UID types.UID
-	// Home stands for the API that has the Cluster: it is the UID of its namespace kube-system. Only Apply is told.
-	Home types.UID
+	// ManagementClusterUID stands for the API that has the Cluster: it is the UID of its namespace kube-system. Only Apply is told.
+	ManagementClusterUID types.UID
 	// Spec is what is wanted, with the default of the engine filled in.
 	Spec v1alpha1.ClusterSpec
 	// Rotation asks for new credentials: another value than that of the last rotation begins one. Empty asks for nothing.

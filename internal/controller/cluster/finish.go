@@ -14,11 +14,11 @@ import (
 
 // finish writes the status if it changed, and the events of what it tells. It returns when to look again.
 func (r *Reconciler) finish(ctx context.Context, cluster *v1alpha1.Cluster, seen observation, status v1alpha1.ClusterStatus, p plan, actErr error) (reconcile.Result, error) {
-	if p.verdict == release || p.verdict == giveUp {
+	if p.action == release || p.action == giveUp {
 		if actErr == nil {
 			return reconcile.Result{}, nil // it is gone
 		}
-		return kube.Quietly(actErr)
+		return kube.ResultForTransient(actErr)
 	}
 	outcome := kube.Outcome{Urgent: isUrgent(cluster.Status, status), Err: actErr, Again: p.again}
 	var engine *engineError
@@ -29,13 +29,13 @@ func (r *Reconciler) finish(ctx context.Context, cluster *v1alpha1.Cluster, seen
 		if errors.Is(actErr, ErrBusy) {
 			outcome.Again = sooner(p.again, probeTimeout)
 		}
-	case errors.Is(actErr, kube.ErrForeign):
+	case errors.Is(actErr, kube.ErrNotOwned):
 		outcome.Err, outcome.Again = nil, sooner(p.again, recheck)
 	}
 	after := cluster.DeepCopy()
 	after.Status = status
-	_, ready := kube.Turn(nil, status.Conditions, v1alpha1.ConditionReady)
-	kube.Summarized(ctx, ready)
+	_, ready := kube.ConditionTransition(nil, status.Conditions, v1alpha1.ConditionReady)
+	kube.LogReady(ctx, ready)
 	written, result, err := r.status.Finish(ctx, cluster, after, outcome)
 	if written {
 		r.tell(cluster, seen, status)
@@ -63,7 +63,7 @@ func isUrgent(was, is v1alpha1.ClusterStatus) bool {
 
 // tell records the events of a status that was written.
 func (r *Reconciler) tell(cluster *v1alpha1.Cluster, seen observation, status v1alpha1.ClusterStatus) {
-	was, is := kube.Turn(cluster.Status.Conditions, status.Conditions, v1alpha1.ConditionProvisioned)
+	was, is := kube.ConditionTransition(cluster.Status.Conditions, status.Conditions, v1alpha1.ConditionProvisioned)
 	if was.Reason != is.Reason || was.Status != is.Status {
 		switch {
 		case is.Status == metav1.ConditionTrue:
@@ -72,7 +72,7 @@ func (r *Reconciler) tell(cluster *v1alpha1.Cluster, seen observation, status v1
 			r.events.Warning(cluster, is.Reason, "Apply", is.Message)
 		}
 	}
-	was, is = kube.Turn(cluster.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
+	was, is = kube.ConditionTransition(cluster.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case was.Status == metav1.ConditionTrue && is.Status == metav1.ConditionFalse && is.Reason != v1alpha1.ReasonRemoving:
 		r.events.Warning(cluster, is.Reason, "Probe", is.Message)
@@ -80,7 +80,7 @@ func (r *Reconciler) tell(cluster *v1alpha1.Cluster, seen observation, status v1
 		r.events.Normal(cluster, is.Reason, "Probe", is.Message)
 	}
 	for _, name := range []string{v1alpha1.ConditionKubeconfigAvailable, v1alpha1.ConditionDeleting} {
-		was, is = kube.Turn(cluster.Status.Conditions, status.Conditions, name)
+		was, is = kube.ConditionTransition(cluster.Status.Conditions, status.Conditions, name)
 		if was.Reason != is.Reason && isTrouble(is.Reason) {
 			r.events.Warning(cluster, is.Reason, "Reconcile", is.Message)
 		}

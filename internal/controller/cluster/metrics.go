@@ -62,7 +62,7 @@ var current struct {
 }
 
 var registerOnce = sync.OnceFunc(func() {
-	metrics.Registry.MustRegister(measured.provisioning, measured.deletion, measured.probes, measured.failures, measured.orphans, census{})
+	metrics.Registry.MustRegister(measured.provisioning, measured.deletion, measured.probes, measured.failures, measured.orphans, collector{})
 })
 
 // register adds the metrics to the registry; Clusters are counted through reader from now on.
@@ -101,8 +101,8 @@ func (m *measures) forget(cluster string) {
 	m.failures.DeleteLabelValues(cluster)
 }
 
-// census counts the Clusters and reads the ends of their certificates when somebody asks.
-type census struct{}
+// collector counts the Clusters and reads the ends of their certificates when somebody asks.
+type collector struct{}
 
 var (
 	clustersDesc   = prometheus.NewDesc("keelson_clusters", "Clusters by engine and phase.", []string{"engine", "phase"}, nil)
@@ -112,14 +112,14 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (census) Describe(ch chan<- *prometheus.Desc) {
+func (collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- clustersDesc
 	ch <- conditionsDesc
 	ch <- expiryDesc
 }
 
 // Collect implements prometheus.Collector.
-func (census) Collect(ch chan<- prometheus.Metric) {
+func (collector) Collect(ch chan<- prometheus.Metric) {
 	current.Lock()
 	reader := current.reader
 	current.Unlock()
@@ -134,7 +134,7 @@ func (census) Collect(ch chan<- prometheus.Metric) {
 	if reader.List(ctx, &clusters, client.UnsafeDisableDeepCopy) != nil || reader.List(ctx, &kubeconfigs, client.UnsafeDisableDeepCopy) != nil {
 		return // the cache has not started or has stopped
 	}
-	byPhase, byCondition := tally{}, tally{}
+	byPhase, byCondition := counts{}, counts{}
 	for i := range clusters.Items {
 		status := &clusters.Items[i].Status
 		byPhase.add(string(engineOf(clusters.Items[i].Spec)), string(status.Phase))
@@ -151,15 +151,15 @@ func (census) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// tally counts by the values of labels.
-type tally map[string]int
+// counts counts by the values of labels.
+type counts map[string]int
 
 // between is in no value of a label.
 const between = "\x00"
 
-func (t tally) add(values ...string) { t[strings.Join(values, between)]++ }
+func (t counts) add(values ...string) { t[strings.Join(values, between)]++ }
 
-func (t tally) send(ch chan<- prometheus.Metric, desc *prometheus.Desc) {
+func (t counts) send(ch chan<- prometheus.Metric, desc *prometheus.Desc) {
 	for _, values := range slices.Sorted(maps.Keys(t)) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(t[values]), strings.Split(values, between)...)
 	}

@@ -141,10 +141,10 @@ func summarizeProvisioned(cluster *v1alpha1.Cluster, seen observation, p plan, a
 		}
 		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "Nothing was done yet")
 	}
-	if p.verdict == wait && seen.outside.Operation == nil && before != nil && before.Reason != "" {
+	if p.action == wait && seen.outside.Operation == nil && before != nil && before.Reason != "" {
 		return *before // nothing was begun since it said why
 	}
-	if err := failureOf(seen, actErr); err != nil && p.verdict != watch {
+	if err := failureOf(seen, actErr); err != nil && p.action != watch {
 		reason, person := reasonOf(err)
 		switch {
 		case errors.Is(err, ErrUnavailable) && before != nil && before.Status == metav1.ConditionTrue &&
@@ -172,7 +172,7 @@ func summarizeReady(cluster *v1alpha1.Cluster, seen observation, p plan) metav1.
 	const name = v1alpha1.ConditionReady
 	api := find(seen.outside.Components, ComponentAPIServer)
 	switch {
-	case p.verdict == remove || p.verdict == release || p.verdict == giveUp || !cluster.DeletionTimestamp.IsZero() && p.verdict == watch:
+	case p.action == remove || p.action == release || p.action == giveUp || !cluster.DeletionTimestamp.IsZero() && p.action == watch:
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonRemoving, "The cluster is being removed")
 	case seen.invalid != nil:
 		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonKubeconfigInvalid, "The API cannot be asked: the kubeconfig cannot be used")
@@ -250,7 +250,7 @@ func summarizeKubeconfig(cluster *v1alpha1.Cluster, seen observation, p plan, ac
 		foreign = fmt.Sprintf("Secret %s/%s", seen.namespace, secretName(cluster.Name))
 	case p.kubeconfig == childBlocked:
 		foreign = fmt.Sprintf("Kubeconfig %s", cluster.Name)
-	case errors.As(actErr, &failed) && errors.Is(actErr, kube.ErrForeign):
+	case errors.As(actErr, &failed) && errors.Is(actErr, kube.ErrNotOwned):
 		foreign = failed.name
 	}
 	before := meta.FindStatusCondition(cluster.Status.Conditions, name)
@@ -296,13 +296,13 @@ func summarizeDeleting(cluster *v1alpha1.Cluster, seen observation, p plan, actE
 	}
 	var engine *engineError
 	switch {
-	case p.verdict == protected:
+	case p.action == protected:
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonDeletionProtected, "Waiting for spec.deletionProtection to be false since %s; nothing is removed until then", since)
 	case cluster.Spec.Paused && hasFinalizer(cluster):
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonPaused, "Waiting for spec.paused to be false since %s", since)
 	case errors.As(actErr, &engine):
 		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonDeleteFailed, "Waiting for the engine since %s: %s%s", since, wordsOf(engine), hint)
-	case p.verdict == blocked || p.verdict == wait:
+	case p.action == blocked || p.action == wait:
 		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonDeleteFailed, "Waiting for %s, since %s%s", waitingFor(seen), since, hint)
 	}
 	return condition(name, metav1.ConditionTrue, v1alpha1.ReasonRemoving, "Waiting for %s since %s", waitingFor(seen), since)

@@ -46,18 +46,18 @@ func (s *sweeper) Start(ctx context.Context) error {
 func (r *Reconciler) Sweep(ctx context.Context) {
 	logger := log.FromContext(ctx).WithName(Name)
 	for name, engine := range r.Engines {
-		keeper := keeperOf(engine)
-		if keeper == nil {
+		orphans := orphanStopperOf(engine)
+		if orphans == nil {
 			continue
 		}
-		found, err := r.findOrphans(ctx, keeper)
+		found, err := r.findOrphans(ctx, orphans)
 		if err != nil {
 			logger.Error(err, "Could not look for clusters without an object", "engine", name)
 			continue
 		}
 		r.metrics.orphans.WithLabelValues(string(name)).Set(float64(len(found)))
 		for _, orphan := range found {
-			if err := r.stopOrphan(ctx, keeper, orphan); err != nil {
+			if err := r.stopOrphan(ctx, orphans, orphan); err != nil {
 				logger.Error(err, "Could not stop a cluster without an object", "Cluster", orphan.Name, "directory", orphan.Dir)
 			}
 		}
@@ -95,56 +95,58 @@ func (r *Reconciler) forgetLost(ctx context.Context) error {
 // findOrphans returns the clusters that run although their object is certainly gone. The cache can only say that it is
 // there; that it is not, the API server has to say. An API that does not serve Clusters says nothing: to list them fails,
 // where to get one would end as it does when there is none.
-func (r *Reconciler) findOrphans(ctx context.Context, keeper Keeper) ([]Resident, error) {
+func (r *Reconciler) findOrphans(ctx context.Context, orphans OrphanStopper) ([]HostedCluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
-	residents, err := keeper.List(ctx)
+	hosted, err := orphans.List(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, reader := range []client.Reader{r.client, r.live} {
-		if len(residents) == 0 {
+		if len(hosted) == 0 {
 			return nil, nil
 		}
 		var clusters v1alpha1.ClusterList
 		if err := reader.List(ctx, &clusters); err != nil {
 			return nil, fmt.Errorf("list Clusters: %w", err)
 		}
-		residents = lost(residents, clusters.Items)
+		hosted = lost(hosted, clusters.Items)
 	}
-	if len(residents) == 0 {
+	if len(hosted) == 0 {
 		return nil, nil
 	}
-	home, err := r.home(ctx)
+	managementClusterUID, err := r.managementClusterUID(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return atHome(residents, home), nil
+	return ownedByThisCluster(hosted, managementClusterUID), nil
 }
 
 // lost returns those of which there is no object. A name can come back, a UID only with its object.
-func lost(residents []Resident, clusters []v1alpha1.Cluster) []Resident {
+func lost(hosted []HostedCluster, clusters []v1alpha1.Cluster) []HostedCluster {
 	known := map[types.UID]bool{}
 	for i := range clusters {
 		known[clusters[i].UID] = true
 	}
-	return slices.DeleteFunc(slices.Clone(residents), func(r Resident) bool { return known[r.UID] })
+	return slices.DeleteFunc(slices.Clone(hosted), func(r HostedCluster) bool { return known[r.UID] })
 }
 
-// atHome returns those that were made for the API of that home: of others, which another manager may have made in the
+// ownedByThisCluster returns those that were made for the API of that managementClusterUID: of others, which another manager may have made in the
 // same directory, this API knows nothing.
-func atHome(residents []Resident, home types.UID) []Resident {
-	return slices.DeleteFunc(slices.Clone(residents), func(r Resident) bool { return r.Home == "" || r.Home != home })
+func ownedByThisCluster(hosted []HostedCluster, managementClusterUID types.UID) []HostedCluster {
+	return slices.DeleteFunc(slices.Clone(hosted), func(r HostedCluster) bool {
+		return r.ManagementClusterUID == "" || r.ManagementClusterUID != managementClusterUID
+	})
 }
 
 // stopOrphan stops a cluster, and says so where its object was. Nobody has asked for the deletion of its data: the object
 // may come back with another backup of etcd.
-func (r *Reconciler) stopOrphan(ctx context.Context, keeper Keeper, orphan Resident) error {
+func (r *Reconciler) stopOrphan(ctx context.Context, orphans OrphanStopper, orphan HostedCluster) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	log.FromContext(ctx).WithName(Name).Info("Stopping a cluster whose Cluster is gone",
 		"Cluster", orphan.Name, "UID", orphan.UID, "directory", orphan.Dir)
-	if err := keeper.Stop(ctx, orphan.UID); err != nil {
+	if err := orphans.Stop(ctx, orphan.UID); err != nil {
 		return err
 	}
 	about := &v1alpha1.Cluster{}
@@ -155,7 +157,7 @@ func (r *Reconciler) stopOrphan(ctx context.Context, keeper Keeper, orphan Resid
 	return nil
 }
 
-// home returns what stands for the API. It is not remembered: another API may come to be at the same address.
-func (r *Reconciler) home(ctx context.Context) (types.UID, error) {
+// managementClusterUID returns what stands for the API. It is not remembered: another API may come to be at the same address.
+func (r *Reconciler) managementClusterUID(ctx context.Context) (types.UID, error) {
 	return kube.ClusterUID(ctx, r.live)
 }

@@ -89,15 +89,15 @@ func TestSweepStopsNothingInDoubt(t *testing.T) {
 	}
 	doubts := []doubt{
 		{name: "the cache has the object", behind: true},
-		{name: "it was made before homes were noted", doing: func(w *world, uid types.UID) {
+		{name: "it was made before the UID of the management cluster was recorded", doing: func(w *world, uid types.UID) {
 			w.outside.Change(uid, func(c *fake.Cluster) *fake.Cluster {
-				c.Home = ""
+				c.ManagementClusterUID = ""
 				return c
 			})
 		}},
 		{name: "something is being done with it", doing: func(w *world, uid types.UID) {
 			w.outside.Hold(func(fake.Call) bool { return true })
-			w.do(w.engine.Apply(w.Context(), cluster.Request{Name: w.name, UID: uid, Home: homeOf(w.T, w.client)}))
+			w.do(w.engine.Apply(w.Context(), cluster.Request{Name: w.name, UID: uid, ManagementClusterUID: managementClusterUIDOf(w.T, w.client)}))
 			w.outside.Calls()
 		}},
 	}
@@ -168,10 +168,10 @@ func TestTheManagerSweeps(t *testing.T) {
 	api := harness.Client(t, config, harness.Scheme(t, v1alpha1.AddToScheme))
 	fakeClock := clocktesting.NewFakeClock(time.Now())
 	outside := fake.NewWorld(fakeClock)
-	home := homeOf(t, api)
+	managementClusterUID := managementClusterUIDOf(t, api)
 	run := func(name string) {
 		outside.Change(types.UID(name), func(*fake.Cluster) *fake.Cluster {
-			return &fake.Cluster{Name: name, Home: home, Components: []cluster.Component{{Name: cluster.ComponentEtcd, Up: true}}}
+			return &fake.Cluster{Name: name, ManagementClusterUID: managementClusterUID, Components: []cluster.Component{{Name: cluster.ComponentEtcd, Up: true}}}
 		})
 	}
 	told := func(name string) bool {
@@ -200,8 +200,8 @@ func TestTheManagerSweeps(t *testing.T) {
 	harness.Eventually(t, "the second is stopped", func() bool { return told("second") })
 }
 
-// homeOf returns what stands for an API.
-func homeOf(t *testing.T, api client.Reader) types.UID {
+// managementClusterUIDOf returns what stands for an API.
+func managementClusterUIDOf(t *testing.T, api client.Reader) types.UID {
 	t.Helper()
 	var namespace corev1.Namespace
 	if err := api.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, &namespace); err != nil {

@@ -16,13 +16,13 @@ func traced(engines map[v1alpha1.Engine]Engine) map[v1alpha1.Engine]Engine {
 	return all
 }
 
-// keeperOf returns the engine if it is a Keeper, else nil. What is asked of that belongs to no reconcile.
-func keeperOf(engine Engine) Keeper {
+// orphanStopperOf returns the engine if it is a OrphanStopper, else nil. What is asked of that belongs to no reconcile.
+func orphanStopperOf(engine Engine) OrphanStopper {
 	if traced, ok := engine.(*tracedEngine); ok {
 		engine = traced.Engine
 	}
-	keeper, _ := engine.(Keeper)
-	return keeper
+	orphans, _ := engine.(OrphanStopper)
+	return orphans
 }
 
 type tracedEngine struct {

@@ -59,7 +59,7 @@ func newSecretCache(mgr ctrl.Manager, namespace string) (cache.Cache, error) {
 		ByObject: map[client.Object]cache.ByObject{&corev1.Secret{}: {
 			Namespaces: map[string]cache.Config{namespace: {}},
 			Label:      labels.NewSelector().Add(*isLabelled),
-			Transform:  kube.DropOthersNotes,
+			Transform:  kube.StripManagedFields,
 		}},
 	})
 	if err != nil {

@@ -120,7 +120,7 @@ func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, st *s
 }
 
 // findExisting returns the existing Job with the name of a run if it is the Job of that run. It
-// returns kube.ErrForeign if it is not, and kube.ErrStale if it is being deleted.
+// returns kube.ErrNotOwned if it is not, and kube.ErrStale if it is being deleted.
 func (r *Reconciler) findExisting(ctx context.Context, cronTab *stablev1.CronTab, s *pendingRun) (*batchv1.Job, error) {
 	job := &batchv1.Job{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: cronTab.Namespace, Name: s.name}, job)
@@ -135,7 +135,7 @@ func (r *Reconciler) findExisting(ctx context.Context, cronTab *stablev1.CronTab
 	if found := runOf(job); metav1.IsControlledBy(job, cronTab) && found.manual == s.manual && found.at.Equal(s.at) {
 		return job, nil
 	}
-	return nil, kube.ErrForeign
+	return nil, kube.ErrNotOwned
 }
 
 // deleteJob deletes a Job. With foreground propagation, the Job stays until its Pods are gone.

@@ -91,7 +91,7 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 		Watches(&batchv1.Job{}, r.jobHandler()).
 		WatchesRawSource(source.Func(r.enqueueDue)).
 		WithOptions(options).
-		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogVerdicts(reconcile.AsReconciler(mgr.GetClient(), r)))))
+		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
 	if err != nil {
 		return fmt.Errorf("build controller %s: %w", Name, err)
 	}
@@ -144,7 +144,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 		}
 		defer r.slowCreates.Release(1)
 	}
-	kube.Decided(ctx, plan.action())
+	kube.LogAction(ctx, plan.action())
 	done, actErr := r.act(ctx, cronTab, st, seen, plan)
 	if actErr == nil && plan.isRoutine() {
 		// Other CronTabs may be due too. The status can wait for the event of the Job.
@@ -292,7 +292,7 @@ const cachedTemplateAnnotation = "crontab.stable.example.com/cached-job-template
 // reads, to save memory. All controllers of the manager see the stripped Jobs.
 func Cache(options *cache.Options) {
 	kube.Transform(options, &batchv1.Job{}, stripJob)
-	kube.Transform(options, &stablev1.CronTab{}, kube.DropOthersNotes)
+	kube.Transform(options, &stablev1.CronTab{}, kube.StripManagedFields)
 	kube.Transform(options, &stablev1.CronTab{}, stripCronTab)
 }
 

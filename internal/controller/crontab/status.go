@@ -125,7 +125,7 @@ func summarizeReady(cronTab *stablev1.CronTab, seen observation, p plan, queued 
 
 func summarizeFailure(is func(metav1.ConditionStatus, string, string, ...any) metav1.Condition, s *pendingRun, err error) metav1.Condition {
 	switch {
-	case errors.Is(err, kube.ErrForeign):
+	case errors.Is(err, kube.ErrNotOwned):
 		return is(metav1.ConditionFalse, stablev1.ReasonJobNameTaken,
 			"Job %q already exists but is not the Job of this run. The run starts when that Job is gone; delete it if it is not needed", s.name)
 	case errors.Is(err, errNoTemplate):
@@ -150,8 +150,8 @@ func hasReadyReason(cronTab *stablev1.CronTab, reason string) bool {
 
 // finish schedules the next reconcile, records events, and writes the status if it changed.
 func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, st *state, status stablev1.CronTabStatus, p plan, d actResult, actErr error) (reconcile.Result, error) {
-	was, is := kube.Turn(cronTab.Status.Conditions, status.Conditions, stablev1.ConditionReady)
-	kube.Summarized(ctx, is)
+	was, is := kube.ConditionTransition(cronTab.Status.Conditions, status.Conditions, stablev1.ConditionReady)
+	kube.LogReady(ctx, is)
 	outcome := kube.Outcome{Urgent: isUrgent(cronTab, status, p, was, is), Err: actErr, Acted: d.started != nil}
 	if p.moreCleanup {
 		outcome.Again = cleanupInterval
@@ -159,7 +159,7 @@ func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, st *
 	wake := p.wakeAt
 	switch {
 	case actErr == nil:
-	case errors.Is(actErr, kube.ErrForeign), errors.Is(actErr, errNoTemplate), kube.IsRejected(actErr):
+	case errors.Is(actErr, kube.ErrNotOwned), errors.Is(actErr, errNoTemplate), kube.IsRejected(actErr):
 		outcome.Err = nil
 		wake = earlier(wake, p.now.Add(kube.RejectedPause(is.LastTransitionTime.Time, p.now)))
 	default:

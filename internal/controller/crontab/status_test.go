@@ -80,7 +80,7 @@ func TestConditions(t *testing.T) {
 			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},
 		{
-			name: "Job name taken", cronTab: newCronTab(), now: "12:00:00", err: kube.ErrForeign,
+			name: "Job name taken", cronTab: newCronTab(), now: "12:00:00", err: kube.ErrNotOwned,
 			ready: [3]string{"False", "JobNameTaken", `Job "tick-1772625600" already exists but is not the Job of this run. The run starts when that Job is gone; delete it if it is not needed`},
 			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},

@@ -18,7 +18,7 @@ import (
 // act does what the plan says, up to the first error.
 func (r *Reconciler) act(ctx context.Context, foo *v1alpha1.Foo, p plan) error {
 	var err error
-	switch p.verdict {
+	switch p.action {
 	case create:
 		err = r.create(ctx, foo)
 	case repair:
@@ -42,7 +42,7 @@ func (r *Reconciler) create(ctx context.Context, foo *v1alpha1.Foo) error {
 		err = r.client.Create(ctx, deployment, client.FieldOwner(kube.FieldManager))
 	}
 	if apierrors.IsAlreadyExists(err) {
-		err = kube.WhyExists(ctx, r.live, appsv1.SchemeGroupVersion.WithKind("Deployment"), name, foo, kind.GroupKind())
+		err = kube.ClassifyAlreadyExists(ctx, r.live, appsv1.SchemeGroupVersion.WithKind("Deployment"), name, foo, kind.GroupKind())
 	}
 	if err != nil {
 		return kube.Named(err, "create", "Deployment", foo.Namespace, name)

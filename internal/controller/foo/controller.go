@@ -58,7 +58,7 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 		For(&v1alpha1.Foo{}).
 		Watches(&appsv1.Deployment{}, watchDeployments(mgr.GetClient())).
 		WithOptions(options).
-		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogVerdicts(reconcile.AsReconciler(mgr.GetClient(), r)))))
+		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
 	if err != nil {
 		return fmt.Errorf("build controller %s: %w", Name, err)
 	}
@@ -82,7 +82,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, foo *v1alpha1.Foo) (reconcil
 		return reconcile.Result{}, err
 	}
 	plan := decide(foo, seen, r.clock.Now())
-	kube.Decided(ctx, plan.verdict)
+	kube.LogAction(ctx, plan.action)
 	actErr := r.act(ctx, foo, plan)
 	status := summarize(foo, seen, plan, actErr)
 	return r.finish(ctx, foo, status, plan, actErr)

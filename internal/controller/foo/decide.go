@@ -9,35 +9,35 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// verdict is what is to be done about the Deployment that a Foo asks for.
-type verdict string
+// action is what is to be done about the Deployment that a Foo asks for.
+type action string
 
 const (
 	// keep: it is as it should be.
-	keep verdict = "keep"
+	keep action = "keep"
 	// create: there is none.
-	create verdict = "create"
+	create action = "create"
 	// repair: it is ours and differs.
-	repair verdict = "repair"
+	repair action = "repair"
 	// replace: it is ours and differs in what cannot be changed. It is deleted; the
 	// event of that leads to a new one.
-	replace verdict = "replace"
+	replace action = "replace"
 	// waitForDeletion: it is ours and is being deleted.
-	waitForDeletion verdict = "waitForDeletion"
+	waitForDeletion action = "waitForDeletion"
 	// waitForCollection: it belongs to an earlier Foo of this name and is about to be
 	// deleted by the garbage collector.
-	waitForCollection verdict = "waitForCollection"
+	waitForCollection action = "waitForCollection"
 	// blocked: the Deployment of that name belongs to someone else.
-	blocked verdict = "blocked"
+	blocked action = "blocked"
 )
 
 // plan is what to do.
 type plan struct {
 	// at is when it was made.
 	at time.Time
-	// verdict is about the Deployment that the Foo asks for, and current is that
+	// action is about the Deployment that the Foo asks for, and current is that
 	// Deployment if it is ours.
-	verdict verdict
+	action  action
 	current *appsv1.Deployment
 	// differs says in which way current differs.
 	differs []string
@@ -48,29 +48,29 @@ type plan struct {
 
 // acts reports whether the plan is to write or delete the Deployment that the Foo asks
 // for.
-func (p plan) acts() bool { return p.verdict == create || p.verdict == repair || p.verdict == replace }
+func (p plan) acts() bool { return p.action == create || p.action == repair || p.action == replace }
 
 // decide returns what is to be done for foo, given what there is.
 func decide(foo *v1alpha1.Foo, seen observation, now time.Time) plan {
 	p := plan{at: now, current: seen.find(foo.Spec.DeploymentName)}
 	switch {
 	case p.current == nil && seen.other == nil:
-		p.verdict = create
+		p.action = create
 	case p.current == nil && kube.IsLeftover(seen.other, foo, kind.GroupKind()):
-		p.verdict = waitForCollection
+		p.action = waitForCollection
 	case p.current == nil:
-		p.verdict = blocked
+		p.action = blocked
 	case !p.current.DeletionTimestamp.IsZero():
-		p.verdict = waitForDeletion
+		p.action = waitForDeletion
 	case !hasSelector(foo, p.current):
-		p.verdict = replace
+		p.action = replace
 	default:
-		p.verdict = keep
+		p.action = keep
 		if p.differs = differences(foo, p.current); len(p.differs) > 0 {
-			p.verdict = repair
+			p.action = repair
 		}
 	}
-	switch p.verdict {
+	switch p.action {
 	case keep, create, repair:
 		// Only now: as long as the new name cannot be had, the old Deployment serves.
 		p.renamed = seen.renamed(foo)

@@ -24,86 +24,86 @@ func TestDecide(t *testing.T) {
 		{
 			name: "there is no Deployment: create it",
 			seen: see(foo),
-			want: plan{verdict: create},
+			want: plan{action: create},
 		},
 		{
 			name: "the Deployment is as it should be: nothing to do",
 			seen: see(foo, ownedBy(foo)),
-			want: plan{verdict: keep, current: ownedBy(foo)},
+			want: plan{action: keep, current: ownedBy(foo)},
 		},
 		{
 			name: "somebody scaled the Deployment: scale it back",
 			seen: see(foo, ownedBy(foo, scaled(5))),
-			want: plan{verdict: repair, current: ownedBy(foo, scaled(5)), differs: []string{"replicas 5 instead of 3"}},
+			want: plan{action: repair, current: ownedBy(foo, scaled(5)), differs: []string{"replicas 5 instead of 3"}},
 		},
 		{
 			name: "the Deployment is on its way out: wait for the end of it",
 			seen: see(foo, ownedBy(foo, deleted)),
-			want: plan{verdict: waitForDeletion, current: ownedBy(foo, deleted)},
+			want: plan{action: waitForDeletion, current: ownedBy(foo, deleted)},
 		},
 		{
 			name: "the Deployment is on its way out and differs: it is not worth a repair",
 			seen: see(foo, ownedBy(foo, deleted, scaled(5))),
-			want: plan{verdict: waitForDeletion, current: ownedBy(foo, deleted, scaled(5))},
+			want: plan{action: waitForDeletion, current: ownedBy(foo, deleted, scaled(5))},
 		},
 		{
 			name: "the selector differs, which cannot be changed: start over",
 			seen: see(foo, ownedBy(foo, func(d *appsv1.Deployment) { d.Spec.Selector.MatchLabels["app"] = "x" })),
 			want: plan{
-				verdict: replace,
+				action:  replace,
 				current: ownedBy(foo, func(d *appsv1.Deployment) { d.Spec.Selector.MatchLabels["app"] = "x" }),
 			},
 		},
 		{
 			name: "the Deployment has no owner: it is someone else's",
 			seen: see(foo, ownedBy(foo, orphaned)),
-			want: plan{verdict: blocked},
+			want: plan{action: blocked},
 		},
 		{
 			name: "the Deployment has another controller: it is someone else's",
 			seen: see(foo, ownedBy(foo, func(d *appsv1.Deployment) {
 				d.OwnerReferences[0] = metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "shop", UID: "c", Controller: ptr.To(true)}
 			})),
-			want: plan{verdict: blocked},
+			want: plan{action: blocked},
 		},
 		{
 			name: "the Foo is an owner but not the controller: the Deployment is someone else's",
 			seen: see(foo, ownedBy(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].Controller = nil })),
-			want: plan{verdict: blocked},
+			want: plan{action: blocked},
 		},
 		{
 			name: "the Deployment is of another Foo: it is someone else's",
 			seen: see(foo, ownedBy(newFoo(func(f *v1alpha1.Foo) { f.Name, f.UID = "stall", "foo-2" }))),
-			want: plan{verdict: blocked},
+			want: plan{action: blocked},
 		},
 		{
 			name: "the Deployment is of an earlier Foo of this name: the garbage collector is about to delete it",
 			seen: see(foo, ownedBy(foo, ofEarlierFoo)),
-			want: plan{verdict: waitForCollection},
+			want: plan{action: waitForCollection},
 		},
 		{
 			name: "the Foo was renamed: first the new Deployment, then the old one goes",
 			foo:  renamedFoo,
 			seen: see(renamedFoo, ownedBy(foo)),
-			want: plan{verdict: create, renamed: []*appsv1.Deployment{ownedBy(foo)}},
+			want: plan{action: create, renamed: []*appsv1.Deployment{ownedBy(foo)}},
 		},
 		{
 			name: "the Foo was renamed and both are there: the old one goes",
 			foo:  renamedFoo,
 			seen: see(renamedFoo, ownedBy(foo), ownedBy(renamedFoo)),
-			want: plan{verdict: keep, current: ownedBy(renamedFoo), renamed: []*appsv1.Deployment{ownedBy(foo)}},
+			want: plan{action: keep, current: ownedBy(renamedFoo), renamed: []*appsv1.Deployment{ownedBy(foo)}},
 		},
 		{
 			name: "the Foo was renamed to a name that someone else has: the old Deployment goes on serving",
 			foo:  renamedFoo,
 			seen: see(renamedFoo, ownedBy(foo), ownedBy(renamedFoo, orphaned)),
-			want: plan{verdict: blocked},
+			want: plan{action: blocked},
 		},
 		{
 			name: "the old Deployment of a renamed Foo is on its way out: nothing to do",
 			foo:  renamedFoo,
 			seen: see(renamedFoo, ownedBy(foo, deleted), ownedBy(renamedFoo)),
-			want: plan{verdict: keep, current: ownedBy(renamedFoo)},
+			want: plan{action: keep, current: ownedBy(renamedFoo)},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -140,9 +140,9 @@ func TestDecideSeesTheSameInASlimDeployment(t *testing.T) {
 		fullPlan, thinPlan := decide(foo, full, noon), decide(foo, thin, noon)
 		want := summarize(foo, full, fullPlan, nil)
 		got := summarize(foo, thin, thinPlan, nil)
-		if fullPlan.verdict != thinPlan.verdict || !cmp.Equal(fullPlan.differs, thinPlan.differs) || !cmp.Equal(want, got) {
+		if fullPlan.action != thinPlan.action || !cmp.Equal(fullPlan.differs, thinPlan.differs) || !cmp.Equal(want, got) {
 			t.Errorf("of the whole Deployment: %s %q %v\nof the slim one: %s %q %v",
-				fullPlan.verdict, fullPlan.differs, want, thinPlan.verdict, thinPlan.differs, got)
+				fullPlan.action, fullPlan.differs, want, thinPlan.action, thinPlan.differs, got)
 		}
 	}
 }

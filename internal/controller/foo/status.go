@@ -38,7 +38,7 @@ func summarizeReady(foo *v1alpha1.Foo, p plan, actErr error) metav1.Condition {
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(message, args...)}
 	}
 	switch {
-	case errors.Is(actErr, kube.ErrForeign), actErr == nil && p.verdict == blocked:
+	case errors.Is(actErr, kube.ErrNotOwned), actErr == nil && p.action == blocked:
 		return not(v1alpha1.ReasonErrResourceExists,
 			"Deployment %q exists and does not belong to this Foo. Set another spec.deploymentName, or delete that Deployment", name)
 	case kube.IsRejected(actErr):
@@ -47,7 +47,7 @@ func summarizeReady(foo *v1alpha1.Foo, p plan, actErr error) metav1.Condition {
 	case actErr != nil:
 		return not(v1alpha1.ReasonDeploymentWriteFailed, "Deployment %q could not be written and is tried again: %s", name, kube.APIWords(actErr))
 	}
-	switch p.verdict {
+	switch p.action {
 	case create, repair:
 		return not(v1alpha1.ReasonProgressing, "Deployment %q was written and is not available yet", name)
 	case replace:
@@ -79,11 +79,11 @@ func isAvailable(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
 // finish writes the status if it changed, and a warning if Ready became False for a
 // reason that does not go by itself. It returns when to look again.
 func (r *Reconciler) finish(ctx context.Context, foo *v1alpha1.Foo, status v1alpha1.FooStatus, p plan, actErr error) (reconcile.Result, error) {
-	was, is := kube.Turn(foo.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
-	kube.Summarized(ctx, is)
+	was, is := kube.ConditionTransition(foo.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
+	kube.LogReady(ctx, is)
 	outcome := kube.Outcome{Urgent: isUrgent(was, is), Err: actErr, Acted: p.acts()}
 	switch {
-	case errors.Is(actErr, kube.ErrForeign):
+	case errors.Is(actErr, kube.ErrNotOwned):
 		// The end of the other Deployment is an event.
 		outcome.Err = nil
 	case kube.IsRejected(actErr):

@@ -84,7 +84,7 @@ func TestSummarize(t *testing.T) {
 		},
 		{
 			name: "the Deployment turned out to be someone else's",
-			seen: see(foo), actErr: fmt.Errorf("create: %w", kube.ErrForeign),
+			seen: see(foo), actErr: fmt.Errorf("create: %w", kube.ErrNotOwned),
 			want: metav1.Condition{Status: "False", Reason: "ErrResourceExists", Message: `Deployment "web" exists and does not belong to this Foo. Set another spec.deploymentName, or delete that Deployment`},
 		},
 		{

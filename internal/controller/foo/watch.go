@@ -55,7 +55,7 @@ func watchDeployments(c client.Reader) handler.EventHandler {
 // Deployments so, too.
 func Cache(options *cache.Options) {
 	kube.Transform(options, &appsv1.Deployment{}, slimDeployment)
-	kube.Transform(options, &v1alpha1.Foo{}, kube.DropOthersNotes)
+	kube.Transform(options, &v1alpha1.Foo{}, kube.StripManagedFields)
 }
 
 // confinedPod and confinedContainer are what isConfined looks at, in a slim Deployment of which it is true. They are never changed.

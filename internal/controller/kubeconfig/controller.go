@@ -63,7 +63,7 @@ func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 		Named(Name).
 		For(&v1alpha1.Kubeconfig{}).
 		WithOptions(options).
-		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogVerdicts(reconcile.AsReconciler(mgr.GetClient(), r)))))
+		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
 	if err != nil {
 		return fmt.Errorf("build controller %s: %w", Name, err)
 	}
@@ -86,10 +86,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, k *v1alpha1.Kubeconfig) (rec
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	kube.Decided(ctx, "check")
+	kube.LogAction(ctx, "check")
 	status, again := summarize(k, seen, r.Clock.Now())
-	_, ready := kube.Turn(nil, status.Conditions, v1alpha1.ConditionReady)
-	kube.Summarized(ctx, ready)
+	_, ready := kube.ConditionTransition(nil, status.Conditions, v1alpha1.ConditionReady)
+	kube.LogReady(ctx, ready)
 	after := k.DeepCopy()
 	after.Status = status
 	_, result, err := r.status.Finish(ctx, k, after, kube.Outcome{Urgent: true, Again: again})

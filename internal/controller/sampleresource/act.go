@@ -20,7 +20,7 @@ import (
 // act does what the plan says, up to the first error.
 func (r *Reconciler) act(ctx context.Context, sample *samplev1.SampleResource, p plan) error {
 	var err error
-	switch p.verdict {
+	switch p.action {
 	case create:
 		err = r.create(ctx, sample, p.name)
 	case changeImage:
@@ -41,7 +41,7 @@ func (r *Reconciler) act(ctx context.Context, sample *samplev1.SampleResource, p
 func (r *Reconciler) create(ctx context.Context, sample *samplev1.SampleResource, name string) error {
 	err := r.client.Create(ctx, newPod(sample, name), client.FieldOwner(kube.FieldManager))
 	if apierrors.IsAlreadyExists(err) {
-		err = kube.WhyExists(ctx, r.live, corev1.SchemeGroupVersion.WithKind("Pod"), name, sample, kind.GroupKind())
+		err = kube.ClassifyAlreadyExists(ctx, r.live, corev1.SchemeGroupVersion.WithKind("Pod"), name, sample, kind.GroupKind())
 	}
 	if err != nil {
 		return kube.Named(err, "create", "Pod", sample.Namespace, name)

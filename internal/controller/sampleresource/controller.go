@@ -60,7 +60,7 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 		For(&samplev1.SampleResource{}).
 		Watches(&corev1.Pod{}, watchPods(mgr.GetClient())).
 		WithOptions(options).
-		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogVerdicts(reconcile.AsReconciler(mgr.GetClient(), r)))))
+		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
 	if err != nil {
 		return fmt.Errorf("build controller %s: %w", Name, err)
 	}
@@ -84,7 +84,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, sample *samplev1.SampleResou
 		return reconcile.Result{}, err
 	}
 	plan := decide(sample, seen, r.clock.Now())
-	if plan.verdict == create && sample.Status.ObservedGeneration > 0 {
+	if plan.action == create && sample.Status.ObservedGeneration > 0 {
 		// The Pod is gone. That it had failed, and when the next one is due, may be in the
 		// status and not yet in the cache.
 		if sample, err = r.current(ctx, sample); err != nil || sample == nil {
@@ -92,7 +92,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, sample *samplev1.SampleResou
 		}
 		plan = decide(sample, seen, r.clock.Now())
 	}
-	kube.Decided(ctx, plan.verdict)
+	kube.LogAction(ctx, plan.action)
 	actErr := r.act(ctx, sample, plan)
 	status := summarize(sample, seen, plan, actErr)
 	return r.finish(ctx, sample, status, plan, actErr)

@@ -20,41 +20,41 @@ const (
 	longestBackoff = 300 * time.Second
 )
 
-// verdict is what is to be done.
-type verdict string
+// action is what is to be done.
+type action string
 
 const (
 	// keep: the Pod is as it should be.
-	keep verdict = "keep"
+	keep action = "keep"
 	// create: there is none.
-	create verdict = "create"
+	create action = "create"
 	// changeImage: the Pod runs another image.
-	changeImage verdict = "changeImage"
+	changeImage action = "changeImage"
 	// countFailure: the Pod has failed. That is written down before anything is done
 	// about it, so that it counts once, whatever happens.
-	countFailure verdict = "countFailure"
+	countFailure action = "countFailure"
 	// pause: the Pod has failed, or is gone after it had, and the next attempt is not
 	// due.
-	pause verdict = "pause"
+	pause action = "pause"
 	// replace: the Pod has failed and the next attempt is due. It is deleted; the
 	// event of that leads to a new one.
-	replace verdict = "replace"
+	replace action = "replace"
 	// waitForDeletion: the Pod is being deleted.
-	waitForDeletion verdict = "waitForDeletion"
+	waitForDeletion action = "waitForDeletion"
 	// waitForCollection: the Pod of that name belongs to an earlier SampleResource of
 	// this name and is about to be deleted by the garbage collector.
-	waitForCollection verdict = "waitForCollection"
+	waitForCollection action = "waitForCollection"
 	// blocked: the Pod of that name belongs to someone else.
-	blocked verdict = "blocked"
+	blocked action = "blocked"
 )
 
 // plan is what to do.
 type plan struct {
 	// at is when it was made.
 	at time.Time
-	// verdict is what to do, and pod the Pod that it is about, if there is one.
-	verdict verdict
-	pod     *corev1.Pod
+	// action is what to do, and pod the Pod that it is about, if there is one.
+	action action
+	pod    *corev1.Pod
 	// name is the name of the Pod to create.
 	name string
 	// surplus are further Pods, to be deleted.
@@ -67,7 +67,7 @@ type plan struct {
 
 // acts reports whether the plan is to write or delete the Pod.
 func (p plan) acts() bool {
-	return p.verdict == create || p.verdict == changeImage || p.verdict == replace
+	return p.action == create || p.action == changeImage || p.action == replace
 }
 
 // pods are the owned Pods, each in one list, the oldest first.
@@ -110,24 +110,24 @@ func decide(sample *samplev1.SampleResource, seen observation, now time.Time) pl
 	p.surplus = sorted.misshapen
 	switch {
 	case len(sorted.alive) > 0:
-		p.verdict, p.pod = keep, sorted.alive[0]
+		p.action, p.pod = keep, sorted.alive[0]
 		if podImage(p.pod) != sample.Spec.PodImage {
-			p.verdict = changeImage
+			p.action = changeImage
 		}
 		p.surplus = append(append(p.surplus, sorted.alive[1:]...), sorted.failed...)
 	case len(sorted.failed) > 0:
 		p.decideFailed(sample, sorted.failed)
 	case len(sorted.ending) > 0:
-		p.verdict, p.pod = waitForDeletion, sorted.ending[0]
+		p.action, p.pod = waitForDeletion, sorted.ending[0]
 		p.again = sorted.firstStuck.Sub(now)
 	case now.Before(p.due):
-		p.verdict, p.again = pause, p.due.Sub(now)
+		p.action, p.again = pause, p.due.Sub(now)
 	case seen.other == nil:
-		p.verdict, p.name = create, seen.free
+		p.action, p.name = create, seen.free
 	case kube.IsLeftover(seen.other, sample, kind.GroupKind()):
-		p.verdict = waitForCollection
+		p.action = waitForCollection
 	default:
-		p.verdict = blocked
+		p.action = blocked
 	}
 	return p
 }
@@ -139,13 +139,13 @@ func (p *plan) decideFailed(sample *samplev1.SampleResource, failed []*corev1.Po
 	p.surplus = append(p.surplus, failed[:len(failed)-1]...)
 	switch {
 	case sample.Status.LastFailedPodUID != p.pod.UID:
-		p.verdict = countFailure
+		p.action = countFailure
 		p.due = p.at.Add(kube.Backoff(failuresSoFar(sample)+1, longestBackoff))
 		p.again = p.due.Sub(p.at)
 	case p.at.Before(p.due):
-		p.verdict, p.again = pause, p.due.Sub(p.at)
+		p.action, p.again = pause, p.due.Sub(p.at)
 	default:
-		p.verdict = replace
+		p.action = replace
 	}
 }
 

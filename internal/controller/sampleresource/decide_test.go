@@ -23,74 +23,74 @@ func TestDecide(t *testing.T) {
 	}{
 		{
 			name: "there is no Pod: create it",
-			want: plan{verdict: create, name: "sample"},
+			want: plan{action: create, name: "sample"},
 		},
 		{
 			name: "the Pod runs: nothing to do",
 			pods: []*corev1.Pod{pod(0)},
-			want: plan{verdict: keep, pod: pod(0)},
+			want: plan{action: keep, pod: pod(0)},
 		},
 		{
 			name: "the Pod waits for its image: that is for the kubelet",
 			pods: []*corev1.Pod{pod(0, starting)},
-			want: plan{verdict: keep, pod: pod(0, starting)},
+			want: plan{action: keep, pod: pod(0, starting)},
 		},
 		{
 			name:   "the image was changed: change it in place",
 			sample: newSample(newImage),
 			pods:   []*corev1.Pod{pod(0)},
-			want:   plan{verdict: changeImage, pod: pod(0)},
+			want:   plan{action: changeImage, pod: pod(0)},
 		},
 		{
 			name: "somebody changed the image of the Pod: change it back",
 			pods: []*corev1.Pod{pod(0, withImage("other"))},
-			want: plan{verdict: changeImage, pod: pod(0, withImage("other"))},
+			want: plan{action: changeImage, pod: pod(0, withImage("other"))},
 		},
 		{
 			name: "the Pod is being deleted: wait, but not longer than its node may take",
 			pods: []*corev1.Pod{pod(0, deletedAgo(-30*time.Second))},
-			want: plan{verdict: waitForDeletion, pod: pod(0, deletedAgo(-30*time.Second)), again: time.Minute},
+			want: plan{action: waitForDeletion, pod: pod(0, deletedAgo(-30*time.Second)), again: time.Minute},
 		},
 		{
 			name: "the Pod should have been gone a moment ago: its node may be slow",
 			pods: []*corev1.Pod{pod(0, deletedAgo(29*time.Second))},
-			want: plan{verdict: waitForDeletion, pod: pod(0, deletedAgo(29*time.Second)), again: time.Second},
+			want: plan{action: waitForDeletion, pod: pod(0, deletedAgo(29*time.Second)), again: time.Second},
 		},
 		{
 			name: "the Pod should have been gone half a minute ago: its node is lost, another Pod takes over",
 			pods: []*corev1.Pod{pod(0, deletedAgo(30*time.Second))},
-			want: plan{verdict: create, name: "sample-1"},
+			want: plan{action: create, name: "sample-1"},
 		},
 		{
 			name: "another Pod has taken over",
 			pods: []*corev1.Pod{pod(0, deletedAgo(time.Hour)), pod(1)},
-			want: plan{verdict: keep, pod: pod(1)},
+			want: plan{action: keep, pod: pod(1)},
 		},
 		{
 			name: "that one is being deleted: wait for it",
 			pods: []*corev1.Pod{pod(0, deletedAgo(time.Hour)), pod(1, deletedAgo(0))},
-			want: plan{verdict: waitForDeletion, pod: pod(1, deletedAgo(0)), again: 30 * time.Second},
+			want: plan{action: waitForDeletion, pod: pod(1, deletedAgo(0)), again: 30 * time.Second},
 		},
 		{
 			name: "that one is lost as well",
 			pods: []*corev1.Pod{pod(0, deletedAgo(time.Hour)), pod(1, deletedAgo(time.Hour))},
-			want: plan{verdict: create, name: "sample-2"},
+			want: plan{action: create, name: "sample-2"},
 		},
 		{
 			name: "the one that was lost has come to its end: its name is free",
 			pods: []*corev1.Pod{pod(1, deletedAgo(time.Hour))},
-			want: plan{verdict: create, name: "sample"},
+			want: plan{action: create, name: "sample"},
 		},
 		{
 			name: "the Pod has failed: count that before anything is done about it",
 			pods: []*corev1.Pod{pod(0, failed)},
-			want: plan{verdict: countFailure, pod: pod(0, failed), due: noon.Add(10 * time.Second), again: 10 * time.Second},
+			want: plan{action: countFailure, pod: pod(0, failed), due: noon.Add(10 * time.Second), again: 10 * time.Second},
 		},
 		{
 			name: "the Pod came to an end that looks well, but was not to end",
 			pods: []*corev1.Pod{pod(0, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })},
 			want: plan{
-				verdict: countFailure, pod: pod(0, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
+				action: countFailure, pod: pod(0, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
 				due: noon.Add(10 * time.Second), again: 10 * time.Second,
 			},
 		},
@@ -98,7 +98,7 @@ func TestDecide(t *testing.T) {
 			name: "the node of the Pod is lost: like a failure",
 			pods: []*corev1.Pod{pod(0, func(p *corev1.Pod) { p.Status.Reason = reasonNodeLost })},
 			want: plan{
-				verdict: countFailure, pod: pod(0, func(p *corev1.Pod) { p.Status.Reason = reasonNodeLost }),
+				action: countFailure, pod: pod(0, func(p *corev1.Pod) { p.Status.Reason = reasonNodeLost }),
 				due: noon.Add(10 * time.Second), again: 10 * time.Second,
 			},
 		},
@@ -106,61 +106,61 @@ func TestDecide(t *testing.T) {
 			name:   "the fourth Pod in a row has failed: the pause has doubled three times",
 			sample: newSample(afterFailures(3, "pod-9", time.Hour)),
 			pods:   []*corev1.Pod{pod(0, failed)},
-			want:   plan{verdict: countFailure, pod: pod(0, failed), due: noon.Add(80 * time.Second), again: 80 * time.Second},
+			want:   plan{action: countFailure, pod: pod(0, failed), due: noon.Add(80 * time.Second), again: 80 * time.Second},
 		},
 		{
 			name:   "the failure is counted, the next attempt is not due: keep the Pod for its logs",
 			sample: newSample(afterFailures(2, "pod-0", 5*time.Second)),
 			pods:   []*corev1.Pod{pod(0, failed)},
-			want:   plan{verdict: pause, pod: pod(0, failed), due: noon.Add(15 * time.Second), again: 15 * time.Second},
+			want:   plan{action: pause, pod: pod(0, failed), due: noon.Add(15 * time.Second), again: 15 * time.Second},
 		},
 		{
 			name:   "the next attempt is due",
 			sample: newSample(afterFailures(2, "pod-0", 20*time.Second)),
 			pods:   []*corev1.Pod{pod(0, failed)},
-			want:   plan{verdict: replace, pod: pod(0, failed), due: noon},
+			want:   plan{action: replace, pod: pod(0, failed), due: noon},
 		},
 		{
 			name:   "somebody deleted the failed Pod: that does not shorten the pause",
 			sample: newSample(afterFailures(2, "pod-0", 5*time.Second)),
-			want:   plan{verdict: pause, due: noon.Add(15 * time.Second), again: 15 * time.Second},
+			want:   plan{action: pause, due: noon.Add(15 * time.Second), again: 15 * time.Second},
 		},
 		{
 			name:   "the failed Pod is deleted and the next attempt is due",
 			sample: newSample(afterFailures(2, "pod-0", 21*time.Second)),
-			want:   plan{verdict: create, name: "sample", due: noon.Add(-time.Second)},
+			want:   plan{action: create, name: "sample", due: noon.Add(-time.Second)},
 		},
 		{
 			name:   "a new image gets a new chance at once",
 			sample: newSample(afterFailures(5, "pod-0", time.Second), newImage),
 			pods:   []*corev1.Pod{pod(0, failed)},
-			want:   plan{verdict: replace, pod: pod(0, failed)},
+			want:   plan{action: replace, pod: pod(0, failed)},
 		},
 		{
 			name:   "a new image gets a new chance, also without a Pod",
 			sample: newSample(afterFailures(5, "pod-0", time.Second), newImage),
-			want:   plan{verdict: create, name: "sample"},
+			want:   plan{action: create, name: "sample"},
 		},
 		{
 			name: "the Pod failed and is being deleted by someone: only wait",
 			pods: []*corev1.Pod{pod(0, failed, deletedAgo(0))},
-			want: plan{verdict: waitForDeletion, pod: pod(0, failed, deletedAgo(0)), again: 30 * time.Second},
+			want: plan{action: waitForDeletion, pod: pod(0, failed, deletedAgo(0)), again: 30 * time.Second},
 		},
 		{
 			name: "there are three Pods: the oldest stays",
 			pods: []*corev1.Pod{pod(2), pod(1), pod(0)},
-			want: plan{verdict: keep, pod: pod(0), surplus: []*corev1.Pod{pod(1), pod(2)}},
+			want: plan{action: keep, pod: pod(0), surplus: []*corev1.Pod{pod(1), pod(2)}},
 		},
 		{
 			name: "a failed Pod is there beside one that runs",
 			pods: []*corev1.Pod{pod(0, failed), pod(1)},
-			want: plan{verdict: keep, pod: pod(1), surplus: []*corev1.Pod{pod(0, failed)}},
+			want: plan{action: keep, pod: pod(1), surplus: []*corev1.Pod{pod(0, failed)}},
 		},
 		{
 			name: "two Pods failed: one counts",
 			pods: []*corev1.Pod{pod(0, failed), pod(1, failed)},
 			want: plan{
-				verdict: countFailure, pod: pod(1, failed), surplus: []*corev1.Pod{pod(0, failed)},
+				action: countFailure, pod: pod(1, failed), surplus: []*corev1.Pod{pod(0, failed)},
 				due: noon.Add(10 * time.Second), again: 10 * time.Second,
 			},
 		},
@@ -168,24 +168,24 @@ func TestDecide(t *testing.T) {
 			name: "a Pod of another shape has our owner reference",
 			pods: []*corev1.Pod{pod(0, func(p *corev1.Pod) { p.Spec.Containers[0].Name = "x" })},
 			want: plan{
-				verdict: create, name: "sample-1",
+				action: create, name: "sample-1",
 				surplus: []*corev1.Pod{pod(0, func(p *corev1.Pod) { p.Spec.Containers[0].Name = "x" })},
 			},
 		},
 		{
 			name: "the Pod of that name is someone else's",
 			pods: []*corev1.Pod{pod(0, orphaned)},
-			want: plan{verdict: blocked},
+			want: plan{action: blocked},
 		},
 		{
 			name: "the Pod of that name is someone else's, and ours has another",
 			pods: []*corev1.Pod{pod(0, orphaned), pod(1)},
-			want: plan{verdict: keep, pod: pod(1)},
+			want: plan{action: keep, pod: pod(1)},
 		},
 		{
 			name: "the Pod is of an earlier SampleResource of this name",
 			pods: []*corev1.Pod{pod(0, ofEarlierSample)},
-			want: plan{verdict: waitForCollection},
+			want: plan{action: waitForCollection},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -207,8 +207,8 @@ func TestDecide(t *testing.T) {
 				slim = append(slim, must(slimPod(pod.DeepCopy())).(*corev1.Pod))
 			}
 			thin := decide(test.sample, see(test.sample, slim...), noon)
-			if thin.verdict != got.verdict || thin.again != got.again || thin.name != got.name || len(thin.surplus) != len(got.surplus) {
-				t.Errorf("of slim Pods decide makes another plan: %s, not %s", thin.verdict, got.verdict)
+			if thin.action != got.action || thin.again != got.again || thin.name != got.name || len(thin.surplus) != len(got.surplus) {
+				t.Errorf("of slim Pods decide makes another plan: %s, not %s", thin.action, got.action)
 			}
 			want := summarize(test.sample, observation{}, got, nil)
 			if diff := cmp.Diff(want, summarize(test.sample, observation{}, thin, nil)); diff != "" {

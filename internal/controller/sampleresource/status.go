@@ -24,18 +24,18 @@ func summarize(sample *samplev1.SampleResource, _ observation, p plan, actErr er
 	switch {
 	case p.pod != nil:
 		status.PodName = p.pod.Name
-	case p.verdict == create && actErr == nil:
+	case p.action == create && actErr == nil:
 		status.PodName = p.name
 	default:
 		status.PodName = ""
 	}
 	switch {
-	case p.verdict == countFailure:
+	case p.action == countFailure:
 		status.Replacements++
 		status.ConsecutiveFailures++
 		status.LastFailureTime = ptr.To(metav1.NewTime(p.at).Rfc3339Copy())
 		status.LastFailedPodUID = p.pod.UID
-	case p.verdict == keep && isReady(p.pod):
+	case p.action == keep && isReady(p.pod):
 		status.ConsecutiveFailures = 0
 	}
 	ready := summarizeReady(sample, p, actErr)
@@ -55,7 +55,7 @@ func summarizeReady(sample *samplev1.SampleResource, p plan, actErr error) metav
 		name = p.pod.Name
 	}
 	switch {
-	case errors.Is(actErr, kube.ErrForeign):
+	case errors.Is(actErr, kube.ErrNotOwned):
 		return foreign(name)
 	case isRejected(actErr):
 		return not(samplev1.ReasonPodRejected,
@@ -63,7 +63,7 @@ func summarizeReady(sample *samplev1.SampleResource, p plan, actErr error) metav
 	case actErr != nil:
 		return not(samplev1.ReasonPodWriteFailed, "Pod %q could not be written and is tried again: %s", name, kube.APIWords(actErr))
 	}
-	switch p.verdict {
+	switch p.action {
 	case blocked:
 		return foreign(sample.Name)
 	case create:
@@ -101,11 +101,11 @@ func foreign(name string) metav1.Condition {
 // finish writes the status if it changed, and a warning if Ready became False for a
 // reason that does not go by itself. It returns when to look again.
 func (r *Reconciler) finish(ctx context.Context, sample *samplev1.SampleResource, status samplev1.SampleResourceStatus, p plan, actErr error) (reconcile.Result, error) {
-	was, is := kube.Turn(sample.Status.Conditions, status.Conditions, samplev1.ConditionReady)
-	kube.Summarized(ctx, is)
+	was, is := kube.ConditionTransition(sample.Status.Conditions, status.Conditions, samplev1.ConditionReady)
+	kube.LogReady(ctx, is)
 	outcome := kube.Outcome{Urgent: isUrgent(was, is), Err: actErr, Acted: p.acts(), Again: p.again}
 	switch {
-	case errors.Is(actErr, kube.ErrForeign):
+	case errors.Is(actErr, kube.ErrNotOwned):
 		// The end of the other Pod is an event.
 		outcome.Err = nil
 	case isRejected(actErr):

@@ -106,7 +106,7 @@ func TestSummarize(t *testing.T) {
 		},
 		{
 			name:   "the Pod turned out to be someone else's",
-			actErr: fmt.Errorf("create: %w", kube.ErrForeign),
+			actErr: fmt.Errorf("create: %w", kube.ErrNotOwned),
 			ready:  metav1.Condition{Status: "False", Reason: "ErrResourceExists", Message: `Pod "sample" exists and does not belong to this SampleResource. Delete that Pod, or create a SampleResource of another name`},
 		},
 		{

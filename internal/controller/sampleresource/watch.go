@@ -38,7 +38,7 @@ func watchPods(c client.Reader) handler.EventHandler {
 // Pods so, too.
 func Cache(options *cache.Options) {
 	kube.Transform(options, &corev1.Pod{}, slimPod)
-	kube.Transform(options, &samplev1.SampleResource{}, kube.DropOthersNotes)
+	kube.Transform(options, &samplev1.SampleResource{}, kube.StripManagedFields)
 }
 
 // slimPod returns what this controller reads of a Pod. Of one that no SampleResource

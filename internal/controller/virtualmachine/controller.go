@@ -80,7 +80,7 @@ func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers) error {
 		For(&v1alpha1.VirtualMachine{}).
 		WatchesRawSource(watchServers(drivers)).
 		WithOptions(options).
-		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogVerdicts(reconcile.AsReconciler(mgr.GetClient(), r)))))
+		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
 	if err != nil {
 		return fmt.Errorf("build controller %s: %w", Name, err)
 	}
@@ -101,7 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, vm *v1alpha1.VirtualMachine)
 		return reconcile.Result{}, err
 	}
 	plan := decide(vm, observed, r.clock.Now())
-	kube.Decided(ctx, plan.action)
+	kube.LogAction(ctx, plan.action)
 	if plan.action == released {
 		return reconcile.Result{}, nil
 	}

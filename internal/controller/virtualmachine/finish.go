@@ -18,8 +18,8 @@ import (
 // finish writes the status if it changed, then records events and metrics. It returns when to
 // reconcile again.
 func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, status v1alpha1.VirtualMachineStatus, p plan, actErr error) (reconcile.Result, error) {
-	was, is := kube.Turn(vm.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
-	kube.Summarized(ctx, is)
+	was, is := kube.ConditionTransition(vm.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
+	kube.LogReady(ctx, is)
 	f := failureOf(observed, actErr)
 	outcome := kube.Outcome{Urgent: isUrgent(vm, &status, p, was, is), Hold: statusDelay(vm, &status, observed, p), Again: p.requeueAfter}
 	outcome.Acted = p.acts() && f == noFailure

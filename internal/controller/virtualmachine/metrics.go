@@ -162,7 +162,7 @@ func (c *collector) collectRetained(ctx context.Context, collected chan<- promet
 
 // becameTrue reports whether a condition has become true.
 func becameTrue(before, after *v1alpha1.VirtualMachine, condition string) bool {
-	was, is := kube.Turn(before.Status.Conditions, after.Status.Conditions, condition)
+	was, is := kube.ConditionTransition(before.Status.Conditions, after.Status.Conditions, condition)
 	return was.Status != metav1.ConditionTrue && is.Status == metav1.ConditionTrue
 }
 

@@ -26,5 +26,5 @@ func watchServers(drivers *Drivers) source.Source {
 
 // Cache strips fields of VirtualMachines that this controller does not read from the cache of a manager.
 func Cache(options *cache.Options) {
-	kube.Transform(options, &v1alpha1.VirtualMachine{}, kube.DropOthersNotes)
+	kube.Transform(options, &v1alpha1.VirtualMachine{}, kube.StripManagedFields)
 }

@@ -37,8 +37,8 @@ type Call struct {
 type Cluster struct {
 	// Name is the name of its Cluster.
 	Name string
-	// Home is that of the last Request that was applied.
-	Home types.UID
+	// ManagementClusterUID is that of the last Request that was applied.
+	ManagementClusterUID types.UID
 	// Spec is what was applied last, Hash stands for it; empty if nothing was.
 	Hash string
 	// Kubeconfig leads to it.
@@ -241,7 +241,7 @@ func (e *Engine) Apply(_ context.Context, r cluster.Request) error {
 			c = &Cluster{Name: r.Name}
 			e.world.clusters[r.UID] = c
 		}
-		c.Home = r.Home
+		c.ManagementClusterUID = r.ManagementClusterUID
 		if c.wanted = hashOf(r); c.Hash == c.wanted {
 			for i := range c.Components {
 				c.Components[i].Up = true
@@ -290,20 +290,20 @@ func (e *Engine) Abandon(_ context.Context, r cluster.Request) error {
 	return e.enter("Abandon", r)
 }
 
-// List implements cluster.Keeper.
-func (e *Engine) List(context.Context) ([]cluster.Resident, error) {
+// List implements cluster.OrphanStopper.
+func (e *Engine) List(context.Context) ([]cluster.HostedCluster, error) {
 	e.world.mu.Lock()
 	defer e.world.mu.Unlock()
-	var all []cluster.Resident
+	var all []cluster.HostedCluster
 	for uid, c := range e.world.clusters {
-		if c.Home != "" && !c.isBusy() && slices.ContainsFunc(c.Components, func(c cluster.Component) bool { return c.Up }) {
-			all = append(all, cluster.Resident{Name: c.Name, UID: uid, Home: c.Home, Dir: "/fake/" + c.Name})
+		if c.ManagementClusterUID != "" && !c.isBusy() && slices.ContainsFunc(c.Components, func(c cluster.Component) bool { return c.Up }) {
+			all = append(all, cluster.HostedCluster{Name: c.Name, UID: uid, ManagementClusterUID: c.ManagementClusterUID, Dir: "/fake/" + c.Name})
 		}
 	}
 	return all, nil
 }
 
-// Stop implements cluster.Keeper.
+// Stop implements cluster.OrphanStopper.
 func (e *Engine) Stop(_ context.Context, uid types.UID) error {
 	e.world.mu.Lock()
 	c := e.world.clusters[uid]

@@ -115,7 +115,7 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 		return err
 	}
 	// Before anything runs: what runs without it, nobody would dare to stop.
-	if err := writeOwner(dir, owner{Name: r.Name, Home: r.Home}); err != nil {
+	if err := writeOwner(dir, owner{Name: r.Name, ManagementClusterUID: r.ManagementClusterUID}); err != nil {
 		return err
 	}
 	wanted, err := e.newDesire(ctx, r)

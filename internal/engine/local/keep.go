@@ -19,8 +19,8 @@ import (
 
 // owner is whose cluster it is, for those who find it without its object.
 type owner struct {
-	Name string    `json:"name"`
-	Home types.UID `json:"home"`
+	Name                 string    `json:"name"`
+	ManagementClusterUID types.UID `json:"home"`
 }
 
 // readOwner returns nothing if there is no note, or none that can be read: the cluster is then left alone.
@@ -35,7 +35,7 @@ func readOwner(dir string) owner {
 
 // writeOwner notes whose cluster it is, if that is known and not noted.
 func writeOwner(dir string, o owner) error {
-	if o.Home == "" || readOwner(dir) == o {
+	if o.ManagementClusterUID == "" || readOwner(dir) == o {
 		return nil
 	}
 	if err := writeNote(filepath.Join(dir, ownerFile), o); err != nil {
@@ -44,8 +44,8 @@ func writeOwner(dir string, o owner) error {
 	return nil
 }
 
-// List implements cluster.Keeper.
-func (e *Engine) List(context.Context) ([]cluster.Resident, error) {
+// List implements cluster.OrphanStopper.
+func (e *Engine) List(context.Context) ([]cluster.HostedCluster, error) {
 	entries, err := os.ReadDir(e.opts.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -53,11 +53,11 @@ func (e *Engine) List(context.Context) ([]cluster.Resident, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for clusters: %w", err)
 	}
-	var all []cluster.Resident
+	var all []cluster.HostedCluster
 	for _, entry := range entries {
-		r := cluster.Resident{UID: types.UID(entry.Name()), Dir: filepath.Join(e.opts.Dir, entry.Name())}
+		r := cluster.HostedCluster{UID: types.UID(entry.Name()), Dir: filepath.Join(e.opts.Dir, entry.Name())}
 		o := readOwner(r.Dir)
-		if r.Name, r.Home = o.Name, o.Home; r.Home != "" && e.runsIdly(r.UID) {
+		if r.Name, r.ManagementClusterUID = o.Name, o.ManagementClusterUID; r.ManagementClusterUID != "" && e.runsIdly(r.UID) {
 			all = append(all, r)
 		}
 	}
@@ -80,7 +80,7 @@ func (e *Engine) runsIdly(uid types.UID) bool {
 	})
 }
 
-// Stop implements cluster.Keeper.
+// Stop implements cluster.OrphanStopper.
 func (e *Engine) Stop(ctx context.Context, uid types.UID) error {
 	m, op, done, err := e.beginStop(ctx, uid)
 	if err != nil {

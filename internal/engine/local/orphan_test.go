@@ -38,7 +38,7 @@ func TestLongALostClusterIsStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	request.Home = homeOf(t, engine)
+	request.ManagementClusterUID = managementClusterUIDOf(t, engine)
 	harness.Eventually(t, "all of it runs", func() bool { return len(left(t, dir)) > 5 })
 	reconciler.Sweep(t.Context()) // it has its object
 	lose(t, api, m.cluster.Name)
@@ -84,7 +84,7 @@ func TestAClusterThatIsAttendedIsNotStopped(t *testing.T) {
 	t.Parallel()
 	opts := newOptions(t)
 	engine := local.New(opts)
-	request := cluster.Request{Name: "attended", UID: "attended", Home: "home", Spec: v1alpha1.ClusterSpec{Engine: v1alpha1.EngineLocal}}
+	request := cluster.Request{Name: "attended", UID: "attended", ManagementClusterUID: "home", Spec: v1alpha1.ClusterSpec{Engine: v1alpha1.EngineLocal}}
 	if err := engine.Apply(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestLongAStopIsFollowedByWhatIsWanted(t *testing.T) {
 	t.Parallel()
 	opts := newOptions(t)
 	engine := local.New(opts)
-	request := cluster.Request{Name: "wanted", UID: "wanted", Home: "home", Spec: v1alpha1.ClusterSpec{Engine: v1alpha1.EngineLocal}}
+	request := cluster.Request{Name: "wanted", UID: "wanted", ManagementClusterUID: "home", Spec: v1alpha1.ClusterSpec{Engine: v1alpha1.EngineLocal}}
 	applyAndWait(t, engine, request)
 	stopping := func() <-chan error {
 		ended := make(chan error, 1)
@@ -201,10 +201,10 @@ func orphanEvents(recorder *events.FakeRecorder) []string {
 	})
 }
 
-// homeOf returns that of the one cluster, as soon as it is applied.
-func homeOf(t *testing.T, engine *local.Engine) types.UID {
+// managementClusterUIDOf returns that of the one cluster, as soon as it is applied.
+func managementClusterUIDOf(t *testing.T, engine *local.Engine) types.UID {
 	t.Helper()
-	var found []cluster.Resident
+	var found []cluster.HostedCluster
 	harness.Eventually(t, "the cluster is told as running", func() bool {
 		var err error
 		if found, err = engine.List(t.Context()); err != nil {
@@ -212,5 +212,5 @@ func homeOf(t *testing.T, engine *local.Engine) types.UID {
 		}
 		return len(found) == 1
 	})
-	return found[0].Home
+	return found[0].ManagementClusterUID
 }

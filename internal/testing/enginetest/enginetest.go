@@ -52,7 +52,7 @@ func Run(t *testing.T, newPlace func(t *testing.T) Place) {
 		t.Run(test.name, func(t *testing.T) {
 			r := &run{T: t, Place: newPlace(t), woken: map[string]bool{}}
 			r.restart()
-			r.request = cluster.Request{Name: "contract", UID: types.UID(uid(t.Name())), Home: "home", Spec: r.Spec}
+			r.request = cluster.Request{Name: "contract", UID: types.UID(uid(t.Name())), ManagementClusterUID: "home", Spec: r.Spec}
 			test.run(r)
 			r.remove()
 			r.do(r.engine.Close())
@@ -277,9 +277,9 @@ func testAbandon(r *run) {
 	}
 }
 
-// testKeep is for a cluster.Keeper; of another engine nothing runs on the host.
+// testKeep is for a cluster.OrphanStopper; of another engine nothing runs on the host.
 func testKeep(r *run) {
-	if _, ok := r.engine.(cluster.Keeper); !ok {
+	if _, ok := r.engine.(cluster.OrphanStopper); !ok {
 		return
 	}
 	r.expectRunning(false)
@@ -309,7 +309,7 @@ func testKeep(r *run) {
 // stop stops the cluster, which must not run afterwards.
 func (r *run) stop() {
 	r.Helper()
-	r.do(r.engine.(cluster.Keeper).Stop(r.Context(), r.request.UID))
+	r.do(r.engine.(cluster.OrphanStopper).Stop(r.Context(), r.request.UID))
 	r.expectRunning(false)
 }
 
@@ -317,14 +317,14 @@ func (r *run) stop() {
 // none does.
 func (r *run) expectRunning(want bool) {
 	r.Helper()
-	var found []cluster.Resident
+	var found []cluster.HostedCluster
 	r.eventually(fmt.Sprintf("it is told as running: %v", want), func() bool {
 		var err error
-		found, err = r.engine.(cluster.Keeper).List(r.Context())
+		found, err = r.engine.(cluster.OrphanStopper).List(r.Context())
 		r.do(err)
 		return (len(found) > 0) == want
 	})
-	if want && (len(found) != 1 || found[0].Name != r.request.Name || found[0].UID != r.request.UID || found[0].Home != r.request.Home || found[0].Dir == "") {
+	if want && (len(found) != 1 || found[0].Name != r.request.Name || found[0].UID != r.request.UID || found[0].ManagementClusterUID != r.request.ManagementClusterUID || found[0].Dir == "") {
 		r.Errorf("Told as running: %+v, of the request %+v", found, r.request)
 	}
 }

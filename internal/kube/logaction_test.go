@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-func TestLogVerdicts(t *testing.T) {
-	type verdict string
+func TestLogActions(t *testing.T) {
+	type action string
 	ready := metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Rejected", Message: "the words of somebody else"}
 	for _, tt := range []struct {
 		name    string
@@ -28,29 +28,29 @@ func TestLogVerdicts(t *testing.T) {
 		{
 			name: "one line has it all", level: -1,
 			inner: func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-				Decided(ctx, verdict("create"))
-				Summarized(ctx, ready)
+				LogAction(ctx, action("create"))
+				LogReady(ctx, ready)
 				return reconcile.Result{RequeueAfter: 10 * time.Second}, nil
 			},
-			want: "level=DEBUG+3 msg=Reconciled verdict=create ready=False reason=Rejected requeueAfter=10s\n",
+			want: "level=DEBUG+3 msg=Reconciled action=create ready=False reason=Rejected requeueAfter=10s\n",
 		},
 		{
 			name: "nothing was decided", level: -1,
 			inner: func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil },
-			want:  "level=DEBUG+3 msg=Reconciled verdict=none\n",
+			want:  "level=DEBUG+3 msg=Reconciled action=none\n",
 		},
 		{
 			name: "the words of an error have a line of their own", level: -1,
 			inner: func(context.Context, reconcile.Request) (reconcile.Result, error) {
 				return reconcile.Result{}, errors.New("secret words")
 			},
-			want: "level=DEBUG+3 msg=Reconciled verdict=none requeue=\"with backoff\"\n", wantErr: true,
+			want: "level=DEBUG+3 msg=Reconciled action=none requeue=\"with backoff\"\n", wantErr: true,
 		},
 		{
 			name: "quiet by default", level: 0,
 			inner: func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-				Decided(ctx, verdict("create"))
-				Summarized(ctx, ready)
+				LogAction(ctx, action("create"))
+				LogReady(ctx, ready)
 				return reconcile.Result{}, nil
 			},
 		},
@@ -65,7 +65,7 @@ func TestLogVerdicts(t *testing.T) {
 			}
 			handler := slog.NewTextHandler(&out, &slog.HandlerOptions{Level: tt.level, ReplaceAttr: withoutTime})
 			ctx := log.IntoContext(t.Context(), logr.FromSlogHandler(handler))
-			if _, err := LogVerdicts(tt.inner).Reconcile(ctx, reconcile.Request{}); (err != nil) != tt.wantErr {
+			if _, err := LogActions(tt.inner).Reconcile(ctx, reconcile.Request{}); (err != nil) != tt.wantErr {
 				t.Errorf("error: %v", err)
 			}
 			if diff := cmp.Diff(tt.want, out.String()); diff != "" {
