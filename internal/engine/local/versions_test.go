@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -13,22 +14,30 @@ import (
 	"github.com/keelson-dev/keelson/internal/engine/local"
 )
 
-// hanging returns a program that prints its version when release is called. release returns only after somebody has started
-// the program.
-func hanging(t *testing.T) (binary string, release func()) {
+// hanging returns a program that prints its version after release is called. awaitStart returns as soon as the program runs.
+func hanging(t *testing.T) (binary string, awaitStart, release func()) {
 	t.Helper()
 	dir := t.TempDir()
-	binary, fifo := filepath.Join(dir, "keelson-kube"), filepath.Join(dir, "fifo")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	write(t, binary, "#!/bin/sh\nread line <"+fifo+"\necho Kubernetes v1.36.3\n", 0o700)
-	return binary, func() {
-		t.Helper()
-		if err := os.WriteFile(fifo, []byte("go on\n"), 0o600); err != nil { // waits for a reader
+	binary, started, fifo := filepath.Join(dir, "keelson-kube"), filepath.Join(dir, "started"), filepath.Join(dir, "fifo")
+	for _, path := range []string{started, fifo} {
+		if err := syscall.Mkfifo(path, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+	write(t, binary, "#!/bin/sh\necho started >"+started+"\nread line <"+fifo+"\necho Kubernetes v1.36.3\n", 0o700)
+	awaitStart = func() {
+		t.Helper()
+		if _, err := os.ReadFile(started); err != nil { // blocks until the program opens it
+			t.Fatal(err)
+		}
+	}
+	release = func() {
+		t.Helper()
+		if err := os.WriteFile(fifo, []byte("go on\n"), 0o600); err != nil { // blocks until the program opens it
+			t.Fatal(err)
+		}
+	}
+	return binary, awaitStart, release
 }
 
 // observing observes a cluster in the background.
@@ -42,22 +51,21 @@ func observing(ctx context.Context, engine *local.Engine) <-chan error {
 }
 
 func TestProgramsAreAskedForTheirVersionsSideBySide(t *testing.T) {
-	slow, release := hanging(t)
+	slow, awaitStart, release := hanging(t)
 	quick := standIn(t, "v1.36.3")
-	binaries := make(chan string, 4)
-	engine := local.New(local.Options{Dir: t.TempDir(), Binary: func() (string, error) { return <-binaries, nil }})
+	var binary atomic.Value
+	engine := local.New(local.Options{Dir: t.TempDir(), Binary: func() (string, error) { return binary.Load().(string), nil }})
 	defer func() { _ = engine.Close() }() // nothing was started
 
-	binaries <- slow
+	binary.Store(slow)
 	first := observing(t.Context(), engine)
-	impatient, cancel := context.WithCancel(t.Context())
-	binaries <- slow
-	second := observing(impatient, engine)
+	awaitStart()
+	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := <-second; !errors.Is(err, context.Canceled) {
+	if err := <-observing(canceled, engine); !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller whose context has ended: %v", err)
 	}
-	binaries <- quick
+	binary.Store(quick)
 	if err := <-observing(t.Context(), engine); err != nil {
 		t.Errorf("another program, which answers at once: %v", err)
 	}
@@ -68,9 +76,10 @@ func TestProgramsAreAskedForTheirVersionsSideBySide(t *testing.T) {
 }
 
 func TestCloseEndsAProgramThatDoesNotTellItsVersion(t *testing.T) {
-	slow, _ := hanging(t)
+	slow, awaitStart, _ := hanging(t)
 	engine := local.New(local.Options{Dir: t.TempDir(), Binary: func() (string, error) { return slow, nil }})
 	ended := observing(t.Context(), engine)
+	awaitStart()
 	if err := engine.Close(); err != nil {
 		t.Fatal(err)
 	}
