@@ -1,5 +1,5 @@
 // Package monitoring_test checks the alerts and the dashboard: that they are what Prometheus and Grafana take, that every
-// metric in them is one of docs/metrics.md, which a test of internal/manager compares with the program, and that nobody
+// metric in them is on one of the pages of metrics, which a test of internal/manager compares with the program, and that nobody
 // who is woken stands without a runbook.
 package monitoring_test
 
@@ -245,7 +245,8 @@ func TestMetricsIn(t *testing.T) {
 // Alerts and dashboard ask for metrics that there are.
 func TestEveryMetricExists(t *testing.T) {
 	known := map[string]bool{"ALERTS": true} // Prometheus has it
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z][a-z0-9_]*)` \\| ([a-z]+) \\|").FindAllStringSubmatch(read(t, "../../docs/metrics.md"), -1) {
+	pages := read(t, "../../docs/metrics.md") + read(t, "../../docs/internals/metrics.md")
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z][a-z0-9_]*)` \\| ([a-z]+) \\|").FindAllStringSubmatch(pages, -1) {
 		if row[2] != "histogram" {
 			known[row[1]] = true
 			continue

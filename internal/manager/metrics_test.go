@@ -17,9 +17,10 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
-const metricsPage = "../../docs/metrics.md"
+// metricsPages have every metric: the first those of Keelson, the second those of its libraries.
+var metricsPages = []string{"../../docs/metrics.md", "../../docs/internals/metrics.md"}
 
-// metric is a row of the page: what there is to know of a metric.
+// metric is a row of a page: what there is to know of a metric.
 type metric struct{ kind, labels, help string }
 
 func (m metric) row(name string) string {
@@ -28,21 +29,49 @@ func (m metric) row(name string) string {
 
 var metricRow = regexp.MustCompile("(?m)^\\| `([a-z][a-z0-9_]*)` \\| ([a-z]*) \\| ([^|]*) \\| ([^|]*) \\|$")
 
-// documentedMetrics returns what the page has.
-func documentedMetrics(t *testing.T) (page string, documented map[string]metric) {
+// documentedMetrics returns the metrics on the pages.
+func documentedMetrics(t *testing.T) map[string]metric {
 	t.Helper()
-	raw, err := os.ReadFile(metricsPage)
-	if err != nil {
-		t.Fatal(err)
-	}
-	documented = map[string]metric{}
-	for _, row := range metricRow.FindAllStringSubmatch(string(raw), -1) {
-		if _, twice := documented[row[1]]; twice {
-			t.Errorf("%s is on the page twice", row[1])
+	documented := map[string]metric{}
+	for _, page := range metricsPages {
+		raw, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
 		}
-		documented[row[1]] = metric{kind: row[2], labels: row[3], help: row[4]}
+		for _, row := range metricRow.FindAllStringSubmatch(string(raw), -1) {
+			if _, twice := documented[row[1]]; twice {
+				t.Errorf("%s is on the pages twice", row[1])
+			}
+			documented[row[1]] = metric{kind: row[2], labels: row[3], help: row[4]}
+		}
 	}
-	return string(raw), documented
+	return documented
+}
+
+// updateMetrics replaces the rows of the pages with those of the program, and appends new ones to the first page.
+func updateMetrics(t *testing.T, described, documented map[string]metric) {
+	t.Helper()
+	for i, path := range metricsPages {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := metricRow.ReplaceAllStringFunc(string(raw), func(row string) string {
+			name := metricRow.FindStringSubmatch(row)[1]
+			if m, ok := described[name]; ok {
+				return m.row(name)
+			}
+			return row
+		})
+		for name, m := range described {
+			if _, ok := documented[name]; i == 0 && !ok {
+				page += m.row(name) + "\n"
+			}
+		}
+		if err := os.WriteFile(path, []byte(page), 0o644); err != nil { //nolint:gosec // everybody may read it
+			t.Fatal(err)
+		}
+	}
 }
 
 // describedMetrics returns everything that is in the registry of a manager with all controllers, but those of the Go
@@ -92,11 +121,10 @@ func descsOf(collector prometheus.Collector) <-chan *prometheus.Desc {
 	return descs
 }
 
-// docs/metrics.md has every metric of a manager with all controllers, and no other: its type, its labels, and what the
-// program says that it means. With -update the page is changed: a new
-// one is added at its end.
+// The pages have every metric of a manager with all controllers, and no other: its type, its labels and its help. With
+// -update the pages are changed; new metrics are appended to docs/metrics.md.
 func TestPageHasEveryMetric(t *testing.T) {
-	page, documented := documentedMetrics(t)
+	documented := documentedMetrics(t)
 	described := describedMetrics(t)
 	kinds := knownKinds(t)
 	for name, m := range described {
@@ -107,20 +135,11 @@ func TestPageHasEveryMetric(t *testing.T) {
 		described[name] = m
 	}
 	if *update {
-		for name, m := range described {
-			row := regexp.MustCompile("(?m)^\\| `" + name + "` \\|.*$")
-			if !row.MatchString(page) {
-				page += m.row(name) + "\n"
-			}
-			page = row.ReplaceAllLiteralString(page, m.row(name))
-		}
-		if err := os.WriteFile(metricsPage, []byte(page), 0o644); err != nil { //nolint:gosec // everybody may read it
-			t.Fatal(err)
-		}
-		_, documented = documentedMetrics(t)
+		updateMetrics(t, described, documented)
+		documented = documentedMetrics(t)
 	}
 	if diff := cmp.Diff(described, documented, cmp.AllowUnexported(metric{})); diff != "" {
-		t.Errorf("metrics (-program +docs/metrics.md), see the flag -update of this test:\n%s", diff)
+		t.Errorf("metrics (-program +pages), see the flag -update of this test:\n%s", diff)
 	}
 	for name, m := range documented {
 		if !slices.Contains([]string{"counter", "gauge", "histogram", "summary"}, m.kind) {
@@ -133,10 +152,10 @@ func TestPageHasEveryMetric(t *testing.T) {
 	}
 }
 
-// checkKinds compares the types on the page with those of the program, in which there is an object of each kind.
+// checkKinds compares the types on the pages with those of the program, in which there is an object of each kind.
 func checkKinds(t *testing.T) {
 	t.Helper()
-	_, documented := documentedMetrics(t)
+	documented := documentedMetrics(t)
 	want, got := map[string]string{}, knownKinds(t)
 	for name, m := range documented {
 		want[name] = m.kind
@@ -147,7 +166,7 @@ func checkKinds(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("types of metrics (-docs/metrics.md +program):\n%s", diff)
+		t.Errorf("types of metrics (-pages +program):\n%s", diff)
 	}
 }
 

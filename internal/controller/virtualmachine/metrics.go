@@ -30,11 +30,11 @@ func newSeconds(name, help string) *prometheus.HistogramVec {
 }
 
 var (
-	createdSeconds = newSeconds("created", "Time from the creation of a VirtualMachine until its server existed.")
-	runningSeconds = newSeconds("running", "Time from the creation of a VirtualMachine until its server first ran.")
+	createdSeconds = newSeconds("created", "Time from the creation of a VirtualMachine until its machine existed.")
+	runningSeconds = newSeconds("running", "Time from the creation of a VirtualMachine until its machine first ran.")
 	readySeconds   = newSeconds("guest_ready", "Time from the creation of a VirtualMachine until its guest first answered.")
-	stopSeconds    = newSeconds("stop", "Time from the request to stop a server until it was off.")
-	deleteSeconds  = newSeconds("delete", "Time from the deletion of a VirtualMachine until its server was gone.")
+	stopSeconds    = newSeconds("stop", "Time from the request to stop a machine until it was off.")
+	deleteSeconds  = newSeconds("delete", "Time from the deletion of a VirtualMachine until its machine was gone.")
 
 	driverCalls = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "keelson_virtualmachine_driver_calls_total",
@@ -42,14 +42,14 @@ var (
 	}, []string{"driver", "call", "result"})
 	orphanServers = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "keelson_virtualmachine_orphans",
-		Help: "Servers without a VirtualMachine at the last check.",
+		Help: "Machines without a VirtualMachine at the last check.",
 	}, []string{"driver"})
 
 	machinesDesc = prometheus.NewDesc("keelson_virtualmachine_machines",
 		"VirtualMachines by phase and driver.", []string{"driver", "phase"}, nil)
 	restartsDesc = newMachineDesc("restarts_total", "Restarts of the machine after it stopped by itself.")
-	cpuDesc      = newMachineDesc("cpu_seconds_total", "CPU time of the server since it was powered on.")
-	residentDesc = newMachineDesc("resident_memory_bytes", "Memory of the host that the server uses.")
+	cpuDesc      = newMachineDesc("cpu_seconds_total", "CPU time of the machine since it was powered on.")
+	residentDesc = newMachineDesc("resident_memory_bytes", "Memory of the host that the machine uses.")
 	retainedDesc = newMachineDesc("retained_disk_bytes", "Disk space used by retained disks of deleted machines.")
 	guestDesc    = newMachineDesc("guest_memory_used_bytes", "Memory used in the guest, as reported by it.")
 )
