@@ -15,7 +15,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// act does what the plan says, up to the first error.
+// act executes the plan and stops at the first error.
 func (r *Reconciler) act(ctx context.Context, foo *v1alpha1.Foo, p plan) error {
 	var err error
 	switch p.action {
@@ -32,9 +32,9 @@ func (r *Reconciler) act(ctx context.Context, foo *v1alpha1.Foo, p plan) error {
 	return r.removeRenamed(ctx, foo, p.renamed)
 }
 
-// create creates the Deployment, and leaves one alone that has the name already. A
-// create is a third of the API server's time cheaper than an apply, which counts when
-// a thousand Foos come at once.
+// create creates the Deployment, and never changes an existing one with that name. A
+// create costs the API server a third less time than an apply, which matters when a
+// thousand Foos are created at once.
 func (r *Reconciler) create(ctx context.Context, foo *v1alpha1.Foo) error {
 	name := foo.Spec.DeploymentName
 	deployment, err := asObject(newDeployment(foo))
@@ -50,33 +50,33 @@ func (r *Reconciler) create(ctx context.Context, foo *v1alpha1.Foo) error {
 	r.status.Created()
 	log.FromContext(ctx).V(1).Info("Created Deployment", "Deployment", name)
 	if foo.Status.ObservedGeneration > 0 {
-		// Not for the first one: each Foo has that, and the event would be the third
-		// write for it.
+		// Not for the first Deployment: every Foo has one, and the event would be a third
+		// write.
 		r.events.Normal(foo, v1alpha1.ReasonDeploymentCreated, "CreateDeployment", fmt.Sprintf("Created Deployment %q", name))
 	}
 	return nil
 }
 
 func (r *Reconciler) repair(ctx context.Context, foo *v1alpha1.Foo, p plan) error {
-	// With the UID, a Deployment that took the name meanwhile is left alone.
+	// The UID is a precondition: another Deployment with this name is not changed.
 	deployment := newDeployment(foo).WithUID(p.current.UID)
 	err := r.client.Apply(ctx, deployment, client.FieldOwner(kube.FieldManager), client.ForceOwnership)
 	if err != nil {
 		return kube.Named(err, "apply", "Deployment", foo.Namespace, p.current.Name)
 	}
 	if ptr.Deref(deployment.ResourceVersion, "") == p.current.ResourceVersion {
-		// A mutating webhook undoes it each time. Nothing happened, so there is no event.
+		// A mutating webhook reverts each repair. Nothing changed, so there is no event.
 		log.FromContext(ctx).V(1).Info("Deployment differs and cannot be repaired", "Deployment", p.current.Name, "differed", p.differs)
 		return nil
 	}
 	log.FromContext(ctx).Info("Repaired Deployment", "Deployment", p.current.Name, "differed", p.differs)
 	r.events.Normal(foo, v1alpha1.ReasonDeploymentRepaired, "ApplyDeployment",
-		fmt.Sprintf("Put Deployment %q right, which had %s", p.current.Name, strings.Join(p.differs, ", ")))
+		fmt.Sprintf("Repaired Deployment %q, which had %s", p.current.Name, strings.Join(p.differs, ", ")))
 	return nil
 }
 
-// removeRenamed deletes Deployments of an earlier name, if the name is indeed an
-// earlier one: a cache that is behind could have it the wrong way round.
+// removeRenamed deletes Deployments of an earlier spec.deploymentName. It reads the Foo
+// from the API server first: in a stale cache the current name could be the earlier one.
 func (r *Reconciler) removeRenamed(ctx context.Context, foo *v1alpha1.Foo, renamed []*appsv1.Deployment) error {
 	var current v1alpha1.Foo
 	if err := r.live.Get(ctx, client.ObjectKeyFromObject(foo), &current); client.IgnoreNotFound(err) != nil {

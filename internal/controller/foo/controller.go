@@ -20,12 +20,12 @@ import (
 	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
-// Name is how this controller is called in logs, metrics, flags and events.
+// Name is the name of this controller in logs, metrics, flags and events.
 const Name = "foo"
 
 var kind = v1alpha1.SchemeGroupVersion.WithKind("Foo")
 
-// Reconciler makes the Deployment of a Foo what the Foo asks for.
+// Reconciler reconciles the Deployment of a Foo.
 type Reconciler struct {
 	client client.Client
 	live   client.Reader
@@ -34,9 +34,8 @@ type Reconciler struct {
 	clock  clock.PassiveClock
 }
 
-// NewReconciler returns a Reconciler. It reads through c, which may be behind the
-// API server and must have the indexes of Indexes; live is asked where that could do
-// harm.
+// NewReconciler returns a Reconciler. It reads through c, a cache with the indexes of
+// Indexes, and through live where a stale read could do harm.
 func NewReconciler(c client.Client, live client.Reader, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
 	return &Reconciler{
 		client: c,
@@ -71,10 +70,10 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 // +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Reconcile looks at the Deployments of foo and puts right what is wrong.
+// Reconcile creates, repairs, replaces or deletes the Deployments of foo as its spec requires, and updates its status.
 func (r *Reconciler) Reconcile(ctx context.Context, foo *v1alpha1.Foo) (reconcile.Result, error) {
 	if !foo.DeletionTimestamp.IsZero() {
-		// The garbage collector deletes the Deployment; to write it now would hinder.
+		// The garbage collector deletes the Deployment. A write would interfere.
 		return reconcile.Result{}, nil
 	}
 	seen, err := r.observe(ctx, foo)
@@ -88,12 +87,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, foo *v1alpha1.Foo) (reconcil
 	return r.finish(ctx, foo, status, plan, actErr)
 }
 
-// observation is what there is in the cluster.
+// observation is the observed state of the cluster.
 type observation struct {
-	// owned are the Deployments that this Foo controls, by name. They are shared with
-	// the cache and must not be changed.
+	// owned are the Deployments that this Foo controls. They are shared with the cache
+	// and must not be modified.
 	owned []appsv1.Deployment
-	// other has the name that this Foo asks for, but is not controlled by it.
+	// other is a Deployment with the name of spec.deploymentName that this Foo does not control.
 	other *appsv1.Deployment
 }
 
@@ -115,7 +114,7 @@ func (r *Reconciler) observe(ctx context.Context, foo *v1alpha1.Foo) (observatio
 		return seen, kube.Named(client.IgnoreNotFound(err), "get", "Deployment", key.Namespace, key.Name)
 	}
 	if metav1.IsControlledBy(&named, foo) {
-		// It came between the two reads.
+		// It was added to the cache between the two reads.
 		seen.owned = append(seen.owned, named)
 		return seen, nil
 	}
@@ -123,7 +122,7 @@ func (r *Reconciler) observe(ctx context.Context, foo *v1alpha1.Foo) (observatio
 	return seen, nil
 }
 
-// find returns the owned Deployment of that name, or nil.
+// find returns the owned Deployment with that name, or nil.
 func (o observation) find(name string) *appsv1.Deployment {
 	for i := range o.owned {
 		if o.owned[i].Name == name {

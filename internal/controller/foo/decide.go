@@ -9,48 +9,47 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// action is what is to be done about the Deployment that a Foo asks for.
+// action is the action on the Deployment of a Foo.
 type action string
 
 const (
-	// keep: it is as it should be.
+	// keep: the Deployment is as specified.
 	keep action = "keep"
-	// create: there is none.
+	// create: the Deployment does not exist.
 	create action = "create"
-	// repair: it is ours and differs.
+	// repair: the Deployment is controlled by the Foo and differs.
 	repair action = "repair"
-	// replace: it is ours and differs in what cannot be changed. It is deleted; the
-	// event of that leads to a new one.
+	// replace: the Deployment differs in an immutable field. It is deleted, and the
+	// delete event triggers the creation of a new one.
 	replace action = "replace"
-	// waitForDeletion: it is ours and is being deleted.
+	// waitForDeletion: the Deployment is being deleted.
 	waitForDeletion action = "waitForDeletion"
-	// waitForCollection: it belongs to an earlier Foo of this name and is about to be
-	// deleted by the garbage collector.
+	// waitForCollection: the Deployment belongs to an earlier Foo with this name, and the
+	// garbage collector will delete it.
 	waitForCollection action = "waitForCollection"
-	// blocked: the Deployment of that name belongs to someone else.
+	// blocked: a Deployment with that name exists and has another owner.
 	blocked action = "blocked"
 )
 
-// plan is what to do.
+// plan is the result of decide.
 type plan struct {
-	// at is when it was made.
+	// at is the time of the decision.
 	at time.Time
-	// action is about the Deployment that the Foo asks for, and current is that
-	// Deployment if it is ours.
+	// action is the action on the Deployment; current is that Deployment if the Foo
+	// controls it.
 	action  action
 	current *appsv1.Deployment
-	// differs says in which way current differs.
+	// differs lists the differences of current.
 	differs []string
-	// renamed are Deployments of an earlier spec.deploymentName, to be deleted after
-	// the Deployment of the present name was written.
+	// renamed are Deployments of an earlier spec.deploymentName. They are deleted after
+	// the Deployment with the current name was written.
 	renamed []*appsv1.Deployment
 }
 
-// acts reports whether the plan is to write or delete the Deployment that the Foo asks
-// for.
+// acts reports whether the plan writes or deletes the Deployment of the current name.
 func (p plan) acts() bool { return p.action == create || p.action == repair || p.action == replace }
 
-// decide returns what is to be done for foo, given what there is.
+// decide returns the plan for foo. It is a pure function of the observed state.
 func decide(foo *v1alpha1.Foo, seen observation, now time.Time) plan {
 	p := plan{at: now, current: seen.find(foo.Spec.DeploymentName)}
 	switch {
@@ -72,13 +71,13 @@ func decide(foo *v1alpha1.Foo, seen observation, now time.Time) plan {
 	}
 	switch p.action {
 	case keep, create, repair:
-		// Only now: as long as the new name cannot be had, the old Deployment serves.
+		// Not earlier: the old Deployment serves until the new name is available.
 		p.renamed = seen.renamed(foo)
 	}
 	return p
 }
 
-// renamed returns the owned Deployments that have another name than foo asks for.
+// renamed returns the owned Deployments with another name than spec.deploymentName.
 func (o observation) renamed(foo *v1alpha1.Foo) []*appsv1.Deployment {
 	var found []*appsv1.Deployment
 	for i := range o.owned {

@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// containerName is the name of the container that runs the image of the Foo.
+	// containerName is the container that runs spec.image.
 	containerName = "foo"
 
-	// labelFooUID is the label that selects the pods of a Foo.
+	// labelFooUID selects the Pods of a Foo.
 	labelFooUID = v1alpha1.GroupName + "/foo-uid"
 
 	labelName      = "app.kubernetes.io/name"
@@ -32,7 +32,7 @@ const (
 	labelManagedBy = "app.kubernetes.io/managed-by"
 )
 
-// newDeployment returns what foo asks for: all fields that we own, and no others.
+// newDeployment returns the Deployment of foo with exactly the fields that this controller owns.
 func newDeployment(foo *v1alpha1.Foo) *appsv1ac.DeploymentApplyConfiguration {
 	return appsv1ac.Deployment(foo.Spec.DeploymentName, foo.Namespace).
 		WithLabels(newLabels(foo)).
@@ -49,7 +49,7 @@ func newDeployment(foo *v1alpha1.Foo) *appsv1ac.DeploymentApplyConfiguration {
 			WithTemplate(corev1ac.PodTemplateSpec().
 				WithLabels(newLabels(foo)).
 				WithSpec(corev1ac.PodSpec().
-					// The image is anybody's; it gets no credentials of the namespace.
+					// The image is not trusted and gets no credentials of the namespace.
 					WithAutomountServiceAccountToken(false).
 					WithSecurityContext(corev1ac.PodSecurityContext().
 						WithSeccompProfile(corev1ac.SeccompProfile().WithType(corev1.SeccompProfileTypeRuntimeDefault))).
@@ -59,7 +59,7 @@ func newDeployment(foo *v1alpha1.Foo) *appsv1ac.DeploymentApplyConfiguration {
 						WithSecurityContext(corev1ac.SecurityContext().WithAllowPrivilegeEscalation(false))))))
 }
 
-// asObject returns what newDeployment returned as an object to create.
+// asObject converts an apply configuration to a Deployment for a create.
 func asObject(deployment *appsv1ac.DeploymentApplyConfiguration) (*appsv1.Deployment, error) {
 	raw, err := json.Marshal(deployment)
 	if err != nil {
@@ -69,14 +69,14 @@ func asObject(deployment *appsv1ac.DeploymentApplyConfiguration) (*appsv1.Deploy
 	return object, json.Unmarshal(raw, object)
 }
 
-// newSelector returns the labels that select the pods of foo. The UID keeps them
-// apart from those of any other Foo, also of one that had the same name before; a
-// name can be too long for a label. It stays the same when the Deployment is renamed.
+// newSelector returns the labels that select the Pods of foo. It uses the UID because a
+// name can be too long for a label, and because an earlier Foo may have had the same
+// name. It does not change when the Deployment is renamed.
 func newSelector(foo *v1alpha1.Foo) map[string]string {
 	return map[string]string{labelFooUID: string(foo.UID)}
 }
 
-// newLabels returns the labels of the Deployment and of its pods.
+// newLabels returns the labels of the Deployment and of its Pods.
 func newLabels(foo *v1alpha1.Foo) map[string]string {
 	all := newSelector(foo)
 	all[labelName] = "foo"
@@ -85,11 +85,11 @@ func newLabels(foo *v1alpha1.Foo) map[string]string {
 	return all
 }
 
-// replicas returns how many pods foo asks for. The API fills in the default; a Foo
-// that was stored before there was one has none.
+// replicas returns spec.replicas or its default. The API server sets the default, but a Foo
+// that was stored before the field had one lacks it.
 func replicas(foo *v1alpha1.Foo) int32 { return ptr.Deref(foo.Spec.Replicas, 1) }
 
-// image returns the image that foo asks for; see replicas.
+// image returns spec.image or its default, see replicas.
 func image(foo *v1alpha1.Foo) string {
 	if foo.Spec.Image == "" {
 		return v1alpha1.DefaultImage
@@ -97,8 +97,8 @@ func image(foo *v1alpha1.Foo) string {
 	return foo.Spec.Image
 }
 
-// differences returns what of the Deployment an apply of newDeployment would change,
-// in words for an event; none if it would change nothing.
+// differences describes what an apply of newDeployment would change in the Deployment, for
+// an event. It returns none if nothing would change.
 func differences(foo *v1alpha1.Foo, deployment *appsv1.Deployment) []string {
 	var found []string
 	if got, want := ptr.Deref(deployment.Spec.Replicas, 1), replicas(foo); got != want {
@@ -127,7 +127,7 @@ func differences(foo *v1alpha1.Foo, deployment *appsv1.Deployment) []string {
 	return found
 }
 
-// containerOf returns the container that is ours, or nil.
+// containerOf returns the container that newDeployment defines, or nil.
 func containerOf(pod *corev1.PodSpec) *corev1.Container {
 	for i := range pod.Containers {
 		if container := &pod.Containers[i]; container.Name == containerName {
@@ -137,14 +137,14 @@ func containerOf(pod *corev1.PodSpec) *corev1.Container {
 	return nil
 }
 
-// isConfined reports whether the pod and our container in it have the security context of newDeployment.
+// isConfined reports whether the Pod and its container have the security context of newDeployment.
 func isConfined(pod *corev1.PodSpec, container *corev1.Container) bool {
 	return pod.SecurityContext != nil && pod.SecurityContext.SeccompProfile != nil &&
 		pod.SecurityContext.SeccompProfile.Type == corev1.SeccompProfileTypeRuntimeDefault &&
 		container.SecurityContext != nil && !ptr.Deref(container.SecurityContext.AllowPrivilegeEscalation, true)
 }
 
-// contains reports whether all has every entry of part.
+// contains reports whether all contains every entry of part.
 func contains(all, part map[string]string) bool {
 	for key, value := range part {
 		if got, found := all[key]; !found || got != value {
@@ -162,15 +162,15 @@ func hasOwnerReference(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
 	})
 }
 
-// hasSelector reports whether the Deployment selects the pods that it should. The
-// field cannot be changed.
+// hasSelector reports whether the Deployment has the selector of newDeployment. The field
+// is immutable.
 func hasSelector(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
 	selector := deployment.Spec.Selector
 	return selector != nil && len(selector.MatchExpressions) == 0 &&
 		maps.Equal(selector.MatchLabels, newSelector(foo))
 }
 
-// selectorText returns the selector of the pods in the form that autoscalers read.
+// selectorText returns the Pod selector in the format of the scale subresource.
 func selectorText(foo *v1alpha1.Foo) string {
 	return labels.SelectorFromSet(newSelector(foo)).String()
 }

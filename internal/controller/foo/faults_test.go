@@ -42,7 +42,7 @@ func (w *world) expectUntouched(before *appsv1.Deployment) {
 	}
 }
 
-const existsEvent = `Warning ErrResourceExists Deployment "web" exists and does not belong to this Foo. Set another spec.deploymentName, or delete that Deployment`
+const existsEvent = `Warning ErrResourceExists Deployment "web" exists and does not belong to this Foo. Change spec.deploymentName or delete that Deployment`
 
 func TestAForeignDeploymentIsNeverTouched(t *testing.T) {
 	for _, test := range []struct {
@@ -261,7 +261,7 @@ func TestATransientErrorIsReturnedAndReported(t *testing.T) {
 	}
 	w.expectReady("False", v1alpha1.ReasonDeploymentWriteFailed)
 	if diff := cmp.Diff([]string{
-		`Warning DeploymentWriteFailed Deployment "web" could not be written and is tried again: create Deployment ` + w.namespace + `/web: connection refused`,
+		`Warning DeploymentWriteFailed Deployment "web" could not be written, the write is retried: create Deployment ` + w.namespace + `/web: connection refused`,
 	}, w.events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}

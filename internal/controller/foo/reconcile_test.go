@@ -76,22 +76,22 @@ func TestDriftIsRepaired(t *testing.T) {
 		change func(*appsv1.Deployment)
 		event  string
 	}{
-		{"scaled", scaled(5), `Normal DeploymentRepaired Put Deployment "web" right, which had replicas 5 instead of 3`},
+		{"scaled", scaled(5), `Normal DeploymentRepaired Repaired Deployment "web", which had replicas 5 instead of 3`},
 		{
 			"of a version that did not confine its pods", unconfined,
-			`Normal DeploymentRepaired Put Deployment "web" right, which had another security context, a service account token for its pods`,
+			`Normal DeploymentRepaired Repaired Deployment "web", which had another security context, a service account token for its pods`,
 		},
 		{
 			"image changed", func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "other" },
-			`Normal DeploymentRepaired Put Deployment "web" right, which had image "other" instead of "nginx:1.29"`,
+			`Normal DeploymentRepaired Repaired Deployment "web", which had image "other" instead of "nginx:1.29"`,
 		},
 		{
 			"labels removed", func(d *appsv1.Deployment) { d.Labels = nil },
-			`Normal DeploymentRepaired Put Deployment "web" right, which had other labels`,
+			`Normal DeploymentRepaired Repaired Deployment "web", which had other labels`,
 		},
 		{
 			"container renamed", func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Name = "main" },
-			`Normal DeploymentRepaired Put Deployment "web" right, which had no container "foo"`,
+			`Normal DeploymentRepaired Repaired Deployment "web", which had no container "foo"`,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

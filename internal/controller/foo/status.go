@@ -14,8 +14,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// summarize returns the status of foo, given what there was, what was to be done, and
-// how that ended.
+// summarize returns the status of foo after the plan was executed with the result
+// actErr. It is a pure function.
 func summarize(foo *v1alpha1.Foo, seen observation, p plan, actErr error) v1alpha1.FooStatus {
 	status := *foo.Status.DeepCopy()
 	status.ObservedGeneration = foo.Generation
@@ -40,22 +40,22 @@ func summarizeReady(foo *v1alpha1.Foo, p plan, actErr error) metav1.Condition {
 	switch {
 	case errors.Is(actErr, kube.ErrNotOwned), actErr == nil && p.action == blocked:
 		return not(v1alpha1.ReasonErrResourceExists,
-			"Deployment %q exists and does not belong to this Foo. Set another spec.deploymentName, or delete that Deployment", name)
+			"Deployment %q exists and does not belong to this Foo. Change spec.deploymentName or delete that Deployment", name)
 	case kube.IsRejected(actErr):
 		return not(v1alpha1.ReasonDeploymentRejected,
-			"The API refused Deployment %q: %s. Change the Foo, or the policy or quota that refused it", name, kube.APIWords(actErr))
+			"The API rejected Deployment %q: %s. Change the Foo, or the policy or quota that rejected it", name, kube.APIWords(actErr))
 	case actErr != nil:
-		return not(v1alpha1.ReasonDeploymentWriteFailed, "Deployment %q could not be written and is tried again: %s", name, kube.APIWords(actErr))
+		return not(v1alpha1.ReasonDeploymentWriteFailed, "Deployment %q could not be written, the write is retried: %s", name, kube.APIWords(actErr))
 	}
 	switch p.action {
 	case create, repair:
 		return not(v1alpha1.ReasonProgressing, "Deployment %q was written and is not available yet", name)
 	case replace:
-		return not(v1alpha1.ReasonProgressing, "Deployment %q has a selector that cannot be changed; it is deleted and created again", name)
+		return not(v1alpha1.ReasonProgressing, "Deployment %q has another selector, which is immutable; it is deleted and created again", name)
 	case waitForDeletion:
-		return not(v1alpha1.ReasonProgressing, "Deployment %q is being deleted; a new one follows when it is gone", name)
+		return not(v1alpha1.ReasonProgressing, "Deployment %q is being deleted; a new one is created afterwards", name)
 	case waitForCollection:
-		return not(v1alpha1.ReasonProgressing, "Deployment %q of an earlier Foo of this name is about to be deleted; a new one follows when it is gone", name)
+		return not(v1alpha1.ReasonProgressing, "Deployment %q of an earlier Foo with this name is about to be deleted; a new one is created afterwards", name)
 	}
 	if !isAvailable(foo, p.current) {
 		return not(v1alpha1.ReasonProgressing, "Not all replicas of Deployment %q are available yet", name)
@@ -67,24 +67,23 @@ func summarizeReady(foo *v1alpha1.Foo, p plan, actErr error) metav1.Condition {
 	}
 }
 
-// isAvailable reports whether the Deployment, which is as foo wants it, has rolled
-// out: its controller has seen the present spec, no pod of an earlier one is left, and
-// all are available.
+// isAvailable reports whether the Deployment has rolled out: its controller has observed
+// the current spec, no Pod of an earlier spec is left, and all Pods are available.
 func isAvailable(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
 	want, got := replicas(foo), deployment.Status
 	return got.ObservedGeneration >= deployment.Generation &&
 		got.Replicas == want && got.UpdatedReplicas == want && got.AvailableReplicas == want
 }
 
-// finish writes the status if it changed, and a warning if Ready became False for a
-// reason that does not go by itself. It returns when to look again.
+// finish writes the status if it changed, and records a warning if Ready became False for
+// a reason that requires a user. It returns the result of Reconcile.
 func (r *Reconciler) finish(ctx context.Context, foo *v1alpha1.Foo, status v1alpha1.FooStatus, p plan, actErr error) (reconcile.Result, error) {
 	was, is := kube.ConditionTransition(foo.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
 	kube.LogReady(ctx, is)
 	outcome := kube.Outcome{Urgent: isUrgent(was, is), Err: actErr, Acted: p.acts()}
 	switch {
 	case errors.Is(actErr, kube.ErrNotOwned):
-		// The end of the other Deployment is an event.
+		// The deletion of the other Deployment triggers the next reconcile.
 		outcome.Err = nil
 	case kube.IsRejected(actErr):
 		outcome.Err = nil
@@ -93,22 +92,22 @@ func (r *Reconciler) finish(ctx context.Context, foo *v1alpha1.Foo, status v1alp
 	after := foo.DeepCopy()
 	after.Status = status
 	written, result, err := r.status.Finish(ctx, foo, after, outcome)
-	if written && was.Reason != is.Reason && (needsPerson(is) || is.Reason == v1alpha1.ReasonDeploymentWriteFailed) {
+	if written && was.Reason != is.Reason && (needsUser(is) || is.Reason == v1alpha1.ReasonDeploymentWriteFailed) {
 		r.events.Warning(foo, is.Reason, "ApplyDeployment", is.Message)
 	}
 	return result, err
 }
 
-// isUrgent reports whether somebody waits for this change of Ready: the Foo became
-// ready, or needs a person.
+// isUrgent reports whether the change of Ready is written without a delay: the Foo became
+// ready or requires a user.
 func isUrgent(was, is metav1.Condition) bool {
 	if is.Status == metav1.ConditionTrue {
 		return was.Status != is.Status || was.ObservedGeneration != is.ObservedGeneration
 	}
-	return needsPerson(is) && (was.Reason != is.Reason || was.Message != is.Message)
+	return needsUser(is) && (was.Reason != is.Reason || was.Message != is.Message)
 }
 
-// needsPerson reports whether the Foo does not become ready by itself.
-func needsPerson(ready metav1.Condition) bool {
+// needsUser reports whether the Foo does not become ready without a user.
+func needsUser(ready metav1.Condition) bool {
 	return ready.Reason == v1alpha1.ReasonErrResourceExists || ready.Reason == v1alpha1.ReasonDeploymentRejected
 }

@@ -65,37 +65,37 @@ func TestSummarize(t *testing.T) {
 		{
 			name: "the Deployment is being deleted",
 			seen: see(foo, ownedBy(foo, deleted)), available: 3,
-			want: metav1.Condition{Status: "False", Reason: "Progressing", Message: `Deployment "web" is being deleted; a new one follows when it is gone`},
+			want: metav1.Condition{Status: "False", Reason: "Progressing", Message: `Deployment "web" is being deleted; a new one is created afterwards`},
 		},
 		{
 			name: "the Deployment of an earlier Foo is in the way for a moment",
 			seen: see(foo, ownedBy(foo, ofEarlierFoo)),
-			want: metav1.Condition{Status: "False", Reason: "Progressing", Message: `Deployment "web" of an earlier Foo of this name is about to be deleted; a new one follows when it is gone`},
+			want: metav1.Condition{Status: "False", Reason: "Progressing", Message: `Deployment "web" of an earlier Foo with this name is about to be deleted; a new one is created afterwards`},
 		},
 		{
 			name: "the Deployment has a selector that cannot be changed",
 			seen: see(foo, ownedBy(foo, func(d *appsv1.Deployment) { d.Spec.Selector.MatchLabels = nil })), available: 3,
-			want: metav1.Condition{Status: "False", Reason: "Progressing", Message: `Deployment "web" has a selector that cannot be changed; it is deleted and created again`},
+			want: metav1.Condition{Status: "False", Reason: "Progressing", Message: `Deployment "web" has another selector, which is immutable; it is deleted and created again`},
 		},
 		{
 			name: "the Deployment is someone else's",
 			seen: see(foo, ownedBy(foo, orphaned)),
-			want: metav1.Condition{Status: "False", Reason: "ErrResourceExists", Message: `Deployment "web" exists and does not belong to this Foo. Set another spec.deploymentName, or delete that Deployment`},
+			want: metav1.Condition{Status: "False", Reason: "ErrResourceExists", Message: `Deployment "web" exists and does not belong to this Foo. Change spec.deploymentName or delete that Deployment`},
 		},
 		{
 			name: "the Deployment turned out to be someone else's",
 			seen: see(foo), actErr: fmt.Errorf("create: %w", kube.ErrNotOwned),
-			want: metav1.Condition{Status: "False", Reason: "ErrResourceExists", Message: `Deployment "web" exists and does not belong to this Foo. Set another spec.deploymentName, or delete that Deployment`},
+			want: metav1.Condition{Status: "False", Reason: "ErrResourceExists", Message: `Deployment "web" exists and does not belong to this Foo. Change spec.deploymentName or delete that Deployment`},
 		},
 		{
 			name: "a quota refused the Deployment",
 			seen: see(foo), actErr: fmt.Errorf("create: %w", quota),
-			want: metav1.Condition{Status: "False", Reason: "DeploymentRejected", Message: `The API refused Deployment "web": deployments.apps "web" is forbidden: exceeded quota: few. Change the Foo, or the policy or quota that refused it`},
+			want: metav1.Condition{Status: "False", Reason: "DeploymentRejected", Message: `The API rejected Deployment "web": deployments.apps "web" is forbidden: exceeded quota: few. Change the Foo, or the policy or quota that rejected it`},
 		},
 		{
 			name: "the API server has a problem",
 			seen: see(foo), actErr: fmt.Errorf("create: %w", apierrors.NewInternalError(errors.New("no webhook"))),
-			want: metav1.Condition{Status: "False", Reason: "DeploymentWriteFailed", Message: `Deployment "web" could not be written and is tried again: Internal error occurred: no webhook`},
+			want: metav1.Condition{Status: "False", Reason: "DeploymentWriteFailed", Message: `Deployment "web" could not be written, the write is retried: Internal error occurred: no webhook`},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// deploymentOwner finds Deployments by the UID of the Foo that controls them.
+	// deploymentOwner indexes Deployments by the UID of the Foo that controls them.
 	deploymentOwner = "foo.controller"
-	// deploymentName finds Foos by the Deployment that they ask for.
+	// deploymentName indexes Foos by spec.deploymentName.
 	deploymentName = "foo.deploymentName"
 )
 
-// Indexes are the indexes that a Reconciler reads by.
+// Indexes are the cache indexes that a Reconciler needs.
 var Indexes = []kube.Index{
 	{Object: &appsv1.Deployment{}, Field: deploymentOwner, Keys: kube.ByController(kind.GroupKind())},
 	{Object: &v1alpha1.Foo{}, Field: deploymentName, Keys: func(foo client.Object) []string {
@@ -32,7 +32,7 @@ var Indexes = []kube.Index{
 	}},
 }
 
-// watchDeployments wakes the Foo that controls a Deployment, and the Foos that wait for
+// watchDeployments enqueues the Foo that controls a Deployment, and the Foos that wait for
 // the name of a Deployment to become free.
 func watchDeployments(c client.Reader) handler.EventHandler {
 	return kube.WatchChildren(kind.GroupKind(), func(ctx context.Context, deployment client.Object) []client.ObjectKey {
@@ -50,22 +50,22 @@ func watchDeployments(c client.Reader) handler.EventHandler {
 	})
 }
 
-// Cache makes a manager's cache keep of Foos and Deployments only what this
-// controller reads: a fraction of the memory. Other controllers of the manager see
-// Deployments so, too.
+// Cache configures a manager's cache to keep only the fields of Foos and Deployments that
+// this controller reads, which takes a fraction of the memory. It affects all controllers
+// of the manager that read Deployments.
 func Cache(options *cache.Options) {
 	kube.Transform(options, &appsv1.Deployment{}, slimDeployment)
 	kube.Transform(options, &v1alpha1.Foo{}, kube.StripManagedFields)
 }
 
-// confinedPod and confinedContainer are what isConfined looks at, in a slim Deployment of which it is true. They are never changed.
+// confinedPod and confinedContainer are shared by all slim Deployments for which isConfined is true. They are never modified.
 var (
 	confinedPod       = corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
 	confinedContainer = corev1.SecurityContext{AllowPrivilegeEscalation: ptr.To(false)}
 )
 
-// slimDeployment returns what this controller reads of a Deployment. Of one that no
-// Foo controls that is the name, and whose it is.
+// slimDeployment returns the fields of a Deployment that this controller reads. Of a
+// Deployment without a Foo these are its metadata only.
 func slimDeployment(object any) (any, error) {
 	full, ok := object.(*appsv1.Deployment)
 	if !ok {
@@ -88,7 +88,7 @@ func slimDeployment(object any) (any, error) {
 	slim.Spec.Selector = full.Spec.Selector
 	slim.Spec.Template.Labels = full.Spec.Template.Labels
 	if maps.Equal(slim.Labels, slim.Spec.Template.Labels) {
-		// As newDeployment has it: one map does for both.
+		// They are equal in newDeployment: share one map.
 		slim.Spec.Template.Labels = slim.Labels
 	}
 	pod, slimPod := &full.Spec.Template.Spec, &slim.Spec.Template.Spec
@@ -97,7 +97,7 @@ func slimDeployment(object any) (any, error) {
 		slimPod.Containers = append(slimPod.Containers, corev1.Container{Name: pod.Containers[i].Name, Image: pod.Containers[i].Image})
 	}
 	if container := containerOf(pod); container != nil && isConfined(pod, container) {
-		// Nearly all are: one copy does for them.
+		// Nearly all Deployments are confined: share one copy.
 		slimPod.SecurityContext, containerOf(slimPod).SecurityContext = &confinedPod, &confinedContainer
 	}
 	slim.Status = appsv1.DeploymentStatus{

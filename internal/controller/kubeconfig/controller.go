@@ -1,4 +1,4 @@
-// Package kubeconfig looks at the kubeconfig of each Kubeconfig and says where it leads and how long it is good.
+// Package kubeconfig reports the server and the expiry of the kubeconfig that each Kubeconfig refers to.
 package kubeconfig
 
 import (
@@ -22,19 +22,19 @@ import (
 	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
-// Name is how this controller is called in logs, metrics and flags.
+// Name is the name of this controller in logs, metrics and flags.
 const Name = "kubeconfig"
 
 var kind = v1alpha1.SchemeGroupVersion.WithKind("Kubeconfig")
 
-// recheck is how often a file is looked at, of which no event tells, and a Secret whose event may have been missed.
+// recheck is the interval for reading a file, which has no events, and a Secret, which is not watched.
 const recheck = time.Minute
 
-// Options are what a Reconciler needs beside the API.
+// Options configure a Reconciler.
 type Options struct {
 	// SecretNamespace is the namespace whose Secrets may be read.
 	SecretNamespace string
-	// ConfigDirs are where the files may be that spec.configPath names. None: no files are read.
+	// ConfigDirs are the directories that may contain the files of spec.configPath. If empty, no files are read.
 	ConfigDirs confine.Dirs
 	// Clock tells the time. Nil means the real one.
 	Clock clock.PassiveClock
@@ -48,7 +48,7 @@ type Reconciler struct {
 	Options
 }
 
-// NewReconciler returns a Reconciler. It reads Kubeconfigs through c, and Secrets through live: no cache has them.
+// NewReconciler returns a Reconciler. It reads Kubeconfigs through c, and Secrets, which are not cached, through live.
 func NewReconciler(c client.Client, live client.Reader, o Options) *Reconciler {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -74,7 +74,7 @@ func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=kubeconfigs/status,verbs=update
 // +kubebuilder:rbac:namespace=keelson-system,groups="",resources=secrets,verbs=get
 
-// Reconcile looks at what a Kubeconfig refers to.
+// Reconcile reads the kubeconfig that k refers to and updates the status of k.
 func (r *Reconciler) Reconcile(ctx context.Context, k *v1alpha1.Kubeconfig) (reconcile.Result, error) {
 	if !k.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
@@ -96,7 +96,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, k *v1alpha1.Kubeconfig) (rec
 	return result, err
 }
 
-// migrate moves the path to where it belongs; the original controller stored it under a name from a broken tag.
+// migrate moves the path to spec.configPath. The original controller stored it in a field with a wrong name, from a broken JSON tag.
 func (r *Reconciler) migrate(ctx context.Context, k *v1alpha1.Kubeconfig) error {
 	changed := k.DeepCopy()
 	if changed.Spec.ConfigPath == "" {
@@ -106,16 +106,16 @@ func (r *Reconciler) migrate(ctx context.Context, k *v1alpha1.Kubeconfig) error 
 	patch := client.MergeFromWithOptions(k, client.MergeFromWithOptimisticLock{})
 	err := r.client.Patch(ctx, changed, patch, client.FieldOwner(kube.FieldManager))
 	if kube.IsStale(err) {
-		return nil // the event of what came in between leads to the next attempt
+		return nil // the event of the other change triggers the next attempt
 	}
 	return kube.Named(err, "migrate", kind.Kind, "", k.Name)
 }
 
-// observation is what a Kubeconfig refers to.
+// observation is the observed kubeconfig.
 type observation struct {
-	// access is what the kubeconfig gives; nil if there is none that can be used.
+	// access is the content of the kubeconfig; nil if it is missing or invalid.
 	access *kubeconfig.Access
-	// missing says that there is no kubeconfig, and where it should be; invalid why it cannot be used.
+	// missing is set if there is no kubeconfig, and invalid if it cannot be used. Both are messages for the condition.
 	missing, invalid string
 }
 
@@ -133,7 +133,7 @@ func (r *Reconciler) observe(ctx context.Context, k *v1alpha1.Kubeconfig) (obser
 		}
 		data = secret.Data[keyOf(ref)]
 		if len(data) == 0 {
-			return observation{missing: fmt.Sprintf("There is no Secret %s/%s with the key %s", ref.Namespace, ref.Name, keyOf(ref))}, nil
+			return observation{missing: fmt.Sprintf("Secret %s/%s with the key %s does not exist", ref.Namespace, ref.Name, keyOf(ref))}, nil
 		}
 	case k.Spec.ConfigPath != "":
 		read, err := r.ConfigDirs.ReadSecret(k.Spec.ConfigPath)
@@ -145,11 +145,11 @@ func (r *Reconciler) observe(ctx context.Context, k *v1alpha1.Kubeconfig) (obser
 		}
 		data = read
 	default:
-		return observation{missing: "Neither spec.secretRef nor spec.configPath says where the kubeconfig is"}, nil
+		return observation{missing: "Neither spec.secretRef nor spec.configPath is set"}, nil
 	}
 	access, err := kubeconfig.Parse(data)
 	if err != nil {
-		return observation{invalid: "The kubeconfig cannot be used: " + err.Error()}, nil
+		return observation{invalid: "The kubeconfig is invalid: " + err.Error()}, nil
 	}
 	return observation{access: access}, nil
 }

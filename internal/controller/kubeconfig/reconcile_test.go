@@ -80,9 +80,9 @@ func TestStatus(t *testing.T) {
 		{name: "in a Secret", secret: good, at: now, status: "True", reason: v1alpha1.ReasonAvailable, server: "https://10.0.0.1:6443"},
 		{name: "in a file", spec: v1alpha1.KubeconfigSpec{ConfigPath: file("good", good)}, at: now, status: "True", reason: v1alpha1.ReasonAvailable, server: "https://10.0.0.1:6443"},
 		{name: "as the original stored it", spec: v1alpha1.KubeconfigSpec{LegacyConfigPath: file("old", good)}, at: now, status: "True", reason: v1alpha1.ReasonAvailable, server: "https://10.0.0.1:6443"},
-		{name: "expired", secret: good, at: parsed[0].NotAfter, status: "False", reason: v1alpha1.ReasonKubeconfigExpired, says: "has expired", server: "https://10.0.0.1:6443"},
+		{name: "expired", secret: good, at: parsed[0].NotAfter, status: "False", reason: v1alpha1.ReasonKubeconfigExpired, says: "expired at", server: "https://10.0.0.1:6443"},
 		{name: "nowhere", at: now, status: "False", reason: v1alpha1.ReasonNoKubeconfig, says: "Neither spec.secretRef nor spec.configPath"},
-		{name: "an empty Secret", secret: []byte{}, at: now, status: "False", reason: v1alpha1.ReasonNoKubeconfig, says: "There is no Secret"},
+		{name: "an empty Secret", secret: []byte{}, at: now, status: "False", reason: v1alpha1.ReasonNoKubeconfig, says: "does not exist"},
 		{name: "no file", spec: v1alpha1.KubeconfigSpec{ConfigPath: "/nowhere"}, at: now, status: "False", reason: v1alpha1.ReasonNoKubeconfig, says: "there is none"},
 		{name: "a directory", spec: v1alpha1.KubeconfigSpec{ConfigPath: dir}, at: now, status: "False", reason: v1alpha1.ReasonNoKubeconfig, says: "no regular file"},
 		{

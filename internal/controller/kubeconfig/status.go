@@ -10,7 +10,7 @@ import (
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 )
 
-// summarize returns the status of a Kubeconfig, and when to look again.
+// summarize returns the status of a Kubeconfig and the time until the next reconcile.
 func summarize(k *v1alpha1.Kubeconfig, seen observation, now time.Time) (v1alpha1.KubeconfigStatus, time.Duration) {
 	status := *k.Status.DeepCopy()
 	status.ObservedGeneration = k.Generation
@@ -29,9 +29,9 @@ func summarize(k *v1alpha1.Kubeconfig, seen observation, now time.Time) (v1alpha
 		}
 		if left := access.NotAfter.Sub(now); !access.NotAfter.IsZero() && left <= 0 {
 			ready.Reason = v1alpha1.ReasonKubeconfigExpired
-			ready.Message = fmt.Sprintf("The client certificate has expired at %s", access.NotAfter.UTC().Format(time.RFC3339))
+			ready.Message = fmt.Sprintf("The client certificate expired at %s", access.NotAfter.UTC().Format(time.RFC3339))
 		} else {
-			ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonAvailable, "The kubeconfig is there and can be used"
+			ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonAvailable, "The kubeconfig is valid"
 			if left > 0 {
 				again = min(again, left)
 			}
@@ -42,7 +42,7 @@ func summarize(k *v1alpha1.Kubeconfig, seen observation, now time.Time) (v1alpha
 	ready.LastTransitionTime = metav1.NewTime(now)
 	conditions := status.Conditions[:0]
 	for _, c := range status.Conditions {
-		if c.Reason != "" { // the original controller stored some without
+		if c.Reason != "" { // the original controller stored conditions without a reason
 			conditions = append(conditions, c)
 		}
 	}
@@ -51,7 +51,7 @@ func summarize(k *v1alpha1.Kubeconfig, seen observation, now time.Time) (v1alpha
 	return status, again
 }
 
-// newTime returns a time as the API stores it, in whole seconds.
+// newTime returns a time in whole seconds, as the API stores it.
 func newTime(t time.Time) *metav1.Time {
 	stored := metav1.NewTime(t.UTC().Truncate(time.Second))
 	return &stored

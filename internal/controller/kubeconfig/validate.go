@@ -10,9 +10,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/confine"
 )
 
-// NewValidator returns what refuses Kubeconfigs for a manager that may read the Secrets of one namespace, and files in some
-// directories: every mistake that the definition lets through, with its field. The conditions of a Kubeconfig that is stored
-// all the same say the same.
+// NewValidator returns an admission check for Kubeconfigs of a manager that may read the Secrets of one namespace and files in
+// dirs. It reports the errors that the CRD's schema cannot detect. The conditions of an existing Kubeconfig report the same errors.
 func NewValidator(secretNamespace string, dirs confine.Dirs) func(*v1alpha1.Kubeconfig) field.ErrorList {
 	spec := field.NewPath("spec")
 	return func(k *v1alpha1.Kubeconfig) field.ErrorList {
@@ -33,12 +32,12 @@ func NewValidator(secretNamespace string, dirs confine.Dirs) func(*v1alpha1.Kube
 	}
 }
 
-// onlyIn says which Secrets are read.
+// onlyIn is the message about the namespace of Secrets.
 func onlyIn(namespace string) string {
 	return fmt.Sprintf("this manager may read Secrets in the namespace %s only", namespace)
 }
 
-// notAllowed says why a file is not read, and which are.
+// notAllowed is the message for a file outside the allowed directories.
 func notAllowed(err error, dirs confine.Dirs) string {
 	return fmt.Sprintf("%v; --rke-config-dirs of the manager allows: %s", err, dirs)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// act does what the plan says, up to the first error.
+// act executes the plan and stops at the first error.
 func (r *Reconciler) act(ctx context.Context, sample *samplev1.SampleResource, p plan) error {
 	var err error
 	switch p.action {
@@ -27,12 +27,12 @@ func (r *Reconciler) act(ctx context.Context, sample *samplev1.SampleResource, p
 		err = r.changeImage(ctx, sample, p.pod)
 	case replace:
 		if err = r.remove(ctx, p.pod, "it failed"); err == nil {
-			r.events.Normal(sample, samplev1.ReasonPodReplaced, "DeletePod", fmt.Sprintf("Deleted Pod %q, which had failed; a new one follows", p.pod.Name))
+			r.events.Normal(sample, samplev1.ReasonPodReplaced, "DeletePod", fmt.Sprintf("Deleted the failed Pod %q; a new one is created", p.pod.Name))
 		}
 	}
 	for _, pod := range p.surplus {
 		if err == nil {
-			err = r.remove(ctx, pod, "there is one more than needed, or it has another shape")
+			err = r.remove(ctx, pod, "it is surplus, or lacks the container")
 		}
 	}
 	return err
@@ -49,7 +49,7 @@ func (r *Reconciler) create(ctx context.Context, sample *samplev1.SampleResource
 	r.status.Created()
 	log.FromContext(ctx).V(1).Info("Created Pod", "Pod", name)
 	if sample.Status.ObservedGeneration > 0 {
-		// Not for the first one: each SampleResource has that.
+		// Not for the first Pod: every SampleResource has one.
 		r.events.Normal(sample, samplev1.ReasonPodCreated, "CreatePod", fmt.Sprintf("Created Pod %q", name))
 	}
 	return nil
@@ -58,7 +58,7 @@ func (r *Reconciler) create(ctx context.Context, sample *samplev1.SampleResource
 // changeImage changes the image of a Pod in place.
 func (r *Reconciler) changeImage(ctx context.Context, sample *samplev1.SampleResource, pod *corev1.Pod) error {
 	patch, err := json.Marshal(map[string]any{
-		// With the UID, a Pod that took the name meanwhile is left alone.
+		// The UID is a precondition: another Pod with this name is not changed.
 		"metadata": map[string]any{"uid": pod.UID},
 		"spec": map[string]any{
 			"containers": []map[string]any{{"name": containerName, "image": sample.Spec.PodImage}},
@@ -85,14 +85,14 @@ func (r *Reconciler) remove(ctx context.Context, pod *corev1.Pod, why string) er
 	return nil
 }
 
-// isRejected reports whether the API refused the Pod for what it is.
+// isRejected reports whether the API rejected the Pod because of its content.
 func isRejected(err error) bool {
 	return kube.IsRejected(err) && !isServiceAccountMissing(err)
 }
 
-// isServiceAccountMissing reports whether the namespace is so new that it has no
-// default ServiceAccount. The API server calls that forbidden, and has no other way
-// of telling it than these words of its ServiceAccount admission plugin.
+// isServiceAccountMissing reports whether a new namespace has no default ServiceAccount yet.
+// The API server returns a Forbidden error, which only the message of the ServiceAccount
+// admission plugin distinguishes from others.
 func isServiceAccountMissing(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "error looking up service account")
 }

@@ -22,12 +22,12 @@ import (
 	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
-// Name is how this controller is called in logs, metrics, flags and events.
+// Name is the name of this controller in logs, metrics, flags and events.
 const Name = "sampleresource"
 
 var kind = samplev1.SchemeGroupVersion.WithKind("SampleResource")
 
-// Reconciler keeps a Pod of a SampleResource running.
+// Reconciler reconciles the Pod of a SampleResource.
 type Reconciler struct {
 	client client.Client
 	live   client.Reader
@@ -36,9 +36,8 @@ type Reconciler struct {
 	clock  clock.PassiveClock
 }
 
-// NewReconciler returns a Reconciler. It reads through c, which may be behind the
-// API server and must have the indexes of Indexes; live is asked where that could do
-// harm.
+// NewReconciler returns a Reconciler. It reads through c, a cache with the indexes of
+// Indexes, and through live where a stale read could do harm.
 func NewReconciler(c client.Client, live client.Reader, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
 	return &Reconciler{
 		client: c,
@@ -73,10 +72,10 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Reconcile looks at the Pods of sample and puts right what is wrong.
+// Reconcile creates, changes, replaces or deletes the Pods of sample as its spec requires, and updates its status.
 func (r *Reconciler) Reconcile(ctx context.Context, sample *samplev1.SampleResource) (reconcile.Result, error) {
 	if !sample.DeletionTimestamp.IsZero() {
-		// The garbage collector deletes the Pod; to replace it now would hinder.
+		// The garbage collector deletes the Pod. A replacement would interfere.
 		return reconcile.Result{}, nil
 	}
 	seen, err := r.observe(ctx, sample)
@@ -85,8 +84,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, sample *samplev1.SampleResou
 	}
 	plan := decide(sample, seen, r.clock.Now())
 	if plan.action == create && sample.Status.ObservedGeneration > 0 {
-		// The Pod is gone. That it had failed, and when the next one is due, may be in the
-		// status and not yet in the cache.
+		// The Pod no longer exists. Its failure and the time of the next attempt may be in
+		// a status that the cache does not have yet.
 		if sample, err = r.current(ctx, sample); err != nil || sample == nil {
 			return reconcile.Result{}, err
 		}
@@ -98,7 +97,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, sample *samplev1.SampleResou
 	return r.finish(ctx, sample, status, plan, actErr)
 }
 
-// current returns the SampleResource as the API server has it, nil if that one is gone or going.
+// current reads the SampleResource from the API server. It returns nil if it was deleted or is being deleted.
 func (r *Reconciler) current(ctx context.Context, cached *samplev1.SampleResource) (*samplev1.SampleResource, error) {
 	sample := &samplev1.SampleResource{}
 	if err := r.live.Get(ctx, client.ObjectKeyFromObject(cached), sample); err != nil {
@@ -110,15 +109,15 @@ func (r *Reconciler) current(ctx context.Context, cached *samplev1.SampleResourc
 	return sample, nil
 }
 
-// observation is what there is in the cluster.
+// observation is the observed state of the cluster.
 type observation struct {
-	// owned are the Pods that this SampleResource controls, the oldest first. They are
-	// shared with the cache and must not be changed.
+	// owned are the Pods that this SampleResource controls, oldest first. They are shared
+	// with the cache and must not be modified.
 	owned []corev1.Pod
-	// free is the first name for a Pod that none has.
+	// free is the first unused Pod name.
 	free string
-	// other has the name of the SampleResource, but is not controlled by it. There is
-	// then no free name.
+	// other is a Pod with the name of the SampleResource that it does not control. Then
+	// there is no free name.
 	other *corev1.Pod
 }
 
@@ -144,11 +143,11 @@ func (r *Reconciler) observe(ctx context.Context, sample *samplev1.SampleResourc
 		case err != nil:
 			return seen, kube.Named(err, "get", "Pod", key.Namespace, key.Name)
 		case metav1.IsControlledBy(&named, sample):
-			// It came between the two reads.
+			// It was added to the cache between the two reads.
 			seen.owned = append(seen.owned, named)
 			continue
 		case n > 0:
-			// Only the first name is one that a user counts on.
+			// Users rely only on the first name.
 			continue
 		default:
 			seen.other = &named

@@ -10,71 +10,70 @@ import (
 )
 
 const (
-	// stuckAfter is how long after its grace period a Pod that is being deleted may
-	// still be there before it is given up: its node does not answer. A Pod of another
-	// name takes over then. The Pod is never deleted by force, because its containers
-	// may still run.
+	// stuckAfter is the time after the grace period at which a Pod that is being deleted
+	// counts as stuck, because its node does not respond. A Pod with another name then
+	// replaces it. The stuck Pod is never force-deleted: its containers may still run.
 	stuckAfter = 30 * time.Second
 
-	// longestBackoff is the longest pause between a failure and the next attempt.
+	// longestBackoff is the maximum backoff after a failure.
 	longestBackoff = 300 * time.Second
 )
 
-// action is what is to be done.
+// action is the action on the Pod of a SampleResource.
 type action string
 
 const (
-	// keep: the Pod is as it should be.
+	// keep: the Pod is as specified.
 	keep action = "keep"
-	// create: there is none.
+	// create: the Pod does not exist.
 	create action = "create"
 	// changeImage: the Pod runs another image.
 	changeImage action = "changeImage"
-	// countFailure: the Pod has failed. That is written down before anything is done
-	// about it, so that it counts once, whatever happens.
+	// countFailure: the Pod has failed. The failure is written to the status before any
+	// action, so that it counts exactly once.
 	countFailure action = "countFailure"
-	// pause: the Pod has failed, or is gone after it had, and the next attempt is not
-	// due.
+	// pause: the Pod has failed, or was deleted after a failure, and the backoff is not
+	// over.
 	pause action = "pause"
-	// replace: the Pod has failed and the next attempt is due. It is deleted; the
-	// event of that leads to a new one.
+	// replace: the Pod has failed and the backoff is over. It is deleted, and the delete
+	// event triggers the creation of a new one.
 	replace action = "replace"
 	// waitForDeletion: the Pod is being deleted.
 	waitForDeletion action = "waitForDeletion"
-	// waitForCollection: the Pod of that name belongs to an earlier SampleResource of
-	// this name and is about to be deleted by the garbage collector.
+	// waitForCollection: the Pod belongs to an earlier SampleResource with this name, and
+	// the garbage collector will delete it.
 	waitForCollection action = "waitForCollection"
-	// blocked: the Pod of that name belongs to someone else.
+	// blocked: a Pod with that name exists and has another owner.
 	blocked action = "blocked"
 )
 
-// plan is what to do.
+// plan is the result of decide.
 type plan struct {
-	// at is when it was made.
+	// at is the time of the decision.
 	at time.Time
-	// action is what to do, and pod the Pod that it is about, if there is one.
+	// action is the action, and pod the Pod that it applies to, if any.
 	action action
 	pod    *corev1.Pod
 	// name is the name of the Pod to create.
 	name string
-	// surplus are further Pods, to be deleted.
+	// surplus are other Pods to delete.
 	surplus []*corev1.Pod
-	// due is when the next attempt after a failure is made.
+	// due is the time of the next attempt after a failure.
 	due time.Time
-	// again is when to look again if nothing happens; zero means never.
+	// again is the time until the next reconcile if there is no event; zero means never.
 	again time.Duration
 }
 
-// acts reports whether the plan is to write or delete the Pod.
+// acts reports whether the plan writes or deletes the Pod.
 func (p plan) acts() bool {
 	return p.action == create || p.action == changeImage || p.action == replace
 }
 
-// pods are the owned Pods, each in one list, the oldest first.
+// pods are the owned Pods, each in one list, oldest first.
 type pods struct {
 	alive, failed, ending, misshapen []*corev1.Pod
-	// firstStuck is when the first of those that are ending counts as stuck. Those that
-	// are stuck already are in no list.
+	// firstStuck is when the first of the ending Pods counts as stuck. Pods that are stuck
+	// already are in no list.
 	firstStuck time.Time
 }
 
@@ -103,7 +102,7 @@ func sortPods(owned []corev1.Pod, now time.Time) pods {
 	return sorted
 }
 
-// decide returns what is to be done for sample, given what there is.
+// decide returns the plan for sample. It is a pure function of the observed state.
 func decide(sample *samplev1.SampleResource, seen observation, now time.Time) plan {
 	p := plan{at: now, due: nextAttempt(sample, now)}
 	sorted := sortPods(seen.owned, now)
@@ -132,8 +131,8 @@ func decide(sample *samplev1.SampleResource, seen observation, now time.Time) pl
 	return p
 }
 
-// decideFailed fills in what to do about a Pod that has failed: count it, and keep it
-// until it is replaced, so that its logs can be read.
+// decideFailed sets the action on a failed Pod. The Pod is counted, and kept until the backoff
+// is over so that users can read its logs.
 func (p *plan) decideFailed(sample *samplev1.SampleResource, failed []*corev1.Pod) {
 	p.pod = failed[len(failed)-1]
 	p.surplus = append(p.surplus, failed[:len(failed)-1]...)
@@ -149,16 +148,16 @@ func (p *plan) decideFailed(sample *samplev1.SampleResource, failed []*corev1.Po
 	}
 }
 
-// failuresSoFar returns how many Pods in a row have failed with the present spec.
+// failuresSoFar returns the number of consecutive failures with the current spec.
 func failuresSoFar(sample *samplev1.SampleResource) int32 {
 	if sample.Status.ObservedGeneration != sample.Generation {
-		// A new image gets a new chance at once.
+		// A new image starts without a backoff.
 		return 0
 	}
 	return sample.Status.ConsecutiveFailures
 }
 
-// nextAttempt returns when a Pod may be created; not later than now if nothing failed.
+// nextAttempt returns when a Pod may be created: now, or after the backoff.
 func nextAttempt(sample *samplev1.SampleResource, now time.Time) time.Time {
 	failures := failuresSoFar(sample)
 	if failures == 0 || sample.Status.LastFailureTime == nil {

@@ -13,16 +13,16 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// containerName is the name of the container that runs the image.
+// containerName is the container that runs spec.podImage.
 const containerName = "sample"
 
-// reasonNodeLost is the reason in the status of a Pod whose node does not answer.
+// reasonNodeLost is the status reason of a Pod whose node does not respond.
 const reasonNodeLost = "NodeLost"
 
-// podName returns the n-th name for a Pod of sample. The first is that of sample; the
-// others are for Pods that take over from one that cannot be got rid of.
+// podName returns the n-th Pod name of sample. The first is the name of sample; the others
+// are for replacements of stuck Pods.
 //
-// The name is a lock: however old a cache is, no two Pods of one name can be created.
+// The name is a lock: even with a stale cache, a Pod cannot be created twice.
 func podName(sample *samplev1.SampleResource, n int) string {
 	if n == 0 {
 		return sample.Name
@@ -45,7 +45,7 @@ func newPod(sample *samplev1.SampleResource, name string) *corev1.Pod {
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(sample, kind)},
 		},
 		Spec: corev1.PodSpec{
-			// The image is anybody's; it gets no credentials of the namespace.
+			// The image is not trusted and gets no credentials of the namespace.
 			AutomountServiceAccountToken: ptr.To(false),
 			SecurityContext: &corev1.PodSecurityContext{
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
@@ -61,7 +61,7 @@ func newPod(sample *samplev1.SampleResource, name string) *corev1.Pod {
 	}
 }
 
-// podImage returns the image of the container that is ours, or "" if there is none.
+// podImage returns the image of the container of newPod, or "" if the Pod lacks it.
 func podImage(pod *corev1.Pod) string {
 	for i := range pod.Spec.Containers {
 		if pod.Spec.Containers[i].Name == containerName {
@@ -71,10 +71,9 @@ func podImage(pod *corev1.Pod) string {
 	return ""
 }
 
-// hasFailed reports whether the Pod does not run, will not run again by itself, and
-// nobody has deleted it. A Pod with a node that does not answer is deleted by
-// Kubernetes after the time that it tolerates that, five minutes by default; one with a
-// node that is gone is deleted by the garbage collector of Pods.
+// hasFailed reports whether the Pod has terminated for good and is not being deleted.
+// Kubernetes itself deletes a Pod on an unresponsive node after its toleration, five minutes
+// by default, and its Pod garbage collector deletes a Pod on a node that no longer exists.
 func hasFailed(pod *corev1.Pod) bool {
 	switch {
 	case !pod.DeletionTimestamp.IsZero():
@@ -89,12 +88,12 @@ func hasFailed(pod *corev1.Pod) bool {
 	return false
 }
 
-// isReady reports whether the Pod is ready with the spec that it has now.
+// isReady reports whether the Pod is ready with its current spec.
 func isReady(pod *corev1.Pod) bool {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodReady {
-			// After a change of the image, Ready is about the old one for a moment. Not
-			// all kubelets say which it is about.
+			// Shortly after a change of the image, Ready is still about the old one. Not all
+			// kubelets set observedGeneration.
 			current := condition.ObservedGeneration == 0 || condition.ObservedGeneration >= pod.Generation
 			return current && condition.Status == corev1.ConditionTrue
 		}
@@ -102,7 +101,7 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// byAge orders Pods: the oldest first, then by name.
+// byAge orders Pods by creation time, oldest first, then by name.
 func byAge(a, b corev1.Pod) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }

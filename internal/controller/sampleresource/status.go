@@ -15,8 +15,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// summarize returns the status of sample, given what there was, what was to be done,
-// and how that ended.
+// summarize returns the status of sample after the plan was executed with the result actErr. It
+// is a pure function.
 func summarize(sample *samplev1.SampleResource, _ observation, p plan, actErr error) samplev1.SampleResourceStatus {
 	status := *sample.Status.DeepCopy()
 	status.ObservedGeneration = sample.Generation
@@ -56,16 +56,16 @@ func summarizeReady(sample *samplev1.SampleResource, p plan, actErr error) metav
 	}
 	switch {
 	case errors.Is(actErr, kube.ErrNotOwned):
-		return foreign(name)
+		return notOwned(name)
 	case isRejected(actErr):
 		return not(samplev1.ReasonPodRejected,
-			"The API refused Pod %q: %s. Change the SampleResource, or the policy or quota that refused it", name, kube.APIWords(actErr))
+			"The API rejected Pod %q: %s. Change the SampleResource, or the policy or quota that rejected it", name, kube.APIWords(actErr))
 	case actErr != nil:
-		return not(samplev1.ReasonPodWriteFailed, "Pod %q could not be written and is tried again: %s", name, kube.APIWords(actErr))
+		return not(samplev1.ReasonPodWriteFailed, "Pod %q could not be written, the write is retried: %s", name, kube.APIWords(actErr))
 	}
 	switch p.action {
 	case blocked:
-		return foreign(sample.Name)
+		return notOwned(sample.Name)
 	case create:
 		return not(samplev1.ReasonPodStarting, "Pod %q was created and is not ready yet", name)
 	case changeImage:
@@ -76,9 +76,9 @@ func summarizeReady(sample *samplev1.SampleResource, p plan, actErr error) metav
 	case replace:
 		return not(samplev1.ReasonPodFailed, "Pod %q failed or was lost with its node, and is being replaced", name)
 	case waitForDeletion:
-		return not(samplev1.ReasonPodTerminating, "Pod %q is being deleted; a new one follows when it is gone", name)
+		return not(samplev1.ReasonPodTerminating, "Pod %q is being deleted; a new one is created afterwards", name)
 	case waitForCollection:
-		return not(samplev1.ReasonPodTerminating, "Pod %q of an earlier SampleResource of this name is about to be deleted; a new one follows when it is gone", sample.Name)
+		return not(samplev1.ReasonPodTerminating, "Pod %q of an earlier SampleResource with this name is about to be deleted; a new one is created afterwards", sample.Name)
 	}
 	if !isReady(p.pod) {
 		return not(samplev1.ReasonPodStarting, "Pod %q is not ready yet", name)
@@ -90,23 +90,23 @@ func summarizeReady(sample *samplev1.SampleResource, p plan, actErr error) metav
 	}
 }
 
-func foreign(name string) metav1.Condition {
+func notOwned(name string) metav1.Condition {
 	return metav1.Condition{
 		Status:  metav1.ConditionFalse,
 		Reason:  samplev1.ReasonErrResourceExists,
-		Message: fmt.Sprintf("Pod %q exists and does not belong to this SampleResource. Delete that Pod, or create a SampleResource of another name", name),
+		Message: fmt.Sprintf("Pod %q exists and does not belong to this SampleResource. Delete that Pod, or create a SampleResource with another name", name),
 	}
 }
 
-// finish writes the status if it changed, and a warning if Ready became False for a
-// reason that does not go by itself. It returns when to look again.
+// finish writes the status if it changed, and records a warning if Ready became False for
+// a reason that requires a user. It returns the result of Reconcile.
 func (r *Reconciler) finish(ctx context.Context, sample *samplev1.SampleResource, status samplev1.SampleResourceStatus, p plan, actErr error) (reconcile.Result, error) {
 	was, is := kube.ConditionTransition(sample.Status.Conditions, status.Conditions, samplev1.ConditionReady)
 	kube.LogReady(ctx, is)
 	outcome := kube.Outcome{Urgent: isUrgent(was, is), Err: actErr, Acted: p.acts(), Again: p.again}
 	switch {
 	case errors.Is(actErr, kube.ErrNotOwned):
-		// The end of the other Pod is an event.
+		// The deletion of the other Pod triggers the next reconcile.
 		outcome.Err = nil
 	case isRejected(actErr):
 		outcome.Err = nil
@@ -115,23 +115,23 @@ func (r *Reconciler) finish(ctx context.Context, sample *samplev1.SampleResource
 	after := sample.DeepCopy()
 	after.Status = status
 	written, result, err := r.status.Finish(ctx, sample, after, outcome)
-	if written && was.Reason != is.Reason && (needsPerson(is) || is.Reason == samplev1.ReasonPodWriteFailed) {
+	if written && was.Reason != is.Reason && (needsUser(is) || is.Reason == samplev1.ReasonPodWriteFailed) {
 		r.events.Warning(sample, is.Reason, "CreatePod", is.Message)
 	}
 	return result, err
 }
 
-// isUrgent reports whether somebody waits for this change of Ready: the
-// SampleResource became ready, or something is wrong with its Pod.
+// isUrgent reports whether the change of Ready is written without a delay: the
+// SampleResource became ready or requires a user.
 func isUrgent(was, is metav1.Condition) bool {
 	if is.Status == metav1.ConditionTrue {
 		return was.Status != is.Status || was.ObservedGeneration != is.ObservedGeneration
 	}
-	return needsPerson(is) && (was.Reason != is.Reason || was.Message != is.Message)
+	return needsUser(is) && (was.Reason != is.Reason || was.Message != is.Message)
 }
 
-// needsPerson reports whether a person should look at it.
-func needsPerson(ready metav1.Condition) bool {
+// needsUser reports whether a user should look at the SampleResource.
+func needsUser(ready metav1.Condition) bool {
 	switch ready.Reason {
 	case samplev1.ReasonErrResourceExists, samplev1.ReasonPodRejected, samplev1.ReasonPodFailed:
 		return true

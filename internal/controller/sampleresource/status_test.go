@@ -66,12 +66,12 @@ func TestSummarize(t *testing.T) {
 			name:  "the Pod is being deleted",
 			pods:  []*corev1.Pod{ownedBy(fresh, 0, deletedAgo(0))},
 			want:  samplev1.SampleResourceStatus{PodName: "sample"},
-			ready: metav1.Condition{Status: "False", Reason: "PodTerminating", Message: `Pod "sample" is being deleted; a new one follows when it is gone`},
+			ready: metav1.Condition{Status: "False", Reason: "PodTerminating", Message: `Pod "sample" is being deleted; a new one is created afterwards`},
 		},
 		{
 			name:  "the Pod of an earlier SampleResource is in the way for a moment",
 			pods:  []*corev1.Pod{ownedBy(fresh, 0, ofEarlierSample)},
-			ready: metav1.Condition{Status: "False", Reason: "PodTerminating", Message: `Pod "sample" of an earlier SampleResource of this name is about to be deleted; a new one follows when it is gone`},
+			ready: metav1.Condition{Status: "False", Reason: "PodTerminating", Message: `Pod "sample" of an earlier SampleResource with this name is about to be deleted; a new one is created afterwards`},
 		},
 		{
 			name: "the Pod failed",
@@ -102,22 +102,22 @@ func TestSummarize(t *testing.T) {
 		{
 			name:  "the Pod of that name is someone else's",
 			pods:  []*corev1.Pod{ownedBy(fresh, 0, orphaned)},
-			ready: metav1.Condition{Status: "False", Reason: "ErrResourceExists", Message: `Pod "sample" exists and does not belong to this SampleResource. Delete that Pod, or create a SampleResource of another name`},
+			ready: metav1.Condition{Status: "False", Reason: "ErrResourceExists", Message: `Pod "sample" exists and does not belong to this SampleResource. Delete that Pod, or create a SampleResource with another name`},
 		},
 		{
 			name:   "the Pod turned out to be someone else's",
 			actErr: fmt.Errorf("create: %w", kube.ErrNotOwned),
-			ready:  metav1.Condition{Status: "False", Reason: "ErrResourceExists", Message: `Pod "sample" exists and does not belong to this SampleResource. Delete that Pod, or create a SampleResource of another name`},
+			ready:  metav1.Condition{Status: "False", Reason: "ErrResourceExists", Message: `Pod "sample" exists and does not belong to this SampleResource. Delete that Pod, or create a SampleResource with another name`},
 		},
 		{
 			name:   "a quota refused the Pod",
 			actErr: fmt.Errorf("create: %w", quota),
-			ready:  metav1.Condition{Status: "False", Reason: "PodRejected", Message: `The API refused Pod "sample": pods "sample" is forbidden: exceeded quota: few. Change the SampleResource, or the policy or quota that refused it`},
+			ready:  metav1.Condition{Status: "False", Reason: "PodRejected", Message: `The API rejected Pod "sample": pods "sample" is forbidden: exceeded quota: few. Change the SampleResource, or the policy or quota that rejected it`},
 		},
 		{
 			name:   "the namespace is so new that it lacks its ServiceAccount, which is nobody's mistake",
 			actErr: fmt.Errorf("create: %w", young),
-			ready:  metav1.Condition{Status: "False", Reason: "PodWriteFailed", Message: `Pod "sample" could not be written and is tried again: pods "sample" is forbidden: error looking up service account market/default: serviceaccount "default" not found`},
+			ready:  metav1.Condition{Status: "False", Reason: "PodWriteFailed", Message: `Pod "sample" could not be written, the write is retried: pods "sample" is forbidden: error looking up service account market/default: serviceaccount "default" not found`},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

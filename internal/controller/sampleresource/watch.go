@@ -13,16 +13,16 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// podOwner finds Pods by the UID of the SampleResource that controls them.
+// podOwner indexes Pods by the UID of the SampleResource that controls them.
 const podOwner = "sampleresource.controller"
 
-// Indexes are the indexes that a Reconciler reads by.
+// Indexes are the cache indexes that a Reconciler needs.
 var Indexes = []kube.Index{
 	{Object: &corev1.Pod{}, Field: podOwner, Keys: kube.ByController(kind.GroupKind())},
 }
 
-// watchPods wakes the SampleResource that controls a Pod, and the one that waits for
-// the name of a Pod to become free.
+// watchPods enqueues the SampleResource that controls a Pod, and the one that waits for the
+// name of a Pod to become free.
 func watchPods(c client.Reader) handler.EventHandler {
 	return kube.WatchChildren(kind.GroupKind(), func(ctx context.Context, pod client.Object) []client.ObjectKey {
 		key := client.ObjectKeyFromObject(pod)
@@ -33,16 +33,16 @@ func watchPods(c client.Reader) handler.EventHandler {
 	})
 }
 
-// Cache makes a manager's cache keep of SampleResources and Pods only what this
-// controller reads: a fraction of the memory. Other controllers of the manager see
-// Pods so, too.
+// Cache configures a manager's cache to keep only the fields of SampleResources and Pods that
+// this controller reads, which takes a fraction of the memory. It affects all controllers of
+// the manager that read Pods.
 func Cache(options *cache.Options) {
 	kube.Transform(options, &corev1.Pod{}, slimPod)
 	kube.Transform(options, &samplev1.SampleResource{}, kube.StripManagedFields)
 }
 
-// slimPod returns what this controller reads of a Pod. Of one that no SampleResource
-// controls that is the name, and whose it is.
+// slimPod returns the fields of a Pod that this controller reads. Of a Pod without a
+// SampleResource these are its metadata only.
 func slimPod(object any) (any, error) {
 	full, ok := object.(*corev1.Pod)
 	if !ok {
