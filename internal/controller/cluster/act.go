@@ -16,7 +16,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// act does what the plan says. What goes wrong with a child does not keep it from the rest.
+// act executes the plan. An error with one child does not prevent the other actions.
 func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen observation, p *plan) error {
 	if p.operation != "" {
 		if err := r.checkLive(ctx, cluster); err != nil {
@@ -34,7 +34,7 @@ func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen ob
 			return &engineError{err}
 		}
 		if p.operation != "" {
-			log.FromContext(ctx).Info("Began an operation", "operation", p.operation, "engine", seen.engine, "attempt", p.attempts)
+			log.FromContext(ctx).Info("Started an operation", "operation", p.operation, "engine", seen.engine, "attempt", p.attempts)
 		}
 	case remove:
 		if err := r.Engines[seen.engine].Delete(ctx, newRequest(cluster)); err != nil {
@@ -52,8 +52,8 @@ func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen ob
 	return err
 }
 
-// checkLive asks the API server whether the Cluster is what the cache says, before something outside is begun: a cache
-// that is behind may still have one that was let go, and nobody would ever remove what is made for it.
+// checkLive compares the cached Cluster with the API server before an operation starts. A stale cache may have a Cluster without
+// a finalizer on the server; whatever an operation creates for it would leak.
 func (r *Reconciler) checkLive(ctx context.Context, cluster *v1alpha1.Cluster) error {
 	var current v1alpha1.Cluster
 	err := r.live.Get(ctx, client.ObjectKeyFromObject(cluster), &current)
@@ -66,12 +66,12 @@ func (r *Reconciler) checkLive(ctx context.Context, cluster *v1alpha1.Cluster) e
 	return nil
 }
 
-// engineError is what an engine said to Apply or Delete.
+// engineError is an error of Apply or Delete of an engine.
 type engineError struct{ error }
 
 func (e *engineError) Unwrap() error { return e.error }
 
-// childError is why a child could not be written.
+// childError is an error of a write of a child.
 type childError struct {
 	error
 	name string
@@ -79,7 +79,7 @@ type childError struct {
 
 func (e *childError) Unwrap() error { return e.error }
 
-// release lets the Cluster go: nothing of it is left outside.
+// release removes the finalizer of a Cluster after nothing is left of the cluster.
 func (r *Reconciler) release(ctx context.Context, cluster *v1alpha1.Cluster, seen observation) error {
 	if err := r.removeChildren(ctx, cluster, seen); err != nil {
 		return err
@@ -90,38 +90,38 @@ func (r *Reconciler) release(ctx context.Context, cluster *v1alpha1.Cluster, see
 		}
 	}
 	if held, err := r.removeFinalizer(ctx, cluster); err != nil || !held {
-		return err // a cache that is behind still has what was let go: that was told
+		return err // a stale cache: the finalizer was removed, and events recorded, before
 	}
 	for _, note := range seen.outside.Notes {
 		r.events.Warning(cluster, v1alpha1.ReasonMayBeDirty, "Delete", note)
 	}
 	r.metrics.deleted(cluster, seen.engine, r.Clock.Now())
 	log.FromContext(ctx).Info("Deleted the cluster")
-	r.events.Normal(cluster, v1alpha1.ReasonDeleted, "Delete", "Everything that the cluster was made of is gone")
+	r.events.Normal(cluster, v1alpha1.ReasonDeleted, "Delete", "The cluster was removed completely")
 	return nil
 }
 
-// giveUp lets the Cluster go although something of it is left, because the user asked for that.
+// giveUp removes the finalizer of a Cluster although something of the cluster is left, as the user requested.
 func (r *Reconciler) giveUp(ctx context.Context, cluster *v1alpha1.Cluster, seen observation) error {
 	left := waitingFor(seen)
 	if engine := r.Engines[seen.engine]; engine != nil {
 		if err := engine.Abandon(ctx, newRequest(cluster)); err != nil {
-			log.FromContext(ctx).Error(err, "Could not abandon the cluster, letting it go all the same")
+			log.FromContext(ctx).Error(err, "Could not abandon the cluster; its finalizer is removed anyway")
 		}
 	}
 	if err := r.removeChildren(ctx, cluster, seen); err != nil {
 		return err
 	}
-	// Before the Cluster goes: afterwards nobody would know what is left.
+	// Before the finalizer: afterwards nothing knows what is left.
 	r.events.Warning(cluster, v1alpha1.ReasonLeftBehind, "ForceDelete",
-		fmt.Sprintf("Let go by the annotation %s although something is left: %s", v1alpha1.AnnotationForceDelete, left))
-	log.FromContext(ctx).Info("Let a cluster go that could not be removed", "left", left)
+		fmt.Sprintf("Released because of the annotation %s, but something is left: %s", v1alpha1.AnnotationForceDelete, left))
+	log.FromContext(ctx).Info("Released a Cluster whose cluster could not be removed", "left", left)
 	_, err := r.removeFinalizer(ctx, cluster)
 	return err
 }
 
-// removeFinalizer lets the Cluster go. It returns false if it was gone. What the engine kept of it is gone already, so it
-// does not go back to the cache for a newer version: from there the cluster would look as if it had still to be removed.
+// removeFinalizer removes the finalizer. It returns false if the Cluster had none. On a conflict it reads the API server and not
+// the cache: the engine has already deleted its records, so a new reconcile would start the removal again.
 func (r *Reconciler) removeFinalizer(ctx context.Context, cluster *v1alpha1.Cluster) (held bool, err error) {
 	r.Prober.Forget(cluster.UID)
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -143,16 +143,16 @@ func (r *Reconciler) removeFinalizer(ctx context.Context, cluster *v1alpha1.Clus
 	return held, kube.Named(err, "remove the finalizer of", kind.Kind, "", cluster.Name)
 }
 
-// removeChildren deletes the Secret and the Kubeconfig, if they are ours. The API server is asked for the Kubeconfig: a
-// cache that is behind does not have one that was created a moment ago.
+// removeChildren deletes the Secret and the Kubeconfig if they belong to the Cluster. It reads the Kubeconfig from the API server,
+// because a stale cache may lack one that was just created.
 func (r *Reconciler) removeChildren(ctx context.Context, cluster *v1alpha1.Cluster, seen observation) error {
 	var errs []error
-	if seen.secret != nil && isOurs(seen.secret, cluster) {
+	if seen.secret != nil && isControlled(seen.secret, cluster) {
 		errs = append(errs, kube.Named(kube.Delete(ctx, r.client, seen.secret), "delete", "Secret", seen.secret.Namespace, seen.secret.Name))
 	}
 	var kubeconfig v1alpha1.Kubeconfig
 	switch err := r.live.Get(ctx, client.ObjectKeyFromObject(cluster), &kubeconfig); {
-	case err == nil && isOurs(&kubeconfig, cluster):
+	case err == nil && isControlled(&kubeconfig, cluster):
 		errs = append(errs, kube.Named(kube.Delete(ctx, r.client, &kubeconfig), "delete", "Kubeconfig", "", cluster.Name))
 	case client.IgnoreNotFound(err) != nil:
 		errs = append(errs, kube.Named(err, "get", "Kubeconfig", "", cluster.Name))
@@ -185,9 +185,9 @@ func (r *Reconciler) actOnSecret(ctx context.Context, cluster *v1alpha1.Cluster,
 	}
 	switch {
 	case p.secret == childRotate:
-		r.events.Normal(cluster, v1alpha1.ReasonKubeconfigRotated, "RotateKubeconfig", "The kubeconfig has a new client certificate; the old one is good until it expires")
+		r.events.Normal(cluster, v1alpha1.ReasonKubeconfigRotated, "RotateKubeconfig", "The kubeconfig has a new client certificate; the old one is valid until it expires")
 	case p.secret != childCreate || cluster.Status.KubeconfigRef != nil:
-		r.events.Normal(cluster, v1alpha1.ReasonKubeconfigRepaired, "WriteKubeconfig", "The Secret with the kubeconfig was missing or not as it should be and was written again")
+		r.events.Normal(cluster, v1alpha1.ReasonKubeconfigRepaired, "WriteKubeconfig", "The Secret with the kubeconfig was missing or modified, and was written again")
 	}
 	return nil
 }
@@ -209,20 +209,20 @@ func (r *Reconciler) actOnKubeconfig(ctx context.Context, cluster *v1alpha1.Clus
 	return nil
 }
 
-// childFailed names what could not be written. If it exists although we did not see it, the API server is asked whose
-// it is.
+// childFailed wraps an error of a write of a child. After an AlreadyExists error it reads the object from the API server to find
+// its owner.
 func (r *Reconciler) childFailed(ctx context.Context, err error, kind, namespace, name string, found client.Object, cluster *v1alpha1.Cluster) error {
 	if apierrors.IsAlreadyExists(err) {
 		if getErr := r.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found); client.IgnoreNotFound(getErr) != nil {
 			err = getErr
-		} else if getErr == nil && !isOurs(found, cluster) && notOwnedAction(found, cluster) == childBlocked {
+		} else if getErr == nil && !isControlled(found, cluster) && notOwnedAction(found, cluster) == childBlocked {
 			err = kube.ErrNotOwned
 		}
 	}
 	return &childError{error: kube.Named(err, "write", kind, namespace, name), name: fmt.Sprintf("%s %q", kind, name)}
 }
 
-// annotate writes the version into the annotation. It is only called with one that the API of the cluster has told.
+// annotate sets the version annotation to the version that the cluster's API reported.
 func (r *Reconciler) annotate(ctx context.Context, cluster *v1alpha1.Cluster, version string) error {
 	changed := cluster.DeepCopy()
 	if changed.Annotations == nil {
@@ -237,7 +237,7 @@ func (r *Reconciler) annotate(ctx context.Context, cluster *v1alpha1.Cluster, ve
 	if before != "" {
 		r.events.Normal(cluster, v1alpha1.ReasonUpgraded, "Upgrade", fmt.Sprintf("The API of the cluster now reports %s; before it was %s", version, before))
 	}
-	cluster.ResourceVersion = changed.ResourceVersion // the status is written after this
+	cluster.ResourceVersion = changed.ResourceVersion // for the status update that follows
 	cluster.Annotations = changed.Annotations
 	return nil
 }

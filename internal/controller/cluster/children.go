@@ -18,7 +18,7 @@ import (
 
 const labelManagedBy = "app.kubernetes.io/managed-by"
 
-// secretName is the name of the Secret with the kubeconfig of a Cluster.
+// secretName returns the name of the Secret with the kubeconfig of a Cluster.
 func secretName(cluster string) string {
 	const suffix = "-kubeconfig"
 	return kube.Shorten(cluster, validation.DNS1123SubdomainMaxLength-len(suffix)) + suffix
@@ -50,9 +50,9 @@ func newKubeconfig(cluster *v1alpha1.Cluster, seen observation) *v1alpha1.Kubeco
 	}
 }
 
-// newSecretReference says where the Secret is; nil as long as there is nothing to put into it.
+// newSecretReference returns a reference to the Secret, or nil while there is no kubeconfig.
 func newSecretReference(cluster *v1alpha1.Cluster, seen observation) *v1alpha1.SecretReference {
-	if len(seen.outside.Kubeconfig) == 0 && (seen.secret == nil || !isOurs(seen.secret, cluster)) {
+	if len(seen.outside.Kubeconfig) == 0 && (seen.secret == nil || !isControlled(seen.secret, cluster)) {
 		return nil
 	}
 	return &v1alpha1.SecretReference{Namespace: seen.namespace, Name: secretName(cluster.Name), Key: v1alpha1.SecretKey}
@@ -65,7 +65,7 @@ func newLabels(cluster *v1alpha1.Cluster) map[string]string {
 	}
 }
 
-// newOwnerReference has the group, without which the garbage collector does not find the owner.
+// newOwnerReference returns a controller reference with the API group, which the garbage collector requires.
 func newOwnerReference(cluster *v1alpha1.Cluster) metav1.OwnerReference {
 	return metav1.OwnerReference{
 		APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Name: cluster.Name, UID: cluster.UID,
@@ -85,7 +85,7 @@ func isKubeconfigGood(found *v1alpha1.Kubeconfig, cluster *v1alpha1.Cluster, see
 	return ptr.Equal(found.Spec.SecretRef, want.SecretRef) && hasOurMeta(found, cluster)
 }
 
-// hasOurMeta tells whether a child has our labels, and one reference to its owner, which is whole.
+// hasOurMeta reports whether a child has the labels of newLabels and exactly one, complete reference to its owner.
 func hasOurMeta(child metav1.Object, cluster *v1alpha1.Cluster) bool {
 	labels := maps.Clone(child.GetLabels())
 	if labels == nil {
@@ -112,7 +112,7 @@ func equalReference(a, b metav1.OwnerReference) bool {
 		ptr.Equal(a.Controller, b.Controller) && ptr.Equal(a.BlockOwnerDeletion, b.BlockOwnerDeletion)
 }
 
-// adopt gives a child of ours our labels and one whole reference to its owner, and leaves other references alone.
+// adopt sets the labels and the owner reference of a child, and keeps its references to other owners.
 func adopt(child client.Object, cluster *v1alpha1.Cluster) {
 	labels := maps.Clone(child.GetLabels())
 	if labels == nil {
@@ -129,8 +129,8 @@ func adopt(child client.Object, cluster *v1alpha1.Cluster) {
 	child.SetOwnerReferences(references)
 }
 
-// notOwnedAction tells a child of an earlier Cluster of this name, which is about to be collected, from one of somebody
-// else.
+// notOwnedAction distinguishes a child of an earlier Cluster with this name, which the garbage collector will delete, from an
+// object with another owner.
 func notOwnedAction(child metav1.Object, cluster *v1alpha1.Cluster) childAction {
 	for _, ref := range child.GetOwnerReferences() {
 		version, err := schema.ParseGroupVersion(ref.APIVersion)
@@ -141,7 +141,7 @@ func notOwnedAction(child metav1.Object, cluster *v1alpha1.Cluster) childAction 
 	return childBlocked
 }
 
-// isRotation tells whether a kubeconfig replaces another only because its certificate is newer.
+// isRotation reports whether a kubeconfig differs from another only by a newer certificate.
 func isRotation(was, is []byte) bool {
 	old, err := kubeconfig.Parse(was)
 	if err != nil {

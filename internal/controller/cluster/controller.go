@@ -1,5 +1,5 @@
-// Package cluster provisions, watches over and removes the cluster of each Cluster, by the engine that it asks for, and
-// keeps its kubeconfig in a Secret and a Kubeconfig.
+// Package cluster provisions, supervises and removes the cluster of each Cluster with the engine of its spec, and keeps its
+// kubeconfig in a Secret and a Kubeconfig.
 package cluster
 
 import (
@@ -21,24 +21,24 @@ import (
 	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
-// Name is how this controller is called in logs, metrics, flags and events.
+// Name is the name of this controller in logs, metrics, flags and events.
 const Name = "cluster"
 
 var kind = v1alpha1.SchemeGroupVersion.WithKind("Cluster")
 
-// Options are what a Reconciler needs beside the API.
+// Options configure a Reconciler.
 type Options struct {
-	// Engines make the clusters.
+	// Engines are the available engines.
 	Engines map[v1alpha1.Engine]Engine
-	// SecretNamespace is where the Secrets with the kubeconfigs are.
+	// SecretNamespace is the namespace of the Secrets with the kubeconfigs.
 	SecretNamespace string
-	// Prober asks the clusters how they are. NewProber makes one.
+	// Prober checks the health of the clusters, see NewProber.
 	Prober Prober
-	// Clock tells the time. Nil means the real one.
+	// Clock is the clock. Nil means the real clock.
 	Clock clock.WithTicker
 }
 
-// Reconciler makes the cluster of a Cluster what it asks for.
+// Reconciler reconciles the cluster of a Cluster.
 type Reconciler struct {
 	client  client.Client
 	live    client.Reader
@@ -48,8 +48,8 @@ type Reconciler struct {
 	Options
 }
 
-// NewReconciler returns a Reconciler. It reads Clusters and Kubeconfigs through c, which may be behind the API server;
-// live is asked about Secrets, which are in no cache, and where a cache could do harm.
+// NewReconciler returns a Reconciler. It reads Clusters and Kubeconfigs through c, a cache. It reads Secrets, which are not
+// cached, and whatever must not be stale through live.
 func NewReconciler(c client.Client, live client.Reader, recorder events.EventRecorder, o Options) *Reconciler {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -70,10 +70,10 @@ func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 		o.Clock = clock.RealClock{}
 	}
 	o.Engines = traced(o.Engines)
-	woken := newWaker()
-	o.Prober.Notify(woken.wake)
+	waker := newWaker()
+	o.Prober.Notify(waker.wake)
 	for _, engine := range o.Engines {
-		engine.Notify(woken.wake)
+		engine.Notify(waker.wake)
 	}
 	secrets, err := newSecretCache(mgr, o.SecretNamespace)
 	if err != nil {
@@ -85,7 +85,7 @@ func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 		For(&v1alpha1.Cluster{}).
 		Watches(&v1alpha1.Kubeconfig{}, watchChildren()).
 		WatchesRawSource(watchSecrets(secrets)).
-		WatchesRawSource(woken.source()).
+		WatchesRawSource(waker.source()).
 		WithOptions(options).
 		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
 	if err != nil {
@@ -116,7 +116,7 @@ func (o Options) Close() error {
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:namespace=keelson-system,groups="",resources=secrets,verbs=get;list;watch;create;update;delete
 
-// Reconcile looks at what there is of a cluster and brings it nearer to what the Cluster asks for.
+// Reconcile observes a cluster, takes the next step towards the spec of its Cluster, and updates the status.
 func (r *Reconciler) Reconcile(ctx context.Context, cluster *v1alpha1.Cluster) (reconcile.Result, error) {
 	if done, err := r.prepare(ctx, cluster); done || err != nil {
 		return kube.ResultForTransient(err)
@@ -132,15 +132,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, cluster *v1alpha1.Cluster) (
 	kube.LogAction(ctx, plan.action)
 	actErr := r.act(ctx, cluster, seen, &plan)
 	if errors.Is(actErr, ErrStopping) {
-		return reconcile.Result{}, nil // the next manager begins the operation
+		return reconcile.Result{}, nil // the next manager starts the operation
 	}
 	status := summarize(cluster, seen, plan, actErr)
 	return r.finish(ctx, cluster, seen, status, plan, actErr)
 }
 
 const (
-	// longestBackoff is the longest time between a failed operation and the next attempt.
+	// longestBackoff is the maximum backoff after a failed operation.
 	longestBackoff = 10 * time.Minute
-	// recheck is when something is looked at again that a person has to put right outside of the API.
+	// recheck is the interval for errors that a user has to fix outside of the API.
 	recheck = 15 * time.Second
 )

@@ -7,68 +7,68 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// action is what is to be done about the cluster.
+// action is the action on the cluster.
 type action string
 
 const (
-	// keep: it is as it should be, or nothing may be done.
+	// keep: the cluster is as specified, or must not be changed.
 	keep action = "keep"
-	// apply: the engine is to make it what the spec asks for, or to look after it.
+	// apply: the engine applies the spec, or starts to supervise the cluster.
 	apply action = "apply"
-	// watch: an operation is under way.
+	// watch: an operation is in progress.
 	watch action = "watch"
-	// wait: an operation has failed, and the pause before the next attempt is not over.
+	// wait: an operation has failed, and the backoff is not over.
 	wait action = "wait"
-	// blocked: the engine says that somebody has to do something first.
+	// blocked: the engine reports an error that a user has to fix.
 	blocked action = "blocked"
-	// protected: it is being deleted, and spec.deletionProtection forbids it.
+	// protected: the Cluster is being deleted, but spec.deletionProtection forbids it.
 	protected action = "protected"
-	// remove: it is being deleted, and the engine is to remove it.
+	// remove: the Cluster is being deleted, and the engine removes the cluster.
 	remove action = "remove"
-	// release: it is being deleted, and nothing is left.
+	// release: the Cluster is being deleted, and nothing of the cluster is left.
 	release action = "release"
-	// giveUp: it is being deleted, and the deadline of the force-delete annotation is over.
+	// giveUp: the Cluster is being deleted, and the deadline of the force-delete annotation has passed.
 	giveUp action = "giveUp"
 )
 
-// plan is what to do.
+// plan is the result of decide.
 type plan struct {
-	// at is when it was made.
+	// at is the time of the decision.
 	at time.Time
-	// action is about the cluster.
+	// action is the action on the cluster.
 	action action
-	// operation is what apply or remove begins, empty if it only goes on; attempts counts it.
+	// operation is the operation that apply or remove starts, empty if it continues one; attempts is its number of attempts.
 	operation v1alpha1.OperationType
 	attempts  int32
-	// secret and kubeconfig are about the Secret and the Kubeconfig.
+	// secret and kubeconfig are the actions on the Secret and the Kubeconfig.
 	secret, kubeconfig childAction
-	// annotation is the version to annotate the Cluster with; empty if that is as it should be.
+	// annotation is the version for the annotation of the Cluster; empty if the annotation is up to date.
 	annotation string
-	// again is when to look again if nothing happens; zero means never.
+	// again is the time until the next reconcile if there is no event; zero means never.
 	again time.Duration
 }
 
-// childAction is what is to be done about the Secret or the Kubeconfig.
+// childAction is the action on the Secret or the Kubeconfig.
 type childAction string
 
 const (
-	// childKeep: it is as it should be, or nothing can be said about it yet.
+	// childKeep: the child is as specified, or its content is not known yet.
 	childKeep childAction = "keep"
-	// childCreate: there is none.
+	// childCreate: the child does not exist.
 	childCreate childAction = "create"
-	// childRepair: it is ours and differs.
+	// childRepair: the child differs.
 	childRepair childAction = "repair"
-	// childRotate: it is ours and has an older certificate.
+	// childRotate: the child has an older certificate.
 	childRotate childAction = "rotate"
-	// childReplace: it is ours and differs in what cannot be changed.
+	// childReplace: the child differs in an immutable field.
 	childReplace childAction = "replace"
-	// childBlocked: it belongs to someone else.
+	// childBlocked: the object has another owner.
 	childBlocked childAction = "blocked"
-	// childWait: it is being deleted, or belongs to an earlier Cluster of this name.
+	// childWait: the child is being deleted, or belongs to an earlier Cluster with this name.
 	childWait childAction = "wait"
 )
 
-// decide returns what is to be done for a Cluster, given what there is.
+// decide returns the plan for a Cluster. It is a pure function of the observed state.
 func decide(cluster *v1alpha1.Cluster, seen observation, now time.Time) plan {
 	p := plan{at: now, action: keep, secret: childKeep, kubeconfig: childKeep, again: seen.outside.Poll}
 	switch {
@@ -87,7 +87,7 @@ func decide(cluster *v1alpha1.Cluster, seen observation, now time.Time) plan {
 	return p
 }
 
-// decideOutside is about a cluster that is to be there.
+// decideOutside decides about a cluster that is not being deleted.
 func decideOutside(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 	operation := seen.outside.Operation
 	switch {
@@ -96,7 +96,7 @@ func decideOutside(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 	case operation != nil && operation.State == v1alpha1.OperationProcessing:
 		p.action = watch
 		if !seen.outside.Attended {
-			p.action = apply // it was begun by an earlier manager, and nobody watches it
+			p.action = apply // an earlier manager started it, and this one does not supervise it yet
 		}
 	case seen.outside.Applied && seen.outside.Attended:
 		p.action = keep
@@ -112,7 +112,7 @@ func decideOutside(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 	}
 }
 
-// nextOperation names what an Apply begins; nothing if the cluster runs and only has to be looked after.
+// nextOperation returns the operation that an Apply starts, or "" if the cluster runs and Apply only supervises it.
 func nextOperation(cluster *v1alpha1.Cluster, seen observation) v1alpha1.OperationType {
 	switch {
 	case seen.outside.Applied && seen.outside.Running:
@@ -130,14 +130,14 @@ func nextOperation(cluster *v1alpha1.Cluster, seen observation) v1alpha1.Operati
 	}
 }
 
-// asksForRotation tells whether credentials are asked for that are not the present ones.
+// asksForRotation reports whether the Cluster requests a rotation of its credentials that was not done yet.
 func asksForRotation(cluster *v1alpha1.Cluster, seen observation) bool {
 	asked := newRequest(cluster).Rotation
 	return asked != "" && asked != seen.outside.Rotated
 }
 
-// lastFailure tells whether the last operation for the present request has failed, and when. Of an operation that an
-// earlier manager has seen failing, the status tells.
+// lastFailure reports whether and when the last operation for the current request failed. The status has the failures that an
+// earlier manager observed.
 func lastFailure(cluster *v1alpha1.Cluster, seen observation) (bool, time.Time) {
 	last := cluster.Status.LastOperation
 	if o := seen.outside.Operation; o != nil {
@@ -149,7 +149,7 @@ func lastFailure(cluster *v1alpha1.Cluster, seen observation) (bool, time.Time) 
 	return true, last.LastUpdateTime.Time
 }
 
-// attempts is how often the last operation was tried.
+// attempts returns the number of attempts of the last operation.
 func attempts(cluster *v1alpha1.Cluster) int32 {
 	if cluster.Status.LastOperation == nil {
 		return 1
@@ -157,13 +157,13 @@ func attempts(cluster *v1alpha1.Cluster) int32 {
 	return max(1, cluster.Status.LastOperation.Attempts)
 }
 
-// decideDeletion is about a cluster that is to go.
+// decideDeletion decides about a Cluster that is being deleted.
 func decideDeletion(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 	operation := seen.outside.Operation
 	deadline, forced := forceDeleteAt(cluster)
 	switch {
 	case !hasFinalizer(cluster):
-		p.action, p.again = keep, 0 // others may still have theirs
+		p.action, p.again = keep, 0 // other finalizers may remain
 	case cluster.Spec.DeletionProtection:
 		p.action, p.again = protected, 0
 	case cluster.Spec.Paused:
@@ -193,7 +193,7 @@ func decideDeletion(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 	}
 }
 
-// lastDeletionFailure is lastFailure for a removal.
+// lastDeletionFailure is lastFailure for the removal of a cluster.
 func lastDeletionFailure(cluster *v1alpha1.Cluster, seen observation) (bool, time.Time) {
 	if o := seen.outside.Operation; o != nil && o.Delete {
 		return o.State == v1alpha1.OperationFailed, o.Ended
@@ -205,7 +205,7 @@ func lastDeletionFailure(cluster *v1alpha1.Cluster, seen observation) (bool, tim
 	return true, last.LastUpdateTime.Time
 }
 
-// forceDeleteAt returns when a Cluster that is being deleted is to be let go whatever is left, if it is.
+// forceDeleteAt returns the deadline after which the finalizer of a deleted Cluster is removed even if something is left.
 func forceDeleteAt(cluster *v1alpha1.Cluster) (time.Time, bool) {
 	value, found := cluster.Annotations[v1alpha1.AnnotationForceDelete]
 	if !found || value == "false" || cluster.DeletionTimestamp.IsZero() {
@@ -227,7 +227,7 @@ func hasFinalizer(cluster *v1alpha1.Cluster) bool {
 	return false
 }
 
-// sooner returns the shorter of two pauses, of which zero means never.
+// sooner returns the shorter of two durations, where zero means never.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -235,7 +235,7 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// decideChildren is about the Secret and the Kubeconfig, as soon as there is something to say in them.
+// decideChildren decides about the Secret and the Kubeconfig as soon as their content is known.
 func decideChildren(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 	if seen.err != nil || seen.invalid != nil || len(seen.outside.Kubeconfig) == 0 && seen.outside.KubeconfigPath == "" {
 		return
@@ -251,7 +251,7 @@ func decideSecret(cluster *v1alpha1.Cluster, seen observation) childAction {
 	switch {
 	case secret == nil:
 		return childCreate
-	case !isOurs(secret, cluster):
+	case !isControlled(secret, cluster):
 		return notOwnedAction(secret, cluster)
 	case !secret.DeletionTimestamp.IsZero():
 		return childWait
@@ -271,7 +271,7 @@ func decideKubeconfig(cluster *v1alpha1.Cluster, seen observation) childAction {
 	switch {
 	case kubeconfig == nil:
 		return childCreate
-	case !isOurs(kubeconfig, cluster):
+	case !isControlled(kubeconfig, cluster):
 		return notOwnedAction(kubeconfig, cluster)
 	case !kubeconfig.DeletionTimestamp.IsZero():
 		return childWait

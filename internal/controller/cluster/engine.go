@@ -11,40 +11,39 @@ import (
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 )
 
-// Engine makes clusters real. Its methods return soon: what takes longer goes on by itself, is found again by a later
-// engine of the same place, and is told by Observe. Each of them may be called again at any time, for several clusters
-// at once, but not twice at the same time for one of them.
+// Engine provisions clusters. Its methods do not block: longer operations continue in the background, outlive the manager, and
+// are reported by Observe. The methods are idempotent. They may be called for several clusters concurrently, but not concurrently
+// for one cluster.
 //
-// An error is wrapped around one of the values below if it is one that the user can do something about; any other
-// error means that it may go by itself.
+// An error that a user can fix wraps one of the errors below. Any other error may be transient.
 type Engine interface {
-	// Notify sets what the engine calls with the name of a Cluster when there is something new to Observe. It is called
-	// once, before anything else. The function does not wait.
+	// Notify sets the function that the engine calls with the name of a Cluster after a change of its observed state. It is
+	// called once, before all other methods. The function does not block.
 	Notify(changed func(cluster string))
-	// Observe tells what there is of a cluster. It changes nothing.
+	// Observe returns the observed state of a cluster. It changes nothing.
 	Observe(ctx context.Context, r Request) (Observation, error)
-	// Apply begins to make the cluster what the request asks for, or goes on with it, and looks after it from then on.
+	// Apply starts or continues to apply the request, and supervises the cluster from then on.
 	Apply(ctx context.Context, r Request) error
-	// Delete begins to remove the cluster, or goes on with it. Nothing that is missing keeps it from that. It is done
-	// when Observe says that nothing exists.
+	// Delete starts or continues to remove the cluster. Missing parts are not an error. The removal is complete when Observe
+	// returns an Observation without Exists.
 	Delete(ctx context.Context, r Request) error
-	// Abandon forgets a cluster: one that was removed, of which it drops its last notes, or one that could not be removed,
-	// of which everything stays.
+	// Abandon forgets a cluster. If the cluster was removed, Abandon deletes its last records. If it could not be removed, all of
+	// it stays.
 	Abandon(ctx context.Context, r Request) error
-	// Close stops looking after the clusters and leaves them running. Apply and Delete return
-	// ErrStopping afterwards, and what was under way is not told as failed: the next manager goes on with it.
+	// Close ends the supervision of the clusters and leaves them running. Afterwards Apply and Delete return ErrStopping.
+	// Operations in progress are not reported as failed: the next manager continues them.
 	Close() error
 }
 
-// OrphanStopper is an Engine whose clusters run on the host of the manager, where nobody else ends them: also when their
-// Cluster was lost, because its finalizer was removed by hand or an older backup of etcd was restored.
+// OrphanStopper is an Engine whose clusters run on the host of the manager. It stops clusters whose Cluster no longer exists,
+// because its finalizer was removed by hand or an older backup of etcd was restored.
 type OrphanStopper interface {
-	// List returns the clusters of which anything runs and whose HostedCluster.ManagementClusterUID is known, but for those that something is
-	// being done with.
+	// List returns the clusters with running processes and a known ManagementClusterUID, except those with an operation in
+	// progress.
 	List(ctx context.Context) ([]HostedCluster, error)
-	// Stop stops what runs of a cluster, and keeps all its data: Apply starts it again. It returns when nothing runs any
-	// more. What is left when the context ends is killed. ErrBusy says that an operation is under way, or that another
-	// manager looks after the cluster; then nothing was done.
+	// Stop stops all processes of a cluster and keeps its data: Apply starts it again. It returns after the last process has
+	// exited, and kills the remaining processes when the context ends. It returns ErrBusy, and does nothing, if an operation is
+	// in progress or another manager supervises the cluster.
 	Stop(ctx context.Context, uid types.UID) error
 }
 
@@ -53,110 +52,109 @@ type HostedCluster struct {
 	// Name, UID and ManagementClusterUID are those of the last Request that was applied.
 	Name                      string
 	UID, ManagementClusterUID types.UID
-	// Dir is where its data is.
+	// Dir is the data directory.
 	Dir string
 }
 
 // Errors of an Engine.
 var (
-	// ErrInvalid says that the spec asks for what the engine cannot do.
+	// ErrInvalid means that the engine does not support the spec.
 	ErrInvalid = errors.New("the engine cannot do that")
-	// ErrVersion says that the engine does not have the Kubernetes version, or cannot come to it from the present one.
+	// ErrVersion means that the engine lacks the Kubernetes version, or cannot upgrade to it from the current one.
 	ErrVersion = errors.New("the Kubernetes version is not available")
-	// ErrConfig says that the file of spec.configPath cannot be read or is none.
+	// ErrConfig means that the file of spec.configPath cannot be read or is invalid.
 	ErrConfig = errors.New("the configuration cannot be used")
-	// ErrStateMissing says that the cluster was made once, and that what is needed to manage it is gone.
+	// ErrStateMissing means that the cluster was provisioned, but its management state is missing.
 	ErrStateMissing = errors.New("the state of the cluster is missing")
-	// ErrUnavailable says that the engine, or a program that it needs, is not there.
+	// ErrUnavailable means that the engine, or a program that it needs, is not available.
 	ErrUnavailable = errors.New("the engine is not available")
-	// ErrStopping says that the engine was closed, because the manager stops. It is an ErrUnavailable that is never
-	// written into a status: nothing about the cluster has changed.
+	// ErrStopping means that the engine was closed because the manager stops. It is an ErrUnavailable that is never written to a
+	// status, because the cluster has not changed.
 	ErrStopping = fmt.Errorf("%w: the manager is stopping", ErrUnavailable)
-	// ErrBusy says that something else has to end first.
+	// ErrBusy means that another operation has to end first.
 	ErrBusy = errors.New("something else has to end first")
 )
 
-// FieldError is an ErrInvalid that is known from the spec alone, whatever there is of the cluster.
+// FieldError is an ErrInvalid that depends only on the spec, not on the state of the cluster.
 type FieldError struct {
 	// Field is the path of the field, such as spec.apiServer.extraArgs.
 	Field string
-	// Message says what is wrong with it.
+	// Message describes the error.
 	Message string
 }
 
-// Error returns the message after the words of ErrInvalid.
+// Error returns the text of ErrInvalid and the message.
 func (e *FieldError) Error() string { return ErrInvalid.Error() + ": " + e.Message }
 
 // Unwrap returns ErrInvalid.
 func (e *FieldError) Unwrap() error { return ErrInvalid }
 
-// Request is what an engine is told about a cluster.
+// Request describes the desired state of a cluster to an engine.
 type Request struct {
-	// Name is the name of the Cluster, for people and for Notify.
+	// Name is the name of the Cluster, for messages and for Notify.
 	Name string
-	// UID is the UID of the Cluster: what the engine makes is named after it, because a name can come back.
+	// UID is the UID of the Cluster. Resources of the engine are named after it, because a name can be reused.
 	UID types.UID
-	// ManagementClusterUID stands for the API that has the Cluster: it is the UID of its namespace kube-system. Only Apply is told.
+	// ManagementClusterUID is the UID of the namespace kube-system of the API that stores the Cluster. It is set for Apply only.
 	ManagementClusterUID types.UID
-	// Spec is what is wanted, with the default of the engine filled in.
+	// Spec is the desired state, with the default engine set.
 	Spec v1alpha1.ClusterSpec
-	// Rotation asks for new credentials: another value than that of the last rotation begins one. Empty asks for nothing.
+	// Rotation requests new credentials if it differs from the value of the last rotation. Empty requests nothing.
 	Rotation string
-	// Deleting says that the Cluster is being deleted.
+	// Deleting is true if the Cluster is being deleted.
 	Deleting bool
-	// Applied is what Observation.ConfigHash was when the last operation succeeded; empty if none did. It is what tells
-	// a new cluster from one of which the state was lost.
+	// Applied is the Observation.ConfigHash after the last successful operation; empty if there was none. It distinguishes a new
+	// cluster from one whose state was lost.
 	Applied string
-	// AppliedConfig is what Observation.Config was then.
+	// AppliedConfig is the Observation.Config at that time.
 	AppliedConfig string
 }
 
-// Observation is what an engine sees of a cluster.
+// Observation is the observed state of a cluster.
 type Observation struct {
-	// Exists says that there is anything of the cluster that Delete would have to remove.
+	// Exists is true if there is anything for Delete to remove.
 	Exists bool
-	// Applied says that the last operation has made the cluster what the present request asks for. It does not say that
-	// the cluster runs.
+	// Applied is true if the last operation has applied the current request. It does not mean that the cluster runs.
 	Applied bool
-	// Attended says that the engine looks after the cluster. Apply makes it do that.
+	// Attended is true if the engine supervises the cluster, see Apply.
 	Attended bool
-	// Running says that the processes of the cluster run, as far as the engine has any.
+	// Running is true if the processes of the cluster run, as far as the engine manages processes.
 	Running bool
-	// Operation is what is under way, or has ended last, as far as that is known.
+	// Operation is the current or the last known operation.
 	Operation *Operation
-	// Config is what was applied last, without credentials, and ConfigHash stands for it, credentials included.
+	// Config is the last applied configuration without credentials; ConfigHash is its hash, including credentials.
 	Config, ConfigHash string
-	// Rotated is the Request.Rotation for which the credentials were made anew last.
+	// Rotated is the Request.Rotation of the last rotation.
 	Rotated string
-	// Endpoint is the URL of the API, if the engine decides on it.
+	// Endpoint is the URL of the API, if the engine assigns it.
 	Endpoint string
-	// Kubeconfig leads to the cluster; nil if there is none yet.
+	// Kubeconfig is the kubeconfig of the cluster; nil if there is none yet.
 	Kubeconfig []byte
-	// KubeconfigPath is the file that it is in, if that is to be told to users.
+	// KubeconfigPath is the file of the kubeconfig, if users need it.
 	KubeconfigPath string
-	// Components are the processes of the control plane; nil if the engine has none.
+	// Components are the processes of the control plane; nil if the engine manages none.
 	Components []Component
-	// Waiting says in words what a removal waits for, and after Abandon, what is left.
+	// Waiting describes what a removal waits for, and after Abandon what is left.
 	Waiting string
-	// Notes are what a person should know about the last operation although it has succeeded.
+	// Notes are warnings for the user about the last operation although it succeeded.
 	Notes []string
-	// Poll is when to look again if nothing happens; zero means never.
+	// Poll is the time until the next reconcile if there is no event; zero means never.
 	Poll time.Duration
 }
 
-// Operation is what an engine does or has done last.
+// Operation is the current or the last operation of an engine.
 type Operation struct {
-	// Delete says that it removes the cluster; otherwise it applies a request.
+	// Delete is true for the removal of the cluster; otherwise the operation applies a request.
 	Delete bool
-	// Stale says that it was about another request than the present one.
+	// Stale is true if the operation was for another request than the current one.
 	Stale bool
-	// State is how far it is.
+	// State is the state of the operation.
 	State v1alpha1.OperationState
-	// Description is the step that it is at, or why it failed.
+	// Description is the current step, or the cause of the failure.
 	Description string
-	// Began and Ended are when it did; Ended is zero before.
+	// Began and Ended are the start and end times; Ended is zero while the operation is in progress.
 	Began, Ended time.Time
-	// Err is why it failed. It may be one of the errors above.
+	// Err is the error of a failed operation. It may wrap one of the errors above.
 	Err error
 }
 
@@ -164,20 +162,20 @@ type Operation struct {
 type Component struct {
 	// Name is the name of the component, such as kube-apiserver.
 	Name string
-	// Up says that it runs.
+	// Up is true if the process runs.
 	Up bool
-	// Since is when it was started.
+	// Since is the start time.
 	Since time.Time
-	// Detail says how it ended, when it did.
+	// Detail describes how the process exited, if it did.
 	Detail string
-	// Problem says what is wrong with it although it runs, and what to do; empty if nothing is known to be.
+	// Problem describes a problem of the running component and its remedy; empty if none is known.
 	Problem string
 }
 
-// The names of the components that Observation.Components may have and that are known to conditions.
+// The names of components that conditions depend on.
 const (
-	// ComponentAPIServer serves the API.
+	// ComponentAPIServer is the API server.
 	ComponentAPIServer = "kube-apiserver"
-	// ComponentEtcd keeps the objects.
+	// ComponentEtcd is the database of the API server.
 	ComponentEtcd = "etcd"
 )

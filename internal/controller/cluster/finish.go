@@ -12,11 +12,11 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// finish writes the status if it changed, and the events of what it tells. It returns when to look again.
+// finish writes the status if it changed, and records its events. It returns the result of Reconcile.
 func (r *Reconciler) finish(ctx context.Context, cluster *v1alpha1.Cluster, seen observation, status v1alpha1.ClusterStatus, p plan, actErr error) (reconcile.Result, error) {
 	if p.action == release || p.action == giveUp {
 		if actErr == nil {
-			return reconcile.Result{}, nil // it is gone
+			return reconcile.Result{}, nil // the Cluster no longer exists
 		}
 		return kube.ResultForTransient(actErr)
 	}
@@ -24,7 +24,7 @@ func (r *Reconciler) finish(ctx context.Context, cluster *v1alpha1.Cluster, seen
 	var engine *engineError
 	switch {
 	case errors.As(actErr, &engine):
-		// The status tells, and the pause is ours to choose: the engine may have to write or to wait for a person.
+		// The status reports the error. Retry after a fixed interval: the fix may be up to a user.
 		outcome.Err, outcome.Again = nil, sooner(p.again, recheck)
 		if errors.Is(actErr, ErrBusy) {
 			outcome.Again = sooner(p.again, probeTimeout)
@@ -38,19 +38,19 @@ func (r *Reconciler) finish(ctx context.Context, cluster *v1alpha1.Cluster, seen
 	kube.LogReady(ctx, ready)
 	written, result, err := r.status.Finish(ctx, cluster, after, outcome)
 	if written {
-		r.tell(cluster, seen, status)
+		r.recordEvents(cluster, seen, status)
 		r.metrics.observed(cluster, status, p.at)
 	}
 	return result, err
 }
 
-// isUrgent tells whether somebody waits for this change: everything but the step that an operation is at.
+// isUrgent reports whether the change is written without a delay: every change except the step of an operation.
 func isUrgent(was, is v1alpha1.ClusterStatus) bool {
 	if was.Phase != is.Phase || was.ObservedGeneration != is.ObservedGeneration || len(was.Conditions) != len(is.Conditions) {
 		return true
 	}
 	if a, b := was.LastOperation, is.LastOperation; b != nil && (a == nil || a.Type != b.Type || a.State != b.State || a.Attempts != b.Attempts) {
-		return true // the pause before the next attempt depends on it
+		return true // the backoff depends on it
 	}
 	for _, c := range is.Conditions {
 		before := meta.FindStatusCondition(was.Conditions, c.Type)
@@ -61,8 +61,8 @@ func isUrgent(was, is v1alpha1.ClusterStatus) bool {
 	return false
 }
 
-// tell records the events of a status that was written.
-func (r *Reconciler) tell(cluster *v1alpha1.Cluster, seen observation, status v1alpha1.ClusterStatus) {
+// recordEvents records the events of a status that was written.
+func (r *Reconciler) recordEvents(cluster *v1alpha1.Cluster, seen observation, status v1alpha1.ClusterStatus) {
 	was, is := kube.ConditionTransition(cluster.Status.Conditions, status.Conditions, v1alpha1.ConditionProvisioned)
 	if was.Reason != is.Reason || was.Status != is.Status {
 		switch {
@@ -93,7 +93,7 @@ func (r *Reconciler) tell(cluster *v1alpha1.Cluster, seen observation, status v1
 	}
 }
 
-// isTrouble tells the reasons of which a person should hear.
+// isTrouble reports whether a reason is recorded as a warning.
 func isTrouble(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonErrResourceExists, v1alpha1.ReasonKubeconfigInvalid, v1alpha1.ReasonWriteFailed,

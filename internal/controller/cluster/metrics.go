@@ -18,7 +18,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// measures are the metrics of what happens; those of what there is are collected when somebody asks.
+// measures are the metrics of events. The collector provides the metrics of the current state.
 type measures struct {
 	provisioning, deletion *prometheus.HistogramVec
 	probes                 *prometheus.HistogramVec
@@ -26,7 +26,7 @@ type measures struct {
 	orphans                *prometheus.GaugeVec
 }
 
-// measured is one for the whole process, as the registry is.
+// measured is global, like the metrics registry.
 var measured = newMeasures()
 
 func newMeasures() *measures {
@@ -55,7 +55,7 @@ func newMeasures() *measures {
 	}
 }
 
-// current is whose Clusters are counted: one process may have several managers one after the other.
+// current is the reader of the running manager. A process may run several managers one after the other.
 var current struct {
 	sync.Mutex
 	reader client.Reader
@@ -65,7 +65,7 @@ var registerOnce = sync.OnceFunc(func() {
 	metrics.Registry.MustRegister(measured.provisioning, measured.deletion, measured.probes, measured.failures, measured.orphans, collector{})
 })
 
-// register adds the metrics to the registry; Clusters are counted through reader from now on.
+// register adds the metrics to the registry. From now on the collector uses reader.
 func register(reader client.Reader) {
 	registerOnce()
 	current.Lock()
@@ -80,7 +80,7 @@ func (m *measures) probed(cluster string, took time.Duration, ok bool) {
 	}
 }
 
-// observed counts a status that was written.
+// observed updates the metrics after a status was written.
 func (m *measures) observed(cluster *v1alpha1.Cluster, status v1alpha1.ClusterStatus, now time.Time) {
 	was := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionReady)
 	if meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady) &&
@@ -89,19 +89,19 @@ func (m *measures) observed(cluster *v1alpha1.Cluster, status v1alpha1.ClusterSt
 	}
 }
 
-// deleted counts a Cluster of which nothing is left.
+// deleted updates the metrics after a cluster was removed.
 func (m *measures) deleted(cluster *v1alpha1.Cluster, engine v1alpha1.Engine, now time.Time) {
 	m.deletion.WithLabelValues(string(engine)).Observe(kube.Seconds(cluster.DeletionTimestamp.Time, now))
 	m.forget(cluster.Name)
 }
 
-// forget drops what was counted of a cluster that is not probed any more.
+// forget deletes the probe metrics of a cluster that is no longer probed.
 func (m *measures) forget(cluster string) {
 	m.probes.DeleteLabelValues(cluster)
 	m.failures.DeleteLabelValues(cluster)
 }
 
-// collector counts the Clusters and reads the ends of their certificates when somebody asks.
+// collector counts the Clusters and reads the expiry of their certificates at each scrape.
 type collector struct{}
 
 var (
@@ -151,16 +151,16 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// counts counts by the values of labels.
+// counts counts objects by label values.
 type counts map[string]int
 
-// between is in no value of a label.
-const between = "\x00"
+// separator does not occur in label values.
+const separator = "\x00"
 
-func (t counts) add(values ...string) { t[strings.Join(values, between)]++ }
+func (t counts) add(values ...string) { t[strings.Join(values, separator)]++ }
 
 func (t counts) send(ch chan<- prometheus.Metric, desc *prometheus.Desc) {
 	for _, values := range slices.Sorted(maps.Keys(t)) {
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(t[values]), strings.Split(values, between)...)
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(t[values]), strings.Split(values, separator)...)
 	}
 }

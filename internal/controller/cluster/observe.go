@@ -13,24 +13,24 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// observation is what there is of a cluster, in the API and outside.
+// observation is the observed state of a cluster, in the API and outside.
 type observation struct {
-	// engine is the one that the Cluster asks for; what it sees, and why it cannot see.
+	// engine is the engine of the Cluster; outside is its observation, and err its error.
 	engine  v1alpha1.Engine
 	outside Observation
 	err     error
-	// probe is how the API of the cluster answered last; nil if it was not asked.
+	// probe is the last probe of the cluster's API; nil if there was none.
 	probe *Probe
-	// invalid says why the kubeconfig of the engine cannot be used.
+	// invalid is the error in the kubeconfig of the engine, if any.
 	invalid error
-	// secret and kubeconfig are the objects of the names that ours have; nil if there are none.
+	// secret and kubeconfig are the objects with the names of the children; nil if they do not exist.
 	secret     *corev1.Secret
 	kubeconfig *v1alpha1.Kubeconfig
-	// namespace is where the Secret is.
+	// namespace is the namespace of the Secret.
 	namespace string
 }
 
-// engineOf returns the engine that a Cluster asks for.
+// engineOf returns the engine of a Cluster, or the default.
 func engineOf(spec v1alpha1.ClusterSpec) v1alpha1.Engine {
 	switch {
 	case spec.Engine != "":
@@ -42,7 +42,7 @@ func engineOf(spec v1alpha1.ClusterSpec) v1alpha1.Engine {
 	}
 }
 
-// newRequest returns what the engine is told about a Cluster.
+// newRequest returns the Request for a Cluster.
 func newRequest(cluster *v1alpha1.Cluster) Request {
 	request := Request{
 		Name: cluster.Name, UID: cluster.UID, Spec: *cluster.Spec.DeepCopy(),
@@ -71,8 +71,8 @@ func (r *Reconciler) observe(ctx context.Context, cluster *v1alpha1.Cluster) (ob
 	return seen, nil
 }
 
-// observeChildren reads the Secret and the Kubeconfig. The Secret is read from the API server: no cache has it, so that
-// credentials are in the memory of the manager no longer than needed.
+// observeChildren reads the Secret and the Kubeconfig. Secrets are not cached, so that credentials stay in the memory of the
+// manager no longer than needed.
 func (r *Reconciler) observeChildren(ctx context.Context, cluster *v1alpha1.Cluster, seen *observation) error {
 	var secret corev1.Secret
 	key := client.ObjectKey{Namespace: r.SecretNamespace, Name: secretName(cluster.Name)}
@@ -92,8 +92,7 @@ func (r *Reconciler) observeChildren(ctx context.Context, cluster *v1alpha1.Clus
 	return nil
 }
 
-// observeProbe has the cluster probed as long as there is a kubeconfig and nobody removes the cluster, and takes the
-// last answer.
+// observeProbe returns the last probe of the cluster. The cluster is probed while it has a kubeconfig and is not being deleted.
 func (r *Reconciler) observeProbe(cluster *v1alpha1.Cluster, seen *observation) {
 	if len(seen.outside.Kubeconfig) == 0 || !cluster.DeletionTimestamp.IsZero() {
 		r.Prober.Forget(cluster.UID)
@@ -106,7 +105,7 @@ func (r *Reconciler) observeProbe(cluster *v1alpha1.Cluster, seen *observation) 
 	seen.probe, seen.invalid = r.Prober.Probe(target)
 }
 
-// find returns the component of that name, or nil.
+// find returns the component with that name, or nil.
 func find(components []Component, name string) *Component {
 	for i := range components {
 		if components[i].Name == name {
@@ -116,9 +115,9 @@ func find(components []Component, name string) *Component {
 	return nil
 }
 
-// isOurs tells whether a child belongs to a Cluster. References of the original controller had no group and were no
-// controller references: only the UID counts.
-func isOurs(child metav1.Object, cluster *v1alpha1.Cluster) bool {
+// isControlled reports whether a child belongs to a Cluster. It compares the UID only: references of the original controller had
+// no API group and were not controller references.
+func isControlled(child metav1.Object, cluster *v1alpha1.Cluster) bool {
 	for _, ref := range child.GetOwnerReferences() {
 		if ref.UID == cluster.UID {
 			return true
@@ -127,7 +126,7 @@ func isOurs(child metav1.Object, cluster *v1alpha1.Cluster) bool {
 	return false
 }
 
-// down returns the names of the components that do not run, and how the first of them ended.
+// down returns the names of the components that do not run, and how the first of them exited.
 func down(components []Component) (names, detail string) {
 	var all []string
 	for _, c := range components {

@@ -12,8 +12,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// prepare moves what the original controller stored to its present place, and makes sure of the finalizer before
-// anything is done outside of the API. If it wrote, the reconcile is done: the event of that leads to the next.
+// prepare migrates fields of the original controller, and adds the finalizer before any action outside of the API. If it has
+// changed the Cluster, this reconcile ends: the event of the change triggers the next one.
 func (r *Reconciler) prepare(ctx context.Context, cluster *v1alpha1.Cluster) (done bool, err error) {
 	changed := cluster.DeepCopy()
 	migrated := migrate(changed)
@@ -28,14 +28,14 @@ func (r *Reconciler) prepare(ctx context.Context, cluster *v1alpha1.Cluster) (do
 		return true, kube.Named(client.IgnoreNotFound(err), "prepare", kind.Kind, "", cluster.Name)
 	}
 	if migrated {
-		log.FromContext(ctx).Info("Migrated what the original controller stored", "Cluster", cluster.Name)
+		log.FromContext(ctx).Info("Migrated fields of the original controller", "Cluster", cluster.Name)
 		r.events.Normal(cluster, v1alpha1.ReasonMigrated, "Migrate",
-			"Moved what the original controller stored to its present place: spec.configPath, the finalizer")
+			"Moved spec.configPath and the finalizer of the original controller to their current names")
 	}
 	return true, nil
 }
 
-// migrate moves what the original controller stored, and tells whether there was anything.
+// migrate migrates the fields of the original controller, and reports whether there were any.
 func migrate(cluster *v1alpha1.Cluster) bool {
 	migrated := false
 	if legacy := cluster.Spec.LegacyConfigPath; legacy != "" {
@@ -45,7 +45,7 @@ func migrate(cluster *v1alpha1.Cluster) bool {
 		cluster.Spec.LegacyConfigPath = ""
 		migrated = true
 	}
-	// The API takes no new finalizer for what is being deleted: there the old one stands for ours.
+	// The API rejects new finalizers on an object that is being deleted. There the old finalizer is used.
 	if i := slices.Index(cluster.Finalizers, v1alpha1.LegacyFinalizer); i >= 0 && cluster.DeletionTimestamp.IsZero() {
 		cluster.Finalizers = slices.Delete(cluster.Finalizers, i, i+1)
 		controllerutil.AddFinalizer(cluster, v1alpha1.Finalizer)

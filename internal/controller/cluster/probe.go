@@ -23,53 +23,53 @@ import (
 )
 
 const (
-	// probeInterval is the time between two probes of a cluster that is well.
+	// probeInterval is the time between two probes of a healthy cluster.
 	probeInterval = 10 * time.Second
-	// probeTimeout is how long one may take.
+	// probeTimeout limits one probe.
 	probeTimeout = 5 * time.Second
-	// probeFailures is how many have to fail in a row before a cluster that was well counts as not ready.
+	// probeFailures is the number of consecutive failures after which a healthy cluster counts as not ready.
 	probeFailures = 5
-	// shortestProbeInterval is the time between the first probes of a cluster that is not well. It grows with the time
-	// that has passed, up to probeInterval, so that a cluster that comes up is seen soon.
+	// shortestProbeInterval is the first interval between probes of an unhealthy cluster. The interval grows up to
+	// probeInterval, so that a starting cluster is detected quickly.
 	shortestProbeInterval = 50 * time.Millisecond
 )
 
-// Prober asks clusters how they are, again and again and in the background.
+// Prober probes the health of clusters periodically in the background.
 type Prober interface {
-	// Notify sets what is called with the name of a Cluster when its Probe has changed. It is called once, before
-	// anything else.
+	// Notify sets the function that is called with the name of a Cluster after a change of its Probe. It is called once, before
+	// all other methods.
 	Notify(changed func(cluster string))
-	// Probe has a cluster asked from now on and returns the last answer, nil if there is none yet. The error says that
-	// the kubeconfig cannot be used.
+	// Probe starts to probe a cluster, if it does not yet, and returns the last result; nil if there is none yet. It returns an
+	// error if the kubeconfig is invalid.
 	Probe(target Target) (*Probe, error)
-	// Targets returns the names of the clusters that are asked, by the UID of their Cluster.
+	// Targets returns the names of the probed Clusters by UID.
 	Targets() map[types.UID]string
-	// Forget stops asking a cluster.
+	// Forget stops probing a cluster.
 	Forget(uid types.UID)
-	// Close stops asking all of them.
+	// Close stops probing all clusters.
 	Close()
 }
 
 // Target is a cluster to probe.
 type Target struct {
-	// Cluster is the name of its Cluster, UID the UID of that.
+	// Cluster and UID are the name and the UID of the Cluster.
 	Cluster string
 	UID     types.UID
-	// Kubeconfig leads to it.
+	// Kubeconfig is the kubeconfig of the cluster.
 	Kubeconfig []byte
-	// Since is when its API server was started, if that is known: answers of an earlier one mean nothing.
+	// Since is the start time of its API server, if known. Probes of an earlier process are discarded.
 	Since time.Time
 }
 
-// Probe is what the last probes of a cluster have shown.
+// Probe is the result of the last probes of a cluster.
 type Probe struct {
-	// OK says that the API has answered well, and not failed probeFailures times in a row since.
+	// OK is true if the API was healthy and has not failed probeFailures consecutive probes since.
 	OK bool
-	// Failing says why the last probe failed; empty if it did not.
+	// Failing is the error of the last probe; empty if it succeeded.
 	Failing string
-	// EtcdFailed says that the API answered that it does not reach its etcd.
+	// EtcdFailed is true if the API reported that it cannot reach etcd.
 	EtcdFailed bool
-	// Version is the version that the API told last.
+	// Version is the last version that the API reported.
 	Version string
 }
 
@@ -85,11 +85,11 @@ type prober struct {
 	targets map[types.UID]*probed
 }
 
-// probed is a cluster that is asked.
+// probed is a cluster that is probed.
 type probed struct {
 	name   string
 	cancel context.CancelFunc
-	kick   chan struct{} // asks for a probe at once
+	kick   chan struct{} // triggers a probe
 
 	mu         sync.Mutex
 	kubeconfig []byte
@@ -131,7 +131,7 @@ func (p *prober) Probe(t Target) (*Probe, error) {
 	return target.refresh(t)
 }
 
-// refresh takes over what is new about a target and returns the last answer.
+// refresh updates a target and returns the last result.
 func (t *probed) refresh(target Target) (*Probe, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -148,10 +148,10 @@ func (t *probed) refresh(target Target) (*Probe, error) {
 		if t.last != nil {
 			version = t.last.Version
 		}
-		t.last = &Probe{Failing: "it was started again and has not answered yet", Version: version}
+		t.last = &Probe{Failing: "it was restarted and has not responded yet", Version: version}
 		select {
 		case t.kick <- struct{}{}:
-		default: // it is about to be asked anyway
+		default: // a probe is triggered already
 		}
 	}
 	if t.last == nil {
@@ -182,12 +182,12 @@ func (p *prober) Forget(uid types.UID) {
 
 func (p *prober) Close() {
 	p.mu.Lock()
-	p.cancel() // no Probe begins to watch from here on, so that none escapes the wait
+	p.cancel() // no watch starts after this, so the wait includes all of them
 	p.mu.Unlock()
 	p.wg.Wait()
 }
 
-// watch asks a cluster until the context ends.
+// watch probes a cluster until the context ends.
 func (p *prober) watch(ctx context.Context, t *probed) {
 	unwell := p.clock.Now()
 	for {
@@ -216,7 +216,7 @@ func (p *prober) watch(ctx context.Context, t *probed) {
 	}
 }
 
-// ask probes once and tells whether the answer is another than before.
+// ask probes once and reports whether the result has changed.
 func (p *prober) ask(ctx context.Context, t *probed) bool {
 	t.mu.Lock()
 	config, since := t.config, t.since
@@ -230,11 +230,11 @@ func (p *prober) ask(ctx context.Context, t *probed) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if since != t.since {
-		return false // this was still about the API server before
+		return false // the probe reached an earlier process of the API server
 	}
 	was := t.last
 	if answer.Version == "" && was != nil {
-		answer.Version = was.Version // an error never blanks it
+		answer.Version = was.Version // an error keeps the known version
 	}
 	if answer.OK {
 		t.failures = 0
@@ -246,13 +246,13 @@ func (p *prober) ask(ctx context.Context, t *probed) bool {
 	return was == nil || was.OK != answer.OK || was.Version != answer.Version || was.EtcdFailed != answer.EtcdFailed
 }
 
-// probe asks the API of a cluster for /readyz and, if that is well, for its version.
+// probe requests /readyz from the API of a cluster and, if it is ready, its version.
 func probe(ctx context.Context, config *rest.Config) Probe {
 	config = rest.CopyConfig(config)
 	config.Timeout = probeTimeout
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return Probe{Failing: "no client can be made of the kubeconfig"}
+		return Probe{Failing: "the kubeconfig cannot be used for a client"}
 	}
 	base := strings.TrimSuffix(config.Host, "/")
 	status, body, err := get(ctx, httpClient, base+"/readyz?verbose")
@@ -318,8 +318,8 @@ func failedChecks(body []byte) string {
 	return "; failed: " + strings.Join(failed, ", ")
 }
 
-// describe says why nothing answered, in words that stay the same from one attempt to the next: ports of ours and the
-// like are left out.
+// describe returns the cause of a failed request without details that change with each attempt, such as local ports, so that the
+// condition stays the same.
 func describe(err error) string {
 	var failed *url.Error
 	if errors.As(err, &failed) {
@@ -328,7 +328,7 @@ func describe(err error) string {
 	var system *os.SyscallError
 	switch {
 	case os.IsTimeout(err), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Sprintf("no answer within %s", probeTimeout)
+		return fmt.Sprintf("no response within %s", probeTimeout)
 	case errors.As(err, &system):
 		return system.Err.Error()
 	default:

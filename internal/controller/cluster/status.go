@@ -13,7 +13,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// summarize returns the status of a Cluster, given what there was, what was to be done, and how that ended.
+// summarize returns the status of a Cluster after the plan was executed with the result actErr. It is a pure function.
 func summarize(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error) v1alpha1.ClusterStatus {
 	status := *cluster.Status.DeepCopy()
 	status.ObservedGeneration = cluster.Generation
@@ -27,7 +27,7 @@ func summarize(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error
 		status.Version = cmp.Or(seen.probe.Version, status.Version)
 	}
 	status.LastOperation = summarizeOperation(cluster, seen, p, actErr)
-	if p.kubeconfig == childKeep && seen.kubeconfig != nil && isOurs(seen.kubeconfig, cluster) {
+	if p.kubeconfig == childKeep && seen.kubeconfig != nil && isControlled(seen.kubeconfig, cluster) {
 		status.KubeconfigRef = &v1alpha1.KubeconfigReference{Name: cluster.Name, SecretRef: seen.kubeconfig.Spec.SecretRef.DeepCopy()}
 	}
 	for _, condition := range []metav1.Condition{
@@ -43,14 +43,14 @@ func summarize(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error
 		condition.LastTransitionTime = metav1.NewTime(p.at)
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
-	status.Conditions = dropUnknownTypes(status.Conditions)
+	status.Conditions = dropWithoutReason(status.Conditions)
 	status.Phase = summarizePhase(cluster, status)
 	return status
 }
 
-// conditionTypes are the conditions of a Cluster. The original controller stored none that are not among them; one that
-// somebody else has added is left alone if it is well formed.
-func dropUnknownTypes(conditions []metav1.Condition) []metav1.Condition {
+// dropWithoutReason removes conditions without a reason, which the original controller stored and the schema rejects. It keeps
+// conditions of other controllers.
+func dropWithoutReason(conditions []metav1.Condition) []metav1.Condition {
 	kept := conditions[:0]
 	for _, c := range conditions {
 		if c.Reason != "" {
@@ -60,7 +60,7 @@ func dropUnknownTypes(conditions []metav1.Condition) []metav1.Condition {
 	return kept
 }
 
-// condition makes one from its parts.
+// condition returns a condition.
 func condition(name string, status metav1.ConditionStatus, reason, message string, args ...any) metav1.Condition {
 	if len(args) > 0 {
 		message = fmt.Sprintf(message, args...)
@@ -68,7 +68,7 @@ func condition(name string, status metav1.ConditionStatus, reason, message strin
 	return metav1.Condition{Type: name, Status: status, Reason: reason, Message: limit(message)}
 }
 
-// limit keeps a message within what the API takes and a person reads.
+// limit truncates a message to a length that the API accepts and a user can read.
 func limit(message string) string {
 	const longest = 4096
 	if len(message) > longest {
@@ -77,7 +77,7 @@ func limit(message string) string {
 	return message
 }
 
-// reasonOf returns the reason for an error of an engine, and whether it is one that a person has to do something about.
+// reasonOf returns the reason for an error of an engine, and whether a user has to fix the error.
 func reasonOf(err error) (reason string, person bool) {
 	for _, known := range []struct {
 		err    error
@@ -99,7 +99,7 @@ func reasonOf(err error) (reason string, person bool) {
 	return v1alpha1.ReasonProvisioningFailed, false
 }
 
-// wordsOf returns what an engine said, without the class of the error, which the reason tells.
+// wordsOf returns the message of an engine error without its class, which the reason has.
 func wordsOf(err error) string {
 	text := err.Error()
 	for _, class := range []error{ErrInvalid, ErrVersion, ErrConfig, ErrStateMissing, ErrUnavailable, ErrBusy} {
@@ -108,8 +108,8 @@ func wordsOf(err error) string {
 	return text
 }
 
-// failureOf returns why the present spec is not applied: what the engine said now, or what the last operation ended
-// with. It is nil if nothing has failed.
+// failureOf returns the error that prevents the current spec from being applied: the current error of the engine, or that of the
+// last operation. It is nil if nothing has failed.
 func failureOf(seen observation, actErr error) error {
 	var engine *engineError
 	switch {
@@ -127,7 +127,7 @@ func failureOf(seen observation, actErr error) error {
 func summarizeProvisioned(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error) metav1.Condition {
 	const name = v1alpha1.ConditionProvisioned
 	if seen.err == nil && seen.outside.Applied {
-		message := "The present spec is applied"
+		message := "The spec is applied"
 		if asksForRotation(cluster, seen) {
 			message += fmt.Sprintf(". The annotation %s has no effect with the engine %s: run `rke cert rotate --rotate-ca`, then `rke up`",
 				v1alpha1.AnnotationRotateCredentials, seen.engine)
@@ -137,21 +137,21 @@ func summarizeProvisioned(cluster *v1alpha1.Cluster, seen observation, p plan, a
 	before := meta.FindStatusCondition(cluster.Status.Conditions, name)
 	if !cluster.DeletionTimestamp.IsZero() || cluster.Spec.Paused {
 		if before != nil && before.Reason != "" {
-			return *before // nothing is done about it any more, or for now
+			return *before // no operation is started
 		}
-		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "Nothing was done yet")
+		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "No operation was started yet")
 	}
 	if p.action == wait && seen.outside.Operation == nil && before != nil && before.Reason != "" {
-		return *before // nothing was begun since it said why
+		return *before // no operation was started since
 	}
 	if err := failureOf(seen, actErr); err != nil && p.action != watch {
 		reason, person := reasonOf(err)
 		switch {
 		case errors.Is(err, ErrUnavailable) && before != nil && before.Status == metav1.ConditionTrue &&
 			before.ObservedGeneration == cluster.Generation:
-			return *before // it was applied, and that has not changed
+			return *before // the engine is unavailable, but the spec is applied
 		case reason == v1alpha1.ReasonProvisioningFailed:
-			return condition(name, metav1.ConditionFalse, reason, "%s. It is tried again after a pause, or as soon as the spec changes", wordsOf(err))
+			return condition(name, metav1.ConditionFalse, reason, "%s. The operation is retried with backoff, or when the spec changes", wordsOf(err))
 		case person, reason == v1alpha1.ReasonWaiting:
 			return condition(name, metav1.ConditionFalse, reason, "%s", wordsOf(err))
 		}
@@ -161,13 +161,13 @@ func summarizeProvisioned(cluster *v1alpha1.Cluster, seen observation, p plan, a
 		step = ": " + o.Description
 	}
 	if cluster.Status.AppliedConfigHash == "" {
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonProvisioning, "The cluster is being made%s", step)
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonProvisioning, "The cluster is being provisioned%s", step)
 	}
 	return condition(name, metav1.ConditionFalse, v1alpha1.ReasonUpdating, "A change is being applied%s", step)
 }
 
-// summarizeReady keeps what was known until there is news: a manager that starts again does not make a cluster less
-// ready.
+// summarizeReady keeps the last known condition until there is a new observation: a restart of the manager does not affect the
+// readiness of a cluster.
 func summarizeReady(cluster *v1alpha1.Cluster, seen observation, p plan) metav1.Condition {
 	const name = v1alpha1.ConditionReady
 	api := find(seen.outside.Components, ComponentAPIServer)
@@ -175,22 +175,22 @@ func summarizeReady(cluster *v1alpha1.Cluster, seen observation, p plan) metav1.
 	case p.action == remove || p.action == release || p.action == giveUp || !cluster.DeletionTimestamp.IsZero() && p.action == watch:
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonRemoving, "The cluster is being removed")
 	case seen.invalid != nil:
-		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonKubeconfigInvalid, "The API cannot be asked: the kubeconfig cannot be used")
+		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonKubeconfigInvalid, "The API cannot be probed: the kubeconfig is invalid")
 	case api != nil && !api.Up:
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonComponentDown, "%s does not run and is started again%s", api.Name, detailOf(api.Detail))
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonComponentDown, "%s is not running and is being restarted%s", api.Name, detailOf(api.Detail))
 	case seen.probe != nil && seen.probe.OK:
-		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonAvailable, "The API answers /readyz")
+		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonAvailable, "The API reports that it is ready")
 	case seen.probe != nil:
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonProbeFailed, "The API does not answer well: %s", seen.probe.Failing)
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonProbeFailed, "The probe of the API failed: %s", seen.probe.Failing)
 	case seen.err == nil && seen.outside.Applied && !seen.outside.Running && seen.outside.Components != nil:
 		names, detail := down(seen.outside.Components)
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonComponentDown, "%s does not run%s", names, detailOf(detail))
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonComponentDown, "%s is not running%s", names, detailOf(detail))
 	}
-	return asBefore(cluster, condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotProbed, "The API was not asked yet"))
+	return asBefore(cluster, condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotProbed, "The API was not probed yet"))
 }
 
-// asBefore returns a condition as it was last known, if it was, and if a cluster was made: that nobody has looked since a
-// manager was started is no news. Otherwise it returns unknown.
+// asBefore returns the last known condition of a provisioned cluster, if there is one: that the manager has restarted changes
+// nothing. Otherwise it returns unknown.
 func asBefore(cluster *v1alpha1.Cluster, unknown metav1.Condition) metav1.Condition {
 	before := meta.FindStatusCondition(cluster.Status.Conditions, unknown.Type)
 	if before == nil || before.Reason == "" || before.Status == metav1.ConditionUnknown || cluster.Status.AppliedConfigHash == "" {
@@ -211,15 +211,15 @@ func summarizeControlPlane(cluster *v1alpha1.Cluster, seen observation) metav1.C
 	names, detail := down(seen.outside.Components)
 	switch {
 	case len(seen.outside.Components) > 0 && names == "":
-		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonAvailable, "All components run")
+		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonAvailable, "All components are running")
 	case names != "":
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonComponentDown, "%s does not run%s", names, detailOf(detail))
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonComponentDown, "%s is not running%s", names, detailOf(detail))
 	case seen.probe != nil && seen.probe.OK:
-		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonAvailable, "The API answers; the engine does not see the components")
+		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonAvailable, "The API is ready; the engine does not report components")
 	case seen.probe != nil:
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonProbeFailed, "The API does not answer well: %s", seen.probe.Failing)
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonProbeFailed, "The probe of the API failed: %s", seen.probe.Failing)
 	}
-	return asBefore(cluster, condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The components were not seen yet"))
+	return asBefore(cluster, condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The components were not observed yet"))
 }
 
 func summarizeEtcd(cluster *v1alpha1.Cluster, seen observation) metav1.Condition {
@@ -227,51 +227,51 @@ func summarizeEtcd(cluster *v1alpha1.Cluster, seen observation) metav1.Condition
 	etcd := find(seen.outside.Components, ComponentEtcd)
 	switch {
 	case etcd != nil && !etcd.Up:
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonComponentDown, "etcd does not run and is started again%s", detailOf(etcd.Detail))
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonComponentDown, "etcd is not running and is being restarted%s", detailOf(etcd.Detail))
 	case etcd != nil && etcd.Problem != "":
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonEtcdAlarm, "%s", etcd.Problem)
 	case seen.probe != nil && seen.probe.EtcdFailed:
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonProbeFailed, "The API does not reach etcd")
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonProbeFailed, "The API cannot reach etcd")
 	case seen.probe != nil && seen.probe.OK:
 		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonAvailable, "The API reaches etcd")
 	}
 	if seen.probe != nil {
-		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The API does not tell")
+		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The API does not report the state of etcd")
 	}
-	return asBefore(cluster, condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The API was not asked yet"))
+	return asBefore(cluster, condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The API was not probed yet"))
 }
 
 func summarizeKubeconfig(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error) metav1.Condition {
 	const name = v1alpha1.ConditionKubeconfigAvailable
 	var failed *childError
-	foreign := ""
+	notOwned := ""
 	switch {
 	case p.secret == childBlocked:
-		foreign = fmt.Sprintf("Secret %s/%s", seen.namespace, secretName(cluster.Name))
+		notOwned = fmt.Sprintf("Secret %s/%s", seen.namespace, secretName(cluster.Name))
 	case p.kubeconfig == childBlocked:
-		foreign = fmt.Sprintf("Kubeconfig %s", cluster.Name)
+		notOwned = fmt.Sprintf("Kubeconfig %s", cluster.Name)
 	case errors.As(actErr, &failed) && errors.Is(actErr, kube.ErrNotOwned):
-		foreign = failed.name
+		notOwned = failed.name
 	}
 	before := meta.FindStatusCondition(cluster.Status.Conditions, name)
 	switch {
 	case seen.invalid != nil:
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonKubeconfigInvalid, "The kubeconfig of the engine cannot be used: %s", seen.invalid.Error())
-	case foreign != "":
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonErrResourceExists, "%s exists and does not belong to this Cluster. Delete or rename it", foreign)
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonKubeconfigInvalid, "The kubeconfig of the engine is invalid: %s", seen.invalid.Error())
+	case notOwned != "":
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonErrResourceExists, "%s exists and does not belong to this Cluster. Delete or rename it", notOwned)
 	case failed != nil:
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonWriteFailed, "%s could not be written and is tried again: %s", failed.name, kube.APIWords(failed.error))
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonWriteFailed, "%s could not be written, the write is retried: %s", failed.name, kube.APIWords(failed.error))
 	case p.secret == childWait || p.kubeconfig == childWait:
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonWaiting, "An earlier object of the name is being deleted; a new one follows when it is gone")
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonWaiting, "An earlier object with the name is being deleted; a new one is created afterwards")
 	case len(seen.outside.Kubeconfig) > 0:
 		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonKubeconfigWritten, "The kubeconfig is in Secret %s/%s", seen.namespace, secretName(cluster.Name))
 	case before != nil && before.Status == metav1.ConditionTrue && before.Reason != "" && seen.secret != nil:
-		return *before // it was written, and its source is not to be seen just now
+		return *before // it was written, and the engine does not report the kubeconfig at the moment
 	}
 	return condition(name, metav1.ConditionFalse, v1alpha1.ReasonNoKubeconfig, "There is no kubeconfig yet")
 }
 
-// waitingFor says what a removal waits for.
+// waitingFor describes what a removal waits for.
 func waitingFor(seen observation) string {
 	switch o := seen.outside.Operation; {
 	case seen.err != nil:
@@ -287,12 +287,12 @@ func waitingFor(seen observation) string {
 func summarizeDeleting(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error) metav1.Condition {
 	const name = v1alpha1.ConditionDeleting
 	if cluster.DeletionTimestamp.IsZero() {
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonNotDeleting, "The Cluster is to be there")
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonNotDeleting, "The Cluster is not being deleted")
 	}
 	since := cluster.DeletionTimestamp.UTC().Format("2006-01-02T15:04:05Z")
 	hint := ""
 	if _, forced := forceDeleteAt(cluster); !forced {
-		hint = fmt.Sprintf(". To let it go all the same, set the annotation %s", v1alpha1.AnnotationForceDelete)
+		hint = fmt.Sprintf(". To release it anyway, set the annotation %s", v1alpha1.AnnotationForceDelete)
 	}
 	var engine *engineError
 	switch {
@@ -310,12 +310,12 @@ func summarizeDeleting(cluster *v1alpha1.Cluster, seen observation, p plan, actE
 
 func summarizePaused(cluster *v1alpha1.Cluster) metav1.Condition {
 	if cluster.Spec.Paused {
-		return condition(v1alpha1.ConditionPaused, metav1.ConditionTrue, v1alpha1.ReasonPaused, "spec.paused is true: the cluster is left alone")
+		return condition(v1alpha1.ConditionPaused, metav1.ConditionTrue, v1alpha1.ReasonPaused, "spec.paused is true: the cluster is not reconciled")
 	}
-	return condition(v1alpha1.ConditionPaused, metav1.ConditionFalse, v1alpha1.ReasonNotPaused, "The cluster is looked after")
+	return condition(v1alpha1.ConditionPaused, metav1.ConditionFalse, v1alpha1.ReasonNotPaused, "The cluster is reconciled")
 }
 
-// summarizeOperation follows the operation that the engine tells of; one that was just begun is noted as such.
+// summarizeOperation returns the last operation: the one that the engine reports, or the one that was just started.
 func summarizeOperation(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error) *v1alpha1.LastOperation {
 	last := cluster.Status.LastOperation.DeepCopy()
 	var engine *engineError
@@ -323,16 +323,16 @@ func summarizeOperation(cluster *v1alpha1.Cluster, seen observation, p plan, act
 	case p.operation != "" && errors.As(actErr, &engine):
 		last = &v1alpha1.LastOperation{Type: p.operation, State: v1alpha1.OperationFailed, Attempts: p.attempts, Description: wordsOf(engine)}
 	case p.operation != "":
-		last = &v1alpha1.LastOperation{Type: p.operation, State: v1alpha1.OperationProcessing, Attempts: p.attempts, Description: "Begun"}
+		last = &v1alpha1.LastOperation{Type: p.operation, State: v1alpha1.OperationProcessing, Attempts: p.attempts, Description: "Started"}
 	case last != nil && seen.outside.Operation != nil && seen.outside.Operation.Delete == (last.Type == v1alpha1.OperationDelete):
 		o := seen.outside.Operation
 		if o.State == v1alpha1.OperationSucceeded && last.State == v1alpha1.OperationSucceeded || o.Stale && o.State != v1alpha1.OperationProcessing {
-			return last // this was told already, or is history
+			return last // it was reported before, or is outdated
 		}
 		last.State, last.Description = o.State, o.Description
 	case last != nil && last.State == v1alpha1.OperationProcessing && seen.outside.Applied && seen.err == nil && last.Type != v1alpha1.OperationDelete:
-		// It ended while nobody was there to see it.
-		last.State, last.Description = v1alpha1.OperationSucceeded, "The present spec is applied"
+		// It ended while no manager was running.
+		last.State, last.Description = v1alpha1.OperationSucceeded, "The spec is applied"
 	}
 	if last == nil {
 		return nil

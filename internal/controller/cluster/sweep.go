@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// sweepPeriod is how often clusters without an object are looked for.
+	// sweepPeriod is the interval between two sweeps.
 	sweepPeriod = time.Minute
-	// sweepTimeout is how long one look may take.
+	// sweepTimeout limits the search for orphans.
 	sweepTimeout = 30 * time.Second
-	// stopTimeout is how long a cluster may take to end politely.
+	// stopTimeout limits the graceful stop of a cluster.
 	stopTimeout = time.Minute
 )
 
-// sweeper looks for clusters whose object is gone: somebody has removed the finalizer, or etcd was restored from a
-// backup. It runs where the leader is.
+// sweeper stops orphans, the clusters whose Cluster no longer exists: its finalizer was removed by hand, or etcd was restored
+// from a backup. It runs on the leader.
 type sweeper struct{ *Reconciler }
 
 // Start implements manager.Runnable.
@@ -41,8 +41,8 @@ func (s *sweeper) Start(ctx context.Context) error {
 	}
 }
 
-// Sweep stops the clusters on this host whose object is certainly gone, and keeps their data. Clusters without an object
-// are not asked how they are any more, wherever they run. What cannot be known or done now is for the next time.
+// Sweep stops the orphans on this host and keeps their data. It also stops probing clusters without a Cluster, on any host. Errors
+// are logged, and the next sweep retries.
 func (r *Reconciler) Sweep(ctx context.Context) {
 	logger := log.FromContext(ctx).WithName(Name)
 	for name, engine := range r.Engines {
@@ -52,26 +52,26 @@ func (r *Reconciler) Sweep(ctx context.Context) {
 		}
 		found, err := r.findOrphans(ctx, orphans)
 		if err != nil {
-			logger.Error(err, "Could not look for clusters without an object", "engine", name)
+			logger.Error(err, "Could not list clusters without a Cluster", "engine", name)
 			continue
 		}
 		r.metrics.orphans.WithLabelValues(string(name)).Set(float64(len(found)))
 		for _, orphan := range found {
 			if err := r.stopOrphan(ctx, orphans, orphan); err != nil {
-				logger.Error(err, "Could not stop a cluster without an object", "Cluster", orphan.Name, "directory", orphan.Dir)
+				logger.Error(err, "Could not stop a cluster without a Cluster", "Cluster", orphan.Name, "directory", orphan.Dir)
 			}
 		}
 	}
 	if err := r.forgetLost(ctx); err != nil {
-		logger.Error(err, "Could not look which clusters are asked without an object")
+		logger.Error(err, "Could not list the probed clusters without a Cluster")
 	}
 }
 
-// forgetLost stops asking the clusters that have no object. Those that are asked are looked up first: each of them was in
-// the cache before, and so is gone if it is not there now.
+// forgetLost stops probing clusters without a Cluster. It lists the targets first: each of them was in the cache, so a Cluster that
+// is not in the cache now was deleted.
 func (r *Reconciler) forgetLost(ctx context.Context) error {
-	asked := r.Prober.Targets()
-	if len(asked) == 0 {
+	probed := r.Prober.Targets()
+	if len(probed) == 0 {
 		return nil
 	}
 	var clusters v1alpha1.ClusterList
@@ -80,21 +80,21 @@ func (r *Reconciler) forgetLost(ctx context.Context) error {
 	}
 	names := map[string]bool{}
 	for i := range clusters.Items {
-		delete(asked, clusters.Items[i].UID)
+		delete(probed, clusters.Items[i].UID)
 		names[clusters.Items[i].Name] = true
 	}
-	for uid, name := range asked {
+	for uid, name := range probed {
 		r.Prober.Forget(uid)
-		if !names[name] { // another of its name has the same metrics
+		if !names[name] { // a new Cluster with the same name has the same metrics
 			r.metrics.forget(name)
 		}
 	}
 	return nil
 }
 
-// findOrphans returns the clusters that run although their object is certainly gone. The cache can only say that it is
-// there; that it is not, the API server has to say. An API that does not serve Clusters says nothing: to list them fails,
-// where to get one would end as it does when there is none.
+// findOrphans returns the running clusters whose Cluster does not exist. A Cluster that is in the cache exists; that one does not
+// exist is only certain from the API server. findOrphans uses a list and not a get, because a get also returns NotFound from an
+// API that does not serve Clusters.
 func (r *Reconciler) findOrphans(ctx context.Context, orphans OrphanStopper) ([]HostedCluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
@@ -122,7 +122,7 @@ func (r *Reconciler) findOrphans(ctx context.Context, orphans OrphanStopper) ([]
 	return ownedByThisCluster(hosted, managementClusterUID), nil
 }
 
-// lost returns those of which there is no object. A name can come back, a UID only with its object.
+// lost returns the hosted clusters without a Cluster. It compares UIDs, because a name can be reused.
 func lost(hosted []HostedCluster, clusters []v1alpha1.Cluster) []HostedCluster {
 	known := map[types.UID]bool{}
 	for i := range clusters {
@@ -131,33 +131,32 @@ func lost(hosted []HostedCluster, clusters []v1alpha1.Cluster) []HostedCluster {
 	return slices.DeleteFunc(slices.Clone(hosted), func(r HostedCluster) bool { return known[r.UID] })
 }
 
-// ownedByThisCluster returns those that were made for the API of that managementClusterUID: of others, which another manager may have made in the
-// same directory, this API knows nothing.
+// ownedByThisCluster returns the clusters that were created for this API. Another manager may have created others in the same
+// directory, for another API.
 func ownedByThisCluster(hosted []HostedCluster, managementClusterUID types.UID) []HostedCluster {
 	return slices.DeleteFunc(slices.Clone(hosted), func(r HostedCluster) bool {
 		return r.ManagementClusterUID == "" || r.ManagementClusterUID != managementClusterUID
 	})
 }
 
-// stopOrphan stops a cluster, and says so where its object was. Nobody has asked for the deletion of its data: the object
-// may come back with another backup of etcd.
+// stopOrphan stops a cluster and records an event. It keeps the data, because the Cluster may be restored from a backup of etcd.
 func (r *Reconciler) stopOrphan(ctx context.Context, orphans OrphanStopper, orphan HostedCluster) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
-	log.FromContext(ctx).WithName(Name).Info("Stopping a cluster whose Cluster is gone",
+	log.FromContext(ctx).WithName(Name).Info("Stopping a cluster without a Cluster",
 		"Cluster", orphan.Name, "UID", orphan.UID, "directory", orphan.Dir)
 	if err := orphans.Stop(ctx, orphan.UID); err != nil {
 		return err
 	}
 	about := &v1alpha1.Cluster{}
 	about.Name, about.UID = orphan.Name, orphan.UID
-	r.events.Warning(about, v1alpha1.ReasonOrphanStopped, "Stop", fmt.Sprintf("The cluster had no Cluster with the UID %s any more and is stopped; "+
-		"its data is kept in %s. It starts again when that Cluster is restored from a backup of etcd; if it is not wanted any more, remove the directory",
+	r.events.Warning(about, v1alpha1.ReasonOrphanStopped, "Stop", fmt.Sprintf("The Cluster with the UID %s no longer exists, so its cluster is stopped. "+
+		"Its data is kept in %s. It starts again if the Cluster is restored from a backup of etcd; if you no longer need it, remove the directory",
 		orphan.UID, orphan.Dir))
 	return nil
 }
 
-// managementClusterUID returns what stands for the API. It is not remembered: another API may come to be at the same address.
+// managementClusterUID returns the identity of the API. It is not cached: another API may replace it at the same address.
 func (r *Reconciler) managementClusterUID(ctx context.Context) (types.UID, error) {
 	return kube.ClusterUID(ctx, r.live)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
-// traced returns the engines with their calls as steps of the trace of a reconcile.
+// traced wraps the engines so that their calls are spans in the trace of a reconcile.
 func traced(engines map[v1alpha1.Engine]Engine) map[v1alpha1.Engine]Engine {
 	all := make(map[v1alpha1.Engine]Engine, len(engines))
 	for name, engine := range engines {
@@ -16,7 +16,7 @@ func traced(engines map[v1alpha1.Engine]Engine) map[v1alpha1.Engine]Engine {
 	return all
 }
 
-// orphanStopperOf returns the engine if it is a OrphanStopper, else nil. What is asked of that belongs to no reconcile.
+// orphanStopperOf returns the engine as an OrphanStopper, or nil. Its calls are not traced, as they belong to no reconcile.
 func orphanStopperOf(engine Engine) OrphanStopper {
 	if traced, ok := engine.(*tracedEngine); ok {
 		engine = traced.Engine

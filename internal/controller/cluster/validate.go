@@ -10,12 +10,11 @@ import (
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 )
 
-// Rule refuses what an engine cannot do, whatever there is of the cluster. The error is a *FieldError.
+// Rule checks whether an engine supports a spec, whatever the state of the cluster. The error is a *FieldError.
 type Rule func(v1alpha1.ClusterSpec) error
 
-// NewValidator returns what refuses Clusters for a manager with these engines, each with its rule. What it returns gives
-// every mistake that the definition lets through, with its field: what the conditions of a Cluster that is stored all the
-// same say.
+// NewValidator returns an admission check for Clusters of a manager with these engines, each with its rule. It reports the errors
+// that the CRD's schema cannot detect. The conditions of an existing Cluster report the same errors.
 func NewValidator(rules map[v1alpha1.Engine]Rule) func(*v1alpha1.Cluster) field.ErrorList {
 	return func(cluster *v1alpha1.Cluster) field.ErrorList {
 		migrated := cluster.DeepCopy()

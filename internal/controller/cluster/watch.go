@@ -21,8 +21,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// watchChildren wakes the Cluster that a child belongs to, and the one whose name a child has: that one may wait for
-// the name to become free.
+// watchChildren enqueues the Cluster that owns a child, and the Cluster with the name of the child, which may wait for the name to
+// become free.
 func watchChildren() handler.EventHandler { return handler.EnqueueRequestsFromMapFunc(clustersOf) }
 
 func clustersOf(_ context.Context, child client.Object) []reconcile.Request {
@@ -31,7 +31,7 @@ func clustersOf(_ context.Context, child client.Object) []reconcile.Request {
 		requests = append(requests, request(child.GetName()))
 	}
 	for _, ref := range child.GetOwnerReferences() {
-		// The original controller wrote references without a group.
+		// The original controller wrote references without an API group.
 		version, err := schema.ParseGroupVersion(ref.APIVersion)
 		if err == nil && ref.Kind == kind.Kind && (version.Group == kind.Group || version.Group == "") {
 			requests = append(requests, request(ref.Name))
@@ -44,8 +44,8 @@ func request(cluster string) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKey{Name: cluster}}
 }
 
-// newSecretCache returns a cache of the metadata of the Secrets with kubeconfigs, and of nothing else: the manager needs
-// to know when one changes, not to keep what is in it, and may read no others.
+// newSecretCache returns a cache of the metadata of the Secrets with kubeconfigs. The manager needs their events, but not their
+// content, and has no permission to read others.
 func newSecretCache(mgr ctrl.Manager, namespace string) (cache.Cache, error) {
 	isLabelled, err := labels.NewRequirement(v1alpha1.LabelClusterName, selection.Exists, nil)
 	if err != nil {
@@ -68,8 +68,8 @@ func newSecretCache(mgr ctrl.Manager, namespace string) (cache.Cache, error) {
 	return secrets, mgr.Add(always{secrets})
 }
 
-// always is a cache that is filled on every replica. One with options by namespace does not say so itself, and a manager
-// would start it with the lease only: a replica that waits would never have its caches, and never be ready.
+// always is a cache that is started on every replica. A cache with options by namespace does not implement
+// LeaderElectionRunnable, so the manager would start it on the leader only, and a standby replica would never be ready.
 type always struct{ cache.Cache }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
@@ -81,10 +81,10 @@ func watchSecrets(secrets cache.Cache) source.Source {
 	return source.Kind(secrets, client.Object(&metadata), watchChildren())
 }
 
-// waker wakes Clusters by name, from engines and the prober.
+// waker enqueues Clusters by name for engines and the prober.
 type waker struct{ events chan event.GenericEvent }
 
-// newWaker returns a waker that holds many events, so that nobody waits for a reconcile.
+// newWaker returns a waker with a large buffer, so that callers do not block.
 func newWaker() *waker { return &waker{events: make(chan event.GenericEvent, 1024)} }
 
 func (w *waker) wake(cluster string) {
@@ -93,7 +93,7 @@ func (w *waker) wake(cluster string) {
 	select {
 	case w.events <- event.GenericEvent{Object: object}:
 	default:
-		// Hundreds wait: this one is seen when its next look is due.
+		// The buffer is full: the Cluster is reconciled when its RequeueAfter is over.
 	}
 }
 

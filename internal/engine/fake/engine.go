@@ -320,7 +320,7 @@ func (e *Engine) Stop(_ context.Context, uid types.UID) error {
 	e.world.mu.Lock()
 	defer e.world.mu.Unlock()
 	if c.isBusy() {
-		return fmt.Errorf("%w: an operation is under way", cluster.ErrBusy)
+		return fmt.Errorf("%w: an operation is in progress", cluster.ErrBusy)
 	}
 	for i := range c.Components {
 		c.Components[i].Up = false

@@ -11,15 +11,15 @@ import (
 	"github.com/keelson-dev/keelson/internal/controlplane"
 )
 
-// Save calls add for each file that restores the clusters in the directory of an engine, as controlplane.Save does, with
-// names below that directory. It tells how many clusters there are.
+// Save calls add for each file that is needed to restore the clusters in the directory of an engine, as controlplane.Save does,
+// with names relative to that directory. It returns the number of clusters.
 func Save(ctx context.Context, dir, binary, scratch string, add func(name, path string) error) (clusters int, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("look for clusters: %w", err)
+		return 0, fmt.Errorf("list the clusters: %w", err)
 	}
 	for _, entry := range entries {
 		own := filepath.Join(dir, entry.Name())

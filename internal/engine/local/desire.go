@@ -21,7 +21,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/engine/secrecy"
 )
 
-// desire is what a request asks for.
+// desire is the desired state of a request.
 type desire struct {
 	spec    desiredSpec
 	binary  string // of the components
@@ -32,10 +32,10 @@ type desire struct {
 	rotation string // the credentials that are asked for; empty if any will do
 }
 
-// key stands for all that is asked for.
+// key identifies the desired state.
 func (d desire) key() string { return d.hash + " " + d.rotation }
 
-// isApplied tells whether that was applied last.
+// isApplied reports whether the desired state was applied last.
 func (d desire) isApplied(was *applied) bool {
 	return was.Hash == d.hash && (d.rotation == "" || was.Rotation == d.rotation)
 }
@@ -46,7 +46,7 @@ type desiredSpec struct {
 	APIServer *v1alpha1.APIServer `json:"apiServer,omitempty"`
 }
 
-// Validate refuses what the engine cannot do whatever there is of the cluster. The error is a *cluster.FieldError.
+// Validate checks whether the engine supports a spec, whatever the state of the cluster. The error is a *cluster.FieldError.
 func Validate(spec v1alpha1.ClusterSpec) error {
 	if spec.APIServer == nil {
 		return nil
@@ -70,7 +70,7 @@ func Validate(spec v1alpha1.ClusterSpec) error {
 	return nil
 }
 
-// newDesire checks a request.
+// newDesire validates a request.
 func (e *Engine) newDesire(ctx context.Context, r cluster.Request) (desire, error) {
 	d := desire{spec: desiredSpec{Version: r.Spec.Version, APIServer: r.Spec.APIServer}, rotation: r.Rotation}
 	if err := Validate(r.Spec); err != nil {
@@ -94,8 +94,8 @@ func (e *Engine) newDesire(ctx context.Context, r cluster.Request) (desire, erro
 	return d, err
 }
 
-// follows tells whether a cluster may come from what was applied to this.
-func (d desire) follows(was *applied) error {
+// validateUpgradeFrom returns an error if a cluster with the applied version cannot be upgraded to the desired one.
+func (d desire) validateUpgradeFrom(was *applied) error {
 	if was == nil || was.Version == "" || d.version == "" {
 		return nil
 	}
@@ -109,7 +109,7 @@ func (d desire) follows(was *applied) error {
 	return nil
 }
 
-// flags returns extra arguments as a command line, always in the same order.
+// flags returns extra arguments as a command line in a stable order.
 func flags(extra map[string]string) []string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(extra)) {
@@ -118,30 +118,30 @@ func flags(extra map[string]string) []string {
 	return all
 }
 
-// Files in the data directory of a cluster that are ours.
+// Files of the engine in the data directory of a cluster.
 const (
 	appliedFile = "applied.json"
 	keyFile     = "hash.key"
 	ownerFile   = "owner.json"
 )
 
-// applied is what was applied last, for the manager after this one.
+// applied is the last applied state, for the next manager.
 type applied struct {
 	Hash    string `json:"hash"`
 	Config  string `json:"config"`
 	Version string `json:"version"`
-	// Rotation is what the credentials were made anew for.
+	// Rotation is the Request.Rotation of the last rotation of the credentials.
 	Rotation string `json:"rotation,omitempty"`
 }
 
-// readApplied returns nil if nothing was applied yet.
+// readApplied returns the last applied state, or nil if there is none.
 func readApplied(dir string) (*applied, error) {
 	data, err := os.ReadFile(filepath.Join(dir, appliedFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read what was applied: %w", err)
+		return nil, fmt.Errorf("read the last applied state: %w", err)
 	}
 	var was applied
 	if err := json.Unmarshal(data, &was); err != nil || was.Hash == "" {
@@ -153,12 +153,12 @@ func readApplied(dir string) (*applied, error) {
 func writeApplied(dir string, d desire, rotation string) error {
 	note := applied{Hash: d.hash, Config: d.config, Version: d.version, Rotation: rotation}
 	if err := writeNote(filepath.Join(dir, appliedFile), note); err != nil {
-		return fmt.Errorf("note what was applied: %w", err)
+		return fmt.Errorf("write the last applied state: %w", err)
 	}
 	return nil
 }
 
-// writeNote replaces a note durably.
+// writeNote replaces a file durably.
 func writeNote(path string, note any) error {
 	data, err := json.Marshal(note)
 	if err != nil {
@@ -167,7 +167,7 @@ func writeNote(path string, note any) error {
 	return atomicfile.Write(path, data, atomicfile.Durable)
 }
 
-// hasData tells whether a data directory has objects.
+// hasData reports whether a data directory contains an etcd database.
 func hasData(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "etcd", "member"))
 	return err == nil

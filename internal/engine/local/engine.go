@@ -1,7 +1,7 @@
 // Package local is the engine that runs the control planes of clusters on this host.
 //
-// The control plane of a cluster has a data directory of its own, named after the UID of its Cluster. Its processes
-// outlive the manager; the next one finds them there and goes on with them.
+// Each control plane has its own data directory, named after the UID of its Cluster. Its processes outlive the manager: the
+// next manager finds them there and adopts them.
 package local
 
 import (
@@ -24,29 +24,29 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// Options say where and of what clusters are made.
+// Options configure an Engine.
 type Options struct {
-	// Dir is where the data directories of the clusters are. It is created, mode 0700, when there is the first.
+	// Dir is the parent of the data directories. The engine creates it with mode 0700 for the first cluster.
 	Dir string
-	// Binary returns the path of keelson-kube. More of them, with other versions, may lie beside it, named
-	// keelson-kube-v1.35.2 and the like.
+	// Binary returns the path of keelson-kube. Its directory may contain other versions with names such as
+	// keelson-kube-v1.35.2.
 	Binary func() (string, error)
 	// Nodes is the number of simulated nodes of each cluster.
 	Nodes int
-	// Ephemeral gives up durability for speed.
+	// Ephemeral trades durability for speed.
 	Ephemeral bool
-	// QuotaBytes and StorageInterval are those of controlplane.Options. Zero values mean its defaults.
+	// QuotaBytes and StorageInterval are fields of controlplane.Options. Zero means the default.
 	QuotaBytes      int64
 	StorageInterval time.Duration
 	// Env is added to the environment of the components.
 	Env []string
-	// Clock tells the time for certificates. Nil means the real one.
+	// Clock is the clock for certificates. Nil means the real clock.
 	Clock clock.WithTicker
-	// Log gets what happens to the clusters. The zero value discards.
+	// Log is the logger. The zero value discards all messages.
 	Log logr.Logger
 }
 
-// Engine is a cluster.Engine.
+// Engine implements cluster.Engine.
 type Engine struct {
 	opts     Options
 	changed  func(string)
@@ -61,7 +61,7 @@ type Engine struct {
 	clusters map[types.UID]*member
 }
 
-// member is a cluster that the engine looks after or removes.
+// member is a cluster that the engine supervises or removes.
 type member struct {
 	name string
 	uid  types.UID
@@ -75,7 +75,7 @@ type member struct {
 	cp      *controlplane.ControlPlane
 }
 
-// New returns an engine. It does nothing until it is asked to.
+// New returns an engine. It starts nothing.
 func New(opts Options) *Engine {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
@@ -89,10 +89,10 @@ func New(opts Options) *Engine {
 // Notify implements cluster.Engine.
 func (e *Engine) Notify(changed func(string)) { e.changed = changed }
 
-// dir is the data directory of a cluster.
+// dir returns the data directory of a cluster.
 func (e *Engine) dir(uid types.UID) string { return filepath.Join(e.opts.Dir, string(uid)) }
 
-// member returns the cluster if the engine looks after it.
+// member returns the cluster if the engine supervises it, or nil.
 func (e *Engine) member(uid types.UID) *member {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -109,12 +109,12 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	}
 	dir := e.dir(r.UID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make the directory of the cluster: %w", err)
+		return fmt.Errorf("create the directory of the cluster: %w", err)
 	}
 	if err := secrecy.MakeKey(filepath.Join(dir, keyFile)); err != nil {
 		return err
 	}
-	// Before anything runs: what runs without it, nobody would dare to stop.
+	// Before any process starts: List ignores clusters without an owner, so nothing would stop them.
 	if err := writeOwner(dir, owner{Name: r.Name, ManagementClusterUID: r.ManagementClusterUID}); err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := wanted.follows(applied); err != nil {
+	if err := wanted.validateUpgradeFrom(applied); err != nil {
 		return err
 	}
 	e.mu.Lock()
@@ -144,8 +144,8 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	return nil
 }
 
-// attend returns the member of a cluster, a new one if need be. e.mu is held, and stays so until an operation was begun:
-// Close takes it before it waits for operations. The error is ErrStopping once the engine was closed.
+// attend returns the member of a cluster, which it creates if needed. The caller holds e.mu until the operation has started,
+// because Close acquires it before it waits for operations. The error is ErrStopping after Close.
 func (e *Engine) attend(uid types.UID, name string) (*member, error) {
 	if e.ctx.Err() != nil {
 		return nil, cluster.ErrStopping
@@ -158,8 +158,8 @@ func (e *Engine) attend(uid types.UID, name string) (*member, error) {
 	return m, nil
 }
 
-// begin lets an operation go on by itself. Both locks are held. One that Close interrupts has not failed: it stays as it
-// was, for the next manager to go on with.
+// begin starts an operation in the background. The caller holds both locks. An operation that Close interrupts has not failed:
+// the next manager continues it.
 func (e *Engine) begin(m *member, isDelete bool, hash string, do func(context.Context) error) {
 	ctx, cancel := context.WithCancel(e.ctx)
 	done := make(chan struct{})
@@ -172,7 +172,7 @@ func (e *Engine) begin(m *member, isDelete bool, hash string, do func(context.Co
 		op.Ended = e.opts.Clock.Now()
 		switch {
 		case err == nil:
-			op.State, op.Description = v1alpha1.OperationSucceeded, "The present spec is applied"
+			op.State, op.Description = v1alpha1.OperationSucceeded, "The spec is applied"
 		case e.ctx.Err() != nil:
 			op.Ended, op.Err = time.Time{}, cluster.ErrStopping
 		default:
@@ -190,7 +190,7 @@ func (e *Engine) begin(m *member, isDelete bool, hash string, do func(context.Co
 	})
 }
 
-// forget drops a cluster of which nothing runs, unless something new has begun with it.
+// forget drops a cluster without running processes, unless a new operation has started.
 func (e *Engine) forget(m *member) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -201,7 +201,7 @@ func (e *Engine) forget(m *member) {
 	}
 }
 
-// release hands over the control plane, which is not the engine's to look after any more; nil if there is none.
+// release returns the control plane and ends its supervision; nil if there is none.
 func (m *member) release() *controlplane.ControlPlane {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -210,8 +210,8 @@ func (m *member) release() *controlplane.ControlPlane {
 	return cp
 }
 
-// apply starts the control plane of a cluster, or goes on with what runs of it; what was started in another way is
-// started again.
+// apply starts the control plane of a cluster or adopts its running processes. It restarts processes whose command line has
+// changed.
 func (e *Engine) apply(ctx context.Context, m *member, wanted desire) error {
 	if before := m.release(); before != nil {
 		if err := before.Detach(); err != nil {
@@ -223,7 +223,7 @@ func (e *Engine) apply(ctx context.Context, m *member, wanted desire) error {
 	ready()
 	if err != nil {
 		if errors.Is(err, process.ErrLocked) {
-			return fmt.Errorf("%w: another manager looks after the cluster: %w", cluster.ErrBusy, err)
+			return fmt.Errorf("%w: another manager supervises the cluster: %w", cluster.ErrBusy, err)
 		}
 		return err
 	}
@@ -240,7 +240,7 @@ func (e *Engine) apply(ctx context.Context, m *member, wanted desire) error {
 	return nil
 }
 
-// settle brings up controllers and nodes, for which nobody has to wait. The end of the control plane, or of the engine, ends it.
+// settle starts controllers and nodes, which Apply does not wait for. It ends with the control plane or the engine.
 func (e *Engine) settle(m *member, cp *controlplane.ControlPlane) {
 	began := time.Now()
 	err := cp.Settle(e.ctx)
@@ -254,7 +254,7 @@ func (e *Engine) settle(m *member, cp *controlplane.ControlPlane) {
 	e.changed(m.name)
 }
 
-// runs tells whether a control plane is still the one of the cluster.
+// runs reports whether a control plane still belongs to the cluster.
 func (m *member) runs(cp *controlplane.ControlPlane) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -313,15 +313,15 @@ func (e *Engine) Close() error {
 	return errors.Join(errs...)
 }
 
-// StopAll stops the control planes of all clusters in the directory of an engine that was closed, and keeps their data.
-// It tells how many there were.
+// StopAll stops the control planes of all clusters in the directory of a closed engine, and keeps their data. It returns their
+// number.
 func StopAll(ctx context.Context, dir string) (stopped int, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("look for clusters: %w", err)
+		return 0, fmt.Errorf("list the clusters: %w", err)
 	}
 	errs := make([]error, len(entries))
 	ran := make([]bool, len(entries))

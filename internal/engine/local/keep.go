@@ -17,13 +17,13 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// owner is whose cluster it is, for those who find it without its object.
+// owner identifies the Cluster of a data directory, for a cluster whose Cluster no longer exists.
 type owner struct {
 	Name                 string    `json:"name"`
 	ManagementClusterUID types.UID `json:"home"`
 }
 
-// readOwner returns nothing if there is no note, or none that can be read: the cluster is then left alone.
+// readOwner returns the zero value if there is no readable owner. Such a cluster is never stopped as an orphan.
 func readOwner(dir string) owner {
 	var o owner
 	data, err := os.ReadFile(filepath.Join(dir, ownerFile))
@@ -33,13 +33,13 @@ func readOwner(dir string) owner {
 	return o
 }
 
-// writeOwner notes whose cluster it is, if that is known and not noted.
+// writeOwner writes the owner if it is known and has changed.
 func writeOwner(dir string, o owner) error {
 	if o.ManagementClusterUID == "" || readOwner(dir) == o {
 		return nil
 	}
 	if err := writeNote(filepath.Join(dir, ownerFile), o); err != nil {
-		return fmt.Errorf("note whose cluster it is: %w", err)
+		return fmt.Errorf("write the owner of the cluster: %w", err)
 	}
 	return nil
 }
@@ -51,7 +51,7 @@ func (e *Engine) List(context.Context) ([]cluster.HostedCluster, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for clusters: %w", err)
+		return nil, fmt.Errorf("list the clusters: %w", err)
 	}
 	var all []cluster.HostedCluster
 	for _, entry := range entries {
@@ -64,7 +64,7 @@ func (e *Engine) List(context.Context) ([]cluster.HostedCluster, error) {
 	return all, nil
 }
 
-// runsIdly tells whether anything of a cluster runs, or would be started again, and nothing is being done with it.
+// runsIdly reports whether a cluster has running processes, or processes that would be restarted, and no operation in progress.
 func (e *Engine) runsIdly(uid types.UID) bool {
 	if m := e.member(uid); m != nil {
 		m.mu.Lock()
@@ -91,7 +91,7 @@ func (e *Engine) Stop(ctx context.Context, uid types.UID) error {
 	return op.Err
 }
 
-// beginStop begins to stop a cluster, unless something is being done with it.
+// beginStop starts to stop a cluster, unless an operation is in progress.
 func (e *Engine) beginStop(ctx context.Context, uid types.UID) (*member, *cluster.Operation, <-chan struct{}, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -102,7 +102,7 @@ func (e *Engine) beginStop(ctx context.Context, uid types.UID) (*member, *cluste
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.done != nil {
-		return nil, nil, nil, fmt.Errorf("%w: an operation is under way", cluster.ErrBusy)
+		return nil, nil, nil, fmt.Errorf("%w: an operation is in progress", cluster.ErrBusy)
 	}
 	e.begin(m, false, "", func(own context.Context) error {
 		own, cancel := context.WithCancel(own)
@@ -114,14 +114,14 @@ func (e *Engine) beginStop(ctx context.Context, uid types.UID) (*member, *cluste
 	return m, m.op, m.done, nil
 }
 
-// stop ends the processes of a cluster in order, and keeps its data.
+// stop stops the processes of a cluster in order, and keeps its data.
 func (e *Engine) stop(ctx context.Context, m *member) error {
 	if cp := m.release(); cp != nil {
 		return cp.Stop(ctx)
 	}
 	_, err := controlplane.StopAll(ctx, e.dir(m.uid))
 	if errors.Is(err, process.ErrLocked) {
-		return fmt.Errorf("%w: another manager looks after the cluster: %w", cluster.ErrBusy, err)
+		return fmt.Errorf("%w: another manager supervises the cluster: %w", cluster.ErrBusy, err)
 	}
 	return err
 }

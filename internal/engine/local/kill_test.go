@@ -114,7 +114,7 @@ func TestLongAManagerThatIsKilled(t *testing.T) {
 	dir := filepath.Join(opts.Dir, string(args.UID))
 	for _, args.At = range []string{
 		"Starting", "Starting etcd", "Starting certificates", "Starting kube-apiserver",
-		"Starting kube-controller-manager", "Starting kube-scheduler", "The present spec is applied",
+		"Starting kube-controller-manager", "Starting kube-scheduler", "The spec is applied",
 	} {
 		killedManager(t, args)
 		once(t, dir)

@@ -63,7 +63,7 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 	return seen, nil
 }
 
-// observe tells what the engine knows of a cluster that it looks after.
+// observe returns the observation of a cluster that the engine supervises.
 func (m *member) observe(seen *cluster.Observation, wanted string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,7 +94,7 @@ func newComponent(name string, s process.Status) cluster.Component {
 	return c
 }
 
-// peek looks at the processes of a cluster that nobody looks after.
+// peek returns the observation of a cluster that the engine does not supervise.
 func peek(dir string) []cluster.Component {
 	statuses, err := process.Peek(controlplane.Processes(dir))
 	if err != nil {

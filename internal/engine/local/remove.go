@@ -30,10 +30,10 @@ func (e *Engine) Delete(_ context.Context, r cluster.Request) error {
 	return nil
 }
 
-// removalTimeout is how long a removal may take: killing processes takes milliseconds.
+// removalTimeout limits a removal. Killing processes takes milliseconds.
 const removalTimeout = time.Minute
 
-// remove ends everything of a cluster at once, because nothing of it is to be kept.
+// remove kills all processes of a cluster and deletes its data.
 func (e *Engine) remove(ctx context.Context, m *member, under <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
 	defer cancel()

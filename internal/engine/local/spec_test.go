@@ -40,7 +40,7 @@ func TestSpecsThatAreRefused(t *testing.T) {
 		says    []string
 	}{
 		{"a version that is not there", v1alpha1.ClusterSpec{Version: "v1.35.0"}, "", cluster.ErrVersion,
-			[]string{"there is no v1.35.0", "this manager has v1.34.9, v1.36.3, v1.37.1", "keelson-kube-v1.35.0"}},
+			[]string{"v1.35.0 is not installed", "this manager has v1.34.9, v1.36.3, v1.37.1", "keelson-kube-v1.35.0"}},
 		{"an older minor version than the data has", v1alpha1.ClusterSpec{Version: "v1.34.9"}, "v1.36.3", cluster.ErrVersion,
 			[]string{"the cluster has v1.36.3", "choose the same minor version or the next"}},
 		{"a minor version is skipped", v1alpha1.ClusterSpec{Version: "v1.36.3"}, "v1.34.9", cluster.ErrVersion,

@@ -16,8 +16,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 )
 
-// versions knows which Kubernetes versions there are: that of keelson-kube, and those of the programs beside it that
-// carry a version in their name.
+// versions finds the available Kubernetes versions: that of keelson-kube, and those of the programs in its directory with a
+// version in their name.
 type versions struct {
 	ctx    context.Context // ends with the engine
 	asking singleflight.Group
@@ -26,7 +26,7 @@ type versions struct {
 	known map[string]known
 }
 
-// known is the version of a program that was asked for it.
+// known is the version that a program has reported.
 type known struct {
 	modified time.Time
 	version  string
@@ -35,11 +35,11 @@ type known struct {
 // versionTimeout limits how long a program may take to print its version.
 const versionTimeout = 10 * time.Second
 
-// find returns the program with the components of a version, and that version; an empty one means that of main.
+// find returns the program with the components of a version, and that version. An empty version means the version of main.
 func (v *versions) find(ctx context.Context, main, version string) (binary, found string, err error) {
 	own, err := v.of(ctx, main)
 	if err != nil {
-		return "", "", fmt.Errorf("%w: %s does not tell its version: %w", cluster.ErrUnavailable, main, err)
+		return "", "", fmt.Errorf("%w: %s does not report its version: %w", cluster.ErrUnavailable, main, err)
 	}
 	if version == "" || version == own {
 		return main, own, nil
@@ -48,11 +48,11 @@ func (v *versions) find(ctx context.Context, main, version string) (binary, foun
 	if _, err := os.Stat(beside); err == nil {
 		return beside, version, nil
 	}
-	return "", "", fmt.Errorf("%w: there is no %s; this manager has %s. Set spec.version to one of these, or put the components of that version at %s",
+	return "", "", fmt.Errorf("%w: %s is not installed; this manager has %s. Set spec.version to one of these, or install the components of that version as %s",
 		cluster.ErrVersion, version, strings.Join(v.all(main, own), ", "), beside)
 }
 
-// all returns the versions that there are, the newest last.
+// all returns the available versions in ascending order.
 func (v *versions) all(main, own string) []string {
 	all := []string{own}
 	matches, _ := filepath.Glob(main + "-v*") // the pattern is well formed
@@ -66,8 +66,8 @@ func (v *versions) all(main, own string) []string {
 	return slices.Compact(all)
 }
 
-// of returns the version of the components in a program. A program is run once until it changes; callers who need its
-// answer at the same time share one run, and none of them waits longer than its own context.
+// of returns the Kubernetes version of a program. The version is cached until the program changes. Concurrent callers share one
+// run of the program, and none waits longer than its own context.
 func (v *versions) of(ctx context.Context, binary string) (string, error) {
 	info, err := os.Stat(binary)
 	if err != nil {
@@ -89,9 +89,9 @@ func (v *versions) of(ctx context.Context, binary string) (string, error) {
 	}
 }
 
-// ask runs a program to learn its version, and remembers that.
+// ask runs a program to get its version, and caches the version.
 func (v *versions) ask(binary string, modified time.Time) (string, error) {
-	ctx, cancel := context.WithTimeoutCause(v.ctx, versionTimeout, fmt.Errorf("it gave no answer within %s", versionTimeout))
+	ctx, cancel := context.WithTimeoutCause(v.ctx, versionTimeout, fmt.Errorf("it did not respond within %s", versionTimeout))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, "kube-apiserver", "--version")
 	cmd.WaitDelay = time.Second // for what the program may have started
@@ -115,7 +115,7 @@ func (v *versions) ask(binary string, modified time.Time) (string, error) {
 // release is a parsed version.
 type release struct{ major, minor, patch int }
 
-// parseVersion takes v1.36.3; what cannot be read is zero.
+// parseVersion parses a version such as v1.36.3. Parts that cannot be parsed are zero.
 func parseVersion(text string) release {
 	var r release
 	_, _ = fmt.Sscanf(text, "v%d.%d.%d", &r.major, &r.minor, &r.patch) // see above

@@ -1,9 +1,9 @@
-// Package rke is the engine that runs the program rke, as the original controller did, with a file that describes the
+// Package rke is the engine that runs the program rke, as the original controller did, with a configuration file for the
 // cluster.
 //
-// A run is a process that outlives the manager and is found again. What the engine keeps of a cluster is in a directory
-// named after the UID of its Cluster: a copy of the configuration that was applied, the log, and how the last run ended.
-// The files beside the configuration belong to rke and its user.
+// A run of rke is a process that outlives the manager; the next manager adopts it. The engine keeps its records in a directory
+// named after the UID of the Cluster: a copy of the applied configuration, the log, and the result of the last run. The files
+// in the directory of the configuration belong to rke and its user.
 package rke
 
 import (
@@ -25,31 +25,31 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// Options say where and with what clusters are made.
+// Options configure an Engine.
 type Options struct {
-	// Dir is where the engine keeps its part of each cluster. It is created, mode 0700, when there is the first.
+	// Dir is the parent of the record directories. The engine creates it with mode 0700 for the first cluster.
 	Dir string
-	// Binary is the program rke: a path, or a name to look for in PATH.
+	// Binary is the program rke: a path, or a name in PATH.
 	Binary string
-	// ConfigDirs are where the files may be that spec.configPath names, and what rke keeps beside them. None: there are no
-	// clusters of this engine.
+	// ConfigDirs are the directories that may contain the files of spec.configPath, and the files that rke writes next to them.
+	// If empty, the engine accepts no clusters.
 	ConfigDirs confine.Dirs
-	// Timeout is how long a run may take; rke itself has no limit.
+	// Timeout limits a run; rke itself has no limit.
 	Timeout time.Duration
-	// Log gets what happens. The zero value discards.
+	// Log is the logger. The zero value discards all messages.
 	Log logr.Logger
 }
 
 const (
-	// stopTimeout is how long a run that takes too long, or stands in the way of a removal, gets to end after SIGTERM.
+	// stopTimeout is the time between SIGTERM and SIGKILL for a run that exceeds its timeout or blocks a removal.
 	stopTimeout = 5 * time.Second
-	// poll is how often a run is looked at for its progress.
+	// poll is the interval for the progress of a run.
 	poll = 2 * time.Second
-	// recheck is how often the configuration is looked at, of which no event tells.
+	// recheck is the interval for reading the configuration, which has no events.
 	recheck = 5 * time.Second
 )
 
-// Engine is a cluster.Engine.
+// Engine implements cluster.Engine.
 type Engine struct {
 	opts    Options
 	changed func(string)
@@ -63,7 +63,7 @@ type Engine struct {
 	clusters map[types.UID]*member
 }
 
-// member is a cluster that the engine looks after.
+// member is a cluster that the engine supervises.
 type member struct {
 	place place
 	name  string
@@ -72,7 +72,7 @@ type member struct {
 	mu sync.Mutex // held while something is begun
 }
 
-// New returns an engine. It does nothing until it is asked to.
+// New returns an engine. It starts nothing.
 func New(opts Options) *Engine {
 	e := &Engine{opts: opts, changed: func(string) {}, clusters: map[types.UID]*member{}}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
@@ -84,8 +84,7 @@ func (e *Engine) Notify(changed func(string)) { e.changed = changed }
 
 func (e *Engine) place(uid types.UID) place { return place(filepath.Join(e.opts.Dir, string(uid))) }
 
-// enter begins a call that may start something. Close waits until it has left. The error is ErrStopping once the engine
-// was closed.
+// enter starts a call that may start a run. Close waits for the end of the call. The error is ErrStopping after Close.
 func (e *Engine) enter() (leave func(), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -96,7 +95,7 @@ func (e *Engine) enter() (leave func(), err error) {
 	return e.wg.Done, nil
 }
 
-// attend opens the records of a cluster and watches a run that goes on. A run of an earlier manager is found there.
+// attend opens the records of a cluster and supervises its current run, which an earlier manager may have started.
 func (e *Engine) attend(r cluster.Request) (*member, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -106,7 +105,7 @@ func (e *Engine) attend(r cluster.Request) (*member, error) {
 	m := &member{place: e.place(r.UID), name: r.Name}
 	procs, err := process.Open(m.place.processes())
 	if errors.Is(err, process.ErrLocked) {
-		return nil, fmt.Errorf("%w: another manager looks after the cluster: %w", cluster.ErrBusy, err)
+		return nil, fmt.Errorf("%w: another manager supervises the cluster: %w", cluster.ErrBusy, err)
 	}
 	if err != nil {
 		return nil, err
@@ -128,7 +127,7 @@ func (e *Engine) isAttended(uid types.UID) bool {
 	return e.clusters[uid] != nil
 }
 
-// running returns the run that goes on, or nil. It looks with the same eyes as Observe.
+// running returns the current run, or nil. It uses the same check as Observe.
 func (m *member) running() *process.Process {
 	last, status := m.place.last()
 	if last == nil || status.State != process.Running {
@@ -141,8 +140,8 @@ func (m *member) running() *process.Process {
 	return p
 }
 
-// awaitEnd waits until the last run of a command is over for its record, too, which takes a moment longer than for
-// those who look at its exit status.
+// awaitEnd waits until the record of the last run of a command is closed, which happens shortly after its exit status is
+// written.
 func (m *member) awaitEnd(command string) {
 	p, err := m.procs.Find(command)
 	if err != nil {
@@ -188,7 +187,7 @@ func (e *Engine) Apply(_ context.Context, r cluster.Request) error {
 	return e.start(m, run{Command: commandUp, Config: wanted.path, Hash: wanted.hash, Masked: wanted.masked}, wanted.content)
 }
 
-// findBinary returns the path of rke. The error says what to install or set.
+// findBinary returns the path of rke. The error message has the remedy.
 func (e *Engine) findBinary() (string, error) {
 	path, err := exec.LookPath(e.opts.Binary)
 	if err == nil {
@@ -198,11 +197,11 @@ func (e *Engine) findBinary() (string, error) {
 	if errors.As(err, &failed) {
 		err = failed.Err // without the name, which is told anyway
 	}
-	return "", fmt.Errorf("%w: the program %s is not there (%w): install RKE 1 on the host of the manager, or name it with --rke-binary",
+	return "", fmt.Errorf("%w: the program %s was not found (%w): install RKE 1 on the host of the manager, or set --rke-binary",
 		cluster.ErrUnavailable, e.opts.Binary, err)
 }
 
-// start starts a run, unless another one is at work in the same directory: rke keeps files there.
+// start starts a run, unless another run uses the same directory, where rke keeps its files.
 func (e *Engine) start(m *member, next run, config []byte) error {
 	binary, err := e.findBinary()
 	if err != nil {
@@ -211,7 +210,7 @@ func (e *Engine) start(m *member, next run, config []byte) error {
 	e.starting.Lock()
 	defer e.starting.Unlock()
 	if other := e.busy(m.place, filepath.Dir(next.Config)); other != "" {
-		return fmt.Errorf("%w: rke is at work for Cluster %s in the same directory, %s", cluster.ErrBusy, other, filepath.Dir(next.Config))
+		return fmt.Errorf("%w: rke is running for Cluster %s in the same directory, %s", cluster.ErrBusy, other, filepath.Dir(next.Config))
 	}
 	if err := e.discardDamaged(m, next.Command); err != nil {
 		return err
@@ -237,7 +236,7 @@ func (e *Engine) start(m *member, next run, config []byte) error {
 	return nil
 }
 
-// discardDamaged makes room for a run in the place of one whose record cannot be read, once nothing of that runs any more.
+// discardDamaged discards the unreadable record of an earlier run if none of its processes is running.
 func (e *Engine) discardDamaged(m *member, command string) error {
 	_, err := m.procs.Find(command)
 	var damage *process.DamagedError
@@ -245,14 +244,14 @@ func (e *Engine) discardDamaged(m *member, command string) error {
 		return nil // Start reports any other error
 	}
 	if process.IsMarked(m.place.marker()) {
-		return fmt.Errorf("%w: a run of rke is under way whose record %s cannot be read: %w", cluster.ErrBusy, damage.Folder, damage.Err)
+		return fmt.Errorf("%w: rke is running, and its record %s cannot be read: %w", cluster.ErrBusy, damage.Folder, damage.Err)
 	}
 	e.opts.Log.Info("Discarding the record of an earlier run of rke, because it cannot be read",
 		"Cluster", m.name, "command", command, "record", damage.Folder, "reason", damage.Err.Error())
 	return m.procs.Discard(command)
 }
 
-// busy returns the name of another cluster for which rke is at work in a directory, or "".
+// busy returns the name of another cluster for which rke is running in a directory, or "".
 func (e *Engine) busy(own place, dir string) string {
 	entries, err := os.ReadDir(e.opts.Dir)
 	if err != nil {
@@ -270,7 +269,7 @@ func (e *Engine) busy(own place, dir string) string {
 	return ""
 }
 
-// watch waits for the end of a run, or ends it when it takes too long.
+// watch waits for the end of a run, and stops it after its timeout.
 func (e *Engine) watch(m *member, p *process.Process) {
 	timer := time.NewTimer(max(time.Until(p.Status().StartedAt.Add(e.opts.Timeout)), time.Millisecond))
 	defer timer.Stop()
@@ -279,16 +278,16 @@ func (e *Engine) watch(m *member, p *process.Process) {
 		return
 	case <-p.Done():
 	case <-timer.C:
-		e.opts.Log.Info("Ending rke, because it takes too long", "Cluster", m.name, "pid", p.PID(), "limit", e.opts.Timeout)
+		e.opts.Log.Info("Stopping rke, which exceeded its timeout", "Cluster", m.name, "pid", p.PID(), "limit", e.opts.Timeout)
 		m.place.noteTimeout(e.opts.Timeout)
 		if err := e.end(m, p); err != nil && e.ctx.Err() == nil {
-			e.opts.Log.Error(err, "Could not end rke", "Cluster", m.name)
+			e.opts.Log.Error(err, "Could not stop rke", "Cluster", m.name)
 		}
 	}
 	e.changed(m.name)
 }
 
-// end ends a run and every process that it has started.
+// end stops a run and all processes that it has started.
 func (e *Engine) end(m *member, p *process.Process) error {
 	err := p.Stop(e.ctx, process.StopOptions{TermTimeout: stopTimeout})
 	_, strayErr := process.EndMarked(e.ctx, m.place.marker())

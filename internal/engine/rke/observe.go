@@ -17,7 +17,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// desire is what a request asks for.
+// desire is the desired state of a request.
 type desire struct {
 	path    string // of the configuration, absolute
 	content []byte
@@ -25,7 +25,7 @@ type desire struct {
 	masked  string // the content without credentials
 }
 
-// configPath returns the absolute path of the configuration, if it may be named.
+// configPath returns the absolute path of the configuration, if it is in an allowed directory.
 func (e *Engine) configPath(r cluster.Request) (string, error) {
 	path, err := filepath.Abs(r.Spec.ConfigPath)
 	if err != nil {
@@ -37,16 +37,16 @@ func (e *Engine) configPath(r cluster.Request) (string, error) {
 	return path, nil
 }
 
-// refused says why a file cannot be named.
+// refused returns the error for a file outside of the allowed directories.
 func (e *Engine) refused(path string, err error) error {
 	return fmt.Errorf("%w: spec.configPath %s: %w; %s", cluster.ErrInvalid, path, err, allowed(e.opts.ConfigDirs))
 }
 
-// allowed tells where files may be.
+// allowed describes the allowed directories.
 func allowed(dirs confine.Dirs) string { return fmt.Sprintf("--rke-config-dirs allows: %s", dirs) }
 
-// NewRule returns the rule of an engine that lets users name files in these directories. What is in a file is not looked
-// at: it may come after the Cluster.
+// NewRule returns the rule of an engine with these directories for files. It does not read the file of a Cluster, which may be
+// created later.
 func NewRule(dirs confine.Dirs) cluster.Rule {
 	return func(spec v1alpha1.ClusterSpec) error {
 		path, err := filepath.Abs(spec.ConfigPath)
@@ -60,17 +60,17 @@ func NewRule(dirs confine.Dirs) cluster.Rule {
 	}
 }
 
-// kubeconfigPath is where rke writes the kubeconfig.
+// kubeconfigPath returns the path to which rke writes the kubeconfig.
 func kubeconfigPath(config string) string {
 	return filepath.Join(filepath.Dir(config), "kube_config_"+filepath.Base(config))
 }
 
-// statePath is where rke keeps what it has to know about a cluster.
+// statePath returns the path of the state file of rke.
 func statePath(config string) string {
 	return strings.TrimSuffix(config, filepath.Ext(config)) + ".rkestate"
 }
 
-// newDesire reads the configuration.
+// newDesire reads and validates the configuration.
 func (e *Engine) newDesire(r cluster.Request) (desire, error) {
 	path, err := e.configPath(r)
 	if err != nil {
@@ -90,14 +90,14 @@ func (e *Engine) newDesire(r cluster.Request) (desire, error) {
 	return d, err
 }
 
-// checkState refuses to run rke up for a cluster whose state file is lost: it would make a new authority, which no node
-// and no client of the cluster knows.
+// checkState returns an error if the state file of a provisioned cluster is missing. rke up would create a new certificate
+// authority, which no node and no client of the cluster trusts.
 func checkState(r cluster.Request, path string) error {
 	if r.Applied == "" {
 		return nil
 	}
 	if _, err := os.Stat(statePath(path)); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s is gone, in which rke keeps the authorities of the cluster. Without it rke would make new ones and break the cluster: "+
+		return fmt.Errorf("%w: %s is missing, which contains the certificate authorities of the cluster. Without it rke would create new ones and break the cluster: "+
 			"restore it from a backup, or delete this Cluster", cluster.ErrStateMissing, statePath(path))
 	}
 	return nil
@@ -151,7 +151,7 @@ func (e *Engine) Observe(_ context.Context, r cluster.Request) (cluster.Observat
 	return seen, nil
 }
 
-// newOperation tells of a run.
+// newOperation returns the operation of a run.
 func newOperation(last run, status process.Status, wanted string) *cluster.Operation {
 	op := &cluster.Operation{
 		Delete: last.Command == commandRemove, Stale: last.Command == commandUp && last.Hash != wanted,

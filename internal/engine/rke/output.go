@@ -10,21 +10,21 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// What rke says when it has succeeded. Exit code 0 alone is not enough: it also ends so when it has done nothing.
+// The log messages of a successful run. Exit code 0 is not sufficient: rke also exits with 0 if it has done nothing.
 const (
 	saysUp      = "Finished building Kubernetes cluster successfully"
 	saysRemoved = "Cluster removed successfully"
 )
 
-// entry is one line of the log of rke.
+// entry is a line of the log of rke.
 type entry struct{ level, message string }
 
-// logLine takes the level and the message out of a line such as
+// logLine matches the level and the message of a line such as
 //
 //	time="2024-05-01T10:00:00Z" level=info msg="[etcd] Building up etcd plane.."
 var logLine = regexp.MustCompile(`level=(\w+) msg=("(?:[^"\\]|\\.)*"|\S+)`)
 
-// parseLog returns the entries of a log. A line in another form is a message without a level.
+// parseLog returns the entries of a log. A line in another format is a message without a level.
 func parseLog(text string) []entry {
 	var entries []entry
 	for line := range strings.Lines(text) {
@@ -45,7 +45,7 @@ func parseLog(text string) []entry {
 	return entries
 }
 
-// progress is the newest message, which says at which step rke is.
+// progress returns the last message, which is the current step of rke.
 func progress(text string) string {
 	entries := parseLog(text)
 	for i := len(entries) - 1; i >= 0; i-- {
@@ -59,17 +59,17 @@ func progress(text string) string {
 	return "rke was started"
 }
 
-// outcome is how a run has ended. One that goes on is neither ok nor failed.
+// outcome is the result of a run. A run in progress is neither ok nor failed.
 type outcome struct {
 	ok      bool
 	failure string   // in words, if it is over and not ok
 	notes   []string // what a person should know although it is ok
 }
 
-// shownLines is how many of the last lines of a failed run are told.
+// shownLines is the number of last log lines in the message about a failed run.
 const shownLines = 5
 
-// outcomeOf judges a run.
+// outcomeOf returns the outcome of a run.
 func outcomeOf(last run, status process.Status) outcome {
 	entries := parseLog(status.LogTail)
 	command := "rke " + last.Command
@@ -105,7 +105,7 @@ func outcomeOf(last run, status process.Status) outcome {
 	return outcome{ok: true, notes: notes}
 }
 
-// failureIn returns the fatal message and the lines before it.
+// failureIn returns the fatal message of a log and the lines before it.
 func failureIn(entries []entry) string {
 	for i := len(entries) - 1; i >= 0; i-- {
 		if entries[i].level != "fatal" {

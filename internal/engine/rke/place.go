@@ -13,24 +13,24 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// The commands of rke, which are also the names of their records.
+// The commands of rke, which are also the names of their process records.
 const (
 	commandUp     = "up"
 	commandRemove = "remove"
 )
 
-// place is the directory of one cluster. It is read without asking the engine, so that a manager that was started again
-// sees the same.
+// place is the record directory of a cluster. Observations depend only on these records, so a restarted manager observes the
+// same state.
 type place string
 
 func (p place) path(name string) string { return filepath.Join(string(p), name) }
 func (p place) processes() string       { return p.path("processes") }
 func (p place) key() string             { return p.path("hash.key") }
 
-// marker is in the environment of every run for this cluster and of what it starts.
+// marker is an environment variable of every run for this cluster, which its child processes inherit.
 func (p place) marker() string { return "KEELSON_RKE=" + string(p) }
 
-// run is the last run that was started.
+// run is the last started run.
 type run struct {
 	Command string    `json:"command"`
 	Cluster string    `json:"cluster"`           // the name, for people
@@ -42,7 +42,7 @@ type run struct {
 	PutBack bool      `json:"putBack,omitempty"` // the configuration was put back for remove
 }
 
-// applied is a configuration that was applied.
+// applied is an applied configuration.
 type applied struct {
 	Hash   string `json:"hash"`
 	Masked string `json:"masked"`
@@ -55,7 +55,7 @@ const (
 	appliedCopy = "applied.yml"  // and its configuration
 )
 
-// last returns the last run and how it is; nil if there was none.
+// last returns the last run and its outcome; nil if there was none.
 func (p place) last() (*run, process.Status) {
 	var last run
 	if !p.read(runFile, &last) {
@@ -63,7 +63,7 @@ func (p place) last() (*run, process.Status) {
 	}
 	statuses, _ := process.Peek(p.processes()) // a record that is damaged counts as lost
 	for _, status := range statuses {
-		// An earlier run of the same command began before this one.
+		// The record belongs to an earlier run of the same command.
 		if status.ID == last.Command && !status.StartedAt.Before(last.Began) {
 			return &last, status
 		}
@@ -71,7 +71,7 @@ func (p place) last() (*run, process.Status) {
 	return &last, process.Status{State: process.Lost}
 }
 
-// applied returns what was applied last; nil if nothing was.
+// applied returns the last applied configuration; nil if there is none.
 func (p place) applied() *applied {
 	if last, status := p.last(); last != nil && last.Command == commandUp && outcomeOf(*last, status).ok {
 		return &applied{Hash: last.Hash, Masked: last.Masked}
@@ -83,7 +83,7 @@ func (p place) applied() *applied {
 	return &was
 }
 
-// keepApplied puts what the last run has applied aside, before the next run takes its place.
+// keepApplied saves the configuration that the last run has applied, before the next run overwrites it.
 func (p place) keepApplied() error {
 	last, status := p.last()
 	if last == nil || last.Command != commandUp || !outcomeOf(*last, status).ok {
@@ -103,7 +103,7 @@ func (p place) keepApplied() error {
 	return p.write(appliedFile, data)
 }
 
-// keptConfig returns the copy of the configuration that was applied last, or at least tried; nil if there is none.
+// keptConfig returns the copy of the last configuration that was applied or attempted; nil if there is none.
 func (p place) keptConfig() []byte {
 	names := []string{appliedCopy, runConfig}
 	if last, status := p.last(); last != nil && last.Command == commandUp && outcomeOf(*last, status).ok {
@@ -117,7 +117,7 @@ func (p place) keptConfig() []byte {
 	return nil
 }
 
-// writeRun notes a run before it starts. The configuration of up is kept, because remove needs it.
+// writeRun records a run before it starts. It keeps the configuration of up, which remove needs.
 func (p place) writeRun(next run, config []byte) error {
 	if next.Command == commandUp {
 		if err := p.write(runConfig, config); err != nil {
@@ -133,7 +133,7 @@ func (p place) writeRun(next run, config []byte) error {
 	return p.write(runFile, data)
 }
 
-// noteTimeout notes why the last run is about to be ended.
+// noteTimeout records that the last run is stopped because of its timeout.
 func (p place) noteTimeout(limit time.Duration) {
 	var last run
 	if !p.read(runFile, &last) {
@@ -150,15 +150,15 @@ func (p place) read(name string, into any) bool {
 	return err == nil && json.Unmarshal(data, into) == nil
 }
 
-// write replaces a file durably: what the records say of a run must still be there when its effects are.
+// write replaces a file durably: the record of a run must not be lost when its effects are not.
 func (p place) write(name string, data []byte) error {
 	if err := atomicfile.Write(p.path(name), data, atomicfile.Durable); err != nil {
-		return fmt.Errorf("keep what rke is run with: %w", err)
+		return fmt.Errorf("write the record of the run of rke: %w", err)
 	}
 	return nil
 }
 
-// exists tells whether there is anything of the cluster in its place.
+// exists reports whether there are any records of the cluster.
 func (p place) exists() bool {
 	_, err := os.Lstat(string(p))
 	return err == nil

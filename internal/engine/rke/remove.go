@@ -11,8 +11,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// observeRemoval tells how far a removal is. Nothing exists when rke has removed the cluster, when it was never run for
-// it, or when there is no configuration left to tell what to remove.
+// observeRemoval returns the progress of a removal. Nothing exists after rke has removed the cluster, if rke was never run for
+// it, or if no configuration is left that names the nodes.
 func (e *Engine) observeRemoval(seen *cluster.Observation, r cluster.Request, last *run, status process.Status) {
 	here := e.place(r.UID)
 	if last != nil && last.Command == commandRemove {
@@ -64,9 +64,9 @@ func (e *Engine) Delete(_ context.Context, r cluster.Request) error {
 	}
 	p := m.running()
 	if p != nil || process.IsMarked(m.place.marker()) {
-		// rke up may be half way through making what is to be removed.
+		// rke up may still be provisioning the cluster.
 		e.wg.Go(func() { e.makeWay(m, p) })
-		return fmt.Errorf("%w: rke up is being ended", cluster.ErrBusy)
+		return fmt.Errorf("%w: rke up is being stopped", cluster.ErrBusy)
 	}
 	path, err := e.configPath(r)
 	if err != nil {
@@ -87,7 +87,7 @@ func (e *Engine) Delete(_ context.Context, r cluster.Request) error {
 	return e.start(m, next, nil)
 }
 
-// makeWay ends a run that stands in the way of a removal.
+// makeWay stops a run that blocks a removal.
 func (e *Engine) makeWay(m *member, p *process.Process) {
 	var err error
 	if p != nil {
@@ -96,20 +96,20 @@ func (e *Engine) makeWay(m *member, p *process.Process) {
 		_, err = process.EndMarked(e.ctx, m.place.marker())
 	}
 	if err != nil && e.ctx.Err() == nil {
-		e.opts.Log.Error(err, "Could not end rke", "Cluster", m.name)
+		e.opts.Log.Error(err, "Could not stop rke", "Cluster", m.name)
 	}
 	e.changed(m.name)
 }
 
-// putBack writes a configuration to the place from which it was deleted: rke finds its state file by that.
+// putBack restores a deleted configuration: rke derives the path of its state file from it.
 func (e *Engine) putBack(path string, content []byte) error {
 	if err := e.opts.ConfigDirs.WriteFile(path, content); err != nil {
-		return fmt.Errorf("put the configuration back for rke remove: %w", err)
+		return fmt.Errorf("restore the configuration for rke remove: %w", err)
 	}
 	return nil
 }
 
-// Abandon implements cluster.Engine. When the cluster was removed, what the engine kept of it goes, too.
+// Abandon implements cluster.Engine. It deletes the records of a cluster that was removed.
 func (e *Engine) Abandon(_ context.Context, r cluster.Request) error {
 	e.mu.Lock()
 	m := e.clusters[r.UID]
@@ -129,7 +129,7 @@ func (e *Engine) Abandon(_ context.Context, r cluster.Request) error {
 	}
 	if last != nil && last.PutBack {
 		if err := os.Remove(last.Config); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove the configuration that was put back: %w", err)
+			return fmt.Errorf("remove the restored configuration: %w", err)
 		}
 	}
 	return os.RemoveAll(string(here))

@@ -1,4 +1,4 @@
-// Package secrecy shows configurations without what is secret in them.
+// Package secrecy masks secrets in configurations and logs.
 package secrecy
 
 import (
@@ -18,11 +18,11 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
-// Masked is what stands in the place of a secret.
+// Masked replaces a secret.
 const Masked = "********"
 
-// secretKey matches the names of fields whose values are nobody's business. Paths to such things are, so that a person
-// sees which file is meant.
+// secretKey matches the names of fields with secret values. It does not match fields with paths of secret files, which users
+// need to see.
 var (
 	secretKey = regexp.MustCompile(`(?i)(password|passwd|passphrase|token|secret|credential|private_?key|ssh_?key$|ssh_?cert$|[-_]key$|^key$|access_?key|auth(orization)?$|session)`)
 	pathKey   = regexp.MustCompile(`(?i)(path|file|_dir|-dir|name|namespace)$`)
@@ -30,13 +30,13 @@ var (
 	userInfo  = regexp.MustCompile(`(://)[^/@\s]+@`)
 )
 
-// Mask returns a YAML document with asterisks in the place of everything that looks like a credential: the values of
-// fields whose names say so, keys and certificates in any field, and passwords in URLs. Comments are dropped. The error,
-// for what is no YAML, does not quote it.
+// Mask returns a YAML document in which everything that looks like a credential is masked: the values of fields with telling
+// names, keys and certificates in any field, and passwords in URLs. It drops comments. The error for invalid YAML does not quote
+// the document.
 func Mask(document []byte) (string, error) {
 	var content any
 	if err := yaml.Unmarshal(document, &content); err != nil {
-		return "", errors.New("it is no YAML")
+		return "", errors.New("it is not valid YAML")
 	}
 	masked, err := yaml.Marshal(mask(content))
 	if err != nil {
@@ -68,7 +68,7 @@ func mask(value any) any {
 	return value
 }
 
-// isPlain tells values that cannot be secret.
+// isPlain reports whether a value cannot be secret.
 func isPlain(value any) bool {
 	switch v := value.(type) {
 	case nil, bool:
@@ -79,7 +79,7 @@ func isPlain(value any) bool {
 	return false
 }
 
-// maskAll replaces a value, or all values below it.
+// maskAll masks a value, or all values below it.
 func maskAll(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -96,7 +96,7 @@ func maskAll(value any) any {
 	return Masked
 }
 
-// MakeKey makes a random key for Hash in a file, if there is none.
+// MakeKey writes a random key for Hash to a file, unless the file exists.
 func MakeKey(file string) error {
 	if key, err := os.ReadFile(file); err == nil && len(key) >= sha256.Size {
 		return nil
@@ -104,27 +104,27 @@ func MakeKey(file string) error {
 	key := make([]byte, sha256.Size)
 	_, _ = rand.Read(key) // never fails
 	if err := atomicfile.Write(file, key, atomicfile.Durable); err != nil {
-		return fmt.Errorf("make the key of hashes: %w", err)
+		return fmt.Errorf("create the key for hashes: %w", err)
 	}
 	return nil
 }
 
-// Hash stands for a document in a place that others can read. It is keyed with the key in a file: without that, guesses
-// of what is in the document cannot be checked. It is empty if there is no key yet.
+// Hash returns a keyed hash that identifies a document and can be published: without the key, which is in a file, nobody can
+// verify a guess of the content. It is empty if there is no key yet.
 func Hash(keyFile string, document []byte) (string, error) {
 	key, err := os.ReadFile(keyFile)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(key) < sha256.Size {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("read the key of hashes: %w", err)
+		return "", fmt.Errorf("read the key for hashes: %w", err)
 	}
 	mac := hmac.New(sha256.New, key)
 	mac.Write(document)
 	return hex.EncodeToString(mac.Sum(nil)[:16]), nil
 }
 
-// Scrub removes from a line of a log what looks like a credential.
+// Scrub masks everything in a log line that looks like a credential.
 func Scrub(line string) string {
 	line = userInfo.ReplaceAllString(line, "${1}"+Masked+"@")
 	return assignment.ReplaceAllStringFunc(line, func(found string) string {
