@@ -107,7 +107,7 @@ func pageRow(t *testing.T, caption string, columns, cells []string) []string {
 		return nil
 	}
 	want := slices.Clone(cells)
-	if slices.Contains(columns, "answer") {
+	if slices.Contains(columns, "error") {
 		_, err := Parse(strings.Trim(cells[0], "`"), "")
 		if err == nil {
 			t.Errorf("%s is not refused", cells[0])
