@@ -1,6 +1,6 @@
 // Package monitoring_test checks the alerts and the dashboard: that they are what Prometheus and Grafana take, that every
-// metric in them is on one of the pages of metrics, which a test of internal/manager compares with the program, and that nobody
-// who is woken stands without a runbook.
+// metric in them is on one of the pages of metrics, which a test of internal/manager compares with the program, and that every
+// alert has a runbook.
 package monitoring_test
 
 import (
@@ -81,12 +81,12 @@ func promtool(t *testing.T, args ...string) {
 
 func TestAlertsAreRules(t *testing.T) { promtool(t, "check", "rules", "alerts.yaml") }
 
-func TestAlertsRing(t *testing.T) {
+func TestAlertsFire(t *testing.T) {
 	promtool(t, "test", "rules", "alerts_test.yaml")
 	tests := read(t, "alerts_test.yaml")
 	for _, alert := range alerts(t) {
 		if !strings.Contains(tests, "exp_samples:\n    - {labels: \"ALERTS{alertname='"+alert.Alert+"',") {
-			t.Errorf("no test shows that %s rings", alert.Alert)
+			t.Errorf("no test shows that %s fires", alert.Alert)
 		}
 	}
 }
