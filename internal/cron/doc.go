@@ -35,6 +35,6 @@
 // daylight saving. The times depend neither on the time of the call nor on earlier runs, so they
 // survive restarts without state.
 //
-// docs/crontab-schedules.md is the user documentation, with examples and a comparison with other
-// programs. The tests of this package verify it.
+// docs/crontab-schedules.md is the user documentation. docs/internals/schedules.md has more examples
+// and a comparison with other implementations. The tests of this package verify both.
 package cron
