@@ -22,8 +22,10 @@ type fence struct {
 	// patience is for a request about the Lease while the fence is closed.
 	patience time.Duration
 
-	mu      sync.Mutex
-	renewed time.Time // when the last renewal that succeeded was sent; zero: the lease is not ours
+	mu       sync.Mutex
+	renewed  time.Time // when the last renewal that succeeded was sent; zero: the lease is not ours
+	holder   string    // of the lease at the last look
+	previous string    // the last holder that was another replica
 }
 
 // newFence returns a fence for a replica of that election. It closes as soon as the elector
@@ -62,11 +64,15 @@ func (f *fence) note(sent time.Time, record resourcelock.LeaderElectionRecord, e
 
 // see notes what a look at the Lease has found.
 func (f *fence) see(record *resourcelock.LeaderElectionRecord) {
-	if record.HolderIdentity == f.identity {
-		return
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.holder = record.HolderIdentity
+	if f.holder == f.identity {
+		return
+	}
+	if f.holder != "" {
+		f.previous = f.holder
+	}
 	f.renewed = time.Time{} // another one has it; the elector goes on trying until its deadline
 }
 
@@ -81,6 +87,20 @@ func (f *fence) bound(ctx context.Context, now time.Time) (context.Context, cont
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, f.patience)
+}
+
+// isHolder reports whether this replica held the lease at the last look.
+func (f *fence) isHolder() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.holder == f.identity
+}
+
+// before returns the replica that held the lease before this one; "" if there was none.
+func (f *fence) before() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.previous
 }
 
 // lock returns inner, with what is written to it, and what is found in it, noted.
@@ -119,8 +139,12 @@ func (l fencedLock) Create(ctx context.Context, record resourcelock.LeaderElecti
 	return err
 }
 
-// Update implements resourcelock.Interface.
+// Update implements resourcelock.Interface. The elector of client-go v0.37 releases the lease without checking who holds it: a
+// leader that wakes up after another replica took over would take it away from that one. That update is not sent.
 func (l fencedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if record.HolderIdentity == "" && !l.fence.isHolder() {
+		return nil
+	}
 	sent := time.Now()
 	ctx, cancel := l.fence.bound(ctx, sent)
 	defer cancel()

@@ -10,11 +10,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/clocks"
+	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
 func TestFence(t *testing.T) {
@@ -167,5 +170,62 @@ func TestFencedClient(t *testing.T) {
 	}
 	if got := strings.Join(served, " "); got != "GET POST" {
 		t.Errorf("the server saw %q, want GET and POST alone", got)
+	}
+}
+
+// recordOf returns what a replica writes that holds a Lease for so many seconds.
+func recordOf(identity string, seconds int) resourcelock.LeaderElectionRecord {
+	return resourcelock.LeaderElectionRecord{
+		HolderIdentity: identity, LeaseDurationSeconds: seconds, AcquireTime: metav1.Now(), RenewTime: metav1.Now(),
+	}
+}
+
+// A leader that wakes up after another replica took over leaves the lease to that one, although the elector releases it.
+func TestOnlyTheHolderReleases(t *testing.T) {
+	namespace := env.Namespace(t)
+	newLock := func(identity string) (resourcelock.Interface, *fence) {
+		client, err := coordinationv1client.NewForConfig(env.Config(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := newFence(LeaderElection{Identity: identity, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second})
+		return f.lock(&resourcelock.LeaseLock{
+			LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: "lock"}, Client: client,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+		}), f
+	}
+	look := func(lock resourcelock.Interface) string {
+		t.Helper()
+		found, _, err := lock.Get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found.HolderIdentity
+	}
+	woken, _ := newLock("woken")
+	leader, f := newLock("leader")
+	if err := woken.Create(t.Context(), recordOf("woken", 15)); err != nil {
+		t.Fatal(err)
+	}
+	look(leader)
+	if err := leader.Update(t.Context(), recordOf("leader", 15)); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.before(); got != "woken" {
+		t.Errorf("the holder before: got %q, want woken", got)
+	}
+	// What the elector does to release.
+	look(woken)
+	if err := woken.Update(t.Context(), recordOf("", 1)); err != nil {
+		t.Errorf("to release what another one holds: %v", err)
+	}
+	if got := look(leader); got != "leader" {
+		t.Errorf("the holder: got %q, want leader", got)
+	}
+	if err := leader.Update(t.Context(), recordOf("", 1)); err != nil {
+		t.Errorf("to release: %v", err)
+	}
+	if got := look(woken); got != "" {
+		t.Errorf("after the release: %q holds it", got)
 	}
 }

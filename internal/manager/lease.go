@@ -16,15 +16,15 @@ import (
 )
 
 // +kubebuilder:rbac:namespace=keelson-system,groups=coordination.k8s.io,resources=leases,verbs=create
-// +kubebuilder:rbac:namespace=keelson-system,groups=coordination.k8s.io,resources=leases,resourceNames=keelson,verbs=get;update;watch
+// +kubebuilder:rbac:namespace=keelson-system,groups=coordination.k8s.io,resources=leases,resourceNames=keelson,verbs=get;update
 
 // addLeaderElection makes options take part in the election, if it is enabled.
 // controller-runtime would build the lock itself, but always with an identity of its
 // own. It returns the cfg for everything else, which writes only while this replica is the
-// leader, and the lock, which is nil without an election.
+// leader, and the fence, which is nil without an election.
 //
 // If there is a Lease of that name in the namespace former, where earlier versions have theirs, it is held, too.
-func addLeaderElection(options *ctrl.Options, cfg *rest.Config, election LeaderElection, former string) (*rest.Config, *pacedLock, error) {
+func addLeaderElection(options *ctrl.Options, cfg *rest.Config, election LeaderElection, former string) (*rest.Config, *fence, error) {
 	if !*election.Enabled {
 		return cfg, nil, nil
 	}
@@ -44,13 +44,14 @@ func addLeaderElection(options *ctrl.Options, cfg *rest.Config, election LeaderE
 	if former != "" {
 		lease = &twoLeases{Interface: lease, former: newLeaseLock(client, election, former)}
 	}
-	lock := newPacedLock(fence.lock(lease), client.Leases(election.LockNamespace), election.LockName, election.RetryPeriod)
-	options.LeaderElectionResourceLockInterface = lock
+	options.LeaderElectionResourceLockInterface = fence.lock(lease)
 	options.LeaderElectionReleaseOnCancel = true
 	options.LeaseDuration = &election.LeaseDuration
-	options.RenewDeadline = &election.RenewDeadline
-	options.RetryPeriod = ptr.To(min(electorPeriod, election.RetryPeriod))
-	return guarded, lock, nil
+	// The elector counts this deadline from its first attempt, which is a retry period after the last renewal. It takes no
+	// shorter one than 1.2 retry periods.
+	options.RenewDeadline = ptr.To(max(election.RenewDeadline-election.RetryPeriod, election.RetryPeriod*5/4))
+	options.RetryPeriod = &election.RetryPeriod
+	return guarded, fence, nil
 }
 
 func newLeaseLock(client coordinationv1client.LeasesGetter, election LeaderElection, namespace string) resourcelock.Interface {

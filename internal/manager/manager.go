@@ -56,7 +56,7 @@ type Manager struct {
 	log     logr.Logger
 	// identity is the name of this replica in the lease; empty without an election.
 	identity string
-	lock     *pacedLock
+	fence    *fence
 }
 
 // Run checks that everything is there that the selected controllers need, and runs
@@ -129,7 +129,7 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 	}
 	options := controllerRuntime(&o, scheme, selected)
 	unfenced := cfg
-	cfg, lock, err := addLeaderElection(&options, cfg, o.LeaderElection, o.former.lease)
+	cfg, fence, err := addLeaderElection(&options, cfg, o.LeaderElection, o.former.lease)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 	}
 	m := &Manager{readiness: newReadiness(), ready: make(chan struct{}), onReady: o.OnReady, log: o.Logger}
 	if options.LeaderElection {
-		m.identity, m.lock = o.LeaderElection.Identity, lock
+		m.identity, m.fence = o.LeaderElection.Identity, fence
 	}
 	if m.moved, err = addMover(inner, &o, selected); err != nil {
 		return nil, err
@@ -237,7 +237,7 @@ func (m *Manager) announce(ctx context.Context) {
 		return
 	}
 	if m.identity != "" {
-		m.log.Info("Took the lease", "identity", m.identity, "before", m.lock.previous())
+		m.log.Info("Took the lease", "identity", m.identity, "before", m.fence.before())
 	}
 	select {
 	case <-m.moved:

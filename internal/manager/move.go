@@ -54,7 +54,9 @@ func (m *mover) Start(ctx context.Context) error {
 	close(m.tried)
 	for err != nil && ctx.Err() == nil {
 		m.log.Error(err, "Some Secrets are still where earlier versions kept them, trying again", "pause", movePause)
-		if pause(ctx, movePause) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(movePause):
 			err = m.move(ctx)
 		}
 	}

@@ -67,7 +67,7 @@ func requirements(o Options, selected []Controller) ([]requirement, error) {
 		// request is checked.
 		create, change := leases, leases
 		create.Verbs = []string{"create"}
-		change.Verbs = []string{"get", "update", "watch"}
+		change.Verbs = []string{"get", "update"}
 		change.ResourceNames = []string{election.LockName}
 		all = append(all, requirement{
 			owner: "leader election", role: "keelson-lease-" + election.LockName,

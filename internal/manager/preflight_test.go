@@ -165,7 +165,6 @@ func TestPreflightAsksForTheLease(t *testing.T) {
 		namespace + ": create leases.coordination.k8s.io",
 		namespace + `: get leases.coordination.k8s.io "keelson"`,
 		namespace + `: update leases.coordination.k8s.io "keelson"`,
-		namespace + `: watch leases.coordination.k8s.io "keelson"`,
 	}
 	if diff := cmp.Diff(want, missingIn(missing)); diff != "" {
 		t.Errorf("missing (-want +got):\n%s", diff)
@@ -381,7 +380,6 @@ func TestPreflightNamesTheNamespaceThatIsMissing(t *testing.T) {
 		"keelson-system: create leases.coordination.k8s.io",
 		`keelson-system: get leases.coordination.k8s.io "keelson"`,
 		`keelson-system: update leases.coordination.k8s.io "keelson"`,
-		`keelson-system: watch leases.coordination.k8s.io "keelson"`,
 	}
 	got := missingIn(first)
 	slices.Sort(want)

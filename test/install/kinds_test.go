@@ -45,7 +45,7 @@ var byDefault = map[string]string{
 	"everywhere: tokenreviews.authentication.k8s.io":                                         "create",
 	"everywhere: validatingwebhookconfigurations.admissionregistration.k8s.io named keelson": "get update",
 	"in keelson-system: leases.coordination.k8s.io":                                          "create",
-	"in keelson-system: leases.coordination.k8s.io named keelson":                            "get update watch",
+	"in keelson-system: leases.coordination.k8s.io named keelson":                            "get update",
 	"in keelson-system: secrets":                                                             "create get",
 	"in keelson-system: secrets named keelson-webhook-ca":                                    "get update",
 }

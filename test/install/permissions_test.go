@@ -86,7 +86,6 @@ func (w *world) startManager(t *testing.T, kubeconfig, user, home, webhook strin
 	// Another replica, on another host, waits for the lease.
 	standby := s.Start(t, append(slices.Clone(words), "--webhook-bind-address=0", "--metrics-bind-address=0", "--state-dir", state+"-standby")...)
 	standby.Await(t, "waiting for the lease")
-	w.untilUsed(t, user, use{"watch", "coordination.k8s.io", "leases", home, "keelson"})
 	standby.Signal(t, syscall.SIGTERM)
 	if result := standby.Wait(t); result.Code != 0 {
 		t.Errorf("A replica that waits ends with exit code %d", result.Code)

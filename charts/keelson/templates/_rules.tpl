@@ -290,5 +290,4 @@
   verbs:
   - get
   - update
-  - watch
 {{- end }}

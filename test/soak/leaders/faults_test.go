@@ -14,7 +14,7 @@ func (w *world) kill(t *testing.T, leader *replica) {
 	w.remove(leader)
 	began := time.Now()
 	leader.Kill(t)
-	w.awaitTakeover(t, "killed", leader, began, w.times.duration+2*time.Second)
+	w.awaitTakeover(t, "killed", leader, began, w.times.duration+w.times.takeover())
 }
 
 // suspend stops the leader past its lease and wakes it: what it has in hand must not reach the API any more.
@@ -22,7 +22,7 @@ func (w *world) suspend(t *testing.T, leader *replica) {
 	w.remove(leader)
 	began := time.Now()
 	leader.Signal(t, syscall.SIGSTOP)
-	w.awaitTakeover(t, "suspended", leader, began, w.times.duration+2*time.Second)
+	w.awaitTakeover(t, "suspended", leader, began, w.times.duration+w.times.takeover())
 	leader.Signal(t, syscall.SIGCONT)
 	awaitLost(t, leader)
 }
@@ -46,7 +46,7 @@ func (w *world) separate(t *testing.T, what string, leader *replica, cut func(bo
 	}()
 	began := time.Now()
 	cut(true)
-	w.awaitTakeover(t, what, leader, began, w.times.duration+2*time.Second)
+	w.awaitTakeover(t, what, leader, began, w.times.duration+w.times.takeover())
 	awaitLost(t, leader) // it does not wait for the API
 	cut(false)
 	took := (<-ended).Sub(began)
