@@ -74,9 +74,6 @@ type Options struct {
 	Answering func(context.Context, *rest.Config)
 	// OpenEarly begins with what Open does as soon as the API answers, while it becomes ready.
 	OpenEarly bool
-	// Yield, if set, leaves kube-controller-manager and kube-scheduler to Settle, which calls it before it starts them: it
-	// may wait for something that is to have the processors first.
-	Yield func(context.Context)
 	// Progress, if set, is called when a step of Start or Settle begins and when it is done.
 	Progress func(Step)
 }
@@ -121,8 +118,7 @@ type ControlPlane struct {
 }
 
 // Start starts the control plane of a data directory, or goes on with the one that already runs there, and returns
-// when its API answers /readyz. The other components are then running but may not have settled: see Settle, and
-// Options.Yield.
+// when its API answers /readyz. The other components are then running but may not have settled: see Settle.
 //
 // The error is a *process.LockedError when another program looks after this data directory. When Start fails or ctx
 // ends, the processes that it started are stopped again, and those that it found running are left running.
@@ -212,7 +208,7 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 	if err := cp.startAPI(ctx); err != nil {
 		return err
 	}
-	if !cp.opts.APIOnly && cp.opts.Yield == nil {
+	if !cp.opts.APIOnly {
 		if err := cp.startControllers(ctx); err != nil {
 			return err
 		}

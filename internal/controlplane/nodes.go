@@ -31,12 +31,6 @@ func (cp *ControlPlane) Settle(ctx context.Context) error {
 	}
 	ctx, done := cp.endings.watch(ctx)
 	defer done()
-	if cp.opts.Yield != nil {
-		cp.opts.Yield(ctx)
-		if err := cp.startControllers(ctx); err != nil {
-			return err
-		}
-	}
 	client, err := kubernetes.NewForConfig(cp.Config())
 	if err != nil {
 		return err

@@ -51,7 +51,6 @@ type Engine struct {
 	opts     Options
 	changed  func(string)
 	versions versions
-	turns    turns
 
 	ctx    context.Context // of everything that goes on; its end leaves processes running
 	cancel context.CancelFunc
@@ -218,9 +217,7 @@ func (e *Engine) apply(ctx context.Context, m *member, wanted desire) error {
 			return err
 		}
 	}
-	ready := e.turns.begin()
 	cp, err := controlplane.Start(ctx, e.controlPlaneOptions(m, wanted))
-	ready()
 	if err != nil {
 		if errors.Is(err, process.ErrLocked) {
 			return fmt.Errorf("%w: another manager supervises the cluster: %w", cluster.ErrBusy, err)
@@ -264,7 +261,7 @@ func (m *member) runs(cp *controlplane.ControlPlane) bool {
 func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Options {
 	opts := controlplane.Options{
 		Dir: e.dir(m.uid), Binary: wanted.binary, Ephemeral: e.opts.Ephemeral, Nodes: e.opts.Nodes,
-		Name: m.name, User: m.name + "-admin", Env: e.opts.Env, OpenEarly: true, Yield: e.turns.yield,
+		Name: m.name, User: m.name + "-admin", Env: e.opts.Env, OpenEarly: true,
 		QuotaBytes: e.opts.QuotaBytes, StorageInterval: e.opts.StorageInterval,
 		Rotation: wanted.rotation, RotationOverlap: v1alpha1.DefaultCredentialsOverlap,
 		Clock: e.opts.Clock, Log: e.opts.Log.WithValues("Cluster", m.name),
