@@ -5,28 +5,28 @@ import (
 )
 
 const (
-	// Finalizer is on every Cluster for which something may exist outside of the API.
+	// Finalizer is on every Cluster that may have resources outside of the API.
 	Finalizer = GroupName + "/provisioner"
-	// LegacyFinalizer is what the original controller used. It is replaced with
+	// LegacyFinalizer is the finalizer of the original controller. It is replaced with
 	// Finalizer.
 	LegacyFinalizer = "provisioner"
 
 	// AnnotationVersion is an annotation on a Cluster: the Kubernetes version that its API server
 	// reported last.
 	AnnotationVersion = GroupName + "/kubernetes-version"
-	// AnnotationForceDelete is an annotation on a Cluster that lets it go when what
-	// it is made of cannot be removed in time. Its value is that time, such as "10m",
-	// counted from the deletion; anything else means DefaultForceDeleteAfter.
+	// AnnotationForceDelete is an annotation on a Cluster that removes its finalizer
+	// after a time, even if the cluster could not be removed. Its value is that time since
+	// the deletion, such as "10m"; any other value means DefaultForceDeleteAfter.
 	AnnotationForceDelete = GroupName + "/force-delete"
 
-	// AnnotationRotateCredentials is an annotation on a Cluster that asks for new credentials: whenever its value is
-	// another one than status.rotatedCredentials, and not empty, the kubeconfig is made anew, and the credentials of
-	// before are refused after DefaultCredentialsOverlap.
+	// AnnotationRotateCredentials is an annotation on a Cluster that requests new credentials. If its value is not
+	// empty and differs from status.rotatedCredentials, the kubeconfig is replaced. The previous credentials are rejected
+	// after DefaultCredentialsOverlap.
 	AnnotationRotateCredentials = GroupName + "/rotate-credentials"
 
 	// SecretTypeKubeconfig is the type of the Secret with the kubeconfig, and
 	// LabelClusterName its label with the name of the Cluster. Both are conventions of
-	// Cluster API, whose tools find the Secret by them.
+	// Cluster API, so that its tools find the Secret.
 	SecretTypeKubeconfig = "cluster.x-k8s.io/secret"
 	// LabelClusterName is the label of the Secret with the name of its Cluster.
 	LabelClusterName = "cluster.x-k8s.io/cluster-name"
@@ -34,14 +34,14 @@ const (
 	SecretKey = "value"
 )
 
-// Engine is what makes the cluster of a Cluster.
+// Engine is the implementation that provisions a Cluster.
 // +enum
 type Engine string
 
 const (
 	// EngineLocal runs a control plane on the host of the manager.
 	EngineLocal Engine = "local"
-	// EngineRKE runs the program rke with a file that describes the cluster.
+	// EngineRKE runs the program rke with a configuration file.
 	EngineRKE Engine = "rke"
 )
 
@@ -50,94 +50,93 @@ const (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=clusters,scope=Cluster,categories=keelson
-// +kubebuilder:printcolumn:name="Engine",type=string,JSONPath=`.status.engine`,description="What makes the cluster"
-// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`,description="The Kubernetes version that runs"
-// +kubebuilder:printcolumn:name="Provisioned",type=string,JSONPath=`.status.conditions[?(@.type=="Provisioned")].status`,description="Whether the present spec is applied"
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the API of the cluster answers"
-// +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.status.endpoint`,description="Where the API of the cluster is served"
-// +kubebuilder:printcolumn:name="Phase",type=string,priority=1,JSONPath=`.status.phase`,description="Where the cluster is in its life"
-// +kubebuilder:printcolumn:name="Operation",type=string,priority=1,JSONPath=`.status.lastOperation.description`,description="What is being done, or was done last"
-// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the Cluster is ready, or is not"
+// +kubebuilder:printcolumn:name="Engine",type=string,JSONPath=`.status.engine`,description="Engine of the cluster"
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`,description="Kubernetes version of the cluster"
+// +kubebuilder:printcolumn:name="Provisioned",type=string,JSONPath=`.status.conditions[?(@.type=="Provisioned")].status`,description="Whether the spec is applied"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the API of the cluster is ready"
+// +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.status.endpoint`,description="URL of the API of the cluster"
+// +kubebuilder:printcolumn:name="Phase",type=string,priority=1,JSONPath=`.status.phase`,description="Phase of the cluster"
+// +kubebuilder:printcolumn:name="Operation",type=string,priority=1,JSONPath=`.status.lastOperation.description`,description="Current or last operation"
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Reason of the condition Ready"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
-// Cluster is a Kubernetes cluster that is provisioned, kept healthy and removed.
-// Its kubeconfig is in the Secret that the Kubeconfig of the same name refers to.
+// Cluster is a Kubernetes cluster that Keelson provisions, supervises and removes.
+// The Kubeconfig with the same name refers to the Secret with its kubeconfig.
 type Cluster struct {
 	metav1.TypeMeta `json:",inline"`
 	// Standard object metadata.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// The cluster that is wanted. An empty one is a control plane on the host of
-	// the manager.
+	// The desired cluster. The default is a control plane on the host of the manager.
 	// +optional
 	Spec ClusterSpec `json:"spec,omitempty"`
 
-	// What was last seen of it. Written by the controller only.
+	// The observed state. Only the controller writes it.
 	// +optional
 	Status ClusterStatus `json:"status,omitempty"`
 }
 
-// ClusterSpec is the cluster that is wanted.
+// ClusterSpec is the desired cluster.
 // +kubebuilder:validation:XValidation:rule="!has(self.engine) || self.engine != 'rke' || has(self.configPath) || has(self.ConfigPath)",message="spec.configPath is required with the engine rke: the path of its cluster.yml"
 // +kubebuilder:validation:XValidation:rule="!has(self.engine) || self.engine != 'local' || !(has(self.configPath) || has(self.ConfigPath))",message="spec.configPath is for the engine rke only"
-// +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.version)",message="spec.version is for the engine local: with rke, kubernetes_version in the file of spec.configPath decides"
-// +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.apiServer)",message="spec.apiServer is for the engine local: with rke, services.kube-api in the file of spec.configPath decides"
-// +kubebuilder:validation:XValidation:rule="(has(self.configPath) || has(self.ConfigPath)) == (has(oldSelf.configPath) || has(oldSelf.ConfigPath))",message="the engine cannot be changed: spec.configPath stays set, or stays unset; create another Cluster instead"
+// +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.version)",message="spec.version is for the engine local: with rke, set kubernetes_version in the file of spec.configPath"
+// +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.apiServer)",message="spec.apiServer is for the engine local: with rke, set services.kube-api in the file of spec.configPath"
+// +kubebuilder:validation:XValidation:rule="(has(self.configPath) || has(self.ConfigPath)) == (has(oldSelf.configPath) || has(oldSelf.ConfigPath))",message="the engine is immutable: spec.configPath cannot be added or removed; create another Cluster instead"
 type ClusterSpec struct {
-	// What makes the cluster: rke runs the program rke with the file of configPath,
-	// and is the default where configPath is set; local runs a control plane on the
-	// host of the manager, and is the default elsewhere. It cannot be changed.
+	// Engine that provisions the cluster. rke runs the program rke with the file of
+	// configPath and is the default if configPath is set. local runs a control plane
+	// on the host of the manager and is the default otherwise. Immutable.
 	// +optional
 	// +kubebuilder:validation:Enum=local;rke
 	Engine Engine `json:"engine,omitempty"`
 
-	// Path of an RKE cluster.yml on the file system of the manager. A change of the
-	// file is applied like a change of this spec.
+	// Path of an RKE cluster.yml on the host of the manager. Changes to the file are
+	// applied like changes to this spec.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	// +kubebuilder:validation:XValidation:rule="!self.contains('\\u0000')",message="must be a path"
 	ConfigPath string `json:"configPath,omitempty"`
 
-	// The same as configPath, as the original controller stored it. It is moved to
-	// configPath when it is seen.
+	// Deprecated name of configPath, from the original controller. Its value is moved
+	// to configPath.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	LegacyConfigPath string `json:"ConfigPath,omitempty"`
 
-	// Kubernetes version, such as v1.36.3; one that the manager has. A higher one
-	// than the present upgrades the cluster. Without it, the manager takes its
-	// newest, also after it was itself replaced with a newer one.
+	// Kubernetes version, such as v1.36.3. It must be installed with the manager. A
+	// higher version upgrades the cluster. The default is the manager's newest
+	// version, so an upgrade of the manager may upgrade the cluster.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$`
 	Version string `json:"version,omitempty"`
 
-	// Leave the cluster alone: nothing is applied, repaired, rotated or deleted
-	// until this is false. What runs goes on.
+	// Pause reconciliation: nothing is applied, repaired, rotated or deleted until
+	// this is false. A running cluster keeps running.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
-	// Refuse the deletion of this Cluster as long as this is true.
+	// Prevent the deletion of the cluster while this is true.
 	// +optional
 	DeletionProtection bool `json:"deletionProtection,omitempty"`
 
-	// How the API of a local cluster is served.
+	// Options of the API server of a local cluster.
 	// +optional
 	APIServer *APIServer `json:"apiServer,omitempty"`
 }
 
-// APIServer is how the API of a local cluster is served.
+// APIServer has options of the API server of a local cluster.
 type APIServer struct {
-	// Port on 127.0.0.1. Without it a free one is chosen and kept.
+	// Port on 127.0.0.1. The default is a free port, which does not change afterwards.
 	// +optional
 	// +kubebuilder:validation:Minimum=1024
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
 
-	// More names and IP addresses that the certificate of the API is good for, for
-	// those who reach it through a tunnel or a proxy.
+	// Additional names and IP addresses in the certificate of the API, for access
+	// through a tunnel or a proxy.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=100
@@ -146,8 +145,8 @@ type APIServer struct {
 	// +kubebuilder:validation:items:XValidation:rule="isIP(self) || !format.dns1123Subdomain().validate(self.startsWith('*.') ? self.substring(2) : self).hasValue()",message="must be an IP address or a DNS name"
 	CertSANs []string `json:"certSANs,omitempty"`
 
-	// More flags of kube-apiserver, without the leading dashes, such as
-	// {"event-ttl": "2h"}. Flags that the cluster depends on are refused.
+	// Additional flags of kube-apiserver without the leading dashes, such as
+	// {"event-ttl": "2h"}. Flags that the cluster depends on are rejected.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=50
 	// +kubebuilder:validation:XValidation:rule="self.all(flag, flag.matches('^[a-z][a-z0-9-]*$'))",message="names of flags are written without leading dashes, in lower case"
@@ -156,14 +155,14 @@ type APIServer struct {
 	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
 }
 
-// ClusterStatus is what was last seen of a cluster.
+// ClusterStatus is the observed state of a cluster.
 type ClusterStatus struct {
-	// Where the cluster is in its life: Pending, Provisioning, Provisioned, Deleting,
-	// Failed or Unknown. It is for people; programs read the conditions.
+	// Phase of the cluster: Pending, Provisioning, Provisioned, Deleting, Failed or
+	// Unknown. It is for display; programs should use the conditions.
 	// +optional
 	Phase ClusterPhase `json:"phase,omitempty"`
 
-	// What makes the cluster: spec.engine, or its default.
+	// Engine of the cluster: spec.engine or its default.
 	// +optional
 	Engine Engine `json:"engine,omitempty"`
 
@@ -171,30 +170,29 @@ type ClusterStatus struct {
 	// +optional
 	Endpoint string `json:"endpoint,omitempty"`
 
-	// Kubernetes version that the API of the cluster reported last.
+	// Last reported Kubernetes version of the API of the cluster.
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// The configuration that was applied last, as YAML. Credentials in it are
-	// replaced with asterisks.
+	// Last applied configuration as YAML, with masked credentials.
 	// +optional
 	AppliedConfig string `json:"appliedConfig,omitempty"`
 
-	// Stands for the configuration that was applied last, credentials included, so
-	// that a change of it is noticed. It is keyed: nothing can be learned from it.
+	// Keyed hash of the last applied configuration including credentials, to detect
+	// changes. It does not reveal the configuration.
 	// +optional
 	AppliedConfigHash string `json:"appliedConfigHash,omitempty"`
 
-	// Value of the annotation clusterprovisioner.rke.io/rotate-credentials for which the
-	// credentials were made anew last.
+	// Value of the annotation clusterprovisioner.rke.io/rotate-credentials at the last
+	// rotation of the credentials.
 	// +optional
 	RotatedCredentials string `json:"rotatedCredentials,omitempty"`
 
-	// What is being done, or was done last.
+	// Current or last operation.
 	// +optional
 	LastOperation *LastOperation `json:"lastOperation,omitempty"`
 
-	// Where the kubeconfig is.
+	// Reference to the kubeconfig.
 	// +optional
 	KubeconfigRef *KubeconfigReference `json:"kubeconfigRef,omitempty"`
 
@@ -202,8 +200,8 @@ type ClusterStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// The current state of the cluster. Provisioned says that the present spec is
-	// applied, Ready that the API of the cluster answers.
+	// Conditions of the cluster. Provisioned is True if the spec is applied, Ready if
+	// the API of the cluster is ready.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -212,81 +210,81 @@ type ClusterStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 }
 
-// ClusterPhase is where a cluster is in its life.
+// ClusterPhase is the phase of a cluster.
 // +enum
 type ClusterPhase string
 
 const (
-	// PhasePending means: nothing was done yet.
+	// PhasePending means that no operation was started yet.
 	PhasePending ClusterPhase = "Pending"
-	// PhaseProvisioning means: the spec is being applied for the first time.
+	// PhaseProvisioning means that the spec is being applied for the first time.
 	PhaseProvisioning ClusterPhase = "Provisioning"
-	// PhaseProvisioned means: a spec was applied; the conditions say more.
+	// PhaseProvisioned means that a spec was applied; see the conditions.
 	PhaseProvisioned ClusterPhase = "Provisioned"
-	// PhaseDeleting means: the Cluster is being deleted.
+	// PhaseDeleting means that the Cluster is being deleted.
 	PhaseDeleting ClusterPhase = "Deleting"
-	// PhaseFailed means: the spec could not be applied.
+	// PhaseFailed means that the spec could not be applied.
 	PhaseFailed ClusterPhase = "Failed"
-	// PhaseUnknown means: what makes the cluster cannot be asked.
+	// PhaseUnknown means that the engine of the cluster is not available.
 	PhaseUnknown ClusterPhase = "Unknown"
 )
 
-// OperationType is a kind of operation.
+// OperationType is the type of an operation.
 // +enum
 type OperationType string
 
 const (
-	// OperationProvision makes the cluster.
+	// OperationProvision creates the cluster.
 	OperationProvision OperationType = "Provision"
 	// OperationUpdate applies a changed spec or configuration.
 	OperationUpdate OperationType = "Update"
 	// OperationUpgrade changes the Kubernetes version.
 	OperationUpgrade OperationType = "Upgrade"
-	// OperationRotate makes the credentials anew.
+	// OperationRotate rotates the credentials.
 	OperationRotate OperationType = "RotateCredentials"
-	// OperationStart starts what had stopped.
+	// OperationStart starts a stopped cluster.
 	OperationStart OperationType = "Start"
 	// OperationDelete removes the cluster.
 	OperationDelete OperationType = "Delete"
 )
 
-// OperationState is how far an operation is.
+// OperationState is the state of an operation.
 // +enum
 type OperationState string
 
 const (
-	// OperationProcessing means: it is under way.
+	// OperationProcessing means that the operation is in progress.
 	OperationProcessing OperationState = "Processing"
-	// OperationSucceeded means: it has ended well.
+	// OperationSucceeded means that the operation succeeded.
 	OperationSucceeded OperationState = "Succeeded"
-	// OperationFailed means: it has failed and is tried again later.
+	// OperationFailed means that the operation failed; it is retried with backoff.
 	OperationFailed OperationState = "Failed"
 )
 
-// LastOperation is what is being done, or was done last.
+// LastOperation is the current or the last operation.
 type LastOperation struct {
-	// What is done: Provision, Update, Upgrade, RotateCredentials, Start or Delete.
+	// Type of the operation: Provision, Update, Upgrade, RotateCredentials, Start or Delete.
 	// +required
 	Type OperationType `json:"type"`
 
-	// How far it is: Processing, Succeeded or Failed.
+	// State of the operation: Processing, Succeeded or Failed.
 	// +required
 	State OperationState `json:"state"`
 
-	// The step that it is at, or why it failed, in words.
+	// Current step, or cause of the failure.
 	// +optional
 	Description string `json:"description,omitempty"`
 
-	// How often it was tried. The pause before the next attempt grows with it.
+	// Number of attempts. The backoff grows with it.
 	// +optional
 	Attempts int32 `json:"attempts,omitempty"`
 
-	// When state or description changed last.
+	// Time of the last change of state or description.
 	// +optional
 	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitempty"`
 }
 
-// KubeconfigReference says where the kubeconfig of a cluster is.
+// KubeconfigReference refers to the kubeconfig of a cluster.
 type KubeconfigReference struct {
 	// Name of the Kubeconfig.
 	// +required

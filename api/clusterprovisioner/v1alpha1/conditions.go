@@ -2,93 +2,93 @@ package v1alpha1
 
 import "time"
 
-// DefaultCredentialsOverlap is how long the credentials of before are good after AnnotationRotateCredentials has asked
-// for others.
+// DefaultCredentialsOverlap is the time for which the previous credentials stay valid after a rotation with
+// AnnotationRotateCredentials.
 const DefaultCredentialsOverlap = 10 * time.Minute
 
-// DefaultForceDeleteAfter is how long a Cluster with AnnotationForceDelete waits for
-// what it is made of, if the annotation names no time.
+// DefaultForceDeleteAfter is the default time after which AnnotationForceDelete removes the
+// finalizer.
 const DefaultForceDeleteAfter = time.Minute
 
-// The condition types of a Cluster. All of them are always there.
+// The condition types of a Cluster. All of them are always set.
 const (
-	// ConditionProvisioned is True when the present spec is applied. It stays True
-	// when the cluster is down, and across restarts of the manager.
+	// ConditionProvisioned is True if the spec is applied. It stays True if the
+	// cluster is down, and across restarts of the manager.
 	ConditionProvisioned = "Provisioned"
-	// ConditionReady is True when the API of the cluster answers /readyz with ok;
-	// Unknown as long as nobody has asked. A Kubeconfig has it, too: the kubeconfig is
-	// there and has not expired.
+	// ConditionReady is True if /readyz of the cluster's API succeeds, and Unknown before
+	// the first probe. On a Kubeconfig it is True if the kubeconfig exists and has not
+	// expired.
 	ConditionReady = "Ready"
-	// ConditionControlPlaneAvailable is True when all components of the control plane
-	// run, as far as that can be seen.
+	// ConditionControlPlaneAvailable is True if all components of the control plane
+	// are running, as far as the engine reports them.
 	ConditionControlPlaneAvailable = "ControlPlaneAvailable"
-	// ConditionEtcdHealthy is True when the API of the cluster reaches its etcd.
+	// ConditionEtcdHealthy is True if the API of the cluster can reach its etcd.
 	ConditionEtcdHealthy = "EtcdHealthy"
-	// ConditionKubeconfigAvailable is True when the Secret and the Kubeconfig are what
-	// they should be.
+	// ConditionKubeconfigAvailable is True if the Secret and the Kubeconfig are up
+	// to date.
 	ConditionKubeconfigAvailable = "KubeconfigAvailable"
-	// ConditionDeleting is True while the Cluster is being deleted; the message says
-	// what it waits for, and since when.
+	// ConditionDeleting is True while the Cluster is being deleted. The message says what
+	// the deletion waits for, and since when.
 	ConditionDeleting = "Deleting"
-	// ConditionPaused is True when spec.paused is.
+	// ConditionPaused is True if spec.paused is true.
 	ConditionPaused = "Paused"
 )
 
 // The reasons of ConditionProvisioned.
 const (
-	// ReasonApplied: the present spec is applied.
+	// ReasonApplied: the spec is applied.
 	ReasonApplied = "Applied"
-	// ReasonProvisioning: the cluster is being made.
+	// ReasonProvisioning: the cluster is being provisioned.
 	ReasonProvisioning = "Provisioning"
 	// ReasonUpdating: a change is being applied.
 	ReasonUpdating = "Updating"
-	// ReasonWaiting: something else has to end first; the message says what.
+	// ReasonWaiting: another operation, named in the message, has to end first.
 	ReasonWaiting = "Waiting"
-	// ReasonProvisioningFailed: the operation failed; it is tried again after a pause.
+	// ReasonProvisioningFailed: the operation failed and is retried with backoff.
 	ReasonProvisioningFailed = "ProvisioningFailed"
-	// ReasonInvalidSpec: the spec asks for what the engine cannot do.
+	// ReasonInvalidSpec: the engine does not support the spec.
 	ReasonInvalidSpec = "InvalidSpec"
-	// ReasonVersionNotAvailable: the manager does not have that Kubernetes version.
+	// ReasonVersionNotAvailable: the Kubernetes version is not installed with the manager.
 	ReasonVersionNotAvailable = "VersionNotAvailable"
-	// ReasonConfigNotFound: the file of spec.configPath cannot be read, or is none.
+	// ReasonConfigNotFound: the file of spec.configPath cannot be read or is invalid.
 	ReasonConfigNotFound = "ConfigNotFound"
-	// ReasonStateFileMissing: the cluster was made once, and what is needed to manage
-	// it is gone. Restore it, or delete the Cluster.
+	// ReasonStateFileMissing: the management state of a provisioned cluster is missing.
+	// Restore it, or delete the Cluster.
 	ReasonStateFileMissing = "StateFileMissing"
-	// ReasonEngineNotAvailable: the engine, or a program that it needs, is not there.
+	// ReasonEngineNotAvailable: the engine, or a program that it needs, is not available.
 	ReasonEngineNotAvailable = "EngineNotAvailable"
 )
 
 // The reasons of ConditionReady, ConditionControlPlaneAvailable and
-// ConditionEtcdHealthy; ConditionReady has ReasonKubeconfigInvalid, too, and only
-// ConditionEtcdHealthy has ReasonEtcdAlarm.
+// ConditionEtcdHealthy; ConditionReady may also have ReasonKubeconfigInvalid, and
+// ConditionEtcdHealthy may have ReasonEtcdAlarm.
 const (
-	// ReasonAvailable: all is well.
+	// ReasonAvailable: the component is healthy.
 	ReasonAvailable = "Available"
-	// ReasonNotProbed: the API was not asked yet.
+	// ReasonNotProbed: the API was not probed yet.
 	ReasonNotProbed = "NotProbed"
-	// ReasonProbeFailed: the API did not answer well several times in a row.
+	// ReasonProbeFailed: several consecutive probes of the API failed.
 	ReasonProbeFailed = "ProbeFailed"
-	// ReasonComponentDown: a process of the control plane has ended.
+	// ReasonComponentDown: a process of the control plane is not running.
 	ReasonComponentDown = "ComponentDown"
-	// ReasonEtcdAlarm: etcd runs and has raised an alarm; the message says what to do.
+	// ReasonEtcdAlarm: etcd has an alarm; the message has the remedy.
 	ReasonEtcdAlarm = "EtcdAlarm"
-	// ReasonNotObserved: the engine cannot see it.
+	// ReasonNotObserved: the engine does not report it.
 	ReasonNotObserved = "NotObserved"
 )
 
 // The reasons of ConditionKubeconfigAvailable, and of ConditionReady of a Kubeconfig.
 const (
-	// ReasonKubeconfigWritten: the Secret and the Kubeconfig are what they should be.
+	// ReasonKubeconfigWritten: the Secret and the Kubeconfig are up to date.
 	ReasonKubeconfigWritten = "KubeconfigWritten"
 	// ReasonNoKubeconfig: the engine has no kubeconfig yet.
 	ReasonNoKubeconfig = "NoKubeconfig"
-	// ReasonKubeconfigInvalid: the kubeconfig cannot be used; the message says why.
+	// ReasonKubeconfigInvalid: the kubeconfig is invalid; see the message.
 	ReasonKubeconfigInvalid = "KubeconfigInvalid"
-	// ReasonKubeconfigExpired: its client certificate has expired.
+	// ReasonKubeconfigExpired: the client certificate has expired.
 	ReasonKubeconfigExpired = "KubeconfigExpired"
-	// ReasonErrResourceExists: the Secret or the Kubeconfig of that name belongs to
-	// someone else and is left alone.
+	// ReasonErrResourceExists: the Secret or the Kubeconfig with the name has another
+	// owner and is not changed.
 	ReasonErrResourceExists = "ErrResourceExists"
 	// ReasonWriteFailed: the Secret or the Kubeconfig could not be written.
 	ReasonWriteFailed = "WriteFailed"
@@ -96,11 +96,11 @@ const (
 
 // The reasons of ConditionDeleting and ConditionPaused.
 const (
-	// ReasonNotDeleting: nobody has deleted the Cluster.
+	// ReasonNotDeleting: the Cluster is not being deleted.
 	ReasonNotDeleting = "NotDeleting"
-	// ReasonRemoving: what the cluster is made of is being removed.
+	// ReasonRemoving: the cluster is being removed.
 	ReasonRemoving = "Removing"
-	// ReasonDeleteFailed: it could not be removed; it is tried again after a pause.
+	// ReasonDeleteFailed: the removal failed and is retried with backoff.
 	ReasonDeleteFailed = "DeleteFailed"
 	// ReasonDeletionProtected: spec.deletionProtection is true.
 	ReasonDeletionProtected = "DeletionProtected"
@@ -114,18 +114,18 @@ const (
 const (
 	// ReasonUpgraded: the Kubernetes version has changed.
 	ReasonUpgraded = "Upgraded"
-	// ReasonMigrated: fields of the original controller were moved to their place.
+	// ReasonMigrated: fields of the original controller were migrated.
 	ReasonMigrated = "Migrated"
 	// ReasonKubeconfigRepaired: the Secret with the kubeconfig was missing or damaged.
 	ReasonKubeconfigRepaired = "KubeconfigRepaired"
 	// ReasonKubeconfigRotated: the kubeconfig has a new client certificate.
 	ReasonKubeconfigRotated = "KubeconfigRotated"
-	// ReasonDeleted: what the cluster was made of is gone.
+	// ReasonDeleted: the cluster was removed.
 	ReasonDeleted = "Deleted"
-	// ReasonLeftBehind: the Cluster was let go although something of it is left.
+	// ReasonLeftBehind: the finalizer was removed although something of the cluster is left.
 	ReasonLeftBehind = "LeftBehind"
-	// ReasonMayBeDirty: the removal ended well, but hosts could not be reached.
+	// ReasonMayBeDirty: the operation succeeded, but some hosts could not be reached.
 	ReasonMayBeDirty = "MayBeDirty"
-	// ReasonOrphanStopped: a cluster was stopped whose Cluster is gone; its data is kept.
+	// ReasonOrphanStopped: a cluster without a Cluster was stopped; its data is kept.
 	ReasonOrphanStopped = "OrphanStopped"
 )

@@ -15,37 +15,37 @@ import (
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the Kubeconfig is ready, or is not"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
-// Kubeconfig says how to reach a cluster: where its kubeconfig is, and how long
-// that is good. There is one for each Cluster, of the same name.
+// Kubeconfig refers to the kubeconfig of a cluster and reports its server and expiry.
+// Each Cluster has one with the same name.
 type Kubeconfig struct {
 	metav1.TypeMeta `json:",inline"`
 	// Standard object metadata.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Where the kubeconfig is.
+	// Location of the kubeconfig.
 	// +optional
 	Spec KubeconfigSpec `json:"spec,omitempty"`
 
-	// What was last seen of it. Written by the controller only.
+	// The observed state. Only the controller writes it.
 	// +optional
 	Status KubeconfigStatus `json:"status,omitempty"`
 }
 
-// KubeconfigSpec says where a kubeconfig is: in a file, in a Secret, or in both.
+// KubeconfigSpec is the location of a kubeconfig: a file, a Secret, or both.
 type KubeconfigSpec struct {
-	// Path of the kubeconfig on the file system of the manager.
+	// Path of the kubeconfig on the host of the manager.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	ConfigPath string `json:"configPath,omitempty"`
 
-	// The same as configPath, as the original controller stored it. It is moved to
-	// configPath when it is seen.
+	// Deprecated name of configPath, from the original controller. Its value is moved
+	// to configPath.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	LegacyConfigPath string `json:"ConfigPath,omitempty"`
 
-	// The Secret with the kubeconfig; a copy, where there is a file, too.
+	// Secret with the kubeconfig. If there is also a file, the Secret is a copy.
 	// +optional
 	SecretRef *SecretReference `json:"secretRef,omitempty"`
 }
@@ -72,18 +72,17 @@ type SecretReference struct {
 	Key string `json:"key,omitempty"`
 }
 
-// KubeconfigStatus is what was last seen of a kubeconfig.
+// KubeconfigStatus is the observed state of a kubeconfig.
 type KubeconfigStatus struct {
-	// URL of the API that the kubeconfig leads to.
+	// URL of the API server in the kubeconfig.
 	// +optional
 	Server string `json:"server,omitempty"`
 
-	// When the client certificate in it expires; none if it has no certificate.
+	// Expiry of the client certificate; unset if the kubeconfig has none.
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
 
-	// From when on the present client certificate is valid, which is shortly before
-	// it was issued.
+	// Start of the validity of the client certificate, shortly before it was issued.
 	// +optional
 	LastRotated *metav1.Time `json:"lastRotated,omitempty"`
 
@@ -91,8 +90,8 @@ type KubeconfigStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// The current state of the Kubeconfig. Ready says that the kubeconfig is there,
-	// can be read and has not expired.
+	// Conditions of the Kubeconfig. Ready is True if the kubeconfig exists, is valid
+	// and has not expired.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

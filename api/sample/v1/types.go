@@ -9,35 +9,35 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=sampleresources,scope=Namespaced,categories=keelson
-// +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.podImage`,description="The image that is wanted"
-// +kubebuilder:printcolumn:name="Pod",type=string,JSONPath=`.status.podName`,description="The Pod that runs it"
+// +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.podImage`,description="Image of the Pod"
+// +kubebuilder:printcolumn:name="Pod",type=string,JSONPath=`.status.podName`,description="Name of the Pod"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the Pod runs the image and is ready"
-// +kubebuilder:printcolumn:name="Replacements",type=integer,JSONPath=`.status.replacements`,description="How often a failed or lost Pod was replaced"
-// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the SampleResource is ready, or is not"
+// +kubebuilder:printcolumn:name="Replacements",type=integer,JSONPath=`.status.replacements`,description="Number of replacements of failed or lost Pods"
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Reason of the condition Ready"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
-// SampleResource keeps one Pod running an image. The Pod is replaced when it is
-// gone, has failed, or its node is lost; when the image is changed, the same Pod
-// runs the new one.
+// SampleResource keeps one Pod with an image running. The controller replaces the
+// Pod if it was deleted, has failed, or its node is lost. A change of the image is
+// applied to the same Pod.
 type SampleResource struct {
 	metav1.TypeMeta `json:",inline"`
 	// Standard object metadata.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// The Pod that is wanted.
+	// The desired Pod.
 	// +required
 	Spec SampleResourceSpec `json:"spec"`
 
-	// What was last seen of it. Written by the controller only.
+	// The observed state. Only the controller writes it.
 	// +optional
 	Status SampleResourceStatus `json:"status,omitempty"`
 }
 
-// SampleResourceSpec is the Pod that a SampleResource asks for.
+// SampleResourceSpec is the desired Pod of a SampleResource.
 type SampleResourceSpec struct {
-	// Container image that the Pod runs. A change is made in place: the Pod
-	// stays, its container is restarted with the new image.
+	// Container image of the Pod. A change is applied in place: the container of the
+	// same Pod is restarted with the new image.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
@@ -45,27 +45,27 @@ type SampleResourceSpec struct {
 	PodImage string `json:"podImage"`
 }
 
-// SampleResourceStatus is what the controller last saw of the Pod.
+// SampleResourceStatus is the observed state of the Pod.
 type SampleResourceStatus struct {
 	// Name of the Pod, in the namespace of the SampleResource.
 	// +optional
 	PodName string `json:"podName,omitempty"`
 
-	// How often a Pod failed or was lost with its node, so that it was, or is about
-	// to be, replaced. A Pod that somebody deleted does not count.
+	// Number of Pods that failed or were lost with their node, and were or will be
+	// replaced. Pods that were deleted do not count.
 	// +optional
 	Replacements int32 `json:"replacements"`
 
-	// How many Pods in a row failed before one became ready. It sets the pause
-	// before the next attempt: 10 s, doubled each time, 300 s at most.
+	// Number of consecutive failures. It determines the backoff: 10 s, doubled with
+	// each failure, at most 300 s.
 	// +optional
 	ConsecutiveFailures int32 `json:"consecutiveFailures,omitempty"`
 
-	// When the newest failure was seen. The next attempt waits from here.
+	// Time of the last failure, from which the backoff counts.
 	// +optional
 	LastFailureTime *metav1.Time `json:"lastFailureTime,omitempty"`
 
-	// UID of the Pod whose failure was counted last, so that none counts twice.
+	// UID of the last failed Pod, so that a failure is counted once.
 	// +optional
 	LastFailedPodUID types.UID `json:"lastFailedPodUID,omitempty"`
 
@@ -73,8 +73,8 @@ type SampleResourceStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// The current state of the SampleResource. Ready sums it up: the Pod runs the
-	// image that the spec names, and is ready.
+	// Conditions of the SampleResource. Ready is True if the Pod runs the image of the
+	// spec and is ready.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// DefaultImage is the container image of a Foo that does not name one.
+// DefaultImage is the default container image of a Foo.
 const DefaultImage = "nginx:latest"
 
 // +genclient
@@ -15,53 +15,52 @@ const DefaultImage = "nginx:latest"
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.availableReplicas,selectorpath=.status.selector
 // +kubebuilder:resource:path=foos,scope=Namespaced,categories=keelson
 // +kubebuilder:metadata:annotations="api-approved.kubernetes.io=unapproved, the group of the upstream sample controller"
-// +kubebuilder:printcolumn:name="Deployment",type=string,JSONPath=`.spec.deploymentName`,description="The Deployment that this Foo keeps"
-// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="How many replicas are wanted"
-// +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.availableReplicas`,description="How many replicas are available"
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the Deployment is what the Foo asks for and available"
-// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the Foo is ready, or is not"
+// +kubebuilder:printcolumn:name="Deployment",type=string,JSONPath=`.spec.deploymentName`,description="Name of the Deployment"
+// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="Desired number of replicas"
+// +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.availableReplicas`,description="Number of available replicas"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the Deployment is up to date and available"
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Reason of the condition Ready"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
-// Foo keeps one Deployment of the name and size that it asks for. The
-// Deployment comes back when it is deleted, returns to what the Foo says when it
-// is changed by hand, and goes when the Foo goes.
+// Foo keeps one Deployment with the name and size of its spec. The controller
+// recreates the Deployment if it was deleted, reverts manual changes, and deletes it
+// with the Foo.
 type Foo struct {
 	metav1.TypeMeta `json:",inline"`
 	// Standard object metadata.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// The Deployment that is wanted.
+	// The desired Deployment.
 	// +required
 	Spec FooSpec `json:"spec"`
 
-	// What was last seen of it. Written by the controller only.
+	// The observed state. Only the controller writes it.
 	// +optional
 	Status FooStatus `json:"status,omitempty"`
 }
 
-// FooSpec is the Deployment that a Foo asks for.
+// FooSpec is the desired Deployment of a Foo.
 type FooSpec struct {
-	// Name of the Deployment to keep, in the namespace of the Foo. When it is
-	// changed, a Deployment of the new name is created before the old one is
-	// deleted. A Deployment of that name that belongs to someone else is never
-	// touched: the Foo then reports Ready=False, reason ErrResourceExists. At
-	// most 242 characters: Kubernetes appends up to 11 to name the ReplicaSets.
+	// Name of the Deployment, in the namespace of the Foo. After a change, the
+	// Deployment with the new name is created before the old one is deleted. A
+	// Deployment with another owner is never changed: the Foo then has Ready=False
+	// with the reason ErrResourceExists. At most 242 characters, because Kubernetes
+	// appends up to 11 for the names of ReplicaSets.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=242
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be a valid Deployment name: lower case letters, digits, '-' and '.', beginning and ending with a letter or digit"
 	DeploymentName string `json:"deploymentName"`
 
-	// How many pods the Deployment runs, 0 or more. This is also what
-	// `kubectl scale foo` changes.
+	// Number of Pods, 0 or more. `kubectl scale foo` changes this field.
 	// +optional
 	// +default=1
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// Container image that the pods run.
+	// Container image of the Pods.
 	// +optional
 	// +default="nginx:latest"
 	// +kubebuilder:default="nginx:latest"
@@ -71,15 +70,14 @@ type FooSpec struct {
 	Image string `json:"image,omitempty"`
 }
 
-// FooStatus is what the controller last saw of the Deployment.
+// FooStatus is the observed state of the Deployment.
 type FooStatus struct {
-	// How many pods of the Deployment have been ready for long enough to count
-	// as available.
+	// Number of available Pods of the Deployment.
 	// +optional
 	AvailableReplicas int32 `json:"availableReplicas"`
 
-	// Label selector of the pods, in the text form that autoscalers read through
-	// the scale subresource.
+	// Label selector of the Pods as text, for autoscalers, which read it from the
+	// scale subresource.
 	// +optional
 	Selector string `json:"selector,omitempty"`
 
@@ -87,8 +85,8 @@ type FooStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// The current state of the Foo. Ready sums it up: the Deployment exists, is
-	// what the spec says, and all its replicas are available.
+	// Conditions of the Foo. Ready is True if the Deployment exists, is up to date, and
+	// all its replicas are available.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

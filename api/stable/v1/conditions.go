@@ -1,7 +1,7 @@
 package v1
 
-// RunRequestedAtAnnotation of a CronTab asks for one run on demand; the Job of that run
-// has it, too. Its value is a time in RFC 3339. The same value twice is one run.
+// RunRequestedAtAnnotation on a CronTab requests one run on demand. The Job of that run
+// also has it. Its value is a time in RFC 3339; the same value requests only one run.
 const RunRequestedAtAnnotation = "crontab.stable.example.com/run-requested-at"
 
 // TTLAnnotation of a Job holds the ttlSecondsAfterFinished of its template until the
@@ -10,51 +10,50 @@ const TTLAnnotation = "crontab.stable.example.com/ttl-seconds-after-finished"
 
 // The condition types of a CronTab.
 const (
-	// ConditionReady is True when runs happen as the spec asks.
+	// ConditionReady is True if runs start as specified.
 	ConditionReady = "Ready"
-	// ConditionScheduleValid is True when schedules, time zone and dates are understood.
+	// ConditionScheduleValid is True if schedules, time zone and dates are valid.
 	ConditionScheduleValid = "ScheduleValid"
 )
 
-// The reasons of the conditions; events of a CronTab carry the same words.
+// The reasons of the conditions; events of a CronTab have the same reasons.
 const (
 	// ReasonScheduled: Ready; there is a next run.
 	ReasonScheduled = "Scheduled"
-	// ReasonSuspended: Ready; spec.suspend holds scheduled runs back.
+	// ReasonSuspended: Ready; spec.suspend is true, so no scheduled runs start.
 	ReasonSuspended = "Suspended"
 	// ReasonNoSchedule: there is no schedule. With a jobTemplate the CronTab is Ready
 	// and runs on demand; without, it is not.
 	ReasonNoSchedule = "NoSchedule"
 	// ReasonTooManyMissedRuns: Ready; more runs were missed than spec.maxMissedRuns, or
-	// more wait than can be queued. The latest are started, the others never.
+	// more are due than can be queued. Only the latest are started.
 	ReasonTooManyMissedRuns = "TooManyMissedRuns"
-	// ReasonValid: ScheduleValid; schedules, time zone and dates are understood.
+	// ReasonValid: ScheduleValid; schedules, time zone and dates are valid.
 	ReasonValid = "Valid"
-	// ReasonInvalidSchedule: a schedule or date is wrong; the message says where.
+	// ReasonInvalidSchedule: a schedule or date is invalid; see the message.
 	ReasonInvalidSchedule = "InvalidSchedule"
 	// ReasonUnknownTimeZone: spec.timeZone is not in the IANA database.
 	ReasonUnknownTimeZone = "UnknownTimeZone"
-	// ReasonNeverRuns: there is no time left, or never was one, that matches the
-	// schedule.
+	// ReasonNeverRuns: no time, or no future time, matches the schedule.
 	ReasonNeverRuns = "NeverRuns"
-	// ReasonClockBehind: the last run is in the future, because the clock went back.
-	// Nothing runs until it has caught up; to suspend and resume begins anew.
+	// ReasonClockBehind: the last run is in the future, because the clock was set
+	// back. No runs start until the clock has caught up. Suspend and resume to restart.
 	ReasonClockBehind = "ClockBehind"
-	// ReasonJobNameTaken: a Job of the run's name belongs to someone else. The run
-	// starts when that Job is gone.
+	// ReasonJobNameTaken: a Job with the name of the run has another owner. The run
+	// starts after the deletion of that Job.
 	ReasonJobNameTaken = "JobNameTaken"
-	// ReasonJobRejected: the API refused the Job; the message has its words. It is tried
-	// again: change the template, or the policy or quota that refused it.
+	// ReasonJobRejected: the API rejected the Job; the message has the cause. It is
+	// retried. Change the template, or the policy or quota that rejected it.
 	ReasonJobRejected = "JobRejected"
-	// ReasonJobWriteFailed: the Job could not be created for now; it is tried again.
+	// ReasonJobWriteFailed: the Job could not be created; it is retried.
 	ReasonJobWriteFailed = "JobWriteFailed"
 )
 
-// The reasons of events that have no condition of their own. Those that CronJob has,
-// too, have its words.
+// The reasons of events that have no condition of their own. Events that a CronJob
+// also has use its reasons.
 const (
-	// ReasonSuccessfulCreate: a Job was created for a run on demand, or for one that had
-	// been missed or had waited. Runs on time are no event.
+	// ReasonSuccessfulCreate: a Job was created for a run on demand, a missed run or a
+	// queued run. Runs on time have no event.
 	ReasonSuccessfulCreate = "SuccessfulCreate"
 	// ReasonSuccessfulDelete: an active Job was deleted to be replaced.
 	ReasonSuccessfulDelete = "SuccessfulDelete"

@@ -1,62 +1,62 @@
 package v1alpha1
 
-// AnnotationForgetHost gives up the host whose status.host.id is its value: what that host
-// has of the VirtualMachine is taken for lost. Set it only when the host is gone for good.
+// AnnotationForgetHost abandons the host whose status.host.id is its value: the server on that
+// host is considered lost. Set it only if the host will never return.
 const AnnotationForgetHost = "cloudnative.tw/forget-host"
 
-// UnknownHost is the value of AnnotationForgetHost for a server of which no host is noted.
+// UnknownHost is the value of AnnotationForgetHost for a server without a recorded host.
 const UnknownHost = "unknown"
 
 // The condition types of a VirtualMachine.
 const (
-	// ConditionReady is True when the guest has answered; for an image without guest
-	// agent, when the machine runs.
+	// ConditionReady is True if the guest agent has responded or, for an image without a
+	// guest agent, if the machine is running.
 	ConditionReady = "Ready"
-	// ConditionCreated is True when the backend has a server for this object: its
-	// disk and its definition.
+	// ConditionCreated is True if the backend has a server for this object: its disk
+	// and its definition.
 	ConditionCreated = "Created"
-	// ConditionAgentConnected is True when the guest agent answers.
+	// ConditionAgentConnected is True if the guest agent responds.
 	ConditionAgentConnected = "AgentConnected"
-	// ConditionRestartRequired is True when a change of the spec waits for a
-	// restart; the message names the fields.
+	// ConditionRestartRequired is True if a change of the spec requires a restart; the
+	// message names the fields.
 	ConditionRestartRequired = "RestartRequired"
-	// ConditionSoftwareEmulation is True when the processors are emulated, because
-	// the host has no hardware virtualization to offer.
+	// ConditionSoftwareEmulation is True if the processors are emulated, because the
+	// host has no hardware virtualization.
 	ConditionSoftwareEmulation = "SoftwareEmulation"
 )
 
 // The reasons of ConditionReady.
 const (
-	// ReasonGuestReady: the guest agent has answered.
+	// ReasonGuestReady: the guest agent has responded.
 	ReasonGuestReady = "GuestReady"
-	// ReasonRunning: the machine runs; its image has no guest agent, so whether the
-	// guest has booted is not known.
+	// ReasonRunning: the machine is running. Its image has no guest agent, so it is not
+	// known whether the guest has booted.
 	ReasonRunning = "Running"
-	// ReasonGuestBooting: the machine runs, the guest agent has not answered yet.
+	// ReasonGuestBooting: the machine is running, the guest agent has not responded yet.
 	ReasonGuestBooting = "GuestBooting"
-	// ReasonGuestSilent: the guest agent has answered before and does not any more.
+	// ReasonGuestSilent: the guest agent no longer responds.
 	ReasonGuestSilent = "GuestSilent"
 	// ReasonStarting: the machine is being started.
 	ReasonStarting = "Starting"
 	// ReasonStopping: the machine is being stopped.
 	ReasonStopping = "Stopping"
-	// ReasonStopped: the machine is stopped, as spec.action asks.
+	// ReasonStopped: the machine is stopped, as requested by spec.action.
 	ReasonStopped = "Stopped"
-	// ReasonPaused: the machine is paused, as spec.action asks.
+	// ReasonPaused: the machine is paused, as requested by spec.action.
 	ReasonPaused = "Paused"
-	// ReasonGuestStopped: the guest has powered itself off or crashed, and
-	// spec.restartPolicy says to leave it so.
+	// ReasonGuestStopped: the guest has powered off or crashed, and spec.restartPolicy
+	// does not restart it.
 	ReasonGuestStopped = "GuestStopped"
-	// ReasonBackOff: the guest has stopped by itself; the message says when it is
-	// started again.
+	// ReasonBackOff: the guest has stopped by itself; the message has the time of the
+	// restart.
 	ReasonBackOff = "BackOff"
-	// ReasonTerminating: the object is being deleted; the message says what it waits
-	// for.
+	// ReasonTerminating: the object is being deleted; the message says what the
+	// deletion waits for.
 	ReasonTerminating = "Terminating"
-	// ReasonDeleteFailed: the server could not be deleted; it is tried again.
+	// ReasonDeleteFailed: the server could not be deleted; the deletion is retried.
 	ReasonDeleteFailed = "DeleteFailed"
 	// ReasonPowerFailed: the machine could not be started, stopped, paused, resumed
-	// or changed; it is tried again.
+	// or changed; the action is retried.
 	ReasonPowerFailed = "PowerFailed"
 )
 
@@ -65,47 +65,47 @@ const (
 const (
 	// ReasonServerCreated: the server exists.
 	ReasonServerCreated = "ServerCreated"
-	// ReasonCreating: the server is being made; the message says how far it is.
+	// ReasonCreating: the server is being created; the message has the progress.
 	ReasonCreating = "Creating"
-	// ReasonCreateFailed: the server could not be made; the message says why, and
-	// when the next attempt comes.
+	// ReasonCreateFailed: the server could not be created; the message has the cause and
+	// the time of the next attempt.
 	ReasonCreateFailed = "CreateFailed"
-	// ReasonInvalidSpec: the backend cannot do what the spec asks for. Change the
-	// spec; nothing is tried before.
+	// ReasonInvalidSpec: the backend does not support the spec. It is not retried until
+	// the spec changes.
 	ReasonInvalidSpec = "InvalidSpec"
 	// ReasonSecretMissing: a Secret of spec.cloudInit, or its key, does not exist.
 	ReasonSecretMissing = "SecretMissing"
-	// ReasonDriverMissing: this manager does not have the driver; the message says
-	// how to get it.
+	// ReasonDriverMissing: this manager does not have the driver; the message has the
+	// remedy.
 	ReasonDriverMissing = "DriverMissing"
 	// ReasonDriverConflict: the finalizers, the status and spec.driver name different
-	// drivers for the server. Nothing is done until that is settled; the message says how.
+	// drivers. Nothing is done until that is resolved; the message has the remedy.
 	ReasonDriverConflict = "DriverConflict"
-	// ReasonOnAnotherHost: another host has the server. Nothing is done here; the message
-	// names the host and says what to do.
+	// ReasonOnAnotherHost: the server is on another host. Nothing is done here; the message
+	// names the host and has the remedy.
 	ReasonOnAnotherHost = "OnAnotherHost"
 	// ReasonBackendUnavailable: the backend, or the monitor of the machine, does not
-	// answer. It is asked again; nothing is created or deleted meanwhile.
+	// respond. It is retried; nothing is created or deleted until then.
 	ReasonBackendUnavailable = "BackendUnavailable"
 )
 
 // The reasons of the other conditions.
 const (
-	// ReasonConnected: the guest agent answers.
+	// ReasonConnected: the guest agent responds.
 	ReasonConnected = "Connected"
-	// ReasonNotConnected: the guest agent does not answer.
+	// ReasonNotConnected: the guest agent does not respond.
 	ReasonNotConnected = "NotConnected"
 	// ReasonNoAgent: the image or the backend has no guest agent.
 	ReasonNoAgent = "NoAgent"
-	// ReasonNotRunning: the machine does not run.
+	// ReasonNotRunning: the machine is not running.
 	ReasonNotRunning = "NotRunning"
-	// ReasonFieldsWait: fields of the spec wait for a restart.
+	// ReasonFieldsWait: changes of the spec require a restart.
 	ReasonFieldsWait = "FieldsWait"
-	// ReasonUpToDate: the machine is what the spec says.
+	// ReasonUpToDate: the machine is as specified.
 	ReasonUpToDate = "UpToDate"
-	// ReasonNoHardwareVirtualization: the host does not offer it.
+	// ReasonNoHardwareVirtualization: the host has no hardware virtualization.
 	ReasonNoHardwareVirtualization = "NoHardwareVirtualization"
-	// ReasonHardwareVirtualization: the processors are virtualized by the host's.
+	// ReasonHardwareVirtualization: the machine uses hardware virtualization.
 	ReasonHardwareVirtualization = "HardwareVirtualization"
 	// ReasonUnknown: nothing is known yet.
 	ReasonUnknown = "Unknown"
@@ -113,15 +113,15 @@ const (
 
 // The reasons of events that have no condition of their own.
 const (
-	// ReasonServerRestarted: the machine was started again after it had stopped by
+	// ReasonServerRestarted: the machine was restarted after the guest stopped by
 	// itself.
 	ReasonServerRestarted = "ServerRestarted"
-	// ReasonRestartRequested: the machine was stopped because spec.restartedAt asks
-	// for a restart.
+	// ReasonRestartRequested: the machine was stopped because spec.restartedAt
+	// requests a restart.
 	ReasonRestartRequested = "RestartRequested"
-	// ReasonServerLost: the backend does not have the server any more, which nobody
-	// of us deleted. A new one is created.
+	// ReasonServerLost: the server no longer exists in the backend, and Keelson did not
+	// delete it. A new one is created.
 	ReasonServerLost = "ServerLost"
-	// ReasonOrphanDeleted: a server was deleted whose object is gone.
+	// ReasonOrphanDeleted: a server without an object was deleted.
 	ReasonOrphanDeleted = "OrphanDeleted"
 )

@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Action is the power that a machine is to have.
+// Action is the desired power state of a machine.
 // +kubebuilder:validation:Enum=active;stopped;paused
 type Action string
 
@@ -19,21 +19,21 @@ const (
 	ActionPaused Action = "paused"
 )
 
-// RestartPolicy is what happens when the guest stops by itself.
+// RestartPolicy determines what happens when the guest stops by itself.
 // +kubebuilder:validation:Enum=Always;OnFailure;Never
 type RestartPolicy string
 
 // The values of RestartPolicy.
 const (
-	// RestartAlways starts the machine again whatever the cause.
+	// RestartAlways restarts the machine in any case.
 	RestartAlways RestartPolicy = "Always"
-	// RestartOnFailure starts it again unless the guest powered off cleanly.
+	// RestartOnFailure restarts the machine unless the guest powered off cleanly.
 	RestartOnFailure RestartPolicy = "OnFailure"
-	// RestartNever leaves it stopped.
+	// RestartNever leaves the machine stopped.
 	RestartNever RestartPolicy = "Never"
 )
 
-// DiskPolicy is what happens to the disk when the object is deleted.
+// DiskPolicy determines what happens to the disk when the object is deleted.
 // +kubebuilder:validation:Enum=Delete;Retain
 type DiskPolicy string
 
@@ -41,16 +41,16 @@ type DiskPolicy string
 const (
 	// DiskDelete deletes the disk with the machine.
 	DiskDelete DiskPolicy = "Delete"
-	// DiskRetain leaves the disk where it is; the driver's documentation says where.
+	// DiskRetain keeps the disk; the documentation of the driver has its location.
 	DiskRetain DiskPolicy = "Retain"
 )
 
-// VirtualMachineSpec is the machine that a VirtualMachine asks for.
+// VirtualMachineSpec is the desired machine.
 // +kubebuilder:validation:XValidation:rule="!has(self.resource) || !has(self.resource.cpu) || (has(self.driver) && self.driver != 'qemu') || (quantity(string(self.resource.cpu)).isInteger() && quantity(string(self.resource.cpu)).asInteger() >= 1)",message="must be a whole number of at least 1; other drivers than qemu may take fractions, such as 500m: name them in spec.driver",fieldPath=".resource.cpu"
 // +kubebuilder:validation:XValidation:rule="has(self.image) == has(oldSelf.image)",message="cannot be set or removed later: the disk is made from it. Create another VirtualMachine",fieldPath=".image"
 // +kubebuilder:validation:XValidation:rule="has(self.driver) == has(oldSelf.driver)",message="cannot be set or removed later: the server stays where it was created. Create another VirtualMachine",fieldPath=".driver"
 type VirtualMachineSpec struct {
-	// Power that the machine is to have: active, stopped or paused.
+	// Desired power state: active, stopped or paused.
 	// +optional
 	// +kubebuilder:default=active
 	Action Action `json:"action,omitempty"`
@@ -60,37 +60,38 @@ type VirtualMachineSpec struct {
 	// +kubebuilder:default={}
 	Resource Resources `json:"resource,omitzero"`
 
-	// What happens when the guest stops by itself: Always, OnFailure or Never start
-	// it again. The first restart comes at once, later ones after 10 s times the
-	// square of the number of failures in a row, 300 s at most.
+	// Determines whether the machine is restarted when the guest stops by itself:
+	// Always, OnFailure or Never. The first restart is immediate, later ones have a
+	// backoff of 10 s times the square of the number of consecutive failures, at most
+	// 300 s.
 	// +optional
 	// +kubebuilder:default=Always
 	RestartPolicy RestartPolicy `json:"restartPolicy,omitempty"`
 
-	// A time; a newer one than before restarts the machine once. A time in the
-	// future is waited for.
+	// A time. A later value than the last one restarts the machine once, at that time
+	// if it is in the future.
 	// +optional
 	RestartedAt *metav1.Time `json:"restartedAt,omitempty"`
 
-	// What the machine boots. Without it, the small Linux guest of this project.
+	// Image or kernel to boot. The default is the small Linux guest of this project.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the disk is made from it. Create another VirtualMachine"
 	Image *Image `json:"image,omitempty"`
 
-	// Data for the first boot, given to the guest as a NoCloud seed.
+	// Data for the first boot, which the guest receives as a NoCloud seed.
 	// +optional
 	CloudInit *CloudInit `json:"cloudInit,omitempty"`
 
-	// Ports of the guest that are forwarded to the host of the server. Where they
-	// can be reached is in status.server.endpoints.
+	// Ports of the guest that are forwarded to the host. status.server.endpoints has
+	// their addresses.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	Ports []Port `json:"ports,omitempty"`
 
-	// Backend that has the server, where the manager has several. Without it, the
-	// first one of the manager.
+	// Backend of the machine, if the manager has several. The default is the first
+	// backend of the manager.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=32
@@ -98,12 +99,12 @@ type VirtualMachineSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the server stays where it was created. Create another VirtualMachine"
 	Driver string `json:"driver,omitempty"`
 
-	// What happens to the disk when this object is deleted: Delete or Retain.
+	// Determines what happens to the disk when this object is deleted: Delete or Retain.
 	// +optional
 	// +kubebuilder:default=Delete
 	DiskPolicy DiskPolicy `json:"diskPolicy,omitempty"`
 
-	// How many seconds the guest gets to power off cleanly before it is cut off.
+	// Time in seconds for the guest to power off cleanly before the machine is killed.
 	// +optional
 	// +kubebuilder:default=30
 	// +kubebuilder:validation:Minimum=0
@@ -114,8 +115,8 @@ type VirtualMachineSpec struct {
 // Resources are the size of a machine.
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.rootDisk) || (has(self.rootDisk) && quantity(string(self.rootDisk)).compareTo(quantity(string(oldSelf.rootDisk))) >= 0)",message="a disk can only grow: the new size must not be smaller than the old one",fieldPath=".rootDisk"
 type Resources struct {
-	// Number of processors. The driver qemu takes whole ones from 1; others may take
-	// fractions, such as 500m.
+	// Number of processors. The driver qemu accepts integers from 1; other drivers may
+	// accept fractions such as 500m.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0')) && quantity(string(self)).compareTo(quantity('1024')) <= 0",message="must be more than 0 and at most 1024"
@@ -127,46 +128,45 @@ type Resources struct {
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('32Mi')) >= 0 && quantity(string(self)).compareTo(quantity('16Ti')) <= 0",message="must be at least 32Mi and at most 16Ti"
 	Memory resource.Quantity `json:"memory,omitzero"`
 
-	// Size of the root disk in bytes, such as 40G. It can grow later, never shrink.
-	// Without it, a disk is as large as its image, and a machine that boots a kernel
-	// has none.
+	// Size of the root disk in bytes, such as 40G. It can grow but not shrink. The
+	// default is the size of the image; a machine that boots a kernel then has no disk.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Mi')) >= 0 && quantity(string(self)).compareTo(quantity('1Pi')) <= 0",message="must be at least 1Mi and at most 1Pi"
 	RootDisk *resource.Quantity `json:"rootDisk,omitempty"`
 }
 
-// Image is what a machine boots: a disk image by path or URL, or a kernel, or, for a
-// driver that runs containers, the name of a container image.
+// Image is what a machine boots: a disk image by path or URL, a kernel, or, with a driver
+// that runs containers, a container image.
 // +kubebuilder:validation:XValidation:rule="[has(self.path), has(self.url), has(self.kernel), has(self.container)].filter(given, given).size() == 1",message="must have exactly one of path, url, kernel and container"
 // +kubebuilder:validation:XValidation:rule="has(self.url) == has(self.sha256)",message="url and sha256 go together: what is downloaded is verified",fieldPath=".sha256"
 // +kubebuilder:validation:XValidation:rule="has(self.kernel) || !(has(self.initrd) || has(self.cmdline))",message="initrd and cmdline go with a kernel",fieldPath=".kernel"
 // +kubebuilder:validation:XValidation:rule="!(has(self.kernel) || has(self.container)) || !has(self.format)",message="is for a disk image",fieldPath=".format"
 type Image struct {
-	// Path of a disk image on the host of the driver. It is read, never changed, and
-	// has to stay as long as the machine does.
+	// Path of a disk image on the host of the driver. The image is only read. It must
+	// exist as long as the machine.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^/[^\x00-\x1f,]*$`
 	// +kubebuilder:validation:MaxLength=1024
 	Path string `json:"path,omitempty"`
 
-	// Web address, http or https, of a disk image. It is downloaded once, verified and
-	// kept by its digest.
+	// URL (http or https) of a disk image. It is downloaded once, verified, and cached
+	// by its digest.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^https?://\S+$`
 	// +kubebuilder:validation:MaxLength=2048
 	URL string `json:"url,omitempty"`
 
-	// The SHA-256 digest of what the address gives, in 64 hexadecimal digits.
+	// SHA-256 digest of the file at the URL, as 64 hexadecimal digits.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
 	Sha256 string `json:"sha256,omitempty"`
 
-	// Format of the disk image, qcow2 or raw. Without it, the image itself tells.
+	// Format of the disk image, qcow2 or raw. The default is detected from the image.
 	// +optional
 	// +kubebuilder:validation:Enum=qcow2;raw
 	Format string `json:"format,omitempty"`
 
-	// Path of a Linux kernel on the host of the driver, to be booted directly.
+	// Path of a Linux kernel on the host of the driver, for direct boot.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^/[^\x00-\x1f,]*$`
 	// +kubebuilder:validation:MaxLength=1024
@@ -191,13 +191,13 @@ type Image struct {
 	Container string `json:"container,omitempty"`
 
 	// Whether the image runs the QEMU guest agent, as cloud images do. Without an
-	// agent, Ready only says that the machine runs.
+	// agent, Ready only means that the machine is running.
 	// +optional
 	// +kubebuilder:default=true
 	Agent *bool `json:"agent,omitempty"`
 }
 
-// CloudInit is what a guest reads at its first boot.
+// CloudInit is the data that a guest reads at its first boot.
 // +kubebuilder:validation:XValidation:rule="!(has(self.userData) && has(self.userDataFrom))",message="give userData or userDataFrom, not both",fieldPath=".userData"
 // +kubebuilder:validation:XValidation:rule="!(has(self.networkData) && has(self.networkDataFrom))",message="give networkData or networkDataFrom, not both",fieldPath=".networkData"
 type CloudInit struct {
@@ -206,7 +206,7 @@ type CloudInit struct {
 	// +kubebuilder:validation:MaxLength=65536
 	UserData string `json:"userData,omitempty"`
 
-	// User data in a Secret, for what not everybody may read.
+	// User data in a Secret, for confidential data.
 	// +optional
 	UserDataFrom *SecretKey `json:"userDataFrom,omitempty"`
 

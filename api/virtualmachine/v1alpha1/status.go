@@ -4,21 +4,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Phase sums up how far a VirtualMachine is.
+// Phase is the phase of a VirtualMachine.
 type Phase string
 
-// The values of Phase. It is empty before the controller has seen the object.
+// The values of Phase. It is empty before the first reconcile.
 const (
 	// PhaseCreating: there is no confirmed server yet.
 	PhaseCreating Phase = "Creating"
-	// PhaseActive: the server exists and is ours, whatever its power.
+	// PhaseActive: the server exists, in any power state.
 	PhaseActive Phase = "Active"
 	// PhaseFailed: the last attempt failed.
 	PhaseFailed Phase = "Failed"
-	// PhaseTerminating: deletion is under way.
+	// PhaseTerminating: the object is being deleted.
 	PhaseTerminating Phase = "Terminating"
-	// PhaseUnknown: the backend or the monitor of the machine does not answer, the server is
-	// on another host, or it is not certain which driver has it.
+	// PhaseUnknown: the backend or the monitor of the machine does not respond, the server is
+	// on another host, or its driver is not certain.
 	PhaseUnknown Phase = "Unknown"
 )
 
@@ -27,9 +27,9 @@ type ServerState string
 
 // The values of ServerState.
 const (
-	// ServerRunning: the processors of the machine run.
+	// ServerRunning: the machine is running.
 	ServerRunning ServerState = "running"
-	// ServerPaused: the machine is in memory, its processors are halted.
+	// ServerPaused: the machine is in memory and its processors are halted.
 	ServerPaused ServerState = "paused"
 	// ServerStopped: the machine is powered off.
 	ServerStopped ServerState = "stopped"
@@ -37,51 +37,51 @@ const (
 	ServerStarting ServerState = "starting"
 	// ServerStopping: the machine is being stopped.
 	ServerStopping ServerState = "stopping"
-	// ServerUnknown: the backend does not tell.
+	// ServerUnknown: the backend does not report the state.
 	ServerUnknown ServerState = "unknown"
 )
 
-// VirtualMachineStatus is what the controller last saw of the machine.
+// VirtualMachineStatus is the observed state of the machine.
 type VirtualMachineStatus struct {
-	// How far the machine is: Creating, Active, Failed, Terminating or Unknown.
+	// Phase of the machine: Creating, Active, Failed, Terminating or Unknown.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
-	// Why the machine is not ready, or what it waits for; empty when all is well.
+	// Why the machine is not ready; empty if it is.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// The host that has the server, or is to have it. It is written before the server is
-	// created, and stays until the object is gone: no other host makes a second one.
+	// Host of the server. It is written before the server is created and does not change,
+	// so that no other host creates a second server.
 	// +optional
 	Host *Host `json:"host,omitempty"`
 
-	// The server that the backend has for this object.
+	// Server of this object in the backend.
 	// +optional
 	Server *Server `json:"server,omitempty"`
 
-	// When this status was last written.
+	// Time of the last update of this status.
 	// +optional
 	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`
 
-	// How often the machine was started again after it had stopped by itself.
+	// Number of restarts after the guest stopped by itself.
 	// +optional
 	Restarts int32 `json:"restarts"`
 
-	// Failures in a row; absent when there was none lately.
+	// Consecutive failures; unset after a success.
 	// +optional
 	StartFailure *StartFailure `json:"startFailure,omitempty"`
 
-	// Value of spec.restartedAt that was last obeyed.
+	// Value of spec.restartedAt at the last requested restart.
 	// +optional
 	LastRestartTime *metav1.Time `json:"lastRestartTime,omitempty"`
 
-	// A restart that was asked for and is under way.
+	// Requested restart that is in progress.
 	// +optional
 	PendingRestart *PendingRestart `json:"pendingRestart,omitempty"`
 
-	// Run of the server, see server.run, whose end was counted last, so that none
-	// counts twice.
+	// Last run of the server, see server.run, whose end was counted, so that each end is
+	// counted once.
 	// +optional
 	LastEndedRun string `json:"lastEndedRun,omitempty"`
 
@@ -89,7 +89,7 @@ type VirtualMachineStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// The current state of the machine. Ready sums it up: the guest has answered.
+	// Conditions of the machine. Ready is True if the guest is ready.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -98,27 +98,27 @@ type VirtualMachineStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 }
 
-// Host is where a driver keeps the server of a VirtualMachine.
+// Host is the host of the server of a VirtualMachine.
 type Host struct {
-	// Backend that keeps the server.
+	// Backend of the server.
 	Driver string `json:"driver"`
 
-	// Identity of what the backend keeps on the host. Another host has another one, and
-	// so has the same host if that was lost.
+	// Identity of the backend's state on the host. It differs on another host, and on the
+	// same host after that state was lost.
 	ID string `json:"id"`
 
-	// Name of the host, for people.
+	// Name of the host, for display.
 	// +optional
 	Name string `json:"name,omitempty"`
 }
 
-// Server is the server that a backend has for a VirtualMachine.
+// Server is the server of a VirtualMachine in its backend.
 type Server struct {
 	// Name of the server in the backend.
 	// +optional
 	ID string `json:"id,omitempty"`
 
-	// Backend that has the server.
+	// Backend of the server.
 	// +optional
 	Driver string `json:"driver,omitempty"`
 
@@ -126,7 +126,7 @@ type Server struct {
 	// +optional
 	State ServerState `json:"state,omitempty"`
 
-	// Use of the machine's resources, refreshed when it has moved by 5 points.
+	// Resource usage of the machine, updated after a change of 5 percentage points.
 	// +optional
 	Usage *Usage `json:"usage,omitempty"`
 
@@ -137,31 +137,31 @@ type Server struct {
 	// +kubebuilder:validation:items:MaxLength=64
 	Addresses []string `json:"addresses,omitempty"`
 
-	// Where the ports of the guest can be reached.
+	// Addresses of the forwarded ports of the guest.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Endpoints []Endpoint `json:"endpoints,omitempty"`
 
-	// When the machine was powered on.
+	// Time at which the machine was powered on.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
 
-	// Name of this run, from power-on to power-off.
+	// Name of the current run, from power-on to power-off.
 	// +optional
 	Run string `json:"run,omitempty"`
 }
 
-// Usage is how much of its resources a machine uses.
+// Usage is the resource usage of a machine.
 type Usage struct {
-	// Use of the processors in percent of all that the machine has.
+	// Processor usage in percent of all processors of the machine.
 	CPU int32 `json:"cpu"`
 
-	// Use of the memory in percent.
+	// Memory usage in percent.
 	Memory int32 `json:"memory"`
 }
 
-// Endpoint is where a port of the guest can be reached.
+// Endpoint is the address of a forwarded port of the guest.
 type Endpoint struct {
 	// Name of the port in the spec.
 	Name string `json:"name"`
@@ -174,22 +174,22 @@ type Endpoint struct {
 	Protocol Protocol `json:"protocol,omitempty"`
 }
 
-// StartFailure counts failures in a row.
+// StartFailure counts consecutive failures.
 type StartFailure struct {
-	// How many attempts or runs in a row failed.
+	// Number of consecutive failed attempts or runs.
 	Count int32 `json:"count"`
 
-	// When the next attempt is made.
+	// Time of the next attempt.
 	// +optional
 	RetryAfter *metav1.Time `json:"retryAfter,omitempty"`
 }
 
-// PendingRestart is a restart that was asked for and is under way.
+// PendingRestart is a requested restart that is in progress.
 type PendingRestart struct {
-	// Value of spec.restartedAt that is being obeyed.
+	// Value of spec.restartedAt for this restart.
 	RequestedAt metav1.Time `json:"requestedAt"`
 
-	// Run of the server that is to end; empty if it did not run.
+	// Run of the server that ends with this restart; empty if the machine was not running.
 	// +optional
 	Run string `json:"run,omitempty"`
 }

@@ -5,15 +5,15 @@ package v1alpha1
 // APIServerApplyConfiguration represents a declarative configuration of the APIServer type for use
 // with apply.
 //
-// APIServer is how the API of a local cluster is served.
+// APIServer has options of the API server of a local cluster.
 type APIServerApplyConfiguration struct {
-	// Port on 127.0.0.1. Without it a free one is chosen and kept.
+	// Port on 127.0.0.1. The default is a free port, which does not change afterwards.
 	Port *int32 `json:"port,omitempty"`
-	// More names and IP addresses that the certificate of the API is good for, for
-	// those who reach it through a tunnel or a proxy.
+	// Additional names and IP addresses in the certificate of the API, for access
+	// through a tunnel or a proxy.
 	CertSANs []string `json:"certSANs,omitempty"`
-	// More flags of kube-apiserver, without the leading dashes, such as
-	// {"event-ttl": "2h"}. Flags that the cluster depends on are refused.
+	// Additional flags of kube-apiserver without the leading dashes, such as
+	// {"event-ttl": "2h"}. Flags that the cluster depends on are rejected.
 	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
 }
 

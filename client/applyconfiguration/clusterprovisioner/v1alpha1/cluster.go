@@ -14,16 +14,15 @@ import (
 // ClusterApplyConfiguration represents a declarative configuration of the Cluster type for use
 // with apply.
 //
-// Cluster is a Kubernetes cluster that is provisioned, kept healthy and removed.
-// Its kubeconfig is in the Secret that the Kubeconfig of the same name refers to.
+// Cluster is a Kubernetes cluster that Keelson provisions, supervises and removes.
+// The Kubeconfig with the same name refers to the Secret with its kubeconfig.
 type ClusterApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// Standard object metadata.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// The cluster that is wanted. An empty one is a control plane on the host of
-	// the manager.
+	// The desired cluster. The default is a control plane on the host of the manager.
 	Spec *ClusterSpecApplyConfiguration `json:"spec,omitempty"`
-	// What was last seen of it. Written by the controller only.
+	// The observed state. Only the controller writes it.
 	Status *ClusterStatusApplyConfiguration `json:"status,omitempty"`
 }
 

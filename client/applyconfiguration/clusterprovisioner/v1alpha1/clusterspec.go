@@ -9,28 +9,28 @@ import (
 // ClusterSpecApplyConfiguration represents a declarative configuration of the ClusterSpec type for use
 // with apply.
 //
-// ClusterSpec is the cluster that is wanted.
+// ClusterSpec is the desired cluster.
 type ClusterSpecApplyConfiguration struct {
-	// What makes the cluster: rke runs the program rke with the file of configPath,
-	// and is the default where configPath is set; local runs a control plane on the
-	// host of the manager, and is the default elsewhere. It cannot be changed.
+	// Engine that provisions the cluster. rke runs the program rke with the file of
+	// configPath and is the default if configPath is set. local runs a control plane
+	// on the host of the manager and is the default otherwise. Immutable.
 	Engine *clusterprovisionerv1alpha1.Engine `json:"engine,omitempty"`
-	// Path of an RKE cluster.yml on the file system of the manager. A change of the
-	// file is applied like a change of this spec.
+	// Path of an RKE cluster.yml on the host of the manager. Changes to the file are
+	// applied like changes to this spec.
 	ConfigPath *string `json:"configPath,omitempty"`
-	// The same as configPath, as the original controller stored it. It is moved to
-	// configPath when it is seen.
+	// Deprecated name of configPath, from the original controller. Its value is moved
+	// to configPath.
 	LegacyConfigPath *string `json:"ConfigPath,omitempty"`
-	// Kubernetes version, such as v1.36.3; one that the manager has. A higher one
-	// than the present upgrades the cluster. Without it, the manager takes its
-	// newest, also after it was itself replaced with a newer one.
+	// Kubernetes version, such as v1.36.3. It must be installed with the manager. A
+	// higher version upgrades the cluster. The default is the manager's newest
+	// version, so an upgrade of the manager may upgrade the cluster.
 	Version *string `json:"version,omitempty"`
-	// Leave the cluster alone: nothing is applied, repaired, rotated or deleted
-	// until this is false. What runs goes on.
+	// Pause reconciliation: nothing is applied, repaired, rotated or deleted until
+	// this is false. A running cluster keeps running.
 	Paused *bool `json:"paused,omitempty"`
-	// Refuse the deletion of this Cluster as long as this is true.
+	// Prevent the deletion of the cluster while this is true.
 	DeletionProtection *bool `json:"deletionProtection,omitempty"`
-	// How the API of a local cluster is served.
+	// Options of the API server of a local cluster.
 	APIServer *APIServerApplyConfiguration `json:"apiServer,omitempty"`
 }
 

@@ -10,34 +10,33 @@ import (
 // ClusterStatusApplyConfiguration represents a declarative configuration of the ClusterStatus type for use
 // with apply.
 //
-// ClusterStatus is what was last seen of a cluster.
+// ClusterStatus is the observed state of a cluster.
 type ClusterStatusApplyConfiguration struct {
-	// Where the cluster is in its life: Pending, Provisioning, Provisioned, Deleting,
-	// Failed or Unknown. It is for people; programs read the conditions.
+	// Phase of the cluster: Pending, Provisioning, Provisioned, Deleting, Failed or
+	// Unknown. It is for display; programs should use the conditions.
 	Phase *clusterprovisionerv1alpha1.ClusterPhase `json:"phase,omitempty"`
-	// What makes the cluster: spec.engine, or its default.
+	// Engine of the cluster: spec.engine or its default.
 	Engine *clusterprovisionerv1alpha1.Engine `json:"engine,omitempty"`
 	// URL of the API of the cluster.
 	Endpoint *string `json:"endpoint,omitempty"`
-	// Kubernetes version that the API of the cluster reported last.
+	// Last reported Kubernetes version of the API of the cluster.
 	Version *string `json:"version,omitempty"`
-	// The configuration that was applied last, as YAML. Credentials in it are
-	// replaced with asterisks.
+	// Last applied configuration as YAML, with masked credentials.
 	AppliedConfig *string `json:"appliedConfig,omitempty"`
-	// Stands for the configuration that was applied last, credentials included, so
-	// that a change of it is noticed. It is keyed: nothing can be learned from it.
+	// Keyed hash of the last applied configuration including credentials, to detect
+	// changes. It does not reveal the configuration.
 	AppliedConfigHash *string `json:"appliedConfigHash,omitempty"`
-	// Value of the annotation clusterprovisioner.rke.io/rotate-credentials for which the
-	// credentials were made anew last.
+	// Value of the annotation clusterprovisioner.rke.io/rotate-credentials at the last
+	// rotation of the credentials.
 	RotatedCredentials *string `json:"rotatedCredentials,omitempty"`
-	// What is being done, or was done last.
+	// Current or last operation.
 	LastOperation *LastOperationApplyConfiguration `json:"lastOperation,omitempty"`
-	// Where the kubeconfig is.
+	// Reference to the kubeconfig.
 	KubeconfigRef *KubeconfigReferenceApplyConfiguration `json:"kubeconfigRef,omitempty"`
 	// Generation of the Cluster that this status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// The current state of the cluster. Provisioned says that the present spec is
-	// applied, Ready that the API of the cluster answers.
+	// Conditions of the cluster. Provisioned is True if the spec is applied, Ready if
+	// the API of the cluster is ready.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

@@ -14,15 +14,15 @@ import (
 // KubeconfigApplyConfiguration represents a declarative configuration of the Kubeconfig type for use
 // with apply.
 //
-// Kubeconfig says how to reach a cluster: where its kubeconfig is, and how long
-// that is good. There is one for each Cluster, of the same name.
+// Kubeconfig refers to the kubeconfig of a cluster and reports its server and expiry.
+// Each Cluster has one with the same name.
 type KubeconfigApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// Standard object metadata.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// Where the kubeconfig is.
+	// Location of the kubeconfig.
 	Spec *KubeconfigSpecApplyConfiguration `json:"spec,omitempty"`
-	// What was last seen of it. Written by the controller only.
+	// The observed state. Only the controller writes it.
 	Status *KubeconfigStatusApplyConfiguration `json:"status,omitempty"`
 }
 

@@ -5,7 +5,7 @@ package v1alpha1
 // KubeconfigReferenceApplyConfiguration represents a declarative configuration of the KubeconfigReference type for use
 // with apply.
 //
-// KubeconfigReference says where the kubeconfig of a cluster is.
+// KubeconfigReference refers to the kubeconfig of a cluster.
 type KubeconfigReferenceApplyConfiguration struct {
 	// Name of the Kubeconfig.
 	Name *string `json:"name,omitempty"`

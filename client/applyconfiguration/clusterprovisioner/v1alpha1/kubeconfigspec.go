@@ -5,14 +5,14 @@ package v1alpha1
 // KubeconfigSpecApplyConfiguration represents a declarative configuration of the KubeconfigSpec type for use
 // with apply.
 //
-// KubeconfigSpec says where a kubeconfig is: in a file, in a Secret, or in both.
+// KubeconfigSpec is the location of a kubeconfig: a file, a Secret, or both.
 type KubeconfigSpecApplyConfiguration struct {
-	// Path of the kubeconfig on the file system of the manager.
+	// Path of the kubeconfig on the host of the manager.
 	ConfigPath *string `json:"configPath,omitempty"`
-	// The same as configPath, as the original controller stored it. It is moved to
-	// configPath when it is seen.
+	// Deprecated name of configPath, from the original controller. Its value is moved
+	// to configPath.
 	LegacyConfigPath *string `json:"ConfigPath,omitempty"`
-	// The Secret with the kubeconfig; a copy, where there is a file, too.
+	// Secret with the kubeconfig. If there is also a file, the Secret is a copy.
 	SecretRef *SecretReferenceApplyConfiguration `json:"secretRef,omitempty"`
 }
 

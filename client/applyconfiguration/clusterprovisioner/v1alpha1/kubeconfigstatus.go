@@ -10,19 +10,18 @@ import (
 // KubeconfigStatusApplyConfiguration represents a declarative configuration of the KubeconfigStatus type for use
 // with apply.
 //
-// KubeconfigStatus is what was last seen of a kubeconfig.
+// KubeconfigStatus is the observed state of a kubeconfig.
 type KubeconfigStatusApplyConfiguration struct {
-	// URL of the API that the kubeconfig leads to.
+	// URL of the API server in the kubeconfig.
 	Server *string `json:"server,omitempty"`
-	// When the client certificate in it expires; none if it has no certificate.
+	// Expiry of the client certificate; unset if the kubeconfig has none.
 	NotAfter *v1.Time `json:"notAfter,omitempty"`
-	// From when on the present client certificate is valid, which is shortly before
-	// it was issued.
+	// Start of the validity of the client certificate, shortly before it was issued.
 	LastRotated *v1.Time `json:"lastRotated,omitempty"`
 	// Generation of the Kubeconfig that this status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// The current state of the Kubeconfig. Ready says that the kubeconfig is there,
-	// can be read and has not expired.
+	// Conditions of the Kubeconfig. Ready is True if the kubeconfig exists, is valid
+	// and has not expired.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

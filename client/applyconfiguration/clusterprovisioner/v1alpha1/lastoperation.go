@@ -10,17 +10,17 @@ import (
 // LastOperationApplyConfiguration represents a declarative configuration of the LastOperation type for use
 // with apply.
 //
-// LastOperation is what is being done, or was done last.
+// LastOperation is the current or the last operation.
 type LastOperationApplyConfiguration struct {
-	// What is done: Provision, Update, Upgrade, RotateCredentials, Start or Delete.
+	// Type of the operation: Provision, Update, Upgrade, RotateCredentials, Start or Delete.
 	Type *clusterprovisionerv1alpha1.OperationType `json:"type,omitempty"`
-	// How far it is: Processing, Succeeded or Failed.
+	// State of the operation: Processing, Succeeded or Failed.
 	State *clusterprovisionerv1alpha1.OperationState `json:"state,omitempty"`
-	// The step that it is at, or why it failed, in words.
+	// Current step, or cause of the failure.
 	Description *string `json:"description,omitempty"`
-	// How often it was tried. The pause before the next attempt grows with it.
+	// Number of attempts. The backoff grows with it.
 	Attempts *int32 `json:"attempts,omitempty"`
-	// When state or description changed last.
+	// Time of the last change of state or description.
 	LastUpdateTime *v1.Time `json:"lastUpdateTime,omitempty"`
 }
 

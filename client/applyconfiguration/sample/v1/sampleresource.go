@@ -14,16 +14,16 @@ import (
 // SampleResourceApplyConfiguration represents a declarative configuration of the SampleResource type for use
 // with apply.
 //
-// SampleResource keeps one Pod running an image. The Pod is replaced when it is
-// gone, has failed, or its node is lost; when the image is changed, the same Pod
-// runs the new one.
+// SampleResource keeps one Pod with an image running. The controller replaces the
+// Pod if it was deleted, has failed, or its node is lost. A change of the image is
+// applied to the same Pod.
 type SampleResourceApplyConfiguration struct {
 	metav1.TypeMetaApplyConfiguration `json:""`
 	// Standard object metadata.
 	*metav1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// The Pod that is wanted.
+	// The desired Pod.
 	Spec *SampleResourceSpecApplyConfiguration `json:"spec,omitempty"`
-	// What was last seen of it. Written by the controller only.
+	// The observed state. Only the controller writes it.
 	Status *SampleResourceStatusApplyConfiguration `json:"status,omitempty"`
 }
 

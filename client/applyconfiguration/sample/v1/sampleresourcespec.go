@@ -5,10 +5,10 @@ package v1
 // SampleResourceSpecApplyConfiguration represents a declarative configuration of the SampleResourceSpec type for use
 // with apply.
 //
-// SampleResourceSpec is the Pod that a SampleResource asks for.
+// SampleResourceSpec is the desired Pod of a SampleResource.
 type SampleResourceSpecApplyConfiguration struct {
-	// Container image that the Pod runs. A change is made in place: the Pod
-	// stays, its container is restarted with the new image.
+	// Container image of the Pod. A change is applied in place: the container of the
+	// same Pod is restarted with the new image.
 	PodImage *string `json:"podImage,omitempty"`
 }
 

@@ -11,24 +11,24 @@ import (
 // SampleResourceStatusApplyConfiguration represents a declarative configuration of the SampleResourceStatus type for use
 // with apply.
 //
-// SampleResourceStatus is what the controller last saw of the Pod.
+// SampleResourceStatus is the observed state of the Pod.
 type SampleResourceStatusApplyConfiguration struct {
 	// Name of the Pod, in the namespace of the SampleResource.
 	PodName *string `json:"podName,omitempty"`
-	// How often a Pod failed or was lost with its node, so that it was, or is about
-	// to be, replaced. A Pod that somebody deleted does not count.
+	// Number of Pods that failed or were lost with their node, and were or will be
+	// replaced. Pods that were deleted do not count.
 	Replacements *int32 `json:"replacements,omitempty"`
-	// How many Pods in a row failed before one became ready. It sets the pause
-	// before the next attempt: 10 s, doubled each time, 300 s at most.
+	// Number of consecutive failures. It determines the backoff: 10 s, doubled with
+	// each failure, at most 300 s.
 	ConsecutiveFailures *int32 `json:"consecutiveFailures,omitempty"`
-	// When the newest failure was seen. The next attempt waits from here.
+	// Time of the last failure, from which the backoff counts.
 	LastFailureTime *metav1.Time `json:"lastFailureTime,omitempty"`
-	// UID of the Pod whose failure was counted last, so that none counts twice.
+	// UID of the last failed Pod, so that a failure is counted once.
 	LastFailedPodUID *types.UID `json:"lastFailedPodUID,omitempty"`
 	// Generation of the SampleResource that this status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// The current state of the SampleResource. Ready sums it up: the Pod runs the
-	// image that the spec names, and is ready.
+	// Conditions of the SampleResource. Ready is True if the Pod runs the image of the
+	// spec and is ready.
 	Conditions []applyconfigurationsmetav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

@@ -14,16 +14,16 @@ import (
 // FooApplyConfiguration represents a declarative configuration of the Foo type for use
 // with apply.
 //
-// Foo keeps one Deployment of the name and size that it asks for. The
-// Deployment comes back when it is deleted, returns to what the Foo says when it
-// is changed by hand, and goes when the Foo goes.
+// Foo keeps one Deployment with the name and size of its spec. The controller
+// recreates the Deployment if it was deleted, reverts manual changes, and deletes it
+// with the Foo.
 type FooApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// Standard object metadata.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// The Deployment that is wanted.
+	// The desired Deployment.
 	Spec *FooSpecApplyConfiguration `json:"spec,omitempty"`
-	// What was last seen of it. Written by the controller only.
+	// The observed state. Only the controller writes it.
 	Status *FooStatusApplyConfiguration `json:"status,omitempty"`
 }
 

@@ -5,18 +5,17 @@ package v1alpha1
 // FooSpecApplyConfiguration represents a declarative configuration of the FooSpec type for use
 // with apply.
 //
-// FooSpec is the Deployment that a Foo asks for.
+// FooSpec is the desired Deployment of a Foo.
 type FooSpecApplyConfiguration struct {
-	// Name of the Deployment to keep, in the namespace of the Foo. When it is
-	// changed, a Deployment of the new name is created before the old one is
-	// deleted. A Deployment of that name that belongs to someone else is never
-	// touched: the Foo then reports Ready=False, reason ErrResourceExists. At
-	// most 242 characters: Kubernetes appends up to 11 to name the ReplicaSets.
+	// Name of the Deployment, in the namespace of the Foo. After a change, the
+	// Deployment with the new name is created before the old one is deleted. A
+	// Deployment with another owner is never changed: the Foo then has Ready=False
+	// with the reason ErrResourceExists. At most 242 characters, because Kubernetes
+	// appends up to 11 for the names of ReplicaSets.
 	DeploymentName *string `json:"deploymentName,omitempty"`
-	// How many pods the Deployment runs, 0 or more. This is also what
-	// `kubectl scale foo` changes.
+	// Number of Pods, 0 or more. `kubectl scale foo` changes this field.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Container image that the pods run.
+	// Container image of the Pods.
 	Image *string `json:"image,omitempty"`
 }
 

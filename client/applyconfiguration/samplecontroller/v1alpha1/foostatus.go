@@ -9,18 +9,17 @@ import (
 // FooStatusApplyConfiguration represents a declarative configuration of the FooStatus type for use
 // with apply.
 //
-// FooStatus is what the controller last saw of the Deployment.
+// FooStatus is the observed state of the Deployment.
 type FooStatusApplyConfiguration struct {
-	// How many pods of the Deployment have been ready for long enough to count
-	// as available.
+	// Number of available Pods of the Deployment.
 	AvailableReplicas *int32 `json:"availableReplicas,omitempty"`
-	// Label selector of the pods, in the text form that autoscalers read through
-	// the scale subresource.
+	// Label selector of the Pods as text, for autoscalers, which read it from the
+	// scale subresource.
 	Selector *string `json:"selector,omitempty"`
 	// Generation of the Foo that this status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// The current state of the Foo. Ready sums it up: the Deployment exists, is
-	// what the spec says, and all its replicas are available.
+	// Conditions of the Foo. Ready is True if the Deployment exists, is up to date, and
+	// all its replicas are available.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

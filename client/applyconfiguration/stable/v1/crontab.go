@@ -14,15 +14,15 @@ import (
 // CronTabApplyConfiguration represents a declarative configuration of the CronTab type for use
 // with apply.
 //
-// CronTab creates Jobs at the times of its schedule. A manifest of a CronJob becomes
-// one of a CronTab by changing apiVersion and kind.
+// CronTab creates Jobs on a schedule. A CronJob manifest becomes a CronTab manifest by
+// changing apiVersion and kind.
 type CronTabApplyConfiguration struct {
 	metav1.TypeMetaApplyConfiguration `json:""`
 	// Standard object metadata. The name has at most 52 characters.
 	*metav1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// When to run, and what.
+	// The schedule and the Job.
 	Spec *CronTabSpecApplyConfiguration `json:"spec,omitempty"`
-	// What ran, what is running, and what comes next. Written by the controller only.
+	// The observed state. Only the controller writes it.
 	Status *CronTabStatusApplyConfiguration `json:"status,omitempty"`
 }
 

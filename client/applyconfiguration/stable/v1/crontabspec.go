@@ -10,9 +10,9 @@ import (
 // CronTabSpecApplyConfiguration represents a declarative configuration of the CronTabSpec type for use
 // with apply.
 //
-// CronTabSpec is when to run, and what.
+// CronTabSpec is the schedule and the Job of a CronTab.
 type CronTabSpecApplyConfiguration struct {
-	// When to run: five fields as in crontab(5) - minute, hour, day of month, month, day
+	// Schedule: five fields as in crontab(5) - minute, hour, day of month, month, day
 	// of week - or six with a leading second; @yearly, @monthly, @weekly, @daily,
 	// @midnight or @hourly; or "@every 90s", a duration of at least 1s that is counted
 	// from the creation of the CronTab. Fields have numbers, names (JAN-DEC, SUN-SAT),
@@ -20,21 +20,20 @@ type CronTabSpecApplyConfiguration struct {
 	// CronTab to CronTab but stays the same for each: "H H(0-5) * * *" is some minute of
 	// the night. Sunday is 0 or 7. Without a schedule a CronTab runs on demand only.
 	Schedule *stablev1.Schedule `json:"schedule,omitempty"`
-	// Several schedules instead of one. Times that two of them have in common make one
-	// run.
+	// Several schedules instead of one. A time that several of them have in common is
+	// one run.
 	Schedules []stablev1.Schedule `json:"schedules,omitempty"`
-	// The time zone of schedules and dates, a name of the IANA database such as
-	// Europe/Berlin. UTC if it is not set.
+	// Time zone of schedules and dates, a name of the IANA database such as
+	// Europe/Berlin. The default is UTC.
 	TimeZone *string `json:"timeZone,omitempty"`
-	// What happens to runs in an hour that is skipped or repeated when the clocks
-	// change. Once, as in cronie: a fixed time in the skipped hour runs right after the
+	// Determines what happens to runs in an hour that is skipped or repeated when the
+	// clocks change. Once, as in cronie: a fixed time in the skipped hour runs right after the
 	// jump, one in the repeated hour runs once, and schedules whose minute or hour is a
 	// wildcard follow real time. Literal: nothing runs in the skipped hour, and
 	// everything runs twice in the repeated one.
 	DaylightSaving *stablev1.DaylightSaving `json:"daylightSaving,omitempty"`
-	// Every run starts up to this many seconds after its time, to spread the load: always
-	// the same amount for one CronTab and time. Names and status keep the time of the
-	// schedule.
+	// Maximum delay of a run in seconds, to spread the load. The delay is the same for
+	// the same CronTab and time. Names and status use the time of the schedule.
 	JitterSeconds *int32 `json:"jitterSeconds,omitempty"`
 	// No run is scheduled before this time.
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
@@ -43,33 +42,33 @@ type CronTabSpecApplyConfiguration struct {
 	// Dates without runs, in timeZone: single ones (2026-12-24), or ranges with both ends
 	// included (2026-12-24/2027-01-01).
 	ExcludeDates []stablev1.DateRange `json:"excludeDates,omitempty"`
-	// No scheduled run starts while this is true. Jobs that run already go on, and runs
-	// on demand start. When it becomes false, nothing that was due meanwhile is run.
+	// While true, no scheduled runs start. Running Jobs continue, and runs on demand
+	// start. Runs that were due in the meantime are not started afterwards.
 	Suspend *bool `json:"suspend,omitempty"`
-	// How many seconds after its time a run may still start. A run that could not start
-	// within that time counts as missed and is never started. No limit if it is not set.
+	// Deadline in seconds for starting a run after its time. A run that could not start
+	// in time counts as missed and is never started. The default is no deadline.
 	StartingDeadlineSeconds *int64 `json:"startingDeadlineSeconds,omitempty"`
-	// What happens to runs that could not start at their time, because the controller was
-	// not running or the API was away. Latest: the latest of them is started, like
-	// CronJob. All: every one is started, in order, up to maxMissedRuns. Skip: none.
+	// Determines what happens to runs that could not start on time because the controller
+	// was not running or the API was not available. Latest: the latest one is started, as
+	// with a CronJob. All: all are started in order, up to maxMissedRuns. Skip: none.
 	MissedRuns *stablev1.MissedRunsPolicy `json:"missedRuns,omitempty"`
-	// How many missed runs are started at most with missedRuns All: the latest ones.
+	// Maximum number of missed runs that are started with missedRuns All: the latest ones.
 	MaxMissedRuns *int32 `json:"maxMissedRuns,omitempty"`
-	// What happens when a run is due while another is active. Allow: it starts. Forbid:
-	// it does not start; when the active run has ended, missedRuns decides. Replace: the
-	// active Job is deleted, and the run starts when its pods are gone. Queue: it waits
-	// for its turn.
+	// Determines what happens to a run that is due while another is active. Allow: it
+	// starts. Forbid: it does not start; after the active run, missedRuns applies.
+	// Replace: the active Job is deleted, and the run starts after its Pods have ended.
+	// Queue: it is queued.
 	ConcurrencyPolicy *stablev1.ConcurrencyPolicy `json:"concurrencyPolicy,omitempty"`
-	// How many runs may be active at a time. The default is no limit for Allow, and 1 for
-	// Forbid and Queue.
+	// Maximum number of active runs. The default is no limit for Allow, and 1 for Forbid
+	// and Queue.
 	MaxConcurrency *int32 `json:"maxConcurrency,omitempty"`
-	// How many Jobs that succeeded are kept; older ones are deleted.
+	// Number of succeeded Jobs to keep; older ones are deleted.
 	SuccessfulJobsHistoryLimit *int32 `json:"successfulJobsHistoryLimit,omitempty"`
-	// How many Jobs that failed are kept; older ones are deleted.
+	// Number of failed Jobs to keep; older ones are deleted.
 	FailedJobsHistoryLimit *int32 `json:"failedJobsHistoryLimit,omitempty"`
-	// The Job that is created for each run. Either a JobTemplateSpec as in a CronJob
-	// (metadata and spec), or, in short, the spec of the pod itself (containers,
-	// restartPolicy and so on). The restartPolicy is Never or OnFailure.
+	// Template of the Job of each run. Either a JobTemplateSpec as in a CronJob (metadata
+	// and spec), or, in short form, the spec of the Pod (containers, restartPolicy and so
+	// on). The restartPolicy is Never or OnFailure.
 	JobTemplate *JobTemplateApplyConfiguration `json:"jobTemplate,omitempty"`
 }
 

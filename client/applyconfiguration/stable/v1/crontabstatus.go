@@ -11,40 +11,40 @@ import (
 // CronTabStatusApplyConfiguration represents a declarative configuration of the CronTabStatus type for use
 // with apply.
 //
-// CronTabStatus is what ran, what is running, and what comes next.
+// CronTabStatus is the observed state of a CronTab.
 type CronTabStatusApplyConfiguration struct {
 	// The Jobs that have not finished.
 	Active []corev1.ObjectReferenceApplyConfiguration `json:"active,omitempty"`
-	// How many Jobs have not finished: the length of active.
+	// Number of Jobs that have not finished: the length of active.
 	ActiveCount *int32 `json:"activeCount,omitempty"`
-	// The scheduled time of the last run that was started.
+	// Scheduled time of the last started run.
 	LastScheduleTime *metav1.Time `json:"lastScheduleTime,omitempty"`
-	// When a Job last completed.
+	// Time of the last completion of a Job.
 	LastSuccessfulTime *metav1.Time `json:"lastSuccessfulTime,omitempty"`
-	// When a Job last failed.
+	// Time of the last failure of a Job.
 	LastFailureTime *metav1.Time `json:"lastFailureTime,omitempty"`
-	// The scheduled time of the next run. Not set while the CronTab is suspended, or if
-	// there is none.
+	// Scheduled time of the next run. Unset while the CronTab is suspended, or if there
+	// is no next run.
 	NextScheduleTime *metav1.Time `json:"nextScheduleTime,omitempty"`
-	// The value of the annotation run-requested-at whose run was started last.
+	// Value of the annotation run-requested-at of the last run on demand.
 	LastManualRunTime *metav1.Time `json:"lastManualRunTime,omitempty"`
-	// How many runs were missed since the CronTab exists: they were due and were not
-	// started, and will not be.
+	// Number of missed runs since the creation of the CronTab: runs that were due, were
+	// not started, and will not be started.
 	MissedRuns *int64 `json:"missedRuns,omitempty"`
-	// How many runs wait to be started, those on demand included.
+	// Number of queued runs, including runs on demand.
 	Queued *int32 `json:"queued,omitempty"`
-	// The scheduled times of the runs that wait to be started, the earliest first.
+	// Scheduled times of the queued runs, earliest first.
 	QueuedTimes []metav1.Time `json:"queuedTimes,omitempty"`
-	// Every scheduled time up to this one is decided: it ran, waits in queuedTimes, or
-	// was missed. No run is started for it any more unless it waits.
+	// All scheduled times up to this one were processed: their runs were started, are in
+	// queuedTimes, or were missed.
 	ScheduledUntil *metav1.Time `json:"scheduledUntil,omitempty"`
-	// Stands for the fields of the spec that make the scheduled times. When they change,
+	// Hash of the fields of the spec that determine the scheduled times. If they change,
 	// scheduledUntil becomes the time of the change.
 	ScheduleHash *string `json:"scheduleHash,omitempty"`
 	// Generation of the CronTab that this status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// The current state of the CronTab. Ready sums it up: it runs as the spec asks.
-	// ScheduleValid says whether schedules, time zone and dates are understood.
+	// Conditions of the CronTab. Ready is True if its runs start as specified.
+	// ScheduleValid is True if schedules, time zone and dates are valid.
 	Conditions []applyconfigurationsmetav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

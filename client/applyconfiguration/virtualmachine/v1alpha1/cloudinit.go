@@ -5,11 +5,11 @@ package v1alpha1
 // CloudInitApplyConfiguration represents a declarative configuration of the CloudInit type for use
 // with apply.
 //
-// CloudInit is what a guest reads at its first boot.
+// CloudInit is the data that a guest reads at its first boot.
 type CloudInitApplyConfiguration struct {
 	// User data, such as a document that begins with #cloud-config.
 	UserData *string `json:"userData,omitempty"`
-	// User data in a Secret, for what not everybody may read.
+	// User data in a Secret, for confidential data.
 	UserDataFrom *SecretKeyApplyConfiguration `json:"userDataFrom,omitempty"`
 	// Network configuration, in version 1 or 2 of cloud-init.
 	NetworkData *string `json:"networkData,omitempty"`

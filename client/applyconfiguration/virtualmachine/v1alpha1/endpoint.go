@@ -9,7 +9,7 @@ import (
 // EndpointApplyConfiguration represents a declarative configuration of the Endpoint type for use
 // with apply.
 //
-// Endpoint is where a port of the guest can be reached.
+// Endpoint is the address of a forwarded port of the guest.
 type EndpointApplyConfiguration struct {
 	// Name of the port in the spec.
 	Name *string `json:"name,omitempty"`

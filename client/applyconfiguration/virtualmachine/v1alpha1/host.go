@@ -5,14 +5,14 @@ package v1alpha1
 // HostApplyConfiguration represents a declarative configuration of the Host type for use
 // with apply.
 //
-// Host is where a driver keeps the server of a VirtualMachine.
+// Host is the host of the server of a VirtualMachine.
 type HostApplyConfiguration struct {
-	// Backend that keeps the server.
+	// Backend of the server.
 	Driver *string `json:"driver,omitempty"`
-	// Identity of what the backend keeps on the host. Another host has another one, and
-	// so has the same host if that was lost.
+	// Identity of the backend's state on the host. It differs on another host, and on the
+	// same host after that state was lost.
 	ID *string `json:"id,omitempty"`
-	// Name of the host, for people.
+	// Name of the host, for display.
 	Name *string `json:"name,omitempty"`
 }
 

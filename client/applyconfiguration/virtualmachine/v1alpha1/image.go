@@ -5,20 +5,20 @@ package v1alpha1
 // ImageApplyConfiguration represents a declarative configuration of the Image type for use
 // with apply.
 //
-// Image is what a machine boots: a disk image by path or URL, or a kernel, or, for a
-// driver that runs containers, the name of a container image.
+// Image is what a machine boots: a disk image by path or URL, a kernel, or, with a driver
+// that runs containers, a container image.
 type ImageApplyConfiguration struct {
-	// Path of a disk image on the host of the driver. It is read, never changed, and
-	// has to stay as long as the machine does.
+	// Path of a disk image on the host of the driver. The image is only read. It must
+	// exist as long as the machine.
 	Path *string `json:"path,omitempty"`
-	// Web address, http or https, of a disk image. It is downloaded once, verified and
-	// kept by its digest.
+	// URL (http or https) of a disk image. It is downloaded once, verified, and cached
+	// by its digest.
 	URL *string `json:"url,omitempty"`
-	// The SHA-256 digest of what the address gives, in 64 hexadecimal digits.
+	// SHA-256 digest of the file at the URL, as 64 hexadecimal digits.
 	Sha256 *string `json:"sha256,omitempty"`
-	// Format of the disk image, qcow2 or raw. Without it, the image itself tells.
+	// Format of the disk image, qcow2 or raw. The default is detected from the image.
 	Format *string `json:"format,omitempty"`
-	// Path of a Linux kernel on the host of the driver, to be booted directly.
+	// Path of a Linux kernel on the host of the driver, for direct boot.
 	Kernel *string `json:"kernel,omitempty"`
 	// Path of the initial RAM disk for the kernel.
 	Initrd *string `json:"initrd,omitempty"`
@@ -27,7 +27,7 @@ type ImageApplyConfiguration struct {
 	// Name of a container image, for a driver that runs containers.
 	Container *string `json:"container,omitempty"`
 	// Whether the image runs the QEMU guest agent, as cloud images do. Without an
-	// agent, Ready only says that the machine runs.
+	// agent, Ready only means that the machine is running.
 	Agent *bool `json:"agent,omitempty"`
 }
 

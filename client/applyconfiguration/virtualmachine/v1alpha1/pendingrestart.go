@@ -9,11 +9,11 @@ import (
 // PendingRestartApplyConfiguration represents a declarative configuration of the PendingRestart type for use
 // with apply.
 //
-// PendingRestart is a restart that was asked for and is under way.
+// PendingRestart is a requested restart that is in progress.
 type PendingRestartApplyConfiguration struct {
-	// Value of spec.restartedAt that is being obeyed.
+	// Value of spec.restartedAt for this restart.
 	RequestedAt *v1.Time `json:"requestedAt,omitempty"`
-	// Run of the server that is to end; empty if it did not run.
+	// Run of the server that ends with this restart; empty if the machine was not running.
 	Run *string `json:"run,omitempty"`
 }
 

@@ -11,14 +11,13 @@ import (
 //
 // Resources are the size of a machine.
 type ResourcesApplyConfiguration struct {
-	// Number of processors. The driver qemu takes whole ones from 1; others may take
-	// fractions, such as 500m.
+	// Number of processors. The driver qemu accepts integers from 1; other drivers may
+	// accept fractions such as 500m.
 	CPU *resource.Quantity `json:"cpu,omitempty"`
 	// Memory of the guest in bytes, such as 512Mi or 4G.
 	Memory *resource.Quantity `json:"memory,omitempty"`
-	// Size of the root disk in bytes, such as 40G. It can grow later, never shrink.
-	// Without it, a disk is as large as its image, and a machine that boots a kernel
-	// has none.
+	// Size of the root disk in bytes, such as 40G. It can grow but not shrink. The
+	// default is the size of the image; a machine that boots a kernel then has no disk.
 	RootDisk *resource.Quantity `json:"rootDisk,omitempty"`
 }
 

@@ -10,23 +10,23 @@ import (
 // ServerApplyConfiguration represents a declarative configuration of the Server type for use
 // with apply.
 //
-// Server is the server that a backend has for a VirtualMachine.
+// Server is the server of a VirtualMachine in its backend.
 type ServerApplyConfiguration struct {
 	// Name of the server in the backend.
 	ID *string `json:"id,omitempty"`
-	// Backend that has the server.
+	// Backend of the server.
 	Driver *string `json:"driver,omitempty"`
 	// Power state: running, paused, stopped, starting, stopping or unknown.
 	State *virtualmachinev1alpha1.ServerState `json:"state,omitempty"`
-	// Use of the machine's resources, refreshed when it has moved by 5 points.
+	// Resource usage of the machine, updated after a change of 5 percentage points.
 	Usage *UsageApplyConfiguration `json:"usage,omitempty"`
 	// Addresses of the guest, 16 at most.
 	Addresses []string `json:"addresses,omitempty"`
-	// Where the ports of the guest can be reached.
+	// Addresses of the forwarded ports of the guest.
 	Endpoints []EndpointApplyConfiguration `json:"endpoints,omitempty"`
-	// When the machine was powered on.
+	// Time at which the machine was powered on.
 	StartedAt *v1.Time `json:"startedAt,omitempty"`
-	// Name of this run, from power-on to power-off.
+	// Name of the current run, from power-on to power-off.
 	Run *string `json:"run,omitempty"`
 }
 

@@ -9,11 +9,11 @@ import (
 // StartFailureApplyConfiguration represents a declarative configuration of the StartFailure type for use
 // with apply.
 //
-// StartFailure counts failures in a row.
+// StartFailure counts consecutive failures.
 type StartFailureApplyConfiguration struct {
-	// How many attempts or runs in a row failed.
+	// Number of consecutive failed attempts or runs.
 	Count *int32 `json:"count,omitempty"`
-	// When the next attempt is made.
+	// Time of the next attempt.
 	RetryAfter *v1.Time `json:"retryAfter,omitempty"`
 }
 

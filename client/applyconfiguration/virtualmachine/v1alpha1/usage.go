@@ -5,11 +5,11 @@ package v1alpha1
 // UsageApplyConfiguration represents a declarative configuration of the Usage type for use
 // with apply.
 //
-// Usage is how much of its resources a machine uses.
+// Usage is the resource usage of a machine.
 type UsageApplyConfiguration struct {
-	// Use of the processors in percent of all that the machine has.
+	// Processor usage in percent of all processors of the machine.
 	CPU *int32 `json:"cpu,omitempty"`
-	// Use of the memory in percent.
+	// Memory usage in percent.
 	Memory *int32 `json:"memory,omitempty"`
 }
 

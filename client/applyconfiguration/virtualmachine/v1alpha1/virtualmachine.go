@@ -14,15 +14,15 @@ import (
 // VirtualMachineApplyConfiguration represents a declarative configuration of the VirtualMachine type for use
 // with apply.
 //
-// VirtualMachine is a virtual machine in a private cloud. A backend, called driver,
-// makes it real: QEMU on the manager's host, Docker, or another.
+// VirtualMachine is a virtual machine in a private cloud. A backend, called driver, runs
+// it: QEMU on the host of the manager, Docker, or another.
 type VirtualMachineApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// Standard object metadata.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// The machine that is wanted.
+	// The desired machine.
 	Spec *VirtualMachineSpecApplyConfiguration `json:"spec,omitempty"`
-	// What was last seen of it. Written by the controller only.
+	// The observed state. Only the controller writes it.
 	Status *VirtualMachineStatusApplyConfiguration `json:"status,omitempty"`
 }
 

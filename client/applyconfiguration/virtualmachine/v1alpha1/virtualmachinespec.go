@@ -10,32 +10,33 @@ import (
 // VirtualMachineSpecApplyConfiguration represents a declarative configuration of the VirtualMachineSpec type for use
 // with apply.
 //
-// VirtualMachineSpec is the machine that a VirtualMachine asks for.
+// VirtualMachineSpec is the desired machine.
 type VirtualMachineSpecApplyConfiguration struct {
-	// Power that the machine is to have: active, stopped or paused.
+	// Desired power state: active, stopped or paused.
 	Action *virtualmachinev1alpha1.Action `json:"action,omitempty"`
 	// Size of the machine.
 	Resource *ResourcesApplyConfiguration `json:"resource,omitempty"`
-	// What happens when the guest stops by itself: Always, OnFailure or Never start
-	// it again. The first restart comes at once, later ones after 10 s times the
-	// square of the number of failures in a row, 300 s at most.
+	// Determines whether the machine is restarted when the guest stops by itself:
+	// Always, OnFailure or Never. The first restart is immediate, later ones have a
+	// backoff of 10 s times the square of the number of consecutive failures, at most
+	// 300 s.
 	RestartPolicy *virtualmachinev1alpha1.RestartPolicy `json:"restartPolicy,omitempty"`
-	// A time; a newer one than before restarts the machine once. A time in the
-	// future is waited for.
+	// A time. A later value than the last one restarts the machine once, at that time
+	// if it is in the future.
 	RestartedAt *v1.Time `json:"restartedAt,omitempty"`
-	// What the machine boots. Without it, the small Linux guest of this project.
+	// Image or kernel to boot. The default is the small Linux guest of this project.
 	Image *ImageApplyConfiguration `json:"image,omitempty"`
-	// Data for the first boot, given to the guest as a NoCloud seed.
+	// Data for the first boot, which the guest receives as a NoCloud seed.
 	CloudInit *CloudInitApplyConfiguration `json:"cloudInit,omitempty"`
-	// Ports of the guest that are forwarded to the host of the server. Where they
-	// can be reached is in status.server.endpoints.
+	// Ports of the guest that are forwarded to the host. status.server.endpoints has
+	// their addresses.
 	Ports []PortApplyConfiguration `json:"ports,omitempty"`
-	// Backend that has the server, where the manager has several. Without it, the
-	// first one of the manager.
+	// Backend of the machine, if the manager has several. The default is the first
+	// backend of the manager.
 	Driver *string `json:"driver,omitempty"`
-	// What happens to the disk when this object is deleted: Delete or Retain.
+	// Determines what happens to the disk when this object is deleted: Delete or Retain.
 	DiskPolicy *virtualmachinev1alpha1.DiskPolicy `json:"diskPolicy,omitempty"`
-	// How many seconds the guest gets to power off cleanly before it is cut off.
+	// Time in seconds for the guest to power off cleanly before the machine is killed.
 	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
 }
 

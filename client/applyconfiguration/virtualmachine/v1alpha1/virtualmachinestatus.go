@@ -11,33 +11,33 @@ import (
 // VirtualMachineStatusApplyConfiguration represents a declarative configuration of the VirtualMachineStatus type for use
 // with apply.
 //
-// VirtualMachineStatus is what the controller last saw of the machine.
+// VirtualMachineStatus is the observed state of the machine.
 type VirtualMachineStatusApplyConfiguration struct {
-	// How far the machine is: Creating, Active, Failed, Terminating or Unknown.
+	// Phase of the machine: Creating, Active, Failed, Terminating or Unknown.
 	Phase *virtualmachinev1alpha1.Phase `json:"phase,omitempty"`
-	// Why the machine is not ready, or what it waits for; empty when all is well.
+	// Why the machine is not ready; empty if it is.
 	Reason *string `json:"reason,omitempty"`
-	// The host that has the server, or is to have it. It is written before the server is
-	// created, and stays until the object is gone: no other host makes a second one.
+	// Host of the server. It is written before the server is created and does not change,
+	// so that no other host creates a second server.
 	Host *HostApplyConfiguration `json:"host,omitempty"`
-	// The server that the backend has for this object.
+	// Server of this object in the backend.
 	Server *ServerApplyConfiguration `json:"server,omitempty"`
-	// When this status was last written.
+	// Time of the last update of this status.
 	LastUpdateTime *v1.Time `json:"lastUpdateTime,omitempty"`
-	// How often the machine was started again after it had stopped by itself.
+	// Number of restarts after the guest stopped by itself.
 	Restarts *int32 `json:"restarts,omitempty"`
-	// Failures in a row; absent when there was none lately.
+	// Consecutive failures; unset after a success.
 	StartFailure *StartFailureApplyConfiguration `json:"startFailure,omitempty"`
-	// Value of spec.restartedAt that was last obeyed.
+	// Value of spec.restartedAt at the last requested restart.
 	LastRestartTime *v1.Time `json:"lastRestartTime,omitempty"`
-	// A restart that was asked for and is under way.
+	// Requested restart that is in progress.
 	PendingRestart *PendingRestartApplyConfiguration `json:"pendingRestart,omitempty"`
-	// Run of the server, see server.run, whose end was counted last, so that none
-	// counts twice.
+	// Last run of the server, see server.run, whose end was counted, so that each end is
+	// counted once.
 	LastEndedRun *string `json:"lastEndedRun,omitempty"`
 	// Generation of the VirtualMachine that this status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// The current state of the machine. Ready sums it up: the guest has answered.
+	// Conditions of the machine. Ready is True if the guest is ready.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 
