@@ -148,11 +148,11 @@ func TestConditionsAndReasonsAreNamedAlike(t *testing.T) {
 func TestTheSameMeaningHasTheSameReason(t *testing.T) {
 	for _, same := range []struct{ meaning, name string }{
 		// JobNameTaken is about one run; the CronTab itself has no child of a certain name.
-		{"belongs to some(one|body) else", "^(ErrResourceExists|JobNameTaken)$"},
-		{"the API refused", "Rejected$"},
-		{"could not be (created|written)", "WriteFailed$"},
-		{"spec asks for( what the (engine|backend) cannot do)?|cannot do what the spec asks", "^InvalidSpec$"},
-		{"spec\\.paused is true|paused, as spec", "^Paused$"},
+		{"has another owner", "^(ErrResourceExists|JobNameTaken)$"},
+		{"the API rejected", "Rejected$"},
+		{"could not be written|Job could not be created", "WriteFailed$"},
+		{"does not support the spec", "^InvalidSpec$"},
+		{"spec\\.paused is true|paused, as requested by spec", "^Paused$"},
 		{"could not be (deleted|removed)", "^DeleteFailed$"},
 	} {
 		meaning, name, used := regexp.MustCompile(same.meaning), regexp.MustCompile(same.name), 0

@@ -100,7 +100,7 @@ const (
 	ReasonNotDeleting = "NotDeleting"
 	// ReasonRemoving: the cluster is being removed.
 	ReasonRemoving = "Removing"
-	// ReasonDeleteFailed: the removal failed and is retried with backoff.
+	// ReasonDeleteFailed: the cluster could not be removed; the removal is retried with backoff.
 	ReasonDeleteFailed = "DeleteFailed"
 	// ReasonDeletionProtected: spec.deletionProtection is true.
 	ReasonDeletionProtected = "DeletionProtected"
