@@ -75,11 +75,24 @@ func (m *manager) explain(t *testing.T) {
 	t.Logf("what it was doing:\n%s", all[max(0, len(all)-200_000):])
 }
 
+// replaceEnded replaces the manager at a place if it has ended: a manager that cannot renew its lease in time on a busy host exits.
+func (w *world) replaceEnded(t *testing.T, both []*manager, i int) {
+	t.Helper()
+	select {
+	case <-both[i].Done:
+		both[i].kill(t)
+		both[i] = w.startManager(t)
+	default:
+	}
+}
+
 // awaitLeader returns which of two managers holds the lease, once one of them does.
 func (w *world) awaitLeader(t *testing.T, both []*manager) (leader int) {
 	t.Helper()
 	began := time.Now()
 	eventually(t, "a leader", func() bool {
+		w.replaceEnded(t, both, 0)
+		w.replaceEnded(t, both, 1)
 		for i, m := range both {
 			if w.holds(t, m) {
 				leader = i
@@ -92,10 +105,13 @@ func (w *world) awaitLeader(t *testing.T, both []*manager) (leader int) {
 	return leader
 }
 
-// awaitLease waits until a manager holds the lease.
-func (w *world) awaitLease(t *testing.T, m *manager) {
+// awaitLease waits until the manager at a place holds the lease.
+func (w *world) awaitLease(t *testing.T, both []*manager, i int) {
 	t.Helper()
-	eventually(t, "the other takes the lease", func() bool { return w.holds(t, m) })
+	eventually(t, "the other takes the lease", func() bool {
+		w.replaceEnded(t, both, i)
+		return w.holds(t, both[i])
+	})
 }
 
 // holds reports whether a manager holds the lease, and notes since when.

@@ -43,7 +43,7 @@ func TestSoakKills(t *testing.T) {
 	seed := seedOf(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	w := newWorld(t, seed)
-	w.createCronTabs(t, soakFor(300, 150))
+	w.createCronTabs(t)
 	m := w.startManager(t)
 	kills := soakFor(220, 40)
 	for i := range kills {
@@ -75,7 +75,7 @@ func TestSoakLeaders(t *testing.T) {
 	seed := seedOf(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	w := newWorld(t, seed)
-	w.createCronTabs(t, soakFor(300, 150))
+	w.createCronTabs(t)
 	w.elect = true
 	both := []*manager{w.startManager(t), w.startManager(t)}
 	kills, stops := soakFor(22, 5), soakFor(10, 3)
@@ -87,7 +87,7 @@ func TestSoakLeaders(t *testing.T) {
 		if what == "kill" {
 			both[leader].kill(t)
 		} else {
-			w.stopPastLease(t, random, both[leader], both[1-leader])
+			w.stopPastLease(t, random, both, leader)
 		}
 		both[leader] = w.startManager(t)
 		if i%6 == 5 {
@@ -107,16 +107,16 @@ func TestSoakLeaders(t *testing.T) {
 
 // stopPastLease stops a leader until the other has taken over, and some more, and lets it go on. It may still have in
 // hand what it was about to do. In the end it is killed, unless it has ended by itself.
-func (w *world) stopPastLease(t *testing.T, random *rand.Rand, leader, other *manager) {
+func (w *world) stopPastLease(t *testing.T, random *rand.Rand, both []*manager, leader int) {
 	t.Helper()
-	leader.Signal(t, syscall.SIGSTOP)
+	both[leader].Signal(t, syscall.SIGSTOP)
 	began := time.Now()
-	w.awaitLease(t, other)
+	w.awaitLease(t, both, 1-leader)
 	pause(random, 4*time.Second)
 	w.out(began, time.Now().Add(settle))
-	leader.Signal(t, syscall.SIGCONT)
+	both[leader].Signal(t, syscall.SIGCONT)
 	pause(random, 2*time.Second)
-	leader.kill(t)
+	both[leader].kill(t)
 }
 
 // finish ends the faults, suspends all CronTabs, and checks everything.
