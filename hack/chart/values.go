@@ -55,63 +55,63 @@ var controllers = manager.Names()
 
 // values are all values, in the order of the file.
 var values = append([]value{
-	{"image.repository", "keelson", "Where the image is, with its registry.", map[string]any{"type": "string", "minLength": 1}},
-	{"image.tag", "", "Its tag. Empty: the version of the chart's application.", aString},
-	{"image.digest", "", "Its digest, `sha256:...`, which wins over the tag.", map[string]any{"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"}},
-	{"image.pullPolicy", "IfNotPresent", "When nodes pull it.", map[string]any{"enum": []string{"Always", "IfNotPresent", "Never"}}},
-	{"imagePullSecrets", []any{}, "Secrets with which nodes pull it, as `{name: ...}`.", aList},
-	{"fullnameOverride", "", "What the names of all objects begin with. Empty: the name of the release, with keelson in it.", map[string]any{"type": "string", "maxLength": 40}},
-	{"replicas", 2, "Replicas of the manager: one works, the others wait with warm caches.", atLeast(0)},
-	{"namespaces", []any{}, "The namespaces to work in. Empty: all. With some, the manager has Roles there instead of a ClusterRole; they must exist, and the controllers `cluster` and `kubeconfig`, whose kinds have no namespace, must be off.",
+	{"image.repository", "keelson", "Image repository, including the registry.", map[string]any{"type": "string", "minLength": 1}},
+	{"image.tag", "", "Image tag. Default: the appVersion of the chart.", aString},
+	{"image.digest", "", "Image digest, `sha256:...`. It takes precedence over the tag.", map[string]any{"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"}},
+	{"image.pullPolicy", "IfNotPresent", "Image pull policy.", map[string]any{"enum": []string{"Always", "IfNotPresent", "Never"}}},
+	{"imagePullSecrets", []any{}, "Image pull Secrets, as `{name: ...}`.", aList},
+	{"fullnameOverride", "", "Prefix of the names of all objects. Default: the release name, extended with keelson if it lacks it.", map[string]any{"type": "string", "maxLength": 40}},
+	{"replicas", 2, "Number of replicas of the manager. One is the leader, the others are on standby with warm caches.", atLeast(0)},
+	{"namespaces", []any{}, "Namespaces to watch. Default: all. If set, the manager has Roles in these namespaces instead of a ClusterRole. The namespaces must exist, and the controllers `cluster` and `kubeconfig`, whose kinds are cluster-scoped, must be disabled.",
 		listOf(map[string]any{"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"})},
 }, append(controllerValues(), []value{
-	{"leaderElection.leaseDuration", "15s", "How long others wait before they take over from a silent leader.", aDuration},
-	{"leaderElection.renewDeadline", "10s", "How long a leader that cannot renew its lease goes on.", aDuration},
-	{"leaderElection.retryPeriod", "2s", "The time between two attempts to take or renew the lease.", aDuration},
-	{"logging.format", "json", "The format of the logs.", map[string]any{"enum": []string{"json", "text"}}},
-	{"logging.verbosity", 0, "How much is logged, from 0 to 10.", map[string]any{"type": "integer", "minimum": 0, "maximum": 10}},
-	{"extraArgs", []any{}, "More flags of `keelson manager`, such as `--threads=32`.", listOf(map[string]any{"type": "string", "pattern": "^-"})},
-	{"env", []any{}, "More variables of its environment.", aList},
+	{"leaderElection.leaseDuration", "15s", "How long other replicas wait after the last renewal before they take over.", aDuration},
+	{"leaderElection.renewDeadline", "10s", "How long a leader retries a renewal of its Lease before it stops.", aDuration},
+	{"leaderElection.retryPeriod", "2s", "Time between two attempts to acquire or renew the Lease.", aDuration},
+	{"logging.format", "json", "Log format.", map[string]any{"enum": []string{"json", "text"}}},
+	{"logging.verbosity", 0, "Log verbosity, 0 to 10.", map[string]any{"type": "integer", "minimum": 0, "maximum": 10}},
+	{"extraArgs", []any{}, "Additional flags of `keelson manager`, such as `--threads=32`.", listOf(map[string]any{"type": "string", "pattern": "^-"})},
+	{"env", []any{}, "Additional environment variables of the manager.", aList},
 	{"resources", map[string]any{"requests": map[string]any{"cpu": "50m", "memory": "96Mi"}, "limits": map[string]any{"memory": "256Mi"}},
-		"What a replica gets. A limit of the processor would slow a burst down that ends by itself.", anObject},
-	{"podLabels", map[string]any{}, "More labels of the pods.", texts},
-	{"podAnnotations", map[string]any{}, "More annotations of the pods.", texts},
-	{"nodeSelector", map[string]any{}, "More labels that a node must have.", texts},
-	{"tolerations", []any{}, "Taints of nodes that do not matter.", aList},
-	{"affinity", map[string]any{}, "The affinity of the pods.", anObject},
-	{"stateVolume", map[string]any{}, "The volume with the state directory of the controller `virtualmachine`, such as `{persistentVolumeClaim: {claimName: keelson-state}}`. Empty: an emptyDir.", anObject},
-	{"extraVolumes", []any{}, "More volumes, such as one with the files of rke.", aList},
-	{"extraVolumeMounts", []any{}, "Where they are mounted.", aList},
-	{"serviceAccount.annotations", map[string]any{}, "Annotations of the service account.", texts},
-	{"rbac.create", true, "Make the roles of the manager and bind them. Off: somebody else does.", aBool},
-	{"rbac.aggregate", true, "Add our kinds to the roles view, edit and admin of the cluster.", aBool},
-	{"crds.install", true, "Install and upgrade the definitions with the release. Only one release of a cluster may.", aBool},
-	{"crds.keep", true, "Keep the definitions, and with them all objects, when the release is uninstalled.", aBool},
-	{"admission.create", true, "Install the admission policies. Only one release of a cluster may.", aBool},
-	{"admission.refuse", offByDefault, "Kinds whose new objects are refused while their controller is off. Remove those that another manager works on. With `namespaces`, nothing is refused.",
+		"Resource requests and limits of a replica. There is no CPU limit, because it would throttle short bursts.", anObject},
+	{"podLabels", map[string]any{}, "Additional labels of the Pods.", texts},
+	{"podAnnotations", map[string]any{}, "Additional annotations of the Pods.", texts},
+	{"nodeSelector", map[string]any{}, "Additional node selector of the Pods.", texts},
+	{"tolerations", []any{}, "Tolerations of the Pods.", aList},
+	{"affinity", map[string]any{}, "Affinity of the Pods.", anObject},
+	{"stateVolume", map[string]any{}, "Volume for the state directory of the controller `virtualmachine`, such as `{persistentVolumeClaim: {claimName: keelson-state}}`. Default: an emptyDir.", anObject},
+	{"extraVolumes", []any{}, "Additional volumes, such as one with the files of rke.", aList},
+	{"extraVolumeMounts", []any{}, "Additional volume mounts.", aList},
+	{"serviceAccount.annotations", map[string]any{}, "Annotations of the ServiceAccount.", texts},
+	{"rbac.create", true, "Create the roles and role bindings of the manager.", aBool},
+	{"rbac.aggregate", true, "Aggregate permissions for Keelson's kinds to the ClusterRoles view, edit and admin.", aBool},
+	{"crds.install", true, "Install and upgrade the CRDs with the release. Set it for only one release in a cluster.", aBool},
+	{"crds.keep", true, "Keep the CRDs, and thereby all objects, when the release is uninstalled.", aBool},
+	{"admission.create", true, "Install the admission policies. Set it for only one release in a cluster.", aBool},
+	{"admission.refuse", offByDefault, "Kinds whose new objects are rejected while their controller is disabled. Remove the kinds that another manager reconciles. With `namespaces`, nothing is rejected.",
 		listOf(map[string]any{"enum": offByDefault})},
-	{"webhook.create", true, "Have the API server ask the manager before it stores objects, about what the definitions cannot say.", aBool},
-	{"webhook.certSecret", "", "A Secret with `tls.crt` and `tls.key` for it that somebody else renews, such as cert-manager, who fills in `caBundle`, too. Empty: the manager makes its own.", aString},
-	{"webhook.annotations", map[string]any{}, "Annotations of its configuration, such as `cert-manager.io/inject-ca-from`.", texts},
-	{"metrics.port", 8443, "Where the manager tells its metrics, over TLS, to those who may.", aPort(8081, 9443)},
-	{"metrics.portName", "metrics", "The name of that port in the Service.", map[string]any{"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$"}},
-	{"metrics.certSecret", "", "A Secret with `tls.crt` and `tls.key` for them that somebody else renews. Empty: the manager makes a certificate that signs itself.", aString},
-	{"metrics.service.create", false, "Make a Service for the metrics, and have the NetworkPolicy let in who asks for them.", aBool},
-	{"metrics.from", []any{}, "From where, as peers of a NetworkPolicy. Empty: from everywhere; who asks needs a token.", aList},
-	{"metrics.serviceMonitor.create", false, "Make a ServiceMonitor for the Prometheus operator, and that Service.", aBool},
-	{"metrics.serviceMonitor.labels", map[string]any{}, "More labels of it, by which a Prometheus may select.", texts},
-	{"metrics.serviceMonitor.interval", "30s", "The time between two readings.", aDuration},
-	{"metrics.serviceMonitor.tlsConfig", map[string]any{"insecureSkipVerify": true}, "How Prometheus verifies the certificate. With one of yours: `{insecureSkipVerify: false, serverName: ..., ca: ...}`.", anObject},
-	{"metrics.rules.create", false, "Make a PrometheusRule with the alerts for the Prometheus operator.", aBool},
-	{"metrics.rules.labels", map[string]any{}, "More labels of it, by which a Prometheus may select.", texts},
-	{"metrics.dashboard.create", false, "Make a ConfigMap with the dashboard, in which the sidecar of Grafana finds it.", aBool},
-	{"priorityClass.create", true, "Make a priority class for the manager.", aBool},
-	{"priorityClass.name", "", "The name of a class that exists, for when none is made. Empty: none.", aString},
-	{"priorityClass.value", 1000000, "The priority of the class that is made.", map[string]any{"type": "integer", "minimum": -2147483648, "maximum": 1000000000}},
-	{"podDisruptionBudget.create", true, "At most one replica is away by a drain.", aBool},
-	{"networkPolicy.create", true, "Let nobody connect to the manager but those it serves, and the manager to API servers and name servers only.", aBool},
-	{"networkPolicy.apiServerPorts", []any{443, 6443}, "Where API servers listen: that of this cluster, and those of Clusters.", listOf(port)},
-	{"networkPolicy.extraEgress", []any{}, "More rules for what the manager connects to, such as a Docker engine.", aList},
+	{"webhook.create", true, "Install the validating webhook, which checks what the schemas of the CRDs cannot express.", aBool},
+	{"webhook.certSecret", "", "Secret with `tls.crt` and `tls.key` of the webhook, if something else, such as cert-manager, renews them and sets `caBundle`. Default: the manager does both.", aString},
+	{"webhook.annotations", map[string]any{}, "Annotations of the ValidatingWebhookConfiguration, such as `cert-manager.io/inject-ca-from`.", texts},
+	{"metrics.port", 8443, "Port of /metrics, served over TLS to users who may get it.", aPort(8081, 9443)},
+	{"metrics.portName", "metrics", "Name of that port in the Service.", map[string]any{"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$"}},
+	{"metrics.certSecret", "", "Secret with `tls.crt` and `tls.key` for /metrics, if something else renews them. Default: a self-signed certificate of the manager.", aString},
+	{"metrics.service.create", false, "Create a Service for the metrics, and allow access in the NetworkPolicy.", aBool},
+	{"metrics.from", []any{}, "NetworkPolicy peers that may connect to the metrics port. Default: all; a token is required in any case.", aList},
+	{"metrics.serviceMonitor.create", false, "Create a ServiceMonitor for the Prometheus operator, and the Service.", aBool},
+	{"metrics.serviceMonitor.labels", map[string]any{}, "Additional labels of the ServiceMonitor, for the selector of a Prometheus.", texts},
+	{"metrics.serviceMonitor.interval", "30s", "Scrape interval.", aDuration},
+	{"metrics.serviceMonitor.tlsConfig", map[string]any{"insecureSkipVerify": true}, "TLS configuration of Prometheus. With a certificate of your own: `{insecureSkipVerify: false, serverName: ..., ca: ...}`.", anObject},
+	{"metrics.rules.create", false, "Create a PrometheusRule with the alerts for the Prometheus operator.", aBool},
+	{"metrics.rules.labels", map[string]any{}, "Additional labels of the PrometheusRule, for the selector of a Prometheus.", texts},
+	{"metrics.dashboard.create", false, "Create a ConfigMap with the dashboard for the sidecar of Grafana.", aBool},
+	{"priorityClass.create", true, "Create a PriorityClass for the manager.", aBool},
+	{"priorityClass.name", "", "Name of an existing PriorityClass, if none is created.", aString},
+	{"priorityClass.value", 1000000, "Priority of the created PriorityClass.", map[string]any{"type": "integer", "minimum": -2147483648, "maximum": 1000000000}},
+	{"podDisruptionBudget.create", true, "Create a PodDisruptionBudget: a drain evicts at most one replica at a time.", aBool},
+	{"networkPolicy.create", true, "Create a NetworkPolicy: ingress to the served ports only, egress to API servers and DNS only.", aBool},
+	{"networkPolicy.apiServerPorts", []any{443, 6443}, "Ports of API servers: that of this cluster, and those of Clusters.", listOf(port)},
+	{"networkPolicy.extraEgress", []any{}, "Additional egress rules of the manager, such as for a Docker engine.", aList},
 }...)...)
 
 // offByDefault are the controllers whose kinds need more than the Pod has by default: those with a component in config/kinds.
@@ -120,9 +120,9 @@ var offByDefault = []any{"cluster", "virtualmachine"}
 func controllerValues() []value {
 	var all []value
 	for _, name := range controllers {
-		on, what := !slices.Contains(offByDefault, any(name)), "Run the controller `"+name+"`, and grant what it needs."
+		on, what := !slices.Contains(offByDefault, any(name)), "Enable the controller `"+name+"` and grant its permissions."
 		if !on {
-			what += " It needs more than the Pod has by default, see docs/install.md."
+			what += " It requires more than the Pod has by default, see docs/install.md."
 		}
 		all = append(all, value{"controllers." + name, on, what, aBool})
 	}
@@ -132,7 +132,7 @@ func controllerValues() []value {
 // valuesFile returns values.yaml.
 func valuesFile(all []value) string {
 	var b strings.Builder
-	b.WriteString("# Generated by make generate from hack/chart. README.md has the same as a table.\n")
+	b.WriteString("# Generated by make generate from hack/chart. README.md has these values as a table.\n")
 	var last []string
 	for _, v := range all {
 		path := strings.Split(v.name, ".")
@@ -203,7 +203,7 @@ func schemaOf(all []value) (string, error) {
 // page returns README.md.
 func page(all []value) string {
 	var b strings.Builder
-	b.WriteString("# The Helm chart of Keelson\n\n[docs/install.md](../../docs/install.md) says how to use it. " +
+	b.WriteString("# The Helm chart of Keelson\n\n[docs/install.md](../../docs/install.md) describes its use. " +
 		"This page and the templates are generated from `config/default` and `config/monitoring` by `make generate`.\n\n| value | default | |\n|---|---|---|\n")
 	for _, v := range all {
 		raw, err := json.Marshal(v.initial)

@@ -93,7 +93,7 @@ func TestErrorsAreOneTextAndACode(t *testing.T) {
 		},
 		{
 			name: "a data directory in a place that cannot have one", args: []string{"up", "--data-dir=/dev/null/data"}, code: ExitFailure,
-			want: "error: create the data directory: mkdir /dev/null: not a directory; name another with --data-dir\n",
+			want: "error: create the data directory: mkdir /dev/null: not a directory; choose another with --data-dir\n",
 		},
 		{
 			name: "a command that fails", args: []string{"manager"}, code: ExitFailure,
@@ -126,15 +126,15 @@ func TestWhatIsMissing(t *testing.T) {
 	}{
 		{
 			name: "no home directory", env: map[string]string{"HOME": "", "XDG_DATA_HOME": ""}, args: []string{"status"},
-			want: "error: no home directory for the data ($HOME is not defined): name a place with --data-dir\n",
+			want: "error: there is no home directory for the data ($HOME is not defined): set --data-dir\n",
 		},
 		{
 			name: "no components", env: map[string]string{"KEELSON_KUBE": "", "PATH": "/nowhere"}, args: []string{"up", "--detach"},
-			want: "nor in PATH: build it with `make build`, or name it in KEELSON_KUBE\n",
+			want: "nor in PATH: build it with `make build`, or set KEELSON_KUBE\n",
 		},
 		{
 			name: "components in a place where there are none", env: map[string]string{"KEELSON_KUBE": "/nowhere/keelson-kube"}, args: []string{"up"},
-			want: "KEELSON_KUBE names no program (exec: \"/nowhere/keelson-kube\": stat /nowhere/keelson-kube: no such file or directory): set it to its path, or unset it\n",
+			want: "KEELSON_KUBE is not the path of a program (exec: \"/nowhere/keelson-kube\": stat /nowhere/keelson-kube: no such file or directory): correct or unset it\n",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -45,7 +45,7 @@ func run(cmd *cobra.Command, dir, file string) error {
 		return err
 	}
 	if !report.Exists {
-		return fmt.Errorf("nothing was ever started in %s: name the data directory with --data-dir", dir)
+		return fmt.Errorf("Keelson was never started in %s: set --data-dir to the data directory", dir)
 	}
 	binary, err := instance.KubeBinary()
 	if err != nil {
@@ -59,7 +59,7 @@ func run(cmd *cobra.Command, dir, file string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "Saved all objects and %d local Clusters to %s (%.1f MB). It holds private keys and Secrets: keep it closed to others.\n",
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "Saved all objects and %d local Clusters to %s (%.1f MB). It contains private keys and Secrets: protect it.\n",
 		manifest.Clusters, file, float64(info.Size())/1e6)
 	return err
 }

@@ -68,12 +68,12 @@ func runStateDir(cmd *cobra.Command, dir string) error {
 	}
 	_, err := stopHost(cmd.Context(), dir, false)
 	if errors.Is(err, process.ErrLocked) {
-		return fmt.Errorf("a manager uses %s: stop it first, or it would start everything again: %w", dir, err)
+		return fmt.Errorf("a manager uses %s: stop it first, otherwise it restarts everything: %w", dir, err)
 	}
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "No machine and no cluster of %s runs any more, after %.1f s. The next manager starts them again.\n",
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "Stopped all machines and clusters of %s in %.1f s. The next manager starts them again.\n",
 		dir, time.Since(began).Seconds())
 	return err
 }
@@ -97,7 +97,7 @@ func run(cmd *cobra.Command, dir string, deleteData bool) error {
 		return err
 	}
 	if !report.Exists {
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Nothing to stop: nothing was ever started in %s.\n", dir)
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Nothing to stop: Keelson was never started in %s.\n", dir)
 		return err
 	}
 	deleteData = deleteData || report.Ephemeral
@@ -105,7 +105,7 @@ func run(cmd *cobra.Command, dir string, deleteData bool) error {
 	if err != nil {
 		return err
 	}
-	what := "Nothing ran in " + report.Dir
+	what := "Nothing was running in " + report.Dir
 	if stopped {
 		what = fmt.Sprintf("Stopped in %.1f s", time.Since(began).Seconds())
 	}
@@ -158,9 +158,9 @@ func stopManager(ctx context.Context, pid int) error {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return fmt.Errorf("interrupted; keelson (pid %d) goes on stopping", pid)
+		return fmt.Errorf("interrupted; keelson (pid %d) is still stopping", pid)
 	default:
-		return fmt.Errorf("keelson (pid %d) has not stopped within %s: `kill -9 %d`, and the same command once more, end it by force",
+		return fmt.Errorf("keelson (pid %d) has not stopped within %s: to force it, run `kill -9 %d`, and then this command again",
 			pid, stopTimeout, pid)
 	}
 }

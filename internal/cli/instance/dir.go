@@ -68,8 +68,8 @@ const misread = ",:\"\n\r"
 // checkName refuses a path that some program would not take as one.
 func checkName(dir string) error {
 	if i := strings.IndexAny(dir, misread); i >= 0 {
-		return fmt.Errorf("the data directory %q has %q in its path, which kwok or kubectl would not read as part of it: "+
-			"name another with --data-dir", dir, dir[i])
+		return fmt.Errorf("the data directory %q has %q in its path, which kwok or kubectl cannot handle: "+
+			"choose another with --data-dir", dir, dir[i])
 	}
 	return nil
 }
@@ -84,11 +84,11 @@ func checkOurs(dir string) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case info.Mode()&fs.ModeSymlink != 0:
-		return fmt.Errorf("the data directory %s is a link: name the directory that it leads to with --data-dir", dir)
+		return fmt.Errorf("the data directory %s is a symbolic link: set --data-dir to its target", dir)
 	case !info.IsDir():
-		return fmt.Errorf("the data directory %s is not a directory: name another with --data-dir", dir)
+		return fmt.Errorf("the data directory %s is not a directory: choose another with --data-dir", dir)
 	case !ok || int(stat.Uid) != os.Getuid():
-		return fmt.Errorf("the data directory %s belongs to somebody else: name another with --data-dir", dir)
+		return fmt.Errorf("the data directory %s belongs to another user: choose another with --data-dir", dir)
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func defaultDir() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", fmt.Errorf("no home directory for the data (%w): name a place with --data-dir", err)
+		return "", fmt.Errorf("there is no home directory for the data (%w): set --data-dir", err)
 	}
 	return filepath.Join(home, ".local", "share", "keelson"), nil
 }
@@ -147,7 +147,7 @@ with --delete-data deletes it.
 // directory in the end, it must not hold objects that were to be kept.
 func Secure(ctx context.Context, dir string, ephemeral bool) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("create the data directory: %w; name another with --data-dir", err)
+		return fmt.Errorf("create the data directory: %w; choose another with --data-dir", err)
 	}
 	if err := checkOurs(dir); err != nil {
 		return err
@@ -161,8 +161,8 @@ func Secure(ctx context.Context, dir string, ephemeral bool) error {
 			return err
 		}
 		if report.Exists && !report.Ephemeral {
-			return fmt.Errorf("the objects in %s are to be kept, and --ephemeral would delete them in the end: "+
-				"leave it out, or name another directory with --data-dir", dir)
+			return fmt.Errorf("the objects in %s are persistent, and --ephemeral would delete them: "+
+				"omit --ephemeral, or choose another directory with --data-dir", dir)
 		}
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
@@ -178,14 +178,14 @@ func claim(dir string) error {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return fmt.Errorf("look into the data directory: %w", err)
+		return fmt.Errorf("read the data directory: %w", err)
 	}
 	if len(entries) > 0 {
-		return fmt.Errorf("%s holds something else, such as %s, and is no data directory of keelson: name another with --data-dir",
+		return fmt.Errorf("%s is not a data directory of keelson: it contains other files, such as %s; choose another with --data-dir",
 			dir, entries[0].Name())
 	}
 	if err := os.WriteFile(filepath.Join(dir, markFile), []byte(mark), 0o600); err != nil {
-		return fmt.Errorf("write to the data directory: %w; name another with --data-dir", err)
+		return fmt.Errorf("write to the data directory: %w; choose another with --data-dir", err)
 	}
 	return nil
 }
@@ -206,7 +206,7 @@ func Remove(dir string) error {
 		return err
 	}
 	if !isMarked(dir) {
-		return fmt.Errorf("%s is no data directory of keelson, for it has no %s: delete by hand what is not needed", dir, markFile)
+		return fmt.Errorf("%s is not a data directory of keelson, because it has no %s: delete it by hand if you do not need it", dir, markFile)
 	}
 	var errs []error
 	for _, entry := range entries {

@@ -60,11 +60,11 @@ func TestDirOfSomebodyElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct{ name, dir, want string }{
-		{"a link", filepath.Join(dir, "link"), "the data directory DIR is a link: name the directory that it leads to with --data-dir"},
-		{"a file", filepath.Join(dir, "file"), "the data directory DIR is not a directory: name another with --data-dir"},
+		{"a link", filepath.Join(dir, "link"), "the data directory DIR is a symbolic link: set --data-dir to its target"},
+		{"a file", filepath.Join(dir, "file"), "the data directory DIR is not a directory: choose another with --data-dir"},
 		{"below a file", filepath.Join(dir, "file", "data"), ""},
-		{"a comma", "/srv/a,b", "the data directory \"/srv/a,b\" has ',' in its path, which kwok or kubectl would not read as part of it: name another with --data-dir"},
-		{"another user's", notOurs(t), "the data directory DIR belongs to somebody else: name another with --data-dir"},
+		{"a comma", "/srv/a,b", "the data directory \"/srv/a,b\" has ',' in its path, which kwok or kubectl cannot handle: choose another with --data-dir"},
+		{"another user's", notOurs(t), "the data directory DIR belongs to another user: choose another with --data-dir"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			flags := Flags{DataDir: test.dir}
@@ -149,7 +149,7 @@ func TestSecure(t *testing.T) {
 			name:      "it holds a durable control plane, which would be deleted in the end",
 			prepare:   durable,
 			ephemeral: true,
-			want:      "the objects in DIR are to be kept, and --ephemeral would delete them in the end: leave it out, or name another directory with --data-dir",
+			want:      "the objects in DIR are persistent, and --ephemeral would delete them: omit --ephemeral, or choose another directory with --data-dir",
 		},
 		{
 			name: "it holds an ephemeral control plane after a crash",
@@ -162,12 +162,12 @@ func TestSecure(t *testing.T) {
 		{
 			name:    "it holds something else",
 			prepare: func(t *testing.T, dir string) { mkdir(t, dir, 0o755); write(t, dir, "letter", "Dear") },
-			want:    "DIR holds something else, such as letter, and is no data directory of keelson: name another with --data-dir",
+			want:    "DIR is not a data directory of keelson: it contains other files, such as letter; choose another with --data-dir",
 		},
 		{
 			name:    "it is a file",
 			prepare: func(t *testing.T, dir string) { write(t, filepath.Dir(dir), filepath.Base(dir), "") },
-			want:    "create the data directory: mkdir DIR: not a directory; name another with --data-dir",
+			want:    "create the data directory: mkdir DIR: not a directory; choose another with --data-dir",
 		},
 		{
 			name: "it is a link, which somebody else may change",
@@ -176,7 +176,7 @@ func TestSecure(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			want: "the data directory DIR is a link: name the directory that it leads to with --data-dir",
+			want: "the data directory DIR is a symbolic link: set --data-dir to its target",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -31,7 +31,7 @@ func AwaitEnding(ctx context.Context, w io.Writer, dir string) error {
 			return true, err
 		}
 		if !told && time.Since(began) > blink {
-			_, _ = fmt.Fprintf(w, "Waiting until the keelson that was killed (pid %d) is gone ...\n", pid)
+			_, _ = fmt.Fprintf(w, "Waiting for the killed keelson (pid %d) to exit ...\n", pid)
 			told = true
 		}
 		return false, nil
@@ -41,7 +41,7 @@ func AwaitEnding(ctx context.Context, w io.Writer, dir string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("wait until the keelson that was killed is gone: %w", err)
+		return fmt.Errorf("wait for the killed keelson to exit: %w", err)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func KubeBinary() (string, error) {
 	if path := os.Getenv("KEELSON_KUBE"); path != "" {
 		found, err := exec.LookPath(path)
 		if err != nil {
-			return "", fmt.Errorf("%s: KEELSON_KUBE names no program (%w): set it to its path, or unset it", what, err)
+			return "", fmt.Errorf("%s: KEELSON_KUBE is not the path of a program (%w): correct or unset it", what, err)
 		}
 		return filepath.Abs(found)
 	}
@@ -34,7 +34,7 @@ func KubeBinary() (string, error) {
 	}
 	path, err := exec.LookPath("keelson-kube")
 	if err != nil {
-		return "", fmt.Errorf("%s, is neither %s nor in PATH: build it with `make build`, or name it in KEELSON_KUBE", what, beside)
+		return "", fmt.Errorf("%s, was found neither at %s nor in PATH: build it with `make build`, or set KEELSON_KUBE", what, beside)
 	}
 	return filepath.Abs(path)
 }
@@ -70,13 +70,13 @@ func Beside(name string) (string, error) {
 // Describe returns what a person wants to know about an instance, in several lines.
 func Describe(r controlplane.Report, now time.Time) string {
 	if !r.Exists {
-		return fmt.Sprintf("Nothing was ever started in %s.\n", r.Dir)
+		return fmt.Sprintf("Keelson was never started in %s.\n", r.Dir)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", headline(r))
 	data := r.Dir
 	if r.Ephemeral {
-		data += " (ephemeral: deleted at the stop)"
+		data += " (ephemeral: deleted when it stops)"
 	}
 	fmt.Fprintf(&b, "  data        %s\n  kubeconfig  %s\n  server      %s\n", data, r.Kubeconfig, r.Server)
 	if r.APIError != "" {
@@ -108,19 +108,19 @@ func headline(r controlplane.Report) string {
 	logs := filepath.Join(r.Dir, "logs")
 	switch {
 	case r.ManagerPID != 0 && r.APIReady && r.EtcdAlarm != "":
-		return fmt.Sprintf("Keelson runs (pid %d), but etcd has raised an alarm.", r.ManagerPID)
+		return fmt.Sprintf("Keelson is running (pid %d), but etcd has an alarm.", r.ManagerPID)
 	case r.ManagerPID != 0 && r.APIReady:
-		return fmt.Sprintf("Keelson runs (pid %d).", r.ManagerPID)
+		return fmt.Sprintf("Keelson is running (pid %d).", r.ManagerPID)
 	case r.ManagerPID != 0 && r.Running():
-		return fmt.Sprintf("Keelson runs (pid %d), but its API is not ready: it starts, stops, or has a problem that the logs in %s explain.", r.ManagerPID, logs)
+		return fmt.Sprintf("Keelson is running (pid %d), but its API is not ready: it is starting or stopping, or has a problem; see the logs in %s.", r.ManagerPID, logs)
 	case r.ManagerPID != 0:
-		return fmt.Sprintf("Keelson starts or stops (pid %d).", r.ManagerPID)
+		return fmt.Sprintf("Keelson is starting or stopping (pid %d).", r.ManagerPID)
 	case r.Running():
-		return fmt.Sprintf("Keelson itself does not run, but it has left components behind. `%s` goes on with them, `%s` stops them.", up, down)
+		return fmt.Sprintf("Keelson is not running, but some of its components are. `%s` adopts them, `%s` stops them.", up, down)
 	case r.Ephemeral:
-		return fmt.Sprintf("Keelson is stopped, and has left ephemeral data behind. `%s` deletes it.", down)
+		return fmt.Sprintf("Keelson is stopped, but its ephemeral data is left. `%s` deletes it.", down)
 	default:
-		return fmt.Sprintf("Keelson is stopped. `%s` starts it, with all that was in it.", up)
+		return fmt.Sprintf("Keelson is stopped. `%s` starts it with its data.", up)
 	}
 }
 

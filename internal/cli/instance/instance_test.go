@@ -41,14 +41,14 @@ func TestDescribe(t *testing.T) {
 		{
 			"nothing is there",
 			controlplane.Report{Dir: dir},
-			"Nothing was ever started in /home/me/.local/share/keelson.\n",
+			"Keelson was never started in /home/me/.local/share/keelson.\n",
 		},
 		{
 			"all is well",
 			report(func(r *controlplane.Report) {
 				r.ManagerPID, r.APIReady, r.Components = 11, true, []controlplane.ComponentReport{etcd}
 			}),
-			"Keelson runs (pid 11).\n" + files + `
+			"Keelson is running (pid 11).\n" + files + `
   etcd                     Running  pid 12, up 1m30s
 `,
 		},
@@ -57,7 +57,7 @@ func TestDescribe(t *testing.T) {
 			report(func(r *controlplane.Report) {
 				r.ManagerPID, r.APIReady, r.EtcdAlarm, r.Components = 11, true, "NOSPACE: delete something", []controlplane.ComponentReport{etcd}
 			}),
-			"Keelson runs (pid 11), but etcd has raised an alarm.\n" + files + `  etcd alarm  NOSPACE: delete something
+			"Keelson is running (pid 11), but etcd has an alarm.\n" + files + `  etcd alarm  NOSPACE: delete something
 
   etcd                     Running  pid 12, up 1m30s
 `,
@@ -72,7 +72,7 @@ func TestDescribe(t *testing.T) {
 					{Name: "kube-scheduler", State: "Starting", Ended: "exit status unknown"},
 				}
 			}),
-			"Keelson runs (pid 11), but its API is not ready: it starts, stops, or has a problem that the logs in /home/me/.local/share/keelson/logs explain.\n" + files +
+			"Keelson is running (pid 11), but its API is not ready: it is starting or stopping, or has a problem; see the logs in /home/me/.local/share/keelson/logs.\n" + files +
 				`  API error   connection refused
 
   etcd                     Running  pid 12, up 1m30s
@@ -83,26 +83,26 @@ func TestDescribe(t *testing.T) {
 		{
 			"nothing runs yet, or any more",
 			report(func(r *controlplane.Report) { r.ManagerPID, r.Components = 11, []controlplane.ComponentReport{stopped} }),
-			"Keelson starts or stops (pid 11).\n" + files + `
+			"Keelson is starting or stopping (pid 11).\n" + files + `
   etcd                     Exited   killed by SIGTERM
 `,
 		},
 		{
 			"keelson was killed",
 			report(func(r *controlplane.Report) { r.APIReady, r.Components = true, []controlplane.ComponentReport{etcd} }),
-			"Keelson itself does not run, but it has left components behind. `keelson up` goes on with them, `keelson down` stops them.\n" + files + `
+			"Keelson is not running, but some of its components are. `keelson up` adopts them, `keelson down` stops them.\n" + files + `
   etcd                     Running  pid 12, up 1m30s
 `,
 		},
 		{
 			"stopped",
 			report(func(r *controlplane.Report) { r.Components = []controlplane.ComponentReport{stopped} }),
-			"Keelson is stopped. `keelson up` starts it, with all that was in it.\n" + files,
+			"Keelson is stopped. `keelson up` starts it with its data.\n" + files,
 		},
 		{
 			"in a place of its own",
 			controlplane.Report{Dir: "/my data", Exists: true, Server: "https://127.0.0.1:20000", Kubeconfig: "/my data/kubeconfig"},
-			"Keelson is stopped. `keelson up --data-dir '/my data'` starts it, with all that was in it.\n" + `
+			"Keelson is stopped. `keelson up --data-dir '/my data'` starts it with its data.\n" + `
   data        /my data
   kubeconfig  /my data/kubeconfig
   server      https://127.0.0.1:20000
@@ -111,8 +111,8 @@ func TestDescribe(t *testing.T) {
 		{
 			"ephemeral, and the machine has crashed",
 			controlplane.Report{Dir: "/x", Exists: true, Ephemeral: true, Server: "https://127.0.0.1:20000", Kubeconfig: "/x/kubeconfig"},
-			"Keelson is stopped, and has left ephemeral data behind. `keelson down --data-dir /x` deletes it.\n" + `
-  data        /x (ephemeral: deleted at the stop)
+			"Keelson is stopped, but its ephemeral data is left. `keelson down --data-dir /x` deletes it.\n" + `
+  data        /x (ephemeral: deleted when it stops)
   kubeconfig  /x/kubeconfig
   server      https://127.0.0.1:20000
 `,
@@ -123,8 +123,8 @@ func TestDescribe(t *testing.T) {
 				Dir: "/x", Exists: true, Ephemeral: true, Server: "https://127.0.0.1:20000", Kubeconfig: "/x/kubeconfig",
 				Components: []controlplane.ComponentReport{etcd},
 			},
-			"Keelson itself does not run, but it has left components behind. `keelson up --data-dir /x --ephemeral` goes on with them, `keelson down --data-dir /x` stops them.\n" + `
-  data        /x (ephemeral: deleted at the stop)
+			"Keelson is not running, but some of its components are. `keelson up --data-dir /x --ephemeral` adopts them, `keelson down --data-dir /x` stops them.\n" + `
+  data        /x (ephemeral: deleted when it stops)
   kubeconfig  /x/kubeconfig
   server      https://127.0.0.1:20000
 

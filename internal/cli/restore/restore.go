@@ -45,7 +45,7 @@ func run(cmd *cobra.Command, dir, file string) error {
 		return err
 	}
 	if report.ManagerPID != 0 || report.Running() {
-		return fmt.Errorf("keelson runs in %s: stop it with `%s` and move that directory away, or name another with --data-dir",
+		return fmt.Errorf("keelson is running in %s: stop it with `%s` and move that directory away, or choose another with --data-dir",
 			dir, instance.Command("down", dir))
 	}
 	binary, err := instance.KubeBinary()

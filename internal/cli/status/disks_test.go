@@ -41,7 +41,7 @@ func TestRetainedDisksAreListed(t *testing.T) {
 	if err := os.Truncate(disk, 3<<20); err != nil { // which allocates nothing
 		t.Fatal(err)
 	}
-	want := before + "\nDisks of deleted VirtualMachines (diskPolicy: Retain, or the object was lost). Delete the files that are not needed:\n\n" +
+	want := before + "\nDisks of deleted VirtualMachines (diskPolicy: Retain, or the object was lost). Delete the files that you do not need:\n\n" +
 		"  default/web              0 MiB of 3 MiB  " + disk + "\n"
 	if diff := cmp.Diff(want, run(t, "--data-dir", dir)); diff != "" {
 		t.Errorf("as text (-want +got):\n%s", diff)

@@ -79,7 +79,7 @@ func describeDisks(disks []backend.RetainedDisk) string {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString("\nDisks of deleted VirtualMachines (diskPolicy: Retain, or the object was lost). Delete the files that are not needed:\n\n")
+	b.WriteString("\nDisks of deleted VirtualMachines (diskPolicy: Retain, or the object was lost). Delete the files that you do not need:\n\n")
 	mib := func(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
 	for _, disk := range disks {
 		name := disk.Name

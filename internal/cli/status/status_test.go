@@ -59,7 +59,7 @@ func TestLongFullEtcd(t *testing.T) {
 	var out string
 	harness.Eventually(t, "status tells of the alarm", func() bool {
 		out, err = status(t, dir)
-		return errors.Is(err, usage.ErrSilent) && strings.Contains(out, "but etcd has raised an alarm.\n")
+		return errors.Is(err, usage.ErrSilent) && strings.Contains(out, "but etcd has an alarm.\n")
 	})
 	if !strings.Contains(out, "  etcd alarm  NOSPACE: the database of etcd has reached its quota") {
 		t.Errorf("status says\n%s", out)

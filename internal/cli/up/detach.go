@@ -43,11 +43,11 @@ func (o *options) startDetached(ctx context.Context, cmd *cobra.Command, dir str
 	case err != nil:
 		return err
 	case ctx.Err() != nil:
-		return errors.New("interrupted: what was started is stopped again")
+		return errors.New("interrupted: Keelson was stopped again")
 	case waitErr != nil:
 		return waitErr
 	default:
-		return fmt.Errorf("keelson ended before it was ready (%s); see %s", state, filepath.Join(dir, "logs"))
+		return fmt.Errorf("keelson exited before it was ready (%s); see %s", state, filepath.Join(dir, "logs"))
 	}
 }
 

@@ -27,7 +27,7 @@ func checkMerge() error {
 	if cluster == nil || isLoopback(cluster.Server) {
 		return nil
 	}
-	return fmt.Errorf("your kubeconfig has a context %s already, for %s: rename that one, or do without --merge-kubeconfig", contextName, cluster.Server)
+	return fmt.Errorf("your kubeconfig already has a context %s, for %s: rename that context, or omit --merge-kubeconfig", contextName, cluster.Server)
 }
 
 // mergeKubeconfig adds the context of the kubeconfig at path to the user's own kubeconfig file, as contextName. Their

@@ -171,7 +171,7 @@ func TestMergeKubeconfigLeavesOthersAlone(t *testing.T) {
 	home := useHome(t)
 	path := filepath.Join(home, ".kube", "config")
 	writeConfig(t, path, "keelson", "https://production.example")
-	want := "your kubeconfig has a context keelson already, for https://production.example: rename that one, or do without --merge-kubeconfig"
+	want := "your kubeconfig already has a context keelson, for https://production.example: rename that context, or omit --merge-kubeconfig"
 	if err := checkMerge(); err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

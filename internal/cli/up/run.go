@@ -65,7 +65,7 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 			return alreadyRunning(ctx, dir)
 		}
 		if ctx.Err() != nil && o.reportFD == 0 { // in the background the other process says so
-			r.report(event{Note: "Stopped before it was up."})
+			r.report(event{Note: "Stopped before it was ready."})
 		}
 		return o.cleanUp(dir, interrupted(ctx, err))
 	}
@@ -75,7 +75,7 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 		ready()
 	})
 	if o.keepRunning {
-		r.report(event{Note: fmt.Sprintf("Everything goes on without its controllers. `%s` stops it.", instance.Command("down", dir))})
+		r.report(event{Note: fmt.Sprintf("The API, machines and clusters keep running without controllers. `%s` stops them.", instance.Command("down", dir))})
 		return interrupted(ctx, err)
 	}
 	r.report(event{Note: "Stopping ..."})
@@ -170,7 +170,7 @@ func (o *options) runOnCluster(ctx context.Context, cmd *cobra.Command) error {
 	}
 	p := &printer{w: cmd.OutOrStdout()} // without a live line: the logs go to the same terminal
 	ready := func() {
-		p.report(event{Text: fmt.Sprintf("\nThe controllers run on %s. Ctrl-C stops them; objects and definitions stay.\n", config.Host)})
+		p.report(event{Text: fmt.Sprintf("\nThe controllers are running on %s. Ctrl-C stops them; objects and CRDs stay.\n", config.Host)})
 	}
 	return interrupted(ctx, o.runManager(ctx, config, "", p, logger, ready))
 }
@@ -229,10 +229,10 @@ func interrupted(ctx context.Context, err error) error {
 // welcome is what the user reads when everything is up: at which URL, with which kubeconfig, in which data directory.
 func (o *options) welcome(server, kubeconfig, dir string, took time.Duration) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nKeelson is up, after %.1f s: a Kubernetes API at %s ", took.Seconds(), server)
+	fmt.Fprintf(&b, "\nKeelson is ready after %.1f s: a Kubernetes API at %s ", took.Seconds(), server)
 	example := "foos"
 	if o.noControllers {
-		b.WriteString("without our controllers.\n")
+		b.WriteString("without controllers.\n")
 		example = "nodes"
 	} else {
 		fmt.Fprintf(&b, "with the controllers %s.\n", strings.Join(o.selected(), ", "))
@@ -242,9 +242,9 @@ func (o *options) welcome(server, kubeconfig, dir string, took time.Duration) st
 	}
 	switch {
 	case o.machine != nil:
-		fmt.Fprintf(&b, "Its node is real: pods run on this machine, with %s.\n", o.machine.Runtime)
+		fmt.Fprintf(&b, "Its node is this host: Pods run with %s.\n", o.machine.Runtime)
 	case o.nodes > 0:
-		fmt.Fprintf(&b, "Its nodes are simulated: pods report that they run, nothing is executed.\n")
+		fmt.Fprintf(&b, "Its nodes are simulated: Pods report that they run, but nothing is executed.\n")
 	}
 	if o.noNode != "" {
 		b.WriteString(o.noNode + "\n")

@@ -233,7 +233,7 @@ func alreadyRunning(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("another keelson looks after this data directory. %s\n`%s` stops it; --data-dir names another place for a second one",
+	return fmt.Errorf("another keelson uses this data directory. %s\n`%s` stops it; to run a second one, choose another directory with --data-dir",
 		instance.Describe(report, time.Now()), instance.Command("down", dir))
 }
 

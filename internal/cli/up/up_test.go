@@ -70,8 +70,8 @@ func TestWelcome(t *testing.T) {
 			func(*options) {},
 			standard,
 			`
-Keelson is up, after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers ` + strings.Join(manager.Names(), ", ") + `.
-Its nodes are simulated: pods report that they run, nothing is executed.
+Keelson is ready after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers ` + strings.Join(manager.Names(), ", ") + `.
+Its nodes are simulated: Pods report that they run, but nothing is executed.
 
   export KUBECONFIG=/home/me/.local/share/keelson/kubeconfig
   kubectl get foos
@@ -84,7 +84,7 @@ Ctrl-C stops it. All objects are kept for the next ` + "`keelson up`" + `.
 			func(o *options) { o.reportFD, o.nodes, o.controllers = 3, 0, []string{"foo"} },
 			"/my data",
 			`
-Keelson is up, after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers foo.
+Keelson is ready after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers foo.
 
   export KUBECONFIG='/my data/kubeconfig'
   kubectl get foos
@@ -96,8 +96,8 @@ Keelson is up, after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the
 			func(o *options) { o.nodes, o.machine = 0, &node.Machine{Runtime: "/usr/sbin/runc"} },
 			standard,
 			`
-Keelson is up, after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers ` + strings.Join(manager.Names(), ", ") + `.
-Its node is real: pods run on this machine, with /usr/sbin/runc.
+Keelson is ready after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers ` + strings.Join(manager.Names(), ", ") + `.
+Its node is this host: Pods run with /usr/sbin/runc.
 
   export KUBECONFIG=/home/me/.local/share/keelson/kubeconfig
   kubectl get foos
@@ -110,8 +110,8 @@ Ctrl-C stops it. All objects are kept for the next ` + "`keelson up`" + `.
 			func(o *options) { o.noNode = "A real node is not possible here; missing: root." },
 			standard,
 			`
-Keelson is up, after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers ` + strings.Join(manager.Names(), ", ") + `.
-Its nodes are simulated: pods report that they run, nothing is executed.
+Keelson is ready after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers ` + strings.Join(manager.Names(), ", ") + `.
+Its nodes are simulated: Pods report that they run, but nothing is executed.
 A real node is not possible here; missing: root.
 
   export KUBECONFIG=/home/me/.local/share/keelson/kubeconfig
@@ -125,8 +125,8 @@ Ctrl-C stops it. All objects are kept for the next ` + "`keelson up`" + `.
 			func(o *options) { o.noControllers = true },
 			standard,
 			`
-Keelson is up, after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 without our controllers.
-Its nodes are simulated: pods report that they run, nothing is executed.
+Keelson is ready after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 without controllers.
+Its nodes are simulated: Pods report that they run, but nothing is executed.
 
   export KUBECONFIG=/home/me/.local/share/keelson/kubeconfig
   kubectl get nodes
@@ -139,8 +139,8 @@ Ctrl-C stops it. All objects are kept for the next ` + "`keelson up`" + `.
 			func(o *options) { o.reportFD, o.mergeKubeconfig, o.instance.Ephemeral = 3, true, true },
 			"/there",
 			`
-Keelson is up, after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers ` + strings.Join(manager.Names(), ", ") + `.
-Its nodes are simulated: pods report that they run, nothing is executed.
+Keelson is ready after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers ` + strings.Join(manager.Names(), ", ") + `.
+Its nodes are simulated: Pods report that they run, but nothing is executed.
 
   kubectl --context keelson get foos
 

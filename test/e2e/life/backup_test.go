@@ -20,7 +20,7 @@ func TestLongBackup(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	blocks := backupCommands(t)
-	transcript.Contains(t, m.Fails(t, 1, "keelson", "backup", m.path("nothing")), "error: nothing was ever started in "+m.data())
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "backup", m.path("nothing")), "error: Keelson was never started in "+m.data())
 	m.OK(t, "keelson", "up", "--detach")
 	user := m.withCluster()
 	user.OK(t, "kubectl", "create", "configmap", "kept", "--from-literal=a=b")
@@ -37,7 +37,7 @@ func TestLongBackup(t *testing.T) {
 		t.Errorf("the backup: %v, %v", info.Mode(), err)
 	}
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "backup", file), "exists already: name another file")
-	transcript.Contains(t, m.Fails(t, 1, "keelson", "restore", file), "error: keelson runs in "+m.data()+": stop it with `keelson down`")
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "restore", file), "error: keelson is running in "+m.data()+": stop it with `keelson down`")
 	user.OK(t, "kubectl", "create", "configmap", "later", "--from-literal=a=b")
 	m.OK(t, "keelson", "down")
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "restore", file), m.data()+" is not empty: move it away")
@@ -77,7 +77,7 @@ func (m *machine) killedRestore(t *testing.T, file string) {
 	}
 	kill(t, tool)
 	restore.Wait(t)
-	transcript.Contains(t, m.Fails(t, 1, "keelson", "status", "--data-dir", other), "Nothing was ever started in "+other)
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "status", "--data-dir", other), "Keelson was never started in "+other)
 	if _, err := os.Lstat(other); err == nil {
 		t.Error("a restore that was killed has left a data directory")
 	}

@@ -18,7 +18,7 @@ func TestKeepRunning(t *testing.T) {
 	up.Await(t, "Ctrl-C stops it.")
 	before := m.components(t)
 	up.Signal(t, syscall.SIGTERM)
-	up.Await(t, "Everything goes on without its controllers. `keelson down` stops it.")
+	up.Await(t, "The API, machines and clusters keep running without controllers. `keelson down` stops them.")
 	if end := up.Wait(t); end.Code != 0 {
 		t.Errorf("told to stop, it ends with %d:\n%s", end.Code, end.Stdout)
 	}
@@ -38,7 +38,7 @@ func TestKeepRunning(t *testing.T) {
 func TestDownOfAManager(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
-	transcript.Contains(t, m.OK(t, "keelson", "down", "--state-dir", m.home), "No machine and no cluster of "+m.home+" runs any more")
+	transcript.Contains(t, m.OK(t, "keelson", "down", "--state-dir", m.home), "Stopped all machines and clusters of "+m.home)
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "down", "--state-dir", m.path("nowhere")), "the state directory of the manager: ")
 	transcript.Contains(t, m.Fails(t, 2, "keelson", "down", "--state-dir", m.home, "--delete-data"), "cannot be combined with --delete-data")
 }

@@ -24,9 +24,9 @@ func TestLongUpRightAfterKill(t *testing.T) {
 			m.kill9(t, up.PID(), all)
 		}
 	}
-	transcript.Contains(t, m.OK(t, "keelson", "up", "--detach", "--controllers=foo"), "Keelson is up, after ")
+	transcript.Contains(t, m.OK(t, "keelson", "up", "--detach", "--controllers=foo"), "Keelson is ready after ")
 	m.kill9(t, m.status(t).ManagerPID, true)
-	transcript.Contains(t, m.OK(t, "keelson", "up", "--detach", "--controllers=foo"), "Keelson is up, after ")
+	transcript.Contains(t, m.OK(t, "keelson", "up", "--detach", "--controllers=foo"), "Keelson is ready after ")
 	if report := m.status(t); report.ManagerPID == 0 || !report.APIReady {
 		t.Errorf("it does not run: %+v", report)
 	}
@@ -78,5 +78,5 @@ func TestUpWaitsForOneThatDies(t *testing.T) {
 
 // waiting is what a command says that waits for the end of another one.
 func waiting(other *transcript.Running) string {
-	return fmt.Sprintf("Waiting until the keelson that was killed (pid %d) is gone ...\n", other.PID())
+	return fmt.Sprintf("Waiting for the killed keelson (pid %d) to exit ...\n", other.PID())
 }

@@ -50,8 +50,8 @@ func TestLife(t *testing.T) {
 }
 
 func beforeTheFirstStart(t *testing.T, m *machine) {
-	transcript.Contains(t, m.Fails(t, 1, "keelson", "status"), "Nothing was ever started in "+m.data()+".\n")
-	transcript.Contains(t, m.OK(t, "keelson", "down"), "Nothing to stop: nothing was ever started in "+m.data()+".\n")
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "status"), "Keelson was never started in "+m.data()+".\n")
+	transcript.Contains(t, m.OK(t, "keelson", "down"), "Nothing to stop: Keelson was never started in "+m.data()+".\n")
 	if entries, err := os.ReadDir(m.home); err != nil || len(entries) != 1 {
 		t.Errorf("looking has made something: %v, %v", entries, err)
 	}
@@ -74,12 +74,12 @@ func upInTheBackground(t *testing.T, m *machine) {
 	report := m.status(t)
 	transcript.Contains(t, out,
 		"\n  kube-apiserver ",
-		"Keelson is up, after ", " a Kubernetes API at "+report.Server+" with the controllers "+strings.Join(manager.Names(), ", ")+".\n",
+		"Keelson is ready after ", " a Kubernetes API at "+report.Server+" with the controllers "+strings.Join(manager.Names(), ", ")+".\n",
 		"kubectl --context keelson get foos\n",
 		"Its nodes are simulated", "A real node is not possible here; missing: ",
 		"`keelson down` stops it. All objects are kept for the next `keelson up`.\n",
 	)
-	transcript.Contains(t, m.OK(t, "keelson", "status"), "Keelson runs (pid ", m.data(), report.Server, "kube-apiserver ")
+	transcript.Contains(t, m.OK(t, "keelson", "status"), "Keelson is running (pid ", m.data(), report.Server, "kube-apiserver ")
 	isClosedToOthers(t, m.data())
 
 	nodes := m.OK(t, "kubectl", "--context", "keelson", "get", "nodes", "--no-headers", "-o", "custom-columns=:.metadata.name,:.metadata.labels.keelson\\.dev/simulated")
@@ -114,7 +114,7 @@ func secondUp(t *testing.T, m *machine) {
 	for _, words := range [][]string{{"keelson", "up"}, {"keelson", "up", "--detach"}} {
 		transcript.Contains(t, m.Fails(t, 1, words...), "error: another keelson ", "`keelson down` stops it")
 	}
-	transcript.Contains(t, m.Fails(t, 1, "keelson", "up", "--ephemeral", "--data-dir", m.data()), "error: the objects in "+m.data()+" are to be kept")
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "up", "--ephemeral", "--data-dir", m.data()), "error: the objects in "+m.data()+" are persistent")
 	if now := m.status(t); now.ManagerPID != pid || !now.APIReady {
 		t.Errorf("the first one has suffered: %+v", now)
 	}
@@ -136,7 +136,7 @@ func killed(t *testing.T, m *machine) {
 	before := m.status(t)
 	kill(t, before.ManagerPID)
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "status"),
-		"Keelson itself does not run, but it has left components behind. `keelson up` goes on with them, `keelson down` stops them.\n")
+		"Keelson is not running, but some of its components are. `keelson up` adopts them, `keelson down` stops them.\n")
 	after := m.status(t)
 	if diff := cmp.Diff(before.Components, after.Components); diff != "" {
 		t.Errorf("the components (-before +after):\n%s", diff)
@@ -148,7 +148,7 @@ func runElsewhere(t *testing.T, m *machine) {
 	user := m.withCluster()
 	user.OK(t, "kubectl", "delete", deployment)
 	up := m.Start(t, "keelson", "up", "--kubeconfig", filepath.Join(m.data(), "kubeconfig"))
-	up.Await(t, "The controllers run on https://127.0.0.1:")
+	up.Await(t, "The controllers are running on https://127.0.0.1:")
 	user.OK(t, "kubectl", "wait", "--for=create", deployment, "--timeout", transcript.Patience.String())
 	up.Signal(t, os.Interrupt)
 	if result := up.Wait(t); result.Code != 0 {
@@ -185,8 +185,8 @@ func downKeepsData(t *testing.T, m *machine) {
 	transcript.Contains(t, m.OK(t, "keelson", "down"), "Stopped in ", "The data stays in "+m.data()+".\n")
 	m.nothingIsLeft(t)
 	nobodyListens(t, report)
-	transcript.Contains(t, m.Fails(t, 1, "keelson", "status"), "Keelson is stopped. `keelson up` starts it, with all that was in it.\n")
-	transcript.Contains(t, m.OK(t, "keelson", "down"), "Nothing ran in "+m.data()+". The data stays in "+m.data()+".\n")
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "status"), "Keelson is stopped. `keelson up` starts it with its data.\n")
+	transcript.Contains(t, m.OK(t, "keelson", "down"), "Nothing was running in "+m.data()+". The data stays in "+m.data()+".\n")
 }
 
 // upUnread starts it in the foreground for somebody who goes after the first line, as in `keelson up | head -1`, and
@@ -231,7 +231,7 @@ func downDeletesData(t *testing.T, m *machine) {
 	if _, err := os.Stat(m.data()); !os.IsNotExist(err) {
 		t.Errorf("the data directory is still there: %v", err)
 	}
-	transcript.Contains(t, m.Fails(t, 1, "keelson", "status"), "Nothing was ever started in ")
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "status"), "Keelson was never started in ")
 }
 
 func read(t *testing.T, path string) string {

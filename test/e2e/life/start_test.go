@@ -35,8 +35,8 @@ func TestInterruptedStart(t *testing.T) {
 		code  int
 		says  string
 	}{
-		{"in the foreground that is how it is stopped", []string{"keelson", "up", "--ephemeral"}, 0, "Stopped before it was up.\n"},
-		{"in the background a script must not go on", []string{"keelson", "up", "--ephemeral", "--detach"}, 1, "error: interrupted: what was started is stopped again\n"},
+		{"in the foreground that is how it is stopped", []string{"keelson", "up", "--ephemeral"}, 0, "Stopped before it was ready.\n"},
+		{"in the background a script must not go on", []string{"keelson", "up", "--ephemeral", "--detach"}, 1, "error: interrupted: Keelson was stopped again\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			up := m.Start(t, test.words...)
@@ -80,7 +80,7 @@ func TestLongTerminal(t *testing.T) {
 	if steps < 8 {
 		t.Errorf("%d steps are on the screen", steps)
 	}
-	transcript.Contains(t, strings.Join(screen[max(steps, 0):], ""), "Keelson is up, after ", "Ctrl-C stops it. Nothing is kept.")
+	transcript.Contains(t, strings.Join(screen[max(steps, 0):], ""), "Keelson is ready after ", "Ctrl-C stops it. Nothing is kept.")
 
 	up.CtrlC(t)
 	if result := up.Wait(t); result.Code != 0 {

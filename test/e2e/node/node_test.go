@@ -60,7 +60,7 @@ func TestLongNode(t *testing.T) {
 
 func up(t *testing.T, u *user) {
 	out := u.up(t)
-	transcript.Contains(t, out, "Its node is real: pods run on this machine")
+	transcript.Contains(t, out, "Its node is this host: Pods run with")
 	if got := u.field(t, "nodes", "{.items[*].metadata.name}"); got != "keelson-node" {
 		t.Errorf("nodes: %q", got)
 	}
