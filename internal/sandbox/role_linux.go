@@ -62,14 +62,38 @@ func run(args []string) error {
 	if err := denySockets(); err != nil {
 		return err
 	}
-	// Last: a limit of memory that is right for the program may be too low for the Go runtime.
-	for _, limit := range spec.Limits {
-		value := unix.Rlimit{Cur: limit.Value, Max: limit.Value}
-		if err := unix.Prlimit(0, limit.Resource, &value, nil); err != nil {
-			return fmt.Errorf("set the resource limit %d to %d: %w", limit.Resource, limit.Value, err)
+	return execute(program, args[1:], spec.Limits)
+}
+
+// execute sets the resource limits and executes a program; it returns only if that fails. The limit of memory is usually
+// below what the Go runtime has already mapped, so nothing may be allocated once it is set: not by this function, and not
+// by a runtime that regards the thread as blocked. That is why all memory comes first and the system calls are raw ones.
+// The soft limit of open files stays where package os has raised it to.
+func execute(program string, argv []string, limits []Limit) error {
+	path, err := syscall.BytePtrFromString(program)
+	if err != nil {
+		return err
+	}
+	argvp, err := syscall.SlicePtrFromStrings(argv)
+	if err != nil {
+		return err
+	}
+	envp, err := syscall.SlicePtrFromStrings(os.Environ())
+	if err != nil {
+		return err
+	}
+	values := make([]unix.Rlimit, len(limits))
+	for i, limit := range limits {
+		values[i] = unix.Rlimit{Cur: limit.Value, Max: limit.Value}
+	}
+	for i := range values {
+		_, _, errno := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, uintptr(limits[i].Resource), uintptr(unsafe.Pointer(&values[i])), 0, 0, 0)
+		if errno != 0 {
+			return fmt.Errorf("set the resource limit %d to %d: %w", limits[i].Resource, limits[i].Value, errno)
 		}
 	}
-	return fmt.Errorf("execute %s: %w", program, syscall.Exec(program, args[1:], os.Environ()))
+	_, _, errno := unix.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(path)), uintptr(unsafe.Pointer(&argvp[0])), uintptr(unsafe.Pointer(&envp[0])))
+	return fmt.Errorf("execute %s: %w", program, errno)
 }
 
 // open opens the files and sockets of the program under the numbers that Open and Listen gave them, and returns the files.
