@@ -83,7 +83,7 @@ func TestExplain(t *testing.T) {
 }
 
 // sentence is what a description must be: several words, and a full stop or an address to read on at.
-var sentence = regexp.MustCompile(`^[A-Za-z]\w*( \S+){2,}(\.| https://\S+)$`)
+var sentence = regexp.MustCompile(`^[A-Za-z][\w-]*( \S+){2,}(\.| https://\S+)$`)
 
 // fieldLine is the line of a field in the list that kubectl explain prints.
 var fieldLine = regexp.MustCompile(`^  (\w+)\t<([^>]*)>`)

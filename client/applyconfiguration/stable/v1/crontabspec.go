@@ -12,7 +12,7 @@ import (
 //
 // CronTabSpec is the schedule and the Job of a CronTab.
 type CronTabSpecApplyConfiguration struct {
-	// Schedule: five fields as in crontab(5) - minute, hour, day of month, month, day
+	// The schedule: five fields as in crontab(5) - minute, hour, day of month, month, day
 	// of week - or six with a leading second; @yearly, @monthly, @weekly, @daily,
 	// @midnight or @hourly; or "@every 90s", a duration of at least 1s that is counted
 	// from the creation of the CronTab. Fields have numbers, names (JAN-DEC, SUN-SAT),
