@@ -29,15 +29,15 @@ func TestVirtualMachineInMemory(t *testing.T) {
 	s.Stdin = ""
 	s.wait(t, "condition=Ready", "vm/fake-vm")
 	columns := strings.Fields(s.kubectl(t, "get", "vm", "fake-vm", "-o", "wide"))
-	want := "NAME STATUS CPU MEMORY AGE STATE DRIVER HOST ADDRESSES RESTARTS READY REASON fake-vm Active 1 10"
-	if got := strings.Join(columns, " "); !strings.HasPrefix(got, want+" ") || !strings.HasSuffix(got, ` running fake fake ["10.0.2.15"] 0 True GuestReady`) {
+	want := "NAME STATUS CPU(%) MEMORY(%) AGE DRIVER HOST ADDRESS RESTARTS READY REASON fake-vm Running 1 10"
+	if got := strings.Join(columns, " "); !strings.HasPrefix(got, want+" ") || !strings.HasSuffix(got, " fake fake 10.0.2.15 0 True GuestReady") {
 		t.Errorf("kubectl get vm shows %q", got)
 	}
 
 	s.kubectl(t, "patch", "vm/fake-vm", "--type", "merge", "-p", `{"spec":{"action":"paused"}}`)
-	s.untilField(t, "vm/fake-vm", "{.status.phase} {.status.server.state}", "Active paused")
+	s.untilField(t, "vm/fake-vm", "{.status.printableStatus} {.status.phase} {.status.server.state}", "Paused Active paused")
 	s.kubectl(t, "patch", "vm/fake-vm", "--type", "merge", "-p", `{"spec":{"action":"stopped"}}`)
-	s.untilField(t, "vm/fake-vm", "{.status.phase} {.status.server.state}", "Active stopped")
+	s.untilField(t, "vm/fake-vm", "{.status.printableStatus} {.status.phase} {.status.server.state}", "Stopped Active stopped")
 	s.kubectl(t, "patch", "vm/fake-vm", "--type", "merge", "-p", `{"spec":{"action":"active"}}`)
 	s.wait(t, "condition=Ready", "vm/fake-vm")
 	s.kubectl(t, "delete", "vm/fake-vm")
@@ -75,7 +75,7 @@ func TestVirtualMachineOnQEMU(t *testing.T) {
 	s.untilField(t, testVM, "{.status.phase}", "Active")
 	s.wait(t, "condition=Ready", testVM)
 	columns := strings.Fields(s.kubectl(t, "get", testVM))
-	if got := strings.Join(columns[:5], " "); got != "NAME STATUS CPU MEMORY AGE" || len(columns) != 10 || columns[6] != "Active" {
+	if got := strings.Join(columns[:5], " "); got != "NAME STATUS CPU(%) MEMORY(%) AGE" || len(columns) != 10 || columns[6] != "Running" {
 		t.Errorf("kubectl get vm shows %q", columns)
 	}
 	s.until(t, "it has an address", transcript.Is("10.0.2.15"), "get", testVM, "-o", "jsonpath={.status.server.addresses[0]}")

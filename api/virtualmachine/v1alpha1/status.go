@@ -22,6 +22,31 @@ const (
 	PhaseUnknown Phase = "Unknown"
 )
 
+// PrintableStatus summarizes the state of a machine in one word, for the STATUS column of kubectl.
+type PrintableStatus string
+
+// The values of PrintableStatus. It is empty before the first reconcile.
+const (
+	// StatusCreating: there is no confirmed server yet.
+	StatusCreating PrintableStatus = "Creating"
+	// StatusBooting: the machine is being started, or its guest agent has not responded yet.
+	StatusBooting PrintableStatus = "Booting"
+	// StatusRunning: the machine is running.
+	StatusRunning PrintableStatus = "Running"
+	// StatusPaused: the machine is in memory and its processors are halted, or are about to be.
+	StatusPaused PrintableStatus = "Paused"
+	// StatusStopping: the machine is being stopped or restarted.
+	StatusStopping PrintableStatus = "Stopping"
+	// StatusStopped: the machine is powered off.
+	StatusStopped PrintableStatus = "Stopped"
+	// StatusFailed: the last attempt failed.
+	StatusFailed PrintableStatus = "Failed"
+	// StatusTerminating: the object is being deleted.
+	StatusTerminating PrintableStatus = "Terminating"
+	// StatusUnknown: see PhaseUnknown.
+	StatusUnknown PrintableStatus = "Unknown"
+)
+
 // ServerState is the power state of a server.
 type ServerState string
 
@@ -46,6 +71,11 @@ type VirtualMachineStatus struct {
 	// Phase of the machine: Creating, Active, Failed, Terminating or Unknown.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
+
+	// State of the machine in one word: Creating, Booting, Running, Paused, Stopping,
+	// Stopped, Failed, Terminating or Unknown.
+	// +optional
+	PrintableStatus PrintableStatus `json:"printableStatus,omitempty"`
 
 	// Why the machine is not ready; empty if it is.
 	// +optional

@@ -8,14 +8,13 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=virtualmachines,scope=Namespaced,shortName=vm;vms,categories=keelson
-// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.phase`,description="Creating, Active, Failed, Terminating or Unknown"
-// +kubebuilder:printcolumn:name="CPU",type=integer,JSONPath=`.status.server.usage.cpu`,description="Processor usage in percent"
-// +kubebuilder:printcolumn:name="Memory",type=integer,JSONPath=`.status.server.usage.memory`,description="Memory usage in percent"
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.printableStatus`,description="Creating, Booting, Running, Paused, Stopping, Stopped, Failed, Terminating or Unknown"
+// +kubebuilder:printcolumn:name="CPU(%)",type=integer,JSONPath=`.status.server.usage.cpu`,description="Processor usage in percent of all processors of the machine"
+// +kubebuilder:printcolumn:name="Memory(%)",type=integer,JSONPath=`.status.server.usage.memory`,description="Memory usage in percent"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="State",type=string,priority=1,JSONPath=`.status.server.state`,description="Power state of the server"
 // +kubebuilder:printcolumn:name="Driver",type=string,priority=1,JSONPath=`.status.server.driver`,description="Backend that has the server"
 // +kubebuilder:printcolumn:name="Host",type=string,priority=1,JSONPath=`.status.host.name`,description="Host that has the server"
-// +kubebuilder:printcolumn:name="Addresses",type=string,priority=1,JSONPath=`.status.server.addresses`,description="Addresses of the guest"
+// +kubebuilder:printcolumn:name="Address",type=string,priority=1,JSONPath=`.status.server.addresses[0]`,description="First address of the guest"
 // +kubebuilder:printcolumn:name="Restarts",type=integer,priority=1,JSONPath=`.status.restarts`,description="Number of restarts after the guest stopped by itself"
 // +kubebuilder:printcolumn:name="Ready",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the guest is ready"
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Reason of the condition Ready"

@@ -948,6 +948,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: phase
       type:
         scalar: string
+    - name: printableStatus
+      type:
+        scalar: string
     - name: reason
       type:
         scalar: string

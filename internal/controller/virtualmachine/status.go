@@ -31,6 +31,7 @@ func summarize(vm *v1alpha1.VirtualMachine, observed observation, p plan, actErr
 
 	ready := summarizeReady(vm, observed, p, &status, failure, actErr)
 	status.Phase = phaseOf(vm, observed, p, &status, ready.Reason)
+	status.PrintableStatus = printableStatus(status.Phase, ready.Reason)
 	status.Reason = ready.Message
 	if ready.Status == metav1.ConditionTrue {
 		status.Reason = ""
@@ -217,6 +218,24 @@ func phaseOf(vm *v1alpha1.VirtualMachine, observed observation, p plan, status *
 		return v1alpha1.PhaseCreating
 	}
 	return v1alpha1.PhaseActive
+}
+
+// printableStatus returns the word for kubectl of a phase and a reason of Ready.
+func printableStatus(phase v1alpha1.Phase, reason string) v1alpha1.PrintableStatus {
+	if phase != v1alpha1.PhaseActive && reason != v1alpha1.ReasonStarting {
+		return v1alpha1.PrintableStatus(phase)
+	}
+	switch reason {
+	case v1alpha1.ReasonStarting, v1alpha1.ReasonGuestBooting:
+		return v1alpha1.StatusBooting
+	case v1alpha1.ReasonStopping:
+		return v1alpha1.StatusStopping
+	case v1alpha1.ReasonStopped, v1alpha1.ReasonGuestStopped:
+		return v1alpha1.StatusStopped
+	case v1alpha1.ReasonPaused:
+		return v1alpha1.StatusPaused
+	}
+	return v1alpha1.StatusRunning
 }
 
 // timestamp formats a time for messages.

@@ -17,6 +17,33 @@ func usage(cpu, memory float64) func(*backend.Server) {
 	return func(s *backend.Server) { s.Usage = &backend.Usage{CPU: cpu, Memory: memory} }
 }
 
+func TestPrintableStatus(t *testing.T) {
+	for _, test := range []struct {
+		phase  v1alpha1.Phase
+		reason string
+		want   v1alpha1.PrintableStatus
+	}{
+		{v1alpha1.PhaseCreating, v1alpha1.ReasonCreating, v1alpha1.StatusCreating},
+		{v1alpha1.PhaseCreating, v1alpha1.ReasonStarting, v1alpha1.StatusBooting},
+		{v1alpha1.PhaseActive, v1alpha1.ReasonStarting, v1alpha1.StatusBooting},
+		{v1alpha1.PhaseActive, v1alpha1.ReasonGuestBooting, v1alpha1.StatusBooting},
+		{v1alpha1.PhaseActive, v1alpha1.ReasonGuestReady, v1alpha1.StatusRunning},
+		{v1alpha1.PhaseActive, v1alpha1.ReasonRunning, v1alpha1.StatusRunning},
+		{v1alpha1.PhaseActive, v1alpha1.ReasonGuestSilent, v1alpha1.StatusRunning},
+		{v1alpha1.PhaseActive, v1alpha1.ReasonPaused, v1alpha1.StatusPaused},
+		{v1alpha1.PhaseActive, v1alpha1.ReasonStopping, v1alpha1.StatusStopping},
+		{v1alpha1.PhaseActive, v1alpha1.ReasonStopped, v1alpha1.StatusStopped},
+		{v1alpha1.PhaseActive, v1alpha1.ReasonGuestStopped, v1alpha1.StatusStopped},
+		{v1alpha1.PhaseFailed, v1alpha1.ReasonBackOff, v1alpha1.StatusFailed},
+		{v1alpha1.PhaseTerminating, v1alpha1.ReasonTerminating, v1alpha1.StatusTerminating},
+		{v1alpha1.PhaseUnknown, v1alpha1.ReasonBackendUnavailable, v1alpha1.StatusUnknown},
+	} {
+		if got := printableStatus(test.phase, test.reason); got != test.want {
+			t.Errorf("phase %s, reason %s: %s, want %s", test.phase, test.reason, got, test.want)
+		}
+	}
+}
+
 // hadUsage sets a server with its usage in the status.
 func hadUsage(vm *v1alpha1.VirtualMachine) {
 	hadServer(vm)

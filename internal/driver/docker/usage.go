@@ -24,7 +24,7 @@ const (
 )
 
 // samplePeriod is how often the use of resources is measured. Tests shorten it.
-var samplePeriod = 20 * time.Second
+var samplePeriod = 15 * time.Second
 
 // usage is what was measured of a run.
 type usage struct {

@@ -17,7 +17,7 @@ import (
 
 const (
 	// sampleInterval is how often the use of resources is measured.
-	sampleInterval = 20 * time.Second
+	sampleInterval = 15 * time.Second
 	// usageStep is by how many points it has to move to be told.
 	usageStep = 5
 	// clockTicks is what the kernel counts processor time in, in every Linux: see time(7).

@@ -15,6 +15,9 @@ import (
 type VirtualMachineStatusApplyConfiguration struct {
 	// Phase of the machine: Creating, Active, Failed, Terminating or Unknown.
 	Phase *virtualmachinev1alpha1.Phase `json:"phase,omitempty"`
+	// State of the machine in one word: Creating, Booting, Running, Paused, Stopping,
+	// Stopped, Failed, Terminating or Unknown.
+	PrintableStatus *virtualmachinev1alpha1.PrintableStatus `json:"printableStatus,omitempty"`
 	// Why the machine is not ready; empty if it is.
 	Reason *string `json:"reason,omitempty"`
 	// Host of the server. It is written before the server is created and does not change,
@@ -52,6 +55,14 @@ func VirtualMachineStatus() *VirtualMachineStatusApplyConfiguration {
 // If called multiple times, the Phase field is set to the value of the last call.
 func (b *VirtualMachineStatusApplyConfiguration) WithPhase(value virtualmachinev1alpha1.Phase) *VirtualMachineStatusApplyConfiguration {
 	b.Phase = &value
+	return b
+}
+
+// WithPrintableStatus sets the PrintableStatus field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the PrintableStatus field is set to the value of the last call.
+func (b *VirtualMachineStatusApplyConfiguration) WithPrintableStatus(value virtualmachinev1alpha1.PrintableStatus) *VirtualMachineStatusApplyConfiguration {
+	b.PrintableStatus = &value
 	return b
 }
 
