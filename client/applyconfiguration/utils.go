@@ -98,6 +98,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationstablev1.CronTabSpecApplyConfiguration{}
 	case stablev1.SchemeGroupVersion.WithKind("CronTabStatus"):
 		return &applyconfigurationstablev1.CronTabStatusApplyConfiguration{}
+	case stablev1.SchemeGroupVersion.WithKind("FinishedRun"):
+		return &applyconfigurationstablev1.FinishedRunApplyConfiguration{}
 	case stablev1.SchemeGroupVersion.WithKind("JobTemplate"):
 		return &applyconfigurationstablev1.JobTemplateApplyConfiguration{}
 

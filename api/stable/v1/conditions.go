@@ -8,12 +8,18 @@ const RunRequestedAtAnnotation = "crontab.stable.example.com/run-requested-at"
 // run is recorded in the status of the CronTab; then it becomes the Job's own.
 const TTLAnnotation = "crontab.stable.example.com/ttl-seconds-after-finished"
 
+// NameLabel of the Jobs of a CronTab and of their Pods has the name of the CronTab.
+const NameLabel = "crontab.stable.example.com/name"
+
 // The condition types of a CronTab.
 const (
 	// ConditionReady is True if runs start as specified.
 	ConditionReady = "Ready"
 	// ConditionScheduleValid is True if schedules, time zone and dates are valid.
 	ConditionScheduleValid = "ScheduleValid"
+	// ConditionLastRunSucceeded is True if the last run that finished succeeded, and
+	// Unknown if none has finished.
+	ConditionLastRunSucceeded = "LastRunSucceeded"
 )
 
 // The reasons of the conditions; events of a CronTab have the same reasons.
@@ -47,6 +53,13 @@ const (
 	ReasonJobRejected = "JobRejected"
 	// ReasonJobWriteFailed: the Job could not be created; it is retried.
 	ReasonJobWriteFailed = "JobWriteFailed"
+	// ReasonNoRunFinished: LastRunSucceeded; no run has finished yet.
+	ReasonNoRunFinished = "NoRunFinished"
+	// ReasonJobSucceeded: LastRunSucceeded; the Job succeeded.
+	ReasonJobSucceeded = "JobSucceeded"
+	// ReasonJobFailed: LastRunSucceeded; the Job failed. The message has its name, the
+	// reason, the exit code, and the command that prints its logs.
+	ReasonJobFailed = "JobFailed"
 )
 
 // The reasons of events that have no condition of their own. Events that a CronJob
@@ -61,8 +74,6 @@ const (
 	ReasonJobAlreadyActive = "JobAlreadyActive"
 	// ReasonMissSchedule: runs were missed and will not be started.
 	ReasonMissSchedule = "MissSchedule"
-	// ReasonJobFailed: a Job failed.
-	ReasonJobFailed = "JobFailed"
 	// ReasonInvalidRunRequest: the annotation run-requested-at is no time.
 	ReasonInvalidRunRequest = "InvalidRunRequest"
 )

@@ -14,6 +14,7 @@ import (
 // +kubebuilder:printcolumn:name="Suspend",type=boolean,JSONPath=`.spec.suspend`,description="Whether scheduled runs are suspended"
 // +kubebuilder:printcolumn:name="Active",type=integer,JSONPath=`.status.activeCount`,description="Number of active Jobs"
 // +kubebuilder:printcolumn:name="Last",type=date,JSONPath=`.status.lastScheduleTime`,description="Time since the last run was due"
+// +kubebuilder:printcolumn:name="Last Result",type=string,JSONPath=`.status.lastRun.result`,description="Succeeded or Failed: result of the last run that finished"
 // +kubebuilder:printcolumn:name="Next",type=string,JSONPath=`.status.nextScheduleTime`,description="Time of the next run"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether runs start as specified"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -240,6 +241,10 @@ type CronTabStatus struct {
 	// +optional
 	LastFailureTime *metav1.Time `json:"lastFailureTime,omitempty"`
 
+	// The last run that finished, and how.
+	// +optional
+	LastRun *FinishedRun `json:"lastRun,omitempty"`
+
 	// Scheduled time of the next run. Unset while the CronTab is suspended, or if there
 	// is no next run.
 	// +optional
@@ -279,6 +284,7 @@ type CronTabStatus struct {
 
 	// Conditions of the CronTab. Ready is True if its runs start as specified.
 	// ScheduleValid is True if schedules, time zone and dates are valid.
+	// LastRunSucceeded is True if the Job of lastRun succeeded.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -298,4 +304,34 @@ type CronTabList struct {
 
 	// The CronTabs.
 	Items []CronTab `json:"items"`
+}
+
+// RunResult is the result of a run: Succeeded or Failed.
+type RunResult string
+
+// The values of RunResult.
+const (
+	RunSucceeded RunResult = "Succeeded"
+	RunFailed    RunResult = "Failed"
+)
+
+// FinishedRun is a run whose Job has finished.
+type FinishedRun struct {
+	// Name of the Job. The Job may have been deleted since.
+	JobName string `json:"jobName"`
+
+	// Result of the run: Succeeded or Failed.
+	Result RunResult `json:"result"`
+
+	// Time at which the Job succeeded or failed.
+	FinishTime metav1.Time `json:"finishTime"`
+
+	// Reason of the failure according to the Job, such as BackoffLimitExceeded.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// Exit code of the container that failed last. Unset if no container failed, or if
+	// its Pod was deleted first.
+	// +optional
+	ExitCode *int32 `json:"exitCode,omitempty"`
 }

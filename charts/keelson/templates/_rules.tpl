@@ -72,6 +72,12 @@
 {{- end }}
 {{- if .Values.controllers.crontab }}
 - apiGroups:
+  - ""
+  resources:
+  - pods
+  verbs:
+  - list
+- apiGroups:
   - batch
   resources:
   - jobs

@@ -450,6 +450,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: lastManualRunTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: lastRun
+      type:
+        namedType: com.github.keelson-dev.keelson.api.stable.v1.FinishedRun
     - name: lastScheduleTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
@@ -480,6 +483,26 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: scheduledUntil
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: com.github.keelson-dev.keelson.api.stable.v1.FinishedRun
+  map:
+    fields:
+    - name: exitCode
+      type:
+        scalar: numeric
+    - name: finishTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: jobName
+      type:
+        scalar: string
+      default: ""
+    - name: reason
+      type:
+        scalar: string
+    - name: result
+      type:
+        scalar: string
+      default: ""
 - name: com.github.keelson-dev.keelson.api.stable.v1.JobTemplate
   map:
     fields:

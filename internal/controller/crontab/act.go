@@ -169,9 +169,9 @@ func jobName(cronTab *stablev1.CronTab, at time.Time) string {
 	return cronTab.Name + "-" + strconv.FormatInt(at.Unix(), 10)
 }
 
-// newJob returns the Job of a run, as the CronJob controller would create it. In addition, its Pods
-// have the annotation with the scheduled time, because a container can read the annotations of its
-// Pod but not those of the Job.
+// newJob returns the Job of a run, as the CronJob controller would create it. In addition, Job
+// and Pods have a label with the name of the CronTab, and the Pods the annotation with the scheduled
+// time, because a container can read the annotations of its Pod but not those of the Job.
 func newJob(cronTab *stablev1.CronTab, template *batchv1.JobTemplateSpec, s *pendingRun, zone *time.Location) *batchv1.Job {
 	job := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
@@ -186,13 +186,15 @@ func newJob(cronTab *stablev1.CronTab, template *batchv1.JobTemplateSpec, s *pen
 	if job.Annotations == nil {
 		job.Annotations = map[string]string{}
 	}
+	metav1.SetMetaDataLabel(&job.ObjectMeta, stablev1.NameLabel, cronTab.Name)
 	// The template may have been copied from a Job.
 	delete(job.Annotations, stablev1.RunRequestedAtAnnotation)
 	delete(job.Annotations, stablev1.TTLAnnotation)
 	scheduled := s.at.In(zone).Format(time.RFC3339)
 	job.Annotations[batchv1.CronJobScheduledTimestampAnnotation] = scheduled
 	pod := &job.Spec.Template
-	pod.Annotations = maps.Clone(pod.Annotations) // do not modify the template of the caller
+	pod.Annotations, pod.Labels = maps.Clone(pod.Annotations), maps.Clone(pod.Labels) // do not modify the template of the caller
+	metav1.SetMetaDataLabel(&pod.ObjectMeta, stablev1.NameLabel, cronTab.Name)
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.CronJobScheduledTimestampAnnotation, scheduled)
 	if s.manual {
 		job.Annotations[stablev1.RunRequestedAtAnnotation] = s.at.UTC().Format(time.RFC3339)

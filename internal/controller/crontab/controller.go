@@ -151,6 +151,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 		r.wakeups.set(client.ObjectKeyFromObject(cronTab), plan.wakeAt)
 		return kube.Later(), nil
 	}
+	seen.failure = r.observeFailure(ctx, cronTab, st, seen.runs)
 	status := summarize(cronTab, seen, plan, done, actErr)
 	return r.finish(ctx, cronTab, st, status, plan, done, actErr)
 }
@@ -362,7 +363,7 @@ func stripJob(object any) (any, error) {
 	for _, condition := range full.Status.Conditions {
 		if condition.Status == corev1.ConditionTrue && (condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed) {
 			slim.Status.Conditions = append(slim.Status.Conditions, batchv1.JobCondition{
-				Type: condition.Type, Status: condition.Status, LastTransitionTime: condition.LastTransitionTime,
+				Type: condition.Type, Status: condition.Status, Reason: condition.Reason, LastTransitionTime: condition.LastTransitionTime,
 			})
 		}
 	}

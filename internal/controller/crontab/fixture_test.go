@@ -134,9 +134,9 @@ func (f *fixture) jobTimes(since time.Time) []time.Duration {
 func (f *fixture) finishJob(job *batchv1.Job, condition batchv1.JobConditionType) {
 	f.Helper()
 	now := metav1.NewTime(f.clock.Now())
-	criterion := batchv1.JobSuccessCriteriaMet
+	criterion, reason := batchv1.JobSuccessCriteriaMet, ""
 	if condition == batchv1.JobFailed {
-		criterion = batchv1.JobFailureTarget
+		criterion, reason = batchv1.JobFailureTarget, batchv1.JobReasonBackoffLimitExceeded
 	} else {
 		job.Status.CompletionTime = &now
 		job.Status.Succeeded = 1
@@ -147,10 +147,29 @@ func (f *fixture) finishJob(job *batchv1.Job, condition batchv1.JobConditionType
 	}
 	for _, kind := range []batchv1.JobConditionType{criterion, condition} {
 		job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{
-			Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: now,
+			Type: kind, Status: corev1.ConditionTrue, Reason: reason, LastTransitionTime: now,
 		})
 	}
 	f.must(f.client.Status().Update(f.Context(), job))
+}
+
+// failPod creates a Pod of a Job whose container has failed with an exit code.
+func (f *fixture) failPod(job *batchv1.Job, exitCode int32) {
+	f.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: job.Namespace, Name: job.Name, Labels: map[string]string{batchv1.JobNameLabel: job.Name},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job"))},
+		},
+		Spec: job.Spec.Template.Spec,
+	}
+	f.must(f.client.Create(f.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "default"}})) // needed by every Pod
+	f.must(f.client.Create(f.Context(), pod))
+	pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
+		Name:  pod.Spec.Containers[0].Name,
+		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: exitCode, FinishedAt: metav1.NewTime(f.clock.Now())}},
+	}}}
+	f.must(f.client.Status().Update(f.Context(), pod))
 }
 
 // deleteJobNow deletes a Job, including garbage collection.
@@ -240,6 +259,15 @@ func (f *fixture) expectReady(status metav1.ConditionStatus, reason string) {
 	ready := meta.FindStatusCondition(cronTab.Status.Conditions, stablev1.ConditionReady)
 	if ready == nil || ready.Status != status || ready.Reason != reason {
 		f.Errorf("Ready is %s; want %s, %s", asJSON(ready), status, reason)
+	}
+}
+
+// expectLastRun fails the test unless LastRunSucceeded has this status, reason and message.
+func (f *fixture) expectLastRun(status metav1.ConditionStatus, reason, message string) {
+	f.Helper()
+	got := meta.FindStatusCondition(f.cronTab().Status.Conditions, stablev1.ConditionLastRunSucceeded)
+	if got == nil || got.Status != status || got.Reason != reason || got.Message != message {
+		f.Errorf("LastRunSucceeded is %s, want %s, %s, %q", asJSON(got), status, reason, message)
 	}
 }
 

@@ -29,6 +29,8 @@ type observation struct {
 	progress, recorded progress
 	// runs are the Jobs controlled by the CronTab, ordered by time.
 	runs []run
+	// failure is the last failure if the status does not record it yet, or nil.
+	failure *failure
 	// deferredSince is since when cleanup and status have been deferred in favor of due runs; zero
 	// if they have not been.
 	deferredSince time.Time
@@ -113,6 +115,8 @@ type run struct {
 	phase runPhase
 	// finishTime is when the Job succeeded or failed, startTime when it started.
 	finishTime, startTime time.Time
+	// reason is the reason of the failure according to the Job.
+	reason string
 	// deleting means that the Job has a deletion timestamp.
 	deleting bool
 }
@@ -145,7 +149,7 @@ func runOf(job *batchv1.Job) run {
 				r.finishTime = job.Status.CompletionTime.Time
 			}
 		case batchv1.JobFailed:
-			r.phase, r.finishTime = failed, condition.LastTransitionTime.Time
+			r.phase, r.finishTime, r.reason = failed, condition.LastTransitionTime.Time, condition.Reason
 		}
 	}
 	return r

@@ -1,6 +1,7 @@
 package crontab
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
@@ -65,7 +67,7 @@ func TestJobEqualsThatOfCronJob(t *testing.T) {
 	if diff := cmp.Diff(want, job.Spec.Template.Annotations); diff != "" {
 		t.Errorf("annotations of the pods (-want +got):\n%s", diff)
 	}
-	if job.Labels["app"] != "tick" || !metav1.IsControlledBy(&job, f.cronTab()) {
+	if job.Labels["app"] != "tick" || job.Labels[stablev1.NameLabel] != "tick" || job.Spec.Template.Labels[stablev1.NameLabel] != "tick" || !metav1.IsControlledBy(&job, f.cronTab()) {
 		t.Errorf("the Job is %s", asJSON(job.ObjectMeta))
 	}
 }
@@ -76,15 +78,39 @@ func TestFinishedJobsAreReported(t *testing.T) {
 	f.advanceToNextRun()
 	jobs := f.jobs()
 	f.finishJob(&jobs[0], batchv1.JobComplete)
+	f.failPod(&jobs[1], 3)
 	f.finishJob(&jobs[1], batchv1.JobFailed)
 	f.reconcileUntilStable()
 	status := f.cronTab().Status
 	if len(status.Active) != 0 || status.LastSuccessfulTime == nil || status.LastFailureTime == nil {
 		t.Errorf("the status is %s", asJSON(status))
 	}
-	if diff := cmp.Diff([]string{"Warning JobFailed A Job failed; list the Jobs with kubectl get jobs"}, f.takeEvents()); diff != "" {
+	failure := fmt.Sprintf("Job %q failed: BackoffLimitExceeded, exit code 3. To see its logs, run: kubectl logs --namespace %s job/%[1]s",
+		jobs[1].Name, f.namespace)
+	if diff := cmp.Diff([]string{"Warning JobFailed " + failure}, f.takeEvents()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
+	want := &stablev1.FinishedRun{JobName: jobs[1].Name, Result: stablev1.RunFailed, FinishTime: *status.LastFailureTime,
+		Reason: batchv1.JobReasonBackoffLimitExceeded, ExitCode: ptr.To[int32](3)}
+	if diff := cmp.Diff(want, status.LastRun); diff != "" {
+		t.Errorf("last run (-want +got):\n%s", diff)
+	}
+	f.expectLastRun(metav1.ConditionFalse, stablev1.ReasonJobFailed, failure)
+
+	// The result outlasts the Job and its Pods, and a restart of the controller.
+	f.restart()
+	f.deleteJobNow(&jobs[1])
+	f.reconcileUntilStable()
+	f.expectLastRun(metav1.ConditionFalse, stablev1.ReasonJobFailed, failure)
+	if got := f.takeEvents(); len(got) > 0 {
+		t.Errorf("events of a known failure: %q", got)
+	}
+	f.advanceToNextRun()
+	f.reconcileUntilStable()
+	next := f.jobs()
+	f.finishJob(&next[len(next)-1], batchv1.JobComplete)
+	f.reconcileUntilStable()
+	f.expectLastRun(metav1.ConditionTrue, stablev1.ReasonJobSucceeded, fmt.Sprintf("Job %q succeeded", next[len(next)-1].Name))
 }
 
 func TestHistoryLimits(t *testing.T) {

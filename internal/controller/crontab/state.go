@@ -27,9 +27,10 @@ type state struct {
 	slowCreate bool
 	// lastInvalidRequest is the invalid request that the last event reported.
 	lastInvalidRequest string
-	// lastBlocked is the due time of the blocked run that the last event reported, and lastFailure
-	// the finish time of the failed Job that the last event reported.
-	lastBlocked, lastFailure time.Time
+	// lastBlocked is the due time of the blocked run that the last event reported.
+	lastBlocked time.Time
+	// failure is the last failure that this process has seen.
+	failure *failure
 
 	// lastWrite is the last status update, if the cache may not have it yet.
 	lastWrite *statusWrite

@@ -39,9 +39,11 @@ func summarize(cronTab *stablev1.CronTab, seen observation, p plan, d actResult,
 	status.ActiveCount = int32(len(status.Active))
 	status.LastSuccessfulTime = latestFinish(cronTab.Status.LastSuccessfulTime, runs, succeeded)
 	status.LastFailureTime = latestFinish(cronTab.Status.LastFailureTime, runs, failed)
+	status.LastRun = lastRun(cronTab.Status.LastRun, runs, seen.failure)
 	for _, condition := range []metav1.Condition{
 		summarizeSchedule(seen, p),
 		summarizeReady(cronTab, seen, p, queued, actErr),
+		summarizeLastRun(cronTab.Namespace, status.LastRun),
 	} {
 		condition.ObservedGeneration = cronTab.Generation
 		condition.LastTransitionTime = metav1.NewTime(p.now)
@@ -167,7 +169,7 @@ func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, st *
 		wake = earlier(wake, p.now.Add(maxRetryInterval))
 	}
 	r.wakeups.set(client.ObjectKeyFromObject(cronTab), wake)
-	r.recordEvents(cronTab, st, status, p, d)
+	r.recordEvents(cronTab, st, p, d)
 
 	before, after := statusOnly(cronTab, cronTab.Status), statusOnly(cronTab, status)
 	written, result, err := r.status.Finish(ctx, before, after, outcome)
@@ -205,7 +207,7 @@ const lateEventThreshold = time.Minute
 
 // recordEvents records events about exceptions. A run on time has no event: the Job says it, and
 // the event would be the third write of the run.
-func (r *Reconciler) recordEvents(cronTab *stablev1.CronTab, st *state, status stablev1.CronTabStatus, p plan, d actResult) {
+func (r *Reconciler) recordEvents(cronTab *stablev1.CronTab, st *state, p plan, d actResult) {
 	if _, err := requestedTime(cronTab); err != nil {
 		if text := cronTab.Annotations[stablev1.RunRequestedAtAnnotation]; st.lastInvalidRequest != text {
 			st.lastInvalidRequest = text
@@ -232,8 +234,8 @@ func (r *Reconciler) recordEvents(cronTab *stablev1.CronTab, st *state, status s
 	case p.missed > 0:
 		r.events.Warning(cronTab, stablev1.ReasonMissSchedule, "Schedule", fmt.Sprintf("Missed %d runs; they will not start", p.missed))
 	}
-	if at := fromMetaTime(status.LastFailureTime); at.After(fromMetaTime(cronTab.Status.LastFailureTime)) && at.After(st.lastFailure) {
-		st.lastFailure = at
-		r.events.Warning(cronTab, stablev1.ReasonJobFailed, "WatchJob", "A Job failed; list the Jobs with kubectl get jobs")
+	if f := st.failure; f != nil && !f.reported {
+		f.reported = true
+		r.events.Warning(cronTab, stablev1.ReasonJobFailed, "WatchJob", failureMessage(cronTab.Namespace, f.name, f.reason, f.exitCode))
 	}
 }

@@ -144,6 +144,50 @@ func TestStatusAfterARun(t *testing.T) {
 	}
 }
 
+func TestLastRun(t *testing.T) {
+	cronTab := newCronTab()
+	good := runOf(jobOf(cronTab, at("11:57:00"), finishedWith(batchv1.JobComplete)))
+	bad := runOf(jobOf(cronTab, at("11:58:00"), finishedWith(batchv1.JobFailed)))
+	running := runOf(jobOf(cronTab, at("11:59:00")))
+	code := &failure{run: bad, exitCode: ptr.To[int32](3)}
+	recorded := &stablev1.FinishedRun{JobName: bad.name, Result: stablev1.RunFailed, FinishTime: *toMetaTime(bad.finishTime), ExitCode: ptr.To[int32](3)}
+	for _, test := range []struct {
+		name  string
+		known *stablev1.FinishedRun
+		runs  []run
+		f     *failure
+		want  *stablev1.FinishedRun
+	}{
+		{"none has finished", nil, []run{running}, nil, nil},
+		{"success", nil, []run{good, running}, nil, &stablev1.FinishedRun{JobName: good.name, Result: stablev1.RunSucceeded, FinishTime: *toMetaTime(good.finishTime)}},
+		{"failure", nil, []run{good, bad, running}, code, recorded},
+		{"its Pods are gone", nil, []run{bad}, nil, &stablev1.FinishedRun{JobName: bad.name, Result: stablev1.RunFailed, FinishTime: *toMetaTime(bad.finishTime)}},
+		{"recorded: the exit code stays", recorded, []run{good, bad}, nil, recorded},
+		{"its Job is gone", recorded, []run{good}, nil, recorded},
+		{"a Job without the time of its end", nil, []run{{name: "x", phase: failed}}, nil, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, lastRun(test.known, test.runs, test.f)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestFailureMessage(t *testing.T) {
+	const logs = ". To see its logs, run: kubectl logs --namespace ns job/a-1"
+	for want, got := range map[string]string{
+		`Job "a-1" failed: DeadlineExceeded, exit code 137`: failureMessage("ns", "a-1", "DeadlineExceeded", ptr.To[int32](137)),
+		`Job "a-1" failed: exit code 1`:                     failureMessage("ns", "a-1", "", ptr.To[int32](1)),
+		`Job "a-1" failed: BackoffLimitExceeded`:            failureMessage("ns", "a-1", "BackoffLimitExceeded", nil),
+		`Job "a-1" failed`:                                  failureMessage("ns", "a-1", "", nil),
+	} {
+		if got != want+logs {
+			t.Errorf("got %q, want %q", got, want+logs)
+		}
+	}
+}
+
 func TestMetricsOfDeletedCronTab(t *testing.T) {
 	cronTab := newCronTab(withSuspend)
 	cronTab.Status = stablev1.CronTabStatus{

@@ -23,6 +23,8 @@ type CronTabStatusApplyConfiguration struct {
 	LastSuccessfulTime *metav1.Time `json:"lastSuccessfulTime,omitempty"`
 	// Time of the last failure of a Job.
 	LastFailureTime *metav1.Time `json:"lastFailureTime,omitempty"`
+	// The last run that finished, and how.
+	LastRun *FinishedRunApplyConfiguration `json:"lastRun,omitempty"`
 	// Scheduled time of the next run. Unset while the CronTab is suspended, or if there
 	// is no next run.
 	NextScheduleTime *metav1.Time `json:"nextScheduleTime,omitempty"`
@@ -45,6 +47,7 @@ type CronTabStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// Conditions of the CronTab. Ready is True if its runs start as specified.
 	// ScheduleValid is True if schedules, time zone and dates are valid.
+	// LastRunSucceeded is True if the Job of lastRun succeeded.
 	Conditions []applyconfigurationsmetav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 
@@ -96,6 +99,14 @@ func (b *CronTabStatusApplyConfiguration) WithLastSuccessfulTime(value metav1.Ti
 // If called multiple times, the LastFailureTime field is set to the value of the last call.
 func (b *CronTabStatusApplyConfiguration) WithLastFailureTime(value metav1.Time) *CronTabStatusApplyConfiguration {
 	b.LastFailureTime = &value
+	return b
+}
+
+// WithLastRun sets the LastRun field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastRun field is set to the value of the last call.
+func (b *CronTabStatusApplyConfiguration) WithLastRun(value *FinishedRunApplyConfiguration) *CronTabStatusApplyConfiguration {
+	b.LastRun = value
 	return b
 }
 
