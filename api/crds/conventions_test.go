@@ -25,7 +25,7 @@ func TestEveryKindHasTheSameStatus(t *testing.T) {
 		"Reason": {Type: "string", JSONPath: `.status.conditions[?(@.type=="Ready")].reason`, Priority: 1},
 		"Age":    {Type: "date", JSONPath: ".metadata.creationTimestamp"},
 	}
-	columnName := regexp.MustCompile(`^[A-Z]\w*([ -][A-Z]\w*)*$`)
+	columnName := regexp.MustCompile(`^[A-Z]\w*([ -][A-Z]\w*)*(\(%\))?$`)
 	for _, crd := range all(t) {
 		for _, version := range crd.Spec.Versions {
 			status := version.Schema.OpenAPIV3Schema.Properties["status"]

@@ -29,6 +29,10 @@ const (
 const (
 	// ReasonDeploymentCreated: the Deployment was created.
 	ReasonDeploymentCreated = "DeploymentCreated"
+	// ReasonDeploymentScaled: the Deployment was scaled to a new spec.replicas.
+	ReasonDeploymentScaled = "DeploymentScaled"
+	// ReasonDeploymentUpdated: the Deployment was updated to a new spec.
+	ReasonDeploymentUpdated = "DeploymentUpdated"
 	// ReasonDeploymentRepaired: the Deployment was modified and has been repaired.
 	ReasonDeploymentRepaired = "DeploymentRepaired"
 	// ReasonDeploymentDeleted: a Deployment with an earlier name was deleted.

@@ -69,10 +69,24 @@ func (r *Reconciler) repair(ctx context.Context, foo *v1alpha1.Foo, p plan) erro
 		log.FromContext(ctx).V(1).Info("Deployment differs and cannot be repaired", "Deployment", p.current.Name, "differed", p.differs)
 		return nil
 	}
-	log.FromContext(ctx).Info("Repaired Deployment", "Deployment", p.current.Name, "differed", p.differs)
-	r.events.Normal(foo, v1alpha1.ReasonDeploymentRepaired, "ApplyDeployment",
-		fmt.Sprintf("Repaired Deployment %q, which had %s", p.current.Name, strings.Join(p.differs, ", ")))
+	reason, message := applyEvent(foo, p)
+	log.FromContext(ctx).Info(message, "Deployment", p.current.Name, "differed", p.differs)
+	r.events.Normal(foo, reason, "ApplyDeployment", message)
 	return nil
+}
+
+// applyEvent returns the event of a repair: the spec of the Foo has changed, or else somebody
+// has changed the Deployment.
+func applyEvent(foo *v1alpha1.Foo, p plan) (reason, message string) {
+	name, was := p.current.Name, ptr.Deref(p.current.Spec.Replicas, 1)
+	switch {
+	case foo.Generation == foo.Status.ObservedGeneration:
+		return v1alpha1.ReasonDeploymentRepaired, fmt.Sprintf("Repaired Deployment %q, which had %s", name, strings.Join(p.differs, ", "))
+	case len(p.differs) == 1 && was != replicas(foo):
+		return v1alpha1.ReasonDeploymentScaled, fmt.Sprintf("Scaled Deployment %q from %d to %d replicas", name, was, replicas(foo))
+	default:
+		return v1alpha1.ReasonDeploymentUpdated, fmt.Sprintf("Updated Deployment %q, which had %s", name, strings.Join(p.differs, ", "))
+	}
 }
 
 // removeRenamed deletes Deployments of an earlier spec.deploymentName. It reads the Foo

@@ -2,6 +2,7 @@ package foo
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -42,26 +43,28 @@ func (w *world) expectUntouched(before *appsv1.Deployment) {
 	}
 }
 
-const existsEvent = `Warning ErrResourceExists Deployment "web" exists and does not belong to this Foo. Change spec.deploymentName or delete that Deployment`
+const existsEvent = `Warning ErrResourceExists Deployment "web" exists and %s. Change spec.deploymentName or delete that Deployment`
 
 func TestAForeignDeploymentIsNeverTouched(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		setUp func(*world) *appsv1.Deployment
+		owner string
 	}{
 		{
-			name:  "it is there",
+			name: "it is there", owner: "has no owner",
 			setUp: func(w *world) *appsv1.Deployment { return w.foreign("web") },
 		},
 		{
-			name: "it is there, and the cache does not know",
+			name: "it is there, and the cache does not know", owner: "does not belong to this Foo",
 			setUp: func(w *world) *appsv1.Deployment {
 				w.freeze()
 				return w.foreign("web")
 			},
 		},
 		{
-			name: "it looks like ours but has another controller",
+			name:  "it looks like ours but has another controller",
+			owner: `belongs to Foo "stall"`,
 			setUp: func(w *world) *appsv1.Deployment {
 				stranger := ownedBy(newFoo(func(f *v1alpha1.Foo) { f.Namespace, f.Name = w.namespace, "stall" }))
 				stranger.UID, stranger.Generation = "", 0
@@ -83,7 +86,7 @@ func TestAForeignDeploymentIsNeverTouched(t *testing.T) {
 			}
 			w.expectUntouched(foreign)
 			w.expectReady("False", v1alpha1.ReasonErrResourceExists)
-			if diff := cmp.Diff([]string{existsEvent}, w.events()); diff != "" {
+			if diff := cmp.Diff([]string{fmt.Sprintf(existsEvent, test.owner)}, w.events()); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
 			w.restart()

@@ -122,6 +122,28 @@ func TestDriftIsRepaired(t *testing.T) {
 	}
 }
 
+// An edit of the Foo is not reported as a repair of the Deployment.
+func TestEditsAreNotRepairs(t *testing.T) {
+	w := newWorld(t)
+	w.create()
+	w.settle()
+	for _, edit := range []struct {
+		change func(*v1alpha1.Foo)
+		event  string
+	}{
+		{func(f *v1alpha1.Foo) { f.Spec.Replicas = ptr.To[int32](5) }, `Normal DeploymentScaled Scaled Deployment "web" from 3 to 5 replicas`},
+		{func(f *v1alpha1.Foo) { f.Spec.Image = "nginx:1.30" },
+			`Normal DeploymentUpdated Updated Deployment "web", which had image "nginx:1.29" instead of "nginx:1.30"`},
+	} {
+		w.change(edit.change)
+		w.reconcile()
+		if diff := cmp.Diff([]string{edit.event}, w.events()); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
+		w.settle()
+	}
+}
+
 // A mutating webhook that undoes each repair leaves the Deployment as it was: nothing happened that an event could tell of.
 func TestARepairThatIsUndoneIsNoEvent(t *testing.T) {
 	w := newWorld(t)

@@ -24,7 +24,7 @@ func summarize(foo *v1alpha1.Foo, seen observation, p plan, actErr error) v1alph
 	if current := seen.find(foo.Spec.DeploymentName); current != nil {
 		status.AvailableReplicas = current.Status.AvailableReplicas
 	}
-	ready := summarizeReady(foo, p, actErr)
+	ready := summarizeReady(foo, seen, p, actErr)
 	ready.Type = v1alpha1.ConditionReady
 	ready.ObservedGeneration = foo.Generation
 	ready.LastTransitionTime = metav1.NewTime(p.at)
@@ -32,7 +32,7 @@ func summarize(foo *v1alpha1.Foo, seen observation, p plan, actErr error) v1alph
 	return status
 }
 
-func summarizeReady(foo *v1alpha1.Foo, p plan, actErr error) metav1.Condition {
+func summarizeReady(foo *v1alpha1.Foo, seen observation, p plan, actErr error) metav1.Condition {
 	name := foo.Spec.DeploymentName
 	not := func(reason, message string, args ...any) metav1.Condition {
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(message, args...)}
@@ -40,7 +40,7 @@ func summarizeReady(foo *v1alpha1.Foo, p plan, actErr error) metav1.Condition {
 	switch {
 	case errors.Is(actErr, kube.ErrNotOwned), actErr == nil && p.action == blocked:
 		return not(v1alpha1.ReasonErrResourceExists,
-			"Deployment %q exists and does not belong to this Foo. Change spec.deploymentName or delete that Deployment", name)
+			"Deployment %q exists and %s. Change spec.deploymentName or delete that Deployment", name, describeOwner(seen.other))
 	case kube.IsRejected(actErr):
 		return not(v1alpha1.ReasonDeploymentRejected,
 			"The API rejected Deployment %q: %s. Change the Foo, or the policy or quota that rejected it", name, kube.APIWords(actErr))
@@ -65,6 +65,18 @@ func summarizeReady(foo *v1alpha1.Foo, p plan, actErr error) metav1.Condition {
 		Reason:  v1alpha1.ReasonAvailable,
 		Message: fmt.Sprintf("All replicas of Deployment %q are available", name),
 	}
+}
+
+// describeOwner describes the owner of a Deployment that another object or nobody controls; nil
+// if the cache does not have it yet.
+func describeOwner(other *appsv1.Deployment) string {
+	if other == nil {
+		return "does not belong to this Foo"
+	}
+	if owner := metav1.GetControllerOfNoCopy(other); owner != nil {
+		return fmt.Sprintf("belongs to %s %q", owner.Kind, owner.Name)
+	}
+	return "has no owner"
 }
 
 // isAvailable reports whether the Deployment has rolled out: its controller has observed

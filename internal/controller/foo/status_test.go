@@ -80,7 +80,7 @@ func TestSummarize(t *testing.T) {
 		{
 			name: "the Deployment is someone else's",
 			seen: see(foo, ownedBy(foo, orphaned)),
-			want: metav1.Condition{Status: "False", Reason: "ErrResourceExists", Message: `Deployment "web" exists and does not belong to this Foo. Change spec.deploymentName or delete that Deployment`},
+			want: metav1.Condition{Status: "False", Reason: "ErrResourceExists", Message: `Deployment "web" exists and has no owner. Change spec.deploymentName or delete that Deployment`},
 		},
 		{
 			name: "the Deployment turned out to be someone else's",
