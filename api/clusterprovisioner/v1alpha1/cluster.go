@@ -52,12 +52,12 @@ const (
 // +kubebuilder:resource:path=clusters,scope=Cluster,categories=keelson
 // +kubebuilder:printcolumn:name="Engine",type=string,JSONPath=`.status.engine`,description="Engine of the cluster"
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`,description="Kubernetes version of the cluster"
-// +kubebuilder:printcolumn:name="Provisioned",type=string,JSONPath=`.status.conditions[?(@.type=="Provisioned")].status`,description="Whether the spec is applied"
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`,description="Pending, Provisioning, Provisioned, Deleting, Failed or Unknown"
+// +kubebuilder:printcolumn:name="Provisioned",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Provisioned")].status`,description="Whether the spec is applied"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the API of the cluster is ready"
 // +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.status.endpoint`,description="URL of the API of the cluster"
-// +kubebuilder:printcolumn:name="Phase",type=string,priority=1,JSONPath=`.status.phase`,description="Phase of the cluster"
-// +kubebuilder:printcolumn:name="Operation",type=string,priority=1,JSONPath=`.status.lastOperation.description`,description="Current or last operation"
-// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Reason of the condition Ready"
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.reason`,description="Reason of the phase"
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.message`,description="Explanation of the phase, with the current step of an operation"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
 // Cluster is a Kubernetes cluster that Keelson provisions, supervises and removes.
@@ -161,6 +161,14 @@ type ClusterStatus struct {
 	// Unknown. It is for display; programs should use the conditions.
 	// +optional
 	Phase ClusterPhase `json:"phase,omitempty"`
+
+	// Reason of the phase: that of the condition that explains it.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// Message of that condition.
+	// +optional
+	Message string `json:"message,omitempty"`
 
 	// Engine of the cluster: spec.engine or its default.
 	// +optional

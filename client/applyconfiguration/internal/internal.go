@@ -114,10 +114,16 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: lastOperation
       type:
         namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.LastOperation
+    - name: message
+      type:
+        scalar: string
     - name: observedGeneration
       type:
         scalar: numeric
     - name: phase
+      type:
+        scalar: string
+    - name: reason
       type:
         scalar: string
     - name: rotatedCredentials

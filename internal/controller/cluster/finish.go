@@ -97,7 +97,7 @@ func (r *Reconciler) recordEvents(cluster *v1alpha1.Cluster, seen observation, s
 func isTrouble(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonErrResourceExists, v1alpha1.ReasonKubeconfigInvalid, v1alpha1.ReasonWriteFailed,
-		v1alpha1.ReasonDeleteFailed, v1alpha1.ReasonDeletionProtected:
+		v1alpha1.ReasonDeleteFailed, v1alpha1.ReasonDeletionProtected, v1alpha1.ReasonPaused:
 		return true
 	}
 	return false

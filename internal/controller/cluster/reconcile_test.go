@@ -225,6 +225,9 @@ func TestWhatAPersonHasToPutRight(t *testing.T) {
 				if told.Message != "do this" {
 					t.Errorf("message %q, want the words of the engine", told.Message)
 				}
+				if status := w.get().Status; status.Reason != reason || status.Message != told.Message {
+					t.Errorf("phase %s is explained by %s: %q", status.Phase, status.Reason, status.Message)
+				}
 				if again := w.reconcile().RequeueAfter; again == 0 || again > 15*time.Second {
 					t.Errorf("looks again in %v", again)
 				}
@@ -287,13 +290,19 @@ func TestPaused(t *testing.T) {
 	w.do(w.client.Delete(t.Context(), w.secret()))
 	w.settle()
 	w.expect(v1alpha1.ConditionPaused, "True", v1alpha1.ReasonPaused)
+	w.expectPhase(v1alpha1.PhaseProvisioned, v1alpha1.ReasonPaused)
 	if calls := w.outside.Calls(); len(calls) > 0 || w.secret() != nil {
 		t.Errorf("it is paused, and the engine was called: %v, or the Secret is back: %v", calls, w.secret() != nil)
 	}
 	statusOf := w.get()
+	w.events()
 	w.delete()
 	w.settle()
 	w.expect(v1alpha1.ConditionDeleting, "False", v1alpha1.ReasonPaused)
+	w.expectPhase(v1alpha1.PhaseDeleting, v1alpha1.ReasonPaused)
+	if got := w.events(); !strings.HasPrefix(got, "Warning Paused Waiting for spec.paused to be false since ") {
+		t.Errorf("events: %q", got)
+	}
 	if statusOf.UID != w.get().UID || len(w.outside.Names()) != 1 {
 		t.Error("it was deleted")
 	}

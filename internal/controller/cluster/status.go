@@ -44,7 +44,9 @@ func summarize(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
 	status.Conditions = dropWithoutReason(status.Conditions)
-	status.Phase = summarizePhase(cluster, status)
+	var cause metav1.Condition
+	status.Phase, cause = summarizePhase(cluster, status.Conditions, status.AppliedConfigHash != "")
+	status.Reason, status.Message = cause.Reason, cause.Message
 	return status
 }
 
@@ -345,19 +347,24 @@ func summarizeOperation(cluster *v1alpha1.Cluster, seen observation, p plan, act
 	return last
 }
 
-func summarizePhase(cluster *v1alpha1.Cluster, status v1alpha1.ClusterStatus) v1alpha1.ClusterPhase {
-	provisioned := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionProvisioned)
+// summarizePhase returns the phase and the condition that explains it.
+func summarizePhase(cluster *v1alpha1.Cluster, conditions []metav1.Condition, appliedBefore bool) (v1alpha1.ClusterPhase, metav1.Condition) {
+	provisioned := *meta.FindStatusCondition(conditions, v1alpha1.ConditionProvisioned)
 	switch {
 	case !cluster.DeletionTimestamp.IsZero():
-		return v1alpha1.PhaseDeleting
+		return v1alpha1.PhaseDeleting, *meta.FindStatusCondition(conditions, v1alpha1.ConditionDeleting)
+	case provisioned.Status == metav1.ConditionTrue && cluster.Spec.Paused:
+		return v1alpha1.PhaseProvisioned, *meta.FindStatusCondition(conditions, v1alpha1.ConditionPaused)
 	case provisioned.Status == metav1.ConditionTrue:
-		return v1alpha1.PhaseProvisioned
-	case provisioned.Reason == v1alpha1.ReasonEngineNotAvailable && status.AppliedConfigHash != "":
-		return v1alpha1.PhaseUnknown
+		return v1alpha1.PhaseProvisioned, *meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
+	case provisioned.Reason == v1alpha1.ReasonEngineNotAvailable && appliedBefore:
+		return v1alpha1.PhaseUnknown, provisioned
 	case provisioned.Reason == v1alpha1.ReasonProvisioning, provisioned.Reason == v1alpha1.ReasonWaiting, provisioned.Reason == v1alpha1.ReasonUpdating:
-		return v1alpha1.PhaseProvisioning
+		return v1alpha1.PhaseProvisioning, provisioned
+	case provisioned.Status == metav1.ConditionUnknown && cluster.Spec.Paused:
+		return v1alpha1.PhasePending, *meta.FindStatusCondition(conditions, v1alpha1.ConditionPaused)
 	case provisioned.Status == metav1.ConditionUnknown:
-		return v1alpha1.PhasePending
+		return v1alpha1.PhasePending, provisioned
 	}
-	return v1alpha1.PhaseFailed
+	return v1alpha1.PhaseFailed, provisioned
 }

@@ -262,6 +262,15 @@ func (w *world) expect(condition string, status metav1.ConditionStatus, reason s
 	return *found
 }
 
+// expectPhase fails the test if the phase is another, or the reason that explains it.
+func (w *world) expectPhase(phase v1alpha1.ClusterPhase, reason string) {
+	w.Helper()
+	status := w.get().Status
+	if status.Phase != phase || status.Reason != reason || status.Message == "" {
+		w.Errorf("the phase is %s, %s: %q; want %s, %s", status.Phase, status.Reason, status.Message, phase, reason)
+	}
+}
+
 // expectWhole fails the test unless the cluster is there with all that belongs to it.
 func (w *world) expectWhole() {
 	w.Helper()

@@ -15,6 +15,10 @@ type ClusterStatusApplyConfiguration struct {
 	// Phase of the cluster: Pending, Provisioning, Provisioned, Deleting, Failed or
 	// Unknown. It is for display; programs should use the conditions.
 	Phase *clusterprovisionerv1alpha1.ClusterPhase `json:"phase,omitempty"`
+	// Reason of the phase: that of the condition that explains it.
+	Reason *string `json:"reason,omitempty"`
+	// Message of that condition.
+	Message *string `json:"message,omitempty"`
 	// Engine of the cluster: spec.engine or its default.
 	Engine *clusterprovisionerv1alpha1.Engine `json:"engine,omitempty"`
 	// URL of the API of the cluster.
@@ -51,6 +55,22 @@ func ClusterStatus() *ClusterStatusApplyConfiguration {
 // If called multiple times, the Phase field is set to the value of the last call.
 func (b *ClusterStatusApplyConfiguration) WithPhase(value clusterprovisionerv1alpha1.ClusterPhase) *ClusterStatusApplyConfiguration {
 	b.Phase = &value
+	return b
+}
+
+// WithReason sets the Reason field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Reason field is set to the value of the last call.
+func (b *ClusterStatusApplyConfiguration) WithReason(value string) *ClusterStatusApplyConfiguration {
+	b.Reason = &value
+	return b
+}
+
+// WithMessage sets the Message field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Message field is set to the value of the last call.
+func (b *ClusterStatusApplyConfiguration) WithMessage(value string) *ClusterStatusApplyConfiguration {
+	b.Message = &value
 	return b
 }
 
