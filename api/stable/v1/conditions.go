@@ -20,6 +20,9 @@ const (
 	// ConditionLastRunSucceeded is True if the last run that finished succeeded, and
 	// Unknown if none has finished.
 	ConditionLastRunSucceeded = "LastRunSucceeded"
+	// ConditionRunsStuck is True if an active run waits for its Pods, for example for an
+	// image that cannot be pulled.
+	ConditionRunsStuck = "RunsStuck"
 )
 
 // The reasons of the conditions; events of a CronTab have the same reasons.
@@ -60,6 +63,11 @@ const (
 	// ReasonJobFailed: LastRunSucceeded; the Job failed. The message has its name, the
 	// reason, the exit code, and the command that prints its logs.
 	ReasonJobFailed = "JobFailed"
+	// ReasonNoRunStuck: RunsStuck; no run waits for its Pods longer than usual.
+	ReasonNoRunStuck = "NoRunStuck"
+	// ReasonPodsNotReady: RunsStuck; a run has had no ready Pod for a minute. The message
+	// has the cause.
+	ReasonPodsNotReady = "PodsNotReady"
 )
 
 // The reasons of events that have no condition of their own. Events that a CronJob

@@ -284,7 +284,8 @@ type CronTabStatus struct {
 
 	// Conditions of the CronTab. Ready is True if its runs start as specified.
 	// ScheduleValid is True if schedules, time zone and dates are valid.
-	// LastRunSucceeded is True if the Job of lastRun succeeded.
+	// LastRunSucceeded is True if the Job of lastRun succeeded. RunsStuck is True if an
+	// active run waits for its Pods, for example for an image that cannot be pulled.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

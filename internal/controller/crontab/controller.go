@@ -61,6 +61,7 @@ type Reconciler struct {
 	states      *stateStore
 	slowCreates *semaphore.Weighted
 	activeSince func() time.Time
+	stuckAfter  time.Duration
 }
 
 // NewReconciler returns a Reconciler. It reads from the cache of c, which needs the indexes of
@@ -76,6 +77,7 @@ func NewReconciler(c client.Client, live client.Reader, recorder events.EventRec
 		states:      newStateStore(),
 		slowCreates: semaphore.NewWeighted(maxSlowCreates),
 		activeSince: sync.OnceValue(clock.Now),
+		stuckAfter:  stuckAfter,
 	}
 }
 
@@ -151,7 +153,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 		r.wakeups.set(client.ObjectKeyFromObject(cronTab), plan.wakeAt)
 		return kube.Later(), nil
 	}
+	// These read Pods, so they come after the due run.
 	seen.failure = r.observeFailure(ctx, cronTab, st, seen.runs)
+	seen.stuck = r.observeStuck(ctx, cronTab, st, seen.runs, plan.now)
 	status := summarize(cronTab, seen, plan, done, actErr)
 	return r.finish(ctx, cronTab, st, status, plan, done, actErr)
 }
@@ -358,7 +362,9 @@ func stripJob(object any) (any, error) {
 			metav1.SetMetaDataAnnotation(&slim.ObjectMeta, name, value)
 		}
 	}
+	slim.Spec.Suspend = full.Spec.Suspend
 	slim.Status.StartTime = full.Status.StartTime
+	slim.Status.Ready = full.Status.Ready
 	slim.Status.CompletionTime = full.Status.CompletionTime
 	for _, condition := range full.Status.Conditions {
 		if condition.Status == corev1.ConditionTrue && (condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed) {

@@ -286,6 +286,9 @@ func (p *plan) scheduleWakeup(cronTab *stablev1.CronTab, seen observation) {
 		// More runs are due.
 		p.wakeAt = earlier(p.wakeAt, p.now)
 	}
+	if waiting := longestWaiting(seen.runs); waiting != nil && seen.stuckAfter > 0 {
+		p.wakeAt = earlier(p.wakeAt, nextStuckCheck(waiting, seen.stuckAfter, p.now))
+	}
 	if seen.schedule == nil || isSuspended(cronTab) {
 		return
 	}

@@ -38,6 +38,8 @@ type fixture struct {
 	recorder  *events.FakeRecorder
 	// writes are the write requests since the last takeWrites.
 	writes []harness.Request
+	// podWait is the stuckAfter of the Reconciler; zero, because there are no Pods.
+	podWait time.Duration
 	*Reconciler
 }
 
@@ -69,6 +71,7 @@ func (f *fixture) useClient(c client.WithWatch) {
 		return nil
 	}, func(harness.Request) error { return nil })
 	f.Reconciler = NewReconciler(counted, f.client, f.recorder, f.clock)
+	f.stuckAfter = f.podWait
 }
 
 // create creates the CronTab tick and reconciles it.
@@ -153,8 +156,8 @@ func (f *fixture) finishJob(job *batchv1.Job, condition batchv1.JobConditionType
 	f.must(f.client.Status().Update(f.Context(), job))
 }
 
-// failPod creates a Pod of a Job whose container has failed with an exit code.
-func (f *fixture) failPod(job *batchv1.Job, exitCode int32) {
+// createPod creates a Pod of a Job whose container has a state.
+func (f *fixture) createPod(job *batchv1.Job, phase corev1.PodPhase, state corev1.ContainerState) {
 	f.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -165,9 +168,8 @@ func (f *fixture) failPod(job *batchv1.Job, exitCode int32) {
 	}
 	f.must(f.client.Create(f.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "default"}})) // needed by every Pod
 	f.must(f.client.Create(f.Context(), pod))
-	pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
-		Name:  pod.Spec.Containers[0].Name,
-		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: exitCode, FinishedAt: metav1.NewTime(f.clock.Now())}},
+	pod.Status = corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: pod.Spec.Containers[0].Name, Image: pod.Spec.Containers[0].Image, State: state,
 	}}}
 	f.must(f.client.Status().Update(f.Context(), pod))
 }
@@ -262,12 +264,12 @@ func (f *fixture) expectReady(status metav1.ConditionStatus, reason string) {
 	}
 }
 
-// expectLastRun fails the test unless LastRunSucceeded has this status, reason and message.
-func (f *fixture) expectLastRun(status metav1.ConditionStatus, reason, message string) {
+// expectCondition fails the test unless a condition has this status, reason and message.
+func (f *fixture) expectCondition(name string, status metav1.ConditionStatus, reason, message string) {
 	f.Helper()
-	got := meta.FindStatusCondition(f.cronTab().Status.Conditions, stablev1.ConditionLastRunSucceeded)
+	got := meta.FindStatusCondition(f.cronTab().Status.Conditions, name)
 	if got == nil || got.Status != status || got.Reason != reason || got.Message != message {
-		f.Errorf("LastRunSucceeded is %s, want %s, %s, %q", asJSON(got), status, reason, message)
+		f.Errorf("%s is %s, want %s, %s, %q", name, asJSON(got), status, reason, message)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
@@ -29,6 +30,10 @@ type observation struct {
 	progress, recorded progress
 	// runs are the Jobs controlled by the CronTab, ordered by time.
 	runs []run
+	// stuckAfter is how long a run may wait for its Pods; zero means for ever.
+	stuckAfter time.Duration
+	// stuck is the last examination of the run that waits longest for its Pods; nil if none waits.
+	stuck *stuckCheck
 	// failure is the last failure if the status does not record it yet, or nil.
 	failure *failure
 	// deferredSince is since when cleanup and status have been deferred in favor of due runs; zero
@@ -39,7 +44,7 @@ type observation struct {
 // observe reads the Jobs of a CronTab from the cache. State in memory that is newer than the cache
 // takes precedence.
 func (r *Reconciler) observe(ctx context.Context, cronTab *stablev1.CronTab, st *state) (observation, error) {
-	seen := observation{activeSince: r.activeSince(), recorded: progressFromStatus(&cronTab.Status), deferredSince: st.deferredSince}
+	seen := observation{activeSince: r.activeSince(), recorded: progressFromStatus(&cronTab.Status), deferredSince: st.deferredSince, stuckAfter: r.stuckAfter}
 	seen.schedule, seen.invalid = newSchedule(cronTab)
 	var jobs batchv1.JobList
 	err := r.client.List(ctx, &jobs, client.InNamespace(cronTab.Namespace),
@@ -117,8 +122,9 @@ type run struct {
 	finishTime, startTime time.Time
 	// reason is the reason of the failure according to the Job.
 	reason string
-	// deleting means that the Job has a deletion timestamp.
-	deleting bool
+	// deleting means that the Job has a deletion timestamp, ready that it has a ready Pod, and
+	// suspended that its spec.suspend is true.
+	deleting, ready, suspended bool
 }
 
 // runOf returns the run of a Job.
@@ -126,6 +132,8 @@ func runOf(job *batchv1.Job) run {
 	r := run{
 		job: job, name: job.Name, uid: job.UID, resourceVersion: job.ResourceVersion,
 		deleting:  job.DeletionTimestamp != nil,
+		ready:     ptr.Deref(job.Status.Ready, 0) > 0,
+		suspended: ptr.Deref(job.Spec.Suspend, false),
 		phase:     active,
 		startTime: job.CreationTimestamp.Time,
 	}

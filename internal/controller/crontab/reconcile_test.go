@@ -78,7 +78,9 @@ func TestFinishedJobsAreReported(t *testing.T) {
 	f.advanceToNextRun()
 	jobs := f.jobs()
 	f.finishJob(&jobs[0], batchv1.JobComplete)
-	f.failPod(&jobs[1], 3)
+	f.createPod(&jobs[1], corev1.PodFailed, corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, FinishedAt: metav1.NewTime(f.clock.Now())},
+	})
 	f.finishJob(&jobs[1], batchv1.JobFailed)
 	f.reconcileUntilStable()
 	status := f.cronTab().Status
@@ -95,13 +97,13 @@ func TestFinishedJobsAreReported(t *testing.T) {
 	if diff := cmp.Diff(want, status.LastRun); diff != "" {
 		t.Errorf("last run (-want +got):\n%s", diff)
 	}
-	f.expectLastRun(metav1.ConditionFalse, stablev1.ReasonJobFailed, failure)
+	f.expectCondition(stablev1.ConditionLastRunSucceeded, metav1.ConditionFalse, stablev1.ReasonJobFailed, failure)
 
 	// The result outlasts the Job and its Pods, and a restart of the controller.
 	f.restart()
 	f.deleteJobNow(&jobs[1])
 	f.reconcileUntilStable()
-	f.expectLastRun(metav1.ConditionFalse, stablev1.ReasonJobFailed, failure)
+	f.expectCondition(stablev1.ConditionLastRunSucceeded, metav1.ConditionFalse, stablev1.ReasonJobFailed, failure)
 	if got := f.takeEvents(); len(got) > 0 {
 		t.Errorf("events of a known failure: %q", got)
 	}
@@ -110,7 +112,46 @@ func TestFinishedJobsAreReported(t *testing.T) {
 	next := f.jobs()
 	f.finishJob(&next[len(next)-1], batchv1.JobComplete)
 	f.reconcileUntilStable()
-	f.expectLastRun(metav1.ConditionTrue, stablev1.ReasonJobSucceeded, fmt.Sprintf("Job %q succeeded", next[len(next)-1].Name))
+	f.expectCondition(stablev1.ConditionLastRunSucceeded, metav1.ConditionTrue, stablev1.ReasonJobSucceeded, fmt.Sprintf("Job %q succeeded", next[len(next)-1].Name))
+}
+
+func TestStuckRun(t *testing.T) {
+	f := newFixture(t)
+	f.podWait = stuckAfter
+	f.restart()
+	f.create(withSchedule("0 * * * *"))
+	f.advanceToNextRun()
+	job := f.jobs()[0]
+	job.Status.StartTime, job.Status.Active = ptr.To(metav1.NewTime(f.clock.Now())), 1
+	f.must(f.client.Status().Update(t.Context(), &job))
+	f.reconcileUntilStable()
+	none := func() {
+		f.Helper()
+		f.expectCondition(stablev1.ConditionRunsStuck, metav1.ConditionFalse, stablev1.ReasonNoRunStuck, "No run waits for its Pods longer than usual")
+	}
+	none()
+	f.createPod(&job, corev1.PodPending, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}})
+	f.takeEvents()
+	f.advanceToNextRun() // after a minute
+	f.reconcileUntilStable()
+	message := fmt.Sprintf(`Job %q has no ready Pod. Container "main" of Pod %[1]q waits: ImagePullBackOff, image "busybox". `+
+		"To see its events, run: kubectl describe pods --namespace %s --selector batch.kubernetes.io/job-name=%[1]s", job.Name, f.namespace)
+	f.expectCondition(stablev1.ConditionRunsStuck, metav1.ConditionTrue, stablev1.ReasonPodsNotReady, message)
+	if diff := cmp.Diff([]string{"Warning PodsNotReady " + message}, f.takeEvents()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+
+	// A restart of the controller changes nothing, and is no new event.
+	f.restart()
+	f.reconcileUntilStable()
+	f.expectCondition(stablev1.ConditionRunsStuck, metav1.ConditionTrue, stablev1.ReasonPodsNotReady, message)
+	if got := f.takeEvents(); len(got) > 0 {
+		t.Errorf("events: %q", got)
+	}
+	job.Status.Ready = ptr.To[int32](1)
+	f.must(f.client.Status().Update(t.Context(), &job))
+	f.reconcileUntilStable()
+	none()
 }
 
 func TestHistoryLimits(t *testing.T) {

@@ -6,10 +6,8 @@ import (
 	"slices"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
@@ -27,8 +25,7 @@ type failure struct {
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list
 
 // observeFailure returns the failed run that finished last, or nil if the status records it. It
-// reads Pods from the API server, once for each failure: a watch of all Pods would cost more than
-// all else that this controller does.
+// reads the Pods of each failed run once.
 func (r *Reconciler) observeFailure(ctx context.Context, cronTab *stablev1.CronTab, st *state, runs []run) *failure {
 	last := lastFinished(runs, func(phase runPhase) bool { return phase == failed })
 	if last == nil || !last.finishTime.Truncate(time.Second).After(fromMetaTime(cronTab.Status.LastFailureTime)) {
@@ -54,18 +51,14 @@ func lastFinished(runs []run, is func(runPhase) bool) *run {
 // exitCode returns the exit code of the container of a Job that failed last, or nil if no Pod has
 // one. An error only costs the message a detail.
 func (r *Reconciler) exitCode(ctx context.Context, namespace string, job *run) *int32 {
-	var pods corev1.PodList
-	err := r.live.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{batchv1.JobNameLabel: job.name}, client.Limit(maxPods))
+	pods, err := r.podsOf(ctx, namespace, job)
 	if err != nil {
 		log.FromContext(ctx).Info("Cannot read the exit code of a Job from its Pods", "Job", job.name, "error", err.Error())
 		return nil
 	}
 	var last *corev1.ContainerStateTerminated
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if owner := metav1.GetControllerOfNoCopy(pod); owner == nil || owner.UID != job.uid {
-			continue
-		}
+	for i := range pods {
+		pod := &pods[i]
 		for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 			for i := range statuses {
 				for _, ended := range []*corev1.ContainerStateTerminated{statuses[i].LastTerminationState.Terminated, statuses[i].State.Terminated} {
@@ -81,9 +74,6 @@ func (r *Reconciler) exitCode(ctx context.Context, namespace string, job *run) *
 	}
 	return &last.ExitCode
 }
-
-// maxPods limits how many Pods of a Job are read for its exit code.
-const maxPods = 100
 
 // lastRun returns the last finished run for the status; known is the recorded one.
 func lastRun(known *stablev1.FinishedRun, runs []run, f *failure) *stablev1.FinishedRun {

@@ -29,8 +29,10 @@ type state struct {
 	lastInvalidRequest string
 	// lastBlocked is the due time of the blocked run that the last event reported.
 	lastBlocked time.Time
-	// failure is the last failure that this process has seen.
+	// failure is the last failure that this process has seen, and stuck its last examination of
+	// waiting Pods.
 	failure *failure
+	stuck   *stuckCheck
 
 	// lastWrite is the last status update, if the cache may not have it yet.
 	lastWrite *statusWrite

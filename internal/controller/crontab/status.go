@@ -44,6 +44,7 @@ func summarize(cronTab *stablev1.CronTab, seen observation, p plan, d actResult,
 		summarizeSchedule(seen, p),
 		summarizeReady(cronTab, seen, p, queued, actErr),
 		summarizeLastRun(cronTab.Namespace, status.LastRun),
+		summarizeStuck(cronTab.Namespace, seen.stuck),
 	} {
 		condition.ObservedGeneration = cronTab.Generation
 		condition.LastTransitionTime = metav1.NewTime(p.now)
@@ -178,6 +179,10 @@ func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, st *
 		st.lastWrite = &statusWrite{before: cronTab.ResourceVersion, after: after.ResourceVersion, status: status}
 		if was.Reason != is.Reason && is.Status == metav1.ConditionFalse {
 			r.events.Warning(cronTab, is.Reason, "Schedule", is.Message)
+		}
+		was, is = kube.ConditionTransition(cronTab.Status.Conditions, status.Conditions, stablev1.ConditionRunsStuck)
+		if was.Status != is.Status && is.Status == metav1.ConditionTrue {
+			r.events.Warning(cronTab, is.Reason, "WatchJob", is.Message)
 		}
 	}
 	return result, err

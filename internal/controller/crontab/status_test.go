@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -184,6 +185,44 @@ func TestFailureMessage(t *testing.T) {
 	} {
 		if got != want+logs {
 			t.Errorf("got %q, want %q", got, want+logs)
+		}
+	}
+}
+
+func TestStuckCause(t *testing.T) {
+	waits := func(reason string) []corev1.ContainerStatus {
+		return []corev1.ContainerStatus{{Name: "c", Image: "i", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}
+	}
+	for _, test := range []struct {
+		name string
+		pod  corev1.PodStatus
+		want string
+	}{
+		{"image", corev1.PodStatus{ContainerStatuses: waits("ImagePullBackOff")}, `Container "c" of Pod "p" waits: ImagePullBackOff, image "i"`},
+		{"init container", corev1.PodStatus{InitContainerStatuses: waits("CrashLoopBackOff"), ContainerStatuses: waits("PodInitializing")},
+			`Container "c" of Pod "p" waits: CrashLoopBackOff, image "i"`},
+		{"not scheduled", corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes"}}},
+			`Pod "p" is not scheduled: 0/1 nodes`},
+		{"still starting", corev1.PodStatus{ContainerStatuses: waits("ContainerCreating")}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := stuckCause([]corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Status: test.pod}}); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+	if got := stuckCause(nil); got != "It has no Pod; kubectl describe job has the reason" {
+		t.Errorf("without a Pod: %q", got)
+	}
+}
+
+func TestNextStuckCheck(t *testing.T) {
+	r := &run{startTime: noon}
+	for after, want := range map[time.Duration]time.Duration{
+		0: time.Minute, 59 * time.Second: time.Minute, time.Minute: 2 * time.Minute, 2*time.Minute + 1: 4 * time.Minute, time.Hour: 64 * time.Minute,
+	} {
+		if got := nextStuckCheck(r, time.Minute, noon.Add(after)).Sub(noon); got != want {
+			t.Errorf("after %v the next is at %v, want %v", after, got, want)
 		}
 	}
 }

@@ -47,7 +47,8 @@ type CronTabStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// Conditions of the CronTab. Ready is True if its runs start as specified.
 	// ScheduleValid is True if schedules, time zone and dates are valid.
-	// LastRunSucceeded is True if the Job of lastRun succeeded.
+	// LastRunSucceeded is True if the Job of lastRun succeeded. RunsStuck is True if an
+	// active run waits for its Pods, for example for an image that cannot be pulled.
 	Conditions []applyconfigurationsmetav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 
