@@ -47,7 +47,7 @@ func TestCronTab(t *testing.T) {
 	s.wait(t, "condition=Ready", backupCronTab)
 	midnight := time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour).Format(time.RFC3339)
 	lines := strings.Split(strings.TrimSpace(s.kubectl(t, "get", "ct", "backup")), "\n")
-	if got, want := strings.Join(strings.Fields(lines[0]), " "), "NAME SCHEDULE TIMEZONE SUSPEND ACTIVE LAST NEXT READY AGE"; got != want {
+	if got, want := strings.Join(strings.Fields(lines[0]), " "), "NAME SCHEDULE TIMEZONE SUSPEND ACTIVE LAST LAST RESULT NEXT READY AGE"; got != want {
 		t.Errorf("the columns are %q, not %q", got, want)
 	}
 	row := strings.Fields(lines[1])

@@ -13,9 +13,9 @@ import (
 // +kubebuilder:printcolumn:name="TimeZone",type=string,JSONPath=`.spec.timeZone`,description="Time zone of the schedule; UTC if empty"
 // +kubebuilder:printcolumn:name="Suspend",type=boolean,JSONPath=`.spec.suspend`,description="Whether scheduled runs are suspended"
 // +kubebuilder:printcolumn:name="Active",type=integer,JSONPath=`.status.activeCount`,description="Number of active Jobs"
-// +kubebuilder:printcolumn:name="Last",type=date,JSONPath=`.status.lastScheduleTime`,description="Time since the last run was due"
+// +kubebuilder:printcolumn:name="Last",type=string,JSONPath=`.status.lastScheduleLocalTime`,description="Scheduled time of the last started run, in the time zone of the schedule"
 // +kubebuilder:printcolumn:name="Last Result",type=string,JSONPath=`.status.lastRun.result`,description="Succeeded or Failed: result of the last run that finished"
-// +kubebuilder:printcolumn:name="Next",type=string,JSONPath=`.status.nextScheduleTime`,description="Time of the next run"
+// +kubebuilder:printcolumn:name="Next",type=string,JSONPath=`.status.nextScheduleLocalTime`,description="Time of the next run, in the time zone of the schedule"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether runs start as specified"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Last Success",type=date,priority=1,JSONPath=`.status.lastSuccessfulTime`,description="Time since the last completion of a Job"
@@ -249,6 +249,14 @@ type CronTabStatus struct {
 	// is no next run.
 	// +optional
 	NextScheduleTime *metav1.Time `json:"nextScheduleTime,omitempty"`
+
+	// lastScheduleTime in the time zone of the schedule, for display.
+	// +optional
+	LastScheduleLocalTime string `json:"lastScheduleLocalTime,omitempty"`
+
+	// nextScheduleTime in the time zone of the schedule, for display.
+	// +optional
+	NextScheduleLocalTime string `json:"nextScheduleLocalTime,omitempty"`
 
 	// Value of the annotation run-requested-at of the last run on demand.
 	// +optional

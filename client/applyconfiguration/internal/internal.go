@@ -459,6 +459,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: lastRun
       type:
         namedType: com.github.keelson-dev.keelson.api.stable.v1.FinishedRun
+    - name: lastScheduleLocalTime
+      type:
+        scalar: string
     - name: lastScheduleTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
@@ -468,6 +471,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: missedRuns
       type:
         scalar: numeric
+    - name: nextScheduleLocalTime
+      type:
+        scalar: string
     - name: nextScheduleTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time

@@ -35,6 +35,8 @@ func summarize(cronTab *stablev1.CronTab, seen observation, p plan, d actResult,
 	progress.writeTo(&status)
 	status.Queued = int32(queued)
 	status.NextScheduleTime = toMetaTime(p.next)
+	status.NextScheduleLocalTime = localTime(status.NextScheduleTime, seen.zone())
+	status.LastScheduleLocalTime = localTime(status.LastScheduleTime, seen.zone())
 	status.Active = activeRefs(cronTab, runs)
 	status.ActiveCount = int32(len(status.Active))
 	status.LastSuccessfulTime = latestFinish(cronTab.Status.LastSuccessfulTime, runs, succeeded)
@@ -51,6 +53,14 @@ func summarize(cronTab *stablev1.CronTab, seen observation, p plan, d actResult,
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
 	return status
+}
+
+// localTime formats a time of the status for display.
+func localTime(at *metav1.Time, zone *time.Location) string {
+	if at == nil {
+		return ""
+	}
+	return at.In(zone).Format(time.RFC3339)
 }
 
 // activeRefs returns references to unfinished Jobs. An existing reference is kept as it is, so that

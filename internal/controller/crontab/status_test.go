@@ -139,6 +139,15 @@ func TestStatusAfterARun(t *testing.T) {
 	if status.Queued != 0 || len(status.QueuedTimes) != 0 || status.ActiveCount != 2 {
 		t.Errorf("the status is %s", asJSON(status))
 	}
+	if last, next := status.LastScheduleLocalTime, status.NextScheduleLocalTime; last != "2026-03-04T12:00:00Z" || next != "2026-03-04T12:01:00Z" {
+		t.Errorf("for display the last is %s and the next %s", last, next)
+	}
+	zone := "Asia/Kathmandu"
+	cronTab.Spec.TimeZone = &zone
+	seen = observationOf(cronTab, at("11:59:00"))
+	if got := summarize(cronTab, seen, decide(cronTab, seen, noon), actResult{}, nil).NextScheduleLocalTime; got != "2026-03-04T17:46:00+05:45" {
+		t.Errorf("in %s the next is %s", zone, got)
+	}
 	// Writing and reading the status preserves progress.
 	if want, got := p.progress.afterStart(p.start), progressFromStatus(&status); !got.equal(want) {
 		t.Errorf("progress is %v, want %v", got, want)

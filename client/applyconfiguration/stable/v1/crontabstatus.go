@@ -28,6 +28,10 @@ type CronTabStatusApplyConfiguration struct {
 	// Scheduled time of the next run. Unset while the CronTab is suspended, or if there
 	// is no next run.
 	NextScheduleTime *metav1.Time `json:"nextScheduleTime,omitempty"`
+	// lastScheduleTime in the time zone of the schedule, for display.
+	LastScheduleLocalTime *string `json:"lastScheduleLocalTime,omitempty"`
+	// nextScheduleTime in the time zone of the schedule, for display.
+	NextScheduleLocalTime *string `json:"nextScheduleLocalTime,omitempty"`
 	// Value of the annotation run-requested-at of the last run on demand.
 	LastManualRunTime *metav1.Time `json:"lastManualRunTime,omitempty"`
 	// Number of missed runs since the creation of the CronTab: runs that were due, were
@@ -116,6 +120,22 @@ func (b *CronTabStatusApplyConfiguration) WithLastRun(value *FinishedRunApplyCon
 // If called multiple times, the NextScheduleTime field is set to the value of the last call.
 func (b *CronTabStatusApplyConfiguration) WithNextScheduleTime(value metav1.Time) *CronTabStatusApplyConfiguration {
 	b.NextScheduleTime = &value
+	return b
+}
+
+// WithLastScheduleLocalTime sets the LastScheduleLocalTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastScheduleLocalTime field is set to the value of the last call.
+func (b *CronTabStatusApplyConfiguration) WithLastScheduleLocalTime(value string) *CronTabStatusApplyConfiguration {
+	b.LastScheduleLocalTime = &value
+	return b
+}
+
+// WithNextScheduleLocalTime sets the NextScheduleLocalTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the NextScheduleLocalTime field is set to the value of the last call.
+func (b *CronTabStatusApplyConfiguration) WithNextScheduleLocalTime(value string) *CronTabStatusApplyConfiguration {
+	b.NextScheduleLocalTime = &value
 	return b
 }
 
