@@ -29,7 +29,7 @@ tool controller-gen object paths=./api/...
 echo "generate: api/crds"
 tool controller-gen crd:generateEmbeddedObjectMeta=true paths=./api/... output:crd:dir="$new/crds"
 go run ./hack/crontabschema "$new/crds/stable.example.com_crontabs.yaml"
-go run ./hack/descriptions "$new"/crds/*.yaml
+go run ./hack/definitions "$new"/crds/*.yaml
 {
 	echo "# Generated, for config/default."
 	echo "resources:"

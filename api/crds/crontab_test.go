@@ -31,6 +31,9 @@ func refusal(t *testing.T, err error, field, says string) {
 	}) {
 		t.Errorf("got %v, want an error at %s that says %q", err, field, says)
 	}
+	if strings.Contains(err.Error(), "schema") {
+		t.Errorf("the refusal has words of the validator that help nobody: %v", err)
+	}
 }
 
 func TestCronTabAccepted(t *testing.T) {
@@ -38,6 +41,8 @@ func TestCronTabAccepted(t *testing.T) {
 	for _, test := range []struct{ name, object, spec string }{
 		{"nothing at all", "", `{}`},
 		{"the short form", "", `{"schedule":"@daily",` + shortTemplate + `}`},
+		{"without a restartPolicy", "", `{"jobTemplate":{"containers":[{"name":"a","image":"b"}]}}`},
+		{"without a restartPolicy, in full", "", `{"jobTemplate":{"spec":{"template":{"spec":{"containers":[{"name":"a","image":"b"}]}}}}}`},
 		{"the full form", "", `{"schedule":"@daily",` + fullTemplate + `}`},
 		{"the longest name", strings.Repeat("a", 52), `{"schedule":"@daily",` + shortTemplate + `}`},
 		{"what kubectl writes into templates", "", `{"schedule":"@daily","jobTemplate":{"metadata":{"name":"x","creationTimestamp":null,"labels":{"a":"b"}},"spec":{"template":{"metadata":{"creationTimestamp":null},"spec":{` + podJSON + `}}}}}`},
@@ -81,6 +86,7 @@ func TestCronTabRefused(t *testing.T) {
 		{"a Job without containers", `{"jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never"}}}}}`, "spec.jobTemplate.spec.template.spec.containers", "Required"},
 		{"a Job without a pod", `{"jobTemplate":{"spec":{"template":{}}}}`, "spec.jobTemplate.spec.template.spec", "Required"},
 		{"both forms at once", `{"jobTemplate":{"spec":{"template":{"spec":{` + podJSON + `}}},"nodeName":"here"}}`, "spec.jobTemplate", "exclude each other"},
+		{"a share of memory that is none", `{"jobTemplate":{"containers":[{"name":"a","image":"b","resources":{"limits":{"memory":true}}}]}}`, "spec.jobTemplate.containers[0].resources.limits.memory", "must be"},
 		{"a port that is none", `{"jobTemplate":{"restartPolicy":"Never","containers":[{"name":"a","image":"b","ports":[{"containerPort":"http"}]}]}}`, "spec.jobTemplate.containers[0].ports[0].containerPort", "must be of type integer"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -83,7 +83,7 @@ func complete(crontab *schema) error {
 	if !ok || template.Properties["spec"].Properties == nil || template.Properties["containers"].Items == nil {
 		return errors.New("spec.jobTemplate has not the fields of a Job and of a pod")
 	}
-	crontab.XValidations = append(crontab.XValidations, completeTemplate(&template))
+	crontab.XValidations = append(crontab.XValidations, completeTemplate(&template)...)
 	spec.Properties["jobTemplate"] = template
 
 	schedule := spec.Properties["schedule"]
@@ -97,10 +97,10 @@ func complete(crontab *schema) error {
 	return nil
 }
 
-// completeTemplate changes the schema of a template, and returns a rule for the CronTab.
-// One that stands in the schema of the template itself would cost the API server another
-// set of types of a whole pod, at every start.
-func completeTemplate(template *schema) apiextensionsv1.ValidationRule {
+// completeTemplate changes the schema of a template, and returns rules for the CronTab.
+// Rules in the schema of the template itself would cost the API server another set of
+// types of a whole pod, at every start.
+func completeTemplate(template *schema) []apiextensionsv1.ValidationRule {
 	var beside []string
 	for name, property := range template.Properties {
 		if name == "spec" || name == "metadata" {
@@ -112,12 +112,10 @@ func completeTemplate(template *schema) apiextensionsv1.ValidationRule {
 	}
 	slices.Sort(beside)
 	template.Required = nil
-	template.AnyOf = []schema{{Required: []string{"containers", "restartPolicy"}}, {Required: []string{"spec"}}}
 	completePod(template)
 	job := template.Properties["spec"]
 	podTemplate := job.Properties["template"]
 	pod := podTemplate.Properties["spec"]
-	pod.Required = append(pod.Required, "restartPolicy")
 	completePod(&pod)
 	podTemplate.Properties["spec"] = pod
 	podTemplate.Required = append(podTemplate.Required, "spec")
@@ -132,11 +130,17 @@ func completeTemplate(template *schema) apiextensionsv1.ValidationRule {
 			completeMetadata(s)
 		}
 	})
-	return apiextensionsv1.ValidationRule{
+	required := apiextensionsv1.FieldValueRequired
+	return []apiextensionsv1.ValidationRule{{
 		Rule:      "!has(self.spec.jobTemplate) || !has(self.spec.jobTemplate.spec) || " + strings.Join(beside, " && "),
 		FieldPath: ".spec.jobTemplate",
 		Message:   "fields of a pod and spec exclude each other: with spec, they belong in spec.template.spec",
-	}
+	}, {
+		Rule:      "!has(self.spec.jobTemplate) || has(self.spec.jobTemplate.spec) || has(self.spec.jobTemplate.containers)",
+		FieldPath: ".spec.jobTemplate.containers",
+		Reason:    &required,
+		Message:   "set the containers of the pod, or spec for a JobTemplateSpec as in a CronJob",
+	}}
 }
 
 // completePod changes the schema of the spec of a pod: it is one of a Job.

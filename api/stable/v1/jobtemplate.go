@@ -25,7 +25,8 @@ type JobTemplate struct {
 	corev1.PodSpec `json:",inline"`
 }
 
-// JobTemplateSpec returns the template in its full form. What it returns shares memory
+// JobTemplateSpec returns the template in its full form, with the default restartPolicy
+// Never: that of Pods, Always, is not allowed in a Job. What it returns shares memory
 // with t.
 func (t *JobTemplate) JobTemplateSpec() batchv1.JobTemplateSpec {
 	full := batchv1.JobTemplateSpec{ObjectMeta: t.ObjectMeta}
@@ -33,6 +34,9 @@ func (t *JobTemplate) JobTemplateSpec() batchv1.JobTemplateSpec {
 		full.Spec = *t.Spec
 	} else {
 		full.Spec.Template.Spec = t.PodSpec
+	}
+	if pod := &full.Spec.Template.Spec; pod.RestartPolicy == "" {
+		pod.RestartPolicy = corev1.RestartPolicyNever
 	}
 	return full
 }

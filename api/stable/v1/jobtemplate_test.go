@@ -11,6 +11,23 @@ import (
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 )
 
+// Without a restartPolicy the API server would use Always, which it rejects in a Job.
+func TestDefaultRestartPolicy(t *testing.T) {
+	full := batchv1.JobSpec{}
+	for _, template := range []stablev1.JobTemplate{{}, {Spec: &full}} {
+		if got := template.JobTemplateSpec().Spec.Template.Spec.RestartPolicy; got != corev1.RestartPolicyNever {
+			t.Errorf("the default of %+v is %q", template, got)
+		}
+	}
+	if full.Template.Spec.RestartPolicy != "" {
+		t.Error("the template was modified")
+	}
+	kept := stablev1.JobTemplate{PodSpec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyOnFailure}}
+	if got := kept.JobTemplateSpec().Spec.Template.Spec.RestartPolicy; got != corev1.RestartPolicyOnFailure {
+		t.Errorf("OnFailure became %q", got)
+	}
+}
+
 // Both forms are written as they were read, and mean the same Job.
 func TestJobTemplate(t *testing.T) {
 	pod := corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Image: "busybox", Resources: corev1.ResourceRequirements{}}}}

@@ -213,7 +213,7 @@ type CronTabSpec struct {
 
 	// Template of the Job of each run. Either a JobTemplateSpec as in a CronJob (metadata
 	// and spec), or, in short form, the spec of the Pod (containers, restartPolicy and so
-	// on). The restartPolicy is Never or OnFailure.
+	// on). The restartPolicy is Never, the default, or OnFailure.
 	// +optional
 	JobTemplate *JobTemplate `json:"jobTemplate,omitempty"`
 }

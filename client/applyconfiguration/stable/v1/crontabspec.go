@@ -68,7 +68,7 @@ type CronTabSpecApplyConfiguration struct {
 	FailedJobsHistoryLimit *int32 `json:"failedJobsHistoryLimit,omitempty"`
 	// Template of the Job of each run. Either a JobTemplateSpec as in a CronJob (metadata
 	// and spec), or, in short form, the spec of the Pod (containers, restartPolicy and so
-	// on). The restartPolicy is Never or OnFailure.
+	// on). The restartPolicy is Never, the default, or OnFailure.
 	JobTemplate *JobTemplateApplyConfiguration `json:"jobTemplate,omitempty"`
 }
 

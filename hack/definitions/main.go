@@ -1,9 +1,11 @@
-// Command descriptions joins the lines of paragraphs in the descriptions of definitions:
+// Command definitions makes generated CRDs easier to read for users:
 //
-//	go run ./hack/descriptions FILE...
+//	go run ./hack/definitions FILE...
 //
-// kubectl explain breaks lines at the width of a terminal, and keeps those that are there: comments of Go, which are as
-// wide, would come out as a long and a short line in turns.
+//   - It joins the lines of each paragraph in descriptions. kubectl explain wraps lines at the width of the terminal and
+//     keeps existing breaks, so the lines of a Go comment would come out long and short in turns.
+//   - It removes anyOf from int-or-string fields. x-kubernetes-int-or-string means the same, and the API server would
+//     reject a wrong type with "must validate at least one schema" besides the useful message.
 package main
 
 import (
@@ -17,18 +19,18 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: descriptions FILE...")
+		fmt.Fprintln(os.Stderr, "usage: definitions FILE...")
 		os.Exit(2)
 	}
 	for _, path := range os.Args[1:] {
 		if err := rewrite(path); err != nil {
-			fmt.Fprintf(os.Stderr, "error: join the lines of descriptions in %s: %v\n", path, err)
+			fmt.Fprintf(os.Stderr, "error: rewrite the definition in %s: %v\n", path, err)
 			os.Exit(1)
 		}
 	}
 }
 
-// rewrite joins lines in a file with one definition.
+// rewrite rewrites a file with one definition.
 func rewrite(path string) error {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -45,12 +47,15 @@ func rewrite(path string) error {
 	return os.WriteFile(path, append([]byte("---\n"), raw...), 0o644)
 }
 
-// walk joins lines in all descriptions. A property of that name is no text.
+// walk rewrites a part of a definition. A property with the name description is no text.
 func walk(part any) {
 	switch part := part.(type) {
 	case map[string]any:
 		if text, ok := part["description"].(string); ok {
 			part["description"] = joined(text)
+		}
+		if part["x-kubernetes-int-or-string"] == true {
+			delete(part, "anyOf")
 		}
 		for _, inner := range part {
 			walk(inner)
