@@ -68,7 +68,7 @@ func (r *Reconciler) call(ctx context.Context, vm *v1alpha1.VirtualMachine, obse
 func (r *Reconciler) create(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation) error {
 	machine := newMachine(vm, observed.id)
 	var err error
-	if machine.Seed, err = r.seed(ctx, vm); err != nil {
+	if machine.Seed, err = r.newSeed(ctx, vm); err != nil {
 		return err
 	}
 	if err := r.confirmStillWanted(ctx, vm, observed); err != nil {

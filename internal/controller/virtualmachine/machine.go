@@ -80,6 +80,15 @@ func (r *Reconciler) seed(ctx context.Context, vm *v1alpha1.VirtualMachine) (*ba
 	return &backend.Seed{UserData: user, NetworkData: network}, nil
 }
 
+// newSeed returns the cloud-init data of a new machine. Unlike the data of an existing machine, it must be readable.
+func (r *Reconciler) newSeed(ctx context.Context, vm *v1alpha1.VirtualMachine) (*backend.Seed, error) {
+	seed, err := r.seed(ctx, vm)
+	if err != nil {
+		return nil, err
+	}
+	return seed, checkSeed(vm.Spec.CloudInit, seed)
+}
+
 // inlineOrSecret returns the value in the Secret if from is set, else inline.
 func (r *Reconciler) inlineOrSecret(ctx context.Context, namespace, inline string, from *v1alpha1.SecretKey) (string, error) {
 	if from == nil {

@@ -27,12 +27,23 @@ func NewValidator(names []string, rules map[string]Rule) func(*v1alpha1.VirtualM
 				strings.TrimPrefix(err.Error(), backend.ErrMissing.Error()+": "))}
 		}
 		machine := newMachine(vm, backend.Identity{})
+		var all field.ErrorList
 		var wrong *backend.FieldError
-		if err := rules[name](&machine); errors.As(err, &wrong) {
-			return field.ErrorList{field.Invalid(field.NewPath(wrong.Field), fieldValue(vm, wrong.Field), wrong.Message)}
+		for _, err := range []error{rules[name](&machine), checkInlineSeed(vm.Spec.CloudInit)} {
+			if errors.As(err, &wrong) {
+				all = append(all, field.Invalid(field.NewPath(wrong.Field), fieldValue(vm, wrong.Field), wrong.Message))
+			}
 		}
+		return all
+	}
+}
+
+// checkInlineSeed checks the cloud-init data that is not in Secrets.
+func checkInlineSeed(cloudInit *v1alpha1.CloudInit) error {
+	if cloudInit == nil {
 		return nil
 	}
+	return checkSeed(cloudInit, &backend.Seed{UserData: cloudInit.UserData, NetworkData: cloudInit.NetworkData})
 }
 
 // fieldValue returns the value of a field for an error message.
