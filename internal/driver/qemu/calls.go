@@ -79,7 +79,7 @@ func (d *Driver) checkFiles(image *v1alpha1.Image) error {
 
 // Create implements backend.Driver.
 func (d *Driver) Create(_ context.Context, machine backend.Machine) error {
-	if err := errors.Join(validate(&machine), d.checkFiles(machine.Image)); err != nil {
+	if err := errors.Join(validate(&machine), d.checkFiles(machine.Image), d.checkMemory(&machine)); err != nil {
 		return err
 	}
 	d.mu.Lock()

@@ -202,8 +202,8 @@ func (m *machine) kernelFor(image *v1alpha1.Image, l *launch) error {
 			return err
 		}
 		l.kernel, l.initrd, l.cmdline = guest.kernel, guest.initramfs, guest.cmdline
-		if l.machine.MemoryBytes < guest.minimumMemory {
-			return fmt.Errorf("the default guest needs at least %d MiB of memory: set spec.resource.memory", guest.minimumMemory>>20)
+		if err := guest.checkMemory(l.machine.MemoryBytes); err != nil {
+			return err
 		}
 	case image.Kernel != "":
 		if err := m.d.givenKernel(image, l); err != nil {
