@@ -34,6 +34,13 @@ func main() {
 		}
 		return
 	}
+	if filepath.Base(os.Args[0]) == "sftp-server" {
+		if err := serveFiles(); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", os.Args[0], err)
+			os.Exit(1)
+		}
+		return
+	}
 	if os.Getpid() != 1 {
 		fmt.Fprintln(os.Stderr, "init: this is the first process of a Keelson guest, there is nothing to run by hand")
 		os.Exit(2)

@@ -20,6 +20,9 @@ const shell = "/bin/sh"
 // outputFile gets what the seed's commands print, as with cloud-init.
 const outputFile = "/var/log/cloud-init-output.log"
 
+// hostKeyFile has the host key of SSH.
+const hostKeyFile = "/etc/ssh/ssh_host_ed25519_key"
+
 // networkPatience is how long the seed's commands wait for an address.
 const networkPatience = 30 * time.Second
 
@@ -28,7 +31,7 @@ const searchPath = "/bin"
 
 // environment is what programs start with.
 func environment() []string {
-	return []string{"PATH=" + searchPath, "HOME=/root", "USER=root", "SHELL=" + shell}
+	return []string{"PATH=" + searchPath, "HOME=/root", "USER=root", "SHELL=" + shell, `PS1=\h:\w\$ `}
 }
 
 // command returns a program that runs a line for the shell, or a shell for "".
@@ -114,6 +117,7 @@ func (in *initProcess) startSSH(ctx context.Context) {
 	server, err := sshd.New(sshd.Config{
 		AuthorizedKeys: in.seed.AuthorizedKeys,
 		HostKeys:       in.seed.HostKeys,
+		KeyFile:        hostKeyFile,
 		Command:        command,
 		Start:          in.processes.Start,
 		Printf:         in.console.Printf,

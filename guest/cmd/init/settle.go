@@ -12,7 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/keelson-dev/keelson/guest/internal/network"
+	"github.com/keelson-dev/keelson/guest/internal/rootdisk"
 	"github.com/keelson-dev/keelson/guest/internal/seed"
+	"github.com/keelson-dev/keelson/guest/internal/system"
 )
 
 // defaultHostname is the guest's name until somebody gives it another.
@@ -24,6 +26,7 @@ func (in *initProcess) settle(ctx context.Context) {
 	if err := network.Loopback(); err != nil {
 		in.console.Printf("The guest cannot speak to itself: %v", err)
 	}
+	in.mountRoot()
 	in.seed = in.findSeed()
 	hostname := in.seed.Hostname
 	if hostname == "" {
@@ -33,16 +36,63 @@ func (in *initProcess) settle(ctx context.Context) {
 	for _, sentence := range in.seed.Ignored {
 		in.console.Printf("Note: %s", sentence)
 	}
-	in.writeFiles(in.seed.Files)
+	first := in.isFirstBoot()
+	if first {
+		in.writeFiles(in.seed.Files)
+	}
 	in.network.Hostname = in.seed.Hostname
 	in.settled = true
 	go in.startSSH(ctx)
 	go func() {
 		in.runCommands(ctx, in.seed.EarlyCommands)
-		in.runWhenOnline(ctx, in.seed.Commands)
+		if first {
+			in.runWhenOnline(ctx, in.seed.Commands)
+			in.recordFirstBoot(ctx)
+		}
 	}()
 	in.startInterfaces(ctx)
 	go in.keepShell(ctx)
+}
+
+// mountRoot makes the root file system persistent if the machine has a root disk.
+func (in *initProcess) mountRoot() {
+	device := rootdisk.Find(in.disks)
+	if device == "" {
+		return
+	}
+	const directory = "/.root"
+	err := rootdisk.Prepare(device, directory, in.processes.Run)
+	if err == nil && in.loader != nil {
+		err = in.loader.Load("overlay")
+	}
+	if err == nil {
+		err = rootdisk.Switch(directory, system.Targets())
+	}
+	if err != nil {
+		in.console.Printf("The root file system is in memory, and nothing lasts: %s: %v", device, err)
+		return
+	}
+	in.console.Printf("The root file system is on %s", device)
+}
+
+// instanceFile has the instance of the first boot, as with cloud-init.
+const instanceFile = "/var/lib/cloud/data/instance-id"
+
+// isFirstBoot reports whether the files and commands of the seed are due: once for each instance, and again if the first
+// boot was interrupted.
+func (in *initProcess) isFirstBoot() bool {
+	known, err := os.ReadFile(instanceFile)
+	return err != nil || in.seed.InstanceID == "" || strings.TrimSpace(string(known)) != in.seed.InstanceID
+}
+
+// recordFirstBoot records that the files and commands of the seed are done.
+func (in *initProcess) recordFirstBoot(ctx context.Context) {
+	if ctx.Err() != nil || in.seed.InstanceID == "" {
+		return
+	}
+	if err := writeFile(seed.File{Path: instanceFile, Content: []byte(in.seed.InstanceID + "\n"), Mode: 0o644}); err != nil {
+		in.console.Printf("The commands of the seed will run again: %v", err)
+	}
 }
 
 // findSeed reads the first disk that is labelled as a seed. Without one, or if it is

@@ -1,5 +1,5 @@
-// Command mkguest puts the guest together: kernel, modules, init and commands become
-// the files that docs/internals/guest.md describes. `make guest` runs it.
+// Command mkguest builds the guest from a kernel, its modules, the init and programs. It writes the files that
+// docs/internals/guest.md describes. `make guest` runs it.
 package main
 
 import (
@@ -24,10 +24,9 @@ func main() {
 	flag.StringVar(&in.kernel, "kernel", "", "the kernel, a bzImage")
 	flag.StringVar(&in.modules, "modules", "", "the folder of the kernel's modules (default /lib/modules/RELEASE)")
 	flag.StringVar(&in.init, "init", "", "the program that is the first process")
-	flag.StringVar(&in.commands, "commands", "", "the program that is all the commands named as arguments")
+	flag.StringVar(&in.programs, "programs", "", "the root of a file system with busybox and e2fsprogs")
 	flag.StringVar(&in.out, "out", "", "the folder to write the guest to")
 	flag.Parse()
-	in.names = flag.Args()
 	if err := in.build(); err != nil {
 		fmt.Fprintf(os.Stderr, "mkguest: %v\n", err)
 		os.Exit(1)
@@ -35,13 +34,12 @@ func main() {
 }
 
 type inputs struct {
-	kernel, modules, init, commands, out string
-	names                                []string
+	kernel, modules, init, programs, out string
 }
 
 func (in *inputs) build() error {
-	if in.kernel == "" || in.init == "" || in.commands == "" || in.out == "" {
-		return errors.New("-kernel, -init, -commands and -out are needed")
+	if in.kernel == "" || in.init == "" || in.programs == "" || in.out == "" {
+		return errors.New("-kernel, -init, -programs and -out are required")
 	}
 	release, err := image.KernelRelease(in.kernel)
 	if err != nil {
@@ -50,7 +48,15 @@ func (in *inputs) build() error {
 	if in.modules == "" {
 		in.modules = "/lib/modules/" + release
 	}
-	tree, err := in.tree()
+	programs, err := image.CollectPrograms(in.programs, "busybox", "mke2fs", "e2fsck")
+	if err != nil {
+		return err
+	}
+	applets, err := image.Applets(programs["bin/busybox"])
+	if err != nil {
+		return err
+	}
+	tree, err := in.tree(programs, applets)
 	if err != nil {
 		return err
 	}
@@ -69,13 +75,16 @@ func (in *inputs) build() error {
 	if err := image.Write(in.out, release, image.Unpack(kernel), initramfs.Bytes()); err != nil {
 		return err
 	}
+	if err := image.WriteRootfs(in.out, programs["bin/busybox"], applets); err != nil {
+		return err
+	}
 	fmt.Printf("guest: Linux %s, initramfs %.1f MB (%.1f MB unpacked)\n", release,
 		float64(initramfs.Len())/1e6, float64(len(archive))/1e6)
 	return nil
 }
 
-// tree is everything that the initramfs has.
-func (in *inputs) tree() (*image.Tree, error) {
+// tree returns the content of the initramfs.
+func (in *inputs) tree(programs map[string][]byte, applets []string) (*image.Tree, error) {
 	tree := image.NewTree()
 	for _, directory := range []string{"dev", "etc", "proc", "root", "run", "sys", "tmp", "var/log"} {
 		tree.Directory(directory, 0o755)
@@ -83,17 +92,26 @@ func (in *inputs) tree() (*image.Tree, error) {
 	tree.File("etc/os-release", []byte(osRelease), 0o644)
 	tree.File("etc/passwd", []byte("root:x:0:0:root:/root:/bin/sh\n"), 0o644)
 	tree.File("etc/group", []byte("root:x:0:\n"), 0o644)
-	for name, file := range map[string]string{"init": in.init, "bin/commands": in.commands} {
-		program, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		tree.File(name, program, 0o755)
+	program, err := os.ReadFile(in.init)
+	if err != nil {
+		return nil, err
 	}
-	for _, name := range in.names {
-		tree.Link("bin/"+name, "commands")
+	tree.File("init", program, 0o755)
+	for _, name := range applets {
+		tree.Link("bin/"+name, "busybox")
 	}
-	for _, name := range []string{"poweroff", "reboot", "halt"} {
+	for name, content := range programs {
+		tree.File(name, content, 0o755)
+	}
+	for _, name := range []string{"mkfs.ext2", "mkfs.ext3", "mkfs.ext4"} {
+		tree.Link("bin/"+name, "mke2fs")
+	}
+	tree.Link("bin/fsck.ext4", "e2fsck")
+	tree.Link("lib64", "lib")
+	tree.Link("sbin", "bin")
+	tree.Link("usr/bin", "../bin")
+	tree.Link("usr/sbin", "../bin")
+	for _, name := range []string{"poweroff", "reboot", "halt", "sftp-server"} {
 		tree.Link("bin/"+name, "../init")
 	}
 	return tree, addModules(tree, in.modules)

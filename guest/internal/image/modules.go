@@ -26,6 +26,7 @@ var wanted = []string{
 	"virtio_net", "virtio_blk", "virtio_rng", "virtio_balloon", "virtio_mem",
 	"button", "evdev", // power-off
 	"pvpanic_mmio", "pvpanic_pci", // a crash is reported
+	"overlay",                                             // the root disk, which is ext4
 	"isofs", "vfat", "nls_cp437", "nls_ascii", "nls_utf8", // the seed
 	"virtiofs", "9pnet_virtio", "9p", // shared folders, where the kernel has them
 }

@@ -6,10 +6,13 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
+	"path/filepath"
 
 	"github.com/gliderlabs/ssh"
 	gossh "golang.org/x/crypto/ssh"
@@ -23,8 +26,9 @@ type Config struct {
 	// AuthorizedKeys are lines of authorized_keys. Options in front of a key, such as
 	// command=, are refused, because they cannot be kept.
 	AuthorizedKeys []string
-	// HostKeys are private keys as PEM; without any, a new one is made.
+	// HostKeys are private keys as PEM. Without any, the one in KeyFile is used, or made.
 	HostKeys []string
+	KeyFile  string
 	// Command returns a program that runs a line, or a shell for "".
 	Command func(line string) *exec.Cmd
 	// Start starts a program and returns how to wait for it.
@@ -60,6 +64,7 @@ func New(config Config) (*Server, error) {
 			"session":      ssh.DefaultSessionHandler,
 			"direct-tcpip": ssh.DirectTCPIPHandler,
 		},
+		SubsystemHandlers: map[string]ssh.SubsystemHandler{"sftp": s.transferFiles},
 	}
 	if err := s.addHostKeys(); err != nil {
 		return nil, err
@@ -104,6 +109,17 @@ func (s *Server) addHostKeys() error {
 	if len(s.Fingerprints) != 0 {
 		return nil
 	}
+	if text, err := os.ReadFile(s.config.KeyFile); err == nil {
+		if signer, err := gossh.ParsePrivateKey(text); err == nil {
+			s.addHostKey(signer)
+			return nil
+		}
+	}
+	return s.newHostKey()
+}
+
+// newHostKey makes a host key and writes it to KeyFile.
+func (s *Server) newHostKey() error {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return err
@@ -113,6 +129,16 @@ func (s *Server) addHostKeys() error {
 		return err
 	}
 	s.addHostKey(signer)
+	block, err := gossh.MarshalPrivateKey(private, "")
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(s.config.KeyFile), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(s.config.KeyFile, pem.EncodeToMemory(block), 0o600)
+	}
+	if err != nil {
+		s.config.Printf("The host key does not outlast this boot: %v", err)
+	}
 	return nil
 }
 
@@ -131,7 +157,12 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// session runs what the client asks for and passes its exit status on.
+// transferFiles serves SFTP, which scp also uses.
+func (s *Server) transferFiles(session ssh.Session) {
+	exit(session, s.runPlain(session, s.config.Command("exec sftp-server")))
+}
+
+// session runs what the client asks for.
 func (s *Server) session(session ssh.Session) {
 	cmd := s.config.Command(session.RawCommand())
 	cmd.Env = append(cmd.Env, session.Environ()...)
@@ -139,7 +170,11 @@ func (s *Server) session(session ssh.Session) {
 	if _, _, wanted := session.Pty(); wanted {
 		run = s.runOnTerminal
 	}
-	err := run(session, cmd)
+	exit(session, run(session, cmd))
+}
+
+// exit ends a session with the exit status of its program.
+func exit(session ssh.Session, err error) {
 	var exit *exec.ExitError
 	switch {
 	case err == nil:

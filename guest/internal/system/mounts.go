@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,6 +36,17 @@ var links = map[string]string{
 	"/dev/stdin":  "/proc/self/fd/0",
 	"/dev/stdout": "/proc/self/fd/1",
 	"/dev/stderr": "/proc/self/fd/2",
+}
+
+// Targets are the top directories on which Mount mounts something.
+func Targets() []string {
+	var top []string
+	for _, m := range mounts {
+		if strings.Count(m.target, "/") == 1 {
+			top = append(top, m.target)
+		}
+	}
+	return top
 }
 
 // Mount mounts the file systems that every program expects. It goes on where one

@@ -40,6 +40,8 @@ const stopGrace = 5 * time.Second
 func (p *Processes) End(ending Ending) error {
 	p.StopAll(stopGrace)
 	unix.Sync()
+	// An overlay keeps its disk busy until it is read-only. Without one, memory is.
+	_ = unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_RDONLY, "")
 	for _, target := range diskMounts("/proc/mounts") {
 		if unix.Unmount(target, 0) != nil {
 			// Somebody still uses it: it must at least be consistent.

@@ -8,12 +8,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
 )
 
@@ -193,6 +195,109 @@ func (m *machine) plugMemory(t *testing.T, client *ssh.Client) {
 		}
 		return nil
 	})
+}
+
+// What is written to the root file system outlasts a restart if there is a root disk: it is formatted once, keeps the host
+// key, and grows with the disk. The commands of the seed run once.
+func TestRootDisk(t *testing.T) {
+	key, authorized := newKey(t)
+	dir := t.TempDir()
+	seed, disk := filepath.Join(dir, "seed.iso"), filepath.Join(dir, "disk.raw")
+	content := seedISO(map[string]string{
+		"meta-data": "instance-id: one\nlocal-hostname: one\n",
+		"user-data": "#cloud-config\nssh_authorized_keys: [\"" + authorized + "\"]\nruncmd: [\"echo ran >> /root/runs\"]\n",
+	})
+	if err := errors.Join(os.WriteFile(seed, content, 0o600), os.WriteFile(disk, nil, 0o600), os.Truncate(disk, 1<<30)); err != nil {
+		t.Fatal(err)
+	}
+	var hostKeys []string
+	boot := func() (*machine, *ssh.Client) {
+		m := start(t, "-drive", "if=none,id=seed,format=raw,readonly=on,file="+seed, "-device", "virtio-blk-pci,drive=seed,serial=seed",
+			"-drive", "if=none,id=disk,format=raw,file="+disk, "-device", "virtio-blk-pci,drive=disk,serial=root")
+		var client *ssh.Client
+		m.eventually("a login with the key", func() (err error) {
+			client, err = ssh.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", m.sshPort), &ssh.ClientConfig{
+				User: "root", Auth: []ssh.AuthMethod{ssh.PublicKeys(key)}, Timeout: patience,
+				HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
+					hostKeys = append(hostKeys, ssh.FingerprintSHA256(key))
+					return nil
+				},
+			})
+			return err
+		})
+		return m, client
+	}
+	powerOff := func(m *machine, client *ssh.Client) {
+		_ = client.Close()
+		m.ask(m.control, "system_powerdown", nil)
+		m.control.readToEnd()
+		m.waitForEnd()
+	}
+
+	m, client := boot()
+	m.eventually("the commands of the seed", func() error { return m.console.has("Commands of the seed: 1 ran, 0 failed") })
+	run(t, client, "echo kept > /root/file; echo setting > /etc/setting; sync")
+	files, err := sftp.NewClient(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uploaded, err := files.Create("/root/uploaded")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := uploaded.Write([]byte("by SFTP")); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(uploaded.Close(), files.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, client, "df -h / | tail -n 1; ping -c 1 127.0.0.1 | grep -c '1 packets received'; which vi mkfs.ext4"); !strings.HasPrefix(got, "overlay") || !strings.Contains(got, "\n1\n") {
+		t.Errorf("in the guest: %s", got)
+	}
+	powerOff(m, client)
+
+	if err := os.Truncate(disk, 2<<30); err != nil {
+		t.Fatal(err)
+	}
+	m, client = boot()
+	const want = "kept\nsetting\nby SFTP\nran"
+	if got := run(t, client, "cat /root/file /etc/setting /root/uploaded; echo; cat /root/runs"); got != want {
+		t.Errorf("after the restart: %q, want %q", got, want)
+	}
+	if got := run(t, client, "df -m /run/disk | tail -n 1 | awk '{print ($2 > 1500)}'"); got != "1" {
+		t.Errorf("the file system has not grown: %s", run(t, client, "df -m /run/disk"))
+	}
+	if len(hostKeys) != 2 || hostKeys[0] != hostKeys[1] {
+		t.Errorf("the host keys are %q", hostKeys)
+	}
+	powerOff(m, client)
+}
+
+// A root disk with other content is left alone.
+func TestForeignRootDisk(t *testing.T) {
+	key, authorized := newKey(t)
+	dir := t.TempDir()
+	seed, disk := filepath.Join(dir, "seed.iso"), filepath.Join(dir, "disk.raw")
+	foreign := bytes.Repeat([]byte("data"), 1<<18)
+	content := seedISO(map[string]string{"user-data": "#cloud-config\nssh_authorized_keys: [\"" + authorized + "\"]\n"})
+	if err := errors.Join(os.WriteFile(seed, content, 0o600), os.WriteFile(disk, foreign, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	m := start(t, "-drive", "if=none,id=seed,format=raw,readonly=on,file="+seed, "-device", "virtio-blk-pci,drive=seed",
+		"-drive", "if=none,id=disk,format=raw,file="+disk, "-device", "virtio-blk-pci,drive=disk,serial=root")
+	m.eventually("a login with the key", func() error {
+		client, err := m.login(key)
+		if err == nil {
+			_ = client.Close()
+		}
+		return err
+	})
+	if err := m.console.has("the root disk has other content and is left alone"); err != nil {
+		t.Error(err)
+	}
+	if after, err := os.ReadFile(disk); err != nil || !bytes.Equal(after, foreign) {
+		t.Errorf("the disk was changed, %v", err)
+	}
 }
 
 // A seed may also be VFAT, in a partition; and the host can restart the guest, or a

@@ -1,4 +1,4 @@
-package main
+package image
 
 import (
 	"archive/tar"
@@ -45,16 +45,13 @@ func unpack(t *testing.T, archive []byte) map[string]entry {
 	}
 }
 
-func TestBuild(t *testing.T) {
+func TestWriteRootfs(t *testing.T) {
 	dir := t.TempDir()
-	commands, out := filepath.Join(dir, "commands"), filepath.Join(dir, "rootfs.tar")
-	if err := os.WriteFile(commands, []byte("a program"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	out := filepath.Join(dir, RootfsFile)
 	if err := os.WriteFile(out, []byte("an older one"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := build(commands, out, []string{"sh", "ls", "sleep"}); err != nil {
+	if err := WriteRootfs(dir, []byte("a program"), []string{"sh", "ls", "sleep"}); err != nil {
 		t.Fatal(err)
 	}
 	archive, err := os.ReadFile(out)
@@ -62,50 +59,27 @@ func TestBuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	directory := entry{Type: tar.TypeDir, Mode: 0o755}
-	link := entry{Type: tar.TypeSymlink, Mode: 0o777, Link: "commands"}
+	link := entry{Type: tar.TypeSymlink, Mode: 0o777, Link: "busybox"}
 	want := map[string]entry{
 		"bin/": directory, "etc/": directory, "root/": directory, "run/": directory, "var/": directory, "var/log/": directory,
-		"tmp/":         {Type: tar.TypeDir, Mode: 0o1777},
-		"bin/commands": {Type: tar.TypeReg, Mode: 0o755, Content: "a program"},
-		"bin/ls":       link, "bin/sh": link, "bin/sleep": link,
+		"tmp/":        {Type: tar.TypeDir, Mode: 0o1777},
+		"bin/busybox": {Type: tar.TypeReg, Mode: 0o755, Content: "a program"},
+		"bin/ls":      link, "bin/sh": link, "bin/sleep": link,
 	}
-	for _, file := range files {
+	for _, file := range rootfsFiles {
 		want[file.name] = entry{Type: tar.TypeReg, Mode: 0o644, Content: file.content}
 	}
 	if diff := cmp.Diff(want, unpack(t, archive)); diff != "" {
 		t.Errorf("the archive (-want +got):\n%s", diff)
 	}
 	if _, err := os.Stat(out + ".new"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file is left that was only for writing: %v", err)
+		t.Errorf("a temporary file is left: %v", err)
 	}
-	again, err := pack([]byte("a program"), []string{"sleep", "sh", "ls"})
+	again, err := packRootfs([]byte("a program"), []string{"sleep", "sh", "ls"})
 	if err != nil || !bytes.Equal(archive, again) {
 		t.Errorf("the same commands in another order give another archive, %v", err)
 	}
-}
-
-func TestBuildRefuses(t *testing.T) {
-	dir := t.TempDir()
-	commands := filepath.Join(dir, "commands")
-	if err := os.WriteFile(commands, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct{ name, commands, out string }{
-		{"no program", "", filepath.Join(dir, "a.tar")},
-		{"no result", commands, ""},
-		{"a program that is not there", filepath.Join(dir, "none"), filepath.Join(dir, "b.tar")},
-		{"a folder that is not there", commands, filepath.Join(dir, "none", "c.tar")},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			if err := build(test.commands, test.out, []string{"sh"}); err == nil {
-				t.Error("there was no error")
-			}
-			if test.out == "" {
-				return
-			}
-			if _, err := os.Stat(test.out); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("something was written: %v", err)
-			}
-		})
+	if err := WriteRootfs(filepath.Join(dir, "none"), nil, nil); err == nil {
+		t.Error("a missing directory is no error")
 	}
 }
