@@ -4,6 +4,7 @@
 //
 //   - It joins the lines of each paragraph in descriptions. kubectl explain wraps lines at the width of the terminal and
 //     keeps existing breaks, so the lines of a Go comment would come out long and short in turns.
+//   - It adds defaults to descriptions that do not mention them, because kubectl explain does not show them.
 //   - It removes anyOf from int-or-string fields. x-kubernetes-int-or-string means the same, and the API server would
 //     reject a wrong type with "must validate at least one schema" besides the useful message.
 package main
@@ -52,7 +53,7 @@ func walk(part any) {
 	switch part := part.(type) {
 	case map[string]any:
 		if text, ok := part["description"].(string); ok {
-			part["description"] = joined(text)
+			part["description"] = joined(text) + defaultSentence(part["default"], text)
 		}
 		if part["x-kubernetes-int-or-string"] == true {
 			delete(part, "anyOf")
@@ -65,6 +66,18 @@ func walk(part any) {
 			walk(inner)
 		}
 	}
+}
+
+// defaultSentence returns a sentence about a default that the description does not mention; empty if there is none.
+func defaultSentence(value any, description string) string {
+	if value == "" || strings.Contains(strings.ToLower(description), "default") {
+		return ""
+	}
+	switch value.(type) {
+	case string, bool, int64, float64:
+		return fmt.Sprintf(" The default is %v.", value)
+	}
+	return ""
 }
 
 // opening is how a line begins that goes on with nothing: an item of a list, or an example that is set off.

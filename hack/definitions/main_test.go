@@ -17,3 +17,22 @@ func TestJoined(t *testing.T) {
 		})
 	}
 }
+
+func TestDefaultSentence(t *testing.T) {
+	for _, tt := range []struct {
+		value       any
+		description string
+		want        string
+	}{
+		{"Allow", "A policy.", " The default is Allow."},
+		{int64(1), "A number.", " The default is 1."},
+		{"Allow", "A policy; Allow by default.", ""},
+		{"", "A name.", ""},
+		{map[string]any{}, "A spec.", ""},
+		{nil, "A field.", ""},
+	} {
+		if got := defaultSentence(tt.value, tt.description); got != tt.want {
+			t.Errorf("%v, %q: got %q, want %q", tt.value, tt.description, got, tt.want)
+		}
+	}
+}
