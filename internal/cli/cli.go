@@ -14,6 +14,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/backup"
 	"github.com/keelson-dev/keelson/internal/cli/down"
 	imagecmd "github.com/keelson-dev/keelson/internal/cli/image"
+	"github.com/keelson-dev/keelson/internal/cli/kubeconfig"
+	"github.com/keelson-dev/keelson/internal/cli/logs"
 	managercmd "github.com/keelson-dev/keelson/internal/cli/manager"
 	"github.com/keelson-dev/keelson/internal/cli/manifests"
 	"github.com/keelson-dev/keelson/internal/cli/restore"
@@ -74,7 +76,6 @@ func newRoot() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("keelson {{.Version}}\n")
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage.BadFlag(cmd.CommandPath(), err)
 	})
@@ -83,6 +84,8 @@ func newRoot() *cobra.Command {
 		up.New(),
 		down.New(),
 		status.New(),
+		logs.New(),
+		kubeconfig.New(),
 		backup.New(),
 		restore.New(),
 		imagecmd.New(),
