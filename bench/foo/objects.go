@@ -9,12 +9,28 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
+	"github.com/keelson-dev/keelson/bench/internal/harness"
 )
 
-// newDeployment returns what the controller creates for foo; checkFloor makes sure of it.
+// objectName is the name of the i-th Foo and of its Deployment.
+func objectName(i int) string { return fmt.Sprintf("foo-%05d", i) }
+
+func createFoo(ctx context.Context, writer harness.Connection, namespace, name string) (*v1alpha1.Foo, error) {
+	return writer.Keelson.SamplecontrollerV1alpha1().Foos(namespace).Create(ctx, &v1alpha1.Foo{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.FooSpec{DeploymentName: name, Replicas: ptr.To[int32](1)},
+	}, metav1.CreateOptions{})
+}
+
+func createDeployment(ctx context.Context, writer harness.Connection, deployment *appsv1.Deployment) error {
+	_, err := writer.Kube.AppsV1().Deployments(deployment.Namespace).Create(ctx, deployment, metav1.CreateOptions{})
+	return err
+}
+
+// newDeployment returns what the controller creates for foo; checkFloor verifies it.
 func newDeployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 	deployment := newUnowned(foo.Namespace, foo.Spec.DeploymentName, foo.UID)
 	deployment.OwnerReferences = []metav1.OwnerReference{
@@ -23,13 +39,8 @@ func newDeployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 	return deployment
 }
 
-// newPlainDeployment returns the same without a Foo.
-func newPlainDeployment(namespace, name string) *appsv1.Deployment {
-	return newUnowned(namespace, name, uuid.NewUUID())
-}
-
+// newUnowned returns the same without a Foo.
 func newUnowned(namespace, name string, uid types.UID) *appsv1.Deployment {
-	replicas, no := int32(1), false
 	selector := map[string]string{"samplecontroller.k8s.io/foo-uid": string(uid)}
 	labels := map[string]string{
 		"samplecontroller.k8s.io/foo-uid": string(uid),
@@ -40,18 +51,18 @@ func newUnowned(namespace, name string, uid types.UID) *appsv1.Deployment {
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: &replicas,
+			Replicas: ptr.To[int32](1),
 			Selector: &metav1.LabelSelector{MatchLabels: selector},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
 				Spec: corev1.PodSpec{
-					AutomountServiceAccountToken: &no,
+					AutomountServiceAccountToken: ptr.To(false),
 					SecurityContext: &corev1.PodSecurityContext{
 						SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 					},
 					Containers: []corev1.Container{{
 						Name: "foo", Image: v1alpha1.DefaultImage,
-						SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: &no},
+						SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: ptr.To(false)},
 					}},
 				},
 			},
@@ -59,19 +70,19 @@ func newUnowned(namespace, name string, uid types.UID) *appsv1.Deployment {
 	}
 }
 
-// checkFloor returns an error if what the floors create is not what the controller has created for a Foo: they would
-// have less work, or more.
+// checkFloor returns an error if the floor does not create what the controller created for a Foo: its work would be less
+// or more.
 func (b *bench) checkFloor(ctx context.Context, namespace, name string) error {
-	foo, err := b.cluster.Observer.Keelson.SamplecontrollerV1alpha1().Foos(namespace).Get(ctx, name, metav1.GetOptions{})
+	foo, err := b.Observer.Keelson.SamplecontrollerV1alpha1().Foos(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	deployments := b.cluster.Observer.Kube.AppsV1().Deployments(namespace)
+	deployments := b.Observer.Kube.AppsV1().Deployments(namespace)
 	ours, err := deployments.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	// The API fills in defaults; a dry run has it do so.
+	// A dry run fills in the defaults of the API.
 	wanted := newDeployment(foo)
 	wanted.Name += "-floor"
 	floor, err := deployments.Create(ctx, wanted, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -88,7 +99,7 @@ func (b *bench) checkFloor(ctx context.Context, namespace, name string) error {
 		compared{floor.Labels, floor.OwnerReferences, floor.Spec},
 	)
 	if diff != "" {
-		return fmt.Errorf("the floors do not create what the controller creates, bring newDeployment in bench/foo up to date (-controller +floor):\n%s", diff)
+		return fmt.Errorf("the floor does not create what the controller creates, update newDeployment in bench/foo (-controller +floor):\n%s", diff)
 	}
 	return nil
 }

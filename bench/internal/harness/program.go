@@ -1,0 +1,222 @@
+package harness
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/testing/env"
+)
+
+const (
+	startTimeout = 30 * time.Second
+	stopTimeout  = 35 * time.Second
+)
+
+// Program is a controller that runs as a process of its own.
+type Program struct {
+	PID int
+
+	cmd     *exec.Cmd
+	name    string
+	log     string
+	metrics string        // URL; only of a manager
+	done    chan struct{} // closed when it has ended
+	stopped bool
+}
+
+// StartProgram starts a program that logs to stderr, and returns once isReady has been true for a line. The lines are also
+// appended to the file log.
+func StartProgram(ctx context.Context, name, log, path string, args []string, isReady func(line string) bool) (*Program, error) {
+	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	p := &Program{name: name, cmd: exec.CommandContext(ctx, path, args...), log: log, done: make(chan struct{})}
+	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
+	p.cmd.WaitDelay = stopTimeout
+	reader, writer := io.Pipe()
+	p.cmd.Stderr = io.MultiWriter(file, writer)
+	if err := p.cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), file.Close())
+	}
+	p.PID = p.cmd.Process.Pid
+	go func() {
+		_ = p.cmd.Wait() // see ended
+		_ = writer.Close()
+		_ = file.Close() // only a log
+		close(p.done)
+	}()
+	ready := make(chan struct{})
+	go func() {
+		lines := bufio.NewScanner(reader)
+		for waiting := true; lines.Scan(); {
+			if waiting && isReady(lines.Text()) {
+				waiting = false
+				close(ready)
+			}
+		}
+		_, _ = io.Copy(io.Discard, reader) // after a line that is too long
+	}()
+	select {
+	case <-ready:
+		return p, nil
+	case <-p.done:
+		return nil, p.ended()
+	case <-time.After(startTimeout):
+		err = fmt.Errorf("%s is not ready after %s: %s", name, startTimeout, p.tail())
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	return nil, errors.Join(err, p.Stop())
+}
+
+// StartManager starts `keelson manager` with some controllers as a user would, on free ports.
+func (r *Run) StartManager(ctx context.Context, c *Cluster, controllers string, flags ...string) (*Program, error) {
+	return StartManager(ctx, r.Binary, c, controllers, flags...)
+}
+
+// StartManager does the same with another binary of keelson.
+func StartManager(ctx context.Context, binary string, c *Cluster, controllers string, flags ...string) (*Program, error) {
+	args := append([]string{
+		"manager", "--kubeconfig=" + c.Kubeconfig, "--controllers=" + controllers, "--logging-format=json",
+		"--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0",
+	}, flags...)
+	metrics := ""
+	isReady := func(line string) bool {
+		var entry struct{ Msg, Metrics string }
+		if json.Unmarshal([]byte(line), &entry) != nil {
+			return false
+		}
+		if entry.Metrics != "" {
+			metrics = "http://" + entry.Metrics + "/metrics"
+		}
+		return entry.Msg == "Manager is ready"
+	}
+	p, err := StartProgram(ctx, "keelson manager", filepath.Join(c.Dir, "manager.log"), binary, args, isReady)
+	if err == nil {
+		p.metrics = metrics
+	}
+	return p, err
+}
+
+// Metrics reads the metrics of a manager.
+func (p *Program) Metrics(ctx context.Context) (Metrics, error) {
+	return scrape(ctx, http.DefaultClient, p.metrics)
+}
+
+// During calls work with a context that also ends when the program does.
+func (p *Program) During(ctx context.Context, work func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-p.done:
+			cancel(p.ended())
+		}
+	}()
+	return work(ctx)
+}
+
+// Stop tells the program to end and waits until it has. It does nothing to a program that was stopped before.
+func (p *Program) Stop() error {
+	if p.stopped {
+		return nil
+	}
+	p.stopped = true
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop %s: %w", p.name, err)
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(stopTimeout):
+		return errors.Join(fmt.Errorf("%s was killed: it still ran %s after SIGTERM", p.name, stopTimeout), p.Kill())
+	}
+}
+
+// Kill ends the program as a crash does, and waits until it is gone.
+func (p *Program) Kill() error {
+	p.stopped = true
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill %s: %w", p.name, err)
+	}
+	<-p.done
+	return nil
+}
+
+func (p *Program) ended() error {
+	return fmt.Errorf("%s ended by itself (%s): %s", p.name, p.cmd.ProcessState, p.tail())
+}
+
+// tail returns the end of the log.
+func (p *Program) tail() string {
+	data, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	const most = 2000
+	return strings.TrimSpace(string(data[max(0, len(data)-most):]))
+}
+
+// FindKeelson sets Binary unless a flag has, and returns its version.
+func (r *Run) FindKeelson(ctx context.Context) (version string, err error) {
+	if r.Binary == "" {
+		if r.Binary, err = env.Binary("keelson"); err != nil {
+			return "", err
+		}
+	}
+	output, err := exec.CommandContext(ctx, r.Binary, "version", "-o", "json").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the version of %s: %w", r.Binary, err)
+	}
+	var build struct{ Keelson string }
+	if err := json.Unmarshal(output, &build); err != nil {
+		return "", fmt.Errorf("find the version of %s: %w", r.Binary, err)
+	}
+	return build.Keelson, nil
+}
+
+// FirstLine runs a program and returns the first line of its output, such as a version.
+func FirstLine(ctx context.Context, path string, args ...string) (string, error) {
+	output, err := exec.CommandContext(ctx, path, args...).Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w", path, strings.Join(args, " "), err)
+	}
+	line, _, _ := strings.Cut(string(output), "\n")
+	return line, nil
+}
+
+// ComponentVersions returns the versions of what is built into keelson-kube.
+func ComponentVersions(ctx context.Context, binary string) (string, error) {
+	output, err := exec.CommandContext(ctx, binary, "version").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the versions of %s: %w", binary, err)
+	}
+	return strings.ReplaceAll(strings.TrimSpace(string(output)), "\n", ", "), nil
+}
+
+// BuildPeer builds a program of another project from the version in bench/peers, and returns that version.
+func BuildPeer(ctx context.Context, path, module, pkg string) (version string, err error) {
+	keelson, err := env.Binary("keelson")
+	if err != nil {
+		return "", err
+	}
+	peers := filepath.Join(filepath.Dir(keelson), "..", "bench", "peers")
+	build := exec.CommandContext(ctx, "go", "-C", peers, "build", "-o", path, pkg)
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w: %s", pkg, err, output)
+	}
+	return FirstLine(ctx, "go", "-C", peers, "list", "-m", "-f", "{{.Version}}", module)
+}

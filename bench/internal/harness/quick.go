@@ -1,0 +1,24 @@
+package harness
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Quick runs a benchmark with --quick and more flags, for its test. It returns the run.
+func Quick(t *testing.T, measure func(ctx context.Context, r *Run, args []string) error, flags ...string) *Run {
+	t.Helper()
+	var report, progress strings.Builder
+	r := NewRun("quick", &progress)
+	err := measure(t.Context(), r, append([]string{"--quick", "--json=" + filepath.Join(t.TempDir(), "results.json")}, flags...))
+	if err == nil {
+		err = r.Finish(&report)
+	}
+	t.Logf("%s%s", progress.String(), report.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}

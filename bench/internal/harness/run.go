@@ -1,0 +1,197 @@
+// Package harness holds what the benchmarks share: the command line, rounds in which the contestants take turns, samples
+// with their medians and ratios, reports, the processes under test, and a control plane with clients that count requests.
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	// As in keelson itself: takes over when a benchmark was started as the shim of a component.
+	_ "github.com/keelson-dev/keelson/internal/process/shim"
+)
+
+// Run is one run of a benchmark: its flags, its samples and its report.
+type Run struct {
+	Name      string    `json:"name"`
+	Began     time.Time `json:"began"`
+	Arguments []string  `json:"arguments"`
+	// Notes describe the conditions: the machine, its load, versions.
+	Notes   []string `json:"notes"`
+	Samples Samples  `json:"samples"`
+	Targets []Target `json:"targets"`
+
+	// Flags are those of the benchmark; NewRun adds the common ones.
+	Flags *flag.FlagSet `json:"-"`
+	// Rounds is how often each contestant is measured.
+	Rounds int `json:"-"`
+	// Binary is the keelson under test. It is empty until FindKeelson unless a flag names one.
+	Binary string `json:"-"`
+
+	quick, strict bool
+	file          string // for the results as JSON
+	load          float64
+	progress      io.Writer
+	text          strings.Builder
+}
+
+// NewRun returns a run with the flags of all benchmarks. It reports its progress to the writer.
+func NewRun(name string, progress io.Writer) *Run {
+	r := &Run{Name: name, Began: time.Now(), Flags: flag.NewFlagSet(name, flag.ContinueOnError), progress: progress, load: load()}
+	r.Flags.IntVar(&r.Rounds, "rounds", 5, "rounds of each contestant and size")
+	r.Flags.StringVar(&r.Binary, "keelson", "", "the `program` to measure (default bin/keelson)")
+	r.Flags.StringVar(&r.file, "json", "", "`file` for the results, including every sample")
+	r.Flags.BoolVar(&r.strict, "strict", false, "exit with status 1 if a target is missed")
+	r.Flags.BoolVar(&r.quick, "quick", false, "only check that the benchmark works: other flags get small defaults")
+	return r
+}
+
+var errUsage = errors.New("invalid command line")
+
+// Parse parses the command line. With --quick, the flags in quick replace the defaults.
+func (r *Run) Parse(args []string, quick string) error {
+	r.Arguments = args
+	err := r.Flags.Parse(args)
+	if err == nil && r.quick {
+		err = r.Flags.Parse(append(strings.Fields(quick), args...))
+	}
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return err
+	case err != nil:
+		return fmt.Errorf("%w: %w", errUsage, err)
+	case r.Flags.NArg() > 0:
+		return fmt.Errorf("%w: unexpected arguments %q", errUsage, r.Flags.Args())
+	}
+	r.Flags.VisitAll(func(f *flag.Flag) {
+		n, isInt := f.Value.(flag.Getter).Get().(int)
+		if isInt && n < 0 || f.Name == "rounds" && n < 1 {
+			err = fmt.Errorf("%w: --%s=%d is too small", errUsage, f.Name, n)
+		}
+	})
+	return err
+}
+
+// Sizes adds a flag for a list of numbers, each at most most. The usage says what they count; 0 is an empty list.
+func (r *Run) Sizes(name, usage string, most int, defaults ...int) *[]int {
+	s := &sizes{values: defaults, most: most}
+	r.Flags.Var(s, name, usage+", separated by commas; 0 skips this part")
+	return &s.values
+}
+
+type sizes struct {
+	values []int
+	most   int
+}
+
+func (s *sizes) Get() any { return s.values }
+
+func (s *sizes) String() string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(s.values), " ", ","), "[]")
+}
+
+func (s *sizes) Set(text string) error {
+	var values []int
+	for part := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(part)
+		if err != nil || n < 0 || n > s.most {
+			return fmt.Errorf("%q is not a number from 0 to %d", part, s.most)
+		}
+		if n > 0 {
+			values = append(values, n)
+		}
+	}
+	slices.Sort(values)
+	s.values = slices.Compact(values)
+	return nil
+}
+
+// Main runs a benchmark until it ends or is interrupted. The exit status is 2 after a wrong command line, and 1 after an
+// error or, with --strict, a missed target.
+func Main(name string, measure func(ctx context.Context, r *Run, args []string) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	r := NewRun(name, os.Stderr)
+	err := measure(ctx, r, os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err == nil {
+		err = r.Finish(os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "error: %v\n", err)
+		if errors.Is(err, errUsage) {
+			os.Exit(2)
+		}
+		os.Exit(1)
+	}
+	if r.strict && slices.ContainsFunc(r.Targets, func(t Target) bool { return !t.Met() }) {
+		os.Exit(1)
+	}
+}
+
+// Say reports progress.
+func (r *Run) Say(format string, args ...any) { fmt.Fprintf(r.progress, format+"\n", args...) }
+
+// Note adds a line about the conditions of the run to the head of the report.
+func (r *Run) Note(format string, args ...any) {
+	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+}
+
+// Printf adds text below the targets to the report.
+func (r *Run) Printf(format string, args ...any) { fmt.Fprintf(&r.text, format, args...) }
+
+// Finish writes the report as markdown, and the results to the file for them.
+func (r *Run) Finish(w io.Writer) error {
+	r.Note("%s; load %.1f at the start, %.1f at the end", machine(), r.load, load())
+	fmt.Fprintf(w, "# bench-%s\n\n%s\n\n", r.Name, r.Began.UTC().Format(time.RFC3339))
+	for _, note := range r.Notes {
+		fmt.Fprintf(w, "- %s\n", note)
+	}
+	if _, err := fmt.Fprintf(w, "\n%s%s", targetTable(r.Targets), r.text.String()); err != nil || r.file == "" {
+		return err
+	}
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(r.file, append(data, '\n'), 0o600)
+}
+
+// Pause waits, unless ctx ends first. It returns at once if d is not positive.
+func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// Until calls ask every interval until it returns no error, for at most five minutes.
+func Until(ctx context.Context, interval time.Duration, ask func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	for {
+		err := ask()
+		if err == nil {
+			return nil
+		}
+		if Pause(ctx, interval) != nil {
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
