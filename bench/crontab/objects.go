@@ -15,16 +15,16 @@ import (
 	"k8s.io/utils/ptr"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
-	"github.com/keelson-dev/keelson/bench/internal/cluster"
+	"github.com/keelson-dev/keelson/bench/internal/harness"
 )
 
-// maxObjects is how many objects have names of the same length.
+// maxObjects is the number of names of the same length.
 const maxObjects = 99999
 
 // objectName is the name of the i-th CronTab or CronJob of a burst.
 func objectName(i int) string { return fmt.Sprintf("due-%05d", i) }
 
-// jobTemplate is what everybody makes Jobs from.
+// jobTemplate is the template of all Jobs.
 func jobTemplate() batchv1.JobTemplateSpec {
 	labels := map[string]string{"app.kubernetes.io/name": "bench"}
 	return batchv1.JobTemplateSpec{
@@ -66,7 +66,7 @@ func newCronJob(namespace, name string, due time.Time) *batchv1.CronJob {
 	}
 }
 
-// newJob is what the controller creates for a CronTab of that name and UID; checkFloor makes sure of it.
+// newJob returns what the controller creates for a CronTab; checkFloor verifies it.
 func newJob(namespace, crontab string, uid types.UID, due time.Time) *batchv1.Job {
 	template := jobTemplate()
 	nominal := map[string]string{batchv1.CronJobScheduledTimestampAnnotation: due.UTC().Format(time.RFC3339)}
@@ -86,30 +86,29 @@ func newJob(namespace, crontab string, uid types.UID, due time.Time) *batchv1.Jo
 	}
 }
 
-// newFloorJob is the Job of the i-th CronTab, if there were one.
+// newFloorJob returns the Job that the i-th CronTab would have.
 func newFloorJob(namespace string, i int, due time.Time) *batchv1.Job {
 	return newJob(namespace, objectName(i), uuid.NewUUID(), due)
 }
 
-func createJob(ctx context.Context, writer cluster.Connection, job *batchv1.Job) error {
+func createJob(ctx context.Context, writer harness.Connection, job *batchv1.Job) error {
 	_, err := writer.Kube.BatchV1().Jobs(job.Namespace).Create(ctx, job, metav1.CreateOptions{})
 	return err
 }
 
-// checkFloor returns an error if what the floor creates is not what the controller has created: it would have less
-// work, or more.
+// checkFloor returns an error if the floor does not create what the controller created: its work would be less or more.
 func (b *bench) checkFloor(ctx context.Context, namespace, crontab string, due time.Time) error {
-	owner, err := b.cluster.Observer.Keelson.StableV1().CronTabs(namespace).Get(ctx, crontab, metav1.GetOptions{})
+	owner, err := b.Observer.Keelson.StableV1().CronTabs(namespace).Get(ctx, crontab, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	wanted := newJob(namespace, crontab, owner.UID, due)
-	jobs := b.cluster.Observer.Kube.BatchV1().Jobs(namespace)
+	jobs := b.Observer.Kube.BatchV1().Jobs(namespace)
 	ours, err := jobs.Get(ctx, wanted.Name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	// The API fills in defaults; a dry run has it do so.
+	// A dry run fills in the defaults of the API.
 	wanted.Name += "-floor"
 	filled, err := jobs.Create(ctx, wanted, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
@@ -127,13 +126,18 @@ func (b *bench) checkFloor(ctx context.Context, namespace, crontab string, due t
 		return compared{job.Labels, job.Annotations, job.OwnerReferences, job.Spec.Parallelism, job.Spec.BackoffLimit, job.Spec.Template.Annotations, job.Spec.Template.Spec}
 	}
 	if diff := cmp.Diff(reduce(ours), reduce(filled)); diff != "" {
-		return fmt.Errorf("the floor does not create what the controller creates, bring newJob in bench/crontab up to date (-controller +floor):\n%s", diff)
+		return fmt.Errorf("the floor does not create what the controller creates, update newJob in bench/crontab (-controller +floor):\n%s", diff)
 	}
 	return nil
 }
 
+func createCronTab(ctx context.Context, writer harness.Connection, namespace string, i int, due time.Time) error {
+	_, err := writer.Keelson.StableV1().CronTabs(namespace).Create(ctx, newCronTab(namespace, objectName(i), due), metav1.CreateOptions{})
+	return err
+}
+
 // createDaily creates a CronTab that is due once a day, at that minute.
-func createDaily(ctx context.Context, writer cluster.Connection, namespace string, i int, due time.Time) error {
+func createDaily(ctx context.Context, writer harness.Connection, namespace string, i int, due time.Time) error {
 	daily := newCronTab(namespace, objectName(i), due)
 	daily.Spec.Schedule = stablev1.Schedule(due.UTC().Format("4 15 * * *"))
 	_, err := writer.Keelson.StableV1().CronTabs(namespace).Create(ctx, daily, metav1.CreateOptions{})

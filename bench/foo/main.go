@@ -66,7 +66,7 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 	r.Flags.IntVar(&b.idleFoos, "idle-foos", 5000, "Foos for requests, memory and repairs; 0 leaves these out")
 	r.Flags.DurationVar(&b.idle, "idle", time.Minute, "how long to watch idle Foos")
 	r.Flags.IntVar(&b.repairs, "repairs", 200, "Deployments to delete")
-	if err := r.Parse(args, quick); err != nil {
+	if err := r.Parse(args, 5, quick); err != nil {
 		return err
 	}
 	if b.Cluster, err = r.StartCluster(ctx, harness.APIOnly, connections); err != nil {

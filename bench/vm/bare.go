@@ -17,10 +17,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/keelson-dev/keelson/bench/internal/measure"
+	"github.com/keelson-dev/keelson/bench/internal/harness"
 )
-
-var errPatience = errors.New("the patience of this benchmark is over")
 
 // template is a machine of keelson from which bare ones are made.
 type template struct {
@@ -37,21 +35,19 @@ const (
 
 // learn creates a machine and takes its arguments from its process.
 func (b *bench) learn(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, b.options.Patience, errPatience)
+	b.Say("Starting a machine to learn the arguments of QEMU")
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
 	defer cancel()
-	group, err := b.create(ctx, 1)
+	s := &harness.Sample{Size: 1, Figures: map[string][]float64{}}
+	machines, err := b.create(ctx, s)
 	if err != nil {
 		return err
 	}
-	machines, err := group.machines()
+	files, err := openFiles(machines.found[0].qemu)
 	if err != nil {
 		return err
 	}
-	files, err := openFiles(machines[0].qemu)
-	if err != nil {
-		return err
-	}
-	b.template = &template{arguments: unconfined(machines[0].arguments, files)}
+	b.template = &template{arguments: unconfined(machines.found[0].arguments, files)}
 	for _, path := range files {
 		if filepath.Base(path) == seedFile {
 			b.template.seed, err = os.ReadFile(path)
@@ -63,8 +59,7 @@ func (b *bench) learn(ctx context.Context) error {
 	if b.template.seed == nil {
 		return fmt.Errorf("QEMU has no %s open", seedFile)
 	}
-	_, err = group.remove(ctx)
-	return err
+	return b.remove(ctx, s, machines.namespace)
 }
 
 // openFiles returns the names of the files that a process has open, by their descriptors.
@@ -145,27 +140,28 @@ func (t *template) script(n int) string {
 }
 
 // burstOfBare has the script start machines and waits until their guests answer.
-func (b *bench) burstOfBare(ctx context.Context, n int) (result *burst, err error) {
-	dir, err := os.MkdirTemp("", "keelson-bare-") // short: the names of sockets are
+func (b *bench) burstOfBare(ctx context.Context, s *harness.Sample) (err error) {
+	n := s.Size
+	dir, err := os.MkdirTemp("", "keelson-bare-") // short, for the names of sockets
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	if err := os.WriteFile(filepath.Join(dir, seedFile), b.template.seed, 0o600); err != nil {
-		return nil, err
+		return err
 	}
 	if err := os.WriteFile(filepath.Join(dir, "start"), []byte(b.template.script(n)), 0o600); err != nil {
-		return nil, err
+		return err
 	}
 	script := exec.Command("/bin/sh", "start") // it ends with its input, whatever happens here
 	script.Dir = dir
 	input, err := script.StdinPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	began := time.Now()
 	if err := script.Start(); err != nil {
-		return nil, err
+		return err
 	}
 	defer func() {
 		_ = input.Close() // this ends it
@@ -192,19 +188,19 @@ func (b *bench) burstOfBare(ctx context.Context, n int) (result *burst, err erro
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return nil, err
+		return err
 	}
-	userSpace := measure.Distribute(console)
-	result = &burst{Ready: measure.Distribute(ready), UserSpace: &userSpace}
+	s.SetTimes("ready", ready...)
+	s.SetTimes("user space", console...)
 	uuids := make([]string, n)
 	for i := range n {
 		uuids[i] = uuidOf(i)
 	}
 	machines, err := findMachines(uuids)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return result, result.costs(machines)
+	return setCosts(s, machines)
 }
 
 // askAgain is when a request that was not answered is written again: what comes before the guest has opened its end may

@@ -4,48 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
-	"github.com/keelson-dev/keelson/bench/internal/cluster"
-	"github.com/keelson-dev/keelson/bench/internal/measure"
+	"github.com/keelson-dev/keelson/bench/internal/harness"
 )
 
 // group are VirtualMachines that were created together, in a namespace of their own.
 type group struct {
-	b         *bench
 	namespace string
-	// began is just before the first create; ready is from then on, for each.
-	began time.Time
-	ready []time.Duration
-	uuids []string
+	began     time.Time // just before the first create
+	uuids     []string
+	found     []machine
 }
 
-// burstOfKeelson creates VirtualMachines and waits until they are ready.
-func (b *bench) burstOfKeelson(ctx context.Context, n int) (*burst, error) {
-	group, err := b.create(ctx, n)
-	if err != nil {
-		return nil, err
-	}
-	result := &burst{Ready: measure.Distribute(group.ready)}
-	machines, err := group.machines()
-	if err != nil {
-		return nil, err
-	}
-	if err := result.costs(machines); err != nil {
-		return nil, err
-	}
-	result.Gone, err = group.remove(ctx)
-	return result, err
-}
-
-// newVirtualMachine returns the machine of a number: the default guest and its memory, and nothing else.
+// newVirtualMachine returns a machine with the default guest and its memory.
 func newVirtualMachine(namespace string, i int) *v1alpha1.VirtualMachine {
 	return &v1alpha1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("vm-%d", i)},
@@ -56,97 +34,230 @@ func newVirtualMachine(namespace string, i int) *v1alpha1.VirtualMachine {
 }
 
 // create creates machines and waits until all are ready.
-func (b *bench) create(ctx context.Context, n int) (*group, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	namespace, err := b.cluster.Namespace(ctx)
+func (b *bench) create(ctx context.Context, s *harness.Sample) (*group, error) {
+	namespace, err := b.Namespace(ctx)
 	if err != nil {
 		return nil, err
 	}
-	seen, err := cluster.Watch(ctx, "VirtualMachines", b.cluster.Observer.Keelson.CloudnativeV1alpha1().VirtualMachines(namespace))
+	vms := b.Observer.Keelson.CloudnativeV1alpha1().VirtualMachines(namespace)
+	w, err := harness.Watch(ctx, vms)
 	if err != nil {
 		return nil, err
 	}
-	defer seen.Stop()
-	g := &group{b: b, namespace: namespace, began: time.Now()}
-	creating := make(chan error, 1)
-	go func() {
-		err := b.cluster.Each(ctx, n, func(ctx context.Context, writer cluster.Connection, i int) error {
-			_, err := writer.Keelson.CloudnativeV1alpha1().VirtualMachines(namespace).Create(ctx, newVirtualMachine(namespace, i), metav1.CreateOptions{})
-			return err
-		})
-		if err != nil {
-			cancel(err)
+	const ready = "ready"
+	o := harness.Observe(func(_ watch.EventType, object metav1.Object) ([]string, error) {
+		vm := object.(*v1alpha1.VirtualMachine)
+		if apimeta.IsStatusConditionTrue(vm.Status.Conditions, v1alpha1.ConditionReady) {
+			return []string{ready}, nil
 		}
-		creating <- err
-	}()
-	at, waiting := map[string]time.Time{}, map[string]string{}
-	for len(at) < n {
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("%d of %d machines are ready: %w; of the others: %v", len(at), n, context.Cause(ctx), waiting), <-creating)
-		case event, open := <-seen.ResultChan():
-			vm, is := event.Object.(*v1alpha1.VirtualMachine)
-			if !open || !is {
-				return nil, fmt.Errorf("the watch of VirtualMachines has ended early: %v", event.Object)
-			}
-			ready := meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionReady)
-			switch {
-			case ready == nil || !at[vm.Name].IsZero():
-			case ready.Status == metav1.ConditionTrue:
-				at[vm.Name] = time.Now()
-				g.uuids = append(g.uuids, string(vm.UID))
-				delete(waiting, vm.Name)
-			default:
-				waiting[vm.Name] = ready.Message
-			}
-		}
-	}
-	for _, when := range at {
-		g.ready = append(g.ready, when.Sub(g.began))
-	}
-	if err := <-creating; err != nil {
-		return nil, err
-	}
-	machines, err := g.machines()
+		return nil, nil
+	}, w)
+	defer o.Stop()
+	g := &group{namespace: namespace, began: time.Now()}
+	err = b.Each(ctx, s.Size, func(ctx context.Context, writer harness.Connection, i int) error {
+		_, err := writer.Keelson.CloudnativeV1alpha1().VirtualMachines(namespace).Create(ctx, newVirtualMachine(namespace, i), metav1.CreateOptions{})
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	b.results.Emulated = slices.ContainsFunc(machines[0].arguments, func(a string) bool { return strings.HasPrefix(a, "tcg") })
+	seen, err := o.Await(ctx, ready, s.Size)
+	if err != nil {
+		return nil, errors.Join(err, b.explain(context.WithoutCancel(ctx), namespace))
+	}
+	s.SetSeen("ready", g.began, seen)
+	list, err := vms.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, vm := range list.Items {
+		g.uuids = append(g.uuids, string(vm.UID))
+	}
+	if g.found, err = findMachines(g.uuids); err != nil {
+		return nil, err
+	}
+	b.emulated = isEmulated(g.found[0].arguments)
 	return g, nil
 }
 
-// machines returns the processes of the group.
-func (g *group) machines() ([]machine, error) { return findMachines(g.uuids) }
-
-// remove deletes the machines and returns how long that took.
-func (g *group) remove(ctx context.Context) (time.Duration, error) {
-	began := time.Now()
-	if err := g.b.deleteAll(ctx, g.namespace); err != nil {
-		return 0, err
+// explain returns an error that says why a machine of a namespace is not ready.
+func (b *bench) explain(ctx context.Context, namespace string) error {
+	list, err := b.Observer.Keelson.CloudnativeV1alpha1().VirtualMachines(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
 	}
-	return time.Since(began), nil
+	for _, vm := range list.Items {
+		if c := apimeta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
+			return fmt.Errorf("the VirtualMachine %s is not ready: %s", vm.Name, c.Message)
+		}
+	}
+	return nil
 }
 
-// deleteAll deletes the machines of a namespace and waits until there are none.
-func (b *bench) deleteAll(ctx context.Context, namespace string) error {
-	api := b.cluster.Observer.Keelson.CloudnativeV1alpha1()
-	list, err := api.VirtualMachines(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("list VirtualMachines: %w", err)
+// remove deletes the machines of a namespace and waits until they are gone.
+func (b *bench) remove(ctx context.Context, s *harness.Sample, namespace string) error {
+	vms := b.Observer.Keelson.CloudnativeV1alpha1().VirtualMachines(namespace)
+	began := time.Now()
+	if err := harness.DeleteAll(ctx, vms); err != nil {
+		return err
 	}
-	err = b.cluster.Each(ctx, len(list.Items), func(ctx context.Context, writer cluster.Connection, i int) error {
-		vm := &list.Items[i]
-		return writer.Keelson.CloudnativeV1alpha1().VirtualMachines(vm.Namespace).Delete(ctx, vm.Name, metav1.DeleteOptions{})
-	})
-	if err != nil {
-		return fmt.Errorf("delete VirtualMachines: %w", err)
-	}
-	return cluster.Until(ctx, func(ctx context.Context) error {
-		left, err := api.VirtualMachines(namespace).List(ctx, metav1.ListOptions{})
+	err := harness.Until(ctx, 100*time.Millisecond, func() error {
+		left, err := vms.List(ctx, metav1.ListOptions{})
 		if err != nil || len(left.Items) == 0 {
 			return err
 		}
-		return fmt.Errorf("%d VirtualMachines are not gone, one because: %s", len(left.Items), left.Items[0].Status.Reason)
+		return fmt.Errorf("%d VirtualMachines still exist: %s", len(left.Items), left.Items[0].Status.Reason)
 	})
+	s.SetTimes("gone", time.Since(began))
+	return err
+}
+
+// measureEmpty measures the memory of a manager without machines.
+func (b *bench) measureEmpty(ctx context.Context) (err error) {
+	b.Say("Watching a manager without machines for %s", b.idle)
+	m, err := b.startManager(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Stop()) }()
+	if err := harness.Pause(ctx, b.idle); err != nil {
+		return err
+	}
+	return setFootprint(ctx, b.NewSample(steadyEmpty, 0, b.steady), m)
+}
+
+// measureSteady measures machines that have nothing to do and their manager, and then kills it.
+func (b *bench) measureSteady(ctx context.Context) (err error) {
+	b.Say("Creating %d machines, and watching them for %s", b.steady, b.idle)
+	m, err := b.startManager(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Stop(), b.endMachines(ctx)) }()
+	s := b.NewSample(steadyFull, 0, b.steady)
+	var machines *group
+	err = m.During(ctx, func(ctx context.Context) (err error) {
+		machines, err = b.fill(ctx, m, s)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for round := range b.restarts {
+		restart := b.NewSample(restarted, round, b.steady)
+		served, err := b.Served(ctx)
+		if err != nil {
+			return err
+		}
+		if err := m.Kill(); err != nil {
+			return err
+		}
+		began := time.Now()
+		if m, err = b.startManager(ctx); err != nil {
+			return fmt.Errorf("restart the manager: %w", err)
+		}
+		restart.SetTimes("started", time.Since(began))
+		err = m.During(ctx, func(ctx context.Context) error {
+			if err := awaitInCharge(ctx, m, b.steady); err != nil {
+				return err
+			}
+			restart.SetTimes("in charge", time.Since(began))
+			after, _, err := b.AwaitQuiet(ctx, b.quiet)
+			restart.Requests = after.Since(served).Writes()
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("restart the manager: %w", err)
+		}
+		now, err := findMachines(machines.uuids)
+		if err != nil {
+			return err
+		}
+		restart.Set("pids", pidsOf(now)...)
+		b.Say("Restart %d of %d: in charge after %s", round+1, b.restarts, harness.Milliseconds(restart.Figures["in charge"][0]))
+	}
+	return b.remove(ctx, s, machines.namespace)
+}
+
+// fill creates machines, waits until nothing is written any more, and then watches them.
+func (b *bench) fill(ctx context.Context, m *harness.Program, s *harness.Sample) (*group, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience+b.quiet+b.idle, errPatience)
+	defer cancel()
+	before, err := b.Served(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g, err := b.create(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	steady, last, err := b.AwaitQuiet(ctx, b.quiet)
+	if err != nil {
+		return nil, err
+	}
+	s.SetTimes("steady", last.Sub(g.began))
+	s.Requests = steady.Since(before).Writes()
+	s.Set("pids", pidsOf(g.found)...)
+	used, guestsUsed, err := b.processorTimes(m, g)
+	if err != nil {
+		return nil, err
+	}
+	if err := harness.Pause(ctx, b.idle); err != nil {
+		return nil, err
+	}
+	now, guestsNow, err := b.processorTimes(m, g)
+	if err != nil {
+		return nil, err
+	}
+	s.Set("processor of the manager", now-used)
+	s.Set("processor of the machines", guestsNow-guestsUsed)
+	after, err := b.Served(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.Set("idle writes", after.Since(steady).Writes().Total())
+	return g, errors.Join(setCosts(s, g.found), setFootprint(ctx, s, m))
+}
+
+func (b *bench) processorTimes(m *harness.Program, g *group) (ofManager, ofMachines float64, err error) {
+	if ofManager, err = harness.ProcessorTime(m.PID); err != nil {
+		return 0, 0, err
+	}
+	for _, one := range g.found {
+		used, err := harness.ProcessorTime(one.qemu)
+		if err != nil {
+			return 0, 0, err
+		}
+		ofMachines += used
+	}
+	return ofManager, ofMachines, nil
+}
+
+// awaitInCharge waits until the manager has figures of the guests of so many machines: for these it must have reached the
+// monitor and the guest agent of each.
+func awaitInCharge(ctx context.Context, m *harness.Program, n int) error {
+	return harness.Until(ctx, 50*time.Millisecond, func() error { // to write the metrics takes time, too
+		metrics, err := m.Metrics(ctx)
+		if err != nil {
+			return err
+		}
+		known := len(metrics.By("keelson_virtualmachine_cpu_seconds_total", "namespace", "name"))
+		if known < n {
+			return fmt.Errorf("the new manager knows of %d of %d machines", known, n)
+		}
+		return nil
+	})
+}
+
+// setFootprint sets the memory of a manager. The metrics come last: writing those of many machines takes memory.
+func setFootprint(ctx context.Context, s *harness.Sample, m *harness.Program) error {
+	memory, err := harness.MemoryOf(m.PID)
+	if err != nil {
+		return err
+	}
+	s.SetMemory(memory)
+	metrics, err := m.Metrics(ctx)
+	s.Set("heap and stacks", metrics.Value("go_gc_heap_live_bytes")+metrics.Value("go_memstats_stack_inuse_bytes"))
+	s.Set("goroutines", metrics.Value("go_goroutines"))
+	return err
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,12 +10,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/keelson-dev/keelson/bench/internal/measure"
+	"github.com/keelson-dev/keelson/bench/internal/harness"
 )
 
 // machine is a running one.
 type machine struct {
-	// qemu is the id of its process, shim that of the process that watches over it; 0 if nobody does.
+	// qemu is its process, shim the parent that waits for it, 0 without one.
 	qemu, shim int
 	arguments  []string
 }
@@ -64,7 +63,7 @@ func findMachines(uuids []string) ([]machine, error) {
 
 // shimOf returns the parent of a process if that is a shim, else 0.
 func shimOf(pid int) (int, error) {
-	parent, err := measure.ParentOf(pid)
+	parent, err := harness.ParentOf(pid)
 	if err != nil {
 		return 0, err
 	}
@@ -75,52 +74,54 @@ func shimOf(pid int) (int, error) {
 	return parent, nil
 }
 
-// overhead is memory of machines besides that of their guests, in bytes a machine. Pages that several share count in
-// part for each.
-type overhead struct {
-	// QEMU is that of QEMU, Shim that of the process that watches over it.
-	QEMU float64 `json:"qemuBytes"`
-	Shim float64 `json:"shimBytes"`
-	// Guest is how much of the memory of the guest is in use on the host.
-	Guest float64 `json:"guestBytes"`
-}
-
-// sum returns all that is not the guest's.
-func (o overhead) sum() float64 { return o.QEMU + o.Shim }
-
-// overheadOf returns the mean of machines.
-func overheadOf(machines []machine) (overhead, error) {
-	var sum overhead
+// setCosts sets the mean processor time and memory of machines, the latter apart from that of their guests. Shared pages
+// count in part.
+func setCosts(s *harness.Sample, machines []machine) error {
+	var processor, qemu, shim, guest float64
 	for _, m := range machines {
+		used, err := harness.ProcessorTime(m.qemu)
+		if err != nil {
+			return err
+		}
 		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", m.qemu))
 		if err != nil {
-			return sum, err
+			return err
 		}
-		guest, rest, err := splitMemory(maps, memory<<20)
+		ofGuest, rest, err := splitMemory(maps, memory<<20)
 		if err != nil {
-			return sum, fmt.Errorf("the memory of process %d: %w", m.qemu, err)
+			return fmt.Errorf("the memory of process %d: %w", m.qemu, err)
 		}
-		sum.Guest += float64(guest)
-		sum.QEMU += float64(rest)
+		processor, guest, qemu = processor+used, guest+float64(ofGuest), qemu+float64(rest)
 		if m.shim == 0 {
 			continue
 		}
-		if maps, err = os.ReadFile(fmt.Sprintf("/proc/%d/smaps", m.shim)); err != nil {
-			return sum, err
-		}
-		_, shim, err := splitMemory(maps, 0)
+		ofShim, err := harness.MemoryOf(m.shim)
 		if err != nil {
-			return sum, fmt.Errorf("the memory of process %d: %w", m.shim, err)
+			return err
 		}
-		sum.Shim += float64(shim)
+		shim += ofShim.PSS
 	}
 	n := float64(len(machines))
-	return overhead{QEMU: sum.QEMU / n, Shim: sum.Shim / n, Guest: sum.Guest / n}, nil
+	s.Set("processor", processor/n)
+	s.Set("QEMU", qemu/n)
+	s.Set("guest", guest/n)
+	if shim > 0 {
+		s.Set("shim", shim/n)
+	}
+	return nil
 }
 
-// splitMemory reads /proc/PID/smaps (proc_pid_smaps(5)) and returns the PSS of the one mapping of just that size that
-// is private and has no file, which is the memory of the guest, and that of all others; in bytes. Of size 0 there is
-// none.
+// pidsOf returns the processes of machines.
+func pidsOf(machines []machine) []float64 {
+	var pids []float64
+	for _, m := range machines {
+		pids = append(pids, float64(m.qemu))
+	}
+	return pids
+}
+
+// splitMemory reads /proc/PID/smaps (proc_pid_smaps(5)). It returns the PSS of the memory of the guest, the one private
+// mapping of that size without a file, and that of all others, in bytes.
 func splitMemory(smaps []byte, size int64) (guest, rest int64, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(smaps))
 	isGuest, guests := false, 0
@@ -131,7 +132,7 @@ func splitMemory(smaps []byte, size int64) (guest, rest int64, err error) {
 			continue
 		}
 		if from, to, is := addresses(fields[0]); is {
-			isGuest = size > 0 && to-from == size && fields[1] == "rw-p" && len(fields) == 5
+			isGuest = to-from == size && fields[1] == "rw-p" && len(fields) == 5
 			if isGuest {
 				guests++
 			}
@@ -150,10 +151,10 @@ func splitMemory(smaps []byte, size int64) (guest, rest int64, err error) {
 			rest += kilobytes << 10
 		}
 	}
-	if size > 0 && guests != 1 {
+	if guests != 1 {
 		return 0, 0, fmt.Errorf("%d mappings look like the memory of the guest", guests)
 	}
-	return guest, rest, errors.Join(lines.Err())
+	return guest, rest, lines.Err()
 }
 
 // addresses reads the range that begins the first line of a mapping.

@@ -1,96 +1,250 @@
 // Command vm measures how long VirtualMachines of the driver qemu take from their creation until their guests have
-// answered, on a control plane of its own, in turns with a floor that is given in the same run: a shell script that
-// starts the same QEMUs with the same arguments. It also measures what machines cost that run and have nothing to do,
-// and how soon a manager that was killed is back in charge of them.
+// answered, on a control plane of its own, in turns with a floor in the same run: a shell script that starts the same QEMUs
+// with the same arguments. It also measures what idle machines cost, and how soon a manager that was killed is back in
+// charge of them.
 //
 //	make bench-vm
 //	make bench-vm ARGS='--sizes 1,10 --rounds 3 --json results.json'
 package main
 
 import (
-	"flag"
+	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
-	"github.com/keelson-dev/keelson/bench/internal/command"
+	"github.com/keelson-dev/keelson/bench/internal/harness"
+	"github.com/keelson-dev/keelson/internal/driver/qemu"
+	"github.com/keelson-dev/keelson/internal/manager"
+	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
-// options say what is measured.
-type options struct {
-	// Sizes are the numbers of machines that are created at once. Those below many are measured Rounds times, the
-	// others RoundsMany times.
-	Sizes      []int `json:"sizes"`
-	Rounds     int   `json:"rounds"`
-	RoundsMany int   `json:"roundsMany"`
-	// Steady is how many machines there are when the cost of those is measured that have nothing to do, for Idle; 0
-	// leaves that out.
-	Steady int           `json:"steady"`
-	Idle   time.Duration `json:"idleNanoseconds"`
-	// Restarts is how often the manager of the steady machines is killed and started again.
-	Restarts int `json:"restarts"`
-	// Patience bounds every wait for machines.
-	Patience time.Duration `json:"patienceNanoseconds"`
+// The contestants.
+const (
+	// bare: a shell script starts QEMUs, and a client waits at the sockets of their guest agents.
+	bare = "bare QEMU"
+	// keelson: `keelson manager` starts them for VirtualMachines.
+	keelson = "VirtualMachine"
+	// steadyEmpty and steadyFull: a manager without machines, and with idle ones; restarted: one that was started again.
+	steadyEmpty = "without machines"
+	steadyFull  = "with them"
+	restarted   = "restarted manager"
+)
 
-	// Binary is the program that is measured, Guest the folder of what machines boot.
-	Binary string `json:"binary,omitempty"`
-	Guest  string `json:"guest,omitempty"`
-
-	command.Output `json:"-"`
-	// quiet is how long nothing must be written for machines to count as steady. The use of resources is looked at
-	// every 20 s.
-	quiet time.Duration
-}
+// The targets, with the sizes that they are about.
+const (
+	aloneSize      = 1
+	aloneLimit     = 150.0 // milliseconds above bare QEMU until the guest is ready
+	crowdSize      = 50
+	crowdLimit     = 1.1    // times bare QEMU until the last guest is ready
+	userSpaceLimit = 2000.0 // milliseconds from the start of QEMU
+	inChargeLimit  = 1000.0 // milliseconds from the start of the manager
+	writesLimit    = 6.0    // a machine until it is steady
+	memoryLimit    = 100.0  // kilobytes of the manager a machine
+)
 
 const (
-	// many is from how many machines on there are fewer rounds.
-	many = 10
-	// maxMachines is how many there can be: each gets an address.
-	maxMachines = 250
-	// memory is that of a guest, in MiB.
-	memory = 128
+	writers     = 8
+	many        = 10  // with so many machines and more, there are a third of the rounds
+	maxMachines = 250 // each gets an address
+	memory      = 128 // of a guest, in MiB
+	patience    = 5 * time.Minute
 )
 
-func defaults() options {
-	return options{Sizes: []int{1, 10, 50}, Rounds: 7, RoundsMany: 2, Steady: 50, Idle: 130 * time.Second, Restarts: 3,
-		Patience: 5 * time.Minute, quiet: 45 * time.Second}
+const quick = "--sizes=1 --rounds=1 --steady=2 --idle=1s --restarts=1 --quiet=3s"
+
+func main() { harness.Main("vm", measure) }
+
+type bench struct {
+	*harness.Run
+	*harness.Cluster
+	sizes            *[]int
+	steady, restarts int
+	idle, quiet      time.Duration
+	guest            string // the folder
+	emulated         bool
+	template         *template
 }
 
-// quick is for finding out whether the benchmark still works. Its numbers mean nothing.
-func quick() options {
-	return options{Sizes: []int{1}, Rounds: 1, RoundsMany: 1, Steady: 2, Idle: time.Second, Restarts: 1,
-		Patience: 3 * time.Minute, quiet: 3 * time.Second}
-}
-
-var benchmark = command.Benchmark[options, *results]{Parse: parse, Measure: measureAll}
-
-func main() { benchmark.Main() }
-
-func parse(args []string) (options, error) {
-	o := defaults()
-	fs := flag.NewFlagSet("vm", flag.ContinueOnError)
-	fs.Func("sizes", "numbers of machines created at once, with commas between (1,10,50); 0 leaves these bursts out", command.Sizes(&o.Sizes, "machines", maxMachines))
-	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "bursts of each contestant and size")
-	fs.IntVar(&o.RoundsMany, "rounds-many", o.RoundsMany, fmt.Sprintf("the same for sizes of %d and more", many))
-	fs.IntVar(&o.Steady, "steady", o.Steady, "machines for writes, memory and restarts of the manager; 0 leaves these out")
-	fs.DurationVar(&o.Idle, "idle", o.Idle, "how long to watch machines that have nothing to do; Go collects its garbage every 2 minutes")
-	fs.IntVar(&o.Restarts, "restarts", o.Restarts, "how often the manager of these machines is killed and started again")
-	fs.DurationVar(&o.Patience, "patience", o.Patience, "how long to wait for machines at most")
-	fs.StringVar(&o.Binary, "keelson", o.Binary, "the `program` to measure; empty is bin/keelson")
-	fs.StringVar(&o.Guest, "guest", o.Guest, "the `folder` of the guest; empty is bin/guest")
-	o.AddFlags(fs)
-	err := command.Parse(fs, args, &o, quick(), func(o *options) error {
-		if o.Rounds < 1 || o.RoundsMany < 1 || o.Restarts < 1 || o.Steady < 0 || o.Steady > maxMachines {
-			return fmt.Errorf("there must be a round and a restart at least, and %d machines at most", maxMachines)
+func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
+	b := &bench{Run: r}
+	b.sizes = r.Sizes("sizes", "machines created at once", maxMachines, 1, 10, 50)
+	r.Flags.IntVar(&b.steady, "steady", 50, "idle machines for writes, memory and restarts of the manager; 0 leaves these out")
+	r.Flags.DurationVar(&b.idle, "idle", 130*time.Second, "how long to watch idle machines; Go collects its garbage every 2 minutes")
+	r.Flags.IntVar(&b.restarts, "restarts", 3, "how often the manager of these machines is killed and started again")
+	r.Flags.DurationVar(&b.quiet, "quiet", 45*time.Second, "how long nothing must be written for machines to be steady; they are probed every 20 s")
+	if err := r.Parse(args, 7, quick); err != nil {
+		return err
+	}
+	guest, err := env.Binary(filepath.Join("guest", "guest.json"))
+	if err != nil {
+		return err
+	}
+	b.guest = filepath.Dir(guest)
+	if b.Cluster, err = r.StartCluster(ctx, harness.APIOnly, writers); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.Stop()) }()
+	b.Counted = []string{"virtualmachines", "events", "secrets"}
+	b.Uncounted = []string{"POST virtualmachines", "DELETE virtualmachines"}
+	if err := r.NoteVersions(ctx, b.Cluster); err != nil {
+		return err
+	}
+	version, err := harness.FirstLine(ctx, "qemu-system-x86_64", "--version")
+	if err != nil {
+		return err
+	}
+	r.Note("%s; machines have the default guest, one CPU and %d MiB", version, memory)
+	r.Note("a shell script starts bare QEMUs with the same arguments; medians of %d rounds in turns, of %d from %d machines on",
+		r.Rounds, b.rounds(many), many)
+	if err := b.measureBursts(ctx); err != nil {
+		return err
+	}
+	if b.steady > 0 {
+		if err := b.measureEmpty(ctx); err != nil {
+			return err
 		}
-		return nil
-	})
-	return o, err
+		if err := b.measureSteady(ctx); err != nil {
+			return err
+		}
+	}
+	b.report()
+	return nil
 }
 
 // rounds returns how often a size is measured.
-func (o options) rounds(size int) int {
+func (b *bench) rounds(size int) int {
 	if size >= many {
-		return o.RoundsMany
+		return max(1, b.Rounds/3)
 	}
-	return o.Rounds
+	return b.Rounds
+}
+
+// startManager starts a manager that keeps its machines in a folder of this run.
+func (b *bench) startManager(ctx context.Context) (*harness.Program, error) {
+	return b.StartManager(ctx, b.Cluster, "virtualmachine", "--state-dir="+b.stateDir(), "--vm-guest-dir="+b.guest)
+}
+
+func (b *bench) stateDir() string { return filepath.Join(b.Dir, "state") }
+
+// endMachines ends all machines: they outlive their manager, and must not outlive an interrupted run.
+func (b *bench) endMachines(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	return qemu.StopAll(ctx, manager.MachinesDir(b.stateDir()), 0)
+}
+
+// measureBursts measures one size after the other.
+func (b *bench) measureBursts(ctx context.Context) (err error) {
+	if len(*b.sizes) == 0 {
+		return nil
+	}
+	m, err := b.startManager(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Stop(), b.endMachines(ctx)) }()
+	return m.During(ctx, func(ctx context.Context) error {
+		if err := b.learn(ctx); err != nil {
+			return fmt.Errorf("learn the arguments of QEMU: %w", err)
+		}
+		for _, n := range *b.sizes {
+			err := b.InTurns(b.rounds(n), n, []string{bare, keelson}, "ready", func(s *harness.Sample) error {
+				ctx, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
+				defer cancel()
+				if s.Contestant == bare {
+					return b.burstOfBare(ctx, s)
+				}
+				machines, err := b.create(ctx, s)
+				if err != nil {
+					return err
+				}
+				return errors.Join(setCosts(s, machines.found), b.remove(ctx, s, machines.namespace))
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+var errPatience = fmt.Errorf("the time limit of the benchmark is over, %s", patience)
+
+func (b *bench) report() {
+	all := b.Samples
+	ready := func(contestant string, n int) float64 { return all.Of(contestant, n).Median("ready", harness.Last) }
+	userSpace := all.Of(bare, aloneSize).Median("user space", harness.Last)
+	if took, least := ready(keelson, aloneSize), ready(bare, aloneSize); least > 0 {
+		b.Target("1 machine: ready, above bare QEMU", "≤", aloneLimit, 1000*(took-least), " ms",
+			fmt.Sprintf("%s, and bare %s", harness.Milliseconds(took), harness.Milliseconds(least)))
+		b.Target("1 machine: user space of the guest", "≤", userSpaceLimit, 1000*userSpace, " ms",
+			"from the start of bare QEMU until the first process of the guest has written")
+	}
+	if took, least := ready(keelson, crowdSize), ready(bare, crowdSize); least > 0 {
+		b.Target(fmt.Sprintf("%d machines: last one ready, in times of bare QEMU", crowdSize), "≤", crowdLimit, took/least, "×",
+			fmt.Sprintf("%s, and bare %s", harness.Seconds(took), harness.Seconds(least)))
+	}
+	for _, n := range *b.sizes {
+		b.Printf("\n## %d at once\n", n)
+		b.SampleTable(n, []string{bare, keelson},
+			harness.Column{Header: "first ready", Figure: "ready", Stat: harness.First, Format: harness.Seconds},
+			harness.Column{Header: "p50", Figure: "ready", Stat: harness.P50, Format: harness.Seconds},
+			harness.Column{Header: "last", Figure: "ready", Stat: harness.Last, Format: harness.Seconds},
+			harness.Column{Header: "× bare", Figure: "ready", Stat: harness.Last, Over: bare},
+			harness.Column{Header: "user space, p50", Figure: "user space", Stat: harness.P50, Format: harness.Seconds},
+			harness.Column{Header: "gone", Figure: "gone", Stat: harness.Last, Format: harness.Seconds},
+			harness.Column{Header: "processor, each", Figure: "processor", Stat: harness.Last, Format: harness.Seconds},
+			harness.Column{Header: "QEMU, each", Figure: "QEMU", Stat: harness.Last, Format: harness.Megabytes},
+			harness.Column{Header: "shim, each", Figure: "shim", Stat: harness.Last, Format: harness.Megabytes},
+			harness.Column{Header: "of the guest", Figure: "guest", Stat: harness.Last, Format: harness.Megabytes})
+	}
+	if b.steady > 0 {
+		b.reportSteady(b.steady)
+	}
+	if b.emulated {
+		b.Note("the CPUs of the guests are emulated")
+	}
+}
+
+func (b *bench) reportSteady(n int) {
+	empty, full, restarts := b.Samples.Of(steadyEmpty, n), b.Samples.Of(steadyFull, n), b.Samples.Of(restarted, n)
+	figure := func(name string) float64 { return full.Median(name, harness.Last) }
+	writes, _ := full.Requests(steadyFull)
+	if len(restarts) > 0 {
+		b.Target(fmt.Sprintf("%d machines: a new manager in charge", n), "≤", inChargeLimit, 1000*restarts.Median("in charge", harness.Last), " ms",
+			"from its start until every monitor and guest agent has answered it")
+	}
+	b.Target("writes a machine until steady, events included", "≤", writesLimit, writes.Total()/float64(n), "", writes.Each(n))
+	more := figure("heap and stacks") - empty.Median("heap and stacks", harness.Last)
+	b.Target("memory of the manager a machine", "<", memoryLimit, more/1000/float64(n), " kB", "live heap and stacks")
+
+	b.Printf("\n## %d idle machines\n\n", n)
+	b.Printf("- All ready after %s, steady after %s, gone %s after the first deletion\n",
+		harness.Seconds(figure("ready")), harness.Seconds(figure("steady")), harness.Seconds(figure("gone")))
+	b.Printf("- Writes in an hour of idle time: %.2f a machine\n", figure("idle writes")*float64(time.Hour)/float64(b.idle)/float64(n))
+	b.Printf("- Processor time in %s: %s of the manager, %s of all machines\n", b.idle, harness.Seconds(figure("processor of the manager")),
+		harness.Seconds(figure("processor of the machines")))
+	b.Printf("- Memory of a machine besides its guest: QEMU %s, its shim %s; of the guest's %d MiB, %s are in use\n",
+		harness.Megabytes(figure("QEMU")), harness.Megabytes(figure("shim")), memory, harness.Megabytes(figure("guest")))
+	for i, s := range restarts {
+		same := "the same processes"
+		if !slices.Equal(s.Figures["pids"], full[0].Figures["pids"]) {
+			same = "OTHER PROCESSES"
+		}
+		b.Printf("- Restart %d of the manager: ready after %s, in charge after %s; %s; writes a machine: %s\n", i+1,
+			harness.Milliseconds(harness.Last(s.Figures["started"])), harness.Milliseconds(harness.Last(s.Figures["in charge"])), same, s.Requests.Each(n))
+	}
+	b.SampleTable(n, []string{steadyEmpty, steadyFull}, append([]harness.Column{
+		{Header: "heap and stacks", Figure: "heap and stacks", Stat: harness.Last, Format: harness.Megabytes},
+		{Header: "goroutines", Figure: "goroutines", Stat: harness.Last, Format: harness.Number},
+	}, harness.MemoryColumns...)...)
+}
+
+// isEmulated reports whether a QEMU emulates CPUs.
+func isEmulated(arguments []string) bool {
+	return slices.ContainsFunc(arguments, func(a string) bool { return strings.HasPrefix(a, "tcg") })
 }

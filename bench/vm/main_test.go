@@ -1,24 +1,23 @@
 package main
 
 import (
+	"io"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/keelson-dev/keelson/bench/internal/commandtest"
-	"github.com/keelson-dev/keelson/bench/internal/measure"
+	"github.com/keelson-dev/keelson/bench/internal/harness"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
 func TestMain(m *testing.M) { env.Main(m) }
 
-// TestLongQuick runs everything with few machines. What it measures of times and memory means nothing here; what it counts
-// must be right.
+// TestLongQuick runs everything with few machines. Its times and memory mean nothing; its counts must be right.
 func TestLongQuick(t *testing.T) {
 	for _, program := range []string{"qemu-system-x86_64", "qemu-img"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -28,19 +27,18 @@ func TestLongQuick(t *testing.T) {
 	if _, err := env.Binary(filepath.Join("guest", "guest.json")); err != nil {
 		t.Skipf("SKIP: %v", err)
 	}
-	_, r := commandtest.Quick(t, benchmark)
-	ready := map[string]int{}
-	for _, one := range r.Bursts {
-		ready[one.Contestant] += one.Ready.Count
-		if one.Overhead.QEMU <= 0 || one.Overhead.Guest <= 0 || one.Overhead.Guest > memory<<20 || (one.Overhead.Shim > 0) != (one.Contestant == keelson) {
-			t.Errorf("%s: the memory of a machine is %+v", one.Contestant, one.Overhead)
+	r := harness.Quick(t, measure)
+	for _, contestant := range []string{bare, keelson} {
+		of := r.Samples.Of(contestant, 1)
+		figure := func(name string) float64 { return of.Median(name, harness.Last) }
+		if len(of.Pool("ready")) != 1 || figure("QEMU") <= 0 || figure("guest") <= 0 || figure("guest") > memory<<20 ||
+			(figure("shim") > 0) != (contestant == keelson) {
+			t.Errorf("%s: %v", contestant, of.Pool("ready"))
 		}
 	}
-	if diff := cmp.Diff(map[string]int{bare: 1, keelson: 1}, ready); diff != "" {
-		t.Errorf("machines in bursts (-want +got):\n%s", diff)
-	}
-	if len(r.Steady.Restarts) != 1 || !r.Steady.Restarts[0].Same {
-		t.Errorf("restarts of the manager: %+v", r.Steady.Restarts)
+	full, restarts := r.Samples.Of(steadyFull, 2), r.Samples.Of(restarted, 2)
+	if diff := cmp.Diff(full.Pool("pids"), restarts.Pool("pids")); len(restarts) != 1 || diff != "" {
+		t.Errorf("%d restarts of the manager; processes before and after (-before +after):\n%s", len(restarts), diff)
 	}
 	if got := len(r.Targets); got != 5 {
 		t.Errorf("%d targets, want 5", got)
@@ -51,44 +49,31 @@ func TestLongQuick(t *testing.T) {
 	}
 }
 
-func TestParse(t *testing.T) {
-	few, none := quick(), defaults()
-	few.Sizes, few.Strict = []int{3, 7}, true
-	none.Sizes = nil
-	commandtest.Parse(t, parse, map[string]options{
-		"": defaults(), "--quick": quick(), "--sizes=7,3,7 --quick --strict": few, "--sizes=0": none,
-	}, "--sizes=many", "--sizes=-1", "--sizes=251", "--rounds=0", "--restarts=0", "--steady=251", "extra")
-}
-
-func burstOf(contestant string, n int, last, userSpace time.Duration) *burst {
-	b := &burst{Contestant: contestant, Machines: n, Ready: measure.Distribution{Count: n, Max: last * time.Millisecond}}
-	if userSpace > 0 {
-		b.UserSpace = &measure.Distribution{Count: n, Max: userSpace * time.Millisecond}
+func TestReport(t *testing.T) {
+	b := &bench{Run: harness.NewRun("test", io.Discard), sizes: &[]int{1, 50}, steady: 50, idle: time.Minute}
+	add := func(contestant string, size int, figure string, value float64) *harness.Sample {
+		s := b.NewSample(contestant, 0, size)
+		s.Set(figure, value)
+		return s
 	}
-	return b
-}
-
-func TestTargets(t *testing.T) {
-	const mb = 1 << 20
-	r := &results{
-		Options: options{Sizes: []int{1, 50}, Steady: 50},
-		Bursts: []*burst{
-			burstOf(bare, 1, 1000, 900), burstOf(keelson, 1, 1150, 0), burstOf(bare, 1, 1100, 950), burstOf(keelson, 1, 1230, 0),
-			burstOf(bare, 50, 50000, 40000), burstOf(keelson, 50, 56000, 0),
-		},
-		Steady: &steady{
-			Filling:  writes{"PATCH virtualmachines": 50, "PUT virtualmachines/status": 250},
-			Empty:    footprint{Live: 10 * mb, Stacks: mb},
-			Full:     footprint{Live: 14 * mb, Stacks: 2 * mb},
-			Restarts: []restart{{InCharge: 700 * time.Millisecond}, {InCharge: 1300 * time.Millisecond}, {InCharge: 900 * time.Millisecond}},
-		},
-	}
+	add(bare, 1, "ready", 1.0).Set("user space", 0.9)
+	add(bare, 1, "ready", 1.1).Set("user space", 0.95)
+	add(keelson, 1, "ready", 1.15)
+	add(keelson, 1, "ready", 1.23)
+	add(bare, 50, "ready", 50).Set("user space", 40)
+	add(keelson, 50, "ready", 56)
+	add(steadyEmpty, 50, "heap and stacks", 11e6)
+	add(steadyFull, 50, "heap and stacks", 16e6+1).Requests = harness.Requests{"PATCH virtualmachines": 50, "PUT virtualmachines/status": 250}
+	add(restarted, 50, "in charge", 0.7)
+	add(restarted, 50, "in charge", 1.3)
+	add(restarted, 50, "in charge", 0.9)
+	b.report()
 	type verdict struct {
 		Value float64
 		Met   bool
 	}
 	got := map[string]verdict{}
-	for _, target := range slices.Concat(r.burstTargets(), r.steadyTargets()) {
+	for _, target := range b.Targets {
 		got[target.Name] = verdict{target.Value, target.Met()}
 	}
 	want := map[string]verdict{
@@ -97,9 +82,9 @@ func TestTargets(t *testing.T) {
 		"50 machines: last one ready, in times of bare QEMU": {1.12, false},
 		"50 machines: a new manager in charge":               {900, true},
 		"writes a machine until steady, events included":     {6, true},
-		"memory of the manager a machine":                    {5 * mb / 50e3, false},
+		"memory of the manager a machine":                    {100, false},
 	}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b float64) bool { return a-b < 1e-9 && b-a < 1e-9 })); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 0.001)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -122,9 +107,6 @@ Pss:                  20 kB
 	}
 	if _, _, err := splitMemory([]byte(smaps), 64<<20); err == nil {
 		t.Error("a process without the memory of a guest has it")
-	}
-	if guest, rest, err := splitMemory([]byte(smaps), 0); err != nil || guest != 0 || rest != 99320<<10 {
-		t.Errorf("without a guest: %d and %d, %v", guest, rest, err)
 	}
 }
 

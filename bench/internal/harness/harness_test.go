@@ -40,7 +40,7 @@ func TestParse(t *testing.T) {
 		r := NewRun("test", io.Discard)
 		r.Flags.SetOutput(io.Discard)
 		sizes := r.Sizes("sizes", "things", 100, 1, 10)
-		err := r.Parse(strings.Fields(line), "--sizes=1 --rounds=1")
+		err := r.Parse(strings.Fields(line), 5, "--sizes=1 --rounds=1")
 		if want == nil {
 			if !errors.Is(err, errUsage) {
 				t.Errorf("%q: error %v, want %v", line, err, errUsage)
@@ -54,7 +54,7 @@ func TestParse(t *testing.T) {
 	r := NewRun("test", io.Discard)
 	r.Flags.SetOutput(io.Discard)
 	r.Sizes("sizes", "things", 100)
-	if err := r.Parse([]string{"--help"}, ""); !errors.Is(err, flag.ErrHelp) {
+	if err := r.Parse([]string{"--help"}, 5, ""); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("--help: error %v", err)
 	}
 }

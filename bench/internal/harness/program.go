@@ -129,9 +129,9 @@ func (p *Program) During(ctx context.Context, work func(context.Context) error) 
 	return work(ctx)
 }
 
-// Stop tells the program to end and waits until it has. It does nothing to a program that was stopped before.
+// Stop tells the program to end and waits until it has. It does nothing if there is none, or if it was stopped before.
 func (p *Program) Stop() error {
-	if p.stopped {
+	if p == nil || p.stopped {
 		return nil
 	}
 	p.stopped = true

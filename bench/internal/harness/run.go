@@ -33,7 +33,7 @@ type Run struct {
 
 	// Flags are those of the benchmark; NewRun adds the common ones.
 	Flags *flag.FlagSet `json:"-"`
-	// Rounds is how often each contestant is measured.
+	// Rounds is how often each contestant is measured; Parse sets it.
 	Rounds int `json:"-"`
 	// Binary is the keelson under test. It is empty until FindKeelson unless a flag names one.
 	Binary string `json:"-"`
@@ -48,7 +48,6 @@ type Run struct {
 // NewRun returns a run with the flags of all benchmarks. It reports its progress to the writer.
 func NewRun(name string, progress io.Writer) *Run {
 	r := &Run{Name: name, Began: time.Now(), Flags: flag.NewFlagSet(name, flag.ContinueOnError), progress: progress, load: load()}
-	r.Flags.IntVar(&r.Rounds, "rounds", 5, "rounds of each contestant and size")
 	r.Flags.StringVar(&r.Binary, "keelson", "", "the `program` to measure (default bin/keelson)")
 	r.Flags.StringVar(&r.file, "json", "", "`file` for the results, including every sample")
 	r.Flags.BoolVar(&r.strict, "strict", false, "exit with status 1 if a target is missed")
@@ -58,8 +57,10 @@ func NewRun(name string, progress io.Writer) *Run {
 
 var errUsage = errors.New("invalid command line")
 
-// Parse parses the command line. With --quick, the flags in quick replace the defaults.
-func (r *Run) Parse(args []string, quick string) error {
+// Parse parses the command line. The flag --rounds has the default rounds. With --quick, the flags in quick replace the
+// defaults.
+func (r *Run) Parse(args []string, rounds int, quick string) error {
+	r.Flags.IntVar(&r.Rounds, "rounds", rounds, "rounds of each contestant and size")
 	r.Arguments = args
 	err := r.Flags.Parse(args)
 	if err == nil && r.quick {
@@ -185,13 +186,17 @@ func Pause(ctx context.Context, d time.Duration) error {
 func Until(ctx context.Context, interval time.Duration, ask func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
 	for {
 		err := ask()
 		if err == nil {
 			return nil
 		}
-		if Pause(ctx, interval) != nil {
+		select {
+		case <-ctx.Done():
 			return errors.Join(context.Cause(ctx), err)
+		case <-ticker.C:
 		}
 	}
 }
