@@ -4,55 +4,36 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"maps"
 	"path/filepath"
-	"strings"
-	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
-	"github.com/keelson-dev/keelson/bench/internal/floor"
-	"github.com/keelson-dev/keelson/bench/internal/program"
+	"github.com/keelson-dev/keelson/bench/cluster/floor"
+	"github.com/keelson-dev/keelson/bench/internal/harness"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/manager"
+	"github.com/keelson-dev/keelson/internal/process"
 )
-
-// patience is how long anything may take that is waited for.
-const patience = 3 * time.Minute
 
 func (b *bench) stateDir() string { return filepath.Join(b.base, "state") }
 
-// dir is the data directory of a cluster.
-func (b *bench) dir(uid types.UID) string {
-	return filepath.Join(manager.ClusterDir(b.stateDir()), string(uid))
-}
-
 // startManager starts the manager as a user would.
 func (b *bench) startManager(ctx context.Context) (err error) {
-	b.manager, err = program.StartManager(ctx, b.binary, b.host.Kubeconfig, filepath.Join(b.host.Dir, "manager.log"),
-		"cluster,kubeconfig", "--state-dir="+b.stateDir())
+	b.manager, err = b.StartManager(ctx, b.host, "cluster,kubeconfig", "--state-dir="+b.stateDir())
 	return err
 }
 
-func (b *bench) stopManager() error {
-	if b.manager == nil {
-		return nil
-	}
-	return b.manager.Stop()
-}
-
-// endAll ends what is left of all clusters, which is nothing unless something went wrong.
+// endAll ends what an error has left of clusters.
 func (b *bench) endAll(ctx context.Context) error {
 	atOnce, cancel := context.WithCancel(ctx)
-	cancel() // does not wait for a polite end
+	cancel() // kills without waiting for a graceful end
 	_, err := local.StopAll(atOnce, manager.ClusterDir(b.stateDir()))
 	if b.peer != nil {
 		err = errors.Join(err, b.peer.endAll())
@@ -60,303 +41,285 @@ func (b *bench) endAll(ctx context.Context) error {
 	return err
 }
 
-// observer sees what becomes of Clusters. It is not the client that creates them.
-type observer struct {
-	cancel context.CancelFunc
-	watch  watch.Interface
-
-	mu       sync.Mutex
-	changed  chan struct{} // closed and replaced at every event
-	ready    map[string]time.Time
-	gone     map[string]time.Time
-	notReady []string // what was seen of Clusters that had been ready
-	err      error
+// group are Clusters that were created at once.
+type group struct {
+	observer *harness.Observer
+	dirs     []string // their data directories
 }
 
-// observe begins to watch all Clusters, from now on.
-func (b *bench) observe(ctx context.Context) (*observer, error) {
-	clusters := b.host.Observer.Keelson.ClusterprovisionerV1alpha1().Clusters()
-	list, err := clusters.List(ctx, metav1.ListOptions{})
+// The stages of a Cluster.
+const (
+	ready    = "ready"
+	notReady = "not ready" // after it was ready
+	gone     = "gone"
+)
+
+// create creates Clusters at once and waits until an observer has seen all of them ready. They are removed by remove.
+func (b *bench) create(ctx context.Context, s *harness.Sample) (*group, error) {
+	w, err := harness.Watch(ctx, b.host.Observer.Keelson.ClusterprovisionerV1alpha1().Clusters())
 	if err != nil {
-		return nil, fmt.Errorf("list Clusters: %w", err)
+		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	w, err := clusters.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-	if err != nil {
-		cancel()
-		return nil, fmt.Errorf("watch Clusters: %w", err)
-	}
-	o := &observer{cancel: cancel, watch: w, changed: make(chan struct{}), ready: map[string]time.Time{}, gone: map[string]time.Time{}}
-	for _, c := range list.Items {
-		if isReady(&c) {
-			o.ready[c.Name] = time.Now()
-		}
-	}
-	go o.run()
-	return o, nil
-}
-
-func isReady(c *v1alpha1.Cluster) bool {
-	return meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ConditionReady)
-}
-
-func (o *observer) run() {
-	for event := range o.watch.ResultChan() {
-		o.see(event, time.Now())
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.err = errors.New("the watch of Clusters has ended")
-	close(o.changed)
-}
-
-func (o *observer) see(event watch.Event, at time.Time) {
-	cluster, ok := event.Object.(*v1alpha1.Cluster)
-	if !ok {
-		return
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	_, wasReady := o.ready[cluster.Name]
-	switch {
-	case event.Type == watch.Deleted:
-		o.gone[cluster.Name] = at
-	case isReady(cluster) && !wasReady:
-		o.ready[cluster.Name] = at
-	case !isReady(cluster) && wasReady && cluster.DeletionTimestamp.IsZero():
-		o.notReady = append(o.notReady, fmt.Sprintf("%s: %+v", cluster.Name, meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionReady)))
-	default:
-		return
-	}
-	close(o.changed)
-	o.changed = make(chan struct{})
-}
-
-// await returns when all names are in seen, one of the maps of the observer.
-func (o *observer) await(ctx context.Context, names []string, seen map[string]time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		o.mu.Lock()
-		missing, changed, err := 0, o.changed, o.err
-		for _, name := range names {
-			if _, found := seen[name]; !found {
-				missing++
-			}
-		}
-		o.mu.Unlock()
+	wasReady := map[string]bool{}
+	o := harness.Observe(func(event watch.EventType, object metav1.Object) ([]string, error) {
+		c := object.(*v1alpha1.Cluster)
 		switch {
-		case missing == 0:
-			return nil
-		case err != nil:
-			return err
+		case event == watch.Deleted:
+			return []string{gone}, nil
+		case apimeta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ConditionReady):
+			wasReady[c.Name] = true
+			return []string{ready}, nil
+		case wasReady[c.Name] && c.DeletionTimestamp.IsZero():
+			b.Say("Cluster %s is not ready any more: %+v", c.Name, apimeta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionReady))
+			return []string{notReady}, nil
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%d of %d Clusters are still waited for: %w", missing, len(names), context.Cause(ctx))
-		case <-changed:
-		}
-	}
-}
-
-// since returns how long after a moment each name was seen.
-func (o *observer) since(began time.Time, names []string, seen map[string]time.Time) []time.Duration {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	var all []time.Duration
-	for _, name := range names {
-		all = append(all, seen[name].Sub(began))
-	}
-	return all
-}
-
-// create creates n Clusters at once and waits until the observer has seen all of them ready.
-func (b *bench) create(ctx context.Context, o *observer, n int) (names []string, uids []types.UID, took []time.Duration, err error) {
-	ctx, cancel := b.manager.During(ctx)
-	defer cancel()
-	uids = make([]types.UID, n)
-	for i := range n {
-		names = append(names, fmt.Sprintf("bench-%d", i))
-	}
-	began := time.Now()
-	var group errgroup.Group
-	for i, name := range names {
-		group.Go(func() error {
-			cluster := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
-			created, err := b.host.Writers[0].Keelson.ClusterprovisionerV1alpha1().Clusters().Create(ctx, cluster, metav1.CreateOptions{})
+		return nil, nil
+	}, w)
+	g := &group{observer: o, dirs: make([]string, s.Size)}
+	err = b.manager.During(ctx, func(ctx context.Context) error {
+		began := time.Now()
+		err := b.host.Each(ctx, s.Size, func(ctx context.Context, writer harness.Connection, i int) error {
+			created, err := writer.Keelson.ClusterprovisionerV1alpha1().Clusters().Create(ctx,
+				&v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("bench-%d", i)}}, metav1.CreateOptions{})
 			if err == nil {
-				uids[i] = created.UID
+				g.dirs[i] = filepath.Join(manager.ClusterDir(b.stateDir()), string(created.UID))
 			}
 			return err
 		})
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		seen, err := o.Await(ctx, ready, s.Size)
+		s.SetSeen("ready", began, seen)
+		return err
+	})
+	if err != nil {
+		o.Stop()
+		return nil, err
 	}
-	if err := group.Wait(); err != nil {
-		return nil, nil, nil, err
-	}
-	if err := o.await(ctx, names, o.ready); err != nil {
-		return nil, nil, nil, err
-	}
-	return names, uids, o.since(began, names, o.ready), nil
+	return g, nil
 }
 
 // remove deletes Clusters at once and waits until they are gone, when nothing may be left of them.
-func (b *bench) remove(ctx context.Context, o *observer, names []string, uids []types.UID) ([]time.Duration, error) {
-	ctx, cancel := b.manager.During(ctx)
-	defer cancel()
-	began := time.Now()
-	var group errgroup.Group
-	for _, name := range names {
-		group.Go(func() error {
-			return b.host.Writers[0].Keelson.ClusterprovisionerV1alpha1().Clusters().Delete(ctx, name, metav1.DeleteOptions{})
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	if err := o.await(ctx, names, o.gone); err != nil {
-		return nil, err
-	}
-	var left []string
-	for _, uid := range uids {
-		if controlplane.Remains(b.dir(uid)) {
-			left = append(left, b.dir(uid))
+func (b *bench) remove(ctx context.Context, s *harness.Sample, g *group) error {
+	defer g.observer.Stop()
+	return b.manager.During(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		began := time.Now()
+		err := harness.DeleteAll(ctx, b.host.Writers[0].Keelson.ClusterprovisionerV1alpha1().Clusters())
+		if err != nil {
+			return err
 		}
-	}
-	if len(left) > 0 {
-		return nil, fmt.Errorf("the Clusters are gone, and processes or files are left of %s", strings.Join(left, ", "))
-	}
-	return o.since(began, names, o.gone), nil
+		seen, err := g.observer.Await(ctx, gone, s.Size)
+		s.SetSeen("gone", began, seen)
+		for _, dir := range g.dirs {
+			if err == nil && controlplane.Remains(dir) {
+				err = fmt.Errorf("the Clusters are gone, and processes or files are left of %s", dir)
+			}
+		}
+		return err
+	})
 }
 
 // runKeelson measures Clusters from nothing to nothing.
-func (b *bench) runKeelson(ctx context.Context, s *sample) error {
-	o, err := b.observe(ctx)
+func (b *bench) runKeelson(ctx context.Context, s *harness.Sample) error {
+	g, err := b.create(ctx, s)
 	if err != nil {
 		return err
 	}
-	defer o.cancel()
-	names, uids, took, err := b.create(ctx, o, s.Clusters)
-	if err != nil {
-		return err
+	for _, dir := range g.dirs {
+		// The nodes come up meanwhile, so that there is something to delete.
+		err = errors.Join(err, check(ctx, dir))
 	}
-	s.Ready = took
-	for _, uid := range uids {
-		// Usable, as it says. The nodes come up meanwhile, so that there is something to delete.
-		if err := b.check(ctx, uid); err != nil {
-			return err
-		}
-	}
-	s.Gone, err = b.remove(ctx, o, names, uids)
-	return err
+	return errors.Join(err, b.remove(ctx, s, g))
 }
 
-// check asks a cluster that is said to be ready, with the kubeconfig in its directory.
-func (b *bench) check(ctx context.Context, uid types.UID) error {
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(b.dir(uid), "kubeconfig"))
+// check asks a Cluster that is said to be ready.
+func check(ctx context.Context, dir string) error {
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "kubeconfig"))
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	if err := floor.AwaitReady(ctx, config); err != nil {
-		return err
-	}
+	err = floor.AwaitReady(ctx, config)
 	if took := time.Since(began); took > time.Second {
-		return fmt.Errorf("the Cluster was said to be ready %s before %s was", took, config.Host)
+		return fmt.Errorf("the Cluster was said to be ready %s before %s was: %w", took, config.Host, err)
 	}
-	return nil
-}
-
-// makeModel makes the script like a cluster of ours.
-func (b *bench) makeModel(ctx context.Context) error {
-	o, err := b.observe(ctx)
-	if err != nil {
-		return err
-	}
-	defer o.cancel()
-	names, uids, _, err := b.create(ctx, o, 1)
-	if err != nil {
-		return err
-	}
-	if err := b.awaitComponents(ctx, uids); err != nil {
-		return err
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(b.dir(uids[0]), "kubeconfig"))
-	if err != nil {
-		return err
-	}
-	// The certificates must outlive the cluster.
-	if b.model, err = floor.NewModel(b.dir(uids[0]), config); err != nil {
-		return err
-	}
-	if err := b.model.Keep(filepath.Join(b.base, "model")); err != nil {
-		return err
-	}
-	_, err = b.remove(ctx, o, names, uids)
 	return err
 }
 
-// awaitComponents waits until all components of clusters run, also those that nobody has to wait for.
-func (b *bench) awaitComponents(ctx context.Context, uids []types.UID) error {
-	return until(ctx, func() error {
-		for _, uid := range uids {
-			pids, err := components(b.dir(uid))
+// makeModel makes the script from a cluster of ours.
+func (b *bench) makeModel(ctx context.Context) error {
+	s := &harness.Sample{Size: 1, Figures: map[string][]float64{}}
+	g, err := b.createAll(ctx, s)
+	if err != nil {
+		return err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(g.dirs[0], "kubeconfig"))
+	if err != nil {
+		return err
+	}
+	if b.model, err = floor.NewModel(g.dirs[0], config, filepath.Join(b.base, "model")); err != nil {
+		return err
+	}
+	return b.remove(ctx, s, g)
+}
+
+// createAll creates Clusters and waits until all components run, including those that Ready does not wait for.
+func (b *bench) createAll(ctx context.Context, s *harness.Sample) (*group, error) {
+	g, err := b.create(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return g, harness.Until(ctx, floor.PollInterval, func() error {
+		for _, dir := range g.dirs {
+			pids, err := components(dir)
 			if err != nil {
 				return err
 			}
-			if len(pids) < componentCount {
-				return fmt.Errorf("%d of %d components run in %s", len(pids), componentCount, b.dir(uid))
+			if len(pids) < len(componentNames) {
+				return fmt.Errorf("%d of %d components run in %s", len(pids), len(componentNames), dir)
 			}
 		}
 		return nil
 	})
 }
 
-// until asks again and again until there is no error.
-func until(ctx context.Context, ask func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	ticker := time.NewTicker(floor.PollInterval)
-	defer ticker.Stop()
-	for {
-		err := ask()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(context.Cause(ctx), err)
-		case <-ticker.C:
+// components returns the processes of the components that run in a directory.
+func components(dir string) (map[string]int, error) {
+	statuses, err := process.Peek(controlplane.Processes(dir))
+	if err != nil {
+		return nil, err
+	}
+	pids := map[string]int{}
+	for _, s := range statuses {
+		if s.State == process.Running && s.PID != 0 { // a shim that starts one does not know its id at once
+			pids[s.ID] = s.PID
 		}
 	}
+	return pids, nil
 }
 
-// runFloor measures so many scripts at once, from the start of the first shell to /readyz of each.
-func (b *bench) runFloor(ctx context.Context, s *sample) (err error) {
-	dir := filepath.Join(b.base, "floor")
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	floors := make([]*floor.Floor, s.Clusters)
-	for i := range floors {
-		if floors[i], err = b.model.Prepare(filepath.Join(dir, fmt.Sprint(i)), floor.Script{All: true}); err != nil {
+// measureMemory measures Clusters that have been left alone for a while.
+func (b *bench) measureMemory(ctx context.Context, n int) error {
+	b.Say("Memory of %d clusters, after %s", n, b.idle)
+	s := b.NewSample(keelsonIdle, 0, n)
+	g, err := b.createAll(ctx, s)
+	if err != nil {
+		return err
+	}
+	if err := harness.Pause(ctx, b.idle); err != nil {
+		return err
+	}
+	for _, dir := range g.dirs {
+		pids, err := components(dir)
+		if err != nil {
+			return err
+		}
+		all, shims := 0.0, 0.0
+		for name, pid := range pids {
+			memory, shim, err := harness.MemoryWithShim(pid)
+			if err != nil {
+				return err
+			}
+			s.Figures[name] = append(s.Figures[name], memory.PSS)
+			shims += shim.PSS
+			all += memory.PSS + shim.PSS
+		}
+		s.Figures["shims"] = append(s.Figures["shims"], shims)
+		s.Figures["all"] = append(s.Figures["all"], all)
+	}
+	return b.remove(ctx, s, g)
+}
+
+// measureRestarts starts the manager again twice while clusters run.
+func (b *bench) measureRestarts(ctx context.Context) error {
+	b.Say("Two restarts of the manager with %d clusters, watched for %s each", b.restarts, b.watched)
+	s := &harness.Sample{Size: b.restarts, Figures: map[string][]float64{}}
+	g, err := b.createAll(ctx, s)
+	if err != nil {
+		return err
+	}
+	for _, way := range []string{afterTerm, afterKill} {
+		if err := b.restart(ctx, b.NewSample(way, 0, b.restarts), g); err != nil {
 			return err
 		}
 	}
-	defer func() {
-		for _, f := range floors {
-			err = errors.Join(err, f.Stop())
-		}
-	}()
-	s.Ready = make([]time.Duration, s.Clusters)
+	return b.remove(ctx, s, g)
+}
+
+func (b *bench) restart(ctx context.Context, s *harness.Sample, g *group) error {
+	before, err := allComponents(g.dirs)
+	if err != nil {
+		return err
+	}
+	g.observer.Forget()
+	end := b.manager.Stop
+	if s.Contestant == afterKill {
+		end = b.manager.Kill
+	}
+	if err := end(); err != nil {
+		return err
+	}
 	began := time.Now()
-	group, ctx := errgroup.WithContext(ctx)
-	for i, f := range floors {
-		if err := f.Start(); err != nil {
+	if err := b.startManager(ctx); err != nil {
+		return err
+	}
+	return b.manager.During(ctx, func(ctx context.Context) error {
+		err := harness.Until(ctx, floor.PollInterval, func() error {
+			for _, dir := range g.dirs {
+				holder, err := process.Holder(controlplane.Processes(dir))
+				if err != nil || holder != b.manager.PID {
+					return fmt.Errorf("%s is held by %d: %w", dir, holder, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
 			return err
 		}
-		group.Go(func() error {
-			err := f.AwaitReady(ctx)
-			s.Ready[i] = time.Since(began)
+		s.SetTimes("attached", time.Since(began))
+		if err := harness.Until(ctx, floor.PollInterval, func() error { return b.checkProbed(ctx) }); err != nil {
 			return err
-		})
+		}
+		s.SetTimes("probed", time.Since(began))
+		if err := harness.Pause(ctx, b.watched); err != nil {
+			return err
+		}
+		s.Set("not ready", float64(len(g.observer.Seen(notReady))))
+		after, err := allComponents(g.dirs)
+		maps.DeleteFunc(after, func(component string, pid int) bool { return before[component] == pid })
+		s.Set("replaced", float64(len(after)))
+		return err
+	})
+}
+
+// checkProbed returns an error unless the manager has probed all clusters.
+func (b *bench) checkProbed(ctx context.Context) error {
+	metrics, err := b.manager.Metrics(ctx)
+	if err != nil {
+		return err
 	}
-	return group.Wait()
+	if probed := len(metrics.By("keelson_cluster_probe_seconds", "cluster")); probed < b.restarts {
+		return fmt.Errorf("%d of %d clusters were probed", probed, b.restarts)
+	}
+	return nil
+}
+
+// allComponents returns the processes of the components in directories.
+func allComponents(dirs []string) (map[string]int, error) {
+	all := map[string]int{}
+	for _, dir := range dirs {
+		pids, err := components(dir)
+		if err != nil {
+			return nil, err
+		}
+		for name, pid := range pids {
+			all[filepath.Join(dir, name)] = pid
+		}
+	}
+	return all, nil
 }

@@ -117,3 +117,16 @@ func load() float64 {
 	average, _ := strconv.ParseFloat(first, 64)
 	return average
 }
+
+// MemoryWithShim returns the memory of a component, and that of its parent, the shim that waits for it.
+func MemoryWithShim(pid int) (m, shim Memory, err error) {
+	if m, err = MemoryOf(pid); err != nil {
+		return m, shim, err
+	}
+	parent, err := ParentOf(pid)
+	if err != nil {
+		return m, shim, err
+	}
+	shim, err = MemoryOf(parent)
+	return m, shim, err
+}
