@@ -4,70 +4,52 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
-	"github.com/keelson-dev/keelson/bench/internal/cluster"
-	"github.com/keelson-dev/keelson/bench/internal/measure"
+	"github.com/keelson-dev/keelson/bench/internal/harness"
 )
 
-// The contestants.
+// The stages that the observer sees: the Job, the Pod, the Pod with its node, and the Pod whose container has run.
 const (
-	// floor: containerd's own client is started at that second.
-	floor = "ctr run"
-	// keelson: `keelson manager` creates Jobs for CronTabs.
-	keelson = "CronTab"
-	// cronJob: Kubernetes creates them for CronJobs.
-	cronJob = "CronJob"
+	job   = "Job"
+	pod   = "Pod"
+	bound = "Pod with its node"
+	ended = "ended"
 )
 
-// everybody are the contestants in the order of tables.
-var everybody = []string{floor, keelson, cronJob}
-
-// burst is what one contestant did once.
-type burst struct {
-	Contestant string `json:"contestant"`
-	Round      int    `json:"round"`
-	Due        int    `json:"due"`
-	// Lags are from the second at which all were due until the program of each container ran, by the clock of the machine
-	// as the program saw it; Running sums them up.
-	Lags    []time.Duration      `json:"lagsNanoseconds"`
-	Running measure.Distribution `json:"running"`
-	// Job, Pod and Bound are until the observer has seen each Job, each Pod, and each Pod with its node; nil of the floor.
-	Job   *measure.Distribution `json:"job,omitempty"`
-	Pod   *measure.Distribution `json:"pod,omitempty"`
-	Bound *measure.Distribution `json:"bound,omitempty"`
-	// Load is the load of the machine when it began.
-	Load float64 `json:"load"`
+// stages returns the stages of a Job or Pod.
+func stages(_ watch.EventType, object metav1.Object) ([]string, error) {
+	p, isPod := object.(*corev1.Pod)
+	if !isPod {
+		return []string{job}, nil
+	}
+	reached := []string{pod}
+	if p.Spec.NodeName != "" {
+		reached = append(reached, bound)
+	}
+	switch p.Status.Phase {
+	case corev1.PodSucceeded:
+		reached = append(reached, ended)
+	case corev1.PodFailed:
+		return reached, fmt.Errorf("the Pod %s has failed: %s %s", p.Name, p.Status.Reason, p.Status.Message)
+	}
+	return reached, nil
 }
 
-// burst runs one contestant and removes everything after it.
-func (b *bench) burst(ctx context.Context, contestant string, n int) (*burst, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, b.options.Patience, errPatience)
-	defer cancel()
-	load := measure.Load()
-	var result *burst
-	var err error
-	if contestant == floor {
-		result, err = b.burstOfFloor(ctx, n)
-	} else {
-		result, err = b.burstOfSchedules(ctx, contestant, n)
-	}
-	if err != nil {
-		return nil, err
-	}
-	result.Due, result.Load, result.Running = n, load, measure.Distribute(result.Lags)
-	return result, nil
-}
-
-// nextDue returns when a contestant that is prepared from now on is due. For all of them the node has at least so long a
-// rest before: what it has to do for containers that are gone takes a while, and a CronJob that waits for its minute would
-// be spared that.
+// nextDue returns when a contestant that is prepared from now on is due. All of them leave the node idle for at least rest
+// before: removing earlier containers takes it a while, which would not affect a CronJob that waits for its minute.
 func nextDue(contestant string, now time.Time, rest time.Duration) time.Time {
 	due := now.Add(rest)
 	if contestant == cronJob {
@@ -76,58 +58,59 @@ func nextDue(contestant string, now time.Time, rest time.Duration) time.Time {
 	return due.Truncate(time.Second).Add(time.Second)
 }
 
-// burstOfSchedules creates CronTabs or CronJobs that are due at the same second, and waits until their Pods have ended.
-func (b *bench) burstOfSchedules(ctx context.Context, contestant string, n int) (_ *burst, err error) {
-	namespace, err := b.cluster.Namespace(ctx)
+// burstOfSchedules creates CronTabs or CronJobs that are due at the same second, waits until their containers have run, and
+// removes everything.
+func (b *bench) burstOfSchedules(ctx context.Context, s *harness.Sample) (err error) {
+	namespace, err := b.Namespace(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, b.empty(context.WithoutCancel(ctx), namespace)) }()
-	o, err := b.observe(ctx, namespace)
+	kube := b.Observer.Kube
+	jobs, err := harness.Watch(ctx, kube.BatchV1().Jobs(namespace))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer o.stop()
-	due := nextDue(contestant, time.Now(), b.options.rest)
-	err = b.cluster.Each(ctx, n, func(ctx context.Context, writer cluster.Connection, i int) error {
-		return create(ctx, writer, contestant, namespace, i, due)
+	pods, err := harness.Watch(ctx, kube.CoreV1().Pods(namespace))
+	if err != nil {
+		return err
+	}
+	o := harness.Observe(stages, jobs, pods)
+	defer o.Stop()
+	due := nextDue(s.Contestant, time.Now(), b.rest)
+	err = b.Each(ctx, s.Size, func(ctx context.Context, writer harness.Connection, i int) error {
+		return create(ctx, writer, s.Contestant, namespace, i, due)
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if time.Now().After(due) {
-		return nil, errors.New("they were due before all were created: this machine is too busy")
+		return errors.New("the schedules were due before all were created: this machine is too busy")
 	}
-	if err := o.await(ctx, n); err != nil {
-		return nil, err
+	seen, err := o.Await(ctx, ended, s.Size)
+	if err != nil {
+		return err
 	}
-	result := &burst{}
-	for pod := range o.ended {
-		text, err := b.cluster.Observer.Kube.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{}).DoRaw(ctx)
+	var lags []time.Duration
+	for name := range seen {
+		text, err := kube.CoreV1().Pods(namespace).GetLogs(name, &corev1.PodLogOptions{}).DoRaw(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("read the log of Pod %s: %w", pod, err)
+			return fmt.Errorf("read the log of Pod %s: %w", name, err)
 		}
 		began, err := startOf(string(text))
 		if err != nil {
-			return nil, fmt.Errorf("the log of Pod %s: %w", pod, err)
+			return fmt.Errorf("the log of Pod %s: %w", name, err)
 		}
-		result.Lags = append(result.Lags, began.Sub(due))
+		lags = append(lags, began.Sub(due))
 	}
-	result.Job, result.Pod, result.Bound = since(o.jobs, due), since(o.pods, due), since(o.bound, due)
-	return result, nil
+	s.SetTimes("running", lags...)
+	for _, stage := range []string{job, pod, bound} {
+		s.SetSeen(stage, due, o.Seen(stage))
+	}
+	return nil
 }
 
-// since sums up how long after a time things were seen.
-func since(seen map[string]time.Time, due time.Time) *measure.Distribution {
-	var lags []time.Duration
-	for _, at := range seen {
-		lags = append(lags, at.Sub(due))
-	}
-	d := measure.Distribute(lags)
-	return &d
-}
-
-// jobTemplate is what CronTabs and CronJobs make Jobs from.
+// jobTemplate is the template of all Jobs.
 func jobTemplate() batchv1.JobTemplateSpec {
 	return batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{
 		BackoffLimit: ptr.To[int32](0),
@@ -135,7 +118,7 @@ func jobTemplate() batchv1.JobTemplateSpec {
 	}}
 }
 
-// podSpec is a container that prints when it was started.
+// podSpec has a container that prints when it started.
 func podSpec(args ...string) corev1.PodSpec {
 	return corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,
@@ -143,8 +126,8 @@ func podSpec(args ...string) corev1.PodSpec {
 	}
 }
 
-// create creates the schedule of a number, which is due once a year, at that time.
-func create(ctx context.Context, writer cluster.Connection, contestant, namespace string, i int, due time.Time) error {
+// create creates the i-th schedule, which is due once a year, at that time.
+func create(ctx context.Context, writer harness.Connection, contestant, namespace string, i int, due time.Time) error {
 	meta, template := metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("due-%d", i)}, jobTemplate()
 	if contestant == keelson {
 		_, err := writer.Keelson.StableV1().CronTabs(namespace).Create(ctx, &stablev1.CronTab{ObjectMeta: meta, Spec: stablev1.CronTabSpec{
@@ -159,20 +142,79 @@ func create(ctx context.Context, writer cluster.Connection, contestant, namespac
 	return err
 }
 
-// empty deletes a namespace and waits until its Pods are gone, so that the node has nothing to do for them any more.
+// empty deletes a namespace and waits until its Pods are gone, so that the node is idle again.
 func (b *bench) empty(ctx context.Context, namespace string) error {
-	kube := b.cluster.Observer.Kube.CoreV1()
+	kube := b.Observer.Kube.CoreV1()
 	if err := kube.Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
 		return err
 	}
-	return cluster.Until(ctx, func(ctx context.Context) error {
+	return harness.Until(ctx, 100*time.Millisecond, func() error {
 		left, err := kube.Pods(namespace).List(ctx, metav1.ListOptions{})
+		if err == nil && len(left.Items) > 0 {
+			err = fmt.Errorf("%d Pods are left in %s", len(left.Items), namespace)
+		}
+		return err
+	})
+}
+
+// inside prepares a command that runs in the file system of the node, where containerd's socket is at its usual place. ctr
+// mounts the files of a container before it asks containerd to run it.
+func (b *bench) inside(ctx context.Context, words ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, "nsenter", append([]string{"--target", strconv.Itoa(b.node.inside), "--mount", "--pid", "--"}, words...)...)
+}
+
+// burstOfFloor runs containers by ctr from a time on. Their programs print to files: of what goes through ctr, it discards
+// what it has not read yet when it hears that the container has ended.
+func (b *bench) burstOfFloor(ctx context.Context, s *harness.Sample) error {
+	commands, outputs := make([]*exec.Cmd, s.Size), make([]string, s.Size)
+	for i := range commands {
+		b.floors++
+		id := fmt.Sprintf("floor-%d", b.floors)
+		output := "/run/keelson-bench/" + id
+		outputs[i] = b.node.path(output)
+		commands[i] = b.inside(ctx, programs+"ctr", "--namespace", "k8s.io", "run", "--rm", "--snapshotter", b.node.snapshotter,
+			// By its path, as kubelet's containers have it: another version may be in PATH.
+			"--runtime", programs+"containerd-shim-runc-v2", "--log-uri", "file://"+output,
+			// Below the node's own, so that it goes with the node.
+			"--cgroup", "/keelson-"+b.node.id+"/"+id, image, id)
+	}
+	due := nextDue(floor, time.Now(), b.rest)
+	if err := harness.Pause(ctx, time.Until(due)); err != nil {
+		return err
+	}
+	var group errgroup.Group
+	for _, command := range commands {
+		group.Go(func() error {
+			if said, err := command.CombinedOutput(); err != nil {
+				return fmt.Errorf("ctr run: %w: %s", err, said)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	var lags []time.Duration
+	for _, path := range outputs {
+		output, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		if len(left.Items) > 0 {
-			return fmt.Errorf("%d Pods are left in %s", len(left.Items), namespace)
+		began, err := startOf(string(output))
+		if err != nil {
+			return err
 		}
-		return nil
-	})
+		lags = append(lags, began.Sub(due))
+	}
+	s.SetTimes("running", lags...)
+	return nil
+}
+
+// startOf reads what the program started has printed.
+func startOf(text string) (time.Time, error) {
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("the container printed no time, but %q", text)
+	}
+	return time.Unix(0, n), nil
 }

@@ -1,55 +1,50 @@
 package main
 
 import (
-	"slices"
-	"strings"
+	"io"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/keelson-dev/keelson/bench/internal/commandtest"
-	"github.com/keelson-dev/keelson/bench/internal/measure"
+	"github.com/keelson-dev/keelson/bench/internal/harness"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
 func TestMain(m *testing.M) { env.Main(m) }
 
-// TestLongQuick runs everything but CronJobs, with few containers. What it measures of times and memory means nothing here;
-// what it counts must be right.
+// TestLongQuick runs everything but CronJobs, with few containers. Its times and memory mean nothing; its counts must be
+// right.
 func TestLongQuick(t *testing.T) {
 	env.RealNode(t)
-	_, r := commandtest.Quick(t, benchmark)
-	counts := map[string]int{}
-	for _, one := range r.Bursts {
-		counts[one.Contestant] += one.Running.Count
-		if one.Running.Min <= 0 {
-			t.Errorf("%s: a container ran %s before its time", one.Contestant, -one.Running.Min)
+	r := harness.Quick(t, measure)
+	for _, contestant := range []string{floor, keelson} {
+		of := r.Samples.Of(contestant, 2)
+		running := of.Pool("running")
+		if len(running) != 4 || harness.First(running) <= 0 {
+			t.Errorf("%s: %d containers, want 2 in each of 2 turns; the first after %v s", contestant, len(running), harness.First(running))
 		}
-		if one.Contestant == keelson && (one.Job.Count != 2 || one.Pod.Count != 2 || one.Bound.Count != 2 || one.Bound.Min > one.Running.Max) {
-			t.Errorf("Jobs, Pods, and those with a node: %+v, %+v, %+v", one.Job, one.Pod, one.Bound)
-		}
-	}
-	if diff := cmp.Diff(map[string]int{floor: 2, keelson: 2}, counts); diff != "" {
-		t.Errorf("containers in bursts (-want +got):\n%s", diff)
-	}
-	for part, memory := range r.Full {
-		if memory.PSS <= 0 || memory.PSS > memory.RSS {
-			t.Errorf("the memory of %s is %+v", part, memory)
+		for _, stage := range []string{job, pod, bound} {
+			if seen := of.Pool(stage); contestant == keelson && (len(seen) != 4 || harness.First(seen) > harness.Last(running)) {
+				t.Errorf("%s: seen after %v s", stage, seen)
+			}
 		}
 	}
-	if len(r.Empty) != len(always) || len(r.Full) != len(parts) || len(r.Starts) != 1 || r.Starts[0] <= 0 {
-		t.Errorf("the node was started in %v and has the parts %v, with Pods %v", r.Starts, r.Empty, r.Full)
+	empty, full := r.Samples.Of(emptyNode, 1), r.Samples.Of(fullNode, 1)
+	for _, part := range always {
+		if empty.Median(part, harness.Last) <= 0 || full.Median(part, harness.Last) <= 0 {
+			t.Errorf("the memory of %s is %v, with Pods %v", part, empty.Pool(part), full.Pool(part))
+		}
 	}
-}
-
-func TestParse(t *testing.T) {
-	few, none := quick(), defaults()
-	few.Sizes, few.CronJobs, few.Strict = []int{3, 7}, true, true
-	none.Sizes = nil
-	commandtest.Parse(t, parse, map[string]options{
-		"": defaults(), "--quick": quick(), "--sizes=7,3,7 --cronjobs --quick --strict": few, "--sizes=0": none,
-	}, "--sizes=many", "--sizes=101", "--rounds=0", "--repeats=0", "--starts=0", "--pods=0", "--pods=101", "extra")
+	for _, part := range perPod {
+		if len(empty.Pool(part)) > 0 || full.Median(part, harness.Last) <= 0 {
+			t.Errorf("the memory of %s is %v, with Pods %v", part, empty.Pool(part), full.Pool(part))
+		}
+	}
+	if starts := r.Samples.Of(starting, 1).Pool("ready"); len(starts) != 1 || starts[0] <= 0 {
+		t.Errorf("the node was started in %v s", starts)
+	}
 }
 
 func TestNextDue(t *testing.T) {
@@ -74,51 +69,48 @@ func TestNextDue(t *testing.T) {
 	}
 }
 
-// burstOf is a burst of one container, whose Job and program were there after so many milliseconds.
-func burstOf(contestant string, round int, job, runs time.Duration) *burst {
-	lags := []time.Duration{runs * time.Millisecond}
-	b := &burst{Contestant: contestant, Round: round, Due: 1, Lags: lags, Running: measure.Distribute(lags)}
-	if contestant != floor {
-		seen := measure.Distribute([]time.Duration{job * time.Millisecond})
-		b.Job, b.Pod, b.Bound = &seen, &seen, &seen
+func TestReport(t *testing.T) {
+	b := &bench{Run: harness.NewRun("test", io.Discard), sizes: &[]int{1, 10}, pods: 2}
+	burst := func(contestant string, round int, created, running float64) {
+		s := b.NewSample(contestant, round, 1)
+		s.Set("running", running)
+		s.Set(job, created)
 	}
-	return b
-}
-
-func TestTargets(t *testing.T) {
-	r := &results{
-		Options: options{Sizes: []int{1, 10}, Rounds: 2, Pods: 2},
-		Bursts: []*burst{
-			burstOf(floor, 0, 0, 100), burstOf(keelson, 0, 4, 800), burstOf(keelson, 0, 6, 1000), burstOf(cronJob, 0, 100, 1000),
-			burstOf(floor, 1, 0, 120), burstOf(keelson, 1, 5, 1200), burstOf(cronJob, 1, 100, 1000),
-		},
-		Starts: []time.Duration{time.Second, 7 * time.Second, 6 * time.Second},
-		Empty:  footprint{"containerd": {PSS: 80e6}, "kubelet": {PSS: 90e6}},
-		Full:   footprint{"containerd": {PSS: 90e6}, "kubelet": {PSS: 100e6}, "containerd-shim-runc-v2": {PSS: 20e6}, "pause": {PSS: 2e6}},
+	burst(floor, 0, 0, 0.1)
+	burst(keelson, 0, 0.004, 0.8)
+	burst(keelson, 0, 0.006, 1)
+	burst(cronJob, 0, 0.1, 1)
+	burst(floor, 1, 0, 0.12)
+	burst(keelson, 1, 0.005, 1.2)
+	burst(cronJob, 1, 0.1, 1)
+	for round, took := range []float64{1, 7, 6} {
+		b.NewSample(starting, round, 1).Set("ready", took)
 	}
+	empty, full := b.NewSample(emptyNode, 0, 2), b.NewSample(fullNode, 0, 2)
+	empty.Set("containerd", 80e6)
+	empty.Set("kubelet", 90e6)
+	full.Set("containerd-shim-runc-v2", 20e6)
+	full.Set("pause", 2e6)
+	b.report()
 	type verdict struct {
 		Value float64
 		Met   bool
 	}
 	got := map[string]verdict{}
-	for _, target := range slices.Concat(r.burstTargets(), r.nodeTargets()) {
+	for _, target := range b.Targets {
 		got[target.Name] = verdict{target.Value, target.Met()}
 	}
 	want := map[string]verdict{
 		"1 due: Job of a CronTab":                  {5, true},
 		"1 due: its container runs, above ctr run": {900, true},
-		// 0.9 in the one round, 1.2 in the other.
+		// 0.9 in one round, 1.2 in the other.
 		"1 due: container of a CronTab runs, in times of CronJob": {1.05, false},
 		"start of the node, until it is ready":                    {6, false},
 		"memory of the node without Pods":                         {170, true},
 		"memory of a Pod besides its containers":                  {11, true},
 	}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b float64) bool { return a-b < 1e-9 && b-a < 1e-9 })); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-9)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
-	}
-	var text strings.Builder
-	if missed := r.Report(&text); missed != 2 || !strings.Contains(text.String(), "| CronTab") {
-		t.Errorf("%d targets are missed:\n%s", missed, text.String())
 	}
 }
 

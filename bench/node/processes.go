@@ -7,16 +7,22 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-dev/keelson/bench/internal/harness"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/node"
 )
 
-// realNode is what there is to know about a node that runs.
+// realNode is a node that runs.
 type realNode struct {
-	// outside is the process of the node on the machine, inside the first one in its namespaces.
+	// outside is its process on the machine, inside the first one in its namespaces.
 	outside, inside int
 	// id names its cgroup.
 	id string
@@ -24,7 +30,7 @@ type realNode struct {
 	snapshotter string
 }
 
-// Where programs are inside the node.
+// programs is the folder of the programs inside the node.
 const programs = "/run/keelson/programs/"
 
 // findNode finds the node that runs in the data directory of a control plane.
@@ -42,9 +48,14 @@ func findNode(ctx context.Context, dir string) (*realNode, error) {
 	if n.outside == 0 {
 		return nil, errors.New("the node does not run")
 	}
-	if n.inside, err = onlyChild(n.outside); err != nil {
+	all, err := children(n.outside)
+	if err != nil {
 		return nil, err
 	}
+	if len(all) != 1 {
+		return nil, fmt.Errorf("the node, process %d, has %d children, want 1", n.outside, len(all))
+	}
+	n.inside = all[0]
 	data, err := os.ReadFile(node.Settings{Dir: controlplane.NodeDir(dir)}.File())
 	if err != nil {
 		return nil, err
@@ -62,12 +73,12 @@ func findNode(ctx context.Context, dir string) (*realNode, error) {
 	return n, err
 }
 
-// path returns where this program finds a file of the node.
+// path returns the path of a file of the node outside of it.
 func (n *realNode) path(inside string) string {
 	return fmt.Sprintf("/proc/%d/root%s", n.inside, inside)
 }
 
-// snapshotterOf reads which store containerd was told to use.
+// snapshotterOf reads which snapshotter containerd is configured to use.
 func snapshotterOf(config string) (string, error) {
 	for line := range strings.Lines(config) {
 		if name, value, found := strings.Cut(line, "="); found && strings.TrimSpace(name) == "snapshotter" {
@@ -77,35 +88,93 @@ func snapshotterOf(config string) (string, error) {
 	return "", errors.New("the configuration of containerd names no snapshotter")
 }
 
-// process is one of the processes of a node.
-type process struct {
-	pid int
-	// words are its command line.
-	words []string
-}
+// The two processes of keelson-node; all others are called as their programs.
+const (
+	partOutside = "keelson-node, on the machine"
+	partInside  = "keelson-node, inside"
+)
 
-// name is what the node calls it.
-func (p process) name() string {
-	if len(p.words) == 0 {
-		return ""
+// The parts of a node in the order of tables: those that it always has, and those of each Pod.
+var (
+	always = []string{"containerd", "kubelet", "kube-proxy", partInside, partOutside}
+	perPod = []string{"containerd-shim-runc-v2", "pause"}
+)
+
+// measureMemory measures the memory of the idle node without Pods, and with some.
+func (b *bench) measureMemory(ctx context.Context) error {
+	b.Say("Memory of the node, and with %d Pods, each after %s", b.pods, b.idle)
+	if err := harness.Pause(ctx, b.idle); err != nil {
+		return err
 	}
-	return filepath.Base(p.words[0])
-}
-
-// onlyChild returns the id of the one child of a process.
-func onlyChild(pid int) (int, error) {
-	all, err := children(pid)
+	if err := b.node.setMemory(b.NewSample(emptyNode, 0, b.pods)); err != nil {
+		return err
+	}
+	namespace, err := b.Namespace(ctx)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	if len(all) != 1 {
-		return 0, fmt.Errorf("process %d has %d children, want 1", pid, len(all))
+	err = b.Each(ctx, b.pods, func(ctx context.Context, writer harness.Connection, i int) error {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("idle-%d", i)}, Spec: podSpec("stay")}
+		_, err := writer.Kube.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	return all[0].pid, nil
+	err = harness.Until(ctx, 100*time.Millisecond, func() error {
+		pods, err := b.Observer.Kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running"})
+		if err == nil && len(pods.Items) < b.pods {
+			err = fmt.Errorf("%d of %d Pods run", len(pods.Items), b.pods)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := harness.Pause(ctx, b.idle); err != nil {
+		return err
+	}
+	return errors.Join(b.node.setMemory(b.NewSample(fullNode, 0, b.pods)), b.empty(ctx, namespace))
 }
 
-// children returns the children of a process; those of all of its threads.
-func children(pid int) ([]process, error) {
+// setMemory sets the PSS of all parts, as sums over all Pods. What containers run is not part of the node.
+func (n *realNode) setMemory(s *harness.Sample) error {
+	pids := map[string][]int{partOutside: {n.outside}, partInside: {n.inside}}
+	below, err := descendants(n.inside)
+	if err != nil {
+		return err
+	}
+	for _, pid := range below {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil {
+			continue // it has ended
+		}
+		program, _, _ := strings.Cut(string(line), "\x00")
+		if part := filepath.Base(program); slices.Contains(slices.Concat(always, perPod), part) {
+			pids[part] = append(pids[part], pid)
+		}
+	}
+	for part, of := range pids {
+		sum := harness.Memory{}
+		for _, pid := range of {
+			m, err := harness.MemoryOf(pid)
+			if err != nil {
+				return err
+			}
+			sum = sum.Plus(m)
+		}
+		s.Set(part, sum.PSS)
+	}
+	for _, part := range always {
+		if len(pids[part]) == 0 {
+			return fmt.Errorf("%s does not run", part)
+		}
+	}
+	return nil
+}
+
+// children returns the children of all threads of a process.
+func children(pid int) ([]int, error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	if err != nil {
 		return nil, err
@@ -113,7 +182,7 @@ func children(pid int) ([]process, error) {
 	if len(files) == 0 {
 		return nil, fmt.Errorf("process %d has ended, or this kernel does not tell children (CONFIG_PROC_CHILDREN)", pid)
 	}
-	var found []process
+	var found []int
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -124,24 +193,20 @@ func children(pid int) ([]process, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", file, err)
 			}
-			line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child))
-			if err != nil || len(line) == 0 {
-				continue // it has ended
-			}
-			found = append(found, process{pid: child, words: strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")})
+			found = append(found, child)
 		}
 	}
 	return found, nil
 }
 
 // descendants returns the children of a process, their children, and so on.
-func descendants(pid int) ([]process, error) {
+func descendants(pid int) ([]int, error) {
 	all, err := children(pid)
 	if err != nil {
 		return nil, err
 	}
 	for i := 0; i < len(all); i++ {
-		more, err := children(all[i].pid)
+		more, err := children(all[i])
 		if err != nil {
 			continue // it has ended meanwhile
 		}
