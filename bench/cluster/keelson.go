@@ -153,7 +153,7 @@ func check(ctx context.Context, dir string) error {
 
 // makeModel makes the script from a cluster of ours.
 func (b *bench) makeModel(ctx context.Context) error {
-	s := &harness.Sample{Size: 1, Figures: map[string][]float64{}}
+	s := &harness.Sample{Size: 1}
 	g, err := b.createAll(ctx, s)
 	if err != nil {
 		return err
@@ -225,12 +225,12 @@ func (b *bench) measureMemory(ctx context.Context, n int) error {
 			if err != nil {
 				return err
 			}
-			s.Figures[name] = append(s.Figures[name], memory.PSS)
+			s.Set(name, append(s.Figures[name], memory.PSS)...)
 			shims += shim.PSS
 			all += memory.PSS + shim.PSS
 		}
-		s.Figures["shims"] = append(s.Figures["shims"], shims)
-		s.Figures["all"] = append(s.Figures["all"], all)
+		s.Set("shims", append(s.Figures["shims"], shims)...)
+		s.Set("all", append(s.Figures["all"], all)...)
 	}
 	return b.remove(ctx, s, g)
 }
@@ -238,7 +238,7 @@ func (b *bench) measureMemory(ctx context.Context, n int) error {
 // measureRestarts starts the manager again twice while clusters run.
 func (b *bench) measureRestarts(ctx context.Context) error {
 	b.Say("Two restarts of the manager with %d clusters, watched for %s each", b.restarts, b.watched)
-	s := &harness.Sample{Size: b.restarts, Figures: map[string][]float64{}}
+	s := &harness.Sample{Size: b.restarts}
 	g, err := b.createAll(ctx, s)
 	if err != nil {
 		return err

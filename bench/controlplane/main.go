@@ -164,9 +164,7 @@ func (b *bench) measureIdle(ctx context.Context) (_ *floor.Model, err error) {
 		return nil, err
 	}
 	for _, name := range components {
-		if used[name], err = harness.ProcessorTime(pids[name]); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
+		used[name] = harness.ProcessorTime(pids[name])
 	}
 	began := time.Now()
 	if err := harness.Pause(ctx, b.idle/2); err != nil {
@@ -175,14 +173,10 @@ func (b *bench) measureIdle(ctx context.Context) (_ *floor.Model, err error) {
 	var memory harness.Memory
 	var busy, shims float64
 	for _, name := range components {
-		now, err := harness.ProcessorTime(pids[name])
-		if err != nil {
-			return nil, err
-		}
-		part := (now - used[name]) / time.Since(began).Seconds()
+		part := (harness.ProcessorTime(pids[name]) - used[name]) / time.Since(began).Seconds()
 		m, shim, err := harness.MemoryWithShim(pids[name])
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		b.setIdle(name, m, shim.PSS, part)
 		memory, shims, busy = memory.Plus(m), shims+shim.PSS, busy+part

@@ -102,7 +102,7 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 
 	if len(*b.sizes) > 0 {
 		// The API server builds some of what it needs for a kind when it first meets an object of it.
-		if err := b.burst(ctx, &harness.Sample{Contestant: floor, Size: 10 * few, Figures: map[string][]float64{}}); err != nil {
+		if err := b.burst(ctx, &harness.Sample{Contestant: floor, Size: 10 * few}); err != nil {
 			return fmt.Errorf("warm up: %w", err)
 		}
 	}
@@ -181,36 +181,12 @@ func (b *bench) measureIdle(ctx context.Context, contestant string, n int) (err 
 		if err != nil {
 			return err
 		}
-		requests, last, err := b.AwaitQuiet(ctx, quiet)
+		_, last, err := b.AwaitQuiet(ctx, quiet)
 		if err != nil {
 			return err
 		}
 		s.SetTimes("steady", last.Sub(began))
-		used, err := harness.ProcessorTime(m.PID)
-		if err != nil {
-			return err
-		}
-		if err := harness.Pause(ctx, b.idle); err != nil {
-			return err
-		}
-		now, err := harness.ProcessorTime(m.PID)
-		if err != nil {
-			return err
-		}
-		s.Set("busy", (now-used)/b.idle.Seconds())
-		after, err := b.Served(ctx)
-		if err != nil {
-			return err
-		}
-		s.Requests = after.Since(requests)
-		memory, err := harness.MemoryOf(m.PID)
-		if err != nil {
-			return err
-		}
-		s.SetMemory(memory)
-		// The metrics come last: writing those of many CronTabs takes memory.
-		metrics, err := m.Metrics(ctx)
-		s.Set("live", metrics.Value("go_gc_heap_live_bytes"))
+		s.Requests, err = b.Idle(ctx, s, m, b.idle)
 		return err
 	})
 }
@@ -270,11 +246,9 @@ func (b *bench) reportIdle(empty, full harness.Samples, n int) {
 	requests, _ := full.Requests(idleFull)
 	b.Target(fmt.Sprintf("%d idle CronTabs: requests in %s", n, b.idle), "≤", 0, requests.Total(), "", requests.Each(1))
 	b.Target(fmt.Sprintf("%d idle CronTabs: share of a processor", n), "<", busyLimit, 100*full.Median("busy", harness.Last), " %", "")
-	b.Target("memory (RSS) a CronTab", "<", memoryLimit, more("RSS"), " kB", fmt.Sprintf("live on the heap %.1f kB each", more("live")))
+	b.Target("memory (RSS) a CronTab", "<", memoryLimit, more("RSS"), " kB", fmt.Sprintf("live on the heap %.1f kB each", more("live heap")))
 	b.Printf("\n## A manager and %d CronTabs that are due once a day\n", n)
 	b.SampleTable(n, []string{idleEmpty, idleFull}, append([]harness.Column{
 		{Header: "steady", Figure: "steady", Stat: harness.Last, Format: harness.Seconds},
-		{Header: "processor", Figure: "busy", Stat: harness.Last, Format: harness.Percent},
-		{Header: "live heap", Figure: "live", Stat: harness.Last, Format: harness.Megabytes},
-	}, harness.MemoryColumns...)...)
+	}, harness.IdleColumns...)...)
 }

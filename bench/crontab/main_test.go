@@ -5,9 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"github.com/keelson-dev/keelson/bench/internal/harness"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
@@ -50,24 +47,13 @@ func TestReport(t *testing.T) {
 	add(keelson, 0, 500, 0.003, 0.1, 0.2)
 	add(cronJobShipped, 0, 500, 0.1, 6, 9)
 	b.report()
-	type verdict struct {
-		Value float64
-		Met   bool
-	}
-	got := map[string]verdict{}
-	for _, target := range b.Targets {
-		got[target.Name] = verdict{target.Value, target.Met()}
-	}
-	want := map[string]verdict{
-		"2000 due: last Job, in times of the floor":                      {1.2, false},
-		"500 due: first Job":                                             {3, true},
-		"2000 due: first Job":                                            {4, true},
-		"2000 due: last Job, times as fast as CronJob, 5 workers":        {4, true},
-		"2000 due: last Job, times as fast as CronJob, 50 workers":       {2, false},
-		"500 due: half of the Jobs, times as fast as CronJob as shipped": {60, true},
-		"writes a run, events included":                                  {2, true},
-	}
-	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-9)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	harness.CheckTargets(t, b.Run, map[string]string{
+		"2000 due: last Job, in times of the floor":                      "1.2× MISS",
+		"500 due: first Job":                                             "3 ms PASS",
+		"2000 due: first Job":                                            "4 ms PASS",
+		"2000 due: last Job, times as fast as CronJob, 5 workers":        "4× PASS",
+		"2000 due: last Job, times as fast as CronJob, 50 workers":       "2× MISS",
+		"500 due: half of the Jobs, times as fast as CronJob as shipped": "60× PASS",
+		"writes a run, events included":                                  "2 PASS",
+	})
 }

@@ -80,7 +80,7 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 	r.Note("clients with %d connections; medians of %d rounds in turns", connections, r.Rounds)
 
 	// The API server builds some of what it needs for a kind when it first meets an object of it.
-	if err := b.burst(ctx, &harness.Sample{Contestant: floor, Size: 200, Figures: map[string][]float64{}}); err != nil {
+	if err := b.burst(ctx, &harness.Sample{Contestant: floor, Size: 200}); err != nil {
 		return fmt.Errorf("warm up: %w", err)
 	}
 	contestants := []string{floor, keelson}
@@ -150,7 +150,7 @@ func (b *bench) burst(ctx context.Context, s *harness.Sample) error {
 
 // warm lets a manager that has just started create a few Deployments, and checks that the floor creates the same.
 func (b *bench) warm(ctx context.Context, namespace string, pid int) error {
-	few := &harness.Sample{Contestant: keelson, Size: 32, Figures: map[string][]float64{}}
+	few := &harness.Sample{Contestant: keelson, Size: 32}
 	if err := b.create(ctx, few, namespace, pid); err != nil {
 		return err
 	}
@@ -169,10 +169,7 @@ func (b *bench) create(ctx context.Context, s *harness.Sample, namespace string,
 	if err != nil {
 		return err
 	}
-	used, err := harness.ProcessorTime(pid)
-	if err != nil {
-		return err
-	}
+	used := harness.ProcessorTime(pid)
 	sent := make([]time.Time, s.Size)
 	began := time.Now()
 	err = b.Each(ctx, s.Size, func(ctx context.Context, writer harness.Connection, i int) error {
@@ -190,11 +187,7 @@ func (b *bench) create(ctx context.Context, s *harness.Sample, namespace string,
 	if err != nil {
 		return err
 	}
-	now, err := harness.ProcessorTime(pid)
-	if err != nil {
-		return err
-	}
-	s.Set("processor", now-used)
+	s.Set("processor", harness.ProcessorTime(pid)-used)
 	s.SetSeen("seen", began, seen)
 	latency := make([]time.Duration, s.Size)
 	for i := range sent {
@@ -255,24 +248,11 @@ func (b *bench) measureIdle(ctx context.Context) (err error) {
 		if err := b.create(ctx, s, namespace, m.PID); err != nil {
 			return fmt.Errorf("create %d Foos: %w", b.idleFoos, err)
 		}
-		before, err := b.Served(ctx)
+		requests, err := b.Idle(ctx, s, m, b.idle)
 		if err != nil {
 			return err
 		}
-		if err := harness.Pause(ctx, b.idle); err != nil {
-			return err
-		}
-		after, err := b.Served(ctx)
-		if err != nil {
-			return err
-		}
-		requests := after.Since(before)
 		s.Set("idle requests", requests.Total())
-		memory, err := harness.MemoryOf(m.PID)
-		if err != nil {
-			return err
-		}
-		s.SetMemory(memory)
 		b.Say("Deleting %d Deployments, one after the other", b.repairs)
 		return b.measureRepairs(ctx, namespace)
 	})
@@ -363,7 +343,7 @@ func (b *bench) report() {
 		"the program file is "+harness.Megabytes(s.Median("file", harness.Last)))
 	b.Printf("\n## %d Foos\n", n)
 	b.SampleTable(n, []string{idle}, append(columns[:1:1], columns[6:]...)...)
-	b.SampleTable(n, []string{idle}, harness.MemoryColumns...)
+	b.SampleTable(n, []string{idle}, harness.IdleColumns...)
 	b.Printf("\nFrom the deletion of a Deployment until its successor is seen, one after the other:\n")
 	b.SampleTable(n, []string{floor, keelson},
 		harness.Column{Header: "p50", Figure: "repair", Stat: harness.P50, Format: harness.Milliseconds},

@@ -216,7 +216,7 @@ func (b *bench) measureBursts(ctx context.Context, contestants []string) (err er
 			return b.burstOfSchedules(ctx, s)
 		}
 		for _, contestant := range []string{floor, keelson} { // whatever is done the first time
-			if err := burst(&harness.Sample{Contestant: contestant, Size: 1, Figures: map[string][]float64{}}); err != nil {
+			if err := burst(&harness.Sample{Contestant: contestant, Size: 1}); err != nil {
 				return fmt.Errorf("warm up with %s: %w", contestant, err)
 			}
 		}

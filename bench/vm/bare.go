@@ -38,7 +38,7 @@ func (b *bench) learn(ctx context.Context) error {
 	b.Say("Starting a machine to learn the arguments of QEMU")
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
 	defer cancel()
-	s := &harness.Sample{Size: 1, Figures: map[string][]float64{}}
+	s := &harness.Sample{Size: 1}
 	machines, err := b.create(ctx, s)
 	if err != nil {
 		return err

@@ -120,10 +120,8 @@ func (b *bench) measureEmpty(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Stop()) }()
-	if err := harness.Pause(ctx, b.idle); err != nil {
-		return err
-	}
-	return setFootprint(ctx, b.NewSample(steadyEmpty, 0, b.steady), m)
+	_, err = b.Idle(ctx, b.NewSample(steadyEmpty, 0, b.steady), m, b.idle)
+	return err
 }
 
 // measureSteady measures machines that have nothing to do and their manager, and then kills it.
@@ -198,39 +196,11 @@ func (b *bench) fill(ctx context.Context, m *harness.Program, s *harness.Sample)
 	s.SetTimes("steady", last.Sub(g.began))
 	s.Requests = steady.Since(before).Writes()
 	s.Set("pids", pidsOf(g.found)...)
-	used, guestsUsed, err := b.processorTimes(m, g)
-	if err != nil {
-		return nil, err
-	}
-	if err := harness.Pause(ctx, b.idle); err != nil {
-		return nil, err
-	}
-	now, guestsNow, err := b.processorTimes(m, g)
-	if err != nil {
-		return nil, err
-	}
-	s.Set("processor of the manager", now-used)
-	s.Set("processor of the machines", guestsNow-guestsUsed)
-	after, err := b.Served(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s.Set("idle writes", after.Since(steady).Writes().Total())
-	return g, errors.Join(setCosts(s, g.found), setFootprint(ctx, s, m))
-}
-
-func (b *bench) processorTimes(m *harness.Program, g *group) (ofManager, ofMachines float64, err error) {
-	if ofManager, err = harness.ProcessorTime(m.PID); err != nil {
-		return 0, 0, err
-	}
-	for _, one := range g.found {
-		used, err := harness.ProcessorTime(one.qemu)
-		if err != nil {
-			return 0, 0, err
-		}
-		ofMachines += used
-	}
-	return ofManager, ofMachines, nil
+	used := processorTime(g.found)
+	requests, err := b.Idle(ctx, s, m, b.idle)
+	s.Set("processor of the machines", processorTime(g.found)-used)
+	s.Set("idle writes", requests.Writes().Total())
+	return g, errors.Join(err, setCosts(s, g.found))
 }
 
 // awaitInCharge waits until the manager has figures of the guests of so many machines: for these it must have reached the
@@ -247,17 +217,4 @@ func awaitInCharge(ctx context.Context, m *harness.Program, n int) error {
 		}
 		return nil
 	})
-}
-
-// setFootprint sets the memory of a manager. The metrics come last: writing those of many machines takes memory.
-func setFootprint(ctx context.Context, s *harness.Sample, m *harness.Program) error {
-	memory, err := harness.MemoryOf(m.PID)
-	if err != nil {
-		return err
-	}
-	s.SetMemory(memory)
-	metrics, err := m.Metrics(ctx)
-	s.Set("heap and stacks", metrics.Value("go_gc_heap_live_bytes")+metrics.Value("go_memstats_stack_inuse_bytes"))
-	s.Set("goroutines", metrics.Value("go_goroutines"))
-	return err
 }

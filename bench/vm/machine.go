@@ -77,12 +77,8 @@ func shimOf(pid int) (int, error) {
 // setCosts sets the mean processor time and memory of machines, the latter apart from that of their guests. Shared pages
 // count in part.
 func setCosts(s *harness.Sample, machines []machine) error {
-	var processor, qemu, shim, guest float64
+	var qemu, shim, guest float64
 	for _, m := range machines {
-		used, err := harness.ProcessorTime(m.qemu)
-		if err != nil {
-			return err
-		}
 		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", m.qemu))
 		if err != nil {
 			return err
@@ -91,7 +87,7 @@ func setCosts(s *harness.Sample, machines []machine) error {
 		if err != nil {
 			return fmt.Errorf("the memory of process %d: %w", m.qemu, err)
 		}
-		processor, guest, qemu = processor+used, guest+float64(ofGuest), qemu+float64(rest)
+		guest, qemu = guest+float64(ofGuest), qemu+float64(rest)
 		if m.shim == 0 {
 			continue
 		}
@@ -102,7 +98,7 @@ func setCosts(s *harness.Sample, machines []machine) error {
 		shim += ofShim.PSS
 	}
 	n := float64(len(machines))
-	s.Set("processor", processor/n)
+	s.Set("processor", processorTime(machines)/n)
 	s.Set("QEMU", qemu/n)
 	s.Set("guest", guest/n)
 	if shim > 0 {
@@ -111,9 +107,16 @@ func setCosts(s *harness.Sample, machines []machine) error {
 	return nil
 }
 
+// processorTime returns for how many seconds machines have used a processor.
+func processorTime(machines []machine) (sum float64) {
+	for _, m := range machines {
+		sum += harness.ProcessorTime(m.qemu)
+	}
+	return sum
+}
+
 // pidsOf returns the processes of machines.
-func pidsOf(machines []machine) []float64 {
-	var pids []float64
+func pidsOf(machines []machine) (pids []float64) {
 	for _, m := range machines {
 		pids = append(pids, float64(m.qemu))
 	}

@@ -219,15 +219,14 @@ func (b *bench) reportSteady(n int) {
 			"from its start until every monitor and guest agent has answered it")
 	}
 	b.Target("writes a machine until steady, events included", "≤", writesLimit, writes.Total()/float64(n), "", writes.Each(n))
-	more := figure("heap and stacks") - empty.Median("heap and stacks", harness.Last)
+	more := figure("live heap") + figure("stacks") - empty.Median("live heap", harness.Last) - empty.Median("stacks", harness.Last)
 	b.Target("memory of the manager a machine", "<", memoryLimit, more/1000/float64(n), " kB", "live heap and stacks")
 
 	b.Printf("\n## %d idle machines\n\n", n)
 	b.Printf("- All ready after %s, steady after %s, gone %s after the first deletion\n",
 		harness.Seconds(figure("ready")), harness.Seconds(figure("steady")), harness.Seconds(figure("gone")))
 	b.Printf("- Writes in an hour of idle time: %.2f a machine\n", figure("idle writes")*float64(time.Hour)/float64(b.idle)/float64(n))
-	b.Printf("- Processor time in %s: %s of the manager, %s of all machines\n", b.idle, harness.Seconds(figure("processor of the manager")),
-		harness.Seconds(figure("processor of the machines")))
+	b.Printf("- Processor time of all machines in %s: %s\n", b.idle, harness.Seconds(figure("processor of the machines")))
 	b.Printf("- Memory of a machine besides its guest: QEMU %s, its shim %s; of the guest's %d MiB, %s are in use\n",
 		harness.Megabytes(figure("QEMU")), harness.Megabytes(figure("shim")), memory, harness.Megabytes(figure("guest")))
 	for i, s := range restarts {
@@ -238,10 +237,7 @@ func (b *bench) reportSteady(n int) {
 		b.Printf("- Restart %d of the manager: ready after %s, in charge after %s; %s; writes a machine: %s\n", i+1,
 			harness.Milliseconds(harness.Last(s.Figures["started"])), harness.Milliseconds(harness.Last(s.Figures["in charge"])), same, s.Requests.Each(n))
 	}
-	b.SampleTable(n, []string{steadyEmpty, steadyFull}, append([]harness.Column{
-		{Header: "heap and stacks", Figure: "heap and stacks", Stat: harness.Last, Format: harness.Megabytes},
-		{Header: "goroutines", Figure: "goroutines", Stat: harness.Last, Format: harness.Number},
-	}, harness.MemoryColumns...)...)
+	b.SampleTable(n, []string{steadyEmpty, steadyFull}, harness.IdleColumns...)
 }
 
 // isEmulated reports whether a QEMU emulates CPUs.

@@ -64,27 +64,22 @@ func readProc(path string) (map[string]float64, error) {
 	return found, nil
 }
 
-// ProcessorTime returns for how many seconds processes have used a processor, in steps of 10 ms: see proc_pid_stat(5).
-func ProcessorTime(pids ...int) (float64, error) {
+// ProcessorTime returns for how many seconds processes have used a processor, in steps of 10 ms: see proc_pid_stat(5). A
+// process that has ended does not count.
+func ProcessorTime(pids ...int) float64 {
 	const ticks = 100 // in a second: USER_HZ, on every architecture that Go supports
 	sum := 0.0
 	for _, pid := range pids {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			return 0, err
-		}
+		data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		// The name in parentheses may contain spaces and parentheses.
-		fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
+		fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 		const utime, stime = 14 - 3, 15 - 3 // numbered as in the manual, where the state after the name is 3
-		for _, i := range []int{utime, stime} {
-			n, err := strconv.ParseFloat(string(fields[i]), 64)
-			if err != nil {
-				return 0, fmt.Errorf("processor time of process %d: %w", pid, err)
-			}
+		for i := utime; i <= stime && i < len(fields); i++ {
+			n, _ := strconv.ParseFloat(fields[i], 64)
 			sum += n / ticks
 		}
 	}
-	return sum, nil
+	return sum
 }
 
 // FileSystem names the file system of a directory: on a tmpfs no write waits for a disk.

@@ -220,3 +220,31 @@ func BuildPeer(ctx context.Context, path, module, pkg string) (version string, e
 	}
 	return FirstLine(ctx, "go", "-C", peers, "list", "-m", "-f", "{{.Version}}", module)
 }
+
+// Idle watches a manager that has nothing to do, and returns the requests of that time. It sets the figures of IdleColumns.
+func (c *Cluster) Idle(ctx context.Context, s *Sample, manager *Program, d time.Duration) (Requests, error) {
+	before, err := c.Served(ctx)
+	if err != nil {
+		return nil, err
+	}
+	used := ProcessorTime(manager.PID)
+	if err := Pause(ctx, d); err != nil {
+		return nil, err
+	}
+	s.Set("busy", (ProcessorTime(manager.PID)-used)/max(d, time.Millisecond).Seconds())
+	after, err := c.Served(ctx)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := MemoryOf(manager.PID)
+	if err != nil {
+		return nil, err
+	}
+	s.SetMemory(memory)
+	// The metrics come last: writing those of many objects takes memory.
+	metrics, err := manager.Metrics(ctx)
+	s.Set("live heap", metrics.Value("go_gc_heap_live_bytes"))
+	s.Set("stacks", metrics.Value("go_memstats_stack_inuse_bytes"))
+	s.Set("goroutines", metrics.Value("go_goroutines"))
+	return after.Since(before), err
+}

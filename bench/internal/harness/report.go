@@ -40,14 +40,17 @@ func (r *Run) RatioTarget(name, relation string, limit float64, ratios Spread) {
 	}
 }
 
+func (t Target) verdict() string {
+	if t.Met() {
+		return "PASS"
+	}
+	return "MISS"
+}
+
 func targetTable(targets []Target) string {
 	var rows [][]string
 	for _, t := range targets {
-		verdict := "MISS"
-		if t.Met() {
-			verdict = "PASS"
-		}
-		rows = append(rows, []string{t.Name, fmt.Sprintf("%s %g%s", t.Relation, t.Limit, t.Unit), fmt.Sprintf("%.4g%s", t.Value, t.Unit), verdict, t.Note})
+		rows = append(rows, []string{t.Name, fmt.Sprintf("%s %g%s", t.Relation, t.Limit, t.Unit), fmt.Sprintf("%.4g%s", t.Value, t.Unit), t.verdict(), t.Note})
 	}
 	return table([]string{"target", "limit", "measured", "verdict", ""}, rows)
 }
@@ -156,3 +159,9 @@ var MemoryColumns = []Column{
 	{"RSS", "RSS", Last, Megabytes, ""}, {"PSS", "PSS", Last, Megabytes, ""},
 	{"files of RSS", "file", Last, Megabytes, ""}, {"peak", "peak", Last, Megabytes, ""},
 }
+
+// IdleColumns are the columns for the figures that Idle sets.
+var IdleColumns = append([]Column{
+	{"CPU", "busy", Last, Percent, ""}, {"live heap", "live heap", Last, Megabytes, ""},
+	{"stacks", "stacks", Last, Megabytes, ""}, {"goroutines", "goroutines", Last, Number, ""},
+}, MemoryColumns...)

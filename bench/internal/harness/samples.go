@@ -18,11 +18,16 @@ type Sample struct {
 }
 
 // Set sets a figure.
-func (s *Sample) Set(figure string, values ...float64) { s.Figures[figure] = values }
+func (s *Sample) Set(figure string, values ...float64) {
+	if s.Figures == nil {
+		s.Figures = map[string][]float64{}
+	}
+	s.Figures[figure] = values
+}
 
 // SetTimes sets a figure to times.
 func (s *Sample) SetTimes(figure string, times ...time.Duration) {
-	s.Figures[figure] = nil
+	s.Set(figure)
 	for _, t := range times {
 		s.Figures[figure] = append(s.Figures[figure], t.Seconds())
 	}
@@ -30,18 +35,18 @@ func (s *Sample) SetTimes(figure string, times ...time.Duration) {
 
 // SetSeen sets a figure to how long after a moment each object was seen.
 func (s *Sample) SetSeen(figure string, since time.Time, seen map[string]time.Time) {
-	s.Figures[figure] = nil
+	s.Set(figure)
 	for _, at := range seen {
 		s.Figures[figure] = append(s.Figures[figure], at.Sub(since).Seconds())
 	}
 }
 
-// SetMemory sets the figures RSS, PSS, peak and file.
+// SetMemory sets the figures of MemoryColumns.
 func (s *Sample) SetMemory(m Memory) {
 	s.Set("RSS", m.RSS)
 	s.Set("PSS", m.PSS)
-	s.Set("peak", m.Peak)
 	s.Set("file", m.File)
+	s.Set("peak", m.Peak)
 }
 
 // Samples are those of a run, or some of them.
@@ -148,7 +153,7 @@ func Interleave(rounds int, contestants []string, run func(round int, contestant
 
 // NewSample adds a sample to the run.
 func (r *Run) NewSample(contestant string, round, size int) *Sample {
-	s := &Sample{Contestant: contestant, Round: round, Size: size, Load: load(), Figures: map[string][]float64{}}
+	s := &Sample{Contestant: contestant, Round: round, Size: size, Load: load()}
 	r.Samples = append(r.Samples, s)
 	return s
 }
