@@ -218,15 +218,11 @@ func (b *bench) report() {
 
 func (b *bench) reportSize(n int) {
 	b.Printf("\n## %d due at the same second\n", n)
-	b.SampleTable(n, everybody,
-		harness.Column{Header: "first", Figure: "lag", Stat: harness.First, Format: harness.Milliseconds},
-		harness.Column{Header: "p50", Figure: "lag", Stat: harness.P50, Format: harness.Milliseconds},
-		harness.Column{Header: "p99", Figure: "lag", Stat: harness.P99, Format: harness.Milliseconds},
-		harness.Column{Header: "last", Figure: "lag", Stat: harness.Last, Format: harness.Milliseconds},
+	b.SampleTable(n, everybody, append(harness.Distribution("lag", harness.Milliseconds),
 		harness.Column{Header: "× floor", Figure: "lag", Stat: harness.Last, Over: floor},
 		harness.Column{Header: "p50 × CronTab", Figure: "lag", Stat: harness.P50, Over: keelson},
 		harness.Column{Header: "last × CronTab", Figure: "lag", Stat: harness.Last, Over: keelson},
-		harness.Column{Header: "steady", Figure: "steady", Stat: harness.Last, Format: harness.Seconds})
+		harness.Column{Header: "steady", Figure: "steady", Stat: harness.Last, Format: harness.Seconds})...)
 	b.Printf("\nProcessor time of the controller until it was steady, its memory then, and the requests of all rounds for a run:\n")
 	b.SampleTable(n, everybody, append([]harness.Column{
 		{Header: "processor", Figure: "processor", Stat: harness.Last, Format: harness.Seconds},

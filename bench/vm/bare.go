@@ -203,13 +203,16 @@ func (b *bench) burstOfBare(ctx context.Context, s *harness.Sample) (err error) 
 	return setCosts(s, machines)
 }
 
-// askAgain is when a request that was not answered is written again: what comes before the guest has opened its end may
-// be lost.
+// askAgain is when an unanswered request is repeated: one that comes before the guest has opened its end may be lost.
 const askAgain = time.Second
 
-// firstAnswer waits for a socket, writes a request again and again, if there is one, and waits for the first byte that comes.
+// firstAnswer waits for a socket, writes a request until it is answered, if there is one, and waits for the first byte.
 func firstAnswer(ctx context.Context, socket, request string) error {
-	conn, err := dial(ctx, socket)
+	var conn net.Conn
+	err := harness.Until(ctx, 2*time.Millisecond, func() (err error) {
+		conn, err = net.Dial("unix", socket)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -234,24 +237,7 @@ func firstAnswer(ctx context.Context, socket, request string) error {
 	}
 }
 
-// dial connects to a socket as soon as somebody listens.
-func dial(ctx context.Context, socket string) (net.Conn, error) {
-	ticker := time.NewTicker(2 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		conn, err := net.Dial("unix", socket)
-		if err == nil {
-			return conn, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(context.Cause(ctx), err)
-		case <-ticker.C:
-		}
-	}
-}
-
-// explain says who did not answer, and what its QEMU has said.
+// explain adds to an error which part of which machine did not answer, and the output of its QEMU.
 func explain(who string, err error, folder string) error {
 	if err == nil {
 		return nil

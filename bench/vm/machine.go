@@ -74,8 +74,7 @@ func shimOf(pid int) (int, error) {
 	return parent, nil
 }
 
-// setCosts sets the mean processor time and memory of machines, the latter apart from that of their guests. Shared pages
-// count in part.
+// setCosts sets the mean memory (PSS) of machines: that of QEMU without the guest, of the guest, and of the shim.
 func setCosts(s *harness.Sample, machines []machine) error {
 	var qemu, shim, guest float64
 	for _, m := range machines {
@@ -98,21 +97,12 @@ func setCosts(s *harness.Sample, machines []machine) error {
 		shim += ofShim.PSS
 	}
 	n := float64(len(machines))
-	s.Set("processor", processorTime(machines)/n)
 	s.Set("QEMU", qemu/n)
 	s.Set("guest", guest/n)
 	if shim > 0 {
 		s.Set("shim", shim/n)
 	}
 	return nil
-}
-
-// processorTime returns for how many seconds machines have used a processor.
-func processorTime(machines []machine) (sum float64) {
-	for _, m := range machines {
-		sum += harness.ProcessorTime(m.qemu)
-	}
-	return sum
 }
 
 // pidsOf returns the processes of machines.

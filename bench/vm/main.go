@@ -190,17 +190,13 @@ func (b *bench) report() {
 	}
 	for _, n := range *b.sizes {
 		b.Printf("\n## %d at once\n", n)
-		b.SampleTable(n, []string{bare, keelson},
-			harness.Column{Header: "first ready", Figure: "ready", Stat: harness.First, Format: harness.Seconds},
-			harness.Column{Header: "p50", Figure: "ready", Stat: harness.P50, Format: harness.Seconds},
-			harness.Column{Header: "last", Figure: "ready", Stat: harness.Last, Format: harness.Seconds},
+		b.SampleTable(n, []string{bare, keelson}, append(harness.Distribution("ready", harness.Seconds),
 			harness.Column{Header: "× bare", Figure: "ready", Stat: harness.Last, Over: bare},
 			harness.Column{Header: "user space, p50", Figure: "user space", Stat: harness.P50, Format: harness.Seconds},
 			harness.Column{Header: "gone", Figure: "gone", Stat: harness.Last, Format: harness.Seconds},
-			harness.Column{Header: "processor, each", Figure: "processor", Stat: harness.Last, Format: harness.Seconds},
 			harness.Column{Header: "QEMU, each", Figure: "QEMU", Stat: harness.Last, Format: harness.Megabytes},
 			harness.Column{Header: "shim, each", Figure: "shim", Stat: harness.Last, Format: harness.Megabytes},
-			harness.Column{Header: "of the guest", Figure: "guest", Stat: harness.Last, Format: harness.Megabytes})
+			harness.Column{Header: "of the guest", Figure: "guest", Stat: harness.Last, Format: harness.Megabytes})...)
 	}
 	if b.steady > 0 {
 		b.reportSteady(b.steady)
@@ -226,7 +222,6 @@ func (b *bench) reportSteady(n int) {
 	b.Printf("- All ready after %s, steady after %s, gone %s after the first deletion\n",
 		harness.Seconds(figure("ready")), harness.Seconds(figure("steady")), harness.Seconds(figure("gone")))
 	b.Printf("- Writes in an hour of idle time: %.2f a machine\n", figure("idle writes")*float64(time.Hour)/float64(b.idle)/float64(n))
-	b.Printf("- Processor time of all machines in %s: %s\n", b.idle, harness.Seconds(figure("processor of the machines")))
 	b.Printf("- Memory of a machine besides its guest: QEMU %s, its shim %s; of the guest's %d MiB, %s are in use\n",
 		harness.Megabytes(figure("QEMU")), harness.Megabytes(figure("shim")), memory, harness.Megabytes(figure("guest")))
 	for i, s := range restarts {

@@ -154,6 +154,11 @@ func Number(n float64) string { return fmt.Sprintf("%g", n) }
 // Percent formats a part of 1.
 func Percent(x float64) string { return fmt.Sprintf("%.2f %%", 100*x) }
 
+// Distribution returns columns for a figure with a value for each object.
+func Distribution(figure string, format func(float64) string) []Column {
+	return []Column{{"first", figure, First, format, ""}, {"p50", figure, P50, format, ""}, {"p99", figure, P99, format, ""}, {"last", figure, Last, format, ""}}
+}
+
 // MemoryColumns are the columns for the figures that SetMemory sets.
 var MemoryColumns = []Column{
 	{"RSS", "RSS", Last, Megabytes, ""}, {"PSS", "PSS", Last, Megabytes, ""},
