@@ -20,17 +20,18 @@ import (
 	"github.com/keelson-dev/keelson/bench/internal/harness"
 )
 
-// template is a machine of keelson from which bare ones are made.
+// template is the machine of keelson that bare ones are copied from.
 type template struct {
 	arguments []string // QEMU and what it was started with
 	seed      []byte
 }
 
-// The files in the folder of a bare machine.
+// The files of a bare machine, in its folder.
 const (
 	seedFile      = "seed.img"
 	agentSocket   = "agent.sock"
 	consoleSocket = "console.sock"
+	pidFile       = "pids" // in the folder above, with the processes of all machines
 )
 
 // learn creates a machine and takes its arguments from its process.
@@ -43,11 +44,18 @@ func (b *bench) learn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	files, err := openFiles(machines.found[0].qemu)
+	files, err := openFiles(machines.pids[0])
 	if err != nil {
 		return err
 	}
-	b.template = &template{arguments: unconfined(machines.found[0].arguments, files)}
+	arguments, err := commandLine(machines.pids[0])
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(arguments, func(a string) bool { return strings.HasPrefix(a, "tcg") }) {
+		b.Note("the CPUs of the guests are emulated")
+	}
+	b.template = &template{arguments: unconfined(arguments, files)}
 	for _, path := range files {
 		if filepath.Base(path) == seedFile {
 			b.template.seed, err = os.ReadFile(path)
@@ -85,8 +93,8 @@ var (
 	fileSet      = regexp.MustCompile(`/dev/fdset/\d+`)
 )
 
-// unconfined returns the arguments of a QEMU that opens by name what that of keelson gets as descriptors: the kernel where it is,
-// the seed and the log of the console in its working directory. QEMU renumbers the descriptors of those two.
+// unconfined returns the arguments of a QEMU that opens files by name which keelson's gets as descriptors: the kernel where
+// it is, the seed and the log of the console in its working directory. QEMU renumbers the descriptors of those two.
 func unconfined(arguments []string, files map[string]string) []string {
 	var all []string
 	for at, argument := range arguments {
@@ -103,13 +111,13 @@ func unconfined(arguments []string, files map[string]string) []string {
 	return all
 }
 
-// argumentsOf returns those of the machine of a number, which has a name and addresses of its own.
+// argumentsOf returns the arguments of the i-th machine, which has a name and addresses of its own.
 func (t *template) argumentsOf(i int) []string {
 	arguments := slices.Clone(t.arguments)
 	for at, argument := range arguments {
 		switch {
 		case at > 0 && arguments[at-1] == "-uuid":
-			arguments[at] = uuidOf(i)
+			arguments[at] = fmt.Sprintf("00000000-0000-4000-8000-%012x", i)
 		case at > 0 && arguments[at-1] == "-name":
 			arguments[at] = fmt.Sprintf("guest=bare-%d,debug-threads=on", i)
 		case strings.Contains(argument, ",mac="):
@@ -120,10 +128,8 @@ func (t *template) argumentsOf(i int) []string {
 	return arguments
 }
 
-func uuidOf(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012x", i) }
-
-// script returns a shell script that starts so many machines in folders below the working directory, each with a
-// copy of the file seed.img there. It ends them when its standard input ends: also if this program is killed.
+// script returns a shell script that starts n machines in folders below the working directory, each with a copy of the
+// seed. It kills them when its standard input ends, even if this program is killed.
 func (t *template) script(n int) string {
 	var text strings.Builder
 	text.WriteString("pids=\n")
@@ -135,7 +141,7 @@ func (t *template) script(n int) string {
 		fmt.Fprintf(&text, "{ mkdir %d && cp %s %d && cd %d && exec %s >qemu.log 2>&1 </dev/null; } &\npids=\"$pids $!\"\n",
 			i, seedFile, i, i, strings.Join(words, " "))
 	}
-	text.WriteString("read -r _\nkill -KILL $pids\nwait\n")
+	text.WriteString("echo $pids >" + pidFile + "\nread -r _\nkill -KILL $pids\nwait\n")
 	return text.String()
 }
 
@@ -192,15 +198,20 @@ func (b *bench) burstOfBare(ctx context.Context, s *harness.Sample) (err error) 
 	}
 	s.SetTimes("ready", ready...)
 	s.SetTimes("user space", console...)
-	uuids := make([]string, n)
-	for i := range n {
-		uuids[i] = uuidOf(i)
-	}
-	machines, err := findMachines(uuids)
+	pids, err := readPIDs(filepath.Join(dir, pidFile))
 	if err != nil {
 		return err
 	}
-	return setCosts(s, machines)
+	return setMachines(s, pids)
+}
+
+func readPIDs(path string) (pids []int, err error) {
+	text, err := os.ReadFile(path)
+	for word := range strings.FieldsSeq(string(text)) {
+		pid, parseErr := strconv.Atoi(word)
+		pids, err = append(pids, pid), errors.Join(err, parseErr)
+	}
+	return pids, err
 }
 
 // askAgain is when an unanswered request is repeated: one that comes before the guest has opened its end may be lost.

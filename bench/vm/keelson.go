@@ -19,8 +19,7 @@ import (
 type group struct {
 	namespace string
 	began     time.Time // just before the first create
-	uuids     []string
-	found     []machine
+	pids      []int
 }
 
 // newVirtualMachine returns a machine with the default guest and its memory.
@@ -66,18 +65,10 @@ func (b *bench) create(ctx context.Context, s *harness.Sample) (*group, error) {
 		return nil, errors.Join(err, b.explain(context.WithoutCancel(ctx), namespace))
 	}
 	s.SetSeen("ready", g.began, seen)
-	list, err := vms.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
+	if g.pids, err = b.machines(); err == nil && len(g.pids) != s.Size {
+		err = fmt.Errorf("%d VirtualMachines are ready, and %d QEMUs run", s.Size, len(g.pids))
 	}
-	for _, vm := range list.Items {
-		g.uuids = append(g.uuids, string(vm.UID))
-	}
-	if g.found, err = findMachines(g.uuids); err != nil {
-		return nil, err
-	}
-	b.emulated = isEmulated(g.found[0].arguments)
-	return g, nil
+	return g, err
 }
 
 // explain returns an error that says why a machine of a namespace is not ready.
@@ -167,11 +158,13 @@ func (b *bench) measureSteady(ctx context.Context) (err error) {
 		if err != nil {
 			return fmt.Errorf("restart the manager: %w", err)
 		}
-		now, err := findMachines(machines.uuids)
+		now, err := b.machines()
 		if err != nil {
 			return err
 		}
-		restart.Set("pids", pidsOf(now)...)
+		if err := setMachines(restart, now); err != nil {
+			return err
+		}
 		b.Say("Restart %d of %d: in charge after %s", round+1, b.restarts, harness.Milliseconds(restart.Figures["in charge"][0]))
 	}
 	return b.remove(ctx, s, machines.namespace)
@@ -195,10 +188,9 @@ func (b *bench) fill(ctx context.Context, m *harness.Program, s *harness.Sample)
 	}
 	s.SetTimes("steady", last.Sub(g.began))
 	s.Requests = steady.Since(before).Writes()
-	s.Set("pids", pidsOf(g.found)...)
 	requests, err := b.Idle(ctx, s, m, b.idle)
 	s.Set("idle writes", requests.Writes().Total())
-	return g, errors.Join(err, setCosts(s, g.found))
+	return g, errors.Join(err, setMachines(s, g.pids))
 }
 
 // awaitInCharge waits until the manager has figures of the guests of so many machines: for these it must have reached the

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,155 +9,81 @@ import (
 	"strings"
 
 	"github.com/keelson-dev/keelson/bench/internal/harness"
+	"github.com/keelson-dev/keelson/internal/manager"
+	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// machine is a running one.
-type machine struct {
-	// qemu is its process, shim the parent that waits for it, 0 without one.
-	qemu, shim int
-	arguments  []string
+// machines returns the QEMUs of all VirtualMachines, in the order of their process ids.
+func (b *bench) machines() (pids []int, err error) {
+	statuses, err := process.Peek(filepath.Join(manager.MachinesDir(b.stateDir()), "processes"))
+	for _, s := range statuses {
+		if s.State == process.Running {
+			pids = append(pids, s.PID)
+		}
+	}
+	slices.Sort(pids)
+	return pids, err
 }
 
-// findMachines finds the processes of machines by their UUIDs. Each has one.
-func findMachines(uuids []string) ([]machine, error) {
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		return nil, err
-	}
-	found := map[string]machine{}
-	for _, file := range files {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			continue // it has just ended
-		}
-		arguments := strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00")
-		at := slices.Index(arguments, "-uuid")
-		if at < 0 || at+1 >= len(arguments) || !slices.Contains(uuids, arguments[at+1]) {
-			continue
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if err != nil {
-			return nil, err
-		}
-		if _, twice := found[arguments[at+1]]; twice {
-			return nil, fmt.Errorf("there are two machines %s", arguments[at+1])
-		}
-		shim, err := shimOf(pid)
-		if err != nil {
-			return nil, err
-		}
-		found[arguments[at+1]] = machine{qemu: pid, shim: shim, arguments: arguments}
-	}
-	machines := make([]machine, 0, len(uuids))
-	for _, uuid := range uuids {
-		m, there := found[uuid]
-		if !there {
-			return nil, fmt.Errorf("machine %s has no process", uuid)
-		}
-		machines = append(machines, m)
-	}
-	return machines, nil
+// commandLine returns the arguments of a process, the first of which is the program.
+func commandLine(pid int) ([]string, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00"), err
 }
 
-// shimOf returns the parent of a process if that is a shim, else 0.
-func shimOf(pid int) (int, error) {
-	parent, err := harness.ParentOf(pid)
-	if err != nil {
-		return 0, err
-	}
-	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", parent))
-	if err != nil || strings.TrimSpace(string(name)) != "keelson-shim" {
-		return 0, err
-	}
-	return parent, nil
-}
-
-// setCosts sets the mean memory (PSS) of machines: that of QEMU without the guest, of the guest, and of the shim.
-func setCosts(s *harness.Sample, machines []machine) error {
-	var qemu, shim, guest float64
-	for _, m := range machines {
-		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", m.qemu))
+// setMachines sets the processes of machines and their mean memory (PSS): that of QEMU without the guest, of the guest, and
+// of the shim of a VirtualMachine.
+func setMachines(s *harness.Sample, pids []int) error {
+	var qemu, shims, guests float64
+	for _, pid := range pids {
+		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", pid))
 		if err != nil {
 			return err
 		}
-		ofGuest, rest, err := splitMemory(maps, memory<<20)
+		guest, rest, err := splitMemory(string(maps), memory<<20)
 		if err != nil {
-			return fmt.Errorf("the memory of process %d: %w", m.qemu, err)
+			return fmt.Errorf("the memory of process %d: %w", pid, err)
 		}
-		guest, qemu = guest+float64(ofGuest), qemu+float64(rest)
-		if m.shim == 0 {
-			continue
-		}
-		ofShim, err := harness.MemoryOf(m.shim)
+		_, shim, err := harness.MemoryWithShim(pid)
 		if err != nil {
 			return err
 		}
-		shim += ofShim.PSS
+		qemu, shims, guests = qemu+rest, shims+shim.PSS, guests+guest
+		s.Set("pids", append(s.Figures["pids"], float64(pid))...)
 	}
-	n := float64(len(machines))
+	n := float64(len(pids))
 	s.Set("QEMU", qemu/n)
-	s.Set("guest", guest/n)
-	if shim > 0 {
-		s.Set("shim", shim/n)
+	s.Set("guest", guests/n)
+	if s.Contestant != bare { // whose parent is the script
+		s.Set("shim", shims/n)
 	}
 	return nil
 }
 
-// pidsOf returns the processes of machines.
-func pidsOf(machines []machine) (pids []float64) {
-	for _, m := range machines {
-		pids = append(pids, float64(m.qemu))
-	}
-	return pids
-}
-
 // splitMemory reads /proc/PID/smaps (proc_pid_smaps(5)). It returns the PSS of the memory of the guest, the one private
 // mapping of that size without a file, and that of all others, in bytes.
-func splitMemory(smaps []byte, size int64) (guest, rest int64, err error) {
-	lines := bufio.NewScanner(bytes.NewReader(smaps))
-	isGuest, guests := false, 0
-	for lines.Scan() {
-		line := lines.Text()
+func splitMemory(smaps string, size int) (guest, rest float64, err error) {
+	isPrivate, isGuest, guests := false, false, 0
+	for line := range strings.Lines(smaps) {
 		fields := strings.Fields(line)
 		if len(fields) < 2 {
 			continue
 		}
-		if from, to, is := addresses(fields[0]); is {
-			isGuest = to-from == size && fields[1] == "rw-p" && len(fields) == 5
-			if isGuest {
-				guests++
-			}
-			continue
-		}
-		if fields[0] != "Pss:" {
-			continue
-		}
-		kilobytes, err := strconv.ParseInt(fields[1], 10, 64)
-		if err != nil {
-			return 0, 0, err
-		}
-		if isGuest {
-			guest += kilobytes << 10
-		} else {
-			rest += kilobytes << 10
+		kilobytes, _ := strconv.Atoi(fields[1])
+		switch {
+		case strings.Contains(fields[0], "-"): // the addresses of a mapping
+			isPrivate, isGuest = fields[1] == "rw-p" && len(fields) == 5, false
+		case fields[0] == "Size:" && isPrivate && kilobytes<<10 == size:
+			isGuest = true
+			guests++
+		case fields[0] == "Pss:" && isGuest:
+			guest += float64(kilobytes << 10)
+		case fields[0] == "Pss:":
+			rest += float64(kilobytes << 10)
 		}
 	}
 	if guests != 1 {
-		return 0, 0, fmt.Errorf("%d mappings look like the memory of the guest", guests)
+		return 0, 0, fmt.Errorf("%d mappings look like the memory of the guest, want 1", guests)
 	}
-	return guest, rest, lines.Err()
-}
-
-// addresses reads the range that begins the first line of a mapping.
-func addresses(text string) (from, to int64, is bool) {
-	left, right, found := strings.Cut(text, "-")
-	if !found {
-		return 0, 0, false
-	}
-	begin, err := strconv.ParseUint(left, 16, 64)
-	if err != nil {
-		return 0, 0, false
-	}
-	end, err := strconv.ParseUint(right, 16, 64)
-	return int64(begin), int64(end), err == nil //nolint:gosec // only their difference counts
+	return guest, rest, nil
 }

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/keelson-dev/keelson/bench/internal/harness"
@@ -65,7 +64,6 @@ type bench struct {
 	steady, restarts int
 	idle, quiet      time.Duration
 	guest            string // the folder
-	emulated         bool
 	template         *template
 }
 
@@ -162,7 +160,7 @@ func (b *bench) measureBursts(ctx context.Context) (err error) {
 				if err != nil {
 					return err
 				}
-				return errors.Join(setCosts(s, machines.found), b.remove(ctx, s, machines.namespace))
+				return errors.Join(setMachines(s, machines.pids), b.remove(ctx, s, machines.namespace))
 			})
 			if err != nil {
 				return err
@@ -201,9 +199,6 @@ func (b *bench) report() {
 	if b.steady > 0 {
 		b.reportSteady(b.steady)
 	}
-	if b.emulated {
-		b.Note("the CPUs of the guests are emulated")
-	}
 }
 
 func (b *bench) reportSteady(n int) {
@@ -233,9 +228,4 @@ func (b *bench) reportSteady(n int) {
 			harness.Milliseconds(harness.Last(s.Figures["started"])), harness.Milliseconds(harness.Last(s.Figures["in charge"])), same, s.Requests.Each(n))
 	}
 	b.SampleTable(n, []string{steadyEmpty, steadyFull}, harness.IdleColumns...)
-}
-
-// isEmulated reports whether a QEMU emulates CPUs.
-func isEmulated(arguments []string) bool {
-	return slices.ContainsFunc(arguments, func(a string) bool { return strings.HasPrefix(a, "tcg") })
 }

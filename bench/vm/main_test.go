@@ -42,9 +42,10 @@ func TestLongQuick(t *testing.T) {
 	if got := len(r.Targets); got != 5 {
 		t.Errorf("%d targets, want 5", got)
 	}
-	machines, err := findMachines([]string{uuidOf(0)})
-	if err == nil {
-		t.Errorf("left behind: %+v", machines)
+	for _, pid := range r.Samples.Of(bare, 1).Pool("pids") {
+		if arguments, err := commandLine(int(pid)); err == nil {
+			t.Errorf("left behind: %q", arguments)
+		}
 	}
 }
 
@@ -87,16 +88,18 @@ Pss:               99000 kB
 Pss_Dirty:         98000 kB
 VmFlags: rd wr mr mw me ac dd hg
 7f0010000000-7f0018000000 rw-p 00000000 fe:00 77                         /some/file
+Size:             131072 kB
 Pss:                 300 kB
 7ffc00000000-7ffc00100000 rwxp 00000000 00:00 0
+Size:               1024 kB
 Pss:                  20 kB
 `
-	guest, rest, err := splitMemory([]byte(smaps), 128<<20)
+	guest, rest, err := splitMemory(smaps, 128<<20)
 	if err != nil || guest != 99000<<10 || rest != 320<<10 {
-		t.Errorf("got %d and %d, %v", guest, rest, err)
+		t.Errorf("got %v and %v, %v", guest, rest, err)
 	}
-	if _, _, err := splitMemory([]byte(smaps), 64<<20); err == nil {
-		t.Error("a process without the memory of a guest has it")
+	if _, _, err := splitMemory(smaps, 64<<20); err == nil {
+		t.Error("splitMemory finds the memory of a guest in a process without one")
 	}
 }
 
