@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -157,7 +156,7 @@ func (b *bench) start(ctx context.Context, contestant string) (*harness.Program,
 		args = append(args, "--concurrent-cron-job-syncs=50")
 	}
 	isReady := func(line string) bool { return strings.Contains(line, "Starting cronjob controller") }
-	return harness.StartProgram(ctx, contestant, filepath.Join(b.Dir, "cronjob.log"), b.kube, args, isReady)
+	return harness.StartProgram(ctx, contestant, b.kube, args, isReady)
 }
 
 // measureIdle looks at a manager with CronTabs that are due once a day.

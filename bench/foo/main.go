@@ -129,7 +129,7 @@ func (b *bench) burst(ctx context.Context, s *harness.Sample) error {
 	case keelson:
 		controller, err = b.StartManager(ctx, b.Cluster, "foo")
 	case peer:
-		controller, err = harness.StartProgram(ctx, peer, filepath.Join(b.Dir, "peer.log"), b.peer,
+		controller, err = harness.StartProgram(ctx, peer, b.peer,
 			[]string{"-kubeconfig=" + b.Kubeconfig}, func(line string) bool { return strings.Contains(line, "Started workers") })
 	default:
 		err = b.create(ctx, s, namespace, os.Getpid())

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -36,7 +35,7 @@ var others = []string{"kube-controller-manager", "kube-scheduler", "kwok"}
 // Model is what scripts are made from: the programs, flags and files of a control plane of ours.
 type Model struct {
 	dir, port string // of the control plane
-	files     string // copies of its files
+	files     string // copies of what its components read at their start
 	config    *rest.Config
 	commands  map[string][]string // by component
 }
@@ -47,7 +46,7 @@ func NewModel(dir string, config *rest.Config, files string) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the server of the model: %w", err)
 	}
-	m := &Model{dir: dir, port: port, files: dir, config: config, commands: map[string][]string{}}
+	m := &Model{dir: dir, port: port, files: files, config: config, commands: map[string][]string{}}
 	statuses, err := process.Peek(controlplane.Processes(dir))
 	if err != nil {
 		return nil, err
@@ -62,14 +61,14 @@ func NewModel(dir string, config *rest.Config, files string) (*Model, error) {
 	if m.commands[etcd] == nil || m.commands[apiServer] == nil {
 		return nil, fmt.Errorf("etcd and kube-apiserver do not run in %s", dir)
 	}
-	if err := os.MkdirAll(files, 0o700); err != nil {
+	if err := os.CopyFS(filepath.Join(files, "pki"), os.DirFS(filepath.Join(dir, "pki"))); err != nil {
 		return nil, err
 	}
-	if err := m.copyFiles(files, strings.NewReplacer()); err != nil {
+	stages, err := os.ReadFile(filepath.Join(dir, "kwok-stages.yaml"))
+	if err != nil {
 		return nil, err
 	}
-	m.files = files
-	return m, nil
+	return m, os.WriteFile(filepath.Join(files, "kwok-stages.yaml"), stages, 0o600)
 }
 
 // Floor is a control plane that a script starts.
@@ -94,8 +93,21 @@ func (m *Model) Prepare(dir string, all bool) (*Floor, error) {
 		}
 	}
 	adapt := strings.NewReplacer(m.dir, dir, "127.0.0.1:"+m.port, "127.0.0.1:"+port, "--secure-port="+m.port, "--secure-port="+port)
-	if err := m.copyFiles(dir, adapt); err != nil {
+	if err := os.CopyFS(dir, os.DirFS(m.files)); err != nil {
 		return nil, err
+	}
+	kubeconfigs, err := filepath.Glob(filepath.Join(dir, "pki", "*.kubeconfig"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range kubeconfigs {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(path, []byte(adapt.Replace(string(data))), 0o600); err != nil {
+			return nil, err
+		}
 	}
 	path := filepath.Join(dir, "start.sh")
 	if err := os.WriteFile(path, []byte(m.text(dir, all, adapt)), 0o700); err != nil {
@@ -106,34 +118,6 @@ func (m *Model) Prepare(dir string, all bool) (*Floor, error) {
 	f := &Floor{dir: dir, config: config, script: exec.Command("/bin/sh", path)}
 	f.input, err = f.script.StdinPipe()
 	return f, err
-}
-
-// copyFiles copies what components read at their start.
-func (m *Model) copyFiles(dir string, adapt *strings.Replacer) error {
-	if err := os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(m.files, "pki"))); err != nil {
-		return err
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "pki", "*.kubeconfig"))
-	if err != nil {
-		return err
-	}
-	for _, path := range files {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, []byte(adapt.Replace(string(data))), 0o600); err != nil {
-			return err
-		}
-	}
-	stages, err := os.ReadFile(filepath.Join(m.files, "kwok-stages.yaml"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // there are no nodes
-	}
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, "kwok-stages.yaml"), stages, 0o600)
 }
 
 // text returns the script.

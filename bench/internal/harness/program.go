@@ -29,38 +29,33 @@ type Program struct {
 
 	cmd     *exec.Cmd
 	name    string
-	log     string
 	metrics string        // URL; only of a manager
 	done    chan struct{} // closed when it has ended
+	log     []string      // the last lines, to be read when it has ended
 	stopped bool
 }
 
-// StartProgram starts a program that logs to stderr, and returns once isReady has been true for a line. The lines are also
-// appended to the file log.
-func StartProgram(ctx context.Context, name, log, path string, args []string, isReady func(line string) bool) (*Program, error) {
-	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	p := &Program{name: name, cmd: exec.CommandContext(ctx, path, args...), log: log, done: make(chan struct{})}
+// StartProgram starts a program that logs to stderr, and returns once isReady has been true for a line.
+func StartProgram(ctx context.Context, name, path string, args []string, isReady func(line string) bool) (*Program, error) {
+	p := &Program{name: name, cmd: exec.CommandContext(ctx, path, args...), done: make(chan struct{})}
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
 	p.cmd.WaitDelay = stopTimeout
 	reader, writer := io.Pipe()
-	p.cmd.Stderr = io.MultiWriter(file, writer)
+	p.cmd.Stderr = writer
 	if err := p.cmd.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), file.Close())
+		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	p.PID = p.cmd.Process.Pid
 	go func() {
 		_ = p.cmd.Wait() // see ended
 		_ = writer.Close()
-		_ = file.Close() // only a log
-		close(p.done)
 	}()
 	ready := make(chan struct{})
 	go func() {
+		defer close(p.done)
 		lines := bufio.NewScanner(reader)
 		for waiting := true; lines.Scan(); {
+			p.log = append(p.log[max(0, len(p.log)-20):], lines.Text())
 			if waiting && isReady(lines.Text()) {
 				waiting = false
 				close(ready)
@@ -68,17 +63,18 @@ func StartProgram(ctx context.Context, name, log, path string, args []string, is
 		}
 		_, _ = io.Copy(io.Discard, reader) // after a line that is too long
 	}()
+	var err error
 	select {
 	case <-ready:
 		return p, nil
 	case <-p.done:
 		return nil, p.ended()
 	case <-time.After(startTimeout):
-		err = fmt.Errorf("%s is not ready after %s: %s", name, startTimeout, p.tail())
+		err = fmt.Errorf("%s is not ready after %s", name, startTimeout)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	return nil, errors.Join(err, p.Stop())
+	return nil, errors.Join(err, p.Stop(), p.ended())
 }
 
 // StartManager starts `keelson manager` with some controllers as a user would, on free ports.
@@ -103,7 +99,7 @@ func StartManager(ctx context.Context, binary string, c *Cluster, controllers st
 		}
 		return entry.Msg == "Manager is ready"
 	}
-	p, err := StartProgram(ctx, "keelson manager", filepath.Join(c.Dir, "manager.log"), binary, args, isReady)
+	p, err := StartProgram(ctx, "keelson manager", binary, args, isReady)
 	if err == nil {
 		p.metrics = metrics
 	}
@@ -157,17 +153,7 @@ func (p *Program) Kill() error {
 }
 
 func (p *Program) ended() error {
-	return fmt.Errorf("%s ended by itself (%s): %s", p.name, p.cmd.ProcessState, p.tail())
-}
-
-// tail returns the end of the log.
-func (p *Program) tail() string {
-	data, err := os.ReadFile(p.log)
-	if err != nil {
-		return err.Error()
-	}
-	const most = 2000
-	return strings.TrimSpace(string(data[max(0, len(data)-most):]))
+	return fmt.Errorf("%s ended (%s): %s", p.name, p.cmd.ProcessState, strings.Join(p.log, "\n"))
 }
 
 // FindKeelson sets Binary unless a flag has, and returns its version.
