@@ -16,21 +16,20 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// find returns a machine and its container.
 func (d *Driver) find(ctx context.Context, id backend.Identity) (*machine, *container.InspectResponse, error) {
 	m, err := d.machine(id)
 	if err != nil {
 		return nil, nil, err
 	}
-	box, err := d.inspect(ctx, id.UID)
+	ctr, err := d.inspect(ctx, id.UID)
 	if err != nil {
 		return m, nil, err
 	}
-	return m, &box, nil
+	return m, &ctr, nil
 }
 
-func isOn(box *container.InspectResponse) bool {
-	return box.State.Status == container.StateRunning || box.State.Status == container.StatePaused
+func isOn(ctr *container.InspectResponse) bool {
+	return ctr.State.Status == container.StateRunning || ctr.State.Status == container.StatePaused
 }
 
 // Create implements backend.Driver.
@@ -40,14 +39,14 @@ func (d *Driver) Create(ctx context.Context, machine backend.Machine) error {
 	}
 	m, _, err := d.find(ctx, machine.Identity)
 	if !errors.Is(err, backend.ErrNotFound) {
-		return err // it is there, or nobody knows
+		return err // it exists, or its state is unknown
 	}
 	return m.begin(backend.TaskCreate, func(ctx context.Context) error { return m.create(ctx, machine) })
 }
 
-// create makes the container. The name keeps it from being made twice.
+// create makes the container. Its name prevents a duplicate.
 func (m *machine) create(ctx context.Context, wanted backend.Machine) error {
-	m.change(func(of *memo) { *of = memo{Machine: wanted, SeedSum: seedSum(wanted.Seed)} })
+	m.change(func(rec *record) { *rec = record{Machine: wanted, SeedSum: seedSum(wanted.Seed)} })
 	step("create noted")
 	if err := m.d.checkHost(ctx); err != nil {
 		return err
@@ -68,7 +67,7 @@ func (m *machine) create(ctx context.Context, wanted backend.Machine) error {
 	_, err = m.d.engine.ContainerCreate(ctx, options)
 	if cerrdefs.IsConflict(err) {
 		if _, err = m.d.inspect(ctx, m.id.UID); errors.Is(err, backend.ErrNotFound) {
-			return fmt.Errorf("somebody else has a container of the name %s: remove or rename it", options.Name)
+			return fmt.Errorf("the name %s is taken by a container that is not Keelson's: remove or rename it", options.Name)
 		}
 		return err
 	}
@@ -84,24 +83,24 @@ func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
 	if err := d.validate(&machine); err != nil {
 		return err
 	}
-	m, box, err := d.find(ctx, machine.Identity)
+	m, ctr, err := d.find(ctx, machine.Identity)
 	if err != nil {
 		return err
 	}
-	if isOn(box) {
+	if isOn(ctr) {
 		return nil
 	}
-	return m.begin(backend.TaskStart, func(ctx context.Context) error { return m.start(ctx, box, machine) })
+	return m.begin(backend.TaskStart, func(ctx context.Context) error { return m.start(ctx, ctr, machine) })
 }
 
-func (m *machine) start(ctx context.Context, box *container.InspectResponse, wanted backend.Machine) error {
-	m.change(func(of *memo) {
-		of.Machine, of.SeedSum = wanted, seedSum(wanted.Seed)
-		of.Stop, of.Failed, of.AfterRun = nil, nil, runOf(box.State)
+func (m *machine) start(ctx context.Context, ctr *container.InspectResponse, wanted backend.Machine) error {
+	m.change(func(rec *record) {
+		rec.Machine, rec.SeedSum = wanted, seedSum(wanted.Seed)
+		rec.Stop, rec.Failed, rec.AfterRun = nil, nil, runOf(ctr.State)
 	})
 	step("start noted")
 	name := containerName(m.id.UID)
-	if resources := newResources(&wanted); !hasResources(box.HostConfig, &resources) {
+	if resources := newResources(&wanted); !hasResources(ctr.HostConfig, &resources) {
 		if err := m.d.update(ctx, name, resources); err != nil {
 			return err
 		}
@@ -109,7 +108,7 @@ func (m *machine) start(ctx context.Context, box *container.InspectResponse, wan
 	if err := m.putSeed(ctx, wanted.Seed); err != nil {
 		return err
 	}
-	if err := m.restoreNetwork(ctx, box); err != nil {
+	if err := m.restoreNetwork(ctx, ctr); err != nil {
 		return err
 	}
 	step("ready to start")
@@ -120,11 +119,11 @@ func (m *machine) start(ctx context.Context, box *container.InspectResponse, wan
 	return nil
 }
 
-// restoreNetwork creates the network of the machine again if somebody removed it while the
-// machine was off. Machines of earlier versions are in the default network of the engine.
-func (m *machine) restoreNetwork(ctx context.Context, box *container.InspectResponse) error {
-	id := identityOf(box.Config.Labels)
-	if box.HostConfig.NetworkMode != container.NetworkMode(networkName(id)) {
+// restoreNetwork recreates the network of the machine if it was removed while the machine was off.
+// Machines of earlier versions are in the engine's default network.
+func (m *machine) restoreNetwork(ctx context.Context, ctr *container.InspectResponse) error {
+	id := identityOf(ctr.Config.Labels)
+	if ctr.HostConfig.NetworkMode != container.NetworkMode(networkName(id)) {
 		return nil
 	}
 	if err := m.d.lockNetworks(ctx); err != nil {
@@ -134,11 +133,11 @@ func (m *machine) restoreNetwork(ctx context.Context, box *container.InspectResp
 	return m.d.ensureNetwork(ctx, id)
 }
 
-// putSeed puts the seed into the container, where cloud-init looks for it.
+// putSeed copies the seed into the container, where cloud-init looks for it.
 func (m *machine) putSeed(ctx context.Context, seed *backend.Seed) error {
 	sum := seedSum(seed)
 	m.mu.Lock()
-	present := m.memo.StartedSeedSum
+	present := m.record.StartedSeedSum
 	m.mu.Unlock()
 	if present == sum {
 		return nil
@@ -149,9 +148,9 @@ func (m *machine) putSeed(ctx context.Context, seed *backend.Seed) error {
 	}
 	options := client.CopyToContainerOptions{DestinationPath: "/", Content: bytes.NewReader(archive)}
 	if _, err := m.d.engine.CopyToContainer(ctx, containerName(m.id.UID), options); err != nil {
-		return m.d.typed("put the seed into the container "+containerName(m.id.UID), err)
+		return m.d.typed("copy the seed into the container "+containerName(m.id.UID), err)
 	}
-	m.change(func(of *memo) { of.StartedSeedSum = sum })
+	m.change(func(rec *record) { rec.StartedSeedSum = sum })
 	return nil
 }
 
@@ -161,27 +160,27 @@ func hasResources(host *container.HostConfig, wanted *container.Resources) bool 
 
 func (d *Driver) update(ctx context.Context, name string, resources container.Resources) error {
 	if _, err := d.engine.ContainerUpdate(ctx, name, client.ContainerUpdateOptions{Resources: &resources}); err != nil {
-		return d.typed("change the container "+name, err)
+		return d.typed("update the container "+name, err)
 	}
 	return nil
 }
 
 // Stop implements backend.Driver.
 func (d *Driver) Stop(ctx context.Context, id backend.Identity, grace time.Duration) error {
-	m, box, err := d.find(ctx, id)
+	m, ctr, err := d.find(ctx, id)
 	if err != nil {
 		return err
 	}
-	m.change(func(of *memo) { of.Stop, of.Failed = &stopNote{Run: runOf(box.State)}, nil })
+	m.change(func(rec *record) { rec.Stop, rec.Failed = &stopNote{Run: runOf(ctr.State)}, nil })
 	step("stop noted")
-	if !isOn(box) {
+	if !isOn(ctr) {
 		return nil
 	}
 	return m.begin(backend.TaskStop, func(ctx context.Context) error { return m.stop(ctx, grace) })
 }
 
-// stop has the engine ask the guest to end, and kill it when grace is over. An engine
-// lets a paused one go on for that.
+// stop asks the guest to end; the engine kills it after grace. The engine resumes a paused
+// container for that.
 func (m *machine) stop(ctx context.Context, grace time.Duration) error {
 	if grace > 0 {
 		m.progress("the guest is powering off")
@@ -212,13 +211,13 @@ func (d *Driver) Resume(ctx context.Context, id backend.Identity) error {
 }
 
 func (d *Driver) freeze(ctx context.Context, id backend.Identity, what string, goal container.ContainerState, call func(string) error) error {
-	_, box, err := d.find(ctx, id)
-	if err != nil || box.State.Status == goal {
+	_, ctr, err := d.find(ctx, id)
+	if err != nil || ctr.State.Status == goal {
 		return err
 	}
 	name := containerName(id.UID)
-	if !isOn(box) {
-		return fmt.Errorf("%s the container %s: it is %s", what, name, box.State.Status)
+	if !isOn(ctr) {
+		return fmt.Errorf("cannot %s the container %s in state %s", what, name, ctr.State.Status)
 	}
 	if err := call(name); err != nil {
 		return d.typed(what+" the container "+name, err)
@@ -226,37 +225,37 @@ func (d *Driver) freeze(ctx context.Context, id backend.Identity, what string, g
 	return nil
 }
 
-// Reconfigure implements backend.Driver. Limits change at once; ports need nothing done.
+// Reconfigure implements backend.Driver. Limits take effect immediately; ports need no action.
 func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error {
 	if err := d.validate(&machine); err != nil {
 		return err
 	}
-	m, box, err := d.find(ctx, machine.Identity)
+	m, ctr, err := d.find(ctx, machine.Identity)
 	if err != nil {
 		return err
 	}
-	defer d.tell(machine.Identity)
+	defer d.notifyChange(machine.Identity)
 	wanted := newResources(&machine)
-	if !hasResources(box.HostConfig, &wanted) {
-		if isOn(box) && wanted.Memory < box.HostConfig.Memory && !d.fits(ctx, machine) {
-			// The kernel would kill what does not fit. It waits for a restart.
-			wanted.Memory, wanted.MemorySwap = box.HostConfig.Memory, box.HostConfig.MemorySwap
+	if !hasResources(ctr.HostConfig, &wanted) {
+		if isOn(ctr) && wanted.Memory < ctr.HostConfig.Memory && !d.fits(ctx, machine) {
+			// The kernel would kill what does not fit, so a smaller limit waits for a restart.
+			wanted.Memory, wanted.MemorySwap = ctr.HostConfig.Memory, ctr.HostConfig.MemorySwap
 		}
 		if err := d.update(ctx, containerName(machine.UID), wanted); err != nil {
 			return err
 		}
 	}
-	m.change(func(of *memo) {
+	m.change(func(rec *record) {
 		sum := seedSum(machine.Seed)
-		if of.Machine.Hash == "" && runOf(box.State) != "" {
-			of.StartedSeedSum = sum // all that is known is that it ran with one
+		if rec.Machine.Hash == "" && runOf(ctr.State) != "" {
+			rec.StartedSeedSum = sum // the record is lost; the container is known to have run with some seed
 		}
-		of.Machine, of.SeedSum = machine, sum
+		rec.Machine, rec.SeedSum = machine, sum
 	})
 	return nil
 }
 
-// validate refuses what this engine cannot do.
+// validate rejects what this engine cannot do.
 func (d *Driver) validate(machine *backend.Machine) error {
 	if err := Validate(machine); err != nil {
 		return err
@@ -265,7 +264,7 @@ func (d *Driver) validate(machine *backend.Machine) error {
 		return err
 	}
 	if most := int64(d.processors) * 1000; machine.MilliCPU > most {
-		return fmt.Errorf("%w: spec.resource.cpu: the host of the Docker engine has %d processors", backend.ErrInvalid, d.processors)
+		return fmt.Errorf("%w: spec.resource.cpu: the Docker engine's host has %d processors", backend.ErrInvalid, d.processors)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// The labels of a container. The first one tags it as ours.
+// Labels of a container. labelUID marks it as Keelson's.
 const (
 	labelUID       = "cloudnative.tw/virtualmachine-uid"
 	labelNamespace = "cloudnative.tw/virtualmachine-namespace"
@@ -23,37 +23,37 @@ const (
 )
 
 const (
-	// nanosPerMilli is how many billionths of a processor a thousandth has: the
-	// engine counts in the former.
+	// nanosPerMilli converts thousandths of a processor to the billionths that the engine counts
+	// in.
 	nanosPerMilli = 1_000_000
-	// logSize and logFiles bound the log of the console of a machine.
+	// logSize and logFiles limit the console log of a machine.
 	logSize  = "10m"
 	logFiles = "3"
-	// maxProcesses is how many processes and threads a machine may have: those of the host are shared by all.
+	// maxProcesses limits the processes and threads of a machine: all machines share those of the
+	// host.
 	maxProcesses = 4096
-	// hostNameLimit is how long the name of a host may be: see hostname(7).
+	// hostNameLimit is the maximum length of a host name, see hostname(7).
 	hostNameLimit = 63
 )
 
-// uidForm is what the UID of an object looks like. It becomes the name of a container and
-// of a file.
+// uidForm is the form of an object's UID, which becomes part of container and file names.
 var uidForm = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 func checkUID(uid types.UID) error {
 	if !uidForm.MatchString(string(uid)) {
-		return fmt.Errorf("%w: %q is no UID", backend.ErrInvalid, uid)
+		return fmt.Errorf("%w: %q is not a UID", backend.ErrInvalid, uid)
 	}
 	return nil
 }
 
-// containerName returns that of the container of a machine: the whole UID, so that no two
-// have the same, and no name is the beginning of another.
+// containerName returns the name of a machine's container. It contains the whole UID, so that names
+// are unique and none is a prefix of another.
 func containerName(uid types.UID) string { return "keelson-" + string(uid) }
 
-// ours is the filter for containers of this project.
+// ours filters for Keelson's containers.
 func ours() client.Filters { return client.Filters{}.Add("label", labelUID) }
 
-// identityOf returns whose container one with these labels is.
+// identityOf returns the identity of the machine whose container has these labels.
 func identityOf(labels map[string]string) backend.Identity {
 	return backend.Identity{
 		UID: types.UID(labels[labelUID]), Namespace: labels[labelNamespace], Name: labels[labelName],
@@ -61,25 +61,25 @@ func identityOf(labels map[string]string) backend.Identity {
 	}
 }
 
-// Validate refuses what an engine cannot do whatever it is. The error is a *backend.FieldError.
+// Validate rejects what no Docker engine can do. The error is a *backend.FieldError.
 func Validate(machine *backend.Machine) error {
 	if image := machine.Image; image != nil && image.Container == "" {
-		return &backend.FieldError{Field: "spec.image", Message: "the driver docker runs containers; name the image of one in spec.image.container"}
+		return &backend.FieldError{Field: "spec.image", Message: "the driver docker runs containers; set spec.image.container"}
 	}
 	if machine.MilliCPU < 10 {
-		return &backend.FieldError{Field: "spec.resource.cpu", Message: "the driver docker takes 10m at least"}
+		return &backend.FieldError{Field: "spec.resource.cpu", Message: "the driver docker requires at least 10m"}
 	}
 	return nil
 }
 
-// newContainer returns the container that a machine is to be, of an image that is there.
+// newContainer returns the container of a machine. The engine has the image.
 func newContainer(machine *backend.Machine, image string) client.ContainerCreateOptions {
 	options := client.ContainerCreateOptions{
 		Name: containerName(machine.UID),
 		Config: &container.Config{
 			Image:    image,
 			Hostname: hostName(machine.Name),
-			// A machine has a console, and runs without anybody at it.
+			// A machine has a console, even if nobody is attached.
 			Tty: true, OpenStdin: true,
 			Labels: map[string]string{
 				labelUID: string(machine.UID), labelNamespace: machine.Namespace, labelName: machine.Name,
@@ -89,10 +89,10 @@ func newContainer(machine *backend.Machine, image string) client.ContainerCreate
 		HostConfig: &container.HostConfig{
 			Resources:   newResources(machine),
 			NetworkMode: container.NetworkMode(networkName(machine.Identity)),
-			// Raw sockets could forge the addresses of other machines in the network of the engine.
+			// Raw sockets could forge the addresses of other machines in the engine's network.
 			SecurityOpt: []string{"no-new-privileges:true"},
 			CapDrop:     []string{"NET_RAW"},
-			// Whether it is started again is the controller's decision.
+			// The controller decides about restarts.
 			RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 			LogConfig: container.LogConfig{
 				Type: "json-file", Config: map[string]string{"max-size": logSize, "max-file": logFiles},
@@ -101,22 +101,20 @@ func newContainer(machine *backend.Machine, image string) client.ContainerCreate
 	}
 	options.HostConfig.PidsLimit = ptr.To[int64](maxProcesses)
 	if machine.Image == nil {
-		// A shell is no init: it does not pass SIGTERM on, and buries nobody else's
-		// children.
+		// A shell is not an init: it neither forwards SIGTERM nor reaps orphans.
 		options.HostConfig.Init = ptr.To(true)
 	}
 	return options
 }
 
-// newResources returns the limits of a machine. What is not memory of the machine is no
-// swap of the host either.
+// newResources returns the limits of a machine. Its memory limit includes swap.
 func newResources(machine *backend.Machine) container.Resources {
 	return container.Resources{
 		NanoCPUs: machine.MilliCPU * nanosPerMilli, Memory: machine.MemoryBytes, MemorySwap: machine.MemoryBytes,
 	}
 }
 
-// hostName returns the name of a machine as that of a host; "" leaves it to the engine.
+// hostName returns the host name of a machine; "" leaves it to the engine.
 func hostName(name string) string {
 	name, _, _ = strings.Cut(name, ".")
 	if len(name) > hostNameLimit || len(validation.IsDNS1123Label(name)) > 0 {

@@ -11,14 +11,13 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 )
 
-// The tests run managers that get killed. Such a manager is this test binary with these
-// variables.
+// The crash tests run this test binary as a manager, configured by these variables.
 const (
 	helperState = "KEELSON_TEST_STATE" // the state directory
 	helperHost  = "KEELSON_TEST_HOST"  // the address of the engine
 )
 
-// runHelper is a manager that is killed at a step.
+// runHelper runs a manager that is killed at a step.
 func runHelper() error {
 	step = drivertest.AtStep
 	d, err := Open(Options{StateDir: os.Getenv(helperState), Host: os.Getenv(helperHost), GuestDir: guestDir, Log: logr.Discard()})
@@ -28,14 +27,14 @@ func runHelper() error {
 	return drivertest.Manage(d, small(uid))
 }
 
-// helper runs a manager with a goal until it is killed at a step.
-func (w *world) helper(goal drivertest.Goal, step string) ([]string, error) {
+// helper runs a manager for a goal until it is killed at a step.
+func (w *fixture) helper(goal drivertest.Goal, step string) ([]string, error) {
 	w.Helper()
 	return drivertest.Manager(w, goal, step, helperState+"="+w.options.StateDir, helperHost+"="+w.options.Host)
 }
 
 // removeGuests removes the images of the default guest, so that it is imported again.
-func (w *world) removeGuests() {
+func (w *fixture) removeGuests() {
 	w.Helper()
 	found, err := w.api.ImageList(w.Context(), client.ImageListOptions{Filters: client.Filters{}.Add("reference", guestRepository)})
 	w.do(err)
@@ -45,10 +44,10 @@ func (w *world) removeGuests() {
 	}
 }
 
-// Whatever line a manager is killed at, the next one ends where an undisturbed one does:
-// with one container and one network or none, and nothing left over.
+// A manager killed at any line is followed by one that reaches the same state as an undisturbed
+// one: one container and one network, or none, and nothing left over.
 func TestLongManagerKilledAtEveryStep(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.do(w.driver.Close())
 	must := func(goal drivertest.Goal) []string {
 		t.Helper()
@@ -72,17 +71,17 @@ func TestLongManagerKilledAtEveryStep(t *testing.T) {
 			reset()
 			steps := must(way.Goal)
 			if len(steps) < 2 {
-				t.Fatalf("the steps are %v", steps)
+				t.Fatalf("steps are %v", steps)
 			}
 			for _, step := range steps {
 				reset()
 				if _, err := w.helper(way.Goal, step); err == nil {
-					t.Errorf("at %q nobody was killed", step)
+					t.Errorf("no manager was killed at %q", step)
 				}
 				must(way.Goal)
-				boxes, networks := w.containers(t.Context()), w.networks(t.Context())
-				if max(len(boxes), len(networks)) > 1 || way.Goal == drivertest.ToDelete && len(boxes)+len(networks) > 0 {
-					t.Errorf("after a kill at %q there are %v and %v", step, boxes, networks)
+				containers, networks := w.containers(t.Context()), w.networks(t.Context())
+				if max(len(containers), len(networks)) > 1 || way.Goal == drivertest.ToDelete && len(containers)+len(networks) > 0 {
+					t.Errorf("after a kill at %q containers are %v and networks %v", step, containers, networks)
 				}
 			}
 			must(drivertest.ToDelete)

@@ -16,30 +16,30 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// signalStatus is what the exit status of a shell, and of a container, is above for a
-// program that a signal has ended.
+// signalStatus is added to the signal number in the exit status of a program that was killed by a
+// signal.
 const signalStatus = 128
 
-// describe returns the machine that a container is, given what is remembered of it.
-func describe(box *container.InspectResponse, of *memo) backend.Server {
+// describe returns the server in a container, given its record.
+func describe(ctr *container.InspectResponse, rec *record) backend.Server {
 	s := backend.Server{
-		Identity: identityOf(box.Config.Labels), ID: strings.TrimPrefix(box.Name, "/"), Run: runOf(box.State), Hash: of.Machine.Hash,
+		Identity: identityOf(ctr.Config.Labels), ID: strings.TrimPrefix(ctr.Name, "/"), Run: runOf(ctr.State), Hash: rec.Machine.Hash,
 	}
-	if describeState(&s, box.State.Status); s.State == backend.StateUnknown {
+	if describeState(&s, ctr.State.Status); s.State == backend.StateUnknown {
 		return s
 	}
 	if !s.IsOn() {
-		s.Ended = endOf(box.State, of)
+		s.Ended = endOf(ctr.State, rec)
 		return s
 	}
-	s.StartedAt = timeOf(box.State.StartedAt)
-	s.Addresses = addresses(box.NetworkSettings)
-	s.Endpoints = endpoints(s.Addresses, of.Machine.Ports)
-	s.Pending = pending(box.HostConfig, of)
+	s.StartedAt = timeOf(ctr.State.StartedAt)
+	s.Addresses = addresses(ctr.NetworkSettings)
+	s.Endpoints = endpoints(s.Addresses, rec.Machine.Ports)
+	s.Pending = pending(ctr.HostConfig, rec)
 	return s
 }
 
-// describeState fills in what the state of a container says about a server.
+// describeState sets the state of a server from that of its container.
 func describeState(s *backend.Server, state container.ContainerState) {
 	s.State = backend.StateStopped
 	switch state {
@@ -51,11 +51,11 @@ func describeState(s *backend.Server, state container.ContainerState) {
 		s.Task = backend.TaskDelete
 	case container.StateDead, container.StateRestarting:
 		s.State = backend.StateUnknown
-		s.Message = fmt.Sprintf("the engine says that the container %s is %s; try docker rm --force %s", s.ID, state, s.ID)
+		s.Message = fmt.Sprintf("the container %s is %s; try docker rm --force %s", s.ID, state, s.ID)
 	}
 }
 
-// timeOf parses a time of the engine; zero if it never came.
+// timeOf parses a timestamp of the engine; the zero time if the event has not happened.
 func timeOf(text string) time.Time {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil || at.Year() <= 1 {
@@ -64,8 +64,8 @@ func timeOf(text string) time.Time {
 	return at
 }
 
-// runOf names the present run of a container, or else the last one, by its start. It is
-// empty if the container never ran.
+// runOf identifies the current or last run of a container by its start time. It is empty if the
+// container never ran.
 func runOf(state *container.State) string {
 	at := timeOf(state.StartedAt)
 	if at.IsZero() {
@@ -74,15 +74,15 @@ func runOf(state *container.State) string {
 	return strconv.FormatInt(at.UnixNano(), 36)
 }
 
-// endOf returns how the last run of a container that is off ended, or the last attempt to
-// start it; nil if there was none.
-func endOf(state *container.State, of *memo) *backend.Ended {
+// endOf returns the end of the last run of a container that is off, or of the last failed start;
+// nil if there was none.
+func endOf(state *container.State, rec *record) *backend.Ended {
 	run := runOf(state)
-	if of.Failed != nil && of.AfterRun == run {
-		failed := *of.Failed
+	if rec.Failed != nil && rec.AfterRun == run {
+		failed := *rec.Failed
 		return &failed
 	}
-	stopped := of.Stop != nil && of.Stop.Run == run
+	stopped := rec.Stop != nil && rec.Stop.Run == run
 	if run == "" && !stopped {
 		return nil
 	}
@@ -95,22 +95,22 @@ func endOf(state *container.State, of *memo) *backend.Ended {
 	return ended
 }
 
-// causeOf returns why a container ended by itself.
+// causeOf returns why a container ended without a request to stop.
 func causeOf(state *container.State) (backend.Cause, string) {
 	switch {
 	case state.OOMKilled:
-		return backend.CauseError, "it needed more memory than spec.resource.memory"
+		return backend.CauseError, "it exceeded the memory limit in spec.resource.memory"
 	case state.Error != "":
 		return backend.CauseError, state.Error
 	case state.ExitCode == 0:
 		return backend.CauseGuestShutdown, ""
 	case state.ExitCode > signalStatus && unix.SignalName(unix.Signal(state.ExitCode-signalStatus)) != "":
-		return backend.CauseHost, "its first process was ended by " + unix.SignalName(unix.Signal(state.ExitCode-signalStatus))
+		return backend.CauseHost, "its main process was killed by " + unix.SignalName(unix.Signal(state.ExitCode-signalStatus))
 	}
-	return backend.CauseError, fmt.Sprintf("its first process ended with status %d", state.ExitCode)
+	return backend.CauseError, fmt.Sprintf("its main process exited with status %d", state.ExitCode)
 }
 
-// addresses returns the addresses of a container, sorted.
+// addresses returns the sorted addresses of a container.
 func addresses(settings *container.NetworkSettings) []string {
 	if settings == nil {
 		return nil
@@ -131,8 +131,8 @@ func addresses(settings *container.NetworkSettings) []string {
 	return all
 }
 
-// endpoints returns where ports can be reached: a container has an address of its own on
-// the host of its engine, so that nothing needs to be forwarded.
+// endpoints returns where ports can be reached. A container has its own address on the engine's
+// host, so nothing needs to be forwarded.
 func endpoints(addresses []string, ports []v1alpha1.Port) []v1alpha1.Endpoint {
 	if len(addresses) == 0 {
 		return nil
@@ -146,20 +146,20 @@ func endpoints(addresses []string, ports []v1alpha1.Port) []v1alpha1.Endpoint {
 	return all
 }
 
-// pending returns the fields of the spec that a container that is on does not have yet.
-func pending(host *container.HostConfig, of *memo) []string {
-	if of.Machine.Hash == "" || host == nil {
-		return nil // it is not known what was told
+// pending returns the fields of the spec that wait for a restart of a running container.
+func pending(host *container.HostConfig, rec *record) []string {
+	if rec.Machine.Hash == "" || host == nil {
+		return nil // the record is lost
 	}
 	var fields []string
-	wanted := newResources(&of.Machine)
+	wanted := newResources(&rec.Machine)
 	if host.NanoCPUs != wanted.NanoCPUs {
 		fields = append(fields, "resource.cpu")
 	}
 	if host.Memory != wanted.Memory {
 		fields = append(fields, "resource.memory")
 	}
-	if of.SeedSum != of.StartedSeedSum {
+	if rec.SeedSum != rec.StartedSeedSum {
 		fields = append(fields, "cloudInit")
 	}
 	return fields

@@ -1,9 +1,9 @@
 // Package docker is the driver that runs each machine as a container of a Docker engine.
 //
-// The engine has nearly everything: a container is found by its label, whether it runs or
-// not, and tells how its last run ended. What an engine cannot remember of a container -
-// what it was last told to be, and whether somebody asked for its end - is in a small file
-// a machine; when those are lost, nothing is but that. docs/drivers.md tells the rest.
+// Most state is in the engine: a container is found by its label, whether it runs or not, and keeps
+// the result of its last run. The engine cannot store the machine's last applied spec and whether a
+// stop was requested. Those are in a small record file for each machine; if it is lost, only those
+// are lost. See docs/drivers.md.
 package docker
 
 import (
@@ -28,39 +28,38 @@ import (
 // Name is the name of the driver.
 const Name = "docker"
 
-// openTimeout is how long the engine may take to answer when the driver is opened.
+// openTimeout is the response timeout of the engine when the driver is opened.
 const openTimeout = 5 * time.Second
 
-// Options say how the driver works.
+// Options configure the driver.
 type Options struct {
-	// StateDir is where the files of the machines are kept.
+	// StateDir is the directory of the machines' records.
 	StateDir string
 	// Host is the address of the engine, such as unix:///var/run/docker.sock. Empty
 	// means $DOCKER_HOST, else the usual socket of this host.
 	Host string
 	// GuestDir is the folder with the default guest; see docs/guest.md.
 	GuestDir string
-	// Log is where the driver logs what nobody asked for.
+	// Log receives messages about events that no caller waits for.
 	Log logr.Logger
 }
 
-// step is called at every point where being killed makes a difference. The crash tests
-// replace it; it does nothing otherwise.
+// step is called at each point where a crash makes a difference. The crash tests replace it.
 var step = func(string) {}
 
 // Driver runs machines.
 type Driver struct {
 	options Options
 	engine  *client.Client
-	// processors is how many the host of the engine has.
+	// processors is the number of processors of the engine's host.
 	processors int
 	host       backend.Host
 
-	// ctx is the life of the driver; tasks end with it, containers do not.
+	// ctx ends with the driver, and with it all tasks. Containers keep running.
 	ctx    context.Context
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
-	// importing is held while the default guest is given to the engine.
+	// importing is held while the default guest is imported into the engine.
 	importing sync.Mutex
 	// networking is held while a network is created or removed, and until the container that
 	// needs it exists.
@@ -73,7 +72,7 @@ type Driver struct {
 }
 
 // Open connects to the engine. The error is a backend.ErrMissing if there is none, a
-// backend.ErrUnavailable if there is one that does not answer.
+// backend.ErrUnavailable if it does not respond.
 func Open(options Options) (*Driver, error) {
 	engine, err := connect(options.Host)
 	if err != nil {
@@ -83,7 +82,7 @@ func Open(options Options) (*Driver, error) {
 	defer cancel()
 	about, host, err := identify(ctx, engine)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("ask the Docker engine what it has: %w", err), engine.Close())
+		return nil, errors.Join(fmt.Errorf("query the Docker engine: %w", err), engine.Close())
 	}
 	if err := os.MkdirAll(options.StateDir, 0o700); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the state directory: %w", err), engine.Close())
@@ -96,7 +95,7 @@ func Open(options Options) (*Driver, error) {
 	return d, nil
 }
 
-// connect returns a client of an engine that answers.
+// connect returns a client of an engine that responds.
 func connect(host string) (*client.Client, error) {
 	options := []client.Opt{client.FromEnv}
 	if host != "" {
@@ -113,17 +112,17 @@ func connect(host string) (*client.Client, error) {
 		return engine, nil
 	}
 	where := engine.DaemonHost()
-	_ = engine.Close() // nothing is open
+	_ = engine.Close() // no connection is open
 	if ctx.Err() != nil {
-		// Somebody listens there: it is busy, or hangs.
-		return nil, fmt.Errorf("%w: the Docker engine at %s does not answer within %v: %w", backend.ErrUnavailable, where, openTimeout, err)
+		// Something listens there: it is busy or hangs.
+		return nil, fmt.Errorf("%w: the Docker engine at %s does not respond within %v: %w", backend.ErrUnavailable, where, openTimeout, err)
 	}
-	return nil, fmt.Errorf("%w: no Docker engine answers at %s: %w. On Debian and Ubuntu: apt-get install docker.io; "+
+	return nil, fmt.Errorf("%w: no Docker engine at %s: %w. On Debian and Ubuntu: apt-get install docker.io; "+
 		"for an engine elsewhere: --vm-docker-host", backend.ErrMissing, where, err)
 }
 
-// Missing returns an error that says which engine does not answer, nil if it does: see
-// Open. Host is as in Options.
+// Missing returns an error that names the engine if it does not respond, see Open. Host is as in
+// Options.
 func Missing(host string) error {
 	engine, err := connect(host)
 	if err != nil {
@@ -147,15 +146,15 @@ func (d *Driver) Watch(notify func(backend.Identity)) {
 	d.notify = notify
 }
 
-// tell says that a machine has changed.
-func (d *Driver) tell(id backend.Identity) {
+// notifyChange notifies the controller of a change of a machine.
+func (d *Driver) notifyChange(id backend.Identity) {
 	d.mu.Lock()
 	notify := d.notify
 	d.mu.Unlock()
 	notify(id)
 }
 
-// machine returns what is known of a machine here, which may be nothing.
+// machine returns the driver's state of a machine, which may be empty.
 func (d *Driver) machine(id backend.Identity) (*machine, error) {
 	if err := checkUID(id.UID); err != nil {
 		return nil, err
@@ -174,18 +173,17 @@ func (d *Driver) machine(id backend.Identity) (*machine, error) {
 	return m, nil
 }
 
-// forget drops what is known of a machine that is gone, unless something goes on.
+// forget drops the state of a deleted machine unless a task is running.
 func (d *Driver) forget(m *machine) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if d.machines[m.id.UID] == m && m.task == nil && m.memo.Failed == nil {
+	if d.machines[m.id.UID] == m && m.task == nil && m.record.Failed == nil {
 		delete(d.machines, m.id.UID)
 	}
 }
 
-// Observe implements backend.Driver. It asks the engine.
 func (d *Driver) Observe(ctx context.Context, id backend.Identity) (backend.Server, error) {
 	m, err := d.machine(id)
 	if errors.Is(err, backend.ErrInvalid) {
@@ -194,12 +192,12 @@ func (d *Driver) Observe(ctx context.Context, id backend.Identity) (backend.Serv
 	if err != nil {
 		return backend.Server{}, err
 	}
-	box, err := d.inspect(ctx, id.UID)
+	ctr, err := d.inspect(ctx, id.UID)
 	if err != nil && !errors.Is(err, backend.ErrNotFound) {
 		return backend.Server{}, err
 	}
 	if err == nil {
-		return m.server(&box), nil
+		return m.server(&ctr), nil
 	}
 	if server, attempted := m.attempt(); attempted {
 		return server, nil
@@ -208,17 +206,17 @@ func (d *Driver) Observe(ctx context.Context, id backend.Identity) (backend.Serv
 	return backend.Server{}, err
 }
 
-// List implements backend.Driver. The engine is asked once, however many there are.
+// List implements backend.Driver with one request to the engine.
 func (d *Driver) List(ctx context.Context) ([]backend.Server, error) {
-	boxes, err := d.containers(ctx)
+	containers, err := d.containers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var servers []backend.Server
-	for i := range boxes {
-		s := backend.Server{Identity: identityOf(boxes[i].Labels)}
+	for i := range containers {
+		s := backend.Server{Identity: identityOf(containers[i].Labels)}
 		s.ID = containerName(s.UID)
-		describeState(&s, boxes[i].State)
+		describeState(&s, containers[i].State)
 		d.mu.Lock()
 		m := d.machines[s.UID]
 		d.mu.Unlock()
@@ -231,7 +229,7 @@ func (d *Driver) List(ctx context.Context) ([]backend.Server, error) {
 	return servers, nil
 }
 
-// containers returns the machines that the engine has, those that are off too.
+// containers returns the machines' containers, including those that are off.
 func (d *Driver) containers(ctx context.Context) ([]container.Summary, error) {
 	d.mu.Lock()
 	closed := d.closed
@@ -243,21 +241,21 @@ func (d *Driver) containers(ctx context.Context) ([]container.Summary, error) {
 	if err != nil {
 		return nil, d.typed("list containers", err)
 	}
-	return slices.DeleteFunc(found.Items, func(box container.Summary) bool { return checkUID(identityOf(box.Labels).UID) != nil }), nil
+	return slices.DeleteFunc(found.Items, func(ctr container.Summary) bool { return checkUID(identityOf(ctr.Labels).UID) != nil }), nil
 }
 
-// identities returns whose machines the engine has.
+// identities returns the identities of all machines in the engine.
 func (d *Driver) identities(ctx context.Context) ([]backend.Identity, error) {
-	boxes, err := d.containers(ctx)
+	containers, err := d.containers(ctx)
 	var ids []backend.Identity
-	for i := range boxes {
-		ids = append(ids, identityOf(boxes[i].Labels))
+	for i := range containers {
+		ids = append(ids, identityOf(containers[i].Labels))
 	}
 	return ids, err
 }
 
-// Close implements backend.Driver. Containers go on; tasks are cut short, and are begun
-// again by the next manager.
+// Close implements backend.Driver. Containers keep running; tasks are cancelled, and the next
+// manager repeats them.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	if d.closed {

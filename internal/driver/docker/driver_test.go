@@ -17,41 +17,40 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// uid is that of the machine of most tests.
+// uid is the UID of the machine in most tests.
 const uid types.UID = "0b5b4d8e-0000-4000-8000-0000000000aa"
 
-// guestDir is where make guest puts the default guest.
+// guestDir is the output of make guest.
 var guestDir = filepath.Join("..", "..", "..", "bin", "guest")
 
-// world is a state directory, and a driver on it and on an engine.
-type world struct {
+// fixture is a state directory and a driver with an engine.
+type fixture struct {
 	*testing.T
-	engine  *testEngine
-	api     *client.Client
-	options Options
-	driver  *Driver
-	told    chan backend.Identity
+	engine   *testEngine
+	api      *client.Client
+	options  Options
+	driver   *Driver
+	reported chan backend.Identity
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	engine := needEngine(t)
-	w := &world{T: t, engine: engine, api: engine.client(t)}
+	w := &fixture{T: t, engine: engine, api: engine.client(t)}
 	w.options = Options{StateDir: filepath.Join(t.TempDir(), "docker"), Host: engine.host(), GuestDir: guestDir}
 	t.Cleanup(w.clear)
 	w.open()
 	return w
 }
 
-// open opens the driver, as a new manager does.
-func (w *world) open() {
+// open opens the driver as a new manager.
+func (w *fixture) open() {
 	w.Helper()
 	if w.driver != nil {
 		w.do(w.driver.Close())
 	}
 	w.options.Log = testr.New(w.T)
-	// On a busy machine an engine may take longer than a driver waits. Whoever opens it
-	// tries again.
+	// On a busy host the engine may respond after the driver's timeout, so retry.
 	var driver *Driver
 	var err error
 	defer func() {
@@ -64,17 +63,17 @@ func (w *world) open() {
 		return err == nil
 	})
 	w.driver = driver
-	w.told = make(chan backend.Identity, 1000)
+	w.reported = make(chan backend.Identity, 1000)
 	driver.Watch(func(id backend.Identity) {
 		select {
-		case w.told <- id:
+		case w.reported <- id:
 		default:
 		}
 	})
 }
 
-// clear removes what a failed test has left.
-func (w *world) clear() {
+// clear removes what a failed test left behind.
+func (w *fixture) clear() {
 	if w.driver != nil {
 		_ = w.driver.Close() // it may be closed
 	}
@@ -93,22 +92,21 @@ func (w *world) clear() {
 	}
 }
 
-// containers returns the names of all containers of the engine.
-func (w *world) containers(ctx context.Context) []string {
+func (w *fixture) containers(ctx context.Context) []string {
 	w.Helper()
 	found, err := w.api.ContainerList(ctx, client.ContainerListOptions{All: true})
 	if err != nil {
 		w.Errorf("list containers: %v", err)
 	}
 	var names []string
-	for _, box := range found.Items {
-		names = append(names, box.Names[0])
+	for _, ctr := range found.Items {
+		names = append(names, ctr.Names[0])
 	}
 	return names
 }
 
-// networks returns the names of the networks that a driver has created.
-func (w *world) networks(ctx context.Context) []string {
+// networks returns the names of Keelson's networks.
+func (w *fixture) networks(ctx context.Context) []string {
 	w.Helper()
 	found, err := w.api.NetworkList(ctx, client.NetworkListOptions{Filters: client.Filters{}.Add("label", labelNamespace)})
 	if err != nil {
@@ -121,8 +119,8 @@ func (w *world) networks(ctx context.Context) []string {
 	return names
 }
 
-// leftovers returns every container, network and file of machines.
-func (w *world) leftovers(t *testing.T) []string {
+// leftovers returns all containers, networks and files of machines.
+func (w *fixture) leftovers(t *testing.T) []string {
 	t.Helper()
 	left := append(w.containers(t.Context()), w.networks(t.Context())...)
 	entries, err := os.ReadDir(w.options.StateDir)
@@ -135,7 +133,7 @@ func (w *world) leftovers(t *testing.T) []string {
 	return left
 }
 
-// small is a small machine of the default guest.
+// small returns a small machine with the default guest.
 func small(uid types.UID) backend.Machine {
 	return backend.Machine{
 		Identity: backend.Identity{UID: uid, Namespace: "default", Name: "vm", Cluster: "cluster"},
@@ -143,7 +141,7 @@ func small(uid types.UID) backend.Machine {
 	}
 }
 
-func (w *world) kill(t *testing.T, uid types.UID) {
+func (w *fixture) kill(t *testing.T, uid types.UID) {
 	t.Helper()
 	if _, err := w.api.ContainerKill(t.Context(), containerName(uid), client.ContainerKillOptions{Signal: "SIGKILL"}); err != nil {
 		t.Fatal(err)
@@ -152,7 +150,7 @@ func (w *world) kill(t *testing.T, uid types.UID) {
 
 func TestContract(t *testing.T) {
 	drivertest.Run(t, func(t *testing.T) drivertest.Backend {
-		w := newWorld(t)
+		w := newFixture(t)
 		return drivertest.Backend{
 			Open: func(t *testing.T) backend.Driver {
 				w.T = t
@@ -166,15 +164,15 @@ func TestContract(t *testing.T) {
 	})
 }
 
-func (w *world) do(err error) {
+func (w *fixture) do(err error) {
 	w.Helper()
 	if err != nil && !errors.Is(err, backend.ErrInProgress) {
 		w.Fatal(err)
 	}
 }
 
-// server returns the machine of the test; nil if there is none.
-func (w *world) server() *backend.Server {
+// server returns the machine of the test; nil if it does not exist.
+func (w *fixture) server() *backend.Server {
 	w.Helper()
 	server, err := w.driver.Observe(w.Context(), small(uid).Identity)
 	if errors.Is(err, backend.ErrNotFound) {
@@ -184,12 +182,12 @@ func (w *world) server() *backend.Server {
 	return &server
 }
 
-func (w *world) eventually(what string, check func(*backend.Server) bool) *backend.Server {
+func (w *fixture) eventually(what string, check func(*backend.Server) bool) *backend.Server {
 	w.Helper()
 	var server *backend.Server
 	defer func() {
 		if w.Failed() && server != nil {
-			w.Logf("the server is %+v, ended %+v", server, server.Ended)
+			w.Logf("server is %+v, ended %+v", server, server.Ended)
 		}
 	}()
 	harness.Eventually(w, what, func() bool {
@@ -199,38 +197,38 @@ func (w *world) eventually(what string, check func(*backend.Server) bool) *backe
 	return server
 }
 
-// is returns a check for a state in which nothing goes on.
+// is returns a check for a state without a running task.
 func is(state backend.State) func(*backend.Server) bool {
 	return func(s *backend.Server) bool { return s != nil && s.State == state && s.Task == backend.TaskNone }
 }
 
-func (w *world) create(machine backend.Machine) {
+func (w *fixture) create(machine backend.Machine) {
 	w.Helper()
 	w.do(w.driver.Create(w.Context(), machine))
 	w.eventually("it is created", is(backend.StateStopped))
 }
 
 // run creates and starts a machine.
-func (w *world) run(machine backend.Machine) *backend.Server {
+func (w *fixture) run(machine backend.Machine) *backend.Server {
 	w.Helper()
 	w.create(machine)
 	return w.start(machine)
 }
 
-func (w *world) start(machine backend.Machine) *backend.Server {
+func (w *fixture) start(machine backend.Machine) *backend.Server {
 	w.Helper()
 	w.do(w.driver.Start(w.Context(), machine))
 	return w.eventually("it runs", is(backend.StateRunning))
 }
 
-func (w *world) stop(grace time.Duration) *backend.Server {
+func (w *fixture) stop(grace time.Duration) *backend.Server {
 	w.Helper()
 	w.do(w.driver.Stop(w.Context(), small(uid).Identity, grace))
 	return w.eventually("it is off", is(backend.StateStopped))
 }
 
-// remove deletes the machine of the test, of which nothing may be left.
-func (w *world) remove(options backend.DeleteOptions) {
+// remove deletes the machine of the test and checks that nothing is left over.
+func (w *fixture) remove(options backend.DeleteOptions) {
 	w.Helper()
 	harness.Eventually(w, "it is deleted", func() bool {
 		err := w.driver.Delete(w.Context(), small(uid).Identity, options)

@@ -14,7 +14,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// typed returns an error of the engine as one of the contract.
+// typed converts an error of the engine to one of the driver contract.
 func (d *Driver) typed(what string, err error) error {
 	kind := kindOf(err)
 	if kind == nil {
@@ -23,8 +23,8 @@ func (d *Driver) typed(what string, err error) error {
 	return fmt.Errorf("%s: %w: %w", what, kind, err)
 }
 
-// kindOf returns which error of the contract an error of the engine is, nil if it is none
-// of those.
+// kindOf returns the error of the driver contract that an error of the engine stands for; nil if
+// there is none.
 func kindOf(err error) error {
 	var network net.Error
 	switch {
@@ -39,17 +39,16 @@ func kindOf(err error) error {
 	return nil
 }
 
-// inspect returns the container of a machine. The error is a backend.ErrNotFound if there
-// is none.
+// inspect returns the container of a machine. The error is a backend.ErrNotFound if there is none.
 func (d *Driver) inspect(ctx context.Context, uid types.UID) (container.InspectResponse, error) {
 	found, err := d.engine.ContainerInspect(ctx, containerName(uid), client.ContainerInspectOptions{})
 	if err != nil {
-		return container.InspectResponse{}, d.typed("look at the container "+containerName(uid), err)
+		return container.InspectResponse{}, d.typed("inspect the container "+containerName(uid), err)
 	}
-	box := found.Container
-	if box.Config == nil || identityOf(box.Config.Labels).UID != uid {
-		// Somebody else's. The names of ours are found by their labels only.
-		return container.InspectResponse{}, fmt.Errorf("the container %s does not carry our label: %w", containerName(uid), backend.ErrNotFound)
+	ctr := found.Container
+	if ctr.Config == nil || identityOf(ctr.Config.Labels).UID != uid {
+		// A container that is not Keelson's; only labels identify Keelson's own.
+		return container.InspectResponse{}, fmt.Errorf("the container %s does not have Keelson's label: %w", containerName(uid), backend.ErrNotFound)
 	}
-	return box, nil
+	return ctr, nil
 }

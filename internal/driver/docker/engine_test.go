@@ -18,43 +18,42 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// testEngine is a Docker engine of the tests' own: with its own directories and network,
-// beside whatever engine the host has. It and all that it starts are in a process
-// namespace, whose first process is this test binary once more, see runInit: when that
-// ends, because it is told to or because the tests have died, nothing is left.
+// testEngine is a Docker engine for the tests, with its own directories and network. It and all its
+// children are in a PID namespace whose init is this test binary, see runInit. When init ends, on
+// request or because the tests died, the kernel ends the rest.
 type testEngine struct {
-	dir     string
-	init    *exec.Cmd
-	orders  io.WriteCloser
-	answers *bufio.Reader
+	dir      string
+	init     *exec.Cmd
+	requests io.WriteCloser
+	answers  *bufio.Reader
 }
 
-// shared is the engine that all tests use, started by the first one that needs it; err is
-// why that has failed, for all of them.
+// shared is the engine of all tests. The first test that needs it starts it; err is the failure of
+// that start.
 var shared struct {
 	sync.Mutex
 	*testEngine
 	err error
 }
 
-// needEngine returns an engine, or skips the test where there can be none. CI has one, and
-// takes no skips.
+// needEngine returns the engine, or skips the test where none can run. CI has one and fails on
+// skips.
 func needEngine(t *testing.T) *testEngine {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("SKIP: a Docker engine of its own needs root")
+		t.Skip("SKIP: a private Docker engine needs root")
 	}
 	if _, err := exec.LookPath("dockerd"); err != nil {
-		t.Skipf("SKIP: there is no Docker engine: %v. On Debian and Ubuntu: apt-get install docker.io", err)
+		t.Skipf("SKIP: no Docker engine: %v. On Debian and Ubuntu: apt-get install docker.io", err)
 	}
 	if _, err := os.Stat(filepath.Join(guestDir, "rootfs.tar")); err != nil {
-		t.Skip("SKIP: there is no default guest: run make guest")
+		t.Skip("SKIP: no default guest: run make guest")
 	}
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.testEngine == nil && shared.err == nil {
 		if shared.testEngine, shared.err = newTestEngine(); shared.err == nil {
-			shared.err = shared.order(orderStart)
+			shared.err = shared.request(requestStart)
 		}
 	}
 	if shared.err != nil {
@@ -65,7 +64,7 @@ func needEngine(t *testing.T) *testEngine {
 }
 
 func newTestEngine() (*testEngine, error) {
-	// Not that of a test: names of sockets must be short, and it lives longer.
+	// Not t.TempDir: socket paths must be short, and the engine outlives the test.
 	dir, err := os.MkdirTemp("", "keelson-docker")
 	if err != nil {
 		return nil, err
@@ -74,7 +73,7 @@ func newTestEngine() (*testEngine, error) {
 	e.init.Env = append(os.Environ(), initDir+"="+dir)
 	e.init.SysProcAttr = initAttributes()
 	e.init.Stderr = os.Stderr
-	if e.orders, err = e.init.StdinPipe(); err != nil {
+	if e.requests, err = e.init.StdinPipe(); err != nil {
 		return nil, err
 	}
 	output, err := e.init.StdoutPipe()
@@ -87,9 +86,9 @@ func newTestEngine() (*testEngine, error) {
 
 func (e *testEngine) host() string { return "unix://" + filepath.Join(e.dir, "docker.sock") }
 
-// order has the first process do something, and returns when it is done.
-func (e *testEngine) order(what string) error {
-	if _, err := io.WriteString(e.orders, what+"\n"); err != nil {
+// request makes init carry out a request, and returns when it is done.
+func (e *testEngine) request(what string) error {
+	if _, err := io.WriteString(e.requests, what+"\n"); err != nil {
 		return err
 	}
 	answer, err := e.answers.ReadString('\n')
@@ -104,29 +103,28 @@ func (e *testEngine) order(what string) error {
 
 func (e *testEngine) must(t *testing.T, what string) {
 	t.Helper()
-	if err := e.order(what); err != nil {
+	if err := e.request(what); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// start starts the engine, and waits until it answers.
+// start starts the engine and waits until it responds.
 func (e *testEngine) start(t *testing.T) {
 	t.Helper()
-	e.must(t, orderStart)
+	e.must(t, requestStart)
 	e.await(t)
 }
 
-// await waits until the engine answers. If the test fails, it logs what the engine has said
-// in the end.
+// await waits until the engine responds. If the test fails, it logs the end of the engine's log.
 func (e *testEngine) await(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
 		if log, err := os.ReadFile(e.log()); t.Failed() && err == nil {
-			t.Logf("the engine says:\n%s", log[max(0, len(log)-5000):])
+			t.Logf("engine log:\n%s", log[max(0, len(log)-5000):])
 		}
 	})
 	api := e.client(t)
-	harness.Eventually(t, "the Docker engine answers", func() bool {
+	harness.Eventually(t, "the Docker engine responds", func() bool {
 		_, err := api.Ping(t.Context(), client.PingOptions{})
 		return err == nil
 	})
@@ -134,35 +132,34 @@ func (e *testEngine) await(t *testing.T) {
 
 func (e *testEngine) log() string { return filepath.Join(e.dir, "log") }
 
-// kill kills the engine; what it has started goes on.
+// kill kills the engine; its children keep running.
 func (e *testEngine) kill(t *testing.T) {
 	t.Helper()
-	e.must(t, orderKill)
+	e.must(t, requestKill)
 }
 
-// freeze makes the engine not answer, until the test ends or it is thawed.
+// freeze suspends the engine until the test ends or calls thaw.
 func (e *testEngine) freeze(t *testing.T) (thaw func()) {
 	t.Helper()
-	e.must(t, orderFreeze)
-	thaw = sync.OnceFunc(func() { e.must(t, orderThaw) })
+	e.must(t, requestFreeze)
+	thaw = sync.OnceFunc(func() { e.must(t, requestThaw) })
 	t.Cleanup(thaw)
 	return thaw
 }
 
-// client returns a client of the engine.
 func (e *testEngine) client(t *testing.T) *client.Client {
 	t.Helper()
 	api, err := client.New(client.WithHost(e.host()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = api.Close() }) // nothing is open
+	t.Cleanup(func() { _ = api.Close() }) // no connection is open
 	return api
 }
 
-// stop stops the engine and removes all that it has left.
+// stop stops the engine and removes its files.
 func (e *testEngine) stop() error {
-	return errors.Join(e.order(orderStop), e.orders.Close(), e.init.Wait(), os.RemoveAll(e.dir))
+	return errors.Join(e.request(requestStop), e.requests.Close(), e.init.Wait(), os.RemoveAll(e.dir))
 }
 
 func TestMain(m *testing.M) {
@@ -170,7 +167,7 @@ func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv(initDir) != "":
 		if err = runInit(os.Getenv(initDir)); err != nil {
-			fmt.Println(err) // the answer to the first order
+			fmt.Println(err) // the response to the first request
 		}
 	case drivertest.IsManager():
 		err = runHelper()

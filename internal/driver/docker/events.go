@@ -10,17 +10,17 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// listenPause is the time between two attempts to listen to an engine that is away. Tests
-// shorten it.
+// listenPause is the time between two attempts to connect to an unavailable engine. Tests shorten
+// it.
 var listenPause = time.Second
 
-// listen tells of every change that the engine tells of, until the driver is closed.
+// listen reports every change in the engine until the driver is closed.
 func (d *Driver) listen() {
 	away := false
 	for d.ctx.Err() == nil {
 		err := d.listenOnce(func() {
 			if away {
-				d.options.Log.Info("Docker engine answers again", "host", d.engine.DaemonHost())
+				d.options.Log.Info("Docker engine is available again", "host", d.engine.DaemonHost())
 			}
 			away = false
 		})
@@ -29,8 +29,8 @@ func (d *Driver) listen() {
 		}
 		if !away {
 			away = true
-			d.options.Log.Error(err, "Docker engine tells of nothing any more; trying again", "host", d.engine.DaemonHost())
-			d.tellAll(nil) // they are unknown now
+			d.options.Log.Error(err, "Lost the event stream of the Docker engine; retrying", "host", d.engine.DaemonHost())
+			d.notifyAll(nil) // their state is unknown now
 		}
 		select {
 		case <-d.ctx.Done():
@@ -39,7 +39,8 @@ func (d *Driver) listen() {
 	}
 }
 
-// listenOnce listens until the engine goes away. It calls connected when it hears it.
+// listenOnce reports changes until the connection is lost. It calls connected once it receives
+// events.
 func (d *Driver) listenOnce(connected func()) error {
 	ctx, cancel := context.WithCancel(d.ctx)
 	defer cancel()
@@ -50,18 +51,18 @@ func (d *Driver) listenOnce(connected func()) error {
 		return err
 	default:
 	}
-	// What has happened before is not told.
+	// The stream has no past events.
 	ids, err := d.identities(ctx)
 	if err != nil {
 		return err
 	}
 	connected()
-	d.tellAll(ids)
+	d.notifyAll(ids)
 	for {
 		select {
 		case message := <-stream.Messages:
 			if id := identityOf(message.Actor.Attributes); checkUID(id.UID) == nil && isChange(message.Action) {
-				d.tell(id)
+				d.notifyChange(id)
 			}
 		case err := <-stream.Err:
 			return err
@@ -69,7 +70,7 @@ func (d *Driver) listenOnce(connected func()) error {
 	}
 }
 
-// isChange reports whether an event is about what the controller wants to know.
+// isChange reports whether an event changes what Observe returns.
 func isChange(action events.Action) bool {
 	switch action {
 	case events.ActionCreate, events.ActionStart, events.ActionDie, events.ActionStop, events.ActionOOM, events.ActionPause,
@@ -79,14 +80,14 @@ func isChange(action events.Action) bool {
 	return false
 }
 
-// tellAll says that these machines, and all that are known, may have changed.
-func (d *Driver) tellAll(ids []backend.Identity) {
+// notifyAll notifies the controller of a possible change of these machines and of all with state here.
+func (d *Driver) notifyAll(ids []backend.Identity) {
 	d.mu.Lock()
 	for _, m := range d.machines {
 		ids = append(ids, m.id)
 	}
 	d.mu.Unlock()
 	for _, id := range ids {
-		d.tell(id)
+		d.notifyChange(id)
 	}
 }

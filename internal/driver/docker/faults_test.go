@@ -18,24 +18,24 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// Two of the defects of the controller whose manifests this one takes over were in its
-// driver; the others are tests of the controller.
+// Two of the original controller's defects were in its driver; tests of the controller cover the
+// others.
 
 func TestDefectCPULimitWrongByABillion(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	machine := small(uid)
 	machine.MilliCPU, machine.MemoryBytes = 1500, 96<<20
 	w.run(machine)
 	found, err := w.api.ContainerInspect(t.Context(), containerName(uid), client.ContainerInspectOptions{})
 	w.do(err)
 	if got := found.Container.HostConfig.Resources; got.NanoCPUs != 1_500_000_000 || got.Memory != 96<<20 {
-		t.Errorf("1500m and 96Mi are %d billionths of a processor and %d bytes", got.NanoCPUs, got.Memory)
+		t.Errorf("1500m and 96Mi became %d billionths of a processor and %d bytes", got.NanoCPUs, got.Memory)
 	}
 	w.remove(backend.DeleteOptions{})
 }
 
 func TestDefectStoppedContainersInvisible(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	machine := small(uid)
 	run := w.run(machine).Run
 	w.kill(t, uid)
@@ -51,13 +51,13 @@ func TestDefectStoppedContainersInvisible(t *testing.T) {
 	}
 	w.do(w.driver.Create(t.Context(), machine))
 	if got := w.containers(t.Context()); len(got) != 1 {
-		t.Errorf("after a call to create it there are %v", got)
+		t.Errorf("after Create the containers are %v", got)
 	}
 	w.remove(backend.DeleteOptions{})
 }
 
-// foreign makes a container that is not ours.
-func (w *world) foreign(name string, labels map[string]string) {
+// foreign creates a container that is not Keelson's.
+func (w *fixture) foreign(name string, labels map[string]string) {
 	w.Helper()
 	image, err := w.driver.ensureGuest(w.Context())
 	w.do(err)
@@ -73,49 +73,49 @@ func (w *world) foreign(name string, labels map[string]string) {
 	})
 }
 
-func TestContainersOfOthers(t *testing.T) {
-	w := newWorld(t)
+func TestForeignContainers(t *testing.T) {
+	w := newFixture(t)
 	w.foreign("keelson-other", nil)
 	w.foreign(containerName(uid), map[string]string{labelUID: "0b5b4d8e-0000-4000-8000-0000000000ab"})
 	if server := w.server(); server != nil {
-		t.Errorf("somebody else's container is seen as %+v", server)
+		t.Errorf("a foreign container is observed as %+v", server)
 	}
 	w.do(w.driver.Delete(t.Context(), small(uid).Identity, backend.DeleteOptions{}))
 	w.do(w.driver.Create(t.Context(), small(uid)))
 	failed := w.eventually("it has failed", func(s *backend.Server) bool { return s != nil && s.Ended != nil })
-	if failed.Ended.Cause != backend.CauseCreateFailed || !strings.Contains(failed.Ended.Message, "somebody else has a container of the name") {
-		t.Errorf("it has failed as %+v", failed.Ended)
+	if failed.Ended.Cause != backend.CauseCreateFailed || !strings.Contains(failed.Ended.Message, "is taken by a container that is not Keelson's") {
+		t.Errorf("failed with %+v", failed.Ended)
 	}
 	if got := w.containers(t.Context()); len(got) != 2 {
-		t.Errorf("the containers are %v", got)
+		t.Errorf("containers are %v", got)
 	}
 	harness.Eventually(t, "it is deleted", func() bool {
 		return w.driver.Delete(t.Context(), small(uid).Identity, backend.DeleteOptions{}) == nil
 	})
 }
 
-func TestImageThatIsNotThere(t *testing.T) {
-	w := newWorld(t)
+func TestMissingImage(t *testing.T) {
+	w := newFixture(t)
 	machine := small(uid)
 	machine.Image = &v1alpha1.Image{Container: "127.0.0.1:9/nothing:1"}
 	w.do(w.driver.Create(t.Context(), machine))
 	failed := w.eventually("it has failed", func(s *backend.Server) bool { return s != nil && s.Ended != nil && s.Task == backend.TaskNone })
 	if failed.State != backend.StateAbsent || failed.Ended.Cause != backend.CauseCreateFailed ||
 		!strings.Contains(failed.Ended.Message, "pull the image 127.0.0.1:9/nothing:1") {
-		t.Errorf("it has failed as %+v, %+v", failed, failed.Ended)
+		t.Errorf("failed with %+v, %+v", failed, failed.Ended)
 	}
 	w.open()
 	if again := w.server(); again == nil || again.Ended == nil || again.Ended.Run != failed.Ended.Run {
-		t.Errorf("a new manager sees %+v: the failure would count twice", again)
+		t.Errorf("a new manager observes %+v: the failure would count twice", again)
 	}
 	w.remove(backend.DeleteOptions{})
 }
 
-func TestStartThatFails(t *testing.T) {
-	w := newWorld(t)
+func TestFailedStart(t *testing.T) {
+	w := newFixture(t)
 	machine := small(uid)
 	w.create(machine)
-	// The engine notices only at the start that there is no such program.
+	// The engine finds out only at the start that the program does not exist.
 	image, err := w.driver.ensureGuest(t.Context())
 	w.do(err)
 	_, err = w.api.ContainerRemove(t.Context(), containerName(uid), client.ContainerRemoveOptions{})
@@ -128,16 +128,16 @@ func TestStartThatFails(t *testing.T) {
 	w.do(w.driver.Start(t.Context(), machine))
 	failed := w.eventually("it has failed", func(s *backend.Server) bool { return s != nil && s.Ended != nil && s.Task == backend.TaskNone })
 	if failed.Ended.Cause != backend.CauseStartFailed || failed.State != backend.StateStopped {
-		t.Errorf("it has failed as %+v, %+v", failed, failed.Ended)
+		t.Errorf("failed with %+v, %+v", failed, failed.Ended)
 	}
 	if stopped := w.stop(0); stopped.Ended == nil || stopped.Ended.Cause != backend.CauseRequested {
-		t.Errorf("after a stop it is %+v", stopped.Ended)
+		t.Errorf("after a stop: %+v", stopped.Ended)
 	}
 	w.remove(backend.DeleteOptions{})
 }
 
-func TestEngineThatDoesNotAnswer(t *testing.T) {
-	w := newWorld(t)
+func TestUnresponsiveEngine(t *testing.T) {
+	w := newFixture(t)
 	run := w.run(small(uid)).Run
 	thaw := w.engine.freeze(t)
 	brief := func(call func(context.Context) error) error {
@@ -164,37 +164,37 @@ func TestEngineThatDoesNotAnswer(t *testing.T) {
 	}
 	thaw()
 	if server := w.eventually("it answers", is(backend.StateRunning)); server.Run != run {
-		t.Errorf("it is another run: %+v", server)
+		t.Errorf("not the same run: %+v", server)
 	}
 	w.remove(backend.DeleteOptions{})
 }
 
-func TestEngineThatIsKilled(t *testing.T) {
+func TestKilledEngine(t *testing.T) {
 	before := listenPause
 	listenPause = 20 * time.Millisecond
 	t.Cleanup(func() { listenPause = before })
-	w := newWorld(t)
+	w := newFixture(t)
 	run := w.run(small(uid)).Run
 	w.engine.kill(t)
 	if _, err := w.driver.Observe(t.Context(), small(uid).Identity); !errors.Is(err, backend.ErrUnavailable) {
-		t.Errorf("without an engine, Observe returns %v", err)
+		t.Errorf("Observe without an engine: %v", err)
 	}
-	for len(w.told) > 0 {
-		<-w.told
+	for len(w.reported) > 0 {
+		<-w.reported
 	}
 	w.engine.start(t)
-	// It may end what ran, or find it again: that is its own affair.
-	harness.Eventually(t, "Watch tells of the machine", func() bool { return len(w.told) > 0 && (<-w.told).UID == uid })
+	// A restart of the engine may end its containers or adopt them; both are fine.
+	harness.Eventually(t, "Watch reports the machine", func() bool { return len(w.reported) > 0 && (<-w.reported).UID == uid })
 	server := w.eventually("it is known again", func(s *backend.Server) bool { return s != nil && s.Task == backend.TaskNone })
 	if server.Run != run || !server.IsOn() && (server.Ended == nil || server.Ended.Cause == backend.CauseRequested) {
-		t.Errorf("after a restart of the engine it is %+v, ended %+v", server, server.Ended)
+		t.Errorf("after a restart of the engine: %+v, ended %+v", server, server.Ended)
 	}
 	w.start(small(uid))
 	w.remove(backend.DeleteOptions{})
 }
 
 func TestStateDirectoryRemoved(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	machine := small(uid)
 	machine.Seed = &backend.Seed{UserData: "#cloud-config\n"}
 	machine.Ports = []v1alpha1.Port{{Name: "ssh", Port: 22, Protocol: v1alpha1.ProtocolTCP}}
@@ -204,18 +204,18 @@ func TestStateDirectoryRemoved(t *testing.T) {
 	w.open()
 	lost := w.eventually("it runs", is(backend.StateRunning))
 	if lost.Run != before.Run || lost.Hash != "" {
-		t.Errorf("a manager that remembers nothing sees %+v", lost)
+		t.Errorf("a manager without records observes %+v", lost)
 	}
 	w.do(w.driver.Reconfigure(t.Context(), machine))
 	again := w.server()
 	if again.Hash != machine.Hash || len(again.Pending) > 0 || !slices.Equal(again.Endpoints, before.Endpoints) || len(again.Endpoints) != 1 {
-		t.Errorf("when it was told again, it sees %+v, before it was %+v", again, before)
+		t.Errorf("after the spec was applied again: %+v, before: %+v", again, before)
 	}
 	w.remove(backend.DeleteOptions{})
 }
 
 func TestContainerRemovedByHand(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.run(small(uid))
 	_, err := w.api.ContainerRemove(t.Context(), containerName(uid), client.ContainerRemoveOptions{Force: true})
 	w.do(err)
@@ -226,9 +226,9 @@ func TestContainerRemovedByHand(t *testing.T) {
 	w.remove(backend.DeleteOptions{})
 }
 
-// Changes of the engine are told, not found out by asking.
+// Changes in the engine are reported without polling.
 func TestEvents(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.run(small(uid))
 	for what, change := range map[string]func() error{
 		"its death": func() error {
@@ -241,21 +241,21 @@ func TestEvents(t *testing.T) {
 			return err
 		},
 	} {
-		for len(w.told) > 0 {
-			<-w.told
+		for len(w.reported) > 0 {
+			<-w.reported
 		}
 		w.do(change())
-		harness.Eventually(t, what+" is told", func() bool { return len(w.told) > 0 && (<-w.told) == small(uid).Identity })
+		harness.Eventually(t, what+" is reported", func() bool { return len(w.reported) > 0 && (<-w.reported) == small(uid).Identity })
 	}
 	w.remove(backend.DeleteOptions{})
 }
 
 func TestStopAll(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	other := small("0b5b4d8e-0000-4000-8000-0000000000ab")
 	run := w.run(small(uid)).Run
 	w.do(w.driver.Create(t.Context(), other))
-	harness.Eventually(t, "the other is created", func() bool {
+	harness.Eventually(t, "the other machine is created", func() bool {
 		server, err := w.driver.Observe(t.Context(), other.Identity)
 		return err == nil && is(backend.StateStopped)(&server)
 	})
@@ -264,16 +264,16 @@ func TestStopAll(t *testing.T) {
 	w.open()
 	stopped := w.eventually("it is off", is(backend.StateStopped))
 	if stopped.Run != run || stopped.Ended == nil || stopped.Ended.Cause != backend.CauseRequested {
-		t.Errorf("it is %+v, ended %+v", stopped, stopped.Ended)
+		t.Errorf("server is %+v, ended %+v", stopped, stopped.Ended)
 	}
-	harness.Eventually(t, "the other is deleted", func() bool {
+	harness.Eventually(t, "the other machine is deleted", func() bool {
 		return w.driver.Delete(t.Context(), other.Identity, backend.DeleteOptions{}) == nil
 	})
 	w.remove(backend.DeleteOptions{})
 }
 
 func TestDeleteAll(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.run(small(uid))
 	w.do(w.driver.Close())
 	w.do(DeleteAll(t.Context(), w.options.StateDir, 0))
@@ -283,13 +283,13 @@ func TestDeleteAll(t *testing.T) {
 	w.open()
 	w.run(small(uid))
 	w.do(w.driver.Close())
-	path := (&machine{d: w.driver, id: small(uid).Identity}).memoPath()
+	path := (&machine{d: w.driver, id: small(uid).Identity}).recordPath()
 	before, err := os.ReadFile(path)
 	w.do(err)
 	gone := strings.ReplaceAll(string(before), w.engine.host(), "unix:///nowhere/docker.sock")
 	w.do(atomicfile.Write(path, []byte(gone), atomicfile.Volatile))
 	if err := DeleteAll(t.Context(), w.options.StateDir, 0); !errors.Is(err, backend.ErrMissing) || !strings.Contains(err.Error(), w.options.StateDir) {
-		t.Errorf("machines of an engine that is not there are deleted: %v", err)
+		t.Errorf("machines of a missing engine were deleted: %v", err)
 	}
 	w.do(StopAll(t.Context(), w.options.StateDir, 0))
 	w.do(atomicfile.Write(path, before, atomicfile.Volatile))

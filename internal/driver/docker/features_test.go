@@ -16,8 +16,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// exec runs a shell line in the machine of the test, and returns what it prints.
-func (w *world) exec(line string) string {
+// exec runs a shell command in the machine of the test and returns its output.
+func (w *fixture) exec(line string) string {
 	w.Helper()
 	created, err := w.api.ExecCreate(w.Context(), containerName(uid), client.ExecCreateOptions{
 		AttachStdout: true, AttachStderr: true, Cmd: []string{"/bin/sh", "-c", line},
@@ -34,29 +34,29 @@ func (w *world) exec(line string) string {
 }
 
 func TestDefaultGuest(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	machine := small(uid)
 	machine.Ports = []v1alpha1.Port{{Name: "ssh", Port: 22, Protocol: v1alpha1.ProtocolTCP}}
 	server := w.run(machine)
 	if len(server.Addresses) != 1 || len(server.Endpoints) != 1 || server.Endpoints[0].Address != server.Addresses[0]+":22" {
-		t.Errorf("its addresses are %v, its endpoints %v", server.Addresses, server.Endpoints)
+		t.Errorf("addresses are %v, endpoints %v", server.Addresses, server.Endpoints)
 	}
 	if got := w.exec("hostname; cat /proc/1/comm; ip addr"); !strings.HasPrefix(got, "vm\n") || !strings.Contains(got, server.Addresses[0]) {
-		t.Errorf("in the guest it looks like this:\n%s", got)
+		t.Errorf("unexpected state of the guest:\n%s", got)
 	}
-	// A clean stop is one that needs no kill.
+	// A clean stop needs no kill.
 	began := time.Now()
 	if stopped := w.stop(time.Minute); stopped.Ended.Cause != backend.CauseRequested {
 		t.Errorf("it ended as %+v", stopped.Ended)
 	}
 	if took := time.Since(began); took > 20*time.Second {
-		t.Errorf("the guest does not hear that it is to stop: that took %v", took)
+		t.Errorf("the guest did not receive the signal to stop: the stop took %v", took)
 	}
 	w.remove(backend.DeleteOptions{})
 }
 
 func TestReconfigure(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	machine := small(uid)
 	run := w.run(machine).Run
 	change := func(hash string, milliCPU, memory int64) *backend.Server {
@@ -65,7 +65,7 @@ func TestReconfigure(t *testing.T) {
 		w.do(w.driver.Reconfigure(t.Context(), machine))
 		server := w.server()
 		if server.Hash != hash || server.Run != run {
-			t.Errorf("after the change it is %+v", server)
+			t.Errorf("after the change: %+v", server)
 		}
 		return server
 	}
@@ -76,32 +76,32 @@ func TestReconfigure(t *testing.T) {
 		return [2]int64{found.Container.HostConfig.NanoCPUs, found.Container.HostConfig.Memory}
 	}
 	if got := change("2", 1000, 128<<20).Pending; len(got) > 0 || limits() != [2]int64{1e9, 128 << 20} {
-		t.Errorf("more of everything: %v wait, the limits are %v", got, limits())
+		t.Errorf("larger limits: %v pending, limits are %v", got, limits())
 	}
 	if got := change("3", 250, 96<<20).Pending; len(got) > 0 || limits() != [2]int64{250e6, 96 << 20} {
-		t.Errorf("less of everything: %v wait, the limits are %v", got, limits())
+		t.Errorf("smaller limits: %v pending, limits are %v", got, limits())
 	}
 	if out := w.exec("dd if=/dev/zero of=/dev/shm/file bs=1048576 count=48"); strings.Contains(out, "error") {
 		t.Fatalf("cannot use memory: %s", out)
 	}
 	if got := change("4", 500, 50<<20).Pending; !slices.Equal(got, []string{"resource.memory"}) || limits() != [2]int64{500e6, 96 << 20} {
-		t.Errorf("less memory than is used: %v wait, the limits are %v", got, limits())
+		t.Errorf("less memory than in use: %v pending, limits are %v", got, limits())
 	}
 	w.do(w.driver.Pause(t.Context(), machine.Identity))
 	if got := change("5", 1000, 128<<20).Pending; len(got) > 0 || limits() != [2]int64{1e9, 128 << 20} {
-		t.Errorf("while it is paused: %v wait, the limits are %v", got, limits())
+		t.Errorf("while paused: %v pending, limits are %v", got, limits())
 	}
 	change("6", 1000, 40<<20)
 	w.stop(0)
 	run = w.start(machine).Run
 	if got := w.server().Pending; len(got) > 0 || limits() != [2]int64{1e9, 40 << 20} {
-		t.Errorf("after a restart %v wait, the limits are %v", got, limits())
+		t.Errorf("after a restart: %v pending, limits are %v", got, limits())
 	}
 	w.remove(backend.DeleteOptions{})
 }
 
 func TestSeed(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	machine := small(uid)
 	machine.Seed = &backend.Seed{UserData: "#cloud-config\nhostname: a\n", NetworkData: "version: 2\n"}
 	w.run(machine)
@@ -111,46 +111,46 @@ func TestSeed(t *testing.T) {
 	want := "== meta-data\n{\"instance-id\":\"" + string(uid) + "\",\"local-hostname\":\"vm\"}\n" +
 		"== network-config\nversion: 2\n== user-data\n#cloud-config\nhostname: a\n"
 	if diff := cmp.Diff(want, files()); diff != "" {
-		t.Errorf("the seed (-want +got):\n%s", diff)
+		t.Errorf("seed (-want +got):\n%s", diff)
 	}
 	machine.Hash, machine.Seed = "2", &backend.Seed{UserData: "#cloud-config\nhostname: b\n"}
 	w.do(w.driver.Reconfigure(t.Context(), machine))
 	if got := w.server().Pending; !slices.Equal(got, []string{"cloudInit"}) {
-		t.Errorf("%v wait for a restart", got)
+		t.Errorf("pending are %v", got)
 	}
 	w.stop(0)
 	if got := w.start(machine).Pending; len(got) > 0 {
-		t.Errorf("after a restart %v wait", got)
+		t.Errorf("after a restart %v are pending", got)
 	}
 	want = "== meta-data\n{\"instance-id\":\"" + string(uid) + "\",\"local-hostname\":\"vm\"}\n" +
 		"== network-config\n== user-data\n#cloud-config\nhostname: b\n"
 	if diff := cmp.Diff(want, files()); diff != "" {
-		t.Errorf("the other seed (-want +got):\n%s", diff)
+		t.Errorf("new seed (-want +got):\n%s", diff)
 	}
 	w.remove(backend.DeleteOptions{})
 }
 
-func TestDiskThatIsKept(t *testing.T) {
-	w := newWorld(t)
+func TestRetainedDisk(t *testing.T) {
+	w := newFixture(t)
 	machine := small(uid)
 	w.run(machine)
 	w.exec("echo kept >/root/note")
 	w.stop(0)
 	w.start(machine)
 	if got := w.exec("cat /root/note"); got != "kept\n" {
-		t.Errorf("after a restart its disk has %q", got)
+		t.Errorf("after a restart the disk has %q", got)
 	}
 	w.remove(backend.DeleteOptions{KeepDisk: true})
 	image := "keelson-retained/default/vm:" + string(uid)
 	w.Cleanup(func() {
 		if _, err := w.api.ImageRemove(context.WithoutCancel(t.Context()), image, client.ImageRemoveOptions{}); err != nil {
-			t.Errorf("the disk was not kept: %v", err)
+			t.Errorf("the disk was not retained: %v", err)
 		}
 	})
 	machine.Image = &v1alpha1.Image{Container: image}
 	w.run(machine)
 	if got := w.exec("cat /root/note"); got != "kept\n" {
-		t.Errorf("the disk that was kept has %q", got)
+		t.Errorf("the retained disk has %q", got)
 	}
 	w.remove(backend.DeleteOptions{})
 }
@@ -159,15 +159,15 @@ func TestUsageOfAMachine(t *testing.T) {
 	before := samplePeriod
 	samplePeriod = 50 * time.Millisecond
 	t.Cleanup(func() { samplePeriod = before })
-	w := newWorld(t)
+	w := newFixture(t)
 	w.run(small(uid))
 	server := w.eventually("it is measured", func(s *backend.Server) bool { return s != nil && s.Usage != nil })
 	if u := server.Usage; u.CPUSeconds <= 0 || u.ResidentBytes <= 0 || u.GuestBytes <= 0 || u.GuestBytes > 64<<20 || u.Memory <= 0 {
 		t.Errorf("it uses %+v", u)
 	}
-	harness.Eventually(t, "that is told", func() bool { return len(w.told) > 0 })
+	harness.Eventually(t, "its use is reported", func() bool { return len(w.reported) > 0 })
 	if off := w.stop(0); off.Usage != nil {
-		t.Errorf("off, it uses %+v", off.Usage)
+		t.Errorf("a machine that is off uses %+v", off.Usage)
 	}
 	w.remove(backend.DeleteOptions{})
 }

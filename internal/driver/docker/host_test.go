@@ -14,7 +14,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// engineOf returns a client of something that says about itself what id gives.
+// engineOf returns a client of an engine that reports this ID.
 func engineOf(t *testing.T, id func() string) *client.Client {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -22,7 +22,7 @@ func engineOf(t *testing.T, id func() string) *client.Client {
 			http.NotFound(w, r)
 			return
 		}
-		_ = json.NewEncoder(w).Encode(map[string]any{"ID": id(), "Name": "node-1"}) // the client says what is wrong
+		_ = json.NewEncoder(w).Encode(map[string]any{"ID": id(), "Name": "node-1"}) // the client reports the error
 	}))
 	t.Cleanup(server.Close)
 	engine, err := client.New(client.WithHost("tcp://"+server.Listener.Addr().String()), client.WithAPIVersion("1.44"))
@@ -36,16 +36,16 @@ func engineOf(t *testing.T, id func() string) *client.Client {
 func TestHostIsTheEngine(t *testing.T) {
 	_, host, err := identify(t.Context(), engineOf(t, func() string { return "AAAA:BBBB" }))
 	if want := (backend.Host{ID: "AAAA:BBBB", Name: "node-1"}); err != nil || host != want {
-		t.Errorf("it is %+v, %v; want %+v", host, err, want)
+		t.Errorf("got %+v, %v; want %+v", host, err, want)
 	}
 }
 
-func TestEngineThatMakesUpItsIdentity(t *testing.T) {
+func TestEngineWithUnstableID(t *testing.T) {
 	answers := 0
 	engine := engineOf(t, func() string { answers++; return fmt.Sprint(answers) })
 	for range 2 {
 		if _, host, err := identify(t.Context(), engine); err != nil || host.ID != "name:node-1" {
-			t.Errorf("it is %+v, %v; want the name", host, err)
+			t.Errorf("got %+v, %v; want the name", host, err)
 		}
 	}
 }

@@ -23,21 +23,21 @@ import (
 )
 
 const (
-	// guestFile has the commands of the default guest; docs/guest.md describes it.
+	// guestFile is the root file system of the default guest, see docs/guest.md.
 	guestFile = "rootfs.tar"
-	// guestRepository begins the name of its image; the digest of the file follows, so
-	// that another guest is another image.
+	// guestRepository is the repository of its image. The digest of the file is the tag, so that a
+	// different guest is a different image.
 	guestRepository = "keelson-guest"
 )
 
-// guestSettings are what the image of the default guest runs: a shell at the console.
+// guestSettings make the image of the default guest run a shell at the console.
 var guestSettings = []string{`ENV PATH=/bin`, `ENV HOME=/root`, `WORKDIR /root`, `ENTRYPOINT ["/bin/sh"]`}
 
-// imageID is what an engine may take for the ID of an image, or for the beginning of one.
+// imageID matches what an engine may take for an image ID or a prefix of one.
 var imageID = regexp.MustCompile(`^(sha256:)?[0-9a-f]+$`)
 
-// checkImage refuses images that the engine has and the user of a machine must not read: the retained disks of other
-// namespaces, by name or by ID. The error is a *backend.FieldError.
+// checkImage rejects images that the engine has and the user of a machine must not read: the
+// retained disks of other namespaces, by name or by ID. The error is a *backend.FieldError.
 func checkImage(machine *backend.Machine) error {
 	if machine.Image == nil {
 		return nil
@@ -50,9 +50,9 @@ func checkImage(machine *backend.Machine) error {
 	}
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
-		return refuse(fmt.Sprintf("%q is no name of an image: %v", name, err))
+		return refuse(fmt.Sprintf("%q is not an image name: %v", name, err))
 	}
-	// As the engine does: docker.io/a/b is a/b.
+	// The engine treats docker.io/a/b as a/b, too.
 	rest, retained := strings.CutPrefix(reference.FamiliarName(named), retainedRepository+"/")
 	if retained && !strings.HasPrefix(rest, machine.Namespace+"/") {
 		return refuse("it is the retained disk of a machine in another namespace")
@@ -60,8 +60,7 @@ func checkImage(machine *backend.Machine) error {
 	return nil
 }
 
-// ensureImage returns the name of an image that the engine has, after it was fetched if
-// need be.
+// ensureImage returns the name of an image in the engine. It pulls the image if necessary.
 func (m *machine) ensureImage(ctx context.Context, image *v1alpha1.Image) (string, error) {
 	if image == nil {
 		return m.d.ensureGuest(ctx)
@@ -86,7 +85,7 @@ func (m *machine) ensureImage(ctx context.Context, image *v1alpha1.Image) (strin
 	return name, nil
 }
 
-// followPull says how far the pull of an image is, until it is there.
+// followPull reports the progress of an image pull until it is complete.
 func (m *machine) followPull(ctx context.Context, pull client.ImagePullResponse) error {
 	layers := map[string]bool{} // by name, whether it is complete
 	for message, err := range pull.JSONMessages(ctx) {
@@ -115,8 +114,7 @@ func (m *machine) followPull(ctx context.Context, pull client.ImagePullResponse)
 	return nil
 }
 
-// ensureGuest returns the name of the image of the default guest, after the engine was
-// given it if need be.
+// ensureGuest returns the image name of the default guest. It imports the image if necessary.
 func (d *Driver) ensureGuest(ctx context.Context) (string, error) {
 	path := filepath.Join(d.options.GuestDir, guestFile)
 	content, err := os.ReadFile(path)

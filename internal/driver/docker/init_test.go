@@ -15,38 +15,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// initDir is the variable with the directory of the engine that runInit looks after.
+// initDir is the environment variable with the directory of the engine that runInit supervises.
 const initDir = "KEELSON_TEST_INIT"
 
-// What runInit is told to do, a line each.
+// Requests to runInit, one per line.
 const (
-	orderStart  = "start"
-	orderKill   = "kill"
-	orderFreeze = "freeze"
-	orderThaw   = "thaw"
-	orderStop   = "stop"
+	requestStart  = "start"
+	requestKill   = "kill"
+	requestFreeze = "freeze"
+	requestThaw   = "thaw"
+	requestStop   = "stop"
 )
 
-// engineStop is how long an engine may take to stop; it stops its containers first.
+// engineStop is the deadline for the engine's stop; it stops its containers first.
 const engineStop = 30 * time.Second
 
-// initAttributes start a process with namespaces of its own.
+// initAttributes start a process in its own namespaces.
 func initAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET,
-		Setsid:     true, // Ctrl-C is for the tests; they end this one
+		Setsid:     true, // Ctrl-C is for the tests; they end this process
 	}
 }
 
-// caretaker starts and ends the engine, and buries what others have left behind.
-type caretaker struct {
+// supervisor starts and ends the engine, and reaps orphans.
+type supervisor struct {
 	dir   string
 	pid   int
 	ended chan int // pids
 }
 
-// runInit is the first process of the namespaces of an engine. It does as it is told, until
-// nobody tells it anything any more.
+// runInit is the init of the engine's namespaces. It serves requests until their stream ends.
 func runInit(dir string) error {
 	err := errors.Join(
 		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
@@ -66,11 +65,11 @@ func runInit(dir string) error {
 	}
 	server := http.Server{Handler: images, ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(listener) }() // until this process ends
-	c := &caretaker{dir: dir, ended: make(chan int, 100)}
-	orders := bufio.NewScanner(os.Stdin)
-	for orders.Scan() {
+	c := &supervisor{dir: dir, ended: make(chan int, 100)}
+	requests := bufio.NewScanner(os.Stdin)
+	for requests.Scan() {
 		answer := "done"
-		if err := c.obey(orders.Text()); err != nil {
+		if err := c.handle(requests.Text()); err != nil {
 			answer = err.Error()
 		}
 		fmt.Println(answer)
@@ -78,7 +77,7 @@ func runInit(dir string) error {
 	return nil // with this process the kernel ends all others
 }
 
-// loopback brings up the network inside the namespace.
+// loopback brings up the loopback interface of the namespace.
 func loopback() (err error) {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {
@@ -93,23 +92,23 @@ func loopback() (err error) {
 	return unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, request)
 }
 
-func (c *caretaker) obey(order string) error {
-	switch order {
-	case orderStart:
+func (c *supervisor) handle(request string) error {
+	switch request {
+	case requestStart:
 		return c.start()
-	case orderKill:
+	case requestKill:
 		return c.end(syscall.SIGKILL)
-	case orderStop:
+	case requestStop:
 		return c.end(syscall.SIGTERM)
-	case orderFreeze:
+	case requestFreeze:
 		return c.signal(syscall.SIGSTOP)
-	case orderThaw:
+	case requestThaw:
 		return c.signal(syscall.SIGCONT)
 	}
-	return fmt.Errorf("unknown order %q", order)
+	return fmt.Errorf("unknown request %q", request)
 }
 
-func (c *caretaker) start() error {
+func (c *supervisor) start() error {
 	path, err := exec.LookPath("dockerd")
 	if err != nil {
 		return err
@@ -135,13 +134,12 @@ func (c *caretaker) start() error {
 	if err != nil {
 		return err
 	}
-	go c.bury()
+	go c.reap()
 	return nil
 }
 
-// bury waits for every process that ends, its own and those that were left to it, as long
-// as there are any.
-func (c *caretaker) bury() {
+// reap waits for all children and orphans as they end.
+func (c *supervisor) reap() {
 	for {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &status, 0, nil)
@@ -158,12 +156,12 @@ func (c *caretaker) bury() {
 	}
 }
 
-func (c *caretaker) signal(signal syscall.Signal) error {
-	return syscall.Kill(c.pid, signal) //nolint:forbidigo // a child of this process, in a namespace of its own
+func (c *supervisor) signal(signal syscall.Signal) error {
+	return syscall.Kill(c.pid, signal) //nolint:forbidigo // a child of this process, in its own namespace
 }
 
 // end ends the engine.
-func (c *caretaker) end(signal syscall.Signal) error {
+func (c *supervisor) end(signal syscall.Signal) error {
 	if c.pid == 0 {
 		return nil
 	}
@@ -179,7 +177,7 @@ func (c *caretaker) end(signal syscall.Signal) error {
 				return nil
 			}
 		case <-late:
-			return fmt.Errorf("it does not end within %v", engineStop)
+			return fmt.Errorf("the engine did not end within %v", engineStop)
 		}
 	}
 }

@@ -12,20 +12,20 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// machine is what is known of one machine here; its container may be there or not.
+// machine is the driver's state of one machine, with or without a container.
 type machine struct {
 	d  *Driver
 	id backend.Identity
 
-	mu   sync.Mutex
-	memo memo
-	task *task
-	// taskErr is why the last attempt to delete the machine failed, until it is told.
+	mu     sync.Mutex
+	record record
+	task   *task
+	// taskErr is the error of the last attempt to delete the machine, until Delete returns it.
 	taskErr error
 	usage   usage
 }
 
-// task is what goes on in the background.
+// task is an operation in the background.
 type task struct {
 	kind     backend.Task
 	progress string
@@ -33,7 +33,7 @@ type task struct {
 	done     chan struct{}
 }
 
-// begin starts a task. The error is ErrInProgress if it goes on, or goes on already.
+// begin starts a task. It returns ErrInProgress if the task runs, now or already.
 func (m *machine) begin(kind backend.Task, work func(context.Context) error) error {
 	m.d.mu.Lock()
 	defer m.d.mu.Unlock()
@@ -42,7 +42,7 @@ func (m *machine) begin(kind backend.Task, work func(context.Context) error) err
 	}
 	switch m.d.machines[m.id.UID] {
 	case m:
-	case nil: // it was forgotten a moment ago
+	case nil: // it was forgotten meanwhile
 		m.d.machines[m.id.UID] = m
 	default:
 		return backend.ErrInProgress
@@ -55,7 +55,7 @@ func (m *machine) begin(kind backend.Task, work func(context.Context) error) err
 	previous := m.task
 	if previous != nil {
 		if kind != backend.TaskDelete {
-			return fmt.Errorf("machine %s: the task to %s it goes on", m.id.UID, previous.kind)
+			return fmt.Errorf("machine %s: the task %s is still running", m.id.UID, previous.kind)
 		}
 		previous.cancel()
 	}
@@ -72,7 +72,6 @@ func (m *machine) begin(kind backend.Task, work func(context.Context) error) err
 	return backend.ErrInProgress
 }
 
-// finish ends a task.
 func (m *machine) finish(t *task, err error) {
 	m.mu.Lock()
 	if m.task == t {
@@ -83,11 +82,11 @@ func (m *machine) finish(t *task, err error) {
 	}
 	close(t.done)
 	m.mu.Unlock()
-	m.d.tell(m.id)
+	m.d.notifyChange(m.id)
 }
 
-// noteFailure remembers why a task failed; m.mu is held. An attempt has a name, so that
-// it is counted once.
+// noteFailure records the error of a task; m.mu is held. Each attempt has a name, so that it is
+// counted once.
 func (m *machine) noteFailure(kind backend.Task, err error) {
 	now := time.Now()
 	ended := &backend.Ended{Run: "attempt-" + strconv.FormatInt(now.UnixNano(), 36), Message: err.Error(), At: now}
@@ -100,19 +99,19 @@ func (m *machine) noteFailure(kind backend.Task, err error) {
 		m.taskErr = err
 		return
 	}
-	m.memo.Failed = ended
+	m.record.Failed = ended
 	m.save()
 }
 
-// change changes what is remembered.
-func (m *machine) change(change func(*memo)) {
+// change updates the record.
+func (m *machine) change(change func(*record)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	change(&m.memo)
+	change(&m.record)
 	m.save()
 }
 
-// progress says how far the present task is.
+// progress sets the progress of the current task.
 func (m *machine) progress(text string) {
 	m.mu.Lock()
 	changed := m.task != nil && m.task.progress != text
@@ -121,18 +120,18 @@ func (m *machine) progress(text string) {
 	}
 	m.mu.Unlock()
 	if changed {
-		m.d.tell(m.id)
+		m.d.notifyChange(m.id)
 	}
 }
 
-// attempt returns the machine while it has no container: what goes on, or what the last
-// attempt to create it came to. False if there is nothing to tell.
+// attempt returns a machine that has no container: the current task, or the result of the last
+// attempt to create it; false if there is neither.
 func (m *machine) attempt() (backend.Server, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := backend.Server{Identity: m.id, ID: containerName(m.id.UID), State: backend.StateAbsent}
-	if m.memo.Failed != nil && m.memo.Failed.Cause == backend.CauseCreateFailed {
-		s.Ended = m.memo.Failed
+	if m.record.Failed != nil && m.record.Failed.Cause == backend.CauseCreateFailed {
+		s.Ended = m.record.Failed
 	}
 	if m.task != nil {
 		s.Task, s.Progress = m.task.kind, m.task.progress
@@ -140,11 +139,11 @@ func (m *machine) attempt() (backend.Server, bool) {
 	return s, s.Ended != nil || s.Task != backend.TaskNone
 }
 
-// server returns the machine that is in a container.
-func (m *machine) server(box *container.InspectResponse) backend.Server {
+// server returns the machine in a container.
+func (m *machine) server(ctr *container.InspectResponse) backend.Server {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := describe(box, &m.memo)
+	s := describe(ctr, &m.record)
 	s.Identity = m.id
 	if m.task != nil {
 		s.Task, s.Progress = m.task.kind, m.task.progress
@@ -155,12 +154,11 @@ func (m *machine) server(box *container.InspectResponse) backend.Server {
 	return s
 }
 
-// complete fills in what is known here of a machine in a list, which does not say which
-// run it is.
+// complete adds the driver's state to a machine of a list. A list does not identify the run.
 func (m *machine) complete(s *backend.Server) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s.Hash = m.memo.Machine.Hash
+	s.Hash = m.record.Machine.Hash
 	if m.task != nil {
 		s.Task, s.Progress = m.task.kind, m.task.progress
 	}

@@ -23,17 +23,16 @@ func networkLabels(id backend.Identity) map[string]string {
 	return map[string]string{labelCluster: string(id.Cluster), labelNamespace: id.Namespace}
 }
 
-// lockNetworks acquires d.networking, which the caller releases.
 func (d *Driver) lockNetworks(ctx context.Context) error {
 	if err := d.networking.Acquire(ctx, 1); err != nil {
-		return fmt.Errorf("wait for another task with networks: %w: %w", backend.ErrUnavailable, err)
+		return fmt.Errorf("wait for another operation on networks: %w: %w", backend.ErrUnavailable, err)
 	}
 	return nil
 }
 
-// networks returns the networks of a namespace, and whether the name is also used by a network
-// without the labels. Engines before API 1.44 do not reject a duplicate name, so a manager that
-// is killed during a create can leave more than one.
+// networks returns the networks of a namespace, and whether a network without the labels has the
+// same name. Engines before API 1.44 accept duplicate names, so a manager that is killed during a
+// create can leave more than one.
 func (d *Driver) networks(ctx context.Context, id backend.Identity) (ours []network.Summary, foreign bool, err error) {
 	found, err := d.engine.NetworkList(ctx, client.NetworkListOptions{Filters: client.Filters{}.Add("name", networkName(id))})
 	if err != nil {
@@ -41,7 +40,7 @@ func (d *Driver) networks(ctx context.Context, id backend.Identity) (ours []netw
 	}
 	for _, n := range found.Items {
 		switch {
-		case n.Name != networkName(id): // the filter also matches parts of names
+		case n.Name != networkName(id): // the filter also matches substrings
 		case n.Labels[labelCluster] == string(id.Cluster) && n.Labels[labelNamespace] == id.Namespace:
 			ours = append(ours, n)
 		default:
@@ -51,8 +50,8 @@ func (d *Driver) networks(ctx context.Context, id backend.Identity) (ours []netw
 	return ours, foreign, nil
 }
 
-// ensureNetwork creates the network of a namespace unless it exists. The caller holds
-// d.networking until a container refers to the network: releaseNetwork could remove it.
+// ensureNetwork creates the network of a namespace unless it exists. The caller holds d.networking
+// until a container refers to the network; otherwise releaseNetwork could remove it.
 func (d *Driver) ensureNetwork(ctx context.Context, id backend.Identity) error {
 	found, foreign, err := d.networks(ctx, id)
 	if err != nil {
@@ -68,7 +67,7 @@ func (d *Driver) ensureNetwork(ctx context.Context, id backend.Identity) error {
 		step("network created")
 		return nil
 	}
-	// No container starts in a network whose name is ambiguous, so only the oldest one is in use.
+	// No container starts in a network with an ambiguous name, so only the oldest one is in use.
 	slices.SortFunc(found, func(a, b network.Summary) int { return a.Created.Compare(b.Created) })
 	for _, duplicate := range found[1:] {
 		if _, err := d.engine.NetworkRemove(ctx, duplicate.ID, client.NetworkRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) {
@@ -88,7 +87,7 @@ func (d *Driver) networkError(id backend.Identity, err error) error {
 	return d.typed("create the network "+networkName(id), err)
 }
 
-// releaseNetwork removes the network of a namespace if it has no machines.
+// releaseNetwork removes the network of a namespace that has no machines.
 func (d *Driver) releaseNetwork(ctx context.Context, id backend.Identity) error {
 	if id.Namespace == "" {
 		return nil // nothing was created
@@ -97,12 +96,12 @@ func (d *Driver) releaseNetwork(ctx context.Context, id backend.Identity) error 
 		return err
 	}
 	defer d.networking.Release(1)
-	boxes, err := d.containers(ctx)
+	containers, err := d.containers(ctx)
 	if err != nil {
 		return err
 	}
-	for i := range boxes {
-		if other := identityOf(boxes[i].Labels); other.Namespace == id.Namespace && other.Cluster == id.Cluster {
+	for i := range containers {
+		if other := identityOf(containers[i].Labels); other.Namespace == id.Namespace && other.Cluster == id.Cluster {
 			return nil
 		}
 	}
@@ -115,8 +114,8 @@ func (d *Driver) releaseNetwork(ctx context.Context, id backend.Identity) error 
 		switch {
 		case err == nil || cerrdefs.IsNotFound(err):
 		case cerrdefs.IsPermissionDenied(err) || cerrdefs.IsConflict(err):
-			// The deletion of the next last machine of the namespace tries again.
-			d.options.Log.Info("The network of a namespace without machines is not removed: containers that are not Keelson's use it",
+			// Deleting the next last machine of the namespace tries again.
+			d.options.Log.Info("Not removing the network of a namespace without machines: containers that are not Keelson's use it",
 				"network", n.Name, "reason", err.Error())
 		default:
 			return d.typed("remove the network "+n.Name, err)

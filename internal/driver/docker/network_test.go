@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	neighbour types.UID = "0b5b4d8e-0000-4000-8000-0000000000ac"
-	stranger  types.UID = "0b5b4d8e-0000-4000-8000-0000000000ad"
+	neighbour    types.UID = "0b5b4d8e-0000-4000-8000-0000000000ac"
+	otherMachine types.UID = "0b5b4d8e-0000-4000-8000-0000000000ad"
 )
 
-// runOther runs a machine beside that of the test and returns its address.
-func (w *world) runOther(uid types.UID, namespace string) string {
+// runOther runs a second machine and returns its address.
+func (w *fixture) runOther(uid types.UID, namespace string) string {
 	w.Helper()
 	machine := small(uid)
 	machine.Namespace = namespace
@@ -29,50 +29,50 @@ func (w *world) runOther(uid types.UID, namespace string) string {
 		return server
 	}
 	w.do(w.driver.Create(w.Context(), machine))
-	harness.Eventually(w, "the other is created", func() bool { s := state(); return is(backend.StateStopped)(&s) })
+	harness.Eventually(w, "the other machine is created", func() bool { s := state(); return is(backend.StateStopped)(&s) })
 	w.do(w.driver.Start(w.Context(), machine))
-	harness.Eventually(w, "the other runs", func() bool { s := state(); return is(backend.StateRunning)(&s) && len(s.Addresses) == 1 })
+	harness.Eventually(w, "the other machine runs", func() bool { s := state(); return is(backend.StateRunning)(&s) && len(s.Addresses) == 1 })
 	return state().Addresses[0]
 }
 
-func (w *world) removeOther(uid types.UID, namespace string) {
+func (w *fixture) removeOther(uid types.UID, namespace string) {
 	w.Helper()
 	id := small(uid).Identity
 	id.Namespace = namespace
-	harness.Eventually(w, "the other is deleted", func() bool { return w.driver.Delete(w.Context(), id, backend.DeleteOptions{}) == nil })
+	harness.Eventually(w, "the other machine is deleted", func() bool { return w.driver.Delete(w.Context(), id, backend.DeleteOptions{}) == nil })
 }
 
-func TestNamespacesHaveNetworksOfTheirOwn(t *testing.T) {
-	w := newWorld(t)
+func TestNamespacesHaveSeparateNetworks(t *testing.T) {
+	w := newFixture(t)
 	w.run(small(uid))
-	near, far := w.runOther(neighbour, "default"), w.runOther(stranger, "other")
-	// Nothing listens at the port: a refusal comes from the machine itself, and a packet that is
-	// dropped gets no answer.
+	near, far := w.runOther(neighbour, "default"), w.runOther(otherMachine, "other")
+	// Nothing listens at the port: a refusal comes from the machine itself, and a dropped packet
+	// gets no response.
 	try := func(address string) string {
 		return w.exec("wget -O /dev/null http://" + address + ":8080/ >/tmp/out 2>&1 & sleep 5; cat /tmp/out")
 	}
 	if got := try(near); !strings.Contains(got, "refused") {
-		t.Errorf("a machine does not reach one of its namespace: %q", got)
+		t.Errorf("a machine does not reach one in its namespace: %q", got)
 	}
 	if got := try(far); strings.Contains(got, "refused") {
-		t.Errorf("a machine reaches one of another namespace: %q", got)
+		t.Errorf("a machine reaches one in another namespace: %q", got)
 	}
 	networks := w.networks(t.Context())
 	slices.Sort(networks)
 	if want := []string{"keelson-cluster-default", "keelson-cluster-other"}; !slices.Equal(networks, want) {
-		t.Errorf("the networks are %v, want %v", networks, want)
+		t.Errorf("networks are %v, want %v", networks, want)
 	}
-	w.removeOther(stranger, "other")
+	w.removeOther(otherMachine, "other")
 	w.removeOther(neighbour, "default")
 	if got := w.networks(t.Context()); !slices.Equal(got, []string{"keelson-cluster-default"}) {
-		t.Errorf("with one machine left the networks are %v", got)
+		t.Errorf("networks with one machine left are %v", got)
 	}
 	w.remove(backend.DeleteOptions{})
 }
 
-// A machine that is off holds no endpoint, so the engine lets anybody remove its network.
+// A machine that is off has no endpoint, so the engine allows its network to be removed.
 func TestNetworkRemovedByHand(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.create(small(uid))
 	_, err := w.api.NetworkRemove(t.Context(), "keelson-cluster-default", client.NetworkRemoveOptions{})
 	w.do(err)
@@ -80,41 +80,41 @@ func TestNetworkRemovedByHand(t *testing.T) {
 	w.remove(backend.DeleteOptions{})
 }
 
-// A manager that is killed during a create can leave a second network of the same name.
+// A manager that is killed during a create can leave a second network with the same name.
 func TestDuplicateNetwork(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.run(small(uid))
 	options := client.NetworkCreateOptions{Driver: "bridge", Labels: networkLabels(small(uid).Identity)}
 	_, err := w.api.NetworkCreate(t.Context(), "keelson-cluster-default", options)
 	if cerrdefs.IsConflict(err) {
-		t.Skip("this engine rejects a duplicate name")
+		t.Skip("this engine rejects duplicate names")
 	}
 	w.do(err)
 	w.runOther(neighbour, "default")
 	if got := w.networks(t.Context()); len(got) != 1 {
-		t.Errorf("the networks are %v", got)
+		t.Errorf("networks are %v", got)
 	}
 	w.removeOther(neighbour, "default")
 	w.remove(backend.DeleteOptions{})
 }
 
 func TestNetworkOfAnotherOwner(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	made, err := w.api.NetworkCreate(t.Context(), "keelson-cluster-default", client.NetworkCreateOptions{Driver: "bridge"})
 	w.do(err)
 	w.do(w.driver.Create(t.Context(), small(uid)))
 	failed := w.eventually("it has failed", func(s *backend.Server) bool { return s != nil && s.Ended != nil })
 	if !strings.Contains(failed.Ended.Message, "was not created by Keelson") {
-		t.Errorf("it has failed as %+v", failed.Ended)
+		t.Errorf("failed with %+v", failed.Ended)
 	}
 	w.remove(backend.DeleteOptions{})
 	if _, err := w.api.NetworkRemove(t.Context(), made.ID, client.NetworkRemoveOptions{}); err != nil {
-		t.Errorf("the network of another owner is gone: %v", err)
+		t.Errorf("the network of another owner was removed: %v", err)
 	}
 }
 
 func TestMachineInTheDefaultNetworkStaysThere(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	machine := small(uid)
 	image, err := w.driver.ensureGuest(t.Context())
 	w.do(err)
@@ -123,16 +123,16 @@ func TestMachineInTheDefaultNetworkStaysThere(t *testing.T) {
 	_, err = w.api.ContainerCreate(t.Context(), options)
 	w.do(err)
 	if server := w.start(machine); len(server.Addresses) != 1 {
-		t.Errorf("its addresses are %v", server.Addresses)
+		t.Errorf("addresses are %v", server.Addresses)
 	}
 	if got := w.networks(t.Context()); len(got) > 0 {
-		t.Errorf("it got the networks %v", got)
+		t.Errorf("networks are %v", got)
 	}
 	w.remove(backend.DeleteOptions{})
 }
 
 func TestNoAddressesLeft(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	full := false
 	for i := 0; i < 100 && !full; i++ {
 		made, err := w.api.NetworkCreate(t.Context(), "filler-"+string(rune('a'+i/26))+string(rune('a'+i%26)), client.NetworkCreateOptions{Driver: "bridge"})
@@ -144,7 +144,7 @@ func TestNoAddressesLeft(t *testing.T) {
 	w.do(w.driver.Create(t.Context(), small(uid)))
 	failed := w.eventually("it has failed", func(s *backend.Server) bool { return s != nil && s.Ended != nil })
 	if failed.Ended.Cause != backend.CauseCreateFailed || !strings.Contains(failed.Ended.Message, "default-address-pools") {
-		t.Errorf("it has failed as %+v", failed.Ended)
+		t.Errorf("failed with %+v", failed.Ended)
 	}
 	w.remove(backend.DeleteOptions{})
 }

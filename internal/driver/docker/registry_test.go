@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// registryAddress is where the registry of the tests is, in the network of the
-	// engine. Engines speak plain HTTP with registries on loopback addresses.
+	// registryAddress is the address of the test registry in the engine's network. Engines use
+	// plain HTTP for registries on loopback addresses.
 	registryAddress = "127.0.0.1:5000"
 	registryImage   = registryAddress + "/guest:1"
 
@@ -31,8 +31,7 @@ const (
 	layerType    = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 )
 
-// registry is a registry with one image: the part of the distribution protocol that a
-// pull needs.
+// registry serves one image with the part of the distribution protocol that a pull needs.
 type registry map[string]blob // by path
 
 type blob struct {
@@ -101,23 +100,23 @@ func (r registry) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 }
 
 func TestImageFromARegistry(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	machine := small(uid)
 	machine.Image = &v1alpha1.Image{Container: registryImage}
-	var told []string
+	var reported []string
 	w.do(w.driver.Create(t.Context(), machine))
 	w.eventually("it is created", func(s *backend.Server) bool {
 		if s != nil && s.Progress != "" {
-			told = append(told, s.Progress)
+			reported = append(reported, s.Progress)
 		}
 		return is(backend.StateStopped)(s)
 	})
-	if len(told) == 0 || !strings.HasPrefix(told[0], "the image is being pulled") {
-		t.Errorf("the progress was %q", told)
+	if len(reported) == 0 || !strings.HasPrefix(reported[0], "the image is being pulled") {
+		t.Errorf("progress was %q", reported)
 	}
 	w.start(machine)
 	w.remove(backend.DeleteOptions{})
 	if _, err := w.api.ImageRemove(t.Context(), registryImage, client.ImageRemoveOptions{}); err != nil {
-		t.Errorf("the image is not there: %v", err)
+		t.Errorf("the image was not pulled: %v", err)
 	}
 }

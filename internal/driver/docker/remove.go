@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// removePause is how often a container is looked at that somebody else removes.
+	// removePause is the polling interval for a container that is already being removed.
 	removePause = 100 * time.Millisecond
-	// retainedRepository begins the names of images that are the disks of machines that
-	// were deleted.
+	// retainedRepository is the first part of the image names of retained disks of deleted
+	// machines.
 	retainedRepository = "keelson-retained"
 )
 
@@ -24,7 +24,7 @@ const (
 func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backend.DeleteOptions) error {
 	m, err := d.machine(id)
 	if errors.Is(err, backend.ErrInvalid) {
-		return nil // such a machine was never made
+		return nil // such a machine was never created
 	}
 	if err != nil {
 		return err
@@ -52,17 +52,17 @@ func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backen
 	return m.begin(backend.TaskDelete, func(ctx context.Context) error { return m.remove(ctx, options) })
 }
 
-// remove ends the container and removes it with its disk.
+// remove stops the container and removes it and its disk.
 func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) error {
 	step("delete begun")
-	box, err := m.d.inspect(ctx, m.id.UID)
+	ctr, err := m.d.inspect(ctx, m.id.UID)
 	switch {
 	case errors.Is(err, backend.ErrNotFound):
 		return m.clean(ctx, m.identity())
 	case err != nil:
 		return err
 	}
-	if isOn(&box) && (options.Grace > 0 || options.KeepDisk) {
+	if isOn(&ctr) && (options.Grace > 0 || options.KeepDisk) {
 		if err := m.stop(ctx, options.Grace); err != nil {
 			return err
 		}
@@ -72,26 +72,26 @@ func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) err
 			return err
 		}
 	}
-	m.progress("the container is removed")
+	m.progress("removing the container")
 	if err := m.d.removeContainer(ctx, containerName(m.id.UID)); err != nil {
 		return err
 	}
 	step("container removed")
-	return m.clean(ctx, identityOf(box.Config.Labels))
+	return m.clean(ctx, identityOf(ctr.Config.Labels))
 }
 
-// identity returns the identity that is complete: DeleteAll knows only a UID.
+// identity returns the complete identity: DeleteAll knows only the UID.
 func (m *machine) identity() backend.Identity {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.id.Namespace == "" {
-		return m.memo.Machine.Identity
+		return m.record.Machine.Identity
 	}
 	return m.id
 }
 
-// clean removes what is left of a machine without container. The memo goes last: it has the
-// identity that the network is found by.
+// clean removes what remains of a machine without a container. The record goes last: it has the
+// identity, from which the network's name follows.
 func (m *machine) clean(ctx context.Context, id backend.Identity) error {
 	if err := m.d.releaseNetwork(ctx, id); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (m *machine) clean(ctx context.Context, id backend.Identity) error {
 	return m.erase()
 }
 
-// removeContainer removes a container, and returns when it is gone.
+// removeContainer removes a container and waits until it no longer exists.
 func (d *Driver) removeContainer(ctx context.Context, name string) error {
 	for {
 		_, err := d.engine.ContainerRemove(ctx, name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
@@ -109,7 +109,7 @@ func (d *Driver) removeContainer(ctx context.Context, name string) error {
 		if !cerrdefs.IsConflict(err) {
 			return d.typed("remove the container "+name, err)
 		}
-		// It is being removed already, perhaps on behalf of a manager before this one.
+		// It is already being removed, perhaps by an earlier manager.
 		select {
 		case <-ctx.Done():
 			return d.typed("remove the container "+name, errors.Join(ctx.Err(), err))
@@ -118,7 +118,7 @@ func (d *Driver) removeContainer(ctx context.Context, name string) error {
 	}
 }
 
-// retain keeps the disk as an image.
+// retain commits the disk as an image.
 func (m *machine) retain(ctx context.Context) error {
 	name := fmt.Sprintf("%s/%s/%s:%s", retainedRepository, m.id.Namespace, m.id.Name, m.id.UID)
 	_, err := m.d.engine.ContainerCommit(ctx, containerName(m.id.UID), client.ContainerCommitOptions{Reference: name})

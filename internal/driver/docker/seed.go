@@ -11,26 +11,25 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// seedDir is where cloud-init finds a NoCloud seed in a file system; its documentation
-// calls it that of the data source NoCloud.
+// seedDir is where cloud-init finds a NoCloud seed in a file system, see the data source NoCloud in
+// its documentation.
 const seedDir = "var/lib/cloud/seed/nocloud/"
 
-// seedSum stands for a seed; "" for none.
+// seedSum returns the checksum of a seed; "" for none.
 func seedSum(seed *backend.Seed) string {
 	if seed == nil {
 		return ""
 	}
 	raw, err := json.Marshal([]string{seed.UserData, seed.NetworkData})
 	if err != nil {
-		panic(err) // strings are always marshaled
+		panic(err) // strings never fail
 	}
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:8])
 }
 
-// packSeed returns a seed as a tar file from the root; replaces says that the container has
-// another one, whose files it takes the place of. It may be secret, so only root can read
-// it.
+// packSeed returns a seed as a tar file relative to the root. With replaces it also overwrites the
+// optional files of an earlier seed. A seed may be secret, so only root can read it.
 func packSeed(id backend.Identity, seed *backend.Seed, replaces bool) ([]byte, error) {
 	metaData, err := json.Marshal(map[string]string{ // JSON is YAML
 		"instance-id": string(id.UID), "local-hostname": id.Name,

@@ -12,14 +12,14 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// StopAll powers off every machine of a state directory, of which no manager may be
-// running, and returns when they are off. The guests have grace for it. A directory that
-// does not exist has no machines. An engine that is not there has none that run.
+// StopAll powers off every machine of a state directory and returns when they are off. No manager
+// of the directory may be running. grace is the time for the guests to shut down. A missing
+// directory has no machines, and a missing engine runs none.
 func StopAll(ctx context.Context, stateDir string, grace time.Duration) error {
 	return forAll(stateDir, false, func(d *Driver, id backend.Identity) error { return d.stopNow(ctx, id, grace) })
 }
 
-// DeleteAll is like StopAll, but deletes the machines, for which their engine must be there.
+// DeleteAll is like StopAll but deletes the machines; their engine must be available.
 func DeleteAll(ctx context.Context, stateDir string, grace time.Duration) error {
 	return forAll(stateDir, true, func(d *Driver, id backend.Identity) error {
 		m, err := d.machine(id)
@@ -30,10 +30,9 @@ func DeleteAll(ctx context.Context, stateDir string, grace time.Duration) error 
 	})
 }
 
-// forAll does something with all machines that are remembered in a state directory, at the
-// same time.
+// forAll calls do concurrently for all machines with a record in a state directory.
 func forAll(stateDir string, needed bool, do func(*Driver, backend.Identity) error) error {
-	engines, err := remembered(stateDir)
+	engines, err := recorded(stateDir)
 	if err != nil {
 		return err
 	}
@@ -42,7 +41,7 @@ func forAll(stateDir string, needed bool, do func(*Driver, backend.Identity) err
 		d, err := Open(Options{StateDir: stateDir, Host: host, Log: logr.Discard()})
 		if err != nil {
 			if needed || !errors.Is(err, backend.ErrMissing) {
-				errs = append(errs, fmt.Errorf("reach %d machines; remove %s to give them up: %w", len(uids), stateDir, err))
+				errs = append(errs, fmt.Errorf("reach the engine of %d machines; to abandon them, remove %s: %w", len(uids), stateDir, err))
 			}
 			continue
 		}
@@ -57,15 +56,15 @@ func forAll(stateDir string, needed bool, do func(*Driver, backend.Identity) err
 	return errors.Join(errs...)
 }
 
-// stopNow is Stop, but returns when the machine is off.
+// stopNow is like Stop but returns when the machine is off.
 func (d *Driver) stopNow(ctx context.Context, id backend.Identity, grace time.Duration) error {
-	m, box, err := d.find(ctx, id)
-	if errors.Is(err, backend.ErrNotFound) || err == nil && !isOn(box) {
+	m, ctr, err := d.find(ctx, id)
+	if errors.Is(err, backend.ErrNotFound) || err == nil && !isOn(ctr) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	m.change(func(of *memo) { of.Stop = &stopNote{Run: runOf(box.State)} })
+	m.change(func(rec *record) { rec.Stop = &stopNote{Run: runOf(ctr.State)} })
 	return m.stop(ctx, grace)
 }

@@ -39,14 +39,14 @@ func TestNewContainer(t *testing.T) {
 		Init:          ptr.To(true),
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-		t.Errorf("the container (-want +got):\n%s", diff)
+		t.Errorf("container (-want +got):\n%s", diff)
 	}
 	if got := identityOf(got.Config.Labels); got != machine.Identity {
-		t.Errorf("its labels say that it is that of %+v", got)
+		t.Errorf("its labels identify %+v", got)
 	}
 	machine.Image = &v1alpha1.Image{Container: "image:1"}
 	if newContainer(&machine, "image:1").HostConfig.Init != nil {
-		t.Error("an image of the user's gets an init that it did not ask for")
+		t.Error("a user's image gets an init")
 	}
 }
 
@@ -54,21 +54,21 @@ func TestCheckImage(t *testing.T) {
 	const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	for _, test := range []struct{ name, image, want string }{
 		{"a name", "debian", ""},
-		{"a name with a registry", "registry.example:5000/a/b:1", ""},
-		{"a name with a digest", "debian@sha256:" + id, ""},
-		{"a tag that could be an ID", "debian:cafe", ""},
-		{"a name that could be an ID, with a tag", "cafe:latest", ""},
-		{"a retained disk of the namespace", "keelson-retained/default/vm:" + string(uid), ""},
-		{"a retained disk of another namespace", "keelson-retained/other/vm:" + string(uid), "another namespace"},
-		{"one by its full name", "docker.io/keelson-retained/other/vm:" + string(uid), "another namespace"},
-		{"one by another full name", "index.docker.io/keelson-retained/other/vm", "another namespace"},
-		{"one of a namespace with a longer name", "keelson-retained/default-2/vm:x", "another namespace"},
-		{"one by its digest", "keelson-retained/other/vm@sha256:" + id, "another namespace"},
-		{"an ID", id, "not its ID"},
-		{"an ID with its algorithm", "sha256:" + id, "not its ID"},
-		{"the beginning of an ID", "0123", "not its ID"},
-		{"the beginning of an ID with its algorithm", "sha256:0123", "not its ID"},
-		{"no name", "a b", "is no name"},
+		{"name with a registry", "registry.example:5000/a/b:1", ""},
+		{"name with a digest", "debian@sha256:" + id, ""},
+		{"tag that could be an ID", "debian:cafe", ""},
+		{"name that could be an ID, with a tag", "cafe:latest", ""},
+		{"retained disk of the namespace", "keelson-retained/default/vm:" + string(uid), ""},
+		{"retained disk of another namespace", "keelson-retained/other/vm:" + string(uid), "another namespace"},
+		{"retained disk by its full name", "docker.io/keelson-retained/other/vm:" + string(uid), "another namespace"},
+		{"retained disk by an alias of its full name", "index.docker.io/keelson-retained/other/vm", "another namespace"},
+		{"retained disk of a namespace with a longer name", "keelson-retained/default-2/vm:x", "another namespace"},
+		{"retained disk by its digest", "keelson-retained/other/vm@sha256:" + id, "another namespace"},
+		{"ID", id, "not its ID"},
+		{"ID with its algorithm", "sha256:" + id, "not its ID"},
+		{"prefix of an ID", "0123", "not its ID"},
+		{"prefix of an ID with its algorithm", "sha256:0123", "not its ID"},
+		{"invalid name", "a b", "is not an image name"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			machine := small(uid)
@@ -83,9 +83,9 @@ func TestCheckImage(t *testing.T) {
 
 func TestHostName(t *testing.T) {
 	for _, test := range []struct{ name, vm, want string }{
-		{"as the machine", "web-1", "web-1"},
-		{"a name with dots", "web.shop.example", "web"},
-		{"as long as can be", strings.Repeat("a", 63), strings.Repeat("a", 63)},
+		{"the machine's name", "web-1", "web-1"},
+		{"name with dots", "web.shop.example", "web"},
+		{"maximum length", strings.Repeat("a", 63), strings.Repeat("a", 63)},
 		{"too long", strings.Repeat("a", 64), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -103,14 +103,14 @@ func TestValidate(t *testing.T) {
 		change func(*backend.Machine)
 		want   string
 	}{
-		{"nothing is wrong", func(*backend.Machine) {}, ""},
+		{"valid", func(*backend.Machine) {}, ""},
 		{"a container image", func(m *backend.Machine) { m.Image = &v1alpha1.Image{Container: "debian:13"} }, ""},
 		{"a disk image", func(m *backend.Machine) { m.Image = &v1alpha1.Image{Path: "/disk"} }, "spec.image.container"},
 		{"a kernel", func(m *backend.Machine) { m.Image = &v1alpha1.Image{Kernel: "/vmlinuz"} }, "spec.image.container"},
-		{"too little of a processor", func(m *backend.Machine) { m.MilliCPU = 9 }, "10m at least"},
+		{"too little CPU", func(m *backend.Machine) { m.MilliCPU = 9 }, "at least 10m"},
 		{"all processors", func(m *backend.Machine) { m.MilliCPU = 2000 }, ""},
-		{"more processors than there are", func(m *backend.Machine) { m.MilliCPU = 2001 }, "has 2 processors"},
-		{"no UID", func(m *backend.Machine) { m.UID = "../x" }, "is no UID"},
+		{"more processors than the host has", func(m *backend.Machine) { m.MilliCPU = 2001 }, "has 2 processors"},
+		{"invalid UID", func(m *backend.Machine) { m.UID = "../x" }, "is not a UID"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			machine := small(uid)
@@ -123,7 +123,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// A box with times as an engine writes them.
+// Timestamps in the engine's format.
 const (
 	startTime = "2026-03-04T12:00:00.123456789Z"
 	endTime   = "2026-03-04T12:00:05Z"
@@ -144,29 +144,29 @@ func TestEndOf(t *testing.T) {
 	failed := &backend.Ended{Run: "attempt-1", Cause: backend.CauseStartFailed, Message: "no such file", At: ended}
 	created := &container.State{Status: container.StateCreated, StartedAt: never, FinishedAt: never}
 	for _, test := range []struct {
-		name  string
-		state *container.State
-		memo  memo
-		want  *backend.Ended
+		name   string
+		state  *container.State
+		record record
+		want   *backend.Ended
 	}{
-		{"it never ran", created, memo{}, nil},
-		{"it never ran, and is to stay so", created, memo{Stop: &stopNote{}}, &backend.Ended{Cause: backend.CauseRequested}},
-		{"its program ended well", state(func(*container.State) {}), memo{}, of(backend.CauseGuestShutdown, "")},
-		{"its program failed", state(func(s *container.State) { s.ExitCode = 3 }), memo{}, of(backend.CauseError, "its first process ended with status 3")},
-		{"it was killed", state(func(s *container.State) { s.ExitCode = 137 }), memo{}, of(backend.CauseHost, "its first process was ended by SIGKILL")},
-		{"a status that is no signal", state(func(s *container.State) { s.ExitCode = 255 }), memo{}, of(backend.CauseError, "its first process ended with status 255")},
-		{"its memory was too small", state(func(s *container.State) { s.ExitCode, s.OOMKilled = 137, true }), memo{},
-			of(backend.CauseError, "it needed more memory than spec.resource.memory")},
-		{"the engine failed", state(func(s *container.State) { s.ExitCode, s.Error = 128, "broken" }), memo{}, of(backend.CauseError, "broken")},
-		{"as requested", state(func(s *container.State) { s.ExitCode = 137 }), memo{Stop: &stopNote{Run: run}}, of(backend.CauseRequested, "")},
-		{"an earlier run was told to stop", state(func(s *container.State) { s.ExitCode = 137 }), memo{Stop: &stopNote{Run: "before"}},
-			of(backend.CauseHost, "its first process was ended by SIGKILL")},
-		{"it could not be started again", state(func(*container.State) {}), memo{Failed: failed, AfterRun: run}, failed},
-		{"somebody has started it by hand since", state(func(*container.State) {}), memo{Failed: failed, AfterRun: "before"}, of(backend.CauseGuestShutdown, "")},
+		{"it never ran", created, record{}, nil},
+		{"stopped before it ever ran", created, record{Stop: &stopNote{}}, &backend.Ended{Cause: backend.CauseRequested}},
+		{"its program exited with 0", state(func(*container.State) {}), record{}, of(backend.CauseGuestShutdown, "")},
+		{"its program failed", state(func(s *container.State) { s.ExitCode = 3 }), record{}, of(backend.CauseError, "its main process exited with status 3")},
+		{"it was killed", state(func(s *container.State) { s.ExitCode = 137 }), record{}, of(backend.CauseHost, "its main process was killed by SIGKILL")},
+		{"a status above the signals", state(func(s *container.State) { s.ExitCode = 255 }), record{}, of(backend.CauseError, "its main process exited with status 255")},
+		{"out of memory", state(func(s *container.State) { s.ExitCode, s.OOMKilled = 137, true }), record{},
+			of(backend.CauseError, "it exceeded the memory limit in spec.resource.memory")},
+		{"the engine failed", state(func(s *container.State) { s.ExitCode, s.Error = 128, "broken" }), record{}, of(backend.CauseError, "broken")},
+		{"as requested", state(func(s *container.State) { s.ExitCode = 137 }), record{Stop: &stopNote{Run: run}}, of(backend.CauseRequested, "")},
+		{"an earlier run was requested to stop", state(func(s *container.State) { s.ExitCode = 137 }), record{Stop: &stopNote{Run: "before"}},
+			of(backend.CauseHost, "its main process was killed by SIGKILL")},
+		{"the next start failed", state(func(*container.State) {}), record{Failed: failed, AfterRun: run}, failed},
+		{"started by hand since", state(func(*container.State) {}), record{Failed: failed, AfterRun: "before"}, of(backend.CauseGuestShutdown, "")},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, endOf(test.state, &test.memo)); diff != "" {
-				t.Errorf("the end (-want +got):\n%s", diff)
+			if diff := cmp.Diff(test.want, endOf(test.state, &test.record)); diff != "" {
+				t.Errorf("end (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -175,7 +175,7 @@ func TestEndOf(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	machine := small(uid)
 	machine.Ports = []v1alpha1.Port{{Name: "ssh", Port: 22, Protocol: v1alpha1.ProtocolTCP}}
-	box := func(status container.ContainerState) *container.InspectResponse {
+	ctr := func(status container.ContainerState) *container.InspectResponse {
 		options := newContainer(&machine, "image")
 		return &container.InspectResponse{
 			Name: "/" + options.Name, Config: options.Config, HostConfig: options.HostConfig,
@@ -186,7 +186,7 @@ func TestDescribe(t *testing.T) {
 		}
 	}
 	on := backend.Server{
-		Identity: machine.Identity, ID: "keelson-" + string(uid), State: backend.StateRunning, Run: runOf(box("").State),
+		Identity: machine.Identity, ID: "keelson-" + string(uid), State: backend.StateRunning, Run: runOf(ctr("").State),
 		StartedAt: timeOf(startTime), Hash: "1", Addresses: []string{"172.17.0.2"},
 		Endpoints: []v1alpha1.Endpoint{{Name: "ssh", Protocol: v1alpha1.ProtocolTCP, Address: "172.17.0.2:22"}},
 	}
@@ -201,31 +201,31 @@ func TestDescribe(t *testing.T) {
 	larger := machine
 	larger.MilliCPU, larger.MemoryBytes = 2000, 1<<30
 	for _, test := range []struct {
-		name string
-		box  *container.InspectResponse
-		memo memo
-		want backend.Server
+		name   string
+		ctr    *container.InspectResponse
+		record record
+		want   backend.Server
 	}{
-		{"running", box(container.StateRunning), memo{Machine: machine}, on},
-		{"paused", box(container.StatePaused), memo{Machine: machine}, with(func(s *backend.Server) { s.State = backend.StatePaused })},
-		{"nothing is remembered", box(container.StateRunning), memo{}, with(func(s *backend.Server) { s.Hash, s.Endpoints = "", nil })},
-		{"changes wait", box(container.StateRunning), memo{Machine: larger, SeedSum: "1"}, with(func(s *backend.Server) {
+		{"running", ctr(container.StateRunning), record{Machine: machine}, on},
+		{"paused", ctr(container.StatePaused), record{Machine: machine}, with(func(s *backend.Server) { s.State = backend.StatePaused })},
+		{"no record", ctr(container.StateRunning), record{}, with(func(s *backend.Server) { s.Hash, s.Endpoints = "", nil })},
+		{"changes wait", ctr(container.StateRunning), record{Machine: larger, SeedSum: "1"}, with(func(s *backend.Server) {
 			s.Pending = []string{"resource.cpu", "resource.memory", "cloudInit"}
 		})},
-		{"off", box(container.StateExited), memo{Machine: machine}, func() backend.Server {
+		{"off", ctr(container.StateExited), record{Machine: machine}, func() backend.Server {
 			s := off
 			s.Ended = &backend.Ended{Run: s.Run, Cause: backend.CauseGuestShutdown, StartedAt: timeOf(startTime)}
 			return s
 		}()},
-		{"the engine could not remove it", box(container.StateDead), memo{Machine: machine}, func() backend.Server {
+		{"the engine could not remove it", ctr(container.StateDead), record{Machine: machine}, func() backend.Server {
 			s := off
-			s.State, s.Message = backend.StateUnknown, "the engine says that the container "+s.ID+" is dead; try docker rm --force "+s.ID
+			s.State, s.Message = backend.StateUnknown, "the container "+s.ID+" is dead; try docker rm --force "+s.ID
 			return s
 		}()},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, describe(test.box, &test.memo)); diff != "" {
-				t.Errorf("the server (-want +got):\n%s", diff)
+			if diff := cmp.Diff(test.want, describe(test.ctr, &test.record)); diff != "" {
+				t.Errorf("server (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -243,13 +243,13 @@ func TestUsage(t *testing.T) {
 	}
 	var u usage
 	for _, test := range []struct {
-		name  string
-		run   string
-		stats *container.StatsResponse
-		tell  bool
-		want  backend.Usage
+		name   string
+		run    string
+		stats  *container.StatsResponse
+		notify bool
+		want   backend.Usage
 	}{
-		{"the first time, since the start", "1", stats(10*time.Second, 10*time.Second, 60<<20, 10<<20), true,
+		{"first measurement, since the start", "1", stats(10*time.Second, 10*time.Second, 60<<20, 10<<20), true,
 			backend.Usage{CPU: 50, Memory: 50, CPUSeconds: 10, ResidentBytes: 60 << 20, GuestBytes: 50 << 20}},
 		{"hardly more", "1", stats(20*time.Second, 20500*time.Millisecond, 62<<20, 10<<20), false,
 			backend.Usage{CPU: 52.5, Memory: 52, CPUSeconds: 20.5, ResidentBytes: 62 << 20, GuestBytes: 52 << 20}},
@@ -258,7 +258,7 @@ func TestUsage(t *testing.T) {
 		{"another run", "2", stats(5*time.Second, time.Second, 10<<20, 20<<20), true,
 			backend.Usage{CPU: 10, Memory: 10, CPUSeconds: 1, ResidentBytes: 10 << 20, GuestBytes: 10 << 20}},
 	} {
-		if got := u.add(test.run, start, test.stats, host); got != test.tell {
+		if got := u.add(test.run, start, test.stats, host); got != test.notify {
 			t.Errorf("%s: told %v", test.name, got)
 		}
 		if diff := cmp.Diff(test.want, *u.last); diff != "" {
@@ -274,22 +274,22 @@ func TestNoEngine(t *testing.T) {
 	}
 	for _, part := range []string{"unix:///nowhere/docker.sock", "apt-get install docker.io", "--vm-docker-host"} {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("the message does not say %q: %v", part, err)
+			t.Errorf("the message does not contain %q: %v", part, err)
 		}
 	}
 	if err := StopAll(t.Context(), t.TempDir(), 0); err != nil {
-		t.Errorf("to stop nothing there must be an engine: %v", err)
+		t.Errorf("StopAll without machines needs an engine: %v", err)
 	}
 }
 
-func TestMemoThatCannotBeRead(t *testing.T) {
+func TestUnreadableRecord(t *testing.T) {
 	d := &Driver{options: Options{StateDir: t.TempDir()}, machines: map[types.UID]*machine{}}
 	m := &machine{d: d, id: small(uid).Identity}
-	if err := atomicfile.Write(m.memoPath(), []byte("{"), atomicfile.Volatile); err != nil {
+	if err := atomicfile.Write(m.recordPath(), []byte("{"), atomicfile.Volatile); err != nil {
 		t.Fatal(err)
 	}
 	m.read()
-	if diff := cmp.Diff(memo{}, m.memo); diff != "" {
-		t.Errorf("what is remembered (-want +got):\n%s", diff)
+	if diff := cmp.Diff(record{}, m.record); diff != "" {
+		t.Errorf("records (-want +got):\n%s", diff)
 	}
 }

@@ -15,27 +15,27 @@ import (
 )
 
 const (
-	// toldStep is by how many points the use of something has to move to be told.
-	toldStep = 5
-	// statsTimeout is how long the engine may take to measure one container.
+	// reportStep is the smallest change in use, in percentage points, that is reported.
+	reportStep = 5
+	// statsTimeout is the response timeout for the measurement of one container.
 	statsTimeout = 5 * time.Second
-	// roomInPercent is how much of a smaller memory what is used now may take.
+	// roomInPercent is the part of a smaller memory limit that current use may take.
 	roomInPercent = 90
 )
 
-// samplePeriod is how often the use of resources is measured. Tests shorten it.
+// samplePeriod is the interval between measurements. Tests shorten it.
 var samplePeriod = 15 * time.Second
 
-// usage is what was measured of a run.
+// usage is the measured use of resources of a run.
 type usage struct {
 	run        string
 	at         time.Time
 	cpuSeconds float64
 	last       *backend.Usage
-	told       backend.Usage
+	reported   backend.Usage
 }
 
-// sample measures all machines now and then, until the driver is closed.
+// sample measures all machines periodically until the driver is closed.
 func (d *Driver) sample() {
 	ticker := time.NewTicker(samplePeriod)
 	defer ticker.Stop()
@@ -47,22 +47,22 @@ func (d *Driver) sample() {
 		}
 		ids, err := d.identities(d.ctx)
 		if err != nil {
-			continue // who listens to the engine says so
+			continue // listen logs this
 		}
 		for _, id := range ids {
 			if d.measure(id) {
-				d.tell(id)
+				d.notifyChange(id)
 			}
 		}
 	}
 }
 
-// measure measures a machine that is on, and returns whether somebody should know.
+// measure measures a running machine, and returns whether the change is worth a report.
 func (d *Driver) measure(id backend.Identity) bool {
 	ctx, cancel := context.WithTimeout(d.ctx, statsTimeout)
 	defer cancel()
-	m, box, err := d.find(ctx, id)
-	if err != nil || !isOn(box) {
+	m, ctr, err := d.find(ctx, id)
+	if err != nil || !isOn(ctr) {
 		return false
 	}
 	stats, err := d.stats(ctx, containerName(id.UID))
@@ -71,10 +71,10 @@ func (d *Driver) measure(id backend.Identity) bool {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.usage.add(runOf(box.State), timeOf(box.State.StartedAt), &stats, box.HostConfig)
+	return m.usage.add(runOf(ctr.State), timeOf(ctr.State.StartedAt), &stats, ctr.HostConfig)
 }
 
-// add takes a measurement into account, and returns whether somebody should know.
+// add adds a measurement, and returns whether the change is worth a report.
 func (u *usage) add(run string, startedAt time.Time, stats *container.StatsResponse, host *container.HostConfig) bool {
 	if u.run != run {
 		*u = usage{run: run, at: startedAt}
@@ -89,17 +89,17 @@ func (u *usage) add(run string, startedAt time.Time, stats *container.StatsRespo
 	if host.Memory > 0 {
 		now.Memory = min(100, 100*float64(used)/float64(host.Memory))
 	}
-	far := func(a, b float64) bool { return math.Abs(math.Round(a)-math.Round(b)) >= toldStep } // as the status has them
-	tell := u.last == nil || far(now.CPU, u.told.CPU) || far(now.Memory, u.told.Memory)
+	far := func(a, b float64) bool { return math.Abs(math.Round(a)-math.Round(b)) >= reportStep } // rounded as in the status
+	notify := u.last == nil || far(now.CPU, u.reported.CPU) || far(now.Memory, u.reported.Memory)
 	u.at, u.cpuSeconds, u.last = stats.Read, seconds, &now
-	if tell {
-		u.told = now
+	if notify {
+		u.reported = now
 	}
-	return tell
+	return notify
 }
 
-// inUse returns the memory of a container that cannot be had back just so: without files
-// that were read and not used lately. Version 1 and 2 of cgroups call that differently.
+// inUse returns the memory of a container that the kernel cannot easily reclaim: without inactive
+// file pages. cgroups v1 and v2 name that statistic differently.
 func inUse(stats *container.MemoryStats) int64 {
 	for _, name := range []string{"total_inactive_file", "inactive_file"} {
 		if idle, found := stats.Stats[name]; found && idle <= stats.Usage {
@@ -109,7 +109,6 @@ func inUse(stats *container.MemoryStats) int64 {
 	return int64(stats.Usage)
 }
 
-// stats measures a container.
 func (d *Driver) stats(ctx context.Context, name string) (container.StatsResponse, error) {
 	var stats container.StatsResponse
 	answer, err := d.engine.ContainerStats(ctx, name, client.ContainerStatsOptions{})
@@ -122,7 +121,7 @@ func (d *Driver) stats(ctx context.Context, name string) (container.StatsRespons
 	return stats, nil
 }
 
-// fits reports whether what a machine uses now has room in the memory that it is to have.
+// fits reports whether a machine's current use fits into its new memory limit.
 func (d *Driver) fits(ctx context.Context, machine backend.Machine) bool {
 	stats, err := d.stats(ctx, containerName(machine.UID))
 	return err == nil && inUse(&stats.MemoryStats) <= machine.MemoryBytes/100*roomInPercent

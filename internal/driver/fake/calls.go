@@ -8,7 +8,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// Validate refuses what this driver does not pretend. The error is a *backend.FieldError.
+// Validate rejects what this driver does not simulate. The error is a *backend.FieldError.
 func Validate(machine *backend.Machine) error {
 	if image := machine.Image; image != nil && image.Container != "" {
 		return &backend.FieldError{Field: "spec.image.container", Message: "the driver fake runs no containers"}
@@ -39,9 +39,9 @@ func (d *Driver) Create(_ context.Context, machine backend.Machine) error {
 	return d.do(s, backend.TaskCreate, func() { s.State = backend.StateStopped })
 }
 
-// define takes over what a machine is to be.
+// define sets the spec of a server.
 func (s *server) define(machine backend.Machine) {
-	s.machine, s.told, s.seed, s.Hash, s.Pending = machine, machine, machine.Seed, machine.Hash, nil
+	s.machine, s.configured, s.seed, s.Hash, s.Pending = machine, machine, machine.Seed, machine.Hash, nil
 }
 
 // Start implements backend.Driver.
@@ -79,7 +79,7 @@ func (d *Driver) Start(_ context.Context, machine backend.Machine) error {
 	})
 }
 
-// boot has the guest answer.
+// boot makes the guest respond.
 func (s *server) boot() {
 	if s.Agent == backend.AgentWaiting {
 		s.Agent, s.Addresses = backend.AgentConnected, []string{"10.0.2.15"}
@@ -140,12 +140,12 @@ func (d *Driver) change(call string, id backend.Identity, from, to backend.State
 		go d.notify(id)
 	case to:
 	default:
-		return fmt.Errorf("%s server %s: it is %s", call, id.UID, s.State)
+		return fmt.Errorf("cannot %s server %s in state %s", call, id.UID, s.State)
 	}
 	return nil
 }
 
-// Reconfigure implements backend.Driver. Memory it changes at once, the rest waits.
+// Reconfigure implements backend.Driver. Memory changes immediately; the rest is pending.
 func (d *Driver) Reconfigure(_ context.Context, machine backend.Machine) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -156,7 +156,7 @@ func (d *Driver) Reconfigure(_ context.Context, machine backend.Machine) error {
 	if err != nil {
 		return err
 	}
-	s.told, s.Hash = machine, machine.Hash
+	s.configured, s.Hash = machine, machine.Hash
 	if !s.IsOn() {
 		s.define(machine)
 		return nil

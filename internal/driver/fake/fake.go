@@ -1,6 +1,5 @@
-// Package fake is a driver without machines: it remembers in memory what it was asked
-// for. It is for tests of the controller, which can make it slow, silent or wrong, and for
-// demonstrations. What it holds is gone when the program ends.
+// Package fake is a driver without machines: it keeps its servers in memory. It serves
+// demonstrations, and tests of the controller, which can make it slow, unresponsive or faulty.
 package fake
 
 import (
@@ -21,20 +20,20 @@ import (
 // Name is the name of the driver.
 const Name = "fake"
 
-// Options say how the driver behaves.
+// Options configure the driver.
 type Options struct {
-	// Clock is what it takes the time from; nil is the real one.
+	// Clock is the source of time; nil is the real clock.
 	Clock clock.WithDelayedExecution
-	// Latency is how long a task takes; 0 has it done when the call returns.
+	// Latency is the duration of a task; 0 completes it within the call.
 	Latency time.Duration
-	// BootTime is how long a guest takes to answer after its start; 0 has it answer
-	// at once, less than 0 never: see Driver.Boot.
+	// BootTime is the time from a start to the first response of the guest; 0 is none. If it is
+	// negative, the guest responds only after Driver.Boot.
 	BootTime time.Duration
-	// Host is where it pretends to be; without an ID it is the same for all.
+	// Host is the simulated host. Without an ID, all drivers have the same host.
 	Host backend.Host
 }
 
-// Driver is a backend in memory.
+// Driver is an in-memory backend.
 type Driver struct {
 	options Options
 
@@ -51,15 +50,15 @@ type Driver struct {
 	closed   bool
 }
 
-// server is one server.
 type server struct {
 	backend.Server
 	machine backend.Machine
-	// told is what was configured after the start; the definition of the next.
-	told   backend.Machine
-	seed   *backend.Seed
-	finish func() // ends the task
-	silent bool
+	// configured is the machine since the last change of its configuration, definition the one at
+	// the start.
+	configured backend.Machine
+	seed       *backend.Seed
+	finish     func() // completes the task
+	silent     bool
 }
 
 // New returns a backend without servers.
@@ -94,7 +93,7 @@ func (d *Driver) Watch(notify func(backend.Identity)) {
 	d.notify = notify
 }
 
-// begin notes a call, and returns the error that it is to have.
+// begin records a call and returns the error set for it.
 func (d *Driver) begin(call string, id backend.Identity) error {
 	d.calls = append(d.calls, call+" "+id.Name)
 	d.count++
@@ -109,7 +108,6 @@ func (d *Driver) begin(call string, id backend.Identity) error {
 	return nil
 }
 
-// find returns a server.
 func (d *Driver) find(id backend.Identity) (*server, error) {
 	s := d.servers[id.UID]
 	if s == nil {
@@ -129,7 +127,7 @@ func (d *Driver) Observe(_ context.Context, id backend.Identity) (backend.Server
 	if err != nil {
 		return backend.Server{}, err
 	}
-	return s.seen(), nil
+	return s.observed(), nil
 }
 
 // List implements backend.Driver.
@@ -141,27 +139,27 @@ func (d *Driver) List(context.Context) ([]backend.Server, error) {
 	}
 	var all []backend.Server
 	for _, s := range d.servers {
-		all = append(all, s.seen())
+		all = append(all, s.observed())
 	}
 	slices.SortFunc(all, func(a, b backend.Server) int { return strings.Compare(string(a.UID), string(b.UID)) })
 	return all, nil
 }
 
-// seen returns the server as somebody sees it from outside.
-func (s *server) seen() backend.Server {
-	seen := s.Server
+// observed returns the server as Observe returns it.
+func (s *server) observed() backend.Server {
+	observed := s.Server
 	if s.silent {
-		seen.State, seen.Message = backend.StateUnknown, "the monitor does not answer"
+		observed.State, observed.Message = backend.StateUnknown, "the monitor does not respond"
 	}
 	if s.Ended != nil {
 		ended := *s.Ended
-		seen.Ended = &ended
+		observed.Ended = &ended
 	}
-	seen.Addresses, seen.Endpoints, seen.Pending = slices.Clone(s.Addresses), slices.Clone(s.Endpoints), slices.Clone(s.Pending)
-	return seen
+	observed.Addresses, observed.Endpoints, observed.Pending = slices.Clone(s.Addresses), slices.Clone(s.Endpoints), slices.Clone(s.Pending)
+	return observed
 }
 
-// do makes something happen with a server: at once, or as a task.
+// do changes a server: immediately, or as a task.
 func (d *Driver) do(s *server, task backend.Task, finish func()) error {
 	if s.Task == task {
 		return backend.ErrInProgress
@@ -198,13 +196,13 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// runName returns a name for a run or an attempt that no other has.
+// runName returns a unique name for a run or an attempt.
 func (d *Driver) runName() string {
 	d.runs++
 	return fmt.Sprintf("run-%d", d.runs)
 }
 
-// endpoints invents where the ports can be reached.
+// endpoints makes up endpoints of the ports.
 func endpoints(ports []v1alpha1.Port) []v1alpha1.Endpoint {
 	var all []v1alpha1.Endpoint
 	for _, port := range ports {

@@ -32,14 +32,14 @@ func (d *Driver) SetDown(down bool) {
 	d.down = down
 }
 
-// Hold makes every task of this sort go on until Release.
+// Hold keeps every task of this kind from completing until Release.
 func (d *Driver) Hold(task backend.Task) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.held[task] = true
 }
 
-// Release lets the tasks of this sort end.
+// Release completes the tasks of this kind.
 func (d *Driver) Release(task backend.Task) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -51,7 +51,7 @@ func (d *Driver) Release(task backend.Task) {
 	}
 }
 
-// with changes a server behind the back of the controller.
+// with changes a server without the controller's knowledge.
 func (d *Driver) with(uid types.UID, change func(*server)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -63,35 +63,35 @@ func (d *Driver) with(uid types.UID, change func(*server)) {
 	go d.notify(s.Identity)
 }
 
-// Boot has the guest of a server answer.
+// Boot makes the guest of a server respond.
 func (d *Driver) Boot(uid types.UID) { d.with(uid, (*server).boot) }
 
-// SetAgent sets what the guest agent of a server does.
+// SetAgent sets the state of a server's guest agent.
 func (d *Driver) SetAgent(uid types.UID, agent backend.Agent) {
 	d.with(uid, func(s *server) { s.Agent = agent })
 }
 
-// SetUsage sets what a server uses, in percent.
+// SetUsage sets the resource usage of a server, in percent.
 func (d *Driver) SetUsage(uid types.UID, cpu, memory float64) {
 	d.with(uid, func(s *server) { s.Usage = &backend.Usage{CPU: cpu, Memory: memory} })
 }
 
-// SetProgress says how far the task of a server is.
+// SetProgress sets the progress of a server's task.
 func (d *Driver) SetProgress(uid types.UID, progress string) {
 	d.with(uid, func(s *server) { s.Progress = progress })
 }
 
-// Silence makes the monitor of a server not answer, or answer again.
+// Silence makes the monitor of a server unresponsive, or responsive again.
 func (d *Driver) Silence(uid types.UID, silent bool) {
 	d.with(uid, func(s *server) { s.silent = silent })
 }
 
-// Crash ends the run of a server by itself.
+// Crash ends the run of a server.
 func (d *Driver) Crash(uid types.UID, cause backend.Cause, message string) {
 	d.with(uid, func(s *server) { d.end(s, cause, message) })
 }
 
-// FailTask ends the task of a server with a failure: one to create it or to start it.
+// FailTask fails the task of a server: one to create or to start it.
 func (d *Driver) FailTask(uid types.UID, message string) {
 	d.with(uid, func(s *server) {
 		cause := backend.CauseCreateFailed
@@ -103,12 +103,12 @@ func (d *Driver) FailTask(uid types.UID, message string) {
 	})
 }
 
-// Lose forgets a server.
+// Lose drops a server.
 func (d *Driver) Lose(uid types.UID) {
 	d.with(uid, func(*server) { delete(d.servers, uid) })
 }
 
-// UIDs returns the servers that there are, sorted.
+// UIDs returns the UIDs of the servers, sorted.
 func (d *Driver) UIDs() []types.UID {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -120,7 +120,7 @@ func (d *Driver) UIDs() []types.UID {
 	return all
 }
 
-// Kept returns the disks of servers that were deleted but for their disk, in that order.
+// Kept returns the retained disks of deleted servers, in the order of deletion.
 func (d *Driver) Kept() []backend.RetainedDisk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -130,7 +130,7 @@ func (d *Driver) Kept() []backend.RetainedDisk {
 // Retained implements backend.Retainer.
 func (d *Driver) Retained(context.Context) ([]backend.RetainedDisk, error) { return d.Kept(), nil }
 
-// Machine returns what a server was last told to be, and its seed.
+// Machine returns the last configuration of a server, and its seed.
 func (d *Driver) Machine(uid types.UID) (backend.Machine, *backend.Seed) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -138,17 +138,17 @@ func (d *Driver) Machine(uid types.UID) (backend.Machine, *backend.Seed) {
 	if s == nil {
 		return backend.Machine{}, nil
 	}
-	return s.told, s.seed
+	return s.configured, s.seed
 }
 
-// CallCount returns how many calls there were in all.
+// CallCount returns the total number of calls.
 func (d *Driver) CallCount() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.count
 }
 
-// Forget begins to count runs anew.
+// Forget resets the count of runs.
 func (d *Driver) Forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
