@@ -119,7 +119,7 @@ func (d *Driver) ensureGuest(ctx context.Context) (string, error) {
 	path := filepath.Join(d.options.GuestDir, guestFile)
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("there is no default guest in %s: build it with make guest, or name spec.image.container", d.options.GuestDir)
+		return "", fmt.Errorf("no default guest in %s: run make guest, or set spec.image.container", d.options.GuestDir)
 	}
 	if err != nil {
 		return "", fmt.Errorf("read the default guest: %w", err)

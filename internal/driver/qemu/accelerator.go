@@ -8,7 +8,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// The files that show support for hardware virtualization; tests replace them.
+// Files that show support for hardware virtualization. Tests replace them.
 var (
 	kvmDevice = "/dev/kvm"
 	cpuInfo   = "/proc/cpuinfo"
@@ -31,7 +31,7 @@ func useKVM(accelerator Accelerator) (bool, error) {
 		}
 		return true, nil
 	}
-	return false, fmt.Errorf("%w: there is no accelerator %q", backend.ErrMissing, accelerator)
+	return false, fmt.Errorf("%w: unknown accelerator %q", backend.ErrMissing, accelerator)
 }
 
 func canOpen(device string) bool {

@@ -13,43 +13,43 @@ import (
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
 
-// launch is what a QEMU is started with.
+// launch has everything that QEMU's command line is derived from.
 type launch struct {
 	machine backend.Machine
 	kvm     bool
-	// plugs says that processors can be added while it runs.
+	// plugs allows processors to be hot-plugged.
 	plugs bool
-	// hasDisk and hasSeed tell which drives there are.
+	// hasDisk and hasSeed select the drives.
 	hasDisk, hasSeed bool
-	// user is that of the process, nil for the manager's.
+	// user is the user of the process, nil for the manager's.
 	user *sandbox.User
-	// programs are directories that QEMU reads beside those of the system.
+	// programs are directories that QEMU reads in addition to those of the system.
 	programs []string
-	// base is the image that the disk is an overlay of; nil if it is none.
+	// base is the backing file of the disk; nil if there is none.
 	base *baseImage
 	// kernel, initrd and cmdline boot a kernel directly; empty boots the disk.
 	kernel, initrd, cmdline string
-	// hostPorts are the ports of the host by the names of the machine's.
+	// hostPorts are the host ports by the names of the machine's ports.
 	hostPorts map[string]int
 }
 
 const (
-	// agentChannel is the name by which guests know the channel of their agent.
+	// agentChannel is the name of the agent's channel in the guest.
 	agentChannel = "org.qemu.guest_agent.0"
-	// agentID is how our QEMUs call it.
+	// agentID is the name of the agent's device in QEMU.
 	agentID = "agent"
-	// blockNode is how our QEMUs call the disk, diskNode how the file that it is in.
+	// blockNode is the block node of the disk, diskNode that of its file.
 	blockNode = "root"
 	diskNode  = "root-file"
-	// guestCode is how much translated code QEMU keeps for each processor of our own guest,
-	// in MiB. Left alone it keeps up to 1 GiB, nearly all of which ran once, at boot: 43 MB
-	// more for each machine, and the boot is no quicker. Guests of others may need it.
+	// guestCode is the buffer for translated code for each processor of the default guest, in MiB.
+	// By default it grows to 1 GiB, nearly all of it code that runs once, at boot: 43 MB more for
+	// each machine without a faster boot. Other guests may need it.
 	guestCode = 32
-	// balloonPath is where the balloon is in the object model of QEMU.
+	// balloonPath is the path of the balloon in QEMU's object model.
 	balloonPath = "/machine/peripheral/balloon"
 )
 
-// arguments returns the command line of QEMU, which opens no file by its name: see confinement.
+// arguments returns the command line of QEMU. QEMU opens no file by name, see confinement.
 func (l *launch) arguments() []string {
 	m := &l.machine
 	_, h := l.confinement()
@@ -72,7 +72,7 @@ func (l *launch) arguments() []string {
 		"-msg", "timestamp=on",
 		"-boot", "strict=on",
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
-		// What ended the guest can be read until somebody has.
+		// QEMU waits, so that the manager can read why the guest ended.
 		"-action", "shutdown=pause,panic=pause,reboot=reset",
 		"-chardev", listening("qmp", h.monitor),
 		"-mon", "chardev=qmp,mode=control",
@@ -126,16 +126,17 @@ func (l *launch) drives(h handles) []string {
 	return args
 }
 
-// listening returns a character device that is a socket which listens already.
+// listening returns a character device for a socket that is already listening.
 func listening(id string, fd int) string {
 	return fmt.Sprintf("socket,id=%s,fd=%d,server=on,wait=off", id, fd)
 }
 
-// fdSet has QEMU know a descriptor under fdSetPath. Unlike sandbox.FDPath, that opens also what its user could not.
+// fdSet adds a descriptor to QEMU under fdSetPath. Unlike sandbox.FDPath, that also works for files
+// that QEMU's user could not open.
 func fdSet(fd int) string     { return fmt.Sprintf("fd=%[1]d,set=%[1]d", fd) }
 func fdSetPath(fd int) string { return fmt.Sprintf("/dev/fdset/%d", fd) }
 
-// handedOver returns the arguments that make a descriptor a node for other nodes.
+// handedOver returns the arguments that make a descriptor a block node.
 func handedOver(fd int, name string, readOnly bool) []string {
 	node := map[string]any{"driver": "file", "node-name": name, "filename": fdSetPath(fd), "read-only": readOnly}
 	if !readOnly {
@@ -144,17 +145,17 @@ func handedOver(fd int, name string, readOnly bool) []string {
 	return []string{"-add-fd", fdSet(fd), "-blockdev", blockdev(node)}
 }
 
-// blockdev returns the argument for a node. What an image says about its backing file does not count: nil is none.
+// blockdev returns the argument for a block node. It overrides the backing file that an image
+// names; nil means none.
 func blockdev(node map[string]any) string {
 	raw, err := json.Marshal(node)
 	if err != nil {
-		panic(err) // there is nothing in it that cannot be written
+		panic(err) // a node always marshals
 	}
 	return string(raw)
 }
 
-// network returns the network of the machine: its own, behind this process, with ports
-// on loopback.
+// network returns the machine's own user-mode network, with its ports on loopback.
 func (l *launch) network() string {
 	words := []string{"user", "id=net"}
 	ports := map[string]v1alpha1.Port{}
@@ -174,12 +175,12 @@ func transport(protocol v1alpha1.Protocol) string {
 	return "tcp"
 }
 
-// escape doubles the commas of a value, as QEMU has it.
+// escape doubles commas, as QEMU's option syntax requires.
 func escape(value string) string { return strings.ReplaceAll(value, ",", ",,") }
 
 func vcpus(m *backend.Machine) int64 { return max(1, m.MilliCPU/1000) }
 
-// maxCPUs leaves room to add processors while the machine runs, if that can be done.
+// maxCPUs leaves room for hot-plugged processors, if those are possible.
 func (l *launch) maxCPUs() int64 {
 	cpus := vcpus(&l.machine)
 	if !l.plugs {
@@ -189,17 +190,16 @@ func (l *launch) maxCPUs() int64 {
 }
 
 const (
-	// memoryStep is what memory is plugged in by: guests on x86 take no less.
+	// memoryStep is the unit of hot-plugged memory: guests on x86 accept no less.
 	memoryStep = 128 << 20
-	// memorySlots is how often memory can be plugged in during a run.
+	// memorySlots is the number of times that memory can be plugged in a run.
 	memorySlots = 8
-	// pluggableMemory is from how much memory on a guest that is not ours gets more
-	// plugged in. Linux sets 64 MiB aside where that can happen; ours is told not to.
+	// pluggableMemory is the memory from which other guests than the default one get slots for
+	// more. Linux reserves 64 MiB for that; the default guest is configured not to.
 	pluggableMemory = 1 << 30
 )
 
-// maxMemory returns how much memory a machine can have without a restart, if it is
-// started with so much.
+// maxMemory returns the maximum memory of a machine without a restart, given its memory at boot.
 func maxMemory(m *backend.Machine, boot int64) int64 {
 	if m.Image != nil && boot < pluggableMemory {
 		return boot
@@ -210,13 +210,13 @@ func maxMemory(m *backend.Machine, boot int64) int64 {
 func memoryArgument(m *backend.Machine) string {
 	size := fmt.Sprintf("size=%dk", m.MemoryBytes>>10)
 	if most := maxMemory(m, m.MemoryBytes); most > m.MemoryBytes {
-		// What is plugged in is rounded up each time. QEMU wants whole pages.
+		// Each plugged size is rounded up. QEMU requires whole pages.
 		size += fmt.Sprintf(",slots=%d,maxmem=%dM", memorySlots, (most+memoryStep*memorySlots)>>20+1)
 	}
 	return size
 }
 
-// mac returns an address that is the same for every run of a machine.
+// mac returns a MAC address that is the same in every run of a machine.
 func mac(m *backend.Machine) string {
 	sum := sha256.Sum256([]byte(m.UID))
 	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", sum[0], sum[1], sum[2])

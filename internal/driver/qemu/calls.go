@@ -215,7 +215,7 @@ func (m *machine) powerDown(ctx context.Context, proc *process.Process, grace ti
 	for {
 		if conn, err := m.monitor(); err == nil {
 			asking, stop := context.WithTimeout(ctx, monitorTimeout)
-			_ = conn.Run(asking, "system_powerdown", nil, nil) // it is repeated, and QEMU is told to quit in the end
+			_ = conn.Run(asking, "system_powerdown", nil, nil) // best effort: it is repeated, and QEMU has to quit in the end
 			stop()
 		}
 		select {

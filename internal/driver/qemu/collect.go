@@ -146,7 +146,7 @@ func (s *fileSet) addBacking(disk string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("read which image the disk %s needs: %w", disk, err)
+		return fmt.Errorf("read the backing file of the disk %s: %w", disk, err)
 	}
 	if !filepath.IsAbs(backing) {
 		backing = filepath.Join(filepath.Dir(disk), backing)

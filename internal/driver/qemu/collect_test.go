@@ -21,7 +21,8 @@ import (
 
 const week = 7 * 24 * time.Hour
 
-// newImageFixture is a world that keeps unused images for a week, and a machine of an image that is downloaded.
+// newImageFixture returns a fixture that keeps unused images for a week, and a machine with a
+// downloaded image.
 func newImageFixture(t *testing.T) (*fixture, *server, backend.Machine) {
 	t.Helper()
 	w := newFixture(t)
@@ -33,7 +34,7 @@ func newImageFixture(t *testing.T) (*fixture, *server, backend.Machine) {
 	return w, s, machine
 }
 
-// collect collects images as if it were later.
+// collect runs a collection at a later time.
 func (w *fixture) collect(later time.Duration) {
 	w.Helper()
 	if _, err := w.driver.images.collect(time.Now().Add(later), w.driver.imagesInUse); err != nil {
@@ -63,7 +64,7 @@ func (w *fixture) expectBases() []string {
 	return disks
 }
 
-// deleteKeepingDisk deletes a machine and keeps its disk.
+// deleteKeepingDisk deletes a machine and retains its disk.
 func (w *fixture) deleteKeepingDisk(id backend.Identity) {
 	w.Helper()
 	w.eventually("it is deleted", func(*backend.Server) bool {
@@ -73,13 +74,14 @@ func (w *fixture) deleteKeepingDisk(id backend.Identity) {
 	})
 }
 
-// An image stays as long as anything needs it, and for a while after that, also over restarts of the manager.
+// An image stays as long as anything needs it, and for a while after that, also across restarts of
+// the manager.
 func TestUnusedImagesAreCollected(t *testing.T) {
 	w, s, machine := newImageFixture(t)
 	has := func(want bool, when string) {
 		t.Helper()
 		if got := slices.Contains(names(t, w.driver.imagesDir()), s.digest()); got != want {
-			t.Fatalf("%s the image is there: %t", when, got)
+			t.Fatalf("%s the image exists: %t", when, got)
 		}
 	}
 	definition := filepath.Join(w.driver.machinesDir(), string(uid), definitionFile)
@@ -95,7 +97,7 @@ func TestUnusedImagesAreCollected(t *testing.T) {
 	w.driver = nil
 	w.open()
 	w.collect(6 * week)
-	has(true, "with a machine whose definition cannot be read")
+	has(true, "with a machine whose definition is unreadable")
 	w.deleteKeepingDisk(machine.Identity)
 	w.collect(8 * week)
 	has(true, "with a retained disk")
@@ -106,14 +108,14 @@ func TestUnusedImagesAreCollected(t *testing.T) {
 	w.do(os.Remove(disks[0]))
 	w.open()
 	w.collect(9*week - time.Hour)
-	has(true, "not a week after it was used")
+	has(true, "less than a week after its last use")
 	w.open()
 	w.collect(9*week + time.Hour)
-	has(false, "a week after it was used")
+	has(false, "a week after its last use")
 }
 
-// What is not known to be unused stays, and everything that is no image.
-func TestWhatIsNotCollected(t *testing.T) {
+// Images that are not known to be unused stay, and so do other files.
+func TestFilesThatAreNotCollected(t *testing.T) {
 	w := newFixture(t)
 	dir := w.driver.imagesDir()
 	makePart(t, dir, anyDigest, 1, 0)
@@ -121,7 +123,7 @@ func TestWhatIsNotCollected(t *testing.T) {
 	makePart(t, dir, anyDigest[:63], 1, 0)
 	broken := make([]byte, 1024)
 	binary.BigEndian.PutUint32(broken, qcow2Magic)
-	binary.BigEndian.PutUint64(broken[8:], 1<<40) // where the name of the backing file is to be
+	binary.BigEndian.PutUint64(broken[8:], 1<<40) // the offset of the backing file's name
 	binary.BigEndian.PutUint32(broken[16:], 100)
 	disk := filepath.Join(w.driver.retainedDir(), "broken.qcow2")
 	w.do(os.WriteFile(disk, broken, 0o600))
@@ -137,13 +139,13 @@ func TestWhatIsNotCollected(t *testing.T) {
 	}
 	all := []string{anyDigest[:63], anyDigest, "notes.txt"}
 	if diff := cmp.Diff(all, names(t, dir)); diff != "" {
-		t.Errorf("with a disk that cannot be read (-want +got):\n%s", diff)
+		t.Errorf("with an unreadable disk (-want +got):\n%s", diff)
 	}
 	keep(0)
 	w.do(os.WriteFile(disk, []byte("no disk"), 0o600))
 	w.collect(0)
 	if diff := cmp.Diff(all, names(t, dir)); diff != "" {
-		t.Errorf("if images are kept for ever (-want +got):\n%s", diff)
+		t.Errorf("if images are kept indefinitely (-want +got):\n%s", diff)
 	}
 	keep(week)
 	w.collect(0)
@@ -152,7 +154,7 @@ func TestWhatIsNotCollected(t *testing.T) {
 	}
 }
 
-func TestPartsThatAreNotContinuedAreCollected(t *testing.T) {
+func TestAbandonedPartsAreCollected(t *testing.T) {
 	i := newImages(t.TempDir(), Options{})
 	busy, arrived := source{"http://busy", anyDigest}, source{"http://arrived", strings.Repeat("0", 64)}
 	i.downloads[busy] = &download{}
@@ -172,7 +174,8 @@ func TestPartsThatAreNotContinuedAreCollected(t *testing.T) {
 	}
 }
 
-// Whatever a machine is in the middle of, a collection does not take its image away, however short images are kept.
+// A collection never removes the image of a machine at any step of an operation, however briefly
+// images are kept.
 func TestImagesAreCollectedAtEveryStep(t *testing.T) {
 	var current atomic.Pointer[fixture]
 	before := step
@@ -183,7 +186,7 @@ func TestImagesAreCollectedAtEveryStep(t *testing.T) {
 		}
 	}
 	step = func(name string) {
-		if name != "image removed" && name != "created" { // collect takes locks that are held there
+		if name != "image removed" && name != "created" { // collect needs locks that are held at these
 			collect()
 		}
 	}
@@ -212,7 +215,7 @@ func TestImagesAreCollectedAtEveryStep(t *testing.T) {
 		w.do(os.Remove(disks[0]))
 		collect()
 		if left := names(t, w.driver.imagesDir()); len(left) > 0 {
-			t.Errorf("images of nothing: %v", left)
+			t.Errorf("unused images: %v", left)
 		}
 	}
 	stop()
@@ -223,8 +226,8 @@ func TestImagesAreCollectedAtEveryStep(t *testing.T) {
 	}
 }
 
-// A manager that is killed at any step of a creation or of a deletion that keeps the disk leaves no disk that the next one
-// takes the image from.
+// A manager that is killed at any step of a creation, or of a deletion that retains the disk,
+// leaves no disk without its image to the next one.
 func TestImagesOfKilledManagersAreNotCollected(t *testing.T) {
 	for _, way := range []struct{ before, goal drivertest.Goal }{{"", drivertest.ToRun}, {drivertest.ToRun, drivertest.ToDelete}} {
 		prepare := func(t *testing.T) (w *fixture, machine backend.Machine, variables []string) {
@@ -240,7 +243,7 @@ func TestImagesOfKilledManagersAreNotCollected(t *testing.T) {
 		steps, err := drivertest.Manager(t, way.goal, "", variables...)
 		w.do(err)
 		if !slices.Contains(steps, "disk created") && !slices.Contains(steps, "disk retained") {
-			t.Fatalf("the steps to %s are %q", way.goal, steps)
+			t.Fatalf("steps to %s are %q", way.goal, steps)
 		}
 		w.driver = nil
 		w.open()

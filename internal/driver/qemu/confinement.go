@@ -46,7 +46,8 @@ func (l *launch) confinement() (*sandbox.Spec, handles) {
 			spec.BindTCP = append(spec.BindTCP, l.hostPorts[port.Name])
 		}
 	}
-	// spec.NoConnect has to wait: the connections of the guest are those of QEMU, as long as its network is in user mode.
+	// spec.NoConnect is not possible: with user-mode networking, QEMU makes the guest's
+	// connections.
 	return spec, h
 }
 
@@ -157,7 +158,7 @@ func (m *machine) readable(path, name string, user *sandbox.User) (string, error
 	}
 	defer to.Close()
 	if _, err := io.Copy(to, from); err != nil {
-		return "", fmt.Errorf("copy %s, which others may not read, for the user of the machine: %w", path, err)
+		return "", fmt.Errorf("copy %s, which is not world-readable, for the user of the machine: %w", path, err)
 	}
 	return name, to.Close()
 }
@@ -194,5 +195,5 @@ func (d *Driver) confine() error {
 	return nil
 }
 
-// fullLandlock is the version of Landlock from which on it denies everything that docs/security.md says.
+// fullLandlock is the first version of Landlock that denies everything listed in docs/security.md.
 const fullLandlock = 6

@@ -22,22 +22,22 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// needUsers skips a test where machines have no users of their own.
+// needUsers skips a test where machines cannot have their own users.
 func (w *fixture) needUsers() {
 	w.Helper()
 	if w.driver.users.limits == (UserRange{}) {
-		w.Skip("SKIP: machines have users of their own only if root, with all its capabilities, runs the manager")
+		w.Skip("SKIP: machines get their own users only if the manager runs as root with all capabilities")
 	}
 }
 
 func (w *fixture) needLandlock() {
 	w.Helper()
 	if sandbox.Landlock() < fullLandlock {
-		w.Skipf("SKIP: the kernel has Landlock %d, and this needs %d", sandbox.Landlock(), fullLandlock)
+		w.Skipf("SKIP: the kernel has Landlock %d, the test needs %d", sandbox.Landlock(), fullLandlock)
 	}
 }
 
-// owner returns the user that a file belongs to.
+// owner returns the owner of a file.
 func (w *fixture) owner(path string) int {
 	w.Helper()
 	info, err := os.Lstat(path)
@@ -45,7 +45,7 @@ func (w *fixture) owner(path string) int {
 	return int(info.Sys().(*syscall.Stat_t).Uid)
 }
 
-// user returns the user of a machine, as it is written down.
+// user returns the recorded user of a machine.
 func (w *fixture) user(uid types.UID) int {
 	w.Helper()
 	def, err := readDefinition(filepath.Join(w.driver.machinesDir(), string(uid)))
@@ -53,15 +53,15 @@ func (w *fixture) user(uid types.UID) int {
 	return def.User
 }
 
-// The process of a machine has no rights: those that /proc tells of.
-func TestRightsOfARunningMachine(t *testing.T) {
+// The process of a machine has no privileges, according to /proc.
+func TestPrivilegesOfARunningMachine(t *testing.T) {
 	w := newFixture(t)
 	machine := w.firmware()
 	w.run(machine)
 	id, groups := os.Geteuid(), harness.ProcessStatus(w, os.Getpid(), "Groups")["Groups"]
 	if w.driver.users.limits != (UserRange{}) {
 		if id = w.user(uid); !testUsers.has(id) || id == testUsers.First {
-			t.Errorf("the machine has the user %d", id)
+			t.Errorf("the user of the machine is %d", id)
 		}
 		groups = ""
 	}
@@ -71,20 +71,20 @@ func TestRightsOfARunningMachine(t *testing.T) {
 		"CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapAmb": "0000000000000000",
 	}
 	if os.Geteuid() != 0 {
-		delete(want, "Gid") // that of the test
+		delete(want, "Gid") // the test's group
 	}
 	var names []string
 	for name := range want {
 		names = append(names, name)
 	}
 	if diff := cmp.Diff(want, harness.ProcessStatus(w, w.pid(t, uid), names...)); diff != "" {
-		t.Errorf("rights of QEMU (-want +got):\n%s", diff)
+		t.Errorf("privileges of QEMU (-want +got):\n%s", diff)
 	}
 	w.remove()
 }
 
-// Somebody who has taken a QEMU over has it open files, which is what its monitor can do, too: it opens none that it was
-// not given, whatever their modes say.
+// An attacker who has taken over a QEMU can use its monitor to open files. It opens none that it
+// was not given, whatever their modes.
 func TestARunningMachineOpensNothingElse(t *testing.T) {
 	w := newFixture(t)
 	w.needLandlock()
@@ -95,7 +95,7 @@ func TestARunningMachineOpensNothingElse(t *testing.T) {
 	inMachine := func(uid types.UID, name string) string {
 		return filepath.Join(w.driver.machinesDir(), string(uid), name)
 	}
-	w.eventually("the other is created", func(*backend.Server) bool {
+	w.eventually("the other machine is created", func(*backend.Server) bool {
 		server, err := w.driver.Observe(t.Context(), other.Identity)
 		return err == nil && is(backend.StateStopped)(&server)
 	})
@@ -114,7 +114,7 @@ func TestARunningMachineOpensNothingElse(t *testing.T) {
 			t.Errorf("QEMU opens %s: %v", path, err)
 		}
 	}
-	// What it was given, it opens.
+	// It opens what it was given.
 	_, h := (&launch{hasDisk: true, base: &baseImage{}}).confinement()
 	w.ask("blockdev-add", map[string]any{"driver": "file", "node-name": "ours", "filename": fdSetPath(h.base), "read-only": true}, nil)
 	for _, backendType := range []map[string]any{
@@ -127,16 +127,16 @@ func TestARunningMachineOpensNothingElse(t *testing.T) {
 		}
 	}
 	w.do(w.driver.Delete(t.Context(), other.Identity, backend.DeleteOptions{}))
-	w.eventually("the other is gone", func(*backend.Server) bool {
+	w.eventually("the other machine is deleted", func(*backend.Server) bool {
 		_, err := w.driver.Observe(t.Context(), other.Identity)
 		return errors.Is(err, backend.ErrNotFound)
 	})
 	w.remove()
 }
 
-// A disk that was tampered with from the inside names a file of the host as its backing file. Neither qemu-img nor the
-// next QEMU shows that to the guest.
-func TestADiskThatNamesAFileOfTheHost(t *testing.T) {
+// The guest tampered with its disk, which now names a file of the host as its backing file. Neither
+// qemu-img nor the next QEMU exposes that file to the guest.
+func TestDiskWithAHostFileAsBackingFile(t *testing.T) {
 	w := newFixture(t)
 	secret := filepath.Join(t.TempDir(), "secret")
 	w.do(os.WriteFile(secret, []byte("hunter2"+strings.Repeat(" ", 2<<20)), 0o644))
@@ -161,7 +161,7 @@ func TestADiskThatNamesAFileOfTheHost(t *testing.T) {
 	w.remove()
 }
 
-// Machines have different users, keep them, and give them back.
+// Machines have different users, keep them, and release them.
 func TestUsersOfMachines(t *testing.T) {
 	w := newFixture(t)
 	w.needUsers()
@@ -182,32 +182,33 @@ func TestUsersOfMachines(t *testing.T) {
 	w.eventually("it is off", is(backend.StateStopped))
 	w.run(machine)
 	if again := w.user(uid); again != first {
-		t.Errorf("after a restart of the manager and the machine its user is %d, and was %d", again, first)
+		t.Errorf("after a restart of the manager and the machine the user is %d, want %d", again, first)
 	}
 	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
 	w.eventually("it is off", is(backend.StateStopped))
 
-	// A range without this user: the machine moves, with its disk.
+	// With a range without its user, the machine gets a new one, and so does its disk.
 	w.options.Users = UserRange{2110000000, 2110000009}
 	w.open()
 	w.run(machine)
 	if moved := w.user(uid); !w.options.Users.has(moved) || w.owner(disk) != moved {
-		t.Errorf("in another range its user is %d, and its disk is that of %d", moved, w.owner(disk))
+		t.Errorf("in another range the user is %d, and the owner of the disk %d", moved, w.owner(disk))
 	}
 	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
 	w.eventually("it is off", is(backend.StateStopped))
 
-	// No range: as before there were any.
+	// Without a range, machines run as the manager's user.
 	w.options.Users = UserRange{}
 	w.open()
 	w.run(machine)
 	if w.user(uid) != 0 || w.owner(disk) != 0 {
-		t.Errorf("without a range its user is %d, and its disk is that of %d", w.user(uid), w.owner(disk))
+		t.Errorf("without a range the user is %d, and the owner of the disk %d", w.user(uid), w.owner(disk))
 	}
 	w.remove()
 }
 
-// A machine that an earlier version has made gets its user at the next start, and its disk back at the end.
+// A machine of an earlier version gets its user at the next start, and the manager's user gets its
+// retained disk.
 func TestAMachineWithoutAUserGetsOne(t *testing.T) {
 	w := newFixture(t)
 	w.needUsers()
@@ -218,28 +219,28 @@ func TestAMachineWithoutAUserGetsOne(t *testing.T) {
 	w.options.Users = testUsers
 	w.open()
 	if server := w.eventually("it runs", is(backend.StateRunning)); server.Run != run || w.user(uid) != 0 {
-		t.Errorf("a machine that ran is in run %s, and was in %s; its user is %d", server.Run, run, w.user(uid))
+		t.Errorf("the running machine is in run %s, want %s; its user is %d", server.Run, run, w.user(uid))
 	}
 	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
 	w.eventually("it is off", is(backend.StateStopped))
 	w.run(machine)
 	if user := w.user(uid); user == 0 || !strings.HasPrefix(harness.ProcessStatus(w, w.pid(t, uid), "Uid")["Uid"], fmt.Sprint(user)) {
-		t.Errorf("it runs as %v, and its user is %d", harness.ProcessStatus(w, w.pid(t, uid), "Uid"), user)
+		t.Errorf("it runs as %v, but its user is %d", harness.ProcessStatus(w, w.pid(t, uid), "Uid"), user)
 	}
 	w.eventually("it is deleted", func(*backend.Server) bool {
 		return w.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{KeepDisk: true}) == nil
 	})
 	kept, err := filepath.Glob(filepath.Join(w.driver.retainedDir(), "*", "*", "*"))
 	if err != nil || len(kept) != 1 || w.owner(kept[0]) != 0 {
-		t.Errorf("the disks that were retained are %v, %v; they belong to the manager's user", kept, err)
+		t.Errorf("retained disks are %v, %v; the owner must be the manager's user", kept, err)
 	}
 	if len(w.driver.users.taken) > 0 {
-		t.Errorf("users are left: %v", w.driver.users.taken)
+		t.Errorf("leaked users: %v", w.driver.users.taken)
 	}
 }
 
-// Files that only root may read can be booted all the same, and images be read.
-func TestFilesOfRoot(t *testing.T) {
+// Kernels and images that only root can read work, too.
+func TestFilesReadableByRootOnly(t *testing.T) {
 	w := newFixture(t)
 	w.needUsers()
 	needGuest(t)
@@ -257,23 +258,23 @@ func TestFilesOfRoot(t *testing.T) {
 	w.remove()
 }
 
-// Whoever is not root does not go on with what root has made.
+// A manager that does not run as root rejects a state directory of root.
 func TestStateDirectoryOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("SKIP: only root can make files of others")
+		t.Skip("SKIP: only root can create files of other users")
 	}
 	dir := t.TempDir()
 	if err := checkOwner(dir); err != nil {
-		t.Errorf("root is refused: %v", err)
+		t.Errorf("root is rejected: %v", err)
 	}
 	if err := checkOwnerAs(dir, 65534); err == nil || !strings.Contains(err.Error(), "chown -R 65534 "+dir) {
-		t.Errorf("another user is told %v", err)
+		t.Errorf("another user gets %v", err)
 	}
 	if err := os.Chown(dir, 65534, -1); err != nil {
 		t.Fatal(err)
 	}
 	if err := checkOwnerAs(dir, 65534); err != nil {
-		t.Errorf("its owner is told %v", err)
+		t.Errorf("the owner gets %v", err)
 	}
 }
 
@@ -304,34 +305,34 @@ func TestClaim(t *testing.T) {
 	first := claim(a, 0)
 	second := claim(b, 0)
 	if first == second || first == u.limits.First || second == u.limits.First {
-		t.Errorf("two machines have the users %d and %d", first, second)
+		t.Errorf("two machines got the users %d and %d", first, second)
 	}
 	if again := claim(a, first); again != first {
-		t.Errorf("a machine had %d, and has %d", first, again)
+		t.Errorf("the user changed from %d to %d", first, again)
 	}
 	if id, err := u.claim(c, 0); err == nil || !strings.Contains(err.Error(), "--vm-uid-range=2120000000-2120000002") {
-		t.Errorf("a third machine has %d, %v", id, err)
+		t.Errorf("a third machine got %d, %v", id, err)
 	}
 	u.release(a)
 	if freed := claim(c, second); freed != first {
-		t.Errorf("it has %d, and %d is free", freed, first)
+		t.Errorf("it got %d, but %d is free", freed, first)
 	}
 	own := &users{limits: UserRange{os.Getuid(), os.Getuid() + 1}, taken: map[int]types.UID{}}
 	if os.Getuid() > 0 {
 		own.limits = UserRange{os.Getuid() - 1, os.Getuid()}
 		if id, err := own.claim(a, os.Getuid()); err == nil {
-			t.Errorf("it has the user %d, which has processes", id)
+			t.Errorf("it got the user %d, which has processes", id)
 		}
 	}
 }
 
-func TestWhatKeepsMachinesFromUsers(t *testing.T) {
+func TestUserIsolationRequirements(t *testing.T) {
 	r := UserRange{2100000000, 2100065535}
 	for lines, want := range map[string]bool{
 		"         0          0 4294967295\n": true, "0 0 65536\n": false, "0 1000 1\n1 100000 65536\n": false, "0 0 1\n2100000000 5 65536\n": true, "": false,
 	} {
 		if got := isMapped(lines, r); got != want {
-			t.Errorf("%q has the range: %t", lines, got)
+			t.Errorf("%q contains the range: %t", lines, got)
 		}
 	}
 	for status, want := range map[string]string{
@@ -370,7 +371,7 @@ func TestWhatKeepsMachinesFromUsers(t *testing.T) {
 	}
 }
 
-// What a machine may touch is what it is made of.
+// A machine can access only its own files.
 func TestConfinement(t *testing.T) {
 	l := &launch{
 		machine: firmware(uid), kvm: true, hasDisk: true, hasSeed: true, user: newUser(2100000007), programs: []string{"/opt/qemu/lib"},
@@ -395,14 +396,14 @@ func TestConfinement(t *testing.T) {
 	if diff := cmp.Diff(handles{100, 101, 102, 103, 104, 105, 106, 107, 108, 109}, h, cmp.AllowUnexported(handles{})); diff != "" {
 		t.Errorf("descriptors (-want +got):\n%s", diff)
 	}
-	// No image decides what else is opened.
+	// No image makes QEMU open further files.
 	for _, argument := range l.arguments() {
 		var node map[string]any
 		if json.Unmarshal([]byte(argument), &node) != nil || node["driver"] != formatQcow2 {
 			continue
 		}
 		if backing, given := node["backing"]; !given || backing != nil && backing != "base" {
-			t.Errorf("a qcow2 node says which backing file it has: %v", node)
+			t.Errorf("a qcow2 node without an explicit backing file: %v", node)
 		}
 	}
 }

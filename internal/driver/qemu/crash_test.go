@@ -15,17 +15,16 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 )
 
-// The tests run managers that get killed. Such a manager is this test binary with these
-// variables.
+// The crash tests run this test binary as a manager, configured by these variables.
 const (
 	helperState = "KEELSON_TEST_STATE" // the state directory
 	helperUID   = "KEELSON_TEST_UID"   // the UID of the machine
 	helperImage = "KEELSON_TEST_IMAGE" // the image of the machine: a path, or an address, # and a digest
-	helperKeep  = "KEELSON_TEST_KEEP"  // not empty: the disk of the machine is kept
+	helperKeep  = "KEELSON_TEST_KEEP" // if not empty, the disk of the machine is retained
 )
 
 func TestMain(m *testing.M) {
-	process.Shim() // the test binary is also the shim of the processes that it starts
+	process.Shim() // the test binary is also the shim of its child processes
 	if drivertest.IsManager() {
 		if err := runHelper(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -36,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runHelper is a manager that is killed at a step.
+// runHelper runs a manager that is killed at a step.
 func runHelper() error {
 	step = drivertest.AtStep
 	d, err := Open(Options{StateDir: os.Getenv(helperState), Accelerator: AccelTCG, ImageDirs: confine.Anywhere, ImageNetworks: loopback, Users: testUsers, Log: logr.Discard()})
@@ -55,7 +54,7 @@ func runHelper() error {
 	return drivertest.Manage(d, machine)
 }
 
-// keepsDisks deletes machines without their disks.
+// keepsDisks retains the disks of deleted machines.
 type keepsDisks struct{ *Driver }
 
 func (d keepsDisks) Delete(ctx context.Context, id backend.Identity, options backend.DeleteOptions) error {
@@ -63,7 +62,7 @@ func (d keepsDisks) Delete(ctx context.Context, id backend.Identity, options bac
 	return d.Driver.Delete(ctx, id, options)
 }
 
-// helper runs a manager with a goal until it is killed at a step.
+// helper runs a manager for a goal until it is killed at a step.
 func (w *fixture) helper(goal drivertest.Goal, step, image string) ([]string, error) {
 	w.Helper()
 	return drivertest.Manager(w, goal, step, helperState+"="+w.options.StateDir, helperUID+"="+string(uid), helperImage+"="+image)
@@ -75,8 +74,8 @@ func (w *fixture) reach(machine backend.Machine, goal drivertest.Goal) {
 	w.do(drivertest.Reach(w.Context(), w.driver, machine, goal))
 }
 
-// Whatever line a manager is killed at, the next one ends where an undisturbed one does:
-// with one process or none, and nothing left over.
+// A manager killed at any line is followed by one that reaches the same state as an undisturbed
+// one: one process or none, and nothing left over.
 func TestLongManagerKilledAtEveryStep(t *testing.T) {
 	needQEMU(t)
 	image := emptyImage(t)
@@ -97,17 +96,17 @@ func TestLongManagerKilledAtEveryStep(t *testing.T) {
 					w.driver = nil
 					w.open()
 					if pids, err := findOrphans(uid); err != nil || len(pids) > 1 {
-						t.Fatalf("there are the processes %v, %v", pids, err)
+						t.Fatalf("processes are %v, %v", pids, err)
 					}
 					w.reach(machine, way.Goal)
 					switch pids, err := findOrphans(uid); {
 					case err != nil:
 						t.Fatal(err)
 					case way.Goal == drivertest.ToRun && len(pids) != 1, way.Goal != drivertest.ToRun && len(pids) != 0:
-						t.Errorf("there are the processes %v", pids)
+						t.Errorf("processes are %v", pids)
 					}
 					if server := w.server(); way.Goal == drivertest.ToStop && server.Ended.Cause != backend.CauseRequested {
-						t.Errorf("the stop that was asked for counts as %+v", server.Ended)
+						t.Errorf("the requested stop counts as %+v", server.Ended)
 					}
 					w.remove()
 				})
@@ -116,7 +115,7 @@ func TestLongManagerKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// stepsOf returns the steps on the way to a goal, by going there once.
+// stepsOf returns the steps to a goal, from an undisturbed run.
 func stepsOf(t *testing.T, before, goal drivertest.Goal, image string) []string {
 	t.Helper()
 	w := newFixture(t)
@@ -131,7 +130,7 @@ func stepsOf(t *testing.T, before, goal drivertest.Goal, image string) []string 
 		t.Fatal(err)
 	}
 	if len(steps) < 2 {
-		t.Fatalf("the steps to %s are %q", goal, steps)
+		t.Fatalf("steps to %s are %q", goal, steps)
 	}
 	w.driver = nil
 	w.open()

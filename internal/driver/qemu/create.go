@@ -19,8 +19,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
 
-// serialLimit is the size in bytes at which the log of a serial console is rotated; 0 is
-// the usual one, see process.Spec. Tests have another.
+// serialLimit is the size in bytes at which the serial log is rotated; 0 means the default, see
+// process.Spec. Tests change it.
 var serialLimit int64
 
 // create creates the disk of a machine. It reuses or replaces the leftovers of earlier
@@ -125,7 +125,7 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch
 		return nil, err
 	}
 	for _, socket := range []string{monitorSocket, humanSocket, consoleSocket, agentSocket} {
-		_ = os.Remove(m.path(socket)) // it is replaced, too
+		_ = os.Remove(m.path(socket)) // replaced as well
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,7 +160,7 @@ func (m *machine) waitUp(ctx context.Context, proc *process.Process, confinement
 			if status := proc.Status(); status.ExitCode > 0 {
 				return fmt.Errorf("QEMU did not start: %s", lastOutput(confinement.Named(status.LogTail)))
 			}
-			return nil // it was killed from outside, which the watcher handles
+			return nil // killed from outside, which the watcher handles
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-deadline.C:
@@ -190,7 +190,7 @@ func lastOutput(log string) string {
 	if len(last) > maxOutput {
 		last = strings.ToValidUTF8(last[:maxOutput], "") + " ..."
 	}
-	return cmp.Or(strings.TrimSpace(last), "it said nothing")
+	return cmp.Or(strings.TrimSpace(last), "no output")
 }
 
 // kernelFor fills in the kernel, if the machine does not boot from its disk.
@@ -277,7 +277,7 @@ func hostPorts(ports []v1alpha1.Port, before map[string]int) (map[string]int, er
 			number, holder, err = holdPort(port.Protocol, 0)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("find a port of the host for %q: %w", port.Name, err)
+			return nil, fmt.Errorf("find a host port for %q: %w", port.Name, err)
 		}
 		held = append(held, holder)
 		taken[port.Name] = number

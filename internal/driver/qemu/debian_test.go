@@ -11,11 +11,11 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// debianTimeout is how long an emulated Debian may take to boot on a busy host.
+// debianTimeout limits the boot of an emulated Debian on a busy host.
 const debianTimeout = 8 * time.Minute
 
-// needDebian returns the path of the Debian image, and skips a test where it is not
-// built. CI has it, and takes no skips.
+// needDebian returns the path of the Debian image, or skips the test if it is not built. CI has it
+// and fails on skips.
 func needDebian(t *testing.T) string {
 	t.Helper()
 	needQEMU(t)
@@ -24,13 +24,13 @@ func needDebian(t *testing.T) string {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path); err != nil {
-		t.Skip("SKIP: there is no Debian image: run make debian")
+		t.Skip("SKIP: no Debian image: run make debian")
 	}
 	return path
 }
 
-// A Debian as clouds have it: its own boot loader and kernel, cloud-init, which finds the
-// seed, and the guest agent of QEMU.
+// A standard cloud image of Debian, with its own boot loader and kernel, cloud-init, which finds
+// the seed, and the QEMU guest agent.
 func TestLongDebian(t *testing.T) {
 	path := needDebian(t)
 	w := newFixture(t)
@@ -60,7 +60,7 @@ func TestLongDebian(t *testing.T) {
 	server = w.eventuallyWithin(debianTimeout, "it is off", is(backend.StateStopped))
 	t.Logf("it powered off within %v", time.Since(began))
 	if server.Ended == nil || server.Ended.Cause != backend.CauseRequested {
-		t.Errorf("it ended as %+v", server.Ended)
+		t.Errorf("ended with %+v", server.Ended)
 	}
 	if !strings.Contains(w.serial(), "reboot: Power down") {
 		t.Errorf("it did not power off by itself:\n%s", w.serial())
@@ -68,7 +68,7 @@ func TestLongDebian(t *testing.T) {
 	w.remove()
 }
 
-// serial returns what the machine of the test has written to its serial console.
+// serial returns the serial log of the machine of the test.
 func (w *fixture) serial() string {
 	w.Helper()
 	log, err := os.ReadFile(filepath.Join(w.driver.machinesDir(), string(uid), serialLog))

@@ -67,8 +67,7 @@ type baseImage struct {
 	Format string `json:"format"`
 }
 
-// uidForm matches the UID of an object. It becomes the name of a folder and an argument of
-// QEMU.
+// uidForm matches the UID of an object, which becomes the name of a folder and an argument of QEMU.
 var uidForm = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 func checkUID(uid types.UID) error {
@@ -89,7 +88,7 @@ func readDefinition(dir string) (definition, error) {
 		return def, fmt.Errorf("read %s: %w", filepath.Join(dir, definitionFile), err)
 	}
 	if string(def.UID) != filepath.Base(dir) {
-		return def, fmt.Errorf("%s is that of the machine %q", filepath.Join(dir, definitionFile), def.UID)
+		return def, fmt.Errorf("%s belongs to machine %q", filepath.Join(dir, definitionFile), def.UID)
 	}
 	return def, nil
 }

@@ -38,7 +38,7 @@ func hasFreeSpace(dir string) bool {
 // Resource limits of qemu-img: it reads images made by tenants.
 const (
 	imageToolMemory = 1 << 30 // bytes of address space
-	imageToolGrowth = 1 << 30 // bytes that it may add to a file, which are metadata: those of an empty disk of 63 TiB take 1.2 MB
+	imageToolGrowth = 1 << 30 // bytes of metadata that it may add to a file; an empty disk of 63 TiB needs 1.2 MB
 )
 
 // imageToolLimits returns the resource limits of a qemu-img that opens these files.
@@ -125,13 +125,13 @@ func (m *machine) createDisk(ctx context.Context, base *baseImage, size int64) e
 		most := m.d.options.MaxRootDiskBytes
 		switch {
 		case size != 0 && size < info.VirtualSize:
-			return fmt.Errorf("the image has %d bytes, and spec.resource.rootDisk only %d: make it larger", info.VirtualSize, size)
+			return fmt.Errorf("the image has %d bytes, more than spec.resource.rootDisk with %d: make it larger", info.VirtualSize, size)
 		case size == 0 && most != 0 && info.VirtualSize > most:
-			return fmt.Errorf("the disk in the image has %d bytes, and --vm-max-root-disk allows %d for a machine that asks for no size: set spec.resource.rootDisk to %d or more, or use a smaller image",
+			return fmt.Errorf("the disk in the image has %d bytes, and --vm-max-root-disk allows %d for a machine without spec.resource.rootDisk: set spec.resource.rootDisk to %d or more, or use a smaller image",
 				info.VirtualSize, most, info.VirtualSize)
 		}
 		size = max(size, info.VirtualSize)
-		args = append(args, "-u", "-b", base.Path, "-F", base.Format) // -u: its size is known, so it is not opened
+		args = append(args, "-u", "-b", base.Path, "-F", base.Format) // -u: do not open the backing file; the size is known
 	}
 	spec := &sandbox.Spec{User: m.user()}
 	if err := newFile(disk+".new", spec.User); err != nil {
@@ -154,7 +154,7 @@ func (m *machine) growDisk(ctx context.Context, size int64) error {
 		return err
 	}
 	spec := &sandbox.Spec{User: m.user()}
-	// Without its backing file, which it does not need to grow.
+	// Its backing file is not needed to grow it.
 	image, err := json.Marshal(map[string]any{
 		"driver": "qcow2", "backing": nil,
 		"file": map[string]any{"driver": "file", "filename": sandbox.FDPath(spec.Open(m.path(diskFile), sandbox.ReadWrite))},

@@ -39,7 +39,7 @@ func (i *images) download(ctx context.Context, from source, progress func(string
 	}
 	switch {
 	case errors.Is(err, errArrived), errors.Is(err, errTooLarge):
-		return errors.Join(err, os.Remove(part.Name())) // it is useless now
+		return errors.Join(err, os.Remove(part.Name())) // its content is useless
 	case err != nil:
 		return err // the partial download stays; the next attempt resumes it
 	}
@@ -53,7 +53,7 @@ func (i *images) download(ctx context.Context, from source, progress func(string
 		return err
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != from.digest {
-		return errors.Join(fmt.Errorf("its digest is %s, and spec.image.sha256 says %s", got, from.digest), os.Remove(part.Name()))
+		return errors.Join(fmt.Errorf("its digest is %s, but spec.image.sha256 is %s", got, from.digest), os.Remove(part.Name()))
 	}
 	if err := part.Sync(); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (i *images) publish(part, digest string) error {
 	defer i.mu.Unlock()
 	path := filepath.Join(i.dir, digest)
 	if _, err := os.Stat(path); err == nil {
-		// Machines may have it open already.
+		// Machines may already use the file.
 		return errors.Join(errArrived, os.Remove(part))
 	}
 	if err := os.Rename(part, path); err != nil {
@@ -83,7 +83,7 @@ func (i *images) publish(part, digest string) error {
 // fetch downloads the missing part of a file.
 func (i *images) fetch(ctx context.Context, address string, part *os.File, progress func(string)) (err error) {
 	ctx, stop := context.WithTimeoutCause(ctx, i.timeout, fmt.Errorf(
-		"it is not complete after %v, as long as --vm-image-timeout allows; the next attempt continues with what has arrived", i.timeout))
+		"it is not complete after %v, the limit of --vm-image-timeout; the next attempt resumes the download", i.timeout))
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -107,7 +107,7 @@ func (i *images) fetch(ctx context.Context, address string, part *os.File, progr
 	if err != nil {
 		return err
 	}
-	defer func() { _ = response.Body.Close() }() // it was read as far as needed
+	defer func() { _ = response.Body.Close() }() // read as far as needed
 	switch response.StatusCode {
 	case http.StatusPartialContent:
 	case http.StatusRequestedRangeNotSatisfiable:
@@ -159,7 +159,7 @@ func (i *images) limited(from io.Reader, have int64) io.Reader {
 type limitedReader struct {
 	from   io.Reader
 	read   int64
-	looked int64 // how much was read when there was last a look at the parts
+	looked int64 // number of bytes read at the last check of all partial downloads
 	images *images
 }
 

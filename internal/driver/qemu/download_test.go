@@ -23,7 +23,7 @@ import (
 
 const anyDigest = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
 
-// trickle is a server that sends a byte every few milliseconds and never ends. It counts the requests.
+// trickle is a server that sends a byte every few milliseconds, endlessly. It counts the requests.
 func trickle(t *testing.T) (address string, requests *atomic.Int32) {
 	t.Helper()
 	requests = &atomic.Int32{}
@@ -47,7 +47,7 @@ func trickle(t *testing.T) (address string, requests *atomic.Int32) {
 	return s.URL, requests
 }
 
-// began returns a progress function, and a function that waits until it was told a text.
+// began returns a progress function, and a function that waits for a progress text.
 func began(t *testing.T, want string) (progress func(string), wait func()) {
 	reported, once := make(chan struct{}), sync.Once{}
 	return func(text string) {
@@ -59,7 +59,7 @@ func began(t *testing.T, want string) (progress func(string), wait func()) {
 			select {
 			case <-reported:
 			case <-time.After(harness.Patience):
-				t.Fatalf("it was never told that %s", want)
+				t.Fatalf("progress %q was never reported", want)
 			}
 		}
 }
@@ -77,8 +77,9 @@ func names(t *testing.T, dir string) []string {
 	return all
 }
 
-// Whoever names a public digest and a server of their own holds up nobody, and gets the image when it arrives for others.
-func TestASlowServerHoldsUpNobodyElse(t *testing.T) {
+// A user who names a public digest and their own slow server delays nobody, and gets the image when
+// it arrives for others.
+func TestSlowServersDelayNobodyElse(t *testing.T) {
 	slow, _ := trickle(t)
 	good := newServer(t, 1<<20)
 	i := newImages(t.TempDir(), Options{ImageNetworks: loopback})
@@ -93,21 +94,21 @@ func TestASlowServerHoldsUpNobodyElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-first; err != nil {
-		t.Errorf("the image has arrived, and who waited for the slow server got %v", err)
+		t.Errorf("the image has arrived, but the caller of the slow server got %v", err)
 	}
 	if diff := cmp.Diff([]string{good.digest()}, names(t, i.dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 }
 
-// What one server has sent is never continued with what another sends.
+// A partial download is never resumed from another server.
 func TestPartsBelongToTheirSource(t *testing.T) {
 	garbage, good := newServer(t, 1<<20), newServer(t, 1<<20)
 	garbage.content[0]++
 	garbage.breakAt = 1 << 19
 	i := newImages(t.TempDir(), Options{ImageNetworks: loopback})
 	if _, err := i.get(t.Context(), "hostile", garbage.URL, good.digest(), func(string) {}); err == nil {
-		t.Fatal("a download that was broken off succeeded")
+		t.Fatal("an interrupted download succeeded")
 	}
 	if _, err := i.get(t.Context(), "default", good.URL, good.digest(), func(string) {}); err != nil {
 		t.Error(err)
@@ -125,14 +126,14 @@ func TestADownloadHasADeadline(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if info, err := os.Stat(filepath.Join(i.dir, source{slow, anyDigest}.part())); err != nil || info.Size() == 0 {
-		t.Errorf("what has arrived: %v, %v", info, err)
+		t.Errorf("partial download: %v, %v", info, err)
 	}
 	if n := requests.Load(); n != 1 {
 		t.Errorf("%d requests", n)
 	}
 }
 
-// Callers with one source share one download, and how it ends.
+// Callers with the same source share one download and its result.
 func TestADownloadIsShared(t *testing.T) {
 	const others = 4
 	var requests atomic.Int32
@@ -169,8 +170,8 @@ func TestADownloadIsShared(t *testing.T) {
 	}
 }
 
-// A machine that is deleted ends its download for itself only.
-func TestADownloadIsTakenOver(t *testing.T) {
+// Deleting a machine ends its download only for itself.
+func TestCancelledCallerOfASharedDownload(t *testing.T) {
 	good := newServer(t, 1<<20)
 	var first sync.Once
 	begun := make(chan struct{})
@@ -201,14 +202,15 @@ func TestADownloadIsTakenOver(t *testing.T) {
 	wait()
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("the caller that gave up got %v", err)
+		t.Errorf("the cancelled caller got %v", err)
 	}
 	if err := <-ended; err != nil {
-		t.Errorf("the other got %v", err)
+		t.Errorf("the other caller got %v", err)
 	}
 }
 
-// A namespace that fills its places with slow servers has none left, and takes none of the others'.
+// A namespace whose slow servers use up its limit gets no more downloads, and delays no other
+// namespace.
 func TestDownloadsOfANamespaceAreBounded(t *testing.T) {
 	slow, _ := trickle(t)
 	good := newServer(t, 1<<20)
@@ -228,19 +230,19 @@ func TestDownloadsOfANamespaceAreBounded(t *testing.T) {
 	for n := range maxDownloadsOfNamespace {
 		begin("hostile", fmt.Sprint("/", n), "is being downloaded")
 	}
-	begin("hostile", "/more", "waits until others are done")
+	begin("hostile", "/more", "is waiting for others")
 	if _, err := i.get(t.Context(), "default", good.URL, good.digest(), func(string) {}); err != nil {
 		t.Error(err)
 	}
 	for n := range maxDownloads - maxDownloadsOfNamespace {
 		begin(fmt.Sprint("other-", n/maxDownloadsOfNamespace), fmt.Sprint("/other-", n), "is being downloaded")
 	}
-	begin("one-too-many", "/", "waits until others are done")
+	begin("one-too-many", "/", "is waiting for others")
 	cancel()
 	all.Wait()
 }
 
-// makePart makes a part of a size that was written at a minute.
+// makePart creates a partial download with a size and a modification time in minutes.
 func makePart(t *testing.T, dir, name string, size int64, minute int) {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -261,8 +263,8 @@ func TestPartsAreBounded(t *testing.T) {
 	}{
 		{"few and small", map[string]int64{"1.part": limit, "2.part": limit}, []string{"1.part", "2.part"}, false},
 		{"too large", map[string]int64{"1.part": 2 * limit, "2.part": limit, "3.part": 2 * limit}, []string{"2.part", "3.part"}, false},
-		{"too large with the one under way", map[string]int64{busy.part(): 3 * limit, "3.part": limit, "4.part": limit}, []string{busy.part(), "4.part"}, false},
-		{"the one under way is too large", map[string]int64{busy.part(): 5 * limit, "3.part": limit}, []string{busy.part()}, true},
+		{"too large with the active one", map[string]int64{busy.part(): 3 * limit, "3.part": limit, "4.part": limit}, []string{busy.part(), "4.part"}, false},
+		{"the active one is too large", map[string]int64{busy.part(): 5 * limit, "3.part": limit}, []string{busy.part()}, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -302,14 +304,14 @@ func TestPartsAreBounded(t *testing.T) {
 			t.Errorf("parts (-want +got):\n%s", diff)
 		}
 	})
-	t.Run("a download counts while it grows", func(t *testing.T) {
+	t.Run("an active download counts while it grows", func(t *testing.T) {
 		const size = 2 * sizeCheckInterval
 		s := newServer(t, size)
 		i := newImages(t.TempDir(), Options{ImageNetworks: loopback, MaxImageBytes: size})
 		i.downloads[busy] = &download{}
 		makePart(t, i.dir, busy.part(), partsSize*size-sizeCheckInterval/2, 0)
 		_, err := i.get(t.Context(), "default", s.URL, s.digest(), func(string) {})
-		if err == nil || !strings.Contains(err.Error(), "it is tried again") {
+		if err == nil || !strings.Contains(err.Error(), "retrying") {
 			t.Errorf("got %v", err)
 		}
 	})

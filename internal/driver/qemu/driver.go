@@ -1,9 +1,8 @@
-// Package qemu is the driver that runs each machine as a QEMU process on this host. The
-// processes outlive the manager and are found again by the next one.
+// Package qemu is the driver that runs each machine as a QEMU process on this host. The processes
+// outlive the manager; the next one adopts them.
 //
-// Everything about a machine is in one folder: machine.json (what it is to be, and how
-// its last run ended), its disk, its seed, the log of its serial console, and sockets.
-// docs/drivers.md has the layout.
+// Each machine has a folder with machine.json (its definition, and the end of its last run), its
+// disk, its seed, the log of its serial console, and sockets. docs/drivers.md describes the layout.
 package qemu
 
 import (
@@ -32,54 +31,57 @@ import (
 // Name is the name of the driver.
 const Name = "qemu"
 
-// Accelerator is what runs the processors of a guest.
+// Accelerator is the way to run the processors of a guest.
 type Accelerator string
 
 // The values of Accelerator.
 const (
-	// AccelAuto takes KVM where it is to be trusted, else TCG.
+	// AccelAuto selects KVM if it is trustworthy, otherwise TCG.
 	AccelAuto Accelerator = "auto"
 	// AccelKVM is the hardware virtualization of Linux.
 	AccelKVM Accelerator = "kvm"
-	// AccelTCG is emulation in software.
+	// AccelTCG is software emulation.
 	AccelTCG Accelerator = "tcg"
 )
 
-// Options say how the driver works.
+// Options configure the driver.
 type Options struct {
-	// StateDir is where everything is kept.
+	// StateDir is the state directory.
 	StateDir string
-	// Binary and ImageTool are the programs qemu-system-* and qemu-img: paths, or names
-	// to be found in PATH. Empty means the usual names.
+	// Binary and ImageTool are the programs qemu-system-* and qemu-img: paths, or names to look up
+	// in PATH. Empty means the usual names.
 	Binary    string
 	ImageTool string
-	// Accelerator is what runs the processors. Empty means AccelAuto.
+	// Accelerator runs the processors. Empty means AccelAuto.
 	Accelerator Accelerator
-	// GuestDir is the folder with the default guest; see docs/guest.md.
+	// GuestDir is the folder with the default guest, see docs/guest.md.
 	GuestDir string
-	// AttachTimeout is how long Open waits for the responses of running machines. 0 means 2 s.
+	// AttachTimeout is the time that Open waits for the responses of running machines. 0 means 2 s.
 	AttachTimeout time.Duration
-	// ImageDirs are where the files may be that spec.image names. None: it may name no files.
+	// ImageDirs are the directories of the files that spec.image may name. If empty, it may not
+	// name files.
 	ImageDirs confine.Dirs
-	// ImageNetworks are networks that images may be downloaded from beside the public Internet.
+	// ImageNetworks are networks that images may be downloaded from, in addition to the public
+	// Internet.
 	ImageNetworks []netip.Prefix
-	// Users are those that machines run as, each as one of its own, if the manager can do that: it takes root. None:
-	// machines run as the manager's user.
+	// Users has one user for each machine. It requires root. If empty, machines run as the
+	// manager's user.
 	Users UserRange
-	// MaxImageBytes is how large an image may be that is downloaded; 0 means any size.
+	// MaxImageBytes limits the size of a downloaded image; 0 means no limit.
 	MaxImageBytes int64
-	// MaxRootDiskBytes is how large the disk of a machine may be that asks for no size; 0 means any size.
+	// MaxRootDiskBytes limits the disk of a machine without spec.resource.rootDisk; 0 means no
+	// limit.
 	MaxRootDiskBytes int64
-	// ImageTimeout is how long one download may take; what has arrived is kept for the next. 0 means 6 h.
+	// ImageTimeout limits the duration of one download; the next attempt resumes a partial
+	// download. 0 means 6 h.
 	ImageTimeout time.Duration
-	// ImageKeep is how long a downloaded image is kept that no machine uses; 0 is for ever.
+	// ImageKeep is the time that an unused downloaded image is kept; 0 means indefinitely.
 	ImageKeep time.Duration
-	// Log is where the driver logs what nobody asked for.
+	// Log receives messages about events that no caller waits for.
 	Log logr.Logger
 }
 
-// step is called at every point where being killed makes a difference. The crash tests
-// replace it; it does nothing otherwise.
+// step is called at each point where a crash makes a difference. The crash tests replace it.
 var step = func(string) {}
 
 // Driver runs machines.
@@ -88,20 +90,21 @@ type Driver struct {
 	binary    string
 	imageTool string
 	kvm       bool
-	// plugs says that processors are added to machines that run. Not to emulated ones: a processor needs a part of the
-	// buffer for translated code, and QEMU, which empties that for want of room at any other time, aborts if there is none
-	// for a new one ("tcg_region_initial_alloc__locked: assertion failed").
+	// plugs allows processors to be hot-plugged. Emulated machines get none: each processor needs a
+	// part of the buffer for translated code. QEMU flushes a full buffer at any other time, but
+	// aborts if it has no room for a new processor ("tcg_region_initial_alloc__locked: assertion
+	// failed").
 	plugs     bool
 	processes *process.Dir
 	host      backend.Host
 	images    *images
 	users     *users
 
-	// ctx is the life of the driver; tasks end with it, machines do not.
+	// ctx ends with the driver, and with it all tasks. Machines keep running.
 	ctx    context.Context
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
-	// starting bounds how many machines are started at the same time.
+	// starting limits concurrent starts.
 	starting chan struct{}
 
 	mu       sync.Mutex
@@ -110,8 +113,8 @@ type Driver struct {
 	machines map[types.UID]*machine
 }
 
-// Open takes hold of the state directory and finds the machines in it again. The error
-// is a backend.ErrMissing if QEMU is not installed.
+// Open locks the state directory and attaches to the machines in it. The error is a
+// backend.ErrMissing if QEMU is not installed.
 func Open(options Options) (*Driver, error) {
 	d := &Driver{options: options, machines: map[types.UID]*machine{}, notify: func(backend.Identity) {}}
 	var err error
@@ -181,8 +184,7 @@ func (d *Driver) awaitAttached() {
 	}
 }
 
-// Missing returns a backend.ErrMissing that says what is not installed, nil if all is
-// there.
+// Missing returns a backend.ErrMissing that names what is not installed; nil if nothing is missing.
 func Missing() error {
 	_, err := find("", "qemu-system-"+arch(), "qemu-system-x86")
 	if err == nil {
@@ -191,7 +193,7 @@ func Missing() error {
 	return err
 }
 
-// find returns the path of a program, of which package has it on Debian.
+// find returns the path of a program; pkg is its Debian package.
 func find(given, usual, pkg string) (string, error) {
 	if given == "" {
 		given = usual
@@ -204,7 +206,7 @@ func find(given, usual, pkg string) (string, error) {
 	return path, nil
 }
 
-// arch returns what QEMU calls the architecture of this host.
+// arch returns QEMU's name for the architecture of this host.
 func arch() string {
 	if runtime.GOARCH == "arm64" {
 		return "aarch64"
@@ -226,13 +228,13 @@ func (d *Driver) attachMachines() error {
 		dir := filepath.Join(d.machinesDir(), entry.Name())
 		if strings.HasPrefix(entry.Name(), trashPrefix) {
 			if err := os.RemoveAll(dir); err != nil {
-				return fmt.Errorf("remove what is left of a machine: %w", err)
+				return fmt.Errorf("remove the remains of a machine: %w", err)
 			}
 			continue
 		}
 		def, err := readDefinition(dir)
 		if err != nil {
-			// The controller knows the UID; its call to create or to delete puts it right.
+			// The controller knows the UID: its next Create or Delete repairs this.
 			d.options.Log.Error(err, "Could not read a machine", "folder", dir)
 			continue
 		}
@@ -303,14 +305,14 @@ func (d *Driver) all() []*machine {
 	return all
 }
 
-// Observe implements backend.Driver. It answers from memory.
+// Observe implements backend.Driver from memory.
 func (d *Driver) Observe(_ context.Context, id backend.Identity) (backend.Server, error) {
 	m, err := d.find(id)
 	if err != nil {
 		return backend.Server{}, err
 	}
 	if m.isFolderMissing() {
-		return backend.Server{}, fmt.Errorf("machine %s: somebody has removed its folder %s: %w", id.UID, m.dir, backend.ErrNotFound)
+		return backend.Server{}, fmt.Errorf("machine %s: its folder %s was removed: %w", id.UID, m.dir, backend.ErrNotFound)
 	}
 	return m.snapshot(), nil
 }
@@ -324,8 +326,8 @@ func (d *Driver) List(context.Context) ([]backend.Server, error) {
 	return servers, nil
 }
 
-// Close implements backend.Driver. Machines go on; tasks are cut short, and are begun
-// again by the next manager.
+// Close implements backend.Driver. Machines keep running; tasks are cancelled, and the next manager
+// repeats them.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	if d.closed {

@@ -27,8 +27,8 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 )
 
-// uid is that of the machine of most tests, and of this process alone: processes of
-// machines are found by it, also those that another run of the tests has started.
+// uid is the UID of the machine in most tests. It is unique to this process: machines' processes
+// are found by it, also those of other test runs.
 var uid = testUID()
 
 func testUID() types.UID {
@@ -38,7 +38,7 @@ func testUID() types.UID {
 	return uuid.NewUUID()
 }
 
-// needQEMU skips a test where QEMU is not installed. CI has it, and takes no skips.
+// needQEMU skips a test where QEMU is not installed. CI has it and fails on skips.
 func needQEMU(t *testing.T) {
 	t.Helper()
 	for _, program := range []string{"qemu-system-" + arch(), "qemu-img"} {
@@ -48,13 +48,13 @@ func needQEMU(t *testing.T) {
 	}
 }
 
-// loopback is where the servers of tests are.
+// loopback has the addresses of test servers.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"), netip.MustParsePrefix("::1/128")}
 
-// testUsers are the users of machines, where tests run as root.
+// testUsers are the users of machines if tests run as root.
 var testUsers = UserRange{2100000000, 2100065535}
 
-// fixture is a state directory, and a driver on it.
+// fixture is a state directory and a driver on it.
 type fixture struct {
 	*testing.T
 	options Options
@@ -65,7 +65,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	needQEMU(t)
-	// The name is long, as those of homes may be: sockets must work all the same.
+	// The name is long, as a home directory's may be: sockets must still work.
 	dir := filepath.Join(t.TempDir(), "a-state-directory-with-quite-a-long-name-that-does-not-fit-into-a-socket-address")
 	w := &fixture{T: t, options: Options{StateDir: dir, GuestDir: filepath.Join("..", "..", "..", "bin", "guest"), ImageDirs: confine.Anywhere, ImageNetworks: loopback, Users: testUsers, Log: testr.New(t)}}
 	t.Cleanup(w.clear)
@@ -73,7 +73,7 @@ func newFixture(t *testing.T) *fixture {
 	return w
 }
 
-// open opens the driver, as a new manager does.
+// open opens the driver as a new manager.
 func (w *fixture) open() {
 	w.Helper()
 	if w.driver != nil {
@@ -89,7 +89,7 @@ func (w *fixture) open() {
 	w.driver = driver
 }
 
-// clear ends what a failed test has left.
+// clear removes what a failed test left behind.
 func (w *fixture) clear() {
 	if w.driver == nil {
 		return
@@ -104,13 +104,13 @@ func (w *fixture) clear() {
 		}
 		if w.Failed() {
 			said, _ := os.ReadFile(filepath.Join(w.driver.machinesDir(), entry.Name(), serialLog)) // there may be none
-			w.Logf("the machine %s and its QEMU said:\n%s", entry.Name(), said[max(0, len(said)-4000):])
+			w.Logf("log of machine %s and its QEMU:\n%s", entry.Name(), said[max(0, len(said)-4000):])
 		}
 	}
 }
 
-// firmware is a machine that has nothing to boot: it is in its firmware until somebody
-// stops it, starts quickly and needs no guest.
+// firmware returns a machine without anything to boot: it stays in its firmware until it is
+// stopped, starts quickly and needs no guest.
 func firmware(uid types.UID) backend.Machine {
 	none := false
 	return backend.Machine{
@@ -120,7 +120,7 @@ func firmware(uid types.UID) backend.Machine {
 	}
 }
 
-// backend returns what the contract is tested on.
+// backend returns the driver for the contract tests.
 func (w *fixture) backend(image string) drivertest.Backend {
 	return drivertest.Backend{
 		Open: func(t *testing.T) backend.Driver {
@@ -144,17 +144,17 @@ func (w *fixture) kill(t *testing.T, uid types.UID) {
 	signals.Send(t, w.pid(t, uid), syscall.SIGKILL)
 }
 
-// pid returns that of the QEMU of a machine.
+// pid returns the PID of a machine's QEMU.
 func (w *fixture) pid(t *testing.T, uid types.UID) int {
 	t.Helper()
 	pids, err := findOrphans(uid)
 	if err != nil || len(pids) != 1 {
-		t.Fatalf("the processes of machine %s are %v, %v", uid, pids, err)
+		t.Fatalf("processes of machine %s are %v, %v", uid, pids, err)
 	}
 	return pids[0]
 }
 
-// leftovers returns every process and file of machines.
+// leftovers returns all processes and files of machines.
 func (w *fixture) leftovers(t *testing.T) []string {
 	t.Helper()
 	var left []string
@@ -175,15 +175,15 @@ func (w *fixture) leftovers(t *testing.T) []string {
 	return left
 }
 
-// makeImage makes an image as its author would, with arguments for qemu-img create.
+// makeImage runs qemu-img create.
 func (w *fixture) makeImage(args ...string) {
 	w.Helper()
 	if out, err := exec.Command(w.driver.imageTool, append([]string{"create", "-q"}, args...)...).CombinedOutput(); err != nil {
-		w.Fatalf("make an image: %v: %s", err, out)
+		w.Fatalf("create an image: %v: %s", err, out)
 	}
 }
 
-// emptyImage makes a raw image of nothing.
+// emptyImage creates an empty raw image.
 func emptyImage(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "empty.raw")
@@ -205,7 +205,7 @@ func (w *fixture) do(err error) {
 	}
 }
 
-// server returns the machine of the test; nil if there is none.
+// server returns the machine of the test; nil if it does not exist.
 func (w *fixture) server() *backend.Server {
 	w.Helper()
 	server, err := w.driver.Observe(w.Context(), backend.Identity{UID: uid})
@@ -226,7 +226,7 @@ func (w *fixture) eventuallyWithin(timeout time.Duration, what string, check fun
 	var server *backend.Server
 	defer func() {
 		if w.Failed() && server != nil {
-			w.Logf("the server is %+v, ended %+v", server, server.Ended)
+			w.Logf("server is %+v, ended %+v", server, server.Ended)
 		}
 	}()
 	harness.EventuallyWithin(w, timeout, what, func() bool {
@@ -236,7 +236,7 @@ func (w *fixture) eventuallyWithin(timeout time.Duration, what string, check fun
 	return server
 }
 
-// is returns a check for a state in which nothing goes on.
+// is returns a check for a state without a running task.
 func is(state backend.State) func(*backend.Server) bool {
 	return func(s *backend.Server) bool { return s != nil && s.State == state && s.Task == backend.TaskNone }
 }
@@ -250,7 +250,7 @@ func (w *fixture) run(machine backend.Machine) *backend.Server {
 	return w.eventually("it runs", is(backend.StateRunning))
 }
 
-// remove deletes the machine of the test, of which nothing may be left.
+// remove deletes the machine of the test and checks that nothing is left over.
 func (w *fixture) remove() {
 	w.Helper()
 	harness.Eventually(w, "it is deleted", func() bool {
@@ -262,6 +262,6 @@ func (w *fixture) remove() {
 		w.Errorf("left behind: %v", left)
 	}
 	if pids, err := findOrphans(uid); err != nil || len(pids) > 0 {
-		w.Errorf("processes are left: %v, %v", pids, err)
+		w.Errorf("leaked processes: %v, %v", pids, err)
 	}
 }

@@ -12,13 +12,14 @@ import (
 )
 
 const (
-	// minSeed is the size of a seed with small files, in bytes. Every reader of FAT12 accepts it.
+	// minSeed is the size of a seed with small files, in bytes. Every FAT12 implementation accepts
+	// it.
 	minSeed = 512 << 10
-	// maxSeed is the size that a FAT12 with clusters of 32 KiB reaches.
+	// maxSeed is the size that FAT12 reaches with clusters of 32 KiB.
 	maxSeed = 32 << 20
 )
 
-// seedTime is the time of all files of a seed, so that the same files give the same bytes.
+// seedTime is the timestamp of all files of a seed, so that equal files produce equal bytes.
 var seedTime = time.Date(2020, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // fatFile is a file for the root directory of a FAT file system.
@@ -34,7 +35,7 @@ func newFAT(label string, files []fatFile) (image []byte, err error) {
 		content += len(f.content)
 	}
 	size := minSeed
-	for size < 2*content+minSeed/2 { // allows for tables, and for clusters that are not full
+	for size < 2*content+minSeed/2 { // room for the tables and partial clusters
 		size *= 2
 	}
 	if size > maxSeed {
@@ -45,7 +46,7 @@ func newFAT(label string, files []fatFile) (image []byte, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, disk.Close()) }()
-	// The seed may contain secrets. Without a name, the file is gone with the process.
+	// The seed may contain secrets. Without a name, the file disappears with the process.
 	if err := errors.Join(os.Remove(disk.Name()), disk.Truncate(int64(size))); err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
-// quickly makes monitors be asked often, for the time of a test.
+// quickly shortens the interval of monitor checks for a test.
 func quickly(t *testing.T) {
 	t.Helper()
 	before := checkInterval
@@ -28,7 +28,7 @@ func (w *fixture) firmware() backend.Machine {
 	return machine
 }
 
-func TestProcessThatIsStopped(t *testing.T) {
+func TestSuspendedProcess(t *testing.T) {
 	quickly(t)
 	w := newFixture(t)
 	run := w.run(w.firmware()).Run
@@ -36,30 +36,30 @@ func TestProcessThatIsStopped(t *testing.T) {
 	signals.Send(t, pid, syscall.SIGSTOP)
 	w.eventually("it is unknown", is(backend.StateUnknown))
 	if got := w.pid(t, uid); got != pid {
-		t.Errorf("there is another process: %d, not %d", got, pid)
+		t.Errorf("the process is %d instead of %d", got, pid)
 	}
 	signals.Send(t, pid, syscall.SIGCONT)
 	if server := w.eventually("it runs", is(backend.StateRunning)); server.Run != run {
-		t.Errorf("it is another run: %+v", server)
+		t.Errorf("not the same run: %+v", server)
 	}
 	signals.Send(t, pid, syscall.SIGSTOP)
-	w.open() // a new manager finds it silent
+	w.open() // a new manager finds it unresponsive
 	w.eventually("it is unknown", is(backend.StateUnknown))
 	w.remove()
 }
 
 func TestFolderRemovedWhileItRuns(t *testing.T) {
-	t.Run("and the manager goes on", func(t *testing.T) {
+	t.Run("by the same manager", func(t *testing.T) {
 		w := newFixture(t)
 		machine := w.firmware()
 		w.run(machine)
 		w.do(os.RemoveAll(filepath.Join(w.driver.machinesDir(), string(uid))))
 		w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-		w.eventually("it is gone", func(s *backend.Server) bool { return s == nil })
+		w.eventually("it is deleted", func(s *backend.Server) bool { return s == nil })
 		w.run(machine)
 		w.remove()
 	})
-	t.Run("and the manager, too, is another", func(t *testing.T) {
+	t.Run("by a new manager", func(t *testing.T) {
 		w := newFixture(t)
 		machine := w.firmware()
 		w.run(machine)
@@ -68,7 +68,7 @@ func TestFolderRemovedWhileItRuns(t *testing.T) {
 		w.do(os.RemoveAll(w.options.StateDir))
 		w.open()
 		if server := w.server(); server != nil {
-			t.Errorf("the new manager sees %+v", server)
+			t.Errorf("the new manager observes %+v", server)
 		}
 		w.remove()
 	})
@@ -83,13 +83,13 @@ func TestFolderRemovedWhileItRuns(t *testing.T) {
 		w.open()
 		w.run(machine)
 		if got := w.pid(t, uid); got == before {
-			t.Errorf("process %d is still there", got)
+			t.Errorf("process %d still exists", got)
 		}
 		w.remove()
 	})
 }
 
-func TestDefinitionThatCannotBeRead(t *testing.T) {
+func TestUnreadableDefinition(t *testing.T) {
 	w := newFixture(t)
 	machine := w.firmware()
 	w.run(machine)
@@ -100,8 +100,8 @@ func TestDefinitionThatCannotBeRead(t *testing.T) {
 	w.remove()
 }
 
-// QEMU runs on without a record that can be read: a removal ends it all the same.
-func TestProcessRecordThatCannotBeRead(t *testing.T) {
+// QEMU runs without a readable record: a deletion still ends it.
+func TestUnreadableProcessRecord(t *testing.T) {
 	w := newFixture(t)
 	machine := w.firmware()
 	w.run(machine)
@@ -112,16 +112,16 @@ func TestProcessRecordThatCannotBeRead(t *testing.T) {
 	w.open()
 	w.remove()
 	if strays, err := findOrphans(uid); err != nil || len(strays) > 0 {
-		t.Errorf("QEMU still runs: %v, %v", strays, err)
+		t.Errorf("QEMU is still running: %v, %v", strays, err)
 	}
 	if _, err := os.Lstat(record); !os.IsNotExist(err) {
-		t.Errorf("the record is still there: %v", err)
+		t.Errorf("the record still exists: %v", err)
 	}
 }
 
-// The power button at the monitor for people, while no manager is there: the next one
-// learns that the guest has ended by itself.
-func TestGuestThatEndsWhileNobodyLooks(t *testing.T) {
+// The power button of the human monitor is pressed while no manager runs: the next one learns that
+// the guest shut down by itself.
+func TestGuestThatEndsWithoutAManager(t *testing.T) {
 	needGuest(t)
 	w := newFixture(t)
 	w.run(booted())
@@ -139,12 +139,12 @@ func TestGuestThatEndsWhileNobodyLooks(t *testing.T) {
 	w.open()
 	server := w.eventually("it is off", is(backend.StateStopped))
 	if server.Ended == nil || server.Ended.Cause != backend.CauseGuestShutdown || server.Ended.Run != run {
-		t.Errorf("it ended as %+v", server.Ended)
+		t.Errorf("ended with %+v", server.Ended)
 	}
 	w.remove()
 }
 
-func TestStartThatFails(t *testing.T) {
+func TestFailedStart(t *testing.T) {
 	w := newFixture(t)
 	machine := w.firmware()
 	w.do(w.driver.Create(t.Context(), machine))
@@ -153,7 +153,7 @@ func TestStartThatFails(t *testing.T) {
 	w.do(w.driver.Start(t.Context(), machine))
 	server := w.eventually("it has failed", func(s *backend.Server) bool { return s.Ended != nil && s.Task == backend.TaskNone })
 	if server.Ended.Cause != backend.CauseStartFailed || server.Ended.Message == "" {
-		t.Errorf("it ended as %+v", server.Ended)
+		t.Errorf("ended with %+v", server.Ended)
 	}
 	w.remove()
 }
@@ -167,11 +167,11 @@ func TestStopAll(t *testing.T) {
 	defer cancel()
 	w.do(StopAll(ctx, w.options.StateDir, 0))
 	if pids, err := findOrphans(uid); err != nil || len(pids) > 0 {
-		t.Errorf("after StopAll there are %v, %v", pids, err)
+		t.Errorf("after StopAll processes are %v, %v", pids, err)
 	}
 	w.open()
 	if server := w.server(); server.Ended == nil || server.Ended.Cause != backend.CauseRequested {
-		t.Errorf("the next manager sees %+v", server)
+		t.Errorf("the next manager observes %+v", server)
 	}
 	w.remove()
 	w.do(StopAll(ctx, filepath.Join(w.options.StateDir, "nothing"), 0))

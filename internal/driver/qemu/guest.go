@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// guest is the default guest; see docs/guest.md.
+// guest is the default guest, see docs/guest.md.
 type guest struct {
 	kernel, initramfs, cmdline string
 	minimumMemory              int64
@@ -30,7 +30,7 @@ func readGuest(dir string) (guest, error) {
 	path := filepath.Join(dir, "guest.json")
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return guest{}, fmt.Errorf("there is no default guest in %s: build it with make guest, or name spec.image", dir)
+		return guest{}, fmt.Errorf("no default guest in %s: run make guest, or set spec.image", dir)
 	}
 	if err == nil {
 		err = json.Unmarshal(raw, &manifest)
@@ -39,7 +39,7 @@ func readGuest(dir string) (guest, error) {
 		return guest{}, fmt.Errorf("read the default guest: %s: %w", path, err)
 	}
 	if manifest.Version != guestVersion {
-		return guest{}, fmt.Errorf("the default guest in %s has version %d, and this program knows %d: build it again with make guest",
+		return guest{}, fmt.Errorf("the default guest in %s has version %d instead of %d: rebuild it with make guest",
 			dir, manifest.Version, guestVersion)
 	}
 	return guest{

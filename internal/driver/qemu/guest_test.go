@@ -13,15 +13,15 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// needGuest skips a test where the default guest is not built.
+// needGuest skips a test if the default guest is not built.
 func needGuest(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join("..", "..", "..", "bin", "guest", "guest.json")); err != nil {
-		t.Skip("SKIP: there is no default guest: run make guest")
+		t.Skip("SKIP: no default guest: run make guest")
 	}
 }
 
-// booted is a machine with the default guest.
+// booted returns a machine with the default guest.
 func booted(changes ...func(*backend.Machine)) backend.Machine {
 	machine := firmware(uid)
 	machine.Image, machine.MemoryBytes, machine.DiskBytes = nil, 128<<20, 0
@@ -31,7 +31,8 @@ func booted(changes ...func(*backend.Machine)) backend.Machine {
 	return machine
 }
 
-// An emulated machine gets no processor while it runs, with which QEMU might abort: it waits for a restart.
+// An emulated machine gets no hot-plugged processor, because QEMU might abort: it is pending until
+// a restart.
 func TestEmulatedMachinesGetNoProcessor(t *testing.T) {
 	needGuest(t)
 	w := newFixture(t)
@@ -43,12 +44,12 @@ func TestEmulatedMachinesGetNoProcessor(t *testing.T) {
 	w.do(w.driver.Reconfigure(t.Context(), machine))
 	server := w.server()
 	if got := strings.Join(server.Pending, " "); got != "resource.cpu" || server.Run != run {
-		t.Errorf("these wait for a restart: %s; %+v", got, server)
+		t.Errorf("pending are %s; %+v", got, server)
 	}
 	w.remove()
 }
 
-// answers is a check: the guest has answered, with an address.
+// answers checks that the guest has responded with an address.
 func answers(s *backend.Server) bool {
 	return s != nil && s.Agent == backend.AgentConnected && len(s.Addresses) > 0
 }
@@ -80,28 +81,28 @@ func TestGuestBootsAnswersAndPowersOff(t *testing.T) {
 		_ = conn.Close()
 	}
 
-	// It is found again while it runs: at once as it was, also its use of resources.
+	// A new manager adopts it with the same state immediately, including its usage.
 	run := server.Run
 	w.options.AttachTimeout = time.Minute
 	w.open()
 	if found := w.server(); !answers(found) || found.State != backend.StateRunning {
-		t.Errorf("a new manager finds %+v", found)
+		t.Errorf("a new manager observes %+v", found)
 	}
 	found := w.eventually("its use is measured", func(s *backend.Server) bool { return s.Usage != nil })
 	if found.Usage.CPU >= 0 || found.Usage.CPUSeconds == 0 {
-		t.Errorf("a new manager finds the usage %+v", found.Usage)
+		t.Errorf("a new manager observes the usage %+v", found.Usage)
 	}
 	if !answers(found) || found.Run != run {
-		t.Errorf("a new manager finds %+v, want the run %s", found, run)
+		t.Errorf("a new manager observes %+v, want the run %s", found, run)
 	}
 
-	// The agent answers before the seed is read; the shell's prompt is the last that comes.
+	// The agent responds before the seed is read; the shell's prompt comes last.
 	w.eventually("the serial log shows the name from the seed", func(*backend.Server) bool {
 		log, err := os.ReadFile(filepath.Join(w.driver.machinesDir(), string(uid), serialLog))
 		return err == nil && strings.Contains(string(log), "from-the-seed")
 	})
 
-	// It powers off cleanly: nobody has to pull the plug.
+	// It powers off cleanly, without a kill.
 	began = time.Now()
 	w.do(w.driver.Stop(t.Context(), server.Identity, time.Minute))
 	w.eventually("it is off", is(backend.StateStopped))
@@ -116,23 +117,23 @@ func TestGuestBootsAnswersAndPowersOff(t *testing.T) {
 func TestChangesOfARunningMachine(t *testing.T) {
 	needGuest(t)
 	w := newFixture(t)
-	w.driver.plugs = true // also without KVM: there is room enough for translated code
+	w.driver.plugs = true // even without KVM: the buffer for translated code is large enough
 	machine := booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 })
 	w.run(machine)
 	w.eventually("the guest answers", answers)
 	machine.Hash, machine.DiskBytes, machine.MilliCPU, machine.MemoryBytes = "2", 128<<20, 2000, 96<<20
 	w.do(w.driver.Reconfigure(t.Context(), machine))
 	if server := w.server(); len(server.Pending) > 0 || server.Hash != "2" {
-		t.Errorf("after a change of what can be changed: %+v", server)
+		t.Errorf("after changes that need no restart: %+v", server)
 	}
 	machine.Hash, machine.MilliCPU, machine.MemoryBytes = "3", 4000, 512<<20
 	machine.Ports = []v1alpha1.Port{{Name: "a", Port: 80}}
 	w.do(w.driver.Reconfigure(t.Context(), machine))
 	if got := strings.Join(w.server().Pending, " "); got != "resource.cpu resource.memory ports" {
-		t.Errorf("these wait for a restart: %s", got)
+		t.Errorf("pending are %s", got)
 	}
 	var balloon struct{ Actual int64 }
-	harness.Eventually(t, "the guest has what it can have", func() bool {
+	harness.Eventually(t, "the guest has all that is possible without a restart", func() bool {
 		conn, err := w.driver.machines[uid].monitor()
 		return err == nil && conn.Run(t.Context(), "query-balloon", nil, &balloon) == nil && balloon.Actual == 256<<20
 	})
@@ -140,7 +141,7 @@ func TestChangesOfARunningMachine(t *testing.T) {
 	w.eventually("it is off", is(backend.StateStopped))
 	w.do(w.driver.Start(t.Context(), machine))
 	if server := w.eventually("it runs", is(backend.StateRunning)); len(server.Pending) > 0 {
-		t.Errorf("after a restart there wait %v", server.Pending)
+		t.Errorf("after a restart pending are %v", server.Pending)
 	}
 	w.remove()
 }

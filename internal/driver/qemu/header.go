@@ -9,14 +9,14 @@ import (
 	"os"
 )
 
-// The formats that images may have.
+// Image formats.
 const (
 	formatQcow2 = "qcow2"
 	formatRaw   = "raw"
 )
 
-// otherFormats are what files of other formats begin with, or have at an offset: qemu-img would find them out. Some name
-// further files, which it would open.
+// otherFormats are signatures of other formats that qemu-img would detect. Some name further files,
+// which it would open.
 var otherFormats = []struct {
 	name   string
 	offset int
@@ -28,7 +28,7 @@ var otherFormats = []struct {
 	{"bochs", 0, "Bochs Virtual HD Image"}, {"cloop", 0, "#!/bin/sh\n#V2.0 Format\nmodprobe cloop"},
 }
 
-// qcow2Header is the beginning of a file in that format, as far as it matters here.
+// qcow2Header is the beginning of a qcow2 file, as far as it matters here.
 // https://www.qemu.org/docs/master/interop/qcow2.html
 type qcow2Header struct {
 	Magic, Version                  uint32
@@ -39,24 +39,25 @@ type qcow2Header struct {
 	L1TableOffset, RefcountOffset   uint64
 	RefcountClusters, SnapshotCount uint32
 	SnapshotsOffset                 uint64
-	IncompatibleFeatures, _, _      uint64 // from version 3 on
+	IncompatibleFeatures, _, _      uint64 // since version 3
 }
 
 const (
 	qcow2Magic = 'Q'<<24 | 'F'<<16 | 'I'<<8 | 0xfb
-	// externalData is the bit of the incompatible features that says that the data is in another file.
+	// externalData is the incompatible feature bit for data in a separate file.
 	externalData = 1 << 2
-	// maxBackingName is how long the name of a backing file may be.
+	// maxBackingName is the maximum length of a backing file name.
 	maxBackingName = 1023
 )
 
 var (
-	errOtherFile   = errors.New("it has its data in another file, which is not followed")
+	errOtherFile   = errors.New("it refers to another file, which is not allowed")
 	errOtherFormat = errors.New("it must be qcow2 or raw")
 )
 
-// examine returns the format of an image that somebody may have made to do harm: declared, or what the file itself tells. It
-// opens nothing but the file, where qemu-img would also open what that names, as the manager.
+// examine returns the format of an untrusted image: the declared one, or the one that the file
+// shows. It opens only the file itself; qemu-img would also open files that the image names, as the
+// manager.
 func examine(path, declared string) (string, error) {
 	begin, err := readBegin(path)
 	if err != nil {
@@ -65,7 +66,7 @@ func examine(path, declared string) (string, error) {
 	return examineBegin(begin, declared)
 }
 
-// readBegin returns what a file begins with, as far as it matters here.
+// readBegin returns the beginning of a file, as far as it matters here.
 func readBegin(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -80,7 +81,7 @@ func readBegin(path string) ([]byte, error) {
 	return begin[:n], nil
 }
 
-// readHeader returns the header of a disk. That of a file in another format has another Magic.
+// readHeader returns the header of a disk. In a file of another format, Magic differs.
 func readHeader(path string) (qcow2Header, error) {
 	begin, err := readBegin(path)
 	if err != nil {
@@ -91,7 +92,7 @@ func readHeader(path string) (qcow2Header, error) {
 
 func parseHeader(begin []byte) (qcow2Header, error) {
 	var header qcow2Header
-	whole := make([]byte, binary.Size(header)) // what a short file lacks is zero
+	whole := make([]byte, binary.Size(header)) // a short file is padded with zeros
 	copy(whole, begin)
 	err := binary.Read(bytes.NewReader(whole), binary.BigEndian, &header)
 	return header, err
@@ -99,7 +100,7 @@ func parseHeader(begin []byte) (qcow2Header, error) {
 
 func examineBegin(begin []byte, declared string) (string, error) {
 	if declared == formatRaw {
-		return formatRaw, nil // nothing in it counts
+		return formatRaw, nil // its content does not matter
 	}
 	header, err := parseHeader(begin)
 	if err != nil {
@@ -108,18 +109,18 @@ func examineBegin(begin []byte, declared string) (string, error) {
 	if header.Magic == qcow2Magic {
 		switch {
 		case header.Version < 2:
-			return "", fmt.Errorf("it is in the format qcow: %w", errOtherFormat)
+			return "", fmt.Errorf("its format is qcow: %w", errOtherFormat)
 		case header.BackingFileOffset != 0, header.Version > 2 && header.IncompatibleFeatures&externalData != 0:
 			return "", errOtherFile
 		}
 		return formatQcow2, nil
 	}
 	if declared == formatQcow2 {
-		return formatQcow2, nil // qemu-img says what is wrong with it
+		return formatQcow2, nil // qemu-img reports what is wrong with it
 	}
 	for _, other := range otherFormats {
 		if len(begin) > other.offset && bytes.HasPrefix(begin[other.offset:], []byte(other.magic)) {
-			return "", fmt.Errorf("it is in the format %s: %w", other.name, errOtherFormat)
+			return "", fmt.Errorf("its format is %s: %w", other.name, errOtherFormat)
 		}
 	}
 	return formatRaw, nil

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What is in an image decides what its first bytes say, and no file that it names is looked at.
+// The first bytes of an image determine its format, and no file that it names is opened.
 func TestExamine(t *testing.T) {
 	header := func(version uint32, backing, features uint64) []byte {
 		begin := make([]byte, 112)
@@ -24,22 +24,22 @@ func TestExamine(t *testing.T) {
 		want     string
 		err      error
 	}{
-		{"an empty file", nil, "", formatRaw, nil},
-		{"a disk with a boot sector", []byte("\xeb\x63\x90"), "", formatRaw, nil},
+		{"empty file", nil, "", formatRaw, nil},
+		{"disk with a boot sector", []byte("\xeb\x63\x90"), "", formatRaw, nil},
 		{"version 3", header(3, 0, 0), "", formatQcow2, nil},
 		{"version 3 as declared", header(3, 0, 0), formatQcow2, formatQcow2, nil},
-		{"version 2, which has no features", header(2, 0, externalData)[:80], "", formatQcow2, nil},
-		{"a feature that does not matter", header(3, 0, 1), "", formatQcow2, nil},
+		{"version 2 without feature bits", header(2, 0, externalData)[:80], "", formatQcow2, nil},
+		{"irrelevant feature bit", header(3, 0, 1), "", formatQcow2, nil},
 		{"cut off", header(3, 0, 0)[:8], "", formatQcow2, nil},
-		{"declared, and it is not", []byte("MZ"), formatQcow2, formatQcow2, nil},
+		{"declared but not true", []byte("MZ"), formatQcow2, formatQcow2, nil},
 		{"version 1", header(1, 0, 0), "", "", errOtherFormat},
 		{"a backing file", header(2, 200, 0), "", "", errOtherFile},
-		{"a backing file as declared", header(3, 200, 0), formatQcow2, "", errOtherFile},
-		{"a backing file in what is declared as raw", header(3, 200, 0), formatRaw, formatRaw, nil},
-		{"an external data file", header(3, 0, externalData), "", "", errOtherFile},
-		{"an external data file among other features", header(3, 0, externalData|1|8), "", "", errOtherFile},
-		{"a descriptor of VMware", []byte("# Disk DescriptorFile\nRW 1 FLAT \"/etc/shadow\" 0\n"), "", "", errOtherFormat},
-		{"what says at an offset what it is", at64, "", "", errOtherFormat},
+		{"backing file in a declared qcow2", header(3, 200, 0), formatQcow2, "", errOtherFile},
+		{"qcow2 with a backing file, declared as raw", header(3, 200, 0), formatRaw, formatRaw, nil},
+		{"external data file", header(3, 0, externalData), "", "", errOtherFile},
+		{"external data file among other features", header(3, 0, externalData|1|8), "", "", errOtherFile},
+		{"VMware descriptor", []byte("# Disk DescriptorFile\nRW 1 FLAT \"/etc/shadow\" 0\n"), "", "", errOtherFormat},
+		{"signature at an offset", at64, "", "", errOtherFormat},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := examineBegin(test.begin, test.declared)

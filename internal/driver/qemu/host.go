@@ -14,12 +14,11 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// hostFile has the identity of a state directory: a UUID that is made with it.
+// hostFile contains the identity of a state directory: a UUID created with it.
 const hostFile = "host-id"
 
-// identify returns the host of a state directory, which this process holds. The identity
-// is that of the directory and not of the kernel: what counts is whether the machines are
-// there, and a directory that is moved to another host takes them along.
+// identify returns the host of a state directory that this process has locked. It identifies the
+// directory, not the kernel: a directory that is moved to another host takes its machines along.
 func identify(stateDir string) (backend.Host, error) {
 	name, err := os.Hostname()
 	if err != nil {
@@ -30,7 +29,7 @@ func identify(stateDir string) (backend.Host, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		id := uuid.NewString()
 		if err := atomicfile.Write(path, []byte(id+"\n"), atomicfile.Durable); err != nil {
-			return backend.Host{}, fmt.Errorf("note the identity of the state directory: %w", err)
+			return backend.Host{}, fmt.Errorf("write the identity of the state directory: %w", err)
 		}
 		return backend.Host{ID: id, Name: name}, nil
 	}
@@ -39,7 +38,7 @@ func identify(stateDir string) (backend.Host, error) {
 	}
 	id := strings.TrimSpace(string(raw))
 	if err := uuid.Validate(id); err != nil {
-		return backend.Host{}, fmt.Errorf("read the identity of the state directory: %s has no UUID: %w; write status.host.id of a VirtualMachine of this host to it",
+		return backend.Host{}, fmt.Errorf("read the identity of the state directory: %s does not contain a UUID: %w; write the status.host.id of a VirtualMachine of this host to it",
 			path, err)
 	}
 	return backend.Host{ID: id, Name: name}, nil

@@ -25,19 +25,19 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// fakeAgent is the guest's end of the channel of an agent.
+// fakeAgent is the guest's end of an agent channel.
 type fakeAgent struct {
-	// answer answers the question for addresses over conn; n counts the questions from 1.
+	// answer responds to the query of addresses on conn; n counts the queries from 1.
 	answer func(conn io.Writer, id json.RawMessage, n int)
-	// greedy says that it floods the channel before anybody asks.
+	// greedy floods the channel before any query.
 	greedy bool
 
 	connections, questions atomic.Int32
-	// taken is how many bytes all connections took, most the largest number that one took.
+	// taken is the number of bytes written to all connections, most the maximum for one connection.
 	taken, most atomic.Int64
 }
 
-// counting counts what one connection takes.
+// counting counts the bytes written to a connection.
 type counting struct {
 	net.Conn
 	agent *fakeAgent
@@ -81,7 +81,7 @@ func (a *fakeAgent) serve(conn *counting) {
 	}
 }
 
-// flood writes a line again and again, as fast as it is taken.
+// flood writes a line repeatedly, as fast as possible.
 func flood(conn io.Writer, line string) {
 	block := []byte(strings.Repeat(line, max(1, 64<<10/len(line))))
 	for {
@@ -91,7 +91,7 @@ func flood(conn io.Writer, line string) {
 	}
 }
 
-// newGuest adds a machine that is on and whose agent is a fake one.
+// newGuest adds a running machine with a fake agent.
 func (w *fixture) newGuest(agent *fakeAgent) *machine {
 	w.Helper()
 	m := newMachine(w.driver, definition{Machine: backend.Machine{Identity: backend.Identity{UID: uuid.NewUUID()}}})
@@ -113,7 +113,7 @@ func (w *fixture) newGuest(agent *fakeAgent) *machine {
 		}
 	})
 	w.Cleanup(func() {
-		_ = listener.Close() // its file is gone already
+		_ = listener.Close() // its file is already removed
 		w.do(w.driver.Close())
 		serving.Wait()
 	})
@@ -148,7 +148,7 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// Guests that send as much as they can cost the manager next to nothing, and no other machine its answer.
+// Guests that flood the manager cost it next to nothing, and delay no other machine.
 func TestGuestsThatFlood(t *testing.T) {
 	w := newFixture(t)
 	many := make([]string, 100_000)
@@ -156,23 +156,23 @@ func TestGuestsThatFlood(t *testing.T) {
 		many[i] = fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)
 	}
 	hostile := map[string]*fakeAgent{
-		"an answer of 16 MiB in one line": {answer: func(conn io.Writer, _ json.RawMessage, _ int) {
-			_, _ = conn.Write(bytes.Repeat([]byte("x"), 16<<20)) // it is cut off
+		"response of 16 MiB in one line": {answer: func(conn io.Writer, _ json.RawMessage, _ int) {
+			_, _ = conn.Write(bytes.Repeat([]byte("x"), 16<<20)) // the connection is closed during the write
 		}},
 		"100 000 addresses": {answer: func(conn io.Writer, id json.RawMessage, _ int) {
 			fmt.Fprintf(conn, `{"return": %s, "id": %s}`+"\n", interfaces(many...), id)
 		}},
-		"answers to nobody": {answer: func(conn io.Writer, _ json.RawMessage, _ int) { flood(conn, `{"return": {}, "id": 1}`+"\n") }},
+		"unsolicited responses": {answer: func(conn io.Writer, _ json.RawMessage, _ int) { flood(conn, `{"return": {}, "id": 1}`+"\n") }},
 		"events": {answer: func(conn io.Writer, _ json.RawMessage, _ int) {
 			flood(conn, `{"event": "STOP", "data": "`+strings.Repeat("x", 60_000)+`"}`+"\n")
 		}},
 		"empty lines": {answer: func(conn io.Writer, _ json.RawMessage, _ int) { flood(conn, "\n") }},
-		"what is no message, before any question": {greedy: true},
+		"invalid messages before any query": {greedy: true},
 	}
 	for _, agent := range hostile {
 		w.newGuest(agent)
 	}
-	// It is asked soon again as long as it has no addresses.
+	// The agent is queried at short intervals until it has addresses.
 	const questions = 8
 	honest := &fakeAgent{answer: func(conn io.Writer, id json.RawMessage, n int) {
 		var addresses []string
@@ -183,14 +183,14 @@ func TestGuestsThatFlood(t *testing.T) {
 	}}
 	began := time.Now()
 	m := w.newGuest(honest)
-	harness.Eventually(t, "the honest guest is asked until it has an address", func() bool {
+	harness.Eventually(t, "the honest guest is queried until it has an address", func() bool {
 		return cmp.Equal(m.snapshot().Addresses, []string{"10.0.2.15"})
 	})
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("%d questions took %v", questions, took)
 	}
 	for name, agent := range hostile {
-		// A connection of the kernel holds some hundred KiB that nobody has read.
+		// The kernel buffers some hundred KiB of unread data for each connection.
 		most, taken, n := agent.most.Load(), agent.taken.Load(), agent.connections.Load()
 		t.Logf("%s: %d connections took %d bytes", name, n, taken)
 		if n == 0 || most > 2<<20 || taken > 16<<20 {
@@ -206,9 +206,9 @@ func TestUsableAddresses(t *testing.T) {
 	}
 	for name, test := range map[string]struct{ reported, want []string }{
 		"some":                    {[]string{"2001:DB8:0::1", " 10.0.2.15\n", "10.0.2.15"}, []string{"10.0.2.15", "2001:db8::1"}},
-		"those of the guest only": {[]string{"127.0.0.1", "::1", "fe80::1", "169.254.1.1", "fec0::1", "0.0.0.0", "ff02::1", "224.0.0.1"}, nil},
+		"local to the guest": {[]string{"127.0.0.1", "::1", "fe80::1", "169.254.1.1", "fec0::1", "0.0.0.0", "ff02::1", "224.0.0.1"}, nil},
 		"a zone":                  {[]string{"2001:db8::1%\x1b[2J", "fe80::1%eth0", "2001:db8::2%" + strings.Repeat("x", 1000)}, nil},
-		"what is none":            {[]string{"", "\x00", "\xff", "10.0.0.1\x00", "999.0.0.1", strings.Repeat("1", 1000), "10.0.0.1/8"}, nil},
+		"invalid":            {[]string{"", "\x00", "\xff", "10.0.0.1\x00", "999.0.0.1", strings.Repeat("1", 1000), "10.0.0.1/8"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, reachable(test.reported), cmp.Transformer("empty", func(s []string) []string { return append([]string{}, s...) })); diff != "" {
@@ -218,15 +218,15 @@ func TestUsableAddresses(t *testing.T) {
 	}
 	got := reachable(many)
 	if len(got) != maxAddresses || slices.ContainsFunc(got, func(s string) bool { return len(s) > 64 }) {
-		t.Errorf("of 2000 addresses there are told %v", got)
+		t.Errorf("of 2000 addresses %v are reported", got)
 	}
 }
 
-// What QEMU said last may be what the guest wrote to its serial console.
-func TestLastWordsOfAGuest(t *testing.T) {
+// QEMU's last output may be text that the guest wrote to its serial console.
+func TestLastOutput(t *testing.T) {
 	for name, test := range map[string]struct{ log, want string }{
 		"of QEMU":            {"x\n2026-01-01T00:00:00.000000Z qemu-system-" + arch() + ": no room\n", "no room"},
-		"nothing":            {"\n \n", "it said nothing"},
+		"nothing":            {"\n \n", "no output"},
 		"control characters": {"\x1b[2J\x07hello\u202e\x00\xff there\r", "[2Jhello\ufffd there"},
 		"too many":           {strings.Repeat("é", 1000), strings.Repeat("é", maxOutput/2) + " ..."},
 	} {
@@ -238,17 +238,17 @@ func TestLastWordsOfAGuest(t *testing.T) {
 	}
 }
 
-func TestPlausibleMemory(t *testing.T) {
+func TestImplausibleMemory(t *testing.T) {
 	for name, test := range map[string]struct {
 		total, available uint64
 		want             [2]int64
 	}{
 		"usual":               {100, 30, [2]int64{70, 100}},
-		"it tells nothing":    {0, 0, [2]int64{}},
-		"not told is -1":      {1<<64 - 1, 1<<64 - 1, [2]int64{}},
-		"more than it has":    {201, 1, [2]int64{}},
-		"more free than all":  {100, 101, [2]int64{}},
-		"less than none free": {100, 1<<64 - 1, [2]int64{}},
+		"nothing reported":    {0, 0, [2]int64{}},
+		"unknown values are -1":      {1<<64 - 1, 1<<64 - 1, [2]int64{}},
+		"more than its memory":    {201, 1, [2]int64{}},
+		"more free than total":  {100, 101, [2]int64{}},
+		"negative free": {100, 1<<64 - 1, [2]int64{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			used, of := clampMemory(test.total, test.available, 200)
@@ -259,7 +259,7 @@ func TestPlausibleMemory(t *testing.T) {
 	}
 }
 
-// A guest can make what is seen of it change without end. The API server hears of it now and then.
+// A guest can change its reported state endlessly. Writes to the API are rate limited.
 func TestGuestThatChangesAllTheTime(t *testing.T) {
 	w := newFixture(t)
 	var reported atomic.Int32
@@ -271,14 +271,14 @@ func TestGuestThatChangesAllTheTime(t *testing.T) {
 	for i := range 1000 {
 		m.agentAnswered(t.Context(), []string{fmt.Sprintf("10.0.%d.%d", i>>8, i&255)})
 	}
-	if n := reported.Load(); n > 2*tellBurst {
-		t.Errorf("%d changes were told", n)
+	if n := reported.Load(); n > 2*notifyBurst {
+		t.Errorf("%d changes were reported", n)
 	}
 	before := reported.Load()
-	harness.Eventually(t, "the last change is told", func() bool { return reported.Load() > before })
+	harness.Eventually(t, "the last change is reported", func() bool { return reported.Load() > before })
 }
 
-// bootSector returns an image that runs some machine code of 16 bits.
+// bootSector returns an image that runs 16-bit machine code.
 func bootSector(t *testing.T, code ...byte) string {
 	t.Helper()
 	sector := make([]byte, 1<<20)
@@ -291,10 +291,10 @@ func bootSector(t *testing.T, code ...byte) string {
 	return path
 }
 
-// Any guest can write to the ports of its devices, and QEMU tells of some such writes each time.
-func TestGuestThatMakesEvents(t *testing.T) {
+// Any guest can write to the ports of its devices, and QEMU sends an event for each of some writes.
+func TestGuestThatFloodsEvents(t *testing.T) {
 	for name, code := range map[string][]byte{
-		"crashes that are said to be loaded": {
+		"crashloaded events": {
 			0xba, 0x05, 0x05, // mov dx, 0x505: pvpanic
 			0xb0, 0x02, // mov al, 2
 			0xee,       // out dx, al
@@ -316,7 +316,7 @@ func TestGuestThatMakesEvents(t *testing.T) {
 				fmt.Fprintf(conn, `{"return": %s, "id": %s}`+"\n", interfaces([]string{"10.0.0.1"}[:n/8]...), id)
 			}})
 			began, before := time.Now(), processorTime(t)
-			harness.Eventually(t, "another guest is asked", func() bool { return len(other.snapshot().Addresses) > 0 })
+			harness.Eventually(t, "another guest is queried", func() bool { return len(other.snapshot().Addresses) > 0 })
 			took, used := time.Since(began), processorTime(t)-before
 			t.Logf("in %v this process used %v of processor time; %s", took, used, w.server().State)
 			if used > took/4 {

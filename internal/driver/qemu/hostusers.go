@@ -16,7 +16,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// neededCapabilities are what root needs to give machines users of their own, and to find their processes again.
+// neededCapabilities are the capabilities that root needs to run machines as other users and to
+// find their processes.
 var neededCapabilities = []struct {
 	name string
 	bit  uint
@@ -24,7 +25,7 @@ var neededCapabilities = []struct {
 	{"CAP_CHOWN", 0}, {"CAP_DAC_OVERRIDE", 1}, {"CAP_FOWNER", 3}, {"CAP_KILL", 5}, {"CAP_SETGID", 6}, {"CAP_SETUID", 7}, {"CAP_SYS_PTRACE", 19},
 }
 
-// newUsers returns the users of the machines, from a range. why says why machines have none, in words for the log.
+// newUsers returns the users of the machines. If there are none, why is the reason, for the log.
 func newUsers(r UserRange) (u *users, why string, err error) {
 	u = &users{taken: map[int]types.UID{}}
 	if why := whyNoUsers(r); why != "" {
@@ -58,11 +59,12 @@ func whyNoUsers(r UserRange) string {
 	return ""
 }
 
-// missingCapability returns the first needed capability that is not effective, from the text of /proc/PID/status.
+// missingCapability returns the first needed capability that is not effective, given the text of
+// /proc/PID/status.
 func missingCapability(status string) string {
 	_, rest, _ := strings.Cut(status, "\nCapEff:")
 	value, _, _ := strings.Cut(rest, "\n")
-	set, _ := strconv.ParseUint(strings.TrimSpace(value), 16, 64) // what cannot be read is none
+	set, _ := strconv.ParseUint(strings.TrimSpace(value), 16, 64) // unreadable counts as none
 	for _, needed := range neededCapabilities {
 		if set&(1<<needed.bit) == 0 {
 			return needed.name
@@ -71,7 +73,7 @@ func missingCapability(status string) string {
 	return ""
 }
 
-// isMapped reports whether a line of /proc/PID/uid_map has all of a range.
+// isMapped reports whether a line of /proc/PID/uid_map contains a whole range.
 func isMapped(lines string, r UserRange) bool {
 	for line := range strings.Lines(lines) {
 		var inside, outside, count int
@@ -82,8 +84,8 @@ func isMapped(lines string, r UserRange) bool {
 	return false
 }
 
-// kvmGroups returns the supplementary groups that a machine needs to open a device with that mode and owner, and whether
-// it can. The group of root is not given to machines.
+// kvmGroups returns the supplementary groups with which a machine can open a device of that mode
+// and group, and whether it can. Machines never get the group root.
 func kvmGroups(mode fs.FileMode, group int) (groups []int, usable bool) {
 	switch {
 	case mode&0o006 == 0o006:
@@ -94,7 +96,7 @@ func kvmGroups(mode fs.FileMode, group int) (groups []int, usable bool) {
 	return nil, false
 }
 
-// useKVM says that machines are to use KVM. The error says why their users may not.
+// useKVM lets machines use KVM. The error is the reason why their users may not.
 func (u *users) useKVM() error {
 	if u.limits == (UserRange{}) {
 		return nil
@@ -109,14 +111,15 @@ func (u *users) useKVM() error {
 	}
 	groups, usable := kvmGroups(info.Mode(), group)
 	if !usable {
-		return fmt.Errorf("%w: %s is open to root only, and machines run as other users: give it to a group, as with chgrp kvm %[2]s; chmod 660 %[2]s",
+		return fmt.Errorf("%w: only root can open %s, but machines run as other users: give it a group, for example with chgrp kvm %[2]s; chmod 660 %[2]s",
 			backend.ErrMissing, kvmDevice)
 	}
 	u.groups = groups
 	return nil
 }
 
-// checkOwner returns an error if something in a state directory belongs to another user, and this one is not root.
+// checkOwner returns an error if a file in a state directory belongs to another user and this one
+// is not root.
 func checkOwner(stateDir string) error {
 	if os.Geteuid() == 0 {
 		return nil
@@ -133,22 +136,23 @@ func checkOwnerAs(stateDir string, user int) error {
 	for _, path := range paths {
 		info, err := os.Lstat(path)
 		if err != nil {
-			continue // it is gone, or the directory that it is in is reported
+			continue // it no longer exists, or its directory is reported
 		}
 		if owner, known := info.Sys().(*syscall.Stat_t); known && int(owner.Uid) != user {
-			return fmt.Errorf("%s belongs to user %d, and the manager runs as user %d: run it as root, as before, or stop all machines and run chown -R %[3]d %[4]s",
+			return fmt.Errorf("%s belongs to user %d, but the manager runs as user %d: run it as root, as before, or stop all machines and run chown -R %[3]d %[4]s",
 				path, owner.Uid, user, stateDir)
 		}
 	}
 	return nil
 }
 
-// checkClash returns an error if the host has users or groups in a range, or gives numbers in it to containers of its users.
+// checkClash returns an error if the host has users or groups in a range, or allocates it as
+// subordinate IDs.
 func checkClash(r UserRange) error {
 	for _, list := range []struct {
 		path   string
-		number int // the field with the first number
-		count  int // that with how many there are; 0: one
+		number int // the field with the first ID
+		count  int // the field with the number of IDs; 0 means one ID
 	}{
 		{"/etc/passwd", 2, 0}, {"/etc/group", 2, 0}, {"/etc/subuid", 1, 2}, {"/etc/subgid", 1, 2},
 	} {
@@ -187,7 +191,7 @@ func checkList(path string, number, count int, r UserRange) error {
 			last = first + many - 1
 		}
 		if first <= r.Last && last >= r.First {
-			return fmt.Errorf("%w: --vm-uid-range=%s has numbers that %s gives to %q: choose another range for the users of machines",
+			return fmt.Errorf("%w: --vm-uid-range=%s overlaps with IDs that %s allocates to %q: choose another range",
 				backend.ErrMissing, r, path, fields[0])
 		}
 	}

@@ -17,26 +17,26 @@ import (
 )
 
 const (
-	// stallTimeout is how long a server may send nothing.
+	// stallTimeout limits the time without data from a server.
 	stallTimeout = 30 * time.Second
 	// downloadTimeout is the default of Options.ImageTimeout: 10 GiB at 4 Mbit/s.
 	downloadTimeout = 6 * time.Hour
-	// maxDownloads and maxDownloadsOfNamespace bound the downloads at a time. A server that sends slowly holds up the
-	// namespace that has named it, not the others.
+	// maxDownloads and maxDownloadsOfNamespace limit concurrent downloads. A slow server delays the
+	// namespace that uses it, not the others.
 	maxDownloads            = 16
 	maxDownloadsOfNamespace = 2
 	// progressSteps is the number of steps in which the progress of a download is reported.
 	progressSteps = 4
 )
 
-// images are the downloaded disk images, each once, by digest.
+// images are the downloaded disk images, by digest.
 type images struct {
 	dir    string
 	client *http.Client
 	// limit is the largest size of an image in bytes; 0 is no limit.
 	limit   int64
 	timeout time.Duration
-	// keep is how long an image is kept that no machine uses; 0 is for ever.
+	// keep is the time that an unused image is kept; 0 means indefinitely.
 	keep time.Duration
 
 	mu        sync.Mutex
@@ -45,11 +45,12 @@ type images struct {
 	changed chan struct{}
 }
 
-// download is a download that is under way.
+// download is a download in progress.
 type download struct {
 	namespace string
 	cancel    context.CancelCauseFunc
-	// done is closed at the end. err is set before, unless the caller has given up or the image came from elsewhere.
+	// done is closed at the end. err is set before, unless the caller was cancelled or the image
+	// came from another source.
 	done chan struct{}
 	err  error
 }
@@ -62,8 +63,8 @@ func newImages(dir string, options Options) *images {
 	}
 }
 
-// resolveImage returns the disk image of a machine, downloaded if need be; nil if it boots
-// a kernel.
+// resolveImage returns the disk image of a machine, downloaded if necessary; nil if it boots a
+// kernel.
 func (d *Driver) resolveImage(ctx context.Context, namespace string, image *v1alpha1.Image, progress func(string)) (*baseImage, error) {
 	switch {
 	case image == nil:
@@ -96,33 +97,34 @@ func (d *Driver) resolveImage(ctx context.Context, namespace string, image *v1al
 	case err != nil:
 		return nil, fmt.Errorf("read the image: %w", err)
 	case info.Backing != "" || info.Specific.Data.DataFile != "":
-		// Whoever may name an image could read any file of the host that way.
+		// Otherwise an image could expose any file of the host.
 		return nil, fmt.Errorf("read the image %s: %w", path, errOtherFile)
 	}
 	return &baseImage{Path: path, Format: format}, nil
 }
 
-// withoutPassword returns an address as others may read it.
+// withoutPassword returns an address without its password.
 func withoutPassword(address string) string {
 	parsed, err := url.Parse(address)
 	if err != nil {
-		return "" // what is no address cannot be shown without what is in it
+		return "" // an unparsable address could contain a password anywhere
 	}
 	return parsed.Redacted()
 }
 
-// errArrived ends a download whose image has arrived from another source.
+// errArrived cancels a download whose image has arrived from another source.
 var errArrived = errors.New("the image has arrived from another source")
 
-// get returns the file with that digest, downloaded from the address if it is not here yet. Callers with the same source
-// share one download; those with another source have their own, and the first that verifies serves all.
+// get returns the file with that digest, downloaded from the address if necessary. Callers with the
+// same source share one download. Callers with other sources download in parallel; the first
+// verified image serves all.
 func (i *images) get(ctx context.Context, namespace, address, digest string, progress func(string)) (string, error) {
 	from, path := source{address, digest}, filepath.Join(i.dir, digest)
 	for {
 		i.mu.Lock()
 		_, err := os.Stat(path)
 		if !errors.Is(err, fs.ErrNotExist) {
-			_ = os.Chtimes(path, time.Now(), time.Now()) // collect does it again, and reports an error
+			_ = os.Chtimes(path, time.Now(), time.Now()) // collect repeats it and reports an error
 			i.mu.Unlock()
 			return path, err
 		}
@@ -147,7 +149,7 @@ func (i *images) get(ctx context.Context, namespace, address, digest string, pro
 			progress("the image is being downloaded for another machine")
 			changed = d.done
 		default:
-			progress("the download of the image waits until others are done")
+			progress("the image download is waiting for others")
 		}
 		select {
 		case <-changed:
@@ -164,7 +166,7 @@ func failedDownload(address string, err error) error {
 	return fmt.Errorf("download the image %s: %w", withoutPassword(address), err)
 }
 
-// canStart reports whether a download of a namespace may begin; i.mu is held.
+// canStart reports whether a download for a namespace may start; i.mu is held.
 func (i *images) canStart(namespace string) bool {
 	own := 0
 	for _, d := range i.downloads {
@@ -175,7 +177,7 @@ func (i *images) canStart(namespace string) bool {
 	return own < maxDownloadsOfNamespace && len(i.downloads) < maxDownloads
 }
 
-// end notes that a download is over, and how. ctx is that of the caller that has run it.
+// finish records the result of a download. ctx is the context of the caller that ran it.
 func (i *images) finish(ctx context.Context, d *download, from source, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

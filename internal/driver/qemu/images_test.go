@@ -23,14 +23,14 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// server serves one image, and may break off.
+// server serves one image, and can break a response off.
 type server struct {
 	*httptest.Server
 	content []byte
 
 	mu       sync.Mutex
-	requests []string // the ranges that were asked for
-	breakAt  int      // after how many bytes the next answer breaks off; 0 is never
+	requests []string // the requested ranges
+	breakAt  int // the number of bytes after which the next response breaks off; 0 means never
 }
 
 func newServer(t *testing.T, size int) *server {
@@ -63,7 +63,7 @@ func (s *server) digest() string {
 
 func TestDownload(t *testing.T) {
 	quiet := func(string) {}
-	t.Run("it is told how far it is, and done once", func(t *testing.T) {
+	t.Run("it reports progress and downloads once", func(t *testing.T) {
 		s := newServer(t, 8<<20)
 		i := newImages(t.TempDir(), Options{ImageNetworks: loopback})
 		var reported []string
@@ -95,7 +95,7 @@ func TestDownload(t *testing.T) {
 			t.Errorf("it was downloaded %d times", len(s.requests))
 		}
 	})
-	t.Run("many at once", func(t *testing.T) {
+	t.Run("concurrent callers", func(t *testing.T) {
 		s := newServer(t, 1<<20)
 		i := newImages(t.TempDir(), Options{ImageNetworks: loopback})
 		var all sync.WaitGroup
@@ -111,15 +111,15 @@ func TestDownload(t *testing.T) {
 			t.Errorf("it was downloaded %d times", len(s.requests))
 		}
 	})
-	t.Run("it goes on where it was broken off, also in another process", func(t *testing.T) {
+	t.Run("it resumes, also in another process", func(t *testing.T) {
 		s := newServer(t, 4<<20)
 		s.breakAt = 1 << 20
 		dir := t.TempDir()
 		if _, err := newImages(dir, Options{ImageNetworks: loopback}).get(t.Context(), "default", s.URL, s.digest(), quiet); err == nil {
-			t.Fatal("a download that was broken off succeeded")
+			t.Fatal("an interrupted download succeeded")
 		}
 		if _, err := os.Stat(filepath.Join(dir, s.digest())); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("a half image is visible: %v", err)
+			t.Errorf("a partial image is visible: %v", err)
 		}
 		if _, err := newImages(dir, Options{ImageNetworks: loopback}).get(t.Context(), "default", s.URL, s.digest(), quiet); err != nil {
 			t.Fatal(err)
@@ -139,18 +139,18 @@ func TestDownload(t *testing.T) {
 			t.Errorf("left behind: %v", left)
 		}
 	})
-	t.Run("a disk without room, and then with it", func(t *testing.T) {
+	t.Run("a full disk, and then free space", func(t *testing.T) {
 		s := newServer(t, 1<<20)
 		dir := t.TempDir()
 		part := filepath.Join(dir, source{s.URL, s.digest()}.part())
-		if err := os.Symlink("/dev/full", part); err != nil { // it takes nothing
+		if err := os.Symlink("/dev/full", part); err != nil { // writes fail with ENOSPC
 			t.Fatal(err)
 		}
 		if _, err := newImages(dir, Options{ImageNetworks: loopback}).get(t.Context(), "default", s.URL, s.digest(), quiet); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("get: %v", err)
 		}
 		if _, err := os.Stat(filepath.Join(dir, s.digest())); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("a half image is visible: %v", err)
+			t.Errorf("a partial image is visible: %v", err)
 		}
 		if err := os.Remove(part); err != nil {
 			t.Fatal(err)
@@ -169,7 +169,7 @@ func TestDownload(t *testing.T) {
 	})
 }
 
-// A machine of an image by its address, in qcow2, larger than the image.
+// A machine with an image by address, in qcow2, with a disk larger than the image.
 func TestMachineOfADownloadedImage(t *testing.T) {
 	w := newFixture(t)
 	source := filepath.Join(t.TempDir(), "image.qcow2")
@@ -190,12 +190,12 @@ func TestMachineOfADownloadedImage(t *testing.T) {
 	w.remove()
 }
 
-func TestImagesThatAreRefused(t *testing.T) {
+func TestRejectedImages(t *testing.T) {
 	w := newFixture(t)
 	dir := t.TempDir()
 	base, overlay := emptyImage(t), filepath.Join(dir, "overlay.qcow2")
 	w.makeImage("-f", "qcow2", "-b", base, "-F", "raw", overlay)
-	// Who opens what it names would wait.
+	// Opening the pipe would block.
 	pipe, external := filepath.Join(dir, "pipe"), filepath.Join(dir, "external.qcow2")
 	w.makeImage("-f", "qcow2", "-o", "data_file="+pipe, external, "1M")
 	w.do(os.Remove(pipe))
@@ -208,11 +208,11 @@ func TestImagesThatAreRefused(t *testing.T) {
 		disk  int64
 		says  string
 	}{
-		"with its data elsewhere":              {&v1alpha1.Image{Path: external}, 0, "another file"},
-		"with its data elsewhere, and says so": {&v1alpha1.Image{Path: external, Format: "qcow2"}, 0, "another file"},
-		"that only names other files":          {&v1alpha1.Image{Path: descriptor}, 0, "it is in the format vmdk: it must be qcow2 or raw"},
+		"with external data":              {&v1alpha1.Image{Path: external}, 0, "another file"},
+		"with external data, declared": {&v1alpha1.Image{Path: external, Format: "qcow2"}, 0, "another file"},
+		"that only names other files":          {&v1alpha1.Image{Path: descriptor}, 0, "its format is vmdk: it must be qcow2 or raw"},
 		"with a backing file":                  {&v1alpha1.Image{Path: overlay}, 0, "another file"},
-		"that is not there":                    {&v1alpha1.Image{Path: filepath.Join(dir, "none")}, 0, "no such file"},
+		"missing":                    {&v1alpha1.Image{Path: filepath.Join(dir, "none")}, 0, "no such file"},
 		"larger than the disk":                 {&v1alpha1.Image{Path: base}, 1 << 19, "make it larger"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,7 +222,7 @@ func TestImagesThatAreRefused(t *testing.T) {
 			w.do(w.driver.Create(t.Context(), machine))
 			server := w.eventually("it has failed", func(s *backend.Server) bool { return s.Ended != nil && s.Task == backend.TaskNone })
 			if server.State != backend.StateAbsent || !strings.Contains(server.Ended.Message, test.says) {
-				t.Errorf("it is %s, and failed with %q", server.State, server.Ended.Message)
+				t.Errorf("state %s, failed with %q", server.State, server.Ended.Message)
 			}
 			w.remove()
 		})
@@ -230,7 +230,7 @@ func TestImagesThatAreRefused(t *testing.T) {
 }
 
 func TestDiskPolicyRetain(t *testing.T) {
-	for name, definition := range map[string]string{"as usual": "", "with a definition that cannot be read": "{", "with that of another machine": `{"UID":"x"}`} {
+	for name, definition := range map[string]string{"as usual": "", "with an unreadable definition": "{", "with another machine's definition": `{"UID":"x"}`} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
 			machine := w.firmware()
@@ -247,7 +247,7 @@ func TestDiskPolicyRetain(t *testing.T) {
 				return err == nil
 			})
 			if left, _ := filepath.Glob(filepath.Join(w.driver.retainedDir(), "default", "vm", "*.qcow2")); len(left) != 1 {
-				t.Errorf("the disks that are retained: %v", left)
+				t.Errorf("retained disks: %v", left)
 			}
 		})
 	}

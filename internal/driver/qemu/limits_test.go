@@ -11,7 +11,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
 
-// A shell in the place of qemu-img tells which limits it has: in KiB, seconds, and blocks of 512 bytes.
+// A shell instead of qemu-img prints its limits: in KiB, seconds, and blocks of 512 bytes.
 func TestImageToolHasLimits(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	if err := os.WriteFile(disk, nil, 0o600); err != nil {

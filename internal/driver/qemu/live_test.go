@@ -13,7 +13,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// ask asks the monitor of the machine of the test.
+// ask runs a monitor command on the machine of the test.
 func (w *fixture) ask(command string, arguments map[string]any, result any) {
 	w.Helper()
 	conn, err := w.driver.machines[uid].monitor()
@@ -23,8 +23,7 @@ func (w *fixture) ask(command string, arguments map[string]any, result any) {
 	}
 }
 
-// shell connects to the serial console of the machine of the test, and waits for the
-// shell there.
+// shell connects to the serial console of the machine of the test and waits for its shell.
 func (w *fixture) shell() {
 	w.Helper()
 	w.eventually("the guest answers", answers)
@@ -38,24 +37,24 @@ func (w *fixture) shell() {
 	go func() { _, _ = io.Copy(io.Discard, w.console) }() // the log has it, too
 }
 
-// typed types a line there.
+// typed types a line at the console.
 func (w *fixture) typed(line string) {
 	w.Helper()
 	_, err := w.console.Write([]byte(line + "\r"))
 	w.do(err)
 }
 
-// shows waits until the console has shown a text.
+// shows waits for a text on the console.
 func (w *fixture) shows(text string) {
 	w.Helper()
 	w.eventually("the console shows "+text, func(*backend.Server) bool { return strings.Contains(w.serial(), text) })
 }
 
-// What is changed in a machine that runs, its guest sees.
+// The guest sees changes of its running machine.
 func TestGuestSeesChanges(t *testing.T) {
 	needGuest(t)
 	w := newFixture(t)
-	w.driver.plugs = true // also without KVM: there is room enough for translated code
+	w.driver.plugs = true // even without KVM: the buffer for translated code is large enough
 	machine := booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 })
 	run := w.run(machine).Run
 	w.shell()
@@ -73,14 +72,13 @@ func TestGuestSeesChanges(t *testing.T) {
 	w.typed("echo heard-$((40+2))")
 	w.do(w.driver.Resume(t.Context(), machine.Identity))
 	if server := w.eventually("it runs", is(backend.StateRunning)); server.Run != run || len(server.Pending) > 0 {
-		t.Errorf("it was to go on with all changes done: %+v", server)
+		t.Errorf("want it running with all changes applied: %+v", server)
 	}
 	w.shows("heard-42")
 	w.remove()
 }
 
-// A guest that restarts itself goes on in the same run; one whose kernel crashes has
-// ended.
+// A guest that reboots stays in the same run; a kernel panic ends the run.
 func TestLongGuestRebootsAndPanics(t *testing.T) {
 	needGuest(t)
 	w := newFixture(t)
@@ -90,7 +88,7 @@ func TestLongGuestRebootsAndPanics(t *testing.T) {
 	w.eventually("the guest is booting", func(s *backend.Server) bool { return s.Agent == backend.AgentWaiting })
 	server := w.eventually("the guest answers", answers)
 	if server.Run != run || server.Ended != nil {
-		t.Errorf("the restart of the guest counts as %+v, ended %+v", server, server.Ended)
+		t.Errorf("the reboot of the guest counts as %+v, ended %+v", server, server.Ended)
 	}
 	w.eventually("there is a second shell", func(*backend.Server) bool {
 		_, after, found := strings.Cut(w.serial(), "The guest is restarting")
@@ -99,12 +97,12 @@ func TestLongGuestRebootsAndPanics(t *testing.T) {
 	w.typed("echo c > /proc/sysrq-trigger")
 	server = w.eventually("it is off", is(backend.StateStopped))
 	if server.Ended == nil || server.Ended.Cause != backend.CauseGuestPanic || server.Ended.Run != run {
-		t.Errorf("it ended as %+v", server.Ended)
+		t.Errorf("ended with %+v", server.Ended)
 	}
 	w.remove()
 }
 
-// The log of the serial console is rotated while the machine writes.
+// The log of the serial console is rotated while the machine writes to it.
 func TestLongSerialLogIsRotated(t *testing.T) {
 	needGuest(t)
 	before := serialLimit
@@ -119,15 +117,14 @@ func TestLongSerialLogIsRotated(t *testing.T) {
 		info, err := os.Stat(old)
 		return err == nil && info.Size() >= serialLimit
 	})
-	w.eventually("it goes on in a new one", func(*backend.Server) bool { return int64(len(w.serial())) < serialLimit })
+	w.eventually("it continues in a new one", func(*backend.Server) bool { return int64(len(w.serial())) < serialLimit })
 	w.typed("echo still-$((40+2))")
 	w.shows("still-42")
 	w.remove()
 }
 
-// The disk of the host is full for three writes, as QEMU tells it: the guest is halted
-// and not told of errors, and goes on when there is room. Its state does not change back
-// and forth meanwhile.
+// The host's disk is full for three writes, according to QEMU: the guest is halted, sees no errors,
+// and is resumed when there is free space. Its state does not flap meanwhile.
 func TestLongDiskFullWhileItRuns(t *testing.T) {
 	needGuest(t)
 	quickly(t)
@@ -135,7 +132,7 @@ func TestLongDiskFullWhileItRuns(t *testing.T) {
 	w.run(booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 }))
 	w.shell()
 
-	// From now on writes go through a filter that fails the first ones.
+	// From here on a filter fails the first writes.
 	var rules, failures []any
 	const failing = 3
 	for state := 1; state <= failing; state++ {
@@ -157,17 +154,17 @@ func TestLongDiskFullWhileItRuns(t *testing.T) {
 		return len(states) == 3
 	}
 	w.typed("dd if=/dev/urandom of=/dev/vda bs=65536 count=1; sync; echo written-$((40+2))")
-	server := w.eventually("it is halted, and goes on", noted)
+	server := w.eventually("it is halted and resumed", noted)
 	want := []backend.State{backend.StateRunning, backend.StateUnknown, backend.StateRunning}
 	if fmt.Sprint(states) != fmt.Sprint(want) {
-		t.Errorf("the states were %v, want %v", states, want)
+		t.Errorf("states were %v, want %v", states, want)
 	}
 	w.shows("written-42")
 	if strings.Contains(w.serial(), "I/O error") {
-		t.Errorf("the guest was told of an error:\n%s", w.serial())
+		t.Errorf("the guest saw an error:\n%s", w.serial())
 	}
 	if again := w.server(); again.Run != server.Run {
-		t.Errorf("it is another run: %+v", again)
+		t.Errorf("not the same run: %+v", again)
 	}
 	w.remove()
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// machine is one machine, on or off.
 type machine struct {
 	d   *Driver
 	id  backend.Identity
@@ -70,7 +69,7 @@ type task struct {
 func newMachine(d *Driver, def definition) *machine {
 	return &machine{
 		d: d, id: def.Identity, dir: filepath.Join(d.machinesDir(), string(def.UID)), def: def,
-		notifyLimiter: rate.NewLimiter(rate.Every(notifyInterval), tellBurst),
+		notifyLimiter: rate.NewLimiter(rate.Every(notifyInterval), notifyBurst),
 	}
 }
 
@@ -96,7 +95,7 @@ func (m *machine) begin(kind backend.Task, work func(context.Context) error) err
 	previous := m.task
 	if previous != nil {
 		if kind != backend.TaskDelete {
-			return fmt.Errorf("machine %s: the task to %s it goes on", m.id.UID, previous.kind)
+			return fmt.Errorf("machine %s: the task %s is still running", m.id.UID, previous.kind)
 		}
 		previous.cancel()
 	}
@@ -215,7 +214,7 @@ func runName(status process.Status) string { return strconv.FormatInt(status.Sta
 func (m *machine) attach() {
 	proc, err := m.d.processes.Find(string(m.id.UID))
 	if err != nil {
-		return // there is none
+		return // no process
 	}
 	status := proc.Status()
 	switch {
@@ -257,13 +256,13 @@ func endOf(status process.Status) *backend.Ended {
 	ended := &backend.Ended{Cause: backend.CauseHost, At: status.EndedAt}
 	switch {
 	case status.State == process.Lost:
-		ended.At, ended.Message = time.Now(), "the process is gone, and nobody has seen how; perhaps the host was restarted"
+		ended.At, ended.Message = time.Now(), "the process ended unobserved; perhaps the host was restarted"
 	case status.Signal != "":
-		ended.Message = "the process was ended by " + status.Signal
+		ended.Message = "the process was killed by " + status.Signal
 	case status.ExitCode != 0:
-		ended.Cause, ended.Message = backend.CauseError, fmt.Sprintf("QEMU ended with exit code %d: %s", status.ExitCode, lastOutput(status.LogTail))
+		ended.Cause, ended.Message = backend.CauseError, fmt.Sprintf("QEMU exited with code %d: %s", status.ExitCode, lastOutput(status.LogTail))
 	default:
-		ended.Message = "QEMU was told to quit"
+		ended.Message = "QEMU quit on request"
 	}
 	return ended
 }

@@ -14,11 +14,11 @@ import (
 	"syscall"
 )
 
-// redirectLimit is how often a download may be sent elsewhere.
+// redirectLimit is the maximum number of redirects of a download.
 const redirectLimit = 5
 
-// specialNetworks are networks that are no part of the public Internet although their addresses look like it, and addresses that
-// clouds answer at with secrets of a machine. RFC 6890 and what followed it.
+// specialNetworks are not part of the public Internet although their addresses look like it, or
+// serve a machine's secrets in a cloud. RFC 6890 and its successors.
 var specialNetworks = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.88.99.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
@@ -28,11 +28,11 @@ var specialNetworks = []netip.Prefix{
 	netip.MustParsePrefix("3fff::/20"),
 }
 
-// publicIPv6 is what was ever given to the Internet of IPv6. All else is unassigned, of one site only, or leads to an IPv4
-// address that is written in it, as ::127.0.0.1 and 64:ff9b::127.0.0.1 do. RFC 4291 and the registry of IANA.
+// publicIPv6 is all allocated space of the IPv6 Internet. The rest is unassigned, site-local, or
+// embeds an IPv4 address, as ::127.0.0.1 and 64:ff9b::127.0.0.1. RFC 4291 and the IANA registry.
 var publicIPv6 = netip.MustParsePrefix("2000::/3")
 
-// isPublic reports whether an address is one of the public Internet.
+// isPublic reports whether an address belongs to the public Internet.
 func isPublic(ip netip.Addr) bool {
 	ip = ip.Unmap().WithZone("")
 	if ip.Is6() && !publicIPv6.Contains(ip) {
@@ -42,11 +42,11 @@ func isPublic(ip netip.Addr) bool {
 		!slices.ContainsFunc(specialNetworks, func(network netip.Prefix) bool { return network.Contains(ip) })
 }
 
-// addressFilter decides which addresses images are downloaded from: those of the public Internet, and of these networks. Who names
-// an image in the API could else have the manager ask what only its host can reach.
+// addressFilter allows downloads from the public Internet and from these networks. Otherwise users
+// could have the manager request what only its host can reach.
 type addressFilter struct{ networks []netip.Prefix }
 
-// errAddress says that nothing is downloaded from an address.
+// errAddress means that downloads from an address are not allowed.
 var errAddress = errors.New("images are not downloaded from there")
 
 func (g addressFilter) allows(ip netip.Addr) bool {
@@ -54,21 +54,21 @@ func (g addressFilter) allows(ip netip.Addr) bool {
 	return isPublic(plain) || slices.ContainsFunc(g.networks, func(network netip.Prefix) bool { return network.Contains(plain) })
 }
 
-// control is called with the address of every connection that is about to be made, after the name was looked up: whatever
-// a name led to before, and wherever an answer sends a download, counts this.
+// control checks the address of each connection before it is made, after name resolution: so it
+// covers redirects and names that change their address.
 func (g addressFilter) control(_ context.Context, _, address string, _ syscall.RawConn) error {
 	there, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return fmt.Errorf("%w: %q is no address", errAddress, address)
+		return fmt.Errorf("%w: %q is not an address", errAddress, address)
 	}
 	if !g.allows(there.Addr()) {
-		return fmt.Errorf("%w: %s is not on the public Internet, and in no network of --vm-image-networks", errAddress, there.Addr().Unmap())
+		return fmt.Errorf("%w: %s is neither on the public Internet nor in --vm-image-networks", errAddress, there.Addr().Unmap())
 	}
 	return nil
 }
 
-// newClient returns a client that keeps to the guard. Through a proxy that the environment names, the proxy has the
-// addresses and decides.
+// newClient returns a client that applies the filter. A proxy from the environment resolves names
+// and decides itself.
 func (g addressFilter) newClient() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	guarded := &net.Dialer{Timeout: stallTimeout, ControlContext: g.control, Resolver: g.resolver()}
@@ -81,27 +81,27 @@ func (g addressFilter) newClient() *http.Client {
 		return guarded.DialContext(ctx, network, address)
 	}
 	transport.ResponseHeaderTimeout = stallTimeout
-	// A few bytes must not become gigabytes on their way to the disk.
+	// A few bytes must not expand to gigabytes on the disk.
 	transport.DisableCompression = true
 	return &http.Client{Transport: transport, CheckRedirect: checkRedirect}
 }
 
-// lookup is the resolver of tests.
+// lookup is the resolver; tests replace it.
 var lookup *net.Resolver
 
 func (addressFilter) resolver() *net.Resolver { return lookup }
 
 func checkRedirect(request *http.Request, via []*http.Request) error {
 	if len(via) > redirectLimit {
-		return fmt.Errorf("the server sends the download elsewhere more than %d times", redirectLimit)
+		return fmt.Errorf("more than %d redirects", redirectLimit)
 	}
 	if scheme := request.URL.Scheme; scheme != "http" && scheme != "https" {
-		return fmt.Errorf("the server sends the download to %q: there are http and https", scheme)
+		return fmt.Errorf("redirect to scheme %q: only http and https are supported", scheme)
 	}
 	return nil
 }
 
-// proxyAddresses returns the addresses, as host:port, of the proxies that the variables of the environment name.
+// proxyAddresses returns the addresses of the proxies in the environment, as host:port.
 func proxyAddresses(variable func(string) string) []string {
 	var all []string
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY"} {
@@ -117,7 +117,7 @@ func proxyAddresses(variable func(string) string) []string {
 		}
 		proxy, err := url.Parse(text)
 		if err != nil || proxy.Host == "" {
-			continue // the transport will say so
+			continue // the transport reports it
 		}
 		port := proxy.Port()
 		if port == "" {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// findOrphans returns the processes that were started as the machine of that UID. A UID is
-// never used again, so they are ours whatever became of the state directory.
+// findOrphans returns the processes of the machine with that UID. UIDs are never reused, so they
+// are Keelson's whatever happened to the state directory.
 func findOrphans(uid types.UID) ([]int, error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -23,7 +23,7 @@ func findOrphans(uid types.UID) ([]int, error) {
 	names, err := proc.Readdirnames(-1)
 	proc.Close()
 	if err != nil {
-		return nil, fmt.Errorf("look for processes of the machine %s: %w", uid, err)
+		return nil, fmt.Errorf("find processes of the machine %s: %w", uid, err)
 	}
 	var found []int
 	for _, name := range names {
@@ -34,18 +34,17 @@ func findOrphans(uid types.UID) ([]int, error) {
 	return found, nil
 }
 
-// isMachine decides by the command line and by the marker that package process puts into the
-// environment.
+// isMachine checks the command line and the marker that package process sets in the environment.
 func isMachine(pid int, uid types.UID) bool {
 	read := func(file string) []byte {
-		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file)) // what is gone is no machine
+		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file)) // a process that has ended is no machine
 		return raw
 	}
 	marker := []byte("KEELSON_PROCESS=" + string(uid) + ":")
 	return bytes.Contains(read("cmdline"), []byte("\x00-uuid\x00"+string(uid)+"\x00")) && bytes.Contains(read("environ"), marker)
 }
 
-// killOrphans kills the processes that findOrphans returns, and returns nil when they are gone.
+// killOrphans kills the processes that findOrphans returns, and returns when they have ended.
 func killOrphans(ctx context.Context, uid types.UID) error {
 	for {
 		pids, err := findOrphans(uid)
@@ -53,13 +52,13 @@ func killOrphans(ctx context.Context, uid types.UID) error {
 			return err
 		}
 		for _, pid := range pids {
-			// This holds the process, so that the pid cannot come to mean another.
+			// The handle pins the process: its PID cannot be reused.
 			found, err := os.FindProcess(pid)
 			if err != nil || !isMachine(pid, uid) {
 				continue
 			}
 			if err := found.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
-				return fmt.Errorf("end process %d of the machine %s: %w", pid, uid, err)
+				return fmt.Errorf("kill process %d of the machine %s: %w", pid, uid, err)
 			}
 		}
 		timer := time.NewTimer(10 * time.Millisecond)

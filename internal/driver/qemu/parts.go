@@ -13,29 +13,30 @@ import (
 )
 
 const (
-	// partSuffix ends the names of parts: what has arrived of images.
+	// partSuffix is the suffix of partial downloads.
 	partSuffix = ".part"
-	// maxParts is how many parts there may be.
+	// maxParts is the maximum number of partial downloads.
 	maxParts = 64
-	// partsSize is how large all parts together may be, as a multiple of the largest image.
+	// partsSize is the maximum size of all partial downloads, as a multiple of the largest image.
 	partsSize = 4
-	// partKeep is how long a part is kept for the next attempt.
+	// partKeep is the time that a partial download is kept for the next attempt.
 	partKeep = 24 * time.Hour
-	// sizeCheckInterval is how many bytes a download takes between two looks at the size of all parts.
+	// sizeCheckInterval is the number of bytes that a download reads between two checks of the size
+	// of all.
 	sizeCheckInterval = 16 << 20
 )
 
-// part is what has arrived of an image.
+// part is a partial download.
 type part struct {
 	path     string
 	digest   string
 	size     int64
 	modified time.Time
-	// busy says that the download is under way.
+	// busy means that the download is in progress.
 	busy bool
 }
 
-// parts returns all parts, the oldest first; i.mu is held.
+// parts returns all partial downloads, oldest first; i.mu is held.
 func (i *images) parts() ([]part, error) {
 	entries, err := os.ReadDir(i.dir)
 	if err != nil {
@@ -64,8 +65,8 @@ func (i *images) parts() ([]part, error) {
 	return all, nil
 }
 
-// makeRoom removes parts that are not being downloaded, the oldest first, until the others are few and small enough. The
-// error says that the downloads under way are too large together.
+// makeRoom removes idle partial downloads, oldest first, until the rest is within the limits. The
+// error means that the active downloads alone are too large.
 func (i *images) makeRoom() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -89,7 +90,7 @@ func (i *images) makeRoom() error {
 		size -= p.size
 	}
 	if tooLarge() {
-		return fmt.Errorf("the downloads of images under way take %d MiB, and all together may take %d times --vm-image-max-size, %d MiB; it is tried again",
+		return fmt.Errorf("the active image downloads have %d MiB, more than %d times --vm-image-max-size, %d MiB; retrying",
 			size>>20, partsSize, partsSize*i.limit>>20)
 	}
 	return nil

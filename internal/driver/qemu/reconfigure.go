@@ -12,7 +12,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 )
 
-// pending returns the fields in which a machine that is on differs from its definition.
+// pending returns the fields in which a running machine differs from its definition.
 func (def *definition) pending() []string {
 	started := def.Started
 	if started == nil {
@@ -32,9 +32,9 @@ func (def *definition) pending() []string {
 	return fields
 }
 
-// Reconfigure implements backend.Driver. In a machine that is on, the disk grows, memory
-// goes to and comes from the balloon, and memory and processors are added as far as there
-// is room and QEMU can do it; everything else waits for a restart.
+// Reconfigure implements backend.Driver. A running machine gets a larger disk, memory through the
+// balloon, and hot-plugged memory and processors as far as there is room and QEMU supports it.
+// Everything else waits for a restart.
 func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error {
 	if err := validate(&machine); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 	return nil
 }
 
-// resizeDisk grows the disk of a machine that has one.
+// resizeDisk grows the disk of a running machine.
 func resizeDisk(ctx context.Context, conn *qmp.Client, started *backend.Machine, size int64) error {
 	if started.DiskBytes == 0 || size <= started.DiskBytes {
 		return nil
@@ -89,8 +89,8 @@ func resizeDisk(ctx context.Context, conn *qmp.Client, started *backend.Machine,
 	return nil
 }
 
-// setMemory gives the guest so much of its memory, of which more is plugged in if need be
-// and there is room. The rest is in the balloon.
+// setMemory sets the guest's memory. It plugs more if necessary and possible; the rest is in the
+// balloon.
 func setMemory(ctx context.Context, conn *qmp.Client, started *backend.Machine, wanted, boot int64) error {
 	if boot == 0 {
 		return nil
@@ -110,8 +110,8 @@ func setMemory(ctx context.Context, conn *qmp.Client, started *backend.Machine, 
 	return nil
 }
 
-// plugMemory plugs in what is missing until so much is, or there is no slot left, and
-// returns how much that is in all. What is plugged in stays until the machine is off.
+// plugMemory plugs memory until wanted is reached or no slot is left, and returns the total.
+// Plugged memory stays until the machine is off.
 func plugMemory(ctx context.Context, conn *qmp.Client, wanted int64) (int64, error) {
 	var devices []struct {
 		Data struct{ Size int64 }
@@ -129,7 +129,7 @@ func plugMemory(ctx context.Context, conn *qmp.Client, wanted int64) (int64, err
 	}
 	size := (missing + memoryStep - 1) / memoryStep * memoryStep
 	id := fmt.Sprintf("memory-%d", len(devices))
-	_ = conn.Run(ctx, "object-del", map[string]any{"id": id}, nil) // left by a manager that was killed just here
+	_ = conn.Run(ctx, "object-del", map[string]any{"id": id}, nil) // left behind by a manager that was killed here
 	if err := conn.Run(ctx, "object-add", map[string]any{"qom-type": "memory-backend-ram", "id": id, "size": size}, nil); err != nil {
 		return plugged, err
 	}
@@ -140,7 +140,7 @@ func plugMemory(ctx context.Context, conn *qmp.Client, wanted int64) (int64, err
 	return plugged + size, nil
 }
 
-// addProcessors plugs processors in, as many as there is room for.
+// addProcessors plugs as many processors as there is room for.
 func addProcessors(ctx context.Context, conn *qmp.Client, started *backend.Machine, wanted int64) error {
 	missing := (wanted - started.MilliCPU) / 1000
 	if missing <= 0 {
@@ -154,7 +154,7 @@ func addProcessors(ctx context.Context, conn *qmp.Client, started *backend.Machi
 	if err := conn.Run(ctx, "query-hotpluggable-cpus", nil, &slots); err != nil {
 		return err
 	}
-	// The list begins with the last one; guests expect the first that is free.
+	// The list begins with the last slot; guests expect the first free one.
 	for _, slot := range slices.Backward(slots) {
 		if missing == 0 || slot.Path != "" {
 			continue

@@ -13,8 +13,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// remove ends the machine and removes everything that belongs to it. The disk goes only
-// after the process is confirmed gone.
+// remove ends the machine and removes everything that belongs to it. The disk goes only after the
+// end of the process is confirmed.
 func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) error {
 	m.mu.Lock()
 	if m.run != "" {
@@ -26,7 +26,7 @@ func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) err
 	if err := m.stop(ctx, options.Grace); err != nil {
 		return err
 	}
-	m.progress("its files are removed")
+	m.progress("removing its files")
 	if err := m.killUnrecorded(ctx); err != nil {
 		return err
 	}
@@ -47,8 +47,8 @@ func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) err
 	return nil
 }
 
-// killUnrecorded ends a process of the machine that its definition does not tell of, because
-// somebody has removed or damaged that. A record that cannot be read is discarded then.
+// killUnrecorded kills a process of the machine that its definition does not have, because it was
+// removed or damaged. It then discards an unreadable process record.
 func (m *machine) killUnrecorded(ctx context.Context) error {
 	proc, err := m.d.processes.Find(string(m.id.UID))
 	if err == nil {
@@ -64,15 +64,15 @@ func (m *machine) killUnrecorded(ctx context.Context) error {
 		return nil
 	}
 	if runtime.GOOS != "linux" {
-		return damage // killOrphans sees nothing there, and QEMU may still run
+		return damage // killOrphans cannot see it, and QEMU may still run
 	}
-	m.d.options.Log.Info("Discarding a process record that cannot be read; no QEMU of the machine runs any more",
+	m.d.options.Log.Info("Discarding an unreadable process record; no QEMU of the machine is running",
 		"VirtualMachine", m.id.Namespace+"/"+m.id.Name, "record", damage.Folder, "reason", damage.Err.Error())
 	return m.d.processes.Discard(damage.ID)
 }
 
-// removeFolder removes the folder of a machine, so that it is there or not: what is left
-// by a crash in between has another name, and goes when the driver is opened.
+// removeFolder removes the folder of a machine atomically: a crash leaves the rest under another
+// name, and the next Open removes it.
 func (d *Driver) removeFolder(dir string) error {
 	trash := filepath.Join(filepath.Dir(dir), trashPrefix+filepath.Base(dir))
 	if err := os.RemoveAll(trash); err != nil {
@@ -92,9 +92,9 @@ func (d *Driver) removeFolder(dir string) error {
 	return nil
 }
 
-// deleteUnknown removes what there may be of a machine of which nothing is remembered:
-// its folder, if its definition cannot be read; its process, if somebody has removed the
-// state directory. The disk needs no definition to be kept.
+// deleteUnknown removes a machine without a definition: its folder, if its definition is
+// unreadable, and its process, if the state directory was removed. Retaining the disk needs no
+// definition.
 func (d *Driver) deleteUnknown(id backend.Identity, options backend.DeleteOptions) error {
 	m := newMachine(d, definition{Machine: backend.Machine{Identity: id}})
 	strays, err := findOrphans(id.UID)

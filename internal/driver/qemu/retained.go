@@ -15,10 +15,10 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// retainedDir is where disks are retained below a state directory.
+// retainedDir is the directory of retained disks in a state directory.
 func retainedDir(stateDir string) string { return filepath.Join(stateDir, "retained") }
 
-// retain moves the disk to where it stays.
+// retain moves the disk into retainedDir.
 func (m *machine) retain() error {
 	if _, err := os.Lstat(m.path(diskFile)); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -46,8 +46,7 @@ func (d *Driver) Retained(context.Context) ([]backend.RetainedDisk, error) {
 	return RetainedDisks(d.options.StateDir)
 }
 
-// RetainedDisks returns the disks below a state directory whose machines were deleted without them. There need not be such
-// a directory.
+// RetainedDisks returns the retained disks in a state directory, which need not exist.
 func RetainedDisks(stateDir string) ([]backend.RetainedDisk, error) {
 	root := retainedDir(stateDir)
 	var all []backend.RetainedDisk
@@ -59,7 +58,7 @@ func RetainedDisks(stateDir string) ([]backend.RetainedDisk, error) {
 			}
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // somebody has just removed it
+			return nil // it has just been removed
 		}
 		return err
 	})
@@ -69,7 +68,7 @@ func RetainedDisks(stateDir string) ([]backend.RetainedDisk, error) {
 	return all, nil
 }
 
-// flatForm is what earlier versions called retained disks: the namespace, the name and the UID of the machine.
+// flatForm matches retained disks of earlier versions: namespace, name and UID of the machine.
 var flatForm = regexp.MustCompile(`^(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.qcow2$`)
 
 func readRetained(root, path string) (backend.RetainedDisk, error) {
@@ -80,14 +79,14 @@ func readRetained(root, path string) (backend.RetainedDisk, error) {
 	}
 	disk.AllocatedBytes, disk.VirtualBytes = info.Size(), info.Size()
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		disk.AllocatedBytes = stat.Blocks * 512 // in these units on every file system: see stat(2)
+		disk.AllocatedBytes = stat.Blocks * 512 // the unit of stat(2), regardless of the file system
 	}
 	header, err := readHeader(path)
 	if err != nil {
 		return disk, err
 	}
 	if header.Magic == qcow2Magic {
-		disk.VirtualBytes = int64(header.Size) //nolint:gosec // qemu-img makes no larger ones
+		disk.VirtualBytes = int64(header.Size) //nolint:gosec // qemu-img does not create larger ones
 	}
 	below, err := filepath.Rel(root, path)
 	if err != nil {
@@ -98,7 +97,7 @@ func readRetained(root, path string) (backend.RetainedDisk, error) {
 		disk.Namespace, disk.Name = words[0], words[1]
 	} else if flat := flatForm.FindStringSubmatch(below); flat != nil {
 		disk.Name = flat[1]
-		if strings.Count(flat[1], "-") == 1 { // else nobody knows where the name begins
+		if strings.Count(flat[1], "-") == 1 { // otherwise the start of the name is ambiguous
 			disk.Namespace, disk.Name, _ = strings.Cut(flat[1], "-")
 		}
 	}

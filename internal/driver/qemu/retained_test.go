@@ -42,8 +42,8 @@ func TestRetainedDisks(t *testing.T) {
 	}
 }
 
-// The longest names that Kubernetes allows do not keep a disk from being retained.
-func TestTheDiskOfAMachineWithALongName(t *testing.T) {
+// Disks are retained even with the longest names that Kubernetes allows.
+func TestRetainedDiskWithALongName(t *testing.T) {
 	w := newFixture(t)
 	machine := w.firmware()
 	machine.Namespace, machine.Name = strings.Repeat("n", 63), strings.Repeat("m", 253)
@@ -57,12 +57,12 @@ func TestTheDiskOfAMachineWithALongName(t *testing.T) {
 	disks, err := w.driver.Retained(t.Context())
 	w.do(err)
 	if len(disks) != 1 || disks[0].Namespace != machine.Namespace || disks[0].Name != machine.Name || disks[0].VirtualBytes != machine.DiskBytes || disks[0].AllocatedBytes == 0 {
-		t.Errorf("the retained disks: %+v", disks)
+		t.Errorf("retained disks: %+v", disks)
 	}
 }
 
-// The size in an image counts as one that was asked for only if somebody has asked for it.
-func TestDisksThatNobodyAskedForAreBounded(t *testing.T) {
+// The size in an image is accepted without limit only if the user has requested that size.
+func TestDefaultDiskSizeIsLimited(t *testing.T) {
 	w := newFixture(t)
 	w.options.MaxRootDiskBytes = 1 << 30
 	w.open()
@@ -74,8 +74,8 @@ func TestDisksThatNobodyAskedForAreBounded(t *testing.T) {
 		says string
 	}{
 		{"just small enough", "1G", 0, ""},
-		{"too large", "1025M", 0, "--vm-max-root-disk allows 1073741824 for a machine that asks for no size: set spec.resource.rootDisk to 1074790400 or more"},
-		{"as large as was asked for", "1025M", 1025 << 20, ""},
+		{"too large", "1025M", 0, "--vm-max-root-disk allows 1073741824 for a machine without spec.resource.rootDisk: set spec.resource.rootDisk to 1074790400 or more"},
+		{"as large as requested", "1025M", 1025 << 20, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w.T = t
@@ -83,14 +83,14 @@ func TestDisksThatNobodyAskedForAreBounded(t *testing.T) {
 			machine := firmware(uid)
 			machine.Image, machine.DiskBytes = &v1alpha1.Image{Path: image}, test.disk
 			w.do(w.driver.Create(t.Context(), machine))
-			server := w.eventually("it is created, or not", func(s *backend.Server) bool {
+			server := w.eventually("it is created, or has failed", func(s *backend.Server) bool {
 				return s.Task == backend.TaskNone && (s.State == backend.StateStopped || s.Ended != nil)
 			})
 			switch {
 			case test.says == "" && server.State != backend.StateStopped:
 				t.Errorf("it failed: %+v", server.Ended)
 			case test.says != "" && (server.Ended == nil || !strings.Contains(server.Ended.Message, test.says)):
-				t.Errorf("it ended with %+v", server.Ended)
+				t.Errorf("ended with %+v", server.Ended)
 			}
 			w.remove()
 		})

@@ -26,8 +26,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// Whatever a user writes is one argument of QEMU, and no option in it: the command line of a hostile machine differs from
-// that of a harmless one in those values only.
+// Each value of a user is a single QEMU argument and no option: the command lines of a hostile and
+// a harmless machine differ only in those values.
 func TestNothingIsInjectedIntoQEMU(t *testing.T) {
 	launched := func(name, kernel, cmdline string) []string {
 		l := &launch{machine: firmware(uid), hasDisk: true, hasSeed: true, kernel: kernel, initrd: kernel, cmdline: cmdline}
@@ -52,14 +52,15 @@ func TestNothingIsInjectedIntoQEMU(t *testing.T) {
 		"-append -monitor stdio,readline -drive file=/etc/shadow",
 	}
 	if diff := cmp.Diff(want, differ); diff != "" {
-		t.Errorf("arguments that differ (-want +got):\n%s", diff)
+		t.Errorf("differing arguments (-want +got):\n%s", diff)
 	}
 	if i := slices.Index(hostile, "-append"); i < 0 || !strings.HasPrefix(hostile[i+1], "-monitor") {
 		t.Errorf("the command line of the kernel is not the argument of -append: %q", hostile)
 	}
 }
 
-// A guest that has broken out of its machine finds a process that may start no other, and get no more rights.
+// A guest that breaks out finds itself in a process that can neither start others nor gain
+// privileges.
 func TestQEMUIsConfined(t *testing.T) {
 	args := (&launch{machine: firmware(uid)}).arguments()
 	i := slices.Index(args, "-sandbox")
@@ -71,7 +72,7 @@ func TestQEMUIsConfined(t *testing.T) {
 	}
 }
 
-// QEMU itself takes what follows -append as it is.
+// QEMU accepts any argument of -append verbatim.
 func TestQEMUTakesACommandLineLikeAFlag(t *testing.T) {
 	w := newFixture(t)
 	kernel := filepath.Join(t.TempDir(), "kernel")
@@ -82,13 +83,13 @@ func TestQEMUTakesACommandLineLikeAFlag(t *testing.T) {
 	w.eventually("it is created", func(s *backend.Server) bool { return s.State == backend.StateStopped })
 	w.do(w.driver.Start(t.Context(), machine))
 	server := w.eventually("it has failed", func(s *backend.Server) bool { return s.Ended != nil })
-	if !strings.Contains(server.Ended.Message, "kernel") { // and not the version of QEMU
-		t.Errorf("it ended with %q", server.Ended.Message)
+	if !strings.Contains(server.Ended.Message, "kernel") { // and not QEMU's version
+		t.Errorf("ended with %q", server.Ended.Message)
 	}
 	w.remove()
 }
 
-// What can be told from a path alone is refused before it is stored.
+// Paths that are invalid in themselves are rejected before they are stored.
 func TestRule(t *testing.T) {
 	rule := NewRule(confine.Dirs{"/images"})
 	const outside = "it is in none of the directories that users may name files in; --vm-image-dirs allows: /images"
@@ -102,17 +103,17 @@ func TestRule(t *testing.T) {
 		{"an address", &v1alpha1.Image{URL: "https://example.com/disk"}, nil},
 		{"a disk elsewhere", &v1alpha1.Image{Path: "/dev/sda"}, &backend.FieldError{Field: "spec.image.path", Message: outside}},
 		{"a kernel elsewhere", &v1alpha1.Image{Kernel: "/images/../k"}, &backend.FieldError{Field: "spec.image.kernel", Message: outside}},
-		{"an initrd elsewhere", &v1alpha1.Image{Kernel: "/images/k", Initrd: "/i"}, &backend.FieldError{Field: "spec.image.initrd", Message: outside}},
+		{"initrd elsewhere", &v1alpha1.Image{Kernel: "/images/k", Initrd: "/i"}, &backend.FieldError{Field: "spec.image.initrd", Message: outside}},
 		{"a control character", &v1alpha1.Image{Path: "/images/\x01"},
 			&backend.FieldError{Field: "spec.image.path", Message: "it must be an absolute path without control characters"}},
-		{"what the driver cannot do", &v1alpha1.Image{Container: "debian"},
+		{"unsupported by the driver", &v1alpha1.Image{Container: "debian"},
 			&backend.FieldError{Field: "spec.image.container", Message: "the driver qemu does not run containers; specify a disk image or a kernel"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			machine := firmware(uid)
 			machine.Image = test.image
 			if diff := cmp.Diff(test.want, rule(&machine)); diff != "" {
-				t.Errorf("the refusal (-want +got):\n%s", diff)
+				t.Errorf("rejection (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -128,13 +129,13 @@ func TestFilesOfImagesAreConfined(t *testing.T) {
 	w.open()
 	for name, image := range map[string]*v1alpha1.Image{
 		"a disk elsewhere":                {Path: secret},
-		"a disk that is not there":        {Path: "/nowhere"},
-		"out by dots":                     {Path: allowed + "/../" + filepath.Base(filepath.Dir(secret)) + "/secret"},
-		"out by a link":                   {Path: filepath.Join(allowed, "link")},
+		"missing disk":        {Path: "/nowhere"},
+		"escape by dots":                     {Path: allowed + "/../" + filepath.Base(filepath.Dir(secret)) + "/secret"},
+		"escape by a link":                   {Path: filepath.Join(allowed, "link")},
 		"a device":                        {Path: "/dev/sda"},
 		"a kernel elsewhere":              {Kernel: secret},
-		"an initrd elsewhere":             {Kernel: filepath.Join(allowed, "kernel"), Initrd: secret},
-		"an address as if it were a path": {Path: "nbd://127.0.0.1/x"},
+		"initrd elsewhere":             {Kernel: filepath.Join(allowed, "kernel"), Initrd: secret},
+		"an address as the path": {Path: "nbd://127.0.0.1/x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			machine := firmware(uid)
@@ -144,13 +145,13 @@ func TestFilesOfImagesAreConfined(t *testing.T) {
 				t.Errorf("Create: %v", err)
 			}
 			if _, err := w.driver.Observe(t.Context(), machine.Identity); !errors.Is(err, backend.ErrNotFound) {
-				t.Errorf("something was begun: %v", err)
+				t.Errorf("something was created: %v", err)
 			}
 		})
 	}
 }
 
-// Directories that were narrowed later count when a machine starts.
+// A later restriction of the directories applies at the next start of a machine.
 func TestAKernelIsConfinedAtEachStart(t *testing.T) {
 	w := newFixture(t)
 	kernel := filepath.Join(t.TempDir(), "kernel")
@@ -164,7 +165,7 @@ func TestAKernelIsConfinedAtEachStart(t *testing.T) {
 	w.do(w.driver.Start(t.Context(), machine))
 	server := w.eventually("it has failed", func(s *backend.Server) bool { return s.Ended != nil && s.Task == backend.TaskNone })
 	if !strings.Contains(server.Ended.Message, "--vm-image-dirs") {
-		t.Errorf("it ended with %q", server.Ended.Message)
+		t.Errorf("ended with %q", server.Ended.Message)
 	}
 	w.remove()
 }
@@ -185,7 +186,7 @@ func TestIsPublic(t *testing.T) {
 	}
 }
 
-// elsewhere is a server on a loopback address that nobody has allowed. It counts who comes.
+// elsewhere is a server on a loopback address that is not allowed. It counts its requests.
 func elsewhere(t *testing.T) (address string, visits *atomic.Int32) {
 	t.Helper()
 	visits = &atomic.Int32{}
@@ -221,11 +222,11 @@ func TestDownloadsReachThePublicInternetOnly(t *testing.T) {
 		{"loopback by name", "http://localhost:" + port, "not downloaded from there", nil},
 		{"loopback as one number", "http://2130706434:" + port, "", nil},
 		{"loopback as IPv6", "http://[::ffff:127.0.0.2]:" + port, "not downloaded from there", nil},
-		{"metadata of a cloud", "http://169.254.169.254/latest/meta-data", "169.254.169.254 is not on the public Internet", nil},
-		{"the private network", "https://10.0.0.1/image", "10.0.0.1 is not on the public Internet", nil},
-		{"sent there by an answer", redirect.URL, "127.0.0.2 is not on the public Internet", here},
-		{"sent in circles", loop.URL, "more than 5 times", here},
-		{"sent to a file", file.URL, "file", here},
+		{"metadata of a cloud", "http://169.254.169.254/latest/meta-data", "169.254.169.254 is neither on the public Internet", nil},
+		{"the private network", "https://10.0.0.1/image", "10.0.0.1 is neither on the public Internet", nil},
+		{"redirected to loopback", redirect.URL, "127.0.0.2 is neither on the public Internet", here},
+		{"redirect loop", loop.URL, "more than 5 redirects", here},
+		{"redirected to a file", file.URL, "file", here},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -237,43 +238,45 @@ func TestDownloadsReachThePublicInternetOnly(t *testing.T) {
 		})
 	}
 	if n := visits.Load(); n > 0 {
-		t.Errorf("the server that nobody may reach was asked %d times", n)
+		t.Errorf("the forbidden server got %d requests", n)
 	}
 }
 
-// A name that leads to an allowed address first and to another one then is checked each time, at the connection.
-func TestNamesThatChangeTheirAddress(t *testing.T) {
+// A name that first resolves to an allowed address and then to another one is checked at each
+// connection.
+func TestDNSRebinding(t *testing.T) {
 	address, visits := elsewhere(t)
 	_, port, _ := net.SplitHostPort(address)
 	var asked atomic.Int32
 	answers := func() netip.Addr {
 		if asked.Add(1) == 1 {
-			return netip.MustParseAddr("127.0.0.3") // allowed, and nobody listens
+			return netip.MustParseAddr("127.0.0.3") // allowed, but nothing listens there
 		}
 		return netip.MustParseAddr("127.0.0.2")
 	}
 	lookup = newResolver(t, answers)
 	defer func() { lookup = nil }()
 	i := newImages(t.TempDir(), Options{ImageNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.3/32")}})
-	for _, says := range []string{"connection refused", "127.0.0.2 is not on the public Internet"} {
+	for _, says := range []string{"connection refused", "127.0.0.2 is neither on the public Internet"} {
 		_, err := i.get(t.Context(), "default", "http://rebind.example:"+port, strings.Repeat("0", 64), func(string) {})
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("got %v, want %s", err, says)
 		}
 	}
 	if n := visits.Load(); n > 0 {
-		t.Errorf("the server that nobody may reach was asked %d times", n)
+		t.Errorf("the forbidden server got %d requests", n)
 	}
 }
 
-// newResolver returns a resolver that asks a server of this test, which answers every question for an IPv4 address.
+// newResolver returns a resolver with a name server of this test, which resolves every name to an
+// IPv4 address.
 func newResolver(t *testing.T, answer func() netip.Addr) *net.Resolver {
 	t.Helper()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = server.Close() }) // which ends the loop
+	t.Cleanup(func() { _ = server.Close() }) // ends the loop
 	go func() {
 		buffer := make([]byte, 512)
 		for {
@@ -294,7 +297,7 @@ func newResolver(t *testing.T, answer func() netip.Addr) *net.Resolver {
 				}}
 			}
 			if packed, err := message.Pack(); err == nil {
-				_, _ = server.WriteTo(packed, from) // who asked may have gone
+				_, _ = server.WriteTo(packed, from) // the client may have gone
 			}
 		}
 	}()
@@ -311,16 +314,16 @@ func TestProxyAddresses(t *testing.T) {
 	}
 }
 
-func TestImagesThatAreTooLarge(t *testing.T) {
+func TestOversizedImages(t *testing.T) {
 	const limit = 1 << 20
 	content := strings.Repeat("x", limit+1)
 	for name, handler := range map[string]http.HandlerFunc{
-		"and say so": func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, content) },
-		"and do not say so": func(w http.ResponseWriter, r *http.Request) {
-			w.(http.Flusher).Flush() // so that its length is not known
+		"announced": func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, content) },
+		"unannounced": func(w http.ResponseWriter, r *http.Request) {
+			w.(http.Flusher).Flush() // hides the length
 			fmt.Fprint(w, content)
 		},
-		"for their size on the way": func(w http.ResponseWriter, r *http.Request) {
+		"compressed": func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Accept-Encoding") != "" {
 				w.Header().Set("Content-Encoding", "gzip")
 			}
@@ -336,7 +339,7 @@ func TestImagesThatAreTooLarge(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-				t.Errorf("what is left of it: %v, %v", left, err)
+				t.Errorf("leftovers: %v, %v", left, err)
 			}
 		})
 	}
@@ -348,7 +351,7 @@ func TestImagesThatAreTooLarge(t *testing.T) {
 	})
 }
 
-func TestAddressesAreToldWithoutPasswords(t *testing.T) {
+func TestAddressesAreReportedWithoutPasswords(t *testing.T) {
 	_, err := newImages(t.TempDir(), Options{}).get(t.Context(), "default", "http://user:hunter2@127.0.0.1:1/", strings.Repeat("0", 64), func(string) {})
 	if err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("got %v", err)
@@ -356,7 +359,7 @@ func TestAddressesAreToldWithoutPasswords(t *testing.T) {
 }
 
 // A UID becomes the name of a folder and an argument of QEMU.
-func TestAUIDThatIsNone(t *testing.T) {
+func TestInvalidUID(t *testing.T) {
 	w := newFixture(t)
 	for _, bad := range []string{"", "..", "../../etc", "a/b", "-version", "x,debug=on", strings.ToUpper(string(uid)), string(uid) + "\n"} {
 		machine := firmware(uid)

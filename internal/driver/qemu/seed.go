@@ -11,12 +11,12 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// seedLabel is the label by which cloud-init knows a NoCloud seed.
+// seedLabel is the label that cloud-init expects on a NoCloud seed.
 const seedLabel = "CIDATA"
 
-// writeSeed writes the seed of a machine: a small disk with the files that cloud-init
-// looks for. It may hold secrets, so only the owner can read it. Every machine has one:
-// it also tells the guest its name.
+// writeSeed writes the seed of a machine: a small disk with cloud-init's files. It may contain
+// secrets, so only the owner can read it. Every machine has one, because it also sets the guest's
+// name.
 func writeSeed(path string, machine *backend.Machine) error {
 	metaData, err := json.Marshal(map[string]string{ // JSON is YAML
 		"instance-id": string(machine.UID), "local-hostname": machine.Name,
@@ -43,7 +43,7 @@ func writeSeed(path string, machine *backend.Machine) error {
 	return atomicfile.Write(path, image, atomicfile.Durable)
 }
 
-// seedSum stands for a seed without telling it.
+// seedSum returns the checksum of a seed, which does not reveal it.
 func seedSum(seed *backend.Seed) string {
 	if seed == nil {
 		return ""

@@ -13,14 +13,14 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// StopAll powers off every machine of a state directory that no manager holds, and returns
-// when they are off. The guests have grace for it. A directory that does not exist has no
-// machines.
+// StopAll powers off every machine of a state directory and returns when they are off. No manager
+// of the directory may be running. grace is the time for the guests to shut down. A missing
+// directory has no machines.
 func StopAll(ctx context.Context, stateDir string, grace time.Duration) error {
 	statuses, err := process.Peek(filepath.Join(stateDir, "processes"))
 	runs := func(s process.Status) bool { return s.State == process.Running || s.State == process.Starting }
 	if err == nil && !slices.ContainsFunc(statuses, runs) {
-		return nil // so that nobody needs QEMU to learn that
+		return nil // QEMU need not be installed for that
 	}
 	d, err := Open(Options{StateDir: stateDir, Log: logr.Discard()})
 	if err != nil {

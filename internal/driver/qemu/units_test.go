@@ -40,11 +40,11 @@ func TestKVMIsOnlyTrustedWithTheFlag(t *testing.T) {
 	}{
 		{"Intel", device, intel, AccelAuto, true, nil},
 		{"AMD", device, amd, "", true, nil},
-		{"a device, and processors that offer nothing", device, plain, AccelAuto, false, nil},
+		{"a device, but no processor support", device, plain, AccelAuto, false, nil},
 		{"no device", none, intel, AccelAuto, false, nil},
-		{"emulation that was asked for", device, intel, AccelTCG, false, nil},
-		{"KVM that was asked for", device, plain, AccelKVM, true, nil},
-		{"KVM that was asked for and is not there", none, intel, AccelKVM, false, backend.ErrMissing},
+		{"requested emulation", device, intel, AccelTCG, false, nil},
+		{"requested KVM", device, plain, AccelKVM, true, nil},
+		{"requested KVM without a device", none, intel, AccelKVM, false, backend.ErrMissing},
 		{"something else", device, intel, "hvf", false, backend.ErrMissing},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -57,14 +57,14 @@ func TestKVMIsOnlyTrustedWithTheFlag(t *testing.T) {
 	}
 }
 
-func TestMissingQEMUSaysHowToGetIt(t *testing.T) {
+func TestMissingQEMU(t *testing.T) {
 	_, err := Open(Options{StateDir: t.TempDir(), Binary: "qemu-system-none"})
 	if !errors.Is(err, backend.ErrMissing) || !strings.Contains(err.Error(), "apt-get install") {
 		t.Errorf("Open: %v", err)
 	}
 }
 
-// readFAT reads what newFAT has written, as a system does.
+// readFAT reads the output of newFAT with an independent implementation.
 func readFAT(t *testing.T, image []byte) (label string, files map[string]string) {
 	t.Helper()
 	const sectorSize, entrySize = 512, 32
@@ -128,7 +128,7 @@ func TestSeedIsAFileSystem(t *testing.T) {
 				t.Fatal(err)
 			}
 			if again, err := newFAT("CIDATA", contents); err != nil || !bytes.Equal(image, again) {
-				t.Error("the same files do not give the same bytes:", err)
+				t.Error("equal files gave different bytes:", err)
 			}
 			label, files := readFAT(t, image)
 			if diff := cmp.Diff(want, files); diff != "" || label != "CIDATA" {
@@ -149,7 +149,7 @@ func TestMemoryArgument(t *testing.T) {
 		want   string
 	}{
 		{"the default guest", nil, 128 << 20, "size=131072k,slots=8,maxmem=1281M"},
-		{"another small guest loses nothing to plugging", &v1alpha1.Image{Path: "/image"}, 512 << 20, "size=524288k"},
+		{"another small guest reserves nothing for plugging", &v1alpha1.Image{Path: "/image"}, 512 << 20, "size=524288k"},
 		{"another guest", &v1alpha1.Image{Path: "/image"}, 4e9, "size=3906250k,slots=8,maxmem=8654M"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -167,9 +167,9 @@ func TestRoomForProcessors(t *testing.T) {
 		cpu   int64
 		want  string
 	}{
-		{"as many again", true, 3000, "cpus=3,maxcpus=6"},
-		{"what the driver can do at most", true, 200000, "cpus=200,maxcpus=255"},
-		{"none where they cannot be added", false, 3000, "cpus=3,maxcpus=3"},
+		{"twice as many", true, 3000, "cpus=3,maxcpus=6"},
+		{"the driver's maximum", true, 200000, "cpus=200,maxcpus=255"},
+		{"none if they cannot be added", false, 3000, "cpus=3,maxcpus=3"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			arguments := (&launch{plugs: test.plugs, machine: backend.Machine{MilliCPU: test.cpu}}).arguments()
@@ -188,10 +188,10 @@ func TestAcceleratorArgument(t *testing.T) {
 		want   string
 	}{
 		{"hardware virtualization", launch{kvm: true, machine: backend.Machine{MilliCPU: 4000}}, "kvm"},
-		{"our guest, emulated, with room for processors", launch{plugs: true, machine: backend.Machine{MilliCPU: 1000}}, "tcg,thread=multi"},
-		{"our guest, emulated", launch{machine: backend.Machine{MilliCPU: 1000}}, "tcg,thread=multi,tb-size=32"},
+		{"default guest, emulated, with room for processors", launch{plugs: true, machine: backend.Machine{MilliCPU: 1000}}, "tcg,thread=multi"},
+		{"default guest, emulated", launch{machine: backend.Machine{MilliCPU: 1000}}, "tcg,thread=multi,tb-size=32"},
 		{"more processors run more code", launch{machine: backend.Machine{MilliCPU: 4000}}, "tcg,thread=multi,tb-size=128"},
-		{"a guest that is not ours may run much more", launch{machine: backend.Machine{MilliCPU: 1000, Image: image}}, "tcg,thread=multi"},
+		{"another guest may run much more code", launch{machine: backend.Machine{MilliCPU: 1000, Image: image}}, "tcg,thread=multi"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			arguments := test.launch.arguments()

@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// sampleInterval is how often the use of resources is measured.
+	// sampleInterval is the interval of usage measurements.
 	sampleInterval = 15 * time.Second
-	// usageStep is by how many points it has to move to be told.
+	// usageStep is the smallest reported change, in percentage points.
 	usageStep = 5
-	// clockTicks is what the kernel counts processor time in, in every Linux: see time(7).
+	// clockTicks is the kernel's unit of processor time on every Linux, see time(7).
 	clockTicks = 100
 )
 
-// cpuTime is processor time at a moment.
+// cpuTime is the processor time at a moment.
 type cpuTime struct {
 	at      time.Time
 	seconds float64
 }
 
-// sampleUsage measures all machines now and then, until the driver is closed.
+// sampleUsage measures all machines periodically until the driver is closed.
 func (d *Driver) sampleUsage() {
 	ticker := time.NewTicker(sampleInterval)
 	defer ticker.Stop()
@@ -42,7 +42,7 @@ func (d *Driver) sampleUsage() {
 		}
 		var asked sync.WaitGroup
 		for _, m := range d.all() {
-			// A monitor that does not answer holds up no other machine.
+			// An unresponsive monitor must not delay other machines.
 			asked.Go(func() {
 				if m.measure() {
 					m.notifyChange()
@@ -53,13 +53,13 @@ func (d *Driver) sampleUsage() {
 	}
 }
 
-// measure measures a machine that is on, and returns whether somebody should know.
+// measure measures a running machine and returns whether to report the change.
 func (m *machine) measure() bool {
 	m.mu.Lock()
 	conn, before, started, boot := m.conn, m.cpuSeen, *m.startedWith(), m.def.BootMemory
 	run, pid, startedAt, found := m.run, 0, m.startedAt, m.attached
-	// What was measured when the guest first answered holds for a whole period: it is
-	// not done with its boot, and each figure on the way from there would be written.
+	// The measurement at the guest's first response stays for a whole period. The guest is still
+	// booting, and each intermediate figure would be written to the API.
 	fresh := m.usage != nil && m.agent != backend.AgentWaiting && time.Since(before.at) < sampleInterval*9/10
 	if m.proc != nil {
 		pid = m.proc.PID()
@@ -77,7 +77,7 @@ func (m *machine) measure() bool {
 	switch {
 	case !before.at.IsZero():
 	case found:
-		// How much it uses at present is not known before the next time.
+		// The current rate is unknown until the next measurement.
 		before, usage.CPU = now, -1
 	default:
 		before.at = startedAt
@@ -98,10 +98,10 @@ func (m *machine) measure() bool {
 	}
 	m.cpuSeen, m.usage = now, &usage
 	if usage.CPU < 0 || m.agent == backend.AgentWaiting {
-		// What a guest uses to boot says nothing, and is told together with its answer.
+		// Usage during the boot is meaningless; it is reported with the first response.
 		return false
 	}
-	far := func(a, b float64) bool { return math.Abs(math.Round(a)-math.Round(b)) >= usageStep } // as the status has them
+	far := func(a, b float64) bool { return math.Abs(math.Round(a)-math.Round(b)) >= usageStep } // rounded as in the status
 	if m.reportedUsage.CPUSeconds > 0 && !far(usage.CPU, m.reportedUsage.CPU) && !far(usage.Memory, m.reportedUsage.Memory) {
 		return false
 	}
@@ -109,29 +109,30 @@ func (m *machine) measure() bool {
 	return true
 }
 
-// readProcess returns the processor time of a process and its memory.
+// readProcess returns the processor time and the memory of a process.
 func readProcess(pid int) (seconds float64, resident int64, err error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, 0, err
 	}
-	// The name in brackets may have anything in it. Behind it come, counted from 3, the
-	// fields of proc_pid_stat(5): 14 and 15 are the time, 24 the memory.
+	// The name in parentheses may contain anything. After it come the fields of proc_pid_stat(5)
+	// from number 3 on: 14 and 15 are the time, 24 is the memory.
 	_, rest, _ := strings.Cut(string(raw[strings.LastIndexByte(string(raw), ')')+1:]), " ")
 	fields := strings.Fields(rest)
 	if len(fields) < 22 {
-		return 0, 0, fmt.Errorf("/proc/%d/stat has another form", pid)
+		return 0, 0, fmt.Errorf("/proc/%d/stat has an unknown format", pid)
 	}
 	user, err1 := strconv.ParseInt(fields[11], 10, 64)
 	system, err2 := strconv.ParseInt(fields[12], 10, 64)
 	pages, err3 := strconv.ParseInt(fields[21], 10, 64)
 	if err1 != nil || err2 != nil || err3 != nil {
-		return 0, 0, fmt.Errorf("/proc/%d/stat has another form", pid)
+		return 0, 0, fmt.Errorf("/proc/%d/stat has an unknown format", pid)
 	}
 	return float64(user+system) / clockTicks, pages * int64(os.Getpagesize()), nil
 }
 
-// queryMemory returns what the guest says that it uses of its memory, of which it has so much at most; 0 if it does not say.
+// queryMemory returns the used and total memory that the guest reports, where most is its maximum;
+// 0 if it reports none.
 func (m *machine) queryMemory(conn *qmp.Client, most int64) (used, total int64) {
 	if conn == nil {
 		return 0, 0
@@ -147,16 +148,16 @@ func (m *machine) queryMemory(conn *qmp.Client, most int64) (used, total int64) 
 	}
 	arguments := map[string]any{"path": balloonPath, "property": "guest-stats"}
 	if err := conn.Run(ctx, "qom-get", arguments, &stats); err != nil || stats.Updated == 0 {
-		// The guest is asked only from the moment that somebody wants to know.
+		// The guest is polled only from the first query on.
 		arguments = map[string]any{"path": balloonPath, "property": "guest-stats-polling-interval", "value": int(sampleInterval.Seconds())}
-		_ = conn.Run(ctx, "qom-set", arguments, nil) // without a balloon, there is nothing to ask
+		_ = conn.Run(ctx, "qom-set", arguments, nil) // fails without a balloon
 		return 0, 0
 	}
 	return clampMemory(stats.Stats.Total, stats.Stats.Available, most)
 }
 
-// clampMemory returns how much memory a guest uses of how much, which it can tell as it likes: 0 if it tells nothing, or more
-// than the machine can have.
+// clampMemory returns used and total memory from untrusted figures of the guest: 0 if it reports
+// none, or more than the machine can have.
 func clampMemory(total, available uint64, most int64) (used, of int64) {
 	if most <= 0 || total > uint64(most) || available > total {
 		return 0, 0

@@ -15,10 +15,10 @@ import (
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
 
-// UserRange is a range of users of the host, and of groups with the same numbers. The zero value has none.
+// UserRange is a range of host users, and of groups with the same IDs. The zero value is empty.
 type UserRange struct{ First, Last int }
 
-// ParseUserRange reads a range in the form FIRST-LAST; "" is none.
+// ParseUserRange parses FIRST-LAST; "" is the empty range.
 func ParseUserRange(text string) (UserRange, error) {
 	if text == "" {
 		return UserRange{}, nil
@@ -31,9 +31,9 @@ func ParseUserRange(text string) (UserRange, error) {
 	case err1 != nil || err2 != nil || r.Last < r.First:
 		return UserRange{}, fmt.Errorf("must be a range of user IDs, such as 2100000000-2100065535")
 	case r.First < 1000:
-		return UserRange{}, fmt.Errorf("must begin at 1000 or above: lower user IDs are those of the system")
+		return UserRange{}, fmt.Errorf("must begin at 1000 or above: lower user IDs belong to the system")
 	case r.Last == r.First:
-		return UserRange{}, fmt.Errorf("must have two user IDs at least: the first one reads images")
+		return UserRange{}, fmt.Errorf("must have at least two user IDs: the first one reads images")
 	}
 	return r, nil
 }
@@ -48,20 +48,21 @@ func (r UserRange) String() string {
 
 func (r UserRange) has(id int) bool { return r.First <= id && id <= r.Last && id > 0 }
 
-// users gives each machine a user of its own. The first of the range is for qemu-img when it reads images.
+// users allocates a user for each machine. The first one of the range is for qemu-img when it reads
+// images.
 type users struct {
 	// limits is the range; without one, machines run as the manager's user.
 	limits UserRange
-	// groups are the supplementary ones of all machines: that of /dev/kvm, if there is need.
+	// groups are the supplementary groups of all machines: the group of /dev/kvm, if necessary.
 	groups []int
 
 	mu    sync.Mutex
 	taken map[int]types.UID
 }
 
-// claim returns the user of a machine: the one that it has had, if it is in the range and free; 0 if machines have none.
-// Other managers of the host may have the same range. So the search for a free one begins where the UID says, and passes
-// over users that have processes.
+// claim returns the user of a machine: its previous one, if it is in the range and free; 0 if
+// machines have none. Other managers on the host may use the same range, so the search starts at a
+// hash of the UID and skips users that have processes.
 func (u *users) claim(uid types.UID, before int) (int, error) {
 	if u.limits == (UserRange{}) {
 		return 0, nil
@@ -78,7 +79,7 @@ func (u *users) claim(uid types.UID, before int) (int, error) {
 	}
 	size := u.limits.Last - u.limits.First
 	sum := fnv.New32a()
-	_, _ = sum.Write([]byte(uid)) // a hash takes everything
+	_, _ = sum.Write([]byte(uid)) // never fails
 	for i := -1; i < size; i++ {
 		id := before
 		if i >= 0 {
@@ -93,7 +94,7 @@ func (u *users) claim(uid types.UID, before int) (int, error) {
 	return 0, fmt.Errorf("no user is free for machine %s: --vm-uid-range=%s has %d; make it larger", uid, u.limits, size)
 }
 
-// adopt says that a machine that was found has a user.
+// adopt records the user of an existing machine.
 func (u *users) adopt(uid types.UID, id int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -102,7 +103,7 @@ func (u *users) adopt(uid types.UID, id int) {
 	}
 }
 
-// release frees the user of a machine that is gone.
+// release frees the user of a deleted machine.
 func (u *users) release(uid types.UID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -118,8 +119,8 @@ func (u *users) releaseLocked(uid types.UID) {
 	}
 }
 
-// share lets the users of machines read an image that was downloaded, once it is opened for them: the directory that it is
-// in lets nobody in.
+// share lets the users of machines read a downloaded image through a descriptor. They cannot enter
+// its directory.
 func (u *users) share(path string) error {
 	if u.limits == (UserRange{}) {
 		return nil
@@ -127,8 +128,8 @@ func (u *users) share(path string) error {
 	return os.Chmod(path, 0o644)
 }
 
-// reader returns the user that reads an image in the sandbox, where being root alone opens nothing: one without any other
-// right, or, if others may not read the file, its owner.
+// reader returns the user that reads an image in the sandbox, where root has no special rights: an
+// unprivileged one, or the owner of a file that is not world-readable.
 func (u *users) reader(path string) (*sandbox.User, error) {
 	if u.limits == (UserRange{}) {
 		return nil, nil
@@ -143,7 +144,7 @@ func (u *users) reader(path string) (*sandbox.User, error) {
 	return &sandbox.User{UID: int(owner.Uid), GID: int(owner.Gid)}, nil
 }
 
-// readableBy returns who owns a file, and whether all users may read it.
+// readableBy returns the owner of a file, and whether all users may read it.
 func readableBy(path string) (owner *syscall.Stat_t, all bool, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -151,7 +152,7 @@ func readableBy(path string) (owner *syscall.Stat_t, all bool, err error) {
 	}
 	owner, known := info.Sys().(*syscall.Stat_t)
 	if !known {
-		return nil, false, errors.New("this system does not tell who owns a file")
+		return nil, false, errors.New("this system does not report the owner of a file")
 	}
 	return owner, info.Mode()&0o004 != 0, nil
 }

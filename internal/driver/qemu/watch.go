@@ -18,10 +18,10 @@ import (
 const (
 	// monitorTimeout is the response timeout of a monitor.
 	monitorTimeout = 5 * time.Second
-	// monitorStartTimeout is how long QEMU may take to open its monitor.
+	// monitorStartTimeout limits the time until QEMU opens its monitor.
 	monitorStartTimeout = 30 * time.Second
-	// floodDelay is the delay before reconnecting to a monitor that floods us with events. Its
-	// machine does not count as unknown in the meantime.
+	// floodDelay is the delay before reconnecting to a monitor that floods the manager with events.
+	// Its machine does not count as unknown in the meantime.
 	floodDelay = 3 * time.Second
 )
 
@@ -33,13 +33,13 @@ func newDialBackoff() wait.Backoff {
 // checkInterval is the interval of monitor checks. Tests shorten it.
 var checkInterval = 20 * time.Second
 
-// watch follows a run until it ends; found says that it had begun before this manager
-// did. It returns at once.
+// watch follows a run in the background until it ends. found means that the run is older than this
+// manager.
 func (m *machine) watch(proc *process.Process, found bool) {
 	status := proc.Status()
 	m.mu.Lock()
 	m.run, m.proc, m.startedAt = runName(status), proc, status.StartedAt
-	m.power, m.message, m.agent, m.addresses, m.usage = backend.StateUnknown, "the monitor has not answered yet", backend.AgentNone, nil, nil
+	m.power, m.message, m.agent, m.addresses, m.usage = backend.StateUnknown, "the monitor has not responded yet", backend.AgentNone, nil, nil
 	m.cpuSeen, m.reportedUsage, m.attached, m.halted = cpuTime{}, backend.Usage{}, found, false
 	m.guestReport, m.awaitingAgent = nil, false
 	if image := m.startedWith().Image; image == nil || image.Agent == nil || *image.Agent {
@@ -84,7 +84,7 @@ func (m *machine) followMonitor(proc *process.Process) {
 		}
 		pause := backoff.Step()
 		if errors.Is(err, qmp.ErrFlood) {
-			pause = floodDelay // what was missed is looked at then
+			pause = floodDelay // refresh then queries what was missed
 		}
 		if m.d.ctx.Err() != nil {
 			return
@@ -130,7 +130,7 @@ func (m *machine) dial() (*qmp.Client, error) {
 	return conn, nil
 }
 
-// listen follows the events of a monitor until it or the process is gone.
+// handleEvents handles the events of a monitor until it closes or the process ends.
 func (m *machine) handleEvents(proc *process.Process, conn *qmp.Client) error {
 	m.mu.Lock()
 	m.conn = conn
@@ -172,9 +172,9 @@ func (m *machine) handleEvents(proc *process.Process, conn *qmp.Client) error {
 	}
 }
 
-// check looks at the machine from time to time. One that was halted goes on, if the host
-// seems to have room. Whether it had enough shows the next time: until then the machine
-// counts as halted, so that its state does not change back and forth.
+// check checks the machine periodically. It resumes a halted machine if the host seems to have
+// room. The next check shows whether that was enough; until then the machine counts as halted, so
+// that its state does not flap.
 func (m *machine) check(conn *qmp.Client) error {
 	m.mu.Lock()
 	halted := m.halted
@@ -236,7 +236,7 @@ func (m *machine) refresh(conn *qmp.Client) error {
 		m.mu.Lock()
 		m.halted = true
 		m.mu.Unlock()
-		m.setPower(backend.StateUnknown, "the machine is halted because its disk cannot be written; it goes on when the host has room")
+		m.setPower(backend.StateUnknown, "the machine is halted because its disk cannot be written; it resumes when the host has free space")
 	default:
 		m.setPower(backend.StatePaused, "")
 	}
@@ -273,7 +273,7 @@ func (m *machine) handleEvent(conn *qmp.Client, event qmp.Event) error {
 		case "guest-shutdown":
 			m.guestEnded(conn, backend.CauseGuestShutdown)
 		}
-		// The others are ends of the process, which tells itself.
+		// Other reasons end the process, which is observed separately.
 	case "RESET":
 		m.mu.Lock()
 		changed := m.agent == backend.AgentConnected || m.agent == backend.AgentLost
@@ -295,7 +295,7 @@ func (m *machine) handleEvent(conn *qmp.Client, event qmp.Event) error {
 	return nil
 }
 
-// guestEnded notes that the guest has ended, and has QEMU end, too, which waits for that.
+// guestEnded records the end of the guest, and makes the waiting QEMU quit.
 func (m *machine) guestEnded(conn *qmp.Client, cause backend.Cause) {
 	m.mu.Lock()
 	if m.def.Ended == nil || m.def.Ended.Run != m.run {
@@ -306,7 +306,7 @@ func (m *machine) guestEnded(conn *qmp.Client, cause backend.Cause) {
 	step("guest ended")
 	ctx, cancel := context.WithTimeout(m.d.ctx, monitorTimeout)
 	defer cancel()
-	// If this fails, the connection is gone, and the next look comes here again.
+	// If this fails, the connection is closed, and the next check comes here again.
 	_ = conn.Run(ctx, "quit", nil, nil)
 }
 

@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// readLine returns a line of at most so many bytes. It is valid until the next one is read
-// only if it is short; what keeps it, copies it, as json does.
+// readLine returns a line of at most limit bytes. A short line is valid only until the next read;
+// callers that keep it copy it, as json does.
 func readLine(reader *bufio.Reader, limit int) ([]byte, error) {
 	line, err := reader.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
@@ -19,14 +19,14 @@ func readLine(reader *bufio.Reader, limit int) ([]byte, error) {
 	for errors.Is(err, bufio.ErrBufferFull) {
 		line, err = reader.ReadSlice('\n')
 		if len(long)+len(line) > limit {
-			return nil, fmt.Errorf("a message of more than %d bytes", limit)
+			return nil, fmt.Errorf("message of more than %d bytes", limit)
 		}
 		long = append(long, line...)
 	}
 	return unexpected(long, err)
 }
 
-// unexpected makes the end in the middle of a line an error of its own.
+// unexpected turns an end in the middle of a line into io.ErrUnexpectedEOF.
 func unexpected(line []byte, err error) ([]byte, error) {
 	if errors.Is(err, io.EOF) && len(line) > 0 {
 		err = io.ErrUnexpectedEOF

@@ -1,13 +1,13 @@
-// Package qmp speaks the QEMU Machine Protocol, and the guest agent protocol, which is
-// the same but for its greeting: JSON objects, one a line, over a Unix socket.
+// Package qmp implements clients of the QEMU Machine Protocol and of the guest agent protocol: JSON
+// objects, one per line, over a Unix socket. The two differ only in the handshake.
 //
-// Commands carry an id and wait for the answer with that id until their context ends, so
-// that a silent or slow peer holds nobody. The end of the connection fails everything
-// that waits. Events go into a queue that is bounded; what does not fit is counted.
+// Commands carry an ID and wait for the response with that ID until their context ends, so an
+// unresponsive or slow peer blocks nobody. The end of the connection fails all waiting commands.
+// Events go into a bounded queue; dropped ones are counted.
 //
-// The agent is a program of the guest, and a guest can make its QEMU send events without
-// end. So messages have a maximum length, and a peer that sends too many that nobody
-// asked for is disconnected with ErrFlood.
+// The agent is a program of the guest, and a guest can make its QEMU send endless events. So
+// messages have a maximum length, and a peer that sends too many unsolicited ones is disconnected
+// with ErrFlood.
 package qmp
 
 import (
@@ -26,69 +26,67 @@ import (
 )
 
 const (
-	// maxLine is how long a message of QEMU may be. The longest that it is known to send,
-	// the schema, has less than 1 MiB.
+	// maxLine is the maximum length of a message of QEMU. The longest known one, the schema, has
+	// less than 1 MiB.
 	maxLine = 16 << 20
-	// maxAgentLine is how long a message of a guest agent may be. The addresses of twenty
-	// network interfaces have a quarter of that.
+	// maxAgentLine is the maximum length of a message of a guest agent. The addresses of twenty
+	// network interfaces take a quarter of it.
 	maxAgentLine = 64 << 10
-	// eventQueueSize is how many events may wait. They are few: a power change, an agent.
+	// eventQueueSize is the capacity of the event queue. Events are rare: power changes, agents.
 	eventQueueSize = 64
-	// writeTimeout is how long the peer may take to accept a command, if the context of
-	// the command has no earlier deadline.
+	// writeTimeout limits the time to write a command if its context has no earlier deadline.
 	writeTimeout = 10 * time.Second
 )
 
-// agentMark is sent by the guest agent before the answer to guest-sync-delimited, and to
-// it before the command: what came before is to be thrown away. No JSON has it.
+// agentMark precedes the agent's response to guest-sync-delimited, and the command: everything
+// before it is discarded. It never occurs in JSON.
 const agentMark = 0xff
 
 var (
-	// ErrClosed says that the connection is gone. It wraps why.
+	// ErrClosed means that the connection is closed. It wraps the reason.
 	ErrClosed = errors.New("connection is closed")
-	// ErrFlood says that the peer sent too many messages that nobody asked for.
+	// ErrFlood means that the peer sent too many unsolicited messages.
 	ErrFlood = errors.New("the peer floods the connection")
 )
 
-// limits bound what a peer may send.
+// limits bound the messages of a peer.
 type limits struct {
-	// line is the length of the longest message, in bytes.
+	// line is the maximum length of a message in bytes.
 	line int
-	// events is how many events may wait in the queue.
+	// events is the capacity of the event queue.
 	events int
-	// unasked is how many messages may come that nobody asked for: so many a second, and
-	// so many at once.
+	// unsolicited limits the rate of messages that are no response, burst their number at once.
 	unsolicited rate.Limit
 	burst       int
 }
 
 var (
 	monitorLimits = limits{line: maxLine, events: eventQueueSize, unsolicited: 20, burst: 256}
-	// An agent says nothing by itself. At the start there may be the rest of an old answer.
+	// An agent sends nothing unsolicited, except perhaps the rest of an old response at first.
 	agentLimits = limits{line: maxAgentLine, unsolicited: 1, burst: 8}
 )
 
-// Error is what the peer answered instead of a result.
+// Error is the error response of a peer.
 type Error struct {
 	Class       string `json:"class"`
 	Description string `json:"desc"`
 }
 
-// Error returns the words of the peer.
+// Error returns the peer's description.
 func (e *Error) Error() string { return e.Description }
 
-// Event is something that the peer tells by itself.
+// Event is an event sent by the peer.
 type Event struct {
 	Name string          `json:"event"`
 	Data json.RawMessage `json:"data"`
-	// Timestamp is the time of the host.
+	// Timestamp is the time on the host.
 	Timestamp struct {
 		Seconds      int64 `json:"seconds"`
 		Microseconds int64 `json:"microseconds"`
 	} `json:"timestamp"`
 }
 
-// message is any line of the peer.
+// message is a line from the peer.
 type message struct {
 	Event
 	ID       json.RawMessage `json:"id"`
@@ -97,7 +95,7 @@ type message struct {
 	Greeting json.RawMessage `json:"QMP"`
 }
 
-// Client is one connection. Its methods may be called from several goroutines.
+// Client is a connection. Its methods may be called concurrently.
 type Client struct {
 	conn    net.Conn
 	maxLine int
@@ -115,8 +113,8 @@ type Client struct {
 	greeting chan struct{}
 }
 
-// Dial connects to the monitor of a QEMU: it waits for the greeting and negotiates. The
-// context limits that, not the life of the connection.
+// Dial connects to the monitor of a QEMU, and completes the handshake. The context limits the
+// handshake, not the connection.
 func Dial(ctx context.Context, path string) (*Client, error) {
 	c, err := dial(ctx, path, monitorLimits)
 	if err != nil {
@@ -137,8 +135,8 @@ func Dial(ctx context.Context, path string) (*Client, error) {
 	return c, nil
 }
 
-// DialAgent connects to the guest agent behind a socket, and gets in step with it. The
-// agent may be in the middle of an answer to somebody who is gone.
+// DialAgent connects to the guest agent behind a socket and synchronizes with it: the agent may
+// still be sending a response to a previous client.
 func DialAgent(ctx context.Context, path string) (*Client, error) {
 	c, err := dial(ctx, path, agentLimits)
 	if err != nil {
@@ -164,7 +162,7 @@ func newClient(conn net.Conn, peer limits) *Client {
 		conn: conn, maxLine: peer.line, unasked: rate.NewLimiter(peer.unsolicited, peer.burst),
 		events: make(chan Event, peer.events), done: make(chan struct{}),
 		pending: map[int64]chan message{}, greeting: make(chan struct{}),
-		// Not from 1: an agent may still answer what was asked over an earlier connection.
+		// Not from 1: an agent may still respond to commands of an earlier connection.
 		next: rand.Int64N(1 << 50),
 	}
 	go c.read()
@@ -174,17 +172,17 @@ func newClient(conn net.Conn, peer limits) *Client {
 // Events returns the events of the peer. The channel is closed with the connection.
 func (c *Client) Events() <-chan Event { return c.events }
 
-// Done is closed when the connection is gone.
+// Done is closed with the connection.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Dropped returns how many events did not fit into the queue.
+// Dropped returns the number of events that did not fit into the queue.
 func (c *Client) Dropped() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.dropped
 }
 
-// Close ends the connection; what waits for an answer fails.
+// Close closes the connection. Waiting commands fail.
 func (c *Client) Close() { c.fail(errors.New("closed by us")) }
 
 func (c *Client) reason() error {
@@ -193,7 +191,7 @@ func (c *Client) reason() error {
 	return c.err
 }
 
-// fail ends the connection for a reason, the first time.
+// fail closes the connection and records the first reason.
 func (c *Client) fail(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,8 +203,8 @@ func (c *Client) fail(why error) {
 	close(c.done)
 }
 
-// Run executes a command with arguments, which may be nil, and stores the answer in
-// result, which may be nil, too. The error is an *Error if the peer refused.
+// Run executes a command and decodes its result. arguments and result may be nil. The error is an
+// *Error if the peer rejected the command.
 func (c *Client) Run(ctx context.Context, command string, arguments, result any) error {
 	answer, err := c.execute(ctx, command, arguments)
 	if err == nil && result != nil {
@@ -252,8 +250,8 @@ func (c *Client) forget(id int64) {
 	delete(c.pending, id)
 }
 
-// send writes a command. A part of one would garble all that follow, so a write that
-// fails is the end of the connection.
+// send writes a command. A partial command would garble all that follow, so a failed write closes
+// the connection.
 func (c *Client) send(ctx context.Context, id int64, command string, arguments any) error {
 	line, err := json.Marshal(struct {
 		Execute   string `json:"execute"`
@@ -282,7 +280,7 @@ func (c *Client) send(ctx context.Context, id int64, command string, arguments a
 	return nil
 }
 
-// read hands out what the peer sends, until the connection ends.
+// read dispatches the peer's messages until the connection ends.
 func (c *Client) read() {
 	defer close(c.events)
 	reader := bufio.NewReader(c.conn)
@@ -300,9 +298,9 @@ func (c *Client) read() {
 		if err := json.Unmarshal(line, &got); err == nil {
 			asked = c.deliver(got)
 		} else if len(bytes.TrimSpace(line)) > 0 && c.isSynced() {
-			c.fail(fmt.Errorf("%.80q is no message: %w", line, err))
+			c.fail(fmt.Errorf("%.80q is not a message: %w", line, err))
 			return
-		} // else it is the rest of an answer to somebody else
+		} // otherwise it is the rest of an old response
 		if !asked && !c.unasked.Allow() {
 			c.fail(ErrFlood)
 			return
@@ -310,8 +308,8 @@ func (c *Client) read() {
 	}
 }
 
-// isSynced reports whether there can be no part of an old answer on the line: QMP begins
-// with a greeting, the agent protocol with the answer to a sync.
+// isSynced reports whether everything read belongs to this connection: QMP begins with a greeting,
+// the agent protocol with the response to a sync.
 func (c *Client) isSynced() bool {
 	select {
 	case <-c.greeting:
@@ -321,7 +319,7 @@ func (c *Client) isSynced() bool {
 	}
 }
 
-// deliver gives one message to who waits for it, and reports whether it is an answer.
+// deliver passes a message to its receiver, and reports whether it is a response.
 func (c *Client) deliver(got message) (asked bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -340,7 +338,7 @@ func (c *Client) deliver(got message) (asked bool) {
 			return false
 		}
 		if waiting, found := c.pending[id]; found {
-			waiting <- got // has room, and there is one answer
+			waiting <- got // buffered, for the only response
 			delete(c.pending, id)
 			return true
 		}
@@ -348,7 +346,7 @@ func (c *Client) deliver(got message) (asked bool) {
 	return false
 }
 
-// markSynced notes that the peer is in step; c.mu is held.
+// markSynced records that the peer is synchronized; c.mu is held.
 func (c *Client) markSynced() {
 	select {
 	case <-c.greeting:
@@ -357,7 +355,7 @@ func (c *Client) markSynced() {
 	}
 }
 
-// sync throws away what is left of an earlier conversation, on both sides.
+// sync discards the rest of an earlier conversation on both sides.
 func (c *Client) sync(ctx context.Context) error {
 	c.writing.Lock()
 	err := c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
@@ -368,13 +366,13 @@ func (c *Client) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	number := rand.Int64N(1 << 53) // what every JSON parser takes
+	number := rand.Int64N(1 << 53) // within the range of every JSON parser
 	var answer int64
 	if err := c.Run(ctx, "guest-sync-delimited", map[string]int64{"id": number}, &answer); err != nil {
 		return err
 	}
 	if answer != number {
-		return fmt.Errorf("guest-sync-delimited: the agent answers %d to %d", answer, number)
+		return fmt.Errorf("guest-sync-delimited: the agent responded with %d instead of %d", answer, number)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

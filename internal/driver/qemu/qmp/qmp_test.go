@@ -18,7 +18,7 @@ import (
 
 const greeting = `{"QMP": {"version": {}, "capabilities": []}}` + "\n"
 
-// serve runs one server for one client, until the test ends.
+// serve runs a server for one client until the test ends.
 func serve(t *testing.T, talk func(net.Conn, *bufio.Scanner)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "sock")
@@ -42,7 +42,7 @@ func serve(t *testing.T, talk func(net.Conn, *bufio.Scanner)) string {
 	return path
 }
 
-// next returns the command on the next line, and its id.
+// next returns the command on the next line, and its ID.
 func next(lines *bufio.Scanner) (command string, id json.RawMessage) {
 	if !lines.Scan() {
 		return "", nil
@@ -57,7 +57,7 @@ func next(lines *bufio.Scanner) (command string, id json.RawMessage) {
 	return got.Execute, got.ID
 }
 
-// monitor answers every command by what answers says; what is not there gets no answer.
+// monitor responds to each command from answers; other commands get no response.
 func monitor(conn net.Conn, lines *bufio.Scanner, answers map[string]string) {
 	fmt.Fprint(conn, greeting)
 	for {
@@ -110,7 +110,7 @@ func TestAnswersFindTheirCommand(t *testing.T) {
 	}
 	var got string
 	if err := c.Run(within(t, 10*time.Second), "long", nil, &got); err != nil || got != long {
-		t.Errorf("an answer of 3 MiB: %d bytes, %v", len(got), err)
+		t.Errorf("a response of 3 MiB: %d bytes, %v", len(got), err)
 	}
 	if err := c.Run(within(t, 10*time.Second), "late", nil, &got); err != nil || got != "late" {
 		t.Errorf("late: %q, %v", got, err)
@@ -134,13 +134,13 @@ func TestManyCommandsAtOnce(t *testing.T) {
 }
 
 func TestSilentPeerHoldsNobody(t *testing.T) {
-	t.Run("it does not greet", func(t *testing.T) {
+	t.Run("no greeting", func(t *testing.T) {
 		path := serve(t, func(_ net.Conn, lines *bufio.Scanner) { next(lines) })
 		if _, err := Dial(within(t, 50*time.Millisecond), path); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Dial: %v", err)
 		}
 	})
-	t.Run("it does not answer", func(t *testing.T) {
+	t.Run("no response", func(t *testing.T) {
 		c := dialed(t, func(conn net.Conn, lines *bufio.Scanner) {
 			monitor(conn, lines, map[string]string{"query-name": `{"return": {}, "id": %s}`})
 		})
@@ -148,10 +148,10 @@ func TestSilentPeerHoldsNobody(t *testing.T) {
 			t.Errorf("hang: %v", err)
 		}
 		if err := c.Run(within(t, 10*time.Second), "query-name", nil, nil); err != nil {
-			t.Errorf("after a command without an answer: %v", err)
+			t.Errorf("after a command without a response: %v", err)
 		}
 		if len(c.pending) != 0 {
-			t.Errorf("%d commands are still waited for", len(c.pending))
+			t.Errorf("%d commands are still pending", len(c.pending))
 		}
 	})
 	t.Run("it does not read", func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestSilentPeerHoldsNobody(t *testing.T) {
 		})
 		arguments := map[string]string{"much": strings.Repeat("x", 8<<20)}
 		if err := c.Run(within(t, 100*time.Millisecond), "fill", arguments, nil); err == nil {
-			t.Error("a command that nobody read was written")
+			t.Error("a write succeeded although the peer does not read")
 		}
 	})
 }
@@ -193,9 +193,9 @@ func TestSlowPeer(t *testing.T) {
 
 func TestEndFailsWhatWaits(t *testing.T) {
 	for name, end := range map[string]func(net.Conn){
-		"it hangs up":              func(conn net.Conn) { _ = conn.Close() },
+		"it disconnects":              func(conn net.Conn) { _ = conn.Close() },
 		"in the middle of a line":  func(conn net.Conn) { fmt.Fprint(conn, `{"return"`); _ = conn.Close() },
-		"it speaks something else": func(conn net.Conn) { fmt.Fprint(conn, "HTTP/1.1 400 Bad Request\r\n") },
+		"another protocol": func(conn net.Conn) { fmt.Fprint(conn, "HTTP/1.1 400 Bad Request\r\n") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := dialed(t, func(conn net.Conn, lines *bufio.Scanner) {
@@ -206,14 +206,14 @@ func TestEndFailsWhatWaits(t *testing.T) {
 				end(conn)
 			})
 			if err := c.Run(within(t, 10*time.Second), "wait", nil, nil); !errors.Is(err, ErrClosed) {
-				t.Errorf("a command at the end: %v", err)
+				t.Errorf("a command during the disconnect: %v", err)
 			}
 			<-c.Done()
 			if _, open := <-c.Events(); open {
-				t.Error("an event after the end")
+				t.Error("an event after the disconnect")
 			}
 			if err := c.Run(within(t, 10*time.Second), "after", nil, nil); !errors.Is(err, ErrClosed) {
-				t.Errorf("a command after the end: %v", err)
+				t.Errorf("a command after the disconnect: %v", err)
 			}
 		})
 	}
@@ -235,11 +235,11 @@ func TestEventsAreBoundedAndCounted(t *testing.T) {
 	}
 	first := <-c.Events()
 	if first.Name != "STOP" || string(first.Data) != `{"n": 0}` || first.Timestamp.Seconds != 5 {
-		t.Errorf("the first event: %+v", first)
+		t.Errorf("first event: %+v", first)
 	}
 }
 
-// A peer that sends without end is disconnected soon.
+// A peer that sends endlessly is disconnected soon.
 func TestFlood(t *testing.T) {
 	sync := func(conn net.Conn, lines *bufio.Scanner) {
 		lines.Scan()
@@ -271,12 +271,12 @@ func TestFlood(t *testing.T) {
 			fmt.Fprintf(conn, `{"return": {}, "id": %s}`+"\n", id)
 			repeat(conn, `{"event": "GUEST_CRASHLOADED"}`)
 		}, ErrFlood.Error()},
-		"answers of an agent to nobody": {DialAgent, func(conn net.Conn, lines *bufio.Scanner) {
+		"unsolicited responses of an agent": {DialAgent, func(conn net.Conn, lines *bufio.Scanner) {
 			sync(conn, lines)
 			repeat(conn, `{"return": {}, "id": 1}`)
 		}, ErrFlood.Error()},
-		"lines before an agent answers": {DialAgent, func(conn net.Conn, _ *bufio.Scanner) { repeat(conn, "x") }, ErrFlood.Error()},
-		"a long line of an agent": {DialAgent, func(conn net.Conn, lines *bufio.Scanner) {
+		"lines before the response of an agent": {DialAgent, func(conn net.Conn, _ *bufio.Scanner) { repeat(conn, "x") }, ErrFlood.Error()},
+		"long line of an agent": {DialAgent, func(conn net.Conn, lines *bufio.Scanner) {
 			sync(conn, lines)
 			fmt.Fprintf(conn, `{"return": "%s"}`+"\n", strings.Repeat("x", maxAgentLine))
 		}, "more than 65536 bytes"},
