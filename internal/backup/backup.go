@@ -1,7 +1,8 @@
-// Package backup saves what an instance of keelson up cannot do without in one file, and restores it.
+// Package backup saves the indispensable data of an instance of keelson up in one file, and
+// restores it.
 //
-// The file is a compressed tar archive. Its last entry is the manifest, with a digest of each of the others, so that a
-// file that was cut off or has changed is never restored.
+// The file is a compressed tar archive. Its last entry is the manifest with the digest of each
+// other entry, so that a truncated or modified file is never restored.
 package backup
 
 import (
@@ -26,27 +27,29 @@ import (
 	"github.com/keelson-dev/keelson/internal/version"
 )
 
-// format is raised when an earlier version could not restore what is written.
+// format is the version of the archive format. It is raised when earlier versions cannot restore a
+// new archive.
 const format = 1
 
 // manifestName is the last entry of an archive.
 const manifestName = "manifest.json"
 
-// Manifest says what a backup is.
+// Manifest describes a backup.
 type Manifest struct {
 	Format   int               `json:"format"`
-	Keelson  string            `json:"keelson"` // the version that made it
+	Keelson  string            `json:"keelson"` // the version that wrote it
 	Created  time.Time         `json:"created"`
 	Clusters int               `json:"clusters"` // local Clusters in it
 	Digests  map[string]string `json:"digests"`  // of the files, SHA-256
 }
 
-// Save writes what restores the instance of a data directory to a new file, mode 0600: its control plane and its local
-// Clusters, whether or not they run. binary is keelson-kube. A file appears only when it is whole.
+// Save backs up the instance of a data directory to a new file, mode 0600: its control plane and
+// its local Clusters, whether or not they run. binary is keelson-kube. The file appears only once
+// it is complete.
 func Save(ctx context.Context, dir, binary, file string) (Manifest, error) {
 	manifest := Manifest{Format: format, Keelson: version.Get().Keelson, Created: time.Now().UTC().Truncate(time.Second), Digests: map[string]string{}}
 	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
-		return manifest, fmt.Errorf("%s exists already: name another file", file)
+		return manifest, fmt.Errorf("%s already exists: choose another file", file)
 	}
 	scratch, err := os.MkdirTemp(filepath.Dir(file), ".keelson-backup-*") // mode 0700
 	if err != nil {
@@ -56,7 +59,7 @@ func Save(ctx context.Context, dir, binary, file string) (Manifest, error) {
 		err = save(ctx, dir, binary, scratch, &manifest)
 	}
 	if err == nil {
-		err = os.Link(filepath.Join(scratch, "archive"), file) // unlike a rename it replaces nothing
+		err = os.Link(filepath.Join(scratch, "archive"), file) // unlike a rename, it never replaces a file
 	}
 	if err == nil {
 		err = atomicfile.SyncDir(filepath.Dir(file))
@@ -70,7 +73,7 @@ func save(ctx context.Context, dir, binary, scratch string, manifest *Manifest) 
 	if err != nil {
 		return err
 	}
-	compressed, _ := gzip.NewWriterLevel(out, gzip.BestSpeed) // the level is one that there is
+	compressed, _ := gzip.NewWriterLevel(out, gzip.BestSpeed) // the level is valid
 	archive := tar.NewWriter(compressed)
 	add := func(name, path string) error {
 		if err := ctx.Err(); err != nil {
@@ -81,7 +84,7 @@ func save(ctx context.Context, dir, binary, scratch string, manifest *Manifest) 
 		return err
 	}
 	err = controlplane.Save(ctx, dir, binary, scratch, add)
-	if err == nil { // after the objects: a Cluster among them that has no data would count as lost
+	if err == nil { // after the objects: a Cluster in them without data would count as lost
 		addCluster := func(name, path string) error { return add(clustersName+"/"+name, path) }
 		manifest.Clusters, err = local.Save(ctx, manager.ClusterDir(dir), binary, scratch, addCluster)
 	}
@@ -91,7 +94,7 @@ func save(ctx context.Context, dir, binary, scratch string, manifest *Manifest) 
 	return errors.Join(err, archive.Close(), compressed.Close(), out.Sync(), out.Close())
 }
 
-// clustersName is the folder of local Clusters in an archive, as in a data directory.
+// clustersName is the folder of local Clusters in an archive and in a data directory.
 var clustersName = manager.ClusterDir("")
 
 // addFile adds a file to an archive and returns its digest.
@@ -100,7 +103,7 @@ func addFile(archive *tar.Writer, name, path string) (digest string, err error) 
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = in.Close() }() // nothing was written
+	defer func() { _ = in.Close() }() // it was only read
 	info, err := in.Stat()
 	if err != nil {
 		return "", err
@@ -127,14 +130,15 @@ func addManifest(archive *tar.Writer, manifest Manifest) error {
 	return err
 }
 
-// extract writes the files of a backup into a directory, and returns the manifest if all are as they were saved.
+// extract writes the files of a backup into a directory. It returns the manifest if all files are
+// intact.
 func extract(ctx context.Context, file, dir string) (Manifest, error) {
 	in, err := os.Open(file)
 	if err != nil {
 		return Manifest{}, err
 	}
-	defer func() { _ = in.Close() }() // nothing was written
-	root, err := os.OpenRoot(dir)     // whatever an archive says, nothing else is written
+	defer func() { _ = in.Close() }() // it was only read
+	root, err := os.OpenRoot(dir)     // confines all writes, whatever names an archive contains
 	if err != nil {
 		return Manifest{}, err
 	}
@@ -146,7 +150,7 @@ func extract(ctx context.Context, file, dir string) (Manifest, error) {
 	archive, digests := tar.NewReader(compressed), map[string]string{}
 	for ctx.Err() == nil {
 		header, err := archive.Next()
-		if err != nil { // the manifest would have come before the end
+		if err != nil { // the manifest should have come before the end
 			return Manifest{}, damaged(file, err)
 		}
 		if header.Name == manifestName {
@@ -179,7 +183,7 @@ func readManifest(file string, from io.Reader, digests map[string]string) (Manif
 		return manifest, damaged(file, err)
 	}
 	if manifest.Format != format {
-		return manifest, fmt.Errorf("%s has the format %d, which only another version of keelson restores: it was made by %s",
+		return manifest, fmt.Errorf("%s has the format %d, which only another version of keelson can restore: it was written by %s",
 			file, manifest.Format, manifest.Keelson)
 	}
 	if len(digests) != len(manifest.Digests) {
@@ -187,12 +191,12 @@ func readManifest(file string, from io.Reader, digests map[string]string) (Manif
 	}
 	for name, digest := range manifest.Digests {
 		if digests[name] != digest {
-			return manifest, damaged(file, fmt.Errorf("the digest of %s is another", name))
+			return manifest, damaged(file, fmt.Errorf("the digest of %s does not match", name))
 		}
 	}
 	return manifest, nil
 }
 
 func damaged(file string, err error) error {
-	return fmt.Errorf("%s is no backup of keelson, or is damaged (%w): use another one", file, err)
+	return fmt.Errorf("%s is not a backup of keelson, or is damaged (%w): use another one", file, err)
 }

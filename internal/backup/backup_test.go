@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Only what was saved is restored, and nowhere else than in the data directory.
+// Restore writes only what was saved, and only in the data directory.
 func TestExtract(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -19,11 +19,11 @@ func TestExtract(t *testing.T) {
 		cut    int             // bytes that are missing at the end
 		want   string          // part of the error
 	}{
-		{name: "as it was saved", entry: "pki/ca.key"},
-		{name: "a file has changed", entry: "pki/ca.key", change: func(m *Manifest) { m.Digests["pki/ca.key"] = "other" }, want: "the digest of pki/ca.key is another"},
+		{name: "intact", entry: "pki/ca.key"},
+		{name: "a file has changed", entry: "pki/ca.key", change: func(m *Manifest) { m.Digests["pki/ca.key"] = "other" }, want: "the digest of pki/ca.key does not match"},
 		{name: "a file is missing", entry: "pki/ca.key", change: func(m *Manifest) { m.Digests["state.json"] = "any" }, want: "files are missing"},
 		{name: "the end is missing", entry: "pki/ca.key", cut: 200, want: "is damaged"},
-		{name: "a later format", entry: "pki/ca.key", change: func(m *Manifest) { m.Format = format + 1 }, want: "which only another version of keelson restores"},
+		{name: "a later format", entry: "pki/ca.key", change: func(m *Manifest) { m.Format = format + 1 }, want: "which only another version of keelson can restore"},
 		{name: "a file outside", entry: "../outside", want: "is damaged"},
 		{name: "an absolute path", entry: "/outside", want: "is damaged"},
 	} {
@@ -87,7 +87,7 @@ func TestExtract(t *testing.T) {
 	}
 }
 
-// A directory that only has the name of a workspace is left alone.
+// A foreign directory with the name of a workspace is left alone.
 func TestRestoreLeavesOthersAlone(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")

@@ -14,19 +14,20 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// workspaceSuffix ends the name of the directory beside the data directory in which that is prepared.
+// workspaceSuffix is the suffix of the workspace next to the data directory, in which a restore
+// prepares it.
 const workspaceSuffix = ".restore"
 
-// Restore makes a data directory from a backup. binary is keelson-kube. The directory must be empty, or not exist: it
-// appears as a whole, by a rename, or not at all. What a Restore has left that was killed, the next one removes. mark is
-// called with the directory, before there is anything in it.
+// Restore creates a data directory from a backup. binary is keelson-kube. The directory must be
+// empty or missing: it appears complete, by a rename, or not at all. A later Restore removes what a
+// killed one left behind. mark is called with the directory while it is still empty.
 func Restore(ctx context.Context, file, dir, binary string, mark func(dir string) error) (Manifest, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Manifest{}, err
 	}
 	if len(entries) > 0 {
-		return Manifest{}, fmt.Errorf("%s is not empty: move it away, or name another directory with --data-dir", dir)
+		return Manifest{}, fmt.Errorf("%s is not empty: move it away, or choose another directory with --data-dir", dir)
 	}
 	workspace := dir + workspaceSuffix
 	if err := checkWorkspace(workspace); err != nil {
@@ -37,19 +38,19 @@ func Restore(ctx context.Context, file, dir, binary string, mark func(dir string
 	}
 	lock, err := process.Open(filepath.Join(workspace, lockName))
 	if err != nil {
-		return Manifest{}, fmt.Errorf("another restore is under way: %w", err)
+		return Manifest{}, fmt.Errorf("another restore is running: %w", err)
 	}
 	manifest, err := restore(ctx, file, dir, filepath.Join(workspace, dataName), binary, mark)
 	return manifest, errors.Join(err, os.RemoveAll(workspace), lock.Close())
 }
 
-// What is in a workspace.
+// Contents of a workspace.
 const (
 	lockName = "lock"
 	dataName = "data"
 )
 
-// checkWorkspace refuses a directory that something else has made.
+// checkWorkspace rejects a directory that no restore has created.
 func checkWorkspace(workspace string) error {
 	entries, err := os.ReadDir(workspace)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,14 +62,14 @@ func checkWorkspace(workspace string) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%s is needed for the restore, and is something else (%w): move it away", workspace, err)
+		return fmt.Errorf("%s is needed for the restore, but was not created by one (%w): move it away", workspace, err)
 	}
 	return nil
 }
 
-// restore prepares the data directory in another place, and renames it.
+// restore prepares the data directory in a workspace and renames it.
 func restore(ctx context.Context, file, dir, place, binary string, mark func(dir string) error) (Manifest, error) {
-	if err := os.RemoveAll(place); err != nil { // of a restore that was killed
+	if err := os.RemoveAll(place); err != nil { // left by a killed restore
 		return Manifest{}, err
 	}
 	if err := mark(place); err != nil {
@@ -90,7 +91,7 @@ func restore(ctx context.Context, file, dir, place, binary string, mark func(dir
 			return manifest, fmt.Errorf("the cluster %s: %w", entry.Name(), err)
 		}
 	}
-	if err := os.Rename(place, dir); err != nil { // something has come there meanwhile
+	if err := os.Rename(place, dir); err != nil { // another process has created it meanwhile
 		return manifest, err
 	}
 	return manifest, atomicfile.SyncDir(filepath.Dir(dir))

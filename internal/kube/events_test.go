@@ -8,14 +8,14 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-// The API refuses an event whose note has more than 1024 bytes, and nobody would be told anything.
+// The API rejects an event whose note has more than 1024 bytes, so it would be lost.
 func TestNotesOfEventsAreBounded(t *testing.T) {
 	for _, test := range []struct{ name, note, want string }{
-		{"a short one", "It is there", "It is there"},
-		{"one with a verb of a format", "100 %s", "100 %s"},
+		{"short", "It is there", "It is there"},
+		{"with a format verb", "100 %s", "100 %s"},
 		{"the longest", strings.Repeat("a", 1024), strings.Repeat("a", 1024)},
 		{"a longer one", strings.Repeat("a", 1025), strings.Repeat("a", 1020) + " ..."},
-		{"one that would be cut in a character", "a" + strings.Repeat("€", 400), "a" + strings.Repeat("€", 339) + " ..."},
+		{"limit within a character", "a" + strings.Repeat("€", 400), "a" + strings.Repeat("€", 339) + " ..."},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			recorder := events.NewFakeRecorder(1)

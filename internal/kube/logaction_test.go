@@ -17,7 +17,7 @@ import (
 
 func TestLogActions(t *testing.T) {
 	type action string
-	ready := metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Rejected", Message: "the words of somebody else"}
+	ready := metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Rejected", Message: "a message of another system"}
 	for _, tt := range []struct {
 		name    string
 		level   slog.Level
@@ -26,7 +26,7 @@ func TestLogActions(t *testing.T) {
 		wantErr bool
 	}{
 		{
-			name: "one line has it all", level: -1,
+			name: "all values in one line", level: -1,
 			inner: func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 				LogAction(ctx, action("create"))
 				LogReady(ctx, ready)
@@ -35,12 +35,12 @@ func TestLogActions(t *testing.T) {
 			want: "level=DEBUG+3 msg=Reconciled action=create ready=False reason=Rejected requeueAfter=10s\n",
 		},
 		{
-			name: "nothing was decided", level: -1,
+			name: "no action", level: -1,
 			inner: func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil },
 			want:  "level=DEBUG+3 msg=Reconciled action=none\n",
 		},
 		{
-			name: "the words of an error have a line of their own", level: -1,
+			name: "an error has its own line", level: -1,
 			inner: func(context.Context, reconcile.Request) (reconcile.Result, error) {
 				return reconcile.Result{}, errors.New("secret words")
 			},

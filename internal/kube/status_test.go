@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// api counts what is written to it, and gives what is written the next version.
+// api counts the writes, and returns objects with the next version.
 type api struct {
 	client.SubResourceWriter
 	version int
@@ -29,7 +29,7 @@ func (a *api) Update(_ context.Context, object client.Object, _ ...client.SubRes
 	return nil
 }
 
-// pod is one as a cache has it, in a phase.
+// pod returns a Pod as in a cache, in a phase.
 func pod(version int, phase corev1.PodPhase) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{UID: types.UID("uid"), ResourceVersion: strconv.Itoa(version)},
@@ -37,7 +37,7 @@ func pod(version int, phase corev1.PodPhase) *corev1.Pod {
 	}
 }
 
-// turned is the same with another phase.
+// turned returns a copy in another phase.
 func turned(before *corev1.Pod, phase corev1.PodPhase) *corev1.Pod {
 	after := before.DeepCopy()
 	after.Status.Phase = phase
@@ -57,15 +57,15 @@ func TestStatusOfAnObjectThatIsBehindIsNotWritten(t *testing.T) {
 	}
 	old := pod(9, corev1.PodPending)
 	finish("the first", old, corev1.PodRunning, true, 0)
-	finish("one that the cache does not have yet", old, corev1.PodFailed, false, StalePause)
+	finish("the cache is behind the last write", old, corev1.PodFailed, false, StalePause)
 	finish("nothing to write", old, corev1.PodPending, false, 0)
-	finish("the cache has it", pod(10, corev1.PodRunning), corev1.PodFailed, true, 0)
-	finish("somebody else has written since", pod(17, corev1.PodRunning), corev1.PodFailed, true, 0)
+	finish("the cache has the last write", pod(10, corev1.PodRunning), corev1.PodFailed, true, 0)
+	finish("another client has written since", pod(17, corev1.PodRunning), corev1.PodFailed, true, 0)
 	a.version = 2 // etcd was restored from a backup
 	restored := pod(2, corev1.PodPending)
-	finish("older than what was written", restored, corev1.PodRunning, false, StalePause)
+	finish("older than the last write", restored, corev1.PodRunning, false, StalePause)
 	clock.SetTime(clock.Now().Add(forgetAfter))
-	finish("and still so after a while", restored, corev1.PodRunning, true, 0)
+	finish("still older after forgetAfter", restored, corev1.PodRunning, true, 0)
 	if a.writes != 4 {
 		t.Errorf("%d writes, want 4", a.writes)
 	}
@@ -75,15 +75,15 @@ func TestStatusIsHeldBackAsLongAsAsked(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		outcome Outcome
-		want    time.Duration // until it is written; 0 is at once
+		want    time.Duration // until the write; 0 means immediately
 	}{
-		{"somebody waits for it", Outcome{Urgent: true, Hold: time.Minute}, 0},
+		{"urgent", Outcome{Urgent: true, Hold: time.Minute}, 0},
 		{"nobody does", Outcome{}, Holdback},
 		{"less than usual", Outcome{Hold: Holdback / 2}, Holdback},
 		{"longer than usual", Outcome{Hold: 30 * time.Second}, 30 * time.Second},
 		{"an event comes first", Outcome{Acted: true}, longestHold},
-		{"it comes earlier than that", Outcome{Acted: true, Hold: 30 * time.Second}, 30 * time.Second},
-		{"there is something to do before", Outcome{Hold: 30 * time.Second, Again: 10 * time.Second}, 10 * time.Second},
+		{"an event comes before the hold ends", Outcome{Acted: true, Hold: 30 * time.Second}, 30 * time.Second},
+		{"another reconcile comes first", Outcome{Hold: 30 * time.Second, Again: 10 * time.Second}, 10 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			clock := clocktesting.NewFakePassiveClock(time.Now())
@@ -99,7 +99,7 @@ func TestStatusIsHeldBackAsLongAsAsked(t *testing.T) {
 			}
 			clock.SetTime(clock.Now().Add(max(Holdback, test.outcome.Hold)))
 			if written, _, err := w.Finish(t.Context(), before, after, test.outcome); err != nil || !written {
-				t.Errorf("after that it is written: %v, %v", written, err)
+				t.Errorf("after the hold it is written: %v, %v", written, err)
 			}
 		})
 	}

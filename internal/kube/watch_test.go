@@ -11,15 +11,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A watch that ends because the manager stops is no error for the log; any other is.
+// A watch that ends because the manager stops is not logged as an error; any other is.
 func TestWatchFailed(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		stopped bool
 		want    int
 	}{
-		{"the manager runs", false, 1},
-		{"the manager stops", true, 0},
+		{"the manager is running", false, 1},
+		{"the manager is stopping", true, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			lines := 0

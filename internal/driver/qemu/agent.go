@@ -28,7 +28,7 @@ const (
 	// A guest can change its reported state at will, and each change is written to the API.
 	// So notifications are rate limited: a short burst, then one in each notifyInterval.
 	notifyInterval = 5 * time.Second
-	notifyBurst      = 10
+	notifyBurst    = 10
 )
 
 // siteLocal addresses were deprecated by RFC 3879. QEMU's user mode network still assigns

@@ -20,7 +20,7 @@ const (
 	helperState = "KEELSON_TEST_STATE" // the state directory
 	helperUID   = "KEELSON_TEST_UID"   // the UID of the machine
 	helperImage = "KEELSON_TEST_IMAGE" // the image of the machine: a path, or an address, # and a digest
-	helperKeep  = "KEELSON_TEST_KEEP" // if not empty, the disk of the machine is retained
+	helperKeep  = "KEELSON_TEST_KEEP"  // if not empty, the disk of the machine is retained
 )
 
 func TestMain(m *testing.M) {

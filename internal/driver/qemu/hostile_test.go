@@ -166,7 +166,7 @@ func TestGuestsThatFlood(t *testing.T) {
 		"events": {answer: func(conn io.Writer, _ json.RawMessage, _ int) {
 			flood(conn, `{"event": "STOP", "data": "`+strings.Repeat("x", 60_000)+`"}`+"\n")
 		}},
-		"empty lines": {answer: func(conn io.Writer, _ json.RawMessage, _ int) { flood(conn, "\n") }},
+		"empty lines":                       {answer: func(conn io.Writer, _ json.RawMessage, _ int) { flood(conn, "\n") }},
 		"invalid messages before any query": {greedy: true},
 	}
 	for _, agent := range hostile {
@@ -205,9 +205,9 @@ func TestUsableAddresses(t *testing.T) {
 		many = append(many, fmt.Sprintf("10.0.0.%d", i%250), fmt.Sprintf("2001:db8::%x", i))
 	}
 	for name, test := range map[string]struct{ reported, want []string }{
-		"some":                    {[]string{"2001:DB8:0::1", " 10.0.2.15\n", "10.0.2.15"}, []string{"10.0.2.15", "2001:db8::1"}},
+		"some":               {[]string{"2001:DB8:0::1", " 10.0.2.15\n", "10.0.2.15"}, []string{"10.0.2.15", "2001:db8::1"}},
 		"local to the guest": {[]string{"127.0.0.1", "::1", "fe80::1", "169.254.1.1", "fec0::1", "0.0.0.0", "ff02::1", "224.0.0.1"}, nil},
-		"a zone":                  {[]string{"2001:db8::1%\x1b[2J", "fe80::1%eth0", "2001:db8::2%" + strings.Repeat("x", 1000)}, nil},
+		"a zone":             {[]string{"2001:db8::1%\x1b[2J", "fe80::1%eth0", "2001:db8::2%" + strings.Repeat("x", 1000)}, nil},
 		"invalid":            {[]string{"", "\x00", "\xff", "10.0.0.1\x00", "999.0.0.1", strings.Repeat("1", 1000), "10.0.0.1/8"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -243,12 +243,12 @@ func TestImplausibleMemory(t *testing.T) {
 		total, available uint64
 		want             [2]int64
 	}{
-		"usual":               {100, 30, [2]int64{70, 100}},
-		"nothing reported":    {0, 0, [2]int64{}},
-		"unknown values are -1":      {1<<64 - 1, 1<<64 - 1, [2]int64{}},
-		"more than its memory":    {201, 1, [2]int64{}},
+		"usual":                 {100, 30, [2]int64{70, 100}},
+		"nothing reported":      {0, 0, [2]int64{}},
+		"unknown values are -1": {1<<64 - 1, 1<<64 - 1, [2]int64{}},
+		"more than its memory":  {201, 1, [2]int64{}},
 		"more free than total":  {100, 101, [2]int64{}},
-		"negative free": {100, 1<<64 - 1, [2]int64{}},
+		"negative free":         {100, 1<<64 - 1, [2]int64{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			used, of := clampMemory(test.total, test.available, 200)

@@ -30,7 +30,7 @@ type server struct {
 
 	mu       sync.Mutex
 	requests []string // the requested ranges
-	breakAt  int // the number of bytes after which the next response breaks off; 0 means never
+	breakAt  int      // the number of bytes after which the next response breaks off; 0 means never
 }
 
 func newServer(t *testing.T, size int) *server {
@@ -208,12 +208,12 @@ func TestRejectedImages(t *testing.T) {
 		disk  int64
 		says  string
 	}{
-		"with external data":              {&v1alpha1.Image{Path: external}, 0, "another file"},
+		"with external data":           {&v1alpha1.Image{Path: external}, 0, "another file"},
 		"with external data, declared": {&v1alpha1.Image{Path: external, Format: "qcow2"}, 0, "another file"},
-		"that only names other files":          {&v1alpha1.Image{Path: descriptor}, 0, "its format is vmdk: it must be qcow2 or raw"},
-		"with a backing file":                  {&v1alpha1.Image{Path: overlay}, 0, "another file"},
-		"missing":                    {&v1alpha1.Image{Path: filepath.Join(dir, "none")}, 0, "no such file"},
-		"larger than the disk":                 {&v1alpha1.Image{Path: base}, 1 << 19, "make it larger"},
+		"that only names other files":  {&v1alpha1.Image{Path: descriptor}, 0, "its format is vmdk: it must be qcow2 or raw"},
+		"with a backing file":          {&v1alpha1.Image{Path: overlay}, 0, "another file"},
+		"missing":                      {&v1alpha1.Image{Path: filepath.Join(dir, "none")}, 0, "no such file"},
+		"larger than the disk":         {&v1alpha1.Image{Path: base}, 1 << 19, "make it larger"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.T = t

@@ -128,13 +128,13 @@ func TestFilesOfImagesAreConfined(t *testing.T) {
 	w.options.ImageDirs = confine.Dirs{allowed}
 	w.open()
 	for name, image := range map[string]*v1alpha1.Image{
-		"a disk elsewhere":                {Path: secret},
-		"missing disk":        {Path: "/nowhere"},
-		"escape by dots":                     {Path: allowed + "/../" + filepath.Base(filepath.Dir(secret)) + "/secret"},
-		"escape by a link":                   {Path: filepath.Join(allowed, "link")},
-		"a device":                        {Path: "/dev/sda"},
-		"a kernel elsewhere":              {Kernel: secret},
-		"initrd elsewhere":             {Kernel: filepath.Join(allowed, "kernel"), Initrd: secret},
+		"a disk elsewhere":       {Path: secret},
+		"missing disk":           {Path: "/nowhere"},
+		"escape by dots":         {Path: allowed + "/../" + filepath.Base(filepath.Dir(secret)) + "/secret"},
+		"escape by a link":       {Path: filepath.Join(allowed, "link")},
+		"a device":               {Path: "/dev/sda"},
+		"a kernel elsewhere":     {Kernel: secret},
+		"initrd elsewhere":       {Kernel: filepath.Join(allowed, "kernel"), Initrd: secret},
 		"an address as the path": {Path: "nbd://127.0.0.1/x"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// nameOf returns the name of the object that a request creates; "" if it creates none that has a name. The request can be
-// forwarded afterwards.
+// nameOf returns the name of the object that a request creates; "" if there is none. The request
+// can still be forwarded.
 func nameOf(r *http.Request) string {
 	if r.Method != http.MethodPost {
 		return ""
@@ -20,13 +20,13 @@ func nameOf(r *http.Request) string {
 	body, err := io.ReadAll(r.Body)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	if err != nil {
-		return "" // who asked is gone
+		return "" // the client is gone
 	}
 	var about metav1.PartialObjectMetadata
 	if json.Unmarshal(body, &about) == nil {
 		return about.Name
 	}
-	// Kubernetes' own kinds come in another form.
+	// Kubernetes' own kinds are encoded as protobuf.
 	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 	if err != nil {
 		return ""

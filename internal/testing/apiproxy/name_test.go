@@ -27,8 +27,8 @@ func TestNameOfWhatIsCreated(t *testing.T) {
 	}{
 		{"in protobuf", http.MethodPost, binary, "pod-1"},
 		{"in JSON", http.MethodPost, []byte(`{"kind":"Foo","apiVersion":"a/v1","metadata":{"name":"foo-1"}}`), "foo-1"},
-		{"what has no name", http.MethodPost, []byte(`{"kind":"SelfSubjectAccessReview"}`), ""},
-		{"what is changed has its name in the path", http.MethodPut, binary, ""},
+		{"an object without a name", http.MethodPost, []byte(`{"kind":"SelfSubjectAccessReview"}`), ""},
+		{"an update has its name in the path", http.MethodPut, binary, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			request := httptest.NewRequestWithContext(t.Context(), tt.method, "/", bytes.NewReader(tt.body))
@@ -36,7 +36,7 @@ func TestNameOfWhatIsCreated(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 			if left, err := io.ReadAll(request.Body); err != nil || !bytes.Equal(left, tt.body) {
-				t.Errorf("%d bytes of %d are left to forward, %v", len(left), len(tt.body), err)
+				t.Errorf("%d of %d bytes remain to be forwarded, %v", len(left), len(tt.body), err)
 			}
 		})
 	}

@@ -1,5 +1,5 @@
-// Package apiproxy stands between a manager and the API server in tests: it notes every request, and fails what a test
-// asks for, in the ways in which a network, a busy API server and its database do.
+// Package apiproxy is a proxy between a manager and the API server in tests. It records every
+// request, and injects the faults of a network, a busy API server and its database.
 package apiproxy
 
 import (
@@ -18,46 +18,48 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Faults are what a Proxy does to requests. The zero value does nothing.
+// Faults are the faults that a Proxy injects. The zero value has none.
 type Faults struct {
 	// Latency is added to each request.
 	Latency time.Duration
-	// Share is the part of requests that fail: with 409 if they write what exists, with 429, with 500, with 504, or without
-	// an answer. Those with 504, and half of those without an answer, are done all the same.
+	// Share is the fraction of requests that fail: with 409 for writes to existing objects, with
+	// 429, 500 or 504, or without a response. Those with 504, and half of those without a response,
+	// take effect all the same.
 	Share float64
-	// Hang is how long a request without an answer takes.
+	// Hang is the duration of a request without a response.
 	Hang time.Duration
-	// NoBookmarks keeps bookmarks from watches.
+	// NoBookmarks drops the bookmarks of watches.
 	NoBookmarks bool
-	// Expired is the part of watches that are answered with 410, because their version is too old.
+	// Expired is the fraction of watches that fail with 410, because their version is too old.
 	Expired float64
-	// WatchFor ends each watch after that time, without a word; zero never does.
+	// WatchFor ends each watch silently after that time; zero never does.
 	WatchFor time.Duration
 }
 
-// Request is a request that was answered.
+// Request is a completed request.
 type Request struct {
-	// At is when it was answered.
+	// At is the time of the response.
 	At time.Time
-	// Method and Path are those of HTTP, Watch says that it is a watch.
+	// Method and Path are those of HTTP; Watch marks a watch.
 	Method, Path string
 	Watch        bool
-	// Name is that of the object which it creates, that is not in the path.
+	// Name is the name of the created object, which is not in the path.
 	Name string
-	// Took is how long it took until it was answered, or until who asked gave up.
+	// Took is the time until the response, or until the client gave up.
 	Took time.Duration
-	// Code is the status of the answer; 0 if there was none.
+	// Code is the status of the response; 0 if there was none.
 	Code int
-	// Injected says that it is not from the API server, or that nobody heard the answer of that.
+	// Injected means that the response is not from the API server, or that the client did not get
+	// it.
 	Injected bool
 }
 
-// IsWrite reports whether it changes something, if it succeeds.
+// IsWrite reports whether a successful request changes something.
 func (r Request) IsWrite() bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
-// Proxy serves an API without a password on a port of its own.
+// Proxy serves an API without authentication on its own port.
 type Proxy struct {
-	// URL is where.
+	// URL is the address of the proxy.
 	URL string
 
 	forward *httputil.ReverseProxy
@@ -66,28 +68,28 @@ type Proxy struct {
 	random   *rand.Rand
 	faults   Faults
 	cut      bool
-	stalled  chan struct{} // closed when that is over; nil if nothing is stalled
+	stalled  chan struct{} // closed at the end of the stall; nil if there is none
 	requests []Request
-	// watches end those that are going on.
+	// watches cancel the open watches.
 	watches map[*http.Request]context.CancelFunc
 }
 
-// New starts a Proxy that acts as who the config is. It is stopped when the test ends.
+// New starts a Proxy with the identity of the config. It stops at the end of the test.
 func New(t testing.TB, config *rest.Config, seed uint64) *Proxy {
 	t.Helper()
 	p := &Proxy{forward: Forward(t, config), random: rand.New(rand.NewPCG(seed, 1)), watches: map[*http.Request]context.CancelFunc{}}
 	p.URL = Serve(t, p)
-	t.Cleanup(func() { p.Stall(false) }) // else the server would wait for what waits
+	t.Cleanup(func() { p.Stall(false) }) // otherwise the server would wait for stalled requests
 	return p
 }
 
-// Kubeconfig writes a kubeconfig that leads to the proxy, and returns its path.
+// Kubeconfig writes a kubeconfig for the proxy and returns its path.
 func (p *Proxy) Kubeconfig(t testing.TB) string {
 	t.Helper()
 	return Kubeconfig(t, p.URL)
 }
 
-// Set sets the faults from now on. It ends all watches, so that the next ones meet them.
+// Set sets the faults from now on. It ends all watches, so that the next ones are affected.
 func (p *Proxy) Set(f Faults) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,15 +99,17 @@ func (p *Proxy) Set(f Faults) {
 	}
 }
 
-// Cut drops everything from now on, or lets it through again. What is on its way goes on, watches too.
+// Cut drops all new requests, or lets them through again. Active requests continue, including
+// watches.
 func (p *Proxy) Cut(cut bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut = cut
 }
 
-// Stall lets nothing through from now on, and says nothing: requests wait for an answer, and watches that go on tell nothing
-// more. When that is over, what has waited breaks off: requests have not arrived, the rest of answers is lost.
+// Stall silently blocks everything: requests get no response, and open watches receive nothing. At
+// its end, everything that was blocked fails: requests have not arrived, and the rest of responses
+// is lost.
 func (p *Proxy) Stall(stall bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,7 +122,7 @@ func (p *Proxy) Stall(stall bool) {
 	}
 }
 
-// passes returns true at once, or, if everything is stalled, false when that is over or nobody waits any more.
+// passes returns true immediately, or during a stall false when it ends or the client is gone.
 func (p *Proxy) passes(r *http.Request) bool {
 	p.mu.Lock()
 	stalled := p.stalled
@@ -133,14 +137,14 @@ func (p *Proxy) passes(r *http.Request) bool {
 	return false
 }
 
-// Requests returns all requests until now, in the order of their answers.
+// Requests returns all requests so far, in the order of their responses.
 func (p *Proxy) Requests() []Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.requests[:len(p.requests):len(p.requests)]
 }
 
-// fault is what happens to a request.
+// fault is the fault injected into a request.
 type fault string
 
 const (
@@ -150,12 +154,12 @@ const (
 	busy     fault = "busy"
 	broken   fault = "broken"
 	lost     fault = "lost"    // never arrives
-	unheard  fault = "unheard" // arrives, and the answer is lost
-	late     fault = "late"    // arrives, and is done after the API server has given up
-	expired  fault = "too old" // of a watch
+	unheard  fault = "unheard" // arrives, but the response is lost
+	late     fault = "late"    // arrives, and takes effect after the API server has given up
+	expired  fault = "too old" // for watches
 )
 
-// decide says what happens to a request.
+// decide selects the fault of a request.
 func (p *Proxy) decide(r *http.Request, watch bool) (fault, Faults) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,7 +219,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if what == unheard && !watch {
 			p.forward.ServeHTTP(&Deaf{}, r)
 		}
-		_, _ = io.Copy(io.Discard, r.Body) // before that nobody notices that who asked has given up
+		_, _ = io.Copy(io.Discard, r.Body) // without this, the server does not notice that the client has given up
 		wait(r, f.Hang)
 		panic(http.ErrAbortHandler)
 	case late:
@@ -228,7 +232,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// watch forwards a watch, and ends it after a while if there is a limit.
+// watch forwards a watch and ends it after the limit, if there is one.
 func (p *Proxy) watch(w http.ResponseWriter, r *http.Request, f Faults) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -237,7 +241,7 @@ func (p *Proxy) watch(w http.ResponseWriter, r *http.Request, f Faults) {
 	}
 	p.mu.Lock()
 	p.watches[r] = cancel
-	if p.faults != f { // Set has not met it
+	if p.faults != f { // Set was called before the watch was registered
 		cancel()
 	}
 	p.mu.Unlock()
@@ -258,7 +262,7 @@ func wait(r *http.Request, d time.Duration) {
 	}
 }
 
-// refuse answers as an API server does.
+// refuse responds like an API server.
 func refuse(w http.ResponseWriter, what fault) {
 	status := metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Message: "failed on purpose: " + string(what),
@@ -278,23 +282,23 @@ func refuse(w http.ResponseWriter, what fault) {
 	}
 	body, err := json.Marshal(status)
 	if err != nil {
-		panic(err) // it is text and numbers
+		panic(err) // it has only text and numbers
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(int(status.Code))
-	_, _ = w.Write(body) // who asked may be gone
+	_, _ = w.Write(body) // the client may be gone
 }
 
-// recorder notes the status of an answer, and when it came.
+// recorder records the status and the time of a response.
 type recorder struct {
 	http.ResponseWriter
 	code int
 	at   time.Time
-	// passes says whether more of the answer goes through.
+	// passes reports whether the rest of the response goes through.
 	passes func() bool
 }
 
-var errStalled = errors.New("the answer was stalled for too long")
+var errStalled = errors.New("the response was stalled")
 
 // WriteHeader implements http.ResponseWriter.
 func (r *recorder) WriteHeader(code int) {
@@ -313,5 +317,5 @@ func (r *recorder) Write(data []byte) (int, error) {
 	return r.ResponseWriter.Write(data)
 }
 
-// Unwrap lets http find what else the inner one can.
+// Unwrap gives http access to the optional interfaces of the inner writer.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

@@ -15,11 +15,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// silent is for what a server says of connections that break: here they do so on purpose.
+// silent discards errors about broken connections, which are intentional here.
 func silent() *log.Logger { return log.New(io.Discard, "", 0) }
 
-// Forward returns what forwards requests to an API as who the config is. If the API is away, it is as if there were no
-// proxy.
+// Forward returns a handler that forwards requests to an API with the identity of the config. If
+// the API is unavailable, clients see a broken connection, as without a proxy.
 func Forward(t testing.TB, config *rest.Config) *httputil.ReverseProxy {
 	t.Helper()
 	transport, err := rest.TransportFor(config)
@@ -33,13 +33,13 @@ func Forward(t testing.TB, config *rest.Config) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(api) },
 		Transport:     transport,
-		FlushInterval: -1, // watches
+		FlushInterval: -1, // for watches
 		ErrorLog:      silent(),
 		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 }
 
-// Serve serves a handler on a port of its own until the test ends, and returns its URL.
+// Serve serves a handler on its own port until the end of the test, and returns its URL.
 func Serve(t testing.TB, handler http.Handler) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
@@ -49,7 +49,7 @@ func Serve(t testing.TB, handler http.Handler) string {
 	return server.URL
 }
 
-// Kubeconfig writes a kubeconfig that leads to an API without a password at a URL, and returns its path.
+// Kubeconfig writes a kubeconfig for an API without authentication, and returns its path.
 func Kubeconfig(t testing.TB, address string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "proxy.kubeconfig")
@@ -64,7 +64,7 @@ func Kubeconfig(t testing.TB, address string) string {
 	return path
 }
 
-// Deaf takes an answer that nobody will hear.
+// Deaf discards a response.
 type Deaf struct{ header http.Header }
 
 // Header implements http.ResponseWriter.

@@ -13,8 +13,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/apiproxy"
 )
 
-// While all is stalled, a request has no answer, and a watch that goes on tells nothing; afterwards both have failed, the
-// request has not arrived, and all is as before.
+// During a stall, a request gets no response and an open watch receives nothing. Afterwards both
+// have failed, the request has not arrived, and everything works as before.
 func TestStall(t *testing.T) {
 	arrived, tell := make(chan string, 8), make(chan string)
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -23,7 +23,7 @@ func TestStall(t *testing.T) {
 			return
 		}
 		for {
-			_ = http.NewResponseController(w).Flush() // who listens may be gone
+			_ = http.NewResponseController(w).Flush() // the client may be gone
 			select {
 			case line := <-tell:
 				_, _ = fmt.Fprintln(w, line)
@@ -55,7 +55,7 @@ func TestStall(t *testing.T) {
 	}()
 	tell <- "before"
 	if got := <-lines; got != "before" {
-		t.Fatalf("the watch tells %q", got)
+		t.Fatalf("the watch received %q", got)
 	}
 
 	p.Stall(true)
@@ -70,18 +70,18 @@ func TestStall(t *testing.T) {
 	}()
 	select {
 	case got := <-lines:
-		t.Fatalf("the watch tells %q while all is stalled", got)
+		t.Fatalf("the watch received %q during the stall", got)
 	case err := <-failed:
-		t.Fatalf("a request is answered while all is stalled: %v", err)
+		t.Fatalf("a request completed during the stall: %v", err)
 	case <-time.After(200 * time.Millisecond):
 	}
 
 	p.Stall(false)
 	if err := <-failed; err == nil {
-		t.Error("the request that was stalled has an answer")
+		t.Error("the stalled request got a response")
 	}
 	if got, goesOn := <-lines; goesOn {
-		t.Errorf("the watch that was stalled tells %q", got)
+		t.Errorf("the stalled watch received %q", got)
 	}
 	response, err = get("/after")
 	if err != nil {
@@ -90,7 +90,7 @@ func TestStall(t *testing.T) {
 	_ = response.Body.Close() // it is empty
 	for _, want := range []string{"/watched", "/after"} {
 		if got := <-arrived; got != want {
-			t.Errorf("%s has arrived, want %s", got, want)
+			t.Errorf("requests %s arrived, want %s", got, want)
 		}
 	}
 }

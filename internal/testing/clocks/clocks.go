@@ -1,4 +1,4 @@
-// Package clocks has readings of clocks that a test cannot wait for.
+// Package clocks has clock readings that a test cannot wait for.
 package clocks
 
 import (
@@ -6,16 +6,18 @@ import (
 	"unsafe"
 )
 
-// Reading returns what time.Now returns when the wall clock tells wall and the monotonic clock has run for monotonic. Two
-// readings can so differ in one clock alone: the wall clock is ahead after the machine was suspended, and behind after it was set
-// back. No function of package time makes such readings: Add moves both clocks, and in a bubble of synctest there is only one.
+// Reading returns the result of time.Now for a wall clock and a monotonic clock. So two readings
+// can differ in one clock alone: the wall clock is ahead after a suspend of the machine, and behind
+// after it was set back. Package time cannot produce such readings: Add moves both clocks, and a
+// synctest bubble has only one.
 func Reading(wall time.Time, monotonic time.Duration) time.Time {
 	const (
 		hasMonotonic = 1 << 63
 		secondsShift = 30
 	)
 	t := wall.Round(0)
-	// As the comment of time.Time in its source says: a flag, the seconds since 1885, the nanoseconds, and the monotonic clock.
+	// The layout is documented in the source of time.Time: a flag, the seconds since 1885, the
+	// nanoseconds, and the monotonic clock.
 	fields := (*struct {
 		wall uint64
 		ext  int64

@@ -9,7 +9,7 @@ func TestReading(t *testing.T) {
 	wall := time.Date(2026, 3, 4, 12, 0, 0, 42, time.UTC)
 	before := Reading(wall, time.Second)
 	if !before.Equal(wall) || !before.Round(0).Equal(wall) {
-		t.Errorf("the wall clock of the reading tells %v, want %v", before, wall)
+		t.Errorf("the wall clock of the reading is %v, want %v", before, wall)
 	}
 	for _, jump := range []time.Duration{time.Hour, -time.Hour} {
 		after := Reading(wall.Add(jump), 3*time.Second)

@@ -1,5 +1,5 @@
-// Package drivertest is the contract of virtual machine drivers as tests: every driver,
-// real or fake, has to pass Run.
+// Package drivertest is the contract of virtual machine drivers as tests. Every driver, real or
+// fake, must pass Run.
 package drivertest
 
 import (
@@ -17,21 +17,20 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// callLimit is how long a call may take: it must not hold a worker.
+// callLimit is the timeout of a call: it must not block a worker.
 const callLimit = 10 * time.Second
 
 // Backend is a backend to test a driver on.
 type Backend struct {
-	// Open opens the driver on the backend, as a new manager does. What is open is
-	// closed before.
+	// Open opens the driver as a new manager does. The previous driver is closed.
 	Open func(t *testing.T) backend.Driver
-	// Machine returns a small machine of that UID, which runs until it is stopped.
+	// Machine returns a small machine with that UID, which runs until it is stopped.
 	Machine func(uid types.UID) backend.Machine
-	// Kill ends the run of a server behind the back of the driver.
+	// Kill ends the run of a server without the driver's knowledge.
 	Kill func(t *testing.T, uid types.UID)
 	// Leftovers returns what is left in the backend: processes, containers, files.
 	Leftovers func(t *testing.T) []string
-	// Forgets says that servers are gone when the driver is closed.
+	// Forgets means that servers end when the driver is closed.
 	Forgets bool
 }
 
@@ -51,11 +50,11 @@ func newFixture(t *testing.T, b Backend) *fixture {
 	return f
 }
 
-// newMachine returns a machine that no other test has, also none of another process: a
-// backend may find by its UID what that has made.
+// newMachine returns a machine with a new UID: a backend may find leftovers of other tests and
+// processes by UID.
 func (f *fixture) newMachine() backend.Machine { return f.backend.Machine(uuid.NewUUID()) }
 
-// open opens the driver, again if it is open.
+// open opens the driver, and closes the previous one.
 func (f *fixture) open() {
 	f.Helper()
 	f.driver = f.backend.Open(f.T)
@@ -66,7 +65,7 @@ func (f *fixture) open() {
 	})
 }
 
-// call makes one call of the driver, which must be quick.
+// call makes a call of the driver, which must be quick.
 func (f *fixture) call(what string, call func(context.Context) error) error {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), callLimit)
@@ -82,7 +81,7 @@ func (f *fixture) call(what string, call func(context.Context) error) error {
 	return nil
 }
 
-// must makes a call that succeeds, at once or later.
+// must makes a call that succeeds immediately or in the background.
 func (f *fixture) must(what string, call func(context.Context) error) {
 	f.Helper()
 	if err := f.call(what, call); err != nil {
@@ -90,7 +89,7 @@ func (f *fixture) must(what string, call func(context.Context) error) {
 	}
 }
 
-// observe returns the server, nil if there is none.
+// observe returns the server; nil if it does not exist.
 func (f *fixture) observe(machine backend.Machine) *backend.Server {
 	f.Helper()
 	var server backend.Server
@@ -107,7 +106,7 @@ func (f *fixture) observe(machine backend.Machine) *backend.Server {
 	return &server
 }
 
-// until waits until nothing goes on with the server and it is in a state.
+// until waits until the server is in a state without a running task.
 func (f *fixture) until(machine backend.Machine, state backend.State) *backend.Server {
 	f.Helper()
 	var server *backend.Server
@@ -140,7 +139,7 @@ func (f *fixture) stop(machine backend.Machine, grace time.Duration) *backend.Se
 	return f.until(machine, backend.StateStopped)
 }
 
-// remove deletes a server, until it is gone.
+// remove deletes a server and waits until it no longer exists.
 func (f *fixture) remove(machine backend.Machine) {
 	f.Helper()
 	harness.Eventually(f, "it is deleted", func() bool {
@@ -153,11 +152,11 @@ func (f *fixture) remove(machine backend.Machine) {
 		return err == nil
 	})
 	if server := f.observe(machine); server != nil {
-		f.Errorf("after Delete returned nil there is %+v", server)
+		f.Errorf("after Delete returned nil the server is %+v", server)
 	}
 }
 
-// expectClean fails the test if anything is left.
+// expectClean fails the test if the backend has leftovers.
 func (f *fixture) expectClean() {
 	f.Helper()
 	if left := f.backend.Leftovers(f.T); len(left) > 0 {
@@ -165,21 +164,21 @@ func (f *fixture) expectClean() {
 	}
 }
 
-// Run tests the driver.
+// Run runs the contract tests.
 func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
 	for _, test := range []struct {
 		name string
 		run  func(*fixture)
 	}{
 		{"it lives", testLife},
-		{"what is not there", testNothing},
-		{"twice is once", testTwice},
+		{"missing machine", testNothing},
+		{"calls are idempotent", testTwice},
 		{"it is paused", testPause},
 		{"it dies", testDeath},
-		{"a new manager finds it", testReopen},
+		{"a new manager adopts it", testReopen},
 		{"a new manager is on the same host", testHost},
 		{"it is deleted in any state", testDelete},
-		{"two machines do not meet", testTwo},
+		{"machines are independent", testTwo},
 		{"a closed driver does nothing", testClosed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -208,7 +207,7 @@ func testLife(f *fixture) {
 	if again := f.start(machine); again.Run == running.Run || again.Ended != nil {
 		f.Errorf("the second run: %+v", again)
 	}
-	harness.Eventually(f, "Watch has told", func() bool {
+	harness.Eventually(f, "Watch reports the change", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return f.told[machine.UID] > 0
@@ -239,11 +238,11 @@ func testTwice(f *fixture) {
 	f.create(machine)
 	first := f.start(machine)
 	if second := f.start(machine); second.Run != first.Run {
-		f.Errorf("the second start made another run: %s and %s", first.Run, second.Run)
+		f.Errorf("the second start began another run: %s and %s", first.Run, second.Run)
 	}
 	f.must("Create", func(ctx context.Context) error { return f.driver.Create(ctx, machine) })
 	if after := f.until(machine, backend.StateRunning); after.Run != first.Run {
-		f.Errorf("a call to create it ended the run")
+		f.Errorf("Create ended the run")
 	}
 	f.stop(machine, 0)
 	f.stop(machine, 0)
@@ -281,7 +280,7 @@ func testDeath(f *fixture) {
 		f.Errorf("a server that was killed: %+v", dead.Ended)
 	}
 	if again := f.start(machine); again.Run == run {
-		f.Errorf("it was started again as %+v", again)
+		f.Errorf("restarted as %+v", again)
 	}
 	f.backend.Kill(f.T, machine.UID)
 	f.until(machine, backend.StateStopped)
@@ -302,24 +301,24 @@ func testReopen(f *fixture) {
 	changed.Hash = "changed"
 	f.must("Reconfigure", func(ctx context.Context) error { return f.driver.Reconfigure(ctx, changed) })
 	f.open()
-	// Before it is asked about one: all that it knows is what the backend has.
+	// List comes before any Observe: the driver knows only what the backend has.
 	servers, err := f.driver.List(f.Context())
 	if err != nil || !slices.ContainsFunc(servers, func(s backend.Server) bool { return s.Identity == machine.Identity }) {
 		f.Errorf("it lists %+v, %v", servers, err)
 	}
 	if found := f.until(machine, backend.StateRunning); found.Run != run || found.Hash != changed.Hash {
-		f.Errorf("a new manager finds %+v, want run %s", found, run)
+		f.Errorf("a new manager observes %+v, want run %s", found, run)
 	}
 	f.backend.Kill(f.T, machine.UID)
 	f.until(machine, backend.StateStopped)
 	f.open()
 	if found := f.until(machine, backend.StateStopped); found.Ended == nil || found.Ended.Run != run || found.Ended.Cause == backend.CauseRequested {
-		f.Errorf("a new manager finds a dead server as %+v", found.Ended)
+		f.Errorf("a new manager observes a dead server as %+v", found.Ended)
 	}
 	f.stop(machine, 0)
 	f.open()
 	if found := f.until(machine, backend.StateStopped); found.Ended == nil || found.Ended.Cause != backend.CauseRequested {
-		f.Errorf("a new manager finds a stopped server as %+v", found.Ended)
+		f.Errorf("a new manager observes a stopped server as %+v", found.Ended)
 	}
 	f.remove(machine)
 }
@@ -357,7 +356,7 @@ func testTwo(f *fixture) {
 	f.create(other)
 	first, second := f.start(one), f.start(other)
 	if first.ID == second.ID {
-		f.Errorf("both are called %s", first.ID)
+		f.Errorf("both have the ID %s", first.ID)
 	}
 	f.remove(one)
 	if left := f.until(other, backend.StateRunning); left.Run != second.Run {

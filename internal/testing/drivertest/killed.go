@@ -15,33 +15,32 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// Goal is what a machine is to be.
+// Goal is the desired state of a machine.
 type Goal string
 
-// The goals.
 const (
 	ToRun    Goal = "run"
 	ToStop   Goal = "stop"
 	ToDelete Goal = "delete"
 )
 
-// Ways are pairs of goals: from a machine that has reached the first one, to the second.
-// The empty goal is no machine.
+// Ways are pairs of goals: a machine that has reached the first one is taken to the second one. The
+// empty goal means no machine.
 var Ways = []struct{ Before, Goal Goal }{{"", ToRun}, {ToRun, ToStop}, {ToRun, ToDelete}, {ToStop, ToDelete}, {ToStop, ToRun}}
 
-// The variables of a manager that is killed. It is the test binary once more.
+// Environment variables of a manager that is killed. It runs the test binary.
 const (
 	goalVariable = "KEELSON_TEST_GOAL"
-	stepVariable = "KEELSON_TEST_STEP" // at which to kill itself; empty names them all
-	// helperLimit is how long such a manager may take.
+	stepVariable = "KEELSON_TEST_STEP" // the step at which it kills itself; if empty, it prints all steps
+	// helperLimit is the timeout of such a manager.
 	helperLimit = time.Minute
 )
 
-// IsManager reports whether this process is a manager that Manager has started: TestMain
-// then opens the driver and calls Manage.
+// IsManager reports whether Manager has started this process. TestMain then opens the driver and
+// calls Manage.
 func IsManager() bool { return os.Getenv(goalVariable) != "" }
 
-// AtStep is what a driver is to call at every point where being killed makes a difference.
+// AtStep is called by a driver at each point where a crash makes a difference.
 func AtStep(name string) {
 	switch os.Getenv(stepVariable) {
 	case "":
@@ -52,14 +51,14 @@ func AtStep(name string) {
 	}
 }
 
-// Manage reaches the goal of this manager, and closes the driver.
+// Manage reaches the goal of this manager and closes the driver.
 func Manage(d backend.Driver, machine backend.Machine) error {
 	ctx, cancel := context.WithTimeout(context.Background(), helperLimit)
 	defer cancel()
 	return errors.Join(Reach(ctx, d, machine, Goal(os.Getenv(goalVariable))), d.Close())
 }
 
-// Reach does what a controller does until a machine is as it should be.
+// Reach acts as a controller until a machine has reached a goal.
 func Reach(ctx context.Context, d backend.Driver, machine backend.Machine, goal Goal) error {
 	for ctx.Err() == nil {
 		server, err := d.Observe(ctx, machine.Identity)
@@ -87,13 +86,13 @@ func Reach(ctx context.Context, d backend.Driver, machine backend.Machine, goal 
 		if call != nil && !errors.Is(call, backend.ErrInProgress) {
 			return call
 		}
-		time.Sleep(2 * time.Millisecond) //nolint:forbidigo // this plays a manager
+		time.Sleep(2 * time.Millisecond) //nolint:forbidigo // this acts as a manager
 	}
 	return ctx.Err()
 }
 
-// Manager runs a manager with a goal in a process of its own, with these variables, until
-// it is killed at a step. Without a step it returns all steps.
+// Manager runs a manager with a goal in its own process, with these environment variables, until it
+// is killed at a step. Without a step it returns all steps.
 func Manager(t testing.TB, goal Goal, step string, variables ...string) (steps []string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), helperLimit)

@@ -1,4 +1,4 @@
-// Package enginetest has the contract of cluster.Engine: what every engine must do, whatever it makes clusters of.
+// Package enginetest is the contract of cluster.Engine as tests for every engine.
 package enginetest
 
 import (
@@ -15,18 +15,18 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// Place is where the engine under test makes its clusters. Each test gets one of its own.
+// Place is the environment of the engine under test. Each test gets its own.
 type Place struct {
-	// NewEngine returns an engine for the clusters of this place, as a manager that starts has it. The engine before was
-	// closed.
+	// NewEngine returns an engine for the clusters of this place, as a new manager would. The
+	// previous engine is closed.
 	NewEngine func() cluster.Engine
-	// Spec is one that the engine can make.
+	// Spec is a spec that the engine supports.
 	Spec v1alpha1.ClusterSpec
-	// Change changes what is wanted, in the spec or in what it refers to.
+	// Change changes the desired cluster, in the spec or in an object that it refers to.
 	Change func(*cluster.Request)
-	// Lose removes by hand all that the engine keeps about a cluster on disk. Nil: it keeps nothing.
+	// Lose removes the engine's files of a cluster by hand; nil if it has none.
 	Lose func(cluster.Request)
-	// Left returns what is left of a cluster.
+	// Left returns the leftovers of a cluster.
 	Left func(cluster.Request) []string
 }
 
@@ -36,18 +36,18 @@ func Run(t *testing.T, newPlace func(t *testing.T) Place) {
 		name string
 		run  func(*run)
 	}{
-		{"nothing is there before Apply, and nothing has to be deleted", testNothing},
-		{"a cluster is made, and Apply may be repeated", testMake},
-		{"the next engine finds it again", testRestart},
+		{"nothing exists before Apply, and Delete succeeds", testNothing},
+		{"a cluster is created, and Apply is idempotent", testMake},
+		{"the next engine adopts it", testRestart},
 		{"a change is applied", testChange},
-		{"it is deleted, and Delete may be repeated", testDelete},
-		{"it is deleted while it is being made", testDeleteEarly},
+		{"it is deleted, and Delete is idempotent", testDelete},
+		{"it is deleted during its creation", testDeleteEarly},
 		{"it is deleted by an engine that has never seen it", testDeleteAfterRestart},
 		{"it is deleted although its state was lost", testDeleteLost},
 		{"a lost state is not replaced by a new one", testLost},
 		{"a closed engine does nothing", testClosed},
 		{"an abandoned cluster stays", testAbandon},
-		{"one that runs on the host is told, stopped, and started again", testKeep},
+		{"a cluster on the host is reported, stopped, and started again", testKeep},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := &run{T: t, Place: newPlace(t), woken: map[string]bool{}}
@@ -60,7 +60,7 @@ func Run(t *testing.T, newPlace func(t *testing.T) Place) {
 	}
 }
 
-// uid makes a UID of a name.
+// uid derives a UID from a name.
 func uid(name string) string {
 	text := []byte("contract-")
 	for _, c := range []byte(name) {
@@ -71,7 +71,7 @@ func uid(name string) string {
 	return string(text)
 }
 
-// run is one test.
+// run is a test of the contract.
 type run struct {
 	*testing.T
 	Place
@@ -82,7 +82,7 @@ type run struct {
 	woken map[string]bool
 }
 
-// restart closes the engine, if there is one, and makes the next.
+// restart closes the engine, if there is one, and creates the next.
 func (r *run) restart() {
 	r.Helper()
 	if r.engine != nil {
@@ -108,7 +108,7 @@ func (r *run) eventually(what string, check func() bool) {
 	harness.Eventually(r.T, what, check)
 }
 
-// observe is Observe, of which no error is expected.
+// observe calls Observe and expects no error.
 func (r *run) observe() cluster.Observation {
 	r.Helper()
 	seen, err := r.engine.Observe(r.Context(), r.request)
@@ -118,7 +118,7 @@ func (r *run) observe() cluster.Observation {
 	return seen
 }
 
-// apply applies and waits until that has succeeded, and notes it as the controller does.
+// apply applies, waits for success, and records the result as the controller does.
 func (r *run) apply() cluster.Observation {
 	r.Helper()
 	if err := r.engine.Apply(r.Context(), r.request); err != nil {
@@ -128,9 +128,9 @@ func (r *run) apply() cluster.Observation {
 	r.eventually("it is applied", func() bool {
 		seen = r.observe()
 		if o := seen.Operation; o != nil && o.State == v1alpha1.OperationFailed && !o.Stale {
-			r.Fatalf("The operation has failed: %v", o.Err)
+			r.Fatalf("the operation failed: %v", o.Err)
 		}
-		// What is on disk may be seen before the end of the operation that wrote it.
+		// The files may be visible before the end of the operation that wrote them.
 		isUnderWay := seen.Operation != nil && seen.Operation.State == v1alpha1.OperationProcessing
 		return seen.Applied && seen.Attended && !isUnderWay
 	})
@@ -138,14 +138,14 @@ func (r *run) apply() cluster.Observation {
 	return seen
 }
 
-// remove deletes and waits until nothing is left.
+// remove deletes the cluster and waits until nothing is left.
 func (r *run) remove() {
 	r.Helper()
 	r.request.Deleting = true
 	r.eventually("nothing exists", func() bool {
 		seen := r.observe()
 		if o := seen.Operation; o != nil && o.Delete && o.State == v1alpha1.OperationFailed {
-			r.Fatalf("The removal has failed: %v", o.Err)
+			r.Fatalf("the removal failed: %v", o.Err)
 		}
 		if !seen.Exists {
 			return true
@@ -163,7 +163,7 @@ func (r *run) remove() {
 
 func testNothing(r *run) {
 	if seen := r.observe(); seen.Exists || seen.Applied || seen.Attended || seen.Operation != nil {
-		r.Errorf("Before anything was done: %+v", seen)
+		r.Errorf("before any operation: %+v", seen)
 	}
 	r.remove()
 }
@@ -171,22 +171,22 @@ func testNothing(r *run) {
 func testMake(r *run) {
 	seen := r.apply()
 	if !seen.Exists || seen.ConfigHash == "" || seen.Config == "" {
-		r.Errorf("It is made, and Observe says %+v", seen)
+		r.Errorf("after the creation Observe returns %+v", seen)
 	}
 	if _, err := kubeconfig.Parse(seen.Kubeconfig); err != nil {
-		r.Errorf("Its kubeconfig cannot be used: %v", err)
+		r.Errorf("its kubeconfig is unusable: %v", err)
 	}
 	if seen.Operation == nil || seen.Operation.State != v1alpha1.OperationSucceeded || seen.Operation.Delete {
-		r.Errorf("The operation that made it is %+v", seen.Operation)
+		r.Errorf("the operation of the creation is %+v", seen.Operation)
 	}
-	r.eventually("somebody was told that it has changed", func() bool {
+	r.eventually("Watch reports the change", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return r.woken[r.request.Name]
 	})
 	again := r.apply()
 	if again.ConfigHash != seen.ConfigHash || string(again.Kubeconfig) != string(seen.Kubeconfig) {
-		r.Error("Another Apply of the same has changed something")
+		r.Error("a repeated Apply changed something")
 	}
 }
 
@@ -195,10 +195,10 @@ func testRestart(r *run) {
 	r.restart()
 	seen := r.observe()
 	if !seen.Exists || !seen.Applied || seen.Attended {
-		r.Errorf("The next engine sees Exists %v, Applied %v, Attended %v; want true, true, false", seen.Exists, seen.Applied, seen.Attended)
+		r.Errorf("the next engine observes Exists %v, Applied %v, Attended %v; want true, true, false", seen.Exists, seen.Applied, seen.Attended)
 	}
 	if string(seen.Kubeconfig) != string(before.Kubeconfig) {
-		r.Error("The next engine has another kubeconfig")
+		r.Error("the next engine has a different kubeconfig")
 	}
 	r.apply()
 }
@@ -207,10 +207,10 @@ func testChange(r *run) {
 	before := r.apply()
 	r.Change(&r.request)
 	if seen := r.observe(); seen.Applied || !seen.Exists {
-		r.Errorf("Something else is wanted, and Observe says Applied %v, Exists %v", seen.Applied, seen.Exists)
+		r.Errorf("after a change of the spec Observe returns Applied %v, Exists %v", seen.Applied, seen.Exists)
 	}
 	if after := r.apply(); after.ConfigHash == before.ConfigHash {
-		r.Error("The change has not changed the hash of what is applied")
+		r.Error("the change did not change the applied hash")
 	}
 }
 
@@ -233,7 +233,7 @@ func testDeleteAfterRestart(r *run) {
 
 func testDeleteLost(r *run) {
 	if r.Lose == nil {
-		r.Skip("SKIP: this engine keeps nothing on disk")
+		r.Skip("SKIP: this engine has no files")
 	}
 	r.apply()
 	r.do(r.engine.Close())
@@ -245,7 +245,7 @@ func testDeleteLost(r *run) {
 
 func testLost(r *run) {
 	if r.Lose == nil {
-		r.Skip("SKIP: this engine keeps nothing on disk")
+		r.Skip("SKIP: this engine has no files")
 	}
 	r.apply()
 	r.do(r.engine.Close())
@@ -253,17 +253,17 @@ func testLost(r *run) {
 	r.Lose(r.request)
 	r.restart()
 	if _, err := r.engine.Observe(r.Context(), r.request); !errors.Is(err, cluster.ErrStateMissing) {
-		r.Errorf("Observe says %v, want that the state is missing", err)
+		r.Errorf("Observe returns %v, want a missing state", err)
 	}
 }
 
 func testClosed(r *run) {
 	r.do(r.engine.Close())
 	if err := r.engine.Apply(r.Context(), r.request); !errors.Is(err, cluster.ErrStopping) {
-		r.Errorf("Apply says %v, want that the manager is stopping", err)
+		r.Errorf("Apply returns %v, want a stopping manager", err)
 	}
 	if err := r.engine.Delete(r.Context(), r.request); !errors.Is(err, cluster.ErrStopping) {
-		r.Errorf("Delete says %v, want that the manager is stopping", err)
+		r.Errorf("Delete returns %v, want a stopping manager", err)
 	}
 	r.engine = nil
 	r.restart()
@@ -273,11 +273,11 @@ func testAbandon(r *run) {
 	r.apply()
 	r.do(r.engine.Abandon(r.Context(), r.request))
 	if len(r.Left(r.request)) == 0 {
-		r.Error("Nothing is left of an abandoned cluster")
+		r.Error("the abandoned cluster was removed")
 	}
 }
 
-// testKeep is for a cluster.OrphanStopper; of another engine nothing runs on the host.
+// testKeep is for a cluster.OrphanStopper; other engines run nothing on the host.
 func testKeep(r *run) {
 	if _, ok := r.engine.(cluster.OrphanStopper); !ok {
 		return
@@ -288,14 +288,14 @@ func testKeep(r *run) {
 	r.stop()
 	seen := r.observe()
 	if !seen.Exists || !seen.Applied || seen.Attended || seen.Running {
-		r.Errorf("It is stopped, and Observe says %+v", seen)
+		r.Errorf("after a stop Observe returns %+v", seen)
 	}
 	if len(r.Left(r.request)) == 0 {
-		r.Error("Nothing is left of a cluster that was stopped")
+		r.Error("the stopped cluster was removed")
 	}
-	r.stop() // nothing is to be done
+	r.stop() // idempotent
 	if after := r.apply(); after.ConfigHash != before.ConfigHash || string(after.Kubeconfig) != string(before.Kubeconfig) {
-		r.Error("It is another one after it was stopped and started again")
+		r.Error("after a stop and a start it is a different cluster")
 	}
 	r.expectRunning(true)
 
@@ -306,25 +306,25 @@ func testKeep(r *run) {
 	r.expectRunning(false)
 }
 
-// stop stops the cluster, which must not run afterwards.
+// stop stops the cluster and checks that it is not running.
 func (r *run) stop() {
 	r.Helper()
 	r.do(r.engine.(cluster.OrphanStopper).Stop(r.Context(), r.request.UID))
 	r.expectRunning(false)
 }
 
-// expectRunning fails the test unless the engine tells that the cluster runs, which may be as soon as it is applied, or that
-// none does.
+// expectRunning fails the test unless the engine reports the cluster as running, or reports none.
+// It may report a cluster as soon as it is applied.
 func (r *run) expectRunning(want bool) {
 	r.Helper()
 	var found []cluster.HostedCluster
-	r.eventually(fmt.Sprintf("it is told as running: %v", want), func() bool {
+	r.eventually(fmt.Sprintf("it is reported as running: %v", want), func() bool {
 		var err error
 		found, err = r.engine.(cluster.OrphanStopper).List(r.Context())
 		r.do(err)
 		return (len(found) > 0) == want
 	})
 	if want && (len(found) != 1 || found[0].Name != r.request.Name || found[0].UID != r.request.UID || found[0].ManagementClusterUID != r.request.ManagementClusterUID || found[0].Dir == "") {
-		r.Errorf("Told as running: %+v, of the request %+v", found, r.request)
+		r.Errorf("reported as running: %+v, for the request %+v", found, r.request)
 	}
 }

@@ -1,11 +1,11 @@
-// Package env gives tests a real API server with Keelson's definitions in it.
+// Package env gives tests a real API server with Keelson's CRDs.
 //
-// Where it comes from, in this order:
-//   - KEELSON_TEST_KUBECONFIG names the kubeconfig of an API server to use: one that the command internal/testing/env/run
+// It is, in this order:
+//   - the API server of the kubeconfig in KEELSON_TEST_KUBECONFIG: one that the command internal/testing/env/run
 //     started for a whole test run, or any other cluster.
-//   - else a package's tests start one of their own from bin/keelson-kube, in about two seconds, and stop it at the end.
+//   - otherwise one that the tests of a package start from bin/keelson-kube, in about two seconds, and stop at the end.
 //
-// Tests share the server, so each works in a Namespace of its own.
+// Tests share the server, so each uses its own Namespace.
 package env
 
 import (
@@ -33,7 +33,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// KubeconfigVariable is the environment variable that names the kubeconfig of an API server to use.
+// KubeconfigVariable is the environment variable with the kubeconfig of the API server.
 const KubeconfigVariable = "KEELSON_TEST_KUBECONFIG"
 
 // shared is the API server of this test binary.
@@ -44,26 +44,27 @@ var shared struct {
 	err    error
 }
 
-// Main runs the tests of a package and stops the API server, if one was started for it. What the tests share beyond that
-// is given up by after. Call it from TestMain:
+// Main runs the tests of a package and stops the API server, if one was started. after releases
+// other resources that the tests share. Call it from TestMain:
 //
-//	func TestMain(m *testing.M) { env.Main(m) }
+// func TestMain(m *testing.M) { env.Main(m) }
 func Main(m *testing.M, after ...func()) {
-	process.Shim() // the test binary is also the shim of the processes that it starts
+	process.Shim() // the test binary is also the shim of its child processes
 	code := m.Run()
 	for _, do := range after {
 		do()
 	}
 	if shared.stop != nil {
 		if err := shared.stop(); err != nil {
-			fmt.Fprintf(os.Stderr, "stopping the API server of the tests: %v\n", err)
+			fmt.Fprintf(os.Stderr, "stop the API server of the tests: %v\n", err)
 			code = max(code, 1)
 		}
 	}
 	os.Exit(code)
 }
 
-// Config returns the administrator's configuration of the API server, which is started at the first call.
+// Config returns the administrator's configuration of the API server, and starts it at the first
+// call.
 func Config(t testing.TB) *rest.Config {
 	t.Helper()
 	shared.once.Do(func() { shared.config, shared.stop, shared.err = start() })
@@ -73,15 +74,15 @@ func Config(t testing.TB) *rest.Config {
 	return rest.CopyConfig(shared.config)
 }
 
-// Own returns the administrator's configuration of an API server that is for this test alone, for tests that replace
-// definitions. It has none of ours. It is stopped when the test ends.
+// Own returns the administrator's configuration of a private API server, for tests that replace
+// CRDs. It has none of Keelson's. It stops at the end of the test.
 func Own(t testing.TB) *rest.Config {
 	t.Helper()
 	return ControlPlane(t, controlplane.Options{APIOnly: true}).Config()
 }
 
-// ControlPlane starts a control plane as StartControlPlane does, for this test alone. It has no definitions of ours. It is
-// stopped when the test ends.
+// ControlPlane starts a private control plane, see StartControlPlane. It has none of Keelson's
+// CRDs. It stops at the end of the test.
 func ControlPlane(t testing.TB, opts controlplane.Options) *controlplane.ControlPlane {
 	t.Helper()
 	cp, stop, err := StartControlPlane(t.Context(), opts)
@@ -96,11 +97,11 @@ func ControlPlane(t testing.TB, opts controlplane.Options) *controlplane.Control
 	return cp
 }
 
-// Define installs the definitions of all kinds.
+// Define installs the CRDs of all kinds.
 func Define(t testing.TB, config *rest.Config) {
 	t.Helper()
 	if err := define(t.Context(), config); err != nil {
-		t.Fatalf("Install the definitions: %v", err)
+		t.Fatalf("Install the CRDs: %v", err)
 	}
 }
 
@@ -112,7 +113,7 @@ func define(ctx context.Context, config *rest.Config) error {
 	return install.CRDs(ctx, config, definitions)
 }
 
-// Namespace returns the name of a new namespace, which is deleted when the test ends.
+// Namespace returns the name of a new namespace. It is deleted at the end of the test.
 func Namespace(t testing.TB) string {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(Config(t))
@@ -135,7 +136,7 @@ func Namespace(t testing.TB) string {
 	return created.Name
 }
 
-// start uses the API server that the environment names, or starts one.
+// start connects to the API server from the environment, or starts one.
 func start() (*rest.Config, func() error, error) {
 	if path := os.Getenv(KubeconfigVariable); path != "" {
 		config, err := clientcmd.BuildConfigFromFlags("", path)
@@ -164,8 +165,9 @@ func installDefinitions(config *rest.Config) error {
 	return install.Policies(context.Background(), config, policies)
 }
 
-// StartControlPlane starts a control plane for tests alone: ephemeral, from bin/keelson-kube, in a temporary
-// directory unless opts names one. The function that it returns stops it and removes the directory.
+// StartControlPlane starts a control plane for tests: ephemeral, from bin/keelson-kube, in a
+// temporary directory unless opts names one. The returned function stops it and removes the
+// directory.
 func StartControlPlane(ctx context.Context, opts controlplane.Options) (*controlplane.ControlPlane, func() error, error) {
 	binary, err := Binary("keelson-kube")
 	if err != nil {
@@ -189,11 +191,11 @@ func StartControlPlane(ctx context.Context, opts controlplane.Options) (*control
 	return cp, stop, nil
 }
 
-// Binary returns the path of one of the programs that make build puts into bin/.
+// Binary returns the path of a program in bin/, the output of make build.
 func Binary(name string) (string, error) {
 	_, source, _, ok := runtime.Caller(0)
 	if !ok {
-		return "", errors.New("this test binary does not know where its sources are")
+		return "", errors.New("the source path of this test binary is unknown")
 	}
 	// With -trimpath the source has no real path; tests are not built that way.
 	path := filepath.Join(filepath.Dir(source), "..", "..", "..", "bin", name)

@@ -11,8 +11,9 @@ import (
 	"github.com/keelson-dev/keelson/internal/node"
 )
 
-// RealNode returns this machine, to run a real node on, or skips the test where that is not possible. Until the test ends
-// it is the only one with a real node, of all packages: what a node leaves behind is looked for on the machine as a whole.
+// RealNode returns this machine for a real node, or skips the test where that is not possible.
+// Until the end of the test no other test of any package has a real node: leftovers of a node are
+// searched for on the whole machine.
 func RealNode(t testing.TB) node.Machine {
 	t.Helper()
 	kube, err := Binary("keelson-kube")
@@ -27,14 +28,14 @@ func RealNode(t testing.TB) node.Machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = lock.Close() }) // gives it up
+	t.Cleanup(func() { _ = lock.Close() }) // releases the lock
 	for {
 		err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
 		if err == nil {
 			return machine
 		}
 		if !errors.Is(err, syscall.EINTR) {
-			t.Fatalf("wait for the tests that have a real node: %v", err)
+			t.Fatalf("wait for other tests with a real node: %v", err)
 		}
 	}
 }

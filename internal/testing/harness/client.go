@@ -1,7 +1,6 @@
-// Package harness is what tests of reconcilers have in common: clients that read from
-// the API server and not from a cache, so that a test needs not wait for one; clients
-// with the faults that a reconciler has to live with; and a manager that runs one
-// controller in one namespace.
+// Package harness has the common parts of reconciler tests: clients that read from the API server
+// instead of a cache, so that tests need not wait for it; clients with the faults that a reconciler
+// must survive; and a manager that runs one controller in one namespace.
 package harness
 
 import (
@@ -36,8 +35,8 @@ func Scheme(t testing.TB, add ...func(*runtime.Scheme) error) *runtime.Scheme {
 	return scheme
 }
 
-// Client returns a client that reads from the API server, and lists by indexes as the
-// client of a manager does.
+// Client returns a client that reads from the API server and supports indexes like a manager's
+// client.
 func Client(t testing.TB, config *rest.Config, scheme *runtime.Scheme, indexes ...kube.Index) client.WithWatch {
 	t.Helper()
 	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
@@ -51,7 +50,7 @@ func Client(t testing.TB, config *rest.Config, scheme *runtime.Scheme, indexes .
 	})
 }
 
-// listIndexed lists everything and keeps what the index asks for.
+// listIndexed lists everything and filters by an index.
 func listIndexed(ctx context.Context, c client.Reader, scheme *runtime.Scheme, indexes []kube.Index, list client.ObjectList, opts []client.ListOption) error {
 	var asked client.ListOptions
 	asked.ApplyOptions(opts)
@@ -76,7 +75,7 @@ func listIndexed(ctx context.Context, c client.Reader, scheme *runtime.Scheme, i
 func selectBy(scheme *runtime.Scheme, indexes []kube.Index, list client.ObjectList, selector fields.Selector) (func(client.Object) bool, error) {
 	requirements := selector.Requirements()
 	if len(requirements) != 1 {
-		return nil, fmt.Errorf("list by %q: a cache lists by one field", selector)
+		return nil, fmt.Errorf("list by %q: a cache supports one field only", selector)
 	}
 	wanted := requirements[0]
 	for _, index := range indexes {
@@ -84,18 +83,17 @@ func selectBy(scheme *runtime.Scheme, indexes []kube.Index, list client.ObjectLi
 			return func(o client.Object) bool { return slices.Contains(index.Keys(o), wanted.Value) }, nil
 		}
 	}
-	return nil, fmt.Errorf("list %T by %q: there is no such index", list, wanted.Field)
+	return nil, fmt.Errorf("list %T by %q: no such index", list, wanted.Field)
 }
 
-// Frozen returns a client that writes through c, and reads only what there is now in
-// a namespace, of the types of lists: a cache that is behind, for as long as it is
-// used.
+// Frozen returns a client that writes through c, but reads the current objects of the given types
+// in a namespace: a cache that stays outdated as long as it is used.
 func Frozen(t testing.TB, c client.WithWatch, namespace string, indexes []kube.Index, lists ...client.ObjectList) client.WithWatch {
 	t.Helper()
 	past := snapshot{}
 	for _, list := range lists {
 		if err := c.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
-			t.Fatalf("List what there is: %v", err)
+			t.Fatalf("List the objects: %v", err)
 		}
 		past[reflect.TypeOf(list)] = list
 	}
@@ -110,13 +108,13 @@ func Frozen(t testing.TB, c client.WithWatch, namespace string, indexes []kube.I
 	})
 }
 
-// snapshot are lists of one namespace by their type.
+// snapshot has lists of one namespace by their type.
 type snapshot map[reflect.Type]client.ObjectList
 
 func (s snapshot) list(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
 	past, found := s[reflect.TypeOf(list)]
 	if !found {
-		return fmt.Errorf("there is no snapshot of %T", list)
+		return fmt.Errorf("no snapshot of %T", list)
 	}
 	reflect.ValueOf(list).Elem().Set(reflect.ValueOf(past.DeepCopyObject()).Elem())
 	return nil

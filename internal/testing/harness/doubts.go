@@ -10,8 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// Doubts returns, by name, what API servers do that cannot say that an object of a resource is gone: to believe them
-// would be to remove what somebody has. What gets an object asks for the namespace kube-system there.
+// Doubts returns, by name, faults of API servers whose responses do not prove that an object of a
+// resource is gone: trusting them would delete something in use. Clients also get the namespace
+// kube-system there.
 func Doubts(resource string) map[string]interceptor.Funcs {
 	away := errors.New("connection refused")
 	return map[string]interceptor.Funcs{
@@ -23,12 +24,12 @@ func Doubts(resource string) map[string]interceptor.Funcs {
 				return apierrors.NewGenericServerResponse(404, "list", schema.GroupResource{Resource: resource}, "", "404 page not found", 0, true)
 			},
 		},
-		"nobody can say which API it is": {
+		"the API has no identity": {
 			Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 				return away
 			},
 		},
-		"it is another API": {
+		"another API": {
 			Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, found client.Object, _ ...client.GetOption) error {
 				found.SetName(key.Name)
 				found.SetUID("another")

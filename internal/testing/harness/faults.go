@@ -8,17 +8,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// Moment is when something goes wrong with a request.
+// Moment is the time of a fault relative to its request.
 type Moment string
 
 const (
-	// Before is when the API server never gets the request.
+	// Before: the API server never gets the request.
 	Before Moment = "before"
-	// After is when the API server does what it is asked to, but nobody hears of it.
+	// After: the request takes effect, but its response is lost.
 	After Moment = "after"
 )
 
-// Request is one request to the API server.
+// Request is a request to the API server.
 type Request struct {
 	// Verb is get, list, create, update, patch, apply or delete.
 	Verb string
@@ -29,9 +29,9 @@ type Request struct {
 // IsWrite reports whether the request changes something.
 func (r Request) IsWrite() bool { return r.Verb != "get" && r.Verb != "list" }
 
-// Observe returns a client that calls before and after around each request of c. An
-// error of before ends the request before it is made; one of after takes the place of
-// its result. Both may panic: the process is killed at that point.
+// Observe returns a client that calls before and after around each request of c. An error of before
+// prevents the request; an error of after replaces its result. Both may panic, which simulates a
+// crash at that point.
 func Observe(c client.WithWatch, before, after func(Request) error) client.WithWatch {
 	do := func(request Request, call func() error) error {
 		if err := before(request); err != nil {
@@ -71,9 +71,9 @@ func Observe(c client.WithWatch, before, after func(Request) error) client.WithW
 	})
 }
 
-// OnWrite returns a client that calls fault at the n-th write, counted from zero,
-// before or after it. Reached tells whether there were that many. To be killed at a
-// read is the same as to be killed before the next write.
+// OnWrite returns a client that calls fault before or after the n-th write, counted from zero.
+// reached reports whether there were that many writes. A crash at a read is equivalent to one
+// before the next write.
 func OnWrite(c client.WithWatch, n int, moment Moment, fault func() error) (faulty client.WithWatch, reached func() bool) {
 	writes := -1
 	at := func(request Request, m Moment) error {

@@ -19,16 +19,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// Reconcilers that a test calls directly log nowhere; without this, controller-runtime
-// complains that it was not told.
+// Reconcilers that a test calls directly log nowhere. Without this, controller-runtime complains
+// about a missing logger.
 func init() { ctrl.SetLogger(logr.Discard()) }
 
-// Patience is how long a test waits for what takes milliseconds on an idle machine.
+// Patience is the timeout for events that take milliseconds on an idle machine.
 const Patience = time.Minute
 
-// RunManager runs a manager with one controller, for one namespace, until the test
-// ends. It returns when the caches have synced, with what counts the requests of the
-// manager.
+// RunManager runs a manager with one controller for one namespace until the end of the test. It
+// returns once the caches are synced, with the counter of the manager's requests.
 func RunManager(t *testing.T, config *rest.Config, scheme *runtime.Scheme, namespace string,
 	add func(ctrl.Manager, controller.Options) error, reduce func(*cache.Options),
 ) *Requests {
@@ -41,7 +40,7 @@ func RunManager(t *testing.T, config *rest.Config, scheme *runtime.Scheme, names
 	reduce(&options)
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme, Cache: options,
-		// Only errors, of which there should be none.
+		// Log errors only; there should be none.
 		Logger:  testr.NewWithOptions(t, testr.Options{Verbosity: -1}),
 		Metrics: server.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 	})
@@ -61,12 +60,12 @@ func RunManager(t *testing.T, config *rest.Config, scheme *runtime.Scheme, names
 	t.Cleanup(running.Wait)
 	t.Cleanup(cancel)
 	if !mgr.GetCache().WaitForCacheSync(ctx) {
-		t.Fatal("The caches do not sync")
+		t.Fatal("The caches did not sync")
 	}
 	return counted
 }
 
-// Requests counts requests to the API server, without watches.
+// Requests counts requests to the API server, except watches.
 type Requests struct {
 	mu    sync.Mutex
 	count map[string]int
@@ -83,7 +82,7 @@ func (r *Requests) wrap(inner http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// Take returns the numbers of requests since the last call, by HTTP method.
+// Take returns the number of requests since the last call, by HTTP method.
 func (r *Requests) Take() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,14 +95,14 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Eventually waits until check is true, and fails the test if that takes too long. A
-// check that takes long is made less often, to leave time for what it waits for.
+// Eventually waits until check is true, and fails the test on timeout. Slow checks run less often,
+// to leave processor time for what they wait for.
 func Eventually(t testing.TB, what string, check func() bool) {
 	t.Helper()
 	EventuallyWithin(t, Patience, what, check)
 }
 
-// EventuallyWithin is like Eventually, with a patience of its own.
+// EventuallyWithin is like Eventually with another timeout.
 func EventuallyWithin(t testing.TB, patience time.Duration, what string, check func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -123,7 +122,7 @@ func EventuallyWithin(t testing.TB, patience time.Duration, what string, check f
 	}
 }
 
-// Parallel calls do with the numbers below n, 16 at a time, and fails the test for each
+// Parallel calls do with the numbers from 0 to n-1, 16 at a time, and fails the test for each
 // error.
 func Parallel(t testing.TB, n int, do func(int) error) {
 	t.Helper()
@@ -145,7 +144,7 @@ func Parallel(t testing.TB, n int, do func(int) error) {
 	workers.Wait()
 }
 
-// Events returns the events that were recorded since the last call.
+// Events returns the events recorded since the last call.
 func Events(recorder *events.FakeRecorder) []string {
 	var all []string
 	for {

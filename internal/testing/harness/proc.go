@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// ProcessStatus returns fields of /proc/PID/status by their names.
+// ProcessStatus returns fields of /proc/PID/status by name.
 func ProcessStatus(t testing.TB, pid int, names ...string) map[string]string {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

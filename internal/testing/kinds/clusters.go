@@ -25,40 +25,40 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// Components is how many processes a local cluster has.
+// Components is the number of processes of a local cluster.
 const Components = 5
 
 const (
-	// secretNamespace is where a manager keeps the kubeconfigs of clusters, if it is not told otherwise.
+	// secretNamespace is the manager's default namespace for the kubeconfigs of clusters.
 	secretNamespace = rbac.Home
-	// sanSuffix ends the names of a cluster that changes ask for.
+	// sanSuffix is the suffix of the cluster names that changes add.
 	sanSuffix = ".example.com"
 )
 
-// CreateClusters creates n Clusters, each of which is a control plane of its own on this machine: they cost more than all
-// others, so that there are few, and they are changed more rarely. The managers must be started with StateDir as their
-// --state-dir.
+// CreateClusters creates n Clusters, each with its own control plane on this machine. They cost
+// more than all other objects, so n is small and they change more rarely. The managers must be
+// started with StateDir as their --state-dir.
 func (w *World) CreateClusters(t testing.TB, n int) {
 	t.Helper()
 	w.create(t, n, cluster)
 }
 
-// StateDir returns a directory for what the managers keep on this machine. What runs in it is ended when the test ends,
-// after the managers that were started later.
+// StateDir returns a state directory for the managers on this machine. Its processes end with the
+// test, after managers that are started later.
 func (w *World) StateDir(t testing.TB) string {
 	t.Helper()
 	if w.stateDir == "" {
 		w.stateDir = t.TempDir()
 		t.Cleanup(func() {
-			if _, err := local.StopAll(t.Context(), manager.ClusterDir(w.stateDir)); err != nil { // the context has ended: it kills
-				t.Errorf("end the clusters: %v", err)
+			if _, err := local.StopAll(t.Context(), manager.ClusterDir(w.stateDir)); err != nil { // the context has ended, so this kills
+				t.Errorf("stop the clusters: %v", err)
 			}
 		})
 	}
 	return w.stateDir
 }
 
-// compareCluster compares what runs on this machine, and how it is reached.
+// compareCluster compares the processes of a cluster and its kubeconfig with the object.
 func (w *World) compareCluster(t testing.TB, object *clusterprovisionerv1alpha1.Cluster, children []client.Object, differs func(string, ...any)) {
 	t.Helper()
 	dir := filepath.Join(manager.ClusterDir(w.stateDir), string(object.UID))
@@ -91,7 +91,7 @@ func (w *World) compareCluster(t testing.TB, object *clusterprovisionerv1alpha1.
 	}
 	ref := object.Status.KubeconfigRef
 	if ref == nil || ref.SecretRef == nil || ref.SecretRef.Namespace != secrets[0].Namespace || ref.SecretRef.Name != secrets[0].Name {
-		differs("Cluster %s does not say where its kubeconfig is", object.Name)
+		differs("Cluster %s has no kubeconfig in its status", object.Name)
 		return
 	}
 	names, err := servedNames(t.Context(), secrets[0].Data[clusterprovisionerv1alpha1.SecretKey])
@@ -104,11 +104,12 @@ func (w *World) compareCluster(t testing.TB, object *clusterprovisionerv1alpha1.
 		wanted = object.Spec.APIServer.CertSANs
 	}
 	if !slices.Equal(names, wanted) {
-		differs("Cluster %s is served under the names %v, and asks for %v", object.Name, names, wanted)
+		differs("Cluster %s is served under the names %v, want %v", object.Name, names, wanted)
 	}
 }
 
-// servedNames returns which names that changes have asked for are in the certificate of the API to which a kubeconfig leads.
+// servedNames returns the names with sanSuffix in the certificate of the API that a kubeconfig
+// points to.
 func servedNames(ctx context.Context, data []byte) ([]string, error) {
 	access, err := kubeconfig.Parse(data)
 	if err != nil {
@@ -122,18 +123,18 @@ func servedNames(ctx context.Context, data []byte) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // it is asked again
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // the caller retries
 	defer cancel()
 	connection, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", server.Host)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = connection.Close() }() // it was only looked at
+	defer func() { _ = connection.Close() }() // it was only read
 	served := connection.(*tls.Conn).ConnectionState().PeerCertificates[0]
 	return slices.DeleteFunc(served.DNSNames, func(name string) bool { return !strings.HasSuffix(name, sanSuffix) }), nil
 }
 
-// compareHost looks for what clusters that are gone have left behind.
+// compareHost finds the leftovers of deleted clusters.
 func (w *World) compareHost(t testing.TB, objects []client.Object, differs func(string, ...any)) {
 	t.Helper()
 	there := map[types.UID]bool{}
@@ -142,17 +143,17 @@ func (w *World) compareHost(t testing.TB, objects []client.Object, differs func(
 	}
 	entries, err := os.ReadDir(manager.ClusterDir(w.stateDir))
 	if err != nil {
-		differs("the clusters on this machine: %v", err)
+		differs("list the clusters on this machine: %v", err)
 	}
 	for _, entry := range entries {
 		if uid := types.UID(entry.Name()); !there[uid] {
-			differs("of a cluster that is gone there is still %s", uid)
+			differs("leftover of a deleted cluster: %s", uid)
 		}
 	}
-	// Also processes whose files are gone.
+	// Also finds processes whose files no longer exist.
 	for _, uid := range w.clusters {
 		if !there[uid] && controlplane.Remains(filepath.Join(manager.ClusterDir(w.stateDir), string(uid))) {
-			differs("of the cluster %s, which is gone, files or processes are left", uid)
+			differs("leftover files or processes of the deleted cluster %s", uid)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package kinds makes objects of all kinds, changes them at random, and tells whether the world is what they ask for.
-// Tests of the whole manager use it.
+// Package kinds creates objects of all kinds, changes them at random, and compares the state with
+// the objects. It serves tests of the whole manager.
 package kinds
 
 import (
@@ -31,35 +31,37 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
 )
 
-// Controllers are those of the kinds of this package, for --controllers.
+// Controllers are the controllers of these kinds, for --controllers.
 const Controllers = "foo,sampleresource,crontab,virtualmachine,cluster,kubeconfig"
 
-// World is a namespace with objects in it.
+// World is a namespace with objects.
 type World struct {
 	client.WithWatch
-	// Namespace is where they are.
+	// Namespace is the namespace of the objects.
 	Namespace string
-	// History is how many Jobs a CronTab keeps. A manager deletes none of those before it in its first minute.
+	// History is the number of Jobs that a CronTab keeps. A manager deletes no surplus Jobs in its
+	// first minute.
 	History int32
-	// Step is between two runs of a CronTab, or up to half as much more or less, in whole seconds. What runs, Kubernetes' own
-	// controllers have to bring to an end as well: they take some Jobs a second.
+	// Step is the time between two runs of a CronTab, give or take a half, in whole seconds.
+	// Kubernetes' own controllers have to complete the runs as well: they manage some Jobs a
+	// second.
 	Step time.Duration
 
 	random *rand.Rand
-	// names are those of the objects by their kind, dropped the ones that were deleted.
+	// names are the names of the objects by kind, dropped those of the deleted objects.
 	names   map[string][]string
 	dropped map[string][]string
-	// rescheduled is how often the schedule of a CronTab was changed.
+	// rescheduled counts the changes of CronTab schedules.
 	rescheduled int
-	// stateDir is where the managers keep what is on this machine.
+	// stateDir is the state directory of the managers on this machine.
 	stateDir string
 
 	mu sync.Mutex
-	// clusters are the UIDs of all Clusters that ever were.
+	// clusters are the UIDs of all Clusters ever created.
 	clusters []types.UID
 }
 
-// New returns a world without objects. The namespace must be there.
+// New returns a world without objects. The namespace must exist.
 func New(t testing.TB, config *rest.Config, namespace string, seed uint64) *World {
 	t.Helper()
 	scheme := harness.Scheme(t, samplev1.AddToScheme, samplecontrollerv1alpha1.AddToScheme, stablev1.AddToScheme, virtualmachinev1alpha1.AddToScheme,
@@ -76,7 +78,6 @@ func New(t testing.TB, config *rest.Config, namespace string, seed uint64) *Worl
 	}
 }
 
-// The kinds.
 const (
 	foo     = "foo"
 	sample  = "sample"
@@ -85,10 +86,10 @@ const (
 	cluster = "cluster"
 )
 
-// cheap are the kinds of which there are many.
+// cheap are the kinds with many objects.
 var cheap = []string{foo, sample, cronTab, machine}
 
-// Create creates n objects of each kind but Cluster.
+// Create creates n objects of each kind except Cluster.
 func (w *World) Create(t testing.TB, n int) {
 	t.Helper()
 	w.create(t, n, cheap...)
@@ -139,7 +140,7 @@ func (w *World) newObject(kind, name string) client.Object {
 	}}
 }
 
-// ChangeOne changes the spec of one object, or deletes it and creates another one in its place.
+// ChangeOne changes the spec of one object, or replaces it with a new object.
 func (w *World) ChangeOne(ctx context.Context) error {
 	kind := cheap[w.random.IntN(len(cheap))]
 	if len(w.names[cluster]) > 0 && w.random.IntN(20) == 0 {
@@ -171,22 +172,22 @@ func (w *World) ChangeOne(ctx context.Context) error {
 	return err
 }
 
-// MostCreated returns how many children there can be to create in so much time for all objects that ever were, by the path at
-// which they are created.
+// MostCreated returns the maximum number of children to create within a duration for all objects
+// ever created, by URL path.
 func (w *World) MostCreated(in time.Duration) map[string]int {
 	ever := func(kind string) int { return len(w.names[kind]) + len(w.dropped[kind]) }
 	return map[string]int{
 		"/apis/apps/v1/namespaces/" + w.Namespace + "/deployments": ever(foo),
 		"/api/v1/namespaces/" + w.Namespace + "/pods":              ever(sample),
-		// There are always as many CronTabs, with half a step between two runs at least. Each begins with a run, and a schedule
-		// that is changed may have one at once.
+		// The number of CronTabs is constant, with at least half a step between two runs. Each
+		// starts with a run, and a new schedule may have one immediately.
 		"/apis/batch/v1/namespaces/" + w.Namespace + "/jobs":   len(w.names[cronTab])*int(in/(w.Step/2)) + ever(cronTab) + w.rescheduled,
 		"/apis/clusterprovisioner.rke.io/v1alpha1/kubeconfigs": ever(cluster),
 		"/api/v1/namespaces/" + secretNamespace + "/secrets":   ever(cluster),
 	}
 }
 
-// Suspend suspends all CronTabs, so that the world can come to rest.
+// Suspend suspends all CronTabs, so that the state can settle.
 func (w *World) Suspend(t testing.TB) {
 	t.Helper()
 	harness.Parallel(t, len(w.names[cronTab]), func(i int) error {
@@ -194,7 +195,8 @@ func (w *World) Suspend(t testing.TB) {
 	})
 }
 
-// Differences returns in which ways the world is not exactly what the objects ask for; none if it is.
+// Differences returns the differences between the state and the objects; none if everything is as
+// specified.
 func (w *World) Differences(t testing.TB) []string {
 	t.Helper()
 	var all []string
@@ -240,17 +242,18 @@ func (w *World) Differences(t testing.TB) []string {
 		w.compareHost(t, objects, differs)
 	}
 	for uid, children := range owned {
-		differs("%s and %d more belong to an owner that is gone, %s", children[0].GetName(), len(children)-1, uid)
+		differs("%s and %d more belong to a deleted owner, %s", children[0].GetName(), len(children)-1, uid)
 	}
 	return all
 }
 
-// isReady returns why an object is not ready, or, if a reason is given, not unready for that; "" if it is.
+// isReady returns why an object is not ready, or, with a reason, why it is not unready for that
+// reason; "" if it is.
 func isReady(conditions []metav1.Condition, unreadyFor string) string {
 	ready := meta.FindStatusCondition(conditions, "Ready")
 	switch {
 	case ready == nil:
-		return "there is no condition Ready"
+		return "condition Ready is missing"
 	case unreadyFor == "" && ready.Status != metav1.ConditionTrue, unreadyFor != "" && ready.Reason != unreadyFor:
 		return fmt.Sprintf("Ready is %s, %s: %s", ready.Status, ready.Reason, ready.Message)
 	}
@@ -265,7 +268,7 @@ func compareFoo(object *samplecontrollerv1alpha1.Foo, children []client.Object, 
 	deployment, ok := children[0].(*appsv1.Deployment)
 	if !ok || deployment.Name != object.Spec.DeploymentName || *deployment.Spec.Replicas != *object.Spec.Replicas ||
 		deployment.Spec.Template.Spec.Containers[0].Image != object.Spec.Image {
-		differs("Foo %s has another Deployment than it asks for", object.Name)
+		differs("Foo %s has a Deployment that differs from its spec", object.Name)
 	}
 }
 
@@ -275,7 +278,7 @@ func compareSample(object *samplev1.SampleResource, children []client.Object, di
 		return
 	}
 	if pod, ok := children[0].(*corev1.Pod); !ok || pod.Spec.Containers[0].Image != object.Spec.PodImage {
-		differs("SampleResource %s has another Pod than it asks for", object.Name)
+		differs("SampleResource %s has a Pod that differs from its spec", object.Name)
 	}
 }
 
@@ -287,21 +290,21 @@ func compareCronTab(object *stablev1.CronTab, children []client.Object, differs 
 		}
 	}
 	if limit := int(*object.Spec.SuccessfulJobsHistoryLimit); finished > limit {
-		differs("CronTab %s has %d finished Jobs, and keeps %d", object.Name, finished, limit)
+		differs("CronTab %s has %d finished Jobs, want at most %d", object.Name, finished, limit)
 	}
 	if active := len(children) - finished; active != int(object.Status.ActiveCount) {
-		differs("CronTab %s says that %d Jobs are active, and %d are", object.Name, object.Status.ActiveCount, active)
+		differs("CronTab %s reports %d active Jobs, but %d are active", object.Name, object.Status.ActiveCount, active)
 	}
 }
 
-// list returns the objects.
+// list returns all objects.
 func (w *World) list(t testing.TB) []client.Object {
 	t.Helper()
 	return w.listAll(t, &samplecontrollerv1alpha1.FooList{}, &samplev1.SampleResourceList{}, &stablev1.CronTabList{}, &virtualmachinev1alpha1.VirtualMachineList{},
 		&clusterprovisionerv1alpha1.ClusterList{}, &clusterprovisionerv1alpha1.KubeconfigList{})
 }
 
-// children returns what the objects own, by the UID of the owner.
+// children returns the children of all objects, by the UID of the owner.
 func (w *World) children(t testing.TB) map[types.UID][]client.Object {
 	t.Helper()
 	all := w.listAll(t, &appsv1.DeploymentList{}, &corev1.PodList{}, &batchv1.JobList{}, &clusterprovisionerv1alpha1.KubeconfigList{})

@@ -1,4 +1,5 @@
-// Package managers runs bin/keelson manager as processes, for tests that kill, stop and cut them off.
+// Package managers runs bin/keelson manager as processes, for tests that kill, suspend and
+// disconnect them.
 package managers
 
 import (
@@ -20,14 +21,14 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
-// Patience is how long a test waits for what takes a second.
+// Patience is the timeout for events that take a second.
 const Patience = time.Minute
 
 // Manager is a process that runs controllers.
 type Manager struct {
-	// Name is that of the process in its log, and in its lease.
+	// Name is the name of the process in its log and its lease.
 	Name string
-	// Ready is closed when it says that it is ready, Done when it has ended.
+	// Ready is closed once it logs that it is ready, Done once it has ended.
 	Ready, Done chan struct{}
 
 	cmd *exec.Cmd
@@ -35,12 +36,12 @@ type Manager struct {
 
 	mu      sync.Mutex
 	readyAt time.Time
-	// killed says that the test has ended it, so that its log is not what explains a failure.
+	// killed means that the test ended it, so its log does not explain a failure.
 	killed bool
 }
 
-// Start starts bin/keelson manager with these arguments, and the health endpoint off. It is killed when the test ends, and
-// the test has failed if it has crashed before.
+// Start starts bin/keelson manager with these arguments and without its health endpoint. It is
+// killed at the end of the test. A crash before that fails the test.
 func Start(t testing.TB, name string, args ...string) *Manager {
 	t.Helper()
 	binary, err := env.Binary("keelson")
@@ -50,7 +51,7 @@ func Start(t testing.TB, name string, args ...string) *Manager {
 	return StartBinary(t, binary, name, args...)
 }
 
-// StartBinary does the same with another program.
+// StartBinary is like Start with another program.
 func StartBinary(t testing.TB, binary, name string, args ...string) *Manager {
 	t.Helper()
 	m := &Manager{Name: name, Ready: make(chan struct{}), Done: make(chan struct{}), log: filepath.Join(t.TempDir(), name+".log")}
@@ -81,7 +82,7 @@ func StartBinary(t testing.TB, binary, name string, args ...string) *Manager {
 			}
 			_, _ = log.Write(append(lines.Bytes(), '\n')) // only a log
 		}
-		_ = m.cmd.Wait() // it is killed, or ends because it has lost its lease
+		_ = m.cmd.Wait() // it is killed, or ends because it lost its lease
 		log.Close()
 	}()
 	t.Cleanup(func() {
@@ -97,11 +98,12 @@ func StartBinary(t testing.TB, binary, name string, args ...string) *Manager {
 	return m
 }
 
-// crashed is how a program in Go says that it cannot go on, and how a controller says that it could not and was caught.
+// crashed matches a crash of a Go program, a data race, and a panic that controller-runtime
+// recovered.
 var crashed = regexp.MustCompile(`(?m)^(panic|fatal error): .*|^WARNING: DATA RACE|^.*Observed a panic.*`)
 
-// crash returns the line of a log by which it tells of a crash; nothing if there was none. A test that kills managers and
-// starts others would not notice.
+// crash returns the line of a log that shows a crash; "" if there is none. Without this, a test
+// that kills and restarts managers would not notice one.
 func crash(log string) string { return crashed.FindString(log) }
 
 // AwaitReady waits until it is ready.
@@ -122,24 +124,23 @@ func (m *Manager) AwaitDone(t testing.TB) {
 	select {
 	case <-m.Done:
 	case <-time.After(Patience):
-		t.Fatalf("%s goes on after %v:\n%s", m.Name, Patience, m.Tail())
+		t.Fatalf("%s is still running after %v:\n%s", m.Name, Patience, m.Tail())
 	}
 }
 
-// IsReady reports whether it has said that it is ready, and when.
+// IsReady reports whether it has logged that it is ready, and when.
 func (m *Manager) IsReady() (time.Time, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.readyAt, !m.readyAt.IsZero()
 }
 
-// Signal sends it a signal.
 func (m *Manager) Signal(t testing.TB, signal syscall.Signal) {
 	t.Helper()
 	signals.Send(t, m.cmd.Process.Pid, signal)
 }
 
-// Kill ends it as if the machine were switched off. It must not have ended by itself.
+// Kill ends it like a power failure. It must still be running.
 func (m *Manager) Kill(t testing.TB) {
 	t.Helper()
 	select {
@@ -152,7 +153,7 @@ func (m *Manager) Kill(t testing.TB) {
 	<-m.Done
 }
 
-// End kills it, unless it has ended by itself: one that starts gives up if the API is away.
+// End kills it if it is still running: a manager gives up at its start if the API is unavailable.
 func (m *Manager) End(t testing.TB) {
 	t.Helper()
 	select {
@@ -166,7 +167,7 @@ func (m *Manager) End(t testing.TB) {
 	<-m.Done
 }
 
-// Resident returns how many bytes of memory it has.
+// Resident returns its resident memory in bytes.
 func (m *Manager) Resident(t testing.TB) int64 {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(m.cmd.Process.Pid), "statm"))
@@ -180,7 +181,7 @@ func (m *Manager) Resident(t testing.TB) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// Log returns what it has logged.
+// Log returns its log.
 func (m *Manager) Log() string {
 	raw, err := os.ReadFile(m.log)
 	if err != nil {

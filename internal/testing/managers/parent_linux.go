@@ -2,5 +2,5 @@ package managers
 
 import "syscall"
 
-// dieWithParent lets a process end with the test, whatever ends that.
+// dieWithParent kills the process at the end of the test process, whatever ends that.
 func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -11,24 +11,25 @@ import (
 
 const ptraceSeize = 0x4206 // PTRACE_SEIZE of ptrace(2), missing in package syscall
 
-// KillSlowly kills a process and holds it up while it dies: nothing can save it, but it has not given up its files, locks
-// and ports yet. On a busy machine that takes a moment, and here until letGo is called, or the test ends.
+// KillSlowly kills a process and suspends it during its exit: it cannot survive, but still has its
+// files, locks and ports. On a busy machine that takes a moment; here it lasts until letGo is
+// called or the test ends.
 func KillSlowly(t testing.TB, pid int) (letGo func()) {
 	t.Helper()
 	if pid <= 0 {
-		t.Fatalf("what is to be killed does not run: its pid is %d", pid)
+		t.Fatalf("the process to kill is not running: its pid is %d", pid)
 	}
 	held, release, released := make(chan error, 1), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(released)
-		// Only the thread that holds a process can let it go.
+		// Only the thread that traces a process can detach from it.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := killAndHold(pid)
 		held <- err
 		if err == nil {
 			<-release
-			_ = syscall.PtraceDetach(pid) // there is nothing else that it could do
+			_ = syscall.PtraceDetach(pid) // best effort
 		}
 	}()
 	var once sync.Once
@@ -38,12 +39,13 @@ func KillSlowly(t testing.TB, pid int) (letGo func()) {
 	}
 	t.Cleanup(letGo)
 	if err := <-held; err != nil {
-		t.Fatalf("kill the process %d and hold it up: %v", pid, err)
+		t.Fatalf("kill the process %d and suspend its exit: %v", pid, err)
 	}
 	return letGo
 }
 
-// killAndHold returns when the first thread of a process that was killed has begun to exit, and has been stopped there.
+// killAndHold kills a process and returns once its first thread has begun to exit and is suspended
+// there.
 func killAndHold(pid int) error {
 	_, _, errno := syscall.Syscall6(syscall.SYS_PTRACE, ptraceSeize, uintptr(pid), 0, syscall.PTRACE_O_TRACEEXIT, 0, 0)
 	if errno != 0 {
@@ -60,10 +62,10 @@ func killAndHold(pid int) error {
 		case err != nil:
 			return err
 		case !status.Stopped():
-			return fmt.Errorf("it has ended at once (%#x)", status)
+			return fmt.Errorf("it has ended without a stop (%#x)", status)
 		case status.TrapCause() == syscall.PTRACE_EVENT_EXIT:
 			return nil
-		default: // by a signal that came before; SIGKILL goes on with it
+		default: // an earlier signal; SIGKILL is delivered after it
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package statuscheck checks what the status of each of our objects must look like,
-// whatever its kind. Tests run it at their end over every object that they made.
+// Package statuscheck checks the invariants of the status of all kinds. Tests run it at their end
+// on every object that they created.
 package statuscheck
 
 import (
@@ -12,11 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// reasonForm is the form that API conventions ask of a reason.
+// reasonForm is the form of a reason according to the API conventions.
 var reasonForm = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 
-// Verify fails the test for each object whose status breaks a rule. The objects must
-// have settled: their controller has nothing more to write.
+// Verify fails the test for each object whose status breaks a rule. The objects must have settled:
+// their controller has nothing left to write.
 func Verify(t testing.TB, objects ...client.Object) {
 	t.Helper()
 	for _, object := range objects {
@@ -26,7 +26,7 @@ func Verify(t testing.TB, objects ...client.Object) {
 	}
 }
 
-// status is the part that all our kinds have in common.
+// status is the common part of all kinds.
 type status struct {
 	Status struct {
 		ObservedGeneration int64              `json:"observedGeneration"`
@@ -34,8 +34,7 @@ type status struct {
 	} `json:"status"`
 }
 
-// Problems returns the rules that the status of a settled object breaks, none if all
-// is well.
+// Problems returns the rules that the status of a settled object breaks.
 func Problems(object client.Object) []string {
 	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
@@ -43,7 +42,7 @@ func Problems(object client.Object) []string {
 	}
 	var got status
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw, &got); err != nil {
-		return []string{fmt.Sprintf("has a status of another form: %v", err)}
+		return []string{fmt.Sprintf("has an invalid status: %v", err)}
 	}
 	var problems []string
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
@@ -55,7 +54,7 @@ func Problems(object client.Object) []string {
 	for _, condition := range got.Status.Conditions {
 		name := condition.Type
 		if seen[name] {
-			wrong("condition %s is there twice", name)
+			wrong("condition %s is duplicated", name)
 		}
 		seen[name] = true
 		if condition.ObservedGeneration != generation {
@@ -77,7 +76,7 @@ func Problems(object client.Object) []string {
 		}
 	}
 	if !seen["Ready"] {
-		wrong("there is no condition Ready")
+		wrong("condition Ready is missing")
 	}
 	return problems
 }

@@ -40,14 +40,14 @@ func TestProblems(t *testing.T) {
 		{
 			"there are no conditions",
 			func(f *v1alpha1.Foo) { f.Status.Conditions = nil },
-			[]string{"there is no condition Ready"},
+			[]string{"condition Ready is missing"},
 		},
 		{
-			"a condition is there twice",
+			"a condition is duplicated",
 			func(f *v1alpha1.Foo) {
 				f.Status.Conditions = append(f.Status.Conditions, f.Status.Conditions[0])
 			},
-			[]string{"condition Ready is there twice"},
+			[]string{"condition Ready is duplicated"},
 		},
 		{
 			"a condition has only a type",

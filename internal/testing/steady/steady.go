@@ -1,4 +1,4 @@
-// Package steady tells what has changed of objects while what looks after them was replaced.
+// Package steady compares objects before and after their controllers were replaced.
 package steady
 
 import (
@@ -27,16 +27,17 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
 )
 
-// pause is how long to wait before looking again for what could not be seen: a definition is being replaced.
+// pause is the delay before a retry while a CRD is being replaced.
 const pause = 20 * time.Millisecond
 
-// Objects are those of one namespace, and those without one.
+// Objects are the objects of one namespace and the cluster-scoped ones.
 type Objects struct {
-	// Config is the administrator's.
+	// Config is the administrator's configuration.
 	Config *rest.Config
-	// Namespace is that of the objects that have one.
+	// Namespace is the namespace of namespaced objects.
 	Namespace string
-	// Kinds are ours, each of which has the condition Ready; Children is what they make.
+	// Kinds are Keelson's kinds, each with the condition Ready; Children are the kinds of their
+	// children.
 	Kinds, Children []schema.GroupVersionResource
 }
 
@@ -54,14 +55,15 @@ func (o *Objects) isHere(object *unstructured.Unstructured) bool {
 	return object.GetNamespace() == "" || object.GetNamespace() == o.Namespace
 }
 
-// AwaitSettled waits until every object is ready, or as it is asked to be, and there is one of each kind.
+// AwaitSettled waits until each kind has objects and every object is ready, or stopped as
+// specified.
 func (o *Objects) AwaitSettled(t testing.TB) {
 	t.Helper()
 	o.awaitSettledAnd(t, func() bool { return true })
 }
 
-// AwaitStill waits until all objects have settled and nothing has changed for that long, and returns what there is then, as
-// Snapshot does.
+// AwaitStill waits until all objects have settled and nothing has changed for that long. It returns
+// their state as Snapshot does.
 func (o *Objects) AwaitStill(t testing.TB, long time.Duration) map[string]string {
 	t.Helper()
 	var last map[string]string
@@ -100,29 +102,29 @@ func (o *Objects) awaitSettledAnd(t testing.TB, also func() bool) {
 				found = true
 				problems = append(problems, statuscheck.Problems(object)...)
 				if resource.Resource == "clusters" && conditionOf(object, "ControlPlaneAvailable") != "True" {
-					problems = append(problems, "a component of a cluster is still starting") // Ready is about its API
+					problems = append(problems, "a component of a cluster is still starting") // Ready is about its API only
 				}
 				if !isReady(object) {
 					problems = append(problems, fmt.Sprintf("%s %s: Ready is %s", resource.Resource, object.GetName(), conditionOf(object, "Ready")))
 				}
 			}
 			if !found {
-				problems = append(problems, "there are no "+resource.Resource)
+				problems = append(problems, "missing  "+resource.Resource)
 			}
 		}
 		return also() && len(problems) == 0
 	})
 }
 
-// isReady reports whether an object is ready, or stopped because it is asked to be.
+// isReady reports whether an object is ready, or stopped as specified.
 func isReady(object *unstructured.Unstructured) bool {
 	word := conditionOf(object, "Ready")
 	return word == "True" || word == "False Stopped"
 }
 
-// conditionOf returns the status of a condition, and the reason if it is not True.
+// conditionOf returns the status of a condition, and its reason unless it is True.
 func conditionOf(object *unstructured.Unstructured, name string) string {
-	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions") // it has another form: it is not ready
+	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions") // if malformed, it is not ready
 	for _, condition := range conditions {
 		if c, ok := condition.(map[string]any); ok && c["type"] == name {
 			if c["status"] == "True" {
@@ -134,9 +136,9 @@ func conditionOf(object *unstructured.Unstructured, name string) string {
 	return "none"
 }
 
-// Snapshot returns what must stay the same, by resource and name: specs, identities, and conditions with their reasons and times.
-// Fields that count elapsed time, the messages of conditions (a later version may word them differently) and the Pods of Jobs
-// are left out.
+// Snapshot returns the state that must stay the same, by resource and name: specs, identities, and
+// conditions with their reasons and times. It omits fields that count elapsed time, the messages of
+// conditions (which a later version may reword) and the Pods of Jobs.
 func (o *Objects) Snapshot(t testing.TB) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -150,7 +152,7 @@ func (o *Objects) Snapshot(t testing.TB) map[string]string {
 			if !o.isHere(object) || isOfJob(object) {
 				continue
 			}
-			conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions") // it may have none
+			conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions") // there may be none
 			for _, condition := range conditions {
 				if c, ok := condition.(map[string]any); ok {
 					delete(c, "message")
@@ -174,13 +176,14 @@ func (o *Objects) Snapshot(t testing.TB) map[string]string {
 	return all
 }
 
-// isOfJob reports whether it is a Pod of a Job.
+// isOfJob reports whether an object is a Pod of a Job.
 func isOfJob(object *unstructured.Unstructured) bool {
 	owner := metav1.GetControllerOf(object)
 	return owner != nil && owner.Kind == "Job"
 }
 
-// WatchReady notes, until what it returns is called, every moment at which an object is not ready.
+// WatchReady records every moment at which an object is not ready, until the returned function is
+// called.
 func (o *Objects) WatchReady(t testing.TB) (flaps func() []string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -201,7 +204,7 @@ func (o *Objects) WatchReady(t testing.TB) (flaps func() []string) {
 				}
 			})
 			if err != nil {
-				note("%s: nobody has looked any more: %v", resource.Resource, err)
+				note("%s: the watch ended: %v", resource.Resource, err)
 			}
 		})
 	}
@@ -212,16 +215,16 @@ func (o *Objects) WatchReady(t testing.TB) (flaps func() []string) {
 	}
 }
 
-// follow sees all objects of a resource, and every change, until the context ends. When a definition is changed, the API
-// server ends its watches, and none can go on from where it was: then all objects are seen anew. What was between is in the
-// times of conditions, which Snapshot has.
+// follow passes all objects of a resource and every change to see, until the context ends. When a
+// CRD is changed, the API server ends its watches and none can be resumed, so all objects are
+// listed again. The transition times of conditions show what was missed; Snapshot has them.
 func follow(ctx context.Context, objects dynamic.ResourceInterface, see func(*unstructured.Unstructured, watch.EventType)) error {
 	for ctx.Err() == nil {
 		var watcher watch.Interface
 		err := wait.PollUntilContextTimeout(ctx, pause, harness.Patience, true, func(ctx context.Context) (bool, error) {
 			list, err := objects.List(ctx, metav1.ListOptions{})
 			if err != nil {
-				return false, nil // the API server is busy with the new definition
+				return false, nil // the API server is processing the new CRD
 			}
 			for i := range list.Items {
 				see(&list.Items[i], watch.Added)
@@ -245,23 +248,23 @@ func follow(ctx context.Context, objects dynamic.ResourceInterface, see func(*un
 	return nil
 }
 
-// CheckRuns checks that there is one Job for each second since the first, and that many at least. All Jobs of the namespace
-// are those of one CronTab.
+// CheckRuns checks that there is one Job for each second since the first one, and at least that
+// many. All Jobs of the namespace belong to one CronTab.
 func (o *Objects) CheckRuns(t testing.TB, atLeast int) {
 	t.Helper()
 	times := o.Runs(t)
 	for i := 1; i < len(times); i++ {
 		if times[i] != times[i-1]+1 {
-			t.Errorf("after the run of %d comes that of %d", times[i-1], times[i])
+			t.Errorf("the run of %d is followed by the run of %d", times[i-1], times[i])
 		}
 	}
 	t.Logf("%d runs of the CronTab, one a second", len(times))
 	if len(times) < atLeast {
-		t.Errorf("there are only %d runs", len(times))
+		t.Errorf("only %d runs", len(times))
 	}
 }
 
-// Runs returns the scheduled times of the Jobs of the namespace, in order, in seconds since 1970.
+// Runs returns the scheduled times of the Jobs of the namespace, in order, as Unix times.
 func (o *Objects) Runs(t testing.TB) []int64 {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(o.Config)

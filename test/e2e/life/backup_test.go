@@ -36,7 +36,7 @@ func TestLongBackup(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
 		t.Errorf("the backup: %v, %v", info.Mode(), err)
 	}
-	transcript.Contains(t, m.Fails(t, 1, "keelson", "backup", file), "exists already: name another file")
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "backup", file), "already exists: choose another file")
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "restore", file), "error: keelson is running in "+m.data()+": stop it with `keelson down`")
 	user.OK(t, "kubectl", "create", "configmap", "later", "--from-literal=a=b")
 	m.OK(t, "keelson", "down")
@@ -68,8 +68,8 @@ func (m *machine) killedRestore(t *testing.T, file string) {
 	slow := m.Shell
 	slow.Env = map[string]string{"HOME": m.home, "KEELSON_KUBE": block}
 	restore := slow.Start(t, "keelson", "restore", "--data-dir", other, file)
-	transcript.Eventually(t, "the restore is under way", func() bool { _, err := os.Stat(reached); return err == nil })
-	transcript.Contains(t, m.Fails(t, 1, "keelson", "restore", "--data-dir", other, file), "another restore is under way")
+	transcript.Eventually(t, "the restore is running", func() bool { _, err := os.Stat(reached); return err == nil })
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "restore", "--data-dir", other, file), "another restore is running")
 	restore.Signal(t, syscall.SIGKILL)
 	tool, err := strconv.Atoi(strings.TrimSpace(read(t, reached)))
 	if err != nil {
@@ -92,7 +92,7 @@ func (m *machine) damagedRestore(t *testing.T, file string) {
 	if err := os.WriteFile(m.path("part.backup"), []byte(whole[:len(whole)-100]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	transcript.Contains(t, m.Fails(t, 1, "keelson", "restore", "--data-dir", other, m.path("part.backup")), "is no backup of keelson, or is damaged")
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "restore", "--data-dir", other, m.path("part.backup")), "is not a backup of keelson, or is damaged")
 	if entries, err := os.ReadDir(m.path("other")); err != nil || len(entries) > 0 {
 		t.Errorf("it has left %v, %v", entries, err)
 	}

@@ -193,9 +193,9 @@ func TestSlowPeer(t *testing.T) {
 
 func TestEndFailsWhatWaits(t *testing.T) {
 	for name, end := range map[string]func(net.Conn){
-		"it disconnects":              func(conn net.Conn) { _ = conn.Close() },
-		"in the middle of a line":  func(conn net.Conn) { fmt.Fprint(conn, `{"return"`); _ = conn.Close() },
-		"another protocol": func(conn net.Conn) { fmt.Fprint(conn, "HTTP/1.1 400 Bad Request\r\n") },
+		"it disconnects":          func(conn net.Conn) { _ = conn.Close() },
+		"in the middle of a line": func(conn net.Conn) { fmt.Fprint(conn, `{"return"`); _ = conn.Close() },
+		"another protocol":        func(conn net.Conn) { fmt.Fprint(conn, "HTTP/1.1 400 Bad Request\r\n") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := dialed(t, func(conn net.Conn, lines *bufio.Scanner) {

@@ -1,9 +1,9 @@
-// Command run starts one API server, runs a command that may use it, and stops it:
+// Command run starts an API server, runs a command that may use it, and stops it:
 //
-//	go run ./internal/testing/env/run -- go test ./...
+// go run ./internal/testing/env/run -- go test ./...
 //
-// The command finds the kubeconfig in KEELSON_TEST_KUBECONFIG. The exit code is the command's. When that variable is
-// set already, no server is started.
+// The command finds the kubeconfig in KEELSON_TEST_KUBECONFIG. The exit code is the command's. If
+// the variable is already set, no server is started.
 package main
 
 import (
@@ -54,7 +54,7 @@ func run(args []string) (code int, err error) {
 		}()
 		environ = append(environ, env.KubeconfigVariable+"="+cp.Kubeconfig())
 	}
-	// A signal reaches the command as well; we wait for it, so that the server outlives it.
+	// A signal reaches the command, too. Wait for it, so that the server outlives it.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, os.Stderr, environ
 	err = cmd.Run()
