@@ -1,5 +1,5 @@
-// Package cli is the command line of Keelson: one folder a command. Commands
-// return their errors; Main prints them, once, and turns them into an exit code.
+// Package cli is the command line of Keelson, with one folder per command. Commands return their
+// errors; Main prints them once and converts them to an exit code.
 package cli
 
 import (
@@ -26,13 +26,13 @@ import (
 	"github.com/keelson-dev/keelson/internal/version"
 )
 
-// The exit codes of the program.
+// Exit codes of the program.
 const (
-	// ExitOK: the command did what it says, or was asked to stop and stopped.
+	// ExitOK: the command succeeded, or stopped on request.
 	ExitOK = 0
-	// ExitFailure: the command failed; standard error says why.
+	// ExitFailure: the command failed; standard error has the reason.
 	ExitFailure = 1
-	// ExitUsage: the command line makes no sense; nothing was done.
+	// ExitUsage: the command line is invalid; nothing was done.
 	ExitUsage = 2
 )
 
@@ -40,9 +40,9 @@ const long = `Keelson extends Kubernetes with custom resources and the controlle
 them. On one host it brings its own Kubernetes API; on a cluster the same program
 runs as the manager.`
 
-// Main runs the command line args (without the program's name) until it ends or
-// ctx is cancelled, and returns the exit code for the process. Results go to
-// stdout; messages, logs and errors go to stderr.
+// Main runs the command line args (without the program's name) until it ends or ctx is cancelled,
+// and returns the exit code of the process. Results go to stdout; messages, logs and errors go to
+// stderr.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
@@ -55,7 +55,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if errors.Is(err, usage.ErrSilent) {
 		return ExitFailure
 	}
-	// Nothing is left to tell if stderr itself fails.
+	// There is no way to report that stderr itself fails.
 	_, _ = fmt.Fprintf(stderr, "error: %v\n", err)
 	if wrong := (*usage.Error)(nil); errors.As(err, &wrong) {
 		return ExitUsage
@@ -68,7 +68,7 @@ func newRoot() *cobra.Command {
 		Use:   "keelson",
 		Short: "Kubernetes resources for apps, schedules, machines and clusters",
 		Long:  long,
-		// Main prints errors, and a screen of flags would hide them.
+		// Main prints errors; the list of flags would hide them.
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          knownCommand,
@@ -96,7 +96,7 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// newHelp returns `keelson help`, which unlike the one of package cobra fails for a command that does not exist.
+// newHelp returns `keelson help`. Unlike cobra's, it fails for an unknown command.
 func newHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",
@@ -115,7 +115,7 @@ func newHelp() *cobra.Command {
 	}
 }
 
-// knownCommand refuses arguments of the bare program: they are misspelt commands.
+// knownCommand rejects arguments of the bare program: they are misspelt commands.
 func knownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

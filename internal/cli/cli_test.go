@@ -10,7 +10,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/manager"
 )
 
-// call runs a command line and returns its exit code and what it wrote.
+// call runs a command line and returns its exit code and output.
 func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -20,7 +20,7 @@ func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 func TestErrorsAreOneTextAndACode(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/nowhere/kubeconfig")
-	t.Setenv("KEELSON_KUBE", "/bin/sh") // any program does for commands that fail before they start it
+	t.Setenv("KEELSON_KUBE", "/bin/sh") // any program works for commands that fail before they start it
 	tests := []struct {
 		name string
 		args []string
@@ -40,7 +40,7 @@ func TestErrorsAreOneTextAndACode(t *testing.T) {
 			want: "error: unknown flag: --frobnicate; see keelson manager --help\n",
 		},
 		{
-			name: "a flag that makes no sense", args: []string{"manager", "--threads=0"}, code: ExitUsage,
+			name: "an invalid flag value", args: []string{"manager", "--threads=0"}, code: ExitUsage,
 			want: "error: --threads=0: must be 1 or more\n",
 		},
 		{
@@ -48,7 +48,7 @@ func TestErrorsAreOneTextAndACode(t *testing.T) {
 			want: "error: invalid argument \"perhaps\" for \"--leader-elect\" flag: must be true or false; see keelson manager --help\n",
 		},
 		{
-			name: "an argument where none is taken", args: []string{"version", "please"}, code: ExitUsage,
+			name: "an unexpected argument", args: []string{"version", "please"}, code: ExitUsage,
 			want: "error: keelson version takes no argument, but was given \"please\"\n",
 		},
 		{
@@ -64,7 +64,7 @@ func TestErrorsAreOneTextAndACode(t *testing.T) {
 			want: "error: there is no command \"dwon\"; did you mean down?\n",
 		},
 		{
-			name: "a number that is none", args: []string{"up", "--nodes=two"}, code: ExitUsage,
+			name: "an invalid number", args: []string{"up", "--nodes=two"}, code: ExitUsage,
 			want: "error: invalid argument \"two\" for \"--nodes\" flag: must be a whole number; see keelson up --help\n",
 		},
 		{
@@ -72,15 +72,15 @@ func TestErrorsAreOneTextAndACode(t *testing.T) {
 			want: "error: --nodes=1001: must be from 0 to 1000\n",
 		},
 		{
-			name: "a data directory from a variable that is not set", args: []string{"down", "--delete-data", "--data-dir="}, code: ExitUsage,
+			name: "an empty data directory, as from an unset variable", args: []string{"down", "--delete-data", "--data-dir="}, code: ExitUsage,
 			want: "error: invalid argument \"\" for \"--data-dir\" flag: must not be empty; see keelson down --help\n",
 		},
 		{
-			name: "a cluster that exists, and nodes for it", args: []string{"up", "--kubeconfig=/nowhere", "--nodes=2"}, code: ExitUsage,
+			name: "an existing cluster with nodes", args: []string{"up", "--kubeconfig=/nowhere", "--nodes=2"}, code: ExitUsage,
 			want: "error: --kubeconfig uses a cluster that exists already and cannot be combined with --nodes\n",
 		},
 		{
-			name: "the kubeconfig of no cluster", args: []string{"up", "--kubeconfig=/nowhere"}, code: ExitFailure,
+			name: "a missing kubeconfig", args: []string{"up", "--kubeconfig=/nowhere"}, code: ExitFailure,
 			want: "error: read kubeconfig /nowhere: ",
 		},
 		{
@@ -88,15 +88,15 @@ func TestErrorsAreOneTextAndACode(t *testing.T) {
 			want: "error: --controllers=fooo: there is no controller \"fooo\"; there are " + strings.Join(manager.Names(), ", ") + "\n",
 		},
 		{
-			name: "a status in a format that does not exist", args: []string{"status", "-o", "yaml"}, code: ExitUsage,
+			name: "an unknown output format of status", args: []string{"status", "-o", "yaml"}, code: ExitUsage,
 			want: "error: --output=yaml: must be text or json\n",
 		},
 		{
-			name: "a data directory in a place that cannot have one", args: []string{"up", "--data-dir=/dev/null/data"}, code: ExitFailure,
+			name: "an impossible data directory", args: []string{"up", "--data-dir=/dev/null/data"}, code: ExitFailure,
 			want: "error: create the data directory: mkdir /dev/null: not a directory; choose another with --data-dir\n",
 		},
 		{
-			name: "a command that fails", args: []string{"manager"}, code: ExitFailure,
+			name: "a failing command", args: []string{"manager"}, code: ExitFailure,
 			want: "error: read kubeconfig /nowhere/kubeconfig: ",
 		},
 	}
@@ -107,7 +107,7 @@ func TestErrorsAreOneTextAndACode(t *testing.T) {
 				t.Errorf("exit code: got %d, want %d", code, tt.code)
 			}
 			if stdout != "" {
-				t.Errorf("standard output of a failure: %q", stdout)
+				t.Errorf("standard output of a failed command: %q", stdout)
 			}
 			if !strings.HasPrefix(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("standard error: got %q, want one line that begins with %q", stderr, tt.want)
@@ -116,7 +116,7 @@ func TestErrorsAreOneTextAndACode(t *testing.T) {
 	}
 }
 
-// A machine on which keelson cannot work says what it wants.
+// The error on an unsuitable host names what is missing.
 func TestWhatIsMissing(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -133,7 +133,7 @@ func TestWhatIsMissing(t *testing.T) {
 			want: "nor in PATH: build it with `make build`, or set KEELSON_KUBE\n",
 		},
 		{
-			name: "components in a place where there are none", env: map[string]string{"KEELSON_KUBE": "/nowhere/keelson-kube"}, args: []string{"up"},
+			name: "missing components", env: map[string]string{"KEELSON_KUBE": "/nowhere/keelson-kube"}, args: []string{"up"},
 			want: "KEELSON_KUBE is not the path of a program (exec: \"/nowhere/keelson-kube\": stat /nowhere/keelson-kube: no such file or directory): correct or unset it\n",
 		},
 	} {

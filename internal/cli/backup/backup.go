@@ -45,7 +45,7 @@ func run(cmd *cobra.Command, dir, file string) error {
 		return err
 	}
 	if !report.Exists {
-		return fmt.Errorf("there is no data of keelson in %s: set --data-dir to the data directory", dir)
+		return fmt.Errorf("no keelson data in %s: set --data-dir to the data directory", dir)
 	}
 	binary, err := instance.KubeBinary()
 	if err != nil {

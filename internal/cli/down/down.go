@@ -20,8 +20,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// stopTimeout is how long a running keelson may take to stop: it lets reconciles finish (30 s) and then stops a real node
-// (30 s) and five components, three groups one after the other.
+// stopTimeout is the deadline for a running keelson to stop: it finishes reconciles (30 s), then
+// stops a real node (30 s) and five components in three consecutive groups.
 const stopTimeout = 120 * time.Second
 
 // New returns the command.
@@ -60,7 +60,7 @@ does not run. The next manager starts them again.`,
 	return cmd
 }
 
-// runStateDir stops what a manager has left running.
+// runStateDir stops the machines and clusters of a manager that is not running.
 func runStateDir(cmd *cobra.Command, dir string) error {
 	began := time.Now()
 	if _, err := os.Stat(dir); err != nil {
@@ -78,7 +78,8 @@ func runStateDir(cmd *cobra.Command, dir string) error {
 	return err
 }
 
-// stopHost stops the machines and clusters in a state directory, and tells whether there were clusters.
+// stopHost stops the machines and clusters in a state directory, and reports whether there were
+// clusters.
 func stopHost(ctx context.Context, dir string, deleteData bool) (bool, error) {
 	if err := instance.StopMachines(ctx, dir, deleteData); err != nil {
 		return false, err
@@ -120,7 +121,7 @@ func run(cmd *cobra.Command, dir string, deleteData bool) error {
 	return err
 }
 
-// stop stops the program that looks after the instance, if there is one, and then whatever is left of it.
+// stop stops the process of the instance, if there is one, and then everything it has left running.
 func stop(ctx context.Context, report controlplane.Report, deleteData bool) (stopped bool, err error) {
 	if pid := report.ManagerPID; pid != 0 {
 		if err := stopManager(ctx, pid); err != nil {
@@ -140,9 +141,9 @@ func stop(ctx context.Context, report controlplane.Report, deleteData bool) (sto
 	return stopped || left, err
 }
 
-// stopManager asks the program of an instance to stop and waits until it is gone. That it lets go of the data directory
-// is not enough: if the instance is ephemeral it deletes the directory as its last act, which must not hit the instance
-// that is started there next.
+// stopManager asks the process of an instance to stop and waits until it has ended. It is not
+// enough to wait for the lock of the data directory: an ephemeral instance deletes the directory
+// last, which must not hit a new instance there.
 func stopManager(ctx context.Context, pid int) error {
 	err := instance.SignalManager(pid)
 	if errors.Is(err, instance.ErrGone) {

@@ -89,7 +89,7 @@ func newList() *cobra.Command {
 	return cmd
 }
 
-// run has keelson-node do the work: containerd's client is part of it, and not of this program.
+// run runs keelson-node, which contains containerd's client; this program does not.
 func run(cmd *cobra.Command, flags instance.Flags, command string, options []string, args ...string) error {
 	dir, err := flags.Dir()
 	if err != nil {
@@ -108,12 +108,12 @@ func run(cmd *cobra.Command, flags instance.Flags, command string, options []str
 	child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	err = child.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return usage.ErrSilent // it has said why
+		return usage.ErrSilent // the output has the reason
 	}
 	return err
 }
 
-// nodeSocket returns the socket of the containerd of the real node that runs in a data directory.
+// nodeSocket returns the containerd socket of the real node in a data directory.
 func nodeSocket(ctx context.Context, dir string) (string, error) {
 	report, err := controlplane.Inspect(ctx, dir)
 	if err != nil {

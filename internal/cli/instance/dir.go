@@ -16,11 +16,11 @@ import (
 	"github.com/keelson-dev/keelson/internal/controlplane"
 )
 
-// Flags choose one instance of several on this machine.
+// Flags select one of several instances on this machine.
 type Flags struct {
-	// DataDir is the directory that the user named; empty for the default.
+	// DataDir is the data directory; empty for the default.
 	DataDir string
-	// Ephemeral chooses the instance whose data goes when it stops.
+	// Ephemeral selects the instance whose data is deleted when it stops.
 	Ephemeral bool
 }
 
@@ -31,13 +31,13 @@ func (f *Flags) AddFlags(fs *pflag.FlagSet) {
 		"keep the control plane in a temporary directory: faster, not safe against a crash of the host, and removed when it stops")
 }
 
-// AddDataDir adds --data-dir to fs, for a command that has no use for --ephemeral.
+// AddDataDir adds --data-dir to fs, for a command without --ephemeral.
 func (f *Flags) AddDataDir(fs *pflag.FlagSet) {
 	fs.Var(usage.NonEmpty(&f.DataDir), "data-dir",
 		"`directory` of this control plane (default: keelson in $XDG_DATA_HOME, otherwise ~/.local/share/keelson)")
 }
 
-// Dir returns the data directory that the flags mean. It need not exist, but what exists must be ours.
+// Dir returns the data directory. It need not exist, but an existing one must belong to the user.
 func (f *Flags) Dir() (string, error) {
 	dir, err := f.dir()
 	if err != nil {
@@ -61,11 +61,11 @@ func (f *Flags) dir() (string, error) {
 	}
 }
 
-// misread are characters that some program splits a path at: kwok its list of files at a comma, kubectl $KUBECONFIG at
-// a colon, and others whatever is quoted or ends a line.
+// misread are characters that some programs split a path at: kwok its file list at commas, kubectl
+// $KUBECONFIG at colons, others at quotes and line ends.
 const misread = ",:\"\n\r"
 
-// checkName refuses a path that some program would not take as one.
+// checkName rejects a path that some programs would misread.
 func checkName(dir string) error {
 	if i := strings.IndexAny(dir, misread); i >= 0 {
 		return fmt.Errorf("the data directory %q has %q in its path, which kwok or kubectl cannot handle: "+
@@ -74,12 +74,13 @@ func checkName(dir string) error {
 	return nil
 }
 
-// checkOurs refuses a data directory that somebody else has made, as anybody can in a shared temporary directory. Also
-// looking at it would do harm: its kubeconfig may name a program to run, and its lock a process to stop.
+// checkOurs rejects a data directory of another user, which anyone can create in a shared temporary
+// directory. Even reading it would be dangerous: its kubeconfig may name a program to run, and its
+// lock a process to stop.
 func checkOurs(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return nil // whoever needs it will say what is wrong with it
+		return nil // the user of the directory reports what is wrong with it
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
@@ -93,13 +94,13 @@ func checkOurs(dir string) error {
 	return nil
 }
 
-// ephemeralDir is a fixed place, so that down and status find what a crash has left.
+// ephemeralDir is a fixed path, so that down and status find the leftovers of a crash.
 func ephemeralDir() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("keelson-ephemeral-%d", os.Getuid()))
 }
 
 func defaultDir() (string, error) {
-	// XDG Base Directory Specification: a relative path is to be ignored.
+	// XDG Base Directory Specification: ignore relative paths.
 	if base := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(base) {
 		return filepath.Join(base, "keelson"), nil
 	}
@@ -110,8 +111,8 @@ func defaultDir() (string, error) {
 	return filepath.Join(home, ".local", "share", "keelson"), nil
 }
 
-// Command returns what to type for a command on the instance of dir, such as "keelson down --data-dir /some/where". It
-// names the directory unless the command finds it without.
+// Command returns the command line for a command on the instance of dir, such as "keelson down
+// --data-dir /some/where". It omits the directory if it is the default.
 func Command(name, dir string) string {
 	command := "keelson " + name
 	if standard, err := defaultDir(); err == nil && dir == standard {
@@ -123,7 +124,7 @@ func Command(name, dir string) string {
 	return command + " --data-dir " + Quote(dir)
 }
 
-// Quote returns s so that a shell reads it as one word.
+// Quote returns s quoted so that a shell reads it as one word.
 func Quote(s string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-"
 	if s != "" && strings.Trim(s, plain) == "" {
@@ -132,8 +133,8 @@ func Quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// markFile marks a data directory: only what has one is ever written to or deleted as a whole, so that a slip of
-// --data-dir does no harm.
+// markFile marks a data directory: only marked directories are ever modified or deleted as a whole,
+// so that a mistyped --data-dir does no harm.
 const markFile = "keelson-data.txt"
 
 const mark = `This directory belongs to keelson: the certificates, the objects, the logs and the
@@ -142,9 +143,9 @@ processes of one control plane. Do not change what is in it. "keelson status", w
 with --delete-data deletes it.
 `
 
-// Secure creates a data directory and makes sure that it is ours: in a shared temporary directory somebody else may
-// have made it first, and what the user named may be something else altogether. With ephemeral, which deletes the
-// directory in the end, it must not hold objects that were to be kept.
+// Secure creates a data directory, or checks that an existing one belongs to Keelson: in a shared
+// temporary directory another user may have created it, and --data-dir may be mistyped. With
+// ephemeral, which deletes the directory in the end, it must not contain objects to keep.
 func Secure(ctx context.Context, dir string, ephemeral bool) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("create the data directory: %w; choose another with --data-dir", err)
@@ -171,7 +172,7 @@ func Secure(ctx context.Context, dir string, ephemeral bool) error {
 	return nil
 }
 
-// claim marks an empty directory as a data directory. One with anything else in it is refused.
+// claim marks an empty directory as a data directory, and rejects any other.
 func claim(dir string) error {
 	if isMarked(dir) {
 		return nil
@@ -195,7 +196,7 @@ func isMarked(dir string) bool {
 	return err == nil
 }
 
-// Remove deletes a data directory of which nothing runs any more. One that is gone already is no error; one that
+// Remove deletes the data directory of a stopped instance. A missing one is no error; one that
 // Secure has not prepared is left alone.
 func Remove(dir string) error {
 	entries, err := os.ReadDir(dir)
@@ -210,7 +211,7 @@ func Remove(dir string) error {
 	}
 	var errs []error
 	for _, entry := range entries {
-		if entry.Name() != markFile { // it goes last, so that a deletion that was cut short can be repeated
+		if entry.Name() != markFile { // it goes last, so that an interrupted deletion can be repeated
 			errs = append(errs, os.RemoveAll(filepath.Join(dir, entry.Name())))
 		}
 	}

@@ -25,14 +25,14 @@ func TestDir(t *testing.T) {
 		fails bool
 	}{
 		{name: "the home directory", home: "/home/me", want: "/home/me/.local/share/keelson"},
-		{name: "the user keeps data elsewhere", home: "/home/me", xdg: "/data/me", want: "/data/me/keelson"},
-		{name: "the specification has relative paths ignored", home: "/home/me", xdg: "data", want: "/home/me/.local/share/keelson"},
-		{name: "no home, but a place for data", xdg: "/data/me", want: "/data/me/keelson"},
+		{name: "XDG_DATA_HOME", home: "/home/me", xdg: "/data/me", want: "/data/me/keelson"},
+		{name: "a relative XDG_DATA_HOME is ignored", home: "/home/me", xdg: "data", want: "/home/me/.local/share/keelson"},
+		{name: "no home directory, but XDG_DATA_HOME", xdg: "/data/me", want: "/data/me/keelson"},
 		{name: "no home", fails: true},
-		{name: "a place is named", args: []string{"--data-dir", "/there"}, want: "/there"},
-		{name: "a relative place is named", args: []string{"--data-dir", "there"}, home: "/home/me", want: filepath.Join(working, "there")},
+		{name: "--data-dir", args: []string{"--data-dir", "/there"}, want: "/there"},
+		{name: "a relative --data-dir", args: []string{"--data-dir", "there"}, home: "/home/me", want: filepath.Join(working, "there")},
 		{name: "ephemeral", args: []string{"--ephemeral"}, home: "/home/me", want: fmt.Sprintf("/tmp/x/keelson-ephemeral-%d", os.Getuid())},
-		{name: "ephemeral in a place that is named", args: []string{"--ephemeral", "--data-dir", "/there"}, want: "/there"},
+		{name: "ephemeral with --data-dir", args: []string{"--ephemeral", "--data-dir", "/there"}, want: "/there"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Setenv("HOME", test.home)
@@ -52,7 +52,7 @@ func TestDir(t *testing.T) {
 	}
 }
 
-// Nobody looks into a directory that somebody else has prepared.
+// A directory that another user has prepared is rejected unread.
 func TestDirOfSomebodyElse(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "file", "")
@@ -79,7 +79,8 @@ func TestDirOfSomebodyElse(t *testing.T) {
 	}
 }
 
-// notOurs returns a directory of another user: one that the administrator gives away, or that of the administrator.
+// notOurs returns a directory of another user: as root one that it gives away, otherwise one of
+// root.
 func notOurs(t *testing.T) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -97,8 +98,8 @@ func TestCommand(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", "")
 	t.Setenv("TMPDIR", "/tmp/x")
 	for _, test := range []struct{ name, dir, want string }{
-		{"where it looks by itself", "/home/me/.local/share/keelson", "keelson down"},
-		{"where ephemeral ones are", fmt.Sprintf("/tmp/x/keelson-ephemeral-%d", os.Getuid()), "keelson down --ephemeral"},
+		{"the default", "/home/me/.local/share/keelson", "keelson down"},
+		{"the ephemeral default", fmt.Sprintf("/tmp/x/keelson-ephemeral-%d", os.Getuid()), "keelson down --ephemeral"},
 		{"elsewhere", "/srv/keelson", "keelson down --data-dir /srv/keelson"},
 		{"elsewhere, with a space", "/srv/my data", "keelson down --data-dir '/srv/my data'"},
 	} {
@@ -110,7 +111,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// What is quoted comes out of a real shell as it went in.
+// A real shell reads quoted words unchanged.
 func TestQuote(t *testing.T) {
 	for _, word := range []string{"", "plain", "/a/b-c_d.e:f", "a b", "it's", `"$HOME"`, "a\nb", `\`, "~", "*", "a;b", "#", "-n", "ü"} {
 		out, err := exec.Command("sh", "-c", "printf %s "+Quote(word)).Output()
@@ -119,7 +120,7 @@ func TestQuote(t *testing.T) {
 		}
 	}
 	if got := Quote("/plain/path"); got != "/plain/path" {
-		t.Errorf("a plain word was quoted as %s", got)
+		t.Errorf("a plain word became %s", got)
 	}
 }
 
@@ -128,13 +129,13 @@ func TestSecure(t *testing.T) {
 		name      string
 		prepare   func(t *testing.T, dir string)
 		ephemeral bool
-		want      string // the error; DIR stands for the directory
+		want      string // DIR stands for the directory
 	}{
 		{name: "it does not exist", prepare: func(*testing.T, string) {}},
 		{name: "it is empty", prepare: func(t *testing.T, dir string) { mkdir(t, dir, 0o700) }},
 		{name: "it is empty and open to others", prepare: func(t *testing.T, dir string) { mkdir(t, dir, 0o755) }},
 		{
-			name: "it was made here, and keelson was killed at once",
+			name: "keelson was killed right after creating it",
 			prepare: func(t *testing.T, dir string) {
 				secure(t, dir)
 				mkdir(t, filepath.Join(dir, "logs"), 0o700)
@@ -146,7 +147,7 @@ func TestSecure(t *testing.T) {
 			prepare: durable,
 		},
 		{
-			name:      "it holds a durable control plane, which would be deleted in the end",
+			name:      "it holds a durable control plane, which --ephemeral would delete",
 			prepare:   durable,
 			ephemeral: true,
 			want:      "the objects in DIR are persistent, and --ephemeral would delete them: omit --ephemeral, or choose another directory with --data-dir",
@@ -170,7 +171,7 @@ func TestSecure(t *testing.T) {
 			want:    "create the data directory: mkdir DIR: not a directory; choose another with --data-dir",
 		},
 		{
-			name: "it is a link, which somebody else may change",
+			name: "it is a symbolic link",
 			prepare: func(t *testing.T, dir string) {
 				if err := os.Symlink(t.TempDir(), dir); err != nil {
 					t.Fatal(err)
@@ -197,7 +198,7 @@ func TestSecure(t *testing.T) {
 				t.Fatal(err)
 			}
 			if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 || !isMarked(dir) {
-				t.Errorf("it is not closed and marked: %v, %v", info, err)
+				t.Errorf("it is not private and marked: %v, %v", info, err)
 			}
 		})
 	}
@@ -206,12 +207,12 @@ func TestSecure(t *testing.T) {
 func TestRemove(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	if err := Remove(dir); err != nil {
-		t.Errorf("it is gone already: %v", err)
+		t.Errorf("it no longer exists: %v", err)
 	}
 	mkdir(t, dir, 0o755)
-	write(t, dir, "state.json", "{}") // anybody's name for a file
+	write(t, dir, "state.json", "{}") // a name that any program may use
 	if err := Remove(dir); err == nil || list(t, dir) != "[state.json]" {
-		t.Errorf("it is somebody else's: error %v, left %s", err, list(t, dir))
+		t.Errorf("foreign directory: error %v, left %s", err, list(t, dir))
 	}
 	if err := os.Remove(filepath.Join(dir, "state.json")); err != nil {
 		t.Fatal(err)
@@ -220,7 +221,7 @@ func TestRemove(t *testing.T) {
 	mkdir(t, filepath.Join(dir, "zz"), 0o700)
 	write(t, dir, "aa", "")
 	if err := Remove(dir); err != nil || list(t, dir) != "[]" {
-		t.Errorf("it is ours: error %v, left %s", err, list(t, dir))
+		t.Errorf("own directory: error %v, left %s", err, list(t, dir))
 	}
 }
 
@@ -231,7 +232,7 @@ func secure(t *testing.T, dir string) {
 	}
 }
 
-// durable makes a directory in which a control plane was started that is to be kept.
+// durable creates a directory with a durable control plane.
 func durable(t *testing.T, dir string) {
 	t.Helper()
 	secure(t, dir)
@@ -253,10 +254,10 @@ func write(t *testing.T, dir, name, text string) {
 	}
 }
 
-// list returns the names in a directory, none if there is no directory.
+// list returns the names in a directory; none if it does not exist.
 func list(t *testing.T, dir string) string {
 	t.Helper()
-	entries, _ := os.ReadDir(dir) // of a file, too, there is nothing to list
+	entries, _ := os.ReadDir(dir) // a file has no entries
 	names := []string{}
 	for _, entry := range entries {
 		names = append(names, entry.Name())

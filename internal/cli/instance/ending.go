@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// endingPatience is how long a program that was killed gets to be gone. It takes the kernel milliseconds, on a machine
-	// that is busy or waits for its disk a second or two.
+	// endingPatience is the time for a killed program to exit. The kernel needs milliseconds, or a
+	// second or two on a busy machine.
 	endingPatience = 10 * time.Second
-	// blink is how long nobody wonders what is waited for.
+	// blink is the time after which a message explains the wait.
 	blink = 300 * time.Millisecond
 )
 
-// AwaitEnding waits while the program that looks after the instance of dir is ending, as after kill -9: until it is gone
-// it holds the data directory. If that takes longer than a blink, a line on w says so. A program that lives is not waited
-// for, and one that is not gone in 10 s is not, either: whoever then wants the directory learns that it is held.
+// AwaitEnding waits for the program of the instance of dir to exit after a kill -9: until then it
+// holds the data directory. After blink, a message on w says so. It does not wait for a program
+// that was not killed. It gives up after 10 s; the lock then reports that the directory is in use.
 func AwaitEnding(ctx context.Context, w io.Writer, dir string) error {
 	began, told := time.Now(), false
 	ended := func(context.Context) (bool, error) {

@@ -1,5 +1,5 @@
-// Package instance finds the Keelson of this machine: its data directory, its programs, and what runs of it. The
-// commands up, down and status share it.
+// Package instance finds Keelson on this machine: its data directory, its programs and its
+// processes. The commands up, down and status share it.
 package instance
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// KubeBinary returns the path of keelson-kube, the program with the Kubernetes components: beside this program, else
-// from PATH. $KEELSON_KUBE overrides both.
+// KubeBinary returns the path of keelson-kube, the program with the Kubernetes components: next to
+// this program, otherwise from PATH. $KEELSON_KUBE overrides both.
 func KubeBinary() (string, error) {
 	const what = "keelson-kube, the program with the Kubernetes components"
 	if path := os.Getenv("KEELSON_KUBE"); path != "" {
@@ -39,21 +39,21 @@ func KubeBinary() (string, error) {
 	return filepath.Abs(path)
 }
 
-// NodePrograms returns the folder where the programs of a real node are expected: the folder node beside this program.
-// $KEELSON_NODE overrides it.
+// NodePrograms returns the folder for the programs of a real node: the folder node next to this
+// program. $KEELSON_NODE overrides it.
 func NodePrograms() (string, error) {
 	if path := os.Getenv("KEELSON_NODE"); path != "" {
 		return filepath.Abs(path)
 	}
 	path, err := Beside("node")
 	if errors.Is(err, fs.ErrNotExist) {
-		return path, nil // what is missing in it is told by who needs it
+		return path, nil // its users report missing programs
 	}
 	return path, err
 }
 
-// Beside returns the path of a program in the folder of this one. The error says that there is none; the path is then
-// where it was looked for.
+// Beside returns the path of a program in the folder of this one. It returns the path also with the
+// error that the program does not exist.
 func Beside(name string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -67,7 +67,7 @@ func Beside(name string) (string, error) {
 	return path, err
 }
 
-// Describe returns what a person wants to know about an instance, in several lines.
+// Describe describes an instance for people, in several lines.
 func Describe(r controlplane.Report, now time.Time) string {
 	if !r.Exists {
 		return fmt.Sprintf("Keelson was never started in %s.\n", r.Dir)
@@ -86,7 +86,7 @@ func Describe(r controlplane.Report, now time.Time) string {
 		fmt.Fprintf(&b, "  etcd alarm  %s\n", r.EtcdAlarm)
 	}
 	if r.ManagerPID == 0 && !r.Running() {
-		return b.String() // how the components ended is of no interest then
+		return b.String() // the ends of the components do not matter then
 	}
 	b.WriteString("\n")
 	for _, c := range r.Components {
@@ -95,14 +95,14 @@ func Describe(r controlplane.Report, now time.Time) string {
 		case process.Running:
 			detail = fmt.Sprintf("pid %d, up %s", c.PID, now.Sub(c.StartedAt).Round(time.Second))
 		case process.Starting:
-			detail = "" // it has no pid yet
+			detail = "" // no pid yet
 		}
 		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-24s %-8s %s", c.Name, c.State, detail), " ") + "\n")
 	}
 	return b.String()
 }
 
-// headline sums an instance up in one line, with what to do where something is wrong.
+// headline summarizes an instance in one line, with the command that repairs it.
 func headline(r controlplane.Report) string {
 	up, down := upAgain(r), Command("down", r.Dir)
 	logs := filepath.Join(r.Dir, "logs")
@@ -124,7 +124,7 @@ func headline(r controlplane.Report) string {
 	}
 }
 
-// upAgain returns the command that starts an instance as it was started before.
+// upAgain returns the command that restarts an instance with the same flags.
 func upAgain(r controlplane.Report) string {
 	command := Command("up", r.Dir)
 	if r.Ephemeral && r.Dir != ephemeralDir() {
@@ -133,10 +133,10 @@ func upAgain(r controlplane.Report) string {
 	return command
 }
 
-// ErrGone is returned by SignalManager when the program is gone already.
-var ErrGone = errors.New("gone already")
+// ErrGone means that the process has already ended.
+var ErrGone = errors.New("process has already ended")
 
-// SignalManager asks the program that looks after an instance to stop.
+// SignalManager asks the process of an instance to stop.
 func SignalManager(pid int) error {
 	err := syscall.Kill(pid, syscall.SIGTERM)
 	if errors.Is(err, syscall.ESRCH) {
@@ -145,20 +145,21 @@ func SignalManager(pid int) error {
 	if err != nil {
 		return err
 	}
-	// Suspended by Ctrl-Z, it would not see the signal. To others this means nothing, so it cannot fail in a way that matters.
+	// A process suspended by Ctrl-Z would not get the signal. For others SIGCONT has no effect, so
+	// its errors do not matter.
 	_ = syscall.Kill(pid, syscall.SIGCONT)
 	return nil
 }
 
-// IsGone tells whether the program of this pid has ended. One that has ended and that its parent does not ask about,
-// as first processes of containers do, has ended too.
+// IsGone reports whether the process of this pid has ended. A zombie has ended, too: some init
+// processes of containers do not reap.
 func IsGone(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return true
 	}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // "pid (name) state ...", proc_pid_stat(5)
 	if err != nil {
-		return false // no Linux, or gone just now: the next look tells
+		return false // not Linux, or it has just ended, which the next call sees
 	}
 	name := strings.LastIndexByte(string(stat), ')')
 	return name >= 0 && strings.HasPrefix(string(stat[name:]), ") Z")

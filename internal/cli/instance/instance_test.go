@@ -39,12 +39,12 @@ func TestDescribe(t *testing.T) {
 		want   string
 	}{
 		{
-			"nothing is there",
+			"nothing exists",
 			controlplane.Report{Dir: dir},
 			"Keelson was never started in /home/me/.local/share/keelson.\n",
 		},
 		{
-			"all is well",
+			"running",
 			report(func(r *controlplane.Report) {
 				r.ManagerPID, r.APIReady, r.Components = 11, true, []controlplane.ComponentReport{etcd}
 			}),
@@ -63,7 +63,7 @@ func TestDescribe(t *testing.T) {
 `,
 		},
 		{
-			"the API has a problem, a component has died, another is being started",
+			"the API is not ready, one component has died, another one is starting",
 			report(func(r *controlplane.Report) {
 				r.ManagerPID, r.APIError = 11, "connection refused"
 				r.Components = []controlplane.ComponentReport{
@@ -81,7 +81,7 @@ func TestDescribe(t *testing.T) {
 `,
 		},
 		{
-			"nothing runs yet, or any more",
+			"no component is running",
 			report(func(r *controlplane.Report) { r.ManagerPID, r.Components = 11, []controlplane.ComponentReport{stopped} }),
 			"Keelson is starting or stopping (pid 11).\n" + files + `
   etcd                     Exited   killed by SIGTERM
@@ -100,7 +100,7 @@ func TestDescribe(t *testing.T) {
 			"Keelson is stopped. `keelson up` starts it with its data.\n" + files,
 		},
 		{
-			"in a place of its own",
+			"with a data directory",
 			controlplane.Report{Dir: "/my data", Exists: true, Server: "https://127.0.0.1:20000", Kubeconfig: "/my data/kubeconfig"},
 			"Keelson is stopped. `keelson up --data-dir '/my data'` starts it with its data.\n" + `
   data        /my data
@@ -109,7 +109,7 @@ func TestDescribe(t *testing.T) {
 `,
 		},
 		{
-			"ephemeral, and the machine has crashed",
+			"ephemeral, after a crash of the host",
 			controlplane.Report{Dir: "/x", Exists: true, Ephemeral: true, Server: "https://127.0.0.1:20000", Kubeconfig: "/x/kubeconfig"},
 			"Keelson is stopped, but its ephemeral data is left. `keelson down --data-dir /x` deletes it.\n" + `
   data        /x (ephemeral: deleted when it stops)
@@ -153,11 +153,11 @@ func TestKubeBinary(t *testing.T) {
 		want              string // "" for an error
 	}{
 		{"it is in PATH", "", dir, program},
-		{"it is nowhere", "", "/nowhere", ""},
-		{"the variable names it", program, "/nowhere", program},
-		{"the variable names nothing", filepath.Join(dir, "other"), dir, ""},
-		{"the variable names something that is no program", plain, dir, ""},
-		{"the variable names a directory", dir, dir, ""},
+		{"it does not exist", "", "/nowhere", ""},
+		{"the variable has its path", program, "/nowhere", program},
+		{"the variable has a missing path", filepath.Join(dir, "other"), dir, ""},
+		{"the variable has the path of another file", plain, dir, ""},
+		{"the variable has the path of a directory", dir, dir, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Setenv("KEELSON_KUBE", test.named)
@@ -169,7 +169,7 @@ func TestKubeBinary(t *testing.T) {
 	}
 }
 
-// A program that is suspended stops as well, and has ended also while its parent has not asked how.
+// A suspended program stops as well. A zombie counts as ended.
 func TestSignalManager(t *testing.T) {
 	child := exec.Command("sleep", "60")
 	if err := child.Start(); err != nil {
@@ -180,7 +180,7 @@ func TestSignalManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	if IsGone(pid) {
-		t.Error("it is gone while it is suspended")
+		t.Error("it counts as ended while it is suspended")
 	}
 	if err := SignalManager(pid); err != nil {
 		t.Fatal(err)
@@ -189,13 +189,13 @@ func TestSignalManager(t *testing.T) {
 		return IsGone(pid), nil
 	})
 	if err != nil {
-		t.Fatalf("it is not gone: %v", err)
+		t.Fatalf("it has not ended: %v", err)
 	}
 	_ = child.Wait() // a signal has ended it
 	if !IsGone(pid) {
-		t.Error("it is not gone after somebody has waited for it")
+		t.Error("it does not count as ended after it was reaped")
 	}
 	if err := SignalManager(pid); !errors.Is(err, ErrGone) {
-		t.Errorf("once more: %v, want ErrGone", err)
+		t.Errorf("second call: %v, want ErrGone", err)
 	}
 }

@@ -11,11 +11,12 @@ import (
 	"github.com/keelson-dev/keelson/internal/manager"
 )
 
-// machinesGrace is how long the guests of an instance get to power off when it stops.
+// machinesGrace is the time for the guests of an instance to power off.
 const machinesGrace = 10 * time.Second
 
-// StopMachines powers off the virtual machines of an instance whose manager is not running. They are started again by
-// the next one. Before the data directory is deleted, what they have outside of it is deleted too.
+// StopMachines powers off the virtual machines of an instance whose manager is not running. The
+// next manager starts them again. With deleteData it also deletes the machines' data outside the
+// data directory.
 func StopMachines(ctx context.Context, dir string, deleteData bool) error {
 	containers := docker.StopAll
 	if deleteData {

@@ -104,8 +104,7 @@ func newRBAC() *cobra.Command {
 	return cmd
 }
 
-// write prints objects as YAML documents, without the status that only a server
-// fills in.
+// write prints objects as YAML documents. It omits the status, which only a server sets.
 func write(w io.Writer, objects []runtime.Object) error {
 	for i, object := range objects {
 		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)

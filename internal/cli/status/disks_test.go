@@ -14,7 +14,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/manager"
 )
 
-// run runs the command on a data directory of which nothing runs, and returns what it prints.
+// run runs the command on the data directory of a stopped instance and returns its output.
 func run(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := New()
@@ -23,7 +23,7 @@ func run(t *testing.T, args ...string) string {
 	cmd.SetOut(&out)
 	cmd.SetArgs(args)
 	if err := cmd.Execute(); err == nil {
-		t.Error("nothing runs, and the command succeeds")
+		t.Error("the command succeeds although nothing is running")
 	}
 	return out.String()
 }
@@ -38,7 +38,7 @@ func TestRetainedDisksAreListed(t *testing.T) {
 	if err := os.WriteFile(disk, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(disk, 3<<20); err != nil { // which allocates nothing
+	if err := os.Truncate(disk, 3<<20); err != nil { // allocates nothing
 		t.Fatal(err)
 	}
 	want := before + "\nDisks of deleted VirtualMachines (diskPolicy: Retain, or the object was lost). Delete the files that you do not need:\n\n" +
@@ -55,10 +55,10 @@ func TestRetainedDisksAreListed(t *testing.T) {
 	}
 }
 
-// A directory of machines that cannot be read does not hide the state of the instance.
+// An unreadable directory of machines does not hide the state of the instance.
 func TestStatusWithoutTheRetainedDisks(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(manager.MachinesDir(dir), nil, 0o600); err != nil { // a file in its place: root cannot read it either
+	if err := os.WriteFile(manager.MachinesDir(dir), nil, 0o600); err != nil { // a file in its place: even root cannot list it
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
@@ -67,7 +67,7 @@ func TestStatusWithoutTheRetainedDisks(t *testing.T) {
 	cmd.SetOut(&out)
 	cmd.SetArgs([]string{"--data-dir", dir})
 	if err := cmd.Execute(); err == nil || !strings.Contains(err.Error(), "list retained disks") {
-		t.Errorf("the error is %v", err)
+		t.Errorf("got error %v", err)
 	}
 	if !strings.Contains(out.String(), dir) {
 		t.Errorf("status prints %q", out.String())

@@ -42,12 +42,12 @@ if it runs, its API is ready and etcd has no alarm, otherwise 1.`,
 				return err
 			}
 			disks, disksErr := qemu.RetainedDisks(manager.MachinesDir(dir))
-			// The report comes first: the state of the instance does not depend on these disks.
+			// The report comes first: the state of the instance does not depend on the disks.
 			if err := errors.Join(print(cmd, output, instanceReport{report, disks}), disksErr); err != nil {
 				return err
 			}
 			if report.ManagerPID == 0 || !report.APIReady || report.EtcdAlarm != "" {
-				return usage.ErrSilent // the report has said it
+				return usage.ErrSilent // the report has the reason
 			}
 			return nil
 		},
@@ -57,7 +57,7 @@ if it runs, its API is ready and etcd has no alarm, otherwise 1.`,
 	return cmd
 }
 
-// instanceReport is what the command prints as JSON.
+// instanceReport is the JSON output of the command.
 type instanceReport struct {
 	controlplane.Report
 	RetainedDisks []backend.RetainedDisk `json:"retainedDisks,omitempty"`

@@ -23,7 +23,8 @@ import (
 
 func TestMain(m *testing.M) { env.Main(m) }
 
-// A full etcd is told, with what to do, and the commands of docs/operations.md make it accept writes again.
+// The status reports a full etcd and the remedy, and the commands in docs/operations.md make it
+// writable again.
 func TestLongFullEtcd(t *testing.T) {
 	dir := t.TempDir()
 	cp := env.ControlPlane(t, controlplane.Options{
@@ -57,19 +58,19 @@ func TestLongFullEtcd(t *testing.T) {
 		t.Fatalf("after %d objects: %v", made, err)
 	}
 	var out string
-	harness.Eventually(t, "status tells of the alarm", func() bool {
+	harness.Eventually(t, "status reports the alarm", func() bool {
 		out, err = status(t, dir)
 		return errors.Is(err, usage.ErrSilent) && strings.Contains(out, "but etcd has an alarm.\n")
 	})
 	if !strings.Contains(out, "  etcd alarm  NOSPACE: the database of etcd has reached its quota") {
 		t.Errorf("status says\n%s", out)
 	}
-	harness.Eventually(t, "the control plane has noticed, too", func() bool {
+	harness.Eventually(t, "the control plane reports the alarm, too", func() bool {
 		return strings.HasPrefix(cp.Components()[0].Problem, "NOSPACE: ")
 	})
 
 	kubectl(t, cp, commands(t))
-	harness.Eventually(t, "the alarm is gone", func() bool {
+	harness.Eventually(t, "the alarm is cleared", func() bool {
 		out, err = status(t, dir)
 		return err == nil && !strings.Contains(out, "alarm") && cp.Components()[0].Problem == ""
 	})
@@ -90,7 +91,7 @@ func status(t *testing.T, dir string) (string, error) {
 	return out.String(), err
 }
 
-// commands returns what docs/operations.md says to type when etcd is full.
+// commands returns the commands in docs/operations.md for a full etcd.
 func commands(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "operations.md"))
@@ -101,12 +102,12 @@ func commands(t *testing.T) string {
 	_, block, _ := strings.Cut(section, "\n```sh\n")
 	block, _, found := strings.Cut(block, "\n```\n")
 	if !found {
-		t.Fatal("docs/operations.md does not say what to do when etcd is full")
+		t.Fatal("docs/operations.md has no commands for a full etcd")
 	}
 	return block
 }
 
-// kubectl runs commands of kubectl in a shell, one after the other.
+// kubectl runs kubectl commands in a shell.
 func kubectl(t *testing.T, cp *controlplane.ControlPlane, script string) {
 	t.Helper()
 	program, err := env.Binary("kubectl")

@@ -17,7 +17,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/controlplane"
 )
 
-// startDetached starts this command once more in the background, and shows what it reports until all is ready.
+// startDetached runs this command again in the background, and shows its events until everything is
+// ready.
 func (o *options) startDetached(ctx context.Context, cmd *cobra.Command, dir string) error {
 	report, err := controlplane.Inspect(ctx, dir)
 	if err != nil {
@@ -30,12 +31,13 @@ func (o *options) startDetached(ctx context.Context, cmd *cobra.Command, dir str
 	if err != nil {
 		return fmt.Errorf("start keelson in the background: %w", err)
 	}
-	// Ctrl-C during the start stops what was started: the child has a session of its own and does not see it.
+	// Ctrl-C during the start stops the child, which has its own session and does not get the
+	// signal.
 	letGo := context.AfterFunc(ctx, func() { _ = child.Signal(syscall.SIGTERM) })
 	p := startPrinter(cmd.OutOrStdout())
 	ready, err := relay(events, p)
 	p.stop()
-	if letGo() && ready { // not ready means that it is ending by itself
+	if letGo() && ready { // not ready means that it is exiting
 		return child.Release()
 	}
 	state, waitErr := child.Wait()
@@ -51,7 +53,8 @@ func (o *options) startDetached(ctx context.Context, cmd *cobra.Command, dir str
 	}
 }
 
-// launch starts the background process. What it prints goes to a file, what it reports comes through events.
+// launch starts the background process. Its output goes to a file, its events to the returned
+// reader.
 func launch(dir string) (*os.Process, io.Reader, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -85,8 +88,8 @@ func launch(dir string) (*os.Process, io.Reader, error) {
 // maxOutput is the size in bytes at which the file with the output of the background process is rotated.
 const maxOutput = 1 << 20
 
-// openOutput opens the file for the output of the background process. Logs go elsewhere, so only a crash writes much: it is
-// enough to rotate the file before a start. One earlier file is kept.
+// openOutput opens the file for the output of the background process. Logs go elsewhere, so only a
+// crash writes much: rotation before a start is enough. One earlier file is kept.
 func openOutput(path string) (*os.File, error) {
 	if info, err := os.Stat(path); err == nil && info.Size() >= maxOutput {
 		if err := os.Rename(path, path+".1"); err != nil {

@@ -23,7 +23,7 @@ func TestOutputOfTheBackgroundProcessIsRotated(t *testing.T) {
 	}
 	files, err := filepath.Glob(path + "*")
 	if err != nil || len(files) != 2 {
-		t.Errorf("there are %v, error %v; want the file and the one before it", files, err)
+		t.Errorf("files are %v, error %v; want the file and the previous one", files, err)
 	}
 	for _, file := range files {
 		info, err := os.Stat(file)

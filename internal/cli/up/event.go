@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// event is one line of what a detached keelson tells the command that started it.
+// event is a message from a detached keelson to the command that started it.
 type event struct {
-	Step  string        `json:"step,omitempty"`  // a step begins, or with Done has ended
+	Step  string        `json:"step,omitempty"`  // a step begins, or with Done ends
 	Done  bool          `json:"done,omitempty"`  //
-	Took  time.Duration `json:"took,omitempty"`  // of a step that has ended
+	Took  time.Duration `json:"took,omitempty"`  // duration of a completed step
 	Note  string        `json:"note,omitempty"`  // a line to show in between
-	Text  string        `json:"text,omitempty"`  // what to tell the user when all is up
-	Error string        `json:"error,omitempty"` // why it failed
+	Text  string        `json:"text,omitempty"`  // message to the user once everything is ready
+	Error string        `json:"error,omitempty"` // reason of the failure
 }
 
-// reporter tells the user how far a start has come.
+// reporter shows the progress of a start to the user.
 type reporter interface {
 	report(e event)
 }
 
-// pipeReporter passes events on, one JSON object a line.
+// pipeReporter forwards events, one JSON object per line.
 type pipeReporter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -32,16 +32,17 @@ type pipeReporter struct {
 func (r *pipeReporter) report(e event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_ = json.NewEncoder(r.w).Encode(e) // whoever does not listen any more needs no events
+	_ = json.NewEncoder(r.w).Encode(e) // a reader that is gone needs no events
 }
 
-// relay shows events until the text that ends a start (true), an error, or the end of the background process.
+// relay shows events until the final text of a start (true), an error, or the end of the background
+// process.
 func relay(events io.Reader, r reporter) (ready bool, err error) {
 	decoder := json.NewDecoder(events)
 	for {
 		var e event
 		if err := decoder.Decode(&e); err != nil {
-			return false, nil // the process has ended without a word; the caller knows how
+			return false, nil // the process has ended silently; the caller knows its exit status
 		}
 		if e.Error != "" {
 			return false, errors.New(e.Error)
@@ -53,7 +54,7 @@ func relay(events io.Reader, r reporter) (ready bool, err error) {
 	}
 }
 
-// step reports that a step begins; what it returns reports that it is done.
+// step reports the begin of a step; the returned function reports its end.
 func step(r reporter, name string) (done func()) {
 	began := time.Now()
 	r.report(event{Step: name})

@@ -10,11 +10,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// contextName is how the context in the user's own kubeconfig file is called, and its cluster and user.
+// contextName is the name of the context, cluster and user in the user's own kubeconfig file.
 const contextName = "keelson"
 
-// checkMerge tells whether mergeKubeconfig may add its context: the user's kubeconfig file can be read, and what is
-// called so in it already, if anything, is no cluster elsewhere.
+// checkMerge checks whether mergeKubeconfig can add its context: the user's kubeconfig file is
+// readable, and has no other cluster under that name.
 func checkMerge() error {
 	theirs, err := readTheirs(clientcmd.NewDefaultPathOptions())
 	if err != nil {
@@ -30,9 +30,9 @@ func checkMerge() error {
 	return fmt.Errorf("your kubeconfig already has a context %s, for %s: rename that context, or omit --merge-kubeconfig", contextName, cluster.Server)
 }
 
-// mergeKubeconfig adds the context of the kubeconfig at path to the user's own kubeconfig file, as contextName. Their
-// current context stays, unless they have none. Credentials that are in files are referred to: they are renewed there,
-// and a copy would expire.
+// mergeKubeconfig adds the context of the kubeconfig at path to the user's own kubeconfig file, as
+// contextName. It sets the current context only if the user has none. The entry refers to the
+// credential files: they are renewed there, and a copy would expire.
 func mergeKubeconfig(path string, files rest.TLSClientConfig) error {
 	ours, err := clientcmd.LoadFromFile(path)
 	if err != nil {
@@ -43,7 +43,8 @@ func mergeKubeconfig(path string, files rest.TLSClientConfig) error {
 	if err != nil {
 		return err
 	}
-	// An entry is written to the file that it comes from; a new one, without origin, to the user's first file.
+	// Each entry is written to the file it comes from; a new one, without an origin, to the user's
+	// first file.
 	cluster, user := only(ours.Clusters), only(ours.AuthInfos)
 	cluster.LocationOfOrigin, user.LocationOfOrigin = "", ""
 	if files.CertFile != "" {
@@ -80,7 +81,7 @@ func readTheirs(access clientcmd.ConfigAccess) (*clientcmdapi.Config, error) {
 	return theirs, nil
 }
 
-// isLoopback tells whether a server is on this machine, where only we use that name.
+// isLoopback reports whether a server is on this machine, where Keelson alone uses contextName.
 func isLoopback(server string) bool {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -90,7 +91,7 @@ func isLoopback(server string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// only returns a copy of the one value of a map.
+// only returns a copy of the only value of a map.
 func only[T any](m map[string]*T) *T {
 	for _, v := range m {
 		c := *v

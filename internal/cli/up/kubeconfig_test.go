@@ -34,7 +34,8 @@ func writeConfig(t *testing.T, path, context, server string) {
 	}
 }
 
-// contexts reads a kubeconfig: which contexts it has, with server and token, and the current one under "".
+// contexts returns the contexts of a kubeconfig with server and token, and the current one under
+// "".
 func contexts(t *testing.T, path string) map[string]string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(path)
@@ -70,7 +71,7 @@ func TestMergeKubeconfig(t *testing.T) {
 			},
 		},
 		{
-			"the user has ours of another day",
+			"the user has an old context of Keelson",
 			func(t *testing.T, home string) {
 				writeConfig(t, filepath.Join(home, ".kube", "config"), "keelson", "https://127.0.0.1:30000")
 			},
@@ -96,14 +97,14 @@ func TestMergeKubeconfig(t *testing.T) {
 				t.Errorf("the user's kubeconfig (-want +got)\n%s", diff)
 			}
 			if info, err := os.Stat(theirs); err != nil || info.Mode().Perm() != 0o600 {
-				t.Errorf("the user's kubeconfig, which has a key in it: %v, %v", info.Mode(), err)
+				t.Errorf("the user's kubeconfig, which contains a key: %v, %v", info.Mode(), err)
 			}
 			after, err := os.ReadFile(ours)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(string(before), string(after)); diff != "" {
-				t.Errorf("our own kubeconfig has changed (-before +after)\n%s", diff)
+				t.Errorf("Keelson's own kubeconfig has changed (-before +after)\n%s", diff)
 			}
 		})
 	}
@@ -137,8 +138,8 @@ func TestMergeKubeconfigRefersToFiles(t *testing.T) {
 	}
 }
 
-// useHome gives the user a home directory of their own, and returns it. The location of their kubeconfig file was read
-// from the environment when the program started, so the variable leads there.
+// useHome creates a home directory for the user and returns it. client-go reads the location of the
+// kubeconfig file from the environment once, at its start, so KUBECONFIG has to refer to it.
 func useHome(t *testing.T) string {
 	t.Helper()
 	home := t.TempDir()
@@ -146,7 +147,7 @@ func useHome(t *testing.T) string {
 	return home
 }
 
-// Of several files each entry stays in its own.
+// With several kubeconfig files, each entry stays in its file.
 func TestMergeKubeconfigIntoSeveralFiles(t *testing.T) {
 	dir := t.TempDir()
 	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
@@ -163,7 +164,7 @@ func TestMergeKubeconfigIntoSeveralFiles(t *testing.T) {
 		}
 	}
 	if got := contexts(t, second)["keelson"]; got != "https://127.0.0.1:20000 token of https://127.0.0.1:20000" {
-		t.Errorf("our context is %q", got)
+		t.Errorf("Keelson's context is %q", got)
 	}
 }
 
@@ -179,6 +180,6 @@ func TestMergeKubeconfigLeavesOthersAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := checkMerge(); err == nil {
-		t.Error("a file that is no kubeconfig is accepted")
+		t.Error("an invalid kubeconfig is accepted")
 	}
 }

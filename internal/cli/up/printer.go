@@ -12,29 +12,29 @@ import (
 	"golang.org/x/term"
 )
 
-// printer writes events for people. On a terminal the steps that are under way stand in a live last line.
+// printer writes events for people. On a terminal, the last line shows the running steps live.
 type printer struct {
 	w        io.Writer
-	columns  func() int // of the terminal; nil if there is none, and so no live line
+	columns  func() int // of the terminal; nil if there is none, and thus no live line
 	end      chan struct{}
 	animated sync.WaitGroup
 
 	mu      sync.Mutex
-	current []running // steps that are under way
+	current []running // steps in progress
 	drawn   bool      // the cursor is in the live line
 	stopped bool
 }
 
-// running is a step that is under way.
+// running is a step in progress.
 type running struct {
 	step  string
 	began time.Time
 }
 
-// clearLine goes to the beginning of the line and empties it.
+// clearLine moves the cursor to the beginning of the line and clears it.
 const clearLine = "\r\x1b[2K"
 
-// startPrinter returns a printer that has a live line if w is a terminal. It must be stopped.
+// startPrinter returns a printer with a live line if w is a terminal. The caller must stop it.
 func startPrinter(w io.Writer) *printer {
 	p := &printer{w: w, columns: columnsOf(w), end: make(chan struct{})}
 	if p.columns != nil {
@@ -43,7 +43,7 @@ func startPrinter(w io.Writer) *printer {
 	return p
 }
 
-// columnsOf returns a function that tells the width of the terminal that w is, or nil if it is none that knows how to
+// columnsOf returns a function for the width of the terminal w; nil if w is not a terminal that can
 // clear a line.
 func columnsOf(w io.Writer) func() int {
 	f, ok := w.(*os.File)
@@ -52,14 +52,14 @@ func columnsOf(w io.Writer) func() int {
 	}
 	return func() int {
 		columns, _, err := term.GetSize(int(f.Fd()))
-		if err != nil || columns <= 0 { // some terminals do not know their size
+		if err != nil || columns <= 0 { // some terminals do not report their size
 			return 80
 		}
 		return columns
 	}
 }
 
-// stop clears the live line for good; what is reported afterwards is written plainly.
+// stop removes the live line for good; later events are written plainly.
 func (p *printer) stop() {
 	p.mu.Lock()
 	if p.stopped {
@@ -83,7 +83,7 @@ func (p *printer) report(e event) {
 		p.printf("%s", e.Text)
 	case e.Note != "":
 		if p.columns != nil {
-			p.printf(clearLine) // the terminal has written ^C, or whatever the user typed
+			p.printf(clearLine) // the terminal has echoed ^C or other input
 		}
 		p.printf("%s\n", e.Note)
 	case e.Step != "" && !e.Done:
@@ -95,7 +95,7 @@ func (p *printer) report(e event) {
 	p.draw()
 }
 
-// animate redraws the live line, which tells seconds, until the printer stops.
+// animate redraws the live line with its seconds until the printer stops.
 func (p *printer) animate() {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -112,7 +112,7 @@ func (p *printer) animate() {
 	}
 }
 
-// clear empties the live line, if there is one.
+// clear clears the live line, if there is one.
 func (p *printer) clear() {
 	if p.drawn {
 		p.printf(clearLine)
@@ -129,12 +129,12 @@ func (p *printer) draw() {
 	for _, r := range p.current {
 		fmt.Fprintf(&line, "  %s ... %.0f s", r.step, time.Since(r.began).Seconds())
 	}
-	// A line that fills the last column, or goes on in the next row, could not be cleared.
+	// A line that fills the last column, or wraps, could not be cleared.
 	text := line.String()
 	p.printf("%s", text[:min(len(text), max(p.columns()-1, 0))])
 	p.drawn = true
 }
 
 func (p *printer) printf(format string, args ...any) {
-	_, _ = fmt.Fprintf(p.w, format, args...) // progress that cannot be shown must not stop the start
+	_, _ = fmt.Fprintf(p.w, format, args...) // a failed write must not stop the start
 }

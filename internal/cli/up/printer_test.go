@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// start is what happens at a start.
+// start has the events of a start.
 var start = []event{
 	{Step: "certificates"},
 	{Step: "etcd"},
@@ -29,7 +29,7 @@ func TestPlainProgress(t *testing.T) {
 	}
 	p.stop()
 	p.report(event{Text: "\nIt is up.\n"})
-	p.stop() // once more does no harm
+	p.stop() // stop is idempotent
 	want := `  certificates               0.02 s
   etcd                      12.35 s
 Stopping ...
@@ -41,7 +41,7 @@ It is up.
 	}
 }
 
-// onTerminal returns a printer for a terminal of so many columns that does not redraw by itself.
+// onTerminal returns a printer for a terminal of that width, without redraws.
 func onTerminal(w io.Writer, columns int) *printer {
 	return &printer{w: w, columns: func() int { return columns }, end: make(chan struct{})}
 }
@@ -71,7 +71,7 @@ func TestLiveProgress(t *testing.T) {
 	}
 }
 
-// A line that fills the terminal would go on in the next row, and could not be cleared.
+// A line that fills the terminal would wrap, and could not be cleared.
 func TestLiveLineFits(t *testing.T) {
 	for _, columns := range []int{1, 2, 10, 23, 24, 200} {
 		var out bytes.Buffer
@@ -92,7 +92,7 @@ func TestRelay(t *testing.T) {
 		shown []event
 	}{
 		{
-			name:  "all is well, and what comes later is not for us",
+			name:  "success; later events are not relayed",
 			pipe:  `{"step":"etcd"}` + "\n" + `{"step":"etcd","done":true,"took":5}` + "\n" + `{"text":"up"}` + "\n" + `{"error":"later"}` + "\n",
 			ready: true,
 			shown: []event{{Step: "etcd"}, {Step: "etcd", Done: true, Took: 5}, {Text: "up"}},
@@ -103,8 +103,8 @@ func TestRelay(t *testing.T) {
 			err:   "no room",
 			shown: []event{{Step: "etcd"}},
 		},
-		{name: "it dies without a word"},
-		{name: "it dies in the middle of a word", pipe: `{"step":"et`},
+		{name: "it dies silently"},
+		{name: "it dies in the middle of a message", pipe: `{"step":"et`},
 		{name: "it is interrupted", pipe: `{"note":"Stopping ..."}` + "\n", shown: []event{{Note: "Stopping ..."}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestRelay(t *testing.T) {
 	}
 }
 
-// What the background process reports arrives as it was.
+// Events of the background process arrive unchanged.
 func TestPipeReporter(t *testing.T) {
 	r, w := io.Pipe()
 	go func() {
@@ -129,7 +129,7 @@ func TestPipeReporter(t *testing.T) {
 			p.report(e)
 		}
 		step(p, "definitions")()
-		_ = w.Close() // a pipe in memory: never fails
+		_ = w.Close() // an in-memory pipe never fails
 	}()
 	var got recorder
 	if ready, err := relay(r, &got); ready || err != nil {
@@ -146,7 +146,7 @@ func TestPipeReporter(t *testing.T) {
 	}
 }
 
-// Nobody listening is no reason to fail.
+// A reporter without a reader does not fail.
 func TestReportersIgnoreLostListeners(t *testing.T) {
 	(&pipeReporter{w: broken{}}).report(event{Text: "up"})
 	startPrinter(broken{}).report(event{Text: "up"})
@@ -158,4 +158,4 @@ func (r *recorder) report(e event) { *r = append(*r, e) }
 
 type broken struct{}
 
-func (broken) Write([]byte) (int, error) { return 0, errors.New("nobody reads this") }
+func (broken) Write([]byte) (int, error) { return 0, errors.New("closed pipe") }

@@ -28,11 +28,11 @@ import (
 	"github.com/keelson-dev/keelson/internal/systemd"
 )
 
-// stopTimeout is how long a clean stop of the control plane may take before what is left is killed.
+// stopTimeout is the deadline for a clean stop of the control plane. Then the rest is killed.
 const stopTimeout = 70 * time.Second
 
-// runHere runs everything in this process until the context ends or something fails for good. It calls ready when all
-// is up and the user has been told.
+// runHere runs everything in this process until the context ends or there is a permanent failure.
+// It calls ready once everything is running and the user was informed.
 func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, ready func()) error {
 	logger, err := o.openLog(dir)
 	if err != nil {
@@ -44,7 +44,7 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 		r.report(event{Note: warning + "."})
 	}
 	if !o.noControllers {
-		go func() { _, _ = definitions() }() // runManager will see the error
+		go func() { _, _ = definitions() }() // runManager gets the error
 	}
 	early := make(chan struct{})
 	cp, err := controlplane.Start(ctx, controlplane.Options{
@@ -64,7 +64,7 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 		if isLocked(err) {
 			return alreadyRunning(ctx, dir)
 		}
-		if ctx.Err() != nil && o.reportFD == 0 { // in the background the other process says so
+		if ctx.Err() != nil && o.reportFD == 0 { // in the background, the parent process reports this
 			r.report(event{Note: "Stopped before it was ready."})
 		}
 		return o.cleanUp(dir, interrupted(ctx, err))
@@ -86,7 +86,7 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 	return o.cleanUp(dir, errors.Join(err, stopErr, cp.Stop(stopCtx)))
 }
 
-// serve brings the controllers and the nodes up, says so, and runs until the context ends.
+// serve starts the controllers and the nodes, informs the user, and runs until the context ends.
 func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, dir string, r reporter, logger logr.Logger, ready func()) error {
 	group, ctx := errgroup.WithContext(ctx)
 	managed, settled := make(chan struct{}), make(chan struct{})
@@ -104,7 +104,7 @@ func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, dir 
 		for _, up := range []chan struct{}{managed, settled} {
 			select {
 			case <-up:
-			case <-ctx.Done(): // also when one of the others failed
+			case <-ctx.Done(): // also if another part has failed
 				return nil
 			}
 		}
@@ -119,10 +119,12 @@ func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, dir 
 	return group.Wait()
 }
 
-// definitions are parsed once. That takes a moment in which the control plane can start: see runHere.
+// definitions are the CRDs. Parsing them takes a moment, which runHere uses to start the control
+// plane.
 var definitions = sync.OnceValues(crds.All)
 
-// runManager installs the definitions and runs the controllers. It calls up when they run; if there are to be none, at once.
+// runManager installs the CRDs and runs the controllers. It calls up once they run, or immediately
+// if there are none.
 func (o *options) runManager(ctx context.Context, config *rest.Config, stateDir string, r reporter, logger logr.Logger, up func()) error {
 	if o.noControllers {
 		up()
@@ -157,7 +159,7 @@ func (o *options) runManager(ctx context.Context, config *rest.Config, stateDir 
 	return manager.Run(ctx, config, mo)
 }
 
-// runOnCluster runs the controllers on a cluster that exists already.
+// runOnCluster runs the controllers on an existing cluster.
 func (o *options) runOnCluster(ctx context.Context, cmd *cobra.Command) error {
 	mo := o.managerOptions()
 	config, err := mo.RESTConfig()
@@ -168,14 +170,14 @@ func (o *options) runOnCluster(ctx context.Context, cmd *cobra.Command) error {
 	if err := o.logging.InstallLogger(logger); err != nil {
 		return err
 	}
-	p := &printer{w: cmd.OutOrStdout()} // without a live line: the logs go to the same terminal
+	p := &printer{w: cmd.OutOrStdout()} // no live line: the logs go to the same terminal
 	ready := func() {
 		p.report(event{Text: fmt.Sprintf("\nThe controllers are running on %s. Ctrl-C stops them; objects and CRDs stay.\n", config.Host)})
 	}
 	return interrupted(ctx, o.runManager(ctx, config, "", p, logger, ready))
 }
 
-// chooseNode decides between a real node and simulated ones.
+// chooseNode chooses between a real node and simulated ones.
 func (o *options) chooseNode() error {
 	if node.Mode(o.node) == node.Simulated {
 		return nil
@@ -196,21 +198,21 @@ func (o *options) chooseNode() error {
 	return nil
 }
 
-// openLog makes the logger for all that happens in this process. It writes to a file that rotates, because the
-// terminal belongs to the user.
+// openLog returns the logger of this process. It writes to a rotated file, because the terminal
+// belongs to the user.
 func (o *options) openLog(dir string) (logr.Logger, error) {
 	logs := filepath.Join(dir, "logs")
 	if err := os.MkdirAll(logs, 0o700); err != nil {
 		return logr.Logger{}, err
 	}
-	file := &lumberjack.Logger{Filename: logFile(dir), MaxSize: 10, MaxBackups: 2} // megabytes; mode 0600
+	file := &lumberjack.Logger{Filename: logFile(dir), MaxSize: 10, MaxBackups: 2} // in megabytes; mode 0600
 	logger := o.logging.NewLogger(file)
 	return logger, o.logging.InstallLogger(logger)
 }
 
 func logFile(dir string) string { return filepath.Join(dir, "logs", "keelson.log") }
 
-// cleanUp removes the data of an ephemeral instance after it was stopped.
+// cleanUp removes the data of a stopped ephemeral instance.
 func (o *options) cleanUp(dir string, err error) error {
 	if !o.instance.Ephemeral {
 		return err
@@ -218,7 +220,7 @@ func (o *options) cleanUp(dir string, err error) error {
 	return errors.Join(err, instance.Remove(dir))
 }
 
-// interrupted drops the errors that only say that the user has asked for the stop.
+// interrupted drops errors that only result from the requested stop.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
@@ -226,7 +228,7 @@ func interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// welcome is what the user reads when everything is up: at which URL, with which kubeconfig, in which data directory.
+// welcome is the message when everything is ready: the URL, the kubeconfig and the data directory.
 func (o *options) welcome(server, kubeconfig, dir string, took time.Duration) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nKeelson is ready after %.1f s: a Kubernetes API at %s ", took.Seconds(), server)
@@ -277,8 +279,8 @@ func (o *options) selected() []string {
 	return names
 }
 
-// kubectl returns how the user calls kubectl: by name where it is installed, else by the path of the one that is built
-// with keelson.
+// kubectl returns the command for kubectl: its name if it is installed, otherwise the path of the
+// one built with keelson.
 func kubectl() string {
 	if _, err := exec.LookPath("kubectl"); err == nil {
 		return "kubectl"

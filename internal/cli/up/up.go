@@ -27,15 +27,15 @@ import (
 type options struct {
 	instance        instance.Flags
 	detach          bool
-	keepRunning     bool          // at the end only this process ends
+	keepRunning     bool          // at the end, only this process stops
 	node            string        // a node.Mode
-	machine         *node.Machine // to run a real node on; nil for simulated ones
+	machine         *node.Machine // for a real node; nil for simulated ones
 	noNode          string        // why there is no real node, for the user
 	nodes           int
-	kubeconfig      string // use this cluster instead of an own control plane
+	kubeconfig      string // use this cluster instead of a new control plane
 	mergeKubeconfig bool
 	controllers     []string
-	noControllers   bool // and no definitions
+	noControllers   bool // also without CRDs
 	threads         int
 	machines        manager.Machines
 	logging         manager.Logging
@@ -43,7 +43,7 @@ type options struct {
 	serving         manager.Serving
 	rkeBinary       string
 	rkeConfigDirs   confine.Dirs
-	reportFD        int // set for the background process of --detach: where it reports to
+	reportFD        int // descriptor for the events of the background process of --detach
 }
 
 const long = `Start a Kubernetes API on this host (etcd, kube-apiserver, kube-controller-manager,
@@ -105,11 +105,11 @@ func New() *cobra.Command {
 		"`directories` from which spec.configPath of Clusters and Kubeconfigs may name files")
 	o.logging.AddFlags(fs)
 	fs.IntVar(&o.reportFD, "report-fd", 0, "")
-	_ = fs.MarkHidden("report-fd") // exists, so this cannot fail
+	_ = fs.MarkHidden("report-fd") // the flag exists, so this cannot fail
 	return cmd
 }
 
-// validate refuses flags that make no sense, alone or together.
+// validate rejects invalid flags and combinations.
 func (o *options) validate(given *pflag.FlagSet) error {
 	if o.nodes < 0 || o.nodes > 1000 {
 		return usage.Errorf("--nodes=%d: must be from 0 to 1000", o.nodes)
@@ -145,8 +145,8 @@ func (o *options) validate(given *pflag.FlagSet) error {
 	return nil
 }
 
-// distrust takes back what the users of an API may do who are the user of this machine: with --kubeconfig they are others,
-// and what was not asked for is as in keelson manager.
+// distrust revokes permissions that users of the API get because they are the user of this machine.
+// With --kubeconfig they are not, so defaults are as in keelson manager.
 func (o *options) distrust(given *pflag.FlagSet) {
 	if o.kubeconfig == "" {
 		return
@@ -163,8 +163,8 @@ func (o *options) distrust(given *pflag.FlagSet) {
 	}
 }
 
-// managerOptions returns the part of the options that the manager knows. Leader election is for several replicas;
-// here is one.
+// managerOptions returns the options of the manager. It has one replica, so it needs no leader
+// election.
 func (o *options) managerOptions() manager.Options {
 	m := manager.NewOptions()
 	m.Kubeconfig = o.kubeconfig
@@ -172,7 +172,7 @@ func (o *options) managerOptions() manager.Options {
 	m.Machines, m.KubeBinary, m.RKEBinary, m.RKEConfigDirs = o.machines, instance.KubeBinary, o.rkeBinary, o.rkeConfigDirs
 	m.HealthAddress, m.MetricsAddress = manager.Off, o.metricsAddress
 	if o.kubeconfig == "" {
-		// The API server is on this machine, so that it reaches this process.
+		// The API server is on this machine, so it can reach this process directly.
 		m.Webhook.Address, m.Webhook.Direct = "127.0.0.1:0", true
 	}
 	m.Serving = o.serving
@@ -182,7 +182,7 @@ func (o *options) managerOptions() manager.Options {
 }
 
 func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
-	// Without this the end of whoever reads our output, as in `keelson up | head`, would be our end, too.
+	// Otherwise the end of a reader, as in `keelson up | head`, would end this process, too.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if o.kubeconfig != "" {
 		return o.runOnCluster(ctx, cmd)
@@ -216,7 +216,7 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 		pipe := os.NewFile(uintptr(o.reportFD), "report")
 		r := &pipeReporter{w: pipe}
 		if err := o.runHere(ctx, dir, binary, r, func() { _ = pipe.Close() }); err != nil {
-			r.report(event{Error: err.Error()}) // lost if the start had succeeded, but then the log has it
+			r.report(event{Error: err.Error()}) // lost after a successful start, but then the log has it
 			return err
 		}
 		return nil
@@ -227,7 +227,7 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 	}
 }
 
-// alreadyRunning explains what runs in a data directory that another program looks after.
+// alreadyRunning explains what uses a data directory that another process has locked.
 func alreadyRunning(ctx context.Context, dir string) error {
 	report, err := controlplane.Inspect(ctx, dir)
 	if err != nil {
@@ -237,5 +237,5 @@ func alreadyRunning(ctx context.Context, dir string) error {
 		instance.Describe(report, time.Now()), instance.Command("down", dir))
 }
 
-// isLocked tells whether an error means that another program looks after the data directory.
+// isLocked reports whether the error means that another process has locked the data directory.
 func isLocked(err error) bool { return errors.Is(err, process.ErrLocked) }

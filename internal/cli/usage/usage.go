@@ -1,5 +1,5 @@
-// Package usage tells a command line that makes no sense from a command that
-// failed: the first ends with exit code 2, the second with 1.
+// Package usage distinguishes an invalid command line, with exit code 2, from a failed command,
+// with exit code 1.
 package usage
 
 import (
@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// ErrSilent ends a command with exit code 1 when its output has said everything already.
-var ErrSilent = errors.New("the command has said why it failed")
+// ErrSilent ends a command with exit code 1 whose output already has the reason.
+var ErrSilent = errors.New("the output has the reason")
 
-// Error says what is wrong with a command line.
+// Error describes an invalid command line.
 type Error struct {
 	err error
 }
@@ -36,7 +36,8 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// OneArg returns a cobra.PositionalArgs that accepts one argument beside flags. name and meaning tell what it is.
+// OneArg returns a cobra.PositionalArgs that accepts flags and one argument. name and meaning
+// describe it.
 func OneArg(name, meaning string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// NonEmpty returns the value of a text flag that must not be empty if it is given: a script whose variable is not set
-// must not end up with the default.
+// NonEmpty returns the value of a text flag that must not be empty: with an unset variable, a
+// script must not get the default.
 func NonEmpty(target *string) pflag.Value { return (*nonEmpty)(target) }
 
 type nonEmpty string
@@ -23,7 +23,8 @@ func (v *nonEmpty) Set(value string) error {
 	return nil
 }
 
-// BadFlag returns the *Error for a flag that could not be parsed. The words of package strconv are for programmers.
+// BadFlag returns the *Error for a flag that could not be parsed. It replaces the messages of
+// package strconv, which address programmers.
 func BadFlag(command string, err error) error {
 	var invalid *pflag.InvalidValueError
 	var number *strconv.NumError

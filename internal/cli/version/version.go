@@ -27,8 +27,7 @@ func New() *cobra.Command {
 	return cmd
 }
 
-// Print writes info to w, in the format "text" or "json". Any other format is a
-// *usage.Error.
+// Print writes info to w in the format "text" or "json". Any other format is a *usage.Error.
 func Print(w io.Writer, format string, info version.Info) error {
 	switch format {
 	case "text":

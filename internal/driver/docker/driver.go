@@ -184,6 +184,7 @@ func (d *Driver) forget(m *machine) {
 	}
 }
 
+// Observe implements backend.Driver.
 func (d *Driver) Observe(ctx context.Context, id backend.Identity) (backend.Server, error) {
 	m, err := d.machine(id)
 	if errors.Is(err, backend.ErrInvalid) {

@@ -18,6 +18,7 @@ import (
 // Goal is the desired state of a machine.
 type Goal string
 
+// Goals of a machine.
 const (
 	ToRun    Goal = "run"
 	ToStop   Goal = "stop"

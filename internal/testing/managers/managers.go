@@ -135,6 +135,7 @@ func (m *Manager) IsReady() (time.Time, bool) {
 	return m.readyAt, !m.readyAt.IsZero()
 }
 
+// Signal sends a signal to it.
 func (m *Manager) Signal(t testing.TB, signal syscall.Signal) {
 	t.Helper()
 	signals.Send(t, m.cmd.Process.Pid, signal)

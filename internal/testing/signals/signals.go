@@ -27,7 +27,7 @@ func Try(t testing.TB, pid int, signal syscall.Signal) {
 		return
 	}
 	if pid < 0 {
-		t.Fatalf("%d is not a process for %s", signal, pid)
+		t.Fatalf("%d is not a process for %s", pid, signal)
 	}
 	if err := syscall.Kill(pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 		t.Fatalf("send %s to the process %d: %v", signal, pid, err)

@@ -20,7 +20,7 @@ func TestLongBackup(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	blocks := backupCommands(t)
-	transcript.Contains(t, m.Fails(t, 1, "keelson", "backup", m.path("nothing")), "error: there is no data of keelson in "+m.data())
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "backup", m.path("nothing")), "error: no keelson data in "+m.data())
 	m.OK(t, "keelson", "up", "--detach")
 	user := m.withCluster()
 	user.OK(t, "kubectl", "create", "configmap", "kept", "--from-literal=a=b")
