@@ -8,20 +8,20 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// hasWebhook reports whether the API server asks the manager before it stores objects. Where it is known that it must, it
-// fails if there is nothing that tells it to.
+// hasWebhook reports whether the API server calls the manager's webhook. It fails the test if the
+// webhook is required but its configuration is missing.
 func hasWebhook(t *testing.T, s session) bool {
 	t.Helper()
 	name := cmp.Or(webhook, "keelson")
 	isThere := s.kubectl(t, "get", "validatingwebhookconfiguration", name, "--ignore-not-found", "-o", "name") != ""
 	if !isThere && webhook != "" {
-		t.Fatalf("There is no ValidatingWebhookConfiguration %s", name)
+		t.Fatalf("ValidatingWebhookConfiguration %s is missing", name)
 	}
 	return isThere
 }
 
-// What the definitions cannot say, the manager says before the object is stored, in the same words as the API server. A
-// manager without a webhook says it in a condition.
+// The manager rejects what the CRDs cannot express before it is stored, with the API server's
+// wording. Without a webhook, it reports the same in a condition.
 func TestTheManagerRefuses(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
@@ -30,26 +30,26 @@ func TestTheManagerRefuses(t *testing.T) {
 		name, object, manifest, want, condition string
 	}{
 		{
-			name: "a range that runs backwards", object: "crontab/backwards",
+			name: "a reversed range", object: "crontab/backwards",
 			manifest:  "apiVersion: stable.example.com/v1\nkind: CronTab\nmetadata: {name: backwards}\nspec:\n  schedule: \"0 22-2 * * *\"\n" + template,
 			want:      `The CronTab "backwards" is invalid: spec.schedule: Invalid value: "0 22-2 * * *": hour "22-2", character 3: the range runs backwards; write the smaller value first, or two ranges: 22-23,0-2`,
 			condition: `InvalidSchedule spec.schedule: "0 22-2 * * *": hour "22-2": the range runs backwards; write the smaller value first, or two ranges: 22-23,0-2`,
 		},
 		{
-			name: "a Job that only the API server knows to be wrong", object: "crontab/mounts",
+			name: "a Job that only the API server can reject", object: "crontab/mounts",
 			manifest: "apiVersion: stable.example.com/v1\nkind: CronTab\nmetadata: {name: mounts}\nspec:\n  schedule: \"@daily\"\n" +
 				"  jobTemplate: {restartPolicy: Never, containers: [{name: a, image: b, volumeMounts: [{name: data, mountPath: /data}]}]}\n",
 			want:      `The CronTab "mounts" is invalid: spec.jobTemplate.containers[0].volumeMounts[0].name: Not found: "data"`,
-			condition: `Scheduled The next run is scheduled`, // until there is one
+			condition: `Scheduled The next run is scheduled`, // a run fails later
 		},
 		{
-			name: "a driver that is not there", object: "vm/lost",
+			name: "a missing driver", object: "vm/lost",
 			manifest:  "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata: {name: lost}\nspec: {driver: bhyve}\n",
 			want:      `The VirtualMachine "lost" is invalid: spec.driver: Invalid value: "bhyve": this manager was started with --vm-driver=qemu,fake and without bhyve; add it there`,
 			condition: `DriverMissing Driver is missing: this manager was started with --vm-driver=qemu,fake and without bhyve; add it there`,
 		},
 		{
-			name: "more processors than QEMU has", object: "vm/large",
+			name: "more processors than QEMU supports", object: "vm/large",
 			manifest:  "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata: {name: large}\nspec: {resource: {cpu: 256}}\n",
 			want:      `The VirtualMachine "large" is invalid: spec.resource.cpu: Invalid value: "256": the driver qemu supports at most 255 processors`,
 			condition: `InvalidSpec Not possible: spec.resource.cpu: the driver qemu supports at most 255 processors`,
@@ -60,7 +60,7 @@ func TestTheManagerRefuses(t *testing.T) {
 			s.Stdin = test.manifest
 			if hasWebhook(t, s) {
 				if got := s.Fails(t, 1, s.words([]string{"create", "-f", "-"})...); strings.TrimSpace(got) != test.want {
-					t.Errorf("kubectl says\n%s, want\n%s", got, test.want)
+					t.Errorf("kubectl printed\n%s, want\n%s", got, test.want)
 				}
 				return
 			}
@@ -68,11 +68,11 @@ func TestTheManagerRefuses(t *testing.T) {
 			s.untilField(t, test.object, `{.status.conditions[?(@.type=="Ready")].reason} {.status.conditions[?(@.type=="Ready")].message}`, test.condition)
 		})
 	}
-	// The session checks the objects that are there.
+	// newSession needs at least one object to check at the end.
 	s.Stdin = "apiVersion: stable.example.com/v1\nkind: CronTab\nmetadata: {name: never}\nspec:\n  schedule: \"0 0 30 2 *\"\n" + template
 	result := s.Run(t, s.words([]string{"create", "-f", "-"})...)
 	if result.Code != 0 {
-		t.Fatal("a schedule that never runs is refused")
+		t.Fatal("a schedule that never runs is rejected")
 	}
 	if hasWebhook(t, s) {
 		transcript.Contains(t, result.Stderr, "Warning: The schedule has no future run.")
@@ -81,21 +81,21 @@ func TestTheManagerRefuses(t *testing.T) {
 	}
 }
 
-// So it does with kinds that have no namespace.
+// It also rejects cluster-scoped objects.
 func TestTheManagerRefusesClusters(t *testing.T) {
 	t.Parallel()
 	s := clusterSession(t)
 	if !hasWebhook(t, s) {
-		t.Skip("SKIP: the API server does not ask this manager")
+		t.Skip("SKIP: this manager has no webhook")
 	}
 	for _, test := range []struct{ name, manifest, want string }{
 		{
-			"a file that cannot be",
+			"an invalid path",
 			"apiVersion: clusterprovisioner.rke.io/v1alpha1\nkind: Cluster\nmetadata: {name: tabbed}\nspec: {configPath: \"/etc/a\\tb.yml\"}\n",
 			"The Cluster \"tabbed\" is invalid: spec.configPath: Forbidden: /etc/a\tb.yml: it must be an absolute path without control characters; --rke-config-dirs allows: /",
 		},
 		{
-			"a Secret that the manager may not read",
+			"a forbidden Secret",
 			"apiVersion: clusterprovisioner.rke.io/v1alpha1\nkind: Kubeconfig\nmetadata: {name: far}\nspec: {secretRef: {namespace: kube-system, name: a}}\n",
 			`The Kubeconfig "far" is invalid: spec.secretRef.namespace: Invalid value: "kube-system": this manager may read Secrets in the namespace `,
 		},

@@ -29,7 +29,8 @@ func TestDefinitionsAreServed(t *testing.T) {
 	)
 }
 
-// Every field that we define says what it is for, in a sentence. Below metadata the words are those of Kubernetes.
+// The description of every field of Keelson is a sentence. Below metadata the descriptions are
+// those of Kubernetes.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	for resource, fields := range map[string][]string{
@@ -82,13 +83,13 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// sentence is what a description must be: several words, and a full stop or an address to read on at.
+// sentence is the form of a description: several words, and a full stop or a URL at the end.
 var sentence = regexp.MustCompile(`^[A-Za-z][\w-]*( \S+){2,}(\.| https://\S+)$`)
 
-// fieldLine is the line of a field in the list that kubectl explain prints.
+// fieldLine matches a field in the output of kubectl explain.
 var fieldLine = regexp.MustCompile(`^  (\w+)\t<([^>]*)>`)
 
-// explain walks through all fields below path and adds their descriptions to explained.
+// explain adds the descriptions of all fields below path to explained.
 func explain(t *testing.T, s session, path string, explained map[string]string) {
 	t.Helper()
 	head, list, _ := strings.Cut(s.kubectl(t, "explain", path), "\nFIELDS:\n")
@@ -101,7 +102,7 @@ func explain(t *testing.T, s session, path string, explained map[string]string) 
 		if match := fieldLine.FindStringSubmatch(line); match != nil {
 			field = path + "." + match[1]
 			words[field] = ""
-			// Below a template the words are those of Kubernetes.
+			// Below a template the descriptions are those of Kubernetes.
 			if isObject := strings.HasSuffix(match[2], "Object"); isObject && match[1] != "jobTemplate" {
 				explain(t, s, field, explained)
 			}
@@ -119,10 +120,9 @@ func explain(t *testing.T, s session, path string, explained map[string]string) 
 	}
 }
 
-// oneLine joins the lines of a description.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// Wrong input is refused with the path of the field and with what is allowed.
+// The rejection of invalid input has the path of the field and the accepted values.
 func TestWrongInputIsRefused(t *testing.T) {
 	t.Parallel()
 	foo := func(spec string) string {
@@ -143,23 +143,23 @@ func TestWrongInputIsRefused(t *testing.T) {
 		manifest string
 		want     []string
 	}{
-		{"a minute that is none", cronTab(`schedule: "61 * * * *", ` + template), []string{"spec.schedule", "61 * * * *", "0 to 59"}},
-		{"a time zone of elsewhere", cronTab(`timeZone: Mars/Base`), []string{"spec.timeZone", "Mars/Base", "Europe/Berlin"}},
+		{"an invalid minute", cronTab(`schedule: "61 * * * *", ` + template), []string{"spec.schedule", "61 * * * *", "0 to 59"}},
+		{"an unknown time zone", cronTab(`timeZone: Mars/Base`), []string{"spec.timeZone", "Mars/Base", "Europe/Berlin"}},
 		{"both schedule and schedules", cronTab(`schedule: "@daily", schedules: ["@daily"], ` + template), []string{"spec.schedules", "not both"}},
 		{"a template without containers", cronTab(`schedule: "@daily", jobTemplate: {restartPolicy: Never}`), []string{"spec.jobTemplate.containers: Required value"}},
 		{"a Job without containers", cronTab(`schedule: "@daily", jobTemplate: {spec: {template: {spec: {restartPolicy: Never}}}}`), []string{"spec.jobTemplate.spec.template.spec.containers: Required value"}},
-		{"fewer replicas than none", foo("deploymentName: a, replicas: -1"), []string{"spec.replicas", "-1", "greater than or equal to 0"}},
-		{"replicas in words", foo("deploymentName: a, replicas: two"), []string{"spec.replicas", "must be of type integer"}},
-		{"no Deployment is named", foo("replicas: 1"), []string{"spec.deploymentName: Required value"}},
+		{"negative replicas", foo("deploymentName: a, replicas: -1"), []string{"spec.replicas", "-1", "greater than or equal to 0"}},
+		{"replicas as text", foo("deploymentName: a, replicas: two"), []string{"spec.replicas", "must be of type integer"}},
+		{"a missing deploymentName", foo("replicas: 1"), []string{"spec.deploymentName: Required value"}},
 		{"an empty name", foo(`deploymentName: ""`), []string{"spec.deploymentName", "at least 1 chars long"}},
-		{"a name that no Deployment can have", foo("deploymentName: Upper_Case"), []string{"spec.deploymentName", "Upper_Case", "lower case letters, digits, '-' and '.'"}},
-		{"a name that leaves no room for that of a ReplicaSet", foo("deploymentName: " + strings.Repeat("a", 243)), []string{"spec.deploymentName", "242"}},
-		{"an image with a space before it", foo(`deploymentName: a, image: " nginx"`), []string{"spec.image", "must not begin or end with white space"}},
+		{"an invalid name", foo("deploymentName: Upper_Case"), []string{"spec.deploymentName", "Upper_Case", "lower case letters, digits, '-' and '.'"}},
+		{"a name too long for that of a ReplicaSet", foo("deploymentName: " + strings.Repeat("a", 243)), []string{"spec.deploymentName", "242"}},
+		{"an image with leading space", foo(`deploymentName: a, image: " nginx"`), []string{"spec.image", "must not begin or end with white space"}},
 		{"a misspelt field", foo("deploymentName: a, replica: 1"), []string{`unknown field "spec.replica"`}},
 		{"no image", sample(""), []string{"spec.podImage: Required value"}},
 		{"an empty image", sample(`podImage: ""`), []string{"spec.podImage", "at least 1 chars long"}},
-		{"an image of spaces", sample(`podImage: "  "`), []string{"spec.podImage", "must not begin or end with white space"}},
-		{"an image with a line end after it", sample(`podImage: "nginx\n"`), []string{"spec.podImage", "must not begin or end with white space"}},
+		{"a blank image", sample(`podImage: "  "`), []string{"spec.podImage", "must not begin or end with white space"}},
+		{"an image with a trailing newline", sample(`podImage: "nginx\n"`), []string{"spec.podImage", "must not begin or end with white space"}},
 		{"a machine without a processor", machine("resource: {cpu: 0}"), []string{"spec.resource.cpu", "more than 0"}},
 		{"a machine of a kilobyte", machine("resource: {memory: 1Ki}"), []string{"spec.resource.memory", "at least 32Mi"}},
 	} {

@@ -17,11 +17,11 @@ import (
 
 const demo = "cluster/demo"
 
-// clusterSession is a session for a kind without a namespace. It needs a manager on this host.
+// clusterSession returns a session for cluster-scoped kinds. It needs a manager on this host.
 func clusterSession(t *testing.T) session {
 	t.Helper()
 	if stateDir == "" {
-		t.Skip("SKIP: clusters run on the host of the manager, which is not this one")
+		t.Skip("SKIP: clusters run on the manager's host, which is not this one")
 	}
 	if _, err := env.Binary("keelson-kube"); err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func clusterSession(t *testing.T) session {
 	return shell(t)
 }
 
-// user returns a session in a cluster, with the kubeconfig of its Secret.
+// user returns a session in a cluster, with the kubeconfig from its Secret.
 func (s session) user(t *testing.T, cluster string) session {
 	t.Helper()
 	ref := strings.Fields(s.field(t, "kubeconfig/"+cluster, "{.spec.secretRef.namespace} {.spec.secretRef.name} {.spec.secretRef.key}"))
@@ -51,7 +51,7 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	s := clusterSession(t)
 
-	// An empty spec is a cluster in a few seconds.
+	// An empty spec creates a cluster within seconds.
 	s.kubectl(t, "create", "-f", manifest("cluster.yaml"))
 	s.wait(t, "condition=Provisioned", demo)
 	s.wait(t, "condition=Ready", demo)
@@ -59,7 +59,7 @@ func TestCluster(t *testing.T) {
 	transcript.Contains(t, s.kubectl(t, "get", demo), "ENGINE", "VERSION", "PHASE", "READY", "ENDPOINT", "local", "v1.", "https://127.0.0.1:")
 	s.wait(t, "condition=Ready", "kubeconfig/demo")
 
-	// It is a real one, and another.
+	// It is a real, separate cluster.
 	user := s.user(t, "demo")
 	transcript.Contains(t, user.kubectl(t, "auth", "whoami"), "demo-admin", "system:masters")
 	transcript.Contains(t, user.kubectl(t, "get", "namespaces", "-o", "name"), "namespace/kube-system")
@@ -80,23 +80,23 @@ func TestCluster(t *testing.T) {
 		t.Errorf("the Deployment of the cluster is in the cluster of the manager: %s", out)
 	}
 
-	// A component that dies is told, and comes back.
+	// The failure of a component is reported, and the component restarts.
 	dir := filepath.Join(stateDir, "clusters", s.field(t, demo, "{.metadata.uid}"))
 	const since = `{.status.conditions[?(@.type=="Ready")].lastTransitionTime} {.status.conditions[?(@.type=="Ready")].status}`
 	before := s.field(t, demo, since)
 	kill(t, dir, "kube-apiserver")
 	s.until(t, "Ready was False and is True", func(out string) bool { return out != before && strings.HasSuffix(out, " True") },
 		"get", demo, "-o", "jsonpath="+since)
-	s.until(t, "an event tells", transcript.Not(""), "get", "events", "--field-selector", "reason=ComponentDown,involvedObject.name=demo", "-o", "name")
+	s.until(t, "an event reports it", transcript.Not(""), "get", "events", "--field-selector", "reason=ComponentDown,involvedObject.name=demo", "-o", "name")
 	user.kubectl(t, "get", "deployment", "web")
 
-	// The Secret comes back.
+	// A deleted Secret is recreated.
 	secrets := s.field(t, "kubeconfig/demo", "{.spec.secretRef.namespace}")
 	s.kubectl(t, "delete", "secret", "demo-kubeconfig", "--namespace", secrets)
 	s.kubectl(t, "wait", "--for=create", "secret/demo-kubeconfig", "--namespace", secrets, "--timeout", transcript.Patience.String())
 	s.user(t, "demo").kubectl(t, "get", "deployment", "web")
 
-	// Deleted, nothing is left.
+	// After the deletion nothing is left.
 	if _, err := os.Stat(dir); err != nil {
 		t.Error(err)
 	}
@@ -104,14 +104,14 @@ func TestCluster(t *testing.T) {
 	transcript.Contains(t, s.Fails(t, 1, "kubectl", "get", "kubeconfig", "demo"), "NotFound")
 	transcript.Contains(t, s.Fails(t, 1, "kubectl", "get", "secret", "demo-kubeconfig", "--namespace", secrets), "NotFound")
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("the directory of the cluster is left: %v", err)
+		t.Errorf("leftover directory of the cluster: %v", err)
 	}
 	if left := transcript.Left(dir); len(left) > 0 {
-		t.Errorf("processes of the cluster are left: %v", left)
+		t.Errorf("leaked processes of the cluster: %v", left)
 	}
 }
 
-// kill ends a component of a cluster as nothing can be prepared for.
+// kill kills a component of a cluster with SIGKILL.
 func kill(t *testing.T, dir, component string) {
 	t.Helper()
 	statuses, err := process.Peek(controlplane.Processes(dir))
@@ -138,7 +138,7 @@ func TestClusterThatIsProtected(t *testing.T) {
 	s.kubectl(t, "delete", "cluster", "safe")
 }
 
-// As the original did it, with the stand-in for rke.
+// As in the original project, with the stand-in for rke.
 func TestClusterByRKE(t *testing.T) {
 	t.Parallel()
 	s := clusterSession(t)
@@ -154,11 +154,11 @@ func TestClusterByRKE(t *testing.T) {
 		var got string
 		defer func() {
 			if t.Failed() {
-				t.Logf("rke was called so:\n%s", got)
+				t.Logf("calls of rke:\n%s", got)
 			}
 		}()
-		transcript.Eventually(t, "rke was called as wanted", func() bool {
-			data, _ := os.ReadFile(filepath.Join(dir, "cluster_aws.calls")) // there may be none yet
+		transcript.Eventually(t, "rke has the expected calls", func() bool {
+			data, _ := os.ReadFile(filepath.Join(dir, "cluster_aws.calls")) // not written yet
 			got = strings.TrimSpace(string(data))
 			return got == strings.Join(want, "\n")
 		})
@@ -173,20 +173,20 @@ func TestClusterByRKE(t *testing.T) {
 	s.kubectl(t, "create", "-f", "-")
 	s.Stdin = ""
 
-	// Its progress can be seen while it runs, and no secret ever.
-	s.until(t, "a step is told", func(out string) bool { return strings.HasPrefix(out, "[") },
+	// The progress is visible during the run; secrets never are.
+	s.until(t, "a step is reported", func(out string) bool { return strings.HasPrefix(out, "[") },
 		"get", "cluster/clusteraws", "-o", "jsonpath={.status.lastOperation.description}")
 	s.wait(t, "condition=Provisioned", "cluster/clusteraws")
 	calls(up)
 	applied := s.field(t, "cluster/clusteraws", "{.status.appliedConfig}")
 	transcript.Contains(t, applied, "127.0.0.1", "********")
 	if strings.Contains(applied, "hunter2") {
-		t.Errorf("appliedConfig tells a secret: %s", applied)
+		t.Errorf("appliedConfig contains a secret: %s", applied)
 	}
 	s.wait(t, "create", "kubeconfig/clusteraws")
 	s.untilField(t, "kubeconfig/clusteraws", "{.spec.configPath}", filepath.Join(dir, "kube_config_cluster_aws.yml"))
 
-	// Another file, another run. The state file is precious.
+	// Another file causes another run. The state file must be kept.
 	write("kubernetes_version: v1.28.15\n")
 	calls(up, up)
 	s.wait(t, "condition=Provisioned", "cluster/clusteraws")
@@ -208,6 +208,6 @@ func TestClusterByRKE(t *testing.T) {
 	s.kubectl(t, "delete", "cluster/clusteraws")
 	calls(up, up, remove)
 	if _, err := os.Stat(state); !os.IsNotExist(err) {
-		t.Errorf("the state file is left: %v", err)
+		t.Errorf("leftover state file: %v", err)
 	}
 }

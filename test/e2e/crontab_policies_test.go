@@ -10,8 +10,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 )
 
-// policies are manifests whose Jobs outlast the minute, because no node is good enough for
-// their pods, or fail. The kinds are filled in.
+// policies are manifests whose Jobs fail, or outlast the minute because their pods cannot be
+// scheduled. The kinds are filled in.
 var policies = map[string]string{
 	"allow":     "concurrencyPolicy: Allow",
 	"forbid":    "concurrencyPolicy: Forbid",
@@ -23,7 +23,7 @@ var policies = map[string]string{
 
 const nowhere = "{restartPolicy: Never, nodeSelector: {no: node}, containers: [{name: main, image: busybox}]}"
 
-// policyManifest returns a manifest of that kind.
+// policyManifest returns a manifest of a CronJob or a CronTab.
 func policyManifest(version, kind, name, fields string) string {
 	manifest := fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: %s}\nspec:\n  schedule: \"* * * * *\"\n  timeZone: Etc/UTC\n  %s\n", version, kind, name, fields)
 	if name != "fails" && name != "forgets" {
@@ -32,7 +32,8 @@ func policyManifest(version, kind, name, fields string) string {
 	return manifest
 }
 
-// Over two minutes the same Jobs are there, whatever the policy, and the status says the same of failures.
+// Over two minutes a CronTab has the same Jobs as a CronJob with the same policy, and reports the
+// same failures.
 func TestLongCronTabActsAsCronJob(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
@@ -44,7 +45,7 @@ func TestLongCronTabActsAsCronJob(t *testing.T) {
 		}
 	}
 	s.Stdin = ""
-	// A turn of a minute may be longer than a command lasts: a second one waits for the rest of it.
+	// A wait of a minute may exceed the timeout of a command, so it is split in two.
 	for range 2 {
 		before := len(s.jobTimes(t, "allow")["CronTab"])
 		recorded := s.words([]string{"wait", "--for=jsonpath={.status.activeCount}=" + fmt.Sprint(before+1), "crontab/allow", "--timeout=50s"})
@@ -62,8 +63,8 @@ func TestLongCronTabActsAsCronJob(t *testing.T) {
 	}
 }
 
-// withinOneMinute waits until what takes some seconds does not run over the end of a minute: what was made before it runs
-// then, what was made after it does not.
+// withinOneMinute waits until an operation of some seconds fits into the current minute: objects
+// created before its end run then, later ones do not.
 func withinOneMinute(t *testing.T) {
 	t.Helper()
 	if now := time.Now(); now.Second() > 40 {
@@ -71,7 +72,8 @@ func withinOneMinute(t *testing.T) {
 	}
 }
 
-// jobTimes returns the times of the Jobs of the CronJob and of the CronTab of a name, and how they ended.
+// jobTimes returns the times of the Jobs of the CronJob and the CronTab with a name, and their
+// results.
 func (s session) jobTimes(t *testing.T, name string) map[string][]string {
 	t.Helper()
 	of := map[string][]string{}

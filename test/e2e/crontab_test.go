@@ -38,24 +38,24 @@ func TestCronTab(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 
-	// One without anything says that there is no schedule.
+	// An empty spec is reported as having no schedule.
 	s.kubectl(t, "create", "-f", manifest("crontab-minimal.yaml"))
 	s.untilField(t, minimalCronTab, readyReason, "NoSchedule")
 
-	// The next run is the coming midnight.
+	// The next run is at midnight.
 	s.kubectl(t, "create", "-f", manifest("crontab-backup.yaml"))
 	s.wait(t, "condition=Ready", backupCronTab)
 	midnight := time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour).Format(time.RFC3339)
 	lines := strings.Split(strings.TrimSpace(s.kubectl(t, "get", "ct", "backup")), "\n")
 	if got, want := strings.Join(strings.Fields(lines[0]), " "), "NAME SCHEDULE TIMEZONE SUSPEND ACTIVE LAST LAST RESULT NEXT READY AGE"; got != want {
-		t.Errorf("the columns are %q, not %q", got, want)
+		t.Errorf("columns are %q, want %q", got, want)
 	}
 	row := strings.Fields(lines[1])
 	if got, want := strings.Join(row[:len(row)-1], " "), "backup @daily false 0 "+midnight+" True"; got != want {
-		t.Errorf("kubectl get ct shows %q, not %q", got, want)
+		t.Errorf("kubectl get ct shows %q, want %q", got, want)
 	}
 
-	// A run on demand.
+	// Run on demand.
 	asked := time.Now().UTC().Truncate(time.Second)
 	s.kubectl(t, "annotate", backupCronTab, "crontab.stable.example.com/run-requested-at="+asked.Format(time.RFC3339))
 	job := fmt.Sprintf("job/backup-%d", asked.Unix())
@@ -66,7 +66,7 @@ func TestCronTab(t *testing.T) {
 	s.wait(t, "condition=Complete", job)
 	s.untilField(t, backupCronTab, "{.status.lastManualRunTime} {.status.activeCount}", asked.Format(time.RFC3339)+" 0")
 
-	// Every two seconds from now on, and never for the time before.
+	// Now every two seconds, without runs for the time before.
 	changed := time.Now()
 	s.kubectl(t, "patch", "ct", "backup", "--type", "merge", "-p", `{"spec":{"schedule":"@every 2s"}}`)
 	var times []int64
@@ -75,7 +75,7 @@ func TestCronTab(t *testing.T) {
 		for _, name := range strings.Fields(names) {
 			seconds, err := strconv.ParseInt(strings.TrimPrefix(name, "job.batch/backup-"), 10, 64)
 			if err != nil {
-				t.Fatalf("a Job is called %s", name)
+				t.Fatalf("unexpected name of a Job: %s", name)
 			}
 			if seconds != asked.Unix() {
 				times = append(times, seconds)
@@ -85,20 +85,20 @@ func TestCronTab(t *testing.T) {
 		return len(times) >= 3
 	}, "get", "jobs", "-o", "name")
 	if first := time.Unix(times[0], 0); first.Before(changed.Truncate(time.Second)) {
-		t.Errorf("after a change at %v there is a run of %v", changed, first)
+		t.Errorf("after a change at %v there is a run for %v", changed, first)
 	}
 	for i := 1; i < len(times); i++ {
 		if times[i]-times[i-1] != 2 {
-			t.Errorf("the runs are those of %v, not every two seconds", times)
+			t.Errorf("runs at %v, not every two seconds", times)
 		}
 	}
 
-	// Deleted, they stop, and the Jobs go with it.
+	// After the deletion there are no more runs, and the Jobs are deleted.
 	s.kubectl(t, "delete", "ct", "backup")
 	s.until(t, "nothing is left", transcript.Is(""), "get", "jobs,pods", "-o", "name")
 }
 
-// manyFields is a manifest in which little is left to a default. Its kind is filled in.
+// manyFields is a manifest with few defaults. Its kind is filled in.
 const manyFields = `
 apiVersion: %s
 kind: %s
@@ -167,7 +167,7 @@ spec:
               projected: {sources: [{serviceAccountToken: {path: t, expirationSeconds: 600}}, {downwardAPI: {items: [{path: l, fieldRef: {fieldPath: metadata.labels}}]}}]}
 `
 
-// fewFields is a manifest as the documentation of CronJob begins with.
+// fewFields is like the first manifest in the documentation of CronJob.
 const fewFields = `
 apiVersion: %s
 kind: %s
@@ -187,8 +187,7 @@ spec:
           restartPolicy: OnFailure
 `
 
-// A manifest of a CronJob is one of a CronTab, but for its apiVersion and kind: the same
-// Jobs come of it, at the same times.
+// A CronTab with the spec of a CronJob creates the same Jobs at the same times.
 func TestCronTabIsACronJob(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
@@ -202,29 +201,29 @@ func TestCronTabIsACronJob(t *testing.T) {
 	s.Stdin = ""
 	for _, name := range []string{"few-fields", "many-fields"} {
 		for _, kind := range []string{"cronjob/", "crontab/"} {
-			// It runs at the next full minute, which may be longer away than a command lasts.
+			// It runs at the next full minute. That may take longer than the timeout of a command.
 			recorded := s.words([]string{"wait", "--for=jsonpath={.status.lastSuccessfulTime}", kind + name, "--timeout=50s"})
 			if result := s.Run(t, recorded...); result.Code != 0 {
 				s.OK(t, recorded...)
 			}
 		}
-		s.until(t, "the time to live begins", func(string) bool {
+		s.until(t, "the TTL begins", func(string) bool {
 			of := s.jobsByOwner(t, name)
 			return len(of["CronJob"]) > 0 && len(of["CronTab"]) > 0 &&
 				cmp.Equal(of["CronJob"][0].Spec.TTLSecondsAfterFinished, of["CronTab"][0].Spec.TTLSecondsAfterFinished)
 		}, "get", "jobs", "-o", "name")
 		of := s.jobsByOwner(t, name)
 		if diff := cmp.Diff(comparable(of["CronJob"][0]), comparable(of["CronTab"][0])); diff != "" {
-			t.Errorf("%s: the Jobs (-CronJob +CronTab):\n%s", name, diff)
+			t.Errorf("%s: Jobs (-CronJob +CronTab):\n%s", name, diff)
 		}
 		const times = "{.status.lastScheduleTime} {.status.active[*].name}"
 		if cronJob, cronTab := s.field(t, "cronjob/"+name, times), s.field(t, "crontab/"+name, times); cronJob != cronTab {
-			t.Errorf("%s: the status of the CronJob is %s, that of the CronTab %s", name, cronJob, cronTab)
+			t.Errorf("%s: status of the CronJob is %s, of the CronTab %s", name, cronJob, cronTab)
 		}
 	}
 }
 
-// jobsByOwner returns the Jobs of the CronJob and of the CronTab of a name.
+// jobsByOwner returns the Jobs of the CronJob and the CronTab with a name.
 func (s session) jobsByOwner(t *testing.T, name string) map[string][]batchv1.Job {
 	t.Helper()
 	of := map[string][]batchv1.Job{}
@@ -236,9 +235,8 @@ func (s session) jobsByOwner(t *testing.T, name string) map[string][]batchv1.Job
 	return of
 }
 
-// comparable returns a Job without what must differ: its name, what is made from its
-// UID, when it was made, and by whom; and that of a CronTab without its time in the pods,
-// which those of a CronJob do not have.
+// comparable returns a Job without the expected differences: names and values derived from the UID,
+// creation times and owners, and the scheduled time in the pods, which only a CronTab sets.
 func comparable(job batchv1.Job) batchv1.Job {
 	own := func(labels map[string]string) map[string]string {
 		labels = maps.Clone(labels)

@@ -17,7 +17,7 @@ func TestFoo(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 
-	// Soon a Deployment exists that is owned by the Foo.
+	// The Foo soon owns a Deployment.
 	s.kubectl(t, "create", "-f", manifest("foo.yaml"))
 	s.wait(t, "create", exampleDeployment)
 	s.untilField(t, exampleDeployment,
@@ -29,12 +29,12 @@ func TestFoo(t *testing.T) {
 		t.Errorf("kubectl get foo shows %q", got)
 	}
 
-	// Deleted, it is soon back.
+	// A deleted Deployment is soon recreated.
 	uid := s.field(t, exampleDeployment, "{.metadata.uid}")
 	s.kubectl(t, "delete", exampleDeployment)
 	s.until(t, "there is a new one", transcript.Not(uid), "get", exampleDeployment, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
 
-	// Scaled by hand, it is soon back to what the Foo says.
+	// A manual scale of the Deployment is soon reverted.
 	s.wait(t, "condition=Ready", exampleFoo)
 	generation, err := strconv.Atoi(s.field(t, exampleDeployment, "{.metadata.generation}"))
 	if err != nil {
@@ -43,7 +43,7 @@ func TestFoo(t *testing.T) {
 	s.kubectl(t, "scale", exampleDeployment, "--replicas", "5")
 	s.untilField(t, exampleDeployment, "{.metadata.generation} {.spec.replicas}", strconv.Itoa(generation+2)+" 1")
 
-	// The Foo itself can be scaled, and tells an autoscaler which pods are its.
+	// The Foo itself can be scaled, and reports the selector of its pods to autoscalers.
 	s.kubectl(t, "scale", exampleFoo, "--replicas", "3")
 	s.untilField(t, exampleDeployment, "{.spec.replicas} {.status.availableReplicas}", "3 3")
 	s.untilField(t, exampleFoo, "{.status.availableReplicas}", "3")
@@ -53,11 +53,11 @@ func TestFoo(t *testing.T) {
 		t.Errorf("pods by the selector of the scale: %q, want 3", pods)
 	}
 
-	// Deleted, it takes all that was made for it along.
+	// Its deletion deletes all its children.
 	s.kubectl(t, "delete", exampleFoo)
 	s.until(t, "nothing is left", transcript.Is(""), "get", "deployments,replicasets,pods", "-o", "name")
 
-	// The same once more: the names are free again.
+	// The names can be reused.
 	s.kubectl(t, "apply", "-f", manifest("foo.yaml"))
 	s.wait(t, "condition=Ready", exampleFoo)
 }
@@ -73,20 +73,20 @@ func TestFooLeavesForeignDeploymentsAlone(t *testing.T) {
 	s.wait(t, "condition=Ready=False", exampleFoo)
 	s.untilField(t, exampleFoo, `{.status.conditions[?(@.type=="Ready")].reason}`, "ErrResourceExists")
 	transcript.Contains(t, s.field(t, exampleFoo, `{.status.conditions[?(@.type=="Ready")].message}`), `"example-foo"`, "spec.deploymentName")
-	s.until(t, "there is a warning about it", transcript.Is("Warning Foo/example-foo"), "get", "events",
+	s.until(t, "a warning is recorded", transcript.Is("Warning Foo/example-foo"), "get", "events",
 		"--field-selector", "reason=ErrResourceExists",
 		"-o", "jsonpath={range .items[*]}{.type} {.involvedObject.kind}/{.involvedObject.name}{end}")
 	if after := s.field(t, exampleDeployment, all); after != before {
 		t.Errorf("the foreign Deployment was changed from\n%s\nto\n%s", before, after)
 	}
 
-	// As soon as that one goes, the Foo has the name.
+	// When the foreign Deployment is deleted, the Foo takes the name.
 	s.kubectl(t, "delete", exampleDeployment)
 	s.wait(t, "condition=Ready", exampleFoo)
 	s.untilField(t, exampleDeployment, "{.metadata.ownerReferences[*].kind} {.spec.replicas}", "Foo 1")
 }
 
-// The new Deployment exists before the old one goes.
+// The new Deployment exists before the old one is deleted.
 func TestFooWithRenamedDeployment(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
@@ -101,7 +101,7 @@ func TestFooWithRenamedDeployment(t *testing.T) {
 	watch.Await(t, "DELETED example-foo\n")
 	before, _, _ := strings.Cut(watch.Text(), "DELETED example-foo\n")
 	if !strings.Contains(before, "ADDED renamed-foo\n") {
-		t.Errorf("the old Deployment went before there was a new one:\n%s", watch.Text())
+		t.Errorf("the old Deployment was deleted before there was a new one:\n%s", watch.Text())
 	}
 	s.wait(t, "condition=Ready", exampleFoo)
 	s.until(t, "only the new one is left", transcript.Is("deployment.apps/renamed-foo"), "get", "deployments", "-o", "name")

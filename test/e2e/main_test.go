@@ -1,10 +1,12 @@
-// Package e2e has the transcripts: what a user types with kubectl, and what must come back. They run on a control plane
-// that `keelson up --detach` starts, or on the cluster of the kubeconfig that KEELSON_E2E_KUBECONFIG names, on which a
-// manager must run. Where that manager runs on this host, KEELSON_E2E_STATE names its state directory. Where it works in
-// some namespaces only, KEELSON_E2E_SUFFIX is what their names end in, and they are there already. Where the API server must
-// ask it before it stores objects, KEELSON_E2E_WEBHOOK names the ValidatingWebhookConfiguration.
+// Package e2e has transcripts: kubectl commands of a user, and their expected results. They run on
+// a control plane that `keelson up --detach` starts, or on the cluster of the kubeconfig in
+// KEELSON_E2E_KUBECONFIG, which must have a manager. If that manager runs on this host,
+// KEELSON_E2E_STATE is its state directory. If it works in some namespaces only, they exist already
+// and KEELSON_E2E_SUFFIX is the suffix of their names. If it must have a webhook,
+// KEELSON_E2E_WEBHOOK is the name of the ValidatingWebhookConfiguration.
 //
-// "Soon", in the transcripts, means within a second on an idle machine. The tests wait longer, and log how long it took.
+// "Soon", in the transcripts, means within a second on an idle machine. The tests wait longer, and
+// log the actual time.
 package e2e
 
 import (
@@ -26,22 +28,24 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// kubeconfigVariable names the kubeconfig of a cluster to use instead of an own one.
+// kubeconfigVariable is the environment variable with the kubeconfig of an existing cluster.
 const kubeconfigVariable = "KEELSON_E2E_KUBECONFIG"
 
 var (
-	// kubeconfig is that of the cluster on which the transcripts run.
+	// kubeconfig is the kubeconfig of the cluster under test.
 	kubeconfig = os.Getenv(kubeconfigVariable)
 	// stateDir is the state directory of the manager; empty if it runs on another host.
 	stateDir = os.Getenv("KEELSON_E2E_STATE")
-	// suffix is that of the names of namespaces that exist already; empty if the transcripts make theirs.
+	// suffix is the suffix of the names of existing namespaces; empty if the transcripts create
+	// theirs.
 	suffix = os.Getenv("KEELSON_E2E_SUFFIX")
-	// webhook is the name of the ValidatingWebhookConfiguration that must be there; empty if there may be none.
+	// webhook is the name of the required ValidatingWebhookConfiguration; empty if there may be
+	// none.
 	webhook = os.Getenv("KEELSON_E2E_WEBHOOK")
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse() // run asks for -v
+	flag.Parse() // run needs -v
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "error: %v\n", err)
@@ -61,7 +65,7 @@ func run(m *testing.M) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(place)) }()
 	data := filepath.Join(place, "data")
-	rke := filepath.Join(place, "rke") // the stand-in for it
+	rke := filepath.Join(place, "rke") // its stand-in
 	if out, err := exec.Command("go", "build", "-o", rke, "github.com/keelson-dev/keelson/test/rke").CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("build the stand-in for rke: %w\n%s", err, out)
 	}
@@ -69,7 +73,7 @@ func run(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, down(place, data)) }() // before the directory goes, also after a panic
+	defer func() { err = errors.Join(err, down(place, data)) }() // before the directory is removed, also after a panic
 	if testing.Verbose() {
 		fmt.Print(out)
 	}
@@ -77,22 +81,22 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// down stops the control plane, of which nothing may be left.
+// down stops the control plane, and checks for leftovers.
 func down(home, data string) error {
 	if _, err := keelson(home, "down", "--data-dir", data); err != nil {
 		return err
 	}
 	var err error
 	if left := transcript.Left(data); len(left) > 0 {
-		err = fmt.Errorf("processes are left after keelson down:\n%s", strings.Join(left, "\n"))
+		err = fmt.Errorf("leaked processes after keelson down:\n%s", strings.Join(left, "\n"))
 	}
 	if _, statErr := os.Stat(data); statErr == nil {
-		err = errors.Join(err, errors.New("ephemeral data is left after keelson down"))
+		err = errors.Join(err, errors.New("leftover ephemeral data after keelson down"))
 	}
 	return err
 }
 
-// keelson runs bin/keelson with this home directory and returns what it prints.
+// keelson runs bin/keelson with this home directory and returns its output.
 func keelson(home string, args ...string) (string, error) {
 	path, err := env.Binary("keelson")
 	if err != nil {
@@ -113,8 +117,8 @@ type session struct {
 	namespace string
 }
 
-// newSession returns a session in a namespace of its own. When the test ends, the status of every object of ours in it
-// is checked; there must be some.
+// newSession returns a session in a new namespace. At its end the test checks the status of every
+// Keelson object in it; there must be at least one.
 func newSession(t *testing.T) session {
 	t.Helper()
 	s := shell(t)
@@ -125,7 +129,7 @@ func newSession(t *testing.T) session {
 	}
 	t.Cleanup(func() {
 		if suffix != "" {
-			// With the namespace would go the Roles, without which the manager cannot let go what it has made.
+			// The namespace would take along the Roles that the manager needs to clean up.
 			s.kubectl(t, "delete", "foos,sampleresources,crontabs,virtualmachines", "--all")
 			return
 		}
@@ -135,7 +139,7 @@ func newSession(t *testing.T) session {
 	return s
 }
 
-// shell returns a session in the namespace default, for what changes nothing.
+// shell returns a session in the namespace default, for commands that change nothing.
 func shell(t *testing.T) session {
 	return session{
 		Shell:     transcript.Shell{Env: map[string]string{"KUBECONFIG": kubeconfig, "HOME": t.TempDir()}},
@@ -143,19 +147,19 @@ func shell(t *testing.T) session {
 	}
 }
 
-// kubectl runs a command that must succeed, and returns what it prints.
+// kubectl runs a command that must succeed and returns its output.
 func (s session) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	return s.OK(t, s.words(args)...)
 }
 
-// until repeats a command until it succeeds and done accepts what it prints.
+// until repeats a command until it succeeds and done accepts its output.
 func (s session) until(t *testing.T, what string, done func(string) bool, args ...string) string {
 	t.Helper()
 	return s.Until(t, what, done, s.words(args)...)
 }
 
-// wait runs kubectl wait: until an object exists, is gone, or has a condition.
+// wait runs kubectl wait: until an object exists, is deleted, or has a condition.
 func (s session) wait(t *testing.T, condition, object string) {
 	t.Helper()
 	s.kubectl(t, "wait", "--for="+condition, object, "--timeout", transcript.Patience.String())
@@ -171,17 +175,17 @@ func (s session) field(t *testing.T, object, template string) string {
 	return s.kubectl(t, "get", object, "-o", "jsonpath="+template)
 }
 
-// untilField waits until fields of an object are as wanted.
+// untilField waits until fields of an object have a value.
 func (s session) untilField(t *testing.T, object, template, want string) {
 	t.Helper()
 	s.until(t, fmt.Sprintf("%q", want), transcript.Is(want), "get", object, "-o", "jsonpath="+template)
 }
 
-// checkStatuses waits until every object of ours has settled, and fails if one never has a status as it should be.
+// checkStatuses waits until every Keelson object has settled, and fails if a status stays invalid.
 func (s session) checkStatuses(t *testing.T) {
 	t.Helper()
 	if t.Failed() {
-		return // there is a better reason
+		return // the test has already failed
 	}
 	var problems []string
 	settled := func(stdout string) bool {
@@ -191,7 +195,7 @@ func (s session) checkStatuses(t *testing.T) {
 		}
 		problems = nil
 		if len(list.Items) == 0 {
-			problems = []string{"no object is left whose status could be checked"}
+			problems = []string{"no object to check the status of"}
 		}
 		for i := range list.Items {
 			problems = append(problems, statuscheck.Problems(&list.Items[i])...)
@@ -199,12 +203,12 @@ func (s session) checkStatuses(t *testing.T) {
 		return len(problems) == 0
 	}
 	defer func() {
-		if t.Failed() { // the time is up
-			t.Errorf("These are not as they should be:\n%s", strings.Join(problems, "\n"))
+		if t.Failed() { // timeout
+			t.Errorf("invalid statuses:\n%s", strings.Join(problems, "\n"))
 		}
 	}()
-	s.until(t, "every status is as it should be", settled, "get", "keelson", "-o", "json")
+	s.until(t, "every status is valid", settled, "get", "keelson", "-o", "json")
 }
 
-// manifest returns the path of one of the examples.
+// manifest returns the path of an example manifest.
 func manifest(name string) string { return filepath.Join("..", "..", "examples", "manifests", name) }

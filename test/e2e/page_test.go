@@ -11,7 +11,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
-// TestLongTheCommandsOfThePageOfCluster types what docs/cluster.md tells a reader to, in the order of the page.
+// TestLongTheCommandsOfThePageOfCluster runs the commands of docs/cluster.md in their order.
 func TestLongTheCommandsOfThePageOfCluster(t *testing.T) {
 	s := clusterSession(t)
 	page, err := os.ReadFile("../../docs/cluster.md")
@@ -30,7 +30,7 @@ func TestLongTheCommandsOfThePageOfCluster(t *testing.T) {
 	if err := os.Symlink(examples, filepath.Join(dir, "examples")); err != nil {
 		t.Fatal(err)
 	}
-	// What somebody has who comes from RKE.
+	// Files of a user who migrates from RKE.
 	config := "nodes:\n- {address: 127.0.0.1, user: ops, role: [controlplane, worker, etcd]}\n"
 	if err := os.WriteFile(filepath.Join(dir, "cluster.yml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ func TestSampleResource(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 
-	// Soon a Pod runs the image.
+	// A Pod soon runs the image.
 	s.kubectl(t, "create", "-f", manifest("sampleresource.yaml"))
 	s.wait(t, "condition=Ready", exampleSample)
 	s.untilField(t, examplePod,
@@ -27,21 +27,21 @@ func TestSampleResource(t *testing.T) {
 		t.Errorf("kubectl get sampleresource shows %q", got)
 	}
 
-	// Deleted, it comes back.
+	// A deleted Pod is recreated.
 	uid := s.field(t, examplePod, "{.metadata.uid}")
 	s.kubectl(t, "delete", examplePod)
 	uid = s.until(t, "there is a new one", transcript.Not(uid), "get", examplePod, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
 	s.wait(t, "condition=Ready", exampleSample)
 
-	// The image changed, the same Pod runs the new one.
+	// After a change of the image, the same Pod runs it.
 	s.kubectl(t, "patch", exampleSample, "--type", "merge", "-p", `{"spec":{"podImage":"nginx:1.29"}}`)
 	s.untilField(t, examplePod, "{.metadata.uid} {.spec.containers[*].image}", uid+" nginx:1.29")
 
-	// The SampleResource deleted, the Pod is gone.
+	// The Pod is deleted with the SampleResource.
 	s.kubectl(t, "delete", exampleSample)
 	s.until(t, "nothing is left", transcript.Is(""), "get", "pods", "-o", "name")
 
-	// The same once more: the name is free again.
+	// The name can be reused.
 	s.kubectl(t, "apply", "-f", manifest("sampleresource.yaml"))
 	s.wait(t, "condition=Ready", exampleSample)
 }
@@ -70,14 +70,14 @@ func TestSampleResourceLeavesForeignPodsAlone(t *testing.T) {
 	s.kubectl(t, "create", "-f", manifest("sampleresource.yaml"))
 	s.wait(t, "condition=Ready=False", exampleSample)
 	s.untilField(t, exampleSample, `{.status.conditions[?(@.type=="Ready")].reason}`, "ErrResourceExists")
-	s.until(t, "there is a warning about it", transcript.Is("Warning SampleResource/example-sample"), "get", "events",
+	s.until(t, "a warning is recorded", transcript.Is("Warning SampleResource/example-sample"), "get", "events",
 		"--field-selector", "reason=ErrResourceExists",
 		"-o", "jsonpath={range .items[*]}{.type} {.involvedObject.kind}/{.involvedObject.name}{end}")
 	if after := s.field(t, examplePod, all); after != before {
 		t.Errorf("the foreign Pod was changed from\n%s\nto\n%s", before, after)
 	}
 
-	// As soon as that one goes, the SampleResource has the name.
+	// When the foreign Pod is deleted, the SampleResource takes the name.
 	s.kubectl(t, "delete", examplePod, "--grace-period=1")
 	s.wait(t, "condition=Ready", exampleSample)
 	s.untilField(t, examplePod, "{.metadata.ownerReferences[*].kind} {.spec.containers[*].image}", "SampleResource nginx:latest")

@@ -20,7 +20,7 @@ import (
 const fakeMachine = "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata: {name: fake-vm}\n" +
 	"spec: {driver: fake, resource: {cpu: 2, memory: 1Gi}, ports: [{name: ssh, port: 22}]}\n"
 
-// What the controller does, on the driver that makes no machines and says so.
+// The controller's behaviour, on the driver that only simulates machines.
 func TestVirtualMachineInMemory(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
@@ -42,13 +42,13 @@ func TestVirtualMachineInMemory(t *testing.T) {
 	s.wait(t, "condition=Ready", "vm/fake-vm")
 	s.kubectl(t, "delete", "vm/fake-vm")
 
-	// The same once more: the name is free again.
+	// The name can be reused.
 	s.Stdin = fakeMachine
 	s.kubectl(t, "apply", "-f", "-")
 	s.wait(t, "condition=Ready", "vm/fake-vm")
 }
 
-// A machine whose user data is in a Secret waits for that.
+// A machine waits for the Secret with its user data.
 func TestVirtualMachineOfASecret(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
@@ -57,7 +57,7 @@ func TestVirtualMachineOfASecret(t *testing.T) {
 	s.kubectl(t, "apply", "-f", "-")
 	s.Stdin = ""
 	s.wait(t, "condition=Ready=False", "vm/careful")
-	s.until(t, "it says so", func(message string) bool { return strings.Contains(message, `"users"`) },
+	s.until(t, "the condition names the Secret", func(message string) bool { return strings.Contains(message, `"users"`) },
 		"get", "vm/careful", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].message}`)
 	s.kubectl(t, "create", "secret", "generic", "users", "--from-literal=data=#cloud-config")
 	s.wait(t, "condition=Ready", "vm/careful")
@@ -65,7 +65,7 @@ func TestVirtualMachineOfASecret(t *testing.T) {
 
 const testVM = "vm/test-vm"
 
-// The machine of the example, made real by QEMU.
+// The machine of the example, on QEMU.
 func TestVirtualMachineOnQEMU(t *testing.T) {
 	needQEMU(t)
 	t.Parallel()
@@ -88,33 +88,33 @@ func TestVirtualMachineOnQEMU(t *testing.T) {
 	}
 	transcript.Contains(t, string(status), "Seccomp:\t2\n") // the kernel restricts its system calls, proc_pid_status(5)
 
-	// Killed, it comes back.
+	// After a kill it is restarted.
 	signals.Send(t, process.pid, syscall.SIGKILL)
 	s.untilField(t, testVM, "{.status.phase} {.status.restarts} {.status.server.state}", "Active 1 running")
 	s.wait(t, "condition=Ready", testVM)
 
-	// Stopped, it powers off cleanly.
+	// A stop powers it off cleanly.
 	s.kubectl(t, "patch", testVM, "--type", "merge", "-p", `{"spec":{"action":"stopped"}}`)
 	s.untilField(t, testVM, "{.status.phase} {.status.server.state}", "Active stopped")
 	if left := processesOf(uid); len(left) > 0 {
-		t.Errorf("these processes still run: %v", left)
+		t.Errorf("processes are still running: %v", left)
 	}
 	s.kubectl(t, "patch", testVM, "--type", "merge", "-p", `{"spec":{"action":"active"}}`)
 	s.wait(t, "condition=Ready", testVM)
 	if got := s.field(t, testVM, "{.status.restarts}"); got != "1" {
-		t.Errorf("%s restarts after a stop and a start that were asked for, want 1", got)
+		t.Errorf("%s restarts after a requested stop and start, want 1", got)
 	}
 
-	// Deleted, nothing is left of it.
+	// After the deletion nothing is left of it.
 	place := qemuOf(t, uid).place
 	s.kubectl(t, "delete", testVM)
 	if left := processesOf(uid); len(left) > 0 {
-		t.Errorf("these processes are left: %v", left)
+		t.Errorf("leaked processes: %v", left)
 	}
 	if _, err := os.Stat(place); filepath.Base(place) != uid || !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("its folder %s is left: %v", place, err)
+		t.Errorf("leftover folder %s: %v", place, err)
 	}
-	s.Stdin = fakeMachine // something whose status can be checked in the end
+	s.Stdin = fakeMachine // newSession needs an object at the end
 	s.kubectl(t, "apply", "-f", "-")
 }
 
@@ -125,26 +125,26 @@ func needQEMU(t *testing.T) {
 		t.Skipf("SKIP: %v", err)
 	}
 	if _, err := env.Binary("guest/guest.json"); err != nil {
-		t.Skip("SKIP: there is no default guest: run make guest")
+		t.Skip("SKIP: no default guest: run make guest")
 	}
 	if stateDir == "" {
-		t.Skip("SKIP: the machines are on the host of the manager, which is another")
+		t.Skip("SKIP: the machines are on the manager's host, which is not this one")
 	}
 }
 
-// qemu is a process of a machine.
+// qemu is the process of a machine.
 type qemu struct {
 	pid   int
 	line  string
 	place string
 }
 
-// qemuOf returns the one process of a machine.
+// qemuOf returns the only process of a machine.
 func qemuOf(t *testing.T, uid string) qemu {
 	t.Helper()
 	all := processesOf(uid)
 	if len(all) != 1 {
-		t.Fatalf("the processes of machine %s are %v, want one", uid, all)
+		t.Fatalf("processes of machine %s are %v, want one", uid, all)
 	}
 	return all[0]
 }
@@ -152,13 +152,13 @@ func qemuOf(t *testing.T, uid string) qemu {
 // processesOf returns the QEMUs with that UID.
 func processesOf(uid string) []qemu {
 	var found []qemu
-	processes, _ := filepath.Glob("/proc/[0-9]*") // the pattern is right
+	processes, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid
 	for _, process := range processes {
-		words, _ := os.ReadFile(filepath.Join(process, "cmdline")) // one that is gone has none
+		words, _ := os.ReadFile(filepath.Join(process, "cmdline")) // empty if it has ended
 		if !strings.Contains(string(words), "\x00-uuid\x00"+uid+"\x00") {
 			continue
 		}
-		pid, _ := strconv.Atoi(filepath.Base(process)) // the pattern has only digits
+		pid, _ := strconv.Atoi(filepath.Base(process)) // the pattern matches digits only
 		found = append(found, qemu{pid, strings.ReplaceAll(string(words), "\x00", " "), transcript.Place(process)})
 	}
 	return found

@@ -14,8 +14,8 @@ import (
 
 const localCluster = `{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Cluster, metadata: {name: inner}}`
 
-// TestLongBackup saves an instance that runs, deletes it, and restores it with the words of docs/operations.md: its objects are
-// there, and those of its local Cluster.
+// TestLongBackup saves a running instance, deletes it, and restores it with the commands of
+// docs/operations.md, including the objects of its local Cluster.
 func TestLongBackup(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -47,7 +47,7 @@ func TestLongBackup(t *testing.T) {
 	m.typed(t, blocks[1])
 	isClosedToOthers(t, m.data())
 	if _, err := os.Stat(m.data() + ".restore"); err == nil {
-		t.Error("the restore has left its workspace")
+		t.Error("leftover workspace of the restore")
 	}
 	user.OK(t, "kubectl", "get", "configmap", "kept")
 	transcript.Contains(t, user.Fails(t, 1, "kubectl", "get", "configmap", "later"), "not found")
@@ -79,13 +79,13 @@ func (m *machine) killedRestore(t *testing.T, file string) {
 	restore.Wait(t)
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "status", "--data-dir", other), "Keelson was never started in "+other)
 	if _, err := os.Lstat(other); err == nil {
-		t.Error("a restore that was killed has left a data directory")
+		t.Error("leftover data directory of a killed restore")
 	}
 	m.OK(t, "keelson", "restore", "--data-dir", other, file)
 	m.OK(t, "keelson", "down", "--data-dir", other, "--delete-data")
 }
 
-// damagedRestore restores a part of a backup.
+// damagedRestore restores a truncated backup.
 func (m *machine) damagedRestore(t *testing.T, file string) {
 	t.Helper()
 	whole, other := read(t, file), m.path("other", "data")
@@ -94,11 +94,11 @@ func (m *machine) damagedRestore(t *testing.T, file string) {
 	}
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "restore", "--data-dir", other, m.path("part.backup")), "is not a backup of keelson, or is damaged")
 	if entries, err := os.ReadDir(m.path("other")); err != nil || len(entries) > 0 {
-		t.Errorf("it has left %v, %v", entries, err)
+		t.Errorf("leftovers: %v, %v", entries, err)
 	}
 }
 
-// typed types a block of commands.
+// typed runs a block of commands.
 func (m *machine) typed(t *testing.T, block string) {
 	t.Helper()
 	for line := range strings.Lines(block) {
@@ -120,7 +120,7 @@ func (m *machine) typed(t *testing.T, block string) {
 	}
 }
 
-// backupCommands returns what docs/operations.md says about keelson up.
+// backupCommands returns the blocks of commands about keelson up in docs/operations.md.
 func backupCommands(t *testing.T) []string {
 	t.Helper()
 	_, section, found := strings.Cut(read(t, "../../../docs/operations.md"), "\n### Of `keelson up`\n")

@@ -8,7 +8,8 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// TestKeepRunning stops Keelson as systemd restarts a unit: what it has started goes on, and the next up finds it again.
+// TestKeepRunning stops Keelson as systemd restarts a unit: its children keep running, and the next
+// up adopts them.
 func TestKeepRunning(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -20,7 +21,7 @@ func TestKeepRunning(t *testing.T) {
 	up.Signal(t, syscall.SIGTERM)
 	up.Await(t, "The API, machines and clusters keep running without controllers. `keelson down` stops them.")
 	if end := up.Wait(t); end.Code != 0 {
-		t.Errorf("told to stop, it ends with %d:\n%s", end.Code, end.Stdout)
+		t.Errorf("exit code %d after a stop:\n%s", end.Code, end.Stdout)
 	}
 	if report := m.status(t); report.ManagerPID != 0 || !report.APIReady {
 		t.Errorf("after the stop: %+v", report)
@@ -28,13 +29,13 @@ func TestKeepRunning(t *testing.T) {
 	up = m.Start(t, words...)
 	up.Await(t, "Ctrl-C stops it.")
 	if after := m.components(t); !maps.Equal(before, after) {
-		t.Errorf("the processes were %v and are %v", before, after)
+		t.Errorf("processes were %v and are %v", before, after)
 	}
 	transcript.Contains(t, m.OK(t, "keelson", "down"), "Stopped in ")
 	m.nothingIsLeft(t)
 }
 
-// TestDownOfAManager stops what a manager on a host has left running, of which there is nothing here.
+// TestDownOfAManager stops the children of a manager on a host; there are none.
 func TestDownOfAManager(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

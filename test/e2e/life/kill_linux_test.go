@@ -11,8 +11,9 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// TestLongUpRightAfterKill kills Keelson, or all that it has started as well, at one moment of a start after the other. The
-// next up follows at once, while the kernel may still be ending what was killed, and must get further.
+// TestLongUpRightAfterKill kills Keelson, with or without its children, at one point of the start
+// after another. The next up follows immediately, while the kernel may still be ending the killed
+// processes, and must get further.
 func TestLongUpRightAfterKill(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -28,12 +29,12 @@ func TestLongUpRightAfterKill(t *testing.T) {
 	m.kill9(t, m.status(t).ManagerPID, true)
 	transcript.Contains(t, m.OK(t, "keelson", "up", "--detach", "--controllers=foo"), "Keelson is ready after ")
 	if report := m.status(t); report.ManagerPID == 0 || !report.APIReady {
-		t.Errorf("it does not run: %+v", report)
+		t.Errorf("it is not running: %+v", report)
 	}
 }
 
-// kill9 kills the program that looks after the control plane, and all components if they are to go, too. It waits for
-// none of them.
+// kill9 kills the main process of the control plane, and with all also the components. It does not
+// wait for their end.
 func (m *machine) kill9(t *testing.T, manager int, all bool) {
 	t.Helper()
 	report, err := controlplane.Inspect(t.Context(), m.data())
@@ -49,7 +50,8 @@ func (m *machine) kill9(t *testing.T, manager int, all bool) {
 	}
 }
 
-// TestUpWaitsForOneThatDies has a keelson that was killed take its time to be gone: up and down wait for it, and say so.
+// TestUpWaitsForOneThatDies slows down the end of a killed keelson: up and down wait for it, with a
+// message.
 func TestUpWaitsForOneThatDies(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -76,7 +78,7 @@ func TestUpWaitsForOneThatDies(t *testing.T) {
 	transcript.Contains(t, result.Stdout, "Stopped in ")
 }
 
-// waiting is what a command says that waits for the end of another one.
+// waiting returns the message of a command that waits for the end of another one.
 func waiting(other *transcript.Running) string {
 	return fmt.Sprintf("Waiting for the killed keelson (pid %d) to exit ...\n", other.PID())
 }

@@ -24,7 +24,7 @@ const (
 	pod        = "pod/example-sample"
 )
 
-// TestLife is the whole life of a durable control plane, one step after the other.
+// TestLife is the life cycle of a durable control plane, step by step.
 func TestLife(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -34,17 +34,17 @@ func TestLife(t *testing.T) {
 	}{
 		{"before the first start", beforeTheFirstStart},
 		{"up in the background, with a context for the user", upInTheBackground},
-		{"a second up says what runs", secondUp},
-		{"objects are made real", makeObjects},
+		{"a second up reports the running one", secondUp},
+		{"objects get their children", makeObjects},
 		{"killed, it leaves the components behind", killed},
 		{"others can run the controllers meanwhile", runElsewhere},
-		{"up goes on with what was left behind", upAfterKill},
+		{"up adopts the components", upAfterKill},
 		{"down stops everything and keeps the data", downKeepsData},
-		{"up has it all again, also when nobody reads what it says", upUnread},
+		{"up restores everything, even if its output is not read", upUnread},
 		{"down can delete the data", downDeletesData},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.run(t, m) }) {
-			return // the others stand on this one
+			return // later steps depend on this one
 		}
 	}
 }
@@ -53,7 +53,7 @@ func beforeTheFirstStart(t *testing.T, m *machine) {
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "status"), "Keelson was never started in "+m.data()+".\n")
 	transcript.Contains(t, m.OK(t, "keelson", "down"), "Nothing to stop: Keelson was never started in "+m.data()+".\n")
 	if entries, err := os.ReadDir(m.home); err != nil || len(entries) != 1 {
-		t.Errorf("looking has made something: %v, %v", entries, err)
+		t.Errorf("status and down have created files: %v, %v", entries, err)
 	}
 }
 
@@ -67,7 +67,7 @@ func upInTheBackground(t *testing.T, m *machine) {
 		t.Fatal(err)
 	}
 
-	// What a real node is made of is missing, if nothing else is.
+	// At least the components of a real node are missing.
 	m.Env["KEELSON_NODE"] = m.path("nowhere")
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "up", "--detach", "--node=real"), "this machine cannot run a real node; missing: ")
 	out := m.OK(t, "keelson", "up", "--detach", "--merge-kubeconfig", "--node=auto", "--nodes", "2")
@@ -116,7 +116,7 @@ func secondUp(t *testing.T, m *machine) {
 	}
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "up", "--ephemeral", "--data-dir", m.data()), "error: the objects in "+m.data()+" are persistent")
 	if now := m.status(t); now.ManagerPID != pid || !now.APIReady {
-		t.Errorf("the first one has suffered: %+v", now)
+		t.Errorf("the first instance was affected: %+v", now)
 	}
 }
 
@@ -139,11 +139,11 @@ func killed(t *testing.T, m *machine) {
 		"Keelson is not running, but some of its components are. `keelson up` adopts them, `keelson down` stops them.\n")
 	after := m.status(t)
 	if diff := cmp.Diff(before.Components, after.Components); diff != "" {
-		t.Errorf("the components (-before +after):\n%s", diff)
+		t.Errorf("components (-before +after):\n%s", diff)
 	}
 }
 
-// runElsewhere runs the controllers alone, on the control plane that nobody looks after.
+// runElsewhere runs only the controllers, on the orphaned control plane.
 func runElsewhere(t *testing.T, m *machine) {
 	user := m.withCluster()
 	user.OK(t, "kubectl", "delete", deployment)
@@ -173,7 +173,7 @@ func upAfterKill(t *testing.T, m *machine) {
 	m.OK(t, "keelson", "up", "--detach", "--nodes", "2")
 	after := m.status(t)
 	if diff := cmp.Diff(before.Components, after.Components); diff != "" {
-		t.Errorf("the components (-before +after):\n%s", diff)
+		t.Errorf("components (-before +after):\n%s", diff)
 	}
 	user.OK(t, "kubectl", "wait", "--for=jsonpath={.spec.replicas}=1", deployment, "--timeout", transcript.Patience.String())
 	user.OK(t, "kubectl", "wait", "--for=create", pod, "--timeout", transcript.Patience.String())
@@ -189,8 +189,9 @@ func downKeepsData(t *testing.T, m *machine) {
 	transcript.Contains(t, m.OK(t, "keelson", "down"), "Nothing was running in "+m.data()+". The data stays in "+m.data()+".\n")
 }
 
-// upUnread starts it in the foreground for somebody who goes after the first line, as in `keelson up | head -1`, and
-// stops it by two signals at once, as some terminals and supervisors send them.
+// upUnread starts it in the foreground for a reader that ends after the first line, as in `keelson
+// up | head -1`, and stops it with two signals at once, as some terminals and supervisors send
+// them.
 func upUnread(t *testing.T, m *machine) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -204,7 +205,7 @@ func upUnread(t *testing.T, m *machine) {
 	}
 	_ = w.Close()
 	if _, err := bufio.NewReader(r).ReadString('\n'); err != nil {
-		t.Errorf("the first line: %v", err)
+		t.Errorf("first line: %v", err)
 	}
 	_ = r.Close()
 	m.Until(t, "it runs", transcript.Not(""), "keelson", "status")
@@ -229,7 +230,7 @@ func upUnread(t *testing.T, m *machine) {
 func downDeletesData(t *testing.T, m *machine) {
 	transcript.Contains(t, m.OK(t, "keelson", "down", "--delete-data"), "The data in "+m.data()+" is deleted.\n")
 	if _, err := os.Stat(m.data()); !os.IsNotExist(err) {
-		t.Errorf("the data directory is still there: %v", err)
+		t.Errorf("the data directory still exists: %v", err)
 	}
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "status"), "Keelson was never started in ")
 }

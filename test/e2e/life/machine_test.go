@@ -1,5 +1,5 @@
-// Package life has the transcripts of keelson up, down and status: what a user does with a control plane on one machine,
-// and what becomes of it when the user is impatient, or the machine is not kind.
+// Package life has the transcripts of keelson up, down and status: the use of a control plane on
+// one machine, also by an impatient user and on an unreliable machine.
 package life
 
 import (
@@ -18,13 +18,13 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// machine is a user's account, in which nothing of keelson is there yet.
+// machine is a user's account without any files of keelson.
 type machine struct {
 	transcript.Shell
 	home string
 }
 
-// newMachine returns an account in which nothing may be left running when the test ends.
+// newMachine returns an account. At the end of the test no processes may be left.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	m := &machine{home: t.TempDir()}
@@ -47,15 +47,15 @@ func (m *machine) path(elem ...string) string {
 	return filepath.Join(append([]string{m.home}, elem...)...)
 }
 
-// data is where keelson keeps everything by default.
+// data returns keelson's default data directory.
 func (m *machine) data() string { return m.path(".local", "share", "keelson") }
 
-// withCluster returns the shell of a user who has followed the advice of keelson up and set KUBECONFIG.
+// withCluster returns a shell with KUBECONFIG set, as keelson up recommends.
 func (m *machine) withCluster() transcript.Shell {
 	return transcript.Shell{Env: map[string]string{"HOME": m.home, "KUBECONFIG": filepath.Join(m.data(), "kubeconfig")}}
 }
 
-// status returns what keelson status reports for programs, whatever it is.
+// status returns the JSON report of keelson status.
 func (m *machine) status(t *testing.T, flags ...string) controlplane.Report {
 	t.Helper()
 	result := m.Run(transcript.Quietly(t), append([]string{"keelson", "status", "--output", "json"}, flags...)...)
@@ -64,39 +64,39 @@ func (m *machine) status(t *testing.T, flags ...string) controlplane.Report {
 		t.Fatalf("keelson status --output json: %v", err)
 	}
 	if healthy := report.ManagerPID != 0 && report.APIReady; healthy != (result.Code == 0) {
-		t.Errorf("keelson status: exit code %d, but it says %+v", result.Code, report)
+		t.Errorf("keelson status: exit code %d, but the report is %+v", result.Code, report)
 	}
 	return report
 }
 
-// nothingIsLeft fails the test if any process has to do with this account.
+// nothingIsLeft fails the test if a process uses this account.
 func (m *machine) nothingIsLeft(t *testing.T) {
 	t.Helper()
 	if left := transcript.Left(m.home); len(left) > 0 {
-		t.Errorf("processes are left:\n%s", strings.Join(left, "\n"))
+		t.Errorf("leaked processes:\n%s", strings.Join(left, "\n"))
 	}
 }
 
-// nobodyListens fails the test if the API of a report can still be reached.
+// nobodyListens fails the test if the API of a report is still reachable.
 func nobodyListens(t *testing.T, report controlplane.Report) {
 	t.Helper()
 	address := strings.TrimPrefix(report.Server, "https://")
 	if conn, err := net.Dial("tcp", address); err == nil {
 		_ = conn.Close()
-		t.Errorf("somebody still listens on %s", address)
+		t.Errorf("a process still listens on %s", address)
 	}
 }
 
-// isClosedToOthers fails the test if anybody else may look into a file or directory below path.
+// isClosedToOthers fails the test if other users can access a file or directory below path.
 func isClosedToOthers(t *testing.T, path string) {
 	t.Helper()
 	err := filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.Type()&fs.ModeSocket != 0 { // a socket is as closed as its directory
+		if err != nil || entry.Type()&fs.ModeSocket != 0 { // a socket is protected by its directory
 			return err
 		}
 		info, err := entry.Info()
 		if err == nil && info.Mode().Perm()&0o077 != 0 {
-			t.Errorf("%s is open to others: %s", path, info.Mode())
+			t.Errorf("%s is accessible to others: %s", path, info.Mode())
 		}
 		return err
 	})
@@ -105,10 +105,10 @@ func isClosedToOthers(t *testing.T, path string) {
 	}
 }
 
-// kill ends a process as nothing can be prepared for.
+// kill kills a process with SIGKILL and waits for its end.
 func kill(t *testing.T, pid int) {
 	t.Helper()
 	t.Logf("$ kill -9 %d", pid)
 	signals.Send(t, pid, syscall.SIGKILL)
-	transcript.Eventually(t, "it is gone", func() bool { return instance.IsGone(pid) })
+	transcript.Eventually(t, "it has ended", func() bool { return instance.IsGone(pid) })
 }

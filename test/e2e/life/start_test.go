@@ -11,21 +11,20 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// ephemeral is the directory of an ephemeral control plane.
 func (m *machine) ephemeral() string {
 	return m.path("tmp", fmt.Sprintf("keelson-ephemeral-%d", os.Getuid()))
 }
 
-// ephemeralIsGone fails the test if anything of an ephemeral control plane is left.
+// ephemeralIsGone fails the test if an ephemeral control plane has left anything behind.
 func (m *machine) ephemeralIsGone(t *testing.T) {
 	t.Helper()
 	m.nothingIsLeft(t)
 	if _, err := os.Stat(m.ephemeral()); !os.IsNotExist(err) {
-		t.Errorf("the ephemeral directory is still there: %v", err)
+		t.Errorf("the ephemeral directory still exists: %v", err)
 	}
 }
 
-// An impatient user, in the middle of the start.
+// An impatient user interrupts the start.
 func TestInterruptedStart(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -35,12 +34,12 @@ func TestInterruptedStart(t *testing.T) {
 		code  int
 		says  string
 	}{
-		{"in the foreground that is how it is stopped", []string{"keelson", "up", "--ephemeral"}, 0, "Stopped before it was ready.\n"},
-		{"in the background a script must not go on", []string{"keelson", "up", "--ephemeral", "--detach"}, 1, "error: interrupted: Keelson was stopped again\n"},
+		{"in the foreground, a normal stop", []string{"keelson", "up", "--ephemeral"}, 0, "Stopped before it was ready.\n"},
+		{"in the background, an error that ends a script", []string{"keelson", "up", "--ephemeral", "--detach"}, 1, "error: interrupted: Keelson was stopped again\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			up := m.Start(t, test.words...)
-			up.Await(t, "  etcd  ") // now the API starts, which takes longest
+			up.Await(t, "  etcd  ") // now the API server starts, which takes longest
 			up.Signal(t, os.Interrupt)
 			result := up.Wait(t)
 			if result.Code != test.code {
@@ -55,14 +54,14 @@ func TestInterruptedStart(t *testing.T) {
 	}
 }
 
-// stepLine is what stays of a step on the terminal.
+// stepLine is the final line of a step on the terminal.
 var stepLine = regexp.MustCompile(`^  [a-z-]+ +\d+\.\d\d s$`)
 
-// On a terminal a live last line tells what is under way. Nothing of it stays.
+// On a terminal, a live last line shows the current steps. It disappears at the end.
 func TestLongTerminal(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
-	const columns = 36 // two steps at the same time do not fit
+	const columns = 36 // two concurrent steps do not fit
 	up := m.StartOnTerminal(t, columns, "keelson", "up", "--ephemeral")
 	up.Await(t, "Nothing is kept.")
 	for _, text := range []string{"  kube-apiserver ... 0 s", "  definitions ... 0 s"} {
@@ -74,7 +73,7 @@ func TestLongTerminal(t *testing.T) {
 	steps := slices.Index(screen, "")
 	for _, line := range screen[:max(steps, 0)] {
 		if !stepLine.MatchString(line) {
-			t.Errorf("a line on the screen is no step: %q", line)
+			t.Errorf("unexpected line on the screen: %q", line)
 		}
 	}
 	if steps < 8 {
@@ -87,7 +86,7 @@ func TestLongTerminal(t *testing.T) {
 		t.Errorf("exit code %d after Ctrl-C", result.Code)
 	}
 	if screen := up.Screen(); !slices.Equal(screen[len(screen)-2:], []string{"Stopping ...", ""}) {
-		t.Errorf("the last lines on the screen: %q", screen[len(screen)-4:])
+		t.Errorf("last lines on the screen: %q", screen[len(screen)-4:])
 	}
 	m.ephemeralIsGone(t)
 }

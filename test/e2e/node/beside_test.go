@@ -19,11 +19,11 @@ func beside(t *testing.T, u *user) {
 	for _, node := range []*user{u, other} {
 		address := node.field(t, "service/kubernetes", "{.spec.clusterIP}")
 		seen[address] = true
-		// The API, by a certificate that nobody knows here: it refuses who does not say who he is.
+		// The API has a certificate of an unknown authority, and rejects anonymous requests.
 		transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-		// A connection that was begun before kube-proxy was ready leads nowhere for ever; the next one does not.
+		// A connection from before kube-proxy was ready never works; a new one does.
 		client := http.Client{Transport: transport, Timeout: 2 * time.Second}
-		transcript.Eventually(t, "the API answers at "+address, func() bool {
+		transcript.Eventually(t, "the API responds at "+address, func() bool {
 			response, err := client.Get("https://" + address + "/version")
 			if err != nil {
 				return false

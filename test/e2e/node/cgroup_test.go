@@ -10,7 +10,7 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// cpuLimit looks for a limit where the kernel has it, which depends on the version of cgroups.
+// cpuLimit checks the limit in the kernel; the file depends on the version of cgroups.
 func cpuLimit(t *testing.T, u *user) {
 	u.apply(t, `apiVersion: v1
 kind: Pod
@@ -20,7 +20,7 @@ spec:
   - {name: slow, image: "app:v1", resources: {limits: {cpu: 200m}}}
 `)
 	u.kubectl(t, "wait", "--for=condition=Ready", "pod/slow", "--timeout", transcript.Patience.String())
-	file, want := "cpu.max", "20000 100000" // microseconds, of so many
+	file, want := "cpu.max", "20000 100000" // microseconds per period
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
 		file, want = "cpu/cpu.cfs_quota_us", "20000"
 	}

@@ -48,10 +48,10 @@ spec:
 		t.Fatal(err)
 	}
 	if !strings.HasSuffix(annotated, "+05:45") {
-		t.Errorf("the time %s is not in the zone of the CronTab", annotated)
+		t.Errorf("the time %s is not in the time zone of the CronTab", annotated)
 	}
 	if got, want := u.kubectl(t, "logs", "job/"+job), fmt.Sprintf("JOB=tick-%d\nSCHEDULED=%s\n", nominal.Unix(), annotated); got != want {
-		t.Errorf("the Job of %s says %q, want %q", annotated, got, want)
+		t.Errorf("the Job of %s printed %q, want %q", annotated, got, want)
 	}
 	u.kubectl(t, "delete", "crontab", "tick")
 
@@ -60,8 +60,8 @@ spec:
 	u.kubectl(t, "delete", "crontab", "broken")
 }
 
-// replace has runs that do not end by themselves, and take a while to end when they are told to. Each writes down when it
-// begins and ends, in a folder of the machine that they share, and whether it was alone.
+// replace has runs that end only on request, and slowly. Each records its begin and end in a shared
+// folder of the machine, and whether it was alone.
 func replace(t *testing.T, u *user) {
 	folder := t.TempDir()
 	u.apply(t, fmt.Sprintf(`apiVersion: stable.example.com/v1
@@ -95,12 +95,12 @@ spec:
 	u.kubectl(t, "delete", "crontab", "turn")
 	u.Until(t, "nothing is left of it", transcript.Is(""), "kubectl", "get", "pods", "-l", "app=turn", "-o", "name")
 
-	t.Logf("The runs have written:\n%s", strings.Join(lines, "\n"))
+	t.Logf("output of the runs:\n%s", strings.Join(lines, "\n"))
 	seen := map[string]bool{}
 	for i := 0; i < 2*turns; i += 2 {
 		name, begun := strings.CutPrefix(lines[i], "begin ")
 		if !begun || lines[i+1] != "end "+name || seen[name] {
-			t.Errorf("run %d has not begun and ended before the next one:\n%s", i/2, strings.Join(lines, "\n"))
+			t.Errorf("run %d has not ended before the next one:\n%s", i/2, strings.Join(lines, "\n"))
 		}
 		seen[name] = true
 	}

@@ -19,13 +19,13 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// containerdKilled kills containerd alone. The shims hold the containers.
+// containerdKilled kills containerd only. The shims keep the containers running.
 func containerdKilled(t *testing.T, u *user) { survive(t, u, "containerd") }
 
-// kubeletKilled kills kubelet alone.
+// kubeletKilled kills the kubelet only.
 func kubeletKilled(t *testing.T, u *user) { survive(t, u, "kubelet") }
 
-// kubeProxyKilled kills kube-proxy alone. What it has set up stays, and new Services are reached, too.
+// kubeProxyKilled kills kube-proxy only. Its rules stay, and new Services become reachable.
 func kubeProxyKilled(t *testing.T, u *user) {
 	survive(t, u, "kube-proxy")
 	u.kubectl(t, "expose", "pod", "web", "--name=late", "--port=80", "--target-port=8080", "--selector=run=web")
@@ -35,11 +35,11 @@ func kubeProxyKilled(t *testing.T, u *user) {
 	}
 }
 
-// keelsonKilled kills the program that looks after all others.
+// keelsonKilled kills the main process.
 func keelsonKilled(t *testing.T, u *user) {
 	pods, apps, node := u.running(t), u.apps(t), u.nodePID(t)
 	signals.Send(t, u.status(t).ManagerPID, syscall.SIGKILL)
-	transcript.Eventually(t, "it is gone", func() bool { return u.status(t).ManagerPID == 0 })
+	transcript.Eventually(t, "it has ended", func() bool { return u.status(t).ManagerPID == 0 })
 	if got := u.kubectl(t, "exec", "web", "--", "/app", "say", "still", "here"); got != "still here\n" {
 		t.Errorf("exec: %q", got)
 	}
@@ -51,7 +51,7 @@ func keelsonKilled(t *testing.T, u *user) {
 	eventuallyEqual(t, "their processes are the same ones", apps, func() map[string][]int { return u.apps(t) })
 }
 
-// survive kills one of the components of the node. Containers must go on, and everything must work again.
+// survive kills a component of the node. Containers must keep running, and everything must recover.
 func survive(t *testing.T, u *user, component string) {
 	pods, apps := u.running(t), u.apps(t)
 	pid := u.component(t, component)
@@ -62,17 +62,17 @@ func survive(t *testing.T, u *user, component string) {
 	})
 	u.Until(t, "exec works", transcript.Is("still here"), "kubectl", "exec", "web", "--", "/app", "say", "still", "here")
 	transcript.Contains(t, u.kubectl(t, "logs", "web"), "serving v1")
-	// Also new ones are run.
+	// New Pods run as well.
 	name := "after-" + component
 	u.kubectl(t, "run", name, "--image=app:v1", "--restart=Never", "--", "say", "a new one")
 	u.Until(t, "a new Pod runs", transcript.Is("Succeeded"), "kubectl", "get", "pod", name, "-o", "jsonpath={.status.phase}")
-	u.Until(t, "its log is there", transcript.Is("a new one"), "kubectl", "logs", name)
+	u.Until(t, "its log is available", transcript.Is("a new one"), "kubectl", "logs", name)
 	u.kubectl(t, "delete", "pod", name)
 	eventuallyEqual(t, "the Pods are the same ones", pods, func() map[string]life { return u.running(t) })
 	eventuallyEqual(t, "their processes are the same ones", apps, func() map[string][]int { return u.apps(t) })
 }
 
-// killed kills the node as a whole: with its first part the kernel ends the rest.
+// killed kills the whole node: when its init process ends, the kernel ends the rest.
 func killed(t *testing.T, u *user) {
 	before := u.running(t)
 	pid := u.nodePID(t)
@@ -84,8 +84,8 @@ func killed(t *testing.T, u *user) {
 	answers(t, u, "pod/web", "v1 on web\n")
 }
 
-// everythingKilled kills every process, of Keelson and of the node, at the same time. The next up, which does not wait
-// until all of them are gone, must find the Pods.
+// everythingKilled kills every process of Keelson and of the node at once. The next up does not
+// wait until all have ended, and must adopt the Pods.
 func everythingKilled(t *testing.T, u *user) {
 	u.kubectl(t, "create", "job", "long", "--image=app:v1")
 	u.Until(t, "the Job runs", transcript.Is("1"), "kubectl", "get", "job", "long", "-o", "jsonpath={.status.ready}")
@@ -95,13 +95,13 @@ func everythingKilled(t *testing.T, u *user) {
 	u.killEverything(t)
 	u.up(t)
 
-	// What is not to be started again has failed, and its Job has another go at it, one.
+	// A Pod that must not be restarted has failed, and its Job creates exactly one replacement.
 	u.Until(t, "the Job runs again", transcript.Is("1 1 1"), "kubectl", "get", "job", "long", "-o",
 		"jsonpath={.status.active} {.status.ready} {.status.failed}")
 	u.kubectl(t, "delete", "job", "long")
 	maps.DeleteFunc(before, func(pod string, _ life) bool { return strings.HasPrefix(pod, "long-") })
 	u.restartedOnce(t, before)
-	u.Until(t, "what had ended is as before", transcript.Is(finished), ended...)
+	u.Until(t, "completed Pods are unchanged", transcript.Is(finished), ended...)
 	answers(t, u, "pod/web", "v1 on web\n")
 }
 
@@ -111,32 +111,32 @@ func downAndUp(t *testing.T, u *user) {
 	u.isAsBefore(t)
 	u.up(t)
 	u.restartedOnce(t, before)
-	// Each minute kubelet keeps one container of those that do not run. In the moment before it starts one, which is long on an
-	// emulated machine, that is the new one.
+	// Each minute the kubelet keeps one dead container only. Just before a start, which is long on
+	// an emulated machine, that is the new one.
 	if last := u.kubectl(t, "logs", "web", "--previous"); !strings.HasPrefix(last, "unable to retrieve container logs") {
 		transcript.Contains(t, last, "ending politely")
 	}
 	answers(t, u, "pod/web", "v1 on web\n")
 }
 
-// everythingKilledThenDown kills every process. What is left then goes with down alone.
+// everythingKilledThenDown kills every process; down alone cleans up.
 func everythingKilledThenDown(t *testing.T, u *user) {
 	u.awaitGone(t, u.killEverything(t))
 	u.isAsBefore(t, "cgroups")
 	if left := traces(t, u.data)["cgroups"]; len(left) == 0 {
-		t.Error("the node has left no cgroup: there is nothing for down to remove")
+		t.Error("no leftover cgroup: down has nothing to remove")
 	}
 	u.OK(t, "keelson", "down", "--data-dir", u.data)
 	u.isAsBefore(t)
 }
 
-// life is what tells whether a Pod is the same one, and its container, too.
+// life identifies a Pod and its container.
 type life struct {
 	UID      string
 	Restarts int
 }
 
-// running returns the Pods that run, with their one container.
+// running returns the running Pods with their only container.
 func (u *user) running(t *testing.T) map[string]life {
 	t.Helper()
 	all := map[string]life{}
@@ -157,8 +157,8 @@ func (u *user) running(t *testing.T) map[string]life {
 	return all
 }
 
-// restartedOnce waits until the Pods that there were before run again: the same ones, each with its container started once
-// more, and no other process of any.
+// restartedOnce waits until the previous Pods run again: with the same identities, each container
+// restarted once, and no other processes.
 func (u *user) restartedOnce(t *testing.T, before map[string]life) {
 	t.Helper()
 	want, processes := map[string]life{}, map[string]int{}
@@ -176,7 +176,7 @@ func (u *user) restartedOnce(t *testing.T, before map[string]life) {
 	})
 }
 
-// eventuallyEqual waits until there is what is wanted; what says in a few words what that is.
+// eventuallyEqual waits until get returns want; what describes it.
 func eventuallyEqual[T any](t *testing.T, what string, want T, get func() T) {
 	t.Helper()
 	var difference string
@@ -191,7 +191,7 @@ func eventuallyEqual[T any](t *testing.T, what string, want T, get func() T) {
 	})
 }
 
-// up starts Keelson, or what is missing of it.
+// up starts Keelson, or its missing parts.
 func (u *user) up(t *testing.T) string {
 	t.Helper()
 	words := []string{"keelson", "up", "--detach", "--node=real", "--vm-driver=fake", "--data-dir", u.data}
@@ -201,7 +201,7 @@ func (u *user) up(t *testing.T) string {
 	return u.OK(t, words...)
 }
 
-// nodePID returns the process of the node on the machine.
+// nodePID returns the PID of the node on the machine.
 func (u *user) nodePID(t *testing.T) int {
 	t.Helper()
 	for _, c := range u.status(t).Components {
@@ -209,11 +209,11 @@ func (u *user) nodePID(t *testing.T) int {
 			return c.PID
 		}
 	}
-	t.Fatal("there is no node among the components")
+	t.Fatal("no node among the components")
 	return 0
 }
 
-// components returns the processes of the node by the names that they were started by.
+// components returns the processes of the node by program name.
 func (u *user) components(t *testing.T) map[string][]int {
 	t.Helper()
 	found := map[string][]int{}
@@ -226,12 +226,12 @@ func (u *user) components(t *testing.T) map[string][]int {
 	return found
 }
 
-// component returns the one process of the node that has a name.
+// component returns the only process of the node with a name.
 func (u *user) component(t *testing.T, name string) int {
 	t.Helper()
 	var pids []int
 	transcript.Eventually(t, "there is one process "+name, func() bool {
-		pids = u.components(t)[name] // one that it has just started may look like it for a moment
+		pids = u.components(t)[name] // a child between fork and exec may have the same name
 		return len(pids) == 1
 	})
 	return pids[0]
@@ -258,8 +258,8 @@ func (u *user) apps(t *testing.T) map[string][]int {
 	return found
 }
 
-// killEverything kills every process of Keelson and of its node, none before another one has noticed: first all of them
-// are stopped, also those that they have started meanwhile. It returns them with their names.
+// killEverything kills every process of Keelson and its node before any can react: it suspends all
+// of them first, including new children. It returns their names.
 func (u *user) killEverything(t *testing.T) (all map[int]string) {
 	t.Helper()
 	all = map[int]string{}
@@ -279,12 +279,13 @@ func (u *user) killEverything(t *testing.T) (all map[int]string) {
 	return all
 }
 
-// awaitGone waits until none of these processes is left, which were killed.
+// awaitGone waits for the end of these killed processes.
 func (u *user) awaitGone(t *testing.T, all map[int]string) {
 	t.Helper()
-	transcript.Eventually(t, "all processes are gone", func() bool {
+	transcript.Eventually(t, "all processes have ended", func() bool {
 		for pid := range all {
-			// A process that ends has no command line for a while before it gives up its files, and with them its locks.
+			// An exiting process has no command line for a while, but still has its files and
+			// locks.
 			open, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/fd/*", pid))
 			if err != nil {
 				t.Fatal(err)
@@ -297,7 +298,8 @@ func (u *user) awaitGone(t *testing.T, all map[int]string) {
 	})
 }
 
-// processes returns the command lines of all processes of the data directory, and of the node with what runs in it.
+// processes returns the command lines of all processes of the data directory, and of the node with
+// its containers.
 func (u *user) processes(t *testing.T) map[int]string {
 	t.Helper()
 	found := map[int]string{}
@@ -309,7 +311,7 @@ func (u *user) processes(t *testing.T) map[int]string {
 		}
 		for _, pid := range append(descendants(t, root), root) {
 			if pid != os.Getpid() {
-				found[pid] = "-" // a thread of the kernel, or one that ends
+				found[pid] = "-" // a kernel thread, or an exiting process
 				if words := commandLine(pid); len(words) > 0 {
 					found[pid] = words[0]
 				}
@@ -328,11 +330,11 @@ func commandLine(pid int) []string {
 	return strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
 }
 
-// descendants returns the children of a process, their children, and so on.
+// descendants returns all descendants of a process.
 func descendants(t *testing.T, root int) (found []int) {
 	t.Helper()
 	if root <= 0 {
-		return nil // what does not run has none, and 0 is the parent of all
+		return nil // a process that is not running has none; PID 0 is the parent of all
 	}
 	children := map[int][]int{}
 	paths, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -344,7 +346,8 @@ func descendants(t *testing.T, root int) (found []int) {
 		if err != nil {
 			continue // it has just ended
 		}
-		// proc_pid_stat(5): the name in parentheses may have any character; then come the state and the parent.
+		// proc_pid_stat(5): the name in parentheses may contain any character; the state and the
+		// parent follow.
 		after := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		if err != nil || len(after) < 2 {

@@ -16,7 +16,7 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// loadLayout loads a folder in which another tool has written an image, as an OCI image layout.
+// loadLayout loads a folder with an image that another tool has written, as an OCI image layout.
 func loadLayout(t *testing.T, u *user) {
 	folder := filepath.Join(u.home, "laid")
 	writeLayout(t, folder, "v3")
@@ -34,7 +34,7 @@ func loadLayout(t *testing.T, u *user) {
 		"--entrypoint is for a folder that becomes an image")
 }
 
-// writeLayout makes a layout of one image with the program app, which has only a tag for a name.
+// writeLayout writes a layout with one image of the program app, named only by a tag.
 func writeLayout(t *testing.T, folder, tag string) {
 	t.Helper()
 	type object = map[string]any

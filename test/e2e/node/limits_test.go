@@ -11,7 +11,7 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// limits runs Pods that take all they can of something, at the same time.
+// limits runs Pods concurrently, each of which uses as much as it can of one resource.
 func limits(t *testing.T, u *user) {
 	const manifest = `apiVersion: v1
 kind: Pod
@@ -27,12 +27,12 @@ spec:
 		u.Until(t, pod+" has ended", transcript.Is(end), "kubectl", "get", "pod", pod, "-o",
 			"jsonpath={.status.containerStatuses[0].state.terminated.reason} {.status.containerStatuses[0].state.terminated.exitCode}")
 	}
-	// Of two seconds a tenth, and as much again as is granted at a time, at the beginning and at the end.
+	// A tenth of two seconds, and up to one period more at the begin and at the end.
 	used, err := strconv.Atoi(strings.TrimSpace(u.kubectl(t, "logs", "spin")))
 	if err != nil || used > 600 {
 		t.Errorf("with a tenth of a processor it got %d ms of 2 s, %v", used, err)
 	}
-	// The limit of a Pod is 4096, with the one process that holds its namespaces.
+	// The limit of a Pod is 4096 threads, including the sandbox process.
 	transcript.Contains(t, u.kubectl(t, "logs", "crowd", "--limit-bytes=1000"), "failed to create new OS thread (have 40")
 	u.kubectl(t, "delete", "pod", "hog", "spin", "crowd")
 }

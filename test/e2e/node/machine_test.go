@@ -16,23 +16,23 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// user is somebody who runs keelson as root, with an account in which nothing of it is there yet.
+// user runs keelson as root, with an account without any files of keelson.
 type user struct {
 	transcript.Shell
 	home, data string
-	before     map[string][]string // the traces of nodes on the machine
-	without    []string            // programs that the machine does not have, as far as up is concerned
+	before     map[string][]string // traces of nodes on the machine
+	without    []string            // programs hidden from up
 }
 
-// newUser returns a user, or skips the test where there cannot be a real node. When the test ends, nothing may be left of
-// it on the machine.
+// newUser returns a user, or skips the test where no real node can run. At the end of the test no
+// traces may be left on the machine.
 func newUser(t *testing.T) *user {
 	t.Helper()
 	env.RealNode(t)
 	return newAccount(t)
 }
 
-// newAccount is newUser for somebody who is on the machine already.
+// newAccount is like newUser for another account on the same machine.
 func newAccount(t *testing.T) *user {
 	t.Helper()
 	home := t.TempDir()
@@ -41,18 +41,18 @@ func newAccount(t *testing.T) *user {
 	u.before = traces(t, u.data)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("The node has logged:\n%s", u.log())
+			t.Logf("log of the node:\n%s", u.log())
 		}
 		u.Run(t, "keelson", "down", "--data-dir", u.data)
 		if t.Failed() {
-			return // there is a better reason
+			return // the test has already failed
 		}
 		u.isAsBefore(t)
 	})
 	return u
 }
 
-// log returns the end of what the node has logged.
+// log returns the end of the node's log.
 func (u *user) log() string {
 	data, err := os.ReadFile(filepath.Join(u.data, "logs", "node.log"))
 	if err != nil {
@@ -61,7 +61,8 @@ func (u *user) log() string {
 	return string(data[max(0, len(data)-20_000):])
 }
 
-// traces are what a node could leave behind on the machine: what belongs to other programs comes and goes as it likes.
+// traces are the possible leftovers of a node on the machine. Those of other programs may change at
+// any time.
 func traces(t *testing.T, data string) map[string][]string {
 	t.Helper()
 	found := map[string][]string{"processes": transcript.Left(data)}
@@ -90,7 +91,7 @@ func traces(t *testing.T, data string) map[string][]string {
 			found[what] = append(found[what], paths...)
 		}
 	}
-	// Other nodes, and other programs, make and remove links and cgroups of their own.
+	// Other nodes and programs have their own links and cgroups.
 	own := nodeID(data)
 	found["links"] = slices.DeleteFunc(found["links"], func(path string) bool {
 		name := filepath.Base(path)
@@ -129,7 +130,8 @@ func traces(t *testing.T, data string) map[string][]string {
 	return found
 }
 
-// nodeID returns the word in the names of what the node makes on the machine; nothing if it was never started.
+// nodeID returns the part of names that identifies the node on the machine; nothing if it was never
+// started.
 func nodeID(data string) string {
 	text, err := os.ReadFile(filepath.Join(controlplane.NodeDir(data), "settings.json"))
 	if err != nil {
@@ -142,11 +144,11 @@ func nodeID(data string) string {
 	return settings.ID
 }
 
-// isAsBefore waits until the machine has the traces that it had, but for some kinds of them. The kernel takes a moment to
-// give up namespaces.
+// isAsBefore waits until the machine has its original traces, except for some kinds. The kernel
+// takes a moment to remove namespaces.
 func (u *user) isAsBefore(t *testing.T, except ...string) {
 	t.Helper()
-	transcript.Eventually(t, "the machine is as it was before", func() bool {
+	transcript.Eventually(t, "the machine has its original traces", func() bool {
 		now := traces(t, u.data)
 		for what := range now {
 			if !slices.Contains(except, what) && !slices.Equal(now[what], u.before[what]) {
@@ -158,7 +160,7 @@ func (u *user) isAsBefore(t *testing.T, except ...string) {
 	})
 }
 
-// status returns what keelson status reports.
+// status returns the report of keelson status.
 func (u *user) status(t *testing.T) controlplane.Report {
 	t.Helper()
 	result := u.Run(transcript.Quietly(t), "keelson", "status", "--data-dir", u.data, "--output", "json")
@@ -169,13 +171,12 @@ func (u *user) status(t *testing.T) controlplane.Report {
 	return report
 }
 
-// kubectl runs kubectl, which must succeed.
+// kubectl runs a kubectl command that must succeed.
 func (u *user) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	return u.OK(t, append([]string{"kubectl"}, args...)...)
 }
 
-// apply makes objects.
 func (u *user) apply(t *testing.T, manifest string) {
 	t.Helper()
 	shell := u.Shell
@@ -189,7 +190,7 @@ func (u *user) field(t *testing.T, object, template string) string {
 	return u.kubectl(t, "get", object, "-o", "jsonpath="+template)
 }
 
-// loadApp builds the program app as a version, and loads the image app of that version.
+// loadApp builds a version of the program app, and loads it as the image app of that version.
 func (u *user) loadApp(t *testing.T, version string) {
 	t.Helper()
 	folder := t.TempDir()
@@ -198,10 +199,11 @@ func (u *user) loadApp(t *testing.T, version string) {
 	transcript.Contains(t, out, "docker.io/library/app:"+version+"\n")
 }
 
-// appsVariable names, where there is no Go, the folder with the program app as each version: app-v1 and so on.
+// appsVariable is the environment variable, for machines without Go, of the folder with all
+// versions of the program app: app-v1 and so on.
 const appsVariable = "KEELSON_TEST_APPS"
 
-// buildApp makes what is in the image of the program app: the program, which is also tar.
+// buildApp builds the root file system of the image: the program app, which is also tar.
 func buildApp(t *testing.T, folder, version string) {
 	t.Helper()
 	app := filepath.Join(folder, "app")

@@ -21,17 +21,17 @@ import (
 )
 
 const (
-	// managerImage is what the installation is told to run, and managerHome the namespace that it is in.
+	// managerImage and managerHome are the image and the namespace of the installation.
 	managerImage = "keelson:pods"
 	managerHome  = "keelson-system"
 	managers     = "app.kubernetes.io/component=manager"
 )
 
-// TestLongManager installs the manager as docs/install.md says, on an API without controllers of ours: it runs as Pods on the
-// real node, and one of them is killed.
+// TestLongManager installs the manager as in docs/install.md, on an API without Keelson's
+// controllers: it runs as Pods on the real node, and one of them is killed.
 func TestLongManager(t *testing.T) {
 	u := newUser(t)
-	t.Cleanup(func() { // before all ends
+	t.Cleanup(func() { // before the instance stops
 		if t.Failed() {
 			u.Run(t, "kubectl", "describe", "pods", "--namespace", managerHome)
 			u.Run(t, "kubectl", "logs", "--namespace", managerHome, "--selector", managers, "--prefix")
@@ -41,15 +41,15 @@ func TestLongManager(t *testing.T) {
 		name string
 		run  func(*testing.T, *user)
 	}{
-		{"there is nothing of ours", bare},
+		{"nothing of Keelson exists", bare},
 		{"it is installed with three replicas", install},
-		{"its webhook is asked through its Service", refuse},
-		{"it does what objects ask for", work},
-		{"its leader killed, another one goes on, and nothing is doubled", loseLeader},
-		{"it was refused nothing", permitted},
+		{"its webhook is called through its Service", refuse},
+		{"objects get their children", work},
+		{"its leader killed, another one takes over, and nothing is duplicated", loseLeader},
+		{"none of its requests was forbidden", permitted},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.run(t, u) }) {
-			return // the others stand on this one
+			return // later steps depend on this one
 		}
 	}
 }
@@ -74,7 +74,7 @@ func install(t *testing.T, u *user) {
 	u.awaitReplicas(t)
 }
 
-// loadManager loads the image of the manager: the program alone, as in the Dockerfile.
+// loadManager loads the image of the manager, which has only the program, as in the Dockerfile.
 func (u *user) loadManager(t *testing.T) {
 	t.Helper()
 	program, err := env.Binary("keelson")
@@ -93,14 +93,14 @@ func (u *user) loadManager(t *testing.T) {
 	transcript.Contains(t, out, "docker.io/library/"+managerImage+"\n")
 }
 
-// awaitReplicas waits until three managers are ready, and no more are there.
+// awaitReplicas waits until exactly three managers are ready.
 func (u *user) awaitReplicas(t *testing.T) {
 	t.Helper()
 	u.Until(t, "three replicas are ready", transcript.Is("3 3 3"), "kubectl", "get", "deployment", "keelson-manager",
 		"--namespace", managerHome, "-o", "jsonpath={.status.replicas} {.status.updatedReplicas} {.status.readyReplicas}")
 }
 
-// leader returns the name of the Pod that has the lease; "" while nobody has it.
+// leader returns the Pod that holds the lease; "" if there is none.
 func (u *user) leader(t testing.TB) string {
 	t.Helper()
 	holder := u.Run(transcript.Quietly(t), "kubectl", "get", "lease", "keelson", "--namespace", managerHome, "-o", "jsonpath={.spec.holderIdentity}")
@@ -108,8 +108,8 @@ func (u *user) leader(t testing.TB) string {
 	return pod
 }
 
-// refuse tries an object that the definition accepts and the manager does not. A webhook that cannot be reached would
-// refuse nothing.
+// refuse applies an object that the CRD accepts and the webhook rejects, which proves that it is
+// reachable.
 func refuse(t *testing.T, u *user) {
 	shell := u.Shell
 	shell.Stdin = `apiVersion: stable.example.com/v1
@@ -119,13 +119,13 @@ spec:
   schedule: "0 22-2 * * *"
   jobTemplate: {restartPolicy: Never, containers: [{name: a, image: b}]}
 `
-	transcript.Eventually(t, "the manager refuses a CronTab", func() bool {
+	transcript.Eventually(t, "the manager rejects a CronTab", func() bool {
 		got := shell.Run(transcript.Quietly(t), "kubectl", "create", "--dry-run=server", "-f", "-")
 		return got.Code == 1 && strings.Contains(got.Stderr, "the range runs backwards")
 	})
 }
 
-// work makes a Foo, and a CronTab that keeps all of its Jobs.
+// work creates a Foo, and a CronTab that keeps all its Jobs.
 func work(t *testing.T, u *user) {
 	u.apply(t, `apiVersion: samplecontroller.k8s.io/v1alpha1
 kind: Foo
@@ -150,18 +150,19 @@ spec:
 	u.Until(t, "a run has succeeded", transcript.Not(""), "kubectl", "get", "crontab", "tick", "-o", "jsonpath={.status.lastSuccessfulTime}")
 }
 
-// loseLeader takes the leader away as a machine that is lost does: its process is killed, and its Pod is given up.
+// loseLeader simulates the loss of the leader's machine: its process is killed and its Pod is
+// deleted by force.
 func loseLeader(t *testing.T, u *user) {
 	served := u.pods(t, "shop-")
 	lost := u.leader(t)
 	if lost == "" {
-		t.Fatal("nobody has the lease")
+		t.Fatal("nobody holds the lease")
 	}
 	killed := time.Now()
 	signals.Send(t, managerPID(t, lost), syscall.SIGKILL)
 	u.kubectl(t, "delete", "pod", lost, "--namespace", managerHome, "--grace-period=0", "--force")
 	var next string
-	transcript.Eventually(t, "another one has the lease", func() bool {
+	transcript.Eventually(t, "another one holds the lease", func() bool {
 		next = u.leader(t)
 		return next != "" && next != lost
 	})
@@ -171,7 +172,7 @@ func loseLeader(t *testing.T, u *user) {
 	u.kubectl(t, "scale", "foo", "shop", "--replicas=3")
 	u.Until(t, "the new leader scales", transcript.Is("3"), "kubectl", "get", "deployment", "shop", "-o", "jsonpath={.status.readyReplicas}")
 	if got := u.pods(t, "shop-"); len(got) != 3 || !slices.Equal(intersection(served, got), served) {
-		t.Errorf("the Foo had the Pods %q, and has %q", served, got)
+		t.Errorf("the Foo had the Pods %q, now it has %q", served, got)
 	}
 	if got := strings.Fields(u.kubectl(t, "get", "deployments,replicasets", "-o", "name")); len(got) != 2 {
 		t.Errorf("the Foo has %q, want one Deployment and its ReplicaSet", got)
@@ -179,7 +180,8 @@ func loseLeader(t *testing.T, u *user) {
 	runsOnce(t, u, killed)
 }
 
-// runsOnce checks the runs of the CronTab: each time has one Job, each Job one Pod, and there are some after a time.
+// runsOnce checks that each run of the CronTab has one Job and one Pod, and that there are runs
+// after a time.
 func runsOnce(t *testing.T, u *user, after time.Time) {
 	const times = `{range .items[*]}{.metadata.annotations.batch\.kubernetes\.io/cronjob-scheduled-timestamp}{"\n"}{end}`
 	latest := func(text string) bool {
@@ -190,23 +192,23 @@ func runsOnce(t *testing.T, u *user, after time.Time) {
 	}
 	u.Until(t, "runs go on", latest, "kubectl", "get", "jobs", "-o", "jsonpath="+times)
 	u.kubectl(t, "patch", "crontab", "tick", "--type=merge", "--patch", `{"spec":{"suspend":true}}`)
-	// While it is suspended it has no next time.
+	// While it is suspended, it has no next run.
 	u.Until(t, "all runs have ended", transcript.Is("0"), "kubectl", "get", "crontab", "tick", "-o",
 		"jsonpath={.status.activeCount}{.status.nextScheduleTime}")
 	nominal := strings.Fields(u.field(t, "jobs", times))
 	slices.Sort(nominal)
 	if diff := cmp.Diff(slices.Compact(slices.Clone(nominal)), nominal); diff != "" {
-		t.Errorf("times of the runs (-once +all):\n%s", diff)
+		t.Errorf("times of the runs (-unique +all):\n%s", diff)
 	}
 	if got := len(u.pods(t, "tick-")); got != len(nominal) {
 		t.Errorf("%d runs have %d Pods", len(nominal), got)
 	}
 	if failed := u.field(t, "crontab/tick", "{.status.lastFailureTime}"); failed != "" {
-		t.Errorf("a run has failed at %s", failed)
+		t.Errorf("a run failed at %s", failed)
 	}
 }
 
-// permitted looks for requests that were refused: the manager has the permissions that it uses.
+// permitted checks that no request was forbidden: the manager has all permissions that it uses.
 func permitted(t *testing.T, u *user) {
 	logs := u.OK(transcript.Quietly(t), "kubectl", "logs", "--namespace", managerHome, "--selector", managers, "--tail=-1")
 	transcript.Contains(t, logs, "Manager is ready")
@@ -217,19 +219,19 @@ func permitted(t *testing.T, u *user) {
 	}
 }
 
-// pods returns the names and UIDs of the Pods in the default namespace whose names begin with something.
+// pods returns the names and UIDs of the Pods in the default namespace with a prefix.
 func (u *user) pods(t *testing.T, prefix string) []string {
 	t.Helper()
 	lines := strings.Split(u.field(t, "pods", `{range .items[*]}{.metadata.name} {.metadata.uid}{"\n"}{end}`), "\n")
 	return slices.DeleteFunc(lines, func(line string) bool { return !strings.HasPrefix(line, prefix) })
 }
 
-// intersection returns those of a that are in b, too.
+// intersection returns the elements of a that are also in b.
 func intersection(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return !slices.Contains(b, s) })
 }
 
-// managerPID returns the process, as the machine sees it, of the manager in a Pod.
+// managerPID returns the PID, on the machine, of the manager in a Pod.
 func managerPID(t *testing.T, pod string) int {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -239,7 +241,7 @@ func managerPID(t *testing.T, pod string) int {
 	for _, file := range files {
 		words, err := os.ReadFile(file)
 		if err != nil || !strings.HasPrefix(string(words), "/keelson\x00manager\x00") {
-			continue // another, or it has just ended
+			continue // another one, or it has just ended
 		}
 		environment, err := os.ReadFile(filepath.Join(filepath.Dir(file), "environ"))
 		if err != nil || !slices.Contains(strings.Split(string(environment), "\x00"), "HOSTNAME="+pod) {

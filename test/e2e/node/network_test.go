@@ -15,25 +15,26 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// reachMachine has a Pod ask a server that listens on the machine's end of the link to the node.
+// reachMachine has a Pod connect to a server at the machine's end of the link to the node.
 func reachMachine(t *testing.T, u *user) {
 	if client := u.ask(t, u.nodeAddress(t).Prev()); client.String() != u.field(t, "pod/web", "{.status.podIP}") {
-		t.Errorf("the server was asked by %s", client)
+		t.Errorf("the client address was %s", client)
 	}
 }
 
-// reachOut has a Pod ask a server at an address of another network, which this machine happens to have: there is no other
-// machine here. That it is this machine that asks, is what lets a Pod reach whatever the machine reaches.
+// reachOut has a Pod connect to a server in another network. For lack of another machine, it is an
+// address of this one. The client must be this machine, so that a Pod reaches everything that the
+// machine reaches.
 func reachOut(t *testing.T, u *user) {
 	at := u.otherAddress(t)
 	if client := u.ask(t, at); client != at {
-		t.Errorf("the server at %s was asked by %s", at, client)
+		t.Errorf("the client address at the server %s was %s", at, client)
 	}
 	u.askByUDP(t, at)
 }
 
-// answerMachine asks a Pod, with an address of this machine that is of another network. The answers must come back to it,
-// and not be led out as what the Pod begins to say.
+// answerMachine connects to a Pod from an address of this machine in another network. The responses
+// must come back, and not be routed out like connections of the Pod.
 func answerMachine(t *testing.T, u *user) {
 	at := u.otherAddress(t)
 	pod := u.field(t, "pod/web", "{.status.podIP}") + ":8080"
@@ -63,7 +64,7 @@ func answerMachine(t *testing.T, u *user) {
 	}
 }
 
-// otherAddress returns an address of this machine in a network that is not the node's, or skips the test.
+// otherAddress returns an address of this machine outside the node's network, or skips the test.
 func (u *user) otherAddress(t *testing.T) netip.Addr {
 	t.Helper()
 	addresses, err := net.InterfaceAddrs()
@@ -80,11 +81,10 @@ func (u *user) otherAddress(t *testing.T) netip.Addr {
 			return at
 		}
 	}
-	t.Skip("This machine has no network.")
+	t.Skip("SKIP: this machine has no network")
 	return netip.Addr{}
 }
 
-// nodeAddress returns the address of the node.
 func (u *user) nodeAddress(t *testing.T) netip.Addr {
 	t.Helper()
 	node, err := netip.ParseAddr(u.field(t, "node/keelson-node", `{.status.addresses[?(@.type=="InternalIP")].address}`))
@@ -94,7 +94,8 @@ func (u *user) nodeAddress(t *testing.T) netip.Addr {
 	return node
 }
 
-// ask has the Pod web ask a server at an address of the machine, and returns by which address it was asked.
+// ask has the Pod web connect to a server at an address of the machine, and returns the client
+// address.
 func (u *user) ask(t *testing.T, at netip.Addr) netip.Addr {
 	t.Helper()
 	clients := make(chan string, 1)
@@ -131,8 +132,8 @@ spec:
 	u.kubectl(t, "delete", "pod", "door")
 }
 
-// askByUDP has the Pod web send a datagram to an address of another network, and expects the answer, which is larger than
-// what the networks carry as one packet.
+// askByUDP has the Pod web send a datagram to another network and expects a response larger than an
+// MTU.
 func (u *user) askByUDP(t *testing.T, at netip.Addr) {
 	t.Helper()
 	server, err := net.ListenPacket("udp4", netip.AddrPortFrom(at, 0).String())
@@ -156,6 +157,6 @@ func (u *user) askByUDP(t *testing.T, at netip.Addr) {
 		t.Errorf("by UDP the answer is %.100q", got)
 	}
 	if client, err := netip.ParseAddrPort(<-clients); err != nil || client.Addr() != at {
-		t.Errorf("the server at %s was asked by %s, %v", at, client, err)
+		t.Errorf("the client address at the server %s was %s, %v", at, client, err)
 	}
 }

@@ -1,6 +1,7 @@
 //go:build linux
 
-// Package node has the transcripts of `keelson up --node=real`: Pods that truly run, on this machine.
+// Package node has the transcripts of `keelson up --node=real`: Pods with real containers, on this
+// machine.
 package node
 
 import (
@@ -17,43 +18,43 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// TestLongNode is the life of a real node, one step after the other.
+// TestLongNode is the life cycle of a real node, step by step.
 func TestLongNode(t *testing.T) {
 	u := newUser(t)
 	for _, step := range []struct {
 		name string
 		run  func(*testing.T, *user)
 	}{
-		{"it is ready, and says that it is real", up},
+		{"it is ready, and is reported as real", up},
 		{"images are loaded without a registry", loadImages},
 		{"a layout of images is loaded as well", loadLayout},
 		{"an image is pulled from a registry", pullImage},
 		{"a Pod runs, with logs, exec and port-forward", runPod},
 		{"files are copied into it and out of it", copyFiles},
-		{"attach reaches what a container reads and writes", attach},
+		{"attach connects to the streams of a container", attach},
 		{"a Pod reaches the API with its token", reachAPI},
 		{"a Pod reaches this machine", reachMachine},
 		{"a Pod reaches other networks as this machine", reachOut},
-		{"what comes from any address of this machine is answered", answerMachine},
+		{"responses reach all addresses of this machine", answerMachine},
 		{"a Pod has a port of the node", hostPort},
 		{"limits are enforced", limits},
-		{"a limit of processors is one of its cgroup", cpuLimit},
-		{"the containers of a Foo answer through a Service", foo},
+		{"a limit of processors is set in its cgroup", cpuLimit},
+		{"the containers of a Foo respond through a Service", foo},
 		{"a SampleResource serves its new image", sampleResource},
-		{"another node beside it has Services of its own", beside},
+		{"another node next to it has its own Services", beside},
 		{"the Job of a CronTab sees its nominal time", cronTab},
-		{"a CronTab replaces a run when its containers are gone", replace},
-		{"containerd killed, containers go on", containerdKilled},
-		{"kubelet killed, containers go on", kubeletKilled},
-		{"kube-proxy killed, Services go on", kubeProxyKilled},
-		{"keelson killed, the node goes on", keelsonKilled},
-		{"killed, it comes back with the Pods that it had", killed},
+		{"a CronTab replaces a run when its containers have ended", replace},
+		{"containerd killed, containers keep running", containerdKilled},
+		{"kubelet killed, containers keep running", kubeletKilled},
+		{"kube-proxy killed, Services keep working", kubeProxyKilled},
+		{"keelson killed, the node keeps running", keelsonKilled},
+		{"killed, it comes back with its Pods", killed},
 		{"everything killed, up has the Pods again, each of them once", everythingKilled},
 		{"down leaves nothing, up has the Pods again", downAndUp},
 		{"everything killed, down leaves nothing", everythingKilledThenDown},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.run(t, u) }) {
-			return // the others stand on this one
+			return // later steps depend on this one
 		}
 	}
 }
@@ -113,7 +114,7 @@ func copyFiles(t *testing.T, u *user) {
 	u.kubectl(t, "cp", "web:/letters", back)
 	for name, text := range files {
 		if got, err := os.ReadFile(filepath.Join(back, name)); err != nil || string(got) != text {
-			t.Errorf("back comes %s as %q, %v, want %q", name, got, err, text)
+			t.Errorf("%s comes back as %q, %v, want %q", name, got, err, text)
 		}
 	}
 }
@@ -135,7 +136,7 @@ spec:
 }
 
 func reachAPI(t *testing.T, u *user) {
-	// The API knows whose token that is, or it could not say what its owner may not do.
+	// The API identifies the owner of the token, as its response shows.
 	transcript.Contains(t, u.kubectl(t, "exec", "web", "--", "/app", "secrets"), "403 Forbidden\n",
 		`system:serviceaccount:default:default`, `cannot list resource`)
 }
@@ -150,7 +151,7 @@ spec: {deploymentName: shop, replicas: 2, image: "app:v1"}
 	u.kubectl(t, "expose", "deployment", "shop", "--port=80", "--target-port=8080")
 	address := "http://" + u.field(t, "service/shop", "{.spec.clusterIP}")
 	served := map[string]bool{}
-	transcript.Eventually(t, "both Pods answer through the Service", func() bool {
+	transcript.Eventually(t, "both Pods respond through the Service", func() bool {
 		result := u.Run(transcript.Quietly(t), "kubectl", "exec", "web", "--", "/app", "get", address)
 		if result.Code != 0 {
 			return false
@@ -168,17 +169,18 @@ spec: {deploymentName: shop, replicas: 2, image: "app:v1"}
 		transcript.Contains(t, u.kubectl(t, "exec", "web", "--", "/app", "get", url), "200 OK")
 	}
 	u.kubectl(t, "expose", "pod", "web", "--name=self", "--port=80", "--target-port=8080")
-	u.Until(t, "a Pod answers itself through a Service", answersOK, "kubectl", "exec", "web", "--", "/app", "get", "http://self")
+	u.Until(t, "a Pod reaches itself through a Service", answersOK, "kubectl", "exec", "web", "--", "/app", "get", "http://self")
 	transcript.Contains(t, u.Run(t, "kubectl", "exec", "web", "--", "/app", "get", "http://nobody.default.svc.cluster.local.").Stdout, "no such host")
-	// A headless Service is the Pods that are ready.
+	// A headless Service resolves to the ready Pods.
 	u.kubectl(t, "expose", "deployment", "shop", "--name=bare", "--cluster-ip=None", "--port=8080")
-	u.Until(t, "a Pod answers by the name of a headless Service", answersOK, "kubectl", "exec", "web", "--", "/app", "get", "http://bare:8080")
+	u.Until(t, "a Pod responds at the name of a headless Service", answersOK, "kubectl", "exec", "web", "--", "/app", "get", "http://bare:8080")
 }
 
-// answersOK tells whether a server has answered the program app well.
+// answersOK reports whether the program app printed a successful response.
 func answersOK(stdout string) bool { return strings.HasPrefix(stdout, "200 OK\n") }
 
-// hasServices tells whether this machine reaches the Services of this node: of several nodes those of the first.
+// hasServices reports whether this machine routes to the Services of this node: of several nodes,
+// the first one has the routes.
 func (u *user) hasServices(t *testing.T) bool {
 	t.Helper()
 	routes, err := os.ReadFile("/proc/net/route")
@@ -211,7 +213,7 @@ spec: {podImage: "app:%s"}
 	u.kubectl(t, "delete", "sampleresource", "sample")
 }
 
-// answers waits until a Pod answers.
+// answers waits until a Pod responds.
 func answers(t *testing.T, u *user, pod, want string) {
 	t.Helper()
 	address := "http://" + u.field(t, pod, "{.status.podIP}") + ":8080"
@@ -230,7 +232,7 @@ func get(t *testing.T, url string) string {
 	return answer
 }
 
-// tryGet gets a page over a connection of its own.
+// tryGet gets a page over a new connection.
 func tryGet(url string) (string, error) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 	response, err := client.Get(url)

@@ -16,10 +16,10 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// TestLongNodeWithoutIptables is a node on a machine that has nft instead.
+// TestLongNodeWithoutIptables is a node on a machine with nft only.
 func TestLongNodeWithoutIptables(t *testing.T) {
 	if len(places([]string{"nft"})) == 0 {
-		t.Skip("This machine has no nft: `hack/require.sh nft` installs it")
+		t.Skip("SKIP: this machine has no nft: `hack/require.sh nft` installs it")
 	}
 	u := newUser(t)
 	u.without = []string{"iptables"}
@@ -27,25 +27,25 @@ func TestLongNodeWithoutIptables(t *testing.T) {
 		name string
 		run  func(*testing.T, *user)
 	}{
-		{"it is ready, and says that it is real", up},
-		{"it has what there is", hasNft},
+		{"it is ready, and is reported as real", up},
+		{"it uses nft", hasNft},
 		{"an image is loaded", func(t *testing.T, u *user) { u.loadApp(t, "v1") }},
 		{"a Pod runs, with logs, exec and port-forward", runPod},
 		{"a Pod reaches the API with its token", reachAPI},
 		{"a Pod reaches this machine", reachMachine},
 		{"a Pod reaches other networks as this machine", reachOut},
-		{"what comes from any address of this machine is answered", answerMachine},
+		{"responses reach all addresses of this machine", answerMachine},
 		{"a Pod has a port of the node", hostPort},
-		{"the containers of a Foo answer through a Service", foo},
+		{"the containers of a Foo respond through a Service", foo},
 		{"down leaves nothing, up has the Pods again", downAndUp},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.run(t, u) }) {
-			return // the others stand on this one
+			return // later steps depend on this one
 		}
 	}
 }
 
-// hasNft looks whether the node has made its rules with nft.
+// hasNft checks that the node has created its rules with nft.
 func hasNft(t *testing.T, u *user) {
 	settings, err := os.ReadFile(filepath.Join(controlplane.NodeDir(u.data), "settings.json"))
 	if err != nil {
@@ -53,7 +53,7 @@ func hasNft(t *testing.T, u *user) {
 	}
 	transcript.Contains(t, string(settings), `"proxyMode": "nftables"`)
 	network := fmt.Sprintf("--net=/proc/%d/ns/net", u.component(t, "kube-proxy"))
-	transcript.Eventually(t, "there are the rules of the node and of kube-proxy", func() bool { // which has its own late
+	transcript.Eventually(t, "the rules of the node and of kube-proxy exist", func() bool { // kube-proxy creates its rules late
 		out, err := exec.Command("nsenter", network, "nft", "list", "tables").CombinedOutput()
 		if err != nil {
 			t.Fatalf("nft in the network of the node: %v\n%s", err, out)
@@ -62,8 +62,8 @@ func hasNft(t *testing.T, u *user) {
 	})
 }
 
-// okWithout runs a command that must succeed where some programs are not installed: with a view of the file system in
-// which something that nobody can execute is in their places.
+// okWithout runs a command that must succeed where some programs are not installed: in a mount
+// namespace that hides them behind a file that is not executable.
 func (u *user) okWithout(t *testing.T, words []string) string {
 	t.Helper()
 	const hide = `while [ "$1" != -- ]; do mount --bind /dev/null "$1"; shift; done; shift; exec "$@"`
@@ -81,7 +81,7 @@ func (u *user) okWithout(t *testing.T, words []string) string {
 	return stdout.String()
 }
 
-// places returns where programs are that go by these names, each place once.
+// places returns the paths of programs by name, without duplicates.
 func places(names []string) (found []string) {
 	for _, name := range names {
 		for _, folder := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {

@@ -23,17 +23,17 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// pullImage has the node pull an image from registries on this machine: one with an authority of its own, and one that
-// speaks HTTP without TLS.
+// pullImage has the node pull an image from registries on this machine: one with its own authority,
+// and one with plain HTTP.
 func pullImage(t *testing.T, u *user) {
 	folder := filepath.Join(u.home, "registry")
 	writeLayout(t, folder, "v1")
 	secure, authority := u.serveRegistry(t, folder, true)
 	plain, _ := u.serveRegistry(t, folder, false)
 
-	// Without a word about it, its authority is one that nobody knows.
+	// Without configuration, its authority is unknown.
 	u.kubectl(t, "run", "secure", "--image="+secure+"/app:v1", "--restart=Never", "--", "say", "pulled")
-	u.Until(t, "it cannot be pulled, and why", func(why string) bool { return strings.Contains(why, "certificate signed by unknown authority") },
+	u.Until(t, "the pull fails with the reason", func(why string) bool { return strings.Contains(why, "certificate signed by unknown authority") },
 		"kubectl", "get", "events", "--field-selector=involvedObject.name=secure,reason=Failed", "-o", "jsonpath={.items[*].message}")
 	u.kubectl(t, "delete", "pod", "secure")
 
@@ -59,7 +59,8 @@ func pullImage(t *testing.T, u *user) {
 	}
 }
 
-// describeRegistry tells the node how to reach a registry, with the authority that has signed its certificate, if any.
+// describeRegistry configures a registry on the node, with the authority of its certificate, if
+// there is one.
 func (u *user) describeRegistry(t *testing.T, at, hosts string, authority []byte) {
 	t.Helper()
 	folder := filepath.Join(controlplane.NodeDir(u.data), "registries", at)
@@ -76,14 +77,14 @@ func (u *user) describeRegistry(t *testing.T, at, hosts string, authority []byte
 	}
 }
 
-// serveRegistry serves the one image of a layout as a registry does, until the test ends, and returns where: at the
-// machine's end of the link to the node, which every machine with a node has. A secure one has a certificate, of the
-// authority that is returned, too.
+// serveRegistry serves the image of a layout until the end of the test, and returns the address:
+// the machine's end of the link to the node, which every machine with a node has. A secure registry
+// has a certificate of the returned authority.
 func (u *user) serveRegistry(t *testing.T, folder string, secure bool) (at string, authority []byte) {
 	t.Helper()
 	address := u.nodeAddress(t).Prev()
 	server := httptest.NewUnstartedServer(registryOf(t, folder))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of who does not know the authority
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients without the authority
 	if err := server.Listener.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,7 @@ func (u *user) serveRegistry(t *testing.T, folder string, secure bool) (at strin
 	return server.Listener.Addr().String(), authority
 }
 
-// registryOf returns what a registry with the one image of a layout answers.
+// registryOf returns the handler of a registry with the image of a layout.
 func registryOf(t *testing.T, folder string) http.Handler {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(folder, "index.json"))

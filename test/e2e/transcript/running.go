@@ -15,15 +15,15 @@ import (
 type Running struct {
 	words []string
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when it has ended and all that it wrote was read
+	ended chan struct{} // closed after its end, when all output was read
 
 	mu   sync.Mutex
 	text strings.Builder
-	more chan struct{} // closed, and replaced, when there is more text or it has ended
+	more chan struct{} // closed and replaced when there is more output, or the end
 }
 
-// Start starts a command. What it writes to standard output and standard error comes as one text. If it has not ended
-// when the test does, it is killed.
+// Start starts a command. Text has its standard output and standard error. If it is still running
+// at the end of the test, it is killed.
 func (s Shell) Start(t testing.TB, words ...string) *Running {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -35,19 +35,19 @@ func (s Shell) Start(t testing.TB, words ...string) *Running {
 	return start(t, cmd, words, w, r)
 }
 
-// start starts a command that writes to w, which is read from r.
+// start starts a command that writes to w; its output is read from r.
 func start(t testing.TB, cmd *exec.Cmd, words []string, w, r *os.File) *Running {
 	t.Helper()
 	running := &Running{words: words, cmd: cmd, ended: make(chan struct{}), more: make(chan struct{})}
 	err := cmd.Start()
-	_ = w.Close() // the command has its own
+	_ = w.Close() // the command has its own copy
 	if err != nil {
 		t.Fatalf("$ %s &: %v", line(words), err)
 	}
 	t.Logf("$ %s & (pid %d)", line(words), cmd.Process.Pid)
 	go func() {
 		running.read(r)
-		_ = cmd.Wait() // ProcessState tells how it has ended
+		_ = cmd.Wait() // ProcessState has the result
 		close(running.ended)
 		running.wake("")
 	}()
@@ -63,7 +63,7 @@ func start(t testing.TB, cmd *exec.Cmd, words []string, w, r *os.File) *Running 
 	return running
 }
 
-// read collects what the command writes, until the end. A terminal whose other side is closed gives an error instead.
+// read collects the output of the command until its end. A terminal reports its end as an error.
 func (r *Running) read(from *os.File) {
 	defer from.Close()
 	reader := bufio.NewReader(from)
@@ -85,17 +85,17 @@ func (r *Running) wake(text string) {
 	r.more = make(chan struct{})
 }
 
-// PID returns the process id.
+// PID returns the process ID.
 func (r *Running) PID() int { return r.cmd.Process.Pid }
 
-// Text returns what the command has written so far.
+// Text returns the output of the command so far.
 func (r *Running) Text() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.text.String()
 }
 
-// Await waits until the command has written something.
+// Await waits for a text in the output.
 func (r *Running) Await(t testing.TB, part string) {
 	t.Helper()
 	timeout := time.After(Patience)
@@ -127,7 +127,7 @@ func (r *Running) Signal(t testing.TB, signal os.Signal) {
 	}
 }
 
-// Wait waits for the end of the command and returns how it ended; all that it wrote is in Stdout.
+// Wait waits for the end of the command and returns its result, with all output in Stdout.
 func (r *Running) Wait(t testing.TB) Result {
 	t.Helper()
 	select {

@@ -10,14 +10,14 @@ import (
 	"github.com/creack/pty"
 )
 
-// Terminal is a command that runs in the foreground of a terminal.
+// Terminal is a command in the foreground of a terminal.
 type Terminal struct {
 	*Running
 	columns  int
 	keyboard *os.File
 }
 
-// StartOnTerminal starts a command on a terminal of so many columns.
+// StartOnTerminal starts a command on a terminal with that number of columns.
 func (s Shell) StartOnTerminal(t testing.TB, columns int, words ...string) *Terminal {
 	t.Helper()
 	master, tty, err := pty.Open()
@@ -33,7 +33,7 @@ func (s Shell) StartOnTerminal(t testing.TB, columns int, words ...string) *Term
 	return &Terminal{Running: start(t, cmd, words, tty, master), columns: columns, keyboard: master}
 }
 
-// CtrlC presses that key: the terminal turns it into a signal to the command.
+// CtrlC presses Ctrl-C: the terminal sends a signal to the command.
 func (t *Terminal) CtrlC(tb testing.TB) {
 	tb.Helper()
 	tb.Log("$ (Ctrl-C)")
@@ -42,11 +42,11 @@ func (t *Terminal) CtrlC(tb testing.TB) {
 	}
 }
 
-// Screen returns the lines that the terminal shows now, without trailing spaces.
+// Screen returns the current lines of the terminal, without trailing spaces.
 func (t *Terminal) Screen() []string { return render(t.Text(), t.columns) }
 
-// render returns what a terminal of so many columns shows after it got text. It knows line ends, the way back to the
-// beginning of a line, and the emptying of a line; anything else that is no text stays visible.
+// render returns the lines that a terminal shows for text. It supports line feeds, carriage returns
+// and clearing a line; other escape sequences stay visible.
 func render(text string, columns int) []string {
 	rows, column := [][]rune{nil}, 0
 	for text != "" {

@@ -14,9 +14,9 @@ func TestRender(t *testing.T) {
 	}{
 		{"lines", "one\r\ntwo\r\n", []string{"one", "two", ""}},
 		{"a line feed alone goes straight down", "one\ntwo", []string{"one", "   two"}},
-		{"a line that is overwritten keeps its end", "three\rtwo", []string{"twoee"}},
-		{"a line that is emptied first does not", "three\r\x1b[2Ktwo", []string{"two"}},
-		{"emptying does not reach what has gone on in the next row", "eightcolumns\r\x1b[2Kend", []string{"eightcol", "end"}},
+		{"an overwritten line keeps its end", "three\rtwo", []string{"twoee"}},
+		{"a cleared line does not", "three\r\x1b[2Ktwo", []string{"two"}},
+		{"clearing affects only the last row of a wrapped line", "eightcolumns\r\x1b[2Kend", []string{"eightcol", "end"}},
 		{"a full row ends there", "eightcol\r\nend", []string{"eightcol", "end"}},
 		{"other sequences stay visible", "\x1b[1mbold", []string{"\x1b[1mbold"}},
 	} {

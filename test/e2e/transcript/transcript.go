@@ -1,5 +1,5 @@
-// Package transcript lets tests type what a user types: it runs bin/keelson and bin/kubectl, and logs each command with
-// what it prints, so that the log of a test reads as a session in a terminal.
+// Package transcript runs the commands of a user: bin/keelson and bin/kubectl. It logs each command
+// with its output, so that the log of a test reads as a session in a terminal.
 package transcript
 
 import (
@@ -18,11 +18,11 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
-// PatienceVariable is the environment variable that says how long Patience is, for an emulated machine.
+// PatienceVariable is the environment variable for Patience, for emulated machines.
 const PatienceVariable = "KEELSON_TEST_PATIENCE"
 
-// Patience is how long a command may take, and how long Until waits: much longer than anything lasts here, because the
-// machine may be busy with other tests.
+// Patience is the timeout of a command and of Until. It is generous, because the machine may be
+// busy with other tests.
 var Patience = patience(os.Getenv(PatienceVariable))
 
 func patience(said string) time.Duration {
@@ -36,26 +36,26 @@ func patience(said string) time.Duration {
 	return d
 }
 
-// pollInterval is how often Until repeats a command.
+// pollInterval is the interval at which Until repeats a command.
 const pollInterval = 50 * time.Millisecond
 
-// Shell is a place in which commands are run.
+// Shell is an environment to run commands in.
 type Shell struct {
-	// Env is the environment of the commands, instead of the one of the tests. PATH is added.
+	// Env replaces the environment of the tests. PATH is added.
 	Env map[string]string
-	// Stdin, if set, is what a command reads.
+	// Stdin, if set, is the standard input of a command.
 	Stdin string
 }
 
-// Result is how a command has ended.
+// Result is the result of a command.
 type Result struct {
 	Stdout, Stderr string
 	// Code is the exit code; -1 if a signal ended it.
 	Code int
 }
 
-// Command prepares a command, for those that Run and Start do not fit. The programs keelson and kubectl are those of
-// bin/.
+// Command prepares a command that does not fit Run and Start. The programs keelson and kubectl are
+// those in bin/.
 func (s Shell) Command(ctx context.Context, t testing.TB, words ...string) *exec.Cmd {
 	t.Helper()
 	path, err := env.Binary(words[0])
@@ -73,10 +73,10 @@ func (s Shell) Command(ctx context.Context, t testing.TB, words ...string) *exec
 	return cmd
 }
 
-// Run runs a command to its end, whatever that is.
+// Run runs a command, whatever its result.
 func (s Shell) Run(t testing.TB, words ...string) Result {
 	t.Helper()
-	// Not the context of the test: cleanups run commands, too.
+	// Not the test's context: cleanups run commands, too.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), Patience)
 	defer cancel()
 	cmd := s.Command(ctx, t, words...)
@@ -90,13 +90,13 @@ func (s Shell) Run(t testing.TB, words ...string) Result {
 		t.Fatalf("$ %s: %v", line(words), err)
 	}
 	if ctx.Err() != nil {
-		t.Fatalf("$ %s\n%s%sNot over after %s", line(words), result.Stdout, result.Stderr, Patience)
+		t.Fatalf("$ %s\n%s%sTimeout after %s", line(words), result.Stdout, result.Stderr, Patience)
 	}
 	t.Logf("$ %s (%.2f s, exit code %d)\n%s%s", line(words), time.Since(began).Seconds(), result.Code, result.Stdout, result.Stderr)
 	return result
 }
 
-// OK runs a command that must succeed, and returns what it writes to standard output.
+// OK runs a command that must succeed, and returns its standard output.
 func (s Shell) OK(t testing.TB, words ...string) string {
 	t.Helper()
 	result := s.Run(t, words...)
@@ -106,7 +106,7 @@ func (s Shell) OK(t testing.TB, words ...string) string {
 	return result.Stdout
 }
 
-// Fails runs a command that must end with this exit code, which is not 0, and returns all that it writes.
+// Fails runs a command that must fail with this exit code, and returns all its output.
 func (s Shell) Fails(t testing.TB, code int, words ...string) string {
 	t.Helper()
 	result := s.Run(t, words...)
@@ -116,8 +116,8 @@ func (s Shell) Fails(t testing.TB, code int, words ...string) string {
 	return result.Stdout + result.Stderr
 }
 
-// Until repeats a command until it succeeds and done accepts what it writes to standard output, which is returned. what
-// says in a few words what the user waits for.
+// Until repeats a command until it succeeds and done accepts its standard output, which it returns.
+// what describes the condition.
 func (s Shell) Until(t testing.TB, what string, done func(stdout string) bool, words ...string) string {
 	t.Helper()
 	began := time.Now()
@@ -135,7 +135,7 @@ func (s Shell) Until(t testing.TB, what string, done func(stdout string) bool, w
 	return last.Stdout
 }
 
-// Eventually waits until done accepts; what says in a few words what for.
+// Eventually waits until done returns true; what describes the condition.
 func Eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(pollInterval)
@@ -147,12 +147,12 @@ func Eventually(t testing.TB, what string, done func() bool) {
 	}
 }
 
-// Is returns a condition for Until: the output is want, apart from white space around it.
+// Is returns a condition for Until: the output is want, ignoring surrounding white space.
 func Is(want string) func(string) bool {
 	return func(stdout string) bool { return strings.TrimSpace(stdout) == want }
 }
 
-// Not returns a condition for Until: the output is something, but not old.
+// Not returns a condition for Until: the output is neither empty nor old.
 func Not(old string) func(string) bool {
 	return func(stdout string) bool {
 		now := strings.TrimSpace(stdout)
@@ -160,7 +160,7 @@ func Not(old string) func(string) bool {
 	}
 }
 
-// Contains fails the test unless text has every part.
+// Contains fails the test unless text contains all parts.
 func Contains(t testing.TB, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
@@ -170,7 +170,7 @@ func Contains(t testing.TB, text string, parts ...string) {
 	}
 }
 
-// Quietly returns a test that logs nothing, for commands whose output nobody wants to read in the transcript.
+// Quietly returns a test that logs nothing, to keep commands out of the transcript.
 func Quietly(t testing.TB) testing.TB { return quietly{t} }
 
 type quietly struct{ testing.TB }

@@ -1,4 +1,4 @@
-// Command app is what the containers of the tests of a real node run: a web server, or what a Job does.
+// Command app is the program in the containers of the real node's tests: a web server, or a Job.
 package main
 
 import (
@@ -18,11 +18,11 @@ import (
 	"time"
 )
 
-// version is set when it is built.
+// version is set at build time.
 var version = "v0"
 
 func main() {
-	if filepath.Base(os.Args[0]) == "tar" { // kubectl cp calls it
+	if filepath.Base(os.Args[0]) == "tar" { // for kubectl cp
 		if err := tarMain(os.Args[1:], os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "tar:", err)
 			os.Exit(1)
@@ -70,7 +70,7 @@ func main() {
 	}
 }
 
-// serve answers until it is told to end, and then says so.
+// serve responds to requests until it gets a signal to stop, and logs that.
 func serve() {
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM)
@@ -102,11 +102,11 @@ func echo(socket net.PacketConn) {
 			fmt.Println(err)
 			os.Exit(1)
 		}
-		_, _ = socket.WriteTo(buffer[:n], from) // who is gone needs none
+		_, _ = socket.WriteTo(buffer[:n], from) // best effort
 	}
 }
 
-// get prints what a server answers.
+// get prints the response of a server.
 func get(url string) {
 	response, err := http.Get(url)
 	if err != nil {
@@ -121,7 +121,7 @@ func get(url string) {
 	}
 }
 
-// ask sends a datagram, and prints the one that comes back.
+// ask sends a datagram and prints the response.
 func ask(address, text string) error {
 	c, err := net.Dial("udp", address)
 	if err != nil {
@@ -142,7 +142,8 @@ func ask(address, text string) error {
 	return err
 }
 
-// secrets asks the API for the secrets of its namespace with what every Pod has for that, and prints what it says.
+// secrets requests the Secrets of its namespace with the Pod's service account, and prints the
+// response.
 func secrets() error {
 	var token, authority, namespace []byte
 	for name, into := range map[string]*[]byte{"token": &token, "ca.crt": &authority, "namespace": &namespace} {
@@ -179,7 +180,7 @@ func show(path string) {
 	fmt.Printf("%s\n", data)
 }
 
-// listen repeats the lines that it gets, to their end.
+// listen prints the lines of its input.
 func listen() {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
@@ -187,11 +188,11 @@ func listen() {
 	}
 }
 
-// lastWords is how long turn takes to end after it was told to.
+// lastWords is the time that turn takes to end after the signal.
 const lastWords = 2 * time.Second
 
-// turn writes into a file in a folder when it begins and when it ends, which takes a while, and whether another one was
-// there at that time.
+// turn writes to a file in a folder when it begins and, after a while, when it ends, and whether
+// another one was running.
 func turn(folder string) {
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM)
@@ -212,7 +213,7 @@ func takeTurn(folder, name string, end <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
-	defer lock.Close() // and with it goes the lock, also if this is killed
+	defer lock.Close() // which releases the lock, as a kill does
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_, err := fmt.Fprintf(protocol, "%s is not alone: %v\n", name, err)
 		return err
@@ -226,16 +227,16 @@ func takeTurn(folder, name string, end <-chan os.Signal) error {
 	return err
 }
 
-// spin keeps a processor busy for two seconds, and prints how many milliseconds of it it got.
+// spin uses a processor for two seconds and prints the processor time it got, in milliseconds.
 func spin() {
-	before := processorTime() // to start may have taken long
+	before := processorTime() // the start may have taken long
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
 		continue
 	}
 	fmt.Println((processorTime() - before).Milliseconds())
 }
 
-// processorTime returns how long this process has had a processor.
+// processorTime returns the processor time of this process.
 func processorTime() time.Duration {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
@@ -245,7 +246,7 @@ func processorTime() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// crowd starts threads until somebody stops it. The runtime says then how many there are.
+// crowd starts threads until it is stopped. The Go runtime then prints their number.
 func crowd() {
 	for range 6000 {
 		started := make(chan struct{})
@@ -256,10 +257,10 @@ func crowd() {
 		}()
 		<-started
 	}
-	fmt.Println("nobody has stopped it")
+	fmt.Println("no limit reached")
 }
 
-// hog takes memory until somebody stops it.
+// hog allocates memory until it is stopped.
 func hog() {
 	var all [][]byte
 	for {

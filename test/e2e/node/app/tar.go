@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// tarMain is as much of tar(1) as kubectl cp needs: `tar cf - PATH` and `tar -xmf - [-C FOLDER]`.
+// tarMain implements the part of tar(1) that kubectl cp needs: `tar cf - PATH` and `tar -xmf - [-C
+// FOLDER]`.
 func tarMain(args []string, stdin io.Reader, stdout io.Writer) error {
 	switch {
 	case len(args) == 3 && args[0] == "cf" && args[1] == "-":
@@ -25,7 +26,7 @@ func tarMain(args []string, stdin io.Reader, stdout io.Writer) error {
 	}
 }
 
-// create writes a file, or a folder and what is in it, as an archive.
+// create writes a file, or a folder with its contents, as an archive.
 func create(w io.Writer, root string) error {
 	out := tar.NewWriter(w)
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
