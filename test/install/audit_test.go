@@ -16,7 +16,7 @@ import (
 	"github.com/keelson-dev/keelson/api/crds"
 )
 
-// use is one thing that somebody did, as the API server checks it.
+// use is an operation of a user, as the API server authorizes it.
 type use struct {
 	verb, group, resource, namespace, name string
 }
@@ -32,7 +32,7 @@ func (u use) String() string {
 	return text
 }
 
-// auditEvent is what we read of an entry of the audit log.
+// auditEvent is the relevant part of an entry of the audit log.
 // https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/
 type auditEvent struct {
 	Verb      string `json:"verb"`
@@ -56,23 +56,23 @@ type auditEvent struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// record is what a user did.
+// record has the operations of a user.
 type record struct {
 	uses map[use]bool
-	// refused has a line for each thing that the user tried and may not do.
+	// refused has a line for each forbidden operation that the user attempted.
 	refused []string
 	// blocked are the kinds of the owners whose deletion the user's objects block.
 	blocked map[schema.GroupKind]bool
 }
 
-// recordOf reads from the audit log what a user did.
+// recordOf reads the operations of a user from the audit log.
 func (w *world) recordOf(t *testing.T, user string) record {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(w.dir, "audit.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The API server may be in the middle of the last line.
+	// The API server may still be writing the last line.
 	raw = raw[:bytes.LastIndexByte(raw, '\n')+1]
 	r := record{uses: map[use]bool{}, blocked: map[schema.GroupKind]bool{}}
 	for line := range bytes.Lines(raw) {
@@ -89,8 +89,8 @@ func (w *world) recordOf(t *testing.T, user string) record {
 	return r
 }
 
-// add adds an entry. The API server refuses for many reasons; only what the authorizer refuses, or what an admission
-// plugin asks it, is a matter of permissions.
+// add adds an entry. Of the API server's reasons for a rejection, only those of the authorizer,
+// including checks by admission plugins, concern permissions.
 func (r *record) add(event auditEvent) {
 	o := event.Object
 	u := use{event.Verb, o.APIGroup, o.Resource, o.Namespace, o.Name}
@@ -104,7 +104,7 @@ func (r *record) add(event auditEvent) {
 	r.uses[u] = true
 	var object metav1.PartialObjectMetadata
 	if err := json.Unmarshal(event.Request, &object); err != nil {
-		return // there is no body, or a patch that is no object
+		return // there is no body, or it is a patch
 	}
 	for _, owner := range object.OwnerReferences {
 		if owner.BlockOwnerDeletion != nil && *owner.BlockOwnerDeletion {
@@ -113,20 +113,21 @@ func (r *record) add(event auditEvent) {
 	}
 }
 
-// isOwnerRefused recognises the words of the admission plugin OwnerReferencesPermissionEnforcement. That it does not know
-// a definition yet, which lasts up to half a minute, is not the fault of a role.
+// isOwnerRefused recognizes the message of the admission plugin
+// OwnerReferencesPermissionEnforcement. For up to half a minute it does not know a new CRD, which
+// is not a missing permission.
 func isOwnerRefused(message string) bool {
 	return strings.Contains(message, "cannot set blockOwnerDeletion") && !strings.Contains(message, "cannot find RESTMapping")
 }
 
-// grant is one thing that a role lets somebody do.
+// grant is an operation that a role allows.
 type grant struct {
 	use
 	role string
 }
 
-// unused returns the grants that nothing in the record needed. A grant without a namespace is for all of them, one
-// without a name for all names.
+// unused returns the grants that no operation in the record needed. A grant without a namespace
+// applies to all namespaces, one without a name to all names.
 func unused(grants []grant, r record, finalizers map[schema.GroupKind]string) []grant {
 	needed := map[string]bool{}
 	for kind := range r.blocked {
@@ -146,7 +147,7 @@ func unused(grants []grant, r record, finalizers map[schema.GroupKind]string) []
 	})
 }
 
-// finalizersOf returns the resource that guards the finalizers of each of our kinds.
+// finalizersOf returns the resource that protects the finalizers of each of Keelson's kinds.
 func finalizersOf(t *testing.T) map[schema.GroupKind]string {
 	t.Helper()
 	definitions, err := crds.All()

@@ -15,24 +15,24 @@ func TestRecord(t *testing.T) {
 		want        record
 	}{
 		{
-			"what is allowed is a use", `{"verb":"update","objectRef":{"apiGroup":"g","resource":"foos","subresource":"status","namespace":"n","name":"a"},` + allowed + `}`,
+			"an allowed operation is a use", `{"verb":"update","objectRef":{"apiGroup":"g","resource":"foos","subresource":"status","namespace":"n","name":"a"},` + allowed + `}`,
 			record{uses: map[use]bool{{"update", "g", "foos/status", "n", "a"}: true}},
 		},
 		{
-			"so is what fails for another reason", `{"verb":"create","objectRef":{"resource":"pods","namespace":"n"},"responseStatus":{"code":403,"message":"quota"},` + allowed + `}`,
+			"so is one that fails for another reason", `{"verb":"create","objectRef":{"resource":"pods","namespace":"n"},"responseStatus":{"code":403,"message":"quota"},` + allowed + `}`,
 			record{uses: map[use]bool{{"create", "", "pods", "n", ""}: true}},
 		},
 		{
-			"what the authorizer refuses is none", `{"verb":"list","objectRef":{"resource":"pods"},"responseStatus":{"code":403,"message":"no"},` + forbidden + `}`,
+			"one that the authorizer rejects is not", `{"verb":"list","objectRef":{"resource":"pods"},"responseStatus":{"code":403,"message":"no"},` + forbidden + `}`,
 			record{refused: []string{"list pods: no"}},
 		},
 		{
-			"nor is what the admission refuses for want of a permission",
+			"nor is one that admission rejects for a missing permission",
 			`{"verb":"create","objectRef":{"resource":"pods","namespace":"n"},"responseStatus":{"code":403,"message":"pods \"a\" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on"},` + allowed + `}`,
 			record{refused: []string{`create pods in n: pods "a" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on`}},
 		},
 		{
-			"the owner that is blocked is remembered",
+			"the blocked owner is recorded",
 			`{"verb":"create","objectRef":{"resource":"pods","namespace":"n"},"requestObject":{"metadata":{"ownerReferences":[{"apiVersion":"g/v1","kind":"Foo","blockOwnerDeletion":true},{"apiVersion":"g/v1","kind":"Bar"}]}},` + allowed + `}`,
 			record{uses: map[use]bool{{"create", "", "pods", "n", ""}: true}, blocked: map[schema.GroupKind]bool{{Group: "g", Kind: "Foo"}: true}},
 		},
@@ -68,17 +68,17 @@ func TestUnused(t *testing.T) {
 		grant  use
 		unused bool
 	}{
-		{"everywhere, and used somewhere", use{verb: "get", resource: "pods"}, false},
-		{"where it is used", use{verb: "get", resource: "pods", namespace: "n"}, false},
+		{"granted everywhere, used somewhere", use{verb: "get", resource: "pods"}, false},
+		{"granted in the namespace of the use", use{verb: "get", resource: "pods", namespace: "n"}, false},
 		{"elsewhere", use{verb: "get", resource: "pods", namespace: "other"}, true},
-		{"the object that is used", use{verb: "get", resource: "pods", name: "a"}, false},
+		{"granted for the object of the use", use{verb: "get", resource: "pods", name: "a"}, false},
 		{"another object", use{verb: "get", resource: "pods", name: "b"}, true},
 		{"another verb", use{verb: "list", resource: "pods"}, true},
 		{"another group", use{verb: "get", group: "g", resource: "pods"}, true},
 		{"a subresource", use{verb: "update", group: "g", resource: "foos/status"}, false},
 		{"the resource of a subresource", use{verb: "update", group: "g", resource: "foos"}, true},
-		{"finalizers that an admission plugin asks for", use{verb: "update", group: "g", resource: "foos/finalizers"}, false},
-		{"finalizers that nothing asks for", use{verb: "update", group: "g", resource: "bars/finalizers"}, true},
+		{"finalizers that an admission plugin requires", use{verb: "update", group: "g", resource: "foos/finalizers"}, false},
+		{"finalizers that nothing requires", use{verb: "update", group: "g", resource: "bars/finalizers"}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := unused([]grant{{use: tt.grant}}, r, map[schema.GroupKind]string{foo: "foos/finalizers.g"})

@@ -21,20 +21,20 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// saved is the namespace of what is saved.
+// saved is the namespace of the saved objects.
 const saved = "saved"
 
-// allKinds are the resources of which everything is deleted.
+// allKinds are the resources whose objects are deleted.
 const allKinds = "foos,sampleresources,crontabs,virtualmachines,clusters,kubeconfigs"
 
-// leaving is being deleted when the backup is taken.
+// leaving is a manifest of an object that is being deleted during the backup.
 const leaving = `{apiVersion: samplecontroller.k8s.io/v1alpha1, kind: Foo, metadata: {name: leaving, namespace: saved, finalizers: [example.com/hold]}, spec: {deploymentName: leaving}}`
 
-// asked is a request for a run that was answered long ago.
+// asked is the time of a request for a run that was answered long ago.
 const asked = "2020-01-01T00:00:00Z"
 
-// Objects of every kind are saved and restored as docs/operations.md says. They work again, and nothing is there twice or left
-// of those before.
+// Objects of every kind are saved and restored as in docs/operations.md. They work again, without
+// duplicates and leftovers.
 func TestLongBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -62,28 +62,28 @@ func TestLongBackupAndRestore(t *testing.T) {
 	other := w.kubectl(t, "get", "kubeconfigs", "-o", "yaml")
 	w.deletesAll(t)
 
-	// Somebody else's backup has Kubeconfigs with an owner that is gone.
+	// A backup of another tool has Kubeconfigs whose owner no longer exists.
 	s := w.Shell
 	s.Stdin = regexp.MustCompile(`(?m)^    (uid|resourceVersion): .*\n`).ReplaceAllString(other, "")
 	transcript.Contains(t, s.OK(t, "kubectl", "create", "-f", "-"), "kubeconfig.clusterprovisioner.rke.io/cluster-0 created")
 	typed(t, w.dir, environment, commands(t, operationsPage, backupSection, 3))
 	w.settles(t, objects)
 	if diff := cmp.Diff(want, w.wanted(t)); diff != "" {
-		t.Errorf("what was restored is not what was saved (-saved +restored):\n%s", diff)
+		t.Errorf("restored objects differ from saved ones (-saved +restored):\n%s", diff)
 	}
 	w.runsNothingAgain(t)
 	w.deletesAll(t)
 }
 
-// deletesAll deletes all objects of our kinds, and waits until they are gone.
+// deletesAll deletes all Keelson objects and waits until they no longer exist.
 func (w *world) deletesAll(t *testing.T) {
 	t.Helper()
 	w.kubectl(t, "patch", "foo/leaving", "--namespace", saved, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 	w.kubectl(t, "delete", allKinds, "--all", "--all-namespaces", "--timeout", transcript.Patience.String())
 }
 
-// tellGarbageCollector starts kube-controller-manager anew: its garbage collector looks for new kinds at its start and every
-// half a minute.
+// tellGarbageCollector restarts kube-controller-manager: its garbage collector discovers new kinds
+// at its start and every half a minute.
 func (w *world) tellGarbageCollector(t *testing.T) {
 	t.Helper()
 	statuses, err := process.Peek(controlplane.Processes(filepath.Dir(w.Env["KUBECONFIG"])))
@@ -99,7 +99,7 @@ func (w *world) tellGarbageCollector(t *testing.T) {
 	t.Fatalf("no kube-controller-manager among %v", statuses)
 }
 
-// settles waits until the world is what the objects ask for.
+// settles waits until the state matches the objects.
 func (w *world) settles(t *testing.T, objects *kinds.World) {
 	t.Helper()
 	var differences []string
@@ -108,17 +108,17 @@ func (w *world) settles(t *testing.T, objects *kinds.World) {
 			t.Logf("%s", strings.Join(differences, "\n"))
 		}
 	}()
-	transcript.Eventually(t, "all is as the objects ask for", func() bool { differences = objects.Differences(t); return len(differences) == 0 })
+	transcript.Eventually(t, "the state matches the objects", func() bool { differences = objects.Differences(t); return len(differences) == 0 })
 }
 
-// wanted returns all objects of our kinds, as their users made them, one a line.
+// wanted returns all Keelson objects as their users created them, one per line.
 func (w *world) wanted(t *testing.T) string {
 	t.Helper()
 	return w.kubectl(t, "get", allKinds, "--all-namespaces", "-o",
 		`jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.labels} {.metadata.annotations} {.metadata.finalizers} {.spec}{"\n"}{end}`)
 }
 
-// runsNothingAgain checks that a restored CronTab has had no run of a time before it was restored.
+// runsNothingAgain checks that a restored CronTab has no run for a time before it was restored.
 func (w *world) runsNothingAgain(t *testing.T) {
 	t.Helper()
 	w.kubectl(t, "wait", "--for=jsonpath={.status.lastScheduleTime}", "crontab/crontab-0", "--namespace", saved, "--timeout", transcript.Patience.String())
@@ -136,7 +136,7 @@ func (w *world) runsNothingAgain(t *testing.T) {
 		}
 		ran++
 		if at, err := time.Parse(time.RFC3339, text); err != nil || at.Before(restored) {
-			t.Errorf("the CronTab was restored at %s and has a run of %s: %v", words[0], text, err)
+			t.Errorf("the CronTab was restored at %s and has a run for %s: %v", words[0], text, err)
 		}
 	}
 	if ran == 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// authority is an issuer that stays, as docs/operations.md advises.
+// authority is a persistent issuer, as docs/operations.md recommends.
 const authority = `
 apiVersion: cert-manager.io/v1
 kind: Issuer
@@ -35,8 +35,9 @@ spec: {ca: {secretName: my-authority}}
 ---
 `
 
-// With the controllers of cert-manager, the Certificate and the values of docs/operations.md are all that it takes: the API
-// server asks a manager that serves what is in the Secret. make certmanager runs it.
+// With the controllers of cert-manager, the Certificate and the values of docs/operations.md
+// suffice: the API server trusts a manager that serves the certificate of the Secret. make
+// certmanager runs it.
 func TestCertManager(t *testing.T) {
 	t.Parallel()
 	cp := env.ControlPlane(t, controlplane.Options{APIOnly: true})
@@ -47,7 +48,7 @@ func TestCertManager(t *testing.T) {
 	w.startCertManager(t)
 
 	certificate, values := operationsBlock(t, "apiVersion: cert-manager.io/v1\nkind: Certificate"), operationsBlock(t, "# values of the chart")
-	// The API server calls a process of this host.
+	// The API server calls a process on this host.
 	w.apply(t, authority+certificate+"  ipAddresses: [127.0.0.1]\n")
 	_, objects := rendered(t, "keelson", home, values)
 	configuration, err := byName(objects)["ValidatingWebhookConfiguration keelson"].MarshalJSON()
@@ -74,7 +75,7 @@ func TestCertManager(t *testing.T) {
 	finish(t, manager)
 }
 
-// operationsBlock returns the block of docs/operations.md that begins so.
+// operationsBlock returns the block of docs/operations.md with that beginning.
 func operationsBlock(t *testing.T, beginning string) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/operations.md")
@@ -88,14 +89,15 @@ func operationsBlock(t *testing.T, beginning string) string {
 	return match[1]
 }
 
-// startCertManager runs the controllers of cert-manager, which make certmanager has built, until the test ends.
+// startCertManager runs the controllers of cert-manager, built by make certmanager, until the end
+// of the test.
 func (w *world) startCertManager(t *testing.T) {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cert-manager/cert-manager")
 	list.Dir = "certmanager"
 	sources, err := list.Output()
 	if err != nil {
-		t.Fatalf("look for the sources of cert-manager: %v\n%s", err, stderrOf(err))
+		t.Fatalf("find the sources of cert-manager: %v\n%s", err, stderrOf(err))
 	}
 	w.kubectl(t, "apply", "--server-side", "-f", filepath.Join(strings.TrimSpace(string(sources)), "deploy", "crds"))
 	w.kubectl(t, "wait", "--for=condition=Established", "crd", "--all", "--timeout", transcript.Patience.String())
@@ -103,7 +105,7 @@ func (w *world) startCertManager(t *testing.T) {
 	t.Cleanup(func() { finish(t, running) })
 }
 
-// mount waits for a Secret with a certificate, and writes what a Pod finds of it.
+// mount waits for a Secret with a certificate, and writes its files as a Pod would see them.
 func (w *world) mount(t *testing.T, secret, dir string) {
 	t.Helper()
 	w.kubectl(t, "wait", "--for=create", "secret/"+secret, "--namespace", home, "--timeout", transcript.Patience.String())

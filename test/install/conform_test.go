@@ -21,8 +21,8 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// newSchemas writes a JSON schema for each kind that an API server serves, ours and those of the Prometheus operator with
-// the others, and returns the directory. Nothing is fetched from anywhere else.
+// newSchemas writes a JSON schema for each kind of an API server, including Keelson's and those of
+// the Prometheus operator, and returns the directory. It downloads nothing.
 func newSchemas(t *testing.T) string {
 	t.Helper()
 	config := env.Own(t)
@@ -57,7 +57,7 @@ func newSchemas(t *testing.T) string {
 			kinds, _ := schema["x-kubernetes-group-version-kind"].([]any) // most have none
 			for _, kind := range kinds {
 				kind := kind.(map[string]any)
-				// kubeconform calls the group of v1 so, too.
+				// kubeconform uses the same name for the group of v1.
 				group, version := kind["group"].(string), kind["version"].(string)
 				if group == "" {
 					group = version
@@ -76,7 +76,8 @@ func newSchemas(t *testing.T) string {
 	return dir
 }
 
-// pathsOf returns the documents of the API, when they have the kinds of definitions, which they follow after a moment.
+// pathsOf returns the documents of the API once they have the kinds of the CRDs, which takes a
+// moment.
 func pathsOf(t *testing.T, api openapi.Client, definitions []*apiextensionsv1.CustomResourceDefinition) map[string]openapi.GroupVersion {
 	t.Helper()
 	var paths map[string]openapi.GroupVersion
@@ -97,7 +98,7 @@ func pathsOf(t *testing.T, api openapi.Client, definitions []*apiextensionsv1.Cu
 	return paths
 }
 
-// strict makes a schema refuse fields that it does not know, as the API server does when it is asked to.
+// strict makes a schema reject unknown fields, as the API server does with strict field validation.
 func strict(part any) {
 	switch part := part.(type) {
 	case map[string]any:
@@ -116,7 +117,7 @@ func strict(part any) {
 	}
 }
 
-// conforms fails the test unless manifests are valid by their schemas.
+// conforms fails the test unless manifests match their schemas.
 func conforms(t *testing.T, schemas, manifests string) {
 	t.Helper()
 	if out, err := conformity(t, schemas, manifests); err != nil {
@@ -133,11 +134,11 @@ func conformity(t *testing.T, schemas, manifests string) (string, error) {
 	return string(out), err
 }
 
-// grantsIn returns the single permissions of a role in a manifest.
+// grantsIn returns the individual permissions of a role in a manifest.
 func grantsIn(o *unstructured.Unstructured) []grant {
 	var role rbacv1.ClusterRole
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
-		panic(err) // it has been parsed as YAML
+		panic(err) // it was parsed as YAML
 	}
 	return grants(o.GetName(), o.GetNamespace(), role.Rules)
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// engineDir is the variable with the directory of the engine that this program is to become.
+// engineDir is the environment variable with the directory of the engine that this process becomes.
 const engineDir = "KEELSON_TEST_ENGINE"
 
-// becomeEngine turns this process, the first of its namespaces, into a Docker engine. With it the kernel ends all that it
-// has started, and nothing of it is left on the host but its directory.
+// becomeEngine turns this process, the init of its namespaces, into a Docker engine. When it ends,
+// the kernel ends all its children; only its directory is left on the host.
 func becomeEngine(dir string) error {
 	err := errors.Join(
 		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
@@ -34,7 +34,7 @@ func becomeEngine(dir string) error {
 		return err
 	}
 	settings := filepath.Join(dir, "daemon.json")
-	// The registry of docs/install.md is one of the test, without TLS.
+	// The registry of docs/install.md is a test server without TLS.
 	if err := os.WriteFile(settings, []byte(`{"insecure-registries": ["images.example"]}`+"\n"), 0o600); err != nil {
 		return err
 	}
@@ -48,25 +48,25 @@ func engineSocket(dir string) string { return "unix://" + filepath.Join(dir, "do
 // engine is a Docker engine for one test.
 type engine struct{ dir string }
 
-// newEngine starts an engine, or skips the test where there can be none. CI has one, and takes no skips. Its containers
-// may use the network of the host. It knows no other registry than that one.
+// newEngine starts an engine, or skips the test where none can run. CI has one and fails on skips.
+// Its containers may use the host's network. It knows no other registry than images.
 func newEngine(t *testing.T, images *registry) engine {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("SKIP: a Docker engine of its own needs root")
+		t.Skip("SKIP: a private Docker engine needs root")
 	}
 	for _, program := range []string{"dockerd", "docker"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("SKIP: there is no Docker engine: %v. On Debian and Ubuntu: apt-get install docker.io", err)
+			t.Skipf("SKIP: no Docker engine: %v. On Debian and Ubuntu: apt-get install docker.io", err)
 		}
 	}
-	dir, err := os.MkdirTemp("", "keelson-image") // the names of sockets must be short
+	dir, err := os.MkdirTemp("", "keelson-image") // socket paths must be short
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
-			t.Errorf("Remove what the engine has left: %v", err)
+			t.Errorf("Remove the files of the engine: %v", err)
 		}
 	})
 	log, err := os.Create(filepath.Join(dir, "log"))
@@ -85,15 +85,15 @@ func newEngine(t *testing.T, images *registry) engine {
 		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()
 		if said, err := os.ReadFile(log.Name()); t.Failed() && err == nil {
-			t.Logf("the engine says:\n%s", said[max(0, len(said)-5000):])
+			t.Logf("engine log:\n%s", said[max(0, len(said)-5000):])
 		}
 	})
 	e := engine{dir}
-	transcript.Eventually(t, "the engine answers", func() bool { return e.command(t, "docker", "version").Run() == nil })
+	transcript.Eventually(t, "the engine responds", func() bool { return e.command(t, "docker", "version").Run() == nil })
 	return e
 }
 
-// command prepares a command for the engine.
+// command prepares a command that uses the engine.
 func (e engine) command(t *testing.T, words ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
@@ -102,15 +102,15 @@ func (e engine) command(t *testing.T, words ...string) *exec.Cmd {
 	return cmd
 }
 
-// variables are those of the environment with which docker talks to the engine.
+// variables are the environment variables for docker to connect to the engine.
 func (e engine) variables() []string {
 	return []string{"DOCKER_HOST=" + engineSocket(e.dir), "DOCKER_BUILDKIT=0", "HOME=" + e.dir}
 }
 
-// socketInside is the address of the engine in a container that has its socket.
+// socketInside is the address of the engine in a container with its socket.
 const socketInside = "unix:///run/docker.sock"
 
-// socket returns the flags for docker with which a container may use the socket of the engine.
+// socket returns the docker flags that give a container access to the engine's socket.
 func (e engine) socket(t *testing.T) []string {
 	t.Helper()
 	path := filepath.Join(e.dir, "docker.sock")
@@ -121,7 +121,7 @@ func (e engine) socket(t *testing.T) []string {
 	return []string{"--volume", path + ":" + strings.TrimPrefix(socketInside, "unix://"), "--group-add", strconv.Itoa(int(about.Sys().(*syscall.Stat_t).Gid))}
 }
 
-// run runs a command that must succeed, and returns what it prints.
+// run runs a command that must succeed and returns its output.
 func (e engine) run(t *testing.T, words ...string) string {
 	t.Helper()
 	out, err := e.command(t, words...).CombinedOutput()

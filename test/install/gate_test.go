@@ -16,17 +16,17 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// gate is between a manager and the API server. It can hold back what is watched, so that the caches of the manager are
-// behind for as long as a test wants.
+// gate is a proxy between a manager and the API server. It can hold back watch events, to keep the
+// manager's caches outdated.
 type gate struct {
-	cluster *clientcmdapi.Cluster // how to reach it
+	cluster *clientcmdapi.Cluster // address of the gate
 
 	mu     sync.Mutex
 	held   []string      // resources whose watches are held back
-	opened chan struct{} // closed when nothing is held back any more
+	opened chan struct{} // closed when watches continue
 }
 
-// newGate returns an open gate before the API server of w. Who comes through it brings credentials.
+// newGate returns an open gate for the API server of w. Clients bring their own credentials.
 func (w *world) newGate(t *testing.T) *gate {
 	t.Helper()
 	target, err := url.Parse(w.admin.Host)
@@ -43,7 +43,7 @@ func (w *world) newGate(t *testing.T) *gate {
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:     transport,
-		FlushInterval: -1, // events at once
+		FlushInterval: -1, // events immediately
 		ModifyResponse: func(response *http.Response) error {
 			if response.Request.URL.Query().Get("watch") != "" {
 				response.Body = &watched{ReadCloser: response.Body, gate: g, resource: path.Base(response.Request.URL.Path), gone: response.Request.Context().Done()}
@@ -51,7 +51,7 @@ func (w *world) newGate(t *testing.T) *gate {
 			return nil
 		},
 	}
-	server := httptest.NewTLSServer(proxy) // without TLS clients keep their credentials to themselves
+	server := httptest.NewTLSServer(proxy) // without TLS, clients do not send credentials
 	t.Cleanup(server.Close)
 	g.cluster = &clientcmdapi.Cluster{
 		Server:                   server.URL,
@@ -60,7 +60,7 @@ func (w *world) newGate(t *testing.T) *gate {
 	return g
 }
 
-// hold holds back what is watched of these resources, until the function that it returns is called.
+// hold holds back watch events of these resources until the returned function is called.
 func (g *gate) hold(resources ...string) (open func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -73,7 +73,7 @@ func (g *gate) hold(resources ...string) (open func()) {
 	})
 }
 
-// wait returns a channel that is closed when the watches of a resource may go on.
+// wait returns a channel that is closed when the watches of a resource may continue.
 func (g *gate) wait(resource string) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -85,7 +85,7 @@ func (g *gate) wait(resource string) <-chan struct{} {
 	return g.opened
 }
 
-// watched is the body of the answer to a watch.
+// watched is the response body of a watch.
 type watched struct {
 	io.ReadCloser
 	gate     *gate

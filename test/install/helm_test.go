@@ -21,7 +21,7 @@ import (
 
 const chart = "../../charts/keelson"
 
-// tools are the paths of programs that a modfile pins, which are built at the first use.
+// tools are the paths of pinned programs, built at their first use.
 var tools = struct {
 	sync.Mutex
 	paths map[string]string
@@ -48,7 +48,7 @@ func stderrOf(err error) string {
 	return ""
 }
 
-// helm runs helm. It fails as helm does.
+// helm runs helm and returns its error.
 func helm(t *testing.T, kubeconfig string, words ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), tool(t, "go.helm.mod", "helm"), words...)
@@ -61,10 +61,10 @@ func helm(t *testing.T, kubeconfig string, words ...string) (string, error) {
 	return string(out), err
 }
 
-// valueSets are values that somebody may give, by what they are for.
+// valueSets are sets of values by their purpose.
 var valueSets = map[string]string{
 	"defaults": "",
-	"as little as possible": `
+	"minimal": `
 replicas: 1
 controllers: {foo: true, sampleresource: false, crontab: false, cluster: false, kubeconfig: false, virtualmachine: false}
 rbac: {aggregate: false}
@@ -113,7 +113,7 @@ metrics: {service: {create: true}}
 	"no limit": `
 resources: {limits: null}
 `,
-	"certificates of somebody else": `
+	"external certificates": `
 metrics:
   certSecret: metrics
   serviceMonitor: {create: true, tlsConfig: {insecureSkipVerify: false, serverName: keelson-metrics.operations.svc, ca: {secret: {name: metrics, key: ca.crt}}}}
@@ -127,7 +127,7 @@ controllers: {cluster: true, virtualmachine: true}
 namespaces: [team-a, team-b]
 controllers: {kubeconfig: false, virtualmachine: true}
 `,
-	"two namespaces and nothing without one": `
+	"two namespaces without cluster-scoped kinds": `
 namespaces: [team-a, team-b]
 controllers: {kubeconfig: false}
 priorityClass: {create: false, name: high}
@@ -137,7 +137,7 @@ rbac: {aggregate: false}
 `,
 }
 
-// rendered returns the objects of the chart with values.
+// rendered renders the chart with values.
 func rendered(t *testing.T, release, namespace, values string) (string, []*unstructured.Unstructured) {
 	t.Helper()
 	text, err := helm(t, "/nowhere", "template", release, chart, "--namespace", namespace, "--values", valuesIn(t, values))
@@ -149,7 +149,7 @@ func rendered(t *testing.T, release, namespace, values string) (string, []*unstr
 
 func valuesIn(t *testing.T, values string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "values.yaml") // helm parts a list of files at commas
+	path := filepath.Join(t.TempDir(), "values.yaml") // helm splits a list of files at commas
 	if err := os.WriteFile(path, []byte(values), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestChartIsCleanAndValid(t *testing.T) {
 	t.Run("the examples", func(t *testing.T) {
 		examples, err := filepath.Glob("../../examples/manifests/*.yaml")
 		if err != nil || len(examples) == 0 {
-			t.Fatalf("there are no examples: %v", err)
+			t.Fatalf("no examples: %v", err)
 		}
 		for _, example := range examples {
 			raw, err := os.ReadFile(example)
@@ -196,7 +196,7 @@ func TestChartIsCleanAndValid(t *testing.T) {
 			conforms(t, schemas, string(raw))
 		}
 	})
-	t.Run("what is wrong is found", func(t *testing.T) {
+	t.Run("errors are found", func(t *testing.T) {
 		text, _ := rendered(t, "keelson", home, "")
 		wrong := strings.Replace(text, "enableServiceLinks: false", "enableServiceLink: false", 1)
 		if out, err := conformity(t, schemas, wrong); err == nil || !strings.Contains(out, "enableServiceLink") {
@@ -205,8 +205,8 @@ func TestChartIsCleanAndValid(t *testing.T) {
 	})
 }
 
-// The chart installs what the base does, and with the metrics what the component does, but for labels, annotations and more
-// flags.
+// The chart installs the same objects as the base, and with metrics those of the component, except
+// for labels, annotations and additional flags.
 func TestChartIsTheBase(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ kustomization, values string }{
@@ -257,7 +257,8 @@ func byName(all []*unstructured.Unstructured) map[string]*unstructured.Unstructu
 	return named
 }
 
-// plain returns an object without what may differ. Rules are compared as single permissions.
+// plain returns an object without the expected differences. Rules are split into individual
+// permissions.
 func plain(o *unstructured.Unstructured) map[string]any {
 	o = o.DeepCopy()
 	o.SetLabels(nil)
@@ -270,7 +271,7 @@ func plain(o *unstructured.Unstructured) map[string]any {
 		return map[string]any{"rules": singles}
 	}
 	remove(o.Object, "app.kubernetes.io/instance")
-	if webhooks, ok := o.Object["webhooks"].([]any); ok { // all are asked, whatever their order
+	if webhooks, ok := o.Object["webhooks"].([]any); ok { // all are called, in any order
 		slices.SortFunc(webhooks, func(a, b any) int {
 			return strings.Compare(a.(map[string]any)["name"].(string), b.(map[string]any)["name"].(string))
 		})
@@ -282,7 +283,7 @@ func plain(o *unstructured.Unstructured) map[string]any {
 			flag, _, _ := strings.Cut(arg.(string), "=")
 			return slices.Contains([]string{"--v", "--controllers", "--lease-duration", "--renew-deadline", "--retry-period", "--webhook-service", "--webhook-configuration"}, flag)
 		})
-		_ = unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers") // they were there
+		_ = unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers") // they exist
 	}
 	return o.Object
 }
@@ -307,21 +308,21 @@ func TestChartRefuses(t *testing.T) {
 		values string
 		want   []string
 	}{
-		"fewer replicas than none":                   {"replicas: -1", []string{"/replicas", "minimum"}},
-		"a value that there is not":                  {"replica: 1", []string{"replica"}},
-		"a controller that there is not":             {"controllers: {bar: true}", []string{"bar"}},
-		"to refuse a kind that works":                {"admission: {refuse: [foo]}", []string{"/admission/refuse/0"}},
-		"a word for a switch":                        {"crds: {install: sometimes}", []string{"/crds/install", "boolean"}},
-		"a time that is none":                        {"leaderElection: {leaseDuration: 15}", []string{"/leaderElection/leaseDuration"}},
-		"a namespace that is none":                   {"namespaces: [Team]", []string{"/namespaces/0"}},
-		"no controller at all":                       {"controllers: {foo: false, sampleresource: false, crontab: false, cluster: false, kubeconfig: false, virtualmachine: false}", []string{"turn at least one on"}},
-		"kinds without a namespace in some":          {"namespaces: [team]", []string{"controllers.cluster", "controllers.kubeconfig"}},
-		"an argument that is no flag":                {"extraArgs: [threads]", []string{"/extraArgs/0"}},
-		"a digest that names no image for sure":      {"image: {digest: latest}", []string{"/image/digest"}},
-		"a priority that is the system's":            {"priorityClass: {value: 2000000000}", []string{"/priorityClass/value"}},
-		"a port that the manager has taken":          {"metrics: {port: 9443}", []string{"/metrics/port"}},
-		"a name that is none of a port":              {"metrics: {portName: Metrics}", []string{"/metrics/portName"}},
-		"an address for the port of a NetworkPolicy": {"networkPolicy: {apiServerPorts: ['1.2.3.4:443']}", []string{"/networkPolicy/apiServerPorts/0"}},
+		"negative replicas":                       {"replicas: -1", []string{"/replicas", "minimum"}},
+		"unknown value":                           {"replica: 1", []string{"replica"}},
+		"unknown controller":                      {"controllers: {bar: true}", []string{"bar"}},
+		"rejection of an enabled kind":            {"admission: {refuse: [foo]}", []string{"/admission/refuse/0"}},
+		"text for a boolean":                      {"crds: {install: sometimes}", []string{"/crds/install", "boolean"}},
+		"invalid duration":                        {"leaderElection: {leaseDuration: 15}", []string{"/leaderElection/leaseDuration"}},
+		"invalid namespace":                       {"namespaces: [Team]", []string{"/namespaces/0"}},
+		"no controllers":                          {"controllers: {foo: false, sampleresource: false, crontab: false, cluster: false, kubeconfig: false, virtualmachine: false}", []string{"turn at least one on"}},
+		"cluster-scoped kinds in some namespaces": {"namespaces: [team]", []string{"controllers.cluster", "controllers.kubeconfig"}},
+		"argument that is not a flag":             {"extraArgs: [threads]", []string{"/extraArgs/0"}},
+		"tag instead of a digest":                 {"image: {digest: latest}", []string{"/image/digest"}},
+		"priority reserved for the system":        {"priorityClass: {value: 2000000000}", []string{"/priorityClass/value"}},
+		"port in use by the manager":              {"metrics: {port: 9443}", []string{"/metrics/port"}},
+		"invalid port name":                       {"metrics: {portName: Metrics}", []string{"/metrics/portName"}},
+		"address for the port of a NetworkPolicy": {"networkPolicy: {apiServerPorts: ['1.2.3.4:443']}", []string{"/networkPolicy/apiServerPorts/0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := helm(t, "/nowhere", "template", "keelson", chart, "--values", valuesIn(t, tt.values))
@@ -333,12 +334,12 @@ func TestChartRefuses(t *testing.T) {
 	}
 }
 
-// An installation by Helm in some namespaces has the permissions that its manager uses there, and no others.
+// A namespaced installation by Helm has exactly the permissions that its manager uses.
 func TestLongPermissionsInNamespaces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	names := slices.DeleteFunc(transcriptNames(t), func(name string) bool {
-		return strings.Contains(name, "Cluster") // they have no namespace, and are left out
+		return strings.Contains(name, "Cluster") // cluster-scoped kinds are left out
 	})
 	var namespaces []string
 	for _, name := range names {

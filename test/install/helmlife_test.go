@@ -12,7 +12,7 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// What somebody with Helm types in the life of an installation.
+// The commands of a Helm user in the life cycle of an installation.
 func TestLongHelm(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -32,12 +32,12 @@ func TestLongHelm(t *testing.T) {
 		{"another manager on a host", onAHost},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.run(t, w, c) }) {
-			return // the others stand on this one
+			return // later steps depend on this one
 		}
 	}
 }
 
-// replicas returns the image of the manager, and how many replicas are wanted and ready.
+// replicas returns the image of the manager, and the numbers of desired and ready replicas.
 func (w *world) replicas(t *testing.T) string {
 	t.Helper()
 	return w.kubectl(t, "get", "deployment", "keelson-manager", "--namespace", home,
@@ -47,7 +47,7 @@ func (w *world) replicas(t *testing.T) string {
 func upgradedByHelm(t *testing.T, w *world, c checkout) {
 	c.types(t, helmSection, 0)
 	if got, want := w.replicas(t), image+" 3 3"; got != want {
-		t.Errorf("after the upgrade there is %s, want %s", got, want)
+		t.Errorf("after the upgrade: %s, want %s", got, want)
 	}
 	w.kubectl(t, "create", "-f", "../../examples/manifests/foo.yaml")
 }
@@ -57,7 +57,7 @@ func rolledBackByHelm(t *testing.T, w *world, _ checkout) {
 		t.Fatal(err)
 	}
 	if got, want := w.replicas(t), image+" 2 2"; got != want {
-		t.Errorf("after the rollback there is %s, want %s", got, want)
+		t.Errorf("after the rollback: %s, want %s", got, want)
 	}
 }
 
@@ -67,7 +67,7 @@ func uninstalledByHelm(t *testing.T, w *world, c checkout) {
 	transcript.Contains(t, w.Fails(t, 1, "kubectl", "get", "clusterrole", "keelson-manager"), "NotFound")
 }
 
-// namespacedByHelm takes over the definitions that were kept.
+// namespacedByHelm adopts the CRDs of the uninstalled release.
 func namespacedByHelm(t *testing.T, w *world, c checkout) {
 	w.namespace(t, "team-a")
 	w.namespace(t, "team-b")
@@ -79,14 +79,14 @@ func namespacedByHelm(t *testing.T, w *world, c checkout) {
 	may := func(words ...string) bool {
 		return w.Run(transcript.Quietly(t), append([]string{"kubectl", "auth", "can-i", "--quiet", "--as", user}, words...)...).Code == 0
 	}
-	transcript.Eventually(t, "the roles hold", func() bool { return may("create", "jobs.batch", "--namespace", "team-b") })
+	transcript.Eventually(t, "the roles are effective", func() bool { return may("create", "jobs.batch", "--namespace", "team-b") })
 	if may("create", "jobs.batch", "--namespace", "default") {
 		t.Error("it may create Jobs in other namespaces")
 	}
 }
 
-// monitoredByHelm checks what the Prometheus operator does with a ServiceMonitor: it looks for Services by its labels, and
-// for the port of their endpoints by its name.
+// monitoredByHelm checks that the Prometheus operator finds the endpoints of a ServiceMonitor: it
+// selects Services by label, and the port of their endpoints by name.
 func monitoredByHelm(t *testing.T, w *world, c checkout) {
 	defineOperator(t, w.admin)
 	c.types(t, helmSection, 3)
@@ -106,7 +106,7 @@ func monitoredByHelm(t *testing.T, w *world, c checkout) {
 		t.Fatalf("the ServiceMonitor selects %q", service)
 	}
 	port := get("servicemonitor", "keelson", "-o", "jsonpath={.spec.endpoints[*].port}")
-	w.Until(t, "the Service leads to two replicas", transcript.Is(port+" 8443 2"), "kubectl", "get", "endpointslices", "--namespace", home,
+	w.Until(t, "the Service has two replicas", transcript.Is(port+" 8443 2"), "kubectl", "get", "endpointslices", "--namespace", home,
 		"--selector", "kubernetes.io/service-name=keelson-metrics",
 		"-o", `go-template={{range .items}}{{range .ports}}{{.name}} {{.port}} {{end}}{{len .endpoints}}{{end}}`)
 	for _, object := range []string{"networkpolicy/keelson-metrics", "prometheusrule/keelson", "configmap/keelson-dashboard"} {
@@ -114,8 +114,8 @@ func monitoredByHelm(t *testing.T, w *world, c checkout) {
 	}
 }
 
-// onAHost runs the second manager, for machines and clusters, beside one in the cluster that leaves them to it and has the
-// webhook: a Cluster becomes ready, and so does its Kubeconfig.
+// onAHost runs the second manager, for machines and clusters, next to one in the cluster that
+// excludes them but has the webhook: a Cluster becomes ready, and so does its Kubeconfig.
 func onAHost(t *testing.T, w *world, c checkout) {
 	c.write(t, "host.yaml")
 	if out, err := helm(t, w.Env["KUBECONFIG"], "upgrade", "keelson", chart, "--namespace", home, "--wait",
@@ -133,7 +133,7 @@ func onAHost(t *testing.T, w *world, c checkout) {
 	stop := w.runManager(t, managerOf(t, hostSection, 2, filepath.Join(c.dir, onHost+".kubeconfig")))
 
 	w.kubectl(t, "create", "-f", "../../examples/manifests/cluster.yaml")
-	t.Cleanup(func() { // its processes do not end with the manager, which still runs if this fails
+	t.Cleanup(func() { // if the test fails, the processes of the running manager remain
 		if t.Failed() {
 			w.Run(t, "kubectl", "delete", "cluster", "demo", "--ignore-not-found", "--timeout", transcript.Patience.String())
 		}
@@ -149,12 +149,12 @@ func onAHost(t *testing.T, w *world, c checkout) {
 	inside.AwaitDone(t)
 	for _, name := range []string{account, onHost} {
 		for _, refused := range w.recordOf(t, "system:serviceaccount:"+home+":"+name).refused {
-			t.Errorf("%s: a permission is missing: %s", name, refused)
+			t.Errorf("%s: missing permission: %s", name, refused)
 		}
 	}
 }
 
-// What somebody types who may grant roles in namespaces, but not install a Deployment.
+// The commands of a user who may grant roles in namespaces, but not install a Deployment.
 func TestLongManagerInSomeNamespaces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -172,12 +172,12 @@ func TestLongManagerInSomeNamespaces(t *testing.T) {
 	}
 	stop()
 	for _, refused := range w.recordOf(t, "system:serviceaccount:team-a:keelson").refused {
-		t.Errorf("a permission is missing: %s", refused)
+		t.Errorf("missing permission: %s", refused)
 	}
 }
 
-// runManager runs a command that is a manager, until it is ready, and returns how to stop it. It takes no port that another
-// test may have, and keeps its state in the directory of w.
+// runManager runs a manager command until it is ready, and returns a function that stops it. It
+// uses free ports, and keeps its state in the directory of w.
 func (w *world) runManager(t *testing.T, words []string) (stop func()) {
 	t.Helper()
 	s := w.Shell
@@ -188,7 +188,7 @@ func (w *world) runManager(t *testing.T, words []string) (stop func()) {
 		t.Helper()
 		manager.Signal(t, syscall.SIGTERM)
 		if result := manager.Wait(t); result.Code != 0 {
-			t.Errorf("the manager ends with exit code %d", result.Code)
+			t.Errorf("the manager exited with code %d", result.Code)
 		}
 	}
 }

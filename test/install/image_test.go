@@ -16,11 +16,12 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// The images of docs/install.md.
+// Images of docs/install.md.
 const image, kubeImage = "images.example/keelson:v1", "images.example/keelson-kube:v1"
 
-// What the images are, and how the manager works in one as it does in a pod of the installation: as the user of the image,
-// with a root that cannot be written, without capabilities, with the token of its service account.
+// The contents of the images, and the manager in a container like the Pod of the installation: as
+// the user of the image, with a read-only root file system, without capabilities, with the token of
+// its service account.
 func TestLongImage(t *testing.T) {
 	t.Parallel()
 	images := newRegistry(t)
@@ -32,12 +33,12 @@ func TestLongImage(t *testing.T) {
 	}
 	transcript.Contains(t, c.types(t, imageSection, 1), "Client Version: v1.")
 	if got, want := e.run(t, "docker", "inspect", "--format", "{{.Config.User}} {{.Config.Entrypoint}} {{len .RootFS.Layers}}", image), "65532:65532 [/keelson] 2\n"; got != want {
-		t.Errorf("the image is %q, want %q", got, want)
+		t.Errorf("image is %q, want %q", got, want)
 	}
 	transcript.Contains(t, e.run(t, "docker", "run", "--rm", "--network=none", image, "version"), "keelson    ", "platform   linux/")
 	transcript.Contains(t, e.run(t, "docker", "run", "--rm", "--network=none", kubeImage, "kube-apiserver", "--version"), "Kubernetes v1.")
 
-	// Outside of a cluster it says what is missing.
+	// Outside of a cluster, the error names what is missing.
 	out, err := e.command(t, "docker", "run", "--rm", "--network=none", image).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "name another with --kubeconfig, $KUBECONFIG or a context of it") {
 		t.Errorf("a manager without a cluster: %v\n%s", err, out)
@@ -45,7 +46,7 @@ func TestLongImage(t *testing.T) {
 
 	w := newWorld(t)
 	w.kubectl(t, "apply", "--server-side", "-k", overlayIn(t, allSwitchedOn))
-	w.kubectl(t, "scale", "deployment/keelson-manager", "--namespace", home, "--replicas", "0") // simulated anyway
+	w.kubectl(t, "scale", "deployment/keelson-manager", "--namespace", home, "--replicas", "0") // its Pods are simulated anyway
 	address, err := url.Parse(w.admin.Host)
 	if err != nil {
 		t.Fatal(err)
@@ -79,14 +80,15 @@ func TestLongImage(t *testing.T) {
 		t.Errorf("the manager ended with exit code %s", code)
 	}
 	if killed := strings.TrimSpace(e.run(t, "docker", "inspect", "--format", "{{.State.OOMKilled}}", id)); killed != "false" {
-		t.Errorf("killed for its memory: %s", killed)
+		t.Errorf("OOM killed: %s", killed)
 	}
 	if holder := w.kubectl(t, "get", "lease", "keelson", "--namespace", home, "-o", "jsonpath={.spec.holderIdentity}"); holder != "" {
 		t.Errorf("the lease is still held by %q", holder)
 	}
 }
 
-// serviceAccount writes what a pod of the installation finds of its service account, and returns the directory.
+// serviceAccount writes the service account files of a Pod of the installation, and returns the
+// directory.
 func (w *world) serviceAccount(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "keelson-account")
@@ -106,8 +108,8 @@ func (w *world) serviceAccount(t *testing.T) string {
 	return dir
 }
 
-// args are the flags of the Deployment, with free ports instead of those of the pod, which another program of this host may
-// have, and this address of the webhook.
+// args are the flags of the Deployment, with free ports instead of the Pod's, and this address of
+// the webhook.
 func (w *world) args(t *testing.T, webhook string) []string {
 	t.Helper()
 	args := strings.Fields(w.kubectl(t, "get", "deployment", "keelson-manager", "--namespace", home,
@@ -123,8 +125,8 @@ func (w *world) args(t *testing.T, webhook string) []string {
 	return args
 }
 
-// limits are the flags for docker with which a container has the limit of memory of the Deployment, and the variables that
-// tell Go of it.
+// limits are the docker flags for the memory limit of the Deployment and for the variables that
+// pass it to Go.
 func (w *world) limits(t *testing.T) []string {
 	t.Helper()
 	_, limit := w.resources(t)
@@ -137,11 +139,11 @@ func (w *world) limits(t *testing.T) []string {
 	return flags
 }
 
-// volumes are the flags for docker with the volumes of the Deployment, which become directories in dir as an emptyDir is one:
-// the group of the Pod may write to it.
+// volumes are the docker flags for the volumes of the Deployment. They become directories in dir
+// that, like an emptyDir, are writable for the Pod's group.
 func (w *world) volumes(t *testing.T, dir string) []string {
 	t.Helper()
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // the user of the image has to get there
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // accessible to the user of the image
 		t.Fatal(err)
 	}
 	var flags []string
@@ -157,8 +159,8 @@ func (w *world) volumes(t *testing.T, dir string) []string {
 	return flags
 }
 
-// keepsStateOfMachines checks that a manager with a Docker engine can write what it has to remember of a machine. The image
-// does not exist: the engine has the network of this host, in which no machine may be.
+// keepsStateOfMachines checks that a manager with a Docker engine can write its record of a
+// machine. The image does not exist: the engine has the host's network, and must not run machines.
 func (w *world) keepsStateOfMachines(t *testing.T, dir string) {
 	t.Helper()
 	w.apply(t, "{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: on-engine, namespace: work}, "+
@@ -166,7 +168,7 @@ func (w *world) keepsStateOfMachines(t *testing.T, dir string) {
 	get := func(path string) string {
 		return w.OK(transcript.Quietly(t), "kubectl", "get", "virtualmachine/on-engine", "--namespace", "work", "-o", "jsonpath="+path)
 	}
-	transcript.Eventually(t, "the engine was asked for the image", func() bool {
+	transcript.Eventually(t, "the engine was requested to pull the image", func() bool {
 		return strings.Contains(get(`{.status.conditions[?(@.type=="Ready")].message}`), "images.example/absent:v1")
 	})
 	memo := filepath.Join(dir, get("{.metadata.uid}")+".json")
@@ -179,14 +181,14 @@ func (w *world) keepsStateOfMachines(t *testing.T, dir string) {
 	}
 }
 
-// inAPod checks what works in a pod, and that what does not says so and does not stay.
+// inAPod checks which kinds work in a Pod, and that the others fail with an error.
 func (w *world) inAPod(t *testing.T) {
 	t.Helper()
 	w.namespace(t, "work")
 	in := func(words ...string) string {
 		return w.kubectl(t, append([]string{"--namespace", "work"}, words...)...)
 	}
-	in("wait", "--for=create", "serviceaccount/default", "--timeout", transcript.Patience.String()) // or no pod is admitted
+	in("wait", "--for=create", "serviceaccount/default", "--timeout", transcript.Patience.String()) // otherwise no Pod is admitted
 	for _, name := range []string{"foo.yaml", "sampleresource.yaml", "crontab-backup.yaml", "virtualmachine.yaml", "cluster.yaml"} {
 		in("create", "-f", filepath.Join("..", "..", "examples", "manifests", name))
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// What a user types to install, to look after it, and to uninstall.
+// The commands of a user to install, observe and uninstall.
 func TestLongKustomize(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -31,13 +31,13 @@ func TestLongKustomize(t *testing.T) {
 		{"it is installed, and runs within the restricted profile", installed},
 		{"the profile is enforced", enforced},
 		{"installed again, nothing changes", installedAgain},
-		{"view, edit and admin know our kinds", aggregated},
+		{"view, edit and admin include Keelson's kinds", aggregated},
 		{"in another namespace, with another image", elsewhere},
 		{"with machines of a Docker engine", onAnEngine},
 		{"uninstalled, nothing is left", uninstalled},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.run(t, w, c) }) {
-			return // the others stand on this one
+			return // later steps depend on this one
 		}
 	}
 }
@@ -45,7 +45,7 @@ func TestLongKustomize(t *testing.T) {
 const base = "../../config/default"
 
 func dryRun(t *testing.T, w *world, _ checkout) {
-	// What is in a namespace that is not there cannot be tried.
+	// A dry run of namespaced objects needs the namespace.
 	w.namespace(t, home)
 	out := w.apply(t, w.kustomize(t, base), "--dry-run=server", "--validate=strict")
 	transcript.Contains(t, out, "deployment.apps/keelson-manager serverside-applied (server dry run)")
@@ -53,7 +53,7 @@ func dryRun(t *testing.T, w *world, _ checkout) {
 }
 
 func installed(t *testing.T, w *world, c checkout) {
-	// Its pods are admitted, and the simulated nodes say that they run.
+	// Its Pods are admitted, and the simulated nodes report them as running.
 	transcript.Contains(t, c.types(t, kubectlSection, 0), "deployment.apps/keelson-manager serverside-applied", "successfully rolled out")
 	if got := w.kubectl(t, "get", "deployment", "keelson-manager", "--namespace", home, "-o", "jsonpath={.spec.template.spec.containers[*].image}"); got != image {
 		t.Errorf("the image is %s, want %s", got, image)
@@ -66,7 +66,7 @@ func installed(t *testing.T, w *world, c checkout) {
 		"--namespace", home, "-o", "jsonpath={.status.disruptionsAllowed}")
 	if got := w.kubectl(t, "get", "poddisruptionbudget", "keelson-manager", "--namespace", home,
 		"-o", "jsonpath={.spec.maxUnavailable} {.spec.unhealthyPodEvictionPolicy}"); got != "1 AlwaysAllow" {
-		t.Errorf("the PodDisruptionBudget says %s", got)
+		t.Errorf("the PodDisruptionBudget is %s", got)
 	}
 	var deployment appsv1.Deployment
 	if err := json.Unmarshal([]byte(w.kubectl(t, "get", "deployment", "keelson-manager", "--namespace", home, "-o", "json")), &deployment); err != nil {
@@ -76,8 +76,8 @@ func installed(t *testing.T, w *world, c checkout) {
 	spread(t, deployment.Spec.Template)
 }
 
-// confined checks what a Pod may on its node: what the restricted profile asks for, which says nothing of the root file
-// system.
+// confined checks the permissions of a Pod on its node: the restricted profile, which does not
+// cover the root file system.
 func confined(t *testing.T, pod corev1.PodSpec) {
 	t.Helper()
 	if diff := cmp.Diff(&corev1.PodSecurityContext{
@@ -87,7 +87,7 @@ func confined(t *testing.T, pod corev1.PodSpec) {
 		t.Errorf("security of the Pod (-want +got):\n%s", diff)
 	}
 	if pod.HostNetwork || pod.HostPID || pod.HostIPC {
-		t.Error("the Pod is in a namespace of the host")
+		t.Error("the Pod uses a namespace of the host")
 	}
 	for _, container := range slices.Concat(pod.InitContainers, pod.Containers) {
 		if diff := cmp.Diff(&corev1.SecurityContext{
@@ -99,7 +99,7 @@ func confined(t *testing.T, pod corev1.PodSpec) {
 	}
 }
 
-// spread checks that the Pods of one version keep away from each other, and that their place is not given to others first.
+// spread checks that the Pods of a version are spread, and have a priority.
 func spread(t *testing.T, template corev1.PodTemplateSpec) {
 	t.Helper()
 	if got := template.Spec.PriorityClassName; got != "keelson-manager" {
@@ -139,14 +139,15 @@ func installedAgain(t *testing.T, w *world, c checkout) {
 	}
 }
 
-// aggregated asks for a user with a role in one namespace, and for one with a role in all.
+// aggregated checks the permissions of a user with a role in one namespace, and of one with a role
+// in all.
 func aggregated(t *testing.T, w *world, _ checkout) {
 	w.namespace(t, "team")
 	for _, role := range []string{"view", "edit", "admin"} {
 		w.kubectl(t, "create", "rolebinding", role, "--namespace", "team", "--clusterrole", role, "--user", role)
 		w.kubectl(t, "create", "clusterrolebinding", "all-"+role, "--clusterrole", role, "--user", "all-"+role)
 	}
-	// What has no namespace is asked for without one.
+	// Cluster-scoped resources are checked without a namespace.
 	scope := map[string]string{"clusters.clusterprovisioner.rke.io": "--all-namespaces", "kubeconfigs.clusterprovisioner.rke.io": "--all-namespaces"}
 	may := func(user, verb, resource string, words ...string) bool {
 		where := gocmp.Or(scope[resource], "--namespace=team")
@@ -156,7 +157,7 @@ func aggregated(t *testing.T, w *world, _ checkout) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The controller that aggregates needs a moment.
+	// Aggregation by the controller takes a moment.
 	transcript.Eventually(t, "the roles are aggregated", func() bool {
 		return may("view", "list", "foos.samplecontroller.k8s.io") && may("admin", "create", "foos.samplecontroller.k8s.io") && may("all-admin", "create", "clusters.clusterprovisioner.rke.io")
 	})
@@ -182,14 +183,14 @@ func aggregated(t *testing.T, w *world, _ checkout) {
 	}
 }
 
-// elsewhere is the overlay that docs/install.md shows.
+// elsewhere is the overlay of docs/install.md.
 func elsewhere(t *testing.T, w *world, _ checkout) {
 	overlay := documented(t, installPage, "kustomization.yaml")
 	dir := overlayIn(t, overlay)
 	rendered := w.kustomize(t, dir)
 	transcript.Contains(t, rendered, "\n  name: my-keelson\n", "image: images.example/keelson:v1", "- --threads=32\n")
 	if strings.Contains(rendered, home) {
-		t.Errorf("the name of the namespace is left somewhere in:\n%s", rendered)
+		t.Errorf("the original namespace remains in:\n%s", rendered)
 	}
 	w.namespace(t, "my-keelson")
 	w.apply(t, rendered, "--dry-run=server", "--validate=strict", "--force-conflicts")
@@ -208,7 +209,7 @@ func uninstalled(t *testing.T, w *world, c checkout) {
 	out := w.kubectl(t, "get", "namespace,crd,clusterrole,clusterrolebinding,priorityclass,validatingadmissionpolicy", "-o", "name")
 	for line := range strings.SplitSeq(out, "\n") {
 		if strings.Contains(line, "keelson") {
-			t.Errorf("this is left: %s", line)
+			t.Errorf("leftover: %s", line)
 		}
 	}
 }

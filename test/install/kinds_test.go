@@ -23,8 +23,9 @@ import (
 const allSwitchedOn = "resources: [../keelson/config/default]\n" +
 	"components: [../keelson/config/kinds/cluster, ../keelson/config/kinds/virtualmachine]\n"
 
-// byDefault is everything that the default installation grants to its manager: the verbs, by where and on what. A rule
-// for a kind that is off by default has no place here, and neither has one for Secrets everywhere.
+// byDefault is everything that the default installation grants to its manager: the verbs, by scope
+// and resource. It must contain no rule for a kind that is off by default, and none for Secrets in
+// all namespaces.
 var byDefault = map[string]string{
 	"everywhere: crontabs.stable.example.com":                                                "get list watch",
 	"everywhere: crontabs/finalizers.stable.example.com":                                     "update",
@@ -50,7 +51,7 @@ var byDefault = map[string]string{
 	"in keelson-system: secrets named keelson-webhook-ca":                                    "get update",
 }
 
-// forVirtualMachines and forClusters are what switching these kinds on grants beyond that.
+// forVirtualMachines and forClusters are the additional grants of these kinds.
 var (
 	forVirtualMachines = map[string]string{
 		"everywhere: namespaces named kube-system":          "get",
@@ -68,8 +69,8 @@ var (
 	}
 )
 
-// An installation runs, is asked about, and is granted what it needs for the kinds that are on, and refuses new objects of
-// those that nobody works on.
+// An installation runs, validates and grants exactly the enabled kinds, and rejects new objects of
+// disabled ones.
 func TestLongKindsOfAnInstallation(t *testing.T) {
 	t.Parallel()
 	const withBase = "resources: [../keelson/config/default]\ncomponents: [../keelson/config/kinds/"
@@ -100,17 +101,17 @@ func TestLongKindsOfAnInstallation(t *testing.T) {
 			granted: []map[string]string{byDefault, forVirtualMachines, forClusters},
 		},
 		{
-			name: "some on a host", kustomization: withBase + "on-host]", onlyKustomize: true,
+			name: "some kinds on a host", kustomization: withBase + "on-host]", onlyKustomize: true,
 			controllers: "crontab foo sampleresource", webhooks: "crontabs kubeconfigs",
 			granted: []map[string]string{byDefault},
 		},
 		{
-			name: "some on a host by Helm", values: documented(t, installPage, "host.yaml"),
+			name: "some kinds on a host by Helm", values: documented(t, installPage, "host.yaml"),
 			controllers: "crontab foo sampleresource", webhooks: "crontabs",
 			granted: []map[string]string{without(byDefault, "kubeconfigs"), {"in keelson-system: secrets": "create"}},
 		},
 		{
-			name: "in some namespaces nothing is refused", values: "{namespaces: [a], controllers: {kubeconfig: false, foo: false, sampleresource: false}}",
+			name: "in some namespaces nothing is rejected", values: "{namespaces: [a], controllers: {kubeconfig: false, foo: false, sampleresource: false}}",
 			controllers: "crontab", webhooks: "crontabs",
 		},
 	} {
@@ -131,7 +132,7 @@ func TestLongKindsOfAnInstallation(t *testing.T) {
 					maps.Copy(granted, more)
 				}
 				if diff := cmp.Diff(granted, permissionsIn(t, named)); diff != "" {
-					t.Errorf("%s: what is granted to the manager (-want +got):\n%s", tool, diff)
+					t.Errorf("%s: grants of the manager (-want +got):\n%s", tool, diff)
 				}
 			}
 			if tt.kustomization != "" {
@@ -146,8 +147,8 @@ func TestLongKindsOfAnInstallation(t *testing.T) {
 	}
 }
 
-// The examples of docs/install.md for a Docker engine give the Pod a directory for its state, the certificate, and a way to
-// the engine. The example of a claim replaces the volume.
+// The examples of docs/install.md for a Docker engine give the Pod a directory for its state, the
+// certificate, and network access to the engine. The example with a claim replaces the volume.
 func TestLongMachinesOfADockerEngine(t *testing.T) {
 	t.Parallel()
 	shell := world{Shell: transcript.Shell{Env: map[string]string{"HOME": t.TempDir()}}}
@@ -194,14 +195,14 @@ func TestLongMachinesOfADockerEngine(t *testing.T) {
 	}
 }
 
-// without returns the permissions without those for a resource.
+// without returns the permissions except those for a resource.
 func without(permissions map[string]string, resource string) map[string]string {
 	rest := maps.Clone(permissions)
 	maps.DeleteFunc(rest, func(target, _ string) bool { return strings.HasPrefix(target, "everywhere: "+resource) })
 	return rest
 }
 
-// runs returns the controllers that a Deployment runs, sorted.
+// runs returns the controllers of a Deployment, sorted.
 func runs(t *testing.T, deployment *unstructured.Unstructured) string {
 	t.Helper()
 	var names []string
@@ -214,7 +215,7 @@ func runs(t *testing.T, deployment *unstructured.Unstructured) string {
 	return strings.Join(names, " ")
 }
 
-// askedAbout returns the resources about which the API server asks the manager, sorted.
+// askedAbout returns the resources that the manager's webhook validates, sorted.
 func askedAbout(t *testing.T, named map[string]*unstructured.Unstructured) string {
 	t.Helper()
 	resources := strings.Fields(field(t, named["ValidatingWebhookConfiguration keelson"], `{range .webhooks[*]}{.rules[0].resources[0]} {end}`))
@@ -222,7 +223,7 @@ func askedAbout(t *testing.T, named map[string]*unstructured.Unstructured) strin
 	return strings.Join(resources, " ")
 }
 
-// refused returns the resources of which no new objects are accepted, sorted.
+// refused returns the resources whose new objects are rejected, sorted.
 func refused(t *testing.T, named map[string]*unstructured.Unstructured) string {
 	t.Helper()
 	var resources []string
@@ -240,7 +241,8 @@ func refused(t *testing.T, named map[string]*unstructured.Unstructured) string {
 	return strings.Join(resources, " ")
 }
 
-// permissionsIn returns what manifests grant to the service account of the manager, in the form of byDefault.
+// permissionsIn returns the grants of the manager's service account in manifests, in the form of
+// byDefault.
 func permissionsIn(t *testing.T, named map[string]*unstructured.Unstructured) map[string]string {
 	t.Helper()
 	verbs := map[string][]string{}
@@ -276,9 +278,9 @@ func permissionsIn(t *testing.T, named map[string]*unstructured.Unstructured) ma
 	return all
 }
 
-// The manager of the default installation starts with its permissions, works on the kinds that are on, and touches no
-// others. Who creates an object of one that is off learns so; objects that are there can go. A component switches a kind
-// on, and without it the kind is off again, with its permissions.
+// The manager of the default installation starts with its permissions and works only on enabled
+// kinds. Creating an object of a disabled kind fails with an explanation; existing objects can be
+// deleted. A component enables a kind with its permissions, and removing it disables both.
 func TestKindsAreSwitched(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -318,7 +320,7 @@ func TestKindsAreSwitched(t *testing.T) {
 	r := w.recordOf(t, user)
 	for u := range r.uses {
 		if slices.Contains([]string{"virtualmachines", "clusters"}, u.resource) {
-			t.Errorf("the manager works on a kind that is off: %s", u)
+			t.Errorf("the manager works on a disabled kind: %s", u)
 		}
 	}
 
@@ -331,18 +333,19 @@ func TestKindsAreSwitched(t *testing.T) {
 	w.kubectl(t, "delete", "virtualmachine", "web", "--timeout", transcript.Patience.String())
 	stop(manager)
 	if !mayReadSecrets() {
-		t.Error("with VirtualMachines the manager may not read the Secrets that they name")
+		t.Error("with VirtualMachines the manager may not read their Secrets")
 	}
 
 	w.apply(t, w.kustomize(t, base), "--force-conflicts")
 	w.refuses(t, "VirtualMachine", virtualMachine("web")...)
 	transcript.Eventually(t, "the manager may not read Secrets any more", func() bool { return !mayReadSecrets() })
 	for _, refused := range w.recordOf(t, user).refused {
-		t.Errorf("a permission is missing: %s", refused)
+		t.Errorf("missing permission: %s", refused)
 	}
 }
 
-// refuses waits until a command that creates an object of a kind that is off fails: a policy counts after a moment.
+// refuses waits until a command that creates an object of a disabled kind fails: a policy takes
+// effect after a moment.
 func (w *world) refuses(t *testing.T, kind string, words ...string) {
 	t.Helper()
 	transcript.Eventually(t, "a "+kind+" is refused", func() bool {

@@ -1,5 +1,5 @@
-// Package install tests the installation in a cluster: that it applies and is admitted as it is, and that the permissions
-// it grants are those that the controllers use, no more and no less.
+// Package install tests the installation in a cluster: that it can be applied and is admitted
+// unchanged, and that it grants exactly the permissions that the controllers use.
 package install
 
 import (
@@ -22,22 +22,22 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	process.Shim() // the test binary is also the shim of the processes that it starts
+	process.Shim() // the test binary is also the shim of its child processes
 	if dir := os.Getenv(engineDir); dir != "" {
-		fmt.Fprintln(os.Stderr, becomeEngine(dir)) // it returns only if it fails
+		fmt.Fprintln(os.Stderr, becomeEngine(dir)) // returns only on failure
 		os.Exit(1)
 	}
 	env.Main(m, func() { _ = os.RemoveAll(built.dir) })
 }
 
-// world is a cluster with simulated nodes, whose API server writes down what service accounts do.
+// world is a cluster with simulated nodes, whose API server audits service accounts.
 type world struct {
 	transcript.Shell
 	dir   string
 	admin *rest.Config
 }
 
-// auditPolicy asks for the bodies of what is created and changed, because they name the owners, but for no Secret's.
+// auditPolicy records the bodies of writes, because they contain the owners, except for Secrets.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -55,7 +55,7 @@ rules:
 - level: None
 `
 
-// newWorld starts a cluster, with more flags of its API server, which is stopped when the test ends.
+// newWorld starts a cluster with additional API server flags. It stops at the end of the test.
 func newWorld(t *testing.T, flags ...string) *world {
 	t.Helper()
 	dir := t.TempDir()
@@ -80,19 +80,17 @@ func newWorld(t *testing.T, flags ...string) *world {
 	}
 }
 
-// kubectl runs a command that must succeed, and returns what it prints.
+// kubectl runs a command that must succeed and returns its output.
 func (w *world) kubectl(t *testing.T, words ...string) string {
 	t.Helper()
 	return w.OK(t, append([]string{"kubectl"}, words...)...)
 }
 
-// kustomize renders a kustomization.
 func (w *world) kustomize(t *testing.T, dir string) string {
 	t.Helper()
-	return w.OK(transcript.Quietly(t), "kubectl", "kustomize", dir) // the definitions are long
+	return w.OK(transcript.Quietly(t), "kubectl", "kustomize", dir) // the CRDs are long
 }
 
-// apply applies manifests.
 func (w *world) apply(t *testing.T, manifests string, words ...string) string {
 	t.Helper()
 	s := w.Shell
@@ -100,16 +98,17 @@ func (w *world) apply(t *testing.T, manifests string, words ...string) string {
 	return s.OK(t, append([]string{"kubectl", "apply", "--server-side", "-f", "-"}, words...)...)
 }
 
-// namespace makes a namespace.
+// namespace creates a namespace.
 func (w *world) namespace(t *testing.T, name string) {
 	t.Helper()
 	w.apply(t, fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", name))
 }
 
-// kubeconfigOf writes a kubeconfig for a service account, with a token of it, through a gate, and returns its path.
+// kubeconfigOf writes a kubeconfig with a token of a service account, for access through a gate,
+// and returns its path.
 func (w *world) kubeconfigOf(t *testing.T, g *gate, namespace, account string) string {
 	t.Helper()
-	token := transcript.Quietly(t) // not into a log
+	token := transcript.Quietly(t) // keeps the token out of the log
 	user := &clientcmdapi.AuthInfo{Token: w.OK(token, "kubectl", "create", "token", account, "--namespace", namespace, "--duration", "2h")}
 	path := filepath.Join(w.dir, namespace+"."+account+".kubeconfig")
 	writeKubeconfig(t, path, "default", g.cluster, user)

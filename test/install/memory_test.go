@@ -23,22 +23,23 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// How many objects are created. docs/operations.md tells the memory for twice as many, too: it is the same, because most of it is
-// what creating them takes for a moment, and that costs a second of two processors for each hundred.
+// Numbers of objects. docs/operations.md also has the memory for twice as many; it is the same,
+// because most is used temporarily during their creation, and each hundred takes two processors a
+// second.
 const (
 	manyCronTabs = 1000
 	manyFoos     = 500
 )
 
-// memory is what a process takes, in bytes.
+// memory is the memory of a process in bytes.
 type memory struct {
 	now, peak int64
 }
 
 func (m memory) String() string { return fmt.Sprintf("%d MB, at most %d MB", m.now/1e6, m.peak/1e6) }
 
-// memoryOf returns the memory of the process of a container. The engine has process ids of its own, so it is found by its
-// control group.
+// memoryOf returns the memory of the process of a container. The engine has its own PID namespace,
+// so the process is found by its cgroup.
 func memoryOf(t *testing.T, container string) memory {
 	t.Helper()
 	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
@@ -56,11 +57,11 @@ func memoryOf(t *testing.T, container string) memory {
 		}
 		return memory{now: bytesIn(t, string(status), "VmRSS:"), peak: bytesIn(t, string(status), "VmHWM:")}
 	}
-	t.Fatalf("no process is in the control group of the container %s", container)
+	t.Fatalf("no process in the cgroup of the container %s", container)
 	return memory{}
 }
 
-// bytesIn returns what a line of a status of proc(5) says in kB.
+// bytesIn returns a field of a status file of proc(5), which is in kB, in bytes.
 func bytesIn(t *testing.T, status, name string) int64 {
 	t.Helper()
 	_, rest, _ := strings.Cut(status, "\n"+name)
@@ -72,7 +73,7 @@ func bytesIn(t *testing.T, status, name string) int64 {
 	return n << 10
 }
 
-// resources returns what the Deployment asks for, and where its memory ends.
+// resources returns the memory request and limit of the Deployment.
 func (w *world) resources(t *testing.T) (request, limit int64) {
 	t.Helper()
 	for _, item := range []struct {
@@ -85,8 +86,8 @@ func (w *world) resources(t *testing.T) (request, limit int64) {
 	return request, limit
 }
 
-// isEnough creates many objects, and checks that the memory that the Deployment asks for is enough without them, and its
-// limit with them, so that more than a third of that is left for more objects.
+// isEnough creates many objects, and checks that the manager fits into the memory request of the
+// Deployment without them, and leaves more than a third of the limit free with them.
 func (w *world) isEnough(t *testing.T, container string, idle memory) {
 	t.Helper()
 	const namespace = "many"
@@ -94,16 +95,16 @@ func (w *world) isEnough(t *testing.T, container string, idle memory) {
 	w.createMany(t, namespace)
 	busy := memoryOf(t, container)
 	request, limit := w.resources(t)
-	t.Logf("the manager takes %s; with %d CronTabs and %d Foos %s; it asks for %d MB and has %d MB", idle, manyCronTabs, manyFoos, busy, request/1e6, limit/1e6)
+	t.Logf("the manager uses %s; with %d CronTabs and %d Foos %s; its request is %d MB, its limit %d MB", idle, manyCronTabs, manyFoos, busy, request/1e6, limit/1e6)
 	if idle.now > request {
-		t.Errorf("without objects it takes %s, and asks for %d MB", idle, request/1e6)
+		t.Errorf("without objects it uses %s, its request is %d MB", idle, request/1e6)
 	}
 	if busy.peak > limit*5/8 {
-		t.Errorf("with many objects it takes %s, of %d MB", busy, limit/1e6)
+		t.Errorf("with many objects it uses %s of %d MB", busy, limit/1e6)
 	}
 }
 
-// createMany creates CronTabs and Foos, and waits until the manager has seen to all of them.
+// createMany creates CronTabs and Foos, and waits until the manager has processed them.
 func (w *world) createMany(t *testing.T, namespace string) {
 	t.Helper()
 	config := rest.CopyConfig(w.admin)
@@ -171,7 +172,7 @@ func newCronTab(i int) *stablev1.CronTab {
 	}
 }
 
-// newFoo returns one without pods, which the manager does not look at.
+// newFoo returns a Foo without pods, which the manager does not watch.
 func newFoo(i int) *samplev1alpha1.Foo {
 	name := fmt.Sprintf("many-%d", i)
 	return &samplev1alpha1.Foo{
@@ -180,7 +181,6 @@ func newFoo(i int) *samplev1alpha1.Foo {
 	}
 }
 
-// quantity returns what a quantity means.
 func quantity(t *testing.T, text string) int64 {
 	t.Helper()
 	q, err := resource.ParseQuantity(text)

@@ -14,13 +14,13 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// What is installed, and a manager, work with an API server that behaves as the oldest Kubernetes that docs/install.md and the
-// chart name: it knows no fields, versions and functions of CEL that came later.
+// The installation and a manager work with an API server that emulates the oldest Kubernetes
+// version of docs/install.md and the chart: without later fields, API versions and CEL functions.
 func TestLongTheOldestKubernetes(t *testing.T) {
 	t.Parallel()
 	oldest := regexp.MustCompile(`For Kubernetes (1\.\d+) and newer`).FindStringSubmatch(readPage(t, installPage))
 	if oldest == nil {
-		t.Fatal("docs/install.md does not say for which Kubernetes it is")
+		t.Fatal("docs/install.md does not name a Kubernetes version")
 	}
 	var metadata struct {
 		KubeVersion string `json:"kubeVersion"`
@@ -52,7 +52,7 @@ func TestLongTheOldestKubernetes(t *testing.T) {
 	in("delete", "foo,crontab,virtualmachine", "--all", "--timeout", transcript.Patience.String())
 }
 
-// newEmulation starts an API server that behaves as one of an earlier version.
+// newEmulation starts an API server that emulates an earlier version.
 func newEmulation(t *testing.T, version string) *world {
 	t.Helper()
 	cp := env.ControlPlane(t, controlplane.Options{APIOnly: true, APIServerArgs: []string{"--emulated-version=" + version}})
@@ -63,7 +63,7 @@ func newEmulation(t *testing.T, version string) *world {
 	return w
 }
 
-// isStrict checks that the rules of definitions, webhook and policy hold.
+// isStrict checks that the rules of CRDs, webhook and policy are effective.
 func (w *world) isStrict(t *testing.T) {
 	t.Helper()
 	refuses := func(what, says string, words ...string) {
@@ -77,9 +77,9 @@ func (w *world) isStrict(t *testing.T) {
 		return []string{"patch", object, "--namespace", "work", "--type=merge", "--dry-run=server", "-p", `{"spec":` + spec + `}`}
 	}
 	w.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Cluster, metadata: {name: safe}, spec: {deletionProtection: true, paused: true}}")
-	refuses("the definition refuses", "spec.timeZone", patch("crontab/backup", `{"timeZone":"Mars/Base"}`)...)
-	refuses("the webhook refuses", "the range runs backwards", patch("crontab/backup", `{"schedule":"30-10 * * * *"}`)...)
-	refuses("the policy refuses", "spec.deletionProtection", "delete", "cluster/safe", "--dry-run=server")
+	refuses("the CRD rejects", "spec.timeZone", patch("crontab/backup", `{"timeZone":"Mars/Base"}`)...)
+	refuses("the webhook rejects", "the range runs backwards", patch("crontab/backup", `{"schedule":"30-10 * * * *"}`)...)
+	refuses("the policy rejects", "spec.deletionProtection", "delete", "cluster/safe", "--dry-run=server")
 	w.kubectl(t, "patch", "cluster/safe", "--type=merge", "-p", `{"spec":{"deletionProtection":false}}`)
 	w.kubectl(t, "delete", "cluster/safe", "--timeout", transcript.Patience.String())
 }

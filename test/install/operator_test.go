@@ -14,16 +14,17 @@ import (
 	"github.com/keelson-dev/keelson/internal/install"
 )
 
-// operatorKinds are those of the Prometheus operator that the chart and config/monitoring use.
+// operatorKinds are the kinds of the Prometheus operator in the chart and config/monitoring.
 var operatorKinds = []string{"servicemonitors", "prometheusrules"}
 
-// operator has the definitions of the Prometheus operator.
+// operator has the CRDs of the Prometheus operator.
 var operator struct {
 	sync.Mutex
 	definitions []*apiextensionsv1.CustomResourceDefinition
 }
 
-// operatorDefinitions returns definitions of the Prometheus operator, made once, as it makes them: from its types.
+// operatorDefinitions returns CRDs of the Prometheus operator. They are generated once from its
+// types, as upstream does.
 func operatorDefinitions(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	operator.Lock()
@@ -37,7 +38,7 @@ func operatorDefinitions(t *testing.T) []*apiextensionsv1.CustomResourceDefiniti
 	cmd.Dir = "operator"
 	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("make the definitions of the Prometheus operator: %v\n%s", err, out)
+		t.Fatalf("generate the CRDs of the Prometheus operator: %v\n%s", err, out)
 	}
 	var all []*apiextensionsv1.CustomResourceDefinition
 	for _, kind := range operatorKinds {
@@ -47,7 +48,7 @@ func operatorDefinitions(t *testing.T) []*apiextensionsv1.CustomResourceDefiniti
 		}
 		definition := &apiextensionsv1.CustomResourceDefinition{}
 		if err := yaml.UnmarshalStrict(raw, definition); err != nil {
-			t.Fatalf("read the definition of %s: %v", kind, err)
+			t.Fatalf("read the CRD of %s: %v", kind, err)
 		}
 		all = append(all, definition)
 	}
@@ -55,14 +56,14 @@ func operatorDefinitions(t *testing.T) []*apiextensionsv1.CustomResourceDefiniti
 	return all
 }
 
-// defineOperator gives an API server the definitions of the Prometheus operator.
+// defineOperator installs the CRDs of the Prometheus operator in an API server.
 func defineOperator(t *testing.T, config *rest.Config) {
 	t.Helper()
-	var own []*apiextensionsv1.CustomResourceDefinition // what is written is changed
+	var own []*apiextensionsv1.CustomResourceDefinition // the client modifies its arguments
 	for _, definition := range operatorDefinitions(t) {
 		own = append(own, definition.DeepCopy())
 	}
 	if err := install.CRDs(t.Context(), config, own); err != nil {
-		t.Fatalf("install the definitions of the Prometheus operator: %v", err)
+		t.Fatalf("install the CRDs of the Prometheus operator: %v", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
-// The sections of docs/install.md with commands.
+// Sections of docs/install.md with commands.
 const (
 	imageSection      = "The images"
 	kubectlSection    = "With kubectl"
@@ -26,7 +26,7 @@ const (
 	namespacesSection = "In some namespaces only"
 )
 
-// The sections of docs/operations.md with commands.
+// Sections of docs/operations.md with commands.
 const (
 	admissionSection = "Admission"
 	etcdSection      = "The size of etcd"
@@ -34,14 +34,15 @@ const (
 	upgradeSection   = "Upgrade"
 )
 
-// The sections of docs/metrics.md and docs/runbooks.md with commands; the first is what stands before all sections.
+// Sections of docs/metrics.md and docs/runbooks.md with commands; the first is the text before all
+// sections.
 const (
 	metricsSection  = "# Metrics"
 	runbooksSection = "# Runbooks"
 	machinesSection = "VirtualMachine"
 )
 
-// The pages whose commands the tests type.
+// Pages whose commands the tests run.
 const (
 	installPage    = "install.md"
 	operationsPage = "operations.md"
@@ -49,9 +50,10 @@ const (
 	runbooksPage   = "runbooks.md"
 )
 
-// TestEveryCommandOfThePages compares the pages with what the tests type of them: TestLongImage, TestLongKustomize, TestLongHelm,
-// TestLongManagerInSomeNamespaces, TestLongBackupAndRestore, TestLongWatchTheManager, TestLongFullEtcd beside the command status and TestLongBackup
-// of test/e2e/life type each block of commands of these sections.
+// TestEveryCommandOfThePages compares the command blocks of the pages with those that tests run:
+// TestLongImage, TestLongKustomize, TestLongHelm, TestLongManagerInSomeNamespaces,
+// TestLongBackupAndRestore, TestLongWatchTheManager, TestLongFullEtcd of the command status and
+// TestLongBackup of test/e2e/life.
 func TestEveryCommandOfThePages(t *testing.T) {
 	for page, want := range map[string]map[string]int{
 		installPage:    {imageSection: 2, kubectlSection: 2, helmSection: 4, hostSection: 3, namespacesSection: 2},
@@ -64,7 +66,7 @@ func TestEveryCommandOfThePages(t *testing.T) {
 			got[section] = len(blocks)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("blocks of commands that the tests type, and those of docs/%s (-tests +page):\n%s", page, diff)
+			t.Errorf("command blocks in the tests and in docs/%s (-tests +page):\n%s", page, diff)
 		}
 	}
 }
@@ -83,7 +85,7 @@ func readFile(t *testing.T, path string) string {
 	return string(text)
 }
 
-// commandsOf returns the blocks of commands of a page by their section.
+// commandsOf returns the command blocks of a page by section.
 func commandsOf(t *testing.T, page string) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -96,36 +98,36 @@ func commandsOf(t *testing.T, page string) map[string][]string {
 	return all
 }
 
-// commands returns one block of commands of a section of a page.
+// commands returns a command block of a section of a page.
 func commands(t *testing.T, page, section string, i int) string {
 	t.Helper()
 	blocks := commandsOf(t, page)[section]
 	if i >= len(blocks) {
-		t.Fatalf("docs/%s has %d blocks of commands in %q", page, len(blocks), section)
+		t.Fatalf("docs/%s has %d command blocks in %q", page, len(blocks), section)
 	}
 	return blocks[i]
 }
 
-// managerOf returns the command of a block that is a manager, with a kubeconfig in the place of the one that it names.
+// managerOf returns the manager command of a block, with another kubeconfig.
 func managerOf(t *testing.T, section string, i int, kubeconfig string) []string {
 	t.Helper()
 	words := strings.Fields(strings.ReplaceAll(commands(t, installPage, section, i), "\\\n", " "))
 	at := slices.Index(words, "--kubeconfig")
 	if !slices.Equal(words[:2], []string{"keelson", "manager"}) || at < 0 {
-		t.Fatalf("%q is no manager with a kubeconfig", words)
+		t.Fatalf("%q is not a manager with a kubeconfig", words)
 	}
 	words[at+1] = kubeconfig
 	return words
 }
 
-// checkout is a clean copy of this repository, in which somebody follows docs/install.md.
+// checkout is a clean copy of this repository to follow docs/install.md in.
 type checkout struct {
 	dir string
 	env []string
 }
 
-// newCheckout copies the repository. The components, which take minutes to build, are those of bin/. variables are the
-// environment of commands beside HOME, PATH and what the go command needs.
+// newCheckout copies the repository. The Kubernetes components, which take minutes to build, come
+// from bin/. variables are added to HOME, PATH and the environment of the go command.
 func newCheckout(t *testing.T, variables ...string) checkout {
 	t.Helper()
 	c := checkout{dir: t.TempDir(), env: slices.Clone(variables)}
@@ -161,7 +163,7 @@ func newCheckout(t *testing.T, variables ...string) checkout {
 	return c
 }
 
-// copy copies a file, with a time that is long ago: what has been built is newer. One that was deleted is left out.
+// copy copies a file with an old timestamp, so that built files are newer. It skips a deleted file.
 func (c checkout) copy(t *testing.T, file string) {
 	t.Helper()
 	source, target := filepath.Join("..", "..", file), filepath.Join(c.dir, file)
@@ -184,13 +186,13 @@ func (c checkout) copy(t *testing.T, file string) {
 	}
 }
 
-// types runs a block of commands of docs/install.md, and returns what they print.
+// types runs a command block of docs/install.md and returns its output.
 func (c checkout) types(t *testing.T, section string, i int) string {
 	t.Helper()
 	return typed(t, c.dir, c.env, commands(t, installPage, section, i))
 }
 
-// typed runs a block of commands, and returns what they print.
+// typed runs a command block and returns its output.
 func typed(t *testing.T, dir string, env []string, block string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-eux")
@@ -204,7 +206,7 @@ func typed(t *testing.T, dir string, env []string, block string) string {
 	return string(out)
 }
 
-// write writes a file that docs/install.md shows.
+// write writes a file from docs/install.md.
 func (c checkout) write(t *testing.T, file string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(c.dir, file), []byte(documented(t, installPage, file)), 0o600); err != nil {
@@ -212,7 +214,7 @@ func (c checkout) write(t *testing.T, file string) {
 	}
 }
 
-// binary returns the path of a program of bin/.
+// binary returns the path of a program in bin/.
 func binary(t *testing.T, name string) string {
 	t.Helper()
 	path, err := env.Binary(name)
@@ -222,17 +224,17 @@ func binary(t *testing.T, name string) string {
 	return path
 }
 
-// documented returns the block of a page that begins with a comment that names a file.
+// documented returns the block of a page that begins with a comment with that file name.
 func documented(t *testing.T, page, file string) string {
 	t.Helper()
 	match := regexp.MustCompile("(?s)```[a-z]+\n# " + regexp.QuoteMeta(file) + "\n(.*?)```").FindStringSubmatch(readPage(t, page))
 	if match == nil {
-		t.Fatalf("docs/%s shows no %s", page, file)
+		t.Fatalf("docs/%s does not have %s", page, file)
 	}
 	return match[1]
 }
 
-// overlayIn writes a kustomization beside a link to the base, and returns its directory.
+// overlayIn writes a kustomization next to a link to the base, and returns its directory.
 func overlayIn(t *testing.T, kustomization string) string {
 	t.Helper()
 	root := t.TempDir()

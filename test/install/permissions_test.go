@@ -29,11 +29,11 @@ const (
 	account = "keelson-manager"
 )
 
-// All transcripts run with a manager that has the permissions of an installation with all kinds: nothing that it does is refused, and
-// there is nothing that it may do and never does.
+// All transcripts run with a manager that has the permissions of an installation with all kinds:
+// none of its requests is forbidden, and it uses every permission.
 func TestLongPermissionsOfTheInstallation(t *testing.T) {
 	t.Parallel()
-	// It checks what OpenShift checks: that the deletion of an owner is blocked only by who may update its finalizers.
+	// As on OpenShift, only users who may update the finalizers of an owner may block its deletion.
 	w := newWorld(t, "--enable-admission-plugins=OwnerReferencesPermissionEnforcement")
 	w.apply(t, w.kustomize(t, overlayIn(t, allSwitchedOn)))
 	g := w.newGate(t)
@@ -46,8 +46,8 @@ func TestLongPermissionsOfTheInstallation(t *testing.T) {
 	w.judge(t, user)
 }
 
-// startManager runs a manager with a kubeconfig until the test ends, which answers by a configuration of that name, and
-// returns its state directory.
+// startManager runs a manager with a kubeconfig until the end of the test, with a webhook
+// configuration of that name, and returns its state directory.
 func (w *world) startManager(t *testing.T, kubeconfig, user, home, webhook string, flags ...string) (state string) {
 	t.Helper()
 	state, rke := filepath.Join(w.dir, "state"), filepath.Join(w.dir, "rke")
@@ -71,13 +71,13 @@ func (w *world) startManager(t *testing.T, kubeconfig, user, home, webhook strin
 		return bundle, func() {
 			manager.Signal(t, syscall.SIGTERM)
 			if result := manager.Wait(t); result.Code != 0 {
-				t.Errorf("The manager ends with exit code %d", result.Code)
+				t.Errorf("The manager exited with code %d", result.Code)
 			}
 		}
 	}
 	bundle, stop := start("")
 	stop()
-	// The next one finds an authority that is none, and mends it.
+	// The next one finds an invalid authority and replaces it.
 	w.kubectl(t, "delete", "secret", admission.SecretName, "--namespace", home)
 	w.kubectl(t, "create", "secret", "generic", admission.SecretName, "--namespace", home)
 	_, stop = start(bundle)
@@ -88,17 +88,17 @@ func (w *world) startManager(t *testing.T, kubeconfig, user, home, webhook strin
 	standby.Await(t, "waiting for the lease")
 	standby.Signal(t, syscall.SIGTERM)
 	if result := standby.Wait(t); result.Code != 0 {
-		t.Errorf("A replica that waits ends with exit code %d", result.Code)
+		t.Errorf("A waiting replica exited with code %d", result.Code)
 	}
 	return state
 }
 
-// runTranscripts runs the tests of test/e2e whose names match pattern on the cluster, where a configuration of the webhook has
-// that name, and waits until nothing is left of what they made.
+// runTranscripts runs the tests of test/e2e that match pattern on the cluster, with a webhook
+// configuration of that name, and waits until their objects no longer exist.
 func (w *world) runTranscripts(t *testing.T, state, webhook, suffix, pattern string) {
 	t.Helper()
 	kubeconfig := filepath.Join(w.dir, "admin.kubeconfig")
-	// The pages tell a reader to look for Secrets in the namespace of the context.
+	// The pages look for Secrets in the namespace of the context.
 	cluster := &clientcmdapi.Cluster{Server: w.admin.Host, CertificateAuthority: w.admin.CAFile, CertificateAuthorityData: w.admin.CAData}
 	writeKubeconfig(t, kubeconfig, home, cluster, &clientcmdapi.AuthInfo{
 		ClientCertificate: w.admin.CertFile, ClientCertificateData: w.admin.CertData,
@@ -116,15 +116,16 @@ func (w *world) runTranscripts(t *testing.T, state, webhook, suffix, pattern str
 		}
 	}
 	if err != nil {
-		t.Fatalf("The transcripts fail with the permissions of the installation: %v", err)
+		t.Fatalf("The transcripts failed with the permissions of the installation: %v", err)
 	}
 	if strings.Contains(string(output), "--- SKIP") {
-		t.Error("A transcript was skipped, and nobody knows what it needs permissions for; make test installs what it lacks")
+		t.Error("A transcript was skipped, so its permissions are unknown; make test installs what it needs")
 	}
 	w.Until(t, "nothing is left", transcript.Is(""), "kubectl", "get", "keelson", "--all-namespaces", "-o", "name")
 }
 
-// transcripts builds the tests of test/e2e once, as this one is built, so that little is to be compiled anew.
+// transcripts builds the tests of test/e2e once, with the flags of this test, so that the build
+// cache is used.
 func transcripts(t *testing.T) string {
 	t.Helper()
 	built.Lock()
@@ -144,7 +145,7 @@ func transcripts(t *testing.T) string {
 	return filepath.Join(built.dir, "e2e.test")
 }
 
-// built is where transcripts has put the tests. TestMain removes it.
+// built has the test binary of transcripts. TestMain removes it.
 var built struct {
 	sync.Mutex
 	dir string
@@ -169,16 +170,16 @@ func goTool(t *testing.T, words ...string) {
 	}
 }
 
-// judge compares what a user did with what it may do. Roles in namespaces are all the same: what is used in one of them is
-// used.
+// judge compares the operations of a user with its permissions. Roles in namespaces are equal: a
+// permission used in one of them counts as used.
 func (w *world) judge(t *testing.T, user string, namespaces ...string) {
 	t.Helper()
 	r := w.recordOf(t, user)
 	if len(r.uses) == 0 {
-		t.Fatalf("The audit log has nothing about %s", user)
+		t.Fatalf("The audit log has no entries of %s", user)
 	}
 	for _, refused := range r.refused {
-		t.Errorf("The transcripts need a permission that is not granted: %s", refused)
+		t.Errorf("The transcripts need a missing permission: %s", refused)
 	}
 	grants := w.grantsOf(t, user)
 	for i := range grants {
@@ -187,13 +188,13 @@ func (w *world) judge(t *testing.T, user string, namespaces ...string) {
 		}
 	}
 	for _, g := range unused(grants, r, finalizersOf(t)) {
-		t.Errorf("%s grants what no transcript needs: %s. Take it out of the marker, or write the transcript", g.role, g.use)
+		t.Errorf("%s grants what no transcript needs: %s. Remove it from the marker, or write the transcript", g.role, g.use)
 	}
-	t.Logf("%s has %d permissions and did %d different things", user, len(grants), len(r.uses))
+	t.Logf("%s has %d permissions and used %d", user, len(grants), len(r.uses))
 }
 
-// grantsOf returns everything that roles grant to a service account by name. What every service account may do, such as
-// to ask what the API serves, is not ours.
+// grantsOf returns everything that roles grant to a service account by name, except what all
+// service accounts may do, such as discovery.
 func (w *world) grantsOf(t *testing.T, user string) []grant {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(w.admin)
@@ -225,7 +226,7 @@ func (w *world) grantsOf(t *testing.T, user string) []grant {
 		}
 	}
 	if len(all) == 0 {
-		t.Fatalf("Nothing is granted to %s", user)
+		t.Fatalf("%s has no permissions", user)
 	}
 	return all
 }
@@ -246,14 +247,14 @@ func rulesOf(ctx context.Context, t *testing.T, client kubernetes.Interface, bin
 	return role.Rules
 }
 
-// names tells whether a user is among subjects.
+// names reports whether a user is among subjects.
 func names(subjects []rbacv1.Subject, user string) bool {
 	return slices.ContainsFunc(subjects, func(s rbacv1.Subject) bool {
 		return s.Kind == rbacv1.ServiceAccountKind && "system:serviceaccount:"+s.Namespace+":"+s.Name == user
 	})
 }
 
-// grants returns the single permissions of rules.
+// grants returns the individual permissions of rules.
 func grants(role, namespace string, rules []rbacv1.PolicyRule) []grant {
 	var all []grant
 	for _, rule := range rules {
@@ -277,7 +278,7 @@ func grants(role, namespace string, rules []rbacv1.PolicyRule) []grant {
 	return all
 }
 
-// readMetrics reads the metrics of a manager as somebody who may.
+// readMetrics reads the metrics of a manager as an authorized user.
 func (w *world) readMetrics(t *testing.T, address string) {
 	t.Helper()
 	w.kubectl(t, "create", "serviceaccount", "prometheus", "--namespace", "default")
@@ -288,7 +289,7 @@ func (w *world) readMetrics(t *testing.T, address string) {
 		}
 	}
 	token := w.OK(transcript.Quietly(t), "kubectl", "create", "token", "prometheus")
-	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // nobody vouches for it
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // the certificate is self-signed
 	transcript.Eventually(t, "the metrics can be read", func() bool {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/metrics", http.NoBody)
 		if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// rarely brings about in a namespace what controllers meet so rarely that no transcript has it, and waits until the
-// manager has asked for what it needs then.
+// rarely creates rare situations in a namespace that no transcript covers, and waits until the
+// manager has used the permissions for them.
 func (w *world) rarely(t *testing.T, g *gate, user, namespace string) {
 	t.Helper()
 	in := func(manifest string) {
@@ -22,7 +22,7 @@ func (w *world) rarely(t *testing.T, g *gate, user, namespace string) {
 	}
 	w.kubectl(t, "wait", "--for=create", "serviceaccount/default", "--namespace", namespace, "--timeout", transcript.Patience.String())
 
-	// The name of a child is taken, and the cache does not know yet.
+	// The name of a child is taken, and the cache is outdated.
 	open := g.hold("deployments", "pods")
 	t.Cleanup(open)
 	const taken = "{metadata: {name: taken}, "
@@ -33,7 +33,7 @@ func (w *world) rarely(t *testing.T, g *gate, user, namespace string) {
 	w.untilUsed(t, user, use{"get", "apps", "deployments", namespace, "taken"}, use{"get", "", "pods", namespace, "taken"})
 	open()
 
-	// A CronTab that is new to the manager has a run to start at once, and the name of its Job is taken.
+	// A new CronTab has a run immediately, and the name of its Job is taken.
 	asked := time.Now().UTC().Truncate(time.Second)
 	name := fmt.Sprintf("taken-%d", asked.Unix())
 	w.kubectl(t, "create", "job", name, "--image", "busybox", "--namespace", namespace)
@@ -44,7 +44,7 @@ func (w *world) rarely(t *testing.T, g *gate, user, namespace string) {
 	// No Job is kept.
 	w.apply(t, fmt.Sprintf(`{apiVersion: stable.example.com/v1, kind: CronTab, metadata: {name: forgets, namespace: %s}, spec: {schedule: "@every 1s", successfulJobsHistoryLimit: 0,
 		jobTemplate: {restartPolicy: Never, containers: [{name: a, image: busybox}]}}}`, namespace))
-	// One has a time to live, which begins when its run is recorded.
+	// A Job with a TTL, which begins when its run is recorded.
 	w.apply(t, fmt.Sprintf(`{apiVersion: stable.example.com/v1, kind: CronTab, metadata: {name: lives, namespace: %s}, spec: {schedule: "@every 1s",
 		jobTemplate: {spec: {ttlSecondsAfterFinished: 600, template: {spec: {restartPolicy: Never, containers: [{name: a, image: busybox}]}}}}}}`, namespace))
 	for _, verb := range []string{"delete", "patch"} {
@@ -58,30 +58,30 @@ func (w *world) rarely(t *testing.T, g *gate, user, namespace string) {
 		})
 	}
 
-	// A VirtualMachine comes back from a backup, with the finalizer that it had.
+	// A VirtualMachine is restored from a backup with its finalizer.
 	in(`{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: restored, finalizers: [fake.cloudnative.tw/server]}, spec: {driver: fake}}`)
 	w.untilUsed(t, user, use{"get", "cloudnative.tw", "virtualmachines", namespace, "restored"})
 	w.kubectl(t, "delete", "foos,sampleresources,crontabs,virtualmachines", "--all", "--namespace", namespace, "--timeout", transcript.Patience.String())
 }
 
-// rarelyWithClusters does the same with kinds that have no namespace.
+// rarelyWithClusters does the same for cluster-scoped kinds.
 func (w *world) rarelyWithClusters(t *testing.T, user string) {
 	t.Helper()
 	w.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Cluster, metadata: {name: rare}}")
 	w.kubectl(t, "wait", "--for=condition=Ready", "cluster/rare", "--timeout", transcript.Patience.String())
-	// Somebody has changed what is the controller's.
+	// A user changes a field of the controller.
 	w.kubectl(t, "patch", "kubeconfig/rare", "--type", "merge", "-p", `{"spec":{"secretRef":{"key":"other"}}}`)
 	w.kubectl(t, "patch", "secret/rare-kubeconfig", "--namespace", home, "--type", "merge", "-p", `{"data":{"value":"eA=="}}`)
 	w.untilUsed(t, user, use{"update", "clusterprovisioner.rke.io", "kubeconfigs", "", "rare"}, use{"update", "", "secrets", home, "rare-kubeconfig"})
 	w.kubectl(t, "delete", "cluster", "rare", "--timeout", transcript.Patience.String())
 
-	// A Kubeconfig as the original controller stored it.
+	// A Kubeconfig as stored by the original controller.
 	w.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Kubeconfig, metadata: {name: old}, spec: {ConfigPath: "+filepath.Join(os.TempDir(), "old.yml")+"}}")
 	w.untilUsed(t, user, use{"patch", "clusterprovisioner.rke.io", "kubeconfigs", "", "old"})
 	w.kubectl(t, "delete", "kubeconfig", "old", "--timeout", transcript.Patience.String())
 }
 
-// untilUsed waits until a user has done all of this.
+// untilUsed waits until a user has performed all these operations.
 func (w *world) untilUsed(t *testing.T, user string, wanted ...use) {
 	t.Helper()
 	for _, u := range wanted {

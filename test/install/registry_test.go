@@ -12,18 +12,19 @@ import (
 	"testing"
 )
 
-// registry takes images, as much of https://distribution.github.io/distribution/spec/api/ as a push needs. It keeps their
-// tags only. An engine reaches it as a proxy, by whatever name.
+// registry accepts pushed images with the required part of
+// https://distribution.github.io/distribution/spec/api/. It keeps only their tags. An engine
+// reaches it as a proxy, under any name.
 type registry struct {
 	url string
 
 	mu      sync.Mutex
-	blobs   map[string]int64 // their sizes, by digest
-	uploads map[string]sent  // by their paths
+	blobs   map[string]int64 // sizes by digest
+	uploads map[string]sent  // by path
 	tags    []string         // NAME:TAG
 }
 
-// sent is what an upload was sent.
+// sent is the content of an upload so far.
 type sent struct {
 	digest string
 	size   int64
@@ -39,13 +40,13 @@ func newRegistry(t *testing.T) *registry {
 	mux.HandleFunc("PATCH /v2/{name}/blobs/uploads/{id}", r.upload)
 	mux.HandleFunc("PUT /v2/{name}/blobs/uploads/{id}", r.endUpload)
 	mux.HandleFunc("PUT /v2/{name}/manifests/{tag}", r.tag)
-	server := httptest.NewServer(mux) // anything else is not found, and TLS not allowed
+	server := httptest.NewServer(mux) // other requests get 404, and TLS is rejected
 	t.Cleanup(server.Close)
 	r.url = server.URL
 	return r
 }
 
-// pushed returns the tags that it was given, in order.
+// pushed returns the pushed tags in order.
 func (r *registry) pushed() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +74,7 @@ func (r *registry) beginUpload(w http.ResponseWriter, request *http.Request) {
 	w.WriteHeader(http.StatusAccepted)
 }
 
-// upload takes a blob, which an engine sends as one.
+// upload receives a blob, which an engine sends in one piece.
 func (r *registry) upload(w http.ResponseWriter, request *http.Request) {
 	hash := sha256.New()
 	n, err := io.Copy(hash, request.Body)

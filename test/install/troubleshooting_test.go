@@ -22,7 +22,7 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// The symptoms of docs/operations.md.
+// Symptoms in docs/operations.md.
 const (
 	unseen      = "an object has no conditions"
 	ended       = "the manager exits immediately with exit code 1"
@@ -36,7 +36,7 @@ const (
 	late        = "Jobs are late or missing"
 )
 
-// What the table says of each symptom comes about, and with the words that it quotes.
+// Every symptom in the table occurs, with the quoted messages.
 func TestLongTroubleshooting(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -50,21 +50,21 @@ func TestLongTroubleshooting(t *testing.T) {
 	for symptom, quotes := range symptoms(t) {
 		text, ok := said[symptom]
 		if !ok {
-			t.Errorf("no test brings about: %s", symptom)
+			t.Errorf("no test has the symptom: %s", symptom)
 		}
 		for _, quote := range quotes {
 			if !strings.Contains(text, quote) {
-				t.Errorf("%s: nobody says %q, but\n%s", symptom, quote, text)
+				t.Errorf("%s: no message contains %q:\n%s", symptom, quote, text)
 			}
 		}
 		delete(said, symptom)
 	}
 	for symptom := range said {
-		t.Errorf("docs/operations.md has no line for: %s", symptom)
+		t.Errorf("docs/operations.md has no row for: %s", symptom)
 	}
 }
 
-// symptoms returns the lines of the table in docs/operations.md, with the messages that they quote.
+// symptoms returns the rows of the table in docs/operations.md, with the messages that they quote.
 func symptoms(t *testing.T) map[string][]string {
 	t.Helper()
 	_, section, _ := strings.Cut(readPage(t, operationsPage), "\n## Troubleshooting\n")
@@ -83,10 +83,10 @@ func symptoms(t *testing.T) map[string][]string {
 	return all
 }
 
-// namespaced are the controllers that need no host here.
+// namespaced are the controllers that do not depend on this host.
 const namespaced = "foo,crontab,virtualmachine"
 
-// troubled starts a manager that is to get into trouble.
+// troubled starts a manager that will fail.
 func (w *world) troubled(t *testing.T, controllers string, flags ...string) *transcript.Running {
 	t.Helper()
 	s := w.Shell
@@ -102,7 +102,7 @@ func finish(t *testing.T, manager *transcript.Running) {
 	t.Helper()
 	manager.Signal(t, syscall.SIGTERM)
 	if result := manager.Wait(t); result.Code != 0 {
-		t.Errorf("a manager ends with exit code %d", result.Code)
+		t.Errorf("a manager exited with code %d", result.Code)
 	}
 }
 
@@ -112,11 +112,11 @@ func (w *world) endsAtOnce(t *testing.T, said map[string]string) {
 		t.Helper()
 		result := w.troubled(t, namespaced, flags...).Wait(t)
 		if result.Code != 1 {
-			t.Errorf("a manager with %q ends with exit code %d", flags, result.Code)
+			t.Errorf("a manager with %q exited with code %d", flags, result.Code)
 		}
 		said[ended] += result.Stdout
 	}
-	fails() // there are no definitions yet
+	fails() // no CRDs exist yet
 	env.Define(t, w.admin)
 	w.kubectl(t, "create", "serviceaccount", "nobody")
 	fails("--kubeconfig", w.kubeconfigOf(t, w.newGate(t), "default", "nobody"))
@@ -128,7 +128,7 @@ func (w *world) endsAtOnce(t *testing.T, said map[string]string) {
 	fails("--kubeconfig", path, "--preflight-timeout=1s")
 }
 
-// message waits for a condition of an object, and returns its message.
+// message waits for a condition of an object and returns its message.
 func (w *world) message(t *testing.T, condition, object string) string {
 	t.Helper()
 	w.kubectl(t, "wait", "--for=condition="+condition, object, "--timeout", transcript.Patience.String())
@@ -136,18 +136,18 @@ func (w *world) message(t *testing.T, condition, object string) string {
 	return w.kubectl(t, "get", object, "-o", `jsonpath={.status.conditions[?(@.type=="`+kind+`")].message}`)
 }
 
-// cronTab creates a CronTab with a run each second, or another schedule.
+// cronTab creates a CronTab that runs every second, or with another schedule.
 func (w *world) cronTab(t *testing.T, name, schedule string) {
 	t.Helper()
 	w.apply(t, `{apiVersion: stable.example.com/v1, kind: CronTab, metadata: {name: `+name+`, namespace: default},
 		spec: {schedule: "`+schedule+`", jobTemplate: {restartPolicy: Never, containers: [{name: a, image: busybox}]}}}`)
 }
 
-// isUnseenOrRefused runs a manager without the controller of Foos, where no Job may be made.
+// isUnseenOrRefused runs a manager without the controller of Foos, where no Jobs may be created.
 func (w *world) isUnseenOrRefused(t *testing.T, said map[string]string) {
 	t.Helper()
 	w.kubectl(t, "create", "quota", "none", "--hard=count/jobs.batch=0")
-	w.Until(t, "no Job may be made", func(string) bool {
+	w.Until(t, "no Job may be created", func(string) bool {
 		return w.Run(transcript.Quietly(t), "kubectl", "create", "job", "probe", "--image", "busybox", "--dry-run=server").Code != 0
 	}, "kubectl", "get", "quota", "none")
 	w.kubectl(t, "create", "-f", "../../examples/manifests/foo.yaml")
@@ -155,15 +155,15 @@ func (w *world) isUnseenOrRefused(t *testing.T, said map[string]string) {
 	manager := w.troubled(t, "crontab")
 	said[late] = w.message(t, "Ready=False", "crontab/refused")
 	if status := w.kubectl(t, "get", "foo", "example-foo", "-o", "jsonpath={.status}"); status != "" {
-		t.Errorf("a Foo that nobody works on has the status %s", status)
+		t.Errorf("a Foo without a controller has the status %s", status)
 	}
 	said[unseen] = ""
 	finish(t, manager)
 	w.kubectl(t, "delete", "crontab/refused", "quota/none")
 }
 
-// isUnasked runs managers without a webhook, although there is a configuration, and with one but without a configuration
-// of that name. In between there is none, and a namespace is deleted.
+// isUnasked runs managers without a webhook although there is a configuration, and with one but
+// without a configuration of that name. In between no manager runs, and a namespace is deleted.
 func (w *world) isUnasked(t *testing.T, said map[string]string) {
 	t.Helper()
 	w.apply(t, w.OK(transcript.Quietly(t), "keelson", "manifests", "webhook", "--webhook-service-namespace=default"))
@@ -180,7 +180,7 @@ func (w *world) isUnasked(t *testing.T, said map[string]string) {
 	finish(t, manager)
 
 	w.kubectl(t, "delete", "namespace", "gone", "--wait=false")
-	said[terminating] = w.Until(t, "the namespace says what is left", func(messages string) bool { return strings.Contains(messages, "finalizers") },
+	said[terminating] = w.Until(t, "the namespace reports what is left", func(messages string) bool { return strings.Contains(messages, "finalizers") },
 		"kubectl", "get", "namespace", "gone", "-o", "jsonpath={.status.conditions[*].message}")
 	manager = w.troubled(t, namespaced, "--webhook-bind-address="+freeAddress(t), "--webhook-configuration=other", "--webhook-service-namespace=default")
 	w.kubectl(t, "wait", "--for=delete", "virtualmachine/it", "--namespace", "gone", "--timeout", transcript.Patience.String())
@@ -189,7 +189,7 @@ func (w *world) isUnasked(t *testing.T, said map[string]string) {
 	said[bundleless] = manager.Text()
 }
 
-// isUntrusted runs a manager with a certificate of another authority than that of the configuration.
+// isUntrusted runs a manager whose certificate is of another authority than the configuration's.
 func (w *world) isUntrusted(t *testing.T, said map[string]string) {
 	t.Helper()
 	address, certificates := freeAddress(t), filepath.Join(w.dir, "certificates")
@@ -213,8 +213,9 @@ func (w *world) isUntrusted(t *testing.T, said map[string]string) {
 	finish(t, manager)
 }
 
-// isUnsteady runs managers one after the other, as a kubelet does, with an API server that becomes too slow for their
-// deadline as soon as they lead; and then, with the same slowness, one that gives it more time.
+// isUnsteady runs one manager after another, as a kubelet does, with an API server that becomes too
+// slow for their renew deadline once they lead, and then one with a longer deadline and the same
+// API server.
 func (w *world) isUnsteady(t *testing.T, said map[string]string) {
 	t.Helper()
 	proxy := apiproxy.New(t, w.admin, 1)
@@ -230,13 +231,13 @@ func (w *world) isUnsteady(t *testing.T, said map[string]string) {
 	for range 2 {
 		result := leads("--lease-duration=3s", "--renew-deadline=1s").Wait(t)
 		if result.Code != 1 {
-			t.Errorf("a manager that has lost its lease ends with exit code %d", result.Code)
+			t.Errorf("a manager that has lost its lease exited with code %d", result.Code)
 		}
 		said[unsteady] += result.Stdout
 	}
 	manager := leads("--lease-duration=15s", "--renew-deadline=10s")
 	begun := time.Now()
-	transcript.Eventually(t, "a manager with more time renews its lease all the same", func() bool {
+	transcript.Eventually(t, "a manager with a longer deadline keeps its lease", func() bool {
 		return slices.ContainsFunc(proxy.Requests(), func(r apiproxy.Request) bool {
 			return r.Method == http.MethodPut && strings.Contains(r.Path, "/leases/") && r.Code == http.StatusOK && r.At.Sub(begun) > slow.Latency
 		})
@@ -245,7 +246,8 @@ func (w *world) isUnsteady(t *testing.T, said map[string]string) {
 	finish(t, manager)
 }
 
-// writeCertificate makes a directory with a certificate for this host that no authority of the cluster has signed.
+// writeCertificate creates a directory with a certificate for this host that is not signed by an
+// authority of the cluster.
 func writeCertificate(t *testing.T, dir string) {
 	t.Helper()
 	server := httptest.NewTLSServer(nil)
@@ -265,7 +267,7 @@ func writeCertificate(t *testing.T, dir string) {
 	}
 }
 
-// authority returns that of the API server, as PEM.
+// authority returns the authority of the API server, as PEM.
 func (w *world) authority(t *testing.T) []byte {
 	t.Helper()
 	if len(w.admin.CAData) > 0 {

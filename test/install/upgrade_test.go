@@ -20,7 +20,7 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// live is what an installation looks after while it is upgraded.
+// live has the objects of an installation during an upgrade.
 const live = `
 apiVersion: samplecontroller.k8s.io/v1alpha1
 kind: Foo
@@ -43,12 +43,13 @@ spec:
   jobTemplate: {restartPolicy: Never, containers: [{name: a, image: b}]}
 `
 
-// newField is a field that the definition of the version before did not have.
+// newField is a field that the CRD of the previous version did not have.
 const newField = "jitterSeconds"
 
-// upgradedWhileItWorks gives a release other values and its definitions a new field while a manager of it works, with the
-// permissions of its service account, and replaces that one as a rollout does. What it has made stays as it is. That a
-// manager of an earlier version can be replaced is shown by test/soak/upgrade.
+// upgradedWhileItWorks upgrades a release to other values and to CRDs with a new field, while its
+// manager works with the permissions of its service account, and replaces that manager like a
+// rollout. Its objects stay unchanged. test/soak/upgrade shows that a manager of an earlier version
+// can be replaced.
 func upgradedWhileItWorks(t *testing.T, w *world, c checkout) {
 	w.namespace(t, "live")
 	w.takeBack(t, "crontabs.stable.example.com")
@@ -80,8 +81,8 @@ func upgradedWhileItWorks(t *testing.T, w *world, c checkout) {
 	before.Signal(t, syscall.SIGTERM)
 	before.AwaitDone(t)
 	next.AwaitReady(t)
-	// The simulated pods do not answer: whoever changes a CronTab would wait until the API server gives up, and until then its
-	// status has changed.
+	// The simulated Pods do not respond, so a change to a CronTab would wait for the API server's
+	// timeout, and its status would change.
 	w.callDirectly(t, "keelson", webhook)
 	taken := time.Now().Unix()
 	transcript.Eventually(t, "it has started runs", func() bool {
@@ -94,7 +95,7 @@ func upgradedWhileItWorks(t *testing.T, w *world, c checkout) {
 		t.Errorf("the upgrade has changed something (-before +after):\n%s", diff)
 	}
 	if seen := flaps(); len(seen) > 0 {
-		t.Errorf("these were not ready in between:\n%s", strings.Join(seen, "\n"))
+		t.Errorf("not ready in between:\n%s", strings.Join(seen, "\n"))
 	}
 	objects.CheckRuns(t, 5)
 	if diff := cmp.Diff(bundle, w.bundle(t)); diff != "" || bundle == "" {
@@ -102,17 +103,17 @@ func upgradedWhileItWorks(t *testing.T, w *world, c checkout) {
 	}
 	w.kubectl(t, "patch", "crontab", "often", "--namespace", "live", "--type=merge", "-p", `{"spec":{"`+newField+`":1}}`)
 	if got := w.kubectl(t, "get", "crontab", "often", "--namespace", "live", "-o", "jsonpath={.spec."+newField+"}"); got != "1" {
-		t.Errorf("the new field is %q, want 1: the definition is the one before", got)
+		t.Errorf("the new field is %q, want 1: the CRD is the previous one", got)
 	}
 	for _, refused := range w.recordOf(t, "system:serviceaccount:"+home+":"+account).refused {
-		t.Errorf("a permission is missing: %s", refused)
+		t.Errorf("missing permission: %s", refused)
 	}
 	w.kubectl(t, "delete", "foos,sampleresources,crontabs", "--all", "--namespace", "live", "--timeout", transcript.Patience.String())
 	next.Signal(t, syscall.SIGTERM)
 	next.AwaitDone(t)
 }
 
-// takeBack replaces a definition by one without the new field, as Helm would have installed it.
+// takeBack replaces a CRD by one without the new field, as Helm would have installed it.
 func (w *world) takeBack(t *testing.T, name string) {
 	t.Helper()
 	definition := &unstructured.Unstructured{}
@@ -135,7 +136,7 @@ func (w *world) takeBack(t *testing.T, name string) {
 		properties = properties[key].(map[string]any)
 	}
 	if properties[newField] == nil {
-		t.Fatalf("the definition %s has no field %s", name, newField)
+		t.Fatalf("the CRD %s has no field %s", name, newField)
 	}
 	delete(properties, newField)
 	before := &unstructured.Unstructured{Object: map[string]any{"apiVersion": definition.GetAPIVersion(), "kind": definition.GetKind(), "spec": definition.Object["spec"]}}
@@ -152,14 +153,15 @@ func (w *world) takeBack(t *testing.T, name string) {
 	w.apply(t, string(raw), "--field-manager", manager)
 }
 
-// startInstalled runs a manager as the Deployment says, outside of the cluster, with its webhook at an address and more flags.
+// startInstalled runs a manager with the arguments of the Deployment outside of the cluster, with
+// its webhook at an address and additional flags.
 func (w *world) startInstalled(t *testing.T, name, kubeconfig, webhook string, flags ...string) *managers.Manager {
 	t.Helper()
 	args := w.args(t, webhook)
 	if args[0] != "manager" {
 		t.Fatalf("the Deployment runs %q", args)
 	}
-	// What a pod knows from where it runs.
+	// A Pod gets these values from its environment.
 	return managers.Start(t, name, slices.Concat(args[1:], []string{
 		"--kubeconfig", kubeconfig, "--state-dir", filepath.Join(w.dir, name), "--lease-lock-namespace", home, "--secret-namespace", home,
 		"--webhook-service-namespace", home,

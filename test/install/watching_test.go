@@ -14,13 +14,13 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// What docs/metrics.md and docs/runbooks.md have somebody type who watches an installation. Its manager runs beside the
-// cluster: no kubelet is there to run it, or to hand out its log.
+// The commands of docs/metrics.md and docs/runbooks.md to observe an installation. Its manager runs
+// outside of the cluster: no kubelet runs it or serves its log.
 func TestLongWatchTheManager(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.apply(t, w.kustomize(t, overlayIn(t, allSwitchedOn)))
-	w.kubectl(t, "delete", "validatingwebhookconfiguration", "keelson") // nobody answers
+	w.kubectl(t, "delete", "validatingwebhookconfiguration", "keelson") // no manager serves it
 	address := freeAddress(t)
 	manager := w.troubled(t, namespaced, "--lease-lock-namespace", home, "--metrics-bind-address", address, "--metrics-secure", "--profiling")
 	manager.Await(t, "Manager is ready")
@@ -30,7 +30,7 @@ func TestLongWatchTheManager(t *testing.T) {
 	finish(t, manager)
 }
 
-// types runs commands at the root of the repository, and returns what they print.
+// types runs commands at the root of the repository and returns their output.
 func (w *world) types(t *testing.T, block string) string {
 	t.Helper()
 	variables := append(os.Environ(), "KUBECONFIG="+w.Env["KUBECONFIG"], "KUBECACHEDIR="+w.dir,
@@ -38,7 +38,7 @@ func (w *world) types(t *testing.T, block string) string {
 	return typed(t, "../..", variables, block)
 }
 
-// readsMetrics lets Prometheus read the metrics, as docs/metrics.md says.
+// readsMetrics lets Prometheus read the metrics as in docs/metrics.md.
 func (w *world) readsMetrics(t *testing.T) {
 	t.Helper()
 	const prometheus = "system:serviceaccount:monitoring:prometheus"
@@ -46,13 +46,13 @@ func (w *world) readsMetrics(t *testing.T) {
 		return w.Run(transcript.Quietly(t), "kubectl", "auth", "can-i", "get", "/metrics", "--quiet", "--as", prometheus).Code == 0
 	}
 	if mayRead() {
-		t.Errorf("%s may read metrics from the beginning", prometheus)
+		t.Errorf("%s may read metrics without a role", prometheus)
 	}
 	w.types(t, commands(t, metricsPage, metricsSection, 0))
 	transcript.Eventually(t, "Prometheus may read metrics", mayRead)
 }
 
-// readsProfile looks at the memory of the manager, as docs/metrics.md says, as somebody who may.
+// readsProfile reads a memory profile of the manager as in docs/metrics.md, as an authorized user.
 func (w *world) readsProfile(t *testing.T, address string) {
 	t.Helper()
 	w.kubectl(t, "create", "serviceaccount", "profiler")
@@ -61,16 +61,17 @@ func (w *world) readsProfile(t *testing.T, address string) {
 	block := strings.ReplaceAll(commands(t, metricsPage, metricsSection, 1), "HOST:PORT", address)
 	heap := filepath.Join(t.TempDir(), "heap")
 	block = strings.NewReplacer(">heap", ">"+heap, " heap\n", " "+heap+"\n").Replace(block)
-	transcript.Contains(t, w.types(t, "set +x\n"+block), "flat%") // the token stays out of the log
+	transcript.Contains(t, w.types(t, "set +x\n"+block), "flat%") // keeps the token out of the log
 }
 
-// looksAround types what docs/runbooks.md tells to, in blocks and in sentences, about objects that are not well.
+// looksAround runs the commands of docs/runbooks.md, in blocks and in sentences, for faulty
+// objects.
 func (w *world) looksAround(t *testing.T) {
 	t.Helper()
 	w.apply(t, `{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: it, namespace: default},
-		spec: {driver: fake, image: {container: busybox}}}`) // the driver runs no containers
+		spec: {driver: fake, image: {container: busybox}}}`) // the driver does not run containers
 	w.cronTab(t, "it", "30-10 * * * *")
-	w.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Cluster, metadata: {name: it}}") // nobody looks after it
+	w.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Cluster, metadata: {name: it}}") // no controller works on it
 	w.message(t, "Ready=False", "virtualmachine/it")
 	w.message(t, "Ready=False", "crontab/it")
 	named := strings.NewReplacer("NAMESPACE", "default", "NAME", "it")
@@ -78,7 +79,7 @@ func (w *world) looksAround(t *testing.T) {
 	logs := regexp.MustCompile(`(?m)^kubectl -n (\S+) logs (--selector \S+) .*$`)
 	block := commands(t, runbooksPage, runbooksSection, 0)
 	if !logs.MatchString(block) {
-		t.Errorf("nothing shows a log in\n%s", block)
+		t.Errorf("no command shows a log in\n%s", block)
 	}
 	out := w.types(t, logs.ReplaceAllString(block, "kubectl -n $1 get pods $2 -o name"))
 	transcript.Contains(t, out, "pod/keelson-manager-", "crontab.stable.example.com/it", "virtualmachine.cloudnative.tw/it", "cluster.clusterprovisioner.rke.io/it")
@@ -98,7 +99,8 @@ func (w *world) looksAround(t *testing.T) {
 	}
 }
 
-// What docs/metrics.md shows lets traces out of the installation, with Helm and with an overlay, in the same way.
+// The settings of docs/metrics.md allow traces out of the installation, equally with Helm and with
+// an overlay.
 func TestTracesAreLetOut(t *testing.T) {
 	t.Parallel()
 	_, fromChart := rendered(t, "keelson", home, documented(t, metricsPage, "traces.yaml"))
@@ -118,7 +120,7 @@ func TestTracesAreLetOut(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(egress[0], egress[1]); diff != "" {
-		t.Errorf("to where the manager connects (-Helm +overlay):\n%s", diff)
+		t.Errorf("egress of the manager (-Helm +overlay):\n%s", diff)
 	}
 }
 
@@ -130,6 +132,6 @@ func find(t *testing.T, objects []*unstructured.Unstructured, kind string) *unst
 			return o
 		}
 	}
-	t.Fatalf("there is no %s %s", kind, account)
+	t.Fatalf("no %s %s", kind, account)
 	return nil
 }

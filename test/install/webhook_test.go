@@ -13,8 +13,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/admission"
 )
 
-// callDirectly makes the API server call the webhooks of a configuration at an address: no Service leads from it to a
-// manager that is no pod.
+// callDirectly makes the API server call the webhooks of a configuration at an address: no Service
+// leads to a manager outside of the cluster.
 func (w *world) callDirectly(t *testing.T, configuration, address string) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(w.admin)
@@ -37,17 +37,17 @@ func (w *world) callDirectly(t *testing.T, configuration, address string) {
 		return err
 	})
 	if err != nil {
-		t.Fatalf("let the API server call %s: %v", address, err)
+		t.Fatalf("configure the webhook address %s: %v", address, err)
 	}
 }
 
-// freeAddress returns an address on which nobody listens.
+// freeAddress returns an unused address.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close() //nolint:errcheck // nothing was accepted
+	defer listener.Close() //nolint:errcheck // it accepted no connection
 	return listener.Addr().String()
 }

@@ -1,5 +1,5 @@
-// Command rke stands in for the program rke in tests and trials of the engine rke: it keeps the contract of its command
-// line, with its traps, and makes no cluster. See package standin.
+// Command rke is a stand-in for the program rke in tests and trials of the engine rke: it has the
+// same command line, including its pitfalls, but creates no cluster. See package standin.
 package main
 
 import (

@@ -1,6 +1,7 @@
-// Command certmanager is the part of cert-manager that has to do with an installation of Keelson, in one process: what makes
-// the Secret of a Certificate, from an authority that it has made, and what fills in caBundle. It runs until it is stopped.
-// The tests of the chart start it with a kubeconfig. The definitions must be there.
+// Command certmanager is the part of cert-manager that an installation of Keelson needs, in one
+// process: the controllers that create the Secret of a Certificate, from an authority that they
+// have created, and the one that sets caBundle. It runs until it is stopped. The tests of the chart
+// start it with a kubeconfig. The CRDs must exist.
 package main
 
 import (
@@ -51,7 +52,7 @@ func main() {
 	}
 }
 
-// run runs all controllers on the API of a kubeconfig until ctx ends, or one of them ends with an error.
+// run runs all controllers on the API of a kubeconfig until ctx ends, or one of them fails.
 func run(ctx context.Context, kubeconfig string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	factory, err := controller.NewContextFactory(ctx, controller.ContextOptions{
@@ -81,13 +82,13 @@ func run(ctx context.Context, kubeconfig string) error {
 	return group.Wait()
 }
 
-// newInjector returns a manager that fills in caBundle of ValidatingWebhookConfigurations.
+// newInjector returns a manager that sets caBundle of ValidatingWebhookConfigurations.
 func newInjector(ctx context.Context, kubeconfig string) (ctrl.Manager, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	config = util.RestConfigWithUserAgent(config, "cainjector") // which is its field manager
+	config = util.RestConfigWithUserAgent(config, "cainjector") // its field manager
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, cmapi.AddToScheme} {
 		if err := add(scheme); err != nil {

@@ -1,13 +1,15 @@
-// Package standin keeps the contract of the command line of rke 1.x, with its traps, and makes no cluster:
+// Package standin implements the command line of rke 1.x, including its pitfalls, without creating
+// clusters:
 //
 //   - `rke up --config F` and `rke remove --force --config F`; exit code 0, or 1 for any error.
 //   - Logs go to standard output as lines of time, level and msg; a failure ends with level=fatal.
-//   - Beside D/NAME.yml, up keeps D/NAME.rkestate, mode 0600, with private keys, and D/kube_config_NAME.yml. Without the
-//     rkestate it makes a new authority.
-//   - remove without --force asks, and ends with exit code 0 without removing anything unless the answer is y.
-//   - remove with hosts that cannot be reached ends with exit code 0, too, and only warns.
+//   - Next to D/NAME.yml, up writes D/NAME.rkestate, mode 0600, with private keys, and D/kube_config_NAME.yml. Without
+//     the rkestate it creates a new authority.
+//   - remove without --force asks for confirmation, and without it exits with code 0 and removes nothing.
+//   - remove with unreachable hosts only warns, and exits with code 0, too.
 //
-// A section standin in the file makes it slow or makes it fail. Each call is noted in D/NAME.calls.
+// The section standin in the file makes it slow or makes it fail. Each call is recorded in
+// D/NAME.calls.
 package standin
 
 import (
@@ -36,7 +38,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// config is what is read of a cluster.yml.
+// config is the relevant part of a cluster.yml.
 type config struct {
 	Nodes []struct {
 		Address string `json:"address"`
@@ -46,20 +48,20 @@ type config struct {
 
 // traps is the section standin.
 type traps struct {
-	// Pause is how long each step takes, such as 100ms.
+	// Pause is the duration of each step, such as 100ms.
 	Pause string `json:"pause"`
-	// Fail, UpFail and RemoveFail let everything, up or remove fail with that message.
+	// Fail, UpFail and RemoveFail make everything, up or remove fail with that message.
 	Fail       string `json:"fail"`
 	UpFail     string `json:"upFail"`
 	RemoveFail string `json:"removeFail"`
-	// Until is a file for which a step waits, without end.
+	// Until is a file that a step waits for, without a timeout.
 	Until string `json:"until"`
-	// Deaf ignores SIGTERM, and Child leaves a child process behind that does the same.
+	// Deaf ignores SIGTERM, and Child leaves a child process behind that ignores it, too.
 	Deaf  bool `json:"deaf"`
 	Child bool `json:"child"`
-	// Unreachable is a host that cannot be reached.
+	// Unreachable is an unreachable host.
 	Unreachable string `json:"unreachable"`
-	// Silent ends with exit code 0 and says nothing.
+	// Silent exits with code 0 without output.
 	Silent bool `json:"silent"`
 }
 
@@ -106,7 +108,7 @@ func Main(args []string, stdin io.Reader, stdout io.Writer) int {
 	return 0
 }
 
-// run is one call.
+// run is a call.
 type run struct {
 	out        io.Writer
 	path, stem string
@@ -119,11 +121,11 @@ func (r *run) kubeconfig() string {
 	return filepath.Join(filepath.Dir(r.path), "kube_config_"+filepath.Base(r.path))
 }
 
-// note writes down the call.
+// note records the call.
 func (r *run) note(args []string) {
 	f, err := os.OpenFile(r.stem+".calls", os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
-		return // the directory is missing; the file is then, too
+		return // the directory is missing, and thus the file
 	}
 	defer func() { _ = f.Close() }()
 	fmt.Fprintf(f, "rke %s\n", strings.Join(args, " "))
@@ -138,26 +140,26 @@ func fatal(out io.Writer, message string) int {
 	return 1
 }
 
-// confirmed asks, as remove does.
+// confirmed asks for confirmation, as remove does.
 func (r *run) confirmed(stdin io.Reader) bool {
 	fmt.Fprint(r.out, "Are you sure you want to remove Kubernetes cluster [y/n]: ")
-	answer, _ := bufio.NewReader(stdin).ReadString('\n') // none is no
+	answer, _ := bufio.NewReader(stdin).ReadString('\n') // no answer means no
 	return strings.TrimSpace(answer) == "y"
 }
 
-// steps logs messages one after the other, with the pauses and traps that the file asks for.
+// steps logs messages one after the other, with the pauses and pitfalls of the file.
 func (r *run) steps(messages ...string) {
-	pause, _ := time.ParseDuration(r.config.Standin.Pause) // none is no pause
+	pause, _ := time.ParseDuration(r.config.Standin.Pause) // empty means none
 	if r.config.Standin.Deaf {
 		signal.Ignore(syscall.SIGTERM)
 	}
 	if r.config.Standin.Child {
 		child := exec.Command("sh", "-c", `trap "" TERM; while :; do sleep 1; done`)
-		_ = child.Start() // and nobody waits for it
+		_ = child.Start() // it is never waited for
 	}
 	for i, message := range messages {
 		r.log("info", "%s", message)
-		time.Sleep(pause) //nolint:forbidigo // to take time is what it is there for
+		time.Sleep(pause) //nolint:forbidigo // takes time on purpose
 		if i == 1 && r.config.Standin.Until != "" {
 			for _, err := os.Stat(r.config.Standin.Until); err != nil; _, err = os.Stat(r.config.Standin.Until) {
 				time.Sleep(10 * time.Millisecond) //nolint:forbidigo // as above
@@ -168,7 +170,7 @@ func (r *run) steps(messages ...string) {
 
 func (r *run) up() error {
 	if len(r.config.Nodes) == 0 {
-		return errors.New("Cluster must have at least one etcd plane host: please specify one or more etcd in cluster config") //nolint:staticcheck // the words of rke
+		return errors.New("Cluster must have at least one etcd plane host: please specify one or more etcd in cluster config") //nolint:staticcheck // rke's message
 	}
 	host := r.config.Nodes[0].Address
 	r.steps("Running RKE version: v1.8.13", "Initiating Kubernetes cluster",
@@ -212,7 +214,7 @@ func (r *run) remove() error {
 	return nil
 }
 
-// authority returns the name of the authority in the state file, which is made if there is none.
+// authority returns the name of the authority in the state file, and creates the file if necessary.
 func (r *run) authority() (string, error) {
 	var state struct {
 		Authority  string `json:"authority"`
@@ -229,7 +231,7 @@ func (r *run) authority() (string, error) {
 	return state.Authority, os.WriteFile(r.state(), data, 0o600)
 }
 
-// writeKubeconfig keeps one that it has made before.
+// writeKubeconfig writes a kubeconfig unless it exists.
 func (r *run) writeKubeconfig(host, authority string) error {
 	if data, err := os.ReadFile(r.kubeconfig()); err == nil && strings.Contains(string(data), authority) {
 		return nil
