@@ -1,7 +1,7 @@
 //go:build soak
 
-// Package cluster_test keeps making and removing local clusters while everything is hurt that they need: the manager, the
-// API that it works with, their components, and what is kept about them.
+// Package cluster_test creates and deletes local clusters under faults: of the manager, of its API,
+// of the clusters' components and of their files.
 package cluster_test
 
 import (
@@ -26,11 +26,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	process.Shim() // the test binary is also the shim of the processes that it starts
+	process.Shim() // the test binary is also the shim of its child processes
 	os.Exit(m.Run())
 }
 
-// soakFor is how long new clusters are begun.
+// soakFor returns the time during which clusters are created.
 func soakFor() time.Duration {
 	if os.Getenv("KEELSON_SOAK") == "short" {
 		return 40 * time.Second
@@ -38,7 +38,7 @@ func soakFor() time.Duration {
 	return 15 * time.Minute
 }
 
-// story is one cluster, and what happens to it.
+// story is a cluster and its faults.
 type story struct {
 	*world
 	random *rand.Rand
@@ -46,13 +46,13 @@ type story struct {
 	uid    types.UID
 }
 
-// fault is something that goes wrong.
+// fault is a fault to inject.
 type fault struct {
 	name string
 	do   func(*story)
 }
 
-// anytime are faults that a cluster must get over at any time.
+// anytime are faults from which a cluster must recover at any time.
 var anytime = []fault{
 	{"the manager is killed", func(s *story) { s.restartManager() }},
 	{"the manager is killed, and the next one soon after", func(s *story) {
@@ -72,34 +72,34 @@ var anytime = []fault{
 		s.killAll(s.dir(s.uid))
 		s.startManager()
 	}},
-	{"the API of the manager stands still", func(s *story) { s.hurtAPI(time.Duration(s.random.Int64N(int64(3 * time.Second)))) }},
+	{"the API of the manager is suspended", func(s *story) { s.hurtAPI(time.Duration(s.random.Int64N(int64(3 * time.Second)))) }},
 	{"the API of the manager is killed", func(s *story) { s.hurtAPI(0) }},
 	{"the Secret and the Kubeconfig are deleted", func(s *story) {
 		ctx, cancel := context.WithTimeout(s.Context(), 2*time.Second)
 		defer cancel()
 		key := s.secretKey(s.name)
-		// They may not be there, and the API may not.
+		// They may not exist, and the API may be unavailable.
 		_ = s.client.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}})
 		_ = s.client.Delete(ctx, &v1alpha1.Kubeconfig{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
 	}},
 }
 
-// atTheEnd are faults that a deletion must get over.
+// atTheEnd are faults from which a deletion must recover.
 var atTheEnd = append([]fault{
 	{"the directory is removed", func(s *story) { _ = os.RemoveAll(s.dir(s.uid)) }},
 	{"the directory is removed, and the manager killed", func(s *story) {
 		s.killManager()
-		_ = os.RemoveAll(s.dir(s.uid)) // components that run write into it
+		_ = os.RemoveAll(s.dir(s.uid)) // running components write into it
 		s.startManager()
 	}},
 }, anytime...)
 
-// pause lets a random time pass, up to the given one.
+// pause waits for a random time up to most.
 func (s *story) pause(most time.Duration) {
-	time.Sleep(time.Duration(s.random.Int64N(int64(most)))) //nolint:forbidigo // a random moment is the point
+	time.Sleep(time.Duration(s.random.Int64N(int64(most)))) //nolint:forbidigo // a random delay is the point
 }
 
-// suffer lets a fault happen at a random moment.
+// suffer injects a fault at a random moment.
 func (s *story) suffer(when string, faults []fault, within time.Duration) {
 	s.pause(within)
 	f := faults[s.random.IntN(len(faults))]
@@ -107,11 +107,11 @@ func (s *story) suffer(when string, faults []fault, within time.Duration) {
 	f.do(s)
 }
 
-// run makes a cluster and removes it.
+// run creates a cluster and deletes it.
 func (s *story) run() {
 	s.uid = s.create(s.name)
-	s.suffer("while it is made", anytime, 4*time.Second)
-	if s.random.IntN(4) > 0 { // else it is deleted while it is being made
+	s.suffer("while it is created", anytime, 4*time.Second)
+	if s.random.IntN(4) > 0 { // otherwise it is deleted during its creation
 		s.awaitReady(s.name, s.uid)
 		s.suffer("while it runs", anytime, time.Second)
 		if s.random.IntN(2) == 0 {
@@ -126,7 +126,8 @@ func (s *story) run() {
 	s.awaitGone(s.name, s.uid)
 }
 
-// TestSoakClusters: whatever happens, a Cluster becomes ready, and a deleted one goes, with everything.
+// TestSoakClusters: whatever happens, a Cluster becomes ready, and a deleted one disappears without
+// leftovers.
 func TestSoakClusters(t *testing.T) {
 	w := newWorld(t)
 	seed := uint64(time.Now().UnixNano())

@@ -30,16 +30,16 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
-// patience is how long anything may take, with faults on top, on a machine that is busy.
+// patience is the timeout of all waits, with faults, on a busy machine.
 const patience = 2 * time.Minute
 
-// world is an API of its own, and a manager that makes local clusters. Both can be hurt.
+// world is a private API and a manager for local clusters. Both can have faults.
 type world struct {
 	*testing.T
 	host       string // data directory of the API
 	kubeconfig string
 	client     client.WithWatch
-	state      string // directory of the manager
+	state      string // state directory of the manager
 
 	mu      sync.Mutex
 	manager *managers.Manager
@@ -54,7 +54,7 @@ func newWorld(t *testing.T) *world {
 	w.kubeconfig = cp.Kubeconfig()
 	w.client = harness.Client(t, cp.Config(), harness.Scheme(t, v1alpha1.AddToScheme))
 	t.Cleanup(func() { // after the managers, which are started later
-		if _, err := local.StopAll(t.Context(), manager.ClusterDir(w.state)); err != nil { // the context has ended: it kills
+		if _, err := local.StopAll(t.Context(), manager.ClusterDir(w.state)); err != nil { // the context has ended, so this kills
 			t.Errorf("Clean up: %v", err)
 		}
 	})
@@ -62,7 +62,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// startManager starts the manager, if none runs.
+// startManager starts the manager unless it is running.
 func (w *world) startManager() {
 	w.Helper()
 	w.mu.Lock()
@@ -75,7 +75,7 @@ func (w *world) startManager() {
 	w.begun++
 }
 
-// killManager ends the manager with SIGKILL, if one runs.
+// killManager kills the manager if it is running.
 func (w *world) killManager() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,7 +86,7 @@ func (w *world) killManager() {
 	w.manager = nil
 }
 
-// restartManager kills the manager and starts the next.
+// restartManager kills the manager and starts a new one.
 func (w *world) restartManager() {
 	w.killManager()
 	w.startManager()
@@ -97,9 +97,9 @@ func (w *world) dir(uid types.UID) string {
 	return filepath.Join(manager.ClusterDir(w.state), string(uid))
 }
 
-// running returns the pids of the components that run in a data directory, by name.
+// running returns the PIDs of the running components in a data directory, by name.
 func running(dir string) map[string]int {
-	statuses, _ := process.Peek(controlplane.Processes(dir)) // what cannot be read may be being written
+	statuses, _ := process.Peek(controlplane.Processes(dir)) // an unreadable record may be incomplete
 	pids := map[string]int{}
 	for _, s := range statuses {
 		if s.State == process.Running {
@@ -115,7 +115,7 @@ func (w *world) killAll(dir string) {
 	}
 }
 
-// hurtAPI makes the API of the manager stand still for a time, or ends its process. It is started again.
+// hurtAPI suspends the manager's API for a time, or with 0 kills it. It is restarted.
 func (w *world) hurtAPI(d time.Duration) {
 	pid := running(w.host)["kube-apiserver"]
 	if d == 0 {
@@ -123,11 +123,11 @@ func (w *world) hurtAPI(d time.Duration) {
 		return
 	}
 	signals.Try(w.T, pid, syscall.SIGSTOP)
-	time.Sleep(d) //nolint:forbidigo // being away for a time is the point
+	time.Sleep(d) //nolint:forbidigo // the outage is the point
 	signals.Try(w.T, pid, syscall.SIGCONT)
 }
 
-// eventually waits until the check succeeds. What fails only because the API is away is asked again.
+// eventually waits until the check succeeds. It retries while the API is unavailable.
 func (w *world) eventually(what string, check func(ctx context.Context) error) {
 	w.Helper()
 	var last error
@@ -153,7 +153,7 @@ func (w *world) create(name string) (uid types.UID) {
 	w.eventually(name+" is created", func(ctx context.Context) error {
 		c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		err := w.client.Create(ctx, c)
-		if apierrors.IsAlreadyExists(err) { // the answer was lost
+		if apierrors.IsAlreadyExists(err) { // the response was lost
 			err = w.client.Get(ctx, client.ObjectKeyFromObject(c), c)
 		}
 		uid = c.UID
@@ -162,7 +162,7 @@ func (w *world) create(name string) (uid types.UID) {
 	return uid
 }
 
-// awaitReady waits until a Cluster says that all is well, and it is.
+// awaitReady waits until a Cluster reports that it is ready, and checks it.
 func (w *world) awaitReady(name string, uid types.UID) {
 	w.Helper()
 	w.eventually(name+" is ready", func(ctx context.Context) error {
@@ -195,7 +195,7 @@ func (w *world) secretKey(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: rbac.Home, Name: name + "-kubeconfig"}
 }
 
-// delete asks for the deletion of a Cluster.
+// delete requests the deletion of a Cluster.
 func (w *world) delete(name string) {
 	w.Helper()
 	w.eventually(name+" is deleted", func(ctx context.Context) error {
@@ -203,21 +203,21 @@ func (w *world) delete(name string) {
 	})
 }
 
-// awaitGone waits until a Cluster is gone. Then nothing of it may be left.
+// awaitGone waits until a Cluster no longer exists, and checks for leftovers.
 func (w *world) awaitGone(name string, uid types.UID) {
 	w.Helper()
 	w.eventually(name+" is gone", func(ctx context.Context) error {
 		var c v1alpha1.Cluster
 		err := w.client.Get(ctx, client.ObjectKey{Name: name}, &c)
 		if err == nil {
-			return fmt.Errorf("it is there: %+v, last operation %+v", meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionDeleting), c.Status.LastOperation)
+			return fmt.Errorf("it exists: %+v, last operation %+v", meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionDeleting), c.Status.LastOperation)
 		}
 		return client.IgnoreNotFound(err)
 	})
 	if controlplane.Remains(w.dir(uid)) {
-		w.Errorf("%s is gone, and of %s processes or files are left", name, w.dir(uid))
+		w.Errorf("%s is deleted, but processes or files of %s remain", name, w.dir(uid))
 	}
-	w.eventually("the Secret and the Kubeconfig of "+name+" are gone", func(ctx context.Context) error {
+	w.eventually("the Secret and the Kubeconfig of "+name+" are deleted", func(ctx context.Context) error {
 		for key, object := range map[client.ObjectKey]client.Object{w.secretKey(name): &corev1.Secret{}, {Name: name}: &v1alpha1.Kubeconfig{}} {
 			if err := w.client.Get(ctx, key, object); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("%T %s: %w", object, key, err)

@@ -10,24 +10,26 @@ import (
 )
 
 const (
-	// longestLag is how long a calm is put off because runs are late. calmFor is how long it is.
+	// longestLag is the maximum time by which a calm phase is postponed while runs are late.
+	// calmFor is its duration.
 	longestLag = 30 * time.Second
 	calmFor    = 9 * time.Second
 )
 
-// calm lets a manager work in peace for a while, when it has made up for what was missed: until then, runs may be late.
+// calm gives the manager a phase without faults, once it has caught up: until then, runs may be
+// late.
 func (w *world) calm(t *testing.T, m *manager) {
 	t.Helper()
 	m.awaitReady(t)
 	for began := time.Now(); time.Since(began) < longestLag && w.record.lags(); {
-		time.Sleep(250 * time.Millisecond) //nolint:forbidigo // how it goes for a second is looked at four times
+		time.Sleep(250 * time.Millisecond) //nolint:forbidigo // polling interval
 	}
-	time.Sleep(settle) //nolint:forbidigo // it is what settles
+	time.Sleep(settle) //nolint:forbidigo // runs settle
 	w.calms = append(w.calms, Span{From: time.Now(), To: time.Now().Add(calmFor)})
-	time.Sleep(calmFor) //nolint:forbidigo // that nothing happens is the point
+	time.Sleep(calmFor) //nolint:forbidigo // the absence of faults is the point
 }
 
-// unrests says how much of the calms was none, and why.
+// unrests summarizes the disturbances of calm phases.
 func (w *world) unrests() string {
 	var all, late, out, nameless int
 	busy := w.record.busy()
@@ -42,8 +44,8 @@ func (w *world) unrests() string {
 	for _, f := range w.proxy.took() {
 		nameless += count(f.write.what == "POST jobs" && f.write.name == "")
 	}
-	return fmt.Sprintf("of %d tenths of a second of calm, runs were late in %d, and the manager or the API away in %d; "+
-		"%d failed creates are excuses for all", all, late, out, nameless)
+	return fmt.Sprintf("in %d tenths of a second of calm, runs were late in %d, and the manager or the API unavailable in %d; "+
+		"%d failed creates without a name excuse all", all, late, out, nameless)
 }
 
 func count(is bool) int {

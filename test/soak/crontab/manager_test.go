@@ -18,13 +18,13 @@ import (
 type manager struct {
 	*managers.Manager
 	world *world
-	// live is from its start, or from when it became the leader, until its end.
+	// live is the time from its start, or from when it became the leader, to its end.
 	live Span
-	// works says that it was ready once.
+	// works means that it has been ready.
 	works bool
 }
 
-// startManager starts one, and does not wait until it is ready.
+// startManager starts a manager without waiting until it is ready.
 func (w *world) startManager(t *testing.T) *manager {
 	t.Helper()
 	name := fmt.Sprintf("manager-%d", len(w.managers))
@@ -39,8 +39,8 @@ func (w *world) startManager(t *testing.T) *manager {
 	return m
 }
 
-// awaitReady waits until the manager is at work. Runs may be missed until then, and a moment more, and none after that: who
-// waits for the same manager again excuses nothing.
+// awaitReady waits until the manager is ready. Runs may be missed until shortly after that. Further
+// calls excuse nothing.
 func (m *manager) awaitReady(t *testing.T) {
 	t.Helper()
 	m.AwaitReady(t)
@@ -50,21 +50,22 @@ func (m *manager) awaitReady(t *testing.T) {
 	}
 }
 
-// kill ends the manager as if the machine were switched off.
+// kill ends the manager like a power failure.
 func (m *manager) kill(t *testing.T) {
 	t.Helper()
 	m.End(t)
 	m.live.To = time.Now()
-	// Until the next one has started; then its start counts.
+	// This ends when the next one is ready, see awaitReady.
 	m.world.out(m.live.To.Add(-100*time.Millisecond), time.Now().Add(settle))
 }
 
-// explain prints what a manager was doing when a test failed: SIGQUIT makes Go say what each goroutine waits for.
+// explain logs the state of a manager after a failed test: SIGQUIT makes Go print the stack of each
+// goroutine.
 func (m *manager) explain(t *testing.T) {
 	if !t.Failed() {
 		return
 	}
-	t.Logf("the log of %s:\n%s", m.Name, m.Tail())
+	t.Logf("log of %s:\n%s", m.Name, m.Tail())
 	select {
 	case <-m.Done:
 	default:
@@ -72,10 +73,11 @@ func (m *manager) explain(t *testing.T) {
 		<-m.Done
 	}
 	all := m.Log()
-	t.Logf("what it was doing:\n%s", all[max(0, len(all)-200_000):])
+	t.Logf("stacks:\n%s", all[max(0, len(all)-200_000):])
 }
 
-// replaceEnded replaces the manager at a place if it has ended: a manager that cannot renew its lease in time on a busy host exits.
+// replaceEnded replaces a manager that has ended: it exits if it cannot renew its lease in time on
+// a busy host.
 func (w *world) replaceEnded(t *testing.T, both []*manager, i int) {
 	t.Helper()
 	select {
@@ -86,7 +88,7 @@ func (w *world) replaceEnded(t *testing.T, both []*manager, i int) {
 	}
 }
 
-// awaitLeader returns which of two managers holds the lease, once one of them does.
+// awaitLeader waits until one of two managers holds the lease, and returns its index.
 func (w *world) awaitLeader(t *testing.T, both []*manager) (leader int) {
 	t.Helper()
 	began := time.Now()
@@ -105,7 +107,7 @@ func (w *world) awaitLeader(t *testing.T, both []*manager) (leader int) {
 	return leader
 }
 
-// awaitLease waits until the manager at a place holds the lease.
+// awaitLease waits until a manager holds the lease.
 func (w *world) awaitLease(t *testing.T, both []*manager, i int) {
 	t.Helper()
 	eventually(t, "the other takes the lease", func() bool {
@@ -114,7 +116,7 @@ func (w *world) awaitLease(t *testing.T, both []*manager, i int) {
 	})
 }
 
-// holds reports whether a manager holds the lease, and notes since when.
+// holds reports whether a manager holds the lease, and records since when.
 func (w *world) holds(t *testing.T, m *manager) bool {
 	t.Helper()
 	current, err := w.kube.CoordinationV1().Leases(w.namespace).Get(t.Context(), lease, metav1.GetOptions{})

@@ -18,11 +18,11 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/apiproxy"
 )
 
-// proxy stands between managers and the API and fails writes: before the API sees them, or after it has done them. Who
-// sends cannot tell which it was.
+// proxy is a proxy between managers and the API. It fails writes either before the API gets them or
+// after they took effect; the client cannot tell which.
 type proxy struct {
 	forward *httputil.ReverseProxy
-	// odds are the parts of writes to fail, by what they write, as in write.what.
+	// odds are the fractions of writes to fail, by write.what.
 	odds map[string]float64
 
 	mu     sync.Mutex
@@ -31,19 +31,19 @@ type proxy struct {
 	faults []fault
 }
 
-// fault is a write that was failed.
+// fault is a failed write.
 type fault struct {
 	write write
 	at    time.Time
-	// done says that the API has done it all the same.
+	// done means that the write took effect all the same.
 	done bool
 }
 
-// write is what a request changes.
+// write is a modifying request.
 type write struct {
-	// what is a verb and a resource, such as "PUT crontabs/status".
+	// what is the verb and the resource, such as "PUT crontabs/status".
 	what string
-	// name is that of the object, of one that is created only if it is a Job.
+	// name is the name of the object; for creates, only of a Job.
 	name string
 }
 
@@ -66,12 +66,12 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.StatusInternalServerError)
 }
 
-// decide says what happens to a request: whether it is dropped because the proxy is closed, or else fails, and whether
-// the API does it before it fails.
+// decide selects the fate of a request: drop it because the proxy is closed, or fail it, before or
+// after it takes effect.
 func (p *proxy) decide(r *http.Request) (drop, done, fail bool) {
 	w := writeOf(r)
 	if w.what != "" && w.name == "" {
-		w.name = nameIn(r) // before the lock: a manager may be stopped in the middle of a request
+		w.name = nameIn(r) // before the lock: a manager may be suspended during a request
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +92,7 @@ func (p *proxy) flip() bool {
 	return p.random.IntN(2) == 0
 }
 
-// close drops all requests from now on, open forwards them again. Those that are on their way go on.
+// close drops all new requests; open forwards them again. Active requests continue.
 func (p *proxy) close() { p.set(true) }
 func (p *proxy) open()  { p.set(false) }
 
@@ -102,21 +102,21 @@ func (p *proxy) set(closed bool) {
 	p.closed = closed
 }
 
-// quieten lets everything through from now on.
+// quieten injects no more faults.
 func (p *proxy) quieten() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.odds = nil
 }
 
-// took returns the faults until now.
+// took returns the faults so far.
 func (p *proxy) took() []fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.faults
 }
 
-// writeOf returns what a request writes; reads give nothing.
+// writeOf returns the write of a request; it is empty for reads.
 func writeOf(r *http.Request) write {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return write{}
@@ -137,10 +137,10 @@ func writeOf(r *http.Request) write {
 	return w
 }
 
-// jobNames are the names of Jobs of CronTabs, in JSON or protobuf.
+// jobNames matches the names of the Jobs of CronTabs, in JSON or protobuf.
 var jobNames = regexp.MustCompile(`soak-\d+-\d{9,11}`)
 
-// nameIn returns the name of the Job in the body of a request, which stays readable.
+// nameIn returns the name of the Job in the body of a request. The body can still be read.
 func nameIn(r *http.Request) string {
 	body, err := io.ReadAll(r.Body)
 	r.Body = io.NopCloser(bytes.NewReader(body))
@@ -171,13 +171,13 @@ func TestSoakProxyKnowsWrites(t *testing.T) {
 	}
 }
 
-// summary says how many writes failed, of which kind.
+// summary counts the failed writes by kind.
 func (p *proxy) summary() string {
 	count := map[string]int{}
 	for _, f := range p.took() {
 		key := f.write.what + " refused"
 		if f.done {
-			key = f.write.what + " done and not answered"
+			key = f.write.what + " done without a response"
 		}
 		count[key]++
 	}

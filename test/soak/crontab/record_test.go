@@ -26,26 +26,27 @@ import (
 	stableclient "github.com/keelson-dev/keelson/client/clientset/versioned/typed/stable/v1"
 )
 
-// record knows every Job that the API ever had in a namespace. It watches from the beginning, past the proxy. Jobs that
-// it has seen it plays: it finishes them, and removes some by hand. So it misses none, also while the API restarts and the
-// watch has to begin anew with a list: nobody deletes a Job that has not finished, and the player finishes only what was seen.
+// record records every Job of a namespace. It watches from the beginning, without the proxy. It
+// also acts on the Jobs: it finishes them, and deletes some by hand. So it misses none, even if the
+// API restarts and the watch has to begin with a new list: only finished Jobs are deleted, and the
+// player finishes only recorded ones.
 type record struct {
 	jobs batchclient.JobInterface
 	play *player
 
 	mu sync.Mutex
-	// seen are all Jobs by UID, present those that are there.
+	// seen are all Jobs by UID, present the existing ones.
 	seen    map[types.UID]*batchv1.Job
 	present map[types.UID]*batchv1.Job
-	// began is when it first saw one, gone when it saw its end.
+	// began is when a Job was first seen, gone when its deletion was seen.
 	began, gone map[types.UID]time.Time
-	// watches counts how often a watch has begun. lost are Jobs that were deleted before they had finished, and not by the
-	// player.
+	// watches counts the watches that have begun. lost are Jobs that were deleted before they had
+	// finished, and not by the player.
 	watches int
 	lost    []string
 }
 
-// startRecord begins to watch, and ends with the test.
+// startRecord starts the watch. It ends with the test.
 func startRecord(t *testing.T, client kubernetes.Interface, cronTabs stableclient.CronTabInterface, namespace string, seed uint64) *record {
 	r := &record{jobs: client.BatchV1().Jobs(namespace), seen: map[types.UID]*batchv1.Job{}, present: map[types.UID]*batchv1.Job{},
 		began: map[types.UID]time.Time{}, gone: map[types.UID]time.Time{}}
@@ -56,7 +57,7 @@ func startRecord(t *testing.T, client kubernetes.Interface, cronTabs stableclien
 		defer close(done)
 		for ctx.Err() == nil {
 			if err := r.follow(ctx); err != nil && ctx.Err() == nil {
-				time.Sleep(20 * time.Millisecond) //nolint:forbidigo // between two attempts at an API that is away
+				time.Sleep(20 * time.Millisecond) //nolint:forbidigo // between two attempts to reach the API
 			}
 		}
 	}()
@@ -69,7 +70,7 @@ func startRecord(t *testing.T, client kubernetes.Interface, cronTabs stableclien
 	return r
 }
 
-// follow lists all Jobs and then watches, until the watch ends.
+// follow lists all Jobs and watches until the watch ends.
 func (r *record) follow(ctx context.Context) error {
 	list, err := r.jobs.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -91,7 +92,7 @@ func (r *record) follow(ctx context.Context) error {
 	return errors.New("the watch has ended")
 }
 
-// begin takes a list for what is there.
+// begin replaces the existing Jobs by a list.
 func (r *record) begin(jobs []batchv1.Job) {
 	r.mu.Lock()
 	r.watches++
@@ -124,14 +125,14 @@ func (r *record) note(event watch.EventType, job *batchv1.Job) {
 	}
 }
 
-// generation returns how often a watch has begun.
+// generation returns the number of watches that have begun.
 func (r *record) generation() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.watches
 }
 
-// runs returns all Jobs that ever were, by the name of their CronTab, and those that cannot be told apart as an error.
+// runs returns all Jobs ever created, by the name of their CronTab, and invalid ones as an error.
 func (r *record) runs() (map[string][]Run, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +141,7 @@ func (r *record) runs() (map[string][]Run, error) {
 	for uid, job := range r.seen {
 		owner, nominal := nominalOf(job)
 		if owner == "" {
-			errs = append(errs, fmt.Errorf("the Job %s is strange: owners %v, annotations %v", job.Name, job.OwnerReferences, job.Annotations))
+			errs = append(errs, fmt.Errorf("invalid Job %s: owners %v, annotations %v", job.Name, job.OwnerReferences, job.Annotations))
 			continue
 		}
 		all[owner] = append(all[owner], Run{Nominal: nominal, UID: string(uid), Created: job.CreationTimestamp.Time, Fate: r.fate(job)})
@@ -148,11 +149,11 @@ func (r *record) runs() (map[string][]Run, error) {
 	return all, errors.Join(errs...)
 }
 
-// lateAfter is how late a Job is that was not created on time.
+// lateAfter is the delay after which a Job counts as late.
 const lateAfter = 700 * time.Millisecond
 
-// busy returns when the machine was too busy for runs on time: of those of one second, several were late. One that is
-// late alone has no such excuse.
+// busy returns when the machine was too busy for punctual runs: when several runs of one second
+// were late. A single late run is not excused.
 func (r *record) busy() []Span {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,7 +178,7 @@ func (r *record) busy() []Span {
 	return spans
 }
 
-// lags reports whether several of the Jobs of the last second were late, or there were none.
+// lags reports whether several Jobs of the last second were late, or there were none.
 func (r *record) lags() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -194,10 +195,10 @@ func (r *record) lags() bool {
 	return all == 0 || areMany(late, all)
 }
 
-// areMany reports whether so many Jobs of all are late that it is no matter of single ones.
+// areMany reports whether the number of late Jobs indicates a busy machine.
 func areMany(late, all int) bool { return late >= 5 && late*5 >= all }
 
-// fate says what became of a Job; the record is locked.
+// fate describes the result of a Job; the record is locked.
 func (r *record) fate(job *batchv1.Job) string {
 	fate := "created " + job.CreationTimestamp.UTC().Format("15:04:05")
 	for _, condition := range job.Status.Conditions {
@@ -212,16 +213,16 @@ func (r *record) fate(job *batchv1.Job) string {
 	return fate
 }
 
-// there returns the Jobs that there are.
+// there returns the existing Jobs.
 func (r *record) there() []*batchv1.Job {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Values(r.present))
 }
 
-// player finishes Jobs in place of Kubernetes' controller of Jobs and of nodes, and deletes some as a person would: not
-// before the status of the CronTab knows of the run. Who deletes a Job before that, at a moment at which the manager is
-// killed as well, leaves no trace of it anywhere, and it runs again.
+// player finishes Jobs in place of Kubernetes' Job controller and nodes. It also deletes some as a
+// user would, after the status of the CronTab has the run: a Job that is deleted earlier, just when
+// the manager is killed, leaves no trace, so it runs again.
 type player struct {
 	jobs     batchclient.JobInterface
 	cronTabs stableclient.CronTabInterface
@@ -239,7 +240,7 @@ func startPlayer(ctx context.Context, jobs batchclient.JobInterface, cronTabs st
 	return &player{jobs: jobs, cronTabs: cronTabs, ctx: ctx, slots: make(chan struct{}, 16), random: rand.New(rand.NewPCG(seed, 2)), removed: map[types.UID]bool{}}
 }
 
-// role is what becomes of a Job.
+// role is the fate of a Job.
 type role struct {
 	after         time.Duration
 	fails, remove bool
@@ -262,14 +263,14 @@ func (p *player) cast(uid types.UID) role {
 	return r
 }
 
-// hasRemoved reports whether a Job is, or will be, deleted by hand.
+// hasRemoved reports whether a Job was, or will be, deleted by hand.
 func (p *player) hasRemoved(uid types.UID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.removed[uid]
 }
 
-// add plays a Job to its end.
+// add plays a Job.
 func (p *player) add(job *batchv1.Job) {
 	if isFinished(job) || job.DeletionTimestamp != nil {
 		return
@@ -283,7 +284,7 @@ func (p *player) add(job *batchv1.Job) {
 			p.slots <- struct{}{}
 			err := p.do(job, r)
 			<-p.slots
-			// It is invalid to finish a Job again: the answer of the first time was lost.
+			// Finishing a Job twice is invalid: the first response was lost.
 			if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) || !p.sleep(100*time.Millisecond) {
 				return
 			}
@@ -307,7 +308,7 @@ func (p *player) do(job *batchv1.Job, r role) error {
 	return err
 }
 
-// checkRecorded returns an error unless the status of its CronTab knows of a Job's run.
+// checkRecorded returns an error unless the status of its CronTab has the run of a Job.
 func (p *player) checkRecorded(job *batchv1.Job) error {
 	owner, nominal := nominalOf(job)
 	ct, err := p.cronTabs.Get(p.ctx, owner, metav1.GetOptions{})
@@ -316,12 +317,12 @@ func (p *player) checkRecorded(job *batchv1.Job) error {
 	}
 	until := ct.Status.ScheduledUntil
 	if until == nil || until.Time.Before(nominal) || slices.ContainsFunc(ct.Status.QueuedTimes, func(at metav1.Time) bool { return at.Time.Equal(nominal) }) {
-		return fmt.Errorf("the status of %s does not know of %s", owner, job.Name)
+		return fmt.Errorf("the status of %s does not have %s", owner, job.Name)
 	}
 	return nil
 }
 
-// nominalOf returns the name of the CronTab of a Job, and the nominal time; both are empty if it is a strange one.
+// nominalOf returns the CronTab and the nominal time of a Job; both are zero if the Job is invalid.
 func nominalOf(job *batchv1.Job) (owner string, nominal time.Time) {
 	controller := metav1.GetControllerOf(job)
 	nominal, err := time.Parse(time.RFC3339, job.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
@@ -377,7 +378,7 @@ func eventually(t *testing.T, what string, check func() bool) {
 	}
 }
 
-// jobSpec is what every CronTab runs. There are no nodes, and no controller of Jobs but the player.
+// jobSpec is the spec of all Jobs. There are no nodes, and the player is the only Job controller.
 func jobSpec() *batchv1.JobSpec {
 	return &batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,

@@ -11,14 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// at is so many seconds after an arbitrary whole second.
+// at returns a fixed whole second plus a number of seconds.
 func at(seconds float64) time.Time {
 	return time.Unix(1_000_000, 0).Add(time.Duration(seconds * float64(time.Second)))
 }
 
 func span(from, to float64) Span { return Span{From: at(from), To: at(to)} }
 
-// ran is a run that was created in the second after its time, or so many later.
+// ran is a run that was created in the second of its time, or some seconds later.
 func ran(nominal int, later ...int) Run {
 	run := Run{Nominal: at(float64(nominal)), UID: fmt.Sprintf("uid-%d", nominal), Created: at(float64(nominal))}
 	for _, seconds := range later {
@@ -27,16 +27,16 @@ func ran(nominal int, later ...int) Run {
 	return run
 }
 
-// every2 is a CronTab that ran every 2 s from second 2 to 10, and was suspended soon after.
+// every2 is a CronTab that ran every 2 s from second 2 to 10 and was suspended soon after.
 func every2(policy Policy, most int) Object {
 	return Object{Name: "ct", Policy: policy, Most: most, Anchor: at(0), Step: 2 * time.Second, Until: at(10), Last: at(12)}
 }
 
-// One manager all the time, and one that was replaced between 3.5 and 7.5.
+// calm has one manager; in replaced, it is replaced between 3.5 and 7.5.
 var (
 	calm     = History{Prompt: time.Second, Managers: []Span{span(-5, 20)}}
 	replaced = History{Prompt: time.Second, Outages: []Span{span(3.5, 7.7)}, Managers: []Span{span(-5, 3.5), span(7.5, 20)}}
-	// afterTrial is the same, where the Job of second 6 had been refused.
+	// afterTrial is like replaced, but the Job of second 6 was rejected.
 	afterTrial = History{
 		Prompt: time.Second, Outages: replaced.Outages, Managers: replaced.Managers, Tried: map[int64]bool{1000006: true},
 	}
@@ -57,18 +57,18 @@ func TestJudge(t *testing.T) {
 			runs: []Run{ran(2), ran(4), ran(6), ran(8), ran(10)}, want: Verdict{Times: 5, Bound: 5},
 		},
 		{
-			name: "the order of the record does not matter, and a run before the suspension may be there", object: every2(All, 0), history: calm,
+			name: "the order of the record does not matter, and a run before the suspension is optional", object: every2(All, 0), history: calm,
 			runs: []Run{ran(12), ran(4), ran(2), ran(10), ran(8), ran(6)}, want: Verdict{Times: 5, Bound: 5},
 		},
 		{
 			name: "a time without a Job", object: every2(Latest, 0), history: calm,
 			runs: []Run{ran(2), ran(4), ran(8), ran(10)},
-			want: Verdict{Times: 5, Missed: 1, Bound: 5, Problems: []string{"ct, 1000006 (13:46:46): has no Job, and nothing was in the way"}},
+			want: Verdict{Times: 5, Missed: 1, Bound: 5, Problems: []string{"ct, 1000006 (13:46:46): has no Job, without an outage"}},
 		},
 		{
 			name: "the last time without a Job", object: every2(Latest, 0), history: calm,
 			runs: []Run{ran(2), ran(4), ran(6), ran(8)},
-			want: Verdict{Times: 5, Missed: 1, Bound: 5, Problems: []string{"ct, 1000010 (13:46:50): has no Job, and nothing was in the way"}},
+			want: Verdict{Times: 5, Missed: 1, Bound: 5, Problems: []string{"ct, 1000010 (13:46:50): has no Job, without an outage"}},
 		},
 		{
 			name: "a time with two Jobs", object: every2(Latest, 0), history: calm,
@@ -81,24 +81,24 @@ func TestJudge(t *testing.T) {
 			want: Verdict{Times: 5, Bound: 5, Problems: []string{"ct, 1000004 (13:46:44): the record has the Job uid-4 twice"}},
 		},
 		{
-			name: "a time that the schedule does not have", object: every2(All, 0), history: calm,
+			name: "a time outside the schedule", object: every2(All, 0), history: calm,
 			runs: []Run{ran(2), ran(4), ran(5), ran(6), ran(8), ran(10)},
 			want: Verdict{Times: 5, Bound: 5, Problems: []string{
-				"ct, 1000005 (13:46:45): is no time of this schedule, which counts from 1000000 (13:46:40) in steps of 2s",
+				"ct, 1000005 (13:46:45): is not a time of this schedule, which starts at 1000000 (13:46:40) in steps of 2s",
 			}},
 		},
 		{
 			name: "the moment of the anchor is before the first time", object: every2(All, 0), history: calm,
 			runs: []Run{ran(0), ran(2), ran(4), ran(6), ran(8), ran(10)},
 			want: Verdict{Times: 5, Bound: 5, Problems: []string{
-				"ct, 1000000 (13:46:40): is no time of this schedule, which counts from 1000000 (13:46:40) in steps of 2s",
+				"ct, 1000000 (13:46:40): is not a time of this schedule, which starts at 1000000 (13:46:40) in steps of 2s",
 			}},
 		},
 		{
 			name: "after the suspension", object: every2(Skip, 0), history: calm,
 			runs: []Run{ran(2), ran(4), ran(6), ran(8), ran(10), ran(14)},
 			want: Verdict{Times: 5, Bound: 5, Problems: []string{
-				"ct, 1000014 (13:46:54): ran although there was to be none after 1000012 (13:46:52)",
+				"ct, 1000014 (13:46:54): ran although the last possible time is 1000012 (13:46:52)",
 			}},
 		},
 		{
@@ -107,66 +107,66 @@ func TestJudge(t *testing.T) {
 			want: Verdict{Times: 5, Bound: 5, Problems: []string{"ct, 1000006 (13:46:46): was created early, at 1000005 (13:46:45)"}},
 		},
 		{
-			name: "All makes up for what was missed", object: every2(All, 0), history: replaced,
+			name: "All runs missed times", object: every2(All, 0), history: replaced,
 			runs: []Run{ran(2), ran(4, 3), ran(6, 1), ran(8), ran(10)}, want: Verdict{Times: 5, Bound: 5},
 		},
 		{
-			name: "All leaves out what was missed", object: every2(All, 0), history: replaced,
+			name: "All skips missed times", object: every2(All, 0), history: replaced,
 			runs: []Run{ran(2), ran(6, 1), ran(8), ran(10)},
-			want: Verdict{Times: 5, Missed: 1, Bound: 5, Problems: []string{"ct, 1000004 (13:46:44): has no Job, and nothing was in the way"}},
+			want: Verdict{Times: 5, Missed: 1, Bound: 5, Problems: []string{"ct, 1000004 (13:46:44): has no Job, without an outage"}},
 		},
 		{
-			name: "All with a limit of 1 leaves out one of two", object: every2(All, 1), history: replaced,
+			name: "All with a limit of 1 skips one of two", object: every2(All, 1), history: replaced,
 			runs: []Run{ran(2), ran(6, 1), ran(8), ran(10)}, want: Verdict{Times: 5, Missed: 1, Bound: 3},
 		},
 		{
-			name: "All with a limit of 2 leaves out one of three", object: every2(All, 2),
+			name: "All with a limit of 2 skips one of three", object: every2(All, 2),
 			history: History{Prompt: time.Second, Outages: []Span{span(3.5, 9.7)}, Managers: []Span{span(-5, 3.5), span(9.5, 20)}},
 			runs:    []Run{ran(2), ran(6, 3), ran(8, 1), ran(10)}, want: Verdict{Times: 5, Missed: 1, Bound: 2},
 		},
 		{
-			name: "All with a limit of 2 leaves out one of two", object: every2(All, 2), history: replaced,
+			name: "All with a limit of 2 skips one of two", object: every2(All, 2), history: replaced,
 			runs: []Run{ran(2), ran(6, 1), ran(8), ran(10)},
 			want: Verdict{Times: 5, Missed: 1, Bound: 3, Problems: []string{
-				"ct, 1000006 (13:46:46): ran at 1000007 (13:46:47) while 1 times from 1000004 (13:46:44) on were left out: at that moment fewer than 3 were missed",
+				"ct, 1000006 (13:46:46): ran at 1000007 (13:46:47) while 1 times from 1000004 (13:46:44) on were skipped: at that moment fewer than 3 were missed",
 			}},
 		},
 		{
-			name: "Latest runs the last that was missed", object: every2(Latest, 0), history: replaced,
+			name: "Latest runs the last missed time", object: every2(Latest, 0), history: replaced,
 			runs: []Run{ran(2), ran(6, 1), ran(8), ran(10)}, want: Verdict{Times: 5, Missed: 1, Bound: 3},
 		},
 		{
-			name: "Latest runs an older one, too", object: every2(Latest, 0), history: replaced,
+			name: "Latest runs an older missed time, too", object: every2(Latest, 0), history: replaced,
 			runs: []Run{ran(2), ran(4, 3), ran(6, 1), ran(8), ran(10)},
 			want: Verdict{Times: 5, Bound: 3, Problems: []string{
-				"ct, 1000004 (13:46:44): ran at 1000007 (13:46:47) by a manager that was started 3.5s after its time: Latest leaves it out",
+				"ct, 1000004 (13:46:44): ran at 1000007 (13:46:47) by a manager that was started 3.5s after its time: Latest skips it",
 			}},
 		},
 		{
-			name: "Latest leaves out one that nobody missed", object: every2(Latest, 0), history: replaced,
+			name: "Latest skips a time that was not missed", object: every2(Latest, 0), history: replaced,
 			runs: []Run{ran(2), ran(6, 1), ran(8)},
-			want: Verdict{Times: 5, Missed: 2, Bound: 3, Problems: []string{"ct, 1000010 (13:46:50): has no Job, and nothing was in the way"}},
+			want: Verdict{Times: 5, Missed: 2, Bound: 3, Problems: []string{"ct, 1000010 (13:46:50): has no Job, without an outage"}},
 		},
 		{
-			name: "Skip leaves out what was missed", object: every2(Skip, 0), history: replaced,
+			name: "Skip skips missed times", object: every2(Skip, 0), history: replaced,
 			runs: []Run{ran(2), ran(8), ran(10)}, want: Verdict{Times: 5, Missed: 2, Bound: 3},
 		},
 		{
-			name: "Skip runs the last that was missed", object: every2(Skip, 0), history: replaced,
+			name: "Skip runs the last missed time", object: every2(Skip, 0), history: replaced,
 			runs: []Run{ran(2), ran(6, 1), ran(8), ran(10)},
 			want: Verdict{Times: 5, Missed: 1, Bound: 3, Problems: []string{
-				"ct, 1000006 (13:46:46): ran at 1000007 (13:46:47) by a manager that was started 1.5s after its time: Skip leaves it out",
+				"ct, 1000006 (13:46:46): ran at 1000007 (13:46:47) by a manager that was started 1.5s after its time: Skip skips it",
 			}},
 		},
 		{
-			name: "Skip goes on with what was tried in time", object: every2(Skip, 0), history: afterTrial,
+			name: "Skip continues with a timely attempt", object: every2(Skip, 0), history: afterTrial,
 			runs: []Run{ran(2), ran(6, 1), ran(8), ran(10)}, want: Verdict{Times: 5, Missed: 1, Bound: 3},
 		},
 		{
-			name: "somebody else creates a Job", object: every2(Skip, 0), history: replaced,
+			name: "another client creates a Job", object: every2(Skip, 0), history: replaced,
 			runs: []Run{ran(2), ran(4, 1), ran(8), ran(10)},
 			want: Verdict{Times: 5, Missed: 1, Bound: 3, Problems: []string{
-				"ct, 1000004 (13:46:44): was created at 1000005 (13:46:45), when there was no manager",
+				"ct, 1000004 (13:46:44): was created at 1000005 (13:46:45), when no manager was running",
 			}},
 		},
 	} {
@@ -178,8 +178,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeFindsEveryFault makes histories in which all is well, and spoils each in one place: whatever is doubled,
-// missing, early, off the schedule or after the end must be found wherever it is.
+// TestJudgeFindsEveryFault generates faultless histories and introduces one fault: any duplicate,
+// missing, early, unscheduled or late run must be found.
 func TestJudgeFindsEveryFault(t *testing.T) {
 	const seed = 7
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -191,7 +191,7 @@ func TestJudgeFindsEveryFault(t *testing.T) {
 		history := randomHistory(random)
 		runs, bound := play(object, history)
 		if got := object.Judge(runs, history); len(got.Problems) > 0 {
-			t.Fatalf("seed %d, round %d: nothing is wrong, but: %s", seed, round, got.Problems)
+			t.Fatalf("seed %d, round %d: problems in a faultless history: %s", seed, round, got.Problems)
 		}
 		spoiled := map[string][]Run{}
 		for i, run := range runs {
@@ -219,7 +219,7 @@ func TestJudgeFindsEveryFault(t *testing.T) {
 	}
 }
 
-// randomHistory has a manager that is replaced now and then, with some seconds between two, for 310 s.
+// randomHistory has a manager that is replaced at random, with some seconds in between, for 310 s.
 func randomHistory(random *rand.Rand) History {
 	h := History{Prompt: time.Second}
 	began := -1.0
@@ -235,8 +235,9 @@ func randomHistory(random *rand.Rand) History {
 	return h
 }
 
-// play returns what a controller without a fault runs, and the times that are bound to run, by the text of the rules:
-// while a manager is there every time runs at once, and when one comes what was missed is dealt with by the policy.
+// play returns the runs of a faultless controller, and the times with mandatory runs, by
+// definition: with a manager every time runs immediately, and a new manager applies the policy to
+// missed ones.
 func play(o Object, history History) (runs []Run, bound map[int64]bool) {
 	bound = map[int64]bool{}
 	next := o.Anchor.Add(o.Step)
@@ -263,6 +264,6 @@ func play(o Object, history History) (runs []Run, bound map[int64]bool) {
 func TestProblemsNameTheTime(t *testing.T) {
 	got := every2(Latest, 0).Judge(nil, calm)
 	if len(got.Problems) != 5 || !strings.HasPrefix(got.Problems[0], "ct, 1000002 (") {
-		t.Errorf("got %q, want one for each of 5 times, by its time", got.Problems)
+		t.Errorf("got %q, want one for each of 5 times, sorted", got.Problems)
 	}
 }

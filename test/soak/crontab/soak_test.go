@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { env.Main(m) }
 
-// soakFor returns how often a soak test does something.
+// soakFor returns the number of repetitions of a soak test.
 func soakFor(full, short int) int {
 	if os.Getenv("KEELSON_SOAK") == "short" {
 		return short
@@ -25,20 +25,20 @@ func soakFor(full, short int) int {
 	return full
 }
 
-// seedOf returns a seed and prints it.
+// seedOf returns a random seed and logs it.
 func seedOf(t *testing.T) uint64 {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	return seed
 }
 
-// pause lets a random time pass.
+// pause waits for a random time up to most.
 func pause(random *rand.Rand, most time.Duration) {
-	time.Sleep(time.Duration(random.Int64N(int64(most)))) //nolint:forbidigo // a random moment is the point
+	time.Sleep(time.Duration(random.Int64N(int64(most)))) //nolint:forbidigo // a random delay is the point
 }
 
-// TestSoakKills kills the manager again and again while CronTabs run, restarts the API now and then, and fails writes
-// of status, and some of Jobs.
+// TestSoakKills kills the manager repeatedly while CronTabs run, restarts the API sometimes, and
+// fails writes of status and of some Jobs.
 func TestSoakKills(t *testing.T) {
 	seed := seedOf(t)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -70,7 +70,7 @@ func TestSoakKills(t *testing.T) {
 	t.Logf("%d kills", kills)
 }
 
-// TestSoakLeaders runs two managers that elect a leader, and kills or stops whoever that is.
+// TestSoakLeaders runs two managers with leader election, and kills or suspends the leader.
 func TestSoakLeaders(t *testing.T) {
 	seed := seedOf(t)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -97,7 +97,7 @@ func TestSoakLeaders(t *testing.T) {
 			return
 		}
 	}
-	// The last one has no lease to lose, as it might on a busy machine.
+	// The remaining manager has no lease, which it could lose on a busy machine.
 	both[0].kill(t)
 	both[1].kill(t)
 	w.elect = false
@@ -105,8 +105,8 @@ func TestSoakLeaders(t *testing.T) {
 	t.Logf("%d leaders killed, %d stopped past their lease", kills, stops)
 }
 
-// stopPastLease stops a leader until the other has taken over, and some more, and lets it go on. It may still have in
-// hand what it was about to do. In the end it is killed, unless it has ended by itself.
+// stopPastLease suspends a leader until some time after the other one has taken over, and resumes
+// it, possibly with writes in progress. At the end it is killed, unless it has exited.
 func (w *world) stopPastLease(t *testing.T, random *rand.Rand, both []*manager, leader int) {
 	t.Helper()
 	both[leader].Signal(t, syscall.SIGSTOP)
@@ -133,7 +133,7 @@ func (w *world) finish(t *testing.T, m *manager) {
 	m.kill(t)
 }
 
-// judge holds the record against what each policy allows.
+// judge verifies the record against the policies.
 func (w *world) judge(t *testing.T) {
 	t.Helper()
 	runs, err := w.record.runs()
@@ -158,22 +158,22 @@ func (w *world) judge(t *testing.T) {
 		sums[object.kind()] = Verdict{Times: sum.Times + v.Times, Missed: sum.Missed + v.Missed, Bound: sum.Bound + v.Bound}
 	}
 	if problems > 20 {
-		t.Errorf("and %d problems more", problems-20)
+		t.Errorf("and %d more problems", problems-20)
 	}
 	for name := range runs {
-		t.Errorf("there are Jobs of a CronTab %s", name)
+		t.Errorf("Jobs of an unknown CronTab %s", name)
 	}
 	for kind, sum := range sums {
-		t.Logf("%s: %d times, %d without a Job, %d had to have one whatever the policy is", kind, sum.Times, sum.Missed, sum.Bound)
+		t.Logf("%s: %d times, %d without a Job, %d must have one under any policy", kind, sum.Times, sum.Missed, sum.Bound)
 		if sum.Bound*20 < sum.Times {
-			t.Errorf("%s: only %d of %d times had to have a Job: this proves little", kind, sum.Bound, sum.Times)
+			t.Errorf("%s: only %d of %d times must have a Job, too few for a conclusion", kind, sum.Bound, sum.Times)
 		}
 	}
 	t.Log(w.proxy.summary())
 	t.Log(w.unrests())
 }
 
-// kind is what objects are summed up by.
+// kind groups objects in the summary.
 func (o Object) kind() string {
 	if o.Policy == All {
 		return fmt.Sprintf("All, at most %s", cmp.Or(map[bool]string{o.Most == 0: "100"}[true], fmt.Sprint(o.Most)))

@@ -34,30 +34,31 @@ import (
 )
 
 const (
-	// settle is how long a manager that is ready, or an API that is back, takes to be at its work again.
+	// settle is the time for a manager that is ready, or an API that is back, to resume work.
 	settle = 2 * time.Second
-	// prompt is how soon a run has its Job when nothing is in the way.
+	// prompt is the maximum delay of a run without disturbances.
 	prompt = 3 * time.Second
 
 	lease = "soak"
 )
 
-// odds are the parts of writes that fail.
+// odds are the fractions of writes that fail.
 var odds = map[string]float64{
 	"PUT crontabs/status": 0.15, "PATCH crontabs/status": 0.15,
 	"POST jobs": 0.02, "DELETE jobs": 0.03, "PATCH jobs": 0.03,
 }
 
-// cronTabs is the number of CronTabs. Together they run 45 times a second, which leaves room on two cores to catch up after faults.
+// cronTabs is the number of CronTabs. Together they run 45 times a second, which leaves two cores
+// time to catch up after faults.
 const cronTabs = 150
 
-// steps are those of the CronTabs, in turns.
+// steps are the steps of the CronTabs, in rotation.
 var steps = []time.Duration{
 	time.Second, 2 * time.Second, 3 * time.Second, 3 * time.Second, 4 * time.Second, 4 * time.Second,
 	5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second,
 }
 
-// world is a control plane with CronTabs in it, and everything that happens to them.
+// world is a control plane with CronTabs and a record of all events.
 type world struct {
 	dir       string
 	keelson   versioned.Interface
@@ -66,18 +67,18 @@ type world struct {
 	namespace string
 	proxy     *proxy
 	record    *record
-	// kubeconfig leads to the proxy.
+	// kubeconfig connects to the proxy.
 	kubeconfig string
 	elect      bool
 	objects    []Object
 	managers   []*manager
-	calms      []Span // those that there were
+	calms      []Span // the calm phases
 
 	mu      sync.Mutex
 	outages []Span
 }
 
-// newWorld starts a control plane, the proxy before it, and the controllers of Kubernetes that delete Jobs.
+// newWorld starts a control plane, the proxy, and the controllers of Kubernetes that delete Jobs.
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	cp := env.ControlPlane(t, controlplane.Options{APIOnly: true, Dir: filepath.Join(t.TempDir(), "cp")})
@@ -107,7 +108,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// startProxy serves the API without a password on a port of its own.
+// startProxy serves the API without authentication on its own port.
 func (w *world) startProxy(t *testing.T, config *rest.Config, seed uint64) {
 	t.Helper()
 	w.proxy = &proxy{forward: apiproxy.Forward(t, config), odds: odds, random: rand.New(rand.NewPCG(seed, 1))}
@@ -119,7 +120,7 @@ func (w *world) startProxy(t *testing.T, config *rest.Config, seed uint64) {
 	w.kubeconfig = apiproxy.Kubeconfig(t, url)
 }
 
-// startCollectors starts what deletes Jobs whose time to live is over, and those whose CronTab is gone.
+// startCollectors starts the controllers that delete expired Jobs and those of deleted CronTabs.
 func (w *world) startCollectors(t *testing.T, kubeconfig string) {
 	t.Helper()
 	binary, err := env.Binary("keelson-kube")
@@ -137,7 +138,8 @@ func (w *world) startCollectors(t *testing.T, kubeconfig string) {
 	})
 }
 
-// watchForStalls notes when the machine or the API is so busy that a run may be late: other tests run beside this one.
+// watchForStalls records when the machine or the API is too busy for punctual runs: other tests run
+// concurrently.
 func (w *world) watchForStalls(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan struct{})
@@ -189,7 +191,7 @@ func (w *world) createCronTabs(t *testing.T) {
 		w.objects[i] = object
 		return nil
 	})
-	// No manager was there yet.
+	// There was no manager before.
 	w.out(time.Now().Add(-time.Minute), time.Now())
 }
 
@@ -209,14 +211,14 @@ func newCronTab(object Object, i int) *stablev1.CronTab {
 	return created
 }
 
-// out notes a time in which a run may be missed.
+// out records a time in which runs may be missed.
 func (w *world) out(from, to time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.outages = append(w.outages, Span{From: from, To: to})
 }
 
-// history returns what happened to all CronTabs.
+// history returns the history common to all CronTabs.
 func (w *world) history() History {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -227,7 +229,7 @@ func (w *world) history() History {
 	return h
 }
 
-// excusing adds what happened to one CronTab: creates of its Jobs that failed.
+// excusing adds the failed creates of the Jobs of one CronTab.
 func (w *world) excusing(object Object, h History) History {
 	own := append([]Span(nil), h.Outages...)
 	h.Tried = map[int64]bool{}
@@ -243,8 +245,8 @@ func (w *world) excusing(object Object, h History) History {
 	return h
 }
 
-// restartAPI kills kube-apiserver and waits until it is back and the record goes on. Until then nobody gets through the
-// proxy.
+// restartAPI kills kube-apiserver and waits until it is back and the watch of the record continues.
+// Until then the proxy is closed.
 func (w *world) restartAPI(t *testing.T) {
 	t.Helper()
 	report, err := controlplane.Inspect(t.Context(), filepath.Join(w.dir, "cp"))
@@ -258,12 +260,13 @@ func (w *world) restartAPI(t *testing.T) {
 			signals.Send(t, component.PID, syscall.SIGKILL)
 		}
 	}
-	eventually(t, "the record goes on after a restart of the API", func() bool { return w.record.generation() > generation })
+	eventually(t, "the record continues after a restart of the API", func() bool { return w.record.generation() > generation })
 	w.proxy.open()
 	w.out(began, time.Now().Add(settle))
 }
 
-// revive returns a manager that is ready: the same, or another if it ended because the API went away while it started.
+// revive returns a manager that is ready: the same one, or a new one if it exited because the API
+// was unavailable at its start.
 func (w *world) revive(t *testing.T, m *manager) *manager {
 	t.Helper()
 	select {
@@ -276,8 +279,9 @@ func (w *world) revive(t *testing.T, m *manager) *manager {
 	return m
 }
 
-// awaitCaughtUp waits until every CronTab has run what was due, and returns when it began to wait. How long that takes depends on
-// the machine, so it fails only if the number of missed runs does not fall for two minutes.
+// awaitCaughtUp waits until every CronTab has run all due times, and returns when the wait began.
+// The duration depends on the machine, so it fails only if the number of missed runs does not
+// decrease for two minutes.
 func (w *world) awaitCaughtUp(t *testing.T) (began time.Time) {
 	t.Helper()
 	began = time.Now()
@@ -291,7 +295,7 @@ func (w *world) awaitCaughtUp(t *testing.T) (began time.Time) {
 		case missed < fewest:
 			fewest, since = missed, time.Now()
 		case time.Since(since) > 2*time.Minute:
-			t.Fatalf("%d runs are missed, and that number has not fallen for 2 minutes; one of the CronTabs is %s", missed, example)
+			t.Fatalf("%d runs are missed, and the number has not decreased for 2 minutes; one of the CronTabs is %s", missed, example)
 		}
 		select {
 		case <-t.Context().Done():
@@ -301,7 +305,8 @@ func (w *world) awaitCaughtUp(t *testing.T) (began time.Time) {
 	}
 }
 
-// missedBefore returns the number of runs that were due before a time and have not started, and a CronTab that has some.
+// missedBefore returns the number of runs that were due before a time and have not started, and a
+// CronTab with such runs.
 func (w *world) missedBefore(t *testing.T, began time.Time) (missed int, example string) {
 	t.Helper()
 	list, err := w.keelson.StableV1().CronTabs(w.namespace).List(t.Context(), metav1.ListOptions{})
@@ -318,7 +323,8 @@ func (w *world) missedBefore(t *testing.T, began time.Time) (missed int, example
 		if status.ScheduledUntil != nil {
 			until = status.ScheduledUntil.Time
 		}
-		// What came up since is no matter: runs go before statuses, of which some are always a few seconds old.
+		// Later times do not matter: runs have priority over statuses, of which some are always a
+		// few seconds old.
 		if late := began.Sub(until); late > 0 {
 			own += 1 + int(late/byName[ct.Name].Step)
 		}
@@ -335,8 +341,8 @@ func (w *world) missedBefore(t *testing.T, began time.Time) (missed int, example
 	return missed, example
 }
 
-// suspend suspends all CronTabs and notes which of their times must have run, and which may: those until then must, because what came
-// up since may wait on a busy machine, and does not run any more.
+// suspend suspends all CronTabs and records their mandatory and possible times. Times until until
+// are mandatory: later ones may be waiting on a busy machine and never run.
 func (w *world) suspend(t *testing.T, until time.Time) {
 	t.Helper()
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"suspend": true}})
@@ -353,7 +359,8 @@ func (w *world) suspend(t *testing.T, until time.Time) {
 	})
 }
 
-// awaitRest waits until all Jobs have finished, and the CronTabs keep as many as they should and say what is true.
+// awaitRest waits until all Jobs have finished, and the CronTabs keep the right number of them and
+// report correct statuses.
 func (w *world) awaitRest(t *testing.T) {
 	t.Helper()
 	var why string
@@ -362,7 +369,7 @@ func (w *world) awaitRest(t *testing.T) {
 			t.Log(why)
 		}
 	}()
-	eventually(t, "the CronTabs come to rest", func() bool {
+	eventually(t, "the CronTabs have settled", func() bool {
 		list, err := w.keelson.StableV1().CronTabs(w.namespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			why = err.Error()
@@ -372,7 +379,7 @@ func (w *world) awaitRest(t *testing.T) {
 		for _, job := range w.record.there() {
 			owner := metav1.GetControllerOf(job)
 			if !isFinished(job) || owner == nil {
-				why = "the Job " + job.Name + " is active, or nobody's"
+				why = "the Job " + job.Name + " is active, or has no CronTab"
 				return false
 			}
 			if kept[owner.Name] == nil {
@@ -389,16 +396,16 @@ func (w *world) awaitRest(t *testing.T) {
 	})
 }
 
-// unrest says what is not yet as it should be, given how many Jobs there are that succeeded and failed.
+// unrest returns what has not settled yet, given the numbers of succeeded and failed Jobs.
 func unrest(ct *stablev1.CronTab, kept map[bool]int) string {
 	spec, status := &ct.Spec, &ct.Status
 	switch {
 	case status.ObservedGeneration != ct.Generation:
-		return ct.Name + " has not seen that it is suspended"
+		return ct.Name + " does not report that it is suspended"
 	case len(status.Active) > 0 || status.ActiveCount > 0 || status.Queued > 0 || len(status.QueuedTimes) > 0:
-		return fmt.Sprintf("%s says that %d Jobs are active and %d runs wait", ct.Name, status.ActiveCount, status.Queued)
+		return fmt.Sprintf("%s reports %d active Jobs and %d waiting runs", ct.Name, status.ActiveCount, status.Queued)
 	case kept[true] > int(*spec.SuccessfulJobsHistoryLimit) || kept[false] > int(*spec.FailedJobsHistoryLimit):
-		return fmt.Sprintf("%s keeps %d Jobs that succeeded and %d that failed, which is too many", ct.Name, kept[true], kept[false])
+		return fmt.Sprintf("%s keeps too many Jobs: %d succeeded, %d failed", ct.Name, kept[true], kept[false])
 	}
 	return ""
 }
@@ -410,7 +417,7 @@ func (w *world) deleteAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all Jobs go with their CronTabs", func() bool {
+	eventually(t, "all Jobs are deleted with their CronTabs", func() bool {
 		jobs, err := w.kube.BatchV1().Jobs(w.namespace).List(t.Context(), metav1.ListOptions{Limit: 1})
 		return err == nil && len(jobs.Items) == 0
 	})

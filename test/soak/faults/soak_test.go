@@ -1,8 +1,8 @@
 //go:build soak
 
-// Package faults lets everything happen between a manager and the API server that networks, busy servers and restarts do,
-// while objects of all sorts are created, changed and deleted. Afterwards the world is exactly what the objects ask for, the
-// manager has grown no larger, and it asks for nothing any more.
+// Package faults injects the faults of networks, busy servers and restarts between a manager and
+// the API server, while objects of all kinds are created, changed and deleted. Afterwards the state
+// must match the objects, the manager must not have grown, and it must send no more requests.
 package faults
 
 import (
@@ -34,47 +34,48 @@ func TestMain(m *testing.M) { env.Main(m) }
 
 const (
 	namespace = "faults"
-	// quiet is how long nothing may happen at the end.
+	// quiet is the time without requests at the end.
 	quiet = 6 * time.Second
-	// growth is how much larger the manager may be at the end than when it has met every fault once: what Go keeps for the
-	// next time, and noise.
+	// growth is the maximum growth of the manager from its first encounter with every fault to the
+	// end: Go's memory reserves, and noise.
 	growth = 40 << 20
-	// moment is how long the API server is there before it is killed again, and often how long it may take until then on
-	// average: on a machine that has nothing else to do it is back after three seconds.
+	// moment is the time for which the API server runs before it is killed again; often is the
+	// maximum average time until then. On an idle machine it is back after three seconds.
 	moment = 2 * time.Second
 	often  = 10 * time.Second
-	// patienceAfter is how long the world may take to settle: who has failed to watch many times in a row lists again after up to
-	// a minute, as client-go has it.
+	// patienceAfter is the time for the state to settle: after many failed watches, client-go may
+	// wait up to a minute before it lists again.
 	patienceAfter = 2 * time.Minute
-	// patience is how long the manager waits for the answer to a request at most, as internal/manager/patience.go says, and
-	// jobPatience for that to the creation of a Job, after which the next one may be due; see internal/controller/crontab/lane.go.
-	// Both have two seconds more, for a busy machine.
+	// patience is the manager's response timeout, see internal/manager/patience.go, and jobPatience
+	// its timeout for the creation of a Job, after which the next one may be due, see
+	// internal/controller/crontab/lane.go. Both have two seconds more, for a busy machine.
 	patience    = 72 * time.Second
 	jobPatience = 12 * time.Second
-	// hot is how often a second one object is asked for at most, on average while faults happen. Attempts that fail are 5 ms
-	// apart, then twice as long each time: eleven in the 5 s that an API server may be away. Without pauses it would be hundreds;
-	// a Secret that is read at every change of its Cluster comes to three.
+	// hot is the maximum average rate of requests for one object per second during faults. Backoff
+	// starts at 5 ms and doubles: eleven attempts in an API outage of 5 s. Without backoff there
+	// would be hundreds. A Secret that is read at every change of its Cluster comes to three.
 	hot = 10
-	// watchPause is how long after another a watch of the same objects begins at least: client-go waits that long if one has
-	// failed, or had nothing to tell, and the proxy lets the others last longer. watchLasts is how long one lasts that nobody
-	// ends, at least.
+	// watchPause is the minimum time between two watches of the same objects: client-go waits that
+	// long after a watch that failed or received nothing, and with the proxy the others last
+	// longer. watchLasts is the minimum duration of a watch that is not interrupted.
 	watchPause = 800 * time.Millisecond
 	watchLasts = 5 * time.Minute
 )
 
-// scale is how much happens.
+// scale is the extent of the test.
 type scale struct {
-	// objects is how many there are of each kind but Cluster, of which there are fewer.
+	// objects is the number of objects of each kind except Cluster, which has fewer.
 	objects, clusters int
-	// rounds is how often all faults come, and each how long one lasts. In the first round the API server is killed again and
-	// again for the time of restarts, without a break.
+	// rounds is the number of rounds with all faults, each of which lasts the given time. In the
+	// first round the API server is killed continuously for the time of restarts.
 	rounds         int
 	each, restarts time.Duration
-	// hang is how long a request takes that is not answered, where that is not to end soon.
+	// hang is the duration of a request without a response, where a longer one is allowed.
 	hang time.Duration
-	// warmUp is how long each fault lasts before, until the manager has all that it needs for them.
+	// warmUp is the duration of each fault before the measurement, until the manager has allocated
+	// its memory for them.
 	warmUp time.Duration
-	// history is how many Jobs a CronTab keeps, and step is between two of its runs.
+	// history is the number of Jobs that a CronTab keeps, step the time between two runs.
 	history int32
 	step    time.Duration
 }
@@ -90,7 +91,7 @@ var (
 	}
 )
 
-// world is a control plane, a proxy before it, objects, and a manager.
+// world is a control plane, a proxy, objects, and a manager.
 type world struct {
 	*kinds.World
 	proxy   *apiproxy.Proxy
@@ -101,7 +102,7 @@ type world struct {
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "cp")
-	// With longer pauses the API server would be away for most of the time.
+	// With longer pauses the API server would be down most of the time.
 	cp := env.ControlPlane(t, controlplane.Options{Nodes: 1, Dir: dir, RestartPause: 200 * time.Millisecond})
 	env.Define(t, cp.Config())
 	if err := cp.Settle(t.Context()); err != nil {
@@ -115,7 +116,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// TestSoakFaults runs through all faults.
+// TestSoakFaults injects all faults.
 func TestSoakFaults(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -142,14 +143,14 @@ func TestSoakFaults(t *testing.T) {
 	w.checkPatience(t, much)
 	w.checkCreated(t, since, took)
 	after := w.manager.Resident(t)
-	t.Logf("the manager had %d MiB when it had met every fault once, and has %d MiB at the end", before>>20, after>>20)
+	t.Logf("the manager had %d MiB after every fault once, and has %d MiB at the end", before>>20, after>>20)
 	if after > before+growth {
 		t.Errorf("the manager has grown from %d MiB to %d MiB", before>>20, after>>20)
 	}
 }
 
-// round lets all faults happen, each for a while, and the API server restart for a time. Requests that are not answered take
-// up to hang.
+// round injects all faults, each for a while, and restarts the API server for a time. Requests
+// without a response take up to hang.
 func (w *world) round(t *testing.T, each, restarts, hang time.Duration) {
 	t.Helper()
 	w.phase(t, "latency", each, apiproxy.Faults{Latency: 500 * time.Millisecond})
@@ -164,7 +165,8 @@ func (w *world) round(t *testing.T, each, restarts, hang time.Duration) {
 	})
 }
 
-// phase lets faults happen for a while, during which objects change, and logs what the manager asked for.
+// phase injects faults for a while, during which objects change, and logs the requests of the
+// manager.
 func (w *world) phase(t *testing.T, what string, d time.Duration, f apiproxy.Faults) {
 	t.Helper()
 	began, since := time.Now(), len(w.proxy.Requests())
@@ -175,20 +177,20 @@ func (w *world) phase(t *testing.T, what string, d time.Duration, f apiproxy.Fau
 	w.report(t, what, since, time.Since(began), 1)
 }
 
-// change changes an object, and waits a moment.
+// change changes an object and waits briefly.
 func (w *world) change(t *testing.T) {
 	t.Helper()
 	select {
 	case <-w.manager.Done:
-		t.Fatal("the manager has ended by itself")
+		t.Fatal("the manager has exited")
 	case <-time.After(100 * time.Millisecond):
 	}
 	var err error
-	// The API server may be away.
+	// The API server may be unavailable.
 	harness.Eventually(t, "an object can be changed", func() bool { err = w.ChangeOne(t.Context()); return err == nil })
 }
 
-// restarts kills the API server again and again, each time as soon as it has been there for a moment.
+// restarts kills the API server repeatedly, each time soon after it is back.
 func (w *world) restarts(t *testing.T, d time.Duration) {
 	t.Helper()
 	began, since, killed := time.Now(), len(w.proxy.Requests()), 0
@@ -217,8 +219,9 @@ func (w *world) killAPI(t *testing.T) {
 	}
 }
 
-// report logs what was asked for since a number of requests, in a time in which all watches were ended so often. It fails the
-// test if the manager asked for one object, or for news of one sort, so often that it cannot have paused in between.
+// report logs the requests since request number since, in a time in which all watches were
+// interrupted ends times. It fails the test if the manager requested an object, or watched a
+// resource, so often that it cannot have backed off.
 func (w *world) report(t *testing.T, what string, since int, took time.Duration, ends int) {
 	t.Helper()
 	count, objects, watches := map[string]int{}, map[string]int{}, map[string]int{}
@@ -244,18 +247,19 @@ func (w *world) report(t *testing.T, what string, since int, took time.Duration,
 			hottest = object
 		}
 	}
-	t.Logf("%s, in %.0f s: %v; most often %s, %d times, and of watches %s, %d times",
+	t.Logf("%s, in %.0f s: %v; most requests for %s, %d, most watches of %s, %d",
 		what, took.Seconds(), count, hottest, objects[hottest], watched, watches[watched])
 	if float64(objects[hottest]) > hot*took.Seconds() {
-		t.Errorf("%s: %s was asked for %d times in %.0f s, which is more than %d a second", what, hottest, objects[hottest], took.Seconds(), hot)
+		t.Errorf("%s: %s was requested %d times in %.0f s, more than %d a second", what, hottest, objects[hottest], took.Seconds(), hot)
 	}
-	// One is from before, and one that is ended may be followed by another at once.
+	// One is from before, and an interrupted one may be followed by another immediately.
 	if most := 2 + ends + int(took/watchPause); watches[watched] > most {
-		t.Errorf("%s: %s was watched %d times in %.0f s, and can only have been %d times with pauses", what, watched, watches[watched], took.Seconds(), most)
+		t.Errorf("%s: %s was watched %d times in %.0f s, but with pauses only %d times are possible", what, watched, watches[watched], took.Seconds(), most)
 	}
 }
 
-// checkCreated fails the test if the manager has created more in a time, since a number of requests, than there was to create.
+// checkCreated fails the test if the manager has created more objects in a time, since a request
+// number, than necessary.
 func (w *world) checkCreated(t *testing.T, since int, took time.Duration) {
 	t.Helper()
 	const events = "/events"
@@ -272,24 +276,25 @@ func (w *world) checkCreated(t *testing.T, since int, took time.Duration) {
 			}
 			created[at][request.Name] = true
 			if request.Name == "" {
-				t.Errorf("something without a name was created at %s", request.Path)
+				t.Errorf("an object without a name was created at %s", request.Path)
 			}
 		}
 		if request.IsWrite() && !isEvent && request.Code >= 200 && request.Code < 300 {
 			written++
 		}
 	}
-	// An event tells of something that was changed.
+	// Each event reports a change.
 	most[events] = written
 	for at, names := range created {
-		t.Logf("%d names of what was to be created at %s; there can be %d", len(names), at, most[at])
+		t.Logf("%d names of created objects at %s; the maximum is %d", len(names), at, most[at])
 		if len(names) > most[at] {
-			t.Errorf("%d objects were to be created at %s, and there was need of %d at most", len(names), at, most[at])
+			t.Errorf("%d objects were created at %s, but at most %d were necessary", len(names), at, most[at])
 		}
 	}
 }
 
-// checkPatience fails the test if the manager has waited for an answer for longer than it should: as long, a worker did nothing.
+// checkPatience fails the test if the manager has waited too long for a response, which blocks a
+// worker.
 func (w *world) checkPatience(t *testing.T, much scale) {
 	t.Helper()
 	given, longest := 0, time.Duration(0)
@@ -302,38 +307,39 @@ func (w *world) checkPatience(t *testing.T, much scale) {
 			limit = jobPatience
 		}
 		if request.Took > limit {
-			t.Errorf("%s %s: the manager has waited %.1f s for an answer", request.Method, request.Path, request.Took.Seconds())
+			t.Errorf("%s %s: the manager waited %.1f s for a response", request.Method, request.Path, request.Took.Seconds())
 		}
 		if request.Injected && request.Took > limit-4*time.Second {
 			given++
 		}
 		longest = max(longest, request.Took)
 	}
-	t.Logf("%d requests were not answered and given up; the longest took %.1f s", given, longest.Seconds())
-	if given == 0 && much.hang > patience { // else only Jobs are given up, if one meets it at all
-		t.Error("there was no request that the manager had to give up")
+	t.Logf("%d requests without a response were given up; the longest took %.1f s", given, longest.Seconds())
+	if given == 0 && much.hang > patience { // otherwise only creates of Jobs can time out, if any
+		t.Error("no request timed out")
 	}
 }
 
-// settle waits until the world is what the objects ask for.
+// settle waits until the state matches the objects.
 func (w *world) settle(t *testing.T) {
 	t.Helper()
 	var differences []string
 	defer func() {
 		if t.Failed() {
-			t.Logf("the world differs from what is asked for:\n%s", strings.Join(differences, "\n"))
+			t.Logf("the state differs from the objects:\n%s", strings.Join(differences, "\n"))
 			w.explain(t)
 		}
 	}()
 	began := time.Now()
-	harness.EventuallyWithin(t, patienceAfter, "the world is what the objects ask for", func() bool {
+	harness.EventuallyWithin(t, patienceAfter, "the state matches the objects", func() bool {
 		differences = w.Differences(t)
 		return len(differences) == 0
 	})
-	t.Logf("the world is what the objects ask for, %.1f s after the last fault", time.Since(began).Seconds())
+	t.Logf("the state matches the objects %.1f s after the last fault", time.Since(began).Seconds())
 }
 
-// explain logs which Pods are not ready, and what those say who should bring them to life.
+// explain logs the Pods that are not ready, and the logs of the components that should make them
+// ready.
 func (w *world) explain(t *testing.T) {
 	t.Helper()
 	var pods corev1.PodList
@@ -349,26 +355,26 @@ func (w *world) explain(t *testing.T) {
 	}
 	for _, name := range []string{"kube-controller-manager", "kube-scheduler", "kwok"} {
 		log, err := os.ReadFile(filepath.Join(w.dir, "logs", name+".log"))
-		t.Logf("the end of the log of %s: %v\n%s", name, err, log[max(0, len(log)-8<<10):])
+		t.Logf("end of the log of %s: %v\n%s", name, err, log[max(0, len(log)-8<<10):])
 	}
 }
 
-// rest waits until the manager has asked for nothing for a while, and fails the test if that does not come.
+// rest waits until the manager has sent no requests for a while, and fails the test on timeout.
 func (w *world) rest(t *testing.T) {
 	t.Helper()
 	var news []string
 	asked, since := len(w.proxy.Requests()), time.Now()
 	for began := time.Now(); time.Since(since) < quiet; {
 		if time.Since(began) > managers.Patience {
-			t.Fatalf("the manager does not stop asking for things: %s", strings.Join(news, ", "))
+			t.Fatalf("the manager keeps sending requests: %s", strings.Join(news, ", "))
 		}
-		time.Sleep(100 * time.Millisecond) //nolint:forbidigo // that nothing happens is the point
+		time.Sleep(100 * time.Millisecond) //nolint:forbidigo // the absence of requests is the point
 		all := w.proxy.Requests()
 		for _, request := range all[asked:] {
 			what := request.Method + " " + request.Path
 			if request.Watch {
 				what = "watch " + request.Path
-				// One that began long ago may end now.
+				// A watch that began long ago may end now.
 				if request.Took >= watchLasts {
 					continue
 				}

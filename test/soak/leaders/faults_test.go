@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// kill ends the leader without a word.
+// kill kills the leader.
 func (w *world) kill(t *testing.T, leader *replica) {
 	w.remove(leader)
 	began := time.Now()
@@ -17,7 +17,8 @@ func (w *world) kill(t *testing.T, leader *replica) {
 	w.awaitTakeover(t, "killed", leader, began, w.times.duration+w.times.takeover())
 }
 
-// suspend stops the leader past its lease and wakes it: what it has in hand must not reach the API any more.
+// suspend suspends the leader past its lease and resumes it: its pending writes must not reach the
+// API.
 func (w *world) suspend(t *testing.T, leader *replica) {
 	w.remove(leader)
 	began := time.Now()
@@ -27,12 +28,13 @@ func (w *world) suspend(t *testing.T, leader *replica) {
 	awaitLost(t, leader)
 }
 
-// cutOff keeps the leader from the API for longer than its lease: its requests are refused. Then it is let back.
+// cutOff disconnects the leader from the API for longer than its lease, with failing requests, and
+// then reconnects it.
 func (w *world) cutOff(t *testing.T, leader *replica) {
 	w.separate(t, "cut off", leader, leader.proxy.Cut)
 }
 
-// stall does the same, but nobody says no: requests have no answer, and watches tell nothing more.
+// stall does the same silently: requests get no response, and watches receive nothing.
 func (w *world) stall(t *testing.T, leader *replica) {
 	w.separate(t, "without answers", leader, leader.proxy.Stall)
 }
@@ -50,17 +52,18 @@ func (w *world) separate(t *testing.T, what string, leader *replica, cut func(bo
 	awaitLost(t, leader) // it does not wait for the API
 	cut(false)
 	took := (<-ended).Sub(began)
-	t.Logf("%s: %s has ended %.2f s later; allowed is its lease, %v", what, leader.Name, took.Seconds(), w.times.duration)
+	t.Logf("%s: %s has ended %.2f s later; the limit is its lease, %v", what, leader.Name, took.Seconds(), w.times.duration)
 	if took > w.times.duration {
-		t.Errorf("%s: %s went on for %v, which is longer than its lease", what, leader.Name, took)
+		t.Errorf("%s: %s kept running for %v, longer than its lease", what, leader.Name, took)
 	}
 }
 
-// awaitLost waits until a leader that has lost its lease has ended, and says so as docs/runbooks.md has it.
+// awaitLost waits until a leader that has lost its lease has ended, with the message in
+// docs/runbooks.md.
 func awaitLost(t *testing.T, leader *replica) {
 	t.Helper()
 	leader.AwaitDone(t)
 	if !strings.Contains(leader.Log(), "error: run the manager: leader election lost") {
-		t.Errorf("%s does not say that it has lost its lease:\n%s", leader.Name, leader.Tail())
+		t.Errorf("%s does not report that it has lost its lease:\n%s", leader.Name, leader.Tail())
 	}
 }

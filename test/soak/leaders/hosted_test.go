@@ -30,9 +30,10 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// hosted are objects that are processes on this machine: the fence of a manager, which keeps its writes from the API, does
-// not keep it from those. Two VirtualMachines and a Cluster are never changed, so that their processes have to be the same
-// all along; before each fault a VirtualMachine is created, so that the leader has its machine in hand.
+// hosted are objects that are processes on this machine: a manager's fence blocks its writes to the
+// API, but not to them. Two VirtualMachines and a Cluster never change, so their processes must
+// stay the same; before each fault a VirtualMachine is created, so that the leader is working on
+// it.
 type hosted struct {
 	image  string
 	host   *host
@@ -40,7 +41,7 @@ type hosted struct {
 	fresh  []client.Object
 }
 
-// startHosted creates what is to stay, and waits until it runs. The managers must run.
+// startHosted creates the permanent objects and waits until they run. The managers must be running.
 func (w *world) startHosted(t *testing.T) *hosted {
 	t.Helper()
 	h := &hosted{image: w.image, host: watchHost(t, w.StateDir(t))}
@@ -52,13 +53,14 @@ func (w *world) startHosted(t *testing.T) *hosted {
 		}
 	}
 	w.awaitReady(t, h.steady)
-	harness.Eventually(t, "what is to stay runs", func() bool {
+	harness.Eventually(t, "the permanent objects run", func() bool {
 		return len(h.host.of(h.steady[0])) == 1 && len(h.host.of(h.steady[1])) == 1 && len(h.host.of(h.steady[2])) == kinds.Components
 	})
 	return h
 }
 
-// newMachine returns a machine with nothing to boot: it stays in its firmware, and is ready as soon as it runs.
+// newMachine returns a machine with nothing to boot: it stays in its firmware, and is ready as soon
+// as it runs.
 func (h *hosted) newMachine(name string) *virtualmachinev1alpha1.VirtualMachine {
 	return &virtualmachinev1alpha1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -66,7 +68,7 @@ func (h *hosted) newMachine(name string) *virtualmachinev1alpha1.VirtualMachine 
 			Driver:   qemu.Name,
 			Resource: virtualmachinev1alpha1.Resources{CPU: resource.MustParse("1"), Memory: resource.MustParse("32Mi")},
 			Image:    &virtualmachinev1alpha1.Image{Path: h.image, Format: "raw", Agent: ptr.To(false)},
-			// Firmware does not hear the power button.
+			// Firmware ignores the power button.
 			TerminationGracePeriodSeconds: ptr.To[int64](0),
 		},
 	}
@@ -91,7 +93,7 @@ func (w *world) awaitReady(t *testing.T, objects []client.Object) {
 	}
 }
 
-// beforeFault creates a machine, and waits for nothing.
+// beforeFault creates a machine without waiting for it.
 func (h *hosted) beforeFault(t *testing.T, w *world) {
 	t.Helper()
 	machine := h.newMachine(fmt.Sprintf("fresh-%d", len(h.fresh)))
@@ -101,7 +103,8 @@ func (h *hosted) beforeFault(t *testing.T, w *world) {
 	h.fresh = append(h.fresh, machine)
 }
 
-// afterFault waits until the next leader has the machine that the one before had in hand, and lets it delete it.
+// afterFault waits until the next leader has adopted the machine of the previous one, and deletes
+// it.
 func (h *hosted) afterFault(t *testing.T, w *world) {
 	t.Helper()
 	machine := h.fresh[len(h.fresh)-1]
@@ -112,7 +115,7 @@ func (h *hosted) afterFault(t *testing.T, w *world) {
 	}
 }
 
-// check checks that no process was ever started a second time.
+// check checks that no process was started twice.
 func (h *hosted) check(t *testing.T) {
 	t.Helper()
 	for _, object := range slices.Concat(h.steady, h.fresh) {
@@ -124,7 +127,8 @@ func (h *hosted) check(t *testing.T) {
 	}
 }
 
-// checkEnd checks that what was to stay runs, that of the machines nothing else does, and that there never were two of anything.
+// checkEnd checks that the permanent objects run, that no other machine does, and that there were
+// no duplicates.
 func (h *hosted) checkEnd(t *testing.T) {
 	t.Helper()
 	h.check(t)
@@ -140,24 +144,25 @@ func (h *hosted) checkEnd(t *testing.T) {
 	}
 	for place, processes := range running {
 		if strings.HasPrefix(place.dir, manager.MachinesDir(h.host.dir)) {
-			t.Errorf("a machine that is gone has the processes %v in %s", processes, place.dir)
+			t.Errorf("a deleted machine has the processes %v in %s", processes, place.dir)
 		}
 	}
 	for _, twice := range h.host.twice {
 		t.Error(twice)
 	}
-	t.Logf("%d processes of %d places on this machine were seen, in %d looks", h.host.count(), len(h.host.seen), h.host.looks)
+	t.Logf("%d processes in %d places on this machine were seen, in %d scans", h.host.count(), len(h.host.seen), h.host.looks)
 }
 
-// place is what may run once: a component in the directory of its cluster, a machine in its folder.
+// place identifies something that may run only once: a component in the directory of its cluster, a
+// machine in its folder.
 type place struct{ dir, id string }
 
 func (p place) String() string { return p.id + " in " + p.dir }
 
-// start is a process. The number that it was given when it was started tells it from an earlier one.
+// start is a process. The nonce from its start distinguishes it from an earlier one.
 type start struct{ pid, nonce string }
 
-// host notes all processes in a state directory, all along.
+// host records all processes in a state directory.
 type host struct {
 	dir  string
 	stop func()
@@ -168,10 +173,10 @@ type host struct {
 	looks int
 }
 
-// lookEvery is how often it looks.
+// lookEvery is the interval between scans.
 const lookEvery = 20 * time.Millisecond
 
-// watchHost looks at what runs in a directory until it is stopped, or the test ends.
+// watchHost scans the processes of a directory until it is stopped, or the test ends.
 func watchHost(t *testing.T, dir string) *host {
 	t.Helper()
 	h := &host{dir: dir, seen: map[place]map[start]bool{}}
@@ -194,18 +199,18 @@ func watchHost(t *testing.T, dir string) *host {
 	return h
 }
 
-// look returns the processes that run now.
+// look returns the running processes.
 func (h *host) look() map[place][]start {
 	all := map[place][]start{}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		panic(err) // there is no such Linux
+		panic(err) // Linux always has /proc
 	}
 	for _, entry := range entries {
 		process := filepath.Join("/proc", entry.Name())
 		dir := transcript.Place(process)
 		if !strings.HasPrefix(dir, h.dir+"/") {
-			continue // it is no process, has just ended, or is another's
+			continue // not a process, just ended, or of another directory
 		}
 		environ, err := os.ReadFile(filepath.Join(process, "environ"))
 		if err != nil {
@@ -228,7 +233,7 @@ func (h *host) note(running map[place][]start) {
 	h.looks++
 	for where, starts := range running {
 		if len(starts) > 1 {
-			h.twice = append(h.twice, fmt.Sprintf("at the same time there were %v: %v", where, starts))
+			h.twice = append(h.twice, fmt.Sprintf("concurrent processes of %v: %v", where, starts))
 		}
 		if h.seen[where] == nil {
 			h.seen[where] = map[start]bool{}
@@ -239,7 +244,7 @@ func (h *host) note(running map[place][]start) {
 	}
 }
 
-// of returns all processes that an object ever had.
+// of returns all processes that an object has had.
 func (h *host) of(object client.Object) map[place]map[start]bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -252,7 +257,7 @@ func (h *host) of(object client.Object) map[place]map[start]bool {
 	return all
 }
 
-// count returns how many processes there ever were.
+// count returns the total number of processes.
 func (h *host) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,7 +1,8 @@
 //go:build soak
 
-// Package leaders runs three managers that elect a leader, over kinds of all sorts, and takes the leader away in every way
-// there is: the next one takes over in time, and nothing is done twice.
+// Package leaders runs three managers with leader election, over objects of all kinds, and takes
+// out the leader in various ways: the next one must take over in time, and nothing may be done
+// twice.
 package leaders
 
 import (
@@ -43,22 +44,23 @@ func TestMain(m *testing.M) { env.Main(m) }
 
 const namespace = "leaders"
 
-// short says that CI waits for this.
+// short reports whether CI waits for this.
 func short() bool { return os.Getenv("KEELSON_SOAK") == "short" }
 
-// lease are the times of an election.
+// lease has the times of an election.
 type lease struct{ duration, deadline, retry time.Duration }
 
-// defaults are those of the flags; quick is for more faults in less time.
+// defaults are the flags' defaults; quick allows more faults in less time.
 var (
 	defaults = lease{15 * time.Second, 10 * time.Second, 2 * time.Second}
 	quick    = lease{4 * time.Second, 3 * time.Second, time.Second}
 )
 
-// takeover is how long it may take until a standby leads that finds the lease free: it looks after 1 to 2.2 retry periods.
+// takeover is the time within which a standby acquires a free lease: it checks every 1 to 2.2 retry
+// periods.
 func (l lease) takeover() time.Duration { return l.retry*22/10 + time.Second }
 
-// replica is one manager, with a proxy of its own before the API.
+// replica is a manager with its own proxy to the API.
 type replica struct {
 	*managers.Manager
 	proxy *apiproxy.Proxy
@@ -70,11 +72,11 @@ type world struct {
 	config   *rest.Config
 	times    lease
 	replicas []*replica
-	// all are also those that have ended.
+	// all includes those that have ended.
 	all []*replica
-	// seen are the UIDs of children by what they are and how they are called.
+	// seen are the UIDs of children by kind and name.
 	seen *record
-	// image is one for machines of the driver qemu.
+	// image is the image of machines of the driver qemu.
 	image string
 }
 
@@ -90,7 +92,7 @@ func newWorld(t *testing.T, times lease) *world {
 	machines := manager.MachinesDir(w.StateDir(t))
 	t.Cleanup(func() { // after the managers
 		if err := qemu.StopAll(context.WithoutCancel(t.Context()), machines, 0); err != nil {
-			t.Errorf("end the machines: %v", err)
+			t.Errorf("stop the machines: %v", err)
 		}
 	})
 	w.image = filepath.Join(t.TempDir(), "empty.raw")
@@ -114,7 +116,7 @@ func (w *world) start(t *testing.T) *replica {
 	return r
 }
 
-// holder returns who has the lease.
+// holder returns the holder of the lease.
 func (w *world) holder(t *testing.T) string {
 	t.Helper()
 	var lease coordinationv1.Lease
@@ -124,7 +126,7 @@ func (w *world) holder(t *testing.T) string {
 	return ptr.Deref(lease.Spec.HolderIdentity, "")
 }
 
-// leader waits until a replica works, and the others have warm caches.
+// leader waits until a replica leads and the others have warm caches, and returns the leader.
 func (w *world) leader(t *testing.T) *replica {
 	t.Helper()
 	var found *replica
@@ -144,20 +146,22 @@ func (w *world) leader(t *testing.T) *replica {
 	return found
 }
 
-// remove takes a replica out of those that are asked.
+// remove removes a replica from the active ones.
 func (w *world) remove(r *replica) {
 	w.replicas = slices.DeleteFunc(w.replicas, func(other *replica) bool { return other == r })
 }
 
-// isLease reports whether a request is about the election.
+// isLease reports whether a request is for the election.
 func isLease(r apiproxy.Request) bool { return strings.Contains(r.Path, "/leases") }
 
-// isDone reports whether a request of a leader has changed something. Every replica creates the missing namespace before it leads.
+// isDone reports whether a request of a leader has changed something. Every replica creates the
+// missing namespace before it leads.
 func isDone(r apiproxy.Request) bool {
 	return r.IsWrite() && !isLease(r) && r.Path != "/api/v1/namespaces" && r.Code >= 200 && r.Code < 300 && !strings.Contains(r.Path, "authorization.k8s.io")
 }
 
-// awaitTakeover waits until another replica than the one before leads, and fails the test if that is later than allowed.
+// awaitTakeover waits until a replica other than before leads, and fails the test if that takes too
+// long.
 func (w *world) awaitTakeover(t *testing.T, what string, before *replica, since time.Time, allowed time.Duration) {
 	t.Helper()
 	var took time.Duration
@@ -171,14 +175,14 @@ func (w *world) awaitTakeover(t *testing.T, what string, before *replica, since 
 		}
 		return false
 	})
-	t.Logf("%s: %s leads %.2f s later; allowed are %v", what, next.Name, took.Seconds(), allowed)
+	t.Logf("%s: %s leads %.2f s later; the limit is %v", what, next.Name, took.Seconds(), allowed)
 	if took > allowed {
-		t.Errorf("%s: %s led only after %v; allowed are %v", what, next.Name, took, allowed)
+		t.Errorf("%s: %s led only after %v; the limit is %v", what, next.Name, took, allowed)
 	}
 }
 
-// TestSoakDefaults stops the leader with the times of the flags' defaults, and kills it; the next one acts within what
-// docs/operations.md says.
+// TestSoakDefaults stops and kills leaders with the default times; the next one acts within the
+// time in docs/operations.md.
 func TestSoakDefaults(t *testing.T) {
 	w := newWorld(t, defaults)
 	for range 3 {
@@ -200,7 +204,7 @@ func TestSoakDefaults(t *testing.T) {
 	w.finish(t)
 }
 
-// TestSoakLeaders kills the leader, stops it past its lease and wakes it, and cuts it off from the API, again and again.
+// TestSoakLeaders kills, suspends past its lease, and disconnects the leader, repeatedly.
 func TestSoakLeaders(t *testing.T) {
 	if err := qemu.Missing(); err != nil {
 		t.Skipf("SKIP: %v", err)
@@ -235,7 +239,7 @@ func TestSoakLeaders(t *testing.T) {
 	hosted.checkEnd(t)
 }
 
-// finish lets the world come to rest and checks what happened.
+// finish waits until the state has settled and checks the events.
 func (w *world) finish(t *testing.T) {
 	t.Helper()
 	w.leader(t)
@@ -243,10 +247,10 @@ func (w *world) finish(t *testing.T) {
 	var differences []string
 	defer func() {
 		if t.Failed() && len(differences) > 0 {
-			t.Logf("the world differs from what is asked for:\n%s", strings.Join(differences, "\n"))
+			t.Logf("the state differs from the objects:\n%s", strings.Join(differences, "\n"))
 		}
 	}()
-	harness.Eventually(t, "the world is what the objects ask for", func() bool {
+	harness.Eventually(t, "the state matches the objects", func() bool {
 		differences = w.Differences(t)
 		return len(differences) == 0
 	})
@@ -254,7 +258,7 @@ func (w *world) finish(t *testing.T) {
 	w.seen.check(t)
 }
 
-// checkTurns checks that no replica has written anything after the next one had begun.
+// checkTurns checks that no replica wrote anything after the next one had begun.
 func (w *world) checkTurns(t *testing.T) {
 	t.Helper()
 	type write struct {
@@ -282,17 +286,17 @@ func (w *world) checkTurns(t *testing.T) {
 	}
 	t.Logf("%d writes, in turns: %s", len(writes), strings.Join(turns, ", "))
 	if len(turns) < 3 {
-		t.Error("there was no takeover to speak of")
+		t.Error("too few takeovers")
 	}
 }
 
-// record notes each child that ever was.
+// record records each child ever created.
 type record struct {
 	mu   sync.Mutex
 	uids map[string][]types.UID
 }
 
-// startRecord watches Deployments, Pods of SampleResources, and Jobs until the test ends.
+// startRecord watches Deployments, Pods of SampleResources, and Jobs until the end of the test.
 func startRecord(t *testing.T, w *kinds.World) *record {
 	t.Helper()
 	r := &record{uids: map[string][]types.UID{}}
@@ -303,7 +307,7 @@ func startRecord(t *testing.T, w *kinds.World) *record {
 		if err := w.List(ctx, list, client.InNamespace(w.Namespace)); err != nil {
 			t.Fatal(err)
 		}
-		// The API server ends watches of who is slow for a moment: on a busy machine that may be this test.
+		// The API server ends watches of slow clients: on a busy machine that may be this test.
 		watcher, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
 			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 				return w.Watch(ctx, list, &client.ListOptions{Namespace: w.Namespace, Raw: &options})
@@ -337,18 +341,18 @@ func (r *record) note(object client.Object) {
 	r.uids[name] = append(r.uids[name], object.GetUID())
 }
 
-// check fails the test for each child that was made twice.
+// check fails the test for each child that was created twice.
 func (r *record) check(t *testing.T) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, uids := range r.uids {
 		if len(uids) > 1 {
-			t.Errorf("%s was made %d times", name, len(uids))
+			t.Errorf("%s was created %d times", name, len(uids))
 		}
 	}
-	t.Logf("%d children were made, each once", len(r.uids))
+	t.Logf("%d children were created, each once", len(r.uids))
 	if len(r.uids) == 0 {
-		t.Error("nothing was made")
+		t.Error("nothing was created")
 	}
 }

@@ -1,7 +1,8 @@
 //go:build soak
 
-// Package upgrade replaces a manager and its definitions with those of the present commit while machines, clusters,
-// schedules and applications of an earlier one run: nothing restarts, nothing flaps, no run is missed or made twice.
+// Package upgrade replaces a manager and CRDs of an earlier commit with those of the current one,
+// while machines, clusters, schedules and applications run: nothing restarts, nothing flaps, and no
+// run is missed or duplicated.
 package upgrade
 
 import (
@@ -29,15 +30,17 @@ import (
 
 func TestMain(m *testing.M) { env.Main(m) }
 
-// from is the commit to upgrade from, if there is no release yet: the last one before the admission webhook.
+// from is the commit to upgrade from while there is no release: the last one before the admission
+// webhook.
 const from = "11940ae86e8235ec00a2ebec646f89f98e3db442"
 
 const namespace = "default"
 
-// Of the time after the upgrade: long enough for several runs of each CronTab and several looks of the managers.
+// The time after the upgrade: long enough for several runs of each CronTab and several resyncs of
+// the managers.
 const after = 8 * time.Second
 
-// kinds are all of ours, and children is what they own.
+// kinds are all kinds of Keelson, children are the kinds of their children.
 var kinds = []schema.GroupVersionResource{
 	{Group: "samplecontroller.k8s.io", Version: "v1alpha1", Resource: "foos"},
 	{Group: "example.com", Version: "v1", Resource: "sampleresources"},
@@ -96,7 +99,7 @@ kind: Cluster
 metadata: {name: inner}
 `
 
-// TestSoakUpgrade upgrades a live installation of a release, and one of the commit before the present.
+// TestSoakUpgrade upgrades a live installation of a release, and one of the previous commit.
 func TestSoakUpgrade(t *testing.T) {
 	needQEMU(t)
 	for _, commit := range commits(t) {
@@ -142,7 +145,7 @@ func upgrade(t *testing.T, commit string) {
 	old.AwaitDone(t)
 	next.AwaitReady(t)
 	t.Logf("the upgrade took %v", time.Since(began))
-	time.Sleep(after) //nolint:forbidigo // that nothing happens is the point
+	time.Sleep(after) //nolint:forbidigo // the absence of changes is the point
 	w.AwaitSettled(t)
 
 	if diff := cmp.Diff(before, w.Snapshot(t)); diff != "" {
@@ -152,16 +155,16 @@ func upgrade(t *testing.T, commit string) {
 		t.Errorf("processes (-before +after):\n%s", diff)
 	}
 	if len(processes) < 4 {
-		t.Errorf("only %d processes ran: this proves little", len(processes))
+		t.Errorf("only %d processes ran, too few for a conclusion", len(processes))
 	}
 	if seen := flaps(); len(seen) > 0 {
-		t.Errorf("these were not ready in between:\n%s", strings.Join(seen, "\n"))
+		t.Errorf("not ready in between:\n%s", strings.Join(seen, "\n"))
 	}
 	w.CheckRuns(t, int(after/time.Second))
 	w.deleteAll(t, kubeconfig)
 }
 
-// needQEMU skips a test where there is none.
+// needQEMU skips a test if QEMU is not installed.
 func needQEMU(t *testing.T) {
 	t.Helper()
 	for _, program := range []string{"qemu-system-x86_64", "qemu-img"} {
@@ -171,7 +174,8 @@ func needQEMU(t *testing.T) {
 	}
 }
 
-// commits returns those to upgrade from: the last release, or from if there is none, and the one before the present.
+// commits returns the commits to upgrade from: the last release, or from if there is none, and the
+// previous commit.
 func commits(t *testing.T) []string {
 	t.Helper()
 	all := []string{from, "HEAD^"}
@@ -181,24 +185,24 @@ func commits(t *testing.T) []string {
 	for i, commit := range all {
 		hash, err := exec.Command("git", "rev-parse", "--verify", "--quiet", commit+"^{commit}").Output()
 		if err != nil && isShallow() {
-			t.Logf("This clone has no commit %s: upgrading from the present one to itself. To have it: git fetch --unshallow --tags", commit)
+			t.Logf("This clone has no commit %s: upgrading from the current one to itself. To get it: git fetch --unshallow --tags", commit)
 			hash, err = []byte("HEAD"), nil
 		}
 		if err != nil {
-			t.Fatalf("There is no commit %s to upgrade from", commit)
+			t.Fatalf("Missing commit %s to upgrade from", commit)
 		}
 		all[i] = strings.TrimSpace(string(hash))
 	}
 	return slices.Compact(all)
 }
 
-// isShallow tells whether the clone has only a part of the history. CI says so in its summary.
+// isShallow reports whether the clone lacks a part of the history. CI reports that in its summary.
 func isShallow() bool {
 	out, err := exec.Command("git", "rev-parse", "--is-shallow-repository").Output()
 	return err == nil && strings.TrimSpace(string(out)) == "true"
 }
 
-// buildEarlier builds the manager of a commit. Go's cache has most of it.
+// buildEarlier builds the manager of a commit, mostly from Go's cache.
 func buildEarlier(t *testing.T, commit string) string {
 	t.Helper()
 	began := time.Now()
@@ -213,7 +217,7 @@ func buildEarlier(t *testing.T, commit string) string {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", commit, err, out)
 	}
-	// It looks for the components beside itself.
+	// It looks for the components in its own directory.
 	components, err := env.Binary("keelson-kube")
 	if err != nil {
 		t.Fatal(err)
@@ -225,7 +229,7 @@ func buildEarlier(t *testing.T, commit string) string {
 	return binary
 }
 
-// knows tells whether a manager has a flag.
+// knows reports whether a manager has a flag.
 func knows(t *testing.T, binary, flag string) bool {
 	t.Helper()
 	help, err := exec.Command(binary, "manager", "--help").CombinedOutput()
@@ -235,8 +239,8 @@ func knows(t *testing.T, binary, flag string) bool {
 	return strings.Contains(string(help), flag)
 }
 
-// besideOf puts the present manager where the earlier one is, as an upgrade does: with it come the same components of
-// Kubernetes, from the same place.
+// besideOf puts the current manager into the directory of the earlier one, as an upgrade does: it
+// uses the same Kubernetes components, from the same path.
 func besideOf(t *testing.T, earlier string) string {
 	t.Helper()
 	binary, err := env.Binary("keelson")
@@ -254,7 +258,7 @@ func besideOf(t *testing.T, earlier string) string {
 	return present
 }
 
-// root returns the top of the checkout.
+// root returns the root of the checkout.
 func root(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
@@ -264,7 +268,7 @@ func root(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
-// manifests returns what a version of keelson says that a cluster needs.
+// manifests returns the manifests that a version of keelson prints for a cluster.
 func manifests(t *testing.T, binary string) string {
 	t.Helper()
 	var all []string
@@ -278,7 +282,7 @@ func manifests(t *testing.T, binary string) string {
 	return strings.Join(all, "---\n")
 }
 
-// apply applies manifests as docs/operations.md says.
+// apply applies manifests as in docs/operations.md.
 func apply(t *testing.T, kubeconfig, text string) {
 	t.Helper()
 	shell := transcript.Shell{Env: map[string]string{"KUBECONFIG": kubeconfig, "HOME": t.TempDir()}, Stdin: text}

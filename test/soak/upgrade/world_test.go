@@ -15,21 +15,22 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// world is what there is.
+// world is the installation under test.
 type world struct {
 	steady.Objects
 	state string
 }
 
-// processes returns the machines and the components of clusters that run.
+// processes returns the running machines and components of clusters.
 func (w *world) processes() []string {
 	all := slices.DeleteFunc(transcript.Left(w.state), func(line string) bool { return strings.Contains(line, " manager --") })
 	slices.Sort(all)
 	return all
 }
 
-// confine gives the Deployment of the Foo what a Foo says of its pods now and versions before did not: the one known change of an
-// upgrade, see docs/operations.md. The manager before takes it for something that others added.
+// confine adds to the Deployment of the Foo the pod settings that earlier versions did not have:
+// the only known change of an upgrade, see docs/operations.md. The earlier manager treats them as
+// additions of others.
 func (w *world) confine(t *testing.T, kubeconfig string) {
 	t.Helper()
 	shell := transcript.Shell{Env: map[string]string{"KUBECONFIG": kubeconfig, "HOME": t.TempDir()}}
@@ -38,8 +39,8 @@ func (w *world) confine(t *testing.T, kubeconfig string) {
 		"containers": [{"name": "foo", "securityContext": {"allowPrivilegeEscalation": false}}]}}}}`)
 }
 
-// deleteAll deletes everything and waits until nothing is left outside of the API: what the earlier version made, this one
-// can remove.
+// deleteAll deletes everything and waits until nothing is left outside of the API: the current
+// version can delete what the earlier one created.
 func (w *world) deleteAll(t *testing.T, kubeconfig string) {
 	t.Helper()
 	shell := transcript.Shell{Env: map[string]string{"KUBECONFIG": kubeconfig, "HOME": t.TempDir()}}
@@ -47,7 +48,7 @@ func (w *world) deleteAll(t *testing.T, kubeconfig string) {
 	harness.Eventually(t, "no process is left", func() bool { return len(w.processes()) == 0 })
 }
 
-// endAll ends whatever a test that failed has left.
+// endAll ends the leftovers of a failed test.
 func endAll(t *testing.T, state string) {
 	if !t.Failed() {
 		return

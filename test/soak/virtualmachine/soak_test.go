@@ -1,7 +1,7 @@
 //go:build soak
 
-// Package virtualmachine is a soak test of VirtualMachines on QEMU: real machines, a real
-// manager, and somebody who kills both.
+// Package virtualmachine is a soak test of VirtualMachines on QEMU: real machines and a real
+// manager, both of which are killed.
 package virtualmachine
 
 import (
@@ -27,26 +27,26 @@ import (
 func TestMain(m *testing.M) { env.Main(m) }
 
 const (
-	// machines is how many there are, of which some are always on their way.
+	// machines is the number of machines, some of which are always in transition.
 	machines = 50
-	// restTime is how long it may take until all of them are as they should be.
+	// restTime is the time for all of them to settle.
 	restTime = 4 * time.Minute
 )
 
 func isShort() bool { return os.Getenv("KEELSON_SOAK") == "short" }
 
-// churn is what has happened so far.
+// churn is the progress of the test.
 type churn struct {
 	*world
 	random *rand.Rand
 	counts map[string]int
-	// frozen are QEMUs that do not answer, until they are thawed.
+	// frozen are suspended QEMUs, until thaw resumes them.
 	frozen map[types.UID]int
 }
 
-// TestSoakChurn creates, changes and deletes machines, kills and stops their QEMUs, and
-// kills the manager, all at random moments. Afterwards processes, sockets, disks and objects
-// match exactly, and when all machines are deleted nothing is left.
+// TestSoakChurn creates, changes and deletes machines, kills and suspends their QEMUs, and kills
+// the manager, all at random. Afterwards processes, sockets, disks and objects match exactly, and
+// after the deletion of all machines nothing is left.
 func TestSoakChurn(t *testing.T) {
 	length := 10 * time.Minute
 	if isShort() {
@@ -59,13 +59,13 @@ func TestSoakChurn(t *testing.T) {
 	for end := time.Now().Add(length); time.Now().Before(end); {
 		c.step(t)
 		c.expectOneEach(t)
-		time.Sleep(time.Duration(c.random.Int64N(int64(200 * time.Millisecond)))) //nolint:forbidigo // a random moment is the point
+		time.Sleep(time.Duration(c.random.Int64N(int64(200 * time.Millisecond)))) //nolint:forbidigo // a random delay is the point
 	}
 	c.thaw(t)
 	for i := range machines {
 		c.do(t, c.create(t.Context(), name(i)))
 	}
-	// A change of the spec gets machines that back off a new chance at once.
+	// A change of the spec resets the backoff of machines.
 	forAll(t, c.list(t), func(ctx context.Context, name string) error {
 		err := c.patch(ctx, name, `{"action":"active","terminationGracePeriodSeconds":1}`)
 		if apierrors.IsNotFound(err) {
@@ -73,9 +73,9 @@ func TestSoakChurn(t *testing.T) {
 		}
 		return err
 	})
-	eventually(t, "the machines come to rest", restTime, func() string { return c.unrest(t) })
+	eventually(t, "the machines have settled", restTime, func() string { return c.unrest(t) })
 	eventually(t, "everything matches", time.Minute, func() string { return c.mismatch(t) })
-	t.Logf("%d machines in all, %d managers; %s", len(c.uids), c.managers, c.summary())
+	t.Logf("%d machines in total, %d managers; %s", len(c.uids), c.managers, c.summary())
 
 	forAll(t, c.list(t), func(ctx context.Context, name string) error {
 		return c.vms.Delete(ctx, name, metav1.DeleteOptions{})
@@ -91,7 +91,7 @@ func TestSoakChurn(t *testing.T) {
 
 func name(i int) string { return fmt.Sprintf("vm%d", i) }
 
-// step does one thing to one machine or to the manager.
+// step performs one operation on a machine or the manager.
 func (c *churn) step(t *testing.T) {
 	t.Helper()
 	ctx, vm := t.Context(), name(c.random.IntN(machines))
@@ -125,14 +125,14 @@ func (c *churn) step(t *testing.T) {
 		what = "managers killed"
 		c.manager.Kill(t)
 		if c.random.IntN(2) == 0 {
-			time.Sleep(time.Duration(c.random.Int64N(int64(2 * time.Second)))) //nolint:forbidigo // nobody is there for a while
+			time.Sleep(time.Duration(c.random.Int64N(int64(2 * time.Second)))) //nolint:forbidigo // a time without a manager
 		}
 		c.startManager(t)
 	}
 	c.counts[what]++
 }
 
-// do accepts that a machine is or is not there.
+// do ignores that a machine exists or does not.
 func (c *churn) do(t *testing.T, err error) {
 	t.Helper()
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {
@@ -140,7 +140,7 @@ func (c *churn) do(t *testing.T, err error) {
 	}
 }
 
-// pick returns the pid of some QEMU; 0 if there is none.
+// pick returns the PID of a random QEMU; 0 if there is none.
 func (c *churn) pick(t *testing.T) int {
 	t.Helper()
 	all := c.qemus(t)
@@ -151,7 +151,7 @@ func (c *churn) pick(t *testing.T) int {
 	return all[uids[c.random.IntN(len(uids))]][0]
 }
 
-// freeze stops some QEMU, which then does not answer.
+// freeze suspends a random QEMU, so that it does not respond.
 func (c *churn) freeze(t *testing.T) {
 	t.Helper()
 	all := c.qemus(t)
@@ -164,7 +164,8 @@ func (c *churn) freeze(t *testing.T) {
 	}
 }
 
-// thaw lets all QEMUs go on. Their pids are looked up again: they may be others by now.
+// thaw resumes all suspended QEMUs. It looks up their PIDs again, because they may have been
+// reused.
 func (c *churn) thaw(t *testing.T) {
 	t.Helper()
 	for _, pids := range c.qemus(t) {

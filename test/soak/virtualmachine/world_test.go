@@ -33,13 +33,13 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
-// The marks that package process leaves in the environment of QEMU and of its shim.
+// Environment variables by which package process marks QEMU and its shim.
 const (
 	processMark = "KEELSON_PROCESS="
 	shimMark    = "KEELSON_SHIM="
 )
 
-// world is a control plane, a state directory, and one manager after the other.
+// world is a control plane, a state directory, and consecutive managers.
 type world struct {
 	kubeconfig string
 	stateDir   string
@@ -47,7 +47,7 @@ type world struct {
 	vms        typed.VirtualMachineInterface
 	manager    *managers.Manager
 	managers   int
-	// uids are those of all machines that ever were.
+	// uids are the UIDs of all machines ever created.
 	uids map[types.UID]bool
 }
 
@@ -79,20 +79,20 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// newVM returns a machine that takes little.
+// newVM returns a small machine.
 func (w *world) newVM(name string) *v1alpha1.VirtualMachine {
 	return &v1alpha1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.VirtualMachineSpec{
 			Resource: v1alpha1.Resources{CPU: resource.MustParse("1"), Memory: resource.MustParse("32Mi")},
 			Image:    &v1alpha1.Image{Path: w.image, Format: "raw", Agent: ptr.To(false)},
-			// Firmware does not hear the power button.
+			// Firmware ignores the power button.
 			TerminationGracePeriodSeconds: ptr.To[int64](0),
 		},
 	}
 }
 
-// create creates a machine, unless there is one of that name.
+// create creates a machine unless its name exists.
 func (w *world) create(ctx context.Context, name string) error {
 	created, err := w.vms.Create(ctx, w.newVM(name), metav1.CreateOptions{})
 	if err == nil {
@@ -117,7 +117,7 @@ func (w *world) list(t *testing.T) []v1alpha1.VirtualMachine {
 	return list.Items
 }
 
-// startManager starts a manager, and does not wait until it is ready.
+// startManager starts a manager without waiting until it is ready.
 func (w *world) startManager(t *testing.T) {
 	t.Helper()
 	w.manager = managers.Start(t, fmt.Sprintf("manager-%d", w.managers), "--kubeconfig="+w.kubeconfig, "--controllers=virtualmachine",
@@ -132,8 +132,7 @@ type running struct {
 	pid  int
 }
 
-// processes returns the processes of all machines that ever were: each is marked in its
-// environment.
+// processes returns the processes of all machines ever created, by the mark in their environment.
 func (w *world) processes(t *testing.T) []running {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -182,7 +181,7 @@ func (w *world) qemus(t *testing.T) map[types.UID][]int {
 	return all
 }
 
-// endAll ends whatever machines a test that failed has left; the managers are gone by then.
+// endAll ends all machines that a failed test has left behind; the managers have already ended.
 func (w *world) endAll(t *testing.T) {
 	for _, p := range w.processes(t) {
 		signals.Try(t, p.pid, syscall.SIGKILL)
@@ -193,7 +192,7 @@ func (w *world) endAll(t *testing.T) {
 func eventually(t *testing.T, what string, most time.Duration, why func() string) {
 	t.Helper()
 	last := ""
-	for deadline := time.Now().Add(most); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) { //nolint:forbidigo // outside of any process that could tell
+	for deadline := time.Now().Add(most); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) { //nolint:forbidigo // there is no event to wait for
 		if last = why(); last == "" {
 			return
 		}
@@ -201,7 +200,7 @@ func eventually(t *testing.T, what string, most time.Duration, why func() string
 	t.Fatalf("Not within %v: %s; %s", most, what, last)
 }
 
-// unrest says what is not yet as it should be; "" if every machine runs and is known to.
+// unrest returns what has not settled yet; "" if every machine runs and reports it.
 func (w *world) unrest(t *testing.T) string {
 	t.Helper()
 	for _, vm := range w.list(t) {
@@ -210,7 +209,7 @@ func (w *world) unrest(t *testing.T) string {
 		case !vm.DeletionTimestamp.IsZero():
 			return vm.Name + " is still being deleted: " + vm.Status.Reason
 		case vm.Status.ObservedGeneration != vm.Generation:
-			return vm.Name + " was changed, and nobody has seen it"
+			return vm.Name + " was changed, but not observed"
 		case vm.Status.Phase != v1alpha1.PhaseActive || ready == nil || ready.Status != metav1.ConditionTrue:
 			return fmt.Sprintf("%s is %s: %s", vm.Name, vm.Status.Phase, vm.Status.Reason)
 		}
@@ -218,8 +217,8 @@ func (w *world) unrest(t *testing.T) string {
 	return ""
 }
 
-// mismatch compares what there is with the machines that there should be, all of them
-// running: processes, records of processes, folders, disks and sockets. "" if it is the same.
+// mismatch compares the actual state with the expected machines, all running: processes, process
+// records, folders, disks and sockets. "" means that they match.
 func (w *world) mismatch(t *testing.T) string {
 	t.Helper()
 	var want []string
@@ -260,7 +259,7 @@ func (w *world) mismatch(t *testing.T) string {
 	return ""
 }
 
-// names returns the sorted names in a folder, without those of files that are being written.
+// names returns the sorted names in a folder, except temporary files.
 func names(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -274,7 +273,7 @@ func names(t *testing.T, dir string) []string {
 	return all
 }
 
-// forAll does something with every machine at the same time.
+// forAll calls do concurrently for every machine.
 func forAll(t *testing.T, vms []v1alpha1.VirtualMachine, do func(context.Context, string) error) {
 	t.Helper()
 	var all sync.WaitGroup
