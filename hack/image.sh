@@ -9,12 +9,12 @@ docker=${DOCKER:-docker}
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 
-# Where Debian, Fedora and Alpine keep the certificates of public authorities.
+# Where Debian, Fedora and Alpine keep root certificates.
 for bundle in "${SSL_CERT_FILE:-}" /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem; do
 	if [ -f "$bundle" ]; then break; fi
 done
 if [ ! -f "$bundle" ]; then
-	echo "There are no certificates of public authorities on this machine. Install ca-certificates, or name a file in SSL_CERT_FILE." >&2
+	echo "No root certificates found on this machine. Install ca-certificates, or set SSL_CERT_FILE to a file." >&2
 	exit 1
 fi
 if ! command -v "$docker" >/dev/null; then

@@ -22,7 +22,7 @@ for certificates in "${SSL_CERT_FILE:-}" /etc/ssl/certs/ca-certificates.crt /etc
 	if [ -f "$certificates" ]; then break; fi
 done
 if [ ! -f "$certificates" ]; then
-	echo "There are no certificates of public authorities on this machine. Install ca-certificates, or name a file in SSL_CERT_FILE." >&2
+	echo "No root certificates found on this machine. Install ca-certificates, or set SSL_CERT_FILE to a file." >&2
 	exit 1
 fi
 

@@ -1,5 +1,5 @@
-// Command keelson runs a Kubernetes API with Keelson's controllers on this machine,
-// or the controllers alone against any cluster.
+// Command keelson runs a Kubernetes API with Keelson's controllers on this machine, or only the
+// controllers against any cluster.
 package main
 
 import (
@@ -11,25 +11,25 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/cli"
-	// Takes over when this program was started as the shim of a long-lived process.
+	// Runs main instead if this process is the shim of a long-lived process.
 	_ "github.com/keelson-dev/keelson/internal/process/shim"
 )
 
-// impatience is how long after the first signal another one counts. Whoever signals
-// a whole process group, and then the process, has not become impatient yet.
+// impatience is the time after which another signal counts: a signal to the process group, followed
+// by one to the process, is not impatience.
 const impatience = time.Second
 
 func main() {
 	os.Exit(cli.Main(untilSignal(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// untilSignal returns a context that ends at the first signal, which asks for a clean
-// stop. A later one ends a stop that takes too long.
+// untilSignal returns a context that ends at the first signal, which requests a clean stop. A later
+// signal aborts a slow stop.
 func untilSignal() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	received := make(chan os.Signal, 8)
 	signal.Notify(received, os.Interrupt, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) { // as it is under nohup
+	if !signal.Ignored(syscall.SIGHUP) { // ignored under nohup
 		signal.Notify(received, syscall.SIGHUP)
 	}
 	go func() {

@@ -22,7 +22,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
-// asProgram makes the test binary behave as the program.
+// asProgram is the environment variable that makes the test binary run the program.
 const asProgram = "KEELSON_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	env.Main(m)
 }
 
-// program returns the program with these arguments, as a process of its own.
+// program returns a command that runs the program in its own process.
 func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
@@ -41,8 +41,7 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// writeKubeconfig returns a file with which another program reaches the same API
-// server, as another user if one is given.
+// writeKubeconfig writes a kubeconfig for the API server, for another user if one is given.
 func writeKubeconfig(t *testing.T, cfg *rest.Config, user string) string {
 	t.Helper()
 	kubeconfig := clientcmdapi.NewConfig()
@@ -62,11 +61,10 @@ func writeKubeconfig(t *testing.T, cfg *rest.Config, user string) string {
 	return path
 }
 
-// entry is what these tests read of a line in the log.
+// entry is the relevant part of a log line.
 type entry struct{ Level, Msg, Health string }
 
-// awaitReady reads the log until the manager says that it is ready, and returns where
-// it serves its health.
+// awaitReady reads the log until the manager is ready, and returns its health address.
 func awaitReady(t *testing.T, lines *bufio.Scanner) (health string) {
 	t.Helper()
 	for lines.Scan() {
@@ -78,7 +76,7 @@ func awaitReady(t *testing.T, lines *bufio.Scanner) (health string) {
 			return health
 		}
 	}
-	t.Fatal("the manager never said that it is ready")
+	t.Fatal("the manager did not become ready")
 	return ""
 }
 
@@ -86,7 +84,7 @@ func parse(t *testing.T, raw []byte) entry {
 	t.Helper()
 	var line entry
 	if err := json.Unmarshal(raw, &line); err != nil {
-		t.Errorf("a line of the log that is no JSON: %s", raw)
+		t.Errorf("invalid JSON in the log: %s", raw)
 	}
 	if line.Level == "ERROR" {
 		t.Errorf("an error in the log: %s", raw)
@@ -94,8 +92,8 @@ func parse(t *testing.T, raw []byte) entry {
 	return line
 }
 
-// The manager runs every controller of this build, serves its health, and on SIGTERM
-// gives up its lease and exits with 0.
+// The manager runs every controller of this build and serves its health endpoint. On SIGTERM it
+// releases its lease and exits with 0.
 func TestManagerStopsOnSIGTERM(t *testing.T) {
 	cfg := env.Config(t)
 	namespace := env.Namespace(t)
@@ -134,7 +132,7 @@ func TestManagerStopsOnSIGTERM(t *testing.T) {
 		t.Errorf("after SIGTERM: %v, want exit code 0", err)
 	}
 	if last.Msg != "Manager has stopped" {
-		t.Errorf("the last line of the log is %q, want that the manager has stopped", last.Msg)
+		t.Errorf("the last line of the log is %q, want \"Manager has stopped\"", last.Msg)
 	}
 	client, err := coordinationv1client.NewForConfig(cfg)
 	if err != nil {
@@ -149,8 +147,8 @@ func TestManagerStopsOnSIGTERM(t *testing.T) {
 	}
 }
 
-// A manager without permissions exits with 1 and one text; no line of a watch that
-// fails comes before or after it.
+// A manager without permissions exits with 1 and a single message, without errors of failed
+// watches.
 func TestManagerWithoutPermissionsSaysSoOnce(t *testing.T) {
 	namespace := env.Namespace(t)
 	cmd := program(t, "manager", "--kubeconfig="+writeKubeconfig(t, env.Config(t), "nobody-of-"+namespace), "--context=other",
@@ -164,9 +162,9 @@ func TestManagerWithoutPermissionsSaysSoOnce(t *testing.T) {
 	text := stderr.String()
 	if !strings.HasPrefix(text, "error: user \"nobody-of-"+namespace+"\" of the API server ") ||
 		strings.Count(text, "lacks permissions") != 1 || strings.Contains(text, "level=") {
-		t.Errorf("want the text of the preflight and nothing else, got:\n%s", text)
+		t.Errorf("want only the message of the preflight, got:\n%s", text)
 	}
 	if stdout.Len() > 0 {
-		t.Errorf("standard output of a failure: %s", &stdout)
+		t.Errorf("standard output of a failed command: %s", &stdout)
 	}
 }

@@ -1,9 +1,10 @@
-// Command aggregate prints ClusterRoles that give the users of a cluster our kinds along with those of Kubernetes: who
-// is bound to view, edit or admin, in a namespace or everywhere, has these, too.
+// Command aggregate prints ClusterRoles that aggregate permissions for Keelson's kinds to view,
+// edit and admin:
 //
-//	go run ./hack/aggregate >config/rbac/aggregated.yaml
+// go run ./hack/aggregate >config/rbac/aggregated.yaml
 //
-// What has no namespace - clusters, and the ways to reach them - only an admin of the whole cluster may change.
+// Cluster-scoped objects - clusters and their kubeconfigs - can only be changed by an admin of the
+// whole cluster.
 package main
 
 import (
@@ -26,7 +27,7 @@ var (
 
 func main() {
 	if err := run(); err != nil {
-		fmt.Fprintf(os.Stderr, "error: make the aggregated roles: %v\n", err)
+		fmt.Fprintf(os.Stderr, "error: create the aggregated roles: %v\n", err)
 		os.Exit(1)
 	}
 }
@@ -36,7 +37,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	// A role that is aggregated to view is part of edit and admin as well, one of edit part of admin.
+	// A role aggregated to view is also part of edit and admin, one of edit also part of admin.
 	for _, role := range []*rbacv1.ClusterRole{
 		newRole("view", readRules(definitions)),
 		newRole("edit", writeRules(definitions, apiextensionsv1.NamespaceScoped)),
@@ -62,7 +63,7 @@ func newRole(to string, rules []rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	}
 }
 
-// readRules let one read every kind, its status and its scale.
+// readRules grant read access to every kind, its status and its scale.
 func readRules(definitions []*apiextensionsv1.CustomResourceDefinition) []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for _, definition := range definitions {
@@ -71,7 +72,8 @@ func readRules(definitions []*apiextensionsv1.CustomResourceDefinition) []rbacv1
 	return rules
 }
 
-// writeRules let one change the kinds of a scope, and scale them. A status is the controllers'.
+// writeRules grant write access to the kinds of a scope and to their scale. Only controllers write
+// status.
 func writeRules(definitions []*apiextensionsv1.CustomResourceDefinition, scope apiextensionsv1.ResourceScope) []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for _, definition := range definitions {
@@ -94,7 +96,7 @@ func newRule(definition *apiextensionsv1.CustomResourceDefinition, suffixes, ver
 	return rule
 }
 
-// subresources returns those that any version has, as suffixes.
+// subresources returns the subresources of all versions, as suffixes.
 func subresources(definition *apiextensionsv1.CustomResourceDefinition) []string {
 	var all []string
 	for _, version := range definition.Spec.Versions {

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// edits put values into objects, by kind.
+// edits insert values into objects, by kind.
 var edits = map[string]func(object, *places){
 	"Deployment":                     editDeployment,
 	"NetworkPolicy":                  editNetworkPolicy,
@@ -57,10 +57,11 @@ func editDeployment(o object, p *places) {
 // stateDir is the state directory of the manager, for the controllers that need one.
 const stateDir = "/var/lib/keelson"
 
-// certificates is where Secrets with certificates are mounted.
+// certificates is the mount point of Secrets with certificates.
 const certificates = "/var/run/keelson/"
 
-// ofCertificates returns what there is for each Secret with a certificate that somebody else renews: a format for its name.
+// ofCertificates returns a text for each Secret with an externally renewed certificate; format
+// takes its name.
 func ofCertificates(p *places, format string) string {
 	var b strings.Builder
 	for _, name := range []string{"metrics", "webhook"} {
@@ -69,7 +70,7 @@ func ofCertificates(p *places, format string) string {
 	return p.lines(strings.ReplaceAll(b.String(), ".Values.webhook.certSecret", webhookCertSecret))
 }
 
-// webhookCertSecret counts only if there is a webhook.
+// webhookCertSecret applies only with a webhook.
 const webhookCertSecret = "(and .Values.webhook.create .Values.webhook.certSecret)"
 
 func editArgs(container map[string]any, p *places) {
@@ -105,8 +106,9 @@ func editArgs(container map[string]any, p *places) {
 {{- end }}`))
 }
 
-// envTemplate returns the named template keelson.env with the variables of the manager: those of the base, which make Go
-// heed the limit of memory, unless there is none or the user decides otherwise, and those of the user.
+// envTemplate returns the named template keelson.env with the environment variables of the manager:
+// those of the base, which pass the memory limit to Go unless there is none or the user overrides
+// it, and those of the user.
 func envTemplate(objects []object) (string, error) {
 	var variables any
 	for _, o := range objects {
@@ -131,7 +133,7 @@ func envTemplate(objects []object) (string, error) {
 `, raw), err
 }
 
-// editPolicy lets the values decide about the policy for a kind that is off by default.
+// editPolicy makes the policy for a kind that is off by default depend on values.
 func editPolicy(o object, p *places) {
 	resource, ok := strings.CutSuffix(o.name(), "-switched-on")
 	if !ok {
@@ -165,13 +167,13 @@ func editNetworkPolicy(o object, p *places) {
 		return
 	}
 	egress := spec["egress"].([]any)
-	// The last rule is that for API servers.
+	// The last rule is for API servers.
 	egress[len(egress)-1].(map[string]any)["ports"] = []any{p.lines("{{- range .Values.networkPolicy.apiServerPorts }}\n- port: {{ . | int }}\n  protocol: TCP\n{{- end }}")}
 	spec["egress"] = append(egress, p.lines("{{- with .Values.networkPolicy.extraEgress }}\n{{- toYaml . | nindent 2 }}\n{{- end }}"))
 }
 
 func editPriorityClass(o object, p *places) {
-	o["value"] = p.inline(".Values.priorityClass.value | int64") // a large number would be written as 1e+06
+	o["value"] = p.inline(".Values.priorityClass.value | int64") // without int64, a large number would be rendered as 1e+06
 }
 
 func editService(o object, p *places) {

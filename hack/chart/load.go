@@ -10,13 +10,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// object is one of the base, or of a component.
+// object is an object of the base or of a component.
 type object map[string]any
 
 func (o object) kind() string { return o["kind"].(string) }
 func (o object) name() string { return o["metadata"].(map[string]any)["name"].(string) }
 
-// configMapGenerator is a ConfigMap that a kustomization makes of files.
+// configMapGenerator is a ConfigMap that a kustomization generates from files.
 type configMapGenerator struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
@@ -28,8 +28,9 @@ type configMapGenerator struct {
 	} `json:"options"`
 }
 
-// load reads the objects of a kustomization, in their order. It knows what ours have; anything else that changes objects
-// is an error. Patches are not applied: they take out what is off by default, for which the chart has conditions.
+// load reads the objects of a kustomization in their order. Unsupported fields that change objects
+// are an error. It ignores patches: they remove what is off by default, for which the chart has
+// conditions.
 func load(dir string) ([]object, error) {
 	raw, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
 	if err != nil {
@@ -45,7 +46,7 @@ func load(dir string) ([]object, error) {
 		ConfigMaps []configMapGenerator `json:"configMapGenerator"`
 	}
 	if err := yaml.UnmarshalStrict(raw, &kustomization); err != nil {
-		return nil, fmt.Errorf("parse %s/kustomization.yaml, of which the chart knows namespace, resources, labels, patches and configMapGenerator: %w", dir, err)
+		return nil, fmt.Errorf("parse %s/kustomization.yaml, of which the chart supports namespace, resources, labels, patches and configMapGenerator: %w", dir, err)
 	}
 	var all []object
 	for _, resource := range kustomization.Resources {
@@ -92,10 +93,10 @@ func loadFile(path string) ([]object, error) {
 	return all, nil
 }
 
-// object returns the ConfigMap of files of a directory. Its name has no hash of them.
+// object returns the ConfigMap of files in a directory. Its name has no hash.
 func (g *configMapGenerator) object(dir string) (object, error) {
 	if !g.Options.DisableNameSuffixHash {
-		return nil, fmt.Errorf("ConfigMap %s: the chart knows only those with disableNameSuffixHash", g.Name)
+		return nil, fmt.Errorf("ConfigMap %s: the chart supports only disableNameSuffixHash", g.Name)
 	}
 	labels, data := map[string]any{}, map[string]any{}
 	maps.Copy(labels, g.Options.Labels)

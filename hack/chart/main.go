@@ -1,11 +1,12 @@
-// Command chart writes the Helm chart from the kustomize base and its components, so that both install the same:
+// Command chart generates the Helm chart from the kustomize base and its components, so that both
+// install the same objects:
 //
-//	go run ./hack/chart charts/keelson config/default config/monitoring
+// go run ./hack/chart charts/keelson config/default config/monitoring
 //
-// It makes a template of every object of these, with the values of values.go in the places that edits.go names, the
-// roles of the controllers as templates that a selection of controllers can be made of, and the values with their schema
-// and their page. What a person writes in the chart - Chart.yaml, the helpers, the notes - begins with another name than
-// what is generated, and stays.
+// It generates a template for each object with the values of values.go, inserted as edits.go
+// defines, the controllers' roles as templates that depend on the selected controllers, and the
+// values with their schema and their page. Handwritten files - Chart.yaml, the helpers, the notes -
+// have names without the prefix of generated ones, and are kept.
 package main
 
 import (
@@ -21,7 +22,7 @@ func main() {
 		os.Exit(2)
 	}
 	if err := run(os.Args[1], os.Args[2:]); err != nil {
-		fmt.Fprintf(os.Stderr, "error: make the chart %s from %s: %v\n", os.Args[1], strings.Join(os.Args[2:], ", "), err)
+		fmt.Fprintf(os.Stderr, "error: generate the chart %s from %s: %v\n", os.Args[1], strings.Join(os.Args[2:], ", "), err)
 		os.Exit(1)
 	}
 }
@@ -35,7 +36,7 @@ func run(chart string, sources []string) error {
 		}
 		objects = append(objects, more...)
 	}
-	env, err := envTemplate(objects) // before they are edited
+	env, err := envTemplate(objects) // before the edits
 	if err != nil {
 		return err
 	}
@@ -55,10 +56,10 @@ func run(chart string, sources []string) error {
 	return write(chart, files)
 }
 
-// generatedPrefix begins the names of generated templates.
+// generatedPrefix is the prefix of the names of generated templates.
 const generatedPrefix = "keelson-"
 
-// write replaces what was generated before.
+// write replaces the generated files.
 func write(chart string, files map[string]string) error {
 	old, err := filepath.Glob(filepath.Join(chart, "templates", generatedPrefix+"*.yaml"))
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// places are the parts of a template that are no YAML. An object has a token in each of them while it is rendered.
+// places are the parts of a template that are not YAML. While an object is rendered, it has a token
+// for each.
 type places []place
 
 type place struct {
@@ -17,7 +18,7 @@ type place struct {
 	text string
 }
 
-// form is how a place is written.
+// form is the way a place is inserted.
 type form int
 
 const (
@@ -27,7 +28,7 @@ const (
 	block
 	// optional is a block whose key is left out as well if the value is empty.
 	optional
-	// lines take the place of an item of a list, or of a key.
+	// lines replace an item of a list, or a key.
 	lines
 )
 
@@ -56,7 +57,7 @@ func (p places) render(o any) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// What looks like a template in the object itself is none.
+	// Template syntax in the object itself is literal text.
 	text := strings.ReplaceAll(string(raw), "{{", `{{ "{{" }}`)
 	text = wholeLine.ReplaceAllStringFunc(text, func(line string) string {
 		match := wholeLine.FindStringSubmatch(line)
@@ -83,7 +84,7 @@ func (p places) render(o any) (string, error) {
 	text = anywhere.ReplaceAllStringFunc(text, func(found string) string {
 		at := p.at(strings.TrimPrefix(found, token))
 		if at.form != inline {
-			left = fmt.Errorf("%q has no line of its own", at.text)
+			left = fmt.Errorf("%q is not on its own line", at.text)
 		}
 		return "{{ " + at.text + " }}"
 	})
@@ -93,7 +94,7 @@ func (p places) render(o any) (string, error) {
 func (p places) at(digits string) place {
 	i, err := strconv.Atoi(digits)
 	if err != nil {
-		panic(err) // the patterns have digits only
+		panic(err) // the patterns match digits only
 	}
 	return p[i]
 }

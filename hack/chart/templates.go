@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// system is the namespace of the base, in whose place the chart has that of the release.
+// system is the namespace of the base. The chart replaces it with that of the release.
 const system = "keelson-system"
 
 const (
@@ -14,17 +14,17 @@ const (
 	instanceLabel = "app.kubernetes.io/instance"
 )
 
-// condition returns the value on which an object depends; empty if it is always there. The roles of the manager are
-// written by hand in templates/roles.yaml, from what roleTemplates returns.
+// condition returns the condition of an object; empty if it is unconditional. The manager's role
+// objects are handwritten in templates/roles.yaml, with the output of roleTemplates.
 func condition(o object) (expression string, skip bool) {
 	switch o.kind() {
 	case "Namespace":
-		return "", true // it is there before the release is
+		return "", true // it exists before the release
 	case "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding":
 		if o.name() == "keelson-manager" {
 			return "", true
 		}
-		labels, _ := o["metadata"].(map[string]any)["labels"].(map[string]any) // it may have none
+		labels, _ := o["metadata"].(map[string]any)["labels"].(map[string]any) // there may be none
 		for label := range labels {
 			if strings.HasPrefix(label, "rbac.authorization.k8s.io/aggregate-to-") {
 				return ".Values.rbac.aggregate", false
@@ -51,10 +51,11 @@ func condition(o object) (expression string, skip bool) {
 	return conditions[o.kind()+" "+o.name()], false
 }
 
-// metricsService is the condition for the Service of the metrics: a ServiceMonitor finds the manager by it.
+// metricsService is the condition for the Service of the metrics, which a ServiceMonitor needs to
+// find the manager.
 const metricsService = "or .Values.metrics.service.create .Values.metrics.serviceMonitor.create"
 
-// conditions are those of objects whose kind alone does not tell.
+// conditions are the conditions of objects that do not follow from their kind.
 var conditions = map[string]string{
 	"Service keelson-webhook":       ".Values.webhook.create",
 	"Service keelson-metrics":       metricsService,
@@ -62,13 +63,14 @@ var conditions = map[string]string{
 	"NetworkPolicy keelson-metrics": "and .Values.networkPolicy.create (" + metricsService + ")",
 }
 
-// controllerOf returns the name of the controller of a custom resource, such as crontabs.stable.example.com.
+// controllerOf returns the name of the controller of a custom resource, such as
+// crontabs.stable.example.com.
 func controllerOf(resource string) string {
 	plural, _, _ := strings.Cut(resource, ".")
 	return strings.TrimSuffix(plural, "s")
 }
 
-// templates returns a template for each object, by the name of its file.
+// templates returns a template for each object, by file name.
 func templates(objects []object) (map[string]string, error) {
 	var ours []string
 	for _, o := range objects {
@@ -76,7 +78,7 @@ func templates(objects []object) (map[string]string, error) {
 			ours = append(ours, o.name())
 		}
 	}
-	slices.SortFunc(ours, func(a, b string) int { return len(b) - len(a) }) // the longest that fits
+	slices.SortFunc(ours, func(a, b string) int { return len(b) - len(a) }) // the longest match first
 	files := map[string]string{}
 	for _, o := range objects {
 		expression, skip := condition(o)
@@ -92,14 +94,14 @@ func templates(objects []object) (map[string]string, error) {
 			text = "{{- if " + expression + " }}\n" + text + "{{- end }}\n"
 		}
 		if files[file] != "" {
-			return nil, fmt.Errorf("two objects want the file %s", file)
+			return nil, fmt.Errorf("two objects have the file %s", file)
 		}
 		files[file] = text
 	}
 	return files, nil
 }
 
-// template returns an object as a template. names are those of the base's objects.
+// template renders an object as a template. names are the names of the base's objects.
 func template(o object, names []string) (string, error) {
 	var p places
 	if edit := edits[o.kind()]; edit != nil {
@@ -108,7 +110,7 @@ func template(o object, names []string) (string, error) {
 	metadata := o["metadata"].(map[string]any)
 	labels := child(metadata, "labels")
 	labels[p.lines(`{{- include "keelson.labels" . | nindent 4 }}`)] = ""
-	delete(labels, nameLabel) // it is among those
+	delete(labels, nameLabel) // among the included ones
 	switch o.kind() {
 	case "CustomResourceDefinition":
 		child(metadata, "annotations")[p.lines("{{- if .Values.crds.keep }}\nhelm.sh/resource-policy: keep\n{{- end }}")] = ""
@@ -127,7 +129,7 @@ func template(o object, names []string) (string, error) {
 	return p.render(renamed(map[string]any(o), names, &p))
 }
 
-// addInstance makes selectors, and what they select by, those of one release.
+// addInstance restricts selectors, and the labels that they select, to one release.
 func addInstance(part any, p *places) {
 	switch part := part.(type) {
 	case map[string]any:
@@ -144,7 +146,7 @@ func addInstance(part any, p *places) {
 	}
 }
 
-// renamed returns a part of an object with the names of the release in place of those of the base.
+// renamed returns a part of an object with the names of the release instead of those of the base.
 func renamed(part any, names []string, p *places) any {
 	switch part := part.(type) {
 	case map[string]any:
@@ -165,7 +167,7 @@ func renamed(part any, names []string, p *places) any {
 	return part
 }
 
-// child returns a map within a map, which is made if it is not there.
+// child returns a map within a map, and creates it if it is missing.
 func child(m map[string]any, key string) map[string]any {
 	inner, ok := m[key].(map[string]any)
 	if !ok {

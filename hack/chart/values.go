@@ -17,7 +17,7 @@ type value struct {
 	name string
 	// initial is its default.
 	initial any
-	// what says what it does, for the file, the schema and the page.
+	// what is the description for the file, the schema and the page.
 	what string
 	// schema is its JSON schema, without description and default.
 	schema map[string]any
@@ -33,7 +33,7 @@ var (
 	port      = aPort()
 )
 
-// aPort returns the schema of a port that is none of those that are taken.
+// aPort returns the schema of a port that is not taken.
 func aPort(taken ...int) map[string]any {
 	schema := map[string]any{"type": "integer", "minimum": 1, "maximum": 65535}
 	if len(taken) > 0 {
@@ -50,7 +50,7 @@ func atLeast(minimum int) map[string]any {
 	return map[string]any{"type": "integer", "minimum": minimum}
 }
 
-// controllers are those of the manager, in its order.
+// controllers are the manager's controllers, in its order.
 var controllers = manager.Names()
 
 // values are all values, in the order of the file.
@@ -114,7 +114,8 @@ var values = append([]value{
 	{"networkPolicy.extraEgress", []any{}, "Additional egress rules of the manager, such as for a Docker engine.", aList},
 }...)...)
 
-// offByDefault are the controllers whose kinds need more than the Pod has by default: those with a component in config/kinds.
+// offByDefault are the controllers whose kinds need more than the Pod has by default: they have a
+// component in config/kinds.
 var offByDefault = []any{"cluster", "virtualmachine"}
 
 func controllerValues() []value {
@@ -151,11 +152,11 @@ func valuesFile(all []value) string {
 	return b.String()
 }
 
-// indented returns a value as YAML for behind a key and its colon.
+// indented returns a value as YAML that follows a key and its colon.
 func indented(v any, indent string) string {
 	raw, err := yaml.Marshal(v)
 	if err != nil {
-		panic(err) // it is a constant of this program
+		panic(err) // it is a constant
 	}
 	text := string(raw)
 	if m, ok := v.(map[string]any); ok && len(m) > 0 {
@@ -178,7 +179,7 @@ func schemaOf(all []value) (string, error) {
 	}
 	root := newNode()
 	root["$schema"], root["title"] = "https://json-schema.org/draft-07/schema#", "Values of the chart keelson"
-	// Helm adds these.
+	// Helm adds this.
 	root["properties"] = map[string]any{"global": anObject}
 	for _, v := range all {
 		node := root
@@ -208,7 +209,7 @@ func page(all []value) string {
 	for _, v := range all {
 		raw, err := json.Marshal(v.initial)
 		if err != nil {
-			panic(err) // it is a constant of this program
+			panic(err) // it is a constant
 		}
 		fmt.Fprintf(&b, "| `%s` | `%s` | %s |\n", v.name, raw, v.what)
 	}

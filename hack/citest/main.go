@@ -1,7 +1,6 @@
-// Command citest reads the output of `go test -json` and writes what a person wants
-// to see of it: one line a package, and everything that a failed or skipped test
-// said. It ends with status 1 when a test failed, was skipped, or did not finish, or
-// when no test ran: a test that is skipped in CI tells nobody that it is not run.
+// Command citest summarizes the output of `go test -json`: one line per package, and the whole
+// output of failed and skipped tests. It exits with 1 if a test failed, was skipped or did not
+// finish, or if no test ran: otherwise nobody would notice a test that CI always skips.
 package main
 
 import (
@@ -24,10 +23,10 @@ type event struct {
 // test names one test of one package; name is empty for the package itself.
 type test struct{ pkg, name string }
 
-// result counts how the tests ended. Subtests count as tests.
+// result counts tests by their result. Subtests count as tests.
 type result struct {
 	passed, failed, skipped int
-	// unfinished are the tests that were started and of which no end was seen.
+	// unfinished are the tests that were started but did not end.
 	unfinished int
 }
 
@@ -48,9 +47,9 @@ func (r result) good() bool {
 	return r.passed > 0 && r.failed == 0 && r.skipped == 0 && r.unfinished == 0
 }
 
-// filter copies the lines about packages from in to out, with the output of tests
-// that failed, were skipped or did not finish. A line that is not JSON is copied: it
-// comes from a compiler or from the program that runs go test.
+// filter copies the lines about packages from in to out, with the output of tests that failed, were
+// skipped or did not finish. It copies lines that are not JSON: they come from a compiler or from
+// the program that runs go test.
 func filter(in io.Reader, out io.Writer) (result, error) {
 	var counted result
 	running := map[test]*strings.Builder{}
@@ -74,8 +73,7 @@ func filter(in io.Reader, out io.Writer) (result, error) {
 	return counted, nil
 }
 
-// line takes one line of input into account. running has what every test that has
-// not ended yet has said so far.
+// line processes a line of input. running has the output so far of every running test.
 func (r *result) line(line string, running map[test]*strings.Builder, out io.Writer) {
 	var e event
 	if json.Unmarshal([]byte(line), &e) != nil {
@@ -116,7 +114,7 @@ func report(out io.Writer, how string, t test, said *strings.Builder) {
 	}
 }
 
-// write ignores errors: whoever closed our output does not want the rest.
+// write ignores errors: a reader that is gone does not need the rest.
 func write(out io.Writer, text string) {
 	_, _ = io.WriteString(out, text)
 }

@@ -13,7 +13,7 @@ func TestFilter(t *testing.T) {
 		in   string
 		want result
 		good bool
-		// says are parts of the output, hides what must not be in it.
+		// says are parts of the output, hides are not in it.
 		says, hides []string
 	}{{
 		name: "passed: only the line of the package is shown",
@@ -29,7 +29,7 @@ func TestFilter(t *testing.T) {
 		says:  []string{"ok  \tp\t0.1s\n"},
 		hides: []string{"noise", "PASS"},
 	}, {
-		name: "a skipped test is bad, and says why it was skipped",
+		name: "a skipped test fails, with the reason for the skip",
 		in: `{"Action":"run","Package":"p","Test":"TestA"}
 {"Action":"pass","Package":"p","Test":"TestA"}
 {"Action":"run","Package":"p","Test":"TestB"}

@@ -1,15 +1,15 @@
-// Command crontabschema completes the generated definition of CronTab with what markers
-// cannot say:
+// Command crontabschema completes the generated CRD of CronTab with what markers cannot express:
 //
-//		go run ./hack/crontabschema FILE
+// go run ./hack/crontabschema FILE
 //
-//	  - A field of an inlined struct is optional: the containers of a pod are not required in a jobTemplate, which may
-//	    have a spec instead. Beside a spec, all fields of a pod are refused.
-//	  - What a CronJob accepts, a CronTab accepts: the metadata of templates as tools write it, and lists with two entries
-//	    of the same name, which Kubernetes itself settles.
-//	  - A schedule is checked field by field, and a time zone by its name, with expressions that nobody could read in a comment.
-//	  - The descriptions of a pod are there twice; the second time their first sentence is enough. The definition must
-//	    stay well below what etcd stores as one object.
+//   - Fields of an inlined struct are optional: a jobTemplate does not require the containers of a pod, because it may
+//     have a spec instead. With a spec, all fields of a pod are rejected.
+//   - A CronTab accepts what a CronJob accepts: the metadata of templates as tools write it, and lists with two entries
+//     of the same name, which Kubernetes itself handles.
+//   - A schedule is validated field by field, and a time zone by its name, with expressions that would be unreadable in
+//     a comment.
+//   - The descriptions of a pod occur twice; the second time they are cut to their first sentence. The CRD must stay well
+//     below the object size limit of etcd.
 package main
 
 import (
@@ -32,12 +32,12 @@ func main() {
 		os.Exit(2)
 	}
 	if err := rewrite(os.Args[1]); err != nil {
-		fmt.Fprintf(os.Stderr, "error: complete the definition in %s: %v\n", os.Args[1], err)
+		fmt.Fprintf(os.Stderr, "error: complete the CRD in %s: %v\n", os.Args[1], err)
 		os.Exit(1)
 	}
 }
 
-// rewrite completes the definition in a file.
+// rewrite completes the CRD in a file.
 func rewrite(path string) error {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -58,7 +58,7 @@ func rewrite(path string) error {
 	return os.WriteFile(path, raw, 0o644)
 }
 
-// marshal writes a definition as controller-gen does: without a status.
+// marshal writes a CRD without a status, as controller-gen does.
 func marshal(crd *apiextensionsv1.CustomResourceDefinition) ([]byte, error) {
 	raw, err := json.Marshal(crd)
 	if err != nil {
@@ -77,11 +77,11 @@ func marshal(crd *apiextensionsv1.CustomResourceDefinition) ([]byte, error) {
 func complete(crontab *schema) error {
 	spec, ok := crontab.Properties["spec"]
 	if !ok {
-		return errors.New("there is no spec")
+		return errors.New("spec is missing")
 	}
 	template, ok := spec.Properties["jobTemplate"]
 	if !ok || template.Properties["spec"].Properties == nil || template.Properties["containers"].Items == nil {
-		return errors.New("spec.jobTemplate has not the fields of a Job and of a pod")
+		return errors.New("spec.jobTemplate does not have the fields of a Job and of a pod")
 	}
 	crontab.XValidations = append(crontab.XValidations, completeTemplate(&template)...)
 	spec.Properties["jobTemplate"] = template
@@ -143,7 +143,7 @@ func completeTemplate(template *schema) []apiextensionsv1.ValidationRule {
 	}}
 }
 
-// completePod changes the schema of the spec of a pod: it is one of a Job.
+// completePod changes the schema of a pod spec into that of a Job's pod.
 func completePod(pod *schema) {
 	containers := pod.Properties["containers"]
 	one := int64(1)
@@ -154,8 +154,8 @@ func completePod(pod *schema) {
 	pod.Properties["restartPolicy"] = policy
 }
 
-// completeMetadata describes what is in the metadata of a template, and takes what
-// kubectl and other tools write there.
+// completeMetadata describes the metadata of a template, and accepts what kubectl and other tools
+// write there.
 func completeMetadata(metadata *schema) {
 	for name, description := range map[string]string{
 		"annotations": "Annotations of what is made from this template.",
@@ -179,7 +179,7 @@ func completeMetadata(metadata *schema) {
 	}
 }
 
-// walk calls visit for a schema and all below it.
+// walk calls visit for a schema and all its descendants.
 func walk(s *schema, visit func(name string, s *schema)) {
 	var down func(name string, s *schema)
 	down = func(name string, s *schema) {
@@ -198,7 +198,7 @@ func walk(s *schema, visit func(name string, s *schema)) {
 	down("", s)
 }
 
-// shorten leaves the first sentence of every description.
+// shorten cuts every description to its first sentence.
 func shorten(s *schema) {
 	walk(s, func(_ string, s *schema) { s.Description = firstSentence(s.Description) })
 }

@@ -14,7 +14,7 @@ const (
 	step = `(0{0,3}[1-9]|0{0,2}[1-9][0-9]|0?[1-9][0-9]{2}|[1-9][0-9]{3})`
 )
 
-// fields are the fields of a schedule from the last to the first.
+// fields are the fields of a schedule, last to first.
 var fields = []struct {
 	name, allowed string
 	// value matches one value of up to four digits.
@@ -28,9 +28,8 @@ var fields = []struct {
 	{"second", "0 to 59", `(0{0,3}[0-9]|0{0,2}[1-5][0-9])`},
 }
 
-// scheduleRules are the rules for a schedule. What they let through and internal/cron
-// does not read - ranges that run backwards, a step of H that is too large, fractions of
-// a second - is little.
+// scheduleRules are the validation rules for a schedule. They accept few schedules that
+// internal/cron rejects: reversed ranges, too large steps of H, and fractions of a second.
 func scheduleRules() []apiextensionsv1.ValidationRule {
 	rules := []apiextensionsv1.ValidationRule{
 		unless(`^`+space+`*(CRON_)?TZ=`, "the time zone does not belong in the schedule: set spec.timeZone"),
@@ -54,7 +53,7 @@ func scheduleRules() []apiextensionsv1.ValidationRule {
 		if field.name == "second" {
 			head = before
 		}
-		// What has not this many fields is refused by another rule.
+		// Another rule rejects a schedule with fewer fields.
 		form := head + notSpace + `+` + rest
 		rules = append(rules, apiextensionsv1.ValidationRule{
 			Rule:    fmt.Sprintf(`self.contains('@') || !self.matches(%s) || self.matches(%s)`, quote(form), quote(head+list+rest)),
@@ -72,5 +71,5 @@ func unless(pattern, message string) apiextensionsv1.ValidationRule {
 	return apiextensionsv1.ValidationRule{Rule: "!self.matches(" + quote(pattern) + ")", Message: message}
 }
 
-// quote returns text as a raw string of CEL; it has no quotation mark in it.
+// quote returns text, which contains no quotation mark, as a raw CEL string.
 func quote(text string) string { return "r'" + text + "'" }

@@ -48,7 +48,7 @@ func rewrite(path string) error {
 	return os.WriteFile(path, append([]byte("---\n"), raw...), 0o644)
 }
 
-// walk rewrites a part of a definition. A property with the name description is no text.
+// walk rewrites a part of a definition. A property named description is not text.
 func walk(part any) {
 	switch part := part.(type) {
 	case map[string]any:
@@ -80,10 +80,10 @@ func defaultSentence(value any, description string) string {
 	return ""
 }
 
-// opening is how a line begins that goes on with nothing: an item of a list, or an example that is set off.
+// opening matches lines that start a new paragraph: list items and indented examples.
 var opening = regexp.MustCompile(`^([-*] |[0-9]+[.)] |\s)`)
 
-// joined returns a text with each paragraph on a line of its own.
+// joined returns a text with each paragraph on one line.
 func joined(text string) string {
 	var b strings.Builder
 	before := ""

@@ -1,9 +1,8 @@
 //go:build ignore
 
-// This program writes the OpenAPI v2 document that applyconfiguration-gen needs
-// (its --openapi-schema) to standard output. hack/generate.sh runs it together
-// with the file that openapi-gen has just generated, which defines
-// GetOpenAPIDefinitions; that is why it is not part of any package.
+// This program writes the OpenAPI v2 document for applyconfiguration-gen (--openapi-schema) to
+// standard output. It is not part of a package, because hack/generate.sh runs it together with the
+// file that openapi-gen has just generated, which defines GetOpenAPIDefinitions.
 package main
 
 import (
@@ -22,7 +21,7 @@ func main() {
 		return spec.MustCreateRef("#/definitions/" + name(goName))
 	}) {
 		schema := definition.Schema
-		// The v2 form says things that version 3 does not, such as int-or-string.
+		// The v2 form has details that version 3 lacks, such as int-or-string.
 		if v2, ok := definition.Schema.Extensions["x-kubernetes-v2-schema"].(spec.Schema); ok {
 			schema = v2
 		}
@@ -39,9 +38,8 @@ func main() {
 	}
 }
 
-// name is the OpenAPI name of a Go type. Types that choose a name of their own
-// (those of apimachinery do) come with it; the others come as package path and
-// type.
+// name returns the OpenAPI name of a Go type. Types that define their own name, such as those of
+// apimachinery, keep it; other names are package path and type.
 func name(goName string) string {
 	if !strings.Contains(goName, "/") {
 		return goName

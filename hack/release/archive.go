@@ -12,8 +12,8 @@ import (
 	"slices"
 )
 
-// archive collects the entries of a tar archive by name, so that a later one replaces an earlier one. Owners, times and
-// the order of entries do not depend on the machine.
+// archive collects the entries of a tar archive by name; a later entry replaces an earlier one.
+// Owners, times and the order of entries do not depend on the machine.
 type archive struct {
 	prefix  string
 	entries map[string]entry
@@ -33,7 +33,7 @@ func (a *archive) add(name string, e entry) {
 	a.entries[name] = e
 }
 
-// folder adds all files of a folder below name, except Go files: tests are kept beside what they test.
+// folder adds all files of a folder below name, except Go files, which are tests.
 func (a *archive) folder(folder, name string) {
 	files, err := filesIn(folder)
 	a.err = errors.Join(a.err, err)

@@ -18,8 +18,8 @@ import (
 // commands are the default arguments of the programs that have an image, as in the Dockerfiles.
 var commands = map[string][]string{"keelson": {"manager"}, "keelson-kube": nil}
 
-// image packs an OCI archive with the images of one program for all architectures. docker load, ctr image import, podman
-// load and skopeo read it.
+// image packs an OCI archive with the images of one program for all architectures. docker load, ctr
+// image import, podman load and skopeo can read it.
 func (r *release) image(program string) error {
 	// Docker does not load an index without this media type.
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)

@@ -1,5 +1,6 @@
-// Command release packs what hack/release.sh built into the folder of a release: archives of the programs, images, the
-// chart, software bills of materials and checksums. The same input gives the same bytes.
+// Command release packs the output of hack/release.sh into the folder of a release: archives of the
+// programs, images, the chart, software bills of materials and checksums. The same input produces
+// the same bytes.
 package main
 
 import (
@@ -16,23 +17,23 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// architectures are those of a release, as Go calls them.
+// architectures are the architectures of a release, by Go's names.
 var architectures = []string{"amd64", "arm64"}
 
-// release says where things are. Paths are relative to the root of the repository.
+// release has the paths of a release, relative to the root of the repository.
 type release struct {
 	version string // a semantic version, with the v
-	built   string // the folder of what was built: one folder for each architecture, and guest
+	built   string // the folder of built files: one folder for each architecture, and guest
 	out     string // the folder of the release
-	certs   string // the certificates of public authorities, for the images
+	certs   string // root certificates for the images
 }
 
 func main() {
 	var r release
 	flag.StringVar(&r.version, "version", "", "the version, such as v1.2.3")
-	flag.StringVar(&r.built, "built", "", "the folder of what was built")
+	flag.StringVar(&r.built, "built", "", "the folder of built files")
 	flag.StringVar(&r.out, "out", "", "the folder of the release, which must exist")
-	flag.StringVar(&r.certs, "certificates", "", "the file with the certificates of public authorities")
+	flag.StringVar(&r.certs, "certificates", "", "the file with root certificates")
 	flag.Parse()
 	if err := r.pack(); err != nil {
 		fmt.Fprintf(os.Stderr, "release: %v\n", err)
@@ -58,7 +59,7 @@ func (r *release) pack() error {
 		return fmt.Errorf("pack the chart: %w", err)
 	}
 	if err := r.materials(); err != nil {
-		return fmt.Errorf("list what the programs are made of: %w", err)
+		return fmt.Errorf("write the bill of materials: %w", err)
 	}
 	return r.checksums()
 }
@@ -70,7 +71,7 @@ func (r *release) checkVersion() error {
 	return nil
 }
 
-// programs packs what a machine of one architecture needs into one archive.
+// programs packs the programs for one architecture into an archive.
 func (r *release) programs(architecture string) error {
 	name := fmt.Sprintf("keelson-%s-linux-%s", r.version, architecture)
 	a := archive{prefix: name + "/"}
@@ -88,7 +89,7 @@ func (r *release) programs(architecture string) error {
 	return a.write(filepath.Join(r.out, name+".tar.gz"))
 }
 
-// chart packs the chart with the version of the release. Helm reads the same form that it writes.
+// chart packs the chart with the version of the release, in Helm's archive format.
 func (r *release) chart() error {
 	data, err := os.ReadFile("charts/keelson/Chart.yaml")
 	if err != nil {
@@ -103,7 +104,7 @@ func (r *release) chart() error {
 	return a.write(filepath.Join(r.out, "keelson-"+version+".tgz"))
 }
 
-// replaceLine replaces what follows the prefix of a line.
+// replaceLine replaces the rest of the line after prefix.
 func replaceLine(text, prefix, value string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -114,7 +115,8 @@ func replaceLine(text, prefix, value string) string {
 	return strings.Join(lines, "\n")
 }
 
-// checksums writes SHA256SUMS over every other file of the release, in the form that sha256sum --check reads.
+// checksums writes SHA256SUMS over all other files of the release, in the format of sha256sum
+// --check.
 func (r *release) checksums() error {
 	const name = "SHA256SUMS"
 	entries, err := os.ReadDir(r.out)

@@ -14,8 +14,9 @@ import (
 	cyclonedx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// materials writes the software bill of materials of the release, as CycloneDX: every program of the first architecture
-// with the Go modules that it was linked from, as the program itself says. The others have the same modules.
+// materials writes the software bill of materials of the release, as CycloneDX: every program of
+// the first architecture with its Go modules, from its build information. Other architectures have
+// the same modules.
 func (r *release) materials() error {
 	folder := filepath.Join(r.built, architectures[0])
 	files, err := filesIn(folder)
@@ -31,7 +32,7 @@ func (r *release) materials() error {
 	for _, file := range files {
 		info, err := buildinfo.ReadFile(filepath.Join(folder, file))
 		if err != nil {
-			return fmt.Errorf("%s says nothing about its modules: %w", file, err)
+			return fmt.Errorf("%s has no build information: %w", file, err)
 		}
 		digest, err := sum(filepath.Join(folder, file))
 		if err != nil {
@@ -63,13 +64,13 @@ func (r *release) materials() error {
 	return write(filepath.Join(r.out, "keelson-"+r.version+".cdx.json"), bom)
 }
 
-// libraryOf describes a module, or what replaces it.
+// libraryOf describes a module or its replacement.
 func libraryOf(module *debug.Module) (cyclonedx.Component, error) {
 	if module.Replace != nil {
 		module = module.Replace
 	}
 	if module.Path == "" || strings.HasPrefix(module.Path, ".") || strings.HasPrefix(module.Path, "/") {
-		return cyclonedx.Component{}, errors.New("a module is replaced by a folder, which has no version")
+		return cyclonedx.Component{}, errors.New("a module is replaced by a folder without a version")
 	}
 	purl := fmt.Sprintf("pkg:golang/%s@%s", module.Path, module.Version)
 	return cyclonedx.Component{
@@ -77,7 +78,7 @@ func libraryOf(module *debug.Module) (cyclonedx.Component, error) {
 	}, nil
 }
 
-// ordered returns the components by their names.
+// ordered returns the components sorted by name.
 func ordered(components map[string]cyclonedx.Component) func(func(cyclonedx.Component) bool) {
 	return func(yield func(cyclonedx.Component) bool) {
 		for _, name := range slices.Sorted(maps.Keys(components)) {

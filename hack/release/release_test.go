@@ -22,7 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// work is the folder that everything is built in.
+// work is the folder for all output.
 var work string
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build makes the programs of a release: this test, which has modules, as keelson, and a small program as the rest.
+// build builds the programs of a release: this test, which has modules, as keelson, and a small
+// program as the others.
 var build = sync.OnceValues(func() (string, error) {
 	source := filepath.Join(work, "small.go")
 	if err := os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o600); err != nil {
@@ -158,7 +159,7 @@ func unpack(t *testing.T, path string) map[string][]byte {
 	}
 }
 
-// The folders that are packed also hold tests.
+// The packed folders also contain tests.
 func TestArchivesHaveNoSource(t *testing.T) {
 	for _, name := range []string{"keelson-v1.2.3-linux-amd64", "keelson-v1.2.3-linux-arm64"} {
 		entries := unpack(t, filepath.Join(packed(t), name+".tar.gz"))
@@ -186,7 +187,7 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// The archives are what the OCI layout demands: every digest and size is that of its content.
+// The images are valid OCI layouts: every digest and size matches its content.
 func TestImages(t *testing.T) {
 	out := packed(t)
 	for _, program := range []string{"keelson", "keelson-kube"} {
@@ -227,7 +228,7 @@ func TestBillOfMaterials(t *testing.T) {
 	}
 }
 
-// install runs install.sh of a release as a user with that home would.
+// install runs install.sh of a release for a user with that home directory.
 func install(t *testing.T, out string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(out, "install.sh"), args...)
@@ -265,7 +266,7 @@ func TestInstallRefusals(t *testing.T) {
 		args  []string
 		want  string
 	}{
-		{name: "no absolute prefix", args: []string{"--prefix", "here"}, want: "name an absolute path"},
+		{name: "a relative prefix", args: []string{"--prefix", "here"}, want: "name an absolute path"},
 		{name: "an unknown argument", args: []string{"--force"}, want: "unknown argument --force"},
 		{name: "a damaged archive", want: "is damaged", spoil: func(t *testing.T, out string) {
 			change(t, archiveOf(out), func(data []byte) []byte { return append(bytes.Clone(data), 0) })

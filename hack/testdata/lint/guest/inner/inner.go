@@ -1,4 +1,4 @@
-// Package inner is a part of the guest's module, which may use the rest of it.
+// Package inner is a part of the guest's module and may import the rest of it.
 package inner
 
 import _ "github.com/keelson-dev/keelson/guest" // the guest's own

@@ -7,7 +7,7 @@ import (
 	_ "github.com/keelson-dev/keelson/internal/stub" // want: depguard
 )
 
-// Next asks the wall clock.
+// Next reads the wall clock.
 func Next() time.Time {
 	return time.Now() // want: forbidigo
 }

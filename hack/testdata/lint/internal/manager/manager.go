@@ -15,7 +15,7 @@ import (
 	_ "testing"                                             // want: depguard
 )
 
-// Run may use the clock and the background: it is no controller.
+// Run may use the clock and the background context: it is not a controller.
 func Run() (context.Context, time.Time) {
 	time.Sleep(time.Second)
 	return context.Background(), time.Now()
