@@ -66,9 +66,9 @@ func filter(in io.Reader, out io.Writer) (result, error) {
 			return counted, fmt.Errorf("read the output of go test: %w", err)
 		}
 	}
-	for t, said := range running {
+	for t, output := range running {
 		counted.unfinished++
-		report(out, "UNFINISHED", t, said)
+		report(out, "UNFINISHED", t, output)
 	}
 	return counted, nil
 }
@@ -107,10 +107,10 @@ func (r *result) line(line string, running map[test]*strings.Builder, out io.Wri
 	}
 }
 
-func report(out io.Writer, how string, t test, said *strings.Builder) {
+func report(out io.Writer, how string, t test, output *strings.Builder) {
 	write(out, fmt.Sprintf("%s %s %s\n", how, t.pkg, t.name))
-	if said != nil {
-		write(out, said.String())
+	if output != nil {
+		write(out, output.String())
 	}
 }
 

@@ -106,7 +106,7 @@ func packed(t *testing.T) string {
 	return folder
 }
 
-func TestTheSameInputGivesTheSameBytes(t *testing.T) {
+func TestReproducible(t *testing.T) {
 	first, err := os.ReadFile(filepath.Join(packed(t), "SHA256SUMS"))
 	if err != nil {
 		t.Fatal(err)
@@ -259,7 +259,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-func TestInstallRefusals(t *testing.T) {
+func TestInstallErrors(t *testing.T) {
 	tests := []struct {
 		name  string
 		spoil func(t *testing.T, out string)

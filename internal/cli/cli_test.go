@@ -18,7 +18,7 @@ func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), err.String()
 }
 
-func TestErrorsAreOneTextAndACode(t *testing.T) {
+func TestErrors(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/nowhere/kubeconfig")
 	t.Setenv("KEELSON_KUBE", "/bin/sh") // any program works for commands that fail before they start it
 	tests := []struct {
@@ -117,7 +117,7 @@ func TestErrorsAreOneTextAndACode(t *testing.T) {
 }
 
 // The error on an unsuitable host names what is missing.
-func TestWhatIsMissing(t *testing.T) {
+func TestMissingPrerequisites(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		env  map[string]string
@@ -150,7 +150,7 @@ func TestWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestHelpIsForPeople(t *testing.T) {
+func TestHelp(t *testing.T) {
 	code, bare, _ := call(t)
 	if code != ExitOK {
 		t.Errorf("exit code without a command: got %d, want %d", code, ExitOK)

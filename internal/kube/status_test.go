@@ -44,7 +44,7 @@ func turned(before *corev1.Pod, phase corev1.PodPhase) *corev1.Pod {
 	return after
 }
 
-func TestStatusOfAnObjectThatIsBehindIsNotWritten(t *testing.T) {
+func TestStaleStatusIsNotWritten(t *testing.T) {
 	a := &api{version: 9}
 	clock := clocktesting.NewFakePassiveClock(time.Now())
 	w := NewStatusWriter("Pod", a, clock)
@@ -71,14 +71,14 @@ func TestStatusOfAnObjectThatIsBehindIsNotWritten(t *testing.T) {
 	}
 }
 
-func TestStatusIsHeldBackAsLongAsAsked(t *testing.T) {
+func TestStatusHoldback(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		outcome Outcome
 		want    time.Duration // until the write; 0 means immediately
 	}{
 		{"urgent", Outcome{Urgent: true, Hold: time.Minute}, 0},
-		{"nobody does", Outcome{}, Holdback},
+		{"not urgent", Outcome{}, Holdback},
 		{"less than usual", Outcome{Hold: Holdback / 2}, Holdback},
 		{"longer than usual", Outcome{Hold: 30 * time.Second}, 30 * time.Second},
 		{"an event comes first", Outcome{Acted: true}, longestHold},

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestWarningsGoWhereTheContextSays(t *testing.T) {
+func TestWarningsToContext(t *testing.T) {
 	var first, second []string
 	for _, one := range []struct {
 		to   *[]string

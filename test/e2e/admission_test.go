@@ -22,7 +22,7 @@ func hasWebhook(t *testing.T, s session) bool {
 
 // The manager rejects what the CRDs cannot express before it is stored, with the API server's
 // wording. Without a webhook, it reports the same in a condition.
-func TestTheManagerRefuses(t *testing.T) {
+func TestWebhookRejects(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	const template = "  jobTemplate: {restartPolicy: Never, containers: [{name: a, image: b}]}\n"
@@ -82,7 +82,7 @@ func TestTheManagerRefuses(t *testing.T) {
 }
 
 // It also rejects cluster-scoped objects.
-func TestTheManagerRefusesClusters(t *testing.T) {
+func TestWebhookRejectsClusters(t *testing.T) {
 	t.Parallel()
 	s := clusterSession(t)
 	if !hasWebhook(t, s) {

@@ -123,7 +123,7 @@ func explain(t *testing.T, s session, path string, explained map[string]string) 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // The rejection of invalid input has the path of the field and the accepted values.
-func TestWrongInputIsRefused(t *testing.T) {
+func TestInvalidInputIsRejected(t *testing.T) {
 	t.Parallel()
 	foo := func(spec string) string {
 		return "apiVersion: samplecontroller.k8s.io/v1alpha1\nkind: Foo\nmetadata: {name: wrong}\nspec: {" + spec + "}\n"

@@ -128,7 +128,7 @@ func kill(t *testing.T, dir, component string) {
 	signals.Send(t, pid, syscall.SIGKILL)
 }
 
-func TestClusterThatIsProtected(t *testing.T) {
+func TestProtectedCluster(t *testing.T) {
 	t.Parallel()
 	s := clusterSession(t)
 	s.Stdin = `{"apiVersion":"clusterprovisioner.rke.io/v1alpha1","kind":"Cluster","metadata":{"name":"safe"},"spec":{"deletionProtection":true,"paused":true}}`

@@ -11,8 +11,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
-// TestLongTheCommandsOfThePageOfCluster runs the commands of docs/cluster.md in their order.
-func TestLongTheCommandsOfThePageOfCluster(t *testing.T) {
+// TestLongClusterPage runs the commands of docs/cluster.md in their order.
+func TestLongClusterPage(t *testing.T) {
 	s := clusterSession(t)
 	page, err := os.ReadFile("../../docs/cluster.md")
 	if err != nil {

@@ -84,8 +84,8 @@ func newEngine(t *testing.T, images *registry) engine {
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()
-		if said, err := os.ReadFile(log.Name()); t.Failed() && err == nil {
-			t.Logf("engine log:\n%s", said[max(0, len(said)-5000):])
+		if output, err := os.ReadFile(log.Name()); t.Failed() && err == nil {
+			t.Logf("engine log:\n%s", output[max(0, len(output)-5000):])
 		}
 	})
 	e := engine{dir}

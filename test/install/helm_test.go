@@ -302,7 +302,7 @@ func remove(part any, key string) {
 	}
 }
 
-func TestChartRefuses(t *testing.T) {
+func TestInvalidChartValues(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		values string

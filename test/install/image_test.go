@@ -171,12 +171,12 @@ func (w *world) keepsStateOfMachines(t *testing.T, dir string) {
 	transcript.Eventually(t, "the engine was requested to pull the image", func() bool {
 		return strings.Contains(get(`{.status.conditions[?(@.type=="Ready")].message}`), "images.example/absent:v1")
 	})
-	memo := filepath.Join(dir, get("{.metadata.uid}")+".json")
-	if _, err := os.Stat(memo); err != nil {
+	record := filepath.Join(dir, get("{.metadata.uid}")+".json")
+	if _, err := os.Stat(record); err != nil {
 		t.Error(err)
 	}
 	w.kubectl(t, "delete", "virtualmachine/on-engine", "--namespace", "work", "--timeout", transcript.Patience.String())
-	if _, err := os.Stat(memo); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(record); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the state of a deleted machine: %v", err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // The installation and a manager work with an API server that emulates the oldest Kubernetes
 // version of docs/install.md and the chart: without later fields, API versions and CEL functions.
-func TestLongTheOldestKubernetes(t *testing.T) {
+func TestLongOldestKubernetes(t *testing.T) {
 	t.Parallel()
 	oldest := regexp.MustCompile(`For Kubernetes (1\.\d+) and newer`).FindStringSubmatch(readPage(t, installPage))
 	if oldest == nil {
@@ -66,11 +66,11 @@ func newEmulation(t *testing.T, version string) *world {
 // isStrict checks that the rules of CRDs, webhook and policy are effective.
 func (w *world) isStrict(t *testing.T) {
 	t.Helper()
-	refuses := func(what, says string, words ...string) {
+	refuses := func(what, want string, words ...string) {
 		t.Helper()
 		transcript.Eventually(t, what, func() bool {
 			result := w.Run(transcript.Quietly(t), append([]string{"kubectl"}, words...)...)
-			return result.Code == 1 && strings.Contains(result.Stderr, says)
+			return result.Code == 1 && strings.Contains(result.Stderr, want)
 		})
 	}
 	patch := func(object, spec string) []string {

@@ -40,15 +40,15 @@ const (
 func TestLongTroubleshooting(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	said := map[string]string{killed: ""}
-	w.endsAtOnce(t, said)
-	w.isUnseenOrRefused(t, said)
-	w.isUnasked(t, said)
-	w.isUntrusted(t, said)
-	w.isUnsteady(t, said)
+	messages := map[string]string{killed: ""}
+	w.endsAtOnce(t, messages)
+	w.isUnseenOrRefused(t, messages)
+	w.isUnasked(t, messages)
+	w.isUntrusted(t, messages)
+	w.isUnsteady(t, messages)
 
 	for symptom, quotes := range symptoms(t) {
-		text, ok := said[symptom]
+		text, ok := messages[symptom]
 		if !ok {
 			t.Errorf("no test has the symptom: %s", symptom)
 		}
@@ -57,9 +57,9 @@ func TestLongTroubleshooting(t *testing.T) {
 				t.Errorf("%s: no message contains %q:\n%s", symptom, quote, text)
 			}
 		}
-		delete(said, symptom)
+		delete(messages, symptom)
 	}
-	for symptom := range said {
+	for symptom := range messages {
 		t.Errorf("docs/operations.md has no row for: %s", symptom)
 	}
 }
@@ -106,7 +106,7 @@ func finish(t *testing.T, manager *transcript.Running) {
 	}
 }
 
-func (w *world) endsAtOnce(t *testing.T, said map[string]string) {
+func (w *world) endsAtOnce(t *testing.T, messages map[string]string) {
 	t.Helper()
 	fails := func(flags ...string) {
 		t.Helper()
@@ -114,7 +114,7 @@ func (w *world) endsAtOnce(t *testing.T, said map[string]string) {
 		if result.Code != 1 {
 			t.Errorf("a manager with %q exited with code %d", flags, result.Code)
 		}
-		said[ended] += result.Stdout
+		messages[ended] += result.Stdout
 	}
 	fails() // no CRDs exist yet
 	env.Define(t, w.admin)
@@ -144,7 +144,7 @@ func (w *world) cronTab(t *testing.T, name, schedule string) {
 }
 
 // isUnseenOrRefused runs a manager without the controller of Foos, where no Jobs may be created.
-func (w *world) isUnseenOrRefused(t *testing.T, said map[string]string) {
+func (w *world) isUnseenOrRefused(t *testing.T, messages map[string]string) {
 	t.Helper()
 	w.kubectl(t, "create", "quota", "none", "--hard=count/jobs.batch=0")
 	w.Until(t, "no Job may be created", func(string) bool {
@@ -153,18 +153,18 @@ func (w *world) isUnseenOrRefused(t *testing.T, said map[string]string) {
 	w.kubectl(t, "create", "-f", "../../examples/manifests/foo.yaml")
 	w.cronTab(t, "refused", "@every 1s")
 	manager := w.troubled(t, "crontab")
-	said[late] = w.message(t, "Ready=False", "crontab/refused")
+	messages[late] = w.message(t, "Ready=False", "crontab/refused")
 	if status := w.kubectl(t, "get", "foo", "example-foo", "-o", "jsonpath={.status}"); status != "" {
 		t.Errorf("a Foo without a controller has the status %s", status)
 	}
-	said[unseen] = ""
+	messages[unseen] = ""
 	finish(t, manager)
 	w.kubectl(t, "delete", "crontab/refused", "quota/none")
 }
 
 // isUnasked runs managers without a webhook although there is a configuration, and with one but
 // without a configuration of that name. In between no manager runs, and a namespace is deleted.
-func (w *world) isUnasked(t *testing.T, said map[string]string) {
+func (w *world) isUnasked(t *testing.T, messages map[string]string) {
 	t.Helper()
 	w.apply(t, w.OK(transcript.Quietly(t), "keelson", "manifests", "webhook", "--webhook-service-namespace=default"))
 	w.cronTab(t, "backwards", "30-10 * * * *")
@@ -174,23 +174,23 @@ func (w *world) isUnasked(t *testing.T, said map[string]string) {
 	w.namespace(t, "gone")
 	w.apply(t, "{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: it, namespace: gone}, spec: {driver: fake}}")
 	manager := w.troubled(t, namespaced)
-	said[unasked] = w.message(t, "Ready=False", "crontab/backwards")
-	said[unready] = w.message(t, "Ready=False", "foo/example-foo")
+	messages[unasked] = w.message(t, "Ready=False", "crontab/backwards")
+	messages[unready] = w.message(t, "Ready=False", "foo/example-foo")
 	w.kubectl(t, "wait", "--for=condition=Ready", "virtualmachine/it", "--namespace", "gone", "--timeout", transcript.Patience.String())
 	finish(t, manager)
 
 	w.kubectl(t, "delete", "namespace", "gone", "--wait=false")
-	said[terminating] = w.Until(t, "the namespace reports what is left", func(messages string) bool { return strings.Contains(messages, "finalizers") },
+	messages[terminating] = w.Until(t, "the namespace reports what is left", func(messages string) bool { return strings.Contains(messages, "finalizers") },
 		"kubectl", "get", "namespace", "gone", "-o", "jsonpath={.status.conditions[*].message}")
 	manager = w.troubled(t, namespaced, "--webhook-bind-address="+freeAddress(t), "--webhook-configuration=other", "--webhook-service-namespace=default")
 	w.kubectl(t, "wait", "--for=delete", "virtualmachine/it", "--namespace", "gone", "--timeout", transcript.Patience.String())
 	manager.Await(t, "Webhook certificates")
 	finish(t, manager)
-	said[bundleless] = manager.Text()
+	messages[bundleless] = manager.Text()
 }
 
 // isUntrusted runs a manager whose certificate is of another authority than the configuration's.
-func (w *world) isUntrusted(t *testing.T, said map[string]string) {
+func (w *world) isUntrusted(t *testing.T, messages map[string]string) {
 	t.Helper()
 	address, certificates := freeAddress(t), filepath.Join(w.dir, "certificates")
 	writeCertificate(t, certificates)
@@ -207,8 +207,8 @@ func (w *world) isUntrusted(t *testing.T, said map[string]string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		said[untrusted] = string(raw[max(0, len(raw)-20000):])
-		return strings.Contains(said[untrusted], "x509:")
+		messages[untrusted] = string(raw[max(0, len(raw)-20000):])
+		return strings.Contains(messages[untrusted], "x509:")
 	})
 	finish(t, manager)
 }
@@ -216,7 +216,7 @@ func (w *world) isUntrusted(t *testing.T, said map[string]string) {
 // isUnsteady runs one manager after another, as a kubelet does, with an API server that becomes too
 // slow for their renew deadline once they lead, and then one with a longer deadline and the same
 // API server.
-func (w *world) isUnsteady(t *testing.T, said map[string]string) {
+func (w *world) isUnsteady(t *testing.T, messages map[string]string) {
 	t.Helper()
 	proxy := apiproxy.New(t, w.admin, 1)
 	slow := apiproxy.Faults{Latency: 2 * time.Second}
@@ -233,7 +233,7 @@ func (w *world) isUnsteady(t *testing.T, said map[string]string) {
 		if result.Code != 1 {
 			t.Errorf("a manager that has lost its lease exited with code %d", result.Code)
 		}
-		said[unsteady] += result.Stdout
+		messages[unsteady] += result.Stdout
 	}
 	manager := leads("--lease-duration=15s", "--renew-deadline=10s")
 	begun := time.Now()

@@ -101,7 +101,7 @@ func (w *world) looksAround(t *testing.T) {
 
 // The settings of docs/metrics.md allow traces out of the installation, equally with Helm and with
 // an overlay.
-func TestTracesAreLetOut(t *testing.T) {
+func TestTraceEgress(t *testing.T) {
 	t.Parallel()
 	_, fromChart := rendered(t, "keelson", home, documented(t, metricsPage, "traces.yaml"))
 	w := world{Shell: transcript.Shell{Env: map[string]string{"HOME": t.TempDir()}}}

@@ -53,7 +53,7 @@ func TestDir(t *testing.T) {
 }
 
 // A directory that another user has prepared is rejected unread.
-func TestDirOfSomebodyElse(t *testing.T) {
+func TestForeignDir(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "file", "")
 	if err := os.Symlink("/", filepath.Join(dir, "link")); err != nil {

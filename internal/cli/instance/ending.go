@@ -24,15 +24,15 @@ const (
 // holds the data directory. After blink, a message on w says so. It does not wait for a program
 // that was not killed. It gives up after 10 s; the lock then reports that the directory is in use.
 func AwaitEnding(ctx context.Context, w io.Writer, dir string) error {
-	began, told := time.Now(), false
+	began, reported := time.Now(), false
 	ended := func(context.Context) (bool, error) {
 		pid, err := process.Holder(controlplane.Processes(dir))
 		if err != nil || pid == 0 || !process.IsEnding(pid) {
 			return true, err
 		}
-		if !told && time.Since(began) > blink {
+		if !reported && time.Since(began) > blink {
 			_, _ = fmt.Fprintf(w, "Waiting for the killed keelson (pid %d) to exit ...\n", pid)
-			told = true
+			reported = true
 		}
 		return false, nil
 	}

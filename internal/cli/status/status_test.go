@@ -63,7 +63,7 @@ func TestLongFullEtcd(t *testing.T) {
 		return errors.Is(err, usage.ErrSilent) && strings.Contains(out, "but etcd has an alarm.\n")
 	})
 	if !strings.Contains(out, "  etcd alarm  NOSPACE: the database of etcd has reached its quota") {
-		t.Errorf("status says\n%s", out)
+		t.Errorf("status is\n%s", out)
 	}
 	harness.Eventually(t, "the control plane reports the alarm, too", func() bool {
 		return strings.HasPrefix(cp.Components()[0].Problem, "NOSPACE: ")

@@ -15,7 +15,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/node"
 )
 
-func TestFlagsThatMakeNoSense(t *testing.T) {
+func TestInvalidFlags(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		args []string

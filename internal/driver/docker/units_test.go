@@ -259,7 +259,7 @@ func TestUsage(t *testing.T) {
 			backend.Usage{CPU: 10, Memory: 10, CPUSeconds: 1, ResidentBytes: 10 << 20, GuestBytes: 10 << 20}},
 	} {
 		if got := u.add(test.run, start, test.stats, host); got != test.notify {
-			t.Errorf("%s: told %v", test.name, got)
+			t.Errorf("%s: reported %v", test.name, got)
 		}
 		if diff := cmp.Diff(test.want, *u.last); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)

@@ -29,8 +29,8 @@ func TestContract(t *testing.T) {
 							MilliCPU: 1000, MemoryBytes: 64 << 20, Hash: "1",
 						}
 					},
-					Kill:    func(_ *testing.T, uid types.UID) { driver.Crash(uid, backend.CauseHost, "killed") },
-					Forgets: true,
+					Kill:      func(_ *testing.T, uid types.UID) { driver.Crash(uid, backend.CauseHost, "killed") },
+					Ephemeral: true,
 					Leftovers: func(*testing.T) []string {
 						var left []string
 						for _, uid := range driver.UIDs() {

@@ -183,7 +183,7 @@ type meter struct {
 	from     io.Reader
 	read     int64
 	total    int64 // less than read if unknown
-	told     int64
+	reported int64
 	progress func(string)
 	alive    func()
 }
@@ -196,8 +196,8 @@ func (m *meter) Read(p []byte) (int, error) {
 	}
 	m.read += int64(n)
 	if m.total >= m.read && m.total > 0 {
-		if part := m.read * progressSteps / m.total; part > m.told {
-			m.told = part
+		if part := m.read * progressSteps / m.total; part > m.reported {
+			m.reported = part
 			m.progress(fmt.Sprintf("the image is being downloaded, %d %% of %d MiB", part*100/progressSteps, m.total>>20))
 		}
 	}

@@ -103,8 +103,8 @@ func (w *fixture) clear() {
 			w.Errorf("clear up: %v", err)
 		}
 		if w.Failed() {
-			said, _ := os.ReadFile(filepath.Join(w.driver.machinesDir(), entry.Name(), serialLog)) // there may be none
-			w.Logf("log of machine %s and its QEMU:\n%s", entry.Name(), said[max(0, len(said)-4000):])
+			output, _ := os.ReadFile(filepath.Join(w.driver.machinesDir(), entry.Name(), serialLog)) // there may be none
+			w.Logf("log of machine %s and its QEMU:\n%s", entry.Name(), output[max(0, len(output)-4000):])
 		}
 	}
 }

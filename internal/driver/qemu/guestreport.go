@@ -25,11 +25,11 @@ func readGuestReport(dir, run string) *guestReport {
 	if err != nil {
 		return nil
 	}
-	var said guestReport
-	if json.Unmarshal(raw, &said) != nil || said.Run != run {
+	var report guestReport
+	if json.Unmarshal(raw, &report) != nil || report.Run != run {
 		return nil
 	}
-	return &said
+	return &report
 }
 
 // write writes the report to a folder. It is only used while the process runs, so it need not survive a power failure.
@@ -44,15 +44,15 @@ func (a *guestReport) write(dir string) error {
 // saveGuestReport persists a response of the guest if it differs from the last one.
 func (m *machine) saveGuestReport(ctx context.Context, addresses []string) {
 	m.mu.Lock()
-	said := &guestReport{Run: m.run, Addresses: addresses}
-	known := m.guestReport != nil && m.guestReport.Run == said.Run && slices.Equal(m.guestReport.Addresses, addresses)
+	report := &guestReport{Run: m.run, Addresses: addresses}
+	known := m.guestReport != nil && m.guestReport.Run == report.Run && slices.Equal(m.guestReport.Addresses, addresses)
 	if known || m.run == "" || ctx.Err() != nil {
 		m.mu.Unlock()
 		return
 	}
-	m.guestReport = said
+	m.guestReport = report
 	m.mu.Unlock()
-	if err := said.write(m.dir); err != nil {
+	if err := report.write(m.dir); err != nil {
 		// The next manager queries the guest.
 		m.d.options.Log.V(1).Info("Could not save the report of a guest", "machine", m.id.UID, "why", err.Error())
 	}

@@ -215,7 +215,7 @@ func TestDownloadsReachThePublicInternetOnly(t *testing.T) {
 	_, port, _ := net.SplitHostPort(address)
 	here := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	tests := []struct {
-		name, url, says string
+		name, url, want string
 		allowed         []netip.Prefix
 	}{
 		{"loopback", "http://" + address, "not downloaded from there", nil},
@@ -232,7 +232,7 @@ func TestDownloadsReachThePublicInternetOnly(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			i := newImages(t.TempDir(), Options{ImageNetworks: tt.allowed})
 			_, err := i.get(t.Context(), "default", tt.url, digest, func(string) {})
-			if err == nil || !strings.Contains(err.Error(), tt.says) {
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -257,10 +257,10 @@ func TestDNSRebinding(t *testing.T) {
 	lookup = newResolver(t, answers)
 	defer func() { lookup = nil }()
 	i := newImages(t.TempDir(), Options{ImageNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.3/32")}})
-	for _, says := range []string{"connection refused", "127.0.0.2 is neither on the public Internet"} {
+	for _, want := range []string{"connection refused", "127.0.0.2 is neither on the public Internet"} {
 		_, err := i.get(t.Context(), "default", "http://rebind.example:"+port, strings.Repeat("0", 64), func(string) {})
-		if err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("got %v, want %s", err, says)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 	if n := visits.Load(); n > 0 {

@@ -16,7 +16,7 @@ import (
 // During a stall, a request gets no response and an open watch receives nothing. Afterwards both
 // have failed, the request has not arrived, and everything works as before.
 func TestStall(t *testing.T) {
-	arrived, tell := make(chan string, 8), make(chan string)
+	arrived, events := make(chan string, 8), make(chan string)
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		arrived <- r.URL.Path
 		if r.URL.Path != "/watched" {
@@ -25,7 +25,7 @@ func TestStall(t *testing.T) {
 		for {
 			_ = http.NewResponseController(w).Flush() // the client may be gone
 			select {
-			case line := <-tell:
+			case line := <-events:
 				_, _ = fmt.Fprintln(w, line)
 			case <-r.Context().Done():
 				return
@@ -53,13 +53,13 @@ func TestStall(t *testing.T) {
 			lines <- scanner.Text()
 		}
 	}()
-	tell <- "before"
+	events <- "before"
 	if got := <-lines; got != "before" {
 		t.Fatalf("the watch received %q", got)
 	}
 
 	p.Stall(true)
-	tell <- "meanwhile"
+	events <- "meanwhile"
 	failed := make(chan error, 1)
 	go func() {
 		response, err := get("/asked")

@@ -30,8 +30,8 @@ type Backend struct {
 	Kill func(t *testing.T, uid types.UID)
 	// Leftovers returns what is left in the backend: processes, containers, files.
 	Leftovers func(t *testing.T) []string
-	// Forgets means that servers end when the driver is closed.
-	Forgets bool
+	// Ephemeral means that servers end when the driver is closed.
+	Ephemeral bool
 }
 
 // fixture is a driver under test.
@@ -40,12 +40,12 @@ type fixture struct {
 	backend Backend
 	driver  backend.Driver
 
-	mu   sync.Mutex
-	told map[types.UID]int
+	mu       sync.Mutex
+	notified map[types.UID]int
 }
 
 func newFixture(t *testing.T, b Backend) *fixture {
-	f := &fixture{T: t, backend: b, told: map[types.UID]int{}}
+	f := &fixture{T: t, backend: b, notified: map[types.UID]int{}}
 	f.open()
 	return f
 }
@@ -61,7 +61,7 @@ func (f *fixture) open() {
 	f.driver.Watch(func(id backend.Identity) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.told[id.UID]++
+		f.notified[id.UID]++
 	})
 }
 
@@ -210,7 +210,7 @@ func testLife(f *fixture) {
 	harness.Eventually(f, "Watch reports the change", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return f.told[machine.UID] > 0
+		return f.notified[machine.UID] > 0
 	})
 	f.remove(machine)
 }
@@ -291,7 +291,7 @@ func testDeath(f *fixture) {
 }
 
 func testReopen(f *fixture) {
-	if f.backend.Forgets {
+	if f.backend.Ephemeral {
 		return
 	}
 	machine := f.newMachine()

@@ -88,8 +88,8 @@ func StartBinary(t testing.TB, binary, name string, args ...string) *Manager {
 	t.Cleanup(func() {
 		_ = m.cmd.Process.Kill() // it may have ended
 		<-m.Done
-		if said := crash(m.Log()); said != "" {
-			t.Errorf("%s has crashed: %s", m.Name, said)
+		if line := crash(m.Log()); line != "" {
+			t.Errorf("%s has crashed: %s", m.Name, line)
 		}
 		if t.Failed() && !m.killed {
 			t.Logf("the end of the log of %s:\n%s", m.Name, m.Tail())

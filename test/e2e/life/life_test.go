@@ -184,7 +184,7 @@ func downKeepsData(t *testing.T, m *machine) {
 	report := m.status(t)
 	transcript.Contains(t, m.OK(t, "keelson", "down"), "Stopped in ", "The data stays in "+m.data()+".\n")
 	m.nothingIsLeft(t)
-	nobodyListens(t, report)
+	expectNoListener(t, report)
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "status"), "Keelson is stopped. `keelson up` starts it with its data.\n")
 	transcript.Contains(t, m.OK(t, "keelson", "down"), "Nothing was running in "+m.data()+". The data stays in "+m.data()+".\n")
 }
@@ -224,7 +224,7 @@ func upUnread(t *testing.T, m *machine) {
 		t.Errorf("keelson up after the signals: %v", err)
 	}
 	m.nothingIsLeft(t)
-	nobodyListens(t, controlplane.Report{Server: m.status(t).Server})
+	expectNoListener(t, controlplane.Report{Server: m.status(t).Server})
 }
 
 func downDeletesData(t *testing.T, m *machine) {

@@ -77,8 +77,8 @@ func (m *machine) nothingIsLeft(t *testing.T) {
 	}
 }
 
-// nobodyListens fails the test if the API of a report is still reachable.
-func nobodyListens(t *testing.T, report controlplane.Report) {
+// expectNoListener fails the test if the API of a report is still reachable.
+func expectNoListener(t *testing.T, report controlplane.Report) {
 	t.Helper()
 	address := strings.TrimPrefix(report.Server, "https://")
 	if conn, err := net.Dial("tcp", address); err == nil {

@@ -26,7 +26,7 @@ func loadLayout(t *testing.T, u *user) {
 		u.kubectl(t, "run", "laid", "--image="+image, "--restart=Never", "--", "say", "from", image)
 		u.Until(t, "it has run", transcript.Is("Succeeded"), "kubectl", "get", "pod", "laid", "-o", "jsonpath={.status.phase}")
 		if got := u.kubectl(t, "logs", "laid"); got != "from "+image+"\n" {
-			t.Errorf("it says %q", got)
+			t.Errorf("output is %q", got)
 		}
 		u.kubectl(t, "delete", "pod", "laid")
 	}

@@ -190,7 +190,7 @@ func runsOnce(t *testing.T, u *user, after time.Time) {
 			return err == nil && at.After(after.Add(time.Second))
 		})
 	}
-	u.Until(t, "runs go on", latest, "kubectl", "get", "jobs", "-o", "jsonpath="+times)
+	u.Until(t, "runs continue", latest, "kubectl", "get", "jobs", "-o", "jsonpath="+times)
 	u.kubectl(t, "patch", "crontab", "tick", "--type=merge", "--patch", `{"spec":{"suspend":true}}`)
 	// While it is suspended, it has no next run.
 	u.Until(t, "all runs have ended", transcript.Is("0"), "kubectl", "get", "crontab", "tick", "-o",

@@ -46,7 +46,7 @@ func pullImage(t *testing.T, u *user) {
 	for pod := range registries {
 		u.Until(t, "it has run", transcript.Is("Succeeded"), "kubectl", "get", "pod", pod, "-o", "jsonpath={.status.phase}")
 		if got := u.kubectl(t, "logs", pod); got != "pulled\n" {
-			t.Errorf("it says %q", got)
+			t.Errorf("output is %q", got)
 		}
 		u.kubectl(t, "delete", "pod", pod)
 	}

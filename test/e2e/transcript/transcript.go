@@ -25,11 +25,11 @@ const PatienceVariable = "KEELSON_TEST_PATIENCE"
 // busy with other tests.
 var Patience = patience(os.Getenv(PatienceVariable))
 
-func patience(said string) time.Duration {
-	if said == "" {
+func patience(value string) time.Duration {
+	if value == "" {
 		return 60 * time.Second
 	}
-	d, err := time.ParseDuration(said)
+	d, err := time.ParseDuration(value)
 	if err != nil {
 		panic(PatienceVariable + ": " + err.Error())
 	}

@@ -90,7 +90,7 @@ func dialed(t *testing.T, talk func(net.Conn, *bufio.Scanner)) *Client {
 	return c
 }
 
-func TestAnswersFindTheirCommand(t *testing.T) {
+func TestResponsesMatchCommands(t *testing.T) {
 	long := strings.Repeat("x", 3<<20)
 	c := dialed(t, func(conn net.Conn, lines *bufio.Scanner) {
 		monitor(conn, lines, map[string]string{
@@ -133,7 +133,7 @@ func TestManyCommandsAtOnce(t *testing.T) {
 	running.Wait()
 }
 
-func TestSilentPeerHoldsNobody(t *testing.T) {
+func TestUnresponsivePeer(t *testing.T) {
 	t.Run("no greeting", func(t *testing.T) {
 		path := serve(t, func(_ net.Conn, lines *bufio.Scanner) { next(lines) })
 		if _, err := Dial(within(t, 50*time.Millisecond), path); !errors.Is(err, context.DeadlineExceeded) {
@@ -191,7 +191,7 @@ func TestSlowPeer(t *testing.T) {
 	}
 }
 
-func TestEndFailsWhatWaits(t *testing.T) {
+func TestDisconnectFailsPendingCommands(t *testing.T) {
 	for name, end := range map[string]func(net.Conn){
 		"it disconnects":          func(conn net.Conn) { _ = conn.Close() },
 		"in the middle of a line": func(conn net.Conn) { fmt.Fprint(conn, `{"return"`); _ = conn.Close() },
@@ -299,7 +299,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-func TestAgentInTheMiddleOfAnAnswer(t *testing.T) {
+func TestAgentDuringAResponse(t *testing.T) {
 	agent := func(conn net.Conn, lines *bufio.Scanner) {
 		fmt.Fprint(conn, `ld": 3}, "id": 4}`+"\n"+`{"return": {}, "id": 1}`+"\n"+`{"retu`)
 		for lines.Scan() {
