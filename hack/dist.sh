@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 image=$1 file=${2:-dist/install.yaml}
 
-# The last colon parts the tag off, unless it belongs to a port.
+# The tag follows the last colon, unless that belongs to a port.
 name=${image%:*} tag=${image##*:}
 if [ "$name" = "$image" ] || [[ $tag == */* ]]; then
 	echo "IMAGE=$image has no tag: name one, such as $image:v1" >&2

@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# Writes everything that is generated from the Go types and from the markers of
-# the controllers: deepcopy functions, CRDs, the manager's role, the Helm chart, and
-# the client packages. Run it as `make generate`. It takes no arguments, gives the same bytes
-# each time, and removes what is no longer generated.
+# Generates code and manifests from the Go types and the controllers' markers: deepcopy functions,
+# CRDs, the manager's role, the Helm chart, and the client packages. Run it as `make generate`. It
+# takes no arguments, its output is reproducible, and it removes stale files.
 #
-# A new kind needs no change here: a package below api/ with +genclient in it is
-# found, and so is a +kubebuilder:rbac marker.
+# A new kind needs no change here: packages below api/ with +genclient and +kubebuilder:rbac markers
+# are found.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
@@ -16,7 +15,7 @@ trap 'rm -rf "$new"' EXIT
 
 tool() { go tool -modfile=go.tools.mod "$@"; }
 
-# replace OLD NEW: puts the directory NEW in the place of OLD.
+# replace OLD NEW: replaces the directory OLD by NEW.
 replace() {
 	mkdir -p "$(dirname "$1")"
 	rm -rf "$1"
@@ -38,8 +37,8 @@ go run ./hack/definitions "$new"/crds/*.yaml
 rm -f api/crds/*.yaml
 cp "$new"/crds/*.yaml "$new/kustomization.yaml" api/crds/
 
-# controller-gen drops markers of this kind without a word when they are in a doc
-# comment. In a comment of its own, with an empty line after it, they count.
+# controller-gen silently drops markers of this kind in doc comments. They work in a separate comment
+# with an empty line after it.
 lost=$(find internal/controller internal/manager -name '*.go' -exec awk '
 	FNR == 1 { marker = 0 }
 	/^[[:space:]]*\/\/ ?\+kubebuilder:rbac:/ { marker = FNR }
@@ -49,9 +48,9 @@ if [ -n "$lost" ]; then
 	exit 1
 fi
 
-# One role for the manager of the installation, and one for each controller, so that a manager
-# that runs only some of them can ask for, and be granted, no more than those need. Controllers with
-# a folder in config/kinds are off by default: their rules, and their webhook, go there.
+# One role for the manager of the installation, and one for each controller, so that a manager with
+# only some controllers gets only their permissions. Controllers with a folder in config/kinds are off
+# by default: their rules and their webhook go there.
 echo "generate: config/rbac, config/kinds"
 mkdir "$new/rbac"
 role() { # role NAME FILE PACKAGES...
@@ -92,7 +91,7 @@ rm -f config/rbac/role.yaml config/rbac/own.yaml config/rbac/role-*.yaml
 cp "$new"/rbac/*.yaml config/rbac/
 go run ./hack/aggregate >config/rbac/aggregated.yaml
 
-# The alerts, as the Prometheus operator takes them.
+# The alerts in the format of the Prometheus operator.
 echo "generate: config/monitoring"
 {
 	cat <<-EOF
@@ -120,9 +119,9 @@ while read -r directory; do
 	inputs+=(--input "${directory#api/}")
 done < <(grep -rl --include='*.go' '^// +genclient$' api | xargs -n 1 dirname | sort -u)
 
-# The apply configurations come with their OpenAPI schema. Without it there would
-# be no Extract functions, and the fake clientset could not do server-side apply.
-# The packages after ours are those that our types refer to.
+# The apply configurations include their OpenAPI schema. Otherwise there would be no Extract functions,
+# and the fake clientset would not support server-side apply. The packages after Keelson's are those
+# that its types refer to.
 echo "generate: OpenAPI schema of the types"
 tool openapi-gen --output-dir "$new/openapi" --output-pkg main --output-file generated.go \
 	--report-filename "$new/openapi/report" \
@@ -130,7 +129,7 @@ tool openapi-gen --output-dir "$new/openapi" --output-pkg main --output-file gen
 	k8s.io/api/batch/v1 k8s.io/api/core/v1 k8s.io/api/scheduling/v1alpha3 \
 	k8s.io/apimachinery/pkg/api/resource k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime \
 	k8s.io/apimachinery/pkg/util/intstr k8s.io/apimachinery/pkg/version
-# Except for those that hack/openapi/exceptions.txt lists, each with its reason.
+# Exceptions are in hack/openapi/exceptions.txt, with reasons.
 if grep "$module" "$new/openapi/report" | grep -vxF "$(grep -v '^#' hack/openapi/exceptions.txt)"; then
 	echo "generate: the types above break an OpenAPI rule (the lines name package, type, field)" >&2
 	exit 1
@@ -138,7 +137,7 @@ fi
 cp hack/openapi/main.go "$new/openapi/"
 go run "$new/openapi/main.go" "$new/openapi/generated.go" >"$new/openapi.json"
 
-# Types of Kubernetes in ours have their apply configurations in client-go.
+# The apply configurations of Kubernetes types are in client-go.
 external=()
 clientgo=$(go list -m -f '{{.Dir}}' k8s.io/client-go)
 for group in batch/v1 core/v1; do

@@ -9,7 +9,7 @@ docker=${DOCKER:-docker}
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 
-# Where Debian, Fedora and Alpine keep root certificates.
+# Root certificates of Debian, Fedora and Alpine.
 for bundle in "${SSL_CERT_FILE:-}" /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem; do
 	if [ -f "$bundle" ]; then break; fi
 done

@@ -3,7 +3,7 @@
 # the folder of the release.
 #
 # As root the prefix is /usr/local, otherwise ~/.local. The programs go to PREFIX/lib/keelson, and PREFIX/bin gets links to
-# keelson and kubectl; a kubectl that is there stays. Running it again upgrades; what runs goes on with the old programs
+# keelson and kubectl; an existing kubectl is kept. Running it again upgrades; running processes keep the old programs
 # until the next `keelson up`.
 set -eu
 
@@ -40,7 +40,7 @@ done
 [ -f SHA256SUMS ] || fail "SHA256SUMS is missing: download the whole release"
 grep -F "  $archive" SHA256SUMS | sha256sum --check --status || fail "$archive is damaged: its checksum is not that of SHA256SUMS"
 
-# Unpacked beside and renamed, so that an interrupted upgrade leaves a whole installation.
+# Unpacked next to the target and renamed, so that an interrupted upgrade leaves a complete installation.
 mkdir -p "$prefix/lib" "$prefix/bin"
 new=$prefix/lib/.keelson.new
 rm -rf "$new"

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Shows that the rules in .golangci.yml fire, and only where they should: it lints a
-# small module with the layout of this one, whose files (hack/testdata/lint) break
-# the rules on purpose. A line that must be reported says "want: LINTER" in a
-# comment; no other line may be. `make lint` runs it.
+# Tests that the rules in .golangci.yml fire exactly where they should: it lints a small module with the
+# layout of this one, whose files (hack/testdata/lint) break the rules on purpose. A line that must be
+# reported has the comment "want: LINTER"; no other line may be reported. `make lint` runs it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
@@ -17,7 +16,7 @@ cp -R hack/testdata/lint/. "$work"
 cp .golangci.yml "$work"
 printf 'module %s\n\ngo 1.26.0\n' "$module" >"$work/go.mod"
 
-# What the files import from this module, as empty packages.
+# Empty packages for the imports from this module.
 for package in client/listers guest kube internal/stub internal/cli internal/cli/up internal/controller \
 	internal/controlplane/x internal/driver/qemu internal/engine/local internal/manager/x internal/testing/env; do
 	mkdir -p "$work/$package"

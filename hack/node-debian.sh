@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs the tests of a real node on a Debian 13 in QEMU, once with runc and once with crun:
-# hack/node-debian.sh [TESTS], where TESTS is as in go test -run. It has what the machines
-# of CI may not have: cgroups of version 2, systemd, a kernel of a distribution, and nft
-# without iptables. Without KVM it is emulated, and takes about half an hour: tests have more
-# patience then (KEELSON_TEST_PATIENCE, 10m unless it is set), and all of it has a deadline.
+# hack/node-debian.sh [TESTS], where TESTS is as in go test -run. It covers features that CI machines may
+# lack: cgroups v2, systemd, a distribution's kernel, and nft without iptables. Without KVM it is emulated
+# and takes about half an hour: then tests have longer timeouts (KEELSON_TEST_PATIENCE, 10m by default).
+# The whole run has a deadline.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
@@ -18,7 +18,7 @@ machine=
 work=$(mktemp -d)
 trap '[ -z "$machine" ] || kill "$machine" 2>/dev/null || true; rm -rf "$work"' EXIT
 
-# A second disk with the programs and the tests, and room for what the node keeps.
+# A second disk with the programs and the tests, and room for the data of the node.
 mkdir -p "$work/files/apps" "$work/files/tmp" "$work/files/bin"
 cp -a bin/keelson bin/keelson-kube bin/kubectl bin/node "$work/files/bin/"
 CGO_ENABLED=0 go test -c -o "$work/files/node.test" ./test/e2e/node
@@ -28,7 +28,7 @@ done
 truncate --size 6G "$work/disk"
 mke2fs -q -t ext4 -L keelson -d "$work/files" "$work/disk"
 
-# What cloud-init runs at the end of the boot. Tests look for the programs beside their sources.
+# cloud-init runs this at the end of the boot. Tests look for the programs relative to their sources.
 mkdir "$work/seed"
 echo 'instance-id: node' >"$work/seed/meta-data"
 {
@@ -57,7 +57,7 @@ echo "node-debian: passed"
 END
 } >"$work/seed/user-data"
 
-# A device alone is not enough: on some hosts it can be opened, and then guests hang in it.
+# The device alone is not enough: on some hosts it can be opened, but guests hang.
 accelerator=tcg,thread=multi,tb-size=512
 if [ -w /dev/kvm ] && grep --quiet --word-regexp --extended-regexp 'vmx|svm' /proc/cpuinfo; then accelerator=kvm; fi
 echo "node-debian: booting with $accelerator; it may take up to $deadline" >&2

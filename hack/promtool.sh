@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Puts promtool, which checks and tests the alerts, at FILE: hack/promtool.sh FILE. It is the one of
-# PATH, or it comes from Debian's package prometheus, which is fetched with the distribution's own
-# tools, which check its signature, and unpacked into a cache, not installed: the package would
-# start a server.
+# Copies promtool, which checks and tests the alerts, to FILE: hack/promtool.sh FILE. It comes from PATH or
+# from Debian's package prometheus. The distribution's tools download the package and verify its
+# signature. It is unpacked into a cache and not installed, because the package would start a server.
 set -euo pipefail
 
 target=$1
@@ -32,7 +31,7 @@ if [ -z "$found" ]; then
 	work=$(mktemp -d "$cache/.new.XXXXXX")
 	trap 'rm -rf "$work"' EXIT
 	echo "promtool: fetching the package prometheus (about 19 MB) into $cache; it is not installed" >&2
-	# apt downloads as a user of its own, which may not write here; that is a warning only.
+	# apt tries to download as its own user, which may not write here; that is only a warning.
 	(cd "$work" && apt-get download --quiet=2 prometheus >&2)
 	dpkg-deb --extract "$(find "$work" -name '*.deb')" "$work/unpacked"
 	mkdir -p "$cache/usr/bin"

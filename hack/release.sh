@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds a release into dist/VERSION: hack/release.sh VERSION [IMAGE]. IMAGE is the image that install.yaml names, without
-# a tag; `keelson` unless given. The same commit, Go, kernel of the guest and certificates give the same bytes.
+# a tag, `keelson` by default. The same commit, Go version, guest kernel and certificates produce the same bytes.
 # `make release` calls it.
 set -euo pipefail
 cd "$(dirname "$0")/.."

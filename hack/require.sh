@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Makes sure that commands, or files, are there: `hack/require.sh gcc openssl`. What is missing is
-# installed with the system's package manager, after saying so. Where that is
-# forbidden (KEELSON_NO_INSTALL=1) or impossible it names the command to type, and
-# fails. It never asks.
+# Installs missing commands or files: `hack/require.sh gcc openssl`. It uses the system's package manager,
+# after a message. Where that is forbidden (KEELSON_NO_INSTALL=1) or impossible, it fails and prints the
+# command to run. It never prompts.
 set -euo pipefail
 
 packages=()

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs the units of config/systemd in a Debian with systemd, in QEMU: a Cluster, the API and what else outlives the manager must
-# live through restarts, kill -9, a stop and a start of the units, and must be stopped cleanly when the host reboots. Emulated,
-# without KVM, it takes some minutes. QEMU in QEMU would be too slow: there is no VirtualMachine, and every process that must
-# outlive the manager is started by internal/process, as those of machines are.
+# Runs the units of config/systemd on Debian in QEMU: a Cluster, the API and other processes that outlive the manager must
+# survive restarts, kill -9, a stop and a start of the units, and must stop cleanly when the host reboots. Without KVM it
+# takes some minutes. There is no VirtualMachine, because nested QEMU would be too slow; internal/process starts all processes
+# that outlive the manager in the same way.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
@@ -41,13 +41,12 @@ until_ok() {
 	say "$what"
 }
 kubectl() { keelson-kube kubectl --request-timeout=20s --kubeconfig /var/lib/keelson/up/kubeconfig "$@"; }
-# What outlives the manager: all processes of the units but the main ones.
+# The processes that outlive the manager: all of the units except the main ones.
 living() {
 	cat /sys/fs/cgroup/system.slice/keelson-{up,manager}.service/cgroup.procs 2>/dev/null | sort |
 		grep --invert-match --line-regexp --regexp "$(main keelson-up)" --regexp "$(main keelson-manager)" || true
 }
-# Nothing may have ended, and nothing may be new. A manager that starts runs programs that end soon, such as a question for
-# a version.
+# No process may have ended or started, except for short-lived ones of a starting manager, such as a version query.
 unchanged() {
 	living >/tmp/now
 	[ -z "$(comm -23 /tmp/living /tmp/now)" ] || fail "$1: processes ended: $(comm -23 /tmp/living /tmp/now)"
@@ -73,7 +72,7 @@ systemd-analyze verify /etc/systemd/system/keelson-*.service
 systemctl enable keelson-up keelson-manager
 systemctl start keelson-up
 until_ok "the API is ready" api
-# An emulated API server can take longer than kubectl waits for it.
+# An emulated API server can exceed kubectl's timeout.
 definitions() { keelson manifests crds | kubectl apply --server-side -f - && keelson manifests admission | kubectl apply -f -; }
 until_ok "the definitions are there" definitions
 namespace() { kubectl create namespace keelson-system --dry-run=client -o yaml | kubectl apply -f -; }
@@ -112,7 +111,7 @@ until_ok "the Cluster is ready" ready
 unchanged "in the end"
 ! journalctl --unit 'keelson-*' | grep 'has KillMode' || fail "the units have a warning about KillMode"
 
-# The default of systemd is warned about. It is taken back before the unit stops.
+# systemd's default causes a warning. The change is reverted before the unit stops.
 mkdir /etc/systemd/system/keelson-up.service.d
 printf '[Service]\nKillMode=control-group\n' >/etc/systemd/system/keelson-up.service.d/kill.conf
 systemctl stop keelson-up
@@ -155,7 +154,7 @@ mkdir "$work/seed"
 echo 'instance-id: systemd' >"$work/seed/meta-data"
 printf '#!/bin/bash\nmkdir -p /test && mount LABEL=keelson /test\n. /test/first\n' >"$work/seed/user-data"
 
-# A device alone is not enough: on some hosts it can be opened, and then guests hang in it.
+# The device alone is not enough: on some hosts it can be opened, but guests hang.
 accelerator=tcg,thread=multi,tb-size=512
 if [ -w /dev/kvm ] && grep --quiet --word-regexp --extended-regexp 'vmx|svm' /proc/cpuinfo; then accelerator=kvm; fi
 echo "systemd-debian: booting with $accelerator; it may take up to $deadline" >&2

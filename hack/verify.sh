@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Fails, with the difference, when something in the tree is not what it should be:
-# stale generated files, untidy module files, unformatted code, and the imports that
-# no linter sees. It works on a copy of the tree and changes nothing. Run it as
+# Fails, with the difference, on stale generated files, untidy module files, unformatted code, and
+# forbidden imports that no linter finds. It works on a copy of the tree and changes nothing. Run it as
 # `make verify`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,7 +24,7 @@ check() {
 	failed+=("$name")
 }
 
-# files PATTERN...: the files that git knows or would take, those deleted left out.
+# files PATTERN...: tracked and untracked files, except deleted and ignored ones.
 files() {
 	git ls-files --cached --others --exclude-standard --deduplicate -- "$@" |
 		while IFS= read -r file; do if [ -f "$file" ]; then printf '%s\n' "$file"; fi; done
@@ -55,8 +54,8 @@ formatted() {
 	[ -z "$bad" ] || { echo "$bad"; return 1; }
 }
 
-# imports PACKAGES...: "PACKAGE IMPORT" for every import that is not of the standard
-# library, those of tests too.
+# imports PACKAGES...: "PACKAGE IMPORT" for every import outside the standard library, including
+# those of tests.
 imports() {
 	go list -f '{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}
 {{end}}{{range .TestImports}}{{$p}} {{.}}
@@ -69,12 +68,12 @@ unwanted() {
 	awk -v pattern="$1" '$2 !~ pattern { print $1 " imports " $2; bad = 1 } END { exit bad }'
 }
 
-# api/ and client/ can become a module of their own as long as this holds.
+# This keeps api/ and client/ separable into their own module.
 client_imports() {
 	imports ./client/... | unwanted "^($module/(api|client)/|k8s.io/(api|apimachinery|client-go|kube-openapi)/|sigs.k8s.io/structured-merge-diff/)"
 }
 
-# Controllers meet through API objects, in tests too.
+# Controllers interact only through API objects, also in tests.
 controller_imports() {
 	imports ./internal/controller/... | awk -v prefix="$module/internal/controller/" '
 		index($2, prefix) == 1 {

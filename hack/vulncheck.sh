@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
-# Runs govulncheck on every module that is shipped. Its database is on the network;
-# GOVULNDB is the URL of another one, such as file:///DIRECTORY with the entries of
-# github.com/golang/vulndb, data/osv. A database that cannot be reached says nothing
-# about the code, so that is reported and is no failure, unless
-# KEELSON_REQUIRE_VULNCHECK=1. Anything else that govulncheck finds fault with is a
-# failure, but for the entries that are named and explained below.
+# Runs govulncheck on every shipped module. Its database is on the network; GOVULNDB is the URL of another
+# one, such as file:///DIRECTORY with the entries of github.com/golang/vulndb, data/osv. An unreachable
+# database is reported, but is a failure only with KEELSON_REQUIRE_VULNCHECK=1. All findings are failures,
+# except for the entries explained below.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,13 +10,13 @@ govulncheck=$(go tool -modfile=go.tools.mod -n govulncheck)
 built=$(mktemp -d)
 trap 'rm -rf "$built"' EXIT
 
-# Entries that hold for all versions of k8s.io/kubernetes for years now, and have no corrected one:
+# Entries that affect all versions of k8s.io/kubernetes, without a fixed one:
 # GO-2025-3547: a Pod may live a moment longer than the NetworkPolicies of a namespace that is deleted. Simulated nodes run
 #   no Pods; a real one has no NetworkPolicies, which docs/node.md says.
 # GO-2025-3521: volumes of the type gitRepo read repositories of others on the node. Their feature gate is locked to off.
 accepted="GO-2025-3547 GO-2025-3521"
 
-# check WHAT ARGUMENT...: runs govulncheck in the present directory.
+# check WHAT ARGUMENT...: runs govulncheck in the current directory.
 check() {
 	local what=$1 status=0 output
 	echo "vulncheck: $what"
@@ -46,7 +44,7 @@ for module in guest node; do
 	check "$module" ./...
 	cd ..
 done
-# What calls what in Kubernetes takes more than 9 GB of memory to find out. The linker knows it, too: it leaves out what
-# is not called, and without -s the program has the names of the rest.
+# The call graph of Kubernetes takes more than 9 GB of memory. The linker computes it, too: it removes unreachable functions,
+# and without -s the program has the names of the rest.
 (cd kube && CGO_ENABLED=0 go build -trimpath -o "$built/keelson-kube" .)
 check keelson-kube -mode binary "$built/keelson-kube"

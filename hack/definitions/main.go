@@ -1,12 +1,12 @@
 // Command definitions makes generated CRDs easier to read for users:
 //
-//	go run ./hack/definitions FILE...
+//		go run ./hack/definitions FILE...
 //
-//   - It joins the lines of each paragraph in descriptions. kubectl explain wraps lines at the width of the terminal and
-//     keeps existing breaks, so the lines of a Go comment would come out long and short in turns.
-//   - It adds defaults to descriptions that do not mention them, because kubectl explain does not show them.
-//   - It removes anyOf from int-or-string fields. x-kubernetes-int-or-string means the same, and the API server would
-//     reject a wrong type with "must validate at least one schema" besides the useful message.
+//	  - It joins the lines of each paragraph in descriptions. kubectl explain wraps lines at the width of the terminal and
+//	    keeps existing breaks, so the lines of a Go comment would come out long and short in turns.
+//	  - It adds defaults to descriptions that do not mention them, because kubectl explain does not show them.
+//	  - It removes anyOf from int-or-string fields. x-kubernetes-int-or-string means the same, and the API server would
+//	    reject a wrong type with "must validate at least one schema" besides the useful message.
 package main
 
 import (
