@@ -1,6 +1,6 @@
-// Writes what two independent libraries say about schedules.txt, around every change of the
-// clocks in ten zones and thirty years and at ordinary times: internal/cron/testdata/oracles.txt.gz.
-// The tests of internal/cron read it; docs/internals/schedules.md says where we differ, and why.
+// Writes the results of two independent libraries for schedules.txt, around every clock change of ten
+// zones in thirty years and at ordinary times: internal/cron/testdata/oracles.txt.gz. The tests of
+// internal/cron read it; docs/internals/schedules.md explains where Keelson differs, and why.
 // Run it as `make cronvectors`; it takes minutes.
 //
 // Format, one JSON object and then lines:
@@ -8,13 +8,13 @@
 //   a line for each schedule and zone, schedules first: for each start of the zone the n runs that
 //   follow it, separated by spaces.
 // Runs are separated by commas. Each is the seconds since the one before, in base 36, and the first
-// the seconds since the midnight in UTC before the start; "-" is the end, if there are fewer than n. If both libraries say the same it
-// stands once; if not, croner stands before a "|" and cron-parser behind. "!" is a schedule that a
-// library refuses.
+// the seconds since the midnight in UTC before the start; "-" is the end, if there are fewer than n.
+// Equal results of both libraries are written once, different ones as croner "|" cron-parser. "!" is a
+// schedule that a library rejects.
 //
-// The changes of each zone are those that the libraries saw, so that the tests need no other zone
-// database. The file stays as it is, byte for byte, as long as its content is the same: other
-// versions of Node compress differently.
+// The changes of each zone are those that the libraries used, so that the tests need no other zone
+// database. The file is rewritten only if its content changes: other versions of Node compress
+// differently.
 
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
@@ -60,7 +60,7 @@ function linesOf(zone) {
   });
 }
 
-// inWorkers does the zones in as many threads as there are processors.
+// inWorkers processes the zones in one thread per processor.
 async function inWorkers() {
   const results = new Map();
   const waiting = [...zoneNames];

@@ -1,11 +1,11 @@
-// The two libraries behind one interface: a function of a schedule and a zone that throws if the
-// library refuses the schedule, and returns a function (start, n): up to n runs after start, all in
-// Unix seconds.
+// The two libraries behind one interface: a function of a schedule and a zone. It throws if the library
+// rejects the schedule, and returns a function (start, n): up to n runs after start, all in Unix
+// seconds.
 
 import { Cron } from 'croner';
 import { CronExpressionParser } from 'cron-parser';
 
-// Both libraries ask this for nearly everything, and for the same instants again and again.
+// Both libraries call this for nearly everything, and repeatedly for the same instants.
 const { formatToParts } = Intl.DateTimeFormat.prototype;
 const enough = 10_000;
 const formatted = new Map(); // formatter -> instant -> parts

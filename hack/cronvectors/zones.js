@@ -1,21 +1,20 @@
-// The zones, the changes of their clocks that Node sees, and the instants at which the
-// libraries are asked.
+// The zones, their clock changes according to Node, and the instants to query the libraries at.
 
 const firstYear = 2000;
 const lastYear = 2029;
-// The third run of a schedule for 29 February on a Sunday, asked at the end of 2029, is in 2088.
+// After 2029, the third run of a schedule for 29 February on a Sunday is in 2088.
 const lastChange = 2100;
 
-// A zone that changes by half an hour comes first, because cron-parser takes its time there; then two of
-// the usual kind, and zones in which midnight is skipped, that never change, that change four times a
-// year, with a day that is missing, without summer time now, and that changed a minute past midnight.
+// A zone that changes by half an hour comes first, because cron-parser is slow there; then two usual
+// ones, and zones that skip midnight, never change, change four times a year, have a missing day, have
+// no summer time now, and changed a minute past midnight.
 export const zoneNames = [
   'Australia/Lord_Howe', 'America/New_York', 'Europe/Berlin', 'America/Sao_Paulo', 'Asia/Kathmandu',
   'UTC', 'Africa/Casablanca', 'Pacific/Apia', 'Asia/Tehran', 'America/St_Johns',
 ];
 
-// Seconds from a change: the day before, half an hour before, right before, in the hour that may be
-// repeated, and at its end.
+// Seconds from a change: the day before, half an hour before, right before, in the hour that may
+// repeat, and at its end.
 const around = [-90000, -1860, -2, 1740, 3541];
 const ordinaryStarts = 50;
 
@@ -55,8 +54,7 @@ function changesOf(offset, from, to) {
   return changes;
 }
 
-// randomFrom returns a function that gives numbers from 0 to 1, the same for the same text
-// (xorshift, seeded with FNV-1a).
+// randomFrom returns a function that generates numbers from 0 to 1, seeded by a text (xorshift, FNV-1a).
 function randomFrom(text) {
   let state = 0x811c9dc5;
   for (const c of text) state = Math.imul(state ^ c.charCodeAt(0), 0x01000193);
@@ -68,9 +66,8 @@ function randomFrom(text) {
   };
 }
 
-// zoneOf returns the zone as it stands in the file: its offset at first, its changes, and the
-// instants to start from: around every change of the clocks, or around arbitrary days if there is
-// none, and ordinary times.
+// zoneOf returns a zone as written to the file: its initial offset, its changes, and the instants to
+// start from: around every clock change, or around arbitrary days if there is none, and ordinary times.
 export function zoneOf(name) {
   const offset = offsetIn(name);
   const from = secondsAt(firstYear);
@@ -84,7 +81,7 @@ export function zoneOf(name) {
   }
   const random = randomFrom(name);
   const ordinary = Array.from({ length: ordinaryStarts }, () => Math.floor(from + random() * (to - from)));
-  // Not in the order of time: starts that are alike side by side compress well.
+  // Not in chronological order: adjacent similar starts compress well.
   const starts = [...around.flatMap((seconds) => points.map((point) => point + seconds)), ...ordinary];
   return { name, offset: offset(from), changes, starts };
 }

@@ -1,5 +1,5 @@
-// Checks config/monitoring/dashboard.json with the compiler of TypeScript: it is the initial value of a
-// constant of the type Shape. Run it as `make dashboard`.
+// Checks config/monitoring/dashboard.json with the TypeScript compiler, as the value of a constant of type
+// Shape. Run it as `make dashboard`.
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 
@@ -13,6 +13,6 @@ const options = ['--noEmit', '--strict', '--skipLibCheck', '--moduleResolution',
 try {
   execFileSync(process.execPath, ['node_modules/typescript/bin/tsc', ...options, 'dashboard.ts'], { cwd: here, stdio: 'inherit' });
 } catch {
-  console.error(`dashboard: ${dashboard} is not what Grafana takes; the lines are those of hack/dashboard/dashboard.ts`);
+  console.error(`dashboard: ${dashboard} does not match Grafana's types; line numbers refer to hack/dashboard/dashboard.ts`);
   process.exit(1);
 }

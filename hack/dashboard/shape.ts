@@ -1,10 +1,10 @@
-// The dashboard as Grafana's own types describe it, narrowed to the panels that ours has: a field that
-// Grafana does not know, or of another type, is an error of the compiler.
+// The dashboard by Grafana's own types, narrowed to the panels of Keelson's dashboard: an unknown field,
+// or one of another type, is a compiler error.
 import type { Dashboard, DataQuery, DataSourceRef, GraphFieldConfig, Panel, RowPanel } from '@grafana/schema';
 import type { Options as StatOptions } from '@grafana/schema/dist/esm/raw/composable/stat/panelcfg/x/StatPanelCfg_types.gen';
 import type { Options as TimeSeriesOptions } from '@grafana/schema/dist/esm/raw/composable/timeseries/panelcfg/x/TimeSeriesPanelCfg_types.gen';
 
-// JSON has no enums: where a type has one, its values are meant.
+// JSON has no enums, so enum types are replaced by their values.
 type Plain<T> = T extends string
   ? `${T}`
   : T extends (infer U)[]
@@ -13,7 +13,7 @@ type Plain<T> = T extends string
       ? { [K in keyof T]: Plain<T[K]> }
       : T;
 
-// What Grafana sends to Prometheus. Its package has no types for it.
+// Grafana's query to Prometheus. Its package has no types for it.
 interface Query extends Pick<DataQuery, 'refId' | 'hide'> {
   datasource: DataSourceRef;
   editorMode: 'code' | 'builder';
@@ -40,6 +40,6 @@ type Ours =
 
 export type Shape = Plain<Omit<Dashboard, 'panels' | 'annotations'>> & {
   panels: Plain<Ours>[];
-  // The query of an annotation is Prometheus's own.
+  // An annotation has a Prometheus query.
   annotations: { list: (Plain<NonNullable<NonNullable<Dashboard['annotations']>['list']>[number]> & { expr: string; titleFormat: string; step: string })[] };
 };
