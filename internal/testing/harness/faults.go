@@ -12,9 +12,9 @@ import (
 type Moment string
 
 const (
-	// Before: the API server never gets the request.
+	// Before means that the API server never gets the request.
 	Before Moment = "before"
-	// After: the request takes effect, but its response is lost.
+	// After means that the request takes effect, but its response is lost.
 	After Moment = "after"
 )
 
