@@ -96,7 +96,7 @@ func ofCluster(ctx context.Context, c client.Client, name string) ([]byte, error
 	}
 	ref := cluster.Status.KubeconfigRef
 	if ref == nil || ref.SecretRef == nil {
-		return nil, fmt.Errorf("Cluster %s has no kubeconfig yet; kubectl describe cluster %[1]s has the reason", name)
+		return nil, fmt.Errorf("there is no kubeconfig of Cluster %s yet; kubectl describe cluster %[1]s has the reason", name)
 	}
 	var secret corev1.Secret
 	if err := c.Get(ctx, client.ObjectKey{Namespace: ref.SecretRef.Namespace, Name: ref.SecretRef.Name}, &secret); err != nil {

@@ -364,7 +364,8 @@ func (c *Client) sync(ctx context.Context) error {
 	}
 	c.writing.Unlock()
 	if err != nil {
-		return err
+		c.fail(err)
+		return c.reason() // the reader may have failed first, and closed the connection
 	}
 	number := rand.Int64N(1 << 53) // within the range of every JSON parser
 	var answer int64
