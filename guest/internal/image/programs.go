@@ -95,7 +95,7 @@ func Applets(busybox []byte) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.Remove(file.Name())
+	defer func() { _ = os.Remove(file.Name()) }() // a temporary file
 	_, err = file.Write(busybox)
 	if err := errors.Join(err, file.Chmod(0o700), file.Close()); err != nil {
 		return nil, err
