@@ -141,9 +141,9 @@ func (b *bench) contestants(n int) []string {
 func (b *bench) start(ctx context.Context, contestant string) (*harness.Program, error) {
 	switch contestant {
 	case keelson, idleEmpty, idleFull:
-		return b.StartManager(ctx, b.Cluster, "crontab")
+		return b.StartManager(ctx, b.Binary, "crontab")
 	case before:
-		return harness.StartManager(ctx, b.before, b.Cluster, "crontab")
+		return b.StartManager(ctx, b.before, "crontab")
 	}
 	args := []string{
 		"kube-controller-manager", "--kubeconfig=" + b.Kubeconfig, "--controllers=cronjob-controller",

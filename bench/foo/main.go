@@ -127,7 +127,7 @@ func (b *bench) burst(ctx context.Context, s *harness.Sample) error {
 	var controller *harness.Program
 	switch s.Contestant {
 	case keelson:
-		controller, err = b.StartManager(ctx, b.Cluster, "foo")
+		controller, err = b.StartManager(ctx, b.Binary, "foo")
 	case peer:
 		controller, err = harness.StartProgram(ctx, peer, b.peer,
 			[]string{"-kubeconfig=" + b.Kubeconfig}, func(line string) bool { return strings.Contains(line, "Started workers") })
@@ -238,7 +238,7 @@ func (b *bench) measureIdle(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	m, err := b.StartManager(ctx, b.Cluster, "foo")
+	m, err := b.StartManager(ctx, b.Binary, "foo")
 	if err != nil {
 		return err
 	}

@@ -201,7 +201,7 @@ func (b *bench) measureBursts(ctx context.Context, contestants []string) (err er
 	if len(*b.sizes) == 0 {
 		return nil
 	}
-	m, err := b.StartManager(ctx, b.Cluster, "crontab")
+	m, err := b.StartManager(ctx, b.Binary, "crontab")
 	if err != nil {
 		return err
 	}

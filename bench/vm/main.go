@@ -123,7 +123,7 @@ func (b *bench) rounds(size int) int {
 
 // startManager starts a manager that keeps its machines in a folder of this run.
 func (b *bench) startManager(ctx context.Context) (*harness.Program, error) {
-	return b.StartManager(ctx, b.Cluster, "virtualmachine", "--state-dir="+b.stateDir(), "--vm-guest-dir="+b.guest)
+	return b.StartManager(ctx, b.Binary, "virtualmachine", "--state-dir="+b.stateDir(), "--vm-guest-dir="+b.guest)
 }
 
 func (b *bench) stateDir() string { return filepath.Join(b.Dir, "state") }

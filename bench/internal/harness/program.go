@@ -78,12 +78,7 @@ func StartProgram(ctx context.Context, name, path string, args []string, isReady
 }
 
 // StartManager starts `keelson manager` with some controllers as a user would, on free ports.
-func (r *Run) StartManager(ctx context.Context, c *Cluster, controllers string, flags ...string) (*Program, error) {
-	return StartManager(ctx, r.Binary, c, controllers, flags...)
-}
-
-// StartManager does the same with another binary of keelson.
-func StartManager(ctx context.Context, binary string, c *Cluster, controllers string, flags ...string) (*Program, error) {
+func (c *Cluster) StartManager(ctx context.Context, binary, controllers string, flags ...string) (*Program, error) {
 	args := append([]string{
 		"manager", "--kubeconfig=" + c.Kubeconfig, "--controllers=" + controllers, "--logging-format=json",
 		"--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0",

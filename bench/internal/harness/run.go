@@ -75,8 +75,8 @@ func (r *Run) Parse(args []string, rounds int, quick string) error {
 		return fmt.Errorf("%w: unexpected arguments %q", errUsage, r.Flags.Args())
 	}
 	r.Flags.VisitAll(func(f *flag.Flag) {
-		n, isInt := f.Value.(flag.Getter).Get().(int)
-		if isInt && n < 0 || f.Name == "rounds" && n < 1 {
+		n, notInt := strconv.Atoi(f.Value.String())
+		if notInt == nil && n < 0 || f.Name == "rounds" && n < 1 {
 			err = fmt.Errorf("%w: --%s=%d is too small", errUsage, f.Name, n)
 		}
 	})
@@ -85,36 +85,24 @@ func (r *Run) Parse(args []string, rounds int, quick string) error {
 
 // Sizes adds a flag for a list of numbers, each at most most. The usage says what they count; 0 is an empty list.
 func (r *Run) Sizes(name, usage string, most int, defaults ...int) *[]int {
-	s := &sizes{values: defaults, most: most}
-	r.Flags.Var(s, name, usage+", separated by commas; 0 skips this part")
-	return &s.values
-}
-
-type sizes struct {
-	values []int
-	most   int
-}
-
-func (s *sizes) Get() any { return s.values }
-
-func (s *sizes) String() string {
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint(s.values), " ", ","), "[]")
-}
-
-func (s *sizes) Set(text string) error {
-	var values []int
-	for part := range strings.SplitSeq(text, ",") {
-		n, err := strconv.Atoi(part)
-		if err != nil || n < 0 || n > s.most {
-			return fmt.Errorf("%q is not a number from 0 to %d", part, s.most)
+	values := &defaults
+	usage = fmt.Sprintf("%s, separated by commas; 0 skips this part (default %v)", usage, defaults)
+	r.Flags.Func(name, usage, func(text string) error {
+		var sizes []int
+		for part := range strings.SplitSeq(text, ",") {
+			n, err := strconv.Atoi(part)
+			if err != nil || n < 0 || n > most {
+				return fmt.Errorf("%q is not a number from 0 to %d", part, most)
+			}
+			if n > 0 {
+				sizes = append(sizes, n)
+			}
 		}
-		if n > 0 {
-			values = append(values, n)
-		}
-	}
-	slices.Sort(values)
-	s.values = slices.Compact(values)
-	return nil
+		slices.Sort(sizes)
+		*values = slices.Compact(sizes)
+		return nil
+	})
+	return values
 }
 
 // Main runs a benchmark until it ends or is interrupted. The exit status is 2 after a wrong command line, and 1 after an
