@@ -51,8 +51,8 @@ func (b *bench) burst(ctx context.Context, s *harness.Sample) (err error) {
 	return errors.Join(err, c.Stop())
 }
 
-// warm lets a contestant that has just started create a few Jobs, and removes them. It also checks that the floor creates
-// the same.
+// warm lets a contestant that has just started create a few Jobs, and removes them. The floor creates copies of those of
+// keelson.
 func (b *bench) warm(ctx context.Context, contestant, namespace string) error {
 	o, err := harness.ObserveCreation(ctx, b.Observer.Kube.BatchV1().Jobs(namespace))
 	if err != nil {
@@ -63,7 +63,7 @@ func (b *bench) warm(ctx context.Context, contestant, namespace string) error {
 	err = b.Each(ctx, few, func(ctx context.Context, writer harness.Connection, i int) error {
 		switch contestant {
 		case floor:
-			return createJob(ctx, writer, newFloorJob(namespace, i, due))
+			return createJob(ctx, writer, b.newFloorJob(namespace, i, due))
 		case keelson, before:
 			return createCronTab(ctx, writer, namespace, i, due)
 		default:
@@ -77,7 +77,7 @@ func (b *bench) warm(ctx context.Context, contestant, namespace string) error {
 		return err
 	}
 	if contestant == keelson {
-		if err := b.checkFloor(ctx, namespace, objectName(0), due); err != nil {
+		if err := b.learn(ctx, namespace, due); err != nil {
 			return err
 		}
 	}
@@ -179,7 +179,7 @@ func (b *bench) prepareBurst(ctx context.Context, s *harness.Sample, namespace s
 func (b *bench) runFloor(ctx context.Context, namespace string, n int, due time.Time) error {
 	jobs := make([]*batchv1.Job, n)
 	for i := range jobs {
-		jobs[i] = newFloorJob(namespace, i, due)
+		jobs[i] = b.newFloorJob(namespace, i, due)
 	}
 	if err := harness.Pause(ctx, time.Until(due)); err != nil {
 		return err
