@@ -169,6 +169,9 @@ apiserver_request_total{code="200",resource="",subresource="/readyz",verb="GET",
 	if diff := cmp.Diff(Requests{"PUT foos/status": 4, "PUT foos/status (409)": 2, "LIST foos": 1}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	if none := Requests(nil).Since(got).Writes(); none.Total() != 0 {
+		t.Errorf("no requests are %v", none)
+	}
 	if got.Total() != 7 || got.Writes().Total() != 6 {
 		t.Errorf("%v requests and %v writes, want 7 and 6", got.Total(), got.Writes().Total())
 	}

@@ -101,11 +101,12 @@ func served(metrics Metrics, counted, uncounted []string) Requests {
 
 // Since returns the requests that came after earlier ones.
 func (r Requests) Since(before Requests) Requests {
-	grown := maps.Clone(r)
-	for what, n := range before {
-		grown[what] -= n
+	grown := Requests{}
+	for what, n := range r {
+		if n > before[what] {
+			grown[what] = n - before[what]
+		}
 	}
-	maps.DeleteFunc(grown, func(_ string, n float64) bool { return n == 0 })
 	return grown
 }
 
