@@ -59,19 +59,30 @@ func (b *bench) warm(ctx context.Context, contestant, namespace string) error {
 		return err
 	}
 	defer o.Stop()
-	due := time.Now().Add(2 * time.Second).Truncate(time.Second)
-	err = b.Each(ctx, few, func(ctx context.Context, writer harness.Connection, i int) error {
-		switch contestant {
-		case floor:
-			return createJob(ctx, writer, b.newFloorJob(namespace, i, due))
-		case keelson, before:
-			return createCronTab(ctx, writer, namespace, i, due)
-		default:
-			return missOne(ctx, writer, namespace, i)
+	var due time.Time
+	for lead := 2 * time.Second; ; lead *= 2 {
+		due = time.Now().Add(lead).Truncate(time.Second)
+		err = b.Each(ctx, few, func(ctx context.Context, writer harness.Connection, i int) error {
+			switch contestant {
+			case floor:
+				return createJob(ctx, writer, b.newFloorJob(namespace, i, due))
+			case keelson, before:
+				return createCronTab(ctx, writer, namespace, i, due)
+			default:
+				return missOne(ctx, writer, namespace, i)
+			}
+		})
+		if err != nil {
+			return err
 		}
-	})
-	if err != nil {
-		return err
+		if time.Now().Before(due) || contestant != keelson && contestant != before {
+			break
+		}
+		// On a busy machine some were due before they existed, and would wait for a year.
+		if err := b.empty(ctx, namespace); err != nil {
+			return err
+		}
+		o.Forget()
 	}
 	if _, err := o.Await(ctx, harness.Created, few); err != nil {
 		return err
