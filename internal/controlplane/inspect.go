@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -86,6 +88,20 @@ func Inspect(ctx context.Context, path string) (Report, error) {
 		}
 	}
 	return report, nil
+}
+
+// AdminConfig returns the client configuration of the administrator of a data directory. It refers to files, whose
+// certificates are renewed.
+func AdminConfig(path string) (*rest.Config, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	s, err := loadState(layout(abs))
+	if err != nil {
+		return nil, err
+	}
+	return clientConfig(layout(abs), s.Port, s.Rotation.Generation), nil
 }
 
 func inspectComponents(dir layout) ([]ComponentReport, error) {

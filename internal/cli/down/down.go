@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/cli/up"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/local"
@@ -113,6 +114,12 @@ func run(cmd *cobra.Command, dir string, deleteData bool) error {
 	if !deleteData {
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s. The data stays in %s.\n", what, report.Dir)
 		return err
+	}
+	if err := up.UnmergeKubeconfig(report.Dir); err != nil {
+		// A kubeconfig that cannot be read must not keep the data.
+		if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %v\n", err); err != nil {
+			return err
+		}
 	}
 	if err := instance.Remove(report.Dir); err != nil {
 		return fmt.Errorf("%s, but its data could not be deleted: %w", what, err)

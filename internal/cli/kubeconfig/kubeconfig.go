@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -67,9 +66,9 @@ func find(ctx context.Context, dir string, args []string) ([]byte, error) {
 	if len(args) == 0 {
 		return os.ReadFile(report.Kubeconfig)
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", report.Kubeconfig)
+	config, err := controlplane.AdminConfig(dir)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", report.Kubeconfig, err)
+		return nil, err
 	}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
+	"strings"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -69,6 +71,30 @@ func mergeKubeconfig(path string, files rest.TLSClientConfig) error {
 	}
 	if err := clientcmd.ModifyConfig(access, *theirs, false); err != nil {
 		return fmt.Errorf("add the context %s to your kubeconfig: %w", contextName, err)
+	}
+	return nil
+}
+
+// UnmergeKubeconfig removes the context that mergeKubeconfig has added for a data directory from the user's own kubeconfig
+// file. It leaves the context of another one alone.
+func UnmergeKubeconfig(dir string) error {
+	access := clientcmd.NewDefaultPathOptions()
+	theirs, err := readTheirs(access)
+	if err != nil {
+		return err
+	}
+	cluster := theirs.Clusters[contextName]
+	if cluster == nil || !strings.HasPrefix(cluster.CertificateAuthority, dir+string(filepath.Separator)) {
+		return nil
+	}
+	delete(theirs.Clusters, contextName)
+	delete(theirs.AuthInfos, contextName)
+	delete(theirs.Contexts, contextName)
+	if theirs.CurrentContext == contextName {
+		theirs.CurrentContext = ""
+	}
+	if err := clientcmd.ModifyConfig(access, *theirs, false); err != nil {
+		return fmt.Errorf("remove the context %s from your kubeconfig: %w", contextName, err)
 	}
 	return nil
 }

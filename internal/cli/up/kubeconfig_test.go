@@ -183,3 +183,28 @@ func TestMergeKubeconfigLeavesOthersAlone(t *testing.T) {
 		t.Error("an invalid kubeconfig is accepted")
 	}
 }
+
+func TestUnmergeKubeconfig(t *testing.T) {
+	home := filepath.Join(t.TempDir(), "config")
+	t.Setenv("KUBECONFIG", home)
+	writeConfig(t, home, "work", "https://work.example.org")
+	ours := ourKubeconfig(t, "https://127.0.0.1:20000")
+	if err := mergeKubeconfig(ours, rest.TLSClientConfig{CAFile: "/data/pki/ca.crt", CertFile: "/data/pki/admin.crt", KeyFile: "/data/pki/admin.key"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		dir  string
+		want int
+	}{{"/other", 2}, {"/dat", 2}, {"/data", 1}, {"/data", 1}} {
+		if err := UnmergeKubeconfig(test.dir); err != nil {
+			t.Fatal(err)
+		}
+		config, err := clientcmd.LoadFromFile(home)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(config.Contexts) != test.want || len(config.Clusters) != test.want || len(config.AuthInfos) != test.want || config.CurrentContext != "work" {
+			t.Errorf("after %s: %d contexts, the current one is %q", test.dir, len(config.Contexts), config.CurrentContext)
+		}
+	}
+}

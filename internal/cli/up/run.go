@@ -39,6 +39,7 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 		return err
 	}
 	began := time.Now()
+	ctx, handedOver := untilHandOver(ctx)
 	if warning := systemd.Warning(ctx); warning != "" {
 		logger.Info(warning)
 		r.report(event{Note: warning + "."})
@@ -70,10 +71,16 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 		return o.cleanUp(dir, interrupted(ctx, err))
 	}
 	<-early
+	if err := o.record(dir); err != nil {
+		logger.Error(err, "Failed to record this process: the next `keelson up` cannot take over from it")
+	}
 	err = o.serve(ctx, cp, dir, r, logger, func() {
 		r.report(event{Text: o.welcome(cp.Server(), cp.Kubeconfig(), dir, time.Since(began))})
 		ready()
 	})
+	if handedOver() {
+		return interrupted(ctx, err)
+	}
 	if o.keepRunning {
 		r.report(event{Note: fmt.Sprintf("The API, machines and clusters keep running without controllers. `%s` stops them.", instance.Command("down", dir))})
 		return interrupted(ctx, err)

@@ -43,7 +43,8 @@ type options struct {
 	serving         manager.Serving
 	rkeBinary       string
 	rkeConfigDirs   confine.Dirs
-	reportFD        int // descriptor for the events of the background process of --detach
+	given           map[string]string // the flags of the instance that were set, by name
+	reportFD        int               // descriptor for the events of the background process of --detach
 }
 
 const long = `Start a Kubernetes API on this host (etcd, kube-apiserver, kube-controller-manager,
@@ -182,6 +183,7 @@ func (o *options) managerOptions() manager.Options {
 }
 
 func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
+	o.given = flagsOf(cmd.Flags())
 	// Otherwise the end of a reader, as in `keelson up | head`, would end this process, too.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if o.kubeconfig != "" {
@@ -207,6 +209,9 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	if err := instance.AwaitEnding(ctx, cmd.ErrOrStderr(), dir); err != nil {
+		return err
+	}
+	if done, err := o.again(ctx, cmd.OutOrStdout(), dir); done || err != nil {
 		return err
 	}
 	switch {

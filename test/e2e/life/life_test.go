@@ -2,6 +2,8 @@ package life
 
 import (
 	"bufio"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,13 +112,25 @@ func upInTheBackground(t *testing.T, m *machine) {
 }
 
 func secondUp(t *testing.T, m *machine) {
-	pid := m.status(t).ManagerPID
+	first := m.status(t)
+	components := m.components(t)
+	same := []string{"keelson", "up", "--detach", "--merge-kubeconfig", "--node=auto", "--nodes", "2"}
+	transcript.Contains(t, m.OK(t, same...), fmt.Sprintf("Already up. Keelson is running (pid %d).", first.ManagerPID))
 	for _, words := range [][]string{{"keelson", "up"}, {"keelson", "up", "--detach"}} {
-		transcript.Contains(t, m.Fails(t, 1, words...), "error: another keelson ", "`keelson down` stops it")
+		transcript.Contains(t, m.Fails(t, 1, words...), "--node, --nodes cannot change while it runs: run `keelson down` first")
 	}
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "up", "--ephemeral", "--data-dir", m.data()), "error: the objects in "+m.data()+" are persistent")
-	if now := m.status(t); now.ManagerPID != pid || !now.APIReady {
+	if now := m.status(t); now.ManagerPID != first.ManagerPID || !now.APIReady {
 		t.Errorf("the first instance was affected: %+v", now)
+	}
+
+	// What can change while everything runs, changes.
+	transcript.Contains(t, m.OK(t, append(same, "--threads=4")...), "Changing --threads of the running instance; machines and clusters keep running.\n", "Keelson is ready after ")
+	if now := m.status(t); now.ManagerPID == first.ManagerPID || !now.APIReady {
+		t.Errorf("after a change: %+v", now)
+	}
+	if after := m.components(t); !maps.Equal(components, after) {
+		t.Errorf("processes were %v and are %v", components, after)
 	}
 }
 
@@ -233,6 +247,9 @@ func downDeletesData(t *testing.T, m *machine) {
 		t.Errorf("the data directory still exists: %v", err)
 	}
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "status"), "Keelson was never started in ")
+	if theirs := read(t, m.path(".kube", "config")); strings.Contains(theirs, "keelson") {
+		t.Errorf("the context is still in the kubeconfig of the user:\n%s", theirs)
+	}
 }
 
 func read(t *testing.T, path string) string {

@@ -1,0 +1,195 @@
+package up
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/keelson-dev/keelson/internal/atomicfile"
+	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+)
+
+// handOver asks the process of an instance to stop and to leave everything running for the next one.
+const handOver = syscall.SIGUSR1
+
+// handOverTimeout is the deadline for the process of an instance to stop after handOver.
+const handOverTimeout = 30 * time.Second
+
+// instanceRecord describes the process of an instance, for a second `keelson up`.
+type instanceRecord struct {
+	PID      int               `json:"pid"`
+	Detached bool              `json:"detached"`
+	Flags    map[string]string `json:"flags"` // those that were set, by name
+}
+
+// perCommand are the flags that concern a command and not the instance.
+var perCommand = []string{"data-dir", "detach", "help", "merge-kubeconfig", "report-fd"}
+
+// needDown are the flags that cannot change while the instance runs.
+var needDown = []string{"ephemeral", "no-controllers", "node", "nodes"}
+
+// flagsOf returns the flags of the instance that were set.
+func flagsOf(given *pflag.FlagSet) map[string]string {
+	flags := map[string]string{}
+	given.Visit(func(f *pflag.Flag) {
+		if !slices.Contains(perCommand, f.Name) {
+			flags[f.Name] = f.Value.String()
+		}
+	})
+	return flags
+}
+
+// changedFlags returns the names of the flags that differ, in order.
+func changedFlags(before, after map[string]string) []string {
+	var names []string
+	for name := range maps.Keys(after) {
+		if value, found := before[name]; !found || value != after[name] {
+			names = append(names, name)
+		}
+	}
+	for name := range before {
+		if _, found := after[name]; !found {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func runningFile(dir string) string { return filepath.Join(dir, "up.json") }
+
+// record records this process as that of the instance.
+func (o *options) record(dir string) error {
+	raw, err := json.Marshal(instanceRecord{PID: os.Getpid(), Detached: o.reportFD != 0, Flags: o.given})
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(runningFile(dir), raw, atomicfile.Volatile)
+}
+
+// readRunning returns the record of the process of an instance; nil if it has none.
+func readRunning(dir string, pid int) (*instanceRecord, error) {
+	raw, err := os.ReadFile(runningFile(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var found instanceRecord
+	if json.Unmarshal(raw, &found) != nil || found.PID != pid {
+		return nil, nil // of an earlier process
+	}
+	return &found, nil
+}
+
+// again handles an instance that is already running: with the same flags there is nothing to do, and with others this
+// command takes over from its process. done means that there is nothing to start.
+func (o *options) again(ctx context.Context, w io.Writer, dir string) (done bool, err error) {
+	report, err := controlplane.Inspect(ctx, dir)
+	if err != nil || report.ManagerPID == 0 {
+		return false, err
+	}
+	found, err := readRunning(dir, report.ManagerPID)
+	if err != nil {
+		return false, err
+	}
+	if found == nil || !report.APIReady {
+		return false, alreadyRunning(ctx, dir) // it is starting or stopping
+	}
+	changed := changedFlags(found.Flags, o.given)
+	if len(changed) == 0 {
+		if o.mergeKubeconfig {
+			if err := mergeRunning(dir, report); err != nil {
+				return false, err
+			}
+		}
+		_, err := fmt.Fprintf(w, "Already up. %s", instance.Describe(report, time.Now()))
+		return true, err
+	}
+	if err := refuseChange(found, changed, dir); err != nil {
+		return false, err
+	}
+	if _, err := fmt.Fprintf(w, "Changing %s of the running instance; machines and clusters keep running.\n", dashed(changed)); err != nil {
+		return false, err
+	}
+	return false, takeOver(ctx, found.PID)
+}
+
+// refuseChange returns why the flags of a running instance cannot change; nil if they can.
+func refuseChange(found *instanceRecord, changed []string, dir string) error {
+	down := instance.Command("down", dir)
+	if fixed := slices.DeleteFunc(slices.Clone(changed), func(name string) bool { return !slices.Contains(needDown, name) }); len(fixed) > 0 {
+		return fmt.Errorf("keelson is running (pid %d), and %s cannot change while it runs: run `%s` first", found.PID, dashed(fixed), down)
+	}
+	if !found.Detached {
+		return fmt.Errorf("keelson is running in the foreground (pid %d) with another value of %s: stop it there, or run `%s` first", found.PID, dashed(changed), down)
+	}
+	return nil
+}
+
+// dashed lists flags for people.
+func dashed(names []string) string { return "--" + strings.Join(names, ", --") }
+
+// takeOver makes the process of an instance stop and leave everything running.
+func takeOver(ctx context.Context, pid int) error {
+	if err := syscall.Kill(pid, handOver); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("take over from keelson (pid %d): %w", pid, err)
+	}
+	_ = syscall.Kill(pid, syscall.SIGCONT) // it may be suspended
+	gone := func(context.Context) (bool, error) { return instance.IsGone(pid), nil }
+	if err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, handOverTimeout, true, gone); err != nil {
+		return fmt.Errorf("keelson (pid %d) has not stopped after %s: %w", pid, handOverTimeout, cmp.Or(context.Cause(ctx), err))
+	}
+	return nil
+}
+
+// untilHandOver returns a context that also ends when another process takes over. handedOver reports whether that happened.
+func untilHandOver(parent context.Context) (ctx context.Context, handedOver func() bool) {
+	ctx, cancel := context.WithCancel(parent)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, handOver)
+	happened := make(chan struct{})
+	go func() {
+		select {
+		case <-signals:
+			close(happened)
+			cancel()
+		case <-parent.Done():
+			cancel()
+		}
+	}()
+	return ctx, func() bool {
+		select {
+		case <-happened:
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+// mergeRunning adds the context of a running instance to the kubeconfig of the user.
+func mergeRunning(dir string, report controlplane.Report) error {
+	config, err := controlplane.AdminConfig(dir)
+	if err != nil {
+		return err
+	}
+	return mergeKubeconfig(report.Kubeconfig, config.TLSClientConfig)
+}

@@ -1,0 +1,99 @@
+package up
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestFlagsOf(t *testing.T) {
+	cmd := New()
+	if err := cmd.ParseFlags([]string{"--detach", "--threads", "4", "--data-dir", "/a", "--vm-driver=qemu,docker"}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"threads": "4", "vm-driver": "[qemu,docker]"}, flagsOf(cmd.Flags())); diff != "" {
+		t.Errorf("flags (-want +got):\n%s", diff)
+	}
+}
+
+func TestChangedFlags(t *testing.T) {
+	before := map[string]string{"threads": "4", "nodes": "2", "v": "1"}
+	if got := changedFlags(before, map[string]string{"threads": "4", "nodes": "3", "node": "real"}); !cmp.Equal(got, []string{"node", "nodes", "v"}) {
+		t.Errorf("changed are %q", got)
+	}
+	if got := changedFlags(before, before); len(got) > 0 {
+		t.Errorf("changed are %q of the same flags", got)
+	}
+}
+
+func TestRefuseChange(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		found   instanceRecord
+		changed []string
+		want    string
+	}{
+		{"detached", instanceRecord{PID: 7, Detached: true}, []string{"threads"}, ""},
+		{"what needs down", instanceRecord{PID: 7, Detached: true}, []string{"node", "threads"},
+			"keelson is running (pid 7), and --node cannot change while it runs: run `keelson down --data-dir /a` first"},
+		{"in the foreground", instanceRecord{PID: 7}, []string{"threads", "v"},
+			"keelson is running in the foreground (pid 7) with another value of --threads, --v: stop it there, or run `keelson down --data-dir /a` first"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := ""
+			if err := refuseChange(&test.found, test.changed, "/a"); err != nil {
+				got = err.Error()
+			}
+			if got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestRecord(t *testing.T) {
+	dir := t.TempDir()
+	if found, err := readRunning(dir, os.Getpid()); found != nil || err != nil {
+		t.Errorf("without a record: %+v, %v", found, err)
+	}
+	o := &options{reportFD: 3, given: map[string]string{"threads": "4"}}
+	if err := o.record(dir); err != nil {
+		t.Fatal(err)
+	}
+	found, err := readRunning(dir, os.Getpid())
+	if diff := cmp.Diff(&instanceRecord{PID: os.Getpid(), Detached: true, Flags: o.given}, found); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if found, err := readRunning(dir, os.Getpid()+1); found != nil || err != nil {
+		t.Errorf("of another process: %+v, %v", found, err)
+	}
+}
+
+func TestUntilHandOver(t *testing.T) {
+	ctx, handedOver := untilHandOver(t.Context())
+	if handedOver() {
+		t.Error("handed over at once")
+	}
+	if err := syscall.Kill(os.Getpid(), handOver); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Minute):
+		t.Fatal("the signal had no effect")
+	}
+	if !handedOver() {
+		t.Error("not handed over")
+	}
+	parent, cancel := context.WithCancel(t.Context())
+	ctx, handedOver = untilHandOver(parent)
+	cancel()
+	<-ctx.Done()
+	if handedOver() {
+		t.Error("a stop is not a hand-over")
+	}
+}
