@@ -14,6 +14,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -236,13 +237,16 @@ func (s session) jobsByOwner(t *testing.T, name string) map[string][]batchv1.Job
 }
 
 // comparable returns a Job without the expected differences: names and values derived from the UID,
-// creation times and owners, and the scheduled time in the pods, which only a CronTab sets.
+// creation times and owners, and what only a CronTab sets: its label, and the scheduled time in the pods.
 func comparable(job batchv1.Job) batchv1.Job {
 	own := func(labels map[string]string) map[string]string {
 		labels = maps.Clone(labels)
 		maps.DeleteFunc(labels, func(name, _ string) bool {
-			return strings.HasSuffix(name, "controller-uid") || strings.HasSuffix(name, "job-name")
+			return strings.HasSuffix(name, "controller-uid") || strings.HasSuffix(name, "job-name") || name == stablev1.NameLabel
 		})
+		if len(labels) == 0 {
+			return nil
+		}
 		return labels
 	}
 	job.ObjectMeta = metav1.ObjectMeta{

@@ -31,7 +31,7 @@ const searchPath = "/bin"
 
 // environment is what programs start with.
 func environment() []string {
-	return []string{"PATH=" + searchPath, "HOME=/root", "USER=root", "SHELL=" + shell, `PS1=\h:\w\$ `}
+	return []string{"PATH=" + searchPath, "HOME=/root", "USER=root", "SHELL=" + shell, `PS1=\u@\h:\w\$ `}
 }
 
 // command returns a program that runs a line for the shell, or a shell for "".

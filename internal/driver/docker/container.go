@@ -101,8 +101,8 @@ func newContainer(machine *backend.Machine, image string) client.ContainerCreate
 	}
 	options.HostConfig.PidsLimit = ptr.To[int64](maxProcesses)
 	if machine.Image == nil {
-		// A shell is not an init: it neither forwards SIGTERM nor reaps orphans.
-		options.HostConfig.Init = ptr.To(true)
+		// A shell is not an init: it does not reap orphans. An interactive one ignores SIGTERM.
+		options.HostConfig.Init, options.Config.StopSignal = ptr.To(true), "SIGHUP"
 	}
 	return options
 }

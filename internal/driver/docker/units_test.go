@@ -28,7 +28,7 @@ func TestNewContainer(t *testing.T) {
 	}
 	want := newContainer(&machine, "image:1")
 	want.Name = "keelson-" + string(uid)
-	want.Config = &container.Config{Image: "image:1", Hostname: "web", Tty: true, OpenStdin: true, Labels: labels}
+	want.Config = &container.Config{Image: "image:1", Hostname: "web", Tty: true, OpenStdin: true, StopSignal: "SIGHUP", Labels: labels}
 	want.HostConfig = &container.HostConfig{
 		Resources:     container.Resources{NanoCPUs: 500_000_000, Memory: 64 << 20, MemorySwap: 64 << 20, PidsLimit: ptr.To[int64](4096)},
 		NetworkMode:   "keelson-cluster-default",
@@ -45,8 +45,8 @@ func TestNewContainer(t *testing.T) {
 		t.Errorf("its labels identify %+v", got)
 	}
 	machine.Image = &v1alpha1.Image{Container: "image:1"}
-	if newContainer(&machine, "image:1").HostConfig.Init != nil {
-		t.Error("a user's image gets an init")
+	if options := newContainer(&machine, "image:1"); options.HostConfig.Init != nil || options.Config.StopSignal != "" {
+		t.Error("a user's image gets an init or another signal")
 	}
 }
 

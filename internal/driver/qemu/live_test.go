@@ -64,7 +64,7 @@ func TestGuestSeesChanges(t *testing.T) {
 	w.do(w.driver.Reconfigure(t.Context(), machine))
 	w.typed("until grep -q 0-1 /sys/devices/system/cpu/online; do sleep 0.1; done; echo disk-$(cat /sys/block/vda/size) cpus-$(cat /sys/devices/system/cpu/online)")
 	w.shows("disk-262144 cpus-0-1")
-	w.typed("until grep -q 'MemTotal: *2[0-9]{5} kB' /proc/meminfo; do sleep 0.1; done; echo memory-$((40+2))")
+	w.typed("until grep -qE 'MemTotal: *2[0-9]{5} kB' /proc/meminfo; do sleep 0.1; done; echo memory-$((40+2))")
 	w.shows("memory-42")
 
 	w.do(w.driver.Pause(t.Context(), machine.Identity))
