@@ -3,6 +3,7 @@ package status
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,11 +13,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/cli/up"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/driver/qemu"
 	"github.com/keelson-dev/keelson/internal/manager"
+	"github.com/keelson-dev/keelson/internal/version"
 )
 
 // New returns the command.
@@ -26,7 +29,7 @@ func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the status of Keelson on this host",
-		Long: `Show the status of Keelson on this host, and the location of its files. The exit code is 0
+		Long: `Show the status of Keelson on this host, its objects by state, and the location of its files. The exit code is 0
 if it runs, its API is ready and etcd has no alarm, otherwise 1.`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -41,9 +44,18 @@ if it runs, its API is ready and etcd has no alarm, otherwise 1.`,
 			if err != nil {
 				return err
 			}
-			disks, disksErr := qemu.RetainedDisks(manager.MachinesDir(dir))
-			// The report comes first: the state of the instance does not depend on the disks.
-			if err := errors.Join(print(cmd, output, instanceReport{report, disks}), disksErr); err != nil {
+			full := instanceReport{Report: report, Version: version.Get().Keelson}
+			if full.Process, err = up.ReadProcess(dir, report.ManagerPID); err != nil {
+				return err
+			}
+			var queryErr error
+			if report.APIReady {
+				full.objects, queryErr = query(cmd.Context(), dir)
+			}
+			var disksErr error
+			full.RetainedDisks, disksErr = qemu.RetainedDisks(manager.MachinesDir(dir))
+			// The report comes first: the state of the instance does not depend on the rest.
+			if err := errors.Join(print(cmd, output, full), queryErr, disksErr); err != nil {
 				return err
 			}
 			if report.ManagerPID == 0 || !report.APIReady || report.EtcdAlarm != "" {
@@ -60,7 +72,40 @@ if it runs, its API is ready and etcd has no alarm, otherwise 1.`,
 // instanceReport is the JSON output of the command.
 type instanceReport struct {
 	controlplane.Report
+	objects
+	Version       string                 `json:"version"`           // of this program
+	Process       *up.Process            `json:"process,omitempty"` // that runs the controllers
 	RetainedDisks []backend.RetainedDisk `json:"retainedDisks,omitempty"`
+}
+
+// query asks the API of an instance for its objects.
+func query(ctx context.Context, dir string) (objects, error) {
+	config, err := controlplane.AdminConfig(dir)
+	if err != nil {
+		return objects{}, err
+	}
+	return queryObjects(ctx, config)
+}
+
+// describeObjects describes the controllers and objects of a running instance; "" for a stopped one.
+func describeObjects(r instanceReport) string {
+	if r.APIVersion == "" {
+		return ""
+	}
+	var b strings.Builder
+	line := func(name, text string) { fmt.Fprintf(&b, "  %-11s %s\n", name, text) }
+	b.WriteString("\n")
+	line("versions", fmt.Sprintf("keelson %s, Kubernetes %s", r.Version, r.APIVersion))
+	if r.Process != nil {
+		line("controllers", strings.Join(r.Process.Controllers, ", "))
+		if r.Process.MetricsAddress != manager.Off {
+			line("metrics", r.Process.MetricsAddress)
+		}
+	}
+	line("machines", describe(r.Machines))
+	line("clusters", describe(r.Clusters))
+	line("schedules", describe(r.CronTabs))
+	return b.String()
 }
 
 func print(cmd *cobra.Command, output string, report instanceReport) error {
@@ -69,7 +114,7 @@ func print(cmd *cobra.Command, output string, report instanceReport) error {
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(report)
 	}
-	_, err := fmt.Fprint(cmd.OutOrStdout(), instance.Describe(report.Report, time.Now()), describeDisks(report.RetainedDisks))
+	_, err := fmt.Fprint(cmd.OutOrStdout(), instance.Describe(report.Report, time.Now()), describeObjects(report), describeDisks(report.RetainedDisks))
 	return err
 }
 

@@ -31,11 +31,13 @@ const handOver = syscall.SIGUSR1
 // handOverTimeout is the deadline for the process of an instance to stop after handOver.
 const handOverTimeout = 30 * time.Second
 
-// instanceRecord describes the process of an instance, for a second `keelson up`.
-type instanceRecord struct {
-	PID      int               `json:"pid"`
-	Detached bool              `json:"detached"`
-	Flags    map[string]string `json:"flags"` // those that were set, by name
+// Process describes the process of an instance, for a second `keelson up` and for `keelson status`.
+type Process struct {
+	PID            int               `json:"pid"`
+	Detached       bool              `json:"detached"`
+	Flags          map[string]string `json:"flags"` // those that were set, by name
+	Controllers    []string          `json:"controllers,omitempty"`
+	MetricsAddress string            `json:"metricsAddress,omitempty"`
 }
 
 // perCommand are the flags that concern a command and not the instance.
@@ -76,15 +78,19 @@ func runningFile(dir string) string { return filepath.Join(dir, "up.json") }
 
 // record records this process as that of the instance.
 func (o *options) record(dir string) error {
-	raw, err := json.Marshal(instanceRecord{PID: os.Getpid(), Detached: o.reportFD != 0, Flags: o.given})
+	p := Process{PID: os.Getpid(), Detached: o.reportFD != 0, Flags: o.given, MetricsAddress: o.metricsAddress}
+	if !o.noControllers {
+		p.Controllers = o.selected()
+	}
+	raw, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
 	return atomicfile.Write(runningFile(dir), raw, atomicfile.Volatile)
 }
 
-// readRunning returns the record of the process of an instance; nil if it has none.
-func readRunning(dir string, pid int) (*instanceRecord, error) {
+// ReadProcess returns the record of the process of an instance; nil if it has none.
+func ReadProcess(dir string, pid int) (*Process, error) {
 	raw, err := os.ReadFile(runningFile(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -92,7 +98,7 @@ func readRunning(dir string, pid int) (*instanceRecord, error) {
 	if err != nil {
 		return nil, err
 	}
-	var found instanceRecord
+	var found Process
 	if json.Unmarshal(raw, &found) != nil || found.PID != pid {
 		return nil, nil // of an earlier process
 	}
@@ -106,7 +112,7 @@ func (o *options) again(ctx context.Context, w io.Writer, dir string) (done bool
 	if err != nil || report.ManagerPID == 0 {
 		return false, err
 	}
-	found, err := readRunning(dir, report.ManagerPID)
+	found, err := ReadProcess(dir, report.ManagerPID)
 	if err != nil {
 		return false, err
 	}
@@ -133,7 +139,7 @@ func (o *options) again(ctx context.Context, w io.Writer, dir string) (done bool
 }
 
 // refuseChange returns why the flags of a running instance cannot change; nil if they can.
-func refuseChange(found *instanceRecord, changed []string, dir string) error {
+func refuseChange(found *Process, changed []string, dir string) error {
 	down := instance.Command("down", dir)
 	if fixed := slices.DeleteFunc(slices.Clone(changed), func(name string) bool { return !slices.Contains(needDown, name) }); len(fixed) > 0 {
 		return fmt.Errorf("keelson is running (pid %d), and %s cannot change while it runs: run `%s` first", found.PID, dashed(fixed), down)

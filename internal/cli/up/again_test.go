@@ -33,14 +33,14 @@ func TestChangedFlags(t *testing.T) {
 func TestRefuseChange(t *testing.T) {
 	for _, test := range []struct {
 		name    string
-		found   instanceRecord
+		found   Process
 		changed []string
 		want    string
 	}{
-		{"detached", instanceRecord{PID: 7, Detached: true}, []string{"threads"}, ""},
-		{"what needs down", instanceRecord{PID: 7, Detached: true}, []string{"node", "threads"},
+		{"detached", Process{PID: 7, Detached: true}, []string{"threads"}, ""},
+		{"what needs down", Process{PID: 7, Detached: true}, []string{"node", "threads"},
 			"keelson is running (pid 7), and --node cannot change while it runs: run `keelson down --data-dir /a` first"},
-		{"in the foreground", instanceRecord{PID: 7}, []string{"threads", "v"},
+		{"in the foreground", Process{PID: 7}, []string{"threads", "v"},
 			"keelson is running in the foreground (pid 7) with another value of --threads, --v: stop it there, or run `keelson down --data-dir /a` first"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -57,18 +57,18 @@ func TestRefuseChange(t *testing.T) {
 
 func TestRecord(t *testing.T) {
 	dir := t.TempDir()
-	if found, err := readRunning(dir, os.Getpid()); found != nil || err != nil {
+	if found, err := ReadProcess(dir, os.Getpid()); found != nil || err != nil {
 		t.Errorf("without a record: %+v, %v", found, err)
 	}
-	o := &options{reportFD: 3, given: map[string]string{"threads": "4"}}
+	o := &options{reportFD: 3, controllers: []string{"foo"}, metricsAddress: "0", given: map[string]string{"threads": "4"}}
 	if err := o.record(dir); err != nil {
 		t.Fatal(err)
 	}
-	found, err := readRunning(dir, os.Getpid())
-	if diff := cmp.Diff(&instanceRecord{PID: os.Getpid(), Detached: true, Flags: o.given}, found); diff != "" || err != nil {
+	found, err := ReadProcess(dir, os.Getpid())
+	if diff := cmp.Diff(&Process{PID: os.Getpid(), Detached: true, Flags: o.given, Controllers: []string{"foo"}, MetricsAddress: "0"}, found); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	if found, err := readRunning(dir, os.Getpid()+1); found != nil || err != nil {
+	if found, err := ReadProcess(dir, os.Getpid()+1); found != nil || err != nil {
 		t.Errorf("of another process: %+v, %v", found, err)
 	}
 }
