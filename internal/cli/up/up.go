@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"slices"
@@ -214,6 +215,9 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 	if done, err := o.again(ctx, cmd.OutOrStdout(), dir); done || err != nil {
 		return err
 	}
+	if err := o.checkMetricsAddress(ctx); err != nil {
+		return err
+	}
 	switch {
 	case o.detach:
 		return o.startDetached(ctx, cmd, dir)
@@ -230,6 +234,19 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 		defer p.stop()
 		return o.runHere(ctx, dir, binary, p, p.stop)
 	}
+}
+
+// checkMetricsAddress checks that the address of the metrics is free before anything starts.
+func (o *options) checkMetricsAddress(ctx context.Context) error {
+	if o.noControllers || o.metricsAddress == manager.Off {
+		return nil
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", o.metricsAddress)
+	if err != nil {
+		return fmt.Errorf("--metrics-bind-address=%s: %w; choose another address, or 0 for none", o.metricsAddress, err)
+	}
+	return listener.Close()
 }
 
 // alreadyRunning explains what uses a data directory that another process has locked.

@@ -3,6 +3,7 @@ package up
 import (
 	"errors"
 	"io"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -155,5 +156,27 @@ Its nodes are simulated: Pods report that they run, but nothing is executed.
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestCheckMetricsAddress(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if err := (&options{metricsAddress: address}).checkMetricsAddress(t.Context()); err == nil || !strings.Contains(err.Error(), "choose another address") {
+		t.Errorf("an address in use: %v", err)
+	}
+	for _, o := range []options{{metricsAddress: "0"}, {metricsAddress: address, noControllers: true}} {
+		if err := o.checkMetricsAddress(t.Context()); err != nil {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&options{metricsAddress: address}).checkMetricsAddress(t.Context()); err != nil {
+		t.Errorf("a free address: %v", err)
 	}
 }
