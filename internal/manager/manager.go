@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/manager/election"
 	"github.com/keelson-dev/keelson/internal/tracing"
 	"github.com/keelson-dev/keelson/internal/version"
 )
@@ -56,7 +57,7 @@ type Manager struct {
 	log     logr.Logger
 	// identity is the name of this replica in the lease; empty without an election.
 	identity string
-	fence    *fence
+	fence    *election.Fence
 }
 
 // Run checks that everything is there that the selected controllers need, and runs
@@ -129,7 +130,7 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 	}
 	options := controllerRuntime(&o, scheme, selected)
 	unfenced := cfg
-	cfg, fence, err := addLeaderElection(&options, cfg, o.LeaderElection, o.former.lease)
+	cfg, fence, err := election.Configure(&options, cfg, o.LeaderElection, o.former.lease)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +238,7 @@ func (m *Manager) announce(ctx context.Context) {
 		return
 	}
 	if m.identity != "" {
-		m.log.Info("Took the lease", "identity", m.identity, "before", m.fence.before())
+		m.log.Info("Took the lease", "identity", m.identity, "before", m.fence.Previous())
 	}
 	select {
 	case <-m.moved:

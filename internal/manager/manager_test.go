@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/manager/election"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
@@ -238,7 +239,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	replica := func(identity string) (*running, chan types.NamespacedName) {
 		seen := make(chan types.NamespacedName, 10)
 		o := newTestOptions(t, namespace)
-		o.LeaderElection = LeaderElection{
+		o.LeaderElection = election.Options{
 			Enabled: ptr.To(true), LockName: "lock", LockNamespace: namespace, Identity: identity,
 			LeaseDuration: time.Hour, RenewDeadline: time.Minute, RetryPeriod: 50 * time.Millisecond,
 		}

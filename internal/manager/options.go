@@ -4,20 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/uuid"
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/keelson-dev/keelson/config/rbac"
 	"github.com/keelson-dev/keelson/internal/confine"
+	"github.com/keelson-dev/keelson/internal/manager/election"
 	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
@@ -41,8 +40,8 @@ type Options struct {
 	// Namespaces limits the manager to these. Empty: all of the cluster.
 	Namespaces []string
 
-	// LeaderElection is how replicas of the manager agree on one that works.
-	LeaderElection LeaderElection
+	// LeaderElection selects the one replica of the manager that works.
+	LeaderElection election.Options
 
 	// Machines say what makes VirtualMachines real.
 	Machines Machines
@@ -104,39 +103,13 @@ type Options struct {
 	OnReady func()
 }
 
-// LeaderElection is how replicas of the manager agree on one that works.
-type LeaderElection struct {
-	// Enabled turns it on. Nil: on where the manager runs in a cluster, off
-	// elsewhere. See Options.Complete.
-	Enabled *bool
-	// LockName and LockNamespace name the Lease. An empty namespace is that of the
-	// manager's Pod; outside of a Pod "keelson-system".
-	LockName      string
-	LockNamespace string
-	// Identity names this replica; no two may have the same. Empty: the host's name
-	// and a random part.
-	Identity string
-	// LeaseDuration is how long others wait before they take over from a leader
-	// that is silent.
-	LeaseDuration time.Duration
-	// RenewDeadline is how long a leader retries a renewal of its Lease before it stops.
-	RenewDeadline time.Duration
-	// RetryPeriod is the time between two attempts to acquire or renew the Lease.
-	RetryPeriod time.Duration
-}
-
 // NewOptions returns the defaults. Nothing listens on other addresses than loopback
 // unless it is asked to.
 func NewOptions() Options {
 	return Options{
-		Threads:     16,
-		Controllers: []string{"*"},
-		LeaderElection: LeaderElection{
-			LockName:      "keelson",
-			LeaseDuration: 15 * time.Second,
-			RenewDeadline: 10 * time.Second,
-			RetryPeriod:   2 * time.Second,
-		},
+		Threads:          16,
+		Controllers:      []string{"*"},
+		LeaderElection:   election.NewOptions(),
 		Machines:         NewMachines(),
 		Webhook:          NewWebhook(),
 		HealthAddress:    "127.0.0.1:8081",
@@ -159,22 +132,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"controllers to run: * enables all, foo enables foo, -foo disables foo. All: "+strings.Join(Names(), ", "))
 	o.AddNamespacesFlag(fs)
 
-	election := &o.LeaderElection
-	fs.Var(optionalBool{&election.Enabled}, "leader-elect",
-		"run the controllers in only one of several replicas (default: true in a Pod, otherwise false)")
-	fs.Lookup("leader-elect").NoOptDefVal = "true"
-	fs.StringVar(&election.LockName, "lease-lock-name", election.LockName, "name of the Lease of the leader election")
-	fs.StringVar(&election.LockNamespace, "lease-lock-namespace", election.LockNamespace,
-		"namespace of the Lease (default: the namespace of the Pod, otherwise keelson-system)")
-	fs.StringVar(&election.Identity, "holder-identity", election.Identity,
-		"name of this replica in the Lease (default: host name and a random suffix)")
-	fs.DurationVar(&election.LeaseDuration, "lease-duration", election.LeaseDuration,
-		"how long other replicas wait after the last renewal before they take over")
-	fs.DurationVar(&election.RenewDeadline, "renew-deadline", election.RenewDeadline,
-		"how long a leader retries a renewal of its Lease before it stops")
-	fs.DurationVar(&election.RetryPeriod, "retry-period", election.RetryPeriod,
-		"time between two attempts to acquire or renew the Lease")
-
+	o.LeaderElection.AddFlags(fs)
 	o.Machines.AddFlags(fs)
 	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress,
 		"`host:port` of /healthz and /readyz; 0 disables them")
@@ -217,23 +175,12 @@ func (o *Options) Complete() error {
 // complete is Complete for a pod in the given namespace; empty means no pod.
 func (o *Options) complete(podNamespace string) error {
 	o.inPod = podNamespace != ""
-	election := &o.LeaderElection
-	if election.Enabled == nil {
-		inCluster := o.kubeconfigFiles() == nil && podNamespace != ""
-		election.Enabled = &inCluster
-	}
+	inCluster := o.kubeconfigFiles() == nil && o.inPod
 	o.completeNamespaces(podNamespace)
 	if o.StateDir == "" {
 		o.StateDir = defaultStateDir()
 	}
-	if election.Identity == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return fmt.Errorf("find the name of this host for --holder-identity: %w", err)
-		}
-		election.Identity = host + "_" + uuid.NewString()
-	}
-	return nil
+	return o.LeaderElection.Complete(inCluster)
 }
 
 // completeNamespaces fills in the namespaces that are not set.
@@ -299,7 +246,7 @@ func (o *Options) validate(all []Controller) error {
 	if o.RKETimeout < time.Minute {
 		wrong("rke-timeout", o.RKETimeout, "must be 1m or more: rke cannot make a cluster in less")
 	}
-	o.LeaderElection.validate(wrong)
+	o.LeaderElection.Validate(wrong)
 	o.Serving.validate(o.MetricsAddress, wrong)
 	if err := tracing.CheckEndpoint(o.TracingEndpoint); o.TracingEndpoint != "" && err != nil {
 		wrong("tracing-endpoint", o.TracingEndpoint, "%v", err)
@@ -309,31 +256,6 @@ func (o *Options) validate(all []Controller) error {
 	o.Logging.validate(wrong)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
-}
-
-func (l *LeaderElection) validate(wrong func(flag string, value any, why string, args ...any)) {
-	if problems := validation.IsDNS1123Subdomain(l.LockName); len(problems) > 0 {
-		wrong("lease-lock-name", l.LockName, "is no name of a Lease: %s", problems[0])
-	}
-	if l.LockNamespace != "" {
-		if problems := validation.IsDNS1123Label(l.LockNamespace); len(problems) > 0 {
-			wrong("lease-lock-namespace", l.LockNamespace, "is no namespace: %s", problems[0])
-		}
-	}
-	if l.RetryPeriod <= 0 {
-		wrong("retry-period", l.RetryPeriod, "must be more than 0")
-	}
-	// The leader elector asks for room for its jitter of 1.2.
-	if l.RenewDeadline <= l.RetryPeriod*6/5 {
-		wrong("renew-deadline", l.RenewDeadline, "must be more than 1.2 times --retry-period=%v", l.RetryPeriod)
-	}
-	// Otherwise two leaders would work at the same time.
-	if l.LeaseDuration <= l.RenewDeadline {
-		wrong("lease-duration", l.LeaseDuration, "must be more than --renew-deadline=%v", l.RenewDeadline)
-	}
-	if l.LeaseDuration < time.Second {
-		wrong("lease-duration", l.LeaseDuration, "must be 1s or more: a Lease counts whole seconds")
-	}
 }
 
 // isOn reports whether an endpoint with this address is served.
@@ -352,27 +274,6 @@ func checkAddress(address string) error {
 	}
 	return nil
 }
-
-// optionalBool is a flag that knows whether it was given.
-type optionalBool struct{ target **bool }
-
-func (b optionalBool) Set(text string) error {
-	value, err := strconv.ParseBool(text)
-	if err != nil {
-		return fmt.Errorf("must be true or false")
-	}
-	*b.target = &value
-	return nil
-}
-
-func (b optionalBool) String() string {
-	if b.target == nil || *b.target == nil {
-		return ""
-	}
-	return strconv.FormatBool(**b.target)
-}
-
-func (optionalBool) Type() string { return "bool" }
 
 // namespaceList is the value of a flag that lists namespaces. An empty list would widen what was to be limited - to all
 // of the cluster, when a script's variable is not set - and is refused.

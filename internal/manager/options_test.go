@@ -13,6 +13,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/admission"
 	"github.com/keelson-dev/keelson/internal/confine"
+	"github.com/keelson-dev/keelson/internal/manager/election"
 )
 
 var twoControllers = []Controller{{Name: "foo"}, {Name: "sampleresource"}}
@@ -36,7 +37,7 @@ func TestFlagsMakeOptions(t *testing.T) {
 	}
 	want := Options{
 		Kubeconfig: "k", Context: "c", Threads: 3, Controllers: []string{"*", "-foo"}, Namespaces: []string{"a", "b"},
-		LeaderElection: LeaderElection{
+		LeaderElection: election.Options{
 			Enabled: ptr.To(true), LockName: "n", LockNamespace: "ns", Identity: "me",
 			LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second,
 		},
@@ -74,7 +75,7 @@ func TestComplete(t *testing.T) {
 		kubeconfig    string
 		variable      string
 		podNamespace  string
-		given         LeaderElection
+		given         election.Options
 		wantElection  bool
 		wantNamespace string
 	}{
@@ -84,10 +85,10 @@ func TestComplete(t *testing.T) {
 		{name: "in a pod, for another cluster by variable", podNamespace: "keelson", variable: "k", wantNamespace: "keelson"},
 		{
 			name: "flags win in a pod", podNamespace: "keelson",
-			given: LeaderElection{Enabled: ptr.To(false), LockNamespace: "other"}, wantNamespace: "other",
+			given: election.Options{Enabled: ptr.To(false), LockNamespace: "other"}, wantNamespace: "other",
 		},
 		{
-			name: "flags win on a workstation", given: LeaderElection{Enabled: ptr.To(true), LockNamespace: "other"},
+			name: "flags win on a workstation", given: election.Options{Enabled: ptr.To(true), LockNamespace: "other"},
 			wantElection: true, wantNamespace: "other",
 		},
 	}

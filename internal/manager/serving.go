@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/keelson-dev/keelson/internal/manager/flags"
 	"github.com/keelson-dev/keelson/internal/pki"
 )
 
@@ -44,9 +45,8 @@ type Serving struct {
 
 // AddFlags adds a flag for every option to fs, with the present values as defaults.
 func (s *Serving) AddFlags(fs *pflag.FlagSet) {
-	fs.Var(optionalBool{&s.Secure}, "metrics-secure",
+	flags.OptionalBool(fs, &s.Secure, "metrics-secure",
 		"serve metrics over TLS, to users who may get /metrics (default: true unless the address is on loopback)")
-	fs.Lookup("metrics-secure").NoOptDefVal = "true"
 	fs.StringVar(&s.CertDir, "metrics-cert-dir", s.CertDir,
 		"`directory` with tls.crt and tls.key of the metrics server (default: a self-signed certificate)")
 	fs.BoolVar(&s.Profiling, "profiling", s.Profiling, "also serve /debug/pprof/ on the metrics address")

@@ -1,8 +1,7 @@
-package manager
+package election
 
 import (
 	"testing"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,48 +13,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
-// A manager of an earlier version has its Lease in another namespace. It and this one take turns, whoever is first.
-func TestEarlierVersionsAndThisOneTakeTurns(t *testing.T) {
-	earlier, present := env.Namespace(t), env.Namespace(t)
-	replica := func(identity, namespace, former string) *running {
-		o := newTestOptions(t, present)
-		o.LeaderElection = LeaderElection{
-			Enabled: ptr.To(true), LockName: "lock", LockNamespace: namespace, Identity: identity,
-			LeaseDuration: time.Hour, RenewDeadline: time.Minute, RetryPeriod: 50 * time.Millisecond,
-		}
-		o.former.lease = former
-		return start(t, o, idle(identity))
-	}
-	stop := func(m *running) {
-		t.Helper()
-		m.stop()
-		if err := within(t, "the manager to stop", m.result); err != nil {
-			t.Errorf("Start: %v", err)
-		}
-	}
-	waits := func(m *running, what string) {
-		t.Helper()
-		within(t, what+" to fill its caches", m.readiness.synced)
-		select {
-		case <-m.Ready():
-			t.Errorf("%s leads as well", what)
-		case <-time.After(10 * 50 * time.Millisecond):
-		}
-	}
-	first := replica("first", earlier, "")
-	within(t, "the earlier version to lead", first.Ready())
-	second := replica("second", present, earlier)
-	waits(second, "this version")
-	stop(first)
-	within(t, "this version to lead", second.Ready())
-	third, fourth := replica("third", earlier, ""), replica("fourth", present, earlier)
-	waits(third, "the earlier version")
-	waits(fourth, "another replica of this version")
-	stop(fourth)
-	stop(second)
-	within(t, "the earlier version to lead again", third.Ready())
-	stop(third)
-}
+func TestMain(m *testing.M) { env.Main(m) }
 
 // The lock says who has it whatever a replica left behind that was killed between the writes to its two Leases.
 func TestTwoLeases(t *testing.T) {
@@ -82,12 +40,15 @@ func TestTwoLeases(t *testing.T) {
 		{name: "the former one is deleted", former: ptr.To(nobody), own: ptr.To(nobody), want: nobody, deleteFormer: true},
 		{name: "the former one, which was alone, is deleted", former: ptr.To(nobody), want: nobody, deleteFormer: true},
 	}
-	c := newTestClient(t, env.Config(t))
+	c, err := client.New(env.Config(t), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	leases, err := coordinationv1client.NewForConfig(env.Config(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	election := LeaderElection{LockName: "lock", Identity: "me"}
+	election := Options{LockName: "lock", Identity: "me"}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			former, own := env.Namespace(t), env.Namespace(t)
@@ -163,7 +124,7 @@ func TestTwoLeasesChange(t *testing.T) {
 	}
 	former, own := env.Namespace(t), env.Namespace(t)
 	lockOf := func(identity string) *twoLeases {
-		election := LeaderElection{LockName: "lock", Identity: identity}
+		election := Options{LockName: "lock", Identity: identity}
 		return &twoLeases{Interface: newLeaseLock(leases, election, own), former: newLeaseLock(leases, election, former)}
 	}
 	old, present, me := lockOf("old").former, lockOf("present").Interface, lockOf("me")

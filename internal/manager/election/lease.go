@@ -1,4 +1,6 @@
-package manager
+// Package election adds leader election to a controller-runtime manager, and a fence that rejects writes of replicas that
+// do not lead.
+package election
 
 import (
 	"context"
@@ -18,21 +20,19 @@ import (
 // +kubebuilder:rbac:namespace=keelson-system,groups=coordination.k8s.io,resources=leases,verbs=create
 // +kubebuilder:rbac:namespace=keelson-system,groups=coordination.k8s.io,resources=leases,resourceNames=keelson,verbs=get;update
 
-// addLeaderElection makes options take part in the election, if it is enabled.
-// controller-runtime would build the lock itself, but always with an identity of its
-// own. It returns the cfg for everything else, which writes only while this replica is the
-// leader, and the fence, which is nil without an election.
+// Configure adds leader election to options, if it is enabled. It returns the config for all other clients, which can
+// write only while this replica leads, and the fence. Without leader election it returns cfg and nil.
 //
-// If there is a Lease of that name in the namespace former, where earlier versions have theirs, it is held, too.
-func addLeaderElection(options *ctrl.Options, cfg *rest.Config, election LeaderElection, former string) (*rest.Config, *fence, error) {
+// If former is not empty and a Lease with the same name exists in that namespace, where earlier versions keep theirs, the
+// leader holds that Lease, too. controller-runtime could build the lock itself, but only with a generated identity.
+func Configure(options *ctrl.Options, cfg *rest.Config, election Options, former string) (*rest.Config, *Fence, error) {
 	if !*election.Enabled {
 		return cfg, nil, nil
 	}
 	fence := newFence(election)
-	guarded := fence.guard(cfg)
+	guarded := fence.wrapConfig(cfg)
 	cfg = rest.CopyConfig(cfg)
-	// One request that hangs must not cost the lease: there has to be time for
-	// another.
+	// If a request hangs, there must be time for another before the deadline.
 	cfg.Timeout = max(election.RenewDeadline/2, time.Second)
 	client, err := coordinationv1client.NewForConfig(cfg)
 	if err != nil {
@@ -44,17 +44,17 @@ func addLeaderElection(options *ctrl.Options, cfg *rest.Config, election LeaderE
 	if former != "" {
 		lease = &twoLeases{Interface: lease, former: newLeaseLock(client, election, former)}
 	}
-	options.LeaderElectionResourceLockInterface = fence.lock(lease)
+	options.LeaderElectionResourceLockInterface = fence.wrapLock(lease)
 	options.LeaderElectionReleaseOnCancel = true
 	options.LeaseDuration = &election.LeaseDuration
-	// The elector counts this deadline from its first attempt, which is a retry period after the last renewal. It takes no
-	// shorter one than 1.2 retry periods.
+	// The elector counts this deadline from its first attempt, one retry period after the last renewal. It rejects
+	// deadlines of up to 1.2 retry periods.
 	options.RenewDeadline = ptr.To(max(election.RenewDeadline-election.RetryPeriod, election.RetryPeriod*5/4))
 	options.RetryPeriod = &election.RetryPeriod
 	return guarded, fence, nil
 }
 
-func newLeaseLock(client coordinationv1client.LeasesGetter, election LeaderElection, namespace string) resourcelock.Interface {
+func newLeaseLock(client coordinationv1client.LeasesGetter, election Options, namespace string) resourcelock.Interface {
 	return &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: election.LockName},
 		Client:     client,
@@ -62,11 +62,10 @@ func newLeaseLock(client coordinationv1client.LeasesGetter, election LeaderElect
 	}
 }
 
-// twoLeases is a lock that is held by whoever holds its own Lease and the one of earlier versions, as long as that exists:
-// so a manager of an earlier version and this one never lead at the same time. It never creates the former Lease. When that
-// is deleted, its own Lease is enough.
+// twoLeases is a lock that consists of its own Lease and, as long as it exists, the Lease of earlier versions, so that
+// managers of earlier versions and this one never lead at the same time. It never creates the former Lease.
 //
-// It is for the one goroutine of the elector.
+// It is not safe for concurrent use: only the goroutine of the elector uses it.
 type twoLeases struct {
 	resourcelock.Interface
 	former resourcelock.Interface
@@ -74,8 +73,8 @@ type twoLeases struct {
 	hasFormer, isFirst bool
 }
 
-// Get implements resourcelock.Interface. Of two Leases it returns the one that another replica holds, the former first. The
-// raw record is of both, so that for the elector a holder is silent only if neither changes.
+// Get implements resourcelock.Interface. If another replica holds one of the Leases, it returns that one, the former
+// first. The raw record covers both, so that the elector sees a renewal of either.
 func (l *twoLeases) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	former, formerRaw, err := l.former.Get(ctx)
 	l.hasFormer, l.isFirst = err == nil, false
@@ -99,12 +98,12 @@ func (l *twoLeases) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 	return own, raw, nil
 }
 
-// Update implements resourcelock.Interface. The former Lease is first, also when both are released: a replica that ends
-// between the two writes leaves its own Lease held, until it expires.
+// Update implements resourcelock.Interface. It writes the former Lease first, also for a release: if the replica is killed
+// between the two writes, its own Lease stays held until it expires.
 func (l *twoLeases) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if l.hasFormer {
 		if err := l.former.Update(ctx, record); err != nil {
-			return err // if it was deleted, the elector looks again
+			return err // if it was deleted, the elector reads it again
 		}
 	}
 	if l.isFirst {

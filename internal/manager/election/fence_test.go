@@ -1,4 +1,4 @@
-package manager
+package election
 
 import (
 	"errors"
@@ -51,9 +51,9 @@ func TestFence(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			f := newFence(LeaderElection{Identity: "us", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second})
+			f := newFence(Options{Identity: "us", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second})
 			for _, w := range tt.writes {
-				f.note(start.Add(w.after), w.record, w.err)
+				f.recordWrite(start.Add(w.after), w.record, w.err)
 			}
 			if got := f.isOpen(clocks.Reading(noon.Add(tt.at+tt.suspended), tt.at)); got != tt.open {
 				t.Errorf("open: %v, want %v", got, tt.open)
@@ -64,14 +64,14 @@ func TestFence(t *testing.T) {
 
 // A leader that finds that another one has the lease writes no more, whatever time it would have had.
 func TestFenceClosesWhenAnotherLeads(t *testing.T) {
-	f := newFence(LeaderElection{Identity: "us", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second})
+	f := newFence(Options{Identity: "us", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second})
 	now := time.Now()
-	f.note(now, resourcelock.LeaderElectionRecord{HolderIdentity: "us"}, nil)
-	f.see(&resourcelock.LeaderElectionRecord{HolderIdentity: "us"})
+	f.recordWrite(now, resourcelock.LeaderElectionRecord{HolderIdentity: "us"}, nil)
+	f.recordRead(&resourcelock.LeaderElectionRecord{HolderIdentity: "us"})
 	if !f.isOpen(now) {
 		t.Error("it closes although the lease is ours")
 	}
-	f.see(&resourcelock.LeaderElectionRecord{HolderIdentity: "them"})
+	f.recordRead(&resourcelock.LeaderElectionRecord{HolderIdentity: "them"})
 	if f.isOpen(now) {
 		t.Error("it stays open although another one has the lease")
 	}
@@ -79,9 +79,9 @@ func TestFenceClosesWhenAnotherLeads(t *testing.T) {
 
 // A lease that counts whole seconds is over before a deadline that does not.
 func TestFenceClosesWithTheLease(t *testing.T) {
-	f := newFence(LeaderElection{Identity: "us", LeaseDuration: 2900 * time.Millisecond, RenewDeadline: 2500 * time.Millisecond})
+	f := newFence(Options{Identity: "us", LeaseDuration: 2900 * time.Millisecond, RenewDeadline: 2500 * time.Millisecond})
 	now := time.Now()
-	f.note(now, resourcelock.LeaderElectionRecord{HolderIdentity: "us"}, nil)
+	f.recordWrite(now, resourcelock.LeaderElectionRecord{HolderIdentity: "us"}, nil)
 	if !f.isOpen(now.Add(1999*time.Millisecond)) || f.isOpen(now.Add(2*time.Second)) {
 		t.Error("it must close after 2 s")
 	}
@@ -102,19 +102,19 @@ func TestFenceHurriesToGiveUp(t *testing.T) {
 		{name: "it may lead", lease: 15 * time.Second, deadline: 10 * time.Second, renewed: true, at: 9 * time.Second},
 		{name: "it may not", lease: 15 * time.Second, deadline: 10 * time.Second, renewed: true, at: 10 * time.Second, want: 5 * time.Second / 3},
 		{name: "another one leads", lease: 15 * time.Second, deadline: 10 * time.Second, renewed: true, afterOtherLeader: true, at: 10 * time.Second},
-		{name: "hardly any time", lease: 2900 * time.Millisecond, deadline: 2500 * time.Millisecond, renewed: true, at: 2 * time.Second, want: shortestPatience},
+		{name: "hardly any time", lease: 2900 * time.Millisecond, deadline: 2500 * time.Millisecond, renewed: true, at: 2 * time.Second, want: minResponseTimeout},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := newFence(LeaderElection{Identity: "us", LeaseDuration: tt.lease, RenewDeadline: tt.deadline})
+			f := newFence(Options{Identity: "us", LeaseDuration: tt.lease, RenewDeadline: tt.deadline})
 			if tt.renewed {
-				f.note(start, resourcelock.LeaderElectionRecord{HolderIdentity: "us"}, nil)
+				f.recordWrite(start, resourcelock.LeaderElectionRecord{HolderIdentity: "us"}, nil)
 			}
 			if tt.afterOtherLeader {
-				f.see(&resourcelock.LeaderElectionRecord{HolderIdentity: "them"})
+				f.recordRead(&resourcelock.LeaderElectionRecord{HolderIdentity: "them"})
 			}
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				ctx, cancel := f.bound(t.Context(), start.Add(tt.at))
+				ctx, cancel := f.limit(t.Context(), start.Add(tt.at))
 				defer cancel()
 				var got time.Duration
 				if deadline, found := ctx.Deadline(); found {
@@ -139,8 +139,8 @@ func TestFencedClient(t *testing.T) {
 	var served []string
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { served = append(served, r.Method) }))
 	defer server.Close()
-	f := newFence(LeaderElection{Identity: "us", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second})
-	client, err := rest.HTTPClientFor(f.guard(&rest.Config{Host: server.URL}))
+	f := newFence(Options{Identity: "us", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second})
+	client, err := rest.HTTPClientFor(f.wrapConfig(&rest.Config{Host: server.URL}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestFencedClient(t *testing.T) {
 	if _, err := send(http.MethodGet); err != nil {
 		t.Errorf("GET before the election: %v", err)
 	}
-	f.note(time.Now(), resourcelock.LeaderElectionRecord{HolderIdentity: "us"}, nil)
+	f.recordWrite(time.Now(), resourcelock.LeaderElectionRecord{HolderIdentity: "us"}, nil)
 	if _, err := send(http.MethodPost); err != nil {
 		t.Errorf("POST of the leader: %v", err)
 	}
@@ -183,13 +183,13 @@ func recordOf(identity string, seconds int) resourcelock.LeaderElectionRecord {
 // A leader that wakes up after another replica took over leaves the lease to that one, although the elector releases it.
 func TestOnlyTheHolderReleases(t *testing.T) {
 	namespace := env.Namespace(t)
-	newLock := func(identity string) (resourcelock.Interface, *fence) {
+	newLock := func(identity string) (resourcelock.Interface, *Fence) {
 		client, err := coordinationv1client.NewForConfig(env.Config(t))
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := newFence(LeaderElection{Identity: identity, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second})
-		return f.lock(&resourcelock.LeaseLock{
+		f := newFence(Options{Identity: identity, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second})
+		return f.wrapLock(&resourcelock.LeaseLock{
 			LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: "lock"}, Client: client,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		}), f
@@ -211,7 +211,7 @@ func TestOnlyTheHolderReleases(t *testing.T) {
 	if err := leader.Update(t.Context(), recordOf("leader", 15)); err != nil {
 		t.Fatal(err)
 	}
-	if got := f.before(); got != "woken" {
+	if got := f.Previous(); got != "woken" {
 		t.Errorf("the holder before: got %q, want woken", got)
 	}
 	// What the elector does to release.
