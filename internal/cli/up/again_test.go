@@ -3,11 +3,12 @@ package up
 import (
 	"context"
 	"os"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
 func TestFlagsOf(t *testing.T) {
@@ -78,9 +79,7 @@ func TestUntilHandOver(t *testing.T) {
 	if handedOver() {
 		t.Error("handed over at once")
 	}
-	if err := syscall.Kill(os.Getpid(), handOver); err != nil {
-		t.Fatal(err)
-	}
+	signals.Send(t, os.Getpid(), handOver)
 	select {
 	case <-ctx.Done():
 	case <-time.After(time.Minute):
