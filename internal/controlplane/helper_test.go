@@ -277,6 +277,11 @@ func kill(t *testing.T, pid int) {
 // eventually waits until the condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
+	eventuallyWithin(t, patience, what, condition)
+}
+
+func eventuallyWithin(t *testing.T, patience time.Duration, what string, condition func() bool) {
+	t.Helper()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	deadline := time.After(patience)
