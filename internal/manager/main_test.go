@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -48,6 +49,13 @@ func newTestController(name string, reconcile func(client.Client) reconcile.Func
 				WithOptions(options).Complete(tracing.Reconciler(name, graceful.Reconciler(reconcile(m.GetClient()))))
 		},
 	}
+}
+
+// idle is a controller that does nothing.
+func idle(name string) Controller {
+	return newTestController(name, func(client.Client) reconcile.Func {
+		return func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil }
+	})
 }
 
 // newTestOptions returns options for a manager in one namespace that takes no fixed

@@ -62,7 +62,7 @@ type Manager struct {
 
 // Run checks that everything is there that the selected controllers need, and runs
 // them until ctx is cancelled; then running reconciles finish, the lease is
-// released, and the result is nil. A *PreflightError says what was missing.
+// released, and the result is nil. A *preflight.Error says what was missing.
 func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	return run(ctx, cfg, o, controllers)
 }
@@ -71,7 +71,7 @@ func run(ctx context.Context, cfg *rest.Config, o Options, all []Controller) err
 	if err := prepare(&o, all); err != nil {
 		return err
 	}
-	if err := preflight(ctx, cfg, o, all); err != nil {
+	if err := checkAPI(ctx, cfg, o, all); err != nil {
 		if ctx.Err() != nil {
 			// Told to stop before anything had begun: there is nothing to finish.
 			return nil

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -324,5 +325,17 @@ func TestPortInUse(t *testing.T) {
 	want := fmt.Sprintf("--metrics-bind-address=%s: ", taken.Addr())
 	if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "choose another address, or 0") {
 		t.Errorf("newManager: got %v, want %s... choose another address, or 0 for none", err, want)
+	}
+}
+
+func TestRunEndsQuietlyWhenToldToStopDuringThePreflight(t *testing.T) {
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	o := newTestOptions(t, metav1.NamespaceDefault)
+	time.AfterFunc(50*time.Millisecond, cancel)
+	if err := run(ctx, &rest.Config{Host: closed.URL}, o, []Controller{idle("idle")}); err != nil {
+		t.Errorf("run: %v", err)
 	}
 }

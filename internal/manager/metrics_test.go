@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"reflect"
@@ -16,6 +17,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/driver/fake"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
+
+var update = flag.Bool("update", false, "write the golden files anew")
 
 // metricsPages have every metric: the first those of Keelson, the second those of its libraries.
 var metricsPages = []string{"../../docs/metrics.md", "../../docs/internals/metrics.md"}

@@ -180,8 +180,8 @@ func managerRole(t *testing.T, o Options) *rbacv1.ClusterRole {
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
 	owners := map[string]bool{}
 	for _, r := range needed {
-		owners[r.owner] = true
-		role.Rules = append(role.Rules, r.rules...)
+		owners[r.Owner] = true
+		role.Rules = append(role.Rules, r.Rules...)
 	}
 	if !owners["secure metrics"] {
 		t.Errorf("the requirements have nothing for secure metrics: %v", owners)

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/keelson-dev/keelson/internal/admission"
+	"github.com/keelson-dev/keelson/internal/manager/preflight"
 )
 
 // Webhook says whether, and how, the API server asks this manager before it stores objects.
@@ -80,7 +81,7 @@ func (w *Webhook) validate(wrong func(flag string, value any, why string, args .
 func (w *Webhook) keepsSecret() bool { return isOn(w.Address) && w.CertDir == "" && !w.Direct }
 
 // requirements are what keeping the certificates takes.
-func (w *Webhook) requirements() []requirement {
+func (w *Webhook) requirements() []preflight.Requirement {
 	if !isOn(w.Address) || w.CertDir != "" {
 		return nil
 	}
@@ -88,20 +89,20 @@ func (w *Webhook) requirements() []requirement {
 		APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"validatingwebhookconfigurations"},
 		ResourceNames: []string{w.ConfigurationName}, Verbs: []string{"get", "update"},
 	}
-	all := []requirement{{owner: "webhook", role: "keelson-webhook", rules: []rbacv1.PolicyRule{configurations}}}
+	all := []preflight.Requirement{{Owner: "webhook", Role: "keelson-webhook", Rules: []rbacv1.PolicyRule{configurations}}}
 	if w.Direct {
 		// A rule cannot limit create to a name.
 		configurations.ResourceNames, configurations.Verbs = nil, []string{"create"}
-		all[0].rules = append(all[0].rules, configurations)
+		all[0].Rules = append(all[0].Rules, configurations)
 		return all
 	}
 	secrets := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}}
 	create, change := secrets, secrets
 	create.Verbs = []string{"create"}
 	change.Verbs, change.ResourceNames = []string{"get", "update"}, []string{admission.SecretName}
-	return append(all, requirement{
-		owner: "webhook in its namespace", role: "keelson-webhook-" + w.ServiceNamespace,
-		rules: []rbacv1.PolicyRule{create, change}, namespaces: []string{w.ServiceNamespace},
+	return append(all, preflight.Requirement{
+		Owner: "webhook in its namespace", Role: "keelson-webhook-" + w.ServiceNamespace,
+		Rules: []rbacv1.PolicyRule{create, change}, Namespaces: []string{w.ServiceNamespace},
 	})
 }
 

@@ -117,16 +117,16 @@ func TestWebhookPermissions(t *testing.T) {
 	o.Webhook.Address, o.Webhook.ServiceNamespace = ":9443", "team"
 	var got []string
 	for _, r := range o.Webhook.requirements() {
-		for _, p := range r.permissions(func(resource schema.GroupResource) bool { return resource.Resource != "secrets" }) {
-			got = append(got, p.namespace+": "+p.verb+" "+p.target())
+		for _, p := range r.Permissions(func(resource schema.GroupResource) bool { return resource.Resource != "secrets" }) {
+			got = append(got, p.String())
 		}
 	}
 	want := []string{
-		`: get validatingwebhookconfigurations.admissionregistration.k8s.io "keelson"`,
-		`: update validatingwebhookconfigurations.admissionregistration.k8s.io "keelson"`,
-		`team: create secrets`,
-		`team: get secrets "keelson-webhook-ca"`,
-		`team: update secrets "keelson-webhook-ca"`,
+		`get validatingwebhookconfigurations.admissionregistration.k8s.io "keelson"`,
+		`update validatingwebhookconfigurations.admissionregistration.k8s.io "keelson"`,
+		`create secrets in namespace team`,
+		`get secrets "keelson-webhook-ca" in namespace team`,
+		`update secrets "keelson-webhook-ca" in namespace team`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("permissions (-want +got):\n%s", diff)

@@ -1,4 +1,4 @@
-package manager
+package preflight
 
 import (
 	"testing"
@@ -16,64 +16,64 @@ func onlyNodes(resource schema.GroupResource) bool {
 func TestPermissions(t *testing.T) {
 	tests := []struct {
 		name        string
-		requirement requirement
-		want        []permission
+		requirement Requirement
+		want        []Permission
 	}{
 		{
 			name: "every verb on every resource of every group",
-			requirement: requirement{rules: []rbacv1.PolicyRule{{
+			requirement: Requirement{Rules: []rbacv1.PolicyRule{{
 				APIGroups: []string{"a", "b"}, Resources: []string{"foos", "foos/status"}, Verbs: []string{"get", "patch"},
 			}}},
-			want: []permission{
-				{verb: "get", group: "a", resource: "foos"},
-				{verb: "patch", group: "a", resource: "foos"},
-				{verb: "get", group: "a", resource: "foos", subresource: "status"},
-				{verb: "patch", group: "a", resource: "foos", subresource: "status"},
-				{verb: "get", group: "b", resource: "foos"},
-				{verb: "patch", group: "b", resource: "foos"},
-				{verb: "get", group: "b", resource: "foos", subresource: "status"},
-				{verb: "patch", group: "b", resource: "foos", subresource: "status"},
+			want: []Permission{
+				{Verb: "get", Group: "a", Resource: "foos"},
+				{Verb: "patch", Group: "a", Resource: "foos"},
+				{Verb: "get", Group: "a", Resource: "foos", Subresource: "status"},
+				{Verb: "patch", Group: "a", Resource: "foos", Subresource: "status"},
+				{Verb: "get", Group: "b", Resource: "foos"},
+				{Verb: "patch", Group: "b", Resource: "foos"},
+				{Verb: "get", Group: "b", Resource: "foos", Subresource: "status"},
+				{Verb: "patch", Group: "b", Resource: "foos", Subresource: "status"},
 			},
 		},
 		{
 			name: "in each namespace, what has none in the cluster",
-			requirement: requirement{
-				rules: []rbacv1.PolicyRule{{
+			requirement: Requirement{
+				Rules: []rbacv1.PolicyRule{{
 					APIGroups: []string{""}, Resources: []string{"pods", "nodes"}, Verbs: []string{"watch"},
 				}},
-				namespaces: []string{"one", "two"},
+				Namespaces: []string{"one", "two"},
 			},
-			want: []permission{
-				{verb: "watch", resource: "nodes"},
-				{verb: "watch", resource: "pods", namespace: "one"},
-				{verb: "watch", resource: "pods", namespace: "two"},
+			want: []Permission{
+				{Verb: "watch", Resource: "nodes"},
+				{Verb: "watch", Resource: "pods", Namespace: "one"},
+				{Verb: "watch", Resource: "pods", Namespace: "two"},
 			},
 		},
 		{
 			name: "said twice, asked once",
-			requirement: requirement{rules: []rbacv1.PolicyRule{
+			requirement: Requirement{Rules: []rbacv1.PolicyRule{
 				{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}},
 				{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list"}},
 			}},
-			want: []permission{{verb: "get", resource: "pods"}, {verb: "list", resource: "pods"}},
+			want: []Permission{{Verb: "get", Resource: "pods"}, {Verb: "list", Resource: "pods"}},
 		},
 		{
 			name: "single objects and paths",
-			requirement: requirement{rules: []rbacv1.PolicyRule{
+			requirement: Requirement{Rules: []rbacv1.PolicyRule{
 				{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}, ResourceNames: []string{"x", "y"}},
 				{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}},
 			}},
-			want: []permission{
-				{verb: "get", resource: "secrets", name: "x"},
-				{verb: "get", resource: "secrets", name: "y"},
-				{verb: "get", path: "/metrics"},
+			want: []Permission{
+				{Verb: "get", Resource: "secrets", Name: "x"},
+				{Verb: "get", Resource: "secrets", Name: "y"},
+				{Verb: "get", Path: "/metrics"},
 			},
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := tt.requirement.permissions(onlyNodes)
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(permission{})); diff != "" {
+			got := tt.requirement.Permissions(onlyNodes)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("permissions (-want +got):\n%s", diff)
 			}
 		})
@@ -109,7 +109,7 @@ func TestRulesFor(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := requirement{rules: mixed, namespaces: tt.namespaces}.rulesFor(tt.clusterWide, onlyNodes)
+			got := Requirement{Rules: mixed, Namespaces: tt.namespaces}.rulesFor(tt.clusterWide, onlyNodes)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("rulesFor (-want +got):\n%s", diff)
 			}

@@ -1,4 +1,4 @@
-package manager
+package preflight
 
 import (
 	"flag"
@@ -14,33 +14,33 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // TestPreflightErrorText compares what a person reads with testdata/NAME.txt. After a
-// wanted change: go test ./internal/manager -run PreflightErrorText -update
+// wanted change: go test ./internal/manager/preflight -run PreflightErrorText -update
 func TestPreflightErrorText(t *testing.T) {
 	foo := []rbacv1.PolicyRule{
 		{APIGroups: []string{"samplecontroller.k8s.io"}, Resources: []string{"foos"}, Verbs: []string{"get", "list", "watch"}},
 		{APIGroups: []string{"samplecontroller.k8s.io"}, Resources: []string{"foos/status"}, Verbs: []string{"patch"}},
 		{APIGroups: []string{""}, Resources: []string{"nodes", "pods"}, Verbs: []string{"list", "watch"}},
 	}
-	lease := requirement{
-		owner: "leader election", role: "keelson-lease-keelson", namespaces: []string{"keelson"},
-		rules: []rbacv1.PolicyRule{{
+	lease := Requirement{
+		Owner: "leader election", Role: "keelson-lease-keelson", Namespaces: []string{"keelson"},
+		Rules: []rbacv1.PolicyRule{{
 			APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"},
 			ResourceNames: []string{"keelson"}, Verbs: []string{"get", "update"},
 		}},
 	}
-	everywhere := requirement{owner: "foo", role: "keelson-foo", rules: foo}
-	inTwo := requirement{owner: "foo", role: "keelson-foo", rules: foo, namespaces: []string{"one", "two"}}
-	unservedFoo := []unserved{{
-		controller: "foo",
-		resource:   schema.GroupVersionResource{Group: "samplecontroller.k8s.io", Version: "v1alpha1", Resource: "foos"},
+	everywhere := Requirement{Owner: "foo", Role: "keelson-foo", Rules: foo}
+	inTwo := Requirement{Owner: "foo", Role: "keelson-foo", Rules: foo, Namespaces: []string{"one", "two"}}
+	unservedFoo := []Resource{{
+		Controller:           "foo",
+		GroupVersionResource: schema.GroupVersionResource{Group: "samplecontroller.k8s.io", Version: "v1alpha1", Resource: "foos"},
 	}}
-	all := func(r requirement) shortage { return shortage{requirement: r, missing: r.permissions(onlyNodes)} }
+	all := func(r Requirement) shortage { return shortage{Requirement: r, missing: r.Permissions(onlyNodes)} }
 	account := "system:serviceaccount:keelson:manager"
 
 	tests := []struct {
 		name      string // and the golden file
 		user      string
-		unserved  []unserved
+		unserved  []Resource
 		shortages []shortage
 		grantedIn string
 	}{
@@ -48,20 +48,20 @@ func TestPreflightErrorText(t *testing.T) {
 		{name: "namespaces", user: "alice", shortages: []shortage{all(inTwo)}},
 		{
 			name: "a-role-where-a-cluster-role-is-needed", user: "https://idp.example/alice%1", grantedIn: "keelson",
-			shortages: []shortage{{requirement: everywhere, missing: []permission{
-				{verb: "list", group: "samplecontroller.k8s.io", resource: "foos"},
-				{verb: "watch", group: "samplecontroller.k8s.io", resource: "foos"},
+			shortages: []shortage{{Requirement: everywhere, missing: []Permission{
+				{Verb: "list", Group: "samplecontroller.k8s.io", Resource: "foos"},
+				{Verb: "watch", Group: "samplecontroller.k8s.io", Resource: "foos"},
 			}}},
 		},
 		{name: "nothing-is-served", unserved: unservedFoo},
 		{
 			name: "both", user: "alice", unserved: unservedFoo,
-			shortages: []shortage{{requirement: everywhere, missing: []permission{{verb: "watch", resource: "pods"}}}},
+			shortages: []shortage{{Requirement: everywhere, missing: []Permission{{Verb: "watch", Resource: "pods"}}}},
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			err := &PreflightError{
+			err := &Error{
 				server: "https://api.example:6443", user: tt.user,
 				unserved: tt.unserved, shortages: tt.shortages, grantedIn: tt.grantedIn,
 			}

@@ -1,4 +1,4 @@
-package manager
+package preflight
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -137,10 +138,10 @@ func isTransient(err error) bool {
 
 // awaitResources returns those resources of the controllers that are not served, after
 // a moment of patience.
-func (c *checker) awaitResources(ctx context.Context, selected []Controller, served resources) (resources, []unserved, error) {
+func (c *checker) awaitResources(ctx context.Context, needed []Resource, served resources) (resources, []Resource, error) {
 	deadline := time.Now().Add(discoveryDelay)
 	for {
-		missing := unservedOf(selected, served)
+		missing := unservedOf(needed, served)
 		if len(missing) == 0 || time.Now().After(deadline) {
 			return served, missing, nil
 		}
@@ -156,20 +157,15 @@ func (c *checker) awaitResources(ctx context.Context, selected []Controller, ser
 	}
 }
 
-// unserved is a resource that a controller needs and the API server does not serve.
-type unserved struct {
-	controller string
-	resource   schema.GroupVersionResource
+// Resource is a resource that a controller needs.
+type Resource struct {
+	Controller string
+	schema.GroupVersionResource
 }
 
-func unservedOf(selected []Controller, served resources) []unserved {
-	var missing []unserved
-	for _, c := range selected {
-		for _, resource := range c.Resources {
-			if _, ok := served[resource]; !ok {
-				missing = append(missing, unserved{controller: c.Name, resource: resource})
-			}
-		}
-	}
-	return missing
+func unservedOf(needed []Resource, served resources) []Resource {
+	return slices.DeleteFunc(slices.Clone(needed), func(r Resource) bool {
+		_, ok := served[r.GroupVersionResource]
+		return ok
+	})
 }

@@ -1,4 +1,4 @@
-package manager
+package preflight
 
 import (
 	"fmt"
@@ -6,12 +6,12 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-dev/keelson/api/crds"
@@ -19,43 +19,25 @@ import (
 
 // shortage is a requirement of which some permissions are missing.
 type shortage struct {
-	requirement
-	missing []permission
+	Requirement
+	missing []Permission
 }
 
-// Roles returns what a cluster has to grant to a manager with these options: a
-// ClusterRole for each selected controller, or, with Options.Namespaces, a Role in each
-// of them and a ClusterRole for what has no namespace; one for secure metrics; and, if
-// leader election is not off, a Role for the Lease. The namespace keelson-system is first
-// if something is there by default. If user is not empty, their bindings
-// to that user come too; a service account is system:serviceaccount:NAMESPACE:NAME.
-func Roles(o Options, user string) ([]runtime.Object, error) {
-	if o.LeaderElection.Enabled == nil {
-		o.LeaderElection.Enabled = ptr.To(true)
-	}
-	if o.Serving.Secure == nil {
-		o.Serving.Secure = ptr.To(true)
-	}
-	if err := prepare(&o, controllers); err != nil {
-		return nil, err
-	}
-	selected, err := selectControllers(controllers, o.Controllers)
-	if err != nil {
-		return nil, err
-	}
-	needed, err := requirements(o, selected)
-	if err != nil {
-		return nil, err
-	}
+// Roles returns the ClusterRoles and Roles that grant the requirements, with their bindings to the user if that is not empty; a
+// service account is system:serviceaccount:NAMESPACE:NAME. The namespace home comes first, if it is not nil.
+func Roles(needed []Requirement, home *corev1.Namespace, user string) ([]runtime.Object, error) {
 	scopes, err := knownScopes()
 	if err != nil {
 		return nil, err
 	}
 	var objects []runtime.Object
+	if home != nil {
+		objects = append(objects, home)
+	}
 	for _, r := range needed {
-		namespaces := orEmpty(r.namespaces)
-		if len(r.namespaces) > 0 {
-			namespaces = append([]string{""}, r.namespaces...)
+		namespaces := orEmpty(r.Namespaces)
+		if len(r.Namespaces) > 0 {
+			namespaces = append([]string{""}, r.Namespaces...)
 		}
 		for _, namespace := range namespaces {
 			if len(r.rulesFor(namespace == "", scopes)) == 0 {
@@ -68,7 +50,7 @@ func Roles(o Options, user string) ([]runtime.Object, error) {
 			objects = append(objects, both...)
 		}
 	}
-	return withHome(o, objects), nil
+	return objects, nil
 }
 
 // knownScopes knows the scopes of our kinds and of what else the controllers use, without asking a server.
@@ -97,7 +79,7 @@ func grants(shortages []shortage, user string, clusterScoped isClusterScoped) []
 	for _, s := range shortages {
 		namespaces := map[string]bool{}
 		for _, p := range s.missing {
-			namespaces[p.namespace] = true
+			namespaces[p.Namespace] = true
 		}
 		for _, namespace := range slices.Sorted(maps.Keys(namespaces)) {
 			objects = append(objects, s.grant(namespace, user, clusterScoped)...)
@@ -108,9 +90,9 @@ func grants(shortages []shortage, user string, clusterScoped isClusterScoped) []
 
 // grant returns a role with what r needs in namespace, or, if that is empty, in the
 // whole cluster, and its binding to user.
-func (r requirement) grant(namespace, user string, clusterScoped isClusterScoped) []runtime.Object {
-	name, clusterWide := r.role, namespace == ""
-	if clusterWide && len(r.namespaces) > 0 {
+func (r Requirement) grant(namespace, user string, clusterScoped isClusterScoped) []runtime.Object {
+	name, clusterWide := r.Role, namespace == ""
+	if clusterWide && len(r.Namespaces) > 0 {
 		// The role of the plain name is for managers that work in all namespaces.
 		name += "-cluster"
 	}

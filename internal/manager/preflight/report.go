@@ -1,4 +1,4 @@
-package manager
+package preflight
 
 import (
 	"fmt"
@@ -8,19 +8,19 @@ import (
 	"text/tabwriter"
 )
 
-// PreflightError says what the API server lacks before the controllers can run. Its
-// text is for the person who has to mend it, the manifest included.
-type PreflightError struct {
+// Error says what the API server lacks before the controllers can run. Its text is for the administrator, and includes the
+// manifest.
+type Error struct {
 	// Manifest grants what is missing, or makes the namespace that is, as YAML for
 	// kubectl apply. Empty if only resources are missing.
 	Manifest string
 
 	server string
 	user   string
-	// namespace does not exist, and could not be made for that reason.
+	// namespace does not exist, and could not be created for that reason.
 	namespace string
 	reason    error
-	unserved  []unserved
+	unserved  []Resource
 	shortages []shortage
 	// grantedIn is the namespace in which everything is granted that is missing in
 	// the whole cluster; usually empty.
@@ -28,11 +28,11 @@ type PreflightError struct {
 }
 
 // Error implements error.
-func (e *PreflightError) Error() string {
+func (e *Error) Error() string {
 	var text strings.Builder
 	if e.namespace != "" {
-		fmt.Fprintf(&text, "the API server %s has no namespace %s, where the manager keeps its Lease and Secrets, and it could not be made: %v.\n"+
-			"\nThis makes it (kubectl apply -f, by somebody who may):\n\n%s", e.server, e.namespace, e.reason, e.Manifest)
+		fmt.Fprintf(&text, "the API server %s has no namespace %s, in which the manager keeps its Lease and Secrets, and this user could not create it: %v.\n"+
+			"\nAn administrator can create it with kubectl apply -f:\n\n%s", e.server, e.namespace, e.reason, e.Manifest)
 	}
 	if len(e.unserved) > 0 {
 		e.writeUnserved(&text)
@@ -46,12 +46,12 @@ func (e *PreflightError) Error() string {
 	return strings.TrimRight(text.String(), "\n")
 }
 
-func (e *PreflightError) writeUnserved(text *strings.Builder) {
+func (e *Error) writeUnserved(text *strings.Builder) {
 	fmt.Fprintf(text, "the API server %s does not serve resources that the controllers need:\n", e.server)
 	var without []string
 	for _, u := range e.unserved {
-		fmt.Fprintf(text, "  %s, version %s (%s)\n", u.resource.GroupResource(), u.resource.Version, u.controller)
-		if leaveOut := "-" + u.controller; !slices.Contains(without, leaveOut) {
+		fmt.Fprintf(text, "  %s, version %s (%s)\n", u.GroupResource(), u.Version, u.Controller)
+		if leaveOut := "-" + u.Controller; !slices.Contains(without, leaveOut) {
 			without = append(without, leaveOut)
 		}
 	}
@@ -59,7 +59,7 @@ func (e *PreflightError) writeUnserved(text *strings.Builder) {
 		strings.Join(without, ","))
 }
 
-func (e *PreflightError) writeShortages(text *strings.Builder) {
+func (e *Error) writeShortages(text *strings.Builder) {
 	fmt.Fprintf(text, "user %q of the API server %s lacks permissions that the controllers need.\n", e.user, e.server)
 	for _, namespace := range e.scopes() {
 		if namespace == "" {
@@ -74,39 +74,46 @@ func (e *PreflightError) writeShortages(text *strings.Builder) {
 			"namespace, and so does a RoleBinding to a ClusterRole. Either work in that namespace only\n"+
 			"(--namespaces=%s), or bind a ClusterRole with a ClusterRoleBinding, as below.\n", e.grantedIn, e.grantedIn)
 	}
-	text.WriteString("\nThis grants what is missing (kubectl apply -f, by somebody who may grant it):\n\n")
+	text.WriteString("\nAn administrator can grant what is missing with kubectl apply -f:\n\n")
 	text.WriteString(e.Manifest)
+}
+
+// Missing returns the permissions that the user lacks.
+func (e *Error) Missing() []Permission {
+	var all []Permission
+	for _, s := range e.shortages {
+		all = append(all, s.missing...)
+	}
+	return all
 }
 
 // scopes returns the namespaces in which something is missing, "" for the whole cluster
 // first.
-func (e *PreflightError) scopes() []string {
+func (e *Error) scopes() []string {
 	scopes := map[string]bool{}
-	for _, s := range e.shortages {
-		for _, p := range s.missing {
-			scopes[p.namespace] = true
-		}
+	for _, p := range e.Missing() {
+		scopes[p.Namespace] = true
 	}
 	return slices.Sorted(maps.Keys(scopes))
 }
 
 // writeScope writes a line for each resource: the verbs, the resource, who needs it.
-func (e *PreflightError) writeScope(text *strings.Builder, namespace string) {
+func (e *Error) writeScope(text *strings.Builder, namespace string) {
 	table := tabwriter.NewWriter(text, 0, 0, 3, ' ', 0)
 	for _, s := range e.shortages {
 		var targets []string
 		verbs := map[string][]string{}
 		for _, p := range s.missing {
-			if p.namespace != namespace {
+			if p.Namespace != namespace {
 				continue
 			}
 			if _, seen := verbs[p.target()]; !seen {
 				targets = append(targets, p.target())
 			}
-			verbs[p.target()] = append(verbs[p.target()], p.verb)
+			verbs[p.target()] = append(verbs[p.target()], p.Verb)
 		}
 		for _, target := range targets {
-			fmt.Fprintf(table, "  %s\t%s\t(%s)\n", target, strings.Join(verbs[target], ", "), s.owner)
+			fmt.Fprintf(table, "  %s\t%s\t(%s)\n", target, strings.Join(verbs[target], ", "), s.Owner)
 		}
 	}
 	// A strings.Builder cannot fail.

@@ -1,4 +1,6 @@
-package manager
+// Package preflight checks, before the controllers of a manager start, that the API server answers, serves their resources and
+// grants their permissions. It also makes the roles that grant them.
+package preflight
 
 import (
 	"context"
@@ -9,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -35,52 +38,57 @@ type checker struct {
 	namespaces     corev1client.NamespaceInterface
 }
 
-// preflight checks that the API server answers, serves the resources that the
-// selected controllers need, and lets this user do everything they will do. A
-// *PreflightError says what is missing.
+// Options say what a manager needs.
+type Options struct {
+	// Timeout is how long Check waits for the API server to answer.
+	Timeout time.Duration
+	Log     logr.Logger
+	// Resources must be served.
+	Resources []Resource
+	// Requirements are the permissions that the user must have.
+	Requirements []Requirement
+	// LeaseNamespace is the namespace in which the user may have got a Role in place of a ClusterRole. The error says so then.
+	LeaseNamespace string
+	// Home is a namespace that Check creates if it does not exist. Nil: none.
+	Home *corev1.Namespace
+}
+
+// Check checks that the API server of cfg answers, serves the resources, and lets this user do what is required. An *Error says
+// what is missing.
 //
-// Without it, all of that would show later as endless "forbidden" lines of whatever
-// watches first.
-func preflight(ctx context.Context, cfg *rest.Config, o Options, all []Controller) error {
+// Without it, all of that would show later as endless "forbidden" lines of whatever watches first.
+func Check(ctx context.Context, cfg *rest.Config, o Options) error {
 	started := time.Now()
-	selected, err := selectControllers(all, o.Controllers)
+	c, err := newChecker(cfg, o.Log)
 	if err != nil {
 		return err
 	}
-	needed, err := requirements(o, selected)
+	served, err := c.awaitServer(ctx, o.Timeout)
 	if err != nil {
 		return err
 	}
-	c, err := newChecker(cfg, o.Logger)
+	served, unserved, err := c.awaitResources(ctx, o.Resources, served)
 	if err != nil {
 		return err
 	}
-	served, err := c.awaitServer(ctx, o.PreflightTimeout)
-	if err != nil {
-		return err
-	}
-	served, unserved, err := c.awaitResources(ctx, selected, served)
-	if err != nil {
-		return err
-	}
-	shortages, reviewed, err := c.shortages(ctx, needed, served.isClusterScoped)
+	shortages, reviewed, err := c.shortages(ctx, o.Requirements, served.isClusterScoped)
 	if err != nil {
 		return err
 	}
 	if len(unserved) > 0 || len(shortages) > 0 {
 		return c.explain(ctx, unserved, shortages, served.isClusterScoped, o)
 	}
-	if needsHome(o, needed) {
-		if err := c.makeHome(ctx); err != nil {
+	if o.Home != nil {
+		if err := c.createHome(ctx, o.Home); err != nil {
 			return err
 		}
 	}
-	o.Logger.V(1).Info("Preflight passed", "permissions", reviewed, "duration", time.Since(started))
+	o.Log.V(1).Info("Preflight passed", "permissions", reviewed, "duration", time.Since(started))
 	return nil
 }
 
 func newChecker(cfg *rest.Config, log logr.Logger) (*checker, error) {
-	cfg = clientConfig(cfg)
+	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = preflightRequestTimeout
 	httpClient, err := rest.HTTPClientFor(cfg)
 	if err != nil {
@@ -106,10 +114,10 @@ func newChecker(cfg *rest.Config, log logr.Logger) (*checker, error) {
 
 // shortages asks for every permission of every requirement. It returns those
 // requirements of which something is missing, and how many permissions it asked for.
-func (c *checker) shortages(ctx context.Context, needed []requirement, clusterScoped isClusterScoped) ([]shortage, int, error) {
-	var all []permission
+func (c *checker) shortages(ctx context.Context, needed []Requirement, clusterScoped isClusterScoped) ([]shortage, int, error) {
+	var all []Permission
 	for _, r := range needed {
-		all = append(all, r.permissions(clusterScoped)...)
+		all = append(all, r.Permissions(clusterScoped)...)
 	}
 	allowed, err := c.review(ctx, all)
 	if err != nil {
@@ -117,14 +125,14 @@ func (c *checker) shortages(ctx context.Context, needed []requirement, clusterSc
 	}
 	var short []shortage
 	for _, r := range needed {
-		var missing []permission
-		for _, p := range r.permissions(clusterScoped) {
+		var missing []Permission
+		for _, p := range r.Permissions(clusterScoped) {
 			if !allowed[p] {
 				missing = append(missing, p)
 			}
 		}
 		if len(missing) > 0 {
-			short = append(short, shortage{requirement: r, missing: missing})
+			short = append(short, shortage{Requirement: r, missing: missing})
 		}
 	}
 	return short, len(allowed), nil
@@ -132,12 +140,12 @@ func (c *checker) shortages(ctx context.Context, needed []requirement, clusterSc
 
 // review asks the API server which of the permissions this user has. What several
 // controllers need is asked once.
-func (c *checker) review(ctx context.Context, permissions []permission) (map[permission]bool, error) {
-	allowed := make(map[permission]bool, len(permissions))
+func (c *checker) review(ctx context.Context, permissions []Permission) (map[Permission]bool, error) {
+	allowed := make(map[Permission]bool, len(permissions))
 	for _, p := range permissions {
 		allowed[p] = false
 	}
-	distinct := make([]permission, 0, len(allowed))
+	distinct := make([]Permission, 0, len(allowed))
 	for p := range allowed {
 		distinct = append(distinct, p)
 	}
@@ -148,7 +156,7 @@ func (c *checker) review(ctx context.Context, permissions []permission) (map[per
 		group.Go(func() error {
 			answer, err := c.authorization.SelfSubjectAccessReviews().Create(ctx, p.review(), metav1.CreateOptions{})
 			if err != nil {
-				return fmt.Errorf("ask the API server %s whether this user may %s %s: %w", c.server, p.verb, p.target(), err)
+				return fmt.Errorf("ask the API server %s whether this user may %v: %w", c.server, p, err)
 			}
 			answers[i] = answer.Status.Allowed
 			return nil
@@ -164,23 +172,23 @@ func (c *checker) review(ctx context.Context, permissions []permission) (map[per
 }
 
 // review is the question whether the user who asks has p.
-func (p permission) review() *authorizationv1.SelfSubjectAccessReview {
+func (p Permission) review() *authorizationv1.SelfSubjectAccessReview {
 	review := &authorizationv1.SelfSubjectAccessReview{}
-	if p.path != "" {
-		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: p.path, Verb: p.verb}
+	if p.Path != "" {
+		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: p.Path, Verb: p.Verb}
 		return review
 	}
 	review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
-		Namespace: p.namespace, Verb: p.verb, Group: p.group,
-		Resource: p.resource, Subresource: p.subresource, Name: p.name,
+		Namespace: p.Namespace, Verb: p.Verb, Group: p.Group,
+		Resource: p.Resource, Subresource: p.Subresource, Name: p.Name,
 	}
 	return review
 }
 
 // explain makes the error that ends a preflight. If everything that is missing in the
 // whole cluster is granted in the namespace of the Lease, it says so.
-func (c *checker) explain(ctx context.Context, unserved []unserved, short []shortage, clusterScoped isClusterScoped, o Options) error {
-	result := &PreflightError{server: c.server, unserved: unserved, shortages: short}
+func (c *checker) explain(ctx context.Context, unserved []Resource, short []shortage, clusterScoped isClusterScoped, o Options) error {
+	result := &Error{server: c.server, unserved: unserved, shortages: short}
 	if len(short) == 0 {
 		return result
 	}
@@ -189,10 +197,10 @@ func (c *checker) explain(ctx context.Context, unserved []unserved, short []shor
 		return fmt.Errorf("ask the API server %s who this user is, to whom permissions are missing: %w", c.server, err)
 	}
 	result.user = self.Status.UserInfo.Username
-	if result.grantedIn, err = c.grantedOnlyIn(ctx, short, clusterScoped, o.LeaderElection.LockNamespace); err != nil {
+	if result.grantedIn, err = c.grantedOnlyIn(ctx, short, clusterScoped, o.LeaseNamespace); err != nil {
 		return err
 	}
-	result.Manifest, err = manifest(withHome(o, grants(short, result.user, clusterScoped)))
+	result.Manifest, err = manifest(withHome(o.Home, grants(short, result.user, clusterScoped)))
 	if err != nil {
 		return err
 	}
@@ -202,11 +210,11 @@ func (c *checker) explain(ctx context.Context, unserved []unserved, short []shor
 // grantedOnlyIn returns home if what is missing in the whole cluster is granted there:
 // the sign of a Role where a ClusterRole is needed. Else it returns "".
 func (c *checker) grantedOnlyIn(ctx context.Context, short []shortage, clusterScoped isClusterScoped, home string) (string, error) {
-	var there []permission
+	var there []Permission
 	for _, s := range short {
 		for _, p := range s.missing {
-			if p.namespace == "" && p.path == "" && !clusterScoped(schema.GroupResource{Group: p.group, Resource: p.resource}) {
-				p.namespace = home
+			if p.Namespace == "" && p.Path == "" && !clusterScoped(schema.GroupResource{Group: p.Group, Resource: p.Resource}) {
+				p.Namespace = home
 				there = append(there, p)
 			}
 		}

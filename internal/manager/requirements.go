@@ -1,0 +1,141 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	"github.com/keelson-dev/keelson/config/rbac"
+	"github.com/keelson-dev/keelson/internal/manager/preflight"
+)
+
+// checkAPI runs the preflight of the selected controllers.
+func checkAPI(ctx context.Context, cfg *rest.Config, o Options, all []Controller) error {
+	selected, err := selectControllers(all, o.Controllers)
+	if err != nil {
+		return err
+	}
+	needed, err := requirements(o, selected)
+	if err != nil {
+		return err
+	}
+	var resources []preflight.Resource
+	for _, c := range selected {
+		for _, resource := range c.Resources {
+			resources = append(resources, preflight.Resource{Controller: c.Name, GroupVersionResource: resource})
+		}
+	}
+	return preflight.Check(ctx, clientConfig(cfg), preflight.Options{
+		Timeout: o.PreflightTimeout, Log: o.Logger, Resources: resources, Requirements: needed,
+		LeaseNamespace: o.LeaderElection.LockNamespace, Home: homeOf(o, needed),
+	})
+}
+
+// requirements returns what the selected controllers and the manager itself need.
+func requirements(o Options, selected []Controller) ([]preflight.Requirement, error) {
+	var all []preflight.Requirement
+	for _, c := range selected {
+		rules, err := c.Permissions()
+		if err != nil {
+			return nil, fmt.Errorf("read the permissions that controller %s needs: %w", c.Name, err)
+		}
+		all = append(all, preflight.Requirement{
+			Owner: c.Name, Role: "keelson-" + c.Name, Rules: rules, Namespaces: o.Namespaces,
+		})
+		if c.AtHome != nil {
+			rules, err := c.AtHome()
+			if err != nil {
+				return nil, fmt.Errorf("read the permissions that controller %s needs in one namespace: %w", c.Name, err)
+			}
+			namespace := o.SecretNamespace
+			all = append(all, preflight.Requirement{
+				Owner: c.Name + " in its namespace", Role: "keelson-" + c.Name + "-" + namespace, Rules: rules, Namespaces: []string{namespace},
+			})
+		}
+	}
+	if election := o.LeaderElection; *election.Enabled {
+		leases := rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}
+		// A rule cannot limit create to a name: the object has none yet when the
+		// request is checked.
+		create, change := leases, leases
+		create.Verbs = []string{"create"}
+		change.Verbs = []string{"get", "update"}
+		change.ResourceNames = []string{election.LockName}
+		all = append(all, preflight.Requirement{
+			Owner: "leader election", Role: "keelson-lease-" + election.LockName,
+			Rules: []rbacv1.PolicyRule{create, change}, Namespaces: []string{election.LockNamespace},
+		})
+		if o.former.lease != "" {
+			hold := *change.DeepCopy()
+			hold.Verbs = []string{"get", "update"}
+			all = append(all, preflight.Requirement{
+				Owner: "leader election with earlier versions", Role: "keelson-lease-" + election.LockName,
+				Rules: []rbacv1.PolicyRule{hold}, Namespaces: []string{o.former.lease},
+			})
+		}
+	}
+	if isOn(o.MetricsAddress) && o.Serving.isSecure(o.MetricsAddress) {
+		all = append(all, preflight.Requirement{Owner: "secure metrics", Role: "keelson-metrics-auth", Rules: reviewRules()})
+	}
+	all = append(all, o.Webhook.requirements()...)
+	if homeOf(o, all) != nil {
+		get := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{rbac.Home}, Verbs: []string{"get"}}
+		all = append(all, preflight.Requirement{Owner: "manager", Role: "keelson-namespace", Rules: []rbacv1.PolicyRule{get}})
+	}
+	return all, nil
+}
+
+// homeOf returns the namespace keelson-system, if the manager keeps something there because no option and no Pod names another
+// namespace; otherwise nil.
+func homeOf(o Options, needed []preflight.Requirement) *corev1.Namespace {
+	inHome := func(r preflight.Requirement) bool { return slices.Equal(r.Namespaces, []string{rbac.Home}) }
+	if o.former == (former{}) || !slices.ContainsFunc(needed, inHome) {
+		return nil
+	}
+	return newHome()
+}
+
+// newHome returns the namespace in which a manager outside of a Pod keeps its Secrets and its Lease, as config/manager has it.
+func newHome() *corev1.Namespace {
+	const standard = "pod-security.kubernetes.io/"
+	return &corev1.Namespace{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: rbac.Home, Labels: map[string]string{
+			standard + "enforce": "restricted", standard + "audit": "restricted", standard + "warn": "restricted",
+		}},
+	}
+}
+
+// Roles returns what a cluster has to grant to a manager with these options: a
+// ClusterRole for each selected controller, or, with Options.Namespaces, a Role in each
+// of them and a ClusterRole for what has no namespace; one for secure metrics; and, if
+// leader election is not off, a Role for the Lease. The namespace keelson-system is first
+// if something is there by default. If user is not empty, their bindings
+// to that user come too; a service account is system:serviceaccount:NAMESPACE:NAME.
+func Roles(o Options, user string) ([]runtime.Object, error) {
+	if o.LeaderElection.Enabled == nil {
+		o.LeaderElection.Enabled = ptr.To(true)
+	}
+	if o.Serving.Secure == nil {
+		o.Serving.Secure = ptr.To(true)
+	}
+	if err := prepare(&o, controllers); err != nil {
+		return nil, err
+	}
+	selected, err := selectControllers(controllers, o.Controllers)
+	if err != nil {
+		return nil, err
+	}
+	needed, err := requirements(o, selected)
+	if err != nil {
+		return nil, err
+	}
+	return preflight.Roles(needed, homeOf(o, needed), user)
+}
