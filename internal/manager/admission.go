@@ -20,6 +20,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/admission"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/manager/serving"
 )
 
 // webhookServer is the admission webhook of a manager.
@@ -36,7 +37,7 @@ type webhookServer struct {
 func addWebhook(m ctrl.Manager, cfg *rest.Config, o *Options, all, selected []Controller) (_ *webhookServer, err error) {
 	mux, names, err := newWebhookMux(m, cfg, o, all, selected)
 	// Who makes the configuration itself does not let the API server ask about kinds that it does not run.
-	if err != nil || len(names) == 0 && o.Webhook.Direct || !isOn(o.Webhook.Address) {
+	if err != nil || len(names) == 0 && o.Webhook.Direct || !serving.IsOn(o.Webhook.Address) {
 		return nil, err
 	}
 	s := &webhookServer{}
@@ -55,7 +56,7 @@ func addWebhook(m ctrl.Manager, cfg *rest.Config, o *Options, all, selected []Co
 	// Only API servers call, and they are as new as this program.
 	config := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}, GetCertificate: certificate}
 	err = m.Add(&manager.Server{
-		Name: "webhook", Server: newWebhookServer(mux, o.Logger.WithName("webhook")), Listener: tls.NewListener(share(s.listener), config),
+		Name: "webhook", Server: serving.NewWebhookServer(mux, o.Logger.WithName("webhook")), Listener: tls.NewListener(serving.LimitConnections(s.listener), config),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("serve the webhook: %w", err)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/manager/election"
+	"github.com/keelson-dev/keelson/internal/manager/serving"
 	"github.com/keelson-dev/keelson/internal/tracing"
 	"github.com/keelson-dev/keelson/internal/version"
 )
@@ -47,7 +48,7 @@ const (
 type Manager struct {
 	ctrl.Manager
 	readiness *readiness
-	endpoints endpoints
+	endpoints serving.Endpoints
 	webhook   *webhookServer
 	closers   []func() error
 	ready     chan struct{}
@@ -158,7 +159,9 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 	if m.webhook != nil {
 		m.readiness.webhook = m.webhook.check
 	}
-	m.endpoints, err = addEndpoints(inner, unfenced, o, m.readiness)
+	m.endpoints, err = serving.Listen(inner, unfenced, serving.Config{
+		HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress, Metrics: o.Serving, Ready: m.readiness.check, Log: o.Logger,
+	})
 	if err != nil {
 		return nil, errors.Join(err, m.webhook.close())
 	}
@@ -176,7 +179,7 @@ func controllerRuntime(o *Options, scheme *runtime.Scheme, selected []Controller
 			return tracing.NewContext(logr.NewContext(context.Background(), quiet), o.Tracing)
 		},
 		Cache: cacheOptions(o.Namespaces, selected),
-		// endpoints serves both, because these two do not tell which port they took.
+		// Package serving serves both, because these two do not return the port they took.
 		Metrics:                 server.Options{BindAddress: Off},
 		HealthProbeBindAddress:  Off,
 		GracefulShutdownTimeout: ptr.To(shutdownTimeout),
@@ -203,7 +206,7 @@ func (m *Manager) Start(ctx context.Context) error {
 		m.announce(ctx)
 	}()
 	context.AfterFunc(ctx, m.readiness.stop)
-	err := errors.Join(m.Manager.Start(ctx), m.endpoints.close(), m.webhook.close())
+	err := errors.Join(m.Manager.Start(ctx), m.endpoints.Close(), m.webhook.close())
 	// Only now: controller-runtime has no kind of Runnable that it stops after the reconciles.
 	for _, closer := range m.closers {
 		err = errors.Join(err, closer())
@@ -261,10 +264,10 @@ func (m *Manager) announce(ctx context.Context) {
 func (m *Manager) Ready() <-chan struct{} { return m.ready }
 
 // MetricsAddress returns host:port of /metrics, or "" if it is off.
-func (m *Manager) MetricsAddress() string { return m.endpoints.metrics }
+func (m *Manager) MetricsAddress() string { return m.endpoints.Metrics }
 
 // HealthAddress returns host:port of /healthz and /readyz, or "" if they are off.
-func (m *Manager) HealthAddress() string { return m.endpoints.health }
+func (m *Manager) HealthAddress() string { return m.endpoints.Health }
 
 // WebhookAddress returns host:port of the admission webhook, or "" if it is off.
 func (m *Manager) WebhookAddress() string { return m.webhook.address() }
@@ -277,7 +280,7 @@ func clientConfig(cfg *rest.Config) *rest.Config {
 	// requests a second would make 1000 objects take minutes.
 	cfg.QPS = -1
 	cfg.RateLimiter = nil
-	cfg.Wrap(impatient)
+	cfg.Wrap(withResponseTimeout)
 	return cfg
 }
 

@@ -3,9 +3,7 @@ package manager
 import (
 	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,11 +15,12 @@ import (
 	"github.com/keelson-dev/keelson/config/rbac"
 	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/manager/election"
+	"github.com/keelson-dev/keelson/internal/manager/serving"
 	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
 // Off is the bind address that turns an endpoint off.
-const Off = "0"
+const Off = serving.Off
 
 // Options say which controllers run, against which API, and how. NewOptions gives
 // the defaults, AddFlags lets a command line change them, Validate checks them.
@@ -55,7 +54,7 @@ type Options struct {
 	// MetricsAddress is where /metrics is served, in the same form.
 	MetricsAddress string
 	// Serving is how.
-	Serving Serving
+	Serving serving.Options
 	// TracingEndpoint is the URL of a collector of OpenTelemetry. Empty: what its variables of the
 	// environment say, else nothing is traced.
 	TracingEndpoint string
@@ -225,11 +224,11 @@ func (o *Options) validate(all []Controller) error {
 	for flag, address := range map[string]string{
 		"health-probe-bind-address": o.HealthAddress, "metrics-bind-address": o.MetricsAddress,
 	} {
-		if err := checkAddress(address); err != nil {
+		if err := serving.CheckAddress(address); err != nil {
 			wrong(flag, address, "%v", err)
 		}
 	}
-	if o.HealthAddress == o.MetricsAddress && isOn(o.HealthAddress) && !strings.HasSuffix(o.HealthAddress, ":0") {
+	if o.HealthAddress == o.MetricsAddress && serving.IsOn(o.HealthAddress) && !strings.HasSuffix(o.HealthAddress, ":0") {
 		wrong("metrics-bind-address", o.MetricsAddress, "is also the address of --health-probe-bind-address")
 	}
 	if o.PreflightTimeout < 0 {
@@ -247,7 +246,7 @@ func (o *Options) validate(all []Controller) error {
 		wrong("rke-timeout", o.RKETimeout, "must be 1m or more: rke cannot make a cluster in less")
 	}
 	o.LeaderElection.Validate(wrong)
-	o.Serving.validate(o.MetricsAddress, wrong)
+	o.Serving.Validate(o.MetricsAddress, wrong)
 	if err := tracing.CheckEndpoint(o.TracingEndpoint); o.TracingEndpoint != "" && err != nil {
 		wrong("tracing-endpoint", o.TracingEndpoint, "%v", err)
 	}
@@ -256,23 +255,6 @@ func (o *Options) validate(all []Controller) error {
 	o.Logging.validate(wrong)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
-}
-
-// isOn reports whether an endpoint with this address is served.
-func isOn(address string) bool { return address != "" && address != Off }
-
-func checkAddress(address string) error {
-	if !isOn(address) {
-		return nil
-	}
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return fmt.Errorf("must be host:port, or 0 for off")
-	}
-	if number, err := strconv.Atoi(port); err != nil || number < 0 || number > 65535 {
-		return fmt.Errorf("%q is no port", port)
-	}
-	return nil
 }
 
 // namespaceList is the value of a flag that lists namespaces. An empty list would widen what was to be limited - to all

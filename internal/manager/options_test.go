@@ -14,6 +14,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/admission"
 	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/manager/election"
+	"github.com/keelson-dev/keelson/internal/manager/serving"
 )
 
 var twoControllers = []Controller{{Name: "foo"}, {Name: "sampleresource"}}
@@ -48,7 +49,7 @@ func TestFlagsMakeOptions(t *testing.T) {
 			Times: admission.DefaultTimes(),
 		},
 		HealthAddress: "0", MetricsAddress: "127.0.0.1:0", PreflightTimeout: 5 * time.Second,
-		Serving: Serving{Secure: ptr.To(true), CertDir: "/c", Profiling: true}, TracingEndpoint: "http://t:4318",
+		Serving: serving.Options{Secure: ptr.To(true), CertDir: "/c", Profiling: true}, TracingEndpoint: "http://t:4318",
 		StateDir: "/state", RKEBinary: "/rke", RKEConfigDirs: confine.Dirs{"/r"}, RKETimeout: 2 * time.Hour, SecretNamespace: "secrets",
 		Logging: Logging{Format: "json", Verbosity: 4},
 	}
@@ -201,7 +202,7 @@ func TestValidate(t *testing.T) {
 		{name: "profiles behind the same door as metrics", change: func(o *Options) { o.MetricsAddress, o.Serving.Profiling = ":9", true }},
 		{
 			name: "profiles for everybody", change: func(o *Options) {
-				o.MetricsAddress, o.Serving = ":9", Serving{Secure: ptr.To(false), Profiling: true}
+				o.MetricsAddress, o.Serving = ":9", serving.Options{Secure: ptr.To(false), Profiling: true}
 			},
 			want: []string{"--profiling=true: anybody could read the memory of the manager"},
 		},

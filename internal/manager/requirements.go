@@ -14,6 +14,7 @@ import (
 
 	"github.com/keelson-dev/keelson/config/rbac"
 	"github.com/keelson-dev/keelson/internal/manager/preflight"
+	"github.com/keelson-dev/keelson/internal/manager/serving"
 )
 
 // checkAPI runs the preflight of the selected controllers.
@@ -81,8 +82,8 @@ func requirements(o Options, selected []Controller) ([]preflight.Requirement, er
 			})
 		}
 	}
-	if isOn(o.MetricsAddress) && o.Serving.isSecure(o.MetricsAddress) {
-		all = append(all, preflight.Requirement{Owner: "secure metrics", Role: "keelson-metrics-auth", Rules: reviewRules()})
+	if serving.IsOn(o.MetricsAddress) && o.Serving.IsSecure(o.MetricsAddress) {
+		all = append(all, preflight.Requirement{Owner: "secure metrics", Role: "keelson-metrics-auth", Rules: serving.ReviewRules()})
 	}
 	all = append(all, o.Webhook.requirements()...)
 	if homeOf(o, all) != nil {

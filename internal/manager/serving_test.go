@@ -2,15 +2,12 @@ package manager
 
 import (
 	"context"
-	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,18 +15,16 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
-	fakeclient "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/config/rbac"
+	"github.com/keelson-dev/keelson/internal/manager/serving"
+	"github.com/keelson-dev/keelson/internal/pki"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
@@ -121,7 +116,7 @@ func TestSecureMetrics(t *testing.T) {
 	stranger := account(t, namespace, "stranger")
 
 	o := newTestOptions(t, namespace)
-	o.Serving = Serving{Secure: ptr.To(true), Profiling: true}
+	o.Serving = serving.Options{Secure: ptr.To(true), Profiling: true}
 	o.LeaderElection.Enabled = ptr.To(true)
 	first := start(t, o, idle("leader"))
 	within(t, "the first to lead", first.Ready())
@@ -212,7 +207,7 @@ func TestMetricsCertificates(t *testing.T) {
 	dir := t.TempDir()
 	roots := []*x509.CertPool{writeMetricsCertificate(t, dir)}
 	o := newTestOptions(t, env.Namespace(t))
-	o.Serving = Serving{Secure: ptr.To(true), CertDir: dir}
+	o.Serving = serving.Options{Secure: ptr.To(true), CertDir: dir}
 	m := start(t, o, idle("certificates"))
 	within(t, "the manager to be ready", m.Ready())
 	roots = append(roots, nil)
@@ -234,7 +229,7 @@ func TestMetricsCertificates(t *testing.T) {
 
 func TestMetricsCertificatesMissing(t *testing.T) {
 	o := newTestOptions(t, "default")
-	o.Serving = Serving{Secure: ptr.To(true), CertDir: filepath.Join(t.TempDir(), "none")}
+	o.Serving = serving.Options{Secure: ptr.To(true), CertDir: filepath.Join(t.TempDir(), "none")}
 	all := []Controller{idle("missing")}
 	if err := prepare(&o, all); err != nil {
 		t.Fatal(err)
@@ -248,17 +243,23 @@ func TestMetricsCertificatesMissing(t *testing.T) {
 // writeMetricsCertificate writes a new pair into dir and returns who trusts it.
 func writeMetricsCertificate(t *testing.T, dir string) *x509.CertPool {
 	t.Helper()
-	made, err := newSelfSigned(time.Now())
+	key, err := pki.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := x509.MarshalECPrivateKey(made.PrivateKey.(*ecdsa.PrivateKey))
+	made, err := pki.Template{
+		CommonName: "metrics", Names: []string{"localhost", "127.0.0.1"}, Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, Lifetime: time.Hour,
+	}.Issue(key, pki.Pair{}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made.Certificate[0]})
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made.Certificate.Raw})
 	for name, content := range map[string][]byte{
-		"tls.crt": certificate, "tls.key": pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key}),
+		"tls.crt": certificate, "tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)
@@ -267,106 +268,4 @@ func writeMetricsCertificate(t *testing.T, dir string) *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(certificate)
 	return pool
-}
-
-func TestSelfSignedIsRenewed(t *testing.T) {
-	var s selfSigned
-	first, err := s.get(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := s.get(nil); err != nil || again != first {
-		t.Errorf("asked twice: another certificate, %v", err)
-	}
-	due, err := newSelfSigned(time.Now().Add(-selfSignedLife / 2))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.current = due
-	renewed, err := s.get(nil)
-	if err != nil || renewed == first || renewed == due {
-		t.Errorf("at half of its life: the same certificate, %v", err)
-	}
-	if left := time.Until(renewed.Leaf.NotAfter); left < selfSignedLife/2 {
-		t.Errorf("a new certificate is good for %v", left)
-	}
-}
-
-func TestIsLoopback(t *testing.T) {
-	for address, want := range map[string]bool{
-		"127.0.0.1:1": true, "127.1.2.3:1": true, "[::1]:1": true, "localhost:1": true,
-		":1": false, "0.0.0.0:1": false, "[::]:1": false, "192.0.2.1:1": false, "localhost.example:1": false,
-	} {
-		if got := isLoopback(address); got != want {
-			t.Errorf("%s: got %t", address, got)
-		}
-	}
-}
-
-// What the API server said counts for a while, and made-up tokens fill no memory.
-func TestVerdictsAreRemembered(t *testing.T) {
-	clients := fakeclient.NewClientset()
-	asked := 0
-	clients.PrependReactor("create", "tokenreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		asked++
-		review := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
-		if review.Spec.Token == "away" {
-			return true, nil, errors.New("the API server is away")
-		}
-		review.Status.Authenticated = review.Spec.Token == "good"
-		review.Status.User.Username = "reader"
-		review.Status.User.Extra = map[string]authenticationv1.ExtraValue{"scopes": {"a"}}
-		return true, review, nil
-	})
-	clients.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
-		spec := review.Spec
-		review.Status.Allowed = spec.User == "reader" && len(spec.Extra["scopes"]) == 1 && spec.NonResourceAttributes.Verb == "get" && spec.NonResourceAttributes.Path == "/metrics"
-		return true, review, nil
-	})
-	g := &gate{
-		tokens: clients.AuthenticationV1().TokenReviews(), reviews: clients.AuthorizationV1().SubjectAccessReviews(),
-		log: newTestLogger(t), known: map[question]verdict{},
-		inner: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
-	}
-	answer := func(authorization, method, path string) int {
-		request := httptest.NewRequestWithContext(t.Context(), method, path, nil)
-		request.Header.Set("Authorization", authorization)
-		recorder := httptest.NewRecorder()
-		g.ServeHTTP(recorder, request)
-		return recorder.Code
-	}
-	for _, tt := range []struct {
-		authorization, method, path string
-		want, asked                 int
-	}{
-		{"Bearer good", "GET", "/metrics", http.StatusNoContent, 1},
-		{"bearer good", "GET", "/metrics", http.StatusNoContent, 1},
-		{"Bearer good", "GET", "/debug/pprof/", http.StatusForbidden, 2},
-		{"Bearer good", "POST", "/metrics", http.StatusForbidden, 3},
-		{"Bearer bad", "GET", "/metrics", http.StatusUnauthorized, 4},
-		{"Bearer bad", "GET", "/metrics", http.StatusUnauthorized, 4},
-		{"Bearer away", "GET", "/metrics", http.StatusInternalServerError, 5},
-		{"Bearer away", "GET", "/metrics", http.StatusInternalServerError, 6},
-		{"Basic good", "GET", "/metrics", http.StatusUnauthorized, 6},
-		{"Bearer ", "GET", "/metrics", http.StatusUnauthorized, 6},
-		{"", "GET", "/metrics", http.StatusUnauthorized, 6},
-	} {
-		if got := answer(tt.authorization, tt.method, tt.path); got != tt.want || asked != tt.asked {
-			t.Errorf("%q %s %s: got %d after %d questions; want %d after %d", tt.authorization, tt.method, tt.path, got, asked, tt.want, tt.asked)
-		}
-	}
-	for q, v := range g.known {
-		v.until = time.Now()
-		g.known[q] = v
-	}
-	if got := answer("Bearer good", "GET", "/metrics"); got != http.StatusNoContent || asked != 7 {
-		t.Errorf("when its time is over: got %d after %d questions", got, asked)
-	}
-	for i := range 3 * verdictLimit {
-		answer(fmt.Sprintf("Bearer made-up-%d", i), "GET", "/metrics")
-	}
-	if n := len(g.known); n > verdictLimit {
-		t.Errorf("%d verdicts are remembered", n)
-	}
 }

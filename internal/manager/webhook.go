@@ -8,6 +8,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/admission"
 	"github.com/keelson-dev/keelson/internal/manager/preflight"
+	"github.com/keelson-dev/keelson/internal/manager/serving"
 )
 
 // Webhook says whether, and how, the API server asks this manager before it stores objects.
@@ -57,7 +58,7 @@ func (w *Webhook) AddServiceFlags(fs *pflag.FlagSet) {
 }
 
 func (w *Webhook) validate(wrong func(flag string, value any, why string, args ...any)) {
-	if err := checkAddress(w.Address); err != nil {
+	if err := serving.CheckAddress(w.Address); err != nil {
 		wrong("webhook-bind-address", w.Address, "%v", err)
 	}
 	if problems := validation.IsDNS1035Label(w.ServiceName); len(problems) > 0 {
@@ -78,11 +79,11 @@ func (w *Webhook) validate(wrong func(flag string, value any, why string, args .
 // +kubebuilder:rbac:namespace=keelson-system,groups="",resources=secrets,resourceNames=keelson-webhook-ca,verbs=get;update
 
 // keepsSecret reports whether the manager keeps the authority of the certificates, in a Secret.
-func (w *Webhook) keepsSecret() bool { return isOn(w.Address) && w.CertDir == "" && !w.Direct }
+func (w *Webhook) keepsSecret() bool { return serving.IsOn(w.Address) && w.CertDir == "" && !w.Direct }
 
 // requirements are what keeping the certificates takes.
 func (w *Webhook) requirements() []preflight.Requirement {
-	if !isOn(w.Address) || w.CertDir != "" {
+	if !serving.IsOn(w.Address) || w.CertDir != "" {
 		return nil
 	}
 	configurations := rbacv1.PolicyRule{

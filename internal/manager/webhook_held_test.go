@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/internal/admission"
+	"github.com/keelson-dev/keelson/internal/manager/serving"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
@@ -72,7 +73,7 @@ func TestWebhookAnswersWhileItIsHeld(t *testing.T) {
 	defer holding.Wait()
 	defer cancel()
 	// It asks as an API server does that has no connection yet: one that has one goes on with it.
-	api := &http.Client{Timeout: turnWithin, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	api := &http.Client{Timeout: serving.QueueTimeout, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	ask := func(what string) {
 		t.Helper()
 		for range 20 {
@@ -97,7 +98,7 @@ func TestWebhookAnswersWhileItIsHeld(t *testing.T) {
 		for _, h := range grips() {
 			count, pause := 1, time.Second
 			if h.cheap {
-				count, pause = connectionsAtOnce/20, time.Millisecond
+				count, pause = serving.MaxConnections/20, time.Millisecond
 			}
 			for range count {
 				holding.Go(func() {

@@ -20,6 +20,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/manager"
+	"github.com/keelson-dev/keelson/internal/manager/serving"
 	"github.com/keelson-dev/keelson/internal/node"
 	"github.com/keelson-dev/keelson/internal/process"
 )
@@ -41,7 +42,7 @@ type options struct {
 	machines        manager.Machines
 	logging         manager.Logging
 	metricsAddress  string
-	serving         manager.Serving
+	serving         serving.Options
 	rkeBinary       string
 	rkeConfigDirs   confine.Dirs
 	given           map[string]string // the flags of the instance that were set, by name

@@ -1,4 +1,4 @@
-package manager
+package serving
 
 import (
 	"crypto/tls"
@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -22,29 +23,28 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/manager/flags"
 	"github.com/keelson-dev/keelson/internal/pki"
+	"github.com/keelson-dev/keelson/internal/version"
 )
 
 const (
-	// scrapesAtOnce bounds the work that whoever may read metrics can cause.
+	// scrapesAtOnce bounds the work that readers of metrics can cause.
 	scrapesAtOnce = 8
-	// selfSignedLife is how long a certificate lives that the manager makes for itself.
+	// selfSignedLife is the lifetime of a self-signed certificate.
 	selfSignedLife = 365 * 24 * time.Hour
 )
 
-// Serving says how metrics are served; where is Options.MetricsAddress.
-type Serving struct {
-	// Secure serves them over TLS, to those alone whom the API server knows and lets get
-	// /metrics. Nil: unless the address is on loopback.
+// Options say how metrics are served.
+type Options struct {
+	// Secure serves them over TLS, to users who may get /metrics according to the API server. Nil: unless the address is on loopback.
 	Secure *bool
-	// CertDir is a folder with tls.crt and tls.key, which are read again when they change.
-	// Empty: the manager makes a certificate, which nobody vouches for.
+	// CertDir is a directory with tls.crt and tls.key, which are read again when they change. Empty: a self-signed certificate.
 	CertDir string
 	// Profiling serves /debug/pprof/ beside the metrics, in the same way.
 	Profiling bool
 }
 
 // AddFlags adds a flag for every option to fs, with the present values as defaults.
-func (s *Serving) AddFlags(fs *pflag.FlagSet) {
+func (s *Options) AddFlags(fs *pflag.FlagSet) {
 	flags.OptionalBool(fs, &s.Secure, "metrics-secure",
 		"serve metrics over TLS, to users who may get /metrics (default: true unless the address is on loopback)")
 	fs.StringVar(&s.CertDir, "metrics-cert-dir", s.CertDir,
@@ -52,22 +52,23 @@ func (s *Serving) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&s.Profiling, "profiling", s.Profiling, "also serve /debug/pprof/ on the metrics address")
 }
 
-// isSecure reports whether metrics at this address are served over TLS.
-func (s *Serving) isSecure(address string) bool {
+// IsSecure reports whether metrics at this address are served over TLS.
+func (s *Options) IsSecure(address string) bool {
 	if s.Secure != nil {
 		return *s.Secure
 	}
 	return !isLoopback(address)
 }
 
-func (s *Serving) validate(address string, wrong func(flag string, value any, why string, args ...any)) {
-	if !isOn(address) {
+// Validate calls wrong for each flag whose value is refused. Metrics are served at the address.
+func (s *Options) Validate(address string, wrong func(flag string, value any, why string, args ...any)) {
+	if !IsOn(address) {
 		if s.Profiling {
 			wrong("profiling", true, "needs --metrics-bind-address, where it is served")
 		}
 		return
 	}
-	secure := s.isSecure(address)
+	secure := s.IsSecure(address)
 	if s.CertDir != "" && !secure {
 		wrong("metrics-cert-dir", s.CertDir, "needs --metrics-secure")
 	}
@@ -89,9 +90,8 @@ func isLoopback(address string) bool {
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
-// reviewRules are what the manager needs to ask the API server who wants to read metrics,
-// and whether that is allowed.
-func reviewRules() []rbacv1.PolicyRule {
+// ReviewRules are the permissions that checking access to the metrics needs.
+func ReviewRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
 		{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},
@@ -99,7 +99,7 @@ func reviewRules() []rbacv1.PolicyRule {
 }
 
 // metricsHandler serves the metrics, and profiles if they are asked for.
-func (s *Serving) metricsHandler() http.Handler {
+func (s *Options) metricsHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{
 		ErrorHandling:       promhttp.HTTPErrorOnError,
@@ -115,31 +115,30 @@ func (s *Serving) metricsHandler() http.Handler {
 	return mux
 }
 
-// serveMetrics listens on the address of the metrics. Who asks for them is checked through
-// cfg, which must let a replica write that is not the leader: its metrics are read, too.
-func (e *endpoints) serveMetrics(m ctrl.Manager, cfg *rest.Config, o Options) error {
+// serveMetrics listens on the address of the metrics. It checks access with cfg, which must allow writes on a replica that is not the
+// leader: its metrics are read, too.
+func (e *Endpoints) serveMetrics(m ctrl.Manager, cfg *rest.Config, c Config) error {
 	const flag = "metrics-bind-address"
-	handler := o.Serving.metricsHandler()
+	handler := c.Metrics.metricsHandler()
 	var err error
-	if !isOn(o.MetricsAddress) || !o.Serving.isSecure(o.MetricsAddress) {
-		e.metrics, err = e.serve(m, flag, o.MetricsAddress, nil, handler)
+	if !IsOn(c.MetricsAddress) || !c.Metrics.IsSecure(c.MetricsAddress) {
+		e.Metrics, err = e.serve(m, flag, c.MetricsAddress, nil, handler)
 		return err
 	}
-	if handler, err = newGate(cfg, handler, o.Logger.WithName("metrics")); err != nil {
+	if handler, err = newAccessFilter(cfg, handler, c.Log.WithName("metrics")); err != nil {
 		return err
 	}
-	tlsConfig, err := o.Serving.tlsConfig(m)
+	tlsConfig, err := c.Metrics.tlsConfig(m)
 	if err != nil {
 		return err
 	}
-	e.metrics, err = e.serve(m, flag, o.MetricsAddress, tlsConfig, handler)
+	e.Metrics, err = e.serve(m, flag, c.MetricsAddress, tlsConfig, handler)
 	return err
 }
 
-// tlsConfig returns how metrics are served over TLS; m keeps the certificate fresh.
-func (s *Serving) tlsConfig(m ctrl.Manager) (*tls.Config, error) {
-	// Without HTTP/2: a scrape has no use for it, and who is not let in yet none for its
-	// streams.
+// tlsConfig returns the TLS configuration of the metrics; m watches the certificate.
+func (s *Options) tlsConfig(m ctrl.Manager) (*tls.Config, error) {
+	// Without HTTP/2: a scrape does not need it, and a client without access must not get its streams.
 	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	if s.CertDir == "" {
 		config.GetCertificate = new(selfSigned).get
@@ -192,3 +191,18 @@ func newSelfSigned(now time.Time) (*tls.Certificate, error) {
 	}
 	return made.TLS(), nil
 }
+
+// registerBuildInfo adds keelson_build_info to the registry, which is one for the
+// whole process.
+var registerBuildInfo = sync.OnceFunc(func() {
+	info := version.Get()
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "keelson_build_info",
+		Help: "Always 1; the labels have the version of Keelson, Go and Kubernetes.",
+		ConstLabels: prometheus.Labels{
+			"version": info.Keelson, "goversion": info.Go, "kubernetes": info.Kubernetes,
+		},
+	})
+	gauge.Set(1)
+	metrics.Registry.MustRegister(gauge)
+})

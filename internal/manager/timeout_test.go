@@ -20,9 +20,9 @@ func TestRequestsWithoutAnswerEnd(t *testing.T) {
 		name, url string
 		want      time.Duration
 	}{
-		{"a request", "http://api/api/v1/pods?timeoutSeconds=300", answerTimeout},
-		{"a watch, whose answer may begin with its first event", "http://api/api/v1/pods?timeoutSeconds=300&watch=true", answerTimeout + 5*time.Minute},
-		{"a watch that does not say how long it lasts", "http://api/api/v1/pods?watch=true", answerTimeout},
+		{"a request", "http://api/api/v1/pods?timeoutSeconds=300", responseTimeout},
+		{"a watch, whose answer may begin with its first event", "http://api/api/v1/pods?timeoutSeconds=300&watch=true", responseTimeout + 5*time.Minute},
+		{"a watch that does not say how long it lasts", "http://api/api/v1/pods?watch=true", responseTimeout},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -35,9 +35,9 @@ func TestRequestsWithoutAnswerEnd(t *testing.T) {
 					t.Fatal(err)
 				}
 				began := time.Now()
-				_, err = impatient(hangs).RoundTrip(request)
-				if !errors.Is(err, errNoAnswer) || time.Since(began) != tt.want {
-					t.Errorf("after %v: %v; want %v after %v", time.Since(began), err, errNoAnswer, tt.want)
+				_, err = withResponseTimeout(hangs).RoundTrip(request)
+				if !errors.Is(err, errNoResponse) || time.Since(began) != tt.want {
+					t.Errorf("after %v: %v; want %v after %v", time.Since(began), err, errNoResponse, tt.want)
 				}
 			})
 		})
@@ -55,7 +55,7 @@ func TestAnswersMayTakeTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		response, err := impatient(begins).RoundTrip(request)
+		response, err := withResponseTimeout(begins).RoundTrip(request)
 		if err != nil {
 			t.Fatal(err)
 		}

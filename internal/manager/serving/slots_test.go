@@ -1,4 +1,4 @@
-package manager
+package serving
 
 import (
 	"context"
@@ -28,7 +28,7 @@ func TestShares(t *testing.T) {
 	}{
 		{name: "all that there are", limit: 3, each: 3, queue: 9, takers: []taker{{from: many}, {from: many}, {from: few}, {from: more}},
 			now: []int{0, 1, 2}, then: []int{3}},
-		{name: "an address has its share", limit: 9, each: 2, queue: 9, takers: []taker{{from: many}, {from: many}, {from: many}, {from: few}},
+		{name: "an address has its LimitConnections", limit: 9, each: 2, queue: 9, takers: []taker{{from: many}, {from: many}, {from: many}, {from: few}},
 			now: []int{0, 1, 3}, then: []int{2}},
 		{name: "an address with IPv6 is a network", limit: 9, each: 1, queue: 9, takers: []taker{{from: more}, {from: neighbour}, {from: few}},
 			now: []int{0, 2}, then: []int{1}},
@@ -45,7 +45,7 @@ func TestShares(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				s := newShares(tt.limit, tt.each, tt.queue)
+				s := newSlots(tt.limit, tt.each, tt.queue)
 				var got, refused []int
 				releases := map[int]func(){}
 				for i, taker := range tt.takers {
@@ -56,7 +56,7 @@ func TestShares(t *testing.T) {
 							defer cancel()
 							ctx = limited
 						}
-						release, ok := s.take(ctx, taker.from)
+						release, ok := s.acquire(ctx, taker.from)
 						switch {
 						case ok:
 							got, releases[i] = append(got, i), release
