@@ -22,8 +22,8 @@ type Times struct {
 	Overlap time.Duration
 }
 
-// DefaultTimes are a year for the authority and a month for what it signs. Nobody has to do anything when they are over;
-// they only bound for how long a stolen key is of use.
+// DefaultTimes are a year for the authority and a month for the certificates that it signs. Both are renewed automatically; the times
+// only bound how long a stolen key is useful.
 func DefaultTimes() Times {
 	return Times{Authority: 365 * 24 * time.Hour, Serving: 30 * 24 * time.Hour, Look: 10 * time.Second, Overlap: 10 * time.Second}
 }

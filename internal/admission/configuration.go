@@ -44,8 +44,8 @@ func Configuration(name string, names, namespaces []string, address string) (*ad
 	return wanted, nil
 }
 
-// InstallTrust returns a function for Options.Trust that creates or updates a configuration as a whole, for a manager whose
-// address nobody else knows.
+// InstallTrust returns a function for Options.Trust that creates or updates a configuration as a whole, for a manager without
+// other replicas.
 func InstallTrust(c client.Client, live client.Reader, wanted *admissionregistrationv1.ValidatingWebhookConfiguration) func(context.Context, []byte) error {
 	return func(ctx context.Context, bundle []byte) error {
 		wanted := wanted.DeepCopy()

@@ -32,19 +32,16 @@ type Options struct {
 	Names []string
 	// Store has the authority.
 	Store Store
-	// Trust tells the API server which authorities to trust, as PEM. It is called again and again, and changes nothing
-	// if all is as it should be.
+	// Trust configures the authorities that the API server trusts, as PEM. It is called repeatedly, and must be idempotent.
 	Trust func(ctx context.Context, bundle []byte) error
 	// Times are those of the certificates.
 	Times Times
-	// Clock tells the time.
 	Clock clock.Clock
-	// Log gets what happens.
-	Log logr.Logger
+	Log   logr.Logger
 }
 
-// Keeper keeps a certificate to serve with. All replicas of a manager take theirs from one authority; the leader makes
-// that, renews it before it is over, and tells the API server.
+// Keeper keeps a serving certificate valid. One authority signs the certificates of all replicas; the leader creates it, renews it
+// before it expires, and configures the API server to trust it.
 type Keeper struct {
 	options Options
 
@@ -81,7 +78,7 @@ func (k *Keeper) Check() error {
 	return err
 }
 
-// Known returns a channel that is closed when the API server was told which authority to trust. Only the leader tells.
+// Known returns a channel that is closed when the API server trusts the authority. Only the leader configures that.
 func (k *Keeper) Known() <-chan struct{} { return k.known }
 
 // Follower returns what every replica has to run.
@@ -105,7 +102,7 @@ func (l *loop) Start(ctx context.Context) error {
 	o := l.keeper.options
 	woken := l.keeper.woken
 	if l.leader {
-		woken = nil // it is the one who wakes
+		woken = nil // the leader wakes the others
 	}
 	retry := newRetry()
 	for ctx.Err() == nil {
@@ -130,7 +127,7 @@ func (l *loop) Start(ctx context.Context) error {
 func (k *Keeper) follow(ctx context.Context) (time.Duration, error) {
 	a, _, err := k.options.Store.load(ctx)
 	if errors.Is(err, errDamaged) {
-		return retryInterval, nil // the leader says so, and mends it
+		return retryInterval, nil // the leader reports and repairs it
 	}
 	if err != nil {
 		return 0, err
@@ -166,7 +163,7 @@ func (k *Keeper) renew(ctx context.Context) (time.Duration, error) {
 	case a == nil:
 		a, err = k.replace(ctx, nil, version)
 	case pki.NeedsRenewal(a.Certificate, now) && k.next == nil:
-		// Who only knows the old one must not meet what the new one has signed: all are told first.
+		// A client that only trusts the old one must not get a certificate of the new one: first, all clients trust both.
 		k.next, err = newAuthority(now, k.options.Times.Authority, a)
 	case pki.NeedsRenewal(a.Certificate, now) && !k.nextSince.IsZero() && now.Sub(k.nextSince) >= k.options.Times.Overlap:
 		a, err = k.replace(ctx, k.next, version)

@@ -30,10 +30,10 @@ var errDamaged = errors.New("is not what keelson keeps there")
 
 // Store keeps the authority for all replicas of a manager.
 type Store interface {
-	// load returns the authority, nil if there is none, and the version of what is kept. The error is errDamaged if
-	// something else is there.
+	// load returns the authority, nil if there is none, and its version. The error is errDamaged if the stored data is not an
+	// authority.
 	load(ctx context.Context) (a *authority, version string, err error)
-	// save keeps an authority, if what is kept still has that version.
+	// save stores an authority if the stored one still has that version.
 	save(ctx context.Context, a *authority, version string) error
 }
 

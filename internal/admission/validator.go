@@ -20,13 +20,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// Rules say what is wrong with an object of one kind.
+// Rules validate objects of one kind.
 type Rules[T client.Object] struct {
-	// Errors returns every mistake that is a reason to refuse the object.
+	// Errors returns all reasons to refuse the object.
 	Errors func(T) field.ErrorList
-	// Warnings, if set, returns what who writes the object at this time should know.
+	// Warnings, if set, returns warnings for the user who writes the object at this time.
 	Warnings func(T, time.Time) []string
-	// Trial, if set, finds what needs a question to the API server.
+	// Trial, if set, finds what takes a request to the API server.
 	Trial Trial[T]
 }
 
@@ -34,8 +34,8 @@ type Rules[T client.Object] struct {
 type Trial[T client.Object] interface {
 	// Concerns reports whether a change may have made a mistake that Try finds.
 	Concerns(before, after T) bool
-	// Try returns every mistake that is a reason to refuse the object, and what who writes it should know. That it cannot
-	// tell is no mistake, and takes less than half the time of an admission request.
+	// Try returns all reasons to refuse the object, and warnings for the user who writes it. If it cannot decide, it returns no
+	// reason; it takes less than half the time of an admission request.
 	Try(ctx context.Context, object T) (field.ErrorList, []string)
 }
 
@@ -45,8 +45,8 @@ func Handler[T client.Object](scheme *runtime.Scheme, rules Rules[T], path strin
 	return admission.StandaloneWebhook(hook, admission.StandaloneOptions{Logger: log, MetricsPath: path})
 }
 
-// NoObjection answers admission requests about objects of a kind whose rules nobody here knows: all are let through. The path
-// names it in metrics.
+// NoObjection answers admission requests about objects of a kind that this manager does not run: it allows all. The path names it in
+// metrics.
 func NoObjection(path string, log logr.Logger) (http.Handler, error) {
 	hook := &admission.Webhook{Handler: admission.HandlerFunc(func(context.Context, admission.Request) admission.Response {
 		return admission.Allowed("")
@@ -76,8 +76,8 @@ func (v *validator[T]) ValidateCreate(ctx context.Context, object T) (admission.
 	return append(v.warnings(object), said...), nil
 }
 
-// ValidateUpdate implements admission.Validator. A mistake that the object had before is no reason to refuse a change:
-// it may be the one that suspends what was stored while nobody was asked.
+// ValidateUpdate implements admission.Validator. A mistake that the object had before is not a reason to refuse a change:
+// the change may suspend an object that was stored while the webhook was off.
 func (v *validator[T]) ValidateUpdate(ctx context.Context, before, after T) (admission.Warnings, error) {
 	if after.GetDeletionTimestamp() != nil {
 		return nil, nil

@@ -1,7 +1,7 @@
 // Package confine opens files that users of the API name, in certain directories of the host and nowhere else.
 //
-// Whoever may write to those directories is trusted; whoever may only name files in them is not. Symbolic links in them
-// are followed as long as they stay inside, as os.Root does it, so that what was checked is what is opened.
+// Users who may write to those directories are trusted; users who may only name files in them are not. Symbolic links are followed as
+// long as they stay inside, as in os.Root, so the file that is opened is the one that was checked.
 package confine
 
 import (
@@ -19,17 +19,17 @@ import (
 // root directory among them, that any may, through any link.
 type Dirs []string
 
-// Anywhere are the Dirs of those who trust every user of their API, such as the only one.
+// Anywhere are the Dirs of an API whose users are all trusted, such as one with a single user.
 var Anywhere = Dirs{"/"}
 
 var (
-	// ErrOutside says that a path leads out of all directories.
+	// ErrOutside means that a path leads out of all directories.
 	ErrOutside = errors.New("it is in none of the directories that users may name files in")
-	// ErrForm says that a path is none that can be checked.
+	// ErrForm means that a path cannot be checked.
 	ErrForm = errors.New("it must be an absolute path without control characters")
-	// ErrKind says that there is something, but no file.
-	ErrKind = errors.New("it is no regular file")
-	// ErrSize says that a file is larger than what is read of it.
+	// ErrKind means that the path is not a regular file.
+	ErrKind = errors.New("it is not a regular file")
+	// ErrSize means that a file is larger than what is read of it.
 	ErrSize = errors.New("it is too large")
 )
 
@@ -145,19 +145,19 @@ func (d Dirs) ReadFile(path string, limit int64) ([]byte, error) {
 // SecretLimit is the size of the largest file that ReadSecret reads, in bytes: the size that a Secret can have.
 const SecretLimit = 1 << 20
 
-// ReadSecret reads a regular file of at most SecretLimit. Its errors are for those who named the file: an ErrOutside, an
-// ErrForm, or a few words that tell nothing of what is in it.
+// ReadSecret reads a regular file of at most SecretLimit. Its errors are for the user who named the file: an ErrOutside,
+// an ErrForm, or a few words that reveal nothing of its content.
 func (d Dirs) ReadSecret(path string) ([]byte, error) {
 	content, err := d.ReadFile(path, SecretLimit)
 	switch {
 	case err == nil, errors.Is(err, ErrOutside), errors.Is(err, ErrForm):
 		return content, err
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, errors.New("there is none")
+		return nil, errors.New("it does not exist")
 	case errors.Is(err, fs.ErrPermission):
 		return nil, errors.New("permission denied")
 	}
-	return nil, errors.New("it is no regular file of at most 1 MiB")
+	return nil, errors.New("it is not a regular file of at most 1 MiB")
 }
 
 func readAll(limit int64, open func() (*os.File, error)) ([]byte, error) {

@@ -162,9 +162,9 @@ func TestReadSecret(t *testing.T) {
 	}{
 		{"a file", filepath.Join(dir, "good"), 5, ""},
 		{"one as large as a Secret", filepath.Join(dir, "limit"), confine.SecretLimit, ""},
-		{"a larger one", filepath.Join(dir, "large"), 0, "it is no regular file of at most 1 MiB"},
+		{"a larger one", filepath.Join(dir, "large"), 0, "it is not a regular file of at most 1 MiB"},
 		{"a directory", dir + "/.", 0, confine.ErrOutside.Error()},
-		{"none", filepath.Join(dir, "none"), 0, "there is none"},
+		{"none", filepath.Join(dir, "none"), 0, "it does not exist"},
 		{"a relative path", "good", 0, confine.ErrForm.Error()},
 		{"one elsewhere", "/etc/passwd", 0, confine.ErrOutside.Error()},
 	} {

@@ -32,11 +32,11 @@ type webhookServer struct {
 	known <-chan struct{}
 }
 
-// addWebhook listens on the address of the options, so that a port that is taken is an error now, and has m serve the
-// webhooks of the selected controllers, on every replica, which ask the API server of cfg. It returns nil if nobody is to ask.
+// addWebhook listens on the address of the options, so that a port in use is an error now, and has m serve the webhooks of the
+// selected controllers on every replica. The webhooks send dry runs to the API server of cfg. It returns nil if no webhook is served.
 func addWebhook(m ctrl.Manager, cfg *rest.Config, o *Options, all, selected []Controller) (_ *webhookServer, err error) {
 	mux, names, err := newWebhookMux(m, cfg, o, all, selected)
-	// Who makes the configuration itself does not let the API server ask about kinds that it does not run.
+	// A direct manager creates the configuration itself, without the kinds that it does not run.
 	if err != nil || len(names) == 0 && o.Webhook.Direct || !serving.IsOn(o.Webhook.Address) {
 		return nil, err
 	}
@@ -64,9 +64,9 @@ func addWebhook(m ctrl.Manager, cfg *rest.Config, o *Options, all, selected []Co
 	return s, nil
 }
 
-// newWebhookMux returns the handlers of all webhooks, and the names of those of the selected controllers. What comes with an
-// installation has all of them: about the kinds of the other controllers nobody here has anything to say, for their rules depend
-// on the flags of the manager that runs them. Without an answer the API server would take each of these questions for a failure.
+// newWebhookMux returns the handlers of all webhooks, and the names of those of the selected controllers. The configuration of an
+// installation has all webhooks. Those of the other controllers allow everything, because the rules depend on the flags of the manager
+// that runs the controller; without a response the API server would refuse the request.
 func newWebhookMux(m ctrl.Manager, cfg *rest.Config, o *Options, all, selected []Controller) (*http.ServeMux, []string, error) {
 	mux := http.NewServeMux()
 	dryRun, err := newDryRun(m, cfg)

@@ -66,7 +66,7 @@ func kubeconfigRules(h hook) admission.Rules[*v1alpha1.Kubeconfig] {
 	return admission.Rules[*v1alpha1.Kubeconfig]{Errors: kubeconfig.NewValidator(h.SecretNamespace, h.RKEConfigDirs)}
 }
 
-// defaultStateDir returns where state is kept that nobody has chosen a place for.
+// defaultStateDir returns the default of Options.StateDir.
 func defaultStateDir() string {
 	if os.Getuid() == 0 {
 		return "/var/lib/keelson"
@@ -77,7 +77,7 @@ func defaultStateDir() string {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "/var/lib/keelson" // whoever needs it will say that it cannot be written
+		return "/var/lib/keelson" // its first user reports that it cannot be written
 	}
 	return filepath.Join(home, ".local", "state", "keelson")
 }

@@ -60,7 +60,7 @@ func (l *Logging) NewLogger(w io.Writer) logr.Logger {
 func (l *Logging) InstallLogger(logger logr.Logger) error {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)
-	// klog decides by itself what V(n) lets through, before any logger is asked.
+	// klog filters by V(n) before it calls any logger.
 	if err := flags.Set("v", strconv.Itoa(l.Verbosity)); err != nil {
 		return fmt.Errorf("set the verbosity of client-go's logs to %d: %w", l.Verbosity, err)
 	}

@@ -51,7 +51,7 @@ type Machines struct {
 	MaxRootDisk resource.Quantity
 	// ImageTimeout is how long one download may take.
 	ImageTimeout time.Duration
-	// ImageKeep is how long a downloaded image is kept that no machine uses; 0 is for ever.
+	// ImageKeep is how long a downloaded image that no machine uses is kept; 0 means forever.
 	ImageKeep time.Duration
 }
 
@@ -65,8 +65,8 @@ func NewMachines() Machines {
 	}
 }
 
-// TrustUsers lets users of the API name any file of the host, and any address that it can reach: they are who runs the
-// manager.
+// TrustUsers lets users of the API name any file of the host and any address that it can reach. It is for a manager whose only user
+// is the one that runs it.
 func (m *Machines) TrustUsers() {
 	m.ImageDirs, m.ImageNetworks = confine.Anywhere, []string{"0.0.0.0/0", "::/0"}
 }

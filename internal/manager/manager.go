@@ -224,8 +224,8 @@ func (m *Manager) Start(ctx context.Context) error {
 	}
 }
 
-// announce waits until the workers run and says so. The workers start as soon as all of
-// what it waits for has happened; they wait for nothing else.
+// announce waits until the workers run, logs it and closes ready. The workers start as soon as everything that it waits for has
+// happened.
 func (m *Manager) announce(ctx context.Context) {
 	select {
 	case <-m.readiness.synced:
@@ -297,8 +297,7 @@ func newScheme(all []Controller) (*runtime.Scheme, error) {
 
 func cacheOptions(namespaces []string, selected []Controller) cache.Options {
 	options := cache.Options{
-		// Half of the bytes of an object that many managers write to; nobody here reads
-		// them from a cache.
+		// Managed fields are half the size of an object with many managers, and no controller reads them from a cache.
 		DefaultTransform:         cache.TransformStripManagedFields(),
 		DefaultWatchErrorHandler: kube.WatchFailed,
 	}

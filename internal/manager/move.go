@@ -186,8 +186,8 @@ func (m *mover) copySecret(ctx context.Context, secret *corev1.Secret, refers bo
 	return kube.Named(m.client.Update(ctx, &found, client.FieldOwner(kube.FieldManager)), "update", "Secret", key.Namespace, key.Name)
 }
 
-// removeAuthority deletes the webhook's former authority, which is not moved: the webhook makes another one, whose key nobody
-// has seen.
+// removeAuthority deletes the webhook's former authority, which is not moved: the webhook creates a new one, with a key that has
+// never been in another namespace.
 func (m *mover) removeAuthority(ctx context.Context) error {
 	var secret corev1.Secret
 	err := m.live.Get(ctx, client.ObjectKey{Namespace: m.authority, Name: admission.SecretName}, &secret)

@@ -66,9 +66,8 @@ func (r *readiness) check(*http.Request) error {
 	}
 }
 
-// trackingManager is a manager that tells readiness when the controllers that are
-// added to it have filled their caches. controller-runtime itself only knows that
-// they were started.
+// trackingManager is a manager that tells readiness when the caches of its controllers have synced. controller-runtime itself only
+// knows that they were started.
 type trackingManager struct {
 	ctrl.Manager
 	readiness *readiness

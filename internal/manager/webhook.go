@@ -21,8 +21,8 @@ type Webhook struct {
 	ServiceNamespace, ServiceName string
 	// ConfigurationName is the name of the ValidatingWebhookConfiguration.
 	ConfigurationName string
-	// CertDir is a directory with tls.crt and tls.key, which somebody else renews, and who also fills in caBundle, such
-	// as cert-manager. Empty: the manager does both.
+	// CertDir is a directory with tls.crt and tls.key, if something else, such as cert-manager, renews them and sets caBundle. Empty:
+	// the manager does both.
 	CertDir string
 	// Direct says that the API server reaches this process at Address, without a Service, and that it is the only one:
 	// then the manager makes the ValidatingWebhookConfiguration itself, and keeps its authority in memory.
@@ -107,8 +107,7 @@ func (w *Webhook) requirements() []preflight.Requirement {
 	})
 }
 
-// WebhookConfiguration returns what tells an API server of the webhook of managers with these options, behind a Service. It
-// has no caBundle yet.
+// WebhookConfiguration returns the configuration for the webhook of managers with these options, behind a Service, without caBundle.
 func WebhookConfiguration(o Options) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
 	if err := prepare(&o, controllers); err != nil {
 		return nil, err

@@ -63,7 +63,7 @@ func inheritable(root string) []string {
 	return words(filepath.Join(root, "cgroup.controllers"))
 }
 
-// isWritable tells whether a file is there that can be written, which one of a file system that is mounted to be read is not.
+// isWritable reports whether a file exists and can be written, which is not so on a read-only file system.
 func isWritable(path string) bool {
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

@@ -21,8 +21,8 @@ const (
 // Modes are all modes.
 var Modes = []Mode{Auto, Real, Simulated}
 
-// Choose tells whether the node is to be real, and a line for the user about why it is not, if they may have expected one.
-// The error says what to do about a machine that cannot run the real node that was asked for.
+// Choose reports whether the node is to be real, and otherwise why it is not, as a line for users who may have expected one. The error
+// says what a machine lacks that cannot run the real node that was asked for.
 func Choose(mode Mode, m Machine) (real bool, line string, err error) {
 	if mode == Simulated {
 		return false, "", nil

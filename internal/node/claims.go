@@ -9,10 +9,9 @@ import (
 	"time"
 )
 
-// Claims are networks of this machine that this program uses or is about to use. From the choice of a network until there
-// is a route to it, nothing else tells others that it is taken; they leave it alone as long as it is claimed. Claims end
-// with the program, however it ends, and count where its routes do: they are addresses of sockets, in the same network
-// namespace. The zero value has none. It is for one goroutine at a time.
+// Claims are networks of this machine that this program uses or is about to use. Between the choice of a network and
+// the route to it, only the claim shows other programs that it is taken. Claims end with the program, however it ends, and apply to the
+// network namespace that has its routes: they are abstract sockets. The zero value has no claims. It is for one goroutine at a time.
 type Claims struct {
 	// Scope is empty for the networks of the machine. Claims of different scopes do not meet, such as those of tests.
 	Scope string
@@ -28,12 +27,11 @@ func (c *Claims) Release() {
 }
 
 func (c *Claims) giveUp(network netip.Prefix) {
-	_ = c.held[network].Close() // nobody is connected
+	_ = c.held[network].Close() // it has no connections
 	delete(c.held, network)
 }
 
-// take claims a network, and tells whether it is ours now; false if somebody else has claimed it and keeps it as long as
-// our patience lasts.
+// take claims a network, and reports whether it is ours now. It waits up to patience for a claim of another program to end.
 func (c *Claims) take(network netip.Prefix, patience time.Duration) (bool, error) {
 	if c.held[network] != nil {
 		return true, nil
@@ -82,7 +80,7 @@ func (c *Claims) choose(kept netip.Prefix, candidates []netip.Prefix, used func(
 		if !taken {
 			continue
 		}
-		// Who had claimed it may have let it go after we looked, and there is a route to it by now.
+		// Another program may have claimed it before we looked, and replaced the claim by a route since.
 		if now, err = used(); err != nil {
 			return netip.Prefix{}, err
 		}

@@ -36,8 +36,8 @@ type Settings struct {
 }
 
 // NewSettings returns the settings of the node with this directory, for this machine. Kube is the path of keelson-kube,
-// and services the network of Services, which must be valid. The network of the node is that of before, if there was one
-// and it is still free. Both are claimed.
+// and services the network of Services, which must be valid. The node keeps its network if it had one that is still free. Both
+// are claimed.
 func NewSettings(claims *Claims, m Machine, dir, kube string, apiPort int, services string) (Settings, error) {
 	s := Settings{
 		ID: id(dir), Name: Name, Dir: dir, Programs: m.Programs, Kube: kube, Runtime: m.Runtime, APIPort: apiPort,
@@ -125,7 +125,7 @@ func readNetwork(path string) (netip.Prefix, error) {
 	}
 	var s Settings
 	if err := json.Unmarshal(data, &s); err != nil {
-		return netip.Prefix{}, nil // they are about to be written anew
+		return netip.Prefix{}, nil // they are about to be rewritten
 	}
 	return s.Network, nil
 }

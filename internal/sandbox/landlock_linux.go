@@ -154,7 +154,7 @@ func (r *ruleset) add(kind int, attr unsafe.Pointer) error {
 	return nil
 }
 
-// enforce denies this thread everything that the ruleset does not allow, for ever.
+// enforce permanently denies this thread everything that the ruleset does not allow.
 func (r *ruleset) enforce() error {
 	if r.fd == 0 {
 		return nil

@@ -154,7 +154,7 @@ func listen(path string) (int, error) {
 
 // dropRights changes to a user, if there is one, and gives up what the process could do beyond the rights of its user.
 func dropRights(user *User) error {
-	// Whoever may not change this set has no capabilities that it could bound.
+	// A process that may not change this set has no capabilities that it could bound.
 	for capability := uintptr(0); ; capability++ {
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0); err != nil {
 			if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) {

@@ -2,8 +2,8 @@
 // as they need.
 //
 // A role of this program runs first: it opens the files and sockets that the program gets, takes the rights away from
-// itself, and executes the program. The process stays the same, so that whoever started it finds it by its pid. The
-// program opens nothing else by name than what its Spec allows.
+// itself, and executes the program. The process stays the same, so the caller finds it by its pid. The program opens
+// nothing by name but what its Spec allows.
 //
 // Importing this package is enough for a program to have the role: it is done before packages of Kubernetes are
 // initialised, because it depends on the standard library and on golang.org/x/sys only. Nothing else may be imported here.

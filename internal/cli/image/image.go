@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 
@@ -103,8 +105,12 @@ func run(cmd *cobra.Command, flags instance.Flags, command string, options []str
 	if err != nil {
 		return err
 	}
+	program := filepath.Join(programs, node.Program)
+	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the program of the real node is missing: %s (build it with `make node`)", program)
+	}
 	words := append([]string{command}, options...)
-	child := exec.CommandContext(cmd.Context(), filepath.Join(programs, node.Program), append(append(words, socket), args...)...)
+	child := exec.CommandContext(cmd.Context(), program, append(append(words, socket), args...)...)
 	child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	err = child.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {

@@ -83,8 +83,8 @@ func TestStatus(t *testing.T) {
 		{name: "expired", secret: good, at: parsed[0].NotAfter, status: "False", reason: v1alpha1.ReasonKubeconfigExpired, says: "expired at", server: "https://10.0.0.1:6443"},
 		{name: "nowhere", at: now, status: "False", reason: v1alpha1.ReasonNoKubeconfig, says: "Neither spec.secretRef nor spec.configPath"},
 		{name: "an empty Secret", secret: []byte{}, at: now, status: "False", reason: v1alpha1.ReasonNoKubeconfig, says: "does not exist"},
-		{name: "no file", spec: v1alpha1.KubeconfigSpec{ConfigPath: "/nowhere"}, at: now, status: "False", reason: v1alpha1.ReasonNoKubeconfig, says: "there is none"},
-		{name: "a directory", spec: v1alpha1.KubeconfigSpec{ConfigPath: dir}, at: now, status: "False", reason: v1alpha1.ReasonNoKubeconfig, says: "no regular file"},
+		{name: "no file", spec: v1alpha1.KubeconfigSpec{ConfigPath: "/nowhere"}, at: now, status: "False", reason: v1alpha1.ReasonNoKubeconfig, says: "it does not exist"},
+		{name: "a directory", spec: v1alpha1.KubeconfigSpec{ConfigPath: dir}, at: now, status: "False", reason: v1alpha1.ReasonNoKubeconfig, says: "not a regular file"},
 		{
 			name: "a file in a directory that is allowed", dirs: confine.Dirs{dir}, spec: v1alpha1.KubeconfigSpec{ConfigPath: file("in", good)},
 			at: now, status: "True", reason: v1alpha1.ReasonAvailable, server: "https://10.0.0.1:6443",

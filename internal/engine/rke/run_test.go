@@ -279,8 +279,8 @@ func TestWhatAPersonHasToDo(t *testing.T) {
 		says    string
 	}{
 		{"there is no rke", func(u *user) { u.opts.Binary = "rke-that-is-not-there"; u.restart() }, cluster.ErrUnavailable, "--rke-binary"},
-		{"there is no file", func(u *user) { u.must(os.Remove(u.config)) }, cluster.ErrConfig, "aws.yml cannot be used: there is none"},
-		{"the file is a directory", func(u *user) { u.must(os.Remove(u.config)); u.must(os.Mkdir(u.config, 0o700)) }, cluster.ErrConfig, "no regular file"},
+		{"there is no file", func(u *user) { u.must(os.Remove(u.config)) }, cluster.ErrConfig, "aws.yml cannot be used: it does not exist"},
+		{"the file is a directory", func(u *user) { u.must(os.Remove(u.config)); u.must(os.Mkdir(u.config, 0o700)) }, cluster.ErrConfig, "not a regular file"},
 		{"the file is no YAML", func(u *user) { u.must(os.WriteFile(u.config, []byte("a: [secret"), 0o600)) }, cluster.ErrConfig, "it is not valid YAML"},
 		{
 			"the state file is gone", func(u *user) {

@@ -18,11 +18,10 @@ import (
 )
 
 const (
-	// discoveryDelay is how long resources of a CustomResourceDefinition may take
-	// to be served: whoever applies it and starts the manager right after that
-	// should not have to know.
+	// discoveryDelay is how long the API server may take to serve the resource of a new CustomResourceDefinition, so that a manager can
+	// be started right after the definitions are applied.
 	discoveryDelay = 3 * time.Second
-	// discoveryInterval is the time between two looks in that time.
+	// discoveryInterval is the polling interval during that time.
 	discoveryInterval = 200 * time.Millisecond
 )
 
@@ -30,8 +29,8 @@ const (
 // it is namespaced.
 type resources map[schema.GroupVersionResource]bool
 
-// isClusterScoped says so of a resource that is served without a namespace. One that
-// is not served counts as namespaced, as nearly all are.
+// isClusterScoped reports whether a resource is served as cluster-scoped. A resource that is not served counts as namespaced, as
+// nearly all are.
 func (r resources) isClusterScoped(resource schema.GroupResource) bool {
 	for served, namespaced := range r {
 		if served.GroupResource() == resource {
@@ -52,7 +51,7 @@ func (c *checker) discover(ctx context.Context) (resources, error) {
 	for _, list := range lists {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
-			return nil, fmt.Errorf("the API server %s serves a group that is none: %w", c.server, err)
+			return nil, fmt.Errorf("the API server %s serves a group with an invalid name: %w", c.server, err)
 		}
 		for _, resource := range list.APIResources {
 			served[version.WithResource(resource.Name)] = resource.Namespaced

@@ -33,7 +33,7 @@ type Permission struct {
 	Namespace string
 }
 
-// isClusterScoped tells resources without a namespace from the others.
+// isClusterScoped reports whether a resource has no namespace.
 type isClusterScoped func(schema.GroupResource) bool
 
 // Permissions returns the single permissions of r, sorted, without duplicates.

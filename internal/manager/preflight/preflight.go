@@ -47,7 +47,7 @@ type Options struct {
 	Resources []Resource
 	// Requirements are the permissions that the user must have.
 	Requirements []Requirement
-	// LeaseNamespace is the namespace in which the user may have got a Role in place of a ClusterRole. The error says so then.
+	// LeaseNamespace is checked for a Role in place of the ClusterRole that is needed. The error mentions it.
 	LeaseNamespace string
 	// Home is a namespace that Check creates if it does not exist. Nil: none.
 	Home *corev1.Namespace
@@ -171,7 +171,7 @@ func (c *checker) review(ctx context.Context, permissions []Permission) (map[Per
 	return allowed, nil
 }
 
-// review is the question whether the user who asks has p.
+// review returns the access review for p.
 func (p Permission) review() *authorizationv1.SelfSubjectAccessReview {
 	review := &authorizationv1.SelfSubjectAccessReview{}
 	if p.Path != "" {
@@ -194,7 +194,7 @@ func (c *checker) explain(ctx context.Context, unserved []Resource, short []shor
 	}
 	self, err := c.authentication.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("ask the API server %s who this user is, to whom permissions are missing: %w", c.server, err)
+		return fmt.Errorf("ask the API server %s for the name of this user, who lacks permissions: %w", c.server, err)
 	}
 	result.user = self.Status.UserInfo.Username
 	if result.grantedIn, err = c.grantedOnlyIn(ctx, short, clusterScoped, o.LeaseNamespace); err != nil {

@@ -119,7 +119,7 @@ func needs(t *testing.T, namespace string, rules ...rbacv1.PolicyRule) Options {
 	}
 }
 
-func TestRefusesARoleWhereAClusterRoleIsNeeded(t *testing.T) {
+func TestPreflightRefusesARoleWhereAClusterRoleIsNeeded(t *testing.T) {
 	admin := env.Config(t)
 	c := newClient(t, admin)
 	namespace := env.Namespace(t)
@@ -166,7 +166,7 @@ func TestRefusesARoleWhereAClusterRoleIsNeeded(t *testing.T) {
 	eventuallyPasses(t, user, everywhere)
 }
 
-func TestNamesClusterScopedResources(t *testing.T) {
+func TestPreflightNamesClusterScopedResources(t *testing.T) {
 	admin := env.Config(t)
 	c := newClient(t, admin)
 	namespace := env.Namespace(t)
@@ -181,7 +181,7 @@ func TestNamesClusterScopedResources(t *testing.T) {
 	eventuallyPasses(t, user, o)
 }
 
-func TestListsUnservedResources(t *testing.T) {
+func TestPreflightListsUnservedResources(t *testing.T) {
 	t.Parallel() // it waits for the resources
 	unknown := schema.GroupVersionResource{Group: "nowhere.example", Version: "v1", Resource: "things"}
 	old := foos.GroupResource().WithVersion("v0")
@@ -199,7 +199,7 @@ func TestListsUnservedResources(t *testing.T) {
 }
 
 // Whoever applies definitions and starts the manager right after that is not refused.
-func TestWaitsForResourcesThatAreAboutToBeServed(t *testing.T) {
+func TestPreflightWaitsForResourcesThatAreAboutToBeServed(t *testing.T) {
 	t.Parallel()
 	admin := env.Config(t)
 	c := newClient(t, admin)
@@ -327,7 +327,7 @@ func homeless(t *testing.T) Options {
 }
 
 // Check creates the namespace that it is given, as it is given. It leaves a namespace that exists.
-func TestMakesTheNamespace(t *testing.T) {
+func TestPreflightMakesTheNamespace(t *testing.T) {
 	config := env.Own(t)
 	c := newClient(t, config)
 	o := homeless(t)
@@ -346,7 +346,7 @@ func TestMakesTheNamespace(t *testing.T) {
 }
 
 // A user who may not make the namespace is told so, with the manifest that does.
-func TestNamesTheNamespaceThatIsMissing(t *testing.T) {
+func TestPreflightNamesTheNamespaceThatIsMissing(t *testing.T) {
 	admin := env.Own(t)
 	c := newClient(t, admin)
 	o := homeless(t)

@@ -97,7 +97,7 @@ func (e *Error) scopes() []string {
 	return slices.Sorted(maps.Keys(scopes))
 }
 
-// writeScope writes a line for each resource: the verbs, the resource, who needs it.
+// writeScope writes a line for each resource: the resource, the verbs, and the controller that needs them.
 func (e *Error) writeScope(text *strings.Builder, namespace string) {
 	table := tabwriter.NewWriter(text, 0, 0, 3, ' ', 0)
 	for _, s := range e.shortages {

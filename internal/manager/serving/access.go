@@ -120,7 +120,7 @@ func (f *accessFilter) decide(ctx context.Context, token, method, path string) i
 func (f *accessFilter) ask(ctx context.Context, token, method, path string) (int, error) {
 	who, err := f.tokens.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	if err != nil {
-		return 0, fmt.Errorf("ask the API server who has a token: %w", err)
+		return 0, fmt.Errorf("ask the API server for the user of a token: %w", err)
 	}
 	if !who.Status.Authenticated {
 		return http.StatusUnauthorized, nil

@@ -53,7 +53,7 @@ func NewWebhookServer(handler http.Handler, log logr.Logger) *http.Server {
 func limitRequests(next http.Handler) http.Handler {
 	slots := newSlots(requestsAtOnce, requestsAtOnce/2, MaxConnections)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		from, _ := netip.ParseAddrPort(r.RemoteAddr) // without one, it slots with those who have none
+		from, _ := netip.ParseAddrPort(r.RemoteAddr) // without an address, it shares the slots of those without
 		ctx, cancel := context.WithTimeout(r.Context(), QueueTimeout)
 		defer cancel()
 		release, ok := slots.acquire(ctx, from.Addr())
@@ -87,7 +87,7 @@ func newDeadlineBody(w http.ResponseWriter, body io.ReadCloser) io.ReadCloser {
 func (b deadlineBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
-		b.deadline(time.Time{}) // the server goes on reading, to notice when the client is gone
+		b.deadline(time.Time{}) // the server continues to read, to notice when the client is gone
 	}
 	return n, err
 }
@@ -171,7 +171,7 @@ func (l *limitedListener) accept() {
 
 // admit passes the connection on when it has a slot, and closes it if it gets none in time.
 func (l *limitedListener) admit(connection net.Conn) {
-	from, _ := netip.ParseAddrPort(connection.RemoteAddr().String()) // without one, it slots with those who have none
+	from, _ := netip.ParseAddrPort(connection.RemoteAddr().String()) // without an address, it shares the slots of those without
 	ctx, cancel := context.WithTimeout(l.open, QueueTimeout)
 	defer cancel()
 	release, ok := l.slots.acquire(ctx, from.Addr())

@@ -32,6 +32,8 @@ func loadLayout(t *testing.T, u *user) {
 	}
 	transcript.Contains(t, u.Fails(t, 1, "keelson", "image", "load", "--data-dir", u.data, "--entrypoint", "/app", folder),
 		"--entrypoint is for a folder that becomes an image")
+	transcript.Contains(t, u.Fails(t, 1, "env", "KEELSON_NODE=/nowhere", "keelson", "image", "list", "--data-dir", u.data),
+		"the program of the real node is missing: /nowhere/keelson-node (build it with `make node`)")
 }
 
 // writeLayout writes a layout with one image of the program app, named only by a tag.
