@@ -40,8 +40,8 @@ func (cp *ControlPlane) apiserverArgs() []string {
 		"--etcd-servers=unix://" + etcdSocket,
 		"--bind-address=127.0.0.1",
 		"--secure-port=" + strconv.Itoa(port),
-		// Without an address it looks for the default route, and ends where there is none. Nobody reaches the API
-		// through the Service "kubernetes" on simulated nodes, so nobody needs to keep its endpoints.
+		// Without an address it looks for the default route, and exits where there is none. On simulated nodes
+		// no client uses the Service "kubernetes", so its endpoints are not needed.
 		"--advertise-address=127.0.0.1",
 		"--endpoint-reconciler-type=none",
 		"--tls-cert-file=" + pki("apiserver.crt"),
@@ -68,7 +68,7 @@ func (cp *ControlPlane) apiserverArgs() []string {
 	return slices.Concat(args, cp.nodeArgs(), cp.opts.APIServerArgs)
 }
 
-// IsReservedFlag tells whether a flag of kube-apiserver, without dashes, cannot be among Options.APIServerArgs: one that
+// IsReservedFlag reports whether a flag of kube-apiserver, without dashes, cannot be among Options.APIServerArgs: one that
 // this package sets because the control plane depends on it, or one that would take the ground from under those.
 func IsReservedFlag(name string) bool {
 	for _, prefix := range []string{"etcd-", "tls-cert", "tls-private", "requestheader-", "proxy-client-", "service-account-key", "service-account-signing"} {
@@ -82,8 +82,8 @@ func IsReservedFlag(name string) bool {
 // fileFlags end the names of flags of kube-apiserver that name files, folders or sockets of the host.
 var fileFlags = regexp.MustCompile(`-(file|cafile|certfile|keyfile|path|dir|key|authority|certificate|manifest|provider-config|logs-handler)$`)
 
-// NamesFile tells whether a flag of kube-apiserver, without dashes, makes it read or write files of the host that its
-// value names, or serve its logs. Who may only use a cluster must not set it.
+// NamesFile reports whether a flag of kube-apiserver, without dashes, makes it read or write files of the host that its
+// value names, or serve its logs. Users who may only use a cluster must not set it.
 func NamesFile(name string) bool { return fileFlags.MatchString(name) }
 
 var reservedFlags = []string{
@@ -95,7 +95,7 @@ var reservedFlags = []string{
 	"secure-port", "service-account-issuer", "service-cluster-ip-range", "storage-backend", "version",
 }
 
-// ensurePort chooses another port, and tells the kubeconfigs, when somebody else listens on ours. Once the API has
+// ensurePort chooses another port, and updates the kubeconfigs, when another process listens on ours. Once the API has
 // been ready, the port stays: clients hold on to it, so a restart waits until it is free again.
 func (cp *ControlPlane) ensurePort(context.Context) error {
 	cp.mu.Lock()
@@ -171,7 +171,7 @@ func (cp *ControlPlane) reviveAPI(ctx context.Context) {
 	defer cancel()
 	go func() {
 		select {
-		case <-p.Done(): // its successor finds etcd by itself
+		case <-p.Done(): // its successor finds etcd
 			cancel()
 		case <-ctx.Done():
 		}

@@ -15,8 +15,8 @@ import (
 // snapshotName is the file in a backup that etcd's data is restored from.
 const snapshotName = "etcd.db"
 
-// revisionBump is how far the revision of a restored etcd is ahead of that of its snapshot, so that nobody who has seen
-// later revisions takes other objects for those.
+// revisionBump is how far the revision of a restored etcd is ahead of that of its snapshot, so that clients that have
+// seen later revisions do not take other objects for those.
 const revisionBump = "1000000000"
 
 // Save calls add for each file that restores the control plane of a data directory, with its slash-separated name below
@@ -41,7 +41,7 @@ func Save(ctx context.Context, path, binary, scratch string, add func(name, path
 		return err
 	}
 	for _, entry := range keys {
-		if slices.Contains([]string{".crt", ".key"}, filepath.Ext(entry.Name())) { // the others are made anew
+		if slices.Contains([]string{".crt", ".key"}, filepath.Ext(entry.Name())) { // the others are created again
 			if err := add("pki/"+entry.Name(), dir.pki(entry.Name())); err != nil {
 				return err
 			}
@@ -66,7 +66,7 @@ func saveEtcd(ctx context.Context, dir layout, binary, scratch string, add func(
 		}
 		return errors.Join(add(snapshotName, snapshot), os.Remove(snapshot))
 	}
-	procs, err := process.Open(dir.processes()) // so that nobody starts it
+	procs, err := process.Open(dir.processes()) // so that no other program starts it
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ const (
 	nameNode              = "node"
 )
 
-// kwokUser is who kwok is to the API; nodes.go grants it what it needs.
+// kwokUser is the user of kwok; nodes.go grants its permissions.
 const kwokUser = "system:kwok-controller"
 
 // etcdSocket is etcd's client socket, relative to layout.sockets. etcd insists on the form host:port also for a unix
@@ -38,14 +38,14 @@ const (
 	peerSocket = "peer:0"
 )
 
-// How etcd is called, and who belongs to it: nobody else.
+// The names of etcd and of its cluster, which has one member.
 const (
 	memberName     = "keelson"
 	initialCluster = memberName + "=unix://" + peerSocket
 )
 
-// componentEnv returns what the components get of our environment. Most of it is none of their business, may be secret,
-// and some of it changes them: etcd refuses to start when ETCD_NAME is set, and kwok reads KWOK_ variables.
+// componentEnv returns what the components get of our environment. Most of it does not concern them or may be secret,
+// and some of it changes their behavior: etcd refuses to start when ETCD_NAME is set, and kwok reads KWOK_ variables.
 func componentEnv(environ []string) []string {
 	wanted := []string{"HOME", "PATH", "TMPDIR", "TZ"} // TZ: CronJobs without a time zone follow kube-controller-manager's
 	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
@@ -68,7 +68,7 @@ func (cp *ControlPlane) etcd() *component {
 		"--enable-grpc-gateway=false",
 		"--log-level=warn",
 		// A member alone elects itself after a random part of the election timeout, half a second on average with the
-		// default, and everybody waits. It has nobody to send heartbeats to or to lose an election against, so the only
+		// default, and everything waits. It sends no heartbeats and cannot lose an election, so the only
 		// cost of shorter times is its clock: 50 ticks a second instead of 10, 0.3 % of one processor.
 		"--heartbeat-interval=20",
 		"--election-timeout=100",
@@ -175,11 +175,11 @@ func (cp *ControlPlane) prepareKwok(ctx context.Context) error {
 		return err
 	}
 	// The API may just be restarting.
-	return await(ctx, "the API, which knows who holds the nodes,", 100*time.Millisecond, 30*time.Second, cp.freeNodes)
+	return await(ctx, "the API, which has the leases of the nodes,", 100*time.Millisecond, 30*time.Second, cp.freeNodes)
 }
 
-// stages are the rules that the kwok in a binary ships, by binary and when that was built: asking for them starts a
-// program, which many control planes of one process need not do anew.
+// stages are the rules that the kwok in a binary ships, by binary and when that was built: getting them starts a
+// program, which the control planes of one process need not repeat.
 var stages = struct {
 	sync.Mutex
 	of map[string][]byte

@@ -3,7 +3,7 @@
 //
 // Everything that belongs to one control plane is in one data directory: certificates, the port, etcd's data, sockets,
 // logs and the records of its processes. The processes outlive the program that started them; the next Start on the
-// same directory finds them again and goes on with them. Nothing listens on any address but loopback, and etcd only
+// same directory finds them and adopts them. Nothing listens on any address but loopback, and etcd only
 // on a unix socket in the data directory.
 package controlplane
 
@@ -39,7 +39,7 @@ type Options struct {
 	RealNode *node.Machine
 	// Name is what the kubeconfig calls the context, the cluster and the user. Empty means keelson.
 	Name string
-	// User is who the administrator is to the API. Empty means keelson-admin.
+	// User is the name of the administrator in the API. Empty means keelson-admin.
 	User string
 	// Port of the API on loopback. 0 means that a free one is chosen, kept, and changed when another program has taken
 	// it while the control plane was stopped.
@@ -55,8 +55,8 @@ type Options struct {
 	QuotaBytes int64
 	// StorageInterval is how often the database of etcd is looked after. 0 means a minute.
 	StorageInterval time.Duration
-	// Rotation asks for new client certificates: another value than that of the last rotation begins one. Those of before
-	// are trusted for RotationOverlap more. Empty asks for nothing.
+	// Rotation asks for new client certificates: another value than that of the last rotation begins one. The old ones are
+	// trusted for RotationOverlap. Empty means no rotation.
 	Rotation        string
 	RotationOverlap time.Duration
 	// Env is added to the environment of the components, as NAME=value.
@@ -112,12 +112,12 @@ type ControlPlane struct {
 	state    state
 	alarm    string                // of etcd; empty if there is none
 	node     *node.Settings        // the real node; nil if there is none. Its port is guarded, the rest stays
-	launched map[string]*component // components that are looked after
+	launched map[string]*component // components that are supervised
 	// portFixed says that clients may know the port by now.
 	portFixed bool
 }
 
-// Start starts the control plane of a data directory, or goes on with the one that already runs there, and returns
+// Start starts the control plane of a data directory, or adopts the one that already runs there, and returns
 // when its API answers /readyz. The other components are then running but may not have settled: see Settle.
 //
 // The error is a *process.LockedError when another program looks after this data directory. When Start fails or ctx
@@ -251,7 +251,7 @@ func (cp *ControlPlane) startAPI(ctx context.Context) error {
 	}
 	etcdDone()
 	if etcd.absent && !cp.opts.APIOnly && cp.opts.Nodes > 0 {
-		// kwok will need them, and kube-apiserver leaves a processor free. If it fails, kwok's start says so.
+		// kwok will need them, and kube-apiserver leaves a processor free. If it fails, kwok's start returns the error.
 		cp.wg.Go(func() { _, _ = cp.kwokStages() })
 	}
 	return cp.step(ctx, apiserver)

@@ -19,8 +19,8 @@ import (
 // marker is in the environment of every component of a data directory, so that they are found without their records.
 func marker(dir string) string { return "KEELSON_CONTROL_PLANE=" + dir }
 
-// Destroy removes a control plane that nobody looks after: every process of the data directory, also when the directory
-// or the records in it are gone, and the directory itself. Nothing is ended politely, because nothing is to be kept.
+// Destroy removes a control plane that no program supervises: every process of the data directory, also when the directory
+// or the records in it are gone, and the directory itself. It kills the processes, because no data is to be kept.
 // What is missing counts as removed. Records that cannot be read are logged; their processes are ended, too. The error
 // is a *process.LockedError when a program looks after it.
 func Destroy(ctx context.Context, path string, log logr.Logger) error {
@@ -56,7 +56,7 @@ func removeAll(ctx context.Context, dir string) error {
 	}
 }
 
-// Remains tells whether anything is left of a control plane that Destroy would have to remove: its data directory, or a
+// Remains reports whether anything is left of a control plane that Destroy would have to remove: its data directory, or a
 // process that was started in it.
 func Remains(path string) bool {
 	dir, err := filepath.Abs(path)
@@ -111,8 +111,8 @@ type ComponentStatus struct {
 // Processes returns the directory with the records of the processes of a data directory, for process.Peek.
 func Processes(dir string) string { return layout(dir).processes() }
 
-// Components returns all components that are looked after, in the order in which they depend on each other. A component
-// that has ended is started again by itself.
+// Components returns all supervised components in the order of their dependencies. A component that has ended is restarted
+// automatically.
 func (cp *ControlPlane) Components() []ComponentStatus {
 	cp.mu.Lock()
 	var names []string

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// attempts is how often a component may end while somebody waits for the control plane, before the wait is given up.
+// attempts is how often a component may end during a wait for the control plane, before the wait fails.
 const attempts = 3
 
-// endings tells those who wait for the control plane that one of its components ends again and again: that component
-// may be another than the one they wait for. A damaged etcd opens its socket before it finds out.
+// endings ends waits for the control plane when one of its components keeps exiting, which may be another one than the wait is
+// for. A damaged etcd opens its socket before it notices.
 type endings struct {
 	mu      sync.Mutex
 	waiting map[*waiter]bool
@@ -41,7 +41,7 @@ func (e *endings) watch(ctx context.Context) (watched context.Context, done func
 	}
 }
 
-// note tells everybody who waits that a component has ended or could not be started, and why.
+// note records for all waits that a component has ended or could not be started, and why.
 func (e *endings) note(component string, why error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -131,7 +131,7 @@ func TestDescribeEnd(t *testing.T) {
 		{name: "stopped", status: process.Status{State: process.Exited, ExitCode: -1, Signal: "SIGTERM"}, want: "killed by SIGTERM"},
 		{
 			name: "out of memory", status: process.Status{State: process.Exited, ExitCode: -1, Signal: "SIGKILL"},
-			want: "killed by SIGKILL: by somebody, or by the kernel for want of memory",
+			want: "killed by SIGKILL: by a user, or by the kernel because memory ran out",
 		},
 	} {
 		if diff := cmp.Diff(tt.want, describeEnd(tt.status)); diff != "" {

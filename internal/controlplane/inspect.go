@@ -40,7 +40,7 @@ type ComponentReport struct {
 	Log       string    `json:"log"`
 }
 
-// Running tells whether any component runs.
+// Running reports whether any component runs.
 func (r Report) Running() bool {
 	for _, c := range r.Components {
 		if c.State == string(process.Running) {
@@ -83,7 +83,7 @@ func Inspect(ctx context.Context, path string) (Report, error) {
 		if err != nil {
 			report.APIError = err.Error()
 		}
-		if alarm, err := readAlarm(ctx, dir); err == nil { // else etcd does not run, which is told otherwise
+		if alarm, err := readAlarm(ctx, dir); err == nil { // otherwise etcd does not run, which the report shows elsewhere
 			report.EtcdAlarm = describeAlarm(alarm)
 		}
 	}
@@ -128,8 +128,8 @@ func inspectComponents(dir layout) ([]ComponentReport, error) {
 	return reports, nil
 }
 
-// StopAll stops every component of a data directory that nobody looks after, and tells whether there was any. The
-// error is a *process.LockedError when a program looks after it: stop that one.
+// StopAll stops every component of a data directory that no program supervises, and reports whether there was any.
+// The error is a *process.LockedError if a program supervises it: stop that program instead.
 func StopAll(ctx context.Context, path string) (stopped bool, err error) {
 	report, err := Inspect(ctx, path)
 	if err != nil || !report.Exists {

@@ -95,7 +95,7 @@ const (
 	lastPort  = 32000
 )
 
-// freePort returns a loopback port that nobody listens on. The search begins at a place that depends on the seed, so
+// freePort returns a free loopback port. The search begins at a place that depends on the seed, so
 // that several control planes seldom want the same port.
 func freePort(seed string) (int, error) {
 	h := fnv.New32a()
@@ -111,7 +111,7 @@ func freePort(seed string) (int, error) {
 	return 0, fmt.Errorf("no free port on 127.0.0.1 from %d to %d", firstPort, lastPort)
 }
 
-// isFree tells whether the port can be listened on now.
+// isFree reports whether the port can be listened on now.
 func isFree(port int) bool {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 // simulatedLabel marks the nodes that are played by kwok: what runs there only says that it runs.
 const simulatedLabel = "keelson.dev/simulated"
 
-// nodePrefix begins the names of simulated nodes, so that nobody takes them for real ones.
+// nodePrefix begins the names of simulated nodes, so that users can tell them from real ones.
 const nodePrefix = "simulated-"
 
 func nodeName(i int) string { return nodePrefix + strconv.Itoa(i) }

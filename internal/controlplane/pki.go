@@ -85,8 +85,8 @@ func (cp *ControlPlane) certificates() []certificate {
 	return cp.ofGeneration(wanted)
 }
 
-// ensureCertificates makes every certificate and key that is missing, and makes certificates anew that have lived half
-// their time, that are damaged or that do not say what they should, with the same key. It tells whether it changed
+// ensureCertificates makes every certificate and key that is missing, and renews certificates, with the same key, that have
+// reached half of their lifetime, are damaged or do not match their template. It reports whether it changed
 // anything.
 //
 // An authority is renewed with its old key and name, so what it signed before stays good. A damaged key is replaced
@@ -108,7 +108,7 @@ func ensureCertificates(dir layout, wanted []certificate, now time.Time) (change
 func ensureCertificate(dir layout, c certificate, issuer pki.Pair, now time.Time) (p pki.Pair, made bool, err error) {
 	loss := ""
 	if c.issuer == "" {
-		loss = "all certificates are made anew, and copies of the kubeconfig stop working"
+		loss = "all certificates are replaced, and copies of the kubeconfig stop working"
 	}
 	if p.Key, err = ensureKey(dir.pki(c.name+".key"), loss); err != nil {
 		return pki.Pair{}, false, err
@@ -118,7 +118,7 @@ func ensureCertificate(dir layout, c certificate, issuer pki.Pair, now time.Time
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return pki.Pair{}, false, err
 	}
-	// Nobody but its key's owner depends on the bytes of a certificate, so one that cannot be read is just made again.
+	// Only the owner of its key depends on the bytes of a certificate, so one that cannot be read is simply replaced.
 	existing, err := cert.ParseCertsPEM(data)
 	if err == nil {
 		p.Certificate = existing[0]

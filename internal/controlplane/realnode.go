@@ -31,7 +31,7 @@ const (
 	nameKubeletUser   = "apiserver-kubelet-client"
 )
 
-// kubeletUser is who kube-apiserver is to a kubelet.
+// kubeletUser is the user of kube-apiserver at a kubelet.
 const kubeletUser = "kube-apiserver-kubelet-client"
 
 // nodeEndTimeout is how long a real node may take to end: it ends its Pods first.
@@ -52,8 +52,8 @@ func (cp *ControlPlane) services() netip.Prefix {
 	return netip.MustParsePrefix(cmp.Or(cp.state.Services, serviceNetwork)) // loadState has checked it
 }
 
-// chooseServices chooses the network of Services, as long as there are none: the usual one, unless another node on this
-// machine has it. The machine can have a route to one of them only.
+// chooseServices chooses the network of Services while no Service exists: the default one, unless another node on this
+// machine uses it. The machine can have only one route to a network.
 func (cp *ControlPlane) chooseServices() error {
 	_, err := os.Stat(filepath.Join(cp.dir.etcdData(), "member"))
 	if cp.opts.RealNode == nil || cp.state.Services != "" || !errors.Is(err, fs.ErrNotExist) {
@@ -93,8 +93,8 @@ func (cp *ControlPlane) writeNodeSettings() error {
 	return updateFile(cp.node.File(), data, atomicfile.Durable)
 }
 
-// writeNodeCredentials gives the node its part of the certificates and keys, and no more than that: the folder is seen by
-// what runs with the rights of the node. The components in it read renewed files by themselves.
+// writeNodeCredentials gives the node its own certificates and keys only, because everything that runs with the rights of the node
+// can read the folder. The components reload renewed files.
 func (cp *ControlPlane) writeNodeCredentials() error {
 	folder := cp.node.Credentials()
 	for source, target := range map[string]string{

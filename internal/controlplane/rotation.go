@@ -20,8 +20,8 @@ import (
 // trusts the authority of the present generation, and for a while that of the one before. The first generation, 0, is signed by the
 // authority that also signs for the API; that one stays, because clients know the API by it.
 //
-// What a rotation needs to know is written down at once, before anything is made: killed at any moment, the next Start
-// goes on with the same generation.
+// The state of a rotation is stored before any file of it is created: after a kill at any moment, the next Start continues
+// with the same generation.
 
 // rotation is which generation of client certificates is the present one.
 type rotation struct {
@@ -59,7 +59,7 @@ func clientTrust(generation int) string {
 	return fmt.Sprintf("client-trust-%d.crt", generation)
 }
 
-// Rotation returns the Options.Rotation for which the client certificates were made anew last.
+// Rotation returns the Options.Rotation of the last rotation.
 func (cp *ControlPlane) Rotation() string {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
@@ -100,7 +100,7 @@ func (cp *ControlPlane) ofGeneration(wanted []certificate) []certificate {
 	return all
 }
 
-// isClient tells whether the certificate is one that kube-apiserver knows a client by.
+// isClient reports whether the certificate is one that kube-apiserver knows a client by.
 func (c certificate) isClient() bool {
 	return c.issuer == clientAuthority(0) && slices.Contains(c.Usages, x509.ExtKeyUsageClientAuth)
 }
@@ -123,7 +123,7 @@ func (cp *ControlPlane) writeClientTrust() (again time.Duration, err error) {
 	for _, name := range trusted {
 		data, err := os.ReadFile(cp.dir.pki(name + ".crt"))
 		if errors.Is(err, fs.ErrNotExist) && name != trusted[0] {
-			continue // somebody has deleted it, which revokes it at once
+			continue // it was deleted, which revokes it immediately
 		}
 		if err != nil {
 			return 0, fmt.Errorf("authorities of clients: %w", err)
@@ -179,7 +179,7 @@ func (cp *ControlPlane) endOverlap(ctx context.Context) {
 	for {
 		again, err := cp.writeClientTrust()
 		if err != nil {
-			cp.opts.Log.Error(err, "Could not revoke the client certificates of before, trying again later", "interval", overlapRetry)
+			cp.opts.Log.Error(err, "Could not revoke the old client certificates, retrying later", "interval", overlapRetry)
 			again = overlapRetry
 		}
 		if again == 0 {

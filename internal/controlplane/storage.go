@@ -29,7 +29,7 @@ const (
 	historyLength = 6
 	// idleWrites is how many writes a second etcd has at most while it counts as idle. The leases of a hundred nodes are ten.
 	idleWrites = 10
-	// etcdctlTimeout is for a command of etcdctl. A defragmentation writes the database anew.
+	// etcdctlTimeout is for a command of etcdctl. A defragmentation rewrites the database.
 	etcdctlTimeout = 10 * time.Minute
 )
 
@@ -59,10 +59,10 @@ type upkeep struct {
 
 // planUpkeep decides from the last answers of etcd, the oldest first.
 //
-// Without an alarm it compacts only what kube-apiserver would have compacted by itself, and defragments, which blocks
+// Without an alarm it compacts only what kube-apiserver would have compacted, and defragments, which blocks
 // etcd for seconds, only when etcd is idle, more than half of the quota is taken, and more than half of the file is free.
-// With the alarm NOSPACE nothing can be written and nobody is kept waiting: all history goes, and if that makes room,
-// the alarm, too.
+// With the alarm NOSPACE nothing can be written, so blocking does no harm: it compacts all history and defragments, and if that frees
+// space, it clears the alarm.
 func planUpkeep(looks []storage) upkeep {
 	now, oldest := looks[len(looks)-1], looks[0]
 	switch {

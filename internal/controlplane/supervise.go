@@ -22,14 +22,14 @@ import (
 // component is one process of the control plane and how to look after it.
 type component struct {
 	name    string
-	binary  string                          // empty: keelson-kube, which is told the name of the component
-	args    func() []string                 // the command line, asked for anew before each start
-	later   []string                        // more of the command line, for want of which no process that runs is replaced
+	binary  string                          // empty: keelson-kube, with the name of the component as its first argument
+	args    func() []string                 // the command line, evaluated before each start
+	later   []string                        // more arguments, whose absence is no reason to replace a running process
 	inputs  []string                        // files that are read at the start only, so that a change of them needs a restart
-	follows string                          // the component after whose start this one must be started anew, if any
-	prepare func(ctx context.Context) error // what must be done before each start, if anything
+	follows string                          // the component after whose restart this one must be restarted, if any
+	prepare func(ctx context.Context) error // runs before each start, if set
 
-	// ready tells whether the component can be used; nil where nobody waits for it.
+	// ready reports whether the component can be used; nil if no start waits for it.
 	ready         func(ctx context.Context) error
 	readyInterval time.Duration
 	readyTimeout  time.Duration
@@ -88,8 +88,8 @@ func (cp *ControlPlane) launch(ctx context.Context, c *component) error {
 	return nil
 }
 
-// takeOver goes on with the process that an earlier run left behind, if it was started as we would start it; another
-// one is replaced.
+// takeOver adopts the process that an earlier run left behind if it has the command line that we would start; otherwise it
+// replaces the process.
 func (cp *ControlPlane) takeOver(ctx context.Context, c *component) error {
 	p, err := cp.procs.Find(c.name)
 	if err != nil && !errors.Is(err, process.ErrNotFound) {
@@ -295,7 +295,7 @@ func describeEnd(s process.Status) string {
 	case s.State != process.Exited:
 		return "exit status unknown"
 	case s.Signal == "SIGKILL":
-		return "killed by SIGKILL: by somebody, or by the kernel for want of memory"
+		return "killed by SIGKILL: by a user, or by the kernel because memory ran out"
 	case s.Signal != "":
 		return "killed by " + s.Signal
 	default:
@@ -304,7 +304,7 @@ func describeEnd(s process.Status) string {
 }
 
 // indent returns the last lines of a log, each cut to a length that can be read. The stacks that a panic prints push
-// aside its reason and help nobody but the component's authors, who find them in the log.
+// aside its reason, and only help the authors of the component, who find them in the log.
 func indent(text string) string {
 	text, _, _ = strings.Cut(text, "\ngoroutine ")
 	lines := strings.Split(strings.TrimSpace(text), "\n")

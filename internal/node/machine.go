@@ -25,7 +25,7 @@ var besides = []string{Program, "containerd-shim-runc-v2", "host-local", "loopba
 type Machine struct {
 	// OS as Go names it.
 	OS string
-	// Root tells whether this program runs as root.
+	// Root reports whether this program runs as root.
 	Root bool
 	// Capabilities of this program, as the kernel numbers them.
 	Capabilities uint64

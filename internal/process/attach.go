@@ -25,7 +25,7 @@ type snapshot struct {
 
 // takeSnapshot reads the files of a record and checks the processes they name. Only a record without running.json, that is, a
 // start that was interrupted, is searched for among all processes. exit.json is read last: if it is missing although
-// neither child nor shim lived before, nobody will write it any more.
+// neither child nor shim lived before, it will not be written any more.
 func takeSnapshot(folder string, rec record) snapshot {
 	s := snapshot{run: readRunning(folder, rec), live: liveness{bootID: bootID()}}
 	switch {
@@ -41,7 +41,7 @@ func takeSnapshot(folder string, rec record) snapshot {
 	return s
 }
 
-// locate finds out who the child of a record is or was, nil if it never was or left no trace.
+// locate returns the child of a record, running or ended; nil if it was never started or left no trace.
 func locate(folder string, rec record, timeout time.Duration) *running {
 	empty := 0
 	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
@@ -102,7 +102,7 @@ func kill(id identity, marker string) {
 	}
 }
 
-// attach makes the Process of a record whose child is known (run is nil if there is none) and watches it.
+// attach returns the Process of a record, and watches it; run is nil if it has no child.
 func (d *Dir) attach(folder string, rec record, run *running) *Process {
 	p := &Process{dir: d, folder: folder, rec: rec, run: run, done: make(chan struct{}), settled: make(chan struct{})}
 	if run != nil && rec.BootID == bootID() {
@@ -153,7 +153,7 @@ func (p *Process) watch() {
 	}
 }
 
-// boundLog rotates the log while the child runs without its shim: a shim can be killed, and its child goes on writing.
+// boundLog rotates the log while the child runs without its shim: a shim can be killed while its child continues to write.
 // It asks for the shim instead of waiting for it: only watch waits on that handle, which has one deadline.
 func (p *Process) boundLog() {
 	ticker := time.NewTicker(p.rec.LogCheck)

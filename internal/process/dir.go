@@ -168,7 +168,7 @@ func (d *Dir) Remove(id string) error {
 }
 
 // Discard forgets a damaged record and deletes its folder, so that the ID can be used again. It returns nil if no record
-// of that ID is damaged. Nobody can tell from the record whether its process still runs: the caller must have ended it,
+// of that ID is damaged. The record does not show whether its process still runs: the caller must have ended it,
 // or know that it has ended, by what it put into the environment of the process; see EndMarked.
 func (d *Dir) Discard(id string) error {
 	d.mu.Lock()
@@ -195,7 +195,7 @@ func removeReason(err error) error {
 }
 
 // reserve takes the ID for the caller, who must unreserve it. It returns the ended process that has the ID, nil if
-// none. The error is ErrExists if the process is alive or somebody else has reserved the ID.
+// there is none. The error is ErrExists if the process is alive or another caller has reserved the ID.
 func (d *Dir) reserve(id string) (*Process, error) {
 	if !isValidID(id) {
 		return nil, fmt.Errorf("%q is no valid ID: use lower case letters, digits, '.' and '-', beginning with a letter or digit, at most 200, but not %q", id, lockFile)
@@ -240,7 +240,7 @@ func recordIDs(dir string) ([]string, error) {
 	return ids, nil
 }
 
-// isValidID tells whether a folder may have this name. No regular expression: compiling one would cost every shim.
+// isValidID reports whether a folder may have this name. No regular expression: compiling one would cost every shim.
 func isValidID(id string) bool {
 	for i, c := range id {
 		isWord := 'a' <= c && c <= 'z' || '0' <= c && c <= '9'

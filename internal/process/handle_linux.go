@@ -39,7 +39,7 @@ type handle struct {
 	closed chan struct{}
 }
 
-// openHandle returns nil if the process is gone or the pid belongs to somebody else.
+// openHandle returns nil if the process is gone or the pid belongs to another process.
 func openHandle(id identity, marker string) *handle {
 	h := &handle{id: id, marker: marker, closed: make(chan struct{})}
 	if fd, err := openPidfd(id.PID); err == nil {
@@ -106,7 +106,7 @@ func (h *handle) wait(limit time.Duration) bool {
 	return conn.Read(isReadable) == nil
 }
 
-// isReadable tells whether a pidfd says that its process has ended.
+// isReadable reports whether the process of a pidfd has ended.
 func isReadable(fd uintptr) bool {
 	poll := struct {
 		fd      int32

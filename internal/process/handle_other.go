@@ -21,7 +21,7 @@ type handle struct {
 	closed chan struct{}
 }
 
-// openHandle returns nil if the process is gone or the pid belongs to somebody else.
+// openHandle returns nil if the process is gone or the pid belongs to another process.
 func openHandle(id identity, marker string) *handle {
 	if !isAlive(id, marker) {
 		return nil

@@ -85,15 +85,14 @@ func identify(pid int) (identity, error) {
 	return identity{PID: pid, Start: s.start}, nil
 }
 
-// pidAlive tells whether any process with this pid lives.
+// pidAlive reports whether any process with this pid lives.
 func pidAlive(pid int) bool {
 	s, err := readStat(pid)
 	return err == nil && !s.gone
 }
 
-// isDying tells whether a process that lives cannot be saved any more: SIGKILL is on its way to it, which stays in sight
-// until the end, or its first thread has begun to exit by itself. It gives up its files, and with them locks and ports,
-// only later.
+// isDying reports whether a live process is about to end: SIGKILL is pending, which stays visible until the end, or its
+// first thread has begun to exit. It releases its files, and with them locks and ports, only later.
 func isDying(pid int) bool {
 	if s, err := readStat(pid); err != nil || s.gone || s.exiting {
 		return err == nil && !s.gone
@@ -117,7 +116,7 @@ func hasPendingKill(status string) bool {
 	return false
 }
 
-// isAlive tells whether the process lives and is no stranger with the same pid. marker is the NAME=value that it was
+// isAlive reports whether the process lives and is not another one with the same pid. marker is the NAME=value that it was
 // started with. A process whose environment cannot be read (another user, a setuid program) or has lost the marker
 // (nginx overwrites its own) is known by pid and start time.
 func isAlive(id identity, marker string) bool {

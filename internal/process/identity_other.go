@@ -40,15 +40,15 @@ func identify(pid int) (identity, error) {
 	return identity{PID: pid, Start: strings.TrimSpace(lines[0])}, nil
 }
 
-// pidAlive tells whether any process with this pid lives.
+// pidAlive reports whether any process with this pid lives.
 func pidAlive(pid int) bool {
 	return pid > 0 && syscall.Kill(pid, 0) != syscall.ESRCH
 }
 
-// isDying tells whether a process that lives cannot be saved any more, which is not told here.
+// isDying reports whether a live process is about to end; this system does not show it.
 func isDying(int) bool { return false }
 
-// isAlive tells whether the process lives and is no stranger with the same pid. The environment of other processes
+// isAlive reports whether the process lives and is not another one with the same pid. The environment of other processes
 // cannot be read reliably here, so the start time (in seconds) decides.
 func isAlive(id identity, _ string) bool {
 	lines := ps("-o", "stat=,lstart=", "-p", strconv.Itoa(id.PID))

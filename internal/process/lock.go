@@ -56,9 +56,8 @@ func writeHolder(f *os.File, pid int) {
 	_, _ = f.WriteAt([]byte(fmt.Sprintf("%-10d\n", pid)), 0)
 }
 
-// IsEnding tells whether nothing is left of a process but what the kernel has yet to take away, if that: it was killed,
-// ends by itself, or has ended. Until it has ended it may still hold its locks, files and ports. Where the system does
-// not tell, a process counts as ending when it has ended.
+// IsEnding reports whether a process is ending or has ended: it was killed, or has begun to exit. Until it has ended it may
+// still hold its locks, files and ports. On systems that do not show this, a process counts as ending when it has ended.
 //
 // Whether it has ended is asked last: a process can end while isDying looks, which then sees nothing.
 func IsEnding(pid int) bool { return isDying(pid) || !pidAlive(pid) }

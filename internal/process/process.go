@@ -1,11 +1,11 @@
 // Package process runs long-lived processes that outlive the program that started them and are found again by the
 // next one: QEMU machines, control plane components, provisioning runs.
 //
-// Each process has a folder of its own with three small files. The manager (whoever holds the Dir) writes the intent
+// Each process has a folder of its own with three small files. The manager (the process with the Dir) writes the intent
 // (record.json) and makes it durable before anything starts. A shim, a tiny process of the same binary, starts the
-// child in a session of its own, notes who it is (running.json), waits for it and notes how it ended (exit.json).
+// child in a session of its own, records its identity (running.json), waits for it and records its exit status (exit.json).
 // Nothing here is tied to the life of the manager: kill it at any line, and the next Open knows for every record
-// whether its process runs, how it ended, or that nobody can know (Lost).
+// whether its process runs, how it ended, or that this is unknown (Lost).
 //
 // A process is recognised by its pid, its start time, the boot it was started in and a marker in its environment,
 // and is held by a pidfd where the kernel has one, so that a recycled pid is never signalled.
@@ -179,7 +179,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// ended tells whether Done is closed.
+// ended reports whether Done is closed.
 func (p *Process) ended() bool {
 	select {
 	case <-p.done:

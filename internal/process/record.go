@@ -29,7 +29,7 @@ const (
 // secrets.
 type record struct {
 	ID          string        `json:"id"`
-	Nonce       string        `json:"nonce"` // tells this start from an earlier one with the same ID
+	Nonce       string        `json:"nonce"` // distinguishes this start from earlier ones with the same ID
 	Path        string        `json:"path"`
 	Argv        []string      `json:"argv"`
 	WorkDir     string        `json:"workDir"`
@@ -39,7 +39,7 @@ type record struct {
 	LogCheck    time.Duration `json:"logCheckNanoseconds"`
 	Created     time.Time     `json:"created"`
 	BootID      string        `json:"bootID"`
-	Inode       uint64        `json:"inode"` // of the folder of the record: tells a copy, whose processes are not its own
+	Inode       uint64        `json:"inode"` // of the folder of the record; a copy of the folder has another one
 }
 
 func (r record) marker() string     { return childMarker + r.ID + ":" + r.Nonce }
@@ -51,7 +51,7 @@ type identity struct {
 	Start string `json:"startTime"` // Linux: clock ticks since boot; elsewhere what ps says
 }
 
-// running says who the child and its shim are. Files of an earlier start are told by their nonce and ignored.
+// running identifies the child and its shim. Files of an earlier start have another nonce and are ignored.
 type running struct {
 	identity
 	Nonce     string    `json:"nonce"`
@@ -77,7 +77,7 @@ type liveness struct {
 }
 
 // deriveState derives the state of a record from its files and the liveness of its processes. A child that is gone without exit.json is
-// Lost here even while its shim lives: whoever asks must first give the shim time to write it.
+// Lost here even while its shim lives: the caller must first give the shim time to write it.
 func deriveState(rec record, run *running, exit *exited, live liveness) State {
 	if exit != nil && exit.Nonce == rec.Nonce {
 		return Exited
@@ -130,7 +130,7 @@ func readRecord(folder string) (record, error) {
 	return rec, nil
 }
 
-// inode returns the number that the file system gives a folder, 0 if it cannot be told.
+// inode returns the number that the file system gives a folder, 0 if it is unknown.
 func inode(folder string) uint64 {
 	info, err := os.Stat(folder)
 	if err != nil {
@@ -200,7 +200,7 @@ func logTail(path string, from, to int64) string {
 	return string(bytes.ToValidUTF8(tail, []byte("?")))
 }
 
-// isRecord tells whether the folder holds a record, readable or not.
+// isRecord reports whether the folder holds a record, readable or not.
 func isRecord(folder string) bool {
 	_, err := os.Lstat(filepath.Join(folder, recordFile))
 	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNotDir)

@@ -21,7 +21,7 @@ func rotateLog(log *os.File, rec record) {
 }
 
 // rotate copies path to path.1, which becomes path.2 and so on, and truncates it. The writer keeps its file, opened
-// with O_APPEND, and goes on at the new end. What it writes between the copy and the cut is lost. If the copy fails
+// with O_APPEND, and continues at the new end. What it writes between the copy and the cut is lost. If the copy fails
 // (a full disk), the log is cut all the same: giving space back is what the limit is for.
 func rotate(path string, keep int) {
 	name := func(i int) string { return fmt.Sprintf("%s.%d", path, i) }

@@ -53,7 +53,7 @@ func Shim() {
 	syscall.Exit(runShim(os.Args[1]))
 }
 
-// runShim returns the exit code of the shim, which nobody looks at.
+// runShim returns the exit code of the shim, which is not used.
 func runShim(folder string) int {
 	syscall.CloseOnExec(requestFD)
 	syscall.CloseOnExec(replyFD)
@@ -175,7 +175,7 @@ func recordExit(folder string, rec record, log *os.File, status syscall.WaitStat
 	if info, err := log.Stat(); err == nil {
 		exit.LogTo = info.Size()
 	}
-	// A write can fail where space cannot be set aside (copy on write); somebody may make room.
+	// A write can fail where space cannot be set aside (copy on write); the disk may get free space.
 	for range 300 {
 		err := writeFile(filepath.Join(folder, exitFile), exit, atomicfile.Durable)
 		if err == nil {
@@ -204,8 +204,8 @@ func errnoOf(err error) syscall.Errno {
 	return 0
 }
 
-// closeInherited closes what the manager got from its own parent and nobody meant to pass on: the jobserver of a
-// make, the lock of a shell script. Files of our own are marked close-on-exec by the Go runtime and stay.
+// closeInherited closes files that the manager inherited by accident from its own parent: the jobserver of a make, the
+// lock of a shell script. Files of our own are marked close-on-exec by the Go runtime and stay.
 func closeInherited(from int) {
 	entries, err := os.ReadDir("/dev/fd")
 	if err != nil {

@@ -160,8 +160,8 @@ func newRecord(spec Spec, folder string) (record, error) {
 	return rec, nil
 }
 
-// writeIntent makes the record durable. It replaces an earlier one in one step; what that one has left is told by its
-// nonce and means nothing from here on.
+// writeIntent makes the record durable. It replaces an earlier one in one step; files of that
+// one have another nonce and are ignored from here on.
 func (d *Dir) writeIntent(folder string, rec *record) error {
 	if err := os.Mkdir(folder, 0o700); err == nil {
 		if err := atomicfile.SyncDir(d.path); err != nil {

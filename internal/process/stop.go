@@ -29,7 +29,7 @@ type StopOptions struct {
 }
 
 // Stop ends the process and returns nil when it is gone, also if it was gone before. It returns early with an error
-// if ctx ends; the process then goes on, or ends on its own after what it was sent so far.
+// if ctx ends; the process then continues, or ends after the signals it has received.
 func (p *Process) Stop(ctx context.Context, o StopOptions) error {
 	if p.ended() {
 		return nil

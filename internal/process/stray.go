@@ -8,9 +8,9 @@ import (
 )
 
 // EndMarked ends with SIGKILL every process of this user that has entry (NAME=value) in its environment, and returns
-// how many there were when all are gone. It is for processes whose records are lost, because somebody deleted the
-// directory: whoever may have to look for them gives them an entry that nobody else has. Descendants of such a process
-// have it, too.
+// how many there were when all are gone. It is for processes whose records are lost, because the directory
+// was deleted: a caller that may have to find them gives them an entry that is unique. Descendants of such a process have it,
+// too.
 func EndMarked(ctx context.Context, entry string) (ended int, err error) {
 	if name, value, ok := strings.Cut(entry, "="); !ok || name == "" || len(value) < 8 {
 		return 0, fmt.Errorf("end processes marked with %q: this is no NAME=value that nobody else has", entry)
@@ -31,7 +31,7 @@ func EndMarked(ctx context.Context, entry string) (ended int, err error) {
 	}
 }
 
-// IsMarked tells whether any process of this user has entry (NAME=value) in its environment; see EndMarked.
+// IsMarked reports whether any process of this user has entry (NAME=value) in its environment; see EndMarked.
 func IsMarked(entry string) bool { return len(markedProcesses(entry)) > 0 }
 
 // killMarked kills a process and reports whether it is gone.
@@ -42,7 +42,7 @@ func killMarked(id identity) bool {
 	}
 	defer h.close()
 	if err := h.signal(killSignal); err != nil {
-		time.Sleep(pollInterval) // not ours to signal, or gone just now; the next search tells
+		time.Sleep(pollInterval) // not ours to signal, or gone just now; the next search shows
 		return false
 	}
 	gone := h.wait(defaultShimTimeout)

@@ -24,7 +24,7 @@ func markedProcesses(entry string) []identity {
 		if err != nil || before.gone || !hasEntry(pid, entry) {
 			continue
 		}
-		// The environment was that of the process with this start time, or of nobody that we know.
+		// The environment was that of the process with this start time, or of an unknown one.
 		if after, err := readStat(pid); err == nil && after.start == before.start {
 			found = append(found, identity{PID: pid, Start: before.start})
 		}

@@ -34,7 +34,7 @@ type port struct {
 
 const clusterSuffix = ".svc." + settings.ClusterDomain + "."
 
-// inCluster tells whether a name, which ends in a dot, is one of the cluster.
+// inCluster reports whether a name, which ends in a dot, is one of the cluster.
 func inCluster(name string) bool {
 	return strings.HasSuffix("."+strings.ToLower(name), "."+settings.ClusterDomain+".")
 }
@@ -80,12 +80,12 @@ func parseServiceName(text string) (serviceName, bool) {
 	return s, !slices.ContainsFunc(labels, func(label string) bool { return !isLabel(label) })
 }
 
-// isLabel tells whether a word can be part of the name of an object.
+// isLabel reports whether a word can be part of the name of an object.
 func isLabel(word string) bool {
 	return word != "" && strings.Trim(word, "abcdefghijklmnopqrstuvwxyz0123456789-") == "" && word[0] != '-' && word[len(word)-1] != '-'
 }
 
-// isHeadless tells whether a Service has no address but those of its Pods.
+// isHeadless reports whether a Service has no address but those of its Pods.
 func isHeadless(s *corev1.Service) bool { return s.Spec.ClusterIP == corev1.ClusterIPNone }
 
 // answer returns what is known about a name, from the Service and, if that is headless, its EndpointSlices.

@@ -281,7 +281,7 @@ func TestNamesWithoutACache(t *testing.T) {
 	}
 }
 
-// isNotFound tells whether a server has said that a name does not exist.
+// isNotFound reports whether a server has said that a name does not exist.
 func isNotFound(err error) bool {
 	var failed *net.DNSError
 	return errors.As(err, &failed) && failed.IsNotFound

@@ -38,7 +38,7 @@ type layoutContent struct {
 	Platform json.RawMessage `json:"platform,omitempty"`
 }
 
-// IsLayout tells whether a folder is an OCI image layout, with images that another tool has written.
+// IsLayout reports whether a folder is an OCI image layout, with images that another tool has written.
 func IsLayout(root string) bool {
 	for _, name := range []string{layoutFile, indexFile} {
 		info, err := os.Stat(filepath.Join(root, name))

@@ -61,7 +61,7 @@ func given(images []Image) []Image {
 	return shown
 }
 
-// isID tells whether a name is nothing but the digest of the image's configuration.
+// isID reports whether a name is nothing but the digest of the image's configuration.
 func isID(name string) bool { return strings.HasPrefix(name, "sha256:") }
 
 // splitDigest returns a name without the digest in it, and whether there is one.

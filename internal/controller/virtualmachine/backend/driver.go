@@ -130,13 +130,13 @@ type RetainedDisk struct {
 
 // Capabilities are the capabilities of a backend.
 type Capabilities struct {
-	// Pause tells whether servers can be paused.
+	// Pause reports whether servers can be paused.
 	Pause bool
-	// FractionalCPU tells whether a server can have parts of a processor.
+	// FractionalCPU reports whether a server can have parts of a processor.
 	FractionalCPU bool
-	// Agent tells whether there is a guest agent, which reports that the guest has booted.
+	// Agent reports whether there is a guest agent, which reports that the guest has booted.
 	Agent bool
-	// Emulated tells whether the backend may have to emulate processors.
+	// Emulated reports whether the backend may have to emulate processors.
 	Emulated bool
 }
 

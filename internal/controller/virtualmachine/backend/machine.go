@@ -111,7 +111,7 @@ type Server struct {
 	Endpoints []v1alpha1.Endpoint
 	// Usage is the last measured usage; nil if there is none.
 	Usage *Usage
-	// Emulated tells whether the processors are emulated.
+	// Emulated reports whether the processors are emulated.
 	Emulated bool
 	// Hash is the Hash of the last Machine given to the driver.
 	Hash string
