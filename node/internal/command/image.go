@@ -83,7 +83,7 @@ const (
 	folder  kind = "a folder"
 )
 
-// kindOf tells what a source is.
+// kindOf returns the kind of a source.
 func kindOf(source string) (kind, error) {
 	if source == "-" {
 		return stream, nil

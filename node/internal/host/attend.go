@@ -11,7 +11,7 @@ import (
 )
 
 // politeTimeout is how long the part inside may take to end after SIGTERM. It gives kubelet and kube-proxy 5 s, then
-// containers 15 s and containerd 5 s; who has started us waits 30 s, and we have something to remove after that.
+// containers 15 s and containerd 5 s; our caller waits 30 s, and we have to clean up after that.
 const politeTimeout = 27 * time.Second
 
 // child is the part inside, as its parent has it.
@@ -48,7 +48,7 @@ func attend(ctx context.Context, inside child, ended <-chan error, patience time
 func awaitEnd(ctx context.Context, inside child, ended <-chan error, patience time.Duration) error {
 	select {
 	case err := <-ended:
-		return fmt.Errorf("the node has ended: %w", orUnasked(err))
+		return fmt.Errorf("the node has ended: %w", orUnexpected(err))
 	case <-ctx.Done():
 	}
 	slog.Info("Stopping the node")
@@ -61,7 +61,7 @@ func awaitEnd(ctx context.Context, inside child, ended <-chan error, patience ti
 	case err := <-ended:
 		return err
 	case <-timer.C:
-		slog.Error("The node has not ended by itself and is killed", "waited", patience.String())
+		slog.Error("The node did not end after SIGTERM and is killed", "waited", patience.String())
 		return kill(inside, ended)
 	}
 }
@@ -78,10 +78,10 @@ func kill(inside child, ended <-chan error) error {
 	return nil
 }
 
-// orUnasked is the error of a node that has ended well although nobody wanted it to.
-func orUnasked(err error) error {
+// orUnexpected returns err, or an error for a node that has ended without one although it was not stopped.
+func orUnexpected(err error) error {
 	if err == nil {
-		return errors.New("nobody has asked for it")
+		return errors.New("no stop was requested")
 	}
 	return err
 }

@@ -109,7 +109,7 @@ func TestAwaitEnd(t *testing.T) {
 		{"it can be neither told nor killed", fakeChild{signalErr: syscall.EPERM, killError: syscall.EPERM}, true, nil,
 			"tell the node to end: operation not permitted\nkill the node: operation not permitted", []string{term, "killed"}},
 		{"it ends by itself", fakeChild{}, false, []error{errExit}, "the node has ended: exit status 1", nil},
-		{"it ends well by itself", fakeChild{}, false, []error{nil}, "the node has ended: nobody has asked for it", nil},
+		{"it ends well by itself", fakeChild{}, false, []error{nil}, "the node has ended: no stop was requested", nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())

@@ -99,7 +99,7 @@ func (d *datagrams) socket(f flow) net.Conn {
 	return c
 }
 
-// bringBack brings the answers of a flow back until it is silent, or its target says that nobody is there.
+// bringBack returns the answers of a flow until it is silent, or its target reports that the port is closed.
 func (d *datagrams) bringBack(f flow, c net.Conn) {
 	defer func() {
 		d.mu.Lock()

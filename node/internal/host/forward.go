@@ -40,8 +40,8 @@ func join(a, b net.Conn) {
 	_, _ = a.Close(), b.Close()
 }
 
-// pass copies from one connection to another, and then tells the other that there is no more. Either end may go whenever it
-// likes; then both do, or the other way would wait for what nobody hears.
+// pass copies from one connection to another, and then closes the other for writing. Either end may close at any time; then
+// both are closed, because the other direction would wait forever.
 func pass(to, from net.Conn) {
 	if _, err := io.Copy(to, from); err != nil {
 		_, _ = to.Close(), from.Close()

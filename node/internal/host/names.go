@@ -38,8 +38,8 @@ const (
 	maxDatagram = 512
 )
 
-// names answers the questions of Pods about names (RFC 1035): about those of the cluster by itself, about others with what
-// the machine's servers say.
+// names is the DNS server of the Pods (RFC 1035). It answers for the names of the cluster, and forwards other questions to the
+// servers of the machine.
 type names struct {
 	cluster *cluster
 	servers func() ([]string, error) // the machine's, each as host:port
@@ -97,7 +97,7 @@ func (n *names) serveTCP(c net.Conn) {
 	}
 }
 
-// answer returns the answer to a question of a Pod that came by udp or tcp; nil if it is none.
+// answer returns the answer to a question of a Pod that came by udp or tcp; nil if the message is not a question.
 func (n *names) answer(pod netip.Addr, network string, message []byte) []byte {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
@@ -135,7 +135,7 @@ func (n *names) lookUp(ctx context.Context, pod netip.Addr, question dnsmessage.
 	case !found.exists:
 		return answers{}, dnsmessage.RCodeNameError
 	case found.canonical != "":
-		// Who asks expects the whole way to the address. Without the rest, the first step is still an answer.
+		// Clients expect the whole chain to the address. Without the rest, the first step is still an answer.
 		found.rest, _ = n.follow(ctx, pod, found.canonical, question.Type)
 	}
 	return found, dnsmessage.RCodeSuccess

@@ -13,7 +13,7 @@ const (
 	udpLength     = 8
 	headersLength = ipLength + udpLength
 	maxPacket     = 1<<16 - 1
-	// In the word that tells where a fragment belongs.
+	// In the word with the offset of a fragment.
 	moreFragments, fragmentOffset = 0x2000, 0x1fff
 	// hops is how many hops a packet may still make.
 	hops = 64
@@ -40,7 +40,7 @@ func parseDatagram(packet []byte) (f flow, payload []byte, ok bool) {
 	return flow{end(packet[12:16], datagram), end(packet[16:20], datagram[2:])}, datagram[udpLength:length], true
 }
 
-// writeHeaders makes a packet of a datagram whose payload is in place. The id tells fragments of different packets apart.
+// writeHeaders makes a packet of a datagram whose payload is in place. The id distinguishes the fragments of different packets.
 // The datagram has no checksum of its own: it goes from this kernel to this kernel.
 func writeHeaders(packet []byte, f flow, id uint16) {
 	from, to := f.from.Addr().As4(), f.to.Addr().As4()

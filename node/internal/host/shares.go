@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// shares are slots of which each Pod may have as many as are left then: one alone gets half of them, and the next one, when
-// that has taken its share, half of the others. So no Pod can take what the others need, and nobody loses what it has.
+// shares are slots of which each Pod may have as many as are left: a single Pod gets half of them, and the next one, when the first
+// has taken its share, half of the rest. So a Pod cannot take what others need, and no Pod loses what it has.
 type shares struct {
 	mu   sync.Mutex
 	free int
@@ -17,7 +17,7 @@ type shares struct {
 // newShares returns so many slots.
 func newShares(slots int) *shares { return &shares{free: slots, held: map[netip.Addr]int{}} }
 
-// take takes a slot for the Pod with an address, and tells whether there is one for it. It is to be given back.
+// take takes a slot for the Pod with an address, and reports whether it got one. The caller must give it back.
 func (s *shares) take(pod netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,8 +39,8 @@ func (s *shares) give(pod netip.Addr) {
 	}
 }
 
-// guard returns what serves a connection in a slot of the Pod that has made it, and resets it if there is none. What has
-// no address of a Pod is a part of the node itself, and needs none.
+// guard returns a function that serves a connection in a slot of its Pod, and resets it if there is no slot. Connections from other
+// addresses are those of the node itself, and need no slot.
 func (s *shares) guard(pods netip.Prefix, serve func(net.Conn)) func(net.Conn) {
 	return func(c net.Conn) {
 		if pod := sender(c.RemoteAddr()); pods.Contains(pod) {
@@ -54,7 +54,7 @@ func (s *shares) guard(pods netip.Prefix, serve func(net.Conn)) func(net.Conn) {
 	}
 }
 
-// sender returns the address of who has sent something, which is invalid if it is none of IP.
+// sender returns the IP address of a sender; it is invalid if the sender has none.
 func sender(from net.Addr) netip.Addr {
 	at, err := netip.ParseAddrPort(from.String())
 	if err != nil {

@@ -17,7 +17,7 @@ type Image struct {
 	Size int64
 }
 
-// List returns the images of the store by the names that somebody gave them, in order of these.
+// List returns the images of the store that have a name, sorted by name.
 func (s *Store) List(ctx context.Context) ([]Image, error) {
 	ctx = namespaces.WithNamespace(ctx, namespace)
 	found, err := s.client.ListImages(ctx)

@@ -32,7 +32,7 @@ func prepareHierarchies(root, name string) error {
 	}
 	var errs []error
 	for _, hierarchy := range hierarchies {
-		if !hierarchy.IsDir() || hierarchy.Name() == "unified" { // a link is another name of one that comes by itself
+		if !hierarchy.IsDir() || hierarchy.Name() == "unified" { // a link is another name of a hierarchy that is listed, too
 			continue
 		}
 		errs = append(errs, os.MkdirAll(filepath.Join(root, hierarchy.Name(), name), 0o755))

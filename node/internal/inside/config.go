@@ -125,8 +125,8 @@ func (facts) ClusterDomain() string { return settings.ClusterDomain }
 
 // cniConfig returns the network of Pods: each has a link of its own to the node, which routes between them; addresses are
 // forgotten with the links. On a bridge, answers of one Pod to another would not pass the rules by which it was reached
-// through a Service, unless the kernel filters bridges: distributions load that module for nobody but Docker and the like, and
-// then for every bridge of the machine.
+// through a Service, unless the kernel filters bridges: that module is only loaded for Docker and the like, and then applies to
+// every bridge of the machine.
 func cniConfig(s settings.Settings) ([]byte, error) {
 	type object = map[string]any
 	return json.MarshalIndent(object{

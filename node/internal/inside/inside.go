@@ -1,5 +1,5 @@
-// Package inside is the part of a node that runs in namespaces of its own, as their first process: it makes them fit for
-// a kubelet, and runs that, containerd and kube-proxy until it is told to stop.
+// Package inside is the part of a node that runs in namespaces of its own, as their first process: it prepares them for a
+// kubelet, and runs kubelet, containerd and kube-proxy until it is stopped.
 package inside
 
 import (
@@ -101,7 +101,7 @@ func runComponents(ctx context.Context, f facts) error {
 	runtime.Go(func() { k.keep(runtimeCtx, containerd()) })
 	if err := awaitRuntime(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil // it was told to end, and nothing runs yet
+			return nil // it was stopped, and nothing runs yet
 		}
 		return err
 	}

@@ -12,8 +12,8 @@ import (
 
 // leadOut has the connections that Pods make beyond the node, its Services and the machine end at a socket of ours, which
 // the part on the machine serves. So Pods reach what the machine reaches, and the machine's firewall and its forwarding
-// stay as they are. The rules are those of our network namespace and go with it. What Pods answer to somebody who has asked
-// them is marked, for it is to go the way that the question came.
+// stay as they are. The rules are those of our network namespace and go with it. The answers of Pods to
+// connections from outside are marked, so that they take the way back.
 func leadOut(s settings.Settings) error {
 	if s.ProxyMode == "nftables" {
 		return call(nftRules(s), "nft", "-f", "-")

@@ -12,8 +12,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// containerTimeout is how long a container may take to end after its signal, when the node is stopped. Pods that want
-// more than that get it when they are deleted; here somebody waits.
+// containerTimeout is how long a container may take to end after its signal, when the node is stopped. Pods with a
+// longer grace period get it when they are deleted; here a user waits.
 const containerTimeout = 10 * time.Second
 
 // stopContainers stops every container, all at the same time. What cannot be stopped ends with the node.

@@ -37,7 +37,7 @@ func newKeeper() *keeper {
 // reap asks for the end of every child, as long as this process lives.
 func (k *keeper) reap() {
 	for {
-		// Wait without asking first: who has just been started must be in the map when its end is looked up.
+		// Wait before the lookup: a process that was just started must be in the map when its end is looked up.
 		var info unix.Siginfo
 		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil)
 		if errors.Is(err, unix.ECHILD) {
@@ -121,7 +121,7 @@ func (k *keeper) keep(ctx context.Context, c component) {
 
 // stop ends a process, politely first.
 func stop(process *os.Process, ended <-chan unix.WaitStatus) {
-	_ = process.Signal(syscall.SIGTERM) // it may have ended by itself
+	_ = process.Signal(syscall.SIGTERM) // it may have ended
 	select {
 	case <-ended:
 	case <-time.After(endTimeout):

@@ -14,7 +14,7 @@ import (
 
 // Settings say which node to run. Keelson's internal/node writes them, as JSON.
 type Settings struct {
-	// ID tells this node from others on the same machine: 8 hexadecimal digits. Its cgroup and its link are named by it.
+	// ID distinguishes this node from others on the same machine: 8 hexadecimal digits. Its cgroup and its link have it in their names.
 	ID string `json:"id"`
 	// Name of the Node object.
 	Name string `json:"name"`
@@ -34,7 +34,7 @@ type Settings struct {
 	Services netip.Prefix `json:"services"`
 	// ProxyMode is how kube-proxy makes Services reachable: iptables or nftables.
 	ProxyMode string `json:"proxyMode"`
-	// RestrictOOMScore is for a machine where root may not make processes less likely to be killed for want of memory
+	// RestrictOOMScore is for a machine where root may not lower the OOM score of processes
 	// than it is itself: without CAP_SYS_RESOURCE.
 	RestrictOOMScore bool `json:"restrictOOMScore"`
 }
