@@ -171,11 +171,32 @@ func (cp *ControlPlane) prepareKwok(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if stages, err = markSimulated(stages); err != nil {
+		return err
+	}
 	if err := atomicfile.Write(cp.dir.stages(), slices.Concat(stages, []byte("\n---\n"), moreStages), atomicfile.Volatile); err != nil {
 		return err
 	}
 	// The API may just be restarting.
 	return await(ctx, "the API, which has the leases of the nodes,", 100*time.Millisecond, 30*time.Second, cp.freeNodes)
+}
+
+// simulatedCondition is the template of a condition of every simulated Pod, for users who take a Pod that is ready for one that runs.
+const simulatedCondition = `      - lastTransitionTime: {{ $now | Quote }}
+        status: "True"
+        type: keelson.dev/Simulated
+        reason: NotExecuted
+        message: This Pod is on a simulated node, which reports that it runs. No container was started.
+`
+
+// markSimulated adds simulatedCondition to the conditions that kwok's stages give a Pod.
+func markSimulated(stages []byte) ([]byte, error) {
+	const first = "        type: Initialized\n"
+	before, after, found := strings.Cut(string(stages), first)
+	if !found || strings.Contains(after, first) {
+		return nil, errors.New("kwok's stages do not set the condition Initialized of Pods once: markSimulated must be adapted")
+	}
+	return []byte(before + first + simulatedCondition + after), nil
 }
 
 // stages are the rules that the kwok in a binary ships, by binary and when that was built: getting them starts a

@@ -260,3 +260,17 @@ func TestRestartPause(t *testing.T) {
 		})
 	}
 }
+
+func TestMarkSimulated(t *testing.T) {
+	const shipped = "      conditions:\n      - lastTransitionTime: {{ $now | Quote }}\n        status: \"True\"\n        type: Initialized\n      - rest\n"
+	got, err := markSimulated([]byte(shipped))
+	if err != nil || !strings.Contains(string(got), "type: Initialized\n      - lastTransitionTime: {{ $now | Quote }}\n        status: \"True\"\n        type: keelson.dev/Simulated\n") ||
+		!strings.HasSuffix(string(got), "\n      - rest\n") {
+		t.Errorf("got %v and\n%s", err, got)
+	}
+	for _, other := range []string{"", shipped + shipped} {
+		if _, err := markSimulated([]byte(other)); err == nil {
+			t.Errorf("no error for other stages:\n%s", other)
+		}
+	}
+}
