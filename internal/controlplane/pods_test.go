@@ -72,7 +72,9 @@ func TestPodsAreReadyAgain(t *testing.T) {
 		if err != nil || now.Status.Phase != corev1.PodRunning {
 			t.Errorf("the Pod %s does not run any more: %v", pod.Name, err)
 		}
-		isSimulated := func(c corev1.PodCondition) bool { return c.Type == "keelson.dev/Simulated" && c.Status == corev1.ConditionTrue }
+		isSimulated := func(c corev1.PodCondition) bool {
+			return c.Type == "keelson.dev/Simulated" && c.Status == corev1.ConditionTrue
+		}
 		if !slices.ContainsFunc(now.Status.Conditions, isSimulated) {
 			t.Errorf("the conditions of the Pod %s do not say that it is simulated: %v", pod.Name, now.Status.Conditions)
 		}
