@@ -28,9 +28,12 @@ func (w *world) processes() []string {
 	return all
 }
 
+// newConditions are conditions of CronTabs that earlier versions do not have. An upgrade adds them.
+var newConditions = []string{"LastRunSucceeded", "RunsStuck"}
+
 // confine adds to the Deployment of the Foo the pod settings that earlier versions did not have:
-// the only known change of an upgrade, see docs/operations.md. The earlier manager treats them as
-// additions of others.
+// the only known change of an upgrade to a child object, see docs/operations.md. The earlier manager
+// treats them as additions of others.
 func (w *world) confine(t *testing.T, kubeconfig string) {
 	t.Helper()
 	shell := transcript.Shell{Env: map[string]string{"KUBECONFIG": kubeconfig, "HOME": t.TempDir()}}
