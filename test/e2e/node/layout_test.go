@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -32,7 +33,9 @@ func loadLayout(t *testing.T, u *user) {
 	}
 	transcript.Contains(t, u.Fails(t, 1, "keelson", "image", "load", "--data-dir", u.data, "--entrypoint", "/app", folder),
 		"--entrypoint is for a folder that becomes an image")
-	transcript.Contains(t, u.Fails(t, 1, "env", "KEELSON_NODE=/nowhere", "keelson", "image", "list", "--data-dir", u.data),
+	elsewhere := transcript.Shell{Env: maps.Clone(u.Env)}
+	elsewhere.Env["KEELSON_NODE"] = "/nowhere"
+	transcript.Contains(t, elsewhere.Fails(t, 1, "keelson", "image", "list", "--data-dir", u.data),
 		"the program of the real node is missing: /nowhere/keelson-node (build it with `make node`)")
 }
 
