@@ -41,8 +41,8 @@ func addWebhook(m ctrl.Manager, cfg *rest.Config, o *Options, all, selected []Co
 		return nil, err
 	}
 	s := &webhookServer{}
-	if s.listener, err = net.Listen("tcp", o.Webhook.Address); err != nil {
-		return nil, fmt.Errorf("--webhook-bind-address=%s: %w; choose another address, or 0 for none", o.Webhook.Address, err)
+	if s.listener, err = serving.Bind("webhook-bind-address", o.Webhook.Address); err != nil {
+		return nil, err
 	}
 	defer func() {
 		if err != nil {

@@ -74,11 +74,9 @@ func requirements(o Options, selected []Controller) ([]preflight.Requirement, er
 			Rules: []rbacv1.PolicyRule{create, change}, Namespaces: []string{election.LockNamespace},
 		})
 		if o.former.lease != "" {
-			hold := *change.DeepCopy()
-			hold.Verbs = []string{"get", "update"}
 			all = append(all, preflight.Requirement{
 				Owner: "leader election with earlier versions", Role: "keelson-lease-" + election.LockName,
-				Rules: []rbacv1.PolicyRule{hold}, Namespaces: []string{o.former.lease},
+				Rules: []rbacv1.PolicyRule{change}, Namespaces: []string{o.former.lease},
 			})
 		}
 	}

@@ -9,12 +9,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-dev/keelson/config/rbac"
 	"github.com/keelson-dev/keelson/internal/manager/preflight"
+	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
 // The roles of an installation grant what the preflight of a manager with the controllers of the Deployment asks for, and
@@ -144,5 +147,30 @@ func TestRequirementsOfTheLease(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, requirementsOf(t, o)); diff != "" {
 		t.Errorf("with a chosen namespace (-want +got):\n%s", diff)
+	}
+}
+
+// The preflight of a manager outside of a Pod creates its namespace, closed to Pods that could do harm, and leaves one that exists.
+func TestTheManagerCreatesItsNamespace(t *testing.T) {
+	config := env.Own(t)
+	controller := idle("homeless")
+	controller.Resources = nil // an API server of its own has no definitions
+	o := newTestOptions(t, "default")
+	o.LeaderElection.Enabled = ptr.To(true)
+	o.LeaderElection.LockNamespace = ""
+	if err := o.complete(""); err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range []string{"creates it", "finds it"} {
+		if err := checkAPI(t.Context(), config, o, []Controller{controller}); err != nil {
+			t.Fatalf("a preflight that %s: %v", what, err)
+		}
+	}
+	var namespace corev1.Namespace
+	if err := newTestClient(t, config).Get(t.Context(), client.ObjectKey{Name: rbac.Home}, &namespace); err != nil {
+		t.Fatal(err)
+	}
+	if got := namespace.Labels["pod-security.kubernetes.io/enforce"]; got != "restricted" {
+		t.Errorf("pod security: got %q, want restricted", got)
 	}
 }

@@ -87,8 +87,7 @@ func count[T any](items []T, state func(*T) string) map[string]int {
 // cronTabState returns the state of a CronTab in one word: what needs a user comes first.
 func cronTabState(c *stablev1.CronTab) string {
 	is := func(name string, status metav1.ConditionStatus) bool {
-		found := meta.FindStatusCondition(c.Status.Conditions, name)
-		return found != nil && found.Status == status
+		return meta.IsStatusConditionPresentAndEqual(c.Status.Conditions, name, status)
 	}
 	switch {
 	case is(stablev1.ConditionReady, metav1.ConditionFalse):

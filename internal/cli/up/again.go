@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -60,8 +59,8 @@ func flagsOf(given *pflag.FlagSet) map[string]string {
 // changedFlags returns the names of the flags that differ, in order.
 func changedFlags(before, after map[string]string) []string {
 	var names []string
-	for name := range maps.Keys(after) {
-		if value, found := before[name]; !found || value != after[name] {
+	for name, value := range after {
+		if old, found := before[name]; !found || old != value {
 			names = append(names, name)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/signal"
 	"slices"
@@ -216,7 +215,7 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 	if done, err := o.again(ctx, cmd.OutOrStdout(), dir); done || err != nil {
 		return err
 	}
-	if err := o.checkMetricsAddress(ctx); err != nil {
+	if err := o.checkMetricsAddress(); err != nil {
 		return err
 	}
 	switch {
@@ -238,14 +237,13 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 }
 
 // checkMetricsAddress checks that the address of the metrics is free before anything starts.
-func (o *options) checkMetricsAddress(ctx context.Context) error {
-	if o.noControllers || o.metricsAddress == manager.Off {
+func (o *options) checkMetricsAddress() error {
+	if o.noControllers || !serving.IsOn(o.metricsAddress) {
 		return nil
 	}
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", o.metricsAddress)
+	listener, err := serving.Bind("metrics-bind-address", o.metricsAddress)
 	if err != nil {
-		return fmt.Errorf("--metrics-bind-address=%s: %w; choose another address, or 0 for none", o.metricsAddress, err)
+		return err
 	}
 	return listener.Close()
 }

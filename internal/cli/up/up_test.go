@@ -165,18 +165,18 @@ func TestCheckMetricsAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := listener.Addr().String()
-	if err := (&options{metricsAddress: address}).checkMetricsAddress(t.Context()); err == nil || !strings.Contains(err.Error(), "choose another address") {
+	if err := (&options{metricsAddress: address}).checkMetricsAddress(); err == nil || !strings.Contains(err.Error(), "choose another address") {
 		t.Errorf("an address in use: %v", err)
 	}
 	for _, o := range []options{{metricsAddress: "0"}, {metricsAddress: address, noControllers: true}} {
-		if err := o.checkMetricsAddress(t.Context()); err != nil {
+		if err := o.checkMetricsAddress(); err != nil {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&options{metricsAddress: address}).checkMetricsAddress(t.Context()); err != nil {
+	if err := (&options{metricsAddress: address}).checkMetricsAddress(); err != nil {
 		t.Errorf("a free address: %v", err)
 	}
 }

@@ -31,9 +31,6 @@ func Roles(needed []Requirement, home *corev1.Namespace, user string) ([]runtime
 		return nil, err
 	}
 	var objects []runtime.Object
-	if home != nil {
-		objects = append(objects, home)
-	}
 	for _, r := range needed {
 		namespaces := orEmpty(r.Namespaces)
 		if len(r.Namespaces) > 0 {
@@ -50,7 +47,7 @@ func Roles(needed []Requirement, home *corev1.Namespace, user string) ([]runtime
 			objects = append(objects, both...)
 		}
 	}
-	return objects, nil
+	return withHome(home, objects), nil
 }
 
 // knownScopes knows the scopes of our kinds and of what else the controllers use, without asking a server.

@@ -166,6 +166,30 @@ func TestPreflightRefusesARoleWhereAClusterRoleIsNeeded(t *testing.T) {
 	eventuallyPasses(t, user, everywhere)
 }
 
+func TestPreflightAsksForTheLease(t *testing.T) {
+	admin := env.Config(t)
+	c := newClient(t, admin)
+	namespace := env.Namespace(t)
+	leases := rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}
+	create, change := leases, leases
+	create.Verbs = []string{"create"}
+	change.Verbs, change.ResourceNames = []string{"get", "update"}, []string{"keelson"}
+	o := needs(t, namespace, create, change)
+	user := as(admin, "system:serviceaccount:"+namespace+":manager")
+
+	missing := refused(t, user, o)
+	want := []string{
+		"create leases.coordination.k8s.io in namespace " + namespace,
+		`get leases.coordination.k8s.io "keelson" in namespace ` + namespace,
+		`update leases.coordination.k8s.io "keelson" in namespace ` + namespace,
+	}
+	if diff := cmp.Diff(want, missingIn(missing)); diff != "" {
+		t.Errorf("missing (-want +got):\n%s", diff)
+	}
+	applyManifest(t, c, missing.Manifest)
+	eventuallyPasses(t, user, o)
+}
+
 func TestPreflightNamesClusterScopedResources(t *testing.T) {
 	admin := env.Config(t)
 	c := newClient(t, admin)

@@ -38,6 +38,15 @@ func CheckAddress(address string) error {
 	return nil
 }
 
+// Bind listens on the address that the flag asks for.
+func Bind(flag, address string) (net.Listener, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("--%s=%s: %w; choose another address, or 0 for none", flag, address, err)
+	}
+	return listener, nil
+}
+
 // lastRequests is how long requests that are under way at the stop may take. A profile may take
 // as long as its reader wants.
 var lastRequests = 2 * time.Second
@@ -89,9 +98,9 @@ func (e *Endpoints) serve(m ctrl.Manager, flag, address string, tlsConfig *tls.C
 	if !IsOn(address) {
 		return "", nil
 	}
-	listener, err := net.Listen("tcp", address)
+	listener, err := Bind(flag, address)
 	if err != nil {
-		return "", fmt.Errorf("--%s=%s: %w; choose another address, or 0 for none", flag, address, err)
+		return "", err
 	}
 	if tlsConfig != nil {
 		listener = tls.NewListener(listener, tlsConfig)
