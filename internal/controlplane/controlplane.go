@@ -101,6 +101,8 @@ type ControlPlane struct {
 	wg          sync.WaitGroup // what must be over before the control plane is left
 	endings     endings
 
+	simulatedKubelet func() (port int32, err error) // serves for the simulated nodes from the first call on
+
 	answered sync.Once
 	opened   chan error // has one value when what OpenEarly has begun is over
 
@@ -138,6 +140,7 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	}
 	cp := &ControlPlane{opts: opts, dir: layout(dir), launched: map[string]*component{}, opened: make(chan error, 1)}
 	cp.supervision, cp.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	cp.simulatedKubelet = sync.OnceValues(cp.serveSimulatedKubelet)
 	if err := cp.open(); err != nil {
 		cp.cancel()
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -106,16 +107,25 @@ func (cp *ControlPlane) ensureNodes(ctx context.Context, client kubernetes.Inter
 	if err != nil {
 		return err
 	}
+	var port int32
+	if cp.opts.Nodes > 0 {
+		if port, err = cp.simulatedKubelet(); err != nil {
+			return err
+		}
+	}
 	wanted := map[string]bool{}
 	for i := range cp.opts.Nodes {
 		wanted[nodeName(i)] = true
-		_, err := client.CoreV1().Nodes().Create(ctx, newNode(i), metav1.CreateOptions{})
+		_, err := client.CoreV1().Nodes().Create(ctx, newNode(i, port), metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
 	for _, node := range existing.Items {
 		if wanted[node.Name] {
+			if err := setKubeletPort(ctx, client, &node, port); err != nil {
+				return err
+			}
 			continue
 		}
 		if err := client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -126,6 +136,16 @@ func (cp *ControlPlane) ensureNodes(ctx context.Context, client kubernetes.Inter
 		return nil
 	}
 	return grantKwok(ctx, client)
+}
+
+// setKubeletPort sets the port at which kube-apiserver reaches the kubelet of a simulated node; see serveSimulatedKubelet.
+func setKubeletPort(ctx context.Context, client kubernetes.Interface, node *corev1.Node, port int32) error {
+	if node.Status.DaemonEndpoints.KubeletEndpoint.Port == port {
+		return nil
+	}
+	patch := fmt.Appendf(nil, `{"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":%d}}}}`, port)
+	_, err := client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
 }
 
 // freeNodes deletes the leases by which a kwok that has ended holds its nodes still. Its successor would wait for their
@@ -175,8 +195,8 @@ func (cp *ControlPlane) checkNodes(ctx context.Context) error {
 	return nil
 }
 
-// newNode returns a simulated node, large enough that nothing waits for room.
-func newNode(i int) *corev1.Node {
+// newNode returns a simulated node with resources for everything, and with a kubelet at that port.
+func newNode(i int, kubeletPort int32) *corev1.Node {
 	name := nodeName(i)
 	room := corev1.ResourceList{
 		corev1.ResourceCPU:              resource.MustParse("256"),
@@ -198,7 +218,10 @@ func newNode(i int) *corev1.Node {
 				"keelson.dev/simulated": "this node is played by kwok: pods on it report that they run, nothing is executed",
 			},
 		},
-		Status: corev1.NodeStatus{Capacity: room, Allocatable: room},
+		Status: corev1.NodeStatus{
+			Capacity: room, Allocatable: room,
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: kubeletPort}},
+		},
 	}
 }
 

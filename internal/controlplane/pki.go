@@ -42,6 +42,7 @@ var certificates = []certificate{
 	newAuthority("front-proxy-ca", "keelson-front-proxy-ca"),
 	newServer(nameAPIServerCert, "kube-apiserver", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
 		"kubernetes.default.svc.cluster.local", "127.0.0.1", "::1"),
+	newServer(nameSimulatedKubelet, "simulated-kubelet", "127.0.0.1"),
 	newClient("front-proxy-client", "front-proxy-ca", "front-proxy-client"),
 	newClient(userAdmin, "ca", "keelson-admin", "system:masters"),
 	newClient(nameControllerManager, "ca", "system:kube-controller-manager"),

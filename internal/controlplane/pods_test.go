@@ -2,6 +2,7 @@ package controlplane_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -78,5 +79,30 @@ func TestPodsAreReadyAgain(t *testing.T) {
 		if !slices.ContainsFunc(now.Status.Conditions, isSimulated) {
 			t.Errorf("the conditions of the Pod %s do not say that it is simulated: %v", pod.Name, now.Status.Conditions)
 		}
+	}
+}
+
+// TestSimulatedPodsHaveNoLogs asks for the logs of a simulated Pod, also after another program took over the control plane.
+func TestSimulatedPodsHaveNoLogs(t *testing.T) {
+	t.Parallel()
+	dir, binary := realDir(t)
+	opts := controlplane.Options{Dir: dir, Binary: binary, Nodes: 1}
+	cp := start(t, opts)
+	c := client(t, dir)
+	requireWorking(t, c, "logs")
+	pods := c.CoreV1().Pods(metav1.NamespaceDefault)
+	list, err := pods.List(t.Context(), metav1.ListOptions{LabelSelector: "app=logs"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, when := range []string{"at first", "after another start"} {
+		logs, err := pods.GetLogs(list.Items[0].Name, &corev1.PodLogOptions{Follow: true}).DoRaw(t.Context())
+		if want := "simulated node"; err != nil || !strings.Contains(string(logs), want) {
+			t.Errorf("%s: got %q, %v; want a text with %q", when, logs, err, want)
+		}
+		if err := cp.Detach(); err != nil {
+			t.Fatal(err)
+		}
+		cp = start(t, opts)
 	}
 }

@@ -125,7 +125,7 @@ func (cp *ControlPlane) writeNodeCredentials() error {
 	return nil
 }
 
-// nodeArgs are the flags by which kube-apiserver reaches a real node, for logs and the like.
+// nodeArgs are the flags by which kube-apiserver authenticates to a real node, for logs and the like.
 func (cp *ControlPlane) nodeArgs() []string {
 	if cp.node == nil {
 		return nil
@@ -134,8 +134,6 @@ func (cp *ControlPlane) nodeArgs() []string {
 	return []string{
 		"--kubelet-client-certificate=" + file(nameKubeletUser+".crt"),
 		"--kubelet-client-key=" + file(nameKubeletUser+".key"),
-		"--kubelet-certificate-authority=" + file("ca.crt"),
-		"--kubelet-preferred-address-types=InternalIP",
 	}
 }
 
