@@ -171,10 +171,10 @@ func (cp *ControlPlane) prepareKwok(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if stages, err = markSimulated(stages); err != nil {
+	if stages, err = adaptStages(stages); err != nil {
 		return err
 	}
-	if err := atomicfile.Write(cp.dir.stages(), slices.Concat(stages, []byte("\n---\n"), moreStages), atomicfile.Volatile); err != nil {
+	if err := atomicfile.Write(cp.dir.stages(), stages, atomicfile.Volatile); err != nil {
 		return err
 	}
 	// The API may just be restarting.
@@ -189,14 +189,29 @@ const simulatedCondition = `      - lastTransitionTime: {{ $now | Quote }}
         message: This Pod is on a simulated node, which reports that it runs. No container was started.
 `
 
-// markSimulated adds simulatedCondition to the conditions that kwok's stages give a Pod.
-func markSimulated(stages []byte) ([]byte, error) {
-	const first = "        type: Initialized\n"
-	before, after, found := strings.Cut(string(stages), first)
-	if !found || strings.Contains(after, first) {
-		return nil, errors.New("kwok's stages do not set the condition Initialized of Pods once: markSimulated must be adapted")
+// imageName is a regular expression for the names of images, as the reference grammar of registries has it.
+const imageName = `^((localhost|[a-zA-Z0-9-]+([.][a-zA-Z0-9-]+)*)(:[0-9]+)?/)?[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*` +
+	`(:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})?(@[a-zA-Z0-9]+:[a-fA-F0-9]{32,})?$`
+
+// invalidImages is a jq expression for the names of images of a Pod that are invalid.
+const invalidImages = `.spec | (.containers + (.initContainers // [])) | .[] | .image | select(test("` + imageName + `") | not)`
+
+// adaptStages returns kwok's stages and ours. A Pod with an invalid image name does not become ready, and a Pod that becomes ready gets
+// simulatedCondition.
+func adaptStages(shipped []byte) ([]byte, error) {
+	text := string(shipped)
+	for _, addition := range []struct{ after, text string }{
+		{"  name: pod-ready\nspec:\n  resourceRef:\n    apiGroup: v1\n    kind: Pod\n  selector:\n    matchExpressions:\n",
+			"    - key: '" + invalidImages + "'\n      operator: 'DoesNotExist'\n"},
+		{"        type: Initialized\n", simulatedCondition},
+	} {
+		if strings.Count(text, addition.after) != 1 {
+			return nil, fmt.Errorf("kwok's stages have changed: they do not have this text once:\n%s", addition.after)
+		}
+		text = strings.Replace(text, addition.after, addition.after+addition.text, 1)
 	}
-	return []byte(before + first + simulatedCondition + after), nil
+	ours := strings.NewReplacer("$INVALID_IMAGES", invalidImages, "$IMAGE_NAME", imageName).Replace(string(moreStages))
+	return []byte(text + "\n---\n" + ours), nil
 }
 
 // stages are the rules that the kwok in a binary ships, by binary and when that was built: getting them starts a

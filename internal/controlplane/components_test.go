@@ -261,16 +261,21 @@ func TestRestartPause(t *testing.T) {
 	}
 }
 
-func TestMarkSimulated(t *testing.T) {
-	const shipped = "      conditions:\n      - lastTransitionTime: {{ $now | Quote }}\n        status: \"True\"\n        type: Initialized\n      - rest\n"
-	got, err := markSimulated([]byte(shipped))
-	if err != nil || !strings.Contains(string(got), "type: Initialized\n      - lastTransitionTime: {{ $now | Quote }}\n        status: \"True\"\n        type: keelson.dev/Simulated\n") ||
-		!strings.HasSuffix(string(got), "\n      - rest\n") {
-		t.Errorf("got %v and\n%s", err, got)
-	}
-	for _, other := range []string{"", shipped + shipped} {
-		if _, err := markSimulated([]byte(other)); err == nil {
-			t.Errorf("no error for other stages:\n%s", other)
+func TestImageName(t *testing.T) {
+	pattern := regexp.MustCompile(imageName)
+	for name, want := range map[string]bool{
+		"nginx": true, "nginx:latest": true, "library/nginx:1.2": true, "example.com/a": true, "localhost:5000/a/b:v1": true,
+		"REGISTRY.example.com/a": true, "a__b/c--d": true, "a@sha256:" + strings.Repeat("0a", 32): true, "a:v1@sha256:" + strings.Repeat("0a", 32): true,
+		"not an image!": false, "": false, "Nginx": false, "a/B": false, "a:": false, "a//b": false, "a@sha256:0a": false, "http://a/b": false, "a:v1+b": false,
+	} {
+		if got := pattern.MatchString(name); got != want {
+			t.Errorf("%q: got %t", name, got)
 		}
+	}
+}
+
+func TestStagesOfAnotherKwok(t *testing.T) {
+	if got, err := adaptStages([]byte("kind: Stage\n")); err == nil {
+		t.Errorf("no error, but\n%s", got)
 	}
 }
