@@ -20,6 +20,7 @@ for command in "$@"; do
 	grub-mkimage) packages+=(grub-common) ;;
 	/usr/lib/grub/i386-pc/*) packages+=(grub-pc-bin) ;;
 	newuidmap) packages+=(uidmap) ;;
+	ssh | ssh-keygen) packages+=(openssh-client) ;;
 	nft) packages+=(nftables) ;;
 	sfdisk) packages+=(fdisk) ;;
 	mke2fs) packages+=(e2fsprogs) ;;
