@@ -23,6 +23,7 @@ func (cp *ControlPlane) apiserver() *component {
 	return &component{
 		name:          nameAPIServer,
 		args:          cp.apiserverArgs,
+		later:         cp.simulatedNodeArgs(),
 		inputs:        []string{cp.dir.pki("sa.key")},
 		prepare:       cp.ensurePort,
 		ready:         cp.checkReadyz,
@@ -62,8 +63,6 @@ func (cp *ControlPlane) apiserverArgs() []string {
 		"--requestheader-username-headers=X-Remote-User",
 		"--proxy-client-cert-file=" + pki("front-proxy-client.crt"),
 		"--proxy-client-key-file=" + pki("front-proxy-client.key"),
-		"--kubelet-certificate-authority=" + pki("ca.crt"),
-		"--kubelet-preferred-address-types=InternalIP", // the names of nodes cannot be resolved
 		"--shutdown-delay-duration=0s",
 		"--profiling=false",
 	}

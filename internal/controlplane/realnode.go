@@ -134,7 +134,18 @@ func (cp *ControlPlane) nodeArgs() []string {
 	return []string{
 		"--kubelet-client-certificate=" + file(nameKubeletUser+".crt"),
 		"--kubelet-client-key=" + file(nameKubeletUser+".key"),
+		"--kubelet-certificate-authority=" + file("ca.crt"),
+		"--kubelet-preferred-address-types=InternalIP",
 	}
+}
+
+// simulatedNodeArgs are the flags by which kube-apiserver reaches simulated nodes, which have the same certificate authority. A
+// kube-apiserver of an earlier version runs without them, and its clients get no logs until it is restarted.
+func (cp *ControlPlane) simulatedNodeArgs() []string {
+	if cp.node != nil {
+		return nil
+	}
+	return []string{"--kubelet-certificate-authority=" + cp.dir.pki("ca.crt"), "--kubelet-preferred-address-types=InternalIP"}
 }
 
 // realNode is a node that runs what is placed on it. It is one process to us, and ends with everything in it.
