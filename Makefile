@@ -35,7 +35,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: run
-run: build machines ## Start a Kubernetes API with all controllers on this machine (ARGS: flags of keelson up)
+run: build machines containers ## Start a Kubernetes API with all controllers on this machine (ARGS: flags of keelson up)
 	bin/keelson up $(ARGS)
 
 # Without these VirtualMachines have no driver, and say so; all else works.
@@ -43,6 +43,12 @@ run: build machines ## Start a Kubernetes API with all controllers on this machi
 machines:
 	@hack/require.sh qemu-system-x86_64 qemu-img || echo "Without QEMU there are no VirtualMachines; all else works." >&2
 	@hack/guest.sh bin/guest || echo "Without a guest VirtualMachines need spec.image; all else works." >&2
+
+# Without these the node is simulated, and keelson up says so.
+.PHONY: containers
+containers:
+	@[ "$$(id -u)" != 0 ] || { $(MAKE) --no-print-directory node && hack/require.sh runc $$(command -v iptables >/dev/null || echo nft); } || \
+		echo "Without a container runtime the node is simulated; all else works." >&2
 
 .PHONY: build
 build: $(BIN)/keelson $(BIN)/keelson-kube $(BIN)/kubectl ## Build bin/keelson, bin/keelson-kube and bin/kubectl
@@ -72,7 +78,7 @@ NODE_BUILD := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath"
 
 # The go command knows best whether this is up to date.
 .PHONY: node
-node: ## Build bin/node, what `keelson up --node=real` runs Pods with (2 minutes the first time)
+node: ## Build bin/node, what `keelson up` runs Pods with (2 minutes the first time)
 	mkdir -p $(BIN)/node
 	cd node && $(NODE_BUILD) go build -ldflags '-s -w' -o ../$(BIN)/node/ ./cmd/... $$(go list tool)
 

@@ -16,18 +16,19 @@ import (
 
 // Report says what a data directory holds and what of it runs.
 type Report struct {
-	Dir        string            `json:"dir"`
-	Exists     bool              `json:"exists"`               // whether a control plane was ever started there
-	ManagerPID int               `json:"managerPID,omitempty"` // the program that looks after it, 0 if none does
-	Server     string            `json:"server,omitempty"`     // URL of the API
-	Kubeconfig string            `json:"kubeconfig,omitempty"` // path of the administrator's kubeconfig
-	Ephemeral  bool              `json:"ephemeral"`
-	Nodes      int               `json:"nodes"`              // simulated nodes
-	RealNode   bool              `json:"realNode,omitempty"` // whether one runs
-	Components []ComponentReport `json:"components,omitempty"`
-	APIReady   bool              `json:"apiReady"`            // whether /readyz says ok
-	APIError   string            `json:"apiError,omitempty"`  // why not
-	EtcdAlarm  string            `json:"etcdAlarm,omitempty"` // the alarm of etcd and what to do about it, if there is one
+	Dir            string            `json:"dir"`
+	Exists         bool              `json:"exists"`               // whether a control plane was ever started there
+	ManagerPID     int               `json:"managerPID,omitempty"` // the program that looks after it, 0 if none does
+	Server         string            `json:"server,omitempty"`     // URL of the API
+	Kubeconfig     string            `json:"kubeconfig,omitempty"` // path of the administrator's kubeconfig
+	Ephemeral      bool              `json:"ephemeral"`
+	Nodes          int               `json:"nodes"`                    // simulated nodes
+	RealNode       bool              `json:"realNode,omitempty"`       // whether one runs
+	SimulatedNodes bool              `json:"simulatedNodes,omitempty"` // whether kwok runs
+	Components     []ComponentReport `json:"components,omitempty"`
+	APIReady       bool              `json:"apiReady"`            // whether /readyz says ok
+	APIError       string            `json:"apiError,omitempty"`  // why not
+	EtcdAlarm      string            `json:"etcdAlarm,omitempty"` // the alarm of etcd and what to do about it, if there is one
 }
 
 // ComponentReport is the state of one component.
@@ -75,7 +76,9 @@ func Inspect(ctx context.Context, path string) (Report, error) {
 		return report, err
 	}
 	for _, c := range report.Components {
-		report.RealNode = report.RealNode || c.Name == nameNode && c.State == string(process.Running)
+		running := c.State == string(process.Running)
+		report.RealNode = report.RealNode || running && c.Name == nameNode
+		report.SimulatedNodes = report.SimulatedNodes || running && c.Name == nameKwok
 	}
 	if report.Running() {
 		err := readyz(ctx, clientConfig(dir, s.Port, s.Rotation.Generation))
@@ -88,6 +91,12 @@ func Inspect(ctx context.Context, path string) (Report, error) {
 		}
 	}
 	return report, nil
+}
+
+// IsRunning reports whether any component of a data directory runs. It asks no API.
+func IsRunning(path string) (bool, error) {
+	components, err := inspectComponents(layout(path))
+	return Report{Components: components}.Running(), err
 }
 
 // AdminConfig returns the client configuration of the administrator of a data directory. It refers to files, whose

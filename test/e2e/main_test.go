@@ -69,7 +69,7 @@ func run(m *testing.M) (code int, err error) {
 	if out, err := exec.Command("go", "build", "-o", rke, "github.com/keelson-dev/keelson/test/rke").CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("build the stand-in for rke: %w\n%s", err, out)
 	}
-	out, err := keelson(place, "up", "--ephemeral", "--detach", "--data-dir", data, "--vm-driver=qemu,fake", "--rke-binary", rke)
+	out, err := keelson(place, "up", "--ephemeral", "--detach", "--node=simulated", "--data-dir", data, "--vm-driver=qemu,fake", "--rke-binary", rke)
 	if err != nil {
 		return 1, err
 	}

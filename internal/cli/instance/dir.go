@@ -169,6 +169,7 @@ func Secure(ctx context.Context, dir string, ephemeral bool) error {
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return fmt.Errorf("close the data directory to others: %w", err)
 	}
+	record(dir)
 	return nil
 }
 
@@ -191,10 +192,7 @@ func claim(dir string) error {
 	return nil
 }
 
-func isMarked(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, markFile))
-	return err == nil
-}
+func isMarked(dir string) bool { return exists(filepath.Join(dir, markFile)) }
 
 // Remove deletes the data directory of a stopped instance. A missing one is no error; one that
 // Secure has not prepared is left alone.

@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/cli/instance"
 )
 
 func TestCronTabState(t *testing.T) {
@@ -44,5 +45,23 @@ func TestCount(t *testing.T) {
 	}
 	if got := describe(nil); got != "none" {
 		t.Errorf("none is described as %q", got)
+	}
+}
+
+func TestDescribeDirectories(t *testing.T) {
+	t.Setenv("HOME", "/home/me")
+	t.Setenv("XDG_DATA_HOME", "")
+	directories := []instance.Directory{{Path: "/home/me/.local/share/keelson"}, {Path: "/srv/a", Running: true}, {Path: "/srv/b c"}}
+	want := `
+Other data directories of this user:
+
+  stopped  keelson up
+  running  keelson status --data-dir /srv/a
+`
+	if diff := cmp.Diff(want, describeDirectories("/srv/b c", directories)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := describeDirectories("/srv/a", directories[1:2]); got != "" {
+		t.Errorf("one directory: %q", got)
 	}
 }

@@ -54,8 +54,10 @@ if it runs, its API is ready and etcd has no alarm, otherwise 1.`,
 			}
 			var disksErr error
 			full.RetainedDisks, disksErr = qemu.RetainedDisks(manager.MachinesDir(dir))
+			var listErr error
+			full.Directories, listErr = instance.Directories()
 			// The report comes first: the state of the instance does not depend on the rest.
-			if err := errors.Join(print(cmd, output, full), queryErr, disksErr); err != nil {
+			if err := errors.Join(print(cmd, output, full), queryErr, disksErr, listErr); err != nil {
 				return err
 			}
 			if report.ManagerPID == 0 || !report.APIReady || report.EtcdAlarm != "" {
@@ -76,6 +78,7 @@ type instanceReport struct {
 	Version       string                 `json:"version"`           // of this program
 	Process       *up.Process            `json:"process,omitempty"` // that runs the controllers
 	RetainedDisks []backend.RetainedDisk `json:"retainedDisks,omitempty"`
+	Directories   []instance.Directory   `json:"directories,omitempty"` // of this user
 }
 
 // query asks the API of an instance for its objects.
@@ -114,8 +117,27 @@ func print(cmd *cobra.Command, output string, report instanceReport) error {
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(report)
 	}
-	_, err := fmt.Fprint(cmd.OutOrStdout(), instance.Describe(report.Report, time.Now()), describeObjects(report), describeDisks(report.RetainedDisks))
+	_, err := fmt.Fprint(cmd.OutOrStdout(), instance.Describe(report.Report, time.Now()), describeObjects(report), describeDisks(report.RetainedDisks),
+		describeDirectories(report.Dir, report.Directories))
 	return err
+}
+
+// describeDirectories lists the data directories other than that of the report; "" if there are none.
+func describeDirectories(dir string, directories []instance.Directory) string {
+	var b strings.Builder
+	for _, d := range directories {
+		state, command := "stopped", "up"
+		if d.Running {
+			state, command = "running", "status"
+		}
+		if d.Path != dir {
+			fmt.Fprintf(&b, "  %s  %s\n", state, instance.Command(command, d.Path))
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "\nOther data directories of this user:\n\n" + b.String()
 }
 
 // describeDisks lists retained disks; "" if there are none.

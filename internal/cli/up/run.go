@@ -185,8 +185,16 @@ func (o *options) runOnCluster(ctx context.Context, cmd *cobra.Command) error {
 }
 
 // chooseNode chooses between a real node and simulated ones.
-func (o *options) chooseNode() error {
-	if node.Mode(o.node) == node.Simulated {
+func (o *options) chooseNode(ctx context.Context, dir string) error {
+	mode := node.Mode(o.node)
+	if mode == node.Auto {
+		report, err := controlplane.Inspect(ctx, dir)
+		if err != nil {
+			return err
+		}
+		mode = o.automatic(report)
+	}
+	if mode == node.Simulated {
 		return nil
 	}
 	programs, err := instance.NodePrograms()
@@ -194,7 +202,7 @@ func (o *options) chooseNode() error {
 		return err
 	}
 	machine := node.Look(programs)
-	real, line, err := node.Choose(node.Mode(o.node), machine)
+	real, line, err := node.Choose(mode, machine)
 	if err != nil {
 		return fmt.Errorf("--node=%s: %w", o.node, err)
 	}
@@ -203,6 +211,21 @@ func (o *options) chooseNode() error {
 	}
 	o.noNode = line
 	return nil
+}
+
+// automatic is the mode that auto stands for. Nodes that a killed process left running are adopted: a change
+// of their kind would move their Pods.
+func (o *options) automatic(report controlplane.Report) node.Mode {
+	_, someNodes := o.given["nodes"]
+	_, asked := o.given["node"]
+	switch {
+	case report.RealNode:
+		return node.Real
+	case report.SimulatedNodes, someNodes && !asked:
+		return node.Simulated
+	default:
+		return node.Auto
+	}
 }
 
 // openLog returns the logger of this process. It writes to a rotated file, because the terminal

@@ -49,13 +49,13 @@ type options struct {
 }
 
 const long = `Start a Kubernetes API on this host (etcd, kube-apiserver, kube-controller-manager,
-kube-scheduler and simulated nodes) with Keelson's controllers. You need not install
-anything else. The API listens on loopback only.
+kube-scheduler and a node) with Keelson's controllers. You need not install anything
+else. The API listens on loopback only.
 
 The data directory keeps all objects. Ctrl-C or ` + "`keelson down`" + ` stops everything, and the next
-` + "`keelson up`" + ` starts it again, also after a crash. On simulated nodes, Pods report that they run
-and Jobs complete, but nothing is executed. With --node=real this host is the node: it needs
-Linux, root, and the programs of ` + "`make node`" + `.`
+` + "`keelson up`" + ` starts it again, also after a crash. This host is the node if it can be one: that needs Linux, root,
+a container runtime, and the programs of ` + "`make node`" + `. Otherwise, the nodes are simulated: Pods
+report that they run and Jobs complete, but nothing is executed.`
 
 const examples = `  # In the foreground, until Ctrl-C
   keelson up
@@ -72,7 +72,7 @@ const examples = `  # In the foreground, until Ctrl-C
 // New returns the command.
 func New() *cobra.Command {
 	defaults := manager.NewOptions()
-	o := options{node: string(node.Simulated), nodes: 1, controllers: defaults.Controllers, threads: defaults.Threads, machines: defaults.Machines, logging: defaults.Logging, metricsAddress: manager.Off, rkeBinary: defaults.RKEBinary, rkeConfigDirs: confine.Anywhere}
+	o := options{node: string(node.Auto), nodes: 1, controllers: defaults.Controllers, threads: defaults.Threads, machines: defaults.Machines, logging: defaults.Logging, metricsAddress: manager.Off, rkeBinary: defaults.RKEBinary, rkeConfigDirs: confine.Anywhere}
 	o.machines.TrustUsers()
 	cmd := &cobra.Command{
 		Use:     "up",
@@ -92,7 +92,7 @@ func New() *cobra.Command {
 	o.instance.AddFlags(fs)
 	fs.BoolVar(&o.detach, "detach", false, "run in the background; the command returns when everything is ready")
 	fs.BoolVar(&o.keepRunning, "keep-running", false, "leave the API, machines and clusters running when this command stops; the next up adopts them, and down stops them")
-	fs.StringVar(&o.node, "node", o.node, "node that runs Pods: real (this host: Linux, root), simulated (nothing is executed), or auto (real if this host can)")
+	fs.StringVar(&o.node, "node", o.node, "node that runs Pods: real (this host), simulated (nothing is executed), or auto (real if this host can, unless --nodes is set)")
 	fs.IntVar(&o.nodes, "nodes", o.nodes, "number of simulated nodes")
 	fs.Var(usage.NonEmpty(&o.kubeconfig), "kubeconfig", "use the cluster of this kubeconfig `file` instead of starting one")
 	fs.BoolVar(&o.mergeKubeconfig, "merge-kubeconfig", false, "add the context \"keelson\" to your kubeconfig file")
@@ -198,8 +198,10 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := o.chooseNode(); err != nil {
-		return err
+	if node.Mode(o.node) == node.Real { // an error must not stop an instance that runs
+		if err := o.chooseNode(ctx, dir); err != nil {
+			return err
+		}
 	}
 	if o.mergeKubeconfig {
 		if err := checkMerge(); err != nil {
@@ -216,6 +218,9 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	if err := o.checkMetricsAddress(); err != nil {
+		return err
+	}
+	if err := o.chooseNode(ctx, dir); err != nil {
 		return err
 	}
 	switch {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keelson-dev/keelson/internal/cli/usage"
+	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/manager"
 	"github.com/keelson-dev/keelson/internal/node"
 )
@@ -49,6 +50,28 @@ func TestInvalidFlags(t *testing.T) {
 			err := cmd.ExecuteContext(t.Context())
 			if wrong := (*usage.Error)(nil); !errors.As(err, &wrong) || err.Error() != test.want {
 				t.Errorf("got  %v\nwant %s", err, test.want)
+			}
+		})
+	}
+}
+
+func TestAutomaticNode(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		given  map[string]string
+		report controlplane.Report
+		want   node.Mode
+	}{
+		{"nothing was asked for", nil, controlplane.Report{}, node.Auto},
+		{"a number of nodes", map[string]string{"nodes": "3"}, controlplane.Report{}, node.Simulated},
+		{"auto, with a number of nodes in case they are simulated", map[string]string{"node": "auto", "nodes": "3"}, controlplane.Report{}, node.Auto},
+		{"a real node survived", nil, controlplane.Report{RealNode: true}, node.Real},
+		{"simulated nodes survived", nil, controlplane.Report{SimulatedNodes: true}, node.Simulated},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o := &options{given: test.given}
+			if got := o.automatic(test.report); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
 			}
 		})
 	}

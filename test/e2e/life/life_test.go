@@ -69,8 +69,7 @@ func upInTheBackground(t *testing.T, m *machine) {
 		t.Fatal(err)
 	}
 
-	// At least the components of a real node are missing.
-	m.Env["KEELSON_NODE"] = m.path("nowhere")
+	// At least the programs of a real node are missing.
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "up", "--detach", "--node=real"), "this machine cannot run a real node; missing: ")
 	out := m.OK(t, "keelson", "up", "--detach", "--merge-kubeconfig", "--node=auto", "--nodes", "2")
 	report := m.status(t)

@@ -24,11 +24,12 @@ type machine struct {
 	home string
 }
 
-// newMachine returns an account. At the end of the test no processes may be left.
+// newMachine returns an account. Its nodes are simulated: the tests have no registry for the images of a real node. At the end
+// of the test no processes may be left.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	m := &machine{home: t.TempDir()}
-	m.Env = map[string]string{"HOME": m.home, "TMPDIR": m.path("tmp")}
+	m.Env = map[string]string{"HOME": m.home, "TMPDIR": m.path("tmp"), "KEELSON_NODE": m.path("nowhere")}
 	if err := os.Mkdir(m.path("tmp"), 0o700); err != nil {
 		t.Fatal(err)
 	}

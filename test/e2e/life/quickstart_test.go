@@ -46,7 +46,7 @@ func TestLongQuickstart(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "sh", "-eux") // sh has aliases in scripts
 	cmd.Stdin = strings.NewReader(script.String())
 	cmd.Dir = work
-	cmd.Env = []string{"HOME=" + m.home, "TMPDIR=" + m.path("tmp"), "PATH=" + filepath.Dir(kubectl) + ":" + os.Getenv("PATH")}
+	cmd.Env = []string{"HOME=" + m.home, "TMPDIR=" + m.path("tmp"), "KEELSON_NODE=" + m.Env["KEELSON_NODE"], "PATH=" + filepath.Dir(kubectl) + ":" + os.Getenv("PATH")}
 	output, err := cmd.CombinedOutput()
 	if t.Logf("%s", output); err != nil {
 		t.Fatal(err)
