@@ -62,6 +62,11 @@ func writeHolder(f *os.File, pid int) {
 // Whether it has ended is asked last: a process can end while isDying looks, which then sees nothing.
 func IsEnding(pid int) bool { return isDying(pid) || !pidAlive(pid) }
 
+// IsGone reports whether a process has ended and released its locks and files. A zombie is gone: some init processes of
+// containers do not reap. A process is not gone when only its first thread has exited, as during an exit: the others may
+// hold its files for a moment.
+func IsGone(pid int) bool { return !pidAlive(pid) }
+
 // Holder returns the pid of the process that holds a directory, 0 if none does or the directory does not exist. That
 // process may be ending; see IsEnding. It looks and takes nothing: an Open at the same moment succeeds, because the pid
 // in the file is then not that of a live process, and for such a lock it waits.

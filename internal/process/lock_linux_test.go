@@ -2,6 +2,7 @@ package process
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -131,6 +132,29 @@ func TestLockOfADyingManager(t *testing.T) {
 	h.kill()
 	if !IsEnding(pid) {
 		t.Error("a manager that is gone does not count as ending")
+	}
+}
+
+// TestFirstThreadHasExited: the first thread of a manager may exit before those that hold its lock.
+func TestFirstThreadHasExited(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	h := startHelper(t, helperWithoutFirstThread, helperArgs{Dir: dir}, nil)
+	h.mustResult(t)
+	pid := h.cmd.Process.Pid
+	eventually(t, "the end of the first thread", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err == nil && strings.Contains(string(stat), ") Z ")
+	})
+	if holder, err := Holder(dir); err != nil || holder != pid {
+		t.Errorf("holder %d, error %v; want %d", holder, err, pid)
+	}
+	if IsGone(pid) {
+		t.Error("it counts as gone while it holds the lock")
+	}
+	h.kill()
+	if !IsGone(pid) {
+		t.Error("it does not count as gone after its end")
 	}
 }
 

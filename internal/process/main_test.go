@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -133,6 +134,15 @@ type helperResult struct {
 	Error string
 }
 
+// helperWithoutFirstThread is a manager whose first thread has exited.
+const helperWithoutFirstThread = "without-first-thread"
+
+func init() {
+	if os.Getenv(testHelper) == helperWithoutFirstThread {
+		runtime.LockOSThread() // TestMain runs on the first thread then
+	}
+}
+
 // runHelper is a manager. It says what became of it in one line and stays until its standard input is closed.
 func runHelper(name string) int {
 	var args helperArgs
@@ -167,6 +177,13 @@ func runHelper(name string) int {
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(result); err != nil {
 		panic(err)
+	}
+	if name == helperWithoutFirstThread {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			os.Exit(0)
+		}()
+		_, _, _ = syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0) // ends this thread only
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the test ends us
 	return 0

@@ -160,7 +160,7 @@ func stopManager(ctx context.Context, pid int) error {
 		return fmt.Errorf("stop keelson (pid %d): %w", pid, err)
 	}
 	err = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, stopTimeout, true, func(context.Context) (bool, error) {
-		return instance.IsGone(pid), nil
+		return process.IsGone(pid), nil
 	})
 	switch {
 	case err == nil:

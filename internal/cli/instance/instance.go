@@ -150,17 +150,3 @@ func SignalManager(pid int) error {
 	_ = syscall.Kill(pid, syscall.SIGCONT)
 	return nil
 }
-
-// IsGone reports whether the process of this pid has ended. A zombie has ended, too: some init
-// processes of containers do not reap.
-func IsGone(pid int) bool {
-	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-		return true
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // "pid (name) state ...", proc_pid_stat(5)
-	if err != nil {
-		return false // not Linux, or it has just ended, which the next call sees
-	}
-	name := strings.LastIndexByte(string(stat), ')')
-	return name >= 0 && strings.HasPrefix(string(stat[name:]), ") Z")
-}

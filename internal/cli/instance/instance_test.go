@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/process"
 )
 
 func TestDescribe(t *testing.T) {
@@ -179,20 +180,20 @@ func TestSignalManager(t *testing.T) {
 	if err := child.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	if IsGone(pid) {
+	if process.IsGone(pid) {
 		t.Error("it counts as ended while it is suspended")
 	}
 	if err := SignalManager(pid); err != nil {
 		t.Fatal(err)
 	}
 	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
-		return IsGone(pid), nil
+		return process.IsGone(pid), nil
 	})
 	if err != nil {
 		t.Fatalf("it has not ended: %v", err)
 	}
 	_ = child.Wait() // a signal has ended it
-	if !IsGone(pid) {
+	if !process.IsGone(pid) {
 		t.Error("it does not count as ended after it was reaped")
 	}
 	if err := SignalManager(pid); !errors.Is(err, ErrGone) {

@@ -22,6 +22,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/process"
 )
 
 // handOver asks the process of an instance to stop and to leave everything running for the next one.
@@ -158,7 +159,7 @@ func takeOver(ctx context.Context, pid int) error {
 		return fmt.Errorf("take over from keelson (pid %d): %w", pid, err)
 	}
 	_ = syscall.Kill(pid, syscall.SIGCONT) // it may be suspended
-	gone := func(context.Context) (bool, error) { return instance.IsGone(pid), nil }
+	gone := func(context.Context) (bool, error) { return process.IsGone(pid), nil }
 	if err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, handOverTimeout, true, gone); err != nil {
 		return fmt.Errorf("keelson (pid %d) has not stopped after %s: %w", pid, handOverTimeout, cmp.Or(context.Cause(ctx), err))
 	}

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
@@ -111,5 +111,5 @@ func kill(t *testing.T, pid int) {
 	t.Helper()
 	t.Logf("$ kill -9 %d", pid)
 	signals.Send(t, pid, syscall.SIGKILL)
-	transcript.Eventually(t, "it has ended", func() bool { return instance.IsGone(pid) })
+	transcript.Eventually(t, "it has ended", func() bool { return process.IsGone(pid) })
 }

@@ -55,7 +55,7 @@ func TestLongManager(t *testing.T) {
 }
 
 func bare(t *testing.T, u *user) {
-	out := u.OK(t, "keelson", "up", "--detach", "--node=auto", "--no-controllers", "--data-dir", u.data)
+	out := u.OK(t, "keelson", "up", "--detach", "--no-controllers", "--data-dir", u.data)
 	transcript.Contains(t, out, "without controllers", "Its node is this host")
 	if got := u.kubectl(t, "get", "crds", "-o", "name"); got != "" {
 		t.Errorf("definitions: %s", got)
