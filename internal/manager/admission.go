@@ -26,9 +26,9 @@ import (
 // webhookServer is the admission webhook of a manager.
 type webhookServer struct {
 	listener net.Listener
-	// check returns why it cannot answer; nil if it can.
+	// check returns an error while the webhook cannot answer.
 	check func() error
-	// known is closed when the API server knows of it, as far as a manager has to wait for that.
+	// known is closed when the API server has the configuration, if this manager has to wait for it.
 	known <-chan struct{}
 }
 
@@ -53,7 +53,7 @@ func addWebhook(m ctrl.Manager, cfg *rest.Config, o *Options, all, selected []Co
 	if err != nil {
 		return nil, err
 	}
-	// Only API servers call, and they are as new as this program.
+	// The only clients are API servers, which all support this version.
 	config := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}, GetCertificate: certificate}
 	err = m.Add(&manager.Server{
 		Name: "webhook", Server: serving.NewWebhookServer(mux, o.Logger.WithName("webhook")), Listener: tls.NewListener(serving.LimitConnections(s.listener), config),
@@ -65,8 +65,8 @@ func addWebhook(m ctrl.Manager, cfg *rest.Config, o *Options, all, selected []Co
 }
 
 // newWebhookMux returns the handlers of all webhooks, and the names of those of the selected controllers. The configuration of an
-// installation has all webhooks. Those of the other controllers allow everything, because the rules depend on the flags of the manager
-// that runs the controller; without a response the API server would refuse the request.
+// installation has all webhooks. The webhooks of other controllers allow everything: their rules depend on the flags of the
+// manager that runs them, and without a response the API server would reject the request.
 func newWebhookMux(m ctrl.Manager, cfg *rest.Config, o *Options, all, selected []Controller) (*http.ServeMux, []string, error) {
 	mux := http.NewServeMux()
 	dryRun, err := newDryRun(m, cfg)
@@ -95,7 +95,8 @@ func newWebhookMux(m ctrl.Manager, cfg *rest.Config, o *Options, all, selected [
 	return mux, names, nil
 }
 
-// newDryRun returns a client that has the API server of cfg try writes. Nothing is stored, so every replica may have it.
+// newDryRun returns a client for dry-run writes to the API server of cfg. Nothing is stored, so every replica may use
+// it.
 func newDryRun(m ctrl.Manager, cfg *rest.Config) (client.Writer, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.WarningHandlerWithContext = kube.WarningsToContext{}
@@ -103,12 +104,12 @@ func newDryRun(m ctrl.Manager, cfg *rest.Config) (client.Writer, error) {
 		Scheme: m.GetScheme(), Mapper: m.GetRESTMapper(), DryRun: ptr.To(true), FieldOwner: kube.FieldManager,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("build the client with which webhooks ask the API server: %w", err)
+		return nil, fmt.Errorf("build the dry-run client of the webhooks: %w", err)
 	}
 	return c, nil
 }
 
-// addCertificates adds to m what keeps the certificates, and returns where the present one is.
+// addCertificates adds the certificate rotation to m, and returns the source of the current certificate.
 func (s *webhookServer) addCertificates(m ctrl.Manager, o *Options, names []string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	w := &o.Webhook
 	if w.CertDir != "" {
@@ -140,8 +141,9 @@ func (s *webhookServer) addCertificates(m ctrl.Manager, o *Options, names []stri
 	return keeper.GetCertificate, errors.Join(m.Add(keeper.Follower()), m.Add(keeper.Renewer()))
 }
 
-// names are those by which the API server calls a manager that listens on an address. Until the configuration of an earlier
-// version is replaced, it names a Service in the namespace former, if that is not empty.
+// names returns the DNS names under which the API server reaches a manager that listens on an address. If former is not
+// empty, they include the Service in that namespace, which the configuration of an earlier version names until it is
+// replaced.
 func (w *Webhook) names(address net.Addr, former string) []string {
 	service := w.ServiceName + "." + w.ServiceNamespace + ".svc"
 	names := []string{service, service + ".cluster.local"}
@@ -154,7 +156,7 @@ func (w *Webhook) names(address net.Addr, former string) []string {
 	return names
 }
 
-// wait waits until the API server knows of the webhook, if a manager has to wait for that.
+// wait waits until the API server has the webhook configuration, if this manager has to wait for it.
 func (s *webhookServer) wait(ctx context.Context) {
 	if s == nil || s.known == nil {
 		return

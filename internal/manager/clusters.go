@@ -17,10 +17,10 @@ import (
 	"github.com/keelson-dev/keelson/internal/engine/rke"
 )
 
-// clusterNodes is how many simulated nodes a local cluster has.
+// clusterNodes is the number of simulated nodes of a local cluster.
 const clusterNodes = 1
 
-// ClusterDir is where the local clusters of a state directory are.
+// ClusterDir returns the directory of the local clusters in a state directory.
 func ClusterDir(stateDir string) string { return filepath.Join(stateDir, "clusters") }
 
 // addCluster adds the controller of Clusters with its engines.
@@ -51,7 +51,7 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 	return cluster.Add(mgr, options, clusters)
 }
 
-// clusterRules are the rules for Clusters: those of the engines of this program.
+// clusterRules returns the validation of Clusters, by the engines of this program.
 func clusterRules(h hook) admission.Rules[*v1alpha1.Cluster] {
 	return admission.Rules[*v1alpha1.Cluster]{
 		Errors: cluster.NewValidator(map[v1alpha1.Engine]cluster.Rule{
@@ -61,7 +61,7 @@ func clusterRules(h hook) admission.Rules[*v1alpha1.Cluster] {
 	}
 }
 
-// kubeconfigRules are the rules for Kubeconfigs.
+// kubeconfigRules returns the validation of Kubeconfigs.
 func kubeconfigRules(h hook) admission.Rules[*v1alpha1.Kubeconfig] {
 	return admission.Rules[*v1alpha1.Kubeconfig]{Errors: kubeconfig.NewValidator(h.SecretNamespace, h.RKEConfigDirs)}
 }
@@ -71,13 +71,13 @@ func defaultStateDir() string {
 	if os.Getuid() == 0 {
 		return "/var/lib/keelson"
 	}
-	// XDG Base Directory Specification: a relative path is to be ignored.
+	// XDG Base Directory Specification: ignore relative paths.
 	if base := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(base) {
 		return filepath.Join(base, "keelson")
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "/var/lib/keelson" // its first user reports that it cannot be written
+		return "/var/lib/keelson" // the first write reports a missing permission
 	}
 	return filepath.Join(home, ".local", "state", "keelson")
 }

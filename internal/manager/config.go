@@ -11,12 +11,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// podNamespaceFile is where a pod finds the namespace of its service account.
+// podNamespaceFile has the namespace of the Pod's service account.
 const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// RESTConfig returns how to reach the API server that the options name: by
-// --kubeconfig, else $KUBECONFIG, else as a pod of the cluster, else
-// ~/.kube/config.
+// RESTConfig returns the client configuration that the options select: --kubeconfig, $KUBECONFIG, in-cluster,
+// or ~/.kube/config, in this order.
 func (o *Options) RESTConfig() (*rest.Config, error) {
 	files := o.kubeconfigFiles()
 	if files == nil {
@@ -25,14 +24,13 @@ func (o *Options) RESTConfig() (*rest.Config, error) {
 			return cfg, nil
 		}
 		if !errors.Is(err, rest.ErrNotInCluster) {
-			return nil, fmt.Errorf("reach the API server of the cluster around this process: %w", err)
+			return nil, fmt.Errorf("load the in-cluster configuration: %w", err)
 		}
 		files = []string{clientcmd.RecommendedHomeFile}
 	}
 	rules := &clientcmd.ClientConfigLoadingRules{Precedence: files, WarnIfAllMissing: false}
 	if len(files) == 1 {
-		// A single file that is not there is an error; of several, as kubectl has it,
-		// those that are there count.
+		// As in kubectl, a single missing file is an error; of several files, missing ones are ignored.
 		rules = &clientcmd.ClientConfigLoadingRules{ExplicitPath: files[0]}
 	}
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: o.Context}
@@ -44,8 +42,7 @@ func (o *Options) RESTConfig() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// kubeconfigFiles returns the files that were named for this process, or nil if none
-// was, so that the cluster around it is meant.
+// kubeconfigFiles returns the kubeconfig files that the user set; nil means the in-cluster configuration.
 func (o *Options) kubeconfigFiles() []string {
 	if o.Kubeconfig != "" {
 		return []string{o.Kubeconfig}
@@ -56,8 +53,7 @@ func (o *Options) kubeconfigFiles() []string {
 	return nil
 }
 
-// podNamespace is the namespace of the pod that this process is in; empty if it is
-// in none.
+// podNamespace returns the namespace of this Pod, or "" outside of a Pod.
 func podNamespace() string {
 	if os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
 		return ""

@@ -27,34 +27,32 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine"
 )
 
-// Controller is what the manager knows of one controller.
+// Controller registers one controller with the manager.
 type Controller struct {
-	// Name is how --controllers, logs, metrics and the role of the controller call
-	// it.
+	// Name is used in --controllers, logs, metrics and the name of the controller's role.
 	Name string
-	// Resources are the custom resources that it needs to be served.
+	// Resources are the custom resources that the API server must serve.
 	Resources []schema.GroupVersionResource
-	// AddToScheme adds the Go types of those to a scheme.
+	// AddToScheme adds their Go types to a scheme.
 	AddToScheme func(*runtime.Scheme) error
-	// Permissions returns what it needs from the API, with everything it calls
-	// counted.
+	// Permissions returns the RBAC rules that it needs, including those of the packages it calls.
 	Permissions func() ([]rbacv1.PolicyRule, error)
-	// AtHome, if set, returns what it needs beyond that in Options.SecretNamespace
-	// alone, whatever namespaces the manager works in.
+	// AtHome, if set, returns the additional rules that it needs in Options.SecretNamespace only, whichever
+	// namespaces the manager watches.
 	AtHome func() ([]rbacv1.PolicyRule, error)
-	// Add builds it and adds it to a manager, with these options.
+	// Add adds the controller to a manager.
 	Add func(ctrl.Manager, controller.Options) error
-	// AddWith takes the place of Add for a controller that has options of its own.
+	// AddWith replaces Add for a controller with its own options.
 	AddWith func(ctrl.Manager, controller.Options, *Options) error
-	// Webhook, if set, returns what answers the API server that asks before it stores an object of the first resource.
-	// Kinds of which the definition says everything have none.
+	// Webhook, if set, returns the admission webhook for the first resource. Kinds that the CRD validates
+	// completely have none.
 	Webhook func(hook) (http.Handler, error)
-	// Cache, if set, adds what the controller needs to the options of the manager's
-	// cache: a transform or a selector for a type that it watches.
+	// Cache, if set, changes the cache options of the manager: a transform or a selector for a type that the
+	// controller watches.
 	Cache func(*cache.Options)
 }
 
-// controllers is the one list of controllers. A new kind is one entry here.
+// controllers lists all controllers. A new kind needs one entry.
 var controllers = []Controller{
 	{
 		Name:        "foo",
@@ -112,7 +110,6 @@ var controllers = []Controller{
 	},
 }
 
-// add adds the controller to a manager with these options.
 func (c Controller) add(mgr ctrl.Manager, o *Options) error {
 	if c.AddWith != nil {
 		return c.AddWith(mgr, controllerOptions(o.Threads), o)
@@ -120,27 +117,27 @@ func (c Controller) add(mgr ctrl.Manager, o *Options) error {
 	return c.Add(mgr, controllerOptions(o.Threads))
 }
 
-// webhookName is that of the webhook of a controller, and of the definition of the kind.
+// webhookName returns the name of the controller's webhook, which is also the name of the CRD.
 func (c Controller) webhookName() string { return c.Resources[0].GroupResource().String() }
 
-// hook is what the webhook of a controller is made of.
+// hook contains the parameters of a controller's webhook.
 type hook struct {
 	*Options
 	scheme *runtime.Scheme
-	// path is where the handler is.
+	// path is the URL path of the handler.
 	path string
-	// dryRun asks the API server what it would say of writes. It stores nothing.
+	// dryRun is a client for dry-run writes.
 	dryRun client.Writer
 }
 
-// validating makes a handler of rules.
+// validating returns the handler that applies rules.
 func validating[T client.Object](rules func(hook) admission.Rules[T]) func(hook) (http.Handler, error) {
 	return func(h hook) (http.Handler, error) {
 		return admission.Handler(h.scheme, rules(h), h.path, h.Logger.WithName("webhook"))
 	}
 }
 
-// cronTabRules are the rules for CronTabs: those of its controller, and those of the API server for its Jobs.
+// cronTabRules returns the validation of CronTabs: by the controller, and by a dry run of the Job.
 func cronTabRules(h hook) admission.Rules[*stablev1.CronTab] {
 	return admission.Rules[*stablev1.CronTab]{
 		Errors: crontab.Validate, Warnings: crontab.Warnings, Trial: crontab.NewTrial(h.dryRun, clock.RealClock{}),
@@ -150,13 +147,12 @@ func cronTabRules(h hook) admission.Rules[*stablev1.CronTab] {
 // Names returns the names of all controllers.
 func Names() []string { return names(controllers) }
 
-// permissionsOf reads them from the role that is generated from the markers in the
-// controller's package.
+// permissionsOf reads the rules from the role that is generated from the markers in the controller's package.
 func permissionsOf(name string) func() ([]rbacv1.PolicyRule, error) {
 	return func() ([]rbacv1.PolicyRule, error) { return rbac.ForController(name) }
 }
 
-// atHomeOf reads from the same role what the markers limit to one namespace.
+// atHomeOf reads the rules that the markers limit to one namespace from the same role.
 func atHomeOf(name string) func() ([]rbacv1.PolicyRule, error) {
 	return func() ([]rbacv1.PolicyRule, error) { return rbac.ForControllerAtHome(name) }
 }

@@ -6,21 +6,21 @@ import (
 	clientfeatures "k8s.io/client-go/features"
 )
 
-// This makes client-go fill caches by a list and a watch from there, in this process.
+// init makes client-go fill caches with a list and a subsequent watch.
 //
-// Its default is one watch that sends the present objects first. The API server ends that part with a bookmark, and
-// sends bookmarks once a second: every start of the manager, and every takeover of a standby that was cut off, would
-// wait up to 1.25 s for nothing (measured: 1.1 s of a start of 1.3 s). A list of what is in the server's own cache
-// costs it about the same. The variable with which client-go lets a user decide still wins.
+// The default is one watch that first sends the existing objects, terminated by a bookmark. The API server sends
+// bookmarks once a second, so every start of the manager, and every takeover by a standby that was disconnected,
+// would wait up to 1.25 s (measured: 1.1 s of a start of 1.3 s). A list from the watch cache costs the server about
+// the same. The environment variable of the feature gate takes precedence.
 //
-// It is an init function because client-go takes other gates only before the first client asks for one.
+// It is an init function because client-go accepts other feature gates only before the first client reads them.
 func init() {
 	if _, decided := os.LookupEnv("KUBE_FEATURE_" + string(clientfeatures.WatchListClient)); !decided {
 		clientfeatures.ReplaceFeatureGates(withoutWatchList{clientfeatures.FeatureGates()})
 	}
 }
 
-// withoutWatchList is another set of gates with WatchListClient off.
+// withoutWatchList wraps feature gates and turns WatchListClient off.
 type withoutWatchList struct{ clientfeatures.Gates }
 
 // Enabled implements clientfeatures.Gates.

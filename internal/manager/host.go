@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// onHost adds to the error that something is missing on this host what a manager in a pod can do about it: installing
-// is no advice there. The controllers are those that need it, and those that read what they make.
+// onHost adds advice for a manager in a Pod, where nothing can be installed, to an error about a missing
+// prerequisite. controllers are those that need it, directly or through objects of another controller.
 func (o *Options) onHost(err error, controllers ...string) error {
 	if err == nil || !o.inPod {
 		return err
 	}
-	return fmt.Errorf("%w. This manager runs in a Pod, which has none of it by design: let a manager on a host do that (--controllers=%s), and this one all else (--controllers=*,-%s); docs/install.md says how",
+	return fmt.Errorf("%w. This manager runs in a Pod, which does not contain it: run these controllers in a manager on a host (--controllers=%s), and the others here (--controllers=*,-%s); see docs/install.md",
 		err, strings.Join(controllers, ","), strings.Join(controllers, ",-"))
 }

@@ -14,13 +14,12 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// Logging is how the logs of the process look.
+// Logging configures the logs of the process.
 type Logging struct {
-	// Format is text (key=value) or json, one line an entry.
+	// Format is text (key=value) or json, with one line per entry.
 	Format string
-	// Verbosity is the highest level that is logged, as in the Kubernetes
-	// components: 0 what an operator needs, 2 changes of state, 4 and more for
-	// debugging.
+	// Verbosity is the highest level that is logged, as in Kubernetes components: 0 for operators, 2 for state
+	// changes, 4 and more for debugging.
 	Verbosity int
 }
 
@@ -39,7 +38,7 @@ func (l *Logging) validate(wrong func(flag string, value any, why string, args .
 	}
 }
 
-// NewLogger returns a logger that writes to w, one line an entry.
+// NewLogger returns a logger that writes one line per entry to w.
 func (l *Logging) NewLogger(w io.Writer) logr.Logger {
 	options := &slog.HandlerOptions{
 		// logr's V(n) is slog's level -n.
@@ -53,10 +52,9 @@ func (l *Logging) NewLogger(w io.Writer) logr.Logger {
 	return logr.FromSlogHandler(handler)
 }
 
-// InstallLogger makes the libraries of the process log to logger too: client-go by
-// klog, at the given verbosity, controller-runtime by its own delegate, and net/http,
-// which reports broken connections, by package log. All are global, so only a command
-// calls it, once, before anything logs.
+// InstallLogger redirects the logs of libraries to logger: klog (client-go) at the given verbosity,
+// controller-runtime, and package log, where net/http reports broken connections. This is global state: only a
+// command may call it, once, before anything logs.
 func (l *Logging) InstallLogger(logger logr.Logger) error {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)
@@ -71,8 +69,7 @@ func (l *Logging) InstallLogger(logger logr.Logger) error {
 	return nil
 }
 
-// nameLevel writes INFO for V(0) and DEBUG for anything above: slog alone would say
-// DEBUG+3 for V(1).
+// nameLevel writes INFO for V(0) and DEBUG for higher levels, where slog would write DEBUG+3 for V(1).
 func nameLevel(groups []string, attr slog.Attr) slog.Attr {
 	if len(groups) > 0 || attr.Key != slog.LevelKey {
 		return attr
@@ -92,19 +89,18 @@ func nameLevel(groups []string, attr slog.Attr) slog.Attr {
 	return attr
 }
 
-// libraryLogger returns logger for what controller-runtime says of the manager
-// itself: the steps of a start and a stop, which are for debugging.
+// libraryLogger returns the logger for controller-runtime's messages about start and stop, which are only for
+// debugging.
 func libraryLogger(logger logr.Logger) logr.Logger {
 	return logger.WithSink(librarySink{logger.GetSink()}).V(1)
 }
 
-// afterStop is how controller-runtime introduces what goroutines return after the
-// manager was told to stop. With leader election that is always "leader election
-// lost", however cleanly the lease was released.
+// afterStop is controller-runtime's message for errors of goroutines during a stop. With leader election there
+// is always one, "leader election lost", even if the Lease was released cleanly.
 const afterStop = "error received after stop sequence was engaged"
 
-// librarySink takes what comes after a stop for what it is: no error. An error that
-// stops the manager is returned, not logged.
+// librarySink does not log errors after a stop as errors. An error that stops the manager is returned, not
+// logged.
 type librarySink struct{ logr.LogSink }
 
 func (s librarySink) Error(err error, message string, keysAndValues ...any) {

@@ -25,33 +25,31 @@ import (
 	"github.com/keelson-dev/keelson/internal/driver/qemu"
 )
 
-// Machines say what makes VirtualMachines real.
+// Machines configure the drivers of VirtualMachines.
 type Machines struct {
-	// Drivers are the drivers that may be used; the first is that of machines that
-	// name none.
+	// Drivers are the enabled drivers; the first is the default.
 	Drivers []string
-	// Accelerator is what runs the processors of QEMU's machines: auto, kvm or tcg.
+	// Accelerator is QEMU's accelerator: auto, kvm or tcg.
 	Accelerator string
-	// DockerHost is the address of the Docker engine of the driver docker. Empty:
-	// $DOCKER_HOST, else the usual socket of this host.
+	// DockerHost is the address of the Docker engine. Empty: $DOCKER_HOST, otherwise the default socket.
 	DockerHost string
-	// GuestDir is the folder with the guest of machines that name no image.
+	// GuestDir is the folder with the default guest, for machines without an image.
 	GuestDir string
-	// ImageDirs are where the files may be that spec.image names, for the driver qemu.
+	// ImageDirs are the directories from which spec.image may name files, for the driver qemu.
 	ImageDirs confine.Dirs
-	// Users are the users of the host that machines of the driver qemu run as, each as one of its own, as FIRST-LAST.
+	// Users is the range of user IDs, as FIRST-LAST, from which each machine of the driver qemu gets its own.
 	// Empty: all run as the user of the manager.
 	Users string
-	// ImageNetworks are networks that it may download images from beside the public Internet, such
-	// as 10.0.0.0/8.
+	// ImageNetworks are networks, such as 10.0.0.0/8, from which images may be downloaded in addition to the
+	// public Internet.
 	ImageNetworks []string
-	// MaxImageSize is how large an image may be that it downloads.
+	// MaxImageSize is the maximum size of a downloaded image.
 	MaxImageSize resource.Quantity
-	// MaxRootDisk is how large the disk of a machine may be that asks for no size.
+	// MaxRootDisk is the maximum virtual size of an image for machines that request no disk size.
 	MaxRootDisk resource.Quantity
-	// ImageTimeout is how long one download may take.
+	// ImageTimeout limits one download.
 	ImageTimeout time.Duration
-	// ImageKeep is how long a downloaded image that no machine uses is kept; 0 means forever.
+	// ImageKeep is the time that a downloaded image is kept after its last use; 0: forever.
 	ImageKeep time.Duration
 }
 
@@ -59,25 +57,25 @@ type Machines struct {
 func NewMachines() Machines {
 	return Machines{
 		Drivers: []string{qemu.Name}, Accelerator: string(qemu.AccelAuto), GuestDir: defaultGuestDir(),
-		// Above the numbers that useradd and sssd hand out, and below those of systemd.
+		// Above the IDs that useradd and sssd assign, and below those of systemd.
 		Users:     "2100000000-2100065535",
 		ImageDirs: confine.Dirs{"/var/lib/keelson/images"}, MaxImageSize: resource.MustParse("64Gi"), MaxRootDisk: resource.MustParse("64Gi"), ImageTimeout: 6 * time.Hour, ImageKeep: 7 * 24 * time.Hour,
 	}
 }
 
-// TrustUsers lets users of the API name any file of the host and any address that it can reach. It is for a manager whose only user
-// is the one that runs it.
+// TrustUsers allows all files of the host and all reachable addresses in the API. It is for a manager whose only user also runs
+// it.
 func (m *Machines) TrustUsers() {
 	m.ImageDirs, m.ImageNetworks = confine.Anywhere, []string{"0.0.0.0/0", "::/0"}
 }
 
-// MachinesDir is where the virtual machines of a state directory are.
+// MachinesDir returns the directory of the virtual machines in a state directory.
 func MachinesDir(stateDir string) string { return filepath.Join(stateDir, "machines") }
 
-// ContainersDir is where what is remembered of the containers of the driver docker is.
+// ContainersDir returns the directory for the records of the driver docker.
 func ContainersDir(stateDir string) string { return filepath.Join(stateDir, "containers") }
 
-// defaultGuestDir is beside this program, where make guest puts the guest.
+// defaultGuestDir returns the folder next to this program into which make guest writes the guest.
 func defaultGuestDir() string {
 	self, err := os.Executable()
 	if err != nil {
@@ -92,7 +90,7 @@ func defaultGuestDir() string {
 // AddFlags adds a flag for every option to fs, with the present values as defaults.
 func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&m.Drivers, "vm-driver", m.Drivers,
-		"`drivers` of VirtualMachines: qemu, docker, fake; the first is that of machines that name none. fake makes no machines, it only says so")
+		"`drivers` of VirtualMachines: qemu, docker, fake; the first is the default. fake only pretends to run machines")
 	fs.StringVar(&m.Accelerator, "vm-accelerator", m.Accelerator,
 		"accelerator of the driver qemu: kvm, tcg (emulation), or auto")
 	fs.StringVar(&m.DockerHost, "vm-docker-host", m.DockerHost,
@@ -113,8 +111,8 @@ func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 		"`time` for which a downloaded image is kept after its last use; 0: forever")
 }
 
-// Missing returns what is not there of the driver of machines that name none, and how to
-// get it, in a line; "" if nothing is missing.
+// Missing returns one line that names the missing prerequisites of the default driver and how to get them; ""
+// if nothing is missing.
 func (m *Machines) Missing() string {
 	var err error
 	switch {
@@ -174,14 +172,14 @@ func (m *Machines) networks() ([]netip.Prefix, error) {
 	for _, text := range m.ImageNetworks {
 		network, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no network, such as 10.0.0.0/8", text)
+			return nil, fmt.Errorf("%q is not a network such as 10.0.0.0/8", text)
 		}
 		all = append(all, network)
 	}
 	return all, nil
 }
 
-// quantityValue is the value of a flag that is a quantity of Kubernetes.
+// quantityValue is a flag value that is a Kubernetes quantity.
 type quantityValue struct{ *resource.Quantity }
 
 func (q quantityValue) Type() string { return "quantity" }
@@ -194,7 +192,6 @@ func (q quantityValue) Set(text string) error {
 	return nil
 }
 
-// addVirtualMachine adds the controller of VirtualMachines with its drivers.
 func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options) error {
 	openers := o.Machines.openers(o.StateDir, mgr.GetLogger())
 	openQEMU := openers[qemu.Name]
@@ -207,7 +204,7 @@ func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options)
 	return virtualmachine.Add(mgr, options, drivers)
 }
 
-// virtualMachineRules are the rules for VirtualMachines: those of the drivers of this program.
+// virtualMachineRules returns the validation of VirtualMachines, by the drivers of this program.
 func virtualMachineRules(h hook) admission.Rules[*virtualmachinev1alpha1.VirtualMachine] {
 	return admission.Rules[*virtualmachinev1alpha1.VirtualMachine]{
 		Errors: virtualmachine.NewValidator(h.Machines.Drivers, map[string]virtualmachine.Rule{

@@ -1,6 +1,5 @@
-// Package manager runs the controllers: which of them, against which API, with
-// what permissions, and how they stop. It is the same in `keelson manager` on a
-// cluster and inside `keelson up`.
+// Package manager runs the controllers: selection, API access, permissions and shutdown. `keelson manager` on a
+// cluster and `keelson up` share it.
 package manager
 
 import (
@@ -31,15 +30,14 @@ import (
 )
 
 const (
-	// shutdownTimeout is how long running reconciles have to end after the manager
-	// was told to stop; see also graceful.Grace, which is shorter.
+	// shutdownTimeout limits running reconciles after a stop was requested; see also graceful.Grace, which is
+	// shorter.
 	shutdownTimeout = 30 * time.Second
 
-	// lastTraces is how long the delivery of traces may take after that.
+	// lastTraces limits the delivery of traces after that.
 	lastTraces = 2 * time.Second
 
-	// The pause before a failed reconcile is tried again doubles from the first to
-	// the last of these.
+	// The backoff of failed reconciles doubles from the first to the second.
 	firstRetry = 5 * time.Millisecond
 	lastRetry  = 5 * time.Minute
 )
@@ -56,14 +54,13 @@ type Manager struct {
 	moved   <-chan struct{}
 	onReady func()
 	log     logr.Logger
-	// identity is the name of this replica in the lease; empty without an election.
+	// identity is the name of this replica in the Lease; empty without leader election.
 	identity string
 	fence    *election.Fence
 }
 
-// Run checks that everything is there that the selected controllers need, and runs
-// them until ctx is cancelled; then running reconciles finish, the lease is
-// released, and the result is nil. A *preflight.Error says what was missing.
+// Run runs the preflight and then the selected controllers, until ctx is cancelled. Then running reconciles
+// finish, the Lease is released, and the result is nil. A *preflight.Error describes missing prerequisites.
 func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	return run(ctx, cfg, o, controllers)
 }
@@ -74,7 +71,7 @@ func run(ctx context.Context, cfg *rest.Config, o Options, all []Controller) err
 	}
 	if err := checkAPI(ctx, cfg, o, all); err != nil {
 		if ctx.Err() != nil {
-			// Told to stop before anything had begun: there is nothing to finish.
+			// Stopped before anything started: there is nothing to finish.
 			return nil
 		}
 		return err
@@ -99,8 +96,8 @@ func run(ctx context.Context, cfg *rest.Config, o Options, all []Controller) err
 	return err
 }
 
-// New returns a manager for the selected controllers, without any preflight. It
-// listens on its addresses from now on and serves them after Start.
+// New returns a manager for the selected controllers, without a preflight. It already listens on its addresses,
+// and serves them after Start.
 func New(cfg *rest.Config, o Options) (*Manager, error) {
 	if err := prepare(&o, controllers); err != nil {
 		return nil, err
@@ -168,34 +165,34 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 	return m, nil
 }
 
-// controllerRuntime is what the manager asks of controller-runtime, without leader election.
+// controllerRuntime returns the options for controller-runtime, without leader election.
 func controllerRuntime(o *Options, scheme *runtime.Scheme, selected []Controller) ctrl.Options {
 	quiet := libraryLogger(o.Logger)
 	return ctrl.Options{
 		Scheme: scheme,
 		Logger: quiet,
-		// What has no logger of its own takes the one in its context.
+		// Code without its own logger uses the one in its context.
 		BaseContext: func() context.Context {
 			return tracing.NewContext(logr.NewContext(context.Background(), quiet), o.Tracing)
 		},
 		Cache: cacheOptions(o.Namespaces, selected),
-		// Package serving serves both, because these two do not return the port they took.
+		// Package serving serves both, because controller-runtime's servers do not return their port.
 		Metrics:                 server.Options{BindAddress: Off},
 		HealthProbeBindAddress:  Off,
 		GracefulShutdownTimeout: ptr.To(shutdownTimeout),
 		Controller: config.Controller{
-			// The list of controllers is free of duplicates; the check of
-			// controller-runtime counts across all managers that a process ever had.
+			// The list has no duplicates, and controller-runtime's check covers all managers that a process
+			// ever had.
 			SkipNameValidation: ptr.To(true),
-			// Replicas that wait for the lease keep their caches warm.
+			// Standby replicas keep their caches warm.
 			EnableWarmup: ptr.To(true),
 			Logger:       o.Logger,
 		},
 	}
 }
 
-// Start runs the controllers until ctx is cancelled; then running reconciles
-// finish, the lease is released, and the result is nil. It can be called once.
+// Start runs the controllers until ctx is cancelled. Then running reconciles finish, the Lease is released, and
+// the result is nil. It can be called once.
 func (m *Manager) Start(ctx context.Context) error {
 	m.log.Info("Starting manager", "version", version.Get().Keelson, "server", m.GetConfig().Host,
 		"metrics", m.MetricsAddress(), "health", m.HealthAddress(), "webhook", m.WebhookAddress())
@@ -207,7 +204,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	}()
 	context.AfterFunc(ctx, m.readiness.stop)
 	err := errors.Join(m.Manager.Start(ctx), m.endpoints.Close(), m.webhook.close())
-	// Only now: controller-runtime has no kind of Runnable that it stops after the reconciles.
+	// Only now, because controller-runtime has no kind of Runnable that it stops after the reconciles.
 	for _, closer := range m.closers {
 		err = errors.Join(err, closer())
 	}
@@ -224,8 +221,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	}
 }
 
-// announce waits until the workers run, logs it and closes ready. The workers start as soon as everything that it waits for has
-// happened.
+// announce closes ready, and logs it, when everything has happened that the workers wait for.
 func (m *Manager) announce(ctx context.Context) {
 	select {
 	case <-m.readiness.synced:
@@ -272,12 +268,12 @@ func (m *Manager) HealthAddress() string { return m.endpoints.Health }
 // WebhookAddress returns host:port of the admission webhook, or "" if it is off.
 func (m *Manager) WebhookAddress() string { return m.webhook.address() }
 
-// clientConfig returns a copy of cfg with what all our clients have in common.
+// clientConfig returns a copy of cfg with the common settings of our clients.
 func clientConfig(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.UserAgent = version.UserAgent()
-	// The API server has priority and fairness for this; the client's own limit of 5
-	// requests a second would make 1000 objects take minutes.
+	// The API server has priority and fairness for this; with the client's limit of 5 requests a second, 1000
+	// objects would take minutes.
 	cfg.QPS = -1
 	cfg.RateLimiter = nil
 	cfg.Wrap(withResponseTimeout)
@@ -297,7 +293,7 @@ func newScheme(all []Controller) (*runtime.Scheme, error) {
 
 func cacheOptions(namespaces []string, selected []Controller) cache.Options {
 	options := cache.Options{
-		// Managed fields are half the size of an object with many managers, and no controller reads them from a cache.
+		// Managed fields are half of an object with many managers, and no controller reads them from a cache.
 		DefaultTransform:         cache.TransformStripManagedFields(),
 		DefaultWatchErrorHandler: kube.WatchFailed,
 	}
@@ -318,9 +314,8 @@ func cacheOptions(namespaces []string, selected []Controller) cache.Options {
 func controllerOptions(threads int) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: threads,
-		// Each object has its own backoff. The default limiter has on top of that a
-		// bucket of 10 retries a second for all objects together, in which a thousand
-		// conflicts would queue for minutes.
+		// Each object has its own backoff. The default limiter also has a bucket of 10 retries a second for all
+		// objects, in which a thousand conflicts would queue for minutes.
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 	}
 }

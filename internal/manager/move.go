@@ -21,16 +21,16 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// former has the namespaces in which earlier versions kept what this manager keeps in keelson-system. An empty one means
-// that the namespace is the same, or was chosen by the user, so that there is nothing to move.
+// former has the namespaces that earlier versions used in place of keelson-system. An empty one means that there is
+// nothing to move: the namespace is the same, or the user has set it.
 type former struct{ lease, secrets, webhook string }
 
 const (
 	labelName      = "app.kubernetes.io/name"
 	labelManagedBy = "app.kubernetes.io/managed-by"
-	// moveTimeout is how long the controllers wait for the first attempt to move the Secrets.
+	// moveTimeout limits the wait of the controllers for the first attempt to move the Secrets.
 	moveTimeout = 30 * time.Second
-	// movePause is the time between two attempts.
+	// movePause is the time between attempts.
 	movePause = time.Minute
 )
 
@@ -38,11 +38,11 @@ const (
 type mover struct {
 	client client.Client
 	live   client.Reader // without a cache
-	// from and to are the namespaces of the kubeconfigs, authority is the one of the webhook's former authority. Empty:
-	// there is nothing to move, or to remove.
+	// from and to are the old and new namespaces of the kubeconfigs, authority the namespace of the webhook's former
+	// CA. Empty: nothing to move or delete.
 	from, to, authority string
 	log                 logr.Logger
-	// tried is closed after the first attempt. Controllers start then: they would find no Secret where it is not yet.
+	// tried is closed after the first attempt. Controllers start then, because earlier they would miss Secrets.
 	tried chan struct{}
 }
 
@@ -53,7 +53,7 @@ func (m *mover) Start(ctx context.Context) error {
 	cancel()
 	close(m.tried)
 	for err != nil && ctx.Err() == nil {
-		m.log.Error(err, "Some Secrets are still where earlier versions kept them, trying again", "pause", movePause)
+		m.log.Error(err, "Failed to move some Secrets to their new namespace, will retry", "pause", movePause)
 		select {
 		case <-ctx.Done():
 		case <-time.After(movePause):
@@ -63,7 +63,7 @@ func (m *mover) Start(ctx context.Context) error {
 	return nil
 }
 
-// addMover adds to m what moves the Secrets. It returns a channel that is closed when the controllers may start.
+// addMover adds the mover to m. It returns a channel that is closed when the controllers may start.
 func addMover(m ctrl.Manager, o *Options, selected []Controller) (<-chan struct{}, error) {
 	v := &mover{client: m.GetClient(), live: m.GetAPIReader(), to: o.SecretNamespace, log: o.Logger, tried: make(chan struct{})}
 	if slices.ContainsFunc(selected, func(c Controller) bool { return c.Name == cluster.Name }) {
@@ -79,7 +79,7 @@ func addMover(m ctrl.Manager, o *Options, selected []Controller) (<-chan struct{
 	return v.tried, m.Add(v)
 }
 
-// move does what is left to do. It can end at any write, and be called again.
+// move can be interrupted at any write and called again.
 func (m *mover) move(ctx context.Context) error {
 	var errs []error
 	if m.from != "" {
@@ -97,7 +97,7 @@ func (m *mover) moveKubeconfigs(ctx context.Context) error {
 	err := m.live.List(ctx, &secrets, client.InNamespace(m.from), client.HasLabels{v1alpha1.LabelClusterName},
 		client.MatchingLabels{labelManagedBy: kube.FieldManager})
 	if apierrors.IsForbidden(err) {
-		m.log.Info("Not allowed to list Secrets where earlier versions kept the kubeconfigs of Clusters. If one ran here, delete them there",
+		m.log.Info("No permission to list Secrets in the namespace where earlier versions kept the kubeconfigs of Clusters. If one ran here, delete them there",
 			"namespace", m.from, "selector", labelManagedBy+"="+kube.FieldManager+","+v1alpha1.LabelClusterName)
 		return nil
 	}
@@ -113,7 +113,8 @@ func (m *mover) moveKubeconfigs(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// moveKubeconfig copies a Secret, lets the Kubeconfig and the status of its Cluster refer to the copy, and deletes it.
+// moveKubeconfig copies a Secret, updates the references in the Kubeconfig and the status of its Cluster, and deletes
+// the original.
 func (m *mover) moveKubeconfig(ctx context.Context, secret *corev1.Secret) error {
 	owner := metav1.GetControllerOf(secret)
 	if owner == nil || owner.Kind != "Cluster" {
@@ -154,12 +155,12 @@ func (m *mover) moveKubeconfig(ctx context.Context, secret *corev1.Secret) error
 	return nil
 }
 
-// isFormer reports whether a reference is to the Secret of that name at its former place.
+// isFormer reports whether a reference is to the Secret of that name in the former namespace.
 func (m *mover) isFormer(ref *v1alpha1.SecretReference, name string) bool {
 	return ref != nil && ref.Namespace == m.from && ref.Name == name
 }
 
-// copySecret makes the copy of a Secret. If one exists, refers says which is newer: the one that the Kubeconfig refers to.
+// copySecret copies a Secret. If a copy exists, refers tells which is newer: the one that the Kubeconfig refers to.
 func (m *mover) copySecret(ctx context.Context, secret *corev1.Secret, refers bool) error {
 	key := client.ObjectKey{Namespace: m.to, Name: secret.Name}
 	err := m.client.Create(ctx, &corev1.Secret{
@@ -177,7 +178,7 @@ func (m *mover) copySecret(ctx context.Context, secret *corev1.Secret, refers bo
 		return kube.Named(err, "get", "Secret", key.Namespace, key.Name)
 	}
 	if owner := metav1.GetControllerOf(secret); !metav1.IsControlledBy(&found, &metav1.ObjectMeta{UID: owner.UID}) {
-		return fmt.Errorf("the Secret %s, to which the kubeconfig of Cluster %s is to be moved, belongs to another owner: delete or rename it", key, owner.Name)
+		return fmt.Errorf("cannot move the kubeconfig of Cluster %s to Secret %s, which belongs to another owner: delete or rename that Secret", owner.Name, key)
 	}
 	if !refers || equality.Semantic.DeepEqual(found.Data, secret.Data) {
 		return nil
@@ -186,8 +187,8 @@ func (m *mover) copySecret(ctx context.Context, secret *corev1.Secret, refers bo
 	return kube.Named(m.client.Update(ctx, &found, client.FieldOwner(kube.FieldManager)), "update", "Secret", key.Namespace, key.Name)
 }
 
-// removeAuthority deletes the webhook's former authority, which is not moved: the webhook creates a new one, with a key that has
-// never been in another namespace.
+// removeAuthority deletes the webhook's former CA. It is not moved: the webhook creates a new one, with a key that was never in
+// another namespace.
 func (m *mover) removeAuthority(ctx context.Context) error {
 	var secret corev1.Secret
 	err := m.live.Get(ctx, client.ObjectKey{Namespace: m.authority, Name: admission.SecretName}, &secret)
@@ -198,7 +199,7 @@ func (m *mover) removeAuthority(ctx context.Context) error {
 		err = kube.Delete(ctx, m.client, &secret)
 	}
 	if apierrors.IsForbidden(err) {
-		m.log.Info("Not allowed to delete the Secret with the former authority of the webhook. Nothing uses it any more: delete it",
+		m.log.Info("No permission to delete the Secret with the former CA of the webhook. It is unused: delete it",
 			"namespace", m.authority, "Secret", secret.Name)
 		return nil
 	}

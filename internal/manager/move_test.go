@@ -191,7 +191,7 @@ func TestMoveLeavesOthersAlone(t *testing.T) {
 		m := newMoving(t)
 		m.do(m.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.to, Name: m.name + "-kubeconfig"}}))
 		err := m.mover(m.WithWatch).move(t.Context())
-		if want := m.to + "/" + m.name + "-kubeconfig, to which the kubeconfig of Cluster " + m.name + " is to be moved, belongs to another owner"; err == nil || !strings.Contains(err.Error(), want) {
+		if want := "the kubeconfig of Cluster " + m.name + " to Secret " + m.to + "/" + m.name + "-kubeconfig, which belongs to another owner"; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("move: %v, want %q", err, want)
 		}
 		if m.at(m.from) != "kept" {

@@ -19,91 +19,84 @@ import (
 	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
-// Off is the bind address that turns an endpoint off.
+// Off is the bind address that disables an endpoint.
 const Off = serving.Off
 
-// Options say which controllers run, against which API, and how. NewOptions gives
-// the defaults, AddFlags lets a command line change them, Validate checks them.
+// Options configure a manager. NewOptions returns the defaults, AddFlags adds flags for them, Validate checks
+// them.
 type Options struct {
-	// Kubeconfig is the path of a kubeconfig file. Empty: $KUBECONFIG, else the
-	// cluster around this process, else ~/.kube/config.
+	// Kubeconfig is the path of a kubeconfig file. Empty: $KUBECONFIG, otherwise in-cluster, otherwise
+	// ~/.kube/config.
 	Kubeconfig string
-	// Context is the context of the kubeconfig to use. Empty: its current one.
+	// Context is the context of the kubeconfig. Empty: the current one.
 	Context string
 
 	// Threads is the number of workers of each controller.
 	Threads int
-	// Controllers selects what runs: "*" everything, "foo" that one, "-foo" all but
-	// that one.
+	// Controllers selects the controllers to run: "*" enables all, "foo" enables foo, "-foo" disables foo.
 	Controllers []string
-	// Namespaces limits the manager to these. Empty: all of the cluster.
+	// Namespaces limits the manager to these namespaces. Empty: all.
 	Namespaces []string
 
-	// LeaderElection selects the one replica of the manager that works.
+	// LeaderElection selects the active replica.
 	LeaderElection election.Options
 
-	// Machines say what makes VirtualMachines real.
+	// Machines configure the drivers of VirtualMachines.
 	Machines Machines
 
-	// Webhook is how the API server asks before it stores objects.
+	// Webhook configures the admission webhook.
 	Webhook Webhook
 
-	// HealthAddress is where /healthz and /readyz are served, as host:port; port 0
-	// takes a free one. Empty or Off: nowhere.
+	// HealthAddress is the host:port of /healthz and /readyz; port 0 takes a free one. Empty or Off: disabled.
 	HealthAddress string
-	// MetricsAddress is where /metrics is served, in the same form.
+	// MetricsAddress is the address of /metrics, in the same form.
 	MetricsAddress string
-	// Serving is how.
+	// Serving configures access to the metrics.
 	Serving serving.Options
-	// TracingEndpoint is the URL of a collector of OpenTelemetry. Empty: what its variables of the
-	// environment say, else nothing is traced.
+	// TracingEndpoint is the URL of an OpenTelemetry collector. Empty: taken from OpenTelemetry's environment
+	// variables, otherwise nothing is traced.
 	TracingEndpoint string
 	// Tracing delivers traces; nil: nothing is traced. Run makes it from TracingEndpoint.
 	Tracing *tracing.Provider
 
-	// PreflightTimeout is how long the manager waits for the API server at the start.
+	// PreflightTimeout limits the wait for the API server at the start.
 	PreflightTimeout time.Duration
 
 	// StateDir is the directory for the machines and clusters of this host. It must outlive the manager. Empty: see Complete.
 	StateDir string
-	// Ephemeral says that what is in StateDir may be lost when the host crashes: it
-	// is not synced to the disk.
+	// Ephemeral means that a crash of the host may lose the data in StateDir: it is not synced to disk.
 	Ephemeral bool
-	// SecretNamespace is where the Secrets with the kubeconfigs of Clusters are.
-	// Empty: the namespace of the manager's Pod; outside of a Pod "keelson-system".
+	// SecretNamespace is the namespace of the Secrets with the kubeconfigs of Clusters. Empty: the namespace of
+	// the manager's Pod; outside of a Pod "keelson-system".
 	SecretNamespace string
 	// RKEBinary is the program rke, for Clusters with the engine rke.
 	RKEBinary string
-	// RKEConfigDirs are where the files may be that the spec.configPath of Clusters and Kubeconfigs names.
+	// RKEConfigDirs are the directories from which spec.configPath of Clusters and Kubeconfigs may name files.
 	RKEConfigDirs confine.Dirs
-	// RKETimeout is how long one run of it may take.
+	// RKETimeout limits one run of rke.
 	RKETimeout time.Duration
-	// KubeBinary returns the path of keelson-kube, for Clusters with the engine
-	// local. Nil: there is none.
+	// KubeBinary returns the path of keelson-kube, for Clusters with the engine local. Nil: not available.
 	KubeBinary func() (string, error)
 
-	// closers are called after the last reconcile has ended, whose drivers and engines
-	// they close. Controllers add theirs when they are added.
+	// closers close drivers and engines after the last reconcile. Controllers append theirs when they are
+	// added.
 	closers []func() error
-	// former is where earlier versions kept what this manager keeps in keelson-system. Complete finds out.
+	// former has the namespaces that earlier versions used in place of keelson-system. Complete sets it.
 	former former
-	// inPod says that this process is a pod's of the cluster that it works on, or of another. Complete finds out.
+	// inPod is true if this process runs in a Pod, of this or another cluster. Complete sets it.
 	inPod bool
 
-	// Logging is how the logs of the process look. Run and New do not read it: a
-	// command makes its logger from it and gives it as Logger.
+	// Logging configures the logs of the process. Run and New do not read it: a command builds Logger from it.
 	Logging Logging
 
-	// Logger is where the manager and its controllers log.
+	// Logger is the logger of the manager and its controllers.
 	Logger logr.Logger
-	// OnReady, if set, is called once, when the caches of all selected controllers
-	// have synced and their workers run. On a replica that is not the leader that
-	// is when it becomes the leader.
+	// OnReady, if set, is called once, when the caches of all selected controllers have synced and their
+	// workers run; on a standby, when it becomes the leader.
 	OnReady func()
 }
 
-// NewOptions returns the defaults. Nothing listens on other addresses than loopback
-// unless it is asked to.
+// NewOptions returns the defaults. By default, endpoints listen on loopback only.
 func NewOptions() Options {
 	return Options{
 		Threads:          16,
@@ -124,7 +117,7 @@ func NewOptions() Options {
 // AddFlags adds a flag for every option to fs, with the present values as defaults.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig,
-		"kubeconfig `file` (default: $KUBECONFIG, else the cluster that this process runs in, else ~/.kube/config)")
+		"kubeconfig `file` (default: $KUBECONFIG, otherwise the cluster of this Pod, otherwise ~/.kube/config)")
 	fs.StringVar(&o.Context, "context", o.Context, "context of the kubeconfig (default: the current context)")
 	fs.IntVar(&o.Threads, "threads", o.Threads, "number of workers of each controller")
 	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers,
@@ -147,12 +140,12 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Logging.AddFlags(fs)
 }
 
-// AddNamespacesFlag adds the flag of Namespaces alone.
+// AddNamespacesFlag adds only the flag of Namespaces.
 func (o *Options) AddNamespacesFlag(fs *pflag.FlagSet) {
 	fs.Var((*namespaceList)(&o.Namespaces), "namespaces", "`namespaces` to watch, separated by commas (default: all)")
 }
 
-// AddHostFlags adds the flags of the controllers that make something on this host.
+// AddHostFlags adds the flags of the controllers that manage resources of this host.
 func (o *Options) AddHostFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.StateDir, "state-dir", o.StateDir,
 		"`directory` for the machines and clusters of this host "+
@@ -165,13 +158,13 @@ func (o *Options) AddHostFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.RKETimeout, "rke-timeout", o.RKETimeout, "limit for one run of rke")
 }
 
-// Complete fills in what depends on where the process runs. Options that are set
-// stay as they are.
+// Complete sets the defaults that depend on the environment of the process. It does not change options that are
+// set.
 func (o *Options) Complete() error {
 	return o.complete(podNamespace())
 }
 
-// complete is Complete for a pod in the given namespace; empty means no pod.
+// complete implements Complete for a Pod in the given namespace; empty means no Pod.
 func (o *Options) complete(podNamespace string) error {
 	o.inPod = podNamespace != ""
 	inCluster := o.kubeconfigFiles() == nil && o.inPod
@@ -182,7 +175,7 @@ func (o *Options) complete(podNamespace string) error {
 	return o.LeaderElection.Complete(inCluster)
 }
 
-// completeNamespaces fills in the namespaces that are not set.
+// completeNamespaces sets the defaults of the namespaces.
 func (o *Options) completeNamespaces(podNamespace string) {
 	namespace, earlier := podNamespace, ""
 	if !o.inPod {
@@ -198,8 +191,7 @@ func (o *Options) completeNamespaces(podNamespace string) {
 	fill(&o.Webhook.ServiceNamespace, &o.former.webhook)
 }
 
-// Validate returns one error with every option that makes no sense, each named as
-// its flag, or nil.
+// Validate returns one error that lists all invalid options by their flags, or nil.
 func (o *Options) Validate() error { return o.validate(controllers) }
 
 func (o *Options) validate(all []Controller) error {
@@ -215,10 +207,10 @@ func (o *Options) validate(all []Controller) error {
 	}
 	for i, namespace := range o.Namespaces {
 		if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
-			wrong("namespaces", strings.Join(o.Namespaces, ","), "%q is no namespace: %s", namespace, problems[0])
+			wrong("namespaces", strings.Join(o.Namespaces, ","), "%q is not a valid namespace: %s", namespace, problems[0])
 		}
 		if slices.Contains(o.Namespaces[:i], namespace) {
-			wrong("namespaces", strings.Join(o.Namespaces, ","), "%q is there twice", namespace)
+			wrong("namespaces", strings.Join(o.Namespaces, ","), "%q is duplicated", namespace)
 		}
 	}
 	for flag, address := range map[string]string{
@@ -236,14 +228,14 @@ func (o *Options) validate(all []Controller) error {
 	}
 	if o.SecretNamespace != "" {
 		if problems := validation.IsDNS1123Label(o.SecretNamespace); len(problems) > 0 {
-			wrong("secret-namespace", o.SecretNamespace, "is no namespace: %s", problems[0])
+			wrong("secret-namespace", o.SecretNamespace, "is not a valid namespace: %s", problems[0])
 		}
 	}
 	if err := o.RKEConfigDirs.Validate(); err != nil {
 		wrong("rke-config-dirs", strings.Join(o.RKEConfigDirs, ","), "%v", err)
 	}
 	if o.RKETimeout < time.Minute {
-		wrong("rke-timeout", o.RKETimeout, "must be 1m or more: rke cannot make a cluster in less")
+		wrong("rke-timeout", o.RKETimeout, "must be 1m or more: rke cannot create a cluster faster")
 	}
 	o.LeaderElection.Validate(wrong)
 	o.Serving.Validate(o.MetricsAddress, wrong)
@@ -257,8 +249,8 @@ func (o *Options) validate(all []Controller) error {
 	return errors.Join(errs...)
 }
 
-// namespaceList is the value of a flag that lists namespaces. An empty list would widen what was to be limited - to all
-// of the cluster, when a script's variable is not set - and is refused.
+// namespaceList is a flag value with a list of namespaces. It rejects an empty list, because an unset variable of a
+// script would select all namespaces.
 type namespaceList []string
 
 func (l *namespaceList) String() string { return strings.Join(*l, ",") }

@@ -150,13 +150,13 @@ func TestValidate(t *testing.T) {
 		},
 		{
 			name: "namespaces", change: func(o *Options) { o.Namespaces = []string{"a", "B", "a"} },
-			want: []string{`--namespaces=a,B,a: "B" is no namespace: `, `--namespaces=a,B,a: "a" is there twice`},
+			want: []string{`--namespaces=a,B,a: "B" is not a valid namespace: `, `--namespaces=a,B,a: "a" is duplicated`},
 		},
 		{
 			name: "addresses", change: func(o *Options) { o.HealthAddress, o.MetricsAddress = "8081", "127.0.0.1:x" },
 			want: []string{
 				"--health-probe-bind-address=8081: must be host:port, or 0 for off",
-				`--metrics-bind-address=127.0.0.1:x: "x" is no port`,
+				`--metrics-bind-address=127.0.0.1:x: "x" is not a port`,
 			},
 		},
 		{
@@ -169,7 +169,7 @@ func TestValidate(t *testing.T) {
 			},
 			want: []string{
 				`--rke-config-dirs=etc: "etc" is no absolute path`, `--vm-image-dirs=/a,../b: "../b" is no absolute path`,
-				`--vm-image-networks=10.0.0.1: "10.0.0.1" is no network`,
+				`--vm-image-networks=10.0.0.1: "10.0.0.1" is not a network such as`,
 			},
 		},
 		{
@@ -231,8 +231,8 @@ func TestValidate(t *testing.T) {
 				o.LeaderElection.LockName, o.LeaderElection.LockNamespace = "Keelson", "a.b"
 			},
 			want: []string{
-				"--lease-lock-name=Keelson: is no name of a Lease: ",
-				"--lease-lock-namespace=a.b: is no namespace: ",
+				"--lease-lock-name=Keelson: is not a valid name of a Lease: ",
+				"--lease-lock-namespace=a.b: is not a valid namespace: ",
 			},
 		},
 		{
@@ -255,9 +255,9 @@ func TestValidate(t *testing.T) {
 			},
 			want: []string{
 				"--webhook-bind-address=9443: must be host:port, or 0 for off",
-				"--webhook-configuration=_: is no name of a ValidatingWebhookConfiguration: ",
-				"--webhook-service-namespace=a.b: is no namespace: ",
-				"--webhook-service=A: is no name of a Service: ",
+				"--webhook-configuration=_: is not a valid name of a ValidatingWebhookConfiguration: ",
+				"--webhook-service-namespace=a.b: is not a valid namespace: ",
+				"--webhook-service=A: is not a valid name of a Service: ",
 			},
 		},
 		{

@@ -11,13 +11,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// readiness knows how many controllers still fill their caches. It is told by
-// trackedController and asked by /readyz, without a request to the API.
+// readiness counts the controllers whose caches have not synced. trackedController updates it and /readyz reads
+// it, without a request to the API.
 type readiness struct {
 	mu       sync.Mutex
 	syncing  int
 	stopping bool
-	// webhook, if set, returns why the webhook cannot answer.
+	// webhook, if set, returns an error while the webhook cannot answer.
 	webhook func() error
 
 	once   sync.Once
@@ -49,8 +49,7 @@ func (r *readiness) stop() {
 	r.stopping = true
 }
 
-// check is a healthz.Checker. A replica that waits for the lease is ready too: it
-// could take over at once.
+// check is a healthz.Checker. A standby is ready, too: it could take over at once.
 func (r *readiness) check(*http.Request) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,8 +65,8 @@ func (r *readiness) check(*http.Request) error {
 	}
 }
 
-// trackingManager is a manager that tells readiness when the caches of its controllers have synced. controller-runtime itself only
-// knows that they were started.
+// trackingManager updates readiness when the caches of its controllers have synced. controller-runtime only knows that they were
+// started.
 type trackingManager struct {
 	ctrl.Manager
 	readiness *readiness
@@ -76,8 +75,8 @@ type trackingManager struct {
 	log   logr.Logger
 }
 
-// GetLogger implements ctrl.Manager. Controllers make their loggers from it; that of
-// the inner manager is for what it says of itself.
+// GetLogger implements ctrl.Manager. Controllers derive their loggers from it; the inner manager logs its own
+// messages elsewhere.
 func (m *trackingManager) GetLogger() logr.Logger { return m.log }
 
 // Add implements ctrl.Manager.

@@ -17,7 +17,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/manager/serving"
 )
 
-// checkAPI runs the preflight of the selected controllers.
 func checkAPI(ctx context.Context, cfg *rest.Config, o Options, all []Controller) error {
 	selected, err := selectControllers(all, o.Controllers)
 	if err != nil {
@@ -39,7 +38,7 @@ func checkAPI(ctx context.Context, cfg *rest.Config, o Options, all []Controller
 	})
 }
 
-// requirements returns what the selected controllers and the manager itself need.
+// requirements returns the permissions that the selected controllers and the manager itself need.
 func requirements(o Options, selected []Controller) ([]preflight.Requirement, error) {
 	var all []preflight.Requirement
 	for _, c := range selected {
@@ -63,8 +62,7 @@ func requirements(o Options, selected []Controller) ([]preflight.Requirement, er
 	}
 	if election := o.LeaderElection; *election.Enabled {
 		leases := rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}
-		// A rule cannot limit create to a name: the object has none yet when the
-		// request is checked.
+		// RBAC cannot limit create to a resource name.
 		create, change := leases, leases
 		create.Verbs = []string{"create"}
 		change.Verbs = []string{"get", "update"}
@@ -91,8 +89,8 @@ func requirements(o Options, selected []Controller) ([]preflight.Requirement, er
 	return all, nil
 }
 
-// homeOf returns the namespace keelson-system, if the manager keeps something there because no option and no Pod names another
-// namespace; otherwise nil.
+// homeOf returns the namespace keelson-system if the manager uses it, because neither an option nor the Pod determines
+// another; otherwise nil.
 func homeOf(o Options, needed []preflight.Requirement) *corev1.Namespace {
 	inHome := func(r preflight.Requirement) bool { return slices.Equal(r.Namespaces, []string{rbac.Home}) }
 	if o.former == (former{}) || !slices.ContainsFunc(needed, inHome) {
@@ -101,7 +99,8 @@ func homeOf(o Options, needed []preflight.Requirement) *corev1.Namespace {
 	return newHome()
 }
 
-// newHome returns the namespace in which a manager outside of a Pod keeps its Secrets and its Lease, as config/manager has it.
+// newHome returns the namespace for the Secrets and the Lease of a manager outside of a Pod, with the same labels as in
+// config/manager.
 func newHome() *corev1.Namespace {
 	const standard = "pod-security.kubernetes.io/"
 	return &corev1.Namespace{
@@ -112,12 +111,11 @@ func newHome() *corev1.Namespace {
 	}
 }
 
-// Roles returns what a cluster has to grant to a manager with these options: a
-// ClusterRole for each selected controller, or, with Options.Namespaces, a Role in each
-// of them and a ClusterRole for what has no namespace; one for secure metrics; and, if
-// leader election is not off, a Role for the Lease. The namespace keelson-system is first
-// if something is there by default. If user is not empty, their bindings
-// to that user come too; a service account is system:serviceaccount:NAMESPACE:NAME.
+// Roles returns the RBAC objects for a manager with these options: a ClusterRole for each selected controller
+// (with Options.Namespaces, a Role in each namespace and a ClusterRole for cluster-scoped resources), one for
+// secure metrics, and a Role for the Lease unless leader election is off. If the manager uses the namespace
+// keelson-system, it comes first. If user is not empty, the result includes bindings to it; a service account
+// is system:serviceaccount:NAMESPACE:NAME.
 func Roles(o Options, user string) ([]runtime.Object, error) {
 	if o.LeaderElection.Enabled == nil {
 		o.LeaderElection.Enabled = ptr.To(true)

@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// selectControllers returns the entries of all, in their order, that selectors ask
-// for. A selector is "*" for everything, a name for that one, or "-" and a name for
-// not that one; a name wins over "*" wherever it stands. A name that no entry has,
-// a name both ways, and a selection of nothing are errors.
+// selectControllers returns the selected entries of all, in their order. The selector "*" enables all, "foo"
+// enables foo and "-foo" disables foo; names take precedence over "*", in any order. Unknown names, names that
+// are both enabled and disabled, and an empty selection are errors.
 func selectControllers(all []Controller, selectors []string) ([]Controller, error) {
 	wanted := map[string]bool{}
 	everything := false
@@ -47,7 +46,7 @@ func names(all []Controller) []string {
 	return result
 }
 
-// Selected returns the names of the controllers that selectors ask for; see Options.Controllers.
+// Selected returns the names of the selected controllers; see Options.Controllers.
 func Selected(selectors []string) ([]string, error) {
 	selected, err := selectControllers(controllers, selectors)
 	return names(selected), err

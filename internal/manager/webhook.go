@@ -62,15 +62,15 @@ func (w *Webhook) validate(wrong func(flag string, value any, why string, args .
 		wrong("webhook-bind-address", w.Address, "%v", err)
 	}
 	if problems := validation.IsDNS1035Label(w.ServiceName); len(problems) > 0 {
-		wrong("webhook-service", w.ServiceName, "is no name of a Service: %s", problems[0])
+		wrong("webhook-service", w.ServiceName, "is not a valid name of a Service: %s", problems[0])
 	}
 	if w.ServiceNamespace != "" {
 		if problems := validation.IsDNS1123Label(w.ServiceNamespace); len(problems) > 0 {
-			wrong("webhook-service-namespace", w.ServiceNamespace, "is no namespace: %s", problems[0])
+			wrong("webhook-service-namespace", w.ServiceNamespace, "is not a valid namespace: %s", problems[0])
 		}
 	}
 	if problems := validation.IsDNS1123Subdomain(w.ConfigurationName); len(problems) > 0 {
-		wrong("webhook-configuration", w.ConfigurationName, "is no name of a ValidatingWebhookConfiguration: %s", problems[0])
+		wrong("webhook-configuration", w.ConfigurationName, "is not a valid name of a ValidatingWebhookConfiguration: %s", problems[0])
 	}
 }
 

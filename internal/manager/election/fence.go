@@ -17,7 +17,7 @@ import (
 // work already.
 type Fence struct {
 	identity string
-	// validity is how long the fence stays open after a renewal.
+	// validity is the time that the fence stays open after a renewal.
 	validity time.Duration
 	// responseTimeout limits requests for the Lease while the fence is closed.
 	responseTimeout time.Duration

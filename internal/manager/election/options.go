@@ -76,11 +76,11 @@ func (o *Options) Complete(enabled bool) error {
 // Validate calls report for each invalid option, with the name and the value of its flag and a format of the reason.
 func (o *Options) Validate(report func(flag string, value any, why string, args ...any)) {
 	if problems := validation.IsDNS1123Subdomain(o.LockName); len(problems) > 0 {
-		report("lease-lock-name", o.LockName, "is no name of a Lease: %s", problems[0])
+		report("lease-lock-name", o.LockName, "is not a valid name of a Lease: %s", problems[0])
 	}
 	if o.LockNamespace != "" {
 		if problems := validation.IsDNS1123Label(o.LockNamespace); len(problems) > 0 {
-			report("lease-lock-namespace", o.LockNamespace, "is no namespace: %s", problems[0])
+			report("lease-lock-namespace", o.LockNamespace, "is not a valid namespace: %s", problems[0])
 		}
 	}
 	if o.RetryPeriod <= 0 {

@@ -18,19 +18,18 @@ import (
 )
 
 const (
-	// discoveryDelay is how long the API server may take to serve the resource of a new CustomResourceDefinition, so that a manager can
-	// be started right after the definitions are applied.
+	// discoveryDelay is the time that the API server may take to serve the resource of a new CRD, so that a manager can start
+	// right after the CRDs are applied.
 	discoveryDelay = 3 * time.Second
 	// discoveryInterval is the polling interval during that time.
 	discoveryInterval = 200 * time.Millisecond
 )
 
-// resources is what an API server serves: each resource of each version, and whether
-// it is namespaced.
+// resources has the resources that an API server serves, by version, and whether they are namespaced.
 type resources map[schema.GroupVersionResource]bool
 
-// isClusterScoped reports whether a resource is served as cluster-scoped. A resource that is not served counts as namespaced, as
-// nearly all are.
+// isClusterScoped reports whether a resource is served as cluster-scoped. A resource that is not served counts as namespaced,
+// because nearly all are.
 func (r resources) isClusterScoped(resource schema.GroupResource) bool {
 	for served, namespaced := range r {
 		if served.GroupResource() == resource {
@@ -40,8 +39,7 @@ func (r resources) isClusterScoped(resource schema.GroupResource) bool {
 	return false
 }
 
-// discover asks once. Groups that an aggregated API server does not answer for are
-// left out.
+// discover queries the API once. It omits groups whose aggregated API server does not respond.
 func (c *checker) discover(ctx context.Context) (resources, error) {
 	_, lists, err := c.discovery.ServerGroupsAndResourcesWithContext(ctx)
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
@@ -60,10 +58,10 @@ func (c *checker) discover(ctx context.Context) (resources, error) {
 	return served, nil
 }
 
-// awaitServer returns what the API server serves, as soon as it answers. An answer that
-// will not become better by waiting is an error at once.
+// awaitServer returns the resources of the API server as soon as it responds. A permanent error is returned at
+// once.
 func (c *checker) awaitServer(ctx context.Context, timeout time.Duration) (resources, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within --preflight-timeout=%v", timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no response within --preflight-timeout=%v", timeout))
 	defer cancel()
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 100, Cap: 5 * time.Second}
 	var last error
@@ -84,7 +82,7 @@ func (c *checker) awaitServer(ctx context.Context, timeout time.Duration) (resou
 			c.log.V(1).Info("The API server still does not answer", "server", c.server, "reason", err.Error())
 		}
 		if ctx.Err() == nil || last == nil {
-			// Once the time is over, every request fails for that reason.
+			// After the timeout, every request fails for that reason.
 			last = err
 		}
 		select {
@@ -96,20 +94,19 @@ func (c *checker) awaitServer(ctx context.Context, timeout time.Duration) (resou
 	}
 }
 
-// refused explains an error of the API server that waiting does not mend.
+// refused explains a permanent error of the API server.
 func (c *checker) refused(err error) error {
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("the API server %s does not accept the credentials of the kubeconfig or service account: %w", c.server, err)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("the API server %s does not even say what it serves to this user; bind the ClusterRole system:discovery: %w", c.server, err)
+		return fmt.Errorf("the API server %s does not allow this user to discover its resources: bind the ClusterRole system:discovery: %w", c.server, err)
 	default:
-		return fmt.Errorf("ask the API server %s what it serves: %w", c.server, err)
+		return fmt.Errorf("discover the resources of the API server %s: %w", c.server, err)
 	}
 }
 
-// isTransient says whether an error may be over in a moment: the server is starting,
-// busy, or out of reach.
+// isTransient reports whether a retry may succeed: the server is starting, busy or unreachable.
 func isTransient(err error) bool {
 	var (
 		operation *net.OpError
@@ -126,7 +123,7 @@ func isTransient(err error) bool {
 	case errors.As(err, &dns):
 		return true
 	case errors.As(err, &operation):
-		// What fails in dialling is the network; what fails later, in TLS, is not.
+		// An error in dialling is one of the network; a later one, in TLS, is not.
 		return operation.Op == "dial" || operation.Op == "read"
 	case errors.As(err, &request):
 		return request.Timeout()
@@ -135,8 +132,7 @@ func isTransient(err error) bool {
 	}
 }
 
-// awaitResources returns those resources of the controllers that are not served, after
-// a moment of patience.
+// awaitResources returns the resources of the controllers that are still not served after discoveryDelay.
 func (c *checker) awaitResources(ctx context.Context, needed []Resource, served resources) (resources, []Resource, error) {
 	deadline := time.Now().Add(discoveryDelay)
 	for {

@@ -17,14 +17,14 @@ import (
 	"github.com/keelson-dev/keelson/api/crds"
 )
 
-// shortage is a requirement of which some permissions are missing.
+// shortage is a requirement with missing permissions.
 type shortage struct {
 	Requirement
 	missing []Permission
 }
 
 // Roles returns the ClusterRoles and Roles that grant the requirements, with their bindings to the user if that is not empty; a
-// service account is system:serviceaccount:NAMESPACE:NAME. The namespace home comes first, if it is not nil.
+// service account is system:serviceaccount:NAMESPACE:NAME. If home is not nil, that namespace comes first.
 func Roles(needed []Requirement, home *corev1.Namespace, user string) ([]runtime.Object, error) {
 	scopes, err := knownScopes()
 	if err != nil {
@@ -50,7 +50,7 @@ func Roles(needed []Requirement, home *corev1.Namespace, user string) ([]runtime
 	return withHome(home, objects), nil
 }
 
-// knownScopes knows the scopes of our kinds and of what else the controllers use, without asking a server.
+// knownScopes returns the scopes of all resources that the controllers use, without querying a server.
 func knownScopes() (isClusterScoped, error) {
 	without := []schema.GroupResource{{Resource: "namespaces"}}
 	definitions, err := crds.All()
@@ -65,12 +65,11 @@ func knownScopes() (isClusterScoped, error) {
 	return func(resource schema.GroupResource) bool { return slices.Contains(without, resource) }, nil
 }
 
-// grants returns the roles that fill the shortages, and their bindings to the user.
+// grants returns the roles that grant the missing permissions, and their bindings to the user.
 //
-// Each role has all that its owner needs in that scope, not only what is missing now,
-// and each binding is named after its user: what is applied later for another
-// selection of controllers or another user never takes away what was applied
-// before.
+// Each role has all permissions of its owner in that scope, not only the missing ones, and the name of each
+// binding contains the user. Manifests for other controllers or users therefore never revoke permissions of
+// earlier ones.
 func grants(shortages []shortage, user string, clusterScoped isClusterScoped) []runtime.Object {
 	var objects []runtime.Object
 	for _, s := range shortages {
@@ -85,19 +84,18 @@ func grants(shortages []shortage, user string, clusterScoped isClusterScoped) []
 	return objects
 }
 
-// grant returns a role with what r needs in namespace, or, if that is empty, in the
-// whole cluster, and its binding to user.
+// grant returns a role with the permissions of r in namespace (empty: the whole cluster), and its binding to
+// user.
 func (r Requirement) grant(namespace, user string, clusterScoped isClusterScoped) []runtime.Object {
 	name, clusterWide := r.Role, namespace == ""
 	if clusterWide && len(r.Namespaces) > 0 {
-		// The role of the plain name is for managers that work in all namespaces.
+		// The name without a suffix is for managers of all namespaces.
 		name += "-cluster"
 	}
 	return roleAndBinding(name, namespace, r.rulesFor(clusterWide, clusterScoped), user)
 }
 
-// roleAndBinding returns a ClusterRole and its binding, or, if there is a namespace, a
-// Role there and its binding.
+// roleAndBinding returns a ClusterRole and its binding, or with a namespace a Role and its binding.
 func roleAndBinding(name, namespace string, rules []rbacv1.PolicyRule, user string) []runtime.Object {
 	labels := map[string]string{"app.kubernetes.io/name": "keelson"}
 	role := metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels}
@@ -127,7 +125,7 @@ func rbacType(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kind}
 }
 
-// subjectOf is the user as a binding names it.
+// subjectOf returns the user as the subject of a binding.
 func subjectOf(user string) rbacv1.Subject {
 	account, isAccount := strings.CutPrefix(user, "system:serviceaccount:")
 	if namespace, name, ok := strings.Cut(account, ":"); isAccount && ok {
@@ -136,13 +134,13 @@ func subjectOf(user string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}
 }
 
-// bindingName is free of the two characters that a name in RBAC cannot have and that
-// user names from an identity provider do have.
+// bindingName replaces the two characters that user names of identity providers contain but RBAC names must
+// not.
 func bindingName(role, user string) string {
 	return role + ":" + strings.NewReplacer("/", "-", "%", "-").Replace(user)
 }
 
-// manifest renders objects as YAML documents that kubectl apply takes.
+// manifest renders objects as YAML documents for kubectl apply.
 func manifest(objects []runtime.Object) (string, error) {
 	var text strings.Builder
 	for i, object := range objects {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Requirement is what one part of the manager needs from the API.
+// Requirement has the permissions that one part of the manager needs.
 type Requirement struct {
 	// Owner is the controller, or "leader election".
 	Owner string
@@ -18,7 +18,7 @@ type Requirement struct {
 	Role string
 	// Rules are the permissions.
 	Rules []rbacv1.PolicyRule
-	// Namespaces in which they are needed; empty means the whole cluster.
+	// Namespaces are those in which they are needed; empty means the whole cluster.
 	Namespaces []string
 }
 
@@ -27,7 +27,7 @@ type Permission struct {
 	Verb, Group, Resource, Subresource string
 	// Name limits it to one object; empty means all objects.
 	Name string
-	// Path is set instead of Group and Resource if it is about a path of the API server, such as /metrics.
+	// Path replaces Group and Resource for a path of the API server, such as /metrics.
 	Path string
 	// Namespace limits it to one; empty means the whole cluster.
 	Namespace string
@@ -36,7 +36,7 @@ type Permission struct {
 // isClusterScoped reports whether a resource has no namespace.
 type isClusterScoped func(schema.GroupResource) bool
 
-// Permissions returns the single permissions of r, sorted, without duplicates.
+// Permissions returns the individual permissions of r, sorted, without duplicates.
 func (r Requirement) Permissions(clusterScoped isClusterScoped) []Permission {
 	var all []Permission
 	for _, rule := range r.Rules {
@@ -57,7 +57,7 @@ func (r Requirement) Permissions(clusterScoped isClusterScoped) []Permission {
 	return slices.Compact(all)
 }
 
-// inScope returns p once for every namespace in which it is needed.
+// inScope returns p once for each namespace in which it is needed.
 func (r Requirement) inScope(p Permission, clusterScoped isClusterScoped) []Permission {
 	p.Resource, p.Subresource, _ = strings.Cut(p.Resource, "/")
 	if clusterScoped(schema.GroupResource{Group: p.Group, Resource: p.Resource}) {
@@ -71,8 +71,8 @@ func (r Requirement) inScope(p Permission, clusterScoped isClusterScoped) []Perm
 	return all
 }
 
-// rulesFor returns the part of the rules of r that a Role in a namespace can grant
-// (clusterWide false), or the part that only a ClusterRole can.
+// rulesFor returns the rules of r that a Role can grant (clusterWide false), or those that only a ClusterRole
+// can grant.
 func (r Requirement) rulesFor(clusterWide bool, clusterScoped isClusterScoped) []rbacv1.PolicyRule {
 	if len(r.Namespaces) == 0 {
 		if clusterWide {
@@ -99,7 +99,7 @@ func (r Requirement) rulesFor(clusterWide bool, clusterScoped isClusterScoped) [
 	return rules
 }
 
-// orEmpty returns list, or a list of one empty string in place of an empty one.
+// orEmpty returns list, or a list of one empty string if it is empty.
 func orEmpty(list []string) []string {
 	if len(list) == 0 {
 		return []string{""}
@@ -107,7 +107,7 @@ func orEmpty(list []string) []string {
 	return list
 }
 
-// String returns p as in "get pods in namespace default".
+// String returns p in words, such as "get pods in namespace default".
 func (p Permission) String() string {
 	text := p.Verb + " " + p.target()
 	if p.Namespace != "" {
@@ -116,7 +116,7 @@ func (p Permission) String() string {
 	return text
 }
 
-// target names what p is about, as kubectl does: deployments.apps, foos.x/status.
+// target returns the resource of p as kubectl writes it: deployments.apps, foos.x/status.
 func (p Permission) target() string {
 	if p.Path != "" {
 		return p.Path

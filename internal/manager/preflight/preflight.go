@@ -1,5 +1,5 @@
 // Package preflight checks, before the controllers of a manager start, that the API server answers, serves their resources and
-// grants their permissions. It also makes the roles that grant them.
+// grants their permissions. It also generates the roles that grant them.
 package preflight
 
 import (
@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// preflightRequestTimeout bounds every single request of the preflight.
+	// preflightRequestTimeout limits each request of the preflight.
 	preflightRequestTimeout = 10 * time.Second
-	// reviewsAtOnce is how many access reviews are under way at the same time.
+	// reviewsAtOnce limits the concurrent access reviews.
 	reviewsAtOnce = 16
 )
 
-// checker asks the API server what a preflight wants to know.
+// checker sends the requests of a preflight.
 type checker struct {
 	server         string
 	log            logr.Logger
@@ -38,25 +38,26 @@ type checker struct {
 	namespaces     corev1client.NamespaceInterface
 }
 
-// Options say what a manager needs.
+// Options are the requirements of a manager.
 type Options struct {
-	// Timeout is how long Check waits for the API server to answer.
+	// Timeout limits the wait for the API server to respond.
 	Timeout time.Duration
 	Log     logr.Logger
 	// Resources must be served.
 	Resources []Resource
 	// Requirements are the permissions that the user must have.
 	Requirements []Requirement
-	// LeaseNamespace is checked for a Role in place of the ClusterRole that is needed. The error mentions it.
+	// LeaseNamespace is checked for a Role in place of the required ClusterRole, a mistake that the error then
+	// explains.
 	LeaseNamespace string
 	// Home is a namespace that Check creates if it does not exist. Nil: none.
 	Home *corev1.Namespace
 }
 
-// Check checks that the API server of cfg answers, serves the resources, and lets this user do what is required. An *Error says
+// Check checks that the API server of cfg responds, serves the resources and grants the required permissions. An *Error lists
 // what is missing.
 //
-// Without it, all of that would show later as endless "forbidden" lines of whatever watches first.
+// Without it, the only symptom would be endless "forbidden" errors of the first watch.
 func Check(ctx context.Context, cfg *rest.Config, o Options) error {
 	started := time.Now()
 	c, err := newChecker(cfg, o.Log)
@@ -112,8 +113,8 @@ func newChecker(cfg *rest.Config, log logr.Logger) (*checker, error) {
 	return c, nil
 }
 
-// shortages asks for every permission of every requirement. It returns those
-// requirements of which something is missing, and how many permissions it asked for.
+// shortages reviews all permissions. It returns the requirements with missing permissions, and the number of
+// reviews.
 func (c *checker) shortages(ctx context.Context, needed []Requirement, clusterScoped isClusterScoped) ([]shortage, int, error) {
 	var all []Permission
 	for _, r := range needed {
@@ -138,8 +139,8 @@ func (c *checker) shortages(ctx context.Context, needed []Requirement, clusterSc
 	return short, len(allowed), nil
 }
 
-// review asks the API server which of the permissions this user has. What several
-// controllers need is asked once.
+// review asks the API server which of the permissions this user has. Permissions that several controllers need
+// are reviewed once.
 func (c *checker) review(ctx context.Context, permissions []Permission) (map[Permission]bool, error) {
 	allowed := make(map[Permission]bool, len(permissions))
 	for _, p := range permissions {
@@ -185,8 +186,8 @@ func (p Permission) review() *authorizationv1.SelfSubjectAccessReview {
 	return review
 }
 
-// explain makes the error that ends a preflight. If everything that is missing in the
-// whole cluster is granted in the namespace of the Lease, it says so.
+// explain returns the error of a failed preflight. It mentions the namespace of the Lease if that grants
+// everything that is missing in the whole cluster.
 func (c *checker) explain(ctx context.Context, unserved []Resource, short []shortage, clusterScoped isClusterScoped, o Options) error {
 	result := &Error{server: c.server, unserved: unserved, shortages: short}
 	if len(short) == 0 {
@@ -194,7 +195,7 @@ func (c *checker) explain(ctx context.Context, unserved []Resource, short []shor
 	}
 	self, err := c.authentication.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("ask the API server %s for the name of this user, who lacks permissions: %w", c.server, err)
+		return fmt.Errorf("permissions are missing; ask the API server %s for the name of this user: %w", c.server, err)
 	}
 	result.user = self.Status.UserInfo.Username
 	if result.grantedIn, err = c.grantedOnlyIn(ctx, short, clusterScoped, o.LeaseNamespace); err != nil {
@@ -207,8 +208,8 @@ func (c *checker) explain(ctx context.Context, unserved []Resource, short []shor
 	return result
 }
 
-// grantedOnlyIn returns home if what is missing in the whole cluster is granted there:
-// the sign of a Role where a ClusterRole is needed. Else it returns "".
+// grantedOnlyIn returns home if it grants everything that is missing in the whole cluster, which indicates a
+// Role in place of a ClusterRole. Otherwise it returns "".
 func (c *checker) grantedOnlyIn(ctx context.Context, short []shortage, clusterScoped isClusterScoped, home string) (string, error) {
 	var there []Permission
 	for _, s := range short {

@@ -8,22 +8,20 @@ import (
 	"text/tabwriter"
 )
 
-// Error says what the API server lacks before the controllers can run. Its text is for the administrator, and includes the
-// manifest.
+// Error lists what the API server lacks. Its text is for the administrator, and includes the manifest.
 type Error struct {
-	// Manifest grants what is missing, or makes the namespace that is, as YAML for
-	// kubectl apply. Empty if only resources are missing.
+	// Manifest grants the missing permissions or creates the missing namespace, as YAML for kubectl apply.
+	// Empty if only resources are missing.
 	Manifest string
 
 	server string
 	user   string
-	// namespace does not exist, and could not be created for that reason.
+	// namespace does not exist and could not be created; reason is the error.
 	namespace string
 	reason    error
 	unserved  []Resource
 	shortages []shortage
-	// grantedIn is the namespace in which everything is granted that is missing in
-	// the whole cluster; usually empty.
+	// grantedIn is a namespace that grants everything that is missing in the whole cluster; usually empty.
 	grantedIn string
 }
 
@@ -87,8 +85,7 @@ func (e *Error) Missing() []Permission {
 	return all
 }
 
-// scopes returns the namespaces in which something is missing, "" for the whole cluster
-// first.
+// scopes returns the namespaces with missing permissions; first "" for the whole cluster.
 func (e *Error) scopes() []string {
 	scopes := map[string]bool{}
 	for _, p := range e.Missing() {

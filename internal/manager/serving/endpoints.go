@@ -33,7 +33,7 @@ func CheckAddress(address string) error {
 		return fmt.Errorf("must be host:port, or 0 for off")
 	}
 	if number, err := strconv.Atoi(port); err != nil || number < 0 || number > 65535 {
-		return fmt.Errorf("%q is no port", port)
+		return fmt.Errorf("%q is not a port", port)
 	}
 	return nil
 }
