@@ -8,8 +8,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
-// adopt makes a Process of a record from an earlier manager. It waits for a shim that is still at work, and ends one
-// that does not come to an end: afterwards the child either is known or cannot come into being any more.
+// adopt returns the Process for a record of an earlier manager. It waits for a shim that is still working, and kills
+// one that hangs: afterwards the child is either known or can no longer start.
 func (d *Dir) adopt(folder string, rec record) *Process {
 	return d.attach(folder, rec, locate(folder, rec, d.shimTimeout))
 }
@@ -23,9 +23,9 @@ type snapshot struct {
 	shims []identity // the same
 }
 
-// takeSnapshot reads the files of a record and checks the processes they name. Only a record without running.json, that is, a
-// start that was interrupted, is searched for among all processes. exit.json is read last: if it is missing although
-// neither child nor shim lived before, it will not be written any more.
+// takeSnapshot reads the files of a record and checks their processes. Only for a record without running.json, from an
+// interrupted start, it searches all processes. It reads exit.json last: if it is missing after child and shim were found
+// dead, it will never be written.
 func takeSnapshot(folder string, rec record) snapshot {
 	s := snapshot{run: readRunning(folder, rec), live: liveness{bootID: bootID()}}
 	switch {
@@ -59,8 +59,9 @@ func locate(folder string, rec record, timeout time.Duration) *running {
 		case s.live.childAlive:
 			return adoptChild(folder, rec, *s.child)
 		default:
-			// The shim may have started the child behind the search and died in front of it; a second search that
-			// finds nothing is proof, because there was no shim any more when it began.
+			// The shim may have started the child after the search passed, and died before the search reached
+			// the shim. If a second search finds nothing, there is no child, because no shim existed when it
+			// began.
 			if empty++; empty == 2 {
 				return readRunning(folder, rec)
 			}
@@ -68,7 +69,7 @@ func locate(folder string, rec record, timeout time.Duration) *running {
 	}
 }
 
-// known returns what there is to say of the child: while its shim has not noted it, what the search for it found.
+// known returns the record of the child, or the result of the search if the shim has not recorded it.
 func (s snapshot) knownChild(rec record) *running {
 	if s.run == nil && s.child != nil {
 		return rec.startOf(*s.child)
@@ -76,12 +77,12 @@ func (s snapshot) knownChild(rec record) *running {
 	return s.run
 }
 
-// startOf describes a child of this start that its shim did not note.
+// startOf returns the record of a child that its shim did not record.
 func (r record) startOf(child identity) *running {
 	return &running{identity: child, Nonce: r.Nonce, StartedAt: r.Created}
 }
 
-// adoptChild records a child whose shim died before it could.
+// adoptChild records a child whose shim died before recording it.
 func adoptChild(folder string, rec record, child identity) *running {
 	run := rec.startOf(child)
 	// If it cannot be written, the next manager searches again.
@@ -89,7 +90,7 @@ func adoptChild(folder string, rec record, child identity) *running {
 	return run
 }
 
-// kill ends a process that is verified to be ours and waits until it is gone.
+// kill kills a process that is verified to be ours and waits for its end.
 func kill(id identity, marker string) {
 	h := openHandle(id, marker)
 	if h == nil {
@@ -121,8 +122,8 @@ func (d *Dir) attach(folder string, rec record, run *running) *Process {
 		d.watchers.Go(p.boundLog)
 	}
 	if p.child == nil || IsEnding(run.PID) {
-		// It has ended, or is about to, and its shim writes how: it does not count as running, as long as that does not
-		// hang in the kernel.
+		// It has ended or is ending, and its shim writes the exit status: it does not count as running unless it
+		// hangs in the kernel.
 		select {
 		case <-p.done:
 		case <-p.settled:
@@ -132,8 +133,8 @@ func (d *Dir) attach(folder string, rec record, run *running) *Process {
 	return p
 }
 
-// watch waits for the end of the child and then for the shim, which writes the exit status and ends. A shim that
-// hangs or finds the disk full delays Done for a bounded time only.
+// watch waits for the end of the child and then for the shim, which writes the exit status. A shim that hangs or
+// finds the disk full delays Done only up to a timeout.
 func (p *Process) watch() {
 	defer close(p.settled)
 	if p.child != nil && !p.child.wait(0) {
@@ -153,8 +154,8 @@ func (p *Process) watch() {
 	}
 }
 
-// boundLog rotates the log while the child runs without its shim: a shim can be killed while its child continues to write.
-// It asks for the shim instead of waiting for it: only watch waits on that handle, which has one deadline.
+// boundLog rotates the log if the shim was killed while the child continues to write. It polls the shim, because only
+// watch may wait on that handle, which has a single deadline.
 func (p *Process) boundLog() {
 	ticker := time.NewTicker(p.rec.LogCheck)
 	defer ticker.Stop()
@@ -168,7 +169,7 @@ func (p *Process) boundLog() {
 		}
 		switch {
 		case !isAlive(p.child.id, p.child.marker):
-			return // its last words stay where they are
+			return // keep its last output
 		case p.shim != nil && isAlive(p.shim.id, p.shim.marker):
 			// The shim rotates.
 		default:
@@ -187,12 +188,12 @@ func (p *Process) finish() {
 	close(p.done)
 }
 
-// endShim makes sure that the shim of an ended process is gone, so that it writes nothing any more.
+// endShim ensures that the shim of an ended process is gone and writes nothing more.
 func (p *Process) endShim() {
 	if p.shim == nil {
 		return
 	}
-	_ = p.shim.signal(killSignal) // an error says that it is gone
+	_ = p.shim.signal(killSignal) // an error means that it is gone
 	select {
 	case <-p.settled:
 	case <-time.After(defaultShimTimeout):
@@ -216,5 +217,5 @@ func removeRecord(folder string) {
 	if info, err := os.Stat(filepath.Join(folder, defaultLog)); err == nil && info.Size() == 0 {
 		_ = os.Remove(filepath.Join(folder, defaultLog))
 	}
-	_ = os.Remove(folder) // stays if there is anything else in it, such as the log of an earlier process
+	_ = os.Remove(folder) // fails if it contains other files, such as the log of an earlier process
 }

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// defaultShimTimeout is how long to wait for a shim to finish its work after its manager died, or to write exit.json.
+	// defaultShimTimeout limits the wait for a shim to finish after its manager died, or to write exit.json.
 	defaultShimTimeout = 5 * time.Second
-	// dyingTimeout is how long to wait for the end of a killed process before it counts as running.
+	// dyingTimeout limits the wait for the end of a killed process; after that it counts as running.
 	dyingTimeout = 5 * time.Second
 	// pollInterval is the polling interval where the kernel does not notify us.
 	pollInterval = 100 * time.Millisecond
@@ -34,9 +34,9 @@ type Dir struct {
 	watchers  sync.WaitGroup
 }
 
-// Open takes the lock of dir, which it creates with mode 0700 if needed, and finds again every process in it. A
-// process whose start was interrupted is looked for among all processes of the machine. The error is a *LockedError
-// (errors.Is ErrLocked) if another live process holds the directory.
+// Open locks dir, which it creates with mode 0700 if needed, and adopts every process in it. It searches all
+// processes of the host for one whose start was interrupted. The error is a *LockedError (errors.Is ErrLocked) if
+// another live process holds the directory.
 func Open(dir string) (*Dir, error) { return openDir(dir, defaultShimTimeout) }
 
 func openDir(dir string, timeout time.Duration) (*Dir, error) {
@@ -75,7 +75,8 @@ func openDir(dir string, timeout time.Duration) (*Dir, error) {
 	return d, nil
 }
 
-// Close releases the lock and stops watching. The processes go on. Channels from Process.Done are not closed any more.
+// Close releases the lock and stops watching. The processes keep running. Channels from Process.Done are no longer
+// closed.
 func (d *Dir) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -140,7 +141,7 @@ func (d *Dir) List() ([]*Process, error) {
 	return all, errors.Join(errs...)
 }
 
-// Remove forgets an ended process: its folder is deleted, with the log if that has its default place. The error is
+// Remove deletes the record of an ended process, with its log if that has the default path. The error is
 // ErrRunning if the process is alive, nil if there is no record of it.
 func (d *Dir) Remove(id string) error {
 	p, err := d.reserve(id)
@@ -153,7 +154,7 @@ func (d *Dir) Remove(id string) error {
 	}
 	p.endShim()
 	p.release()
-	// Without record.json the folder means nothing, so being killed halfway is no harm.
+	// Without record.json the folder is ignored, so an interruption does no harm.
 	if err := os.Remove(filepath.Join(p.folder, recordFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove process %s: %w", id, err)
 	}
@@ -167,9 +168,9 @@ func (d *Dir) Remove(id string) error {
 	return nil
 }
 
-// Discard forgets a damaged record and deletes its folder, so that the ID can be used again. It returns nil if no record
-// of that ID is damaged. The record does not show whether its process still runs: the caller must have ended it,
-// or know that it has ended, by what it put into the environment of the process; see EndMarked.
+// Discard deletes a damaged record, so that the ID can be used again. It returns nil if no record of that ID is damaged.
+// The record does not tell whether its process still runs: the caller must first have ended it by a marker in its
+// environment, see EndMarked, or know that it has ended.
 func (d *Dir) Discard(id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

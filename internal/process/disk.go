@@ -9,10 +9,10 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
-// errNotDir is what the system says about a path below a plain file.
+// errNotDir is the error for a path below a plain file.
 const errNotDir = syscall.ENOTDIR
 
-// step is called at every point where being killed makes a difference. The crash tests replace it.
+// step is called at every point where a crash makes a difference. The crash tests replace it.
 var step = func(string) {}
 
 // writeFile replaces path by v as JSON.
@@ -24,6 +24,6 @@ func writeFile(path string, v any, durability atomicfile.Durability) error {
 	return atomicfile.Write(path, append(data, '\n'), durability)
 }
 
-// closeQuietly closes a file that was only read, or of which the writing has failed or was closed with a check before:
-// its error says nothing new.
+// closeQuietly closes a file whose close error does not matter: it was only read, its write has failed, or it was
+// already closed with a check.
 func closeQuietly(c io.Closer) { _ = c.Close() }

@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// Numbers of the pidfd calls: the same on every architecture that Go knows, and missing in package syscall.
+// Numbers of the pidfd calls: the same on all architectures of Go, and missing in package syscall.
 const (
 	sysPidfdSendSignal = 424
 	sysPidfdOpen       = 434
@@ -19,7 +19,7 @@ const (
 	pollIn      = 1 // POLLIN of poll(2)
 )
 
-// openPidfd is replaced by tests to see the behaviour of a kernel without pidfd.
+// openPidfd is replaced in tests to simulate a kernel without pidfd.
 var openPidfd = func(pid int) (int, error) {
 	fd, _, errno := syscall.Syscall(sysPidfdOpen, uintptr(pid), 0, 0)
 	if errno != 0 {
@@ -28,9 +28,9 @@ var openPidfd = func(pid int) (int, error) {
 	return int(fd), nil
 }
 
-// handle holds on to one process that was found to be ours. While it is open, the pid cannot come to mean another
-// process for us: signals and the wait go to the pidfd. Without pidfd (Linux before 5.3, some sandboxes) the identity
-// is verified before each signal instead, and the wait polls.
+// handle refers to one process that was verified to be ours. It is safe against reuse of the pid: signals and waits
+// go to the pidfd. Without pidfd (Linux before 5.3, some sandboxes) the identity is verified before each signal
+// instead, and the wait polls.
 type handle struct {
 	id     identity
 	marker string
@@ -43,7 +43,7 @@ type handle struct {
 func openHandle(id identity, marker string) *handle {
 	h := &handle{id: id, marker: marker, closed: make(chan struct{})}
 	if fd, err := openPidfd(id.PID); err == nil {
-		// Non-blocking is what makes the runtime's poller take it: waiting costs no thread.
+		// Only a non-blocking descriptor works with the runtime's poller, where waiting costs no thread.
 		if err := syscall.SetNonblock(fd, true); err == nil {
 			h.file = os.NewFile(uintptr(fd), fmt.Sprintf("pidfd:%d", id.PID))
 		} else {
@@ -73,7 +73,7 @@ func (h *handle) signal(sig syscall.Signal) error {
 	var result error
 	err = conn.Control(func(fd uintptr) {
 		if isReadable(fd) {
-			result = ErrNotFound // a zombie would take the signal
+			result = ErrNotFound // a zombie would accept the signal
 			return
 		}
 		if _, _, errno := syscall.Syscall6(sysPidfdSendSignal, fd, uintptr(sig), 0, 0, 0, 0); errno != 0 {
@@ -86,8 +86,8 @@ func (h *handle) signal(sig syscall.Signal) error {
 	return result
 }
 
-// wait returns true when the process is gone (a zombie is), false when the handle was closed or the time is over.
-// A limit of 0 means none. Only one goroutine may wait at a time: the limit is a deadline of the file.
+// wait returns true when the process is gone or a zombie, false when the handle was closed or the limit has
+// passed. 0 means no limit. Only one goroutine may wait at a time, because the limit is a deadline of the file.
 func (h *handle) wait(limit time.Duration) bool {
 	if h.file == nil {
 		return h.poll(limit)
@@ -101,7 +101,7 @@ func (h *handle) wait(limit time.Duration) bool {
 		deadline = time.Now().Add(limit)
 	}
 	if err := h.file.SetReadDeadline(deadline); err != nil {
-		return h.poll(limit) // the poller did not take it
+		return h.poll(limit) // the poller does not support it
 	}
 	return conn.Read(isReadable) == nil
 }
@@ -118,7 +118,7 @@ func isReadable(fd uintptr) bool {
 	return errno == 0 && n == 1
 }
 
-// poll is wait without pidfd.
+// poll implements wait without pidfd.
 func (h *handle) poll(limit time.Duration) bool {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -140,7 +140,7 @@ func (h *handle) poll(limit time.Duration) bool {
 	return true
 }
 
-// reap takes the zombie away if the process was a child of ours; otherwise it does nothing.
+// reap reaps the zombie if the process was our child; otherwise it does nothing.
 func (h *handle) reap() {
 	if h.file == nil {
 		if s, err := readStat(h.id.PID); err == nil && s.gone && s.start == h.id.Start {
@@ -157,7 +157,7 @@ func (h *handle) reap() {
 	})
 }
 
-// close makes wait return. It may be called again.
+// close makes wait return. It may be called more than once.
 func (h *handle) close() {
 	h.once.Do(func() {
 		close(h.closed)

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// verifyEvery is how often the wait makes sure that the pid still means the same process; that costs a run of ps.
+// verifyEvery is the interval at which wait verifies that the pid was not reused, which costs a run of ps.
 const verifyEvery = 50
 
-// handle names one process that was found to be ours. There is no pidfd here: the identity is verified before each
-// signal, and the wait polls.
+// handle refers to one process that was verified to be ours. There is no pidfd here: the identity is verified
+// before each signal, and the wait polls.
 type handle struct {
 	id     identity
 	marker string
@@ -40,8 +40,8 @@ func (h *handle) signal(sig syscall.Signal) error {
 	return ErrNotFound
 }
 
-// wait returns true when the process is gone, false when the handle was closed or the time is over. A limit of 0
-// means none.
+// wait returns true when the process is gone, false when the handle was closed or the limit has passed. 0 means
+// no limit.
 func (h *handle) wait(limit time.Duration) bool {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -67,10 +67,10 @@ func (h *handle) wait(limit time.Duration) bool {
 	}
 }
 
-// reap takes the zombie away if the process was a child of ours; otherwise it does nothing.
+// reap reaps the zombie if the process was our child; otherwise it does nothing.
 func (h *handle) reap() {
 	_, _ = syscall.Wait4(h.id.PID, nil, syscall.WNOHANG, nil)
 }
 
-// close makes wait return. It may be called again.
+// close makes wait return. It may be called more than once.
 func (h *handle) close() { h.once.Do(func() { close(h.closed) }) }

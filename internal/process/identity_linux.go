@@ -9,18 +9,18 @@ import (
 	"syscall"
 )
 
-// stat is what /proc/PID/stat says, see proc_pid_stat(5).
+// stat has fields of /proc/PID/stat, see proc_pid_stat(5).
 type stat struct {
 	start   string // clock ticks since boot
 	session int
-	exiting bool // the first thread is on its way out
+	exiting bool // the first thread is exiting
 	gone    bool // a zombie, or dead
 }
 
 // pfExiting is PF_EXITING of include/linux/sched.h, a flag of a thread that has begun to exit.
 const pfExiting = 0x4
 
-// bootID names the running boot of the machine.
+// bootID identifies the current boot of the host.
 func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -37,7 +37,7 @@ func readStat(pid int) (stat, error) {
 	return parseStat(string(data))
 }
 
-// parseStat takes the fields after the command name, which may itself hold blanks and brackets.
+// parseStat parses the fields after the command name, which may itself contain blanks and parentheses.
 func parseStat(data string) (stat, error) {
 	_, rest, ok := cutLast(data, ")")
 	fields := strings.Fields(rest)
@@ -76,7 +76,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// identify returns the identity of the process that has this pid now, also of a zombie.
+// identify returns the identity of the process that currently has this pid, which may be a zombie.
 func identify(pid int) (identity, error) {
 	s, err := readStat(pid)
 	if err != nil {
@@ -116,9 +116,9 @@ func hasPendingKill(status string) bool {
 	return false
 }
 
-// isAlive reports whether the process lives and is not another one with the same pid. marker is the NAME=value that it was
-// started with. A process whose environment cannot be read (another user, a setuid program) or has lost the marker
-// (nginx overwrites its own) is known by pid and start time.
+// isAlive reports whether the process is alive and its pid was not reused. marker is the NAME=value that it was started
+// with. If the environment cannot be read (another user, a setuid program) or has lost the marker (nginx overwrites it),
+// pid and start time identify the process.
 func isAlive(id identity, marker string) bool {
 	s, err := readStat(id.PID)
 	if err != nil || s.gone || s.start != id.Start {
@@ -129,7 +129,7 @@ func isAlive(id identity, marker string) bool {
 	return !found || name+"="+value == marker
 }
 
-// environ returns our two markers out of the environment of a process, by name.
+// environ returns our two markers from the environment of a process, by name.
 func environ(pid int) map[string]string {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil || !bytes.Contains(data, []byte("KEELSON_")) {
@@ -146,15 +146,15 @@ func environ(pid int) map[string]string {
 	return found
 }
 
-// findByMarker looks through all processes for the child of a record and for its shims. Descendants of the child have its
-// marker too; the child is the one that leads its session, and it is the oldest of those.
+// findByMarker searches all processes for the child of a record and its shims. Descendants of the child inherit its
+// marker; the child is the oldest session leader among them.
 func findByMarker(rec record) (child *identity, shims []identity) {
 	proc, err := os.Open("/proc")
 	if err != nil {
 		return nil, nil
 	}
 	defer closeQuietly(proc)
-	names, _ := proc.Readdirnames(-1) // what could be read counts
+	names, _ := proc.Readdirnames(-1) // use what could be read
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
@@ -193,5 +193,5 @@ func setName(name string) {
 	_ = os.WriteFile("/proc/self/comm", []byte(name), 0) // cosmetic
 }
 
-// executable returns a path that starts this program, also after its file was replaced by a newer one.
+// executable returns a path that starts this program even after its file was replaced by a newer one.
 func executable() (string, error) { return "/proc/self/exe", nil }

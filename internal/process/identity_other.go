@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// bootID names the running boot of the machine.
+// bootID identifies the current boot of the host.
 func bootID() string {
 	id, err := syscall.Sysctl("kern.bootsessionuuid")
 	if err != nil {
@@ -48,8 +48,8 @@ func pidAlive(pid int) bool {
 // isDying reports whether a live process is about to end; this system does not show it.
 func isDying(int) bool { return false }
 
-// isAlive reports whether the process lives and is not another one with the same pid. The environment of other processes
-// cannot be read reliably here, so the start time (in seconds) decides.
+// isAlive reports whether the process is alive and its pid was not reused. The environment of other processes cannot be
+// read reliably here, so the start time (in seconds) decides.
 func isAlive(id identity, _ string) bool {
 	lines := ps("-o", "stat=,lstart=", "-p", strconv.Itoa(id.PID))
 	if len(lines) == 0 {
@@ -59,8 +59,8 @@ func isAlive(id identity, _ string) bool {
 	return !strings.HasPrefix(state, "Z") && strings.TrimSpace(start) == id.Start
 }
 
-// findByMarker looks through all processes for the child of a record and for its shims. ps -E prints the environment behind
-// the arguments, for processes of the same user.
+// findByMarker searches all processes for the child of a record and its shims. For processes of the same user, ps -E prints
+// the environment after the arguments.
 func findByMarker(rec record) (child *identity, shims []identity) {
 	for _, line := range ps("-axwwE", "-o", "pid=,command=") {
 		number, command, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -86,7 +86,7 @@ func findByMarker(rec record) (child *identity, shims []identity) {
 	return child, shims
 }
 
-// setName is for ps, which shows argv[0] here anyway.
+// setName does nothing: ps shows argv[0] here.
 func setName(string) {}
 
 // executable returns a path that starts this program.

@@ -14,14 +14,14 @@ import (
 
 const lockFile = "lock"
 
-// lockTimeout is how long Open waits for a lock whose holder is dying or dead. The kernel takes a moment to end a
-// manager that was killed, and takes away its files late; one that was killed while it forked leaves the lock to its
-// child until that one has called exec.
+// lockTimeout limits the wait of Open for a lock whose holder is dying or dead. The kernel needs a moment to end a
+// killed manager and closes its files late; if it was killed during a fork, the child holds the lock until it calls
+// exec.
 const lockTimeout = 5 * time.Second
 
-// acquireLock locks dir for this process and writes its pid into the lock file. The kernel drops the lock when the
-// file is closed or the process ends, however it ends: the file itself means nothing and stays. patience is for a
-// lock whose holder is ending.
+// acquireLock locks dir for this process and writes its pid into the lock file. The kernel releases the lock when
+// the file is closed or the process ends; the file itself has no meaning and stays. patience limits the wait for a
+// holder that is ending.
 func acquireLock(dir string, timeout time.Duration) (*os.File, error) {
 	path := filepath.Join(dir, lockFile)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -50,8 +50,8 @@ func acquireLock(dir string, timeout time.Duration) (*os.File, error) {
 	return f, nil
 }
 
-// writeHolder writes the pid of the lock holder, 0 for none. The pid has a fixed width, so that it can be written on a full
-// disk too, and not being able to write it must not keep anybody from stopping what runs.
+// writeHolder writes the pid of the lock holder, 0 for none. The pid has a fixed width, so that it can be overwritten on a
+// full disk. A failure is ignored, so that processes can still be stopped.
 func writeHolder(f *os.File, pid int) {
 	_, _ = f.WriteAt([]byte(fmt.Sprintf("%-10d\n", pid)), 0)
 }
@@ -59,7 +59,7 @@ func writeHolder(f *os.File, pid int) {
 // IsEnding reports whether a process is ending or has ended: it was killed, or has begun to exit. Until it has ended it may
 // still hold its locks, files and ports. On systems that do not show this, a process counts as ending when it has ended.
 //
-// Whether it has ended is asked last: a process can end while isDying looks, which then sees nothing.
+// It checks last whether the process has ended, because it can end during isDying, which then finds nothing.
 func IsEnding(pid int) bool { return isDying(pid) || !pidAlive(pid) }
 
 // IsGone reports whether a process has ended and released its locks and files. A zombie is gone: some init processes of
@@ -68,8 +68,8 @@ func IsEnding(pid int) bool { return isDying(pid) || !pidAlive(pid) }
 func IsGone(pid int) bool { return !pidAlive(pid) }
 
 // Holder returns the pid of the process that holds a directory, 0 if none does or the directory does not exist. That
-// process may be ending; see IsEnding. It looks and takes nothing: an Open at the same moment succeeds, because the pid
-// in the file is then not that of a live process, and for such a lock it waits.
+// process may be ending; see IsEnding. It does not make a concurrent Open fail: the pid in the file is then not one of
+// a live process, and Open waits for such a lock.
 func Holder(dir string) (int, error) {
 	f, err := os.Open(filepath.Join(dir, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -87,13 +87,13 @@ func Holder(dir string) (int, error) {
 		case errors.Is(err, syscall.EWOULDBLOCK):
 			return lockHolder(f), nil
 		case !errors.Is(err, syscall.EINTR):
-			return 0, fmt.Errorf("look at lock %s: %w", f.Name(), err)
+			return 0, fmt.Errorf("check lock %s: %w", f.Name(), err)
 		}
 	}
 }
 
-// releaseLock unlocks explicitly: a program that was forked at this moment and has not called exec yet has the file
-// open, too, and closing ours would not release the lock before it does.
+// releaseLock unlocks explicitly: a child that was just forked has the file open, too, so closing ours would not
+// release the lock until the child calls exec.
 func releaseLock(f *os.File) error {
 	writeHolder(f, 0)
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
@@ -103,7 +103,7 @@ func releaseLock(f *os.File) error {
 // lockHolder returns the pid in the lock file, or 0.
 func lockHolder(f *os.File) int {
 	text := make([]byte, 32)
-	n, _ := f.ReadAt(text, 0) // a short file gives io.EOF with what there is
+	n, _ := f.ReadAt(text, 0) // a short file returns its content and io.EOF
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text[:n])))
 	if err != nil {
 		return 0

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// peekTimeout is how long Peek waits for the exit status of a process that has just ended.
+// peekTimeout limits the wait of Peek for the exit status of a process that has just ended.
 const peekTimeout = 200 * time.Millisecond
 
-// Peek returns the status of every process in dir, sorted by ID, without taking the lock and without changing anything:
-// it may be called while a manager is at work. A directory that does not exist has no processes. If records are
-// damaged, it returns the others and an error that names the damaged ones.
+// Peek returns the status of every process in dir, sorted by ID. It takes no lock and changes nothing, so it may be
+// called while a manager runs. A directory that does not exist has no processes. If records are damaged, it returns the
+// others and an error that names the damaged ones.
 func Peek(dir string) ([]Status, error) {
 	path, err := filepath.Abs(dir)
 	if err != nil {
-		return nil, fmt.Errorf("look into process directory: %w", err)
+		return nil, fmt.Errorf("read process directory: %w", err)
 	}
 	ids, err := recordIDs(path)
 	if errors.Is(err, fs.ErrNotExist) {

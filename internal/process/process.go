@@ -1,16 +1,17 @@
-// Package process runs long-lived processes that outlive the program that started them and are found again by the
-// next one: QEMU machines, control plane components, provisioning runs.
+// Package process runs long-lived processes, such as QEMU and control plane components, that outlive the program
+// that started them and are adopted by the next one.
 //
-// Each process has a folder of its own with three small files. The manager (the process with the Dir) writes the intent
-// (record.json) and makes it durable before anything starts. A shim, a tiny process of the same binary, starts the
-// child in a session of its own, records its identity (running.json), waits for it and records its exit status (exit.json).
-// Nothing here is tied to the life of the manager: kill it at any line, and the next Open knows for every record
-// whether its process runs, how it ended, or that this is unknown (Lost).
+// Each process has its own folder with three small files. The manager (the process with the Dir) durably writes the intent
+// (record.json) before anything starts. A shim, a tiny process of the same binary, starts the child in its own session,
+// records its identity (running.json), waits for it and records its exit status (exit.json). All of this survives a crash
+// of the manager at any point: the next Open determines for every record whether its process runs, how it ended, or that
+// this is unknown (Lost).
 //
-// A process is recognised by its pid, its start time, the boot it was started in and a marker in its environment,
-// and is held by a pidfd where the kernel has one, so that a recycled pid is never signalled.
+// A process is identified by its pid, its start time, the boot it was started in and a marker in its environment.
+// Where the kernel supports pidfds, one refers to the process, so that a reused pid is never signalled.
 //
-// A program that uses this package must call Shim first thing in main, or import the package shim for its effect.
+// A program that uses this package must call Shim at the beginning of main, or import package shim for its side
+// effect.
 package process
 
 import (
@@ -22,15 +23,15 @@ import (
 )
 
 var (
-	// ErrLocked says that another live manager holds the directory. The error is a *LockedError.
+	// ErrLocked means that another live manager holds the directory. The error is a *LockedError.
 	ErrLocked = errors.New("directory is held by another process")
-	// ErrClosed says that the Dir was closed before the call.
+	// ErrClosed means that the Dir was closed before the call.
 	ErrClosed = errors.New("directory is closed")
-	// ErrExists says that a record of that ID exists and its process is alive or just being started.
+	// ErrExists means that a record of that ID exists and its process is alive or starting.
 	ErrExists = errors.New("process exists")
-	// ErrNotFound says that there is no record of that ID, or (Signal) that the process is gone.
+	// ErrNotFound means that there is no record of that ID, or (Signal) that the process is gone.
 	ErrNotFound = errors.New("process not found")
-	// ErrRunning says that the process is alive, so that its record cannot be removed.
+	// ErrRunning means that the process is alive, so its record cannot be removed.
 	ErrRunning = errors.New("process is running")
 )
 
@@ -51,15 +52,15 @@ func (e *LockedError) Error() string {
 // Is makes errors.Is(err, ErrLocked) true.
 func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 
-// DamagedError is the error of every call about a process whose record cannot be read. Whether the process runs is not
-// known; see Dir.Discard.
+// DamagedError is the error of calls for a process whose record cannot be read. Whether it runs is unknown; see
+// Dir.Discard.
 type DamagedError struct {
 	ID     string
 	Folder string // the folder of the record
 	Err    error  // why it cannot be read
 }
 
-// Error names the record and says what to do about it.
+// Error names the record and the remedy.
 func (e *DamagedError) Error() string {
 	return fmt.Sprintf("record of process %s is damaged, end the process and remove %s: %s", e.ID, e.Folder, e.Err)
 }
@@ -67,7 +68,7 @@ func (e *DamagedError) Error() string {
 // Unwrap returns why the record cannot be read.
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// Spec says what to start.
+// Spec describes a process to start.
 type Spec struct {
 	ID          string   // name of the record folder: lower case letters, digits, '.' and '-', starting with a letter or digit
 	Path        string   // the executable; looked up in the PATH of the caller if it has no slash
@@ -84,7 +85,7 @@ type Spec struct {
 type State string
 
 const (
-	// Starting means that the intent is written and the shim works on it; nothing is confirmed yet.
+	// Starting means that the intent was written and the shim has not confirmed the start yet.
 	Starting State = "Starting"
 	// Running means that the process is alive.
 	Running State = "Running"
@@ -113,10 +114,10 @@ type Process struct {
 	folder string
 	rec    record
 
-	child   *handle // nil if the process was gone when it was looked at
+	child   *handle // nil if the process was gone when it was adopted
 	shim    *handle // nil if the shim was gone
 	done    chan struct{}
-	settled chan struct{} // closed when nothing is watched any more: the shim is gone, too, or the Dir is closed
+	settled chan struct{} // closed when the watch has ended: the shim is gone, too, or the Dir is closed
 
 	mu   sync.Mutex
 	run  *running
@@ -136,8 +137,8 @@ func (p *Process) PID() int {
 	return p.run.PID
 }
 
-// Done returns a channel that is closed when the process is gone and, if a shim was there to note it, its exit status
-// is on disk. It works the same for processes that an earlier manager started. After Dir.Close it is closed no more.
+// Done returns a channel that is closed when the process is gone and its exit status, if a shim recorded it, is on
+// disk. It works the same for processes of an earlier manager. After Dir.Close it is never closed.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Status returns what is known about the process now.
@@ -145,7 +146,7 @@ func (p *Process) Status() Status {
 	ended := p.ended()
 	p.mu.Lock()
 	if ended && p.exit == nil {
-		// A shim that was held up (a full disk, SIGSTOP) may have written the exit status after Done.
+		// A shim that was delayed (a full disk, SIGSTOP) may have written the exit status after Done.
 		p.exit = readExit(p.folder, p.rec)
 	}
 	run, exit := p.run, p.exit
@@ -163,15 +164,15 @@ func (p *Process) Status() Status {
 	return newStatus(p.rec, run, exit, state)
 }
 
-// Signal sends sig to the process, never to another one that got its pid. The error is ErrNotFound when the process
-// is gone.
+// Signal sends sig to the process, never to another one that reuses its pid. The error is ErrNotFound when the
+// process is gone.
 func (p *Process) Signal(sig syscall.Signal) error {
 	if p.ended() || p.child == nil {
 		return fmt.Errorf("signal %s to process %s: %w", signalName(sig), p.rec.ID, ErrNotFound)
 	}
 	err := p.child.signal(sig)
 	if errors.Is(err, ErrClosed) && p.ended() {
-		err = ErrNotFound // it ended while we looked
+		err = ErrNotFound // it ended in the meantime
 	}
 	if err != nil {
 		return fmt.Errorf("signal %s to process %s (pid %d): %w", signalName(sig), p.rec.ID, p.PID(), err)

@@ -25,7 +25,7 @@ const (
 	logTailBytes = 4 << 10
 )
 
-// record is the intent, durable before anything is started. The environment is left out on purpose: it may hold
+// record is the intent, durable before anything is started. It omits the environment, which may contain
 // secrets.
 type record struct {
 	ID          string        `json:"id"`
@@ -45,10 +45,10 @@ type record struct {
 func (r record) marker() string     { return childMarker + r.ID + ":" + r.Nonce }
 func (r record) shimMarker() string { return shimMarker + r.ID + ":" + r.Nonce }
 
-// identity names one process for the time of one boot.
+// identity identifies a process within one boot.
 type identity struct {
 	PID   int    `json:"pid"`
-	Start string `json:"startTime"` // Linux: clock ticks since boot; elsewhere what ps says
+	Start string `json:"startTime"` // Linux: clock ticks since boot; elsewhere as printed by ps
 }
 
 // running identifies the child and its shim. Files of an earlier start have another nonce and are ignored.
@@ -60,7 +60,7 @@ type running struct {
 	LogFrom   int64     `json:"logFrom"` // size of the log before the first byte of this process
 }
 
-// exited says how the child ended.
+// exited describes the end of the child.
 type exited struct {
 	Nonce    string    `json:"nonce"`
 	ExitCode int       `json:"exitCode"` // -1 if a signal ended it
@@ -69,15 +69,15 @@ type exited struct {
 	LogTo    int64     `json:"logTo"` // size of the log after the last byte of this process
 }
 
-// liveness says which processes of a record are alive.
+// liveness tells which processes of a record are alive.
 type liveness struct {
 	bootID     string
 	childAlive bool
 	shimAlive  bool
 }
 
-// deriveState derives the state of a record from its files and the liveness of its processes. A child that is gone without exit.json is
-// Lost here even while its shim lives: the caller must first give the shim time to write it.
+// deriveState derives the state of a record from its files and the liveness of its processes. A child that is gone without
+// exit.json is Lost even while its shim is alive: the caller must first give the shim time to write it.
 func deriveState(rec record, run *running, exit *exited, live liveness) State {
 	if exit != nil && exit.Nonce == rec.Nonce {
 		return Exited
@@ -94,7 +94,7 @@ func deriveState(rec record, run *running, exit *exited, live liveness) State {
 	return Lost
 }
 
-// newStatus puts together what the files say about a process of which the state is known.
+// newStatus returns the status of a process in a known state, with the details from the files.
 func newStatus(rec record, run *running, exit *exited, state State) Status {
 	s := Status{ID: rec.ID, State: state}
 	var from, to int64 = 0, -1
@@ -124,13 +124,14 @@ func readRecord(folder string) (record, error) {
 		return rec, fmt.Errorf("%s is not the record of %s", filepath.Join(folder, recordFile), filepath.Base(folder))
 	}
 	if rec.Inode != 0 && rec.Inode != inode(folder) {
-		// As after a boot: what ran is not looked for. A folder that was moved keeps its number.
+		// A copied folder counts as after a reboot: its process is not searched for. A moved folder keeps its
+		// inode.
 		rec.BootID = ""
 	}
 	return rec, nil
 }
 
-// inode returns the number that the file system gives a folder, 0 if it is unknown.
+// inode returns the inode number of a folder, 0 if it is unknown.
 func inode(folder string) uint64 {
 	info, err := os.Stat(folder)
 	if err != nil {
@@ -142,8 +143,8 @@ func inode(folder string) uint64 {
 	return 0
 }
 
-// readRunning returns nil if there is no running.json of this start. An unreadable one counts as missing: the file is
-// not fsynced, because it only matters in this boot, and the marker search stands in for it.
+// readRunning returns nil if there is no running.json of this start. An unreadable file counts as missing: it is not
+// fsynced, because it only matters in this boot, and the search by marker replaces it.
 func readRunning(folder string, rec record) *running {
 	var run running
 	if !readJSON(filepath.Join(folder, runningFile), &run) || run.Nonce != rec.Nonce || run.PID <= 0 {
@@ -167,7 +168,7 @@ func readJSON(path string, v any) bool {
 }
 
 // logTail returns the last whole lines of the log between the offsets from and to (-1 is the end), at most
-// logTailBytes. A log that was rotated since is shorter than the offsets say; then the end of the file counts.
+// logTailBytes. If the log was rotated since and is shorter, it returns the end of the file.
 func logTail(path string, from, to int64) string {
 	f, err := os.Open(path)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// rotateLog keeps the log below its limit as long as the shim lives. Looking costs one fstat and no memory.
+// rotateLog keeps the log below its limit as long as the shim lives. A check costs one fstat and no memory.
 func rotateLog(log *os.File, rec record) {
 	fd := int(log.Fd())
 	var info syscall.Stat_t
@@ -21,8 +21,8 @@ func rotateLog(log *os.File, rec record) {
 }
 
 // rotate copies path to path.1, which becomes path.2 and so on, and truncates it. The writer keeps its file, opened
-// with O_APPEND, and continues at the new end. What it writes between the copy and the cut is lost. If the copy fails
-// (a full disk), the log is cut all the same: giving space back is what the limit is for.
+// with O_APPEND, and continues at the new end. Output between the copy and the truncation is lost. If the copy fails
+// (a full disk), the log is truncated anyway, because the purpose of the limit is to free space.
 func rotate(path string, keep int) {
 	name := func(i int) string { return fmt.Sprintf("%s.%d", path, i) }
 	for i := keep - 1; i >= 1; i-- {
@@ -31,7 +31,7 @@ func rotate(path string, keep int) {
 	if err := copyFile(path, name(1)); err != nil {
 		_ = os.Remove(name(1))
 	}
-	_ = os.Truncate(path, 0) // tried again at the next look
+	_ = os.Truncate(path, 0) // retried at the next check
 }
 
 func copyFile(from, to string) error {

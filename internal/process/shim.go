@@ -22,19 +22,19 @@ const (
 	requestFD = 3
 	replyFD   = 4
 
-	// exitReserve is what exit.json may need; that much is set aside before the child starts.
+	// exitReserve is the space for exit.json that is reserved before the child starts.
 	exitReserve = 4 << 10
 )
 
-// shimEnv is the whole environment of a shim. There is one shim for each machine and component, so it is kept small: a
-// single processor, and no garbage collection, whose own structures would be a fifth of the memory of a shim that
-// allocates next to nothing once its child runs. The limit is a safety net. Tests add to it.
+// shimEnv is the whole environment of a shim. Each machine and component has one, so it is kept small: a single
+// processor and no garbage collector, whose structures would be a fifth of its memory, although it hardly allocates
+// once its child runs. The memory limit is a safety net. Tests add to it.
 var shimEnv = func(rec record) []string {
 	return []string{rec.shimMarker(), "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=16MiB"}
 }
 
-// shimReady is set when Shim was called and found that this is not a shim. Without that call the program started as a
-// shim would be a second copy of the program itself, which starts a third.
+// shimReady is set when Shim was called in a process that is not a shim. Without that call, the program started as a
+// shim would run as a second copy of itself, which would start a third.
 var shimReady atomic.Bool
 
 // Shim does nothing and returns at once, unless this program was started as the shim of a process. Then it does the

@@ -18,22 +18,24 @@ import (
 )
 
 const (
-	// startTimeout is how long the shim gets from its own start until it reports the child's.
+	// startTimeout limits the time from the start of the shim until it reports the start of the child.
 	startTimeout = 30 * time.Second
 
 	defaultLogMaxBytes = 10 << 20
 	defaultLogKeep     = 2
 )
 
-// logCheckInterval is how often the shim looks at the size of the log. Tests shorten it.
+// logCheckInterval is the interval at which the shim checks the size of the log. Tests shorten it.
 var logCheckInterval = 10 * time.Second
 
-// request goes from the manager to the shim through a pipe. A shim that does not get it whole starts nothing.
+// request is sent from the manager to the shim through a pipe. A shim that does not receive all of it starts
+// nothing.
 type request struct {
 	Env []byte `json:"env"` // separated by zero bytes; JSON strings would change what is not UTF-8
 }
 
-// reply comes back when the child runs and running.json is written, or when that failed and nothing runs.
+// reply is the response of the shim: the child runs and running.json is written, or that failed and nothing
+// runs.
 type reply struct {
 	Running *running      `json:"running,omitempty"`
 	Error   string        `json:"error,omitempty"`
@@ -56,9 +58,9 @@ func (e *startError) Unwrap() error {
 }
 
 // Start starts a process and returns when it runs and is recorded. The intent is durable before anything starts, so
-// that whatever happens in between, a later Open finds the process or knows that there is none. A record of that ID
+// that after a crash at any point a later Open finds the process or knows that there is none. A record of that ID
 // whose process has ended is replaced; its log is kept and appended to. The error is ErrExists if the process is
-// alive. After any error nothing of this start is running.
+// alive. After an error, nothing of this start is running.
 func (d *Dir) Start(spec Spec) (*Process, error) {
 	previous, err := d.reserve(spec.ID)
 	if err != nil {
@@ -160,8 +162,8 @@ func newRecord(spec Spec, folder string) (record, error) {
 	return rec, nil
 }
 
-// writeIntent makes the record durable. It replaces an earlier one in one step; files of that
-// one have another nonce and are ignored from here on.
+// writeIntent makes the record durable. It replaces an earlier one atomically, whose files are then ignored
+// because of their nonce.
 func (d *Dir) writeIntent(folder string, rec *record) error {
 	if err := os.Mkdir(folder, 0o700); err == nil {
 		if err := atomicfile.SyncDir(d.path); err != nil {
@@ -208,7 +210,7 @@ func launch(folder string, rec record, env []string) (*running, error) {
 		_, _ = shim.Wait() // it ends after this reply
 		return nil, &startError{text: answer.Error, errno: answer.Errno}
 	}
-	// The shim was killed or hangs. It must not do anything behind our back, and if the child runs, it is ours.
+	// The shim was killed or hangs. End it, and adopt the child if it runs.
 	_ = shim.Kill()
 	_, _ = shim.Wait()
 	if run := locate(folder, rec, time.Second); run != nil {

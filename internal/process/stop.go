@@ -17,10 +17,11 @@ const (
 	defaultKillTimeout   = 5 * time.Second
 )
 
-// StopOptions says how a process is stopped: Polite, then TermSignal, then SIGKILL, each with its own deadline.
+// StopOptions configures the stop of a process: Polite, then TermSignal, then SIGKILL, each with its own
+// timeout.
 type StopOptions struct {
-	// Polite asks the process to end in its own language, such as a QMP command; nil skips this stage. An error from
-	// it leads to the next stage at once.
+	// Polite asks the process to end in its own protocol, such as by a QMP command; nil skips this stage. After
+	// an error, the next stage follows at once.
 	Polite        func(ctx context.Context) error
 	PoliteTimeout time.Duration // from calling Polite until the process is gone; 0 means 10 s
 	TermSignal    os.Signal     // nil means SIGTERM; must be a syscall.Signal
@@ -28,7 +29,7 @@ type StopOptions struct {
 	KillTimeout   time.Duration // from SIGKILL until the process is gone; 0 means 5 s
 }
 
-// Stop ends the process and returns nil when it is gone, also if it was gone before. It returns early with an error
+// Stop ends the process and returns nil when it is gone, even if it was gone before. It returns early with an error
 // if ctx ends; the process then continues, or ends after the signals it has received.
 func (p *Process) Stop(ctx context.Context, o StopOptions) error {
 	if p.ended() {
@@ -53,7 +54,7 @@ func (p *Process) Stop(ctx context.Context, o StopOptions) error {
 		signals []syscall.Signal
 		timeout time.Duration
 	}{
-		// A stopped process gets SIGTERM only when it is continued.
+		// A suspended process receives SIGTERM only when it is continued.
 		{[]syscall.Signal{term, syscall.SIGCONT}, orDefault(o.TermTimeout, defaultTermTimeout)},
 		{[]syscall.Signal{killSignal}, orDefault(o.KillTimeout, defaultKillTimeout)},
 	} {
@@ -68,7 +69,7 @@ func (p *Process) Stop(ctx context.Context, o StopOptions) error {
 		p.ID(), p.PID(), orDefault(o.KillTimeout, defaultKillTimeout), p.PID())
 }
 
-// ask calls polite and waits for the end of the process. A polite that failed or took too long is no error.
+// ask calls polite and waits for the end of the process. It is not an error if polite fails or times out.
 func (p *Process) stopGracefully(ctx context.Context, polite func(context.Context) error, timeout time.Duration) (gone bool, err error) {
 	politeCtx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

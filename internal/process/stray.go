@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// EndMarked ends with SIGKILL every process of this user that has entry (NAME=value) in its environment, and returns
-// how many there were when all are gone. It is for processes whose records are lost, because the directory
-// was deleted: a caller that may have to find them gives them an entry that is unique. Descendants of such a process have it,
-// too.
+// EndMarked kills every process of this user with entry (NAME=value) in its environment, waits until all are gone, and
+// returns their number. It is for processes whose records are lost because the directory was deleted: callers give them a
+// unique entry at the start. Descendants inherit it.
 func EndMarked(ctx context.Context, entry string) (ended int, err error) {
 	if name, value, ok := strings.Cut(entry, "="); !ok || name == "" || len(value) < 8 {
 		return 0, fmt.Errorf("end processes marked with %q: this is no NAME=value that nobody else has", entry)

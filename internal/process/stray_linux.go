@@ -13,7 +13,7 @@ func markedProcesses(entry string) []identity {
 		return nil
 	}
 	defer closeQuietly(proc)
-	names, _ := proc.Readdirnames(-1) // what could be read counts
+	names, _ := proc.Readdirnames(-1) // use what could be read
 	var found []identity
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
@@ -24,7 +24,7 @@ func markedProcesses(entry string) []identity {
 		if err != nil || before.gone || !hasEntry(pid, entry) {
 			continue
 		}
-		// The environment was that of the process with this start time, or of an unknown one.
+		// The environment belongs to the process with this start time only if that has not changed.
 		if after, err := readStat(pid); err == nil && after.start == before.start {
 			found = append(found, identity{PID: pid, Start: before.start})
 		}
