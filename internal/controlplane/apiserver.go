@@ -15,10 +15,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// reconnectTimeout is how long kube-apiserver gets to find back to an etcd that was started again.
+// reconnectTimeout limits the time of kube-apiserver to reconnect to a restarted etcd.
 const reconnectTimeout = 10 * time.Second
 
-// apiserver serves the API on loopback, to clients with a certificate or a token only.
+// apiserver serves the API on loopback, only to clients with a certificate or a token.
 func (cp *ControlPlane) apiserver() *component {
 	return &component{
 		name:          nameAPIServer,
@@ -70,7 +70,7 @@ func (cp *ControlPlane) apiserverArgs() []string {
 }
 
 // IsReservedFlag reports whether a flag of kube-apiserver, without dashes, cannot be among Options.APIServerArgs: one that
-// this package sets because the control plane depends on it, or one that would take the ground from under those.
+// this package sets because the control plane depends on it, or one that would break those.
 func IsReservedFlag(name string) bool {
 	for _, prefix := range []string{"etcd-", "tls-cert", "tls-private", "requestheader-", "proxy-client-", "service-account-key", "service-account-signing"} {
 		if strings.HasPrefix(name, prefix) {
@@ -80,11 +80,12 @@ func IsReservedFlag(name string) bool {
 	return slices.Contains(reservedFlags, name)
 }
 
-// fileFlags end the names of flags of kube-apiserver that name files, folders or sockets of the host.
+// fileFlags matches the names of flags of kube-apiserver whose values are files, folders or sockets of the
+// host.
 var fileFlags = regexp.MustCompile(`-(file|cafile|certfile|keyfile|path|dir|key|authority|certificate|manifest|provider-config|logs-handler)$`)
 
-// NamesFile reports whether a flag of kube-apiserver, without dashes, makes it read or write files of the host that its
-// value names, or serve its logs. Users who may only use a cluster must not set it.
+// NamesFile reports whether a flag of kube-apiserver, without dashes, makes it read or write files of the host, or
+// serve its logs. Users without access to the host must not set it.
 func NamesFile(name string) bool { return fileFlags.MatchString(name) }
 
 var reservedFlags = []string{
@@ -96,8 +97,8 @@ var reservedFlags = []string{
 	"secure-port", "service-account-issuer", "service-cluster-ip-range", "storage-backend", "version",
 }
 
-// ensurePort chooses another port, and updates the kubeconfigs, when another process listens on ours. Once the API has
-// been ready, the port stays: clients hold on to it, so a restart waits until it is free again.
+// ensurePort chooses another port, and updates the kubeconfigs, if another process listens on ours. Once the API has
+// been ready, clients use the port, so it does not change: a restart waits until it is free again.
 func (cp *ControlPlane) ensurePort(context.Context) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
@@ -106,13 +107,13 @@ func (cp *ControlPlane) ensurePort(context.Context) error {
 		return nil
 	}
 	if cp.portFixed || cp.opts.Port != 0 {
-		return fmt.Errorf("port %d on 127.0.0.1 is taken by another program: end that program", taken)
+		return fmt.Errorf("port %d on 127.0.0.1 is in use by another program: stop that program", taken)
 	}
 	port, err := freePort(string(cp.dir))
 	if err != nil {
 		return err
 	}
-	cp.opts.Log.Info("Moving the API to another port, because another program listens on it", "taken", taken, "port", port)
+	cp.opts.Log.Info("Moving the API to another port, because its port is in use by another program", "taken", taken, "port", port)
 	cp.state.Port = port
 	if err := saveState(cp.dir, cp.state); err != nil {
 		return err
@@ -125,7 +126,7 @@ func (cp *ControlPlane) ensurePort(context.Context) error {
 	return cp.writeKubeconfigsLocked()
 }
 
-// checkReadyz asks the API whether it is ready. An API that has been ready keeps its port.
+// checkReadyz checks whether the API is ready. An API that was ready keeps its port.
 func (cp *ControlPlane) checkReadyz(ctx context.Context) error {
 	err := readyz(ctx, cp.Config())
 	if status := apierrors.APIStatus(nil); err == nil || errors.As(err, &status) {
@@ -140,7 +141,7 @@ func (cp *ControlPlane) checkReadyz(ctx context.Context) error {
 	return nil
 }
 
-// answers begins with what need not wait until the API is ready.
+// answers starts the work that need not wait until the API is ready.
 func (cp *ControlPlane) answers() {
 	if cp.opts.Answering != nil {
 		cp.wg.Go(func() { cp.opts.Answering(cp.supervision, cp.Config()) })
@@ -150,7 +151,7 @@ func (cp *ControlPlane) answers() {
 	}
 }
 
-// readyz asks an API whether it is ready.
+// readyz checks whether an API is ready.
 func readyz(ctx context.Context, config *rest.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -161,18 +162,18 @@ func readyz(ctx context.Context, config *rest.Config) error {
 	return client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 }
 
-// reviveAPI ends a kube-apiserver that does not find back to an etcd that was started again, so that it is started
-// again, too: the longer etcd was away, the longer are the pauses in which it looks for it, up to two minutes.
+// reviveAPI stops a kube-apiserver that does not reconnect to a restarted etcd, so that it is restarted, too: its
+// reconnect backoff grows to two minutes while etcd is down.
 func (cp *ControlPlane) reviveAPI(ctx context.Context) {
 	p, err := cp.procs.Find(nameAPIServer)
 	if err != nil || time.Since(p.Status().StartedAt) < goodRun {
-		return // it may still be starting, and has not lost patience yet
+		return // it may still be starting
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
 		select {
-		case <-p.Done(): // its successor finds etcd
+		case <-p.Done(): // its successor connects to etcd
 			cancel()
 		case <-ctx.Done():
 		}
@@ -181,9 +182,9 @@ func (cp *ControlPlane) reviveAPI(ctx context.Context) {
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	cp.opts.Log.Info("Restarting kube-apiserver, because it does not find back to etcd", "reason", err.Error())
-	// Without etcd it can end nothing politely.
+	cp.opts.Log.Info("Restarting kube-apiserver, because it does not reconnect to etcd", "reason", err.Error())
+	// Without etcd, a graceful shutdown is impossible.
 	if err := stopProcess(ctx, p, abandonTimeout); err != nil && ctx.Err() == nil {
-		cp.opts.Log.Error(err, "Could not stop kube-apiserver")
+		cp.opts.Log.Error(err, "Failed to stop kube-apiserver")
 	}
 }

@@ -12,25 +12,25 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// snapshotName is the file in a backup that etcd's data is restored from.
+// snapshotName is the file name of etcd's snapshot in a backup.
 const snapshotName = "etcd.db"
 
-// revisionBump is how far the revision of a restored etcd is ahead of that of its snapshot, so that clients that have
-// seen later revisions do not take other objects for those.
+// revisionBump is added to the revision of a restored etcd, so that clients do not confuse its revisions with those
+// after the snapshot.
 const revisionBump = "1000000000"
 
-// Save calls add for each file that restores the control plane of a data directory, with its slash-separated name below
-// the directory and where to read it: the port, certificates and keys, and etcd's data. It saves a snapshot of an etcd
-// that runs, into scratch, and the files of one that does not. The components need not stop.
+// Save calls add for each file of a backup of the control plane in a data directory, with its slash-separated path in
+// the directory and the path to read it from: the port, certificates and keys, and etcd's data. From a running etcd it
+// saves a snapshot into scratch, otherwise etcd's files. The components keep running.
 //
-// The error is a *process.LockedError when etcd does not run but a program looks after it: it may be starting.
+// The error is a *process.LockedError if etcd does not run but another program manages it: it may be starting.
 func Save(ctx context.Context, path, binary, scratch string, add func(name, path string) error) error {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return err
 	}
 	dir := layout(abs)
-	if _, err := loadState(dir); err != nil { // a backup of a damaged one is of no use
+	if _, err := loadState(dir); err != nil { // a backup of a damaged one is useless
 		return err
 	}
 	if err := saveEtcd(ctx, dir, binary, scratch, add); err != nil {
@@ -83,8 +83,7 @@ func saveEtcd(ctx context.Context, dir layout, binary, scratch string, add func(
 	return errors.Join(err, procs.Close())
 }
 
-// Restore turns a directory with the files that Save has added into a data directory. It verifies the hash of etcd's
-// snapshot.
+// Restore converts a directory with the files of Save to a data directory. It verifies the hash of etcd's snapshot.
 func Restore(ctx context.Context, path, binary string) error {
 	dir := layout(path)
 	s, err := loadState(dir)
@@ -111,7 +110,8 @@ func Restore(ctx context.Context, path, binary string) error {
 	return os.Remove(snapshot)
 }
 
-// closeFiles closes all files in a directory to others: etcdutl leaves that to its umask.
+// closeFiles removes the permissions of other users for all files in a directory, which etcdutl leaves to its
+// umask.
 func closeFiles(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {

@@ -18,7 +18,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
-// The components, by the names that keelson-kube, their records and their logs know them by.
+// The components, by their names in keelson-kube, in records and in logs.
 const (
 	nameEtcd              = "etcd"
 	nameAPIServer         = "kube-apiserver"
@@ -31,21 +31,21 @@ const (
 // kwokUser is the user of kwok; nodes.go grants its permissions.
 const kwokUser = "system:kwok-controller"
 
-// etcdSocket is etcd's client socket, relative to layout.sockets. etcd insists on the form host:port also for a unix
-// socket; the file has the whole as its name.
+// etcdSocket is etcd's client socket, relative to layout.sockets. etcd requires the form host:port even for a unix
+// socket; all of it is the file name.
 const (
 	etcdSocket = "etcd:0"
 	peerSocket = "peer:0"
 )
 
-// The names of etcd and of its cluster, which has one member.
+// The names of etcd and its cluster of one member.
 const (
 	memberName     = "keelson"
 	initialCluster = memberName + "=unix://" + peerSocket
 )
 
-// componentEnv returns what the components get of our environment. Most of it does not concern them or may be secret,
-// and some of it changes their behavior: etcd refuses to start when ETCD_NAME is set, and kwok reads KWOK_ variables.
+// componentEnv returns the part of our environment that the components get. The rest may be secret or change their
+// behavior: etcd refuses to start if ETCD_NAME is set, and kwok reads KWOK_ variables.
 func componentEnv(environ []string) []string {
 	wanted := []string{"HOME", "PATH", "TMPDIR", "TZ"} // TZ: CronJobs without a time zone follow kube-controller-manager's
 	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
@@ -54,8 +54,8 @@ func componentEnv(environ []string) []string {
 	})
 }
 
-// etcd keeps all objects. A member alone needs no network: clients and the (absent) peers meet it on unix sockets in
-// a directory that is closed to others, which stands in for TLS.
+// etcd stores all objects. A single member needs no network: it listens on unix sockets in a private directory,
+// which replaces TLS.
 func (cp *ControlPlane) etcd() *component {
 	args := []string{
 		"--name=" + memberName,
@@ -67,9 +67,9 @@ func (cp *ControlPlane) etcd() *component {
 		"--initial-cluster=" + initialCluster,
 		"--enable-grpc-gateway=false",
 		"--log-level=warn",
-		// A member alone elects itself after a random part of the election timeout, half a second on average with the
-		// default, and everything waits. It sends no heartbeats and cannot lose an election, so the only
-		// cost of shorter times is its clock: 50 ticks a second instead of 10, 0.3 % of one processor.
+		// A single member elects itself after a random part of the election timeout, half a second on average
+		// with the default, while everything waits. It sends no heartbeats and cannot lose an election, so
+		// shorter times only cost clock ticks: 50 a second instead of 10, 0.3 % of one processor.
 		"--heartbeat-interval=20",
 		"--election-timeout=100",
 	}
@@ -82,17 +82,17 @@ func (cp *ControlPlane) etcd() *component {
 		args: func() []string { return args },
 		// The default is 2 GiB.
 		later: []string{"--quota-backend-bytes=" + strconv.FormatInt(cmp.Or(cp.opts.QuotaBytes, defaultQuota), 10)},
-		// The socket of a killed etcd must not be taken for a sign of life.
+		// The socket may be left over from a killed etcd.
 		prepare:       func(context.Context) error { return removeIfExists(socket) },
 		ready:         func(context.Context) error { _, err := os.Stat(socket); return err },
-		readyInterval: 5 * time.Millisecond, // the way to a ready API leads through this
+		readyInterval: 5 * time.Millisecond, // everything waits for etcd
 		readyTimeout:  time.Minute,
 		restarted:     func(ctx context.Context) { cp.wg.Go(func() { cp.reviveAPI(ctx) }) },
 	}
 }
 
-// controllerManager runs Kubernetes' own controllers. It is alone, so it does not elect a leader: a restart would
-// wait for the lease of its predecessor.
+// controllerManager runs Kubernetes' own controllers. There is one replica, so leader election is off: a restart
+// would wait for the lease of its predecessor.
 func (cp *ControlPlane) controllerManager() *component {
 	pki := cp.dir.pki
 	args := append(cp.clientArgs(nameControllerManager),
@@ -106,13 +106,13 @@ func (cp *ControlPlane) controllerManager() *component {
 	return &component{
 		name: nameControllerManager,
 		args: func() []string { return args },
-		// Without it, it makes a folder of the machine.
+		// Without it, it creates a folder on the host.
 		later:  []string{"--flex-volume-plugin-dir=" + cp.dir.volumePlugins()},
 		inputs: []string{cp.dir.userFile(nameControllerManager), pki("sa.key")},
 	}
 }
 
-// scheduler places pods on nodes.
+// scheduler assigns Pods to nodes.
 func (cp *ControlPlane) scheduler() *component {
 	args := cp.clientArgs(nameScheduler)
 	return &component{
@@ -122,8 +122,8 @@ func (cp *ControlPlane) scheduler() *component {
 	}
 }
 
-// clientArgs are the flags that kube-controller-manager and kube-scheduler share: alone, listening nowhere, and not
-// throttled to the 20 requests a second that suit a shared API.
+// clientArgs are the common flags of kube-controller-manager and kube-scheduler: no leader election, no listeners,
+// and no throttling to 20 requests a second, which suits a shared API.
 func (cp *ControlPlane) clientArgs(name string) []string {
 	return []string{
 		"--kubeconfig=" + cp.dir.userFile(name),
@@ -135,7 +135,7 @@ func (cp *ControlPlane) clientArgs(name string) []string {
 	}
 }
 
-// kwok plays the kubelets of the simulated nodes.
+// kwok simulates the kubelets of the simulated nodes.
 func (cp *ControlPlane) kwok() *component {
 	args := []string{
 		"--kubeconfig=" + cp.dir.userFile(nameKwok),
@@ -149,9 +149,8 @@ func (cp *ControlPlane) kwok() *component {
 		name:   nameKwok,
 		args:   func() []string { return args },
 		inputs: []string{cp.dir.userFile(nameKwok)},
-		// It forgets a pod whose request had no answer, or another one than that the connection was refused, such as those
-		// of a kube-apiserver that was killed or does not know its roles yet: that pod would never run. A new one looks at
-		// all of them.
+		// kwok drops a Pod whose request fails with any error other than connection refused, for example because
+		// kube-apiserver was killed or has no roles yet: that Pod would never run. A restarted kwok lists all Pods.
 		follows:       nameAPIServer,
 		prepare:       cp.prepareKwok,
 		ready:         cp.checkNodes,
@@ -160,12 +159,12 @@ func (cp *ControlPlane) kwok() *component {
 	}
 }
 
-// moreStages are rules for kwok that it does not ship.
+// moreStages are additional Stages for kwok.
 //
 //go:embed stages.yaml
 var moreStages []byte
 
-// prepareKwok stores the rules by which kwok plays nodes and pods, those that it ships and ours, and frees the nodes.
+// prepareKwok writes kwok's default Stages and ours, and releases the leases of the nodes.
 func (cp *ControlPlane) prepareKwok(ctx context.Context) error {
 	stages, err := cp.kwokStages()
 	if err != nil {
@@ -181,7 +180,8 @@ func (cp *ControlPlane) prepareKwok(ctx context.Context) error {
 	return await(ctx, "the API, which has the leases of the nodes,", 100*time.Millisecond, 30*time.Second, cp.freeNodes)
 }
 
-// simulatedCondition is the template of a condition of every simulated Pod, for users who take a Pod that is ready for one that runs.
+// simulatedCondition is the template of a condition of every simulated Pod. It tells users that a ready Pod is not really
+// running.
 const simulatedCondition = `      - lastTransitionTime: {{ $now | Quote }}
         status: "True"
         type: keelson.dev/Simulated
@@ -189,11 +189,11 @@ const simulatedCondition = `      - lastTransitionTime: {{ $now | Quote }}
         message: This Pod is on a simulated node, which reports that it runs. No container was started.
 `
 
-// imageName is a regular expression for the names of images, as the reference grammar of registries has it.
+// imageName is a regular expression for image names, after the reference grammar of registries.
 const imageName = `^((localhost|[a-zA-Z0-9-]+([.][a-zA-Z0-9-]+)*)(:[0-9]+)?/)?[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*` +
 	`(:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})?(@[a-zA-Z0-9]+:[a-fA-F0-9]{32,})?$`
 
-// invalidImages is a jq expression for the names of images of a Pod that are invalid.
+// invalidImages is a jq expression for the invalid image names of a Pod.
 const invalidImages = `.spec | (.containers + (.initContainers // [])) | .[] | .image | select(test("` + imageName + `") | not)`
 
 // adaptStages returns kwok's stages and ours. A Pod with an invalid image name does not become ready, and a Pod that becomes ready gets
@@ -214,18 +214,18 @@ func adaptStages(shipped []byte) ([]byte, error) {
 	return []byte(text + "\n---\n" + ours), nil
 }
 
-// stages are the rules that the kwok in a binary ships, by binary and when that was built: getting them starts a
-// program, which the control planes of one process need not repeat.
+// stages caches the default Stages of the kwok in a binary, by binary and build time, because getting them
+// starts a program.
 var stages = struct {
 	sync.Mutex
 	of map[string][]byte
 }{of: map[string][]byte{}}
 
-// kwokStages returns the rules that kwok ships.
+// kwokStages returns the default Stages of kwok.
 func (cp *ControlPlane) kwokStages() ([]byte, error) {
 	info, err := os.Stat(cp.opts.Binary)
 	if err != nil {
-		return nil, fmt.Errorf("ask for kwok's stages: %w", err)
+		return nil, fmt.Errorf("get kwok's stages: %w", err)
 	}
 	key := cp.opts.Binary + " " + info.ModTime().String()
 	stages.Lock()

@@ -3,8 +3,8 @@
 //
 // Everything that belongs to one control plane is in one data directory: certificates, the port, etcd's data, sockets,
 // logs and the records of its processes. The processes outlive the program that started them; the next Start on the
-// same directory finds them and adopts them. Nothing listens on any address but loopback, and etcd only
-// on a unix socket in the data directory.
+// same directory finds them and adopts them. Components listen on loopback only, and etcd only on a unix socket in the
+// data directory.
 package controlplane
 
 import (
@@ -23,68 +23,66 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// Options say which control plane to run, and how.
+// Options configure a control plane.
 type Options struct {
 	// Dir is the data directory. It is created, mode 0700.
 	Dir string
 	// Binary is the path of keelson-kube.
 	Binary string
-	// Ephemeral gives up durability for speed: etcd does not wait for the disk. For data that may be lost.
+	// Ephemeral trades durability for speed: etcd does not wait for the disk.
 	Ephemeral bool
-	// APIOnly leaves out kube-controller-manager, kube-scheduler and nodes: what tests of controllers need.
+	// APIOnly omits kube-controller-manager, kube-scheduler and nodes, for tests of controllers.
 	APIOnly bool
 	// Nodes is the number of simulated nodes.
 	Nodes int
-	// RealNode, if set, is this machine, to run a real node on.
+	// RealNode, if set, runs a real node on this host.
 	RealNode *node.Machine
-	// Name is what the kubeconfig calls the context, the cluster and the user. Empty means keelson.
+	// Name is the name of the context, the cluster and the user in the kubeconfig. Empty means keelson.
 	Name string
 	// User is the name of the administrator in the API. Empty means keelson-admin.
 	User string
-	// Port of the API on loopback. 0 means that a free one is chosen, kept, and changed when another program has taken
-	// it while the control plane was stopped.
+	// Port is the port of the API on loopback. 0 chooses a free port and keeps it, unless another program uses it
+	// while the control plane is stopped.
 	Port int
-	// CertSANs are more names and addresses that the certificate of the API is good for.
+	// CertSANs are additional names and addresses in the certificate of the API.
 	CertSANs []string
-	// APIServerArgs are more flags of kube-apiserver. Those that this package sets itself cannot be among them; see
-	// IsReservedFlag.
+	// APIServerArgs are additional flags of kube-apiserver, except those that IsReservedFlag reports.
 	APIServerArgs []string
-	// RestartPause is the longest pause before a component that dies again and again is started again. 0 means ten seconds.
+	// RestartPause is the maximum backoff of a crashing component. 0 means ten seconds.
 	RestartPause time.Duration
-	// QuotaBytes is how large the database of etcd may become before it accepts deletions only. 0 means 8 GiB.
+	// QuotaBytes is the size of etcd's database above which it accepts deletions only. 0 means 8 GiB.
 	QuotaBytes int64
-	// StorageInterval is how often the database of etcd is looked after. 0 means a minute.
+	// StorageInterval is the interval of maintenance of etcd's database. 0 means a minute.
 	StorageInterval time.Duration
-	// Rotation asks for new client certificates: another value than that of the last rotation begins one. The old ones are
-	// trusted for RotationOverlap. Empty means no rotation.
+	// Rotation requests new client certificates if its value differs from the one of the last rotation. The old ones
+	// are trusted for RotationOverlap. Empty means no rotation.
 	Rotation        string
 	RotationOverlap time.Duration
 	// Env is added to the environment of the components, as NAME=value.
 	Env []string
-	// Log gets what happens to components after the start. The zero value discards.
+	// Log receives messages about components after the start. The zero value discards them.
 	Log logr.Logger
-	// Clock tells the time for certificates. Nil means the real one.
+	// Clock is the clock for certificates. Nil means the real one.
 	Clock clock.WithTicker
-	// Changed, if set, is called when a component has ended or was started again, when etcd raises an alarm or has none
-	// any more, and when certificates were renewed. It must not wait.
+	// Changed, if set, is called when a component has ended or was restarted, when an alarm of etcd begins or ends,
+	// and when certificates were renewed. It must not block.
 	Changed func()
-	// Answering, if set, is called once in a goroutine of its own, when kube-apiserver answers for the first time. It may
-	// not be ready then and refuse things for a moment. The context ends when the control plane is left, which waits for
-	// the call.
+	// Answering, if set, is called once in its own goroutine when kube-apiserver first responds. The API may not be
+	// ready yet and reject some requests. The context ends when the control plane is left, which waits for the call.
 	Answering func(context.Context, *rest.Config)
-	// OpenEarly begins with what Open does as soon as the API answers, while it becomes ready.
+	// OpenEarly starts the work of Open as soon as the API responds, before it is ready.
 	OpenEarly bool
 	// Progress, if set, is called when a step of Start or Settle begins and when it is done.
 	Progress func(Step)
 }
 
-// Step is a part of the way to a running control plane.
+// Step is a step of the start of a control plane.
 type Step struct {
 	// Name is a component's name, or "certificates".
 	Name string
-	// Done is false when the step begins, true when it has ended well.
+	// Done is false when the step begins, true when it has succeeded.
 	Done bool
-	// Took is how long it took, once it is done.
+	// Took is the duration of a completed step.
 	Took time.Duration
 }
 
@@ -93,18 +91,18 @@ type ControlPlane struct {
 	opts  Options
 	dir   layout
 	procs *process.Dir
-	// claims are held as long as the data directory is.
+	// claims are held as long as the lock of the data directory.
 	claims node.Claims
 
 	supervision context.Context // of the components; its end leaves them running
 	cancel      context.CancelFunc
-	wg          sync.WaitGroup // what must be over before the control plane is left
+	wg          sync.WaitGroup // goroutines that must end before the control plane is left
 	endings     endings
 
 	simulatedKubelet func() (port int32, err error) // serves for the simulated nodes from the first call on
 
 	answered sync.Once
-	opened   chan error // has one value when what OpenEarly has begun is over
+	opened   chan error // receives one value when the work started by OpenEarly has ended
 
 	leave   sync.Mutex // held while the control plane is left
 	stopped bool       // guarded by leave
@@ -122,8 +120,8 @@ type ControlPlane struct {
 // Start starts the control plane of a data directory, or adopts the one that already runs there, and returns
 // when its API answers /readyz. The other components are then running but may not have settled: see Settle.
 //
-// The error is a *process.LockedError when another program looks after this data directory. When Start fails or ctx
-// ends, the processes that it started are stopped again, and those that it found running are left running.
+// The error is a *process.LockedError if another program manages this data directory. If Start fails or ctx ends,
+// the processes that it started are stopped again, and those that it adopted keep running.
 func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
@@ -153,7 +151,7 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	return cp, nil
 }
 
-// open takes the data directory and chooses the port; nothing is started yet.
+// open locks the data directory and chooses the port. It starts nothing.
 func (cp *ControlPlane) open() error {
 	if err := cp.dir.create(); err != nil {
 		return err
@@ -169,7 +167,7 @@ func (cp *ControlPlane) open() error {
 	return nil
 }
 
-// letGo lets others have the data directory, and before that the networks of the node: they are ours only with it.
+// letGo releases the networks of the node and then the lock of the data directory, which protects them.
 func (cp *ControlPlane) letGo() error {
 	cp.claims.Release()
 	return cp.procs.Close()
@@ -201,7 +199,7 @@ func (cp *ControlPlane) prepareState() error {
 	return cp.prepareNode()
 }
 
-// start brings up the components, each as soon as what it needs is there.
+// start starts the components, each as soon as its dependencies are ready.
 func (cp *ControlPlane) start(ctx context.Context) error {
 	ctx, done := cp.endings.watch(ctx)
 	defer done()
@@ -222,7 +220,7 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 	return nil
 }
 
-// startControllers starts what makes the API more than a store, and waits for nothing.
+// startControllers starts the other components and waits for nothing.
 func (cp *ControlPlane) startControllers(ctx context.Context) error {
 	for _, c := range []*component{cp.controllerManager(), cp.scheduler()} {
 		if err := cp.step(ctx, c); err != nil {
@@ -244,7 +242,7 @@ func (cp *ControlPlane) startAPI(ctx context.Context) error {
 		return err
 	}
 	if etcd.absent {
-		// An API that has been without etcd for long may look for it again in two minutes only.
+		// After a long time without etcd, the API may reconnect only after two minutes.
 		if err := cp.stopFound(ctx, []string{apiserver.name}); err != nil {
 			return err
 		}
@@ -276,7 +274,7 @@ func (cp *ControlPlane) prepareCredentials() error {
 	return nil
 }
 
-// step starts one component, waits until it is ready and reports the time it took.
+// step starts a component, waits until it is ready and reports the duration.
 func (cp *ControlPlane) step(ctx context.Context, c *component) error {
 	done := cp.begin(c.name)
 	if err := cp.launch(ctx, c); err != nil {
@@ -289,15 +287,15 @@ func (cp *ControlPlane) step(ctx context.Context, c *component) error {
 	return nil
 }
 
-// begin reports that a step begins; what it returns reports that it is done.
+// begin reports the begin of a step; the returned function reports its end.
 func (cp *ControlPlane) begin(name string) (done func()) {
 	began := time.Now()
 	cp.opts.Progress(Step{Name: name})
 	return func() { cp.opts.Progress(Step{Name: name, Done: true, Took: time.Since(began)}) }
 }
 
-// Config returns the administrator's client configuration, without client-side throttling. Clients follow the renewal
-// of its certificate, however long they live.
+// Config returns the administrator's client configuration, without client-side throttling. Clients reload its
+// certificate after each renewal.
 func (cp *ControlPlane) Config() *rest.Config {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()

@@ -146,7 +146,7 @@ func TestDamagedData(t *testing.T) {
 		t.Fatal("the start succeeded")
 	}
 	t.Logf("failed after %s: %v", time.Since(began), err)
-	for _, text := range []string{"etcd was started 3 times in vain", filepath.Join(dir, "logs", "etcd.log"), "invalid database"} {
+	for _, text := range []string{"etcd has failed 3 times", filepath.Join(dir, "logs", "etcd.log"), "invalid database"} {
 		if !strings.Contains(err.Error(), text) {
 			t.Errorf("the error does not say %q", text)
 		}

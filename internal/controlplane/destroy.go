@@ -16,13 +16,14 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// marker is in the environment of every component of a data directory, so that they are found without their records.
+// marker returns the environment variable of every component of a data directory, which identifies them without
+// their records.
 func marker(dir string) string { return "KEELSON_CONTROL_PLANE=" + dir }
 
-// Destroy removes a control plane that no program supervises: every process of the data directory, also when the directory
-// or the records in it are gone, and the directory itself. It kills the processes, because no data is to be kept.
-// What is missing counts as removed. Records that cannot be read are logged; their processes are ended, too. The error
-// is a *process.LockedError when a program looks after it.
+// Destroy removes a control plane that no program supervises: the data directory and all its processes, even if the
+// directory or its records are gone. It kills the processes, because no data is kept. Anything missing counts as removed.
+// Unreadable records are logged, and their processes are killed, too. The error is a *process.LockedError if a program
+// supervises it.
 func Destroy(ctx context.Context, path string, log logr.Logger) error {
 	dir, err := filepath.Abs(path)
 	if err != nil {
@@ -31,7 +32,7 @@ func Destroy(ctx context.Context, path string, log logr.Logger) error {
 	if err := destroyProcesses(ctx, layout(dir), log); err != nil {
 		return fmt.Errorf("remove the control plane in %s: %w", dir, err)
 	}
-	// A component writes up to its end, so the directory may have got new files while it was removed.
+	// Components may have written new files to the directory during the removal.
 	if _, err := process.EndMarked(ctx, marker(dir)); err != nil {
 		return fmt.Errorf("remove the control plane in %s: %w", dir, err)
 	}
@@ -56,8 +57,7 @@ func removeAll(ctx context.Context, dir string) error {
 	}
 }
 
-// Remains reports whether anything is left of a control plane that Destroy would have to remove: its data directory, or a
-// process that was started in it.
+// Remains reports whether Destroy has anything to remove: the data directory, or a process that was started in it.
 func Remains(path string) bool {
 	dir, err := filepath.Abs(path)
 	if err != nil {
@@ -69,21 +69,21 @@ func Remains(path string) bool {
 	return process.IsMarked(marker(dir))
 }
 
-// destroyProcesses kills what the records tell of. A damaged one does not block the removal of the rest: its process has
-// the marker of the data directory.
+// destroyProcesses kills the processes with records. A damaged record does not block the removal: its process is found
+// by the marker.
 func destroyProcesses(ctx context.Context, dir layout, log logr.Logger) error {
 	if _, err := os.Stat(dir.processes()); err != nil {
-		return nil // gone, or not to be read: then the marker must do
+		return nil // missing or unreadable; the marker finds the processes
 	}
 	procs, err := process.Open(dir.processes())
 	if errors.Is(err, process.ErrLocked) {
 		return err
 	}
 	if err != nil {
-		return nil // as above: a damaged directory does not keep us from removing it
+		return nil // as above
 	}
 	atOnce, cancel := context.WithCancel(ctx)
-	cancel() // does not wait for a polite end
+	cancel() // kill without a graceful stop
 	stopErr := stopSome(atOnce, dir, procs, patience, func(name string) bool {
 		_, err := procs.Find(name)
 		var damage *process.DamagedError
@@ -100,11 +100,11 @@ func destroyProcesses(ctx context.Context, dir layout, log logr.Logger) error {
 // NodeDir returns the directory of the real node of a data directory.
 func NodeDir(dir string) string { return layout(dir).node() }
 
-// ComponentStatus is what is known about one component of a control plane that is looked after.
+// ComponentStatus is the status of a supervised component.
 type ComponentStatus struct {
 	Name   string
 	Status process.Status
-	// Problem says what is wrong with a component that runs, and what to do; empty if nothing is.
+	// Problem describes a problem of a running component, with the remedy; empty if there is none.
 	Problem string
 }
 

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// attempts is how often a component may end during a wait for the control plane, before the wait fails.
+// attempts is the number of times that a component may end before a wait for the control plane fails.
 const attempts = 3
 
-// endings ends waits for the control plane when one of its components keeps exiting, which may be another one than the wait is
-// for. A damaged etcd opens its socket before it notices.
+// endings cancels waits for the control plane if any component keeps exiting. It need not be the awaited one: a damaged etcd
+// opens its socket before it exits.
 type endings struct {
 	mu      sync.Mutex
 	waiting map[*waiter]bool
@@ -23,7 +23,7 @@ type waiter struct {
 }
 
 // watch returns a context that is cancelled, with the reason as its cause, when a component has ended too often from
-// now on. The wait is over when done is called.
+// now on. The caller calls done at the end of the wait.
 func (e *endings) watch(ctx context.Context) (watched context.Context, done func()) {
 	watched, cancel := context.WithCancelCause(ctx)
 	w := &waiter{ends: map[string]int{}, cancel: cancel}
@@ -41,19 +41,19 @@ func (e *endings) watch(ctx context.Context) (watched context.Context, done func
 	}
 }
 
-// note records for all waits that a component has ended or could not be started, and why.
+// note records for all waits why a component has ended or could not be started.
 func (e *endings) note(component string, why error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for w := range e.waiting {
 		if w.ends[component]++; w.ends[component] == attempts {
-			w.cancel(fmt.Errorf("%s was started %d times in vain: %w", component, attempts, why))
+			w.cancel(fmt.Errorf("%s has failed %d times: %w", component, attempts, why))
 		}
 	}
 }
 
-// await asks every interval until ready returns no error. When the context ends or the timeout is over, the error
-// says why, and what the last answer was.
+// await calls ready at each interval until it returns nil. After the timeout or the end of the context, the error
+// includes the last error of ready.
 func await(ctx context.Context, what string, interval, timeout time.Duration, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("waited %s", timeout))
 	defer cancel()
@@ -65,7 +65,7 @@ func await(ctx context.Context, what string, interval, timeout time.Duration, re
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil { // else it may only say that it was interrupted
+		if ctx.Err() == nil { // otherwise the error may only be the interruption
 			answer = err
 		}
 		select {

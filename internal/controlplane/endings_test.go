@@ -22,8 +22,8 @@ func TestWatchEndsWhenOneComponentKeepsEnding(t *testing.T) {
 	}{
 		{name: "nothing ends"},
 		{name: "twice is bad luck", during: []string{"a", "a"}},
-		{name: "three times is not", during: []string{"a", "a", "a"}, wantErr: "a was started 3 times in vain: reason"},
-		{name: "more often says the same", during: []string{"a", "a", "a", "a", "b", "b", "b"}, wantErr: "a was started 3 times in vain: reason"},
+		{name: "three times is not", during: []string{"a", "a", "a"}, wantErr: "a has failed 3 times: reason"},
+		{name: "more often says the same", during: []string{"a", "a", "a", "a", "b", "b", "b"}, wantErr: "a has failed 3 times: reason"},
 		{name: "each component counts for itself", during: []string{"a", "b", "a", "b"}},
 		{name: "what was before does not count", before: []string{"a", "a", "a", "a"}, during: []string{"a", "a"}},
 	} {

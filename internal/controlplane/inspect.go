@@ -14,11 +14,11 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// Report says what a data directory holds and what of it runs.
+// Report describes a data directory and its processes.
 type Report struct {
 	Dir            string            `json:"dir"`
 	Exists         bool              `json:"exists"`               // whether a control plane was ever started there
-	ManagerPID     int               `json:"managerPID,omitempty"` // the program that looks after it, 0 if none does
+	ManagerPID     int               `json:"managerPID,omitempty"` // the program that supervises it, 0 if none
 	Server         string            `json:"server,omitempty"`     // URL of the API
 	Kubeconfig     string            `json:"kubeconfig,omitempty"` // path of the administrator's kubeconfig
 	Ephemeral      bool              `json:"ephemeral"`
@@ -26,9 +26,9 @@ type Report struct {
 	RealNode       bool              `json:"realNode,omitempty"`       // whether one runs
 	SimulatedNodes bool              `json:"simulatedNodes,omitempty"` // whether kwok runs
 	Components     []ComponentReport `json:"components,omitempty"`
-	APIReady       bool              `json:"apiReady"`            // whether /readyz says ok
+	APIReady       bool              `json:"apiReady"`            // whether /readyz returns ok
 	APIError       string            `json:"apiError,omitempty"`  // why not
-	EtcdAlarm      string            `json:"etcdAlarm,omitempty"` // the alarm of etcd and what to do about it, if there is one
+	EtcdAlarm      string            `json:"etcdAlarm,omitempty"` // the alarm of etcd and its remedy, if there is one
 }
 
 // ComponentReport is the state of one component.
@@ -37,7 +37,7 @@ type ComponentReport struct {
 	State     string    `json:"state"` // Running, Exited, Lost, Starting
 	PID       int       `json:"pid,omitempty"`
 	StartedAt time.Time `json:"startedAt,omitzero"`
-	Ended     string    `json:"ended,omitempty"` // how it ended, when it did
+	Ended     string    `json:"ended,omitempty"` // how it ended, if it has
 	Log       string    `json:"log"`
 }
 
@@ -51,7 +51,7 @@ func (r Report) Running() bool {
 	return false
 }
 
-// Inspect looks at a data directory and changes nothing in it.
+// Inspect reports on a data directory without changing it.
 func Inspect(ctx context.Context, path string) (Report, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {

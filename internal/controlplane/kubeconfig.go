@@ -20,14 +20,14 @@ import (
 // userAdmin names the files of the administrator's certificate.
 const userAdmin = "admin"
 
-// renewalInterval is how often a running control plane looks after its certificates.
+// renewalInterval is the interval at which a running control plane checks its certificates.
 const renewalInterval = time.Hour
 
-// defaultName is what a kubeconfig calls its context, cluster and user.
+// defaultName is the name of the context, cluster and user in a kubeconfig.
 const defaultName = "keelson"
 
-// writeKubeconfigs writes the administrator's kubeconfig, with its credentials inside so that it can be copied, and
-// one for each component, which refers to files so that a running component takes up a renewed certificate.
+// writeKubeconfigs writes the administrator's kubeconfig, with embedded credentials so that it can be copied, and
+// one for each component, which refers to files so that the component reloads renewed certificates.
 func writeKubeconfigs(dir layout, name string, port, generation int) error {
 	ca, err := os.ReadFile(dir.pki("ca.crt"))
 	if err != nil {
@@ -57,7 +57,7 @@ func writeKubeconfigs(dir layout, name string, port, generation int) error {
 	return nil
 }
 
-// writeKubeconfig writes one kubeconfig unless the file says the same already.
+// writeKubeconfig writes a kubeconfig if it differs from the file.
 func writeKubeconfig(path, name string, cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) error {
 	data, err := clientcmd.Write(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{name: cluster},
@@ -71,7 +71,7 @@ func writeKubeconfig(path, name string, cluster *clientcmdapi.Cluster, user *cli
 	return updateFile(path, data, atomicfile.Volatile)
 }
 
-// updateFile writes a file unless it says the same already.
+// updateFile writes a file if its content differs.
 func updateFile(path string, data []byte, durability atomicfile.Durability) error {
 	existing, err := os.ReadFile(path)
 	if err == nil && bytes.Equal(existing, data) {
@@ -103,9 +103,9 @@ func (cp *ControlPlane) writeKubeconfigsLocked() error {
 	return nil
 }
 
-// clientConfig returns the administrator's client configuration. It names files instead of holding their contents:
-// client-go reads such a certificate again, for each new connection and every five minutes, and then closes the
-// connections of the old one. A certificate in the configuration itself would be used until it expires, and after.
+// clientConfig returns the administrator's client configuration. It refers to files, because client-go reloads
+// such certificates for each new connection and every five minutes, and then closes the connections with the old
+// one. It would use an embedded certificate even after its expiry.
 func clientConfig(dir layout, port, generation int) *rest.Config {
 	user := clientName(userAdmin, generation)
 	return &rest.Config{
@@ -115,12 +115,12 @@ func clientConfig(dir layout, port, generation int) *rest.Config {
 			CertFile: dir.pki(user + ".crt"),
 			KeyFile:  dir.pki(user + ".key"),
 		},
-		QPS: -1, // the API's own priority and fairness is the throttle
+		QPS: -1, // the API server has priority and fairness
 	}
 }
 
-// renewCertificates looks after the certificates until the context ends. kube-apiserver and the components' clients
-// read renewed files by themselves.
+// renewCertificates renews the certificates until the context ends. kube-apiserver and the clients of the
+// components reload the files.
 func (cp *ControlPlane) renewCertificates(ctx context.Context) {
 	ticker := cp.opts.Clock.NewTicker(renewalInterval)
 	defer ticker.Stop()
@@ -130,7 +130,7 @@ func (cp *ControlPlane) renewCertificates(ctx context.Context) {
 			return
 		case <-ticker.C():
 			if err := cp.renewOnce(); err != nil {
-				cp.opts.Log.Error(err, "Could not renew certificates, trying again later", "interval", renewalInterval)
+				cp.opts.Log.Error(err, "Failed to renew certificates, will retry", "interval", renewalInterval)
 			}
 		}
 	}
@@ -141,7 +141,7 @@ func (cp *ControlPlane) renewOnce() error {
 	if changed {
 		cp.opts.Log.Info("Renewed certificates", "directory", cp.dir.path("pki"))
 	}
-	// Also when nothing has changed: the last attempt may have failed between the two.
+	// Even without a change: the last attempt may have failed between the two.
 	_, trustErr := cp.writeClientTrust()
 	err = errors.Join(err, trustErr, cp.writeKubeconfigs())
 	if changed {

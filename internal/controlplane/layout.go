@@ -15,7 +15,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
-// layout is a data directory; its methods name what is in it.
+// layout is a data directory; its methods return the paths in it.
 type layout string
 
 func (l layout) path(elem ...string) string {
@@ -37,7 +37,7 @@ func (l layout) stateFile() string           { return l.path("state.json") }
 // unix socket's path must fit into 108 bytes and a data directory may be anywhere.
 func (l layout) sockets() string { return l.path("sockets") }
 
-// create makes the directories. They are closed to everybody else, because they hold private keys and sockets.
+// create creates the directories. Other users have no access, because they contain private keys and sockets.
 func (l layout) create() error {
 	for _, dir := range []string{string(l), l.path("pki"), l.path("logs"), l.sockets(), l.etcdData(), l.volumePlugins()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -47,7 +47,7 @@ func (l layout) create() error {
 	return nil
 }
 
-// state is what a data directory remembers beside certificates and etcd's data.
+// state is the persistent state of a data directory besides certificates and etcd's data.
 type state struct {
 	Port      int               `json:"port"`               // of the API, on loopback; chosen once
 	Ephemeral bool              `json:"ephemeral"`          // started without fsync
@@ -58,7 +58,7 @@ type state struct {
 	Commands  map[string]string `json:"commands"`           // component to a hash of the command line it was started with
 }
 
-// loadState reads the state; a directory that has none yet gives an empty one.
+// loadState reads the state. Without a state file, it is empty.
 func loadState(dir layout) (state, error) {
 	s := state{Commands: map[string]string{}}
 	data, err := os.ReadFile(dir.stateFile())
@@ -88,15 +88,15 @@ func saveState(dir layout, s state) error {
 	return atomicfile.Write(dir.stateFile(), append(data, '\n'), atomicfile.Durable)
 }
 
-// The ports to choose from lie below the range from which the kernel takes the local ports of outgoing connections,
-// so that a port that is ours is not taken by chance while the control plane is stopped.
+// The candidate ports are below the kernel's range of ephemeral ports, so that outgoing connections do not take our
+// port while the control plane is stopped.
 const (
 	firstPort = 20000
 	lastPort  = 32000
 )
 
-// freePort returns a free loopback port. The search begins at a place that depends on the seed, so
-// that several control planes seldom want the same port.
+// freePort returns a free loopback port. The search starts at a port that depends on the seed, so that control
+// planes rarely collide.
 func freePort(seed string) (int, error) {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(seed)) // never fails

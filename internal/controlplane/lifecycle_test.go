@@ -150,7 +150,7 @@ func TestStartThatFails(t *testing.T) {
 			fault(t, dir, component, faultExit)
 			began := time.Now()
 			_, err := controlplane.Start(t.Context(), controlplane.Options{Dir: dir, Binary: standInBinary(t)})
-			for _, text := range []string{component + " was started 3 times in vain", "exit code 3", component + ".log", "this is the reason"} {
+			for _, text := range []string{component + " has failed 3 times", "exit code 3", component + ".log", "this is the reason"} {
 				if err == nil || !strings.Contains(err.Error(), text) {
 					t.Errorf("error %v does not say %q", err, text)
 				}
@@ -343,7 +343,7 @@ func TestPortIsTakenWhileRunning(t *testing.T) {
 	address = server.Host
 	kill(t, running(t, dir)["kube-apiserver"])
 	eventually(t, "a message", func() bool {
-		return log.contain("port " + server.Port() + " on 127.0.0.1 is taken by another program: end that program")
+		return log.contain("port " + server.Port() + " on 127.0.0.1 is in use by another program: stop that program")
 	})
 	if pid := running(t, dir)["kube-apiserver"]; pid != 0 {
 		t.Errorf("kube-apiserver runs, pid %d", pid)

@@ -16,16 +16,16 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// simulatedLabel marks the nodes that are played by kwok: what runs there only says that it runs.
+// simulatedLabel marks the nodes that kwok simulates: Pods there execute nothing.
 const simulatedLabel = "keelson.dev/simulated"
 
-// nodePrefix begins the names of simulated nodes, so that users can tell them from real ones.
+// nodePrefix is the prefix of the names of simulated nodes.
 const nodePrefix = "simulated-"
 
 func nodeName(i int) string { return nodePrefix + strconv.Itoa(i) }
 
-// Settle brings up the simulated nodes and waits until pods can be created and run: the default ServiceAccount is
-// there and the nodes are ready. A control plane with APIOnly has settled at once.
+// Settle starts the nodes and waits until Pods can be created and run: the default ServiceAccount exists and the
+// nodes are ready. With APIOnly it returns at once.
 func (cp *ControlPlane) Settle(ctx context.Context) error {
 	if cp.opts.APIOnly {
 		return nil
@@ -50,9 +50,9 @@ func (cp *ControlPlane) Settle(ctx context.Context) error {
 	return awaitServiceAccount(ctx, client)
 }
 
-// Open makes what users need before anything else, without waiting for the controllers that would make it, too: the
-// default ServiceAccount, without which no pod is admitted, and the simulated nodes. From then on the API can be used;
-// pods run when Settle is through. With Options.OpenEarly most of it is done when Start returns.
+// Open creates the default ServiceAccount, without which no Pod is admitted, and the simulated nodes, without waiting
+// for controllers. Then the API is usable; Pods run after Settle. With Options.OpenEarly most of this is done when
+// Start returns.
 func (cp *ControlPlane) Open(ctx context.Context) error {
 	if cp.opts.OpenEarly {
 		select {
@@ -68,7 +68,7 @@ func (cp *ControlPlane) Open(ctx context.Context) error {
 	return cp.openNow(ctx)
 }
 
-// openNow is Open, for an API that may not be ready yet.
+// openNow implements Open for an API that may not be ready yet.
 func (cp *ControlPlane) openNow(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(cp.Config())
 	if err != nil {
@@ -92,7 +92,7 @@ func (cp *ControlPlane) openNow(ctx context.Context) error {
 	return nil
 }
 
-// awaitServiceAccount waits for the default ServiceAccount, without which no pod is admitted.
+// awaitServiceAccount waits for the default ServiceAccount, without which no Pod is admitted.
 func awaitServiceAccount(ctx context.Context, client kubernetes.Interface) error {
 	const what = "the default ServiceAccount, which kube-controller-manager makes,"
 	return await(ctx, what, 50*time.Millisecond, time.Minute, func(ctx context.Context) error {
@@ -101,7 +101,7 @@ func awaitServiceAccount(ctx context.Context, client kubernetes.Interface) error
 	})
 }
 
-// ensureNodes makes the number of simulated nodes what was asked for, and has kwok play them.
+// ensureNodes creates or deletes simulated nodes until their number is the requested one.
 func (cp *ControlPlane) ensureNodes(ctx context.Context, client kubernetes.Interface) error {
 	existing, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: simulatedLabel + "=true"})
 	if err != nil {
@@ -148,8 +148,8 @@ func setKubeletPort(ctx context.Context, client kubernetes.Interface, node *core
 	return err
 }
 
-// freeNodes deletes the leases by which a kwok that has ended holds its nodes still. Its successor would wait for their
-// end, up to 40 seconds, before it plays any pod. There is never another kwok than ours for these nodes.
+// freeNodes deletes the node leases of a kwok that has ended. Otherwise the next kwok would wait for their expiry, up
+// to 40 seconds, before it simulates any Pod. No other kwok manages these nodes.
 func (cp *ControlPlane) freeNodes(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(cp.Config())
 	if err != nil {
@@ -195,7 +195,7 @@ func (cp *ControlPlane) checkNodes(ctx context.Context) error {
 	return nil
 }
 
-// newNode returns a simulated node with resources for everything, and with a kubelet at that port.
+// newNode returns a simulated node with ample resources and with a kubelet at that port.
 func newNode(i int, kubeletPort int32) *corev1.Node {
 	name := nodeName(i)
 	room := corev1.ResourceList{
@@ -215,7 +215,7 @@ func newNode(i int, kubeletPort int32) *corev1.Node {
 				"type":                 "kwok",
 			},
 			Annotations: map[string]string{
-				"keelson.dev/simulated": "this node is played by kwok: pods on it report that they run, nothing is executed",
+				"keelson.dev/simulated": "kwok simulates this node: its Pods report that they run, but nothing is executed",
 			},
 		},
 		Status: corev1.NodeStatus{
@@ -225,7 +225,7 @@ func newNode(i int, kubeletPort int32) *corev1.Node {
 	}
 }
 
-// grantKwok lets kwok do what a kubelet does, for all simulated nodes.
+// grantKwok grants kwok the permissions of the kubelets of all simulated nodes.
 func grantKwok(ctx context.Context, client kubernetes.Interface) error {
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: kwokUser},

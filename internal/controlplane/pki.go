@@ -22,21 +22,21 @@ const (
 	leafLifetime = 365 * 24 * time.Hour
 )
 
-// serviceNetwork is where Services get their addresses from, unless this machine had another node there.
+// serviceNetwork is the default network of Services, used unless another node on this host has it.
 const serviceNetwork = "10.96.0.0/16"
 
-// nameAPIServerCert names the files of the certificate that the API shows.
+// nameAPIServerCert names the files of the serving certificate of the API.
 const nameAPIServerCert = "apiserver"
 
-// certificate says what one certificate is for.
+// certificate describes a certificate.
 type certificate struct {
 	name   string // file name in pki/, without ending
 	issuer string // name of the authority that signs it; empty for an authority
 	pki.Template
 }
 
-// The authorities and the users that certificates are made for. Users carry the names that Kubernetes' own RBAC rules
-// know; the administrator is in the group that may do everything.
+// The CAs, and the users with certificates. Their names are those in Kubernetes' default RBAC rules; the
+// administrator is in the group with all permissions.
 var certificates = []certificate{
 	newAuthority("ca", "keelson-ca"),
 	newAuthority("front-proxy-ca", "keelson-front-proxy-ca"),
@@ -66,8 +66,8 @@ func newClient(name, issuer, user string, groups ...string) certificate {
 	}}
 }
 
-// certificates returns what this control plane needs: the administrator by the name that was asked for, and the API
-// under all its names.
+// certificates returns the certificates of this control plane, with the configured names of the administrator and
+// the API.
 func (cp *ControlPlane) certificates() []certificate {
 	wanted := slices.Clone(certificates)
 	for i := range wanted {
@@ -76,7 +76,7 @@ func (cp *ControlPlane) certificates() []certificate {
 		case c.name == userAdmin && cp.opts.User != "":
 			c.CommonName = cp.opts.User
 		case c.name == nameAPIServerCert:
-			// The first address of Services belongs to the API itself (the Service "kubernetes").
+			// The first address of Services belongs to the Service "kubernetes".
 			c.Names = slices.Concat(c.Names, []string{cp.services().Addr().Next().String()}, cp.opts.CertSANs)
 		}
 	}
@@ -86,12 +86,11 @@ func (cp *ControlPlane) certificates() []certificate {
 	return cp.ofGeneration(wanted)
 }
 
-// ensureCertificates makes every certificate and key that is missing, and renews certificates, with the same key, that have
-// reached half of their lifetime, are damaged or do not match their template. It reports whether it changed
-// anything.
+// ensureCertificates creates missing certificates and keys. It renews certificates, with the same key, that have reached
+// half of their lifetime, are damaged or do not match their template. It reports whether it changed anything.
 //
-// An authority is renewed with its old key and name, so what it signed before stays good. A damaged key is replaced
-// unless others depend on it: then the error says what its loss means, and the decision is the user's.
+// A renewed CA keeps its key and name, so the certificates that it signed stay valid. A damaged key is replaced
+// unless other files depend on it: then the error explains the consequences, and the user decides.
 func ensureCertificates(dir layout, wanted []certificate, now time.Time) (changed bool, err error) {
 	pairs := map[string]pki.Pair{}
 	for _, c := range wanted {
@@ -119,7 +118,7 @@ func ensureCertificate(dir layout, c certificate, issuer pki.Pair, now time.Time
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return pki.Pair{}, false, err
 	}
-	// Only the owner of its key depends on the bytes of a certificate, so one that cannot be read is simply replaced.
+	// Nothing depends on the bytes of a certificate, so an unreadable one is replaced.
 	existing, err := cert.ParseCertsPEM(data)
 	if err == nil {
 		p.Certificate = existing[0]
@@ -136,8 +135,9 @@ func ensureCertificate(dir layout, c certificate, issuer pki.Pair, now time.Time
 	return p, true, atomicfile.Write(path, data, atomicfile.Volatile)
 }
 
-// ensureKey reads a private key, or makes one. A damaged key is replaced if its loss means nothing; loss says what it means. Only a key whose loss matters has to survive a
-// power cut: everything else in pki/ is made again at the next start.
+// ensureKey reads a private key, or creates one. loss describes the consequences of replacing the key; a damaged key is replaced
+// only if there are none. Only keys with consequences are written durably: everything else in pki/ is created again at the next
+// start.
 func ensureKey(path, loss string) (crypto.Signer, error) {
 	data, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

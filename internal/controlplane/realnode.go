@@ -23,7 +23,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/node"
 )
 
-// The certificates that only a real node needs: what it shows to the API and what the API shows to it.
+// The certificates that only a real node needs: its own, and the one of the API as its client.
 const (
 	nameKubeletServer = "kubelet-server"
 	nameKubeletClient = "kubelet"
@@ -34,10 +34,10 @@ const (
 // kubeletUser is the user of kube-apiserver at a kubelet.
 const kubeletUser = "kube-apiserver-kubelet-client"
 
-// nodeEndTimeout is how long a real node may take to end: it ends its Pods first.
+// nodeEndTimeout is the stop timeout of a real node, which first stops its Pods.
 const nodeEndTimeout = 30 * time.Second
 
-// nodeCertificates are the certificates for a real node.
+// nodeCertificates returns the certificates for a real node.
 func nodeCertificates(s node.Settings) []certificate {
 	return []certificate{
 		newServer(nameKubeletServer, "system:node:"+s.Name, s.Name, s.Address().String()),
@@ -47,13 +47,13 @@ func nodeCertificates(s node.Settings) []certificate {
 	}
 }
 
-// services is the network of Services. It stays the same, because they keep their addresses.
+// services returns the network of Services. It does not change, because they keep their addresses.
 func (cp *ControlPlane) services() netip.Prefix {
 	return netip.MustParsePrefix(cmp.Or(cp.state.Services, serviceNetwork)) // loadState has checked it
 }
 
-// chooseServices chooses the network of Services while no Service exists: the default one, unless another node on this
-// machine uses it. The machine can have only one route to a network.
+// chooseServices chooses the network of Services before any Service exists: the default, unless another node on this
+// host uses it. The host can have only one route to a network.
 func (cp *ControlPlane) chooseServices() error {
 	_, err := os.Stat(filepath.Join(cp.dir.etcdData(), "member"))
 	if cp.opts.RealNode == nil || cp.state.Services != "" || !errors.Is(err, fs.ErrNotExist) {
@@ -67,7 +67,7 @@ func (cp *ControlPlane) chooseServices() error {
 	return nil
 }
 
-// prepareNode decides which node it is to be, and writes it down for the node itself.
+// prepareNode chooses the settings of the real node and writes them for it.
 func (cp *ControlPlane) prepareNode() error {
 	if cp.opts.RealNode == nil {
 		return nil
@@ -80,7 +80,7 @@ func (cp *ControlPlane) prepareNode() error {
 	return cp.writeNodeSettings()
 }
 
-// writeNodeSettings tells the node which port the API has.
+// writeNodeSettings writes the settings of the node, with the port of the API.
 func (cp *ControlPlane) writeNodeSettings() error {
 	if err := os.MkdirAll(cp.node.Credentials(), 0o700); err != nil {
 		return err
@@ -93,8 +93,8 @@ func (cp *ControlPlane) writeNodeSettings() error {
 	return updateFile(cp.node.File(), data, atomicfile.Durable)
 }
 
-// writeNodeCredentials gives the node its own certificates and keys only, because everything that runs with the rights of the node
-// can read the folder. The components reload renewed files.
+// writeNodeCredentials writes only the node's own certificates and keys, because everything with the node's permissions can read
+// the folder. The components reload renewed files.
 func (cp *ControlPlane) writeNodeCredentials() error {
 	folder := cp.node.Credentials()
 	for source, target := range map[string]string{
@@ -148,7 +148,7 @@ func (cp *ControlPlane) simulatedNodeArgs() []string {
 	return []string{"--kubelet-certificate-authority=" + cp.dir.pki("ca.crt"), "--kubelet-preferred-address-types=InternalIP"}
 }
 
-// realNode is a node that runs what is placed on it. It is one process to us, and ends with everything in it.
+// realNode is a node that executes its Pods. It is one process, which ends together with all its children.
 func (cp *ControlPlane) realNode() *component {
 	return &component{
 		name:          nameNode,
@@ -161,7 +161,7 @@ func (cp *ControlPlane) realNode() *component {
 	}
 }
 
-// checkRealNode returns an error unless the real node is ready, and has said so since it was started.
+// checkRealNode returns an error unless the real node has reported since its start that it is ready.
 func (cp *ControlPlane) checkRealNode(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(cp.Config())
 	if err != nil {
@@ -191,7 +191,7 @@ func (cp *ControlPlane) checkRealNode(ctx context.Context) error {
 	return errors.New("it has not reported yet")
 }
 
-// admitNode makes in the API what a real node needs.
+// admitNode creates the API objects that a real node needs.
 func (cp *ControlPlane) admitNode(ctx context.Context, client kubernetes.Interface) error {
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "keelson:" + kubeletUser},
@@ -217,8 +217,8 @@ func (cp *ControlPlane) admitNode(ctx context.Context, client kubernetes.Interfa
 	return err
 }
 
-// newAPIEndpoints says where Pods reach the Service "kubernetes": at the node, which hands connections over to the API.
-// kube-apiserver itself keeps no endpoints, because it knows no address but loopback.
+// newAPIEndpoints returns the endpoints of the Service "kubernetes": the node, which forwards connections to the API.
+// kube-apiserver does not maintain them, because it only listens on loopback.
 func (cp *ControlPlane) newAPIEndpoints() *discoveryv1.EndpointSlice {
 	cp.mu.Lock()
 	port := int32(cp.state.Port)
@@ -235,7 +235,7 @@ func (cp *ControlPlane) newAPIEndpoints() *discoveryv1.EndpointSlice {
 	}
 }
 
-// settleRealNode brings the real node up, or removes what is left of one.
+// settleRealNode starts the real node, or removes an earlier one.
 func (cp *ControlPlane) settleRealNode(ctx context.Context, client kubernetes.Interface) error {
 	if cp.node == nil {
 		return cp.dismissNode(ctx, client)
@@ -249,7 +249,7 @@ func (cp *ControlPlane) settleRealNode(ctx context.Context, client kubernetes.In
 // nodeRemovalTimeout limits how long a start waits for the API to delete the Node of a real node.
 const nodeRemovalTimeout = time.Minute
 
-// dismissNode deletes the Node of an earlier real node that is not wanted any more.
+// dismissNode deletes the Node of an earlier real node.
 func (cp *ControlPlane) dismissNode(ctx context.Context, client kubernetes.Interface) error {
 	cp.mu.Lock()
 	leftOver := cp.state.RealNode
@@ -261,7 +261,7 @@ func (cp *ControlPlane) dismissNode(ctx context.Context, client kubernetes.Inter
 	defer cancel()
 	err := client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete Node %s, which is not wanted any more: %w", node.Name, err)
+		return fmt.Errorf("delete the former Node %s: %w", node.Name, err)
 	}
 	cp.mu.Lock()
 	defer cp.mu.Unlock()

@@ -16,24 +16,24 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
-// Client certificates can be revoked: those of a generation are signed by an authority of their own, and kube-apiserver
-// trusts the authority of the present generation, and for a while that of the one before. The first generation, 0, is signed by the
-// authority that also signs for the API; that one stays, because clients know the API by it.
+// Client certificates are revoked by rotation. Each generation has its own CA, and kube-apiserver trusts the CA of the current
+// generation and, during the overlap, the previous one. Generation 0 is signed by the CA of the API's serving certificate; that
+// CA stays, because clients verify the API with it.
 //
-// The state of a rotation is stored before any file of it is created: after a kill at any moment, the next Start continues
+// The state of a rotation is stored before any of its files is created, so that after a crash the next Start continues
 // with the same generation.
 
-// rotation is which generation of client certificates is the present one.
+// rotation identifies the current generation of client certificates.
 type rotation struct {
-	// Value is the Options.Rotation that began it.
+	// Value is the Options.Rotation that triggered it.
 	Value string `json:"value"`
 	// Generation counts the rotations.
 	Generation int `json:"generation"`
-	// OldUntil is until when the generation before is trusted.
+	// OldUntil is the time until which the previous generation is trusted.
 	OldUntil time.Time `json:"oldUntil"`
 }
 
-// clientAuthority names the files of the authority of client certificates of a generation.
+// clientAuthority names the files of a generation's CA for client certificates.
 func clientAuthority(generation int) string {
 	if generation == 0 {
 		return "ca"
@@ -41,8 +41,8 @@ func clientAuthority(generation int) string {
 	return fmt.Sprintf("client-ca-%d", generation)
 }
 
-// clientName names the files of the certificate of a client. Each generation has keys of its own, because those of the one
-// before may be in wrong hands.
+// clientName names the files of a client certificate. Each generation has new keys, because the previous ones may be
+// compromised.
 func clientName(client string, generation int) string {
 	if generation == 0 {
 		return client
@@ -50,8 +50,7 @@ func clientName(client string, generation int) string {
 	return fmt.Sprintf("%s-%d", client, generation)
 }
 
-// clientTrust names the file with the authorities whose client certificates kube-apiserver trusts. It reads it again when it
-// changes.
+// clientTrust names the file with the CAs that kube-apiserver trusts for client certificates. kube-apiserver reloads it.
 func clientTrust(generation int) string {
 	if generation == 0 {
 		return "ca.crt"
@@ -66,8 +65,7 @@ func (cp *ControlPlane) Rotation() string {
 	return cp.state.Rotation.Value
 }
 
-// beginRotation notes that there is to be another generation of client certificates, if one is asked for that is not the
-// present one.
+// beginRotation records a new generation of client certificates if Options.Rotation requests one.
 func (cp *ControlPlane) beginRotation() {
 	if cp.opts.Rotation == "" || cp.opts.Rotation == cp.state.Rotation.Value {
 		return
@@ -78,10 +76,10 @@ func (cp *ControlPlane) beginRotation() {
 	}
 }
 
-// generation returns the present generation of client certificates. It does not change while a control plane runs.
+// generation returns the current generation of client certificates. It does not change while a control plane runs.
 func (cp *ControlPlane) generation() int { return cp.state.Rotation.Generation }
 
-// ofGeneration returns certificates with those of clients as they are in the present generation.
+// ofGeneration returns certificates with the client certificates of the current generation.
 func (cp *ControlPlane) ofGeneration(wanted []certificate) []certificate {
 	g := cp.generation()
 	if g == 0 {
@@ -100,13 +98,13 @@ func (cp *ControlPlane) ofGeneration(wanted []certificate) []certificate {
 	return all
 }
 
-// isClient reports whether the certificate is one that kube-apiserver knows a client by.
+// isClient reports whether kube-apiserver authenticates a client by the certificate.
 func (c certificate) isClient() bool {
 	return c.issuer == clientAuthority(0) && slices.Contains(c.Usages, x509.ExtKeyUsageClientAuth)
 }
 
-// writeClientTrust writes whose client certificates kube-apiserver trusts now, and removes the keys of the generation before
-// when that is not trusted any more. It returns when it has to be called again; zero means never.
+// writeClientTrust writes the CAs that kube-apiserver trusts for client certificates, and removes the keys of the previous
+// generation after the overlap. It returns the time until the next call; zero means never.
 func (cp *ControlPlane) writeClientTrust() (again time.Duration, err error) {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
@@ -139,7 +137,7 @@ func (cp *ControlPlane) writeClientTrust() (again time.Duration, err error) {
 	return 0, cp.removeGenerations()
 }
 
-// removeGenerations removes the files of all generations but the present one. The authority of the first one stays.
+// removeGenerations removes the files of all generations except the current one. The CA of generation 0 stays.
 func (cp *ControlPlane) removeGenerations() error {
 	entries, err := os.ReadDir(cp.dir.path("pki"))
 	if err != nil {
@@ -165,7 +163,7 @@ func (cp *ControlPlane) removeGenerations() error {
 	return errors.Join(errs...)
 }
 
-// cutNumber splits the number off from a name of a generation.
+// cutNumber splits the generation number off a name.
 func cutNumber(name string) (base, number string, found bool) {
 	i := strings.LastIndex(name, "-")
 	if i < 0 || i == len(name)-1 || strings.Trim(name[i+1:], "0123456789") != "" {
@@ -174,12 +172,12 @@ func cutNumber(name string) (base, number string, found bool) {
 	return name[:i], name[i+1:], true
 }
 
-// endOverlap waits until the generation before is not to be trusted any more, and sees to that.
+// endOverlap waits for the end of the overlap and then revokes the previous generation.
 func (cp *ControlPlane) endOverlap(ctx context.Context) {
 	for {
 		again, err := cp.writeClientTrust()
 		if err != nil {
-			cp.opts.Log.Error(err, "Could not revoke the old client certificates, retrying later", "interval", overlapRetry)
+			cp.opts.Log.Error(err, "Failed to revoke the old client certificates, will retry", "interval", overlapRetry)
 			again = overlapRetry
 		}
 		if again == 0 {

@@ -12,16 +12,16 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// How long a component gets to end after SIGTERM, and to be gone after SIGKILL.
+// The timeouts of a component after SIGTERM and after SIGKILL.
 const (
 	termTimeout = 10 * time.Second
 	killTimeout = 5 * time.Second
-	// abandonTimeout is termTimeout for a start that failed: a kube-apiserver that still waits for etcd would wait on,
-	// and there is nothing yet that a polite end would be good for.
+	// abandonTimeout replaces termTimeout after a failed start: a kube-apiserver that waits for etcd would continue
+	// to wait, and a graceful stop has no benefit yet.
 	abandonTimeout = time.Second
 )
 
-// patience is how long a component gets to end after SIGTERM.
+// patience is the timeout of a component after SIGTERM.
 func patience(name string) time.Duration {
 	if name == nameNode {
 		return nodeEndTimeout
@@ -37,7 +37,7 @@ var stopOrder = [][]string{
 	{nameEtcd},
 }
 
-// Detach stops looking after the control plane and leaves it running, as if this program had died.
+// Detach ends the supervision and leaves the control plane running, as if this program had died.
 func (cp *ControlPlane) Detach() error {
 	cp.leave.Lock()
 	defer cp.leave.Unlock()
@@ -45,9 +45,9 @@ func (cp *ControlPlane) Detach() error {
 	return cp.letGo()
 }
 
-// Stop stops all components, the ones that need others first, and returns when all are gone; also those that another
-// program started before and this one does not use. When the context ends, or had ended before, what is left is
-// killed. Another Stop afterwards does nothing; after a Detach the error is process.ErrClosed.
+// Stop stops all components, dependents first, and returns when all are gone. This includes components of an earlier
+// program that this one does not use. When the context ends, it kills the rest. A second Stop does nothing; after
+// Detach the error is process.ErrClosed.
 func (cp *ControlPlane) Stop(ctx context.Context) error {
 	cp.leave.Lock()
 	defer cp.leave.Unlock()
@@ -60,7 +60,8 @@ func (cp *ControlPlane) Stop(ctx context.Context) error {
 	return err
 }
 
-// abandon gives up a start that failed: what it started is stopped, what it found running is left.
+// abandon cleans up after a failed start: it stops the components that the start launched, and leaves those
+// that it adopted.
 func (cp *ControlPlane) abandon(ctx context.Context) error {
 	cp.leave.Lock()
 	defer cp.leave.Unlock()
@@ -74,7 +75,7 @@ func (cp *ControlPlane) abandon(ctx context.Context) error {
 	return errors.Join(err, cp.letGo())
 }
 
-// endSupervision leaves the components alone and returns when nothing of ours is at work any more.
+// endSupervision ends the supervision and returns when all its goroutines have ended.
 func (cp *ControlPlane) endSupervision() {
 	cp.mu.Lock()
 	cp.leaving = true
@@ -83,7 +84,7 @@ func (cp *ControlPlane) endSupervision() {
 	cp.wg.Wait()
 }
 
-// stopSurplus stops components that an earlier run left behind and that the options leave out.
+// stopSurplus stops components of an earlier run that the options exclude.
 func (cp *ControlPlane) stopSurplus(ctx context.Context) error {
 	if cp.opts.APIOnly {
 		return cp.stopFound(ctx, slices.Concat(stopOrder[0], stopOrder[1]))
@@ -98,7 +99,7 @@ func (cp *ControlPlane) stopSurplus(ctx context.Context) error {
 	return cp.stopFound(ctx, surplus)
 }
 
-// stopFound stops those of the components that run although we do not look after them.
+// stopFound stops those of the components that run without supervision.
 func (cp *ControlPlane) stopFound(ctx context.Context, names []string) error {
 	return stopSome(ctx, cp.dir, cp.procs, patience, func(name string) bool {
 		cp.mu.Lock()
@@ -112,8 +113,7 @@ func stopComponents(ctx context.Context, dir layout, procs *process.Dir) error {
 	return stopSome(ctx, dir, procs, patience, func(string) bool { return true })
 }
 
-// stopSome stops the components that are wanted gone and have a record. A real node that was killed, now or before, leaves
-// something on the machine, which goes with it.
+// stopSome stops the selected components that have a record. It also cleans up what a killed real node left on the host.
 func stopSome(ctx context.Context, dir layout, procs *process.Dir, patience func(name string) time.Duration, wanted func(name string) bool) error {
 	var errs []error
 	for _, group := range stopOrder {
@@ -141,13 +141,13 @@ func stopSome(ctx context.Context, dir layout, procs *process.Dir, patience func
 	return errors.Join(errs...)
 }
 
-// stopProcess ends a process, politely as long as the context and our patience last.
+// stopProcess stops a process gracefully, and kills it when the context ends or the timeout has passed.
 func stopProcess(ctx context.Context, p *process.Process, patience time.Duration) error {
 	err := p.Stop(ctx, process.StopOptions{TermTimeout: patience, KillTimeout: killTimeout})
 	if err == nil || ctx.Err() == nil {
 		return err
 	}
-	// kill -9 costs no data: etcd has synced what it acknowledged, the others keep nothing.
+	// A kill loses no data: etcd has synced all acknowledged writes, and the others have no data.
 	return p.Stop(context.WithoutCancel(ctx), process.StopOptions{
 		TermSignal: syscall.SIGKILL, TermTimeout: killTimeout, KillTimeout: killTimeout,
 	})

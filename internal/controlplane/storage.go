@@ -20,16 +20,17 @@ import (
 )
 
 const (
-	// defaultQuota is how large etcd's database may become, in bytes: the most that etcd's authors recommend.
+	// defaultQuota is the quota of etcd's database in bytes: the maximum that etcd's documentation recommends.
 	defaultQuota = 8 << 30
-	// defaultStorageInterval is how often etcd is asked for the size of its database.
+	// defaultStorageInterval is the interval of checks of etcd's database.
 	defaultStorageInterval = time.Minute
-	// historyLength is how many answers are kept: with the default interval the last five minutes. kube-apiserver keeps
-	// the history of objects for as long.
+	// historyLength is the number of checks that are kept: five minutes with the default interval, as long as
+	// kube-apiserver keeps the history of objects.
 	historyLength = 6
-	// idleWrites is how many writes a second etcd has at most while it counts as idle. The leases of a hundred nodes are ten.
+	// idleWrites is the maximum number of writes a second at which etcd counts as idle. The leases of a hundred nodes are
+	// ten.
 	idleWrites = 10
-	// etcdctlTimeout is for a command of etcdctl. A defragmentation rewrites the database.
+	// etcdctlTimeout limits a command of etcdctl. A defragmentation rewrites the database.
 	etcdctlTimeout = 10 * time.Minute
 )
 
@@ -39,30 +40,29 @@ const (
 	alarmCorrupt = "CORRUPT"
 )
 
-// storage is what etcd tells about its database.
+// storage is the state of etcd's database.
 type storage struct {
 	at        time.Time
-	quota     int64 // how large it may become, in bytes
+	quota     int64 // in bytes
 	size      int64 // of the file
-	used      int64 // what a defragmentation leaves of it
+	used      int64 // size after a defragmentation
 	revision  int64 // grows by one with each write
-	compacted int64 // the history before this revision is gone
+	compacted int64 // earlier revisions are gone
 	alarm     string
 }
 
-// upkeep is what is to be done about the database.
+// upkeep is the maintenance to perform.
 type upkeep struct {
 	compact    int64 // to this revision; 0 means not at all
 	defragment bool
 	disarm     bool // clear the alarm
 }
 
-// planUpkeep decides from the last answers of etcd, the oldest first.
+// planUpkeep returns the maintenance for the last checks, oldest first.
 //
-// Without an alarm it compacts only what kube-apiserver would have compacted, and defragments, which blocks
-// etcd for seconds, only when etcd is idle, more than half of the quota is taken, and more than half of the file is free.
-// With the alarm NOSPACE nothing can be written, so blocking does no harm: it compacts all history and defragments, and if that frees
-// space, it clears the alarm.
+// Without an alarm it compacts only what kube-apiserver would have compacted, and defragments, which blocks etcd for seconds,
+// only when etcd is idle, more than half of the quota is taken, and more than half of the file is free. With the alarm NOSPACE
+// etcd accepts no writes anyway: it compacts all history, defragments, and clears the alarm if that freed space.
 func planUpkeep(looks []storage) upkeep {
 	now, oldest := looks[len(looks)-1], looks[0]
 	switch {
@@ -80,7 +80,7 @@ func planUpkeep(looks []storage) upkeep {
 	return upkeep{defragment: now.used < now.size/2}
 }
 
-// keepRoom keeps etcd's database below its quota, and notes its alarms, until the context ends.
+// keepRoom keeps etcd's database below its quota, and records its alarms, until the context ends.
 func (cp *ControlPlane) keepRoom(ctx context.Context) {
 	interval := cp.opts.StorageInterval
 	if interval == 0 {
@@ -91,7 +91,7 @@ func (cp *ControlPlane) keepRoom(ctx context.Context) {
 		next = interval
 		now, err := readStorage(ctx, cp.dir)
 		if err != nil {
-			looks = nil // etcd is being started again, or is busy
+			looks = nil // etcd is restarting or busy
 			continue
 		}
 		cp.noteAlarm(now.alarm)
@@ -100,16 +100,16 @@ func (cp *ControlPlane) keepRoom(ctx context.Context) {
 		err = cp.keepUp(ctx, plan)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			cp.opts.Log.Error(err, "Could not make room in etcd, trying again later", "interval", interval)
+			cp.opts.Log.Error(err, "Failed to free space in etcd, will retry", "interval", interval)
 		case plan.compact != 0:
-			next = min(interval, time.Second) // to see what that has freed
+			next = min(interval, time.Second) // check how much was freed
 		case plan != (upkeep{}):
 			looks = nil
 		}
 	}
 }
 
-// keepUp does what was planned.
+// keepUp performs the planned maintenance.
 func (cp *ControlPlane) keepUp(ctx context.Context, plan upkeep) error {
 	if plan.compact != 0 {
 		if err := cp.etcdctl(ctx, "compaction", "--physical", fmt.Sprint(plan.compact)); err != nil {
@@ -132,7 +132,7 @@ func (cp *ControlPlane) keepUp(ctx context.Context, plan upkeep) error {
 	return nil
 }
 
-// noteAlarm notes the alarm of etcd; an empty one means that there is none.
+// noteAlarm records the alarm of etcd; empty means none.
 func (cp *ControlPlane) noteAlarm(alarm string) {
 	cp.mu.Lock()
 	changed := cp.alarm != alarm
@@ -149,7 +149,7 @@ func (cp *ControlPlane) noteAlarm(alarm string) {
 	cp.opts.Changed()
 }
 
-// describeAlarm says what an alarm of etcd means and what to do about it.
+// describeAlarm explains an alarm of etcd and its remedy.
 func describeAlarm(alarm string) string {
 	switch alarm {
 	case "":
@@ -174,7 +174,7 @@ func etcdctl(ctx context.Context, binary string, dir layout, args ...string) err
 	return runTool(ctx, binary, dir.sockets(), args...)
 }
 
-// runTool runs keelson-kube until it ends. The error has the last words of it.
+// runTool runs keelson-kube until it ends. The error includes the end of its output.
 func runTool(ctx context.Context, binary, workDir string, args ...string) error {
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir, cmd.Env = workDir, componentEnv(os.Environ())
@@ -186,7 +186,7 @@ func runTool(ctx context.Context, binary, workDir string, args ...string) error 
 	return nil
 }
 
-// readStorage asks the etcd of a data directory about its database.
+// readStorage reads the state of the database of a data directory's etcd.
 func readStorage(ctx context.Context, dir layout) (storage, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -240,12 +240,12 @@ func readAlarm(ctx context.Context, dir layout) (string, error) {
 	}
 	alarm, _ := strings.CutPrefix(health.Reason, "ALARM ")
 	if alarm == health.Reason {
-		alarm = "" // it has another reason, or none
+		alarm = "" // it has another cause, or none
 	}
 	return alarm, nil
 }
 
-// askEtcd makes a request to the etcd of a data directory, on its client socket.
+// askEtcd sends a request to the etcd of a data directory, on its client socket.
 func askEtcd(ctx context.Context, dir layout, path string) (*http.Response, error) {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		socket := filepath.Join(dir.sockets(), etcdSocket)
@@ -254,7 +254,7 @@ func askEtcd(ctx context.Context, dir layout, path string) (*http.Response, erro
 			if err != nil {
 				return nil, err
 			}
-			defer func() { _ = folder.Close() }() // it was only looked up
+			defer func() { _ = folder.Close() }() // opened only for its path
 			socket = fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), etcdSocket)
 		}
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)

@@ -19,13 +19,13 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// component is one process of the control plane and how to look after it.
+// component is a supervised process of the control plane.
 type component struct {
 	name    string
 	binary  string                          // empty: keelson-kube, with the name of the component as its first argument
 	args    func() []string                 // the command line, evaluated before each start
-	later   []string                        // more arguments, whose absence is no reason to replace a running process
-	inputs  []string                        // files that are read at the start only, so that a change of them needs a restart
+	later   []string                        // more arguments; a running process without them is not replaced
+	inputs  []string                        // files that are read only at the start: a change requires a restart
 	follows string                          // the component after whose restart this one must be restarted, if any
 	prepare func(ctx context.Context) error // runs before each start, if set
 
@@ -34,22 +34,22 @@ type component struct {
 	readyInterval time.Duration
 	readyTimeout  time.Duration
 
-	// restarted is called after the component has ended and was started again. It must not wait.
+	// restarted is called after a restart of the component. It must not block.
 	restarted func(ctx context.Context)
 
 	process *process.Process // belongs to launch, then to supervise
-	absent  bool             // when we came, it was not running; set by launch
-	started bool             // by us, not found running; guarded by ControlPlane.mu
-	renewed atomic.Bool      // we have ended it, for a new one
+	absent  bool             // was not running before launch; set by launch
+	started bool             // by us, not adopted; guarded by ControlPlane.mu
+	renewed atomic.Bool      // we stopped it to restart it
 }
 
-// A component that dies is started again at once, then after pauses that grow to ten seconds. One that has run for a
-// minute has earned its first restart at once again.
+// A crashed component is restarted at once, then with a backoff of up to ten seconds. The backoff is reset after a
+// run of a minute.
 var restartBackoff = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 7, Cap: 10 * time.Second}
 
 const goodRun = time.Minute
 
-// newBackoff returns the pauses of a component that has not died lately.
+// newBackoff returns the initial backoff of a component.
 func (o Options) newBackoff() wait.Backoff {
 	backoff := restartBackoff
 	if o.RestartPause > 0 {
@@ -58,11 +58,11 @@ func (o Options) newBackoff() wait.Backoff {
 	return backoff
 }
 
-// errLeaving is the error of starting a component of a control plane that is being stopped or left.
+// errLeaving means that no component is started because the control plane is being stopped or left.
 var errLeaving = errors.New("the control plane is being stopped")
 
-// launch starts a component, or takes over its running process, and looks after it from now on.
-// A component that is looked after already is left alone.
+// launch starts a component, or adopts its running process, and supervises it. It does nothing for a supervised
+// component.
 func (cp *ControlPlane) launch(ctx context.Context, c *component) error {
 	cp.mu.Lock()
 	if cp.leaving {
@@ -74,7 +74,7 @@ func (cp *ControlPlane) launch(ctx context.Context, c *component) error {
 		return nil
 	}
 	cp.launched[c.name] = c
-	cp.wg.Add(1) // a Stop waits for us, and then stops what we start
+	cp.wg.Add(1) // Stop waits for this, and then stops the component
 	cp.mu.Unlock()
 	defer cp.wg.Done()
 
@@ -88,8 +88,7 @@ func (cp *ControlPlane) launch(ctx context.Context, c *component) error {
 	return nil
 }
 
-// takeOver adopts the process that an earlier run left behind if it has the command line that we would start; otherwise it
-// replaces the process.
+// takeOver adopts the process of an earlier run if its command line is up to date; otherwise it replaces the process.
 func (cp *ControlPlane) takeOver(ctx context.Context, c *component) error {
 	p, err := cp.procs.Find(c.name)
 	if err != nil && !errors.Is(err, process.ErrNotFound) {
@@ -178,8 +177,8 @@ func (cp *ControlPlane) rememberCommand(name, hash string) error {
 	return saveState(cp.dir, cp.state)
 }
 
-// commandHash stands for the command line of a component, but what it may lack, and the files that it reads only once, to tell
-// whether either has changed since the component was started.
+// commandHash returns a hash of the command line of a component, without component.later, and of the files that it reads only
+// once. It changes when the component must be restarted.
 func (cp *ControlPlane) commandHash(c *component) (string, error) {
 	sum := sha256.New()
 	for _, arg := range slices.Concat([]string{cmp.Or(c.binary, cp.opts.Binary)}, c.args(), cp.opts.Env) {
@@ -195,7 +194,7 @@ func (cp *ControlPlane) commandHash(c *component) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
 }
 
-// supervise starts a component again whenever it ends, until the context ends.
+// supervise restarts a component whenever it ends, until the context ends.
 func (cp *ControlPlane) supervise(ctx context.Context, c *component) {
 	backoff, atOnce := cp.opts.newBackoff(), true
 	for {
@@ -206,12 +205,12 @@ func (cp *ControlPlane) supervise(ctx context.Context, c *component) {
 		case <-c.process.Done():
 		}
 		if ctx.Err() != nil {
-			return // it ended because we are stopping
+			return // it was stopped
 		}
 		status := c.process.Status()
 		log := cp.dir.log(c.name)
 		cp.opts.Changed()
-		cp.opts.Log.Info("A component has ended and is started again", "component", c.name, "ended", describeEnd(status), "log", log)
+		cp.opts.Log.Info("A component has ended, restarting it", "component", c.name, "ended", describeEnd(status), "log", log)
 		cp.endings.note(c.name, fmt.Errorf("%s; its log is %s and ends with:\n%s", describeEnd(status), log, indent(status.LogTail)))
 		if c.renewed.Swap(false) || time.Since(began) >= goodRun {
 			backoff, atOnce = cp.opts.newBackoff(), true
@@ -230,17 +229,17 @@ func (cp *ControlPlane) supervise(ctx context.Context, c *component) {
 	}
 }
 
-// followers returns the components that follow another one. What is launched later is not older than that.
+// followers returns the components that follow another one. Components that are launched later need no restart.
 func (cp *ControlPlane) followers(name string) []*component {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
 	return slices.DeleteFunc(slices.Collect(maps.Values(cp.launched)), func(c *component) bool { return c.follows != name })
 }
 
-// renew ends the followers of a component that was started again as soon as that is ready, so that they are started again, too.
+// renew stops the followers of a restarted component once it is ready, so that they are restarted, too.
 func (cp *ControlPlane) renew(ctx context.Context, followers []*component, leader *component) {
 	if err := leader.awaitReady(ctx); err != nil {
-		return // it has ended once more, or we are leaving
+		return // it has ended again, or the control plane is being left
 	}
 	for _, c := range followers {
 		p, err := cp.procs.Find(c.name)
@@ -250,7 +249,7 @@ func (cp *ControlPlane) renew(ctx context.Context, followers []*component, leade
 		c.renewed.Store(true)
 		cp.opts.Log.Info("Restarting a component, because "+leader.name+" was", "component", c.name, "pid", p.PID())
 		if err := stopProcess(ctx, p, patience(c.name)); err != nil && ctx.Err() == nil {
-			cp.opts.Log.Error(err, "Could not stop a component", "component", c.name)
+			cp.opts.Log.Error(err, "Failed to stop a component", "component", c.name)
 		}
 	}
 }
@@ -263,13 +262,13 @@ func (cp *ControlPlane) restart(ctx context.Context, c *component, backoff *wait
 		if err == nil {
 			return true
 		}
-		cp.opts.Log.Error(err, "Could not start a component, trying again", "component", c.name)
+		cp.opts.Log.Error(err, "Failed to start a component, will retry", "component", c.name)
 		cp.endings.note(c.name, err)
 	}
 	return false
 }
 
-// pause waits; false when the context ended first.
+// pause waits, and returns false if the context ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -289,7 +288,7 @@ func (c *component) awaitReady(ctx context.Context) error {
 	return await(ctx, c.name, c.readyInterval, c.readyTimeout, c.ready)
 }
 
-// describeEnd says how a process ended.
+// describeEnd describes the end of a process.
 func describeEnd(s process.Status) string {
 	switch {
 	case s.State != process.Exited:
@@ -303,8 +302,8 @@ func describeEnd(s process.Status) string {
 	}
 }
 
-// indent returns the last lines of a log, each cut to a length that can be read. The stacks that a panic prints push
-// aside its reason, and only help the authors of the component, who find them in the log.
+// indent returns the last lines of a log, truncated to a readable length. It omits the stack traces of a panic,
+// which would hide its reason; they are in the log.
 func indent(text string) string {
 	text, _, _ = strings.Cut(text, "\ngoroutine ")
 	lines := strings.Split(strings.TrimSpace(text), "\n")
