@@ -18,11 +18,11 @@ import (
 	"github.com/keelson-dev/keelson/internal/node"
 )
 
-const loadExamples = `  # What docker save, podman save or another tool has written
+const loadExamples = `  # An archive of docker save, podman save or another tool
   keelson image load app.tar
   docker save app:dev | keelson image load -
 
-  # A folder with one static program; a Pod's container then says image: hello:v1
+  # A folder with one static program; a container then uses image: hello:v1
   keelson image load --name hello:v1 ./hello
 
   # An OCI image layout, such as skopeo, buildah or crane write
@@ -46,13 +46,12 @@ func newLoad() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load FILE|FOLDER|-",
 		Short: "Load images from an archive or a folder, so that no registry is needed",
-		Long: `Load images into the real node of a running Keelson: all that are in an archive (of
-Docker or OCI, gzip or not; - is standard input), all that are in a folder that is an OCI image
-layout (it has the files oci-layout and index.json), or one that is made from any other folder.
-It prints their names.
+		Long: `Load images into the real node of a running Keelson, and print their names. The source is an
+archive (Docker or OCI, optionally gzipped; - is standard input), a folder with an OCI image
+layout (the files oci-layout and index.json), or any other folder, which becomes an image.
 
-A container whose image has the tag latest, or none, asks the registry all the same unless
-its imagePullPolicy is IfNotPresent or Never: give what is loaded another tag.`,
+Without a tag, or with the tag latest, a container still pulls its image from the registry unless
+its imagePullPolicy is IfNotPresent or Never: give the loaded image another tag.`,
 		Example: loadExamples,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -72,8 +71,8 @@ its imagePullPolicy is IfNotPresent or Never: give what is loaded another tag.`,
 		},
 	}
 	flags.AddFlags(cmd.Flags())
-	cmd.Flags().StringVar(&name, "name", "", "`name` of the image that a folder has or becomes (default: the one in its layout, or the folder's)")
-	cmd.Flags().StringVar(&entrypoint, "entrypoint", "", "`path`, in the image that a folder becomes, of the program to run (default: the only one at its top)")
+	cmd.Flags().StringVar(&name, "name", "", "`name` of the image from a folder (default: the one in its layout, or the folder's name)")
+	cmd.Flags().StringVar(&entrypoint, "entrypoint", "", "`path` in the image of the program to run, for a folder without a layout (default: the only one at its top)")
 	return cmd
 }
 

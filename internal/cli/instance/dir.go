@@ -137,10 +137,10 @@ func Quote(s string) string {
 // so that a mistyped --data-dir does no harm.
 const markFile = "keelson-data.txt"
 
-const mark = `This directory belongs to keelson: the certificates, the objects, the logs and the
-processes of one control plane. Do not change what is in it. "keelson status", with
---data-dir and this directory, says what runs of it; "keelson down" stops it, and
-with --delete-data deletes it.
+const mark = `This directory belongs to keelson. It contains the certificates, objects, logs and
+process records of one control plane. Do not modify it. With --data-dir and this
+directory, "keelson status" shows what is running, "keelson down" stops it, and
+"keelson down --delete-data" deletes it.
 `
 
 // Secure creates a data directory, or checks that an existing one belongs to Keelson: in a shared

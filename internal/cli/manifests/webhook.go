@@ -12,7 +12,7 @@ func newWebhook() *cobra.Command {
 	options := manager.NewOptions()
 	cmd := &cobra.Command{
 		Use:   "webhook",
-		Short: "Print the configuration by which the API server asks the manager before it stores objects",
+		Short: "Print the ValidatingWebhookConfiguration of the manager",
 		Example: `  # For a Service keelson-webhook in the namespace keelson, in front of the managers
   keelson manifests webhook --webhook-service-namespace=keelson`,
 		Args: usage.NoArgs,

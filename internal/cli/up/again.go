@@ -106,7 +106,7 @@ func ReadProcess(dir string, pid int) (*Process, error) {
 }
 
 // again handles an instance that is already running: with the same flags there is nothing to do, and with others this
-// command takes over from its process. done means that there is nothing to start.
+// command takes over from its process. done is true if there is nothing to start.
 func (o *options) again(ctx context.Context, w io.Writer, dir string) (done bool, err error) {
 	report, err := controlplane.Inspect(ctx, dir)
 	if err != nil || report.ManagerPID == 0 {
@@ -117,7 +117,7 @@ func (o *options) again(ctx context.Context, w io.Writer, dir string) (done bool
 		return false, err
 	}
 	if found == nil || !report.APIReady {
-		return false, alreadyRunning(ctx, dir) // it is starting or stopping
+		return false, alreadyRunning(ctx, dir) // still starting or stopping
 	}
 	changed := changedFlags(found.Flags, o.given)
 	if len(changed) == 0 {

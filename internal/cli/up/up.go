@@ -135,7 +135,7 @@ func (o *options) validate(given *pflag.FlagSet) error {
 	if o.noControllers {
 		for _, name := range []string{"controllers", "threads", "metrics-bind-address"} {
 			if given.Changed(name) {
-				return usage.Errorf("--%s is about controllers and cannot be combined with --no-controllers", name)
+				return usage.Errorf("--%s configures controllers and cannot be combined with --no-controllers", name)
 			}
 		}
 	}
@@ -185,7 +185,7 @@ func (o *options) managerOptions() manager.Options {
 
 func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 	o.given = flagsOf(cmd.Flags())
-	// Otherwise the end of a reader, as in `keelson up | head`, would end this process, too.
+	// Otherwise the end of a reader, as in `keelson up | head`, would kill this process.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if o.kubeconfig != "" {
 		return o.runOnCluster(ctx, cmd)

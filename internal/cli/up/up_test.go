@@ -39,7 +39,7 @@ func TestInvalidFlags(t *testing.T) {
 		{"an existing cluster with nodes", []string{"--kubeconfig=/dev/null", "--nodes=1"}, "--kubeconfig uses a cluster that exists already and cannot be combined with --nodes"},
 		{"an existing cluster with a merged context", []string{"--kubeconfig=/dev/null", "--merge-kubeconfig"}, "--kubeconfig uses a cluster that exists already and cannot be combined with --merge-kubeconfig"},
 		{"an existing cluster without controllers", []string{"--kubeconfig=/dev/null", "--no-controllers"}, "--kubeconfig uses a cluster that exists already and cannot be combined with --no-controllers"},
-		{"controllers with --no-controllers", []string{"--no-controllers", "--controllers=foo"}, "--controllers is about controllers and cannot be combined with --no-controllers"},
+		{"controllers with --no-controllers", []string{"--no-controllers", "--controllers=foo"}, "--controllers configures controllers and cannot be combined with --no-controllers"},
 		{"an unexpected argument", []string{"name"}, `up takes no argument, but was given "name"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
