@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	// allowedFor and deniedFor are how long a decision about a token is cached.
+	// allowedFor and deniedFor are the cache durations of decisions.
 	allowedFor = time.Minute
 	deniedFor  = 10 * time.Second
 	// reviewTimeout bounds the two reviews by the API server.
 	reviewTimeout = 10 * time.Second
-	// decisionLimit is how many decisions are cached. Anybody who can connect can invent tokens.
+	// decisionLimit limits the cached decisions, because anybody who can connect can invent tokens.
 	decisionLimit = 1024
 )
 
-// accessFilter lets requests through whose token the API server authenticates, and whose user may access the path.
+// accessFilter accepts requests with a token that the API server authenticates and whose user may access the path.
 //
-// controller-runtime has a filter for this. It treats a token that the API server does not know as a failure, which it
-// answers with 500 and logs each time, and it links half of an API server into the program.
+// controller-runtime has a filter for this. It handles an unknown token as a failure, with status 500 and a log line
+// each time, and it links half of an API server into the program.
 type accessFilter struct {
 	tokens  authenticationv1client.TokenReviewInterface
 	reviews authorizationv1client.SubjectAccessReviewInterface
@@ -105,7 +105,7 @@ func (f *accessFilter) decide(ctx context.Context, token, method, path string) i
 	defer cancel()
 	status, err := f.ask(ctx, token, method, path)
 	if err != nil {
-		f.log.Error(err, "Could not check access to the metrics", "path", path)
+		f.log.Error(err, "Failed to check access to the metrics", "path", path)
 		return http.StatusInternalServerError
 	}
 	lasts := deniedFor
@@ -116,7 +116,7 @@ func (f *accessFilter) decide(ctx context.Context, token, method, path string) i
 	return status
 }
 
-// ask asks the API server which user has the token, and whether the user may do that.
+// ask asks the API server for the user of the token, and whether the user may send the request.
 func (f *accessFilter) ask(ctx context.Context, token, method, path string) (int, error) {
 	who, err := f.tokens.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	if err != nil {
@@ -138,7 +138,7 @@ func (f *accessFilter) ask(ctx context.Context, token, method, path string) (int
 		return 0, fmt.Errorf("ask the API server whether %s may %s %s: %w", user.Username, strings.ToLower(method), path, err)
 	}
 	if !answer.Status.Allowed {
-		f.log.V(1).Info("Refused to show metrics", "user", user.Username, "path", path)
+		f.log.V(1).Info("Denied access to the metrics", "user", user.Username, "path", path)
 		return http.StatusForbidden, nil
 	}
 	return http.StatusOK, nil
@@ -151,7 +151,7 @@ func (f *accessFilter) remember(key accessKey, v decision, now time.Time) {
 		maps.DeleteFunc(f.known, func(_ accessKey, v decision) bool { return !now.Before(v.until) })
 	}
 	if len(f.known) >= decisionLimit {
-		clear(f.known) // they are asked again
+		clear(f.known) // decisions are made again
 	}
 	f.known[key] = v
 }

@@ -1,4 +1,5 @@
-// Package serving has the servers of the manager: health, metrics with access control, and the limits of the webhook.
+// Package serving contains the servers of the manager: health, metrics with access control, and the limits of the
+// webhook.
 package serving
 
 import (
@@ -17,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Off is the bind address that turns an endpoint off.
+// Off is the bind address that disables an endpoint.
 const Off = "0"
 
 // IsOn reports whether an endpoint with this address is served.
@@ -38,7 +39,7 @@ func CheckAddress(address string) error {
 	return nil
 }
 
-// Bind listens on the address that the flag asks for.
+// Bind listens on the address of the flag.
 func Bind(flag, address string) (net.Listener, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -47,11 +48,11 @@ func Bind(flag, address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// lastRequests is how long requests that are under way at the stop may take. A profile may take
-// as long as its reader wants.
+// lastRequests limits requests in progress at the stop. A client chooses the duration of a profile.
 var lastRequests = 2 * time.Second
 
-// Config says what a manager serves, and where. An address is host:port, with port 0 for a free one; empty or Off means not served.
+// Config configures the endpoints of a manager. An address is host:port, with port 0 for a free one; empty or Off disables the
+// endpoint.
 type Config struct {
 	HealthAddress, MetricsAddress string
 	Metrics                       Options
@@ -60,14 +61,14 @@ type Config struct {
 	Log   logr.Logger
 }
 
-// Endpoints are the addresses that a manager serves, apart from its webhook. Empty: not served.
+// Endpoints are the addresses of a manager's endpoints, except the webhook. Empty: disabled.
 type Endpoints struct {
 	Health, Metrics string
 	listeners       []net.Listener
 }
 
-// Listen listens on the addresses, so that a port in use is an error now, and has m serve them from its start, before any cache is
-// filled. It checks access to the metrics with cfg.
+// Listen listens on the addresses, so that a port in use is an error now, and registers the servers with m, which starts them
+// before any cache syncs. It checks access to the metrics with cfg.
 func Listen(m ctrl.Manager, cfg *rest.Config, c Config) (_ Endpoints, err error) {
 	var e Endpoints
 	defer func() {
@@ -92,8 +93,8 @@ func Listen(m ctrl.Manager, cfg *rest.Config, c Config) (_ Endpoints, err error)
 	return e, err
 }
 
-// serve listens on the address that the flag asks for and returns the one it got. Without
-// a tlsConfig it serves plain HTTP.
+// serve listens on the address of the flag and returns the actual address. Without a tlsConfig it serves plain
+// HTTP.
 func (e *Endpoints) serve(m ctrl.Manager, flag, address string, tlsConfig *tls.Config, handler http.Handler) (string, error) {
 	if !IsOn(address) {
 		return "", nil

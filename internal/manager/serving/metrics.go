@@ -27,19 +27,21 @@ import (
 )
 
 const (
-	// scrapesAtOnce bounds the work that readers of metrics can cause.
+	// scrapesAtOnce limits concurrent scrapes.
 	scrapesAtOnce = 8
 	// selfSignedLife is the lifetime of a self-signed certificate.
 	selfSignedLife = 365 * 24 * time.Hour
 )
 
-// Options say how metrics are served.
+// Options configure access to the metrics.
 type Options struct {
-	// Secure serves them over TLS, to users who may get /metrics according to the API server. Nil: unless the address is on loopback.
+	// Secure serves them over TLS, to users who may get /metrics according to the API server. Nil: true unless the address is on
+	// loopback.
 	Secure *bool
-	// CertDir is a directory with tls.crt and tls.key, which are read again when they change. Empty: a self-signed certificate.
+	// CertDir is a directory with tls.crt and tls.key, which are reloaded when they change. Empty: a self-signed
+	// certificate.
 	CertDir string
-	// Profiling serves /debug/pprof/ beside the metrics, in the same way.
+	// Profiling serves /debug/pprof/ at the same address, with the same access control.
 	Profiling bool
 }
 
@@ -60,7 +62,7 @@ func (s *Options) IsSecure(address string) bool {
 	return !isLoopback(address)
 }
 
-// Validate calls wrong for each flag whose value is refused. Metrics are served at the address.
+// Validate calls wrong for each invalid flag, for metrics at the address.
 func (s *Options) Validate(address string, wrong func(flag string, value any, why string, args ...any)) {
 	if !IsOn(address) {
 		if s.Profiling {
@@ -90,7 +92,7 @@ func isLoopback(address string) bool {
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
-// ReviewRules are the permissions that checking access to the metrics needs.
+// ReviewRules are the permissions for checking access to the metrics.
 func ReviewRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
@@ -98,7 +100,7 @@ func ReviewRules() []rbacv1.PolicyRule {
 	}
 }
 
-// metricsHandler serves the metrics, and profiles if they are asked for.
+// metricsHandler serves the metrics and, if enabled, profiles.
 func (s *Options) metricsHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{
@@ -115,8 +117,8 @@ func (s *Options) metricsHandler() http.Handler {
 	return mux
 }
 
-// serveMetrics listens on the address of the metrics. It checks access with cfg, which must allow writes on a replica that is not the
-// leader: its metrics are read, too.
+// serveMetrics listens on the address of the metrics. It checks access with cfg, which must allow writes on standby replicas,
+// because they are scraped, too.
 func (e *Endpoints) serveMetrics(m ctrl.Manager, cfg *rest.Config, c Config) error {
 	const flag = "metrics-bind-address"
 	handler := c.Metrics.metricsHandler()
@@ -138,7 +140,7 @@ func (e *Endpoints) serveMetrics(m ctrl.Manager, cfg *rest.Config, c Config) err
 
 // tlsConfig returns the TLS configuration of the metrics; m watches the certificate.
 func (s *Options) tlsConfig(m ctrl.Manager) (*tls.Config, error) {
-	// Without HTTP/2: a scrape does not need it, and a client without access must not get its streams.
+	// Without HTTP/2, which a scrape does not need, so that a client without access cannot open streams.
 	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	if s.CertDir == "" {
 		config.GetCertificate = new(selfSigned).get
@@ -155,13 +157,13 @@ func (s *Options) tlsConfig(m ctrl.Manager) (*tls.Config, error) {
 	return config, nil
 }
 
-// selfSigned is a certificate that signs itself. It is made when it is first asked for.
+// selfSigned is a self-signed certificate, created on first use.
 type selfSigned struct {
 	mu      sync.Mutex
 	current *tls.Certificate
 }
 
-// get returns the certificate, a new one at half of its life.
+// get returns the certificate, and renews it after half of its lifetime.
 func (s *selfSigned) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +173,7 @@ func (s *selfSigned) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 	made, err := newSelfSigned(now)
 	if err != nil {
-		return nil, fmt.Errorf("make a certificate for the metrics: %w", err)
+		return nil, fmt.Errorf("create a certificate for the metrics: %w", err)
 	}
 	s.current = made
 	return made, nil
@@ -192,8 +194,7 @@ func newSelfSigned(now time.Time) (*tls.Certificate, error) {
 	return made.TLS(), nil
 }
 
-// registerBuildInfo adds keelson_build_info to the registry, which is one for the
-// whole process.
+// registerBuildInfo adds keelson_build_info to the registry, which is global to the process.
 var registerBuildInfo = sync.OnceFunc(func() {
 	info := version.Get()
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{

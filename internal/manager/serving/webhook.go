@@ -176,14 +176,14 @@ func (l *limitedListener) admit(connection net.Conn) {
 	defer cancel()
 	release, ok := l.slots.acquire(ctx, from.Addr())
 	if !ok {
-		_ = connection.Close() // nothing was said on it
+		_ = connection.Close() // nothing was sent on it
 		return
 	}
 	select {
 	case l.ready <- &limitedConnection{connection, release}:
 	case <-l.open.Done():
 		release()
-		_ = connection.Close() // nothing was said on it
+		_ = connection.Close() // nothing was sent on it
 	}
 }
 
