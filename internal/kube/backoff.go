@@ -2,12 +2,12 @@ package kube
 
 import "time"
 
-// firstBackoff is the pause after the first failure.
+// firstBackoff is the backoff after the first failure.
 const firstBackoff = 10 * time.Second
 
-// Backoff returns the pause after a number of failures in a row: 10 s, doubled with each one, up to the longest. It is for
-// failures that a status counts, so that the pause is the same after a restart of the manager; what is counted in memory uses
-// wait.Backoff or a rate limiter of the work queue.
+// Backoff returns the backoff after a number of consecutive failures: 10 s, doubled with each failure, up to longest. It is
+// for failures that a status counts, so that the backoff survives a restart of the manager. For failures counted in memory,
+// use wait.Backoff or the rate limiter of the work queue.
 func Backoff(failures int32, longest time.Duration) time.Duration {
 	if failures <= 0 {
 		return 0

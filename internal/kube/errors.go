@@ -27,7 +27,7 @@ var ErrStale = errors.New("the cache is behind the API server")
 
 // ErrFenced means that a write was not sent because this replica may no longer be the leader.
 // Callers retry: either the lease is renewed or the process exits.
-var ErrFenced = errors.New("nothing is written: this replica has not renewed its lease in time, so another may be the leader by now")
+var ErrFenced = errors.New("write rejected: this replica has not renewed its lease in time, and another may be the leader")
 
 // IsStale reports whether a write was rejected because the object or its namespace has changed
 // since it was read. Callers requeue.

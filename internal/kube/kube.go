@@ -1,6 +1,5 @@
-// Package kube contains what all controllers share: deleting exactly one object, writing a
-// status, recording events, finding children by their owner, and classifying API errors. It
-// knows no kind of Keelson.
+// Package kube contains what all controllers share: deleting exactly one object, writing a status, recording
+// events, finding children by their owner, and classifying API errors. It does not depend on Keelson's kinds.
 package kube
 
 import (

@@ -12,7 +12,7 @@ import (
 )
 
 // ErrNotOwned means that an object with this name exists and has another owner.
-var ErrNotOwned = errors.New("it exists and belongs to someone else")
+var ErrNotOwned = errors.New("it exists and has another owner")
 
 // ByController returns an index function of children: the UID of the object of that
 // kind that controls them.

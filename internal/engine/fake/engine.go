@@ -1,4 +1,4 @@
-// Package fake is an engine in memory, whose operations take as long and fail as a test wants.
+// Package fake is an in-memory engine for tests, which control the duration and failures of operations.
 package fake
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 )
 
-// World is where fake clusters are. It outlives the engines.
+// World contains the fake clusters. It outlives the engines.
 type World struct {
 	mu       sync.Mutex
 	clock    clock.PassiveClock
@@ -37,19 +37,19 @@ type Call struct {
 type Cluster struct {
 	// Name is the name of its Cluster.
 	Name string
-	// ManagementClusterUID is that of the last Request that was applied.
+	// ManagementClusterUID is the one of the last applied Request.
 	ManagementClusterUID types.UID
-	// Spec is what was applied last, Hash stands for it; empty if nothing was.
+	// Spec is the last applied spec and Hash its hash; empty if there is none.
 	Hash string
-	// Kubeconfig leads to it.
+	// Kubeconfig is its kubeconfig.
 	Kubeconfig []byte
-	// KubeconfigPath is told as Observation.KubeconfigPath.
+	// KubeconfigPath is returned as Observation.KubeconfigPath.
 	KubeconfigPath string
 	// Components are its processes.
 	Components []cluster.Component
 	// Operation is the last one.
 	Operation *cluster.Operation
-	// Notes are told as Observation.Notes.
+	// Notes are returned as Observation.Notes.
 	Notes []string
 
 	wanted string
@@ -60,22 +60,22 @@ func NewWorld(c clock.PassiveClock) *World {
 	return &World{clock: c, clusters: map[types.UID]*Cluster{}}
 }
 
-// Fail lets calls fail for which fault returns an error; nil ends that. A fault that panics is the end of the program
-// before the call.
+// Fail makes calls fail with the error of fault; nil disables it. A fault that panics simulates a crash before the
+// call.
 func (w *World) Fail(fault func(Call) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fault = fault
 }
 
-// Hold lets the operations for which hold returns true go on until End; nil lets all end at once.
+// Hold keeps operations for which hold returns true in progress until End; nil ends all at once.
 func (w *World) Hold(hold func(Call) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.latency = hold
 }
 
-// End ends the operation that is under way, with an error or well.
+// End ends the operation in progress, with an error or successfully.
 func (w *World) End(uid types.UID, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,8 +84,8 @@ func (w *World) End(uid types.UID, err error) {
 	}
 }
 
-// Change changes a cluster behind the back of the engine. One that change sets to nil is gone; one that did not exist
-// is nil before.
+// Change modifies a cluster outside of the engine. change gets nil for a missing cluster, and deletes a cluster by
+// setting it to nil.
 func (w *World) Change(uid types.UID, change func(*Cluster) *Cluster) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,7 +108,7 @@ func (w *World) Names() []string {
 	return names
 }
 
-// Calls returns the calls since the last time, without those of Observe.
+// Calls returns the calls since the last call of Calls, except Observe.
 func (w *World) Calls() []Call {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,7 +117,7 @@ func (w *World) Calls() []Call {
 	return calls
 }
 
-// end is End with the lock held.
+// end implements End; the lock is held.
 func (w *World) end(uid types.UID, c *Cluster, err error) {
 	c.Operation.Ended = w.clock.Now()
 	if err != nil {
@@ -139,7 +139,7 @@ func (w *World) end(uid types.UID, c *Cluster, err error) {
 	}
 }
 
-// Kubeconfig returns one that leads to a server, with a token.
+// Kubeconfig returns a kubeconfig for a server, with a token.
 func Kubeconfig(server string) []byte {
 	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config
@@ -160,7 +160,7 @@ type Engine struct {
 	attended map[types.UID]string // to the hash of what it was asked for
 }
 
-// New returns an engine for the clusters of a world. A second one is a manager that was started again.
+// New returns an engine for the clusters of a world. A second engine simulates a restarted manager.
 func New(w *World) *Engine {
 	return &Engine{world: w, changed: func(string) {}, attended: map[types.UID]string{}}
 }
@@ -168,7 +168,7 @@ func New(w *World) *Engine {
 // Notify implements cluster.Engine.
 func (e *Engine) Notify(changed func(string)) { e.changed = changed }
 
-// enter notes a call and lets it fail.
+// enter records a call and returns the injected error.
 func (e *Engine) enter(method string, r cluster.Request) error {
 	e.mu.Lock()
 	closed := e.closed
@@ -259,7 +259,7 @@ func (e *Engine) Delete(_ context.Context, r cluster.Request) error {
 	return e.begin("Delete", r, func() (*Cluster, bool) { return e.world.clusters[r.UID], true })
 }
 
-// begin begins an operation on the cluster that find returns, if there is one.
+// begin starts an operation on the cluster that find returns, if there is one.
 func (e *Engine) begin(method string, r cluster.Request, find func() (c *Cluster, isDelete bool)) error {
 	if err := e.enter(method, r); err != nil {
 		return err

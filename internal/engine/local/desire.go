@@ -145,7 +145,7 @@ func readApplied(dir string) (*applied, error) {
 	}
 	var was applied
 	if err := json.Unmarshal(data, &was); err != nil || was.Hash == "" {
-		return nil, nil // a damaged note is as good as none: it is applied again
+		return nil, nil // a damaged file counts as missing: the spec is applied again
 	}
 	return &was, nil
 }

@@ -52,7 +52,7 @@ type Engine struct {
 	changed  func(string)
 	versions versions
 
-	ctx    context.Context // of everything that goes on; its end leaves processes running
+	ctx    context.Context // of all operations; its end leaves processes running
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -69,8 +69,8 @@ type member struct {
 	cancel  context.CancelFunc // of the operation under way
 	done    chan struct{}      // closed when that is over
 	op      *cluster.Operation
-	opFor   string // what the operation is to apply, as desire.key
-	present string // what the running control plane was started with, as desire.key; empty if none is looked after
+	opFor   string // the desire.key that the operation applies
+	present string // the desire.key of the supervised control plane; empty if there is none
 	cp      *controlplane.ControlPlane
 }
 
@@ -104,7 +104,7 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 		return cluster.ErrStopping
 	}
 	if _, err := e.newDesire(ctx, r); err != nil {
-		return err // before there is anything to remove again
+		return err // before anything is created
 	}
 	dir := e.dir(r.UID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -137,7 +137,7 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.done != nil || m.present == wanted.key() {
-		return nil // it is at work, or there is nothing to do
+		return nil // it is in progress, or there is nothing to do
 	}
 	e.begin(m, false, wanted.key(), func(ctx context.Context) error { return e.apply(ctx, m, wanted) })
 	return nil

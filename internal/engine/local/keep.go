@@ -74,7 +74,7 @@ func (e *Engine) runsIdly(uid types.UID) bool {
 			return !busy
 		}
 	}
-	statuses, _ := process.Peek(controlplane.Processes(e.dir(uid))) // of damaged records Stop will tell, if others show that it runs
+	statuses, _ := process.Peek(controlplane.Processes(e.dir(uid))) // Stop reports damaged records
 	return slices.ContainsFunc(statuses, func(s process.Status) bool {
 		return s.State == process.Running || s.State == process.Starting
 	})

@@ -89,7 +89,7 @@ func TestAClusterThatIsAttendedIsNotStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := engine.Stop(t.Context(), request.UID); !errors.Is(err, cluster.ErrBusy) {
-		t.Errorf("Stop while it is made says %v, want that something else has to end first", err)
+		t.Errorf("Stop while it is made says %v, want that another operation has to end first", err)
 	}
 	if found, err := engine.List(t.Context()); err != nil || len(found) > 0 {
 		t.Errorf("while it is made these are told: %+v, %v", found, err)
@@ -97,7 +97,7 @@ func TestAClusterThatIsAttendedIsNotStopped(t *testing.T) {
 	applyAndWait(t, engine, request)
 	other := local.New(opts)
 	if err := other.Stop(t.Context(), request.UID); !errors.Is(err, cluster.ErrBusy) {
-		t.Errorf("Stop by another manager says %v, want that something else has to end first", err)
+		t.Errorf("Stop by another manager says %v, want that another operation has to end first", err)
 	}
 	if seen, err := engine.Observe(t.Context(), request); err != nil || !seen.Running || !seen.Attended {
 		t.Errorf("after another manager has tried to stop it: %+v, %v", seen, err)

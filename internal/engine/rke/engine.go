@@ -195,7 +195,7 @@ func (e *Engine) findBinary() (string, error) {
 	}
 	var failed *exec.Error
 	if errors.As(err, &failed) {
-		err = failed.Err // without the name, which is told anyway
+		err = failed.Err // without the name, which the message has already
 	}
 	return "", fmt.Errorf("%w: the program %s was not found (%w): install RKE 1 on the host of the manager, or set --rke-binary",
 		cluster.ErrUnavailable, e.opts.Binary, err)
@@ -221,7 +221,7 @@ func (e *Engine) start(m *member, next run, config []byte) error {
 	}
 	args := []string{next.Command}
 	if next.Command == commandRemove {
-		args = append(args, "--force") // else it asks, and takes no answer for no
+		args = append(args, "--force") // otherwise rke asks for confirmation
 	}
 	m.awaitEnd(next.Command)
 	p, err := m.procs.Start(process.Spec{

@@ -134,12 +134,12 @@ func (e *Engine) Observe(_ context.Context, r cluster.Request) (cluster.Observat
 		seen.Operation = newOperation(*last, status, wanted.hash)
 		if seen.Operation.State == v1alpha1.OperationProcessing {
 			seen.Poll = poll
-			return seen, nil // whatever became of the files meanwhile
+			return seen, nil // even if the files have changed since
 		}
 	}
 	isApplied := was != nil && was.Hash == wanted.hash && err == nil
 	if _, missing := e.findBinary(); missing != nil && !isApplied {
-		return seen, missing // first of all: nothing can be done without
+		return seen, missing // takes precedence: nothing works without it
 	}
 	if err == nil {
 		err = checkState(r, path)

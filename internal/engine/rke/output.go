@@ -63,7 +63,7 @@ func progress(text string) string {
 type outcome struct {
 	ok      bool
 	failure string   // in words, if it is over and not ok
-	notes   []string // what a person should know although it is ok
+	notes   []string // warnings for the user although it is ok
 }
 
 // shownLines is the number of last log lines in the message about a failed run.
@@ -79,7 +79,7 @@ func outcomeOf(last run, status process.Status) outcome {
 	case last.Limit != "":
 		return outcome{failure: fmt.Sprintf("%s was ended because it took longer than %s; it was at: %s", command, last.Limit, progress(status.LogTail))}
 	case status.State == process.Lost:
-		return outcome{failure: command + " has ended and nobody knows how: the host was restarted, or its records were removed"}
+		return outcome{failure: command + " has ended with an unknown result: the host was restarted, or its records were removed"}
 	case status.Signal != "":
 		return outcome{failure: fmt.Sprintf("%s was ended by %s; it was at: %s", command, status.Signal, progress(status.LogTail))}
 	case status.ExitCode != 0:

@@ -39,7 +39,7 @@ func (e *Engine) observeRemoval(seen *cluster.Observation, r cluster.Request, la
 	}
 	if err != nil && here.keptConfig() == nil {
 		seen.Exists = false
-		seen.Notes = []string{fmt.Sprintf("rke remove was not run, because neither %s nor a copy of it is there any more: the hosts of the cluster are as they were", r.Spec.ConfigPath)}
+		seen.Notes = []string{fmt.Sprintf("rke remove was not run, because neither %s nor a copy of it exists: the hosts of the cluster were not cleaned", r.Spec.ConfigPath)}
 		return
 	}
 	seen.Exists, seen.Waiting = true, "rke remove"
