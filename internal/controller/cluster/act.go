@@ -106,7 +106,7 @@ func (r *Reconciler) giveUp(ctx context.Context, cluster *v1alpha1.Cluster, seen
 	left := waitingFor(seen)
 	if engine := r.Engines[seen.engine]; engine != nil {
 		if err := engine.Abandon(ctx, newRequest(cluster)); err != nil {
-			log.FromContext(ctx).Error(err, "Could not abandon the cluster; its finalizer is removed anyway")
+			log.FromContext(ctx).Error(err, "Failed to abandon the cluster; its finalizer is removed anyway")
 		}
 	}
 	if err := r.removeChildren(ctx, cluster, seen); err != nil {

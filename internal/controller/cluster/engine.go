@@ -72,7 +72,7 @@ var (
 	// status, because the cluster has not changed.
 	ErrStopping = fmt.Errorf("%w: the manager is stopping", ErrUnavailable)
 	// ErrBusy means that another operation has to end first.
-	ErrBusy = errors.New("something else has to end first")
+	ErrBusy = errors.New("another operation has to end first")
 )
 
 // FieldError is an ErrInvalid that depends only on the spec, not on the state of the cluster.

@@ -50,7 +50,7 @@ func newMeasures() *measures {
 		}, []string{"cluster"}),
 		orphans: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "keelson_cluster_orphans",
-			Help: "Running clusters without a Cluster at the last check.",
+			Help: "Orphaned running clusters at the last check.",
 		}, []string{"engine"}),
 	}
 }

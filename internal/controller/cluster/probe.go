@@ -262,7 +262,7 @@ func probe(ctx context.Context, config *rest.Config) Probe {
 	case status != http.StatusOK:
 		failed := failedChecks(body)
 		return Probe{
-			Failing:    fmt.Sprintf("/readyz says %s%s", http.StatusText(status), failed),
+			Failing:    fmt.Sprintf("/readyz returned %s%s", http.StatusText(status), failed),
 			EtcdFailed: strings.Contains(failed, "etcd"),
 		}
 	}
@@ -291,8 +291,8 @@ func get(ctx context.Context, c *http.Client, address string) (status int, body 
 	return response.StatusCode, body, err
 }
 
-// failedChecks lists the checks that /readyz?verbose calls failed, which it marks with [-]. The many that fail while an
-// API starts are one.
+// failedChecks lists the checks that /readyz?verbose calls failed, which it marks with [-]. While an API starts, many
+// fail, which it summarizes.
 func failedChecks(body []byte) string {
 	var failed []string
 	starting := false

@@ -58,7 +58,7 @@ func (r *Reconciler) Sweep(ctx context.Context) {
 		r.metrics.orphans.WithLabelValues(string(name)).Set(float64(len(found)))
 		for _, orphan := range found {
 			if err := r.stopOrphan(ctx, orphans, orphan); err != nil {
-				logger.Error(err, "Could not stop a cluster without a Cluster", "Cluster", orphan.Name, "directory", orphan.Dir)
+				logger.Error(err, "Failed to stop an orphaned cluster", "Cluster", orphan.Name, "directory", orphan.Dir)
 			}
 		}
 	}
@@ -143,7 +143,7 @@ func ownedByThisCluster(hosted []HostedCluster, managementClusterUID types.UID) 
 func (r *Reconciler) stopOrphan(ctx context.Context, orphans OrphanStopper, orphan HostedCluster) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
-	log.FromContext(ctx).WithName(Name).Info("Stopping a cluster without a Cluster",
+	log.FromContext(ctx).WithName(Name).Info("Stopping an orphaned cluster",
 		"Cluster", orphan.Name, "UID", orphan.UID, "directory", orphan.Dir)
 	if err := orphans.Stop(ctx, orphan.UID); err != nil {
 		return err

@@ -220,8 +220,8 @@ func isUrgent(cronTab *stablev1.CronTab, status stablev1.CronTabStatus, p plan, 
 // seconds, and each event would be another write ahead of the other runs.
 const lateEventThreshold = time.Minute
 
-// recordEvents records events about exceptions. A run on time has no event: the Job says it, and
-// the event would be the third write of the run.
+// recordEvents records events about exceptions. A run on time has no event: the Job is the record, and the
+// event would be the third write of the run.
 func (r *Reconciler) recordEvents(cronTab *stablev1.CronTab, st *state, p plan, d actResult) {
 	if _, err := requestedTime(cronTab); err != nil {
 		if text := cronTab.Annotations[stablev1.RunRequestedAtAnnotation]; st.lastInvalidRequest != text {

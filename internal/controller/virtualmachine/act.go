@@ -28,7 +28,7 @@ func (r *Reconciler) act(ctx context.Context, vm *v1alpha1.VirtualMachine, obser
 		err = nil
 	}
 	if errors.Is(err, backend.ErrNotFound) {
-		err = kube.ErrStale // the server has just disappeared: requeue
+		err = kube.ErrStale // the server has disappeared: requeue
 	}
 	if err != nil {
 		return fmt.Errorf("%s the server of VirtualMachine %s/%s with driver %s: %w", p.action, vm.Namespace, vm.Name, observed.name, err)

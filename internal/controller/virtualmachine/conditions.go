@@ -137,7 +137,7 @@ func describeEnd(ended *backend.Ended) string {
 	return words
 }
 
-// readyByServer returns Ready as the state of the server has it.
+// readyByServer returns Ready according to the state of the server.
 func readyByServer(vm *v1alpha1.VirtualMachine, server *backend.Server, not func(string, string, ...any) metav1.Condition) metav1.Condition {
 	progress := func(otherwise string) string {
 		if server.Progress != "" {
@@ -174,7 +174,7 @@ func readyByServer(vm *v1alpha1.VirtualMachine, server *backend.Server, not func
 func summarizeServerConditions(vm *v1alpha1.VirtualMachine, observed observation, p plan, ready metav1.Condition) []metav1.Condition {
 	server := observed.server
 	unknown := func(name string) metav1.Condition {
-		return newCondition(name, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "There is no server to report this")
+		return newCondition(name, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "There is no server")
 	}
 	created := unknown(v1alpha1.ConditionCreated)
 	agent := unknown(v1alpha1.ConditionAgentConnected)

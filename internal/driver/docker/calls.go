@@ -67,7 +67,7 @@ func (m *machine) create(ctx context.Context, wanted backend.Machine) error {
 	_, err = m.d.engine.ContainerCreate(ctx, options)
 	if cerrdefs.IsConflict(err) {
 		if _, err = m.d.inspect(ctx, m.id.UID); errors.Is(err, backend.ErrNotFound) {
-			return fmt.Errorf("the name %s is taken by a container that is not Keelson's: remove or rename it", options.Name)
+			return fmt.Errorf("the container %s exists and was not created by Keelson: remove or rename it", options.Name)
 		}
 		return err
 	}

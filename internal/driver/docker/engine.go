@@ -47,7 +47,7 @@ func (d *Driver) inspect(ctx context.Context, uid types.UID) (container.InspectR
 	}
 	ctr := found.Container
 	if ctr.Config == nil || identityOf(ctr.Config.Labels).UID != uid {
-		// A container that is not Keelson's; only labels identify Keelson's own.
+		// Another container: only the label identifies Keelson's.
 		return container.InspectResponse{}, fmt.Errorf("the container %s does not have Keelson's label: %w", containerName(uid), backend.ErrNotFound)
 	}
 	return ctr, nil

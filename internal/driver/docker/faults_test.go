@@ -83,7 +83,7 @@ func TestForeignContainers(t *testing.T) {
 	w.do(w.driver.Delete(t.Context(), small(uid).Identity, backend.DeleteOptions{}))
 	w.do(w.driver.Create(t.Context(), small(uid)))
 	failed := w.eventually("it has failed", func(s *backend.Server) bool { return s != nil && s.Ended != nil })
-	if failed.Ended.Cause != backend.CauseCreateFailed || !strings.Contains(failed.Ended.Message, "is taken by a container that is not Keelson's") {
+	if failed.Ended.Cause != backend.CauseCreateFailed || !strings.Contains(failed.Ended.Message, "exists and was not created by Keelson") {
 		t.Errorf("failed with %+v", failed.Ended)
 	}
 	if got := w.containers(t.Context()); len(got) != 2 {

@@ -42,7 +42,7 @@ func (m *machine) begin(kind backend.Task, work func(context.Context) error) err
 	}
 	switch m.d.machines[m.id.UID] {
 	case m:
-	case nil: // it was forgotten meanwhile
+	case nil: // it was forgotten in the meantime
 		m.d.machines[m.id.UID] = m
 	default:
 		return backend.ErrInProgress
