@@ -35,7 +35,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: run
-run: build machines containers ## Start a Kubernetes API with all controllers on this machine (ARGS: flags of keelson up)
+run: build machines containers ## Start a Kubernetes API with all controllers on this host (ARGS: flags of keelson up)
 	bin/keelson up $(ARGS)
 
 # Without these VirtualMachines have no driver, and say so; all else works.
@@ -69,7 +69,7 @@ $(BIN)/kubectl: | $(BIN)/keelson-kube
 
 # The go command knows best whether this is up to date.
 .PHONY: guest
-guest: ## Build bin/guest, what a VirtualMachine boots if its spec names no image
+guest: ## Build bin/guest, the default guest of VirtualMachines
 	hack/guest.sh bin/guest
 
 # Without C, what a machine runs does not depend on its libraries. Tests and linters of the module use the same flags: it
@@ -78,21 +78,21 @@ NODE_BUILD := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath"
 
 # The go command knows best whether this is up to date.
 .PHONY: node
-node: ## Build bin/node, what `keelson up` runs Pods with (2 minutes the first time)
+node: ## Build bin/node, the programs of a real node (2 minutes the first time)
 	mkdir -p $(BIN)/node
 	cd node && $(NODE_BUILD) go build -ldflags '-s -w' -o ../$(BIN)/node/ ./cmd/... $$(go list tool)
 
 .PHONY: debian
-debian: ## Build bin/debian, the cloud image that a test of the driver qemu boots (some minutes; kept in a cache)
+debian: ## Build bin/debian, the cloud image for a test of the driver qemu (some minutes; cached)
 	hack/debian-image.sh bin/debian/disk.qcow2
 
 # Emulated, which it is without KVM, it takes about half an hour, which CI does not have.
 .PHONY: node-debian
-node-debian: build node ## Run the tests of a real node on a Debian with cgroups of version 2, in QEMU (ARGS: which, as in go test -run)
+node-debian: build node ## Run the tests of a real node on Debian with cgroups v2, in QEMU (ARGS: as in go test -run)
 	hack/node-debian.sh $(ARGS)
 
 .PHONY: systemd-debian
-systemd-debian: build ## Run the units of config/systemd in a Debian with systemd, in QEMU, through restarts and a reboot (minutes)
+systemd-debian: build ## Test the units of config/systemd on Debian in QEMU, through restarts and a reboot (minutes)
 	hack/systemd-debian.sh
 
 # A test whose name begins with TestLong takes more than about ten seconds on a quiet machine with two cores, and is not the
@@ -115,7 +115,7 @@ test: test-needs ## Run the tests with the race detector against one API server 
 	cd hack/release && go test $(ARGS) ./...
 
 .PHONY: test-all
-test-all: test-needs ## Run the tests that take long, which make test leaves out (ARGS: flags of go test)
+test-all: test-needs ## Run the slow tests, which make test omits (ARGS: flags of go test)
 	$(GO_TEST) -run '^TestLong' $(ARGS) $(LONG_PACKAGES)
 
 # Every folder of bench/ with a main.go is one benchmark: bench/foo is bench-foo.
@@ -139,7 +139,7 @@ soak: build ## Run the long fault tests (KEELSON_SOAK=short: shortened)
 
 # It compiles a good part of Kubernetes once more, in other versions: minutes, which CI does not have.
 .PHONY: certmanager
-certmanager: build ## Run the test of the chart with the controllers of cert-manager (minutes the first time)
+certmanager: build ## Test the chart with cert-manager (minutes the first time)
 	cd test/install/certmanager && CGO_ENABLED=0 go build -trimpath -o ../../../bin/certmanager .
 	go run ./internal/testing/env/run -- go test -tags certmanager -run '^TestCertManager$$' -count 1 $(ARGS) ./test/install
 
@@ -153,7 +153,7 @@ image: bin/keelson bin/keelson-kube ## Build the images of the manager (IMAGE=NA
 	hack/image.sh $(KUBE_IMAGE) Dockerfile.kube keelson-kube
 
 .PHONY: dist
-dist: bin/kubectl ## Write dist/install.yaml, the whole installation in a cluster (IMAGE=NAME:TAG)
+dist: bin/kubectl ## Write dist/install.yaml, all manifests of an installation in a cluster (IMAGE=NAME:TAG)
 	hack/dist.sh $(IMAGE)
 
 .PHONY: release
@@ -167,16 +167,16 @@ generate: ## Regenerate deepcopy functions, CRDs, roles and clients
 # The schedules that the tests of internal/cron compare with, see hack/cronvectors. The
 # libraries are pinned by its lock file; the time zones are those of Node.
 .PHONY: cronvectors
-cronvectors: ## Ask other schedule libraries anew, for the tests of internal/cron (needs Node and npm; minutes)
+cronvectors: ## Regenerate the test data of internal/cron from other cron libraries (needs Node and npm; minutes)
 	@hack/require.sh node npm
 	cd hack/cronvectors && npm ci --silent --ignore-scripts && node generate.js
 
 .PHONY: verify
-verify: ## Check that generated files are fresh, modules tidy, files formatted, imports in bounds
+verify: ## Check that generated files are fresh, modules tidy, code formatted and imports allowed
 	hack/verify.sh
 
 .PHONY: lint
-lint: ## Run the linters, after a test that their rules work
+lint: ## Run the linters, after a test of their rules
 	hack/lint-selftest.sh
 	$(LINT) golangci-lint run ./...
 	cd guest && "$$(cd .. && $(LINT) -n golangci-lint)" run --config ../.golangci.yml ./...
@@ -190,9 +190,9 @@ dashboard: ## Check the dashboard against the types of Grafana (needs Node and n
 	cd hack/dashboard && npm ci --silent --ignore-scripts && node check.mjs
 
 .PHONY: vulncheck
-vulncheck: ## Look for known vulnerabilities in the code that is reachable (needs the network)
+vulncheck: ## Look for known vulnerabilities in reachable code (needs the network)
 	hack/vulncheck.sh
 
 .PHONY: clean
-clean: ## Remove what was built
+clean: ## Remove build outputs
 	rm -rf bin dist
