@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Prints three lines: the kernel that the guest boots, the folder of its modules, and the
-# folder of its programs.
+# Prints three lines: the kernel of the guest, the folder of its modules, and the folder of its
+# programs.
 #
-# KEELSON_GUEST_KERNEL names a kernel (a bzImage), KEELSON_GUEST_MODULES the folder of its
-# modules; empty means /lib/modules/RELEASE. KEELSON_GUEST_PROGRAMS names the root of a file
-# system with a static busybox and e2fsprogs, such as /. What is not named comes from packages
-# of Debian: apt downloads them and checks their signatures, and they are unpacked into a cache,
-# not installed. KEELSON_GUEST_UPDATE=1 looks for newer packages than those in the cache.
+# KEELSON_GUEST_KERNEL names a kernel (a bzImage), KEELSON_GUEST_MODULES the folder of its modules;
+# empty means /lib/modules/RELEASE. KEELSON_GUEST_PROGRAMS names the root of a file system with a
+# static busybox and e2fsprogs, such as /. The rest comes from Debian packages: apt downloads them
+# and verifies their signatures, and they are unpacked into a cache, not installed.
+# KEELSON_GUEST_UPDATE=1 updates the cache.
 set -euo pipefail
 
 kernel_package=linux-image-cloud-amd64
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/keelson
 hint="Name your own: make guest KEELSON_GUEST_KERNEL=/boot/vmlinuz-\$(uname -r) KEELSON_GUEST_PROGRAMS=/"
 
-# The names of the packages that apt knows now; empty if it does not know them.
+# The current names of the packages in apt; empty if apt lacks them.
 kernel_packages() { apt-cache depends "$kernel_package" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1; }
 program_packages() {
 	apt-cache show busybox-static e2fsprogs >/dev/null 2>&1 || return 0
@@ -25,7 +25,8 @@ program_packages() {
 # newest FOLDER: prints the newest folder of the cache, if there is one.
 newest() { find "$cache/$1" -mindepth 1 -maxdepth 1 -not -name '.*' -printf '%T@ %p\n' 2>/dev/null | sort -n | tail -n 1 | cut -d ' ' -f 2-; }
 
-# fetch FOLDER PACKAGES: downloads and unpacks what the function PACKAGES names, and prints the folder.
+# fetch FOLDER PACKAGES: downloads and unpacks the packages that the function PACKAGES prints, and
+# prints the folder.
 fetch() {
 	local folder=$1 list=$2 command packages work name
 	if [ "${KEELSON_GUEST_UPDATE:-}" != 1 ] && [ -n "$(newest "$folder")" ]; then
@@ -51,8 +52,8 @@ fetch() {
 	# shellcheck disable=SC2064 # the folder of now
 	trap "rm -rf '$work'" EXIT
 	echo "guest: fetching" $packages "into $cache/$folder; nothing is installed" >&2
-	# As root, apt would download as a user of its own, who may not write here.
-	# shellcheck disable=SC2086 # one word a package
+	# As root, apt would download as its own user, which has no access here. shellcheck
+	# disable=SC2086 # one word a package
 	(cd "$work" && apt-get -o APT::Sandbox::User=root download --quiet=2 $packages >&2)
 	name=$(cd "$work" && ls -- *.deb | sha256sum | head -c 16)
 	[ "$list" != kernel_packages ] || name=$(basename "$work"/*.deb .deb)

@@ -14,5 +14,5 @@ mkdir -p "$build"
 cd guest
 # No paths, no version control, no build machine: the same bytes everywhere.
 GOOS=linux GOARCH=amd64 CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -buildid=' -o "../$build/init" ./cmd/init
-# The builder is for this machine, whatever that is.
+# The builder runs on this machine, whatever its architecture.
 go run ./cmd/mkguest -kernel "$kernel" -modules "$modules" -programs "$programs" -init "../$build/init" -out "../$out"

@@ -18,7 +18,7 @@ if [ -z "$found" ]; then
 		exit 1
 	done
 	if [ "${KEELSON_NO_INSTALL:-}" = 1 ]; then
-		echo "promtool: it is not there, and KEELSON_NO_INSTALL=1 forbids to fetch it. Put promtool into PATH" >&2
+		echo "promtool: not found, and KEELSON_NO_INSTALL=1 forbids downloading it. Put promtool into PATH" >&2
 		exit 1
 	fi
 	if ! apt-cache show prometheus >/dev/null 2>&1; then

@@ -10,11 +10,11 @@ version=${1:-} image=${2:-keelson}
 out=dist/$version built=dist/build
 
 if [[ ! $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]]; then
-	echo "VERSION=$version is no version: write v1.2.3 or v1.2.3-rc.1" >&2
+	echo "VERSION=$version is not a version such as v1.2.3 or v1.2.3-rc.1" >&2
 	exit 1
 fi
 if [ -n "$(git status --porcelain)" ] && [ "${KEELSON_RELEASE_DIRTY:-}" != 1 ]; then
-	echo "There are changes that are not committed: a release is built from a commit. To try it out: KEELSON_RELEASE_DIRTY=1" >&2
+	echo "There are uncommitted changes: a release is built from a commit. To try it anyway, set KEELSON_RELEASE_DIRTY=1" >&2
 	git status --short >&2
 	exit 1
 fi

@@ -37,7 +37,7 @@ sudo=()
 [ "$(id -u)" = 0 ] || sudo=(sudo -n)
 install=("${sudo[@]+"${sudo[@]}"}" apt-get install --yes --no-install-recommends "${packages[@]}")
 if [ "${KEELSON_NO_INSTALL:-}" = 1 ]; then
-	echo "Missing: ${missing[*]}. KEELSON_NO_INSTALL=1 forbids to install it; type: ${install[*]}" >&2
+	echo "Missing: ${missing[*]}. Because of KEELSON_NO_INSTALL=1 it was not installed; run: ${install[*]}" >&2
 	exit 1
 fi
 if [ "${#sudo[@]}" != 0 ] && ! sudo -n true 2>/dev/null; then
