@@ -1,27 +1,27 @@
 #!/usr/bin/env bash
-# Builds a Debian as clouds have it: hack/debian-image.sh FILE [PACKAGE...]. It is a qcow2
-# with a boot loader, its own kernel, cloud-init, which looks for a NoCloud seed, the QEMU
-# guest agent, and the packages. The tests of the driver qemu boot it, and hack/node-debian.sh.
-# KEELSON_DEBIAN_SUITE=trixie makes it a Debian 13, whatever this host is.
+# Builds a Debian cloud image: hack/debian-image.sh FILE [PACKAGE...]. It is a qcow2 with a boot
+# loader, a kernel, cloud-init with the data source NoCloud, the QEMU guest agent, and the
+# packages. The tests of the driver qemu and hack/node-debian.sh boot it.
+# KEELSON_DEBIAN_SUITE=trixie selects Debian 13, whatever this host runs.
 #
-# Packages come from Debian's archive, and mmdebstrap has apt check their signatures.
-# Neither root nor loop devices are needed; without root, user namespaces with ids of
-# their own are, and it says which of that is missing. It takes some minutes, so the result is kept
-# in a cache by what it is made from; KEELSON_DEBIAN_UPDATE=1 makes it anew.
+# Packages come from Debian's archive, and apt verifies their signatures. It needs neither root nor
+# loop devices; without root it needs user namespaces with subordinate IDs, and names what is
+# missing. A build takes some minutes, so the image is cached by its inputs;
+# KEELSON_DEBIAN_UPDATE=1 rebuilds it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 out=$1
 shift
 
-# That of this host if that is a Debian, so that its archive is near and known.
+# Default to the suite of this host if it is Debian: its archive is configured and close.
 host=$(. /etc/os-release 2>/dev/null && [ "${ID:-}" = debian ] && echo "${VERSION_CODENAME:-}" || true)
 suite=${KEELSON_DEBIAN_SUITE:-${host:-bookworm}}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/keelson/debian-image
 name=$(basename "$out" .qcow2)
 image=$cache/$name-$suite-$({ cat "$0" && echo "$@"; } | sha256sum | cut -c 1-16).qcow2
 
-# publish: makes the image of the cache the result.
+# publish: copies the image from the cache to FILE.
 publish() {
 	mkdir -p "$(dirname "$out")"
 	ln -sfn "$image" "$out"
@@ -31,7 +31,7 @@ if [ "${KEELSON_DEBIAN_UPDATE:-}" != 1 ] && [ -e "$image" ]; then
 	publish
 	exit 0
 fi
-# Who is not root gets user ids of a namespace.
+# Without root, use the IDs of a user namespace.
 if [ "$(id -u)" != 0 ]; then
 	hack/require.sh newuidmap
 	user=$(id -un)
@@ -53,9 +53,8 @@ mkdir -p "$cache"
 work=$(mktemp -d "$cache/.new.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# What cloud images have beyond the least, with a bus, which the power button needs, and
-# without what would only make an emulated boot longer. cloud-init configures the
-# network of systemd-networkd.
+# The packages of a cloud image beyond the minimum, including D-Bus, which the power button needs,
+# but without any that only slow down an emulated boot. cloud-init configures systemd-networkd.
 packages=linux-image-cloud-amd64,cloud-init,qemu-guest-agent,systemd-sysv,dbus,e2fsprogs,iproute2$(printf '%s' "${@/#/,}")
 mmdebstrap --quiet --variant=minbase --include="$packages" \
 	--essential-hook='mkdir -p "$1/etc/initramfs-tools/conf.d" "$1/etc/cloud/cloud.cfg.d"' \
@@ -69,8 +68,7 @@ mmdebstrap --quiet --variant=minbase --include="$packages" \
 	--customize-hook='rm -rf "$1"/usr/share/doc/* "$1"/usr/share/locale/* "$1"/var/lib/apt/lists/*' \
 	"$suite" "$work/root.tar" >&2
 
-# One partition from 1 MiB on; the boot loader is in front of it. fakeroot keeps the
-# owners of files.
+# One partition, from 1 MiB; the boot loader is before it. fakeroot keeps the owners of files.
 truncate --size 2G "$work/disk"
 echo 'start=2048, type=83, bootable' | sfdisk --quiet --no-reread --no-tell-kernel "$work/disk"
 mkdir "$work/root"
