@@ -40,7 +40,7 @@ func TestRemoval(t *testing.T) {
 				u.must(os.RemoveAll(u.dir))
 				u.restart()
 			},
-			nil, "the hosts of the cluster are as they were",
+			nil, "the hosts of the cluster were not cleaned",
 		},
 		{
 			"a host cannot be reached", func(u *user) { u.write("unreachable: 10.18.74.175") },
