@@ -310,7 +310,7 @@ func TestAwaitServer(t *testing.T) {
 		{
 			name: "nor a server that is no API server", timeout: time.Minute, host: "https://" + strings.TrimPrefix(
 				answering(t, func(int32) int { return http.StatusOK }).URL, "http://"),
-			want: []string{"ask the API server https://", "server gave HTTP response to HTTPS client"},
+			want: []string{"discover the resources of the API server https://", "server gave HTTP response to HTTPS client"},
 		},
 	}
 	for _, tt := range tests {
