@@ -161,7 +161,7 @@ release: ## Build a release into dist/VERSION: programs, images, chart, checksum
 	hack/release.sh "$(VERSION)" "$(if $(filter command line environment,$(origin IMAGE)),$(IMAGE))"
 
 .PHONY: generate
-generate: ## Regenerate deepcopy functions, CRDs, roles and clients
+generate: ## Regenerate deepcopy functions, CRDs, roles, clients and docs/reference
 	hack/generate.sh
 
 # The schedules that the tests of internal/cron compare with, see hack/cronvectors. The

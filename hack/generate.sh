@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Generates code and manifests from the Go types and the controllers' markers: deepcopy functions,
-# CRDs, the manager's role, the Helm chart, and the client packages. Run it as `make generate`. It
-# takes no arguments, its output is reproducible, and it removes stale files.
+# CRDs, the manager's role, the Helm chart, the client packages, and the reference pages. Run it as
+# `make generate`. It takes no arguments, its output is reproducible, and it removes stale files.
 #
 # A new kind needs no change here: packages below api/ with +genclient and +kubebuilder:rbac markers
 # are found.
@@ -167,3 +167,7 @@ tool informer-gen \
 	"${packages[@]}"
 
 replace client "$new/client"
+
+echo "generate: docs/reference"
+go run ./hack/reference "$new/reference"
+replace docs/reference "$new/reference"

@@ -20,11 +20,11 @@ func TestLinksOfThePages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	internals, err := filepath.Glob("../../docs/internals/*.md")
+	below, err := filepath.Glob("../../docs/*/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages = append(append(pages, internals...), "../../README.md", "../../CONTRIBUTING.md", "../../charts/keelson/README.md")
+	pages = append(append(pages, below...), "../../README.md", "../../CONTRIBUTING.md", "../../charts/keelson/README.md")
 	links := 0
 	for _, page := range pages {
 		for _, match := range link.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {
@@ -49,13 +49,18 @@ func TestLinksOfThePages(t *testing.T) {
 	}
 }
 
-// anchorsOf returns how links call the headings of a page: in lower case, with dashes for spaces, and without other signs.
+// anchorsOf returns the anchors of the headings of a page: lower case, dashes for spaces, no other punctuation.
 func anchorsOf(t *testing.T, page string) map[string]bool {
 	t.Helper()
 	anchors := map[string]bool{}
 	for _, match := range heading.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {
-		plain := regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(match[1]), "")
-		anchors[strings.ReplaceAll(plain, " ", "-")] = true
+		anchors[anchorOf(match[1])] = true
 	}
 	return anchors
+}
+
+// anchorOf returns the anchor of a heading.
+func anchorOf(heading string) string {
+	plain := regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(heading), "")
+	return strings.ReplaceAll(plain, " ", "-")
 }

@@ -44,7 +44,7 @@ runs as the manager.`
 // and returns the exit code of the process. Results go to stdout; messages, logs and errors go to
 // stderr.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := newRoot()
+	root := New()
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -63,7 +63,8 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return ExitFailure
 }
 
-func newRoot() *cobra.Command {
+// New returns the command line with all commands. Main runs it.
+func New() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "keelson",
 		Short: "Kubernetes resources for apps, schedules, machines and clusters",
@@ -92,6 +93,7 @@ func newRoot() *cobra.Command {
 		managercmd.New(),
 		manifests.New(),
 		versioncmd.New(),
+		newEnvironment(),
 	)
 	return root
 }

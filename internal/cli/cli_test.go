@@ -2,6 +2,10 @@ package cli
 
 import (
 	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -216,5 +220,33 @@ func TestManifestsAreYAMLForEveryKind(t *testing.T) {
 				t.Errorf("a status that only a server fills in:\n%s", stdout)
 			}
 		})
+	}
+}
+
+// The help topic about the environment has all variables of Keelson's own.
+func TestEnvironment(t *testing.T) {
+	_, help, _ := call(t, "help", "environment")
+	variables := map[string]bool{}
+	read := regexp.MustCompile(`os\.(?:Getenv|LookupEnv)\("((?:KEELSON|XDG)_\w+)"\)`)
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "../testing/") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		for _, match := range read.FindAllStringSubmatch(string(source), -1) {
+			variables[match[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(variables) < 4 {
+		t.Errorf("only %d variables were found in the source", len(variables))
+	}
+	for variable := range variables {
+		if !strings.Contains(help, "\n  "+variable+" ") && !strings.HasPrefix(help, "  "+variable+" ") {
+			t.Errorf("the help does not name %s:\n%s", variable, help)
+		}
 	}
 }

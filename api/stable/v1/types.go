@@ -188,7 +188,7 @@ type CronTabSpec struct {
 	// Determines what happens to a run that is due while another is active. Allow: it
 	// starts. Forbid: it does not start; after the active run, missedRuns applies.
 	// Replace: the active Job is deleted, and the run starts after its Pods have ended.
-	// Queue: it is queued.
+	// Queue: it is queued; up to 100 runs wait.
 	// +optional
 	// +kubebuilder:default=Allow
 	ConcurrencyPolicy ConcurrencyPolicy `json:"concurrencyPolicy,omitempty"`

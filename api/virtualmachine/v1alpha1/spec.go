@@ -61,15 +61,15 @@ type VirtualMachineSpec struct {
 	Resource Resources `json:"resource,omitzero"`
 
 	// Determines whether the machine is restarted when the guest stops by itself:
-	// Always, OnFailure or Never. The first restart is immediate, later ones have a
-	// backoff of 10 s times the square of the number of consecutive failures, at most
-	// 300 s.
+	// Always, OnFailure (not after a clean power-off) or Never. The first restart is
+	// immediate, later ones have a backoff of 10 s times the square of the number of
+	// consecutive failures, at most 300 s.
 	// +optional
 	// +kubebuilder:default=Always
 	RestartPolicy RestartPolicy `json:"restartPolicy,omitempty"`
 
-	// A time. A later value than the last one restarts the machine once, at that time
-	// if it is in the future.
+	// A time. A later value than the last one restarts the machine once, regardless of
+	// restartPolicy and backoff, at that time if it is in the future.
 	// +optional
 	RestartedAt *metav1.Time `json:"restartedAt,omitempty"`
 
@@ -122,7 +122,8 @@ type Resources struct {
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0')) && quantity(string(self)).compareTo(quantity('1024')) <= 0",message="must be more than 0 and at most 1024"
 	CPU resource.Quantity `json:"cpu,omitzero"`
 
-	// Memory of the guest in bytes, such as 512Mi or 4G.
+	// Memory of the guest in bytes, such as 512Mi or 4G, at most the memory and swap of
+	// the host.
 	// +optional
 	// +kubebuilder:default="512Mi"
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('32Mi')) >= 0 && quantity(string(self)).compareTo(quantity('16Ti')) <= 0",message="must be at least 32Mi and at most 16Ti"
@@ -201,7 +202,8 @@ type Image struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.userData) && has(self.userDataFrom))",message="give userData or userDataFrom, not both",fieldPath=".userData"
 // +kubebuilder:validation:XValidation:rule="!(has(self.networkData) && has(self.networkDataFrom))",message="give networkData or networkDataFrom, not both",fieldPath=".networkData"
 type CloudInit struct {
-	// User data, such as a document that begins with #cloud-config.
+	// User data, such as a document that begins with #cloud-config. Invalid YAML, and
+	// data that cloud-init would ignore, are rejected.
 	// +optional
 	// +kubebuilder:validation:MaxLength=65536
 	UserData string `json:"userData,omitempty"`

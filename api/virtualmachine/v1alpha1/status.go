@@ -156,11 +156,13 @@ type Server struct {
 	// +optional
 	State ServerState `json:"state,omitempty"`
 
-	// Resource usage of the machine, updated after a change of 5 percentage points.
+	// Resource usage of the machine over the last 15 s, updated after a change of 5
+	// percentage points. The metrics are exact.
 	// +optional
 	Usage *Usage `json:"usage,omitempty"`
 
-	// Addresses of the guest, 16 at most.
+	// Addresses of the guest, 16 at most, without loopback, link-local and site-local
+	// ones.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

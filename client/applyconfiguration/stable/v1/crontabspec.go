@@ -57,7 +57,7 @@ type CronTabSpecApplyConfiguration struct {
 	// Determines what happens to a run that is due while another is active. Allow: it
 	// starts. Forbid: it does not start; after the active run, missedRuns applies.
 	// Replace: the active Job is deleted, and the run starts after its Pods have ended.
-	// Queue: it is queued.
+	// Queue: it is queued; up to 100 runs wait.
 	ConcurrencyPolicy *stablev1.ConcurrencyPolicy `json:"concurrencyPolicy,omitempty"`
 	// Maximum number of active runs. The default is no limit for Allow, and 1 for Forbid
 	// and Queue.

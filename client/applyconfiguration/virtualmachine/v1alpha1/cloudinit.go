@@ -7,7 +7,8 @@ package v1alpha1
 //
 // CloudInit is the data that a guest reads at its first boot.
 type CloudInitApplyConfiguration struct {
-	// User data, such as a document that begins with #cloud-config.
+	// User data, such as a document that begins with #cloud-config. Invalid YAML, and
+	// data that cloud-init would ignore, are rejected.
 	UserData *string `json:"userData,omitempty"`
 	// User data in a Secret, for confidential data.
 	UserDataFrom *SecretKeyApplyConfiguration `json:"userDataFrom,omitempty"`

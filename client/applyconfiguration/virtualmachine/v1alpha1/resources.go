@@ -14,7 +14,8 @@ type ResourcesApplyConfiguration struct {
 	// Number of processors. The driver qemu accepts integers from 1; other drivers may
 	// accept fractions such as 500m.
 	CPU *resource.Quantity `json:"cpu,omitempty"`
-	// Memory of the guest in bytes, such as 512Mi or 4G.
+	// Memory of the guest in bytes, such as 512Mi or 4G, at most the memory and swap of
+	// the host.
 	Memory *resource.Quantity `json:"memory,omitempty"`
 	// Size of the root disk in bytes, such as 40G. It can grow but not shrink. The
 	// default is the size of the image; a machine that boots a kernel then has no disk.

@@ -18,9 +18,11 @@ type ServerApplyConfiguration struct {
 	Driver *string `json:"driver,omitempty"`
 	// Power state: running, paused, stopped, starting, stopping or unknown.
 	State *virtualmachinev1alpha1.ServerState `json:"state,omitempty"`
-	// Resource usage of the machine, updated after a change of 5 percentage points.
+	// Resource usage of the machine over the last 15 s, updated after a change of 5
+	// percentage points. The metrics are exact.
 	Usage *UsageApplyConfiguration `json:"usage,omitempty"`
-	// Addresses of the guest, 16 at most.
+	// Addresses of the guest, 16 at most, without loopback, link-local and site-local
+	// ones.
 	Addresses []string `json:"addresses,omitempty"`
 	// Addresses of the forwarded ports of the guest.
 	Endpoints []EndpointApplyConfiguration `json:"endpoints,omitempty"`

@@ -17,12 +17,12 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// Size of the machine.
 	Resource *ResourcesApplyConfiguration `json:"resource,omitempty"`
 	// Determines whether the machine is restarted when the guest stops by itself:
-	// Always, OnFailure or Never. The first restart is immediate, later ones have a
-	// backoff of 10 s times the square of the number of consecutive failures, at most
-	// 300 s.
+	// Always, OnFailure (not after a clean power-off) or Never. The first restart is
+	// immediate, later ones have a backoff of 10 s times the square of the number of
+	// consecutive failures, at most 300 s.
 	RestartPolicy *virtualmachinev1alpha1.RestartPolicy `json:"restartPolicy,omitempty"`
-	// A time. A later value than the last one restarts the machine once, at that time
-	// if it is in the future.
+	// A time. A later value than the last one restarts the machine once, regardless of
+	// restartPolicy and backoff, at that time if it is in the future.
 	RestartedAt *v1.Time `json:"restartedAt,omitempty"`
 	// Image or kernel to boot. The default is the small Linux guest of this project.
 	Image *ImageApplyConfiguration `json:"image,omitempty"`
