@@ -103,7 +103,7 @@ LONG_PACKAGES = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^fu
 
 .PHONY: test-needs
 test-needs: bin/keelson bin/keelson-kube bin/kubectl guest node
-	@hack/require.sh gcc qemu-system-x86_64 qemu-img runc iptables nft systemd-analyze ssh
+	@hack/require.sh gcc qemu-system-x86_64 qemu-img runc iptables nft systemd-analyze ssh curl pkill
 	@hack/promtool.sh bin/promtool || echo "Without promtool the tests of the alerts are skipped; all else works." >&2
 
 # hack/release has no goroutines, and compressing takes ten times as long with the race detector.

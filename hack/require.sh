@@ -24,6 +24,7 @@ for command in "$@"; do
 	nft) packages+=(nftables) ;;
 	sfdisk) packages+=(fdisk) ;;
 	mke2fs) packages+=(e2fsprogs) ;;
+	pkill) packages+=(procps) ;;
 	*) packages+=("$command") ;;
 	esac
 done

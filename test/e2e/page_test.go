@@ -4,51 +4,74 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"testing"
 
-	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// TestLongClusterPage runs the commands of docs/cluster.md in their order.
+// TestLongClusterPage runs the commands of docs/cluster.md and docs/engines.md.
 func TestLongClusterPage(t *testing.T) {
 	s := clusterSession(t)
-	page, err := os.ReadFile("../../docs/cluster.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-	if len(blocks) < 3 {
-		t.Fatalf("the page has %d blocks of commands", len(blocks))
-	}
 	dir := t.TempDir()
-	examples, err := filepath.Abs("../../examples")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(examples, filepath.Join(dir, "examples")); err != nil {
-		t.Fatal(err)
-	}
 	// Files of a user who migrates from RKE.
 	config := "nodes:\n- {address: 127.0.0.1, user: ops, role: [controlplane, worker, etcd]}\n"
 	if err := os.WriteFile(filepath.Join(dir, "cluster.yml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	kubectl, err := env.Binary("kubectl")
+	s.types(t, "cluster.md", dir)
+	s.types(t, "engines.md", dir)
+	s.kubectl(t, "delete", "cluster", "demo", "taken-over")
+}
+
+func TestFooPage(t *testing.T) { followPage(t, "foo.md") }
+
+func TestSampleResourcePage(t *testing.T) { followPage(t, "sampleresource.md") }
+
+func TestCronTabPage(t *testing.T) { followPage(t, "crontab.md") }
+
+func TestSchedulesPage(t *testing.T) { followPage(t, "crontab-schedules.md") }
+
+func TestVirtualMachinePage(t *testing.T) {
+	needQEMU(t)
+	followPage(t, "virtualmachine.md")
+}
+
+func TestGuestPage(t *testing.T) {
+	needQEMU(t)
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skipf("SKIP: %v", err)
+	}
+	followPage(t, "guest.md")
+}
+
+func TestSecurityPage(t *testing.T) {
+	s := followPage(t, "security.md")
+	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
+}
+
+// followPage runs the commands of a page in a new namespace.
+func followPage(t *testing.T, page string) session {
+	t.Helper()
+	t.Parallel()
+	s := newSession(t)
+	s.types(t, page, t.TempDir())
+	return s
+}
+
+// types runs the commands of a page in a directory, as a user with a kubeconfig for the namespace of
+// the session.
+func (s session) types(t *testing.T, page, dir string) {
+	t.Helper()
+	config, err := os.ReadFile(s.Env["KUBECONFIG"])
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, block := range blocks {
-		cmd := exec.CommandContext(t.Context(), "sh", "-eux")
-		cmd.Stdin = strings.NewReader(block[1])
-		cmd.Dir = dir
-		cmd.Env = []string{"HOME=" + s.Env["HOME"], "KUBECONFIG=" + s.Env["KUBECONFIG"], "PATH=" + filepath.Dir(kubectl) + ":" + os.Getenv("PATH")}
-		output, err := cmd.CombinedOutput()
-		t.Logf("%s", output)
-		if err != nil {
-			t.Fatalf("%v in\n%s", err, block[1])
-		}
+	s.Env["KUBECONFIG"] = filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(s.Env["KUBECONFIG"], config, 0o600); err != nil {
+		t.Fatal(err)
 	}
-	s.kubectl(t, "delete", "cluster", "demo", "taken-over")
+	s.OK(t, "kubectl", "config", "set-context", "--current", "--namespace", s.namespace)
+	for _, block := range transcript.Commands(t, filepath.Join("..", "..", "docs", page)) {
+		s.Script(t, dir, block)
+	}
 }

@@ -3,7 +3,7 @@ package life
 import (
 	"os"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -123,12 +123,10 @@ func (m *machine) typed(t *testing.T, block string) {
 // backupCommands returns the blocks of commands about keelson up in docs/operations.md.
 func backupCommands(t *testing.T) []string {
 	t.Helper()
-	_, section, found := strings.Cut(read(t, "../../../docs/operations.md"), "\n### Of `keelson up`\n")
+	const page = "../../../docs/operations.md"
+	_, section, found := strings.Cut(read(t, page), "\n### Of `keelson up`\n")
 	section, _, _ = strings.Cut(section, "\n### ")
-	var blocks []string
-	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(section, -1) {
-		blocks = append(blocks, block[1])
-	}
+	blocks := slices.DeleteFunc(transcript.Commands(t, page), func(block string) bool { return !strings.Contains(section, block) })
 	if !found || len(blocks) != 2 {
 		t.Fatalf("docs/operations.md has %d blocks of commands about keelson up", len(blocks))
 	}

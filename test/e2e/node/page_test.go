@@ -1,0 +1,20 @@
+//go:build linux
+
+package node
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+// TestLongNodePage runs the commands of docs/node.md.
+func TestLongNodePage(t *testing.T) {
+	u := newUser(t)
+	u.data = filepath.Join(u.home, ".local", "share", "keelson") // the default
+	u.before = traces(t, u.data)
+	script := strings.Join(transcript.Commands(t, filepath.Join("..", "..", "..", "docs", "node.md")), "")
+	transcript.Contains(t, u.Script(t, t.TempDir(), script), "keelson-node ", "docker.io/library/hello:v1 ", "\nkeelson ")
+}
