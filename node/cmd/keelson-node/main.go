@@ -18,6 +18,7 @@ import (
 )
 
 const usage = `usage: keelson-node run SETTINGS
+       keelson-node remove SETTINGS
        keelson-node image-load [-name NAME] [-entrypoint PATH] SOCKET FILE|FOLDER|-
        keelson-node image-list SOCKET`
 
@@ -40,6 +41,12 @@ func run(args []string) error {
 		return host.Run(rest[0])
 	case name == "inside" && len(rest) == 1: // started by run
 		return inside.Run(rest[0])
+	case name == "as-root": // started by run and remove
+		return inside.BecomeRoot(rest)
+	case name == "remove" && len(rest) == 1:
+		return host.Remove(rest[0])
+	case name == "remove-inside" && len(rest) == 1: // started by remove
+		return inside.Remove(rest[0])
 	case name == "image-load":
 		return command.LoadImages(interruptible(), rest, os.Stdin, os.Stdout)
 	case name == "image-list":

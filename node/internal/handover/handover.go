@@ -47,7 +47,7 @@ func Open(fd int) (*net.UnixConn, error) {
 	return unixConn, nil
 }
 
-// Go says that the link is there.
+// Go says that the other end may go on.
 func Go(c *net.UnixConn) error {
 	_, err := c.Write([]byte{1})
 	return err
@@ -183,4 +183,34 @@ func receiveFiles(c *net.UnixConn, most int) (files []*os.File, err error) {
 		files = append(files, os.NewFile(uintptr(fd), "socket"))
 	}
 	return files, nil
+}
+
+// Offer answers each Ask, until the connection ends, with a new socket of the network of this process.
+func Offer(c *net.UnixConn) {
+	for Await(c) == nil {
+		var rights []byte
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err == nil {
+			rights = unix.UnixRights(fd)
+		}
+		_, _, err = c.WriteMsgUnix([]byte{1}, rights, nil)
+		if rights != nil {
+			_ = unix.Close(fd)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Ask returns a TCP socket of the network at the other end, which is not connected yet. Only one may ask at a time.
+func Ask(c *net.UnixConn) (*os.File, error) {
+	if err := Go(c); err != nil {
+		return nil, err
+	}
+	files, err := receiveFiles(c, 1)
+	if err != nil {
+		return nil, err
+	}
+	return files[0], nil
 }

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -80,7 +81,7 @@ func newProxy() *http.Server {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodConnect:
-			tunnel(w, r)
+			tunnel(w, r, outward.DialContext)
 		case r.URL.IsAbs():
 			plain.ServeHTTP(w, r)
 		default:
@@ -91,8 +92,8 @@ func newProxy() *http.Server {
 }
 
 // tunnel connects a client to what it asks for.
-func tunnel(w http.ResponseWriter, r *http.Request) {
-	outer, dialErr := outward.DialContext(r.Context(), "tcp", r.Host)
+func tunnel(w http.ResponseWriter, r *http.Request, dial func(ctx context.Context, network, address string) (net.Conn, error)) {
+	outer, dialErr := dial(r.Context(), "tcp", r.Host)
 	inner, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		if outer != nil {

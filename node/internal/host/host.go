@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"syscall"
 
@@ -35,26 +36,41 @@ func run(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := removeCgroups(ctx, s.Cgroup()); err != nil {
+	var scope string
+	if s.Rootless != nil {
+		if scope, err = enterScope(s, path); err != nil {
+			return err
+		}
+	}
+	cgroup := filepath.Join(scope, s.Cgroup())
+	if err := removeCgroups(ctx, cgroup); err != nil {
 		return fmt.Errorf("remove what an earlier run has left: %w", err)
 	}
-	defer func() { err = errors.Join(err, removeCgroups(context.WithoutCancel(ctx), s.Cgroup())) }()
+	defer func() { err = errors.Join(err, removeCgroups(context.WithoutCancel(ctx), cgroup)) }()
 
 	// The kernel ends the node when the thread that has started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	inside, ours, err := launch(path)
+	inside, ours, err := launch(s, nodeNamespaces, "inside", path)
 	if err != nil {
 		return fmt.Errorf("start the node in namespaces of its own: %w", err)
 	}
 	defer func() { _ = ours.Close() }()
+	if s.Rootless != nil {
+		if err := leaveScope(scope, os.Getpid(), inside.Process.Pid); err != nil {
+			return errors.Join(err, inside.Process.Kill())
+		}
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- inside.Wait() }()
 	return attend(ctx, inside.Process, ended, politeTimeout, func() error { return serve(s, inside.Process.Pid, ours) })
 }
 
-// launch starts this program once more as the first process of new namespaces. The connection leads to it.
-func launch(path string) (*exec.Cmd, *net.UnixConn, error) {
+// nodeNamespaces are the node's own, beside the user namespace of a node without root.
+const nodeNamespaces = unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+
+// launch starts this program once more in new namespaces. The connection leads to it. Without root it is root in a user namespace.
+func launch(s settings.Settings, namespaces uintptr, args ...string) (*exec.Cmd, *net.UnixConn, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, err
@@ -64,24 +80,31 @@ func launch(path string) (*exec.Cmd, *net.UnixConn, error) {
 		return nil, nil, err
 	}
 	defer theirs.Close()
-	cmd := exec.Command(self, "inside", path)
+	if s.Rootless != nil {
+		namespaces |= unix.CLONE_NEWUSER | unix.CLONE_NEWCGROUP
+		args = append([]string{"as-root"}, args...)
+	}
+	cmd := exec.Command(self, args...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.ExtraFiles = []*os.File{theirs}
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
-		Setsid:     true,
-		Pdeathsig:  syscall.SIGKILL,
-	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces, Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return nil, nil, errors.Join(err, ours.Close())
+	}
+	if s.Rootless != nil {
+		if err := becomeRoot(*s.Rootless, cmd.Process.Pid, ours); err != nil {
+			return nil, nil, errors.Join(err, cmd.Process.Kill(), ours.Close())
+		}
 	}
 	return cmd, ours, nil
 }
 
 // serve links the networks and does for the node what only the machine can.
 func serve(s settings.Settings, pid int, inside *net.UnixConn) error {
-	if err := connect(s, pid); err != nil {
-		return err
+	if s.Rootless == nil {
+		if err := connect(s, pid); err != nil {
+			return err
+		}
 	}
 	if err := handover.Go(inside); err != nil {
 		return fmt.Errorf("tell the node that it is linked: %w", err)
@@ -100,6 +123,11 @@ func serve(s settings.Settings, pid int, inside *net.UnixConn) error {
 	}
 	pods := s.PodNetwork()
 	// All of it until this process ends.
+	if s.Rootless != nil {
+		if err := serveEgress(s, inside); err != nil {
+			return err
+		}
+	}
 	go names.cluster.run(context.Background())
 	go serveEach(sockets.API, newToNode(descriptors).guard(pods, forwardAPI(s.APIPort)))
 	go func() { _ = newProxy().Serve(sockets.Proxy) }()

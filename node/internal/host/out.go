@@ -84,7 +84,7 @@ func dialOut(inner net.Conn, target func(net.Conn) (netip.AddrPort, error), s se
 
 // dialTarget connects to what a Pod may reach through this machine: not to what is in the node, which it reaches without.
 func dialTarget(dialer *net.Dialer, network string, to netip.AddrPort, s settings.Settings) (net.Conn, error) {
-	if s.Network.Contains(to.Addr()) || s.Services.Contains(to.Addr()) {
+	if s.Reaches(to.Addr()) {
 		return nil, fmt.Errorf("%s is in the node", to) // as is the listener itself
 	}
 	return dialer.Dial(network, to.String())

@@ -88,6 +88,8 @@ tlsPrivateKeyFile: {{.ServerKey}}
 containerRuntimeEndpoint: unix://{{.Socket}}
 cgroupDriver: cgroupfs
 cgroupRoot: /{{.Cgroup}}
+{{if .Rootless}}featureGates: {KubeletInUserNamespace: true}
+{{end -}}
 failCgroupV1: false
 failSwapOn: false
 resolvConf: "{{.ResolvConf}}"

@@ -34,6 +34,11 @@ func Run(path string) error {
 	if err != nil {
 		return err
 	}
+	if s.Rootless != nil {
+		if err := endWithParent(); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
 	outside, err := handover.Open(handover.InsideFD)
@@ -64,6 +69,9 @@ func prepare(s settings.Settings, outside *net.UnixConn) (facts, error) {
 	}
 	if err := handover.Send(outside, sockets); err != nil {
 		return facts{}, fmt.Errorf("hand the sockets over: %w", err)
+	}
+	if s.Rootless != nil {
+		go handover.Offer(outside)
 	}
 	if err := unix.Sethostname([]byte(s.Name)); err != nil {
 		return facts{}, fmt.Errorf("set the host name: %w", err)

@@ -73,6 +73,23 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+func TestKubeletWithoutRoot(t *testing.T) {
+	const gate = "\nfeatureGates: {KubeletInUserNamespace: true}\n"
+	f := testFacts()
+	root, err := fill(kubeletTemplate, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Rootless = &settings.Rootless{}
+	rootless, err := fill(kubeletTemplate, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(root, gate) || strings.Replace(rootless, gate, "\n", 1) != root {
+		t.Errorf("as root:\n%s\nwithout root:\n%s", root, rootless)
+	}
+}
+
 func TestCNIConfig(t *testing.T) {
 	data, err := cniConfig(testFacts().Settings)
 	if err != nil {

@@ -48,7 +48,7 @@ func prepareMounts(s settings.Settings) error {
 		}
 	}
 	// What will be covered is opened first, to be mounted again from there.
-	opened, err := openAll(map[string]string{nodeDir: s.Dir, programsDir: s.Programs, kubeBinary: s.Kube, "cgroup": "/sys/fs/cgroup"})
+	opened, err := openAll(map[string]string{nodeDir: s.Dir, programsDir: s.Programs, kubeBinary: s.Kube, "cgroup": cgroupRoot})
 	if err != nil {
 		return err
 	}
@@ -57,9 +57,13 @@ func prepareMounts(s settings.Settings) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	cgroups := mount{opened.path("cgroup"), cgroupRoot, "", unix.MS_BIND | unix.MS_REC, ""}
+	if s.Rootless != nil { // the cgroup that is delegated to the node is the root of its cgroup namespace
+		cgroups = mount{"cgroup2", cgroupRoot, "cgroup2", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""}
+	}
 	for _, m := range []mount{
 		{"sysfs", "/sys", "sysfs", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""}, // of our network namespace
-		{opened.path("cgroup"), "/sys/fs/cgroup", "", unix.MS_BIND | unix.MS_REC, ""},
+		cgroups,
 		{"tmpfs", "/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=0755"},
 		{"tmpfs", "/var/lib", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=0755"},
 	} {

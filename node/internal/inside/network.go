@@ -25,6 +25,14 @@ func prepareNetwork(s settings.Settings) error {
 	if err := netlink.LinkSetUp(loopback); err != nil {
 		return fmt.Errorf("link lo: %w", err)
 	}
+	if s.Rootless != nil {
+		// Nothing is at its other end: it is for the address of the node.
+		attributes := netlink.NewLinkAttrs()
+		attributes.Name = settings.InnerLink
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attributes, PeerName: "nowhere"}); err != nil {
+			return fmt.Errorf("make the link %s: %w", settings.InnerLink, err)
+		}
+	}
 	link, err := netlink.LinkByName(settings.InnerLink)
 	if err != nil {
 		return fmt.Errorf("link %s: %w", settings.InnerLink, err)
@@ -37,8 +45,13 @@ func prepareNetwork(s settings.Settings) error {
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("link %s: %w", settings.InnerLink, err)
 	}
-	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: s.HostAddress().Addr().AsSlice()}); err != nil {
-		return fmt.Errorf("default route: %w", err)
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: s.HostAddress().Addr().AsSlice()}
+	if s.Rootless != nil {
+		// kube-proxy turns connections to Services around, but the kernel makes none without a route.
+		route = &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(s.Services), Scope: netlink.SCOPE_LINK}
+	}
+	if err := netlink.RouteAdd(route); err != nil {
+		return fmt.Errorf("route by the link %s: %w", settings.InnerLink, err)
 	}
 	for _, parameter := range []struct{ path, value string }{
 		{"ip_forward", "1"},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -37,6 +38,30 @@ type Settings struct {
 	// RestrictOOMScore is for a machine where root may not lower the OOM score of processes
 	// than it is itself: without CAP_SYS_RESOURCE.
 	RestrictOOMScore bool `json:"restrictOOMScore"`
+	// Rootless, if set, is for a node that a user without root runs.
+	Rootless *Rootless `json:"rootless,omitempty"`
+}
+
+// Rootless is what a node needs in the place of root.
+type Rootless struct {
+	// UIDs and GIDs are subordinate IDs of the user: those in the node from 1 on. ID 0 in the node is the user.
+	UIDs IDs `json:"uids"`
+	GIDs IDs `json:"gids"`
+	// NewUIDMap, NewGIDMap and SystemdRun are the paths of the programs of these names.
+	NewUIDMap  string `json:"newuidmap"`
+	NewGIDMap  string `json:"newgidmap"`
+	SystemdRun string `json:"systemdRun"`
+	// RuntimeDir has the sockets of the user's systemd manager, which delegates a cgroup to the node.
+	RuntimeDir string `json:"runtimeDir"`
+	// Egress is the path, which may be relative to the working directory, of the socket at which the node connects kube-apiserver to Pods,
+	// Services and kubelet: the host has no routes to them.
+	Egress string `json:"egress"`
+}
+
+// IDs is a range of user or group IDs.
+type IDs struct {
+	First int `json:"first"`
+	Count int `json:"count"`
 }
 
 // The files in Dir with what the node shows to the API, and what it knows the API by.
@@ -81,7 +106,21 @@ func (s Settings) check() error {
 	if s.Name == "" {
 		errs = append(errs, errors.New("name: is required"))
 	}
-	for field, path := range map[string]string{"dir": s.Dir, "programs": s.Programs, "kube": s.Kube, "runtime": s.Runtime} {
+	paths := map[string]string{"dir": s.Dir, "programs": s.Programs, "kube": s.Kube, "runtime": s.Runtime}
+	if r := s.Rootless; r != nil {
+		maps.Copy(paths, map[string]string{
+			"rootless.newuidmap": r.NewUIDMap, "rootless.newgidmap": r.NewGIDMap, "rootless.systemdRun": r.SystemdRun, "rootless.runtimeDir": r.RuntimeDir,
+		})
+		for field, ids := range map[string]IDs{"uids": r.UIDs, "gids": r.GIDs} {
+			if ids.First <= 0 || ids.Count <= 0 {
+				errs = append(errs, fmt.Errorf("rootless.%s: must be a range of IDs from 1 on", field))
+			}
+		}
+		if r.Egress == "" {
+			errs = append(errs, errors.New("rootless.egress: is required"))
+		}
+	}
+	for field, path := range paths {
 		if !filepath.IsAbs(path) {
 			errs = append(errs, fmt.Errorf("%s %q: must be an absolute path", field, path))
 		}
@@ -120,7 +159,11 @@ func (s Settings) linkAddress(last byte) netip.Prefix {
 // Link is the name of the machine's end of that link.
 func (s Settings) Link() string { return "kn-" + s.ID }
 
-// Cgroup is the name, below the root of each hierarchy, of the cgroup that all Pods are in.
+// Reaches reports whether an address is one in the node: of itself, of a Pod or of a Service.
+func (s Settings) Reaches(a netip.Addr) bool { return s.Network.Contains(a) || s.Services.Contains(a) }
+
+// Cgroup is the name of the cgroup that all Pods are in: below the root of each hierarchy, or without root below the cgroup that is
+// delegated to the node.
 func (s Settings) Cgroup() string { return "keelson-" + s.ID }
 
 // NamesPort is the port of the node at which its Pods ask for addresses of names.

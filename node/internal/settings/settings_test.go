@@ -22,6 +22,16 @@ func TestRead(t *testing.T) {
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
+	rootless, err := Read("testdata/rootless.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := *rootless.Rootless; got != (Rootless{
+		UIDs: IDs{100000, 65536}, GIDs: IDs{200000, 65536}, NewUIDMap: "/usr/bin/newuidmap", NewGIDMap: "/usr/bin/newgidmap",
+		SystemdRun: "/usr/bin/systemd-run", RuntimeDir: "/run/user/1000", Egress: "egress",
+	}) {
+		t.Errorf("without root: %+v", got)
+	}
 	for what, derived := range map[string][2]string{
 		"Pod network":  {got.PodNetwork().String(), "10.100.0.0/17"},
 		"host address": {got.HostAddress().String(), "10.100.255.1/30"},
@@ -36,7 +46,7 @@ func TestRead(t *testing.T) {
 }
 
 func TestReadRefuses(t *testing.T) {
-	good, err := os.ReadFile("testdata/settings.json")
+	good, err := os.ReadFile("testdata/rootless.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,6 +59,9 @@ func TestReadRefuses(t *testing.T) {
 		{"a network that is too small", "10.100.0.0/16", "10.100.0.0/24", "16 bits"},
 		{"an address instead of a network", "10.100.0.0/16", "10.100.0.1/16", "16 bits"},
 		{"a way to Services that does not exist", "iptables", "ipvs", "iptables or nftables"},
+		{"a relative program", "/usr/bin/newgidmap", "newgidmap", "rootless.newgidmap \"newgidmap\": must be an absolute path"},
+		{"no IDs", `"first": 100000`, `"first": 0`, "rootless.uids: must be a range"},
+		{"no socket", `"egress": "egress"`, `"egress": ""`, "rootless.egress: is required"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "settings.json")
