@@ -40,6 +40,9 @@ func Destroy(ctx context.Context, path string, log logr.Logger) error {
 	if err := node.Clean(ctx, layout(dir).node()); err != nil {
 		return fmt.Errorf("remove the control plane in %s: %w", dir, err)
 	}
+	if err := node.RemoveData(layout(dir).node()); err != nil {
+		return fmt.Errorf("remove the control plane in %s: %w", dir, err)
+	}
 	if err := removeAll(ctx, dir); err != nil {
 		return fmt.Errorf("remove the control plane in %s: %w", dir, err)
 	}

@@ -30,6 +30,7 @@ func (l layout) log(component string) string { return l.path("logs", component+"
 func (l layout) etcdData() string            { return l.path("etcd") }
 func (l layout) node() string                { return l.path("node") }
 func (l layout) volumePlugins() string       { return l.path("volume-plugins") }
+func (l layout) egress() string              { return l.path("egress.yaml") }
 func (l layout) stages() string              { return l.path("kwok-stages.yaml") }
 func (l layout) stateFile() string           { return l.path("state.json") }
 

@@ -77,8 +77,24 @@ func (cp *ControlPlane) prepareNode() error {
 		return fmt.Errorf("the real node: %w", err)
 	}
 	cp.node = &settings
+	if settings.Rootless != nil {
+		if err := updateFile(cp.dir.egress(), []byte(egressConfig), atomicfile.Volatile); err != nil {
+			return err
+		}
+	}
 	return cp.writeNodeSettings()
 }
+
+// egressConfig has kube-apiserver reach kubelet, Pods and Services through a socket of the node, because without root the host has no
+// routes to them.
+const egressConfig = `apiVersion: apiserver.k8s.io/v1beta1
+kind: EgressSelectorConfiguration
+egressSelections:
+- name: cluster
+  connection:
+    proxyProtocol: HTTPConnect
+    transport: {uds: {udsName: ` + node.Egress + `}}
+`
 
 // writeNodeSettings writes the settings of the node, with the port of the API.
 func (cp *ControlPlane) writeNodeSettings() error {
@@ -131,12 +147,16 @@ func (cp *ControlPlane) nodeArgs() []string {
 		return nil
 	}
 	file := cp.dir.pki
-	return []string{
+	args := []string{
 		"--kubelet-client-certificate=" + file(nameKubeletUser+".crt"),
 		"--kubelet-client-key=" + file(nameKubeletUser+".key"),
 		"--kubelet-certificate-authority=" + file("ca.crt"),
 		"--kubelet-preferred-address-types=InternalIP",
 	}
+	if cp.node.Rootless != nil {
+		args = append(args, "--egress-selector-config-file="+cp.dir.egress())
+	}
+	return args
 }
 
 // simulatedNodeArgs are the flags by which kube-apiserver reaches simulated nodes, which have the same certificate authority. A

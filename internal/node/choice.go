@@ -28,12 +28,16 @@ func Choose(mode Mode, m Machine) (real bool, line string, err error) {
 		return false, "", nil
 	}
 	missing := m.Missing()
+	what := "a real node"
+	if m.OS == "linux" && !m.Root {
+		what = "a real node without root"
+	}
 	switch {
 	case len(missing) == 0:
 		return true, "", nil
 	case mode == Real:
-		return false, "", fmt.Errorf("this machine cannot run a real node; missing: %s", strings.Join(missing, "; "))
+		return false, "", fmt.Errorf("this machine cannot run %s; missing: %s", what, strings.Join(missing, "; "))
 	default:
-		return false, fmt.Sprintf("A real node is not possible here; missing: %s.", strings.Join(missing, "; ")), nil
+		return false, fmt.Sprintf("A%s is not possible here; missing: %s.", what[1:], strings.Join(missing, "; ")), nil
 	}
 }

@@ -25,8 +25,9 @@ var besides = []string{Program, "containerd-shim-runc-v2", "host-local", "loopba
 type Machine struct {
 	// OS as Go names it.
 	OS string
-	// Root reports whether this program runs as root.
-	Root bool
+	// Root reports whether this program runs as root. If not, Rootless has what the node needs instead.
+	Root     bool
+	Rootless Rootless
 	// Capabilities of this program, as the kernel numbers them.
 	Capabilities uint64
 	// Cgroups is the version of the cgroups at /sys/fs/cgroup; 0 if there are none.
@@ -54,6 +55,9 @@ func Look(programs string) Machine {
 	m.NoControllers = missingControllers(cgroupRoot, m.Cgroups)
 	if status, err := os.ReadFile("/proc/self/status"); err == nil {
 		m.Capabilities = capabilities(string(status))
+	}
+	if m.OS == "linux" && !m.Root {
+		m.Rootless = lookRootless("/")
 	}
 	for _, name := range besides {
 		if _, err := exec.LookPath(filepath.Join(programs, name)); err != nil {
@@ -145,9 +149,14 @@ func (m Machine) Missing() []string {
 	if m.OS != "linux" {
 		return []string{"Linux"}
 	}
-	if !m.Root {
-		return []string{"root"} // the rest may look different as root
+	if m.Root {
+		return append(m.missingPrivileges(), m.missingPrograms()...)
 	}
+	return append(m.Rootless.missing(m.Cgroups), m.missingPrograms()...)
+}
+
+// missingPrivileges returns what root may not do here.
+func (m Machine) missingPrivileges() []string {
 	var missing []string
 	for name, bit := range map[string]uint64{"CAP_NET_ADMIN": capNetAdmin, "CAP_SYS_ADMIN": capSysAdmin} {
 		if m.Capabilities&bit == 0 {
@@ -161,6 +170,12 @@ func (m Machine) Missing() []string {
 	case len(m.NoControllers) > 0:
 		missing = append(missing, fmt.Sprintf("controllers for cgroups below /sys/fs/cgroup (%s)", strings.Join(m.NoControllers, ", ")))
 	}
+	return missing
+}
+
+// missingPrograms returns what has to be installed or built.
+func (m Machine) missingPrograms() []string {
+	var missing []string
 	if m.NoProgram != "" {
 		missing = append(missing, fmt.Sprintf("%s (build it with `make node`)", filepath.Join(m.Programs, m.NoProgram)))
 	}

@@ -38,8 +38,12 @@ func TestChoose(t *testing.T) {
 			choice{Error: "this machine cannot run a real node; missing: Linux"},
 		},
 		{
-			"nobody but root", func(m *Machine) { m.Root, m.Capabilities, m.Runtime = false, 0, "" }, Auto,
-			choice{Line: "A real node is not possible here; missing: root."},
+			"without root", func(m *Machine) { m.Root, m.Capabilities, m.Rootless = false, 0, ableUser() }, Auto, choice{Real: true},
+		},
+		{
+			"without root, on cgroups of version 1", func(m *Machine) { m.Root, m.Rootless, m.Cgroups = false, ableUser(), 1 }, Auto,
+			choice{Line: "A real node without root is not possible here; missing: " +
+				"cgroups of version 2 (boot with the kernel parameter systemd.unified_cgroup_hierarchy=1)."},
 		},
 		{
 			"root of a container", func(m *Machine) { m.Capabilities = 0xa80425fb }, Auto,
@@ -180,20 +184,28 @@ func TestCapabilities(t *testing.T) {
 
 // The two sides of the seam are of different modules; the file is their contract.
 func TestSettingsAreWhatTheNodeReads(t *testing.T) {
-	want, err := os.ReadFile("../../node/internal/settings/testdata/settings.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := Settings{
+	root := Settings{
 		ID: "0badcafe", Name: Name, Dir: "/data/node", Programs: "/opt/keelson/node", Kube: "/opt/keelson/keelson-kube",
 		Runtime: "/usr/sbin/runc", APIPort: 20123, Network: netip.MustParsePrefix("10.100.0.0/16"),
 		Services: netip.MustParsePrefix("10.96.0.0/16"), ProxyMode: "iptables", RestrictOOMScore: true,
-	}.Encode()
-	if err != nil {
-		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
+	rootless := root
+	rootless.Rootless = &RootlessRun{
+		UIDs: IDs{100000, 65536}, GIDs: IDs{200000, 65536}, NewUIDMap: "/usr/bin/newuidmap", NewGIDMap: "/usr/bin/newgidmap",
+		SystemdRun: "/usr/bin/systemd-run", RuntimeDir: "/run/user/1000", Egress: Egress,
+	}
+	for name, settings := range map[string]Settings{"settings.json": root, "rootless.json": rootless} {
+		want, err := os.ReadFile(filepath.Join("../../node/internal/settings/testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := settings.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", name, diff)
+		}
 	}
 }
 
@@ -224,6 +236,22 @@ func TestNewSettings(t *testing.T) {
 	}
 	if diff := cmp.Diff(kept, second, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestNewSettingsWithoutRoot(t *testing.T) {
+	m := able()
+	m.Root, m.Capabilities, m.Rootless = false, 0, ableUser()
+	s, err := NewSettings(testClaims(t), m, t.TempDir(), "/bin/keelson-kube", 20001, "10.96.0.0/16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &RootlessRun{
+		UIDs: IDs{100000, 65536}, GIDs: IDs{100000, 65536}, NewUIDMap: "/usr/bin/newuidmap", NewGIDMap: "/usr/bin/newgidmap",
+		SystemdRun: "/usr/bin/systemd-run", RuntimeDir: "/run/user/1000", Egress: "egress",
+	}
+	if diff := cmp.Diff(want, s.Rootless); diff != "" || !s.RestrictOOMScore {
+		t.Errorf("restricted: %t; (-want +got)\n%s", s.RestrictOOMScore, diff)
 	}
 }
 

@@ -33,7 +33,22 @@ type Settings struct {
 	Services         netip.Prefix `json:"services"`
 	ProxyMode        string       `json:"proxyMode"`
 	RestrictOOMScore bool         `json:"restrictOOMScore"`
+	Rootless         *RootlessRun `json:"rootless,omitempty"`
 }
+
+// RootlessRun is what a node without root needs; node/internal/settings explains the fields.
+type RootlessRun struct {
+	UIDs       IDs    `json:"uids"`
+	GIDs       IDs    `json:"gids"`
+	NewUIDMap  string `json:"newuidmap"`
+	NewGIDMap  string `json:"newgidmap"`
+	SystemdRun string `json:"systemdRun"`
+	RuntimeDir string `json:"runtimeDir"`
+	Egress     string `json:"egress"`
+}
+
+// Egress is the socket at which a node without root connects kube-apiserver to its Pods and Services. It is in the working directory of both.
+const Egress = "egress"
 
 // NewSettings returns the settings of the node with this directory, for this machine. Kube is the path of keelson-kube,
 // and services the network of Services, which must be valid. The node keeps its network if it had one that is still free. Both
@@ -42,6 +57,12 @@ func NewSettings(claims *Claims, m Machine, dir, kube string, apiPort int, servi
 	s := Settings{
 		ID: id(dir), Name: Name, Dir: dir, Programs: m.Programs, Kube: kube, Runtime: m.Runtime, APIPort: apiPort,
 		Services: netip.MustParsePrefix(services), ProxyMode: m.proxyMode(), RestrictOOMScore: m.Capabilities&capSysResource == 0,
+	}
+	if r := m.Rootless; !m.Root {
+		s.Rootless = &RootlessRun{
+			UIDs: r.UIDs, GIDs: r.GIDs, NewUIDMap: r.NewUIDMap, NewGIDMap: r.NewGIDMap, SystemdRun: r.SystemdRun,
+			RuntimeDir: RuntimeDir(r.UID), Egress: Egress,
+		}
 	}
 	previous, err := readNetwork(s.File())
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/node"
 )
 
 // Flags select one of several instances on this machine.
@@ -206,6 +207,9 @@ func Remove(dir string) error {
 	}
 	if !isMarked(dir) {
 		return fmt.Errorf("%s is not a data directory of keelson, because it has no %s: delete it by hand if you do not need it", dir, markFile)
+	}
+	if err := node.RemoveData(controlplane.NodeDir(dir)); err != nil {
+		return err
 	}
 	var errs []error
 	for _, entry := range entries {
