@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of a real node on a Debian 13 in QEMU, once with runc and once with crun:
-# hack/node-debian.sh [TESTS], where TESTS is as in go test -run. It covers features that CI machines may
+# Runs the tests of a real node on a Debian 13 in QEMU: as a user without root, as root with runc, and as root with crun.
+# hack/node-debian.sh [TESTS], where TESTS, as in go test -run, replaces those without root and those with runc. It covers features that CI machines may
 # lack: cgroups v2, systemd, a distribution's kernel, and nft without iptables. Without KVM it is emulated
 # and takes about half an hour: then tests have longer timeouts (KEELSON_TEST_PATIENCE, 10m by default).
 # The whole run has a deadline.
@@ -8,11 +8,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 runc_tests=${1:-'^TestLongNode$/^(it is ready|images are loaded|a Pod|limits|a limit|the containers of a Foo|the Job of a CronTab|down leaves)'}
+user_tests=${1:-'^TestLongNode$/^(it is ready|images are loaded|an image is pulled|a Pod runs|a Pod reaches the API|a Pod reaches other|limits|a limit|the containers of a Foo|kubelet killed|everything killed|down leaves)'}
 crun_tests=${1:-'^TestLongNode$/^(it is ready|images are loaded|a Pod runs|limits|a limit|down leaves)'} # what crun takes part in
 deadline=2h
 
 hack/require.sh qemu-system-x86_64 mke2fs
-KEELSON_DEBIAN_SUITE=trixie hack/debian-image.sh bin/debian/node.qcow2 runc crun nftables
+KEELSON_DEBIAN_SUITE=trixie hack/debian-image.sh bin/debian/node.qcow2 runc crun nftables uidmap libpam-systemd dbus-user-session
 
 machine=
 work=$(mktemp -d)
@@ -33,7 +34,7 @@ mkdir "$work/seed"
 echo 'instance-id: node' >"$work/seed/meta-data"
 {
 	echo '#!/bin/bash'
-	printf 'repository=%q patience=%q runc=%q crun=%q\n' "$PWD" "${KEELSON_TEST_PATIENCE:-10m}" "$runc_tests" "$crun_tests"
+	printf 'repository=%q patience=%q runc=%q crun=%q user=%q\n' "$PWD" "${KEELSON_TEST_PATIENCE:-10m}" "$runc_tests" "$crun_tests" "$user_tests"
 	cat <<'END'
 exec </dev/null >/dev/ttyS1 2>&1
 set -euo pipefail
@@ -41,15 +42,47 @@ trap 'echo "node-debian: exit code $?"; systemctl poweroff --force' EXIT
 mkdir -p /test "$repository/bin"
 mount LABEL=keelson /test
 mount --bind /test/bin "$repository/bin"
-export HOME=/root TMPDIR=/test/tmp KEELSON_TEST_APPS=/test/apps KEELSON_TEST_PATIENCE=$patience
+export HOME=/root TMPDIR=/test/tmp PATH=$PATH:$repository/bin KEELSON_TEST_APPS=/test/apps KEELSON_TEST_PATIENCE=$patience
 grep PRETTY_NAME /etc/os-release
 uname -srv
 [ "$(stat --file-system --format %T /sys/fs/cgroup)" = cgroup2fs ]
 if command -v iptables; then exit 1; fi
+
+# check TESTS [COMMAND...]: runs tests by a command, all of which must run and pass.
+check() {
+	"${@:2}" /test/node.test -test.v -test.timeout 0 -test.run "$1" | tee /test/log
+	if grep -e '--- SKIP' -e 'no tests to run' /test/log; then exit 1; fi
+}
+
+# A new user lacks what the preflight names, and has it after its commands.
+useradd --create-home ada
+install -d -o ada /test/ada
+chmod -R go+rX "$repository/bin" /test/apps
+folder=$repository
+while [ "$folder" != / ]; do
+	chmod go+x "$folder" # such as /root
+	folder=$(dirname "$folder")
+done
+as_ada() { runuser -u ada -- env HOME=/home/ada TMPDIR=/test/ada "$@"; }
+# mend PATTERN: runs the command that the preflight names for what is missing.
+mend() {
+	if as_ada keelson up --node=real >/test/log 2>&1; then exit 1; fi
+	cat /test/log
+	command=$(sed -n "s/.*$1[^\`;]*(\`\([^\`]*\)\`.*/\1/p" /test/log)
+	[ -n "$command" ]
+	eval "${command//sudo /}"
+}
+cd /
+mend 'systemd manager'
+until [ -e "/run/user/$(id -u ada)/systemd/private" ]; do sleep 1; done
+mend 'cgroup controllers'
+systemctl daemon-reload && systemctl restart "user@$(id -u ada)" # instead of a reboot
+check "$user" as_ada
+echo "node-debian: passed without root"
+
 for runtime in runc crun; do
 	$runtime --version
-	/test/node.test -test.v -test.timeout 0 -test.run "${!runtime}" | tee /test/log
-	if grep -e '--- SKIP' -e 'no tests to run' /test/log; then exit 1; fi
+	check "${!runtime}"
 	echo "node-debian: passed with $runtime"
 	rm -f "$(command -v runc)" # the next one finds crun alone
 done

@@ -13,6 +13,7 @@ import (
 
 // beside starts another node on this machine. The machine must reach the Services of both.
 func beside(t *testing.T, u *user) {
+	needsLink(t)
 	other := newAccount(t)
 	other.up(t)
 	seen := map[string]bool{}

@@ -4,6 +4,7 @@ package node
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +17,10 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// user runs keelson as root, with an account without any files of keelson.
+// rootless reports whether the tests run without root, and so does the node. Then only the node reaches its Pods and Services.
+var rootless = os.Geteuid() != 0
+
+// user runs keelson with an account without any files of keelson.
 type user struct {
 	transcript.Shell
 	home, data string
@@ -43,7 +47,8 @@ func newAccount(t *testing.T) *user {
 		if t.Failed() {
 			t.Logf("log of the node:\n%s", u.log())
 		}
-		u.Run(t, "keelson", "down", "--data-dir", u.data)
+		// Without root some files of the node have other owners, and the test cannot delete them.
+		u.Run(t, "keelson", "down", "--data-dir", u.data, fmt.Sprintf("--delete-data=%t", rootless))
 		if t.Failed() {
 			return // the test has already failed
 		}
@@ -78,9 +83,10 @@ func traces(t *testing.T, data string) map[string][]string {
 			}
 		}
 	}
+	delegated := "/sys/fs/cgroup/user.slice/*/user@*.service/*/*/keelson-*" // in a scope, in a slice of the user
 	for what, patterns := range map[string][]string{
 		"links":   {"/sys/class/net/*"},
-		"cgroups": {"/sys/fs/cgroup/*/keelson-*", "/sys/fs/cgroup/keelson-*"},
+		"cgroups": {"/sys/fs/cgroup/*/keelson-*", "/sys/fs/cgroup/keelson-*", delegated},
 		"folders": {"/run/keelson", "/run/netns/cni-*", "/var/lib/cni", "/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/usr/libexec/kubernetes"},
 	} {
 		for _, pattern := range patterns {
@@ -100,7 +106,7 @@ func traces(t *testing.T, data string) map[string][]string {
 	found["cgroups"] = slices.DeleteFunc(found["cgroups"], func(path string) bool { return filepath.Base(path) != "keelson-"+own })
 	for _, program := range []string{"iptables-save", "nft"} {
 		path, err := exec.LookPath(program)
-		if err != nil {
+		if err != nil || rootless { // rules are only for root to see, and to change
 			continue
 		}
 		args := []string{}

@@ -17,6 +17,7 @@ import (
 
 // reachMachine has a Pod connect to a server at the machine's end of the link to the node.
 func reachMachine(t *testing.T, u *user) {
+	needsLink(t)
 	if client := u.ask(t, u.nodeAddress(t).Prev()); client.String() != u.field(t, "pod/web", "{.status.podIP}") {
 		t.Errorf("the client address was %s", client)
 	}
@@ -36,6 +37,7 @@ func reachOut(t *testing.T, u *user) {
 // answerMachine connects to a Pod from an address of this machine in another network. The responses
 // must come back, and not be routed out like connections of the Pod.
 func answerMachine(t *testing.T, u *user) {
+	needsLink(t)
 	at := u.otherAddress(t)
 	pod := u.field(t, "pod/web", "{.status.podIP}") + ":8080"
 	dialer := &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(at, 0)), Timeout: 10 * time.Second}
@@ -61,6 +63,13 @@ func answerMachine(t *testing.T, u *user) {
 	n, err := c.Read(answer)
 	if err != nil || string(answer[:n]) != "hello" {
 		t.Errorf("by UDP from %s: %q, %v", at, answer[:n], err)
+	}
+}
+
+// needsLink skips the test without root: then the machine has no link to the node.
+func needsLink(t *testing.T) {
+	if rootless {
+		t.Skip("SKIP: without root the machine has no link to the node")
 	}
 }
 
@@ -118,6 +127,7 @@ func (u *user) ask(t *testing.T, at netip.Addr) netip.Addr {
 }
 
 func hostPort(t *testing.T, u *user) {
+	needsLink(t)
 	u.apply(t, `apiVersion: v1
 kind: Pod
 metadata: {name: door}

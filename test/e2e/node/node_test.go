@@ -90,10 +90,19 @@ func runPod(t *testing.T, u *user) {
 	if got := get(t, "http://127.0.0.1:"+port); got != "v1 on web\n" {
 		t.Errorf("through port-forward: %q", got)
 	}
+	if got := u.kubectl(t, "get", "--raw", proxied("web")); got != "v1 on web\n" {
+		t.Errorf("through kube-apiserver: %q", got)
+	}
+	if rootless {
+		return
+	}
 	if got := get(t, "http://"+u.field(t, "pod/web", "{.status.podIP}")+":8080"); got != "v1 on web\n" {
 		t.Errorf("from the machine: %q", got)
 	}
 }
+
+// proxied returns the path at which kube-apiserver responds with what a Pod responds.
+func proxied(pod string) string { return "/api/v1/namespaces/default/pods/" + pod + ":8080/proxy/" }
 
 func copyFiles(t *testing.T, u *user) {
 	folder := filepath.Join(u.home, "letters")
@@ -205,9 +214,7 @@ spec: {podImage: "app:%s"}
 	for _, version := range []string{"v1", "v2"} {
 		u.apply(t, fmt.Sprintf(manifest, version))
 		transcript.Eventually(t, "it serves "+version, func() bool {
-			address := u.Run(transcript.Quietly(t), "kubectl", "get", "pod", "sample", "-o", "jsonpath={.status.podIP}").Stdout
-			answer, err := tryGet("http://" + address + ":8080")
-			return err == nil && answer == version+" on sample\n"
+			return u.tryAnswer(t, "sample") == version+" on sample\n"
 		})
 	}
 	u.kubectl(t, "delete", "sampleresource", "sample")
@@ -216,11 +223,21 @@ spec: {podImage: "app:%s"}
 // answers waits until a Pod responds.
 func answers(t *testing.T, u *user, pod, want string) {
 	t.Helper()
-	address := "http://" + u.field(t, pod, "{.status.podIP}") + ":8080"
-	transcript.Eventually(t, pod+" answers", func() bool {
-		answer, err := tryGet(address)
-		return err == nil && answer == want
-	})
+	transcript.Eventually(t, pod+" answers", func() bool { return u.tryAnswer(t, pod) == want })
+}
+
+// tryAnswer returns what a Pod responds to the machine, or without root to kube-apiserver; "" if it does not.
+func (u *user) tryAnswer(t *testing.T, pod string) string {
+	t.Helper()
+	if rootless {
+		return u.Run(transcript.Quietly(t), "kubectl", "get", "--raw", proxied(pod)).Stdout
+	}
+	address := u.Run(transcript.Quietly(t), "kubectl", "get", "pod", pod, "-o", "jsonpath={.status.podIP}").Stdout
+	answer, err := tryGet("http://" + address + ":8080")
+	if err != nil {
+		return ""
+	}
+	return answer
 }
 
 func get(t *testing.T, url string) string {

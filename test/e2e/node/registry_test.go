@@ -83,6 +83,9 @@ func (u *user) describeRegistry(t *testing.T, at, hosts string, authority []byte
 func (u *user) serveRegistry(t *testing.T, folder string, secure bool) (at string, authority []byte) {
 	t.Helper()
 	address := u.nodeAddress(t).Prev()
+	if rootless {
+		address = u.otherAddress(t)
+	}
 	server := httptest.NewUnstartedServer(registryOf(t, folder))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients without the authority
 	if err := server.Listener.Close(); err != nil {
