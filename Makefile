@@ -47,7 +47,7 @@ machines:
 # Without these the node is simulated, and keelson up says so.
 .PHONY: containers
 containers:
-	@[ "$$(id -u)" != 0 ] || { $(MAKE) --no-print-directory node && hack/require.sh runc $$(command -v iptables >/dev/null || echo nft); } || \
+	@{ $(MAKE) --no-print-directory node && hack/require.sh runc $$(PATH=$$PATH:/usr/sbin:/sbin command -v iptables >/dev/null || echo nft); } || \
 		echo "Without a container runtime the node is simulated; all else works." >&2
 
 .PHONY: build
