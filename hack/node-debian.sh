@@ -2,7 +2,7 @@
 # Runs the tests of a real node on a Debian 13 in QEMU: as a user without root, as root with runc, and as root with crun.
 # hack/node-debian.sh [TESTS], where TESTS, as in go test -run, replaces those without root and those with runc. It covers features that CI machines may
 # lack: cgroups v2, systemd, a distribution's kernel, and nft without iptables. Without KVM it is emulated
-# and takes about half an hour: then tests have longer timeouts (KEELSON_TEST_PATIENCE, 10m by default).
+# and takes about half an hour: then tests have longer timeouts (KEELSON_TEST_TIMEOUT, 10m by default).
 # The whole run has a deadline.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -34,7 +34,7 @@ mkdir "$work/seed"
 echo 'instance-id: node' >"$work/seed/meta-data"
 {
 	echo '#!/bin/bash'
-	printf 'repository=%q patience=%q runc=%q crun=%q user=%q\n' "$PWD" "${KEELSON_TEST_PATIENCE:-10m}" "$runc_tests" "$crun_tests" "$user_tests"
+	printf 'repository=%q waitTimeout=%q runc=%q crun=%q user=%q\n' "$PWD" "${KEELSON_TEST_TIMEOUT:-10m}" "$runc_tests" "$crun_tests" "$user_tests"
 	cat <<'END'
 exec </dev/null >/dev/ttyS1 2>&1
 set -euo pipefail
@@ -42,7 +42,7 @@ trap 'echo "node-debian: exit code $?"; systemctl poweroff --force' EXIT
 mkdir -p /test "$repository/bin"
 mount LABEL=keelson /test
 mount --bind /test/bin "$repository/bin"
-export HOME=/root TMPDIR=/test/tmp PATH=$PATH:$repository/bin KEELSON_TEST_APPS=/test/apps KEELSON_TEST_PATIENCE=$patience
+export HOME=/root TMPDIR=/test/tmp PATH=$PATH:$repository/bin KEELSON_TEST_APPS=/test/apps KEELSON_TEST_TIMEOUT=$waitTimeout
 grep PRETTY_NAME /etc/os-release
 uname -srv
 [ "$(stat --file-system --format %T /sys/fs/cgroup)" = cgroup2fs ]

@@ -201,7 +201,7 @@ func TestRefused(t *testing.T) {
 		{"more user data than there is room for", "VirtualMachine", `{"cloudInit":{"userData":"` + strings.Repeat("a", 65537) + `"}}`, "spec.cloudInit.userData", "may not be more than 65536"},
 		{"more network data than there is room for", "VirtualMachine", `{"cloudInit":{"networkData":"` + strings.Repeat("a", 65537) + `"}}`, "spec.cloudInit.networkData", "may not be more than 65536"},
 		{"65 ports", "VirtualMachine", `{"ports":[` + numbered(65, `{"name":"a%d","port":1%[1]d}`) + `]}`, "spec.ports", "at most 64 items"},
-		{"negative patience", "VirtualMachine", `{"terminationGracePeriodSeconds":-1}`, "spec.terminationGracePeriodSeconds", "greater than or equal to 0"},
+		{"negative waitTimeout", "VirtualMachine", `{"terminationGracePeriodSeconds":-1}`, "spec.terminationGracePeriodSeconds", "greater than or equal to 0"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -89,7 +89,7 @@ func (b *bench) create(ctx context.Context, s *harness.Sample) (*group, error) {
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 		defer cancel()
 		seen, err := o.Await(ctx, ready, s.Size)
 		s.SetSeen("ready", began, seen)
@@ -106,7 +106,7 @@ func (b *bench) create(ctx context.Context, s *harness.Sample) (*group, error) {
 func (b *bench) remove(ctx context.Context, s *harness.Sample, g *group) error {
 	defer g.observer.Stop()
 	return b.manager.During(ctx, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 		defer cancel()
 		began := time.Now()
 		err := harness.DeleteAll(ctx, b.host.Writers[0].Keelson.ClusterprovisionerV1alpha1().Clusters())

@@ -18,8 +18,8 @@ import (
 	"github.com/keelson-dev/keelson/bench/internal/harness"
 )
 
-// patience is how long anything may take.
-const patience = 3 * time.Minute
+// waitTimeout is how long anything may take.
+const waitTimeout = 3 * time.Minute
 
 // peer is kwokctl, with directories of its own.
 type peer struct {
@@ -85,7 +85,7 @@ func (p *peer) configure(name string) error {
 // create makes a cluster and returns when kwokctl says that it is ready.
 func (p *peer) create(ctx context.Context, name string) error {
 	return p.run(ctx, "--config="+filepath.Join(p.dir, name+".yaml"), "create", "cluster", "--name="+name,
-		"--kubeconfig="+filepath.Join(p.dir, name+".kubeconfig"), "--wait="+patience.String())
+		"--kubeconfig="+filepath.Join(p.dir, name+".kubeconfig"), "--wait="+waitTimeout.String())
 }
 
 func (p *peer) delete(ctx context.Context, name string) error {

@@ -52,7 +52,7 @@ const (
 const (
 	writers       = 8
 	maxContainers = 100 // a node has 110 Pods
-	patience      = 3 * time.Minute
+	waitTimeout   = 3 * time.Minute
 	// image is what the containers run: the program started.
 	image = "docker.io/library/bench-started:v1"
 )
@@ -208,7 +208,7 @@ func (b *bench) measureBursts(ctx context.Context, contestants []string) (err er
 	defer func() { err = errors.Join(err, m.Stop()) }()
 	return m.During(ctx, func(ctx context.Context) error {
 		burst := func(s *harness.Sample) error {
-			ctx, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
+			ctx, cancel := context.WithTimeoutCause(ctx, waitTimeout, errTimeout)
 			defer cancel()
 			if s.Contestant == floor {
 				return b.burstOfFloor(ctx, s)
@@ -229,7 +229,7 @@ func (b *bench) measureBursts(ctx context.Context, contestants []string) (err er
 	})
 }
 
-var errPatience = fmt.Errorf("the time limit of the benchmark is over, %s", patience)
+var errTimeout = fmt.Errorf("the time limit of the benchmark is over, %s", waitTimeout)
 
 func (b *bench) report() {
 	all := b.Samples

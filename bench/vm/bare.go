@@ -37,7 +37,7 @@ const (
 // learn creates a machine and takes its arguments from its process.
 func (b *bench) learn(ctx context.Context) error {
 	b.Say("Starting a machine to learn the arguments of QEMU")
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
+	ctx, cancel := context.WithTimeoutCause(ctx, waitTimeout, errTimeout)
 	defer cancel()
 	s := &harness.Sample{Size: 1}
 	machines, err := b.create(ctx, s)

@@ -172,7 +172,7 @@ func (b *bench) measureSteady(ctx context.Context) (err error) {
 
 // fill creates machines, waits until nothing is written any more, and then watches them.
 func (b *bench) fill(ctx context.Context, m *harness.Program, s *harness.Sample) (*group, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience+b.quiet+b.idle, errPatience)
+	ctx, cancel := context.WithTimeoutCause(ctx, waitTimeout+b.quiet+b.idle, errTimeout)
 	defer cancel()
 	before, err := b.Served(ctx)
 	if err != nil {

@@ -50,7 +50,7 @@ const (
 	many        = 10  // with so many machines and more, there are a third of the rounds
 	maxMachines = 250 // each gets an address
 	memory      = 128 // of a guest, in MiB
-	patience    = 5 * time.Minute
+	waitTimeout = 5 * time.Minute
 )
 
 const quick = "--sizes=1 --rounds=1 --steady=2 --idle=1s --restarts=1 --quiet=3s"
@@ -151,7 +151,7 @@ func (b *bench) measureBursts(ctx context.Context) (err error) {
 		}
 		for _, n := range *b.sizes {
 			err := b.InTurns(b.rounds(n), n, []string{bare, keelson}, "ready", func(s *harness.Sample) error {
-				ctx, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
+				ctx, cancel := context.WithTimeoutCause(ctx, waitTimeout, errTimeout)
 				defer cancel()
 				if s.Contestant == bare {
 					return b.burstOfBare(ctx, s)
@@ -170,7 +170,7 @@ func (b *bench) measureBursts(ctx context.Context) (err error) {
 	})
 }
 
-var errPatience = fmt.Errorf("the time limit of the benchmark is over, %s", patience)
+var errTimeout = fmt.Errorf("the time limit of the benchmark is over, %s", waitTimeout)
 
 func (b *bench) report() {
 	all := b.Samples

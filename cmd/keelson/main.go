@@ -15,9 +15,9 @@ import (
 	_ "github.com/keelson-dev/keelson/internal/process/shim"
 )
 
-// impatience is the time after which another signal counts: a signal to the process group, followed
-// by one to the process, is not impatience.
-const impatience = time.Second
+// repeatDelay is the time after which a second signal ends the process at once. Within it, the signal is a duplicate: one to the
+// process group and one to the process.
+const repeatDelay = time.Second
 
 func main() {
 	os.Exit(cli.Main(untilSignal(), os.Args[1:], os.Stdout, os.Stderr))
@@ -37,7 +37,7 @@ func untilSignal() context.Context {
 		first := time.Now()
 		cancel()
 		for range received {
-			if time.Since(first) > impatience {
+			if time.Since(first) > repeatDelay {
 				fmt.Fprintln(os.Stderr, "error: stopped by force at the second signal; `keelson status` shows what is left")
 				os.Exit(1)
 			}

@@ -48,9 +48,9 @@ func ForController(name string) ([]rbacv1.PolicyRule, error) {
 	return clusterRole.Rules, nil
 }
 
-// ForControllerAtHome returns the rules that one controller needs in the namespace of
+// ForControllerInNamespace returns the rules that one controller needs in the namespace of
 // the manager, whatever namespaces it works in; none if its markers name none.
-func ForControllerAtHome(name string) ([]rbacv1.PolicyRule, error) {
+func ForControllerInNamespace(name string) ([]rbacv1.PolicyRule, error) {
 	_, role, err := ofController(name)
 	if err != nil {
 		return nil, err

@@ -162,13 +162,13 @@ func (cp *ControlPlane) open() error {
 	}
 	cp.procs = procs
 	if err := cp.prepareState(); err != nil {
-		return errors.Join(err, cp.letGo())
+		return errors.Join(err, cp.release())
 	}
 	return nil
 }
 
-// letGo releases the networks of the node and then the lock of the data directory, which protects them.
-func (cp *ControlPlane) letGo() error {
+// release releases the networks of the node and then the lock of the data directory, which protects them.
+func (cp *ControlPlane) release() error {
 	cp.claims.Release()
 	return cp.procs.Close()
 }
@@ -215,7 +215,7 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 		}
 	}
 	cp.wg.Go(func() { cp.renewCertificates(cp.supervision) })
-	cp.wg.Go(func() { cp.keepRoom(cp.supervision) })
+	cp.wg.Go(func() { cp.maintainStorage(cp.supervision) })
 	cp.wg.Go(func() { cp.endOverlap(cp.supervision) })
 	return nil
 }

@@ -87,7 +87,7 @@ func destroyProcesses(ctx context.Context, dir layout, log logr.Logger) error {
 	}
 	atOnce, cancel := context.WithCancel(ctx)
 	cancel() // kill without a graceful stop
-	stopErr := stopSome(atOnce, dir, procs, patience, func(name string) bool {
+	stopErr := stopSome(atOnce, dir, procs, waitTimeout, func(name string) bool {
 		_, err := procs.Find(name)
 		var damage *process.DamagedError
 		if !errors.As(err, &damage) {

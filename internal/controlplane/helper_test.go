@@ -28,8 +28,8 @@ import (
 const (
 	// helperVariable makes the test binary a program that looks after a control plane. It holds helperArgs as JSON.
 	helperVariable = "KEELSON_TEST_HELPER"
-	// patience is for what must happen, on a machine that is busy.
-	patience = time.Minute
+	// waitTimeout is for what must happen, on a machine that is busy.
+	waitTimeout = time.Minute
 )
 
 var names = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
@@ -277,19 +277,19 @@ func kill(t *testing.T, pid int) {
 // eventually waits until the condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	eventuallyWithin(t, patience, what, condition)
+	eventuallyWithin(t, waitTimeout, what, condition)
 }
 
-func eventuallyWithin(t *testing.T, patience time.Duration, what string, condition func() bool) {
+func eventuallyWithin(t *testing.T, waitTimeout time.Duration, what string, condition func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	for !condition() {
 		select {
 		case <-ticker.C:
 		case <-deadline:
-			t.Fatalf("waited %s in vain: %s", patience, what)
+			t.Fatalf("waited %s in vain: %s", waitTimeout, what)
 		}
 	}
 }

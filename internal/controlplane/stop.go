@@ -21,8 +21,8 @@ const (
 	abandonTimeout = time.Second
 )
 
-// patience is the timeout of a component after SIGTERM.
-func patience(name string) time.Duration {
+// waitTimeout is the timeout of a component after SIGTERM.
+func waitTimeout(name string) time.Duration {
 	if name == nameNode {
 		return nodeEndTimeout
 	}
@@ -42,7 +42,7 @@ func (cp *ControlPlane) Detach() error {
 	cp.leave.Lock()
 	defer cp.leave.Unlock()
 	cp.endSupervision()
-	return cp.letGo()
+	return cp.release()
 }
 
 // Stop stops all components, dependents first, and returns when all are gone. This includes components of an earlier
@@ -55,7 +55,7 @@ func (cp *ControlPlane) Stop(ctx context.Context) error {
 		return nil
 	}
 	cp.endSupervision()
-	err := errors.Join(stopComponents(ctx, cp.dir, cp.procs), cp.letGo())
+	err := errors.Join(stopComponents(ctx, cp.dir, cp.procs), cp.release())
 	cp.stopped = err == nil
 	return err
 }
@@ -72,7 +72,7 @@ func (cp *ControlPlane) abandon(ctx context.Context) error {
 		c := cp.launched[name]
 		return c != nil && c.started
 	})
-	return errors.Join(err, cp.letGo())
+	return errors.Join(err, cp.release())
 }
 
 // endSupervision ends the supervision and returns when all its goroutines have ended.
@@ -101,7 +101,7 @@ func (cp *ControlPlane) stopSurplus(ctx context.Context) error {
 
 // stopFound stops those of the components that run without supervision.
 func (cp *ControlPlane) stopFound(ctx context.Context, names []string) error {
-	return stopSome(ctx, cp.dir, cp.procs, patience, func(name string) bool {
+	return stopSome(ctx, cp.dir, cp.procs, waitTimeout, func(name string) bool {
 		cp.mu.Lock()
 		defer cp.mu.Unlock()
 		return slices.Contains(names, name) && cp.launched[name] == nil
@@ -110,11 +110,11 @@ func (cp *ControlPlane) stopFound(ctx context.Context, names []string) error {
 
 // stopComponents stops every component that has a record.
 func stopComponents(ctx context.Context, dir layout, procs *process.Dir) error {
-	return stopSome(ctx, dir, procs, patience, func(string) bool { return true })
+	return stopSome(ctx, dir, procs, waitTimeout, func(string) bool { return true })
 }
 
 // stopSome stops the selected components that have a record. It also cleans up what a killed real node left on the host.
-func stopSome(ctx context.Context, dir layout, procs *process.Dir, patience func(name string) time.Duration, wanted func(name string) bool) error {
+func stopSome(ctx context.Context, dir layout, procs *process.Dir, waitTimeout func(name string) time.Duration, wanted func(name string) bool) error {
 	var errs []error
 	for _, group := range stopOrder {
 		results := make([]error, len(group))
@@ -130,7 +130,7 @@ func stopSome(ctx context.Context, dir layout, procs *process.Dir, patience func
 				}
 				continue
 			}
-			wg.Go(func() { results[i] = stopProcess(ctx, p, patience(name)) })
+			wg.Go(func() { results[i] = stopProcess(ctx, p, waitTimeout(name)) })
 		}
 		wg.Wait()
 		errs = append(errs, results...)
@@ -142,8 +142,8 @@ func stopSome(ctx context.Context, dir layout, procs *process.Dir, patience func
 }
 
 // stopProcess stops a process gracefully, and kills it when the context ends or the timeout has passed.
-func stopProcess(ctx context.Context, p *process.Process, patience time.Duration) error {
-	err := p.Stop(ctx, process.StopOptions{TermTimeout: patience, KillTimeout: killTimeout})
+func stopProcess(ctx context.Context, p *process.Process, waitTimeout time.Duration) error {
+	err := p.Stop(ctx, process.StopOptions{TermTimeout: waitTimeout, KillTimeout: killTimeout})
 	if err == nil || ctx.Err() == nil {
 		return err
 	}

@@ -80,8 +80,8 @@ func planUpkeep(looks []storage) upkeep {
 	return upkeep{defragment: now.used < now.size/2}
 }
 
-// keepRoom keeps etcd's database below its quota, and records its alarms, until the context ends.
-func (cp *ControlPlane) keepRoom(ctx context.Context) {
+// maintainStorage keeps etcd's database below its quota, and records its alarms, until the context ends.
+func (cp *ControlPlane) maintainStorage(ctx context.Context) {
 	interval := cp.opts.StorageInterval
 	if interval == 0 {
 		interval = defaultStorageInterval
@@ -94,7 +94,7 @@ func (cp *ControlPlane) keepRoom(ctx context.Context) {
 			looks = nil // etcd is restarting or busy
 			continue
 		}
-		cp.noteAlarm(now.alarm)
+		cp.recordAlarm(now.alarm)
 		looks = append(looks[max(0, len(looks)-historyLength+1):], now)
 		plan := planUpkeep(looks)
 		err = cp.keepUp(ctx, plan)
@@ -127,13 +127,13 @@ func (cp *ControlPlane) keepUp(ctx context.Context, plan upkeep) error {
 		if err := cp.etcdctl(ctx, "alarm", "disarm"); err != nil {
 			return err
 		}
-		cp.noteAlarm("")
+		cp.recordAlarm("")
 	}
 	return nil
 }
 
-// noteAlarm records the alarm of etcd; empty means none.
-func (cp *ControlPlane) noteAlarm(alarm string) {
+// recordAlarm records the alarm of etcd; empty means none.
+func (cp *ControlPlane) recordAlarm(alarm string) {
 	cp.mu.Lock()
 	changed := cp.alarm != alarm
 	cp.alarm = alarm

@@ -114,7 +114,7 @@ func (cp *ControlPlane) takeOver(ctx context.Context, c *component) error {
 		c.process = p
 		return nil
 	}
-	if err := stopProcess(ctx, p, patience(c.name)); err != nil {
+	if err := stopProcess(ctx, p, waitTimeout(c.name)); err != nil {
 		return err
 	}
 	return cp.startComponent(ctx, c)
@@ -248,7 +248,7 @@ func (cp *ControlPlane) renew(ctx context.Context, followers []*component, leade
 		}
 		c.renewed.Store(true)
 		cp.opts.Log.Info("Restarting a component, because "+leader.name+" was", "component", c.name, "pid", p.PID())
-		if err := stopProcess(ctx, p, patience(c.name)); err != nil && ctx.Err() == nil {
+		if err := stopProcess(ctx, p, waitTimeout(c.name)); err != nil && ctx.Err() == nil {
 			cp.opts.Log.Error(err, "Failed to stop a component", "component", c.name)
 		}
 	}

@@ -133,12 +133,12 @@ func (s *webhookServer) addCertificates(m ctrl.Manager, o *Options, names []stri
 		options.Store = admission.NewSecretStore(m.GetClient(), m.GetAPIReader(), w.ServiceNamespace)
 		options.Trust = admission.UpdateTrust(m.GetClient(), m.GetAPIReader(), w.ConfigurationName)
 	}
-	keeper := admission.NewKeeper(options)
+	rotator := admission.NewRotator(options)
 	if w.Direct {
-		s.known = keeper.Known()
+		s.known = rotator.Known()
 	}
-	s.check = keeper.Check
-	return keeper.GetCertificate, errors.Join(m.Add(keeper.Follower()), m.Add(keeper.Renewer()))
+	s.check = rotator.Check
+	return rotator.GetCertificate, errors.Join(m.Add(rotator.Follower()), m.Add(rotator.Renewer()))
 }
 
 // names returns the DNS names under which the API server reaches a manager that listens on an address. If former is not

@@ -37,9 +37,9 @@ type Controller struct {
 	AddToScheme func(*runtime.Scheme) error
 	// Permissions returns the RBAC rules that it needs, including those of the packages it calls.
 	Permissions func() ([]rbacv1.PolicyRule, error)
-	// AtHome, if set, returns the additional rules that it needs in Options.SecretNamespace only, whichever
+	// NamespaceRules, if set, returns the additional rules that it needs in Options.SecretNamespace only, whichever
 	// namespaces the manager watches.
-	AtHome func() ([]rbacv1.PolicyRule, error)
+	NamespaceRules func() ([]rbacv1.PolicyRule, error)
 	// Add adds the controller to a manager.
 	Add func(ctrl.Manager, controller.Options) error
 	// AddWith replaces Add for a controller with its own options.
@@ -80,20 +80,20 @@ var controllers = []Controller{
 		Cache:       crontab.Cache,
 	},
 	{
-		Name:        cluster.Name,
-		Resources:   []schema.GroupVersionResource{clusterv1alpha1.SchemeGroupVersion.WithResource("clusters")},
-		AddToScheme: clusterv1alpha1.AddToScheme,
-		Permissions: permissionsOf(cluster.Name),
-		AtHome:      atHomeOf(cluster.Name),
-		AddWith:     addCluster,
-		Webhook:     validating(clusterRules),
+		Name:           cluster.Name,
+		Resources:      []schema.GroupVersionResource{clusterv1alpha1.SchemeGroupVersion.WithResource("clusters")},
+		AddToScheme:    clusterv1alpha1.AddToScheme,
+		Permissions:    permissionsOf(cluster.Name),
+		NamespaceRules: namespaceRulesOf(cluster.Name),
+		AddWith:        addCluster,
+		Webhook:        validating(clusterRules),
 	},
 	{
-		Name:        kubeconfig.Name,
-		Resources:   []schema.GroupVersionResource{clusterv1alpha1.SchemeGroupVersion.WithResource("kubeconfigs")},
-		AddToScheme: clusterv1alpha1.AddToScheme,
-		Permissions: permissionsOf(kubeconfig.Name),
-		AtHome:      atHomeOf(kubeconfig.Name),
+		Name:           kubeconfig.Name,
+		Resources:      []schema.GroupVersionResource{clusterv1alpha1.SchemeGroupVersion.WithResource("kubeconfigs")},
+		AddToScheme:    clusterv1alpha1.AddToScheme,
+		Permissions:    permissionsOf(kubeconfig.Name),
+		NamespaceRules: namespaceRulesOf(kubeconfig.Name),
 		AddWith: func(mgr ctrl.Manager, options controller.Options, o *Options) error {
 			return kubeconfig.Add(mgr, options, kubeconfig.Options{SecretNamespace: o.SecretNamespace, ConfigDirs: o.RKEConfigDirs})
 		},
@@ -152,7 +152,7 @@ func permissionsOf(name string) func() ([]rbacv1.PolicyRule, error) {
 	return func() ([]rbacv1.PolicyRule, error) { return rbac.ForController(name) }
 }
 
-// atHomeOf reads the rules that the markers limit to one namespace from the same role.
-func atHomeOf(name string) func() ([]rbacv1.PolicyRule, error) {
-	return func() ([]rbacv1.PolicyRule, error) { return rbac.ForControllerAtHome(name) }
+// namespaceRulesOf reads the rules that the markers limit to one namespace from the same role.
+func namespaceRulesOf(name string) func() ([]rbacv1.PolicyRule, error) {
+	return func() ([]rbacv1.PolicyRule, error) { return rbac.ForControllerInNamespace(name) }
 }

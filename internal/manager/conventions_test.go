@@ -255,7 +255,7 @@ func (l *reconcileLog) has(controller string, object client.Object, isReady bool
 // administrator's client.
 func runEverything(t *testing.T, cp *controlplane.ControlPlane, logger logr.Logger) client.Client {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.WaitTimeout)
 	defer cancel()
 	if err := cp.Settle(ctx); err != nil {
 		t.Fatal(err)

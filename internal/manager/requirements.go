@@ -34,7 +34,7 @@ func checkAPI(ctx context.Context, cfg *rest.Config, o Options, all []Controller
 	}
 	return preflight.Check(ctx, clientConfig(cfg), preflight.Options{
 		Timeout: o.PreflightTimeout, Log: o.Logger, Resources: resources, Requirements: needed,
-		LeaseNamespace: o.LeaderElection.LockNamespace, Home: homeOf(o, needed),
+		LeaseNamespace: o.LeaderElection.LockNamespace, Home: managerNamespace(o, needed),
 	})
 }
 
@@ -49,8 +49,8 @@ func requirements(o Options, selected []Controller) ([]preflight.Requirement, er
 		all = append(all, preflight.Requirement{
 			Owner: c.Name, Role: "keelson-" + c.Name, Rules: rules, Namespaces: o.Namespaces,
 		})
-		if c.AtHome != nil {
-			rules, err := c.AtHome()
+		if c.NamespaceRules != nil {
+			rules, err := c.NamespaceRules()
 			if err != nil {
 				return nil, fmt.Errorf("read the permissions that controller %s needs in one namespace: %w", c.Name, err)
 			}
@@ -82,26 +82,26 @@ func requirements(o Options, selected []Controller) ([]preflight.Requirement, er
 		all = append(all, preflight.Requirement{Owner: "secure metrics", Role: "keelson-metrics-auth", Rules: serving.ReviewRules()})
 	}
 	all = append(all, o.Webhook.requirements()...)
-	if homeOf(o, all) != nil {
+	if managerNamespace(o, all) != nil {
 		get := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{rbac.Home}, Verbs: []string{"get"}}
 		all = append(all, preflight.Requirement{Owner: "manager", Role: "keelson-namespace", Rules: []rbacv1.PolicyRule{get}})
 	}
 	return all, nil
 }
 
-// homeOf returns the namespace keelson-system if the manager uses it, because neither an option nor the Pod determines
+// managerNamespace returns the namespace keelson-system if the manager uses it, because neither an option nor the Pod determines
 // another; otherwise nil.
-func homeOf(o Options, needed []preflight.Requirement) *corev1.Namespace {
+func managerNamespace(o Options, needed []preflight.Requirement) *corev1.Namespace {
 	inHome := func(r preflight.Requirement) bool { return slices.Equal(r.Namespaces, []string{rbac.Home}) }
 	if o.former == (former{}) || !slices.ContainsFunc(needed, inHome) {
 		return nil
 	}
-	return newHome()
+	return newManagerNamespace()
 }
 
-// newHome returns the namespace for the Secrets and the Lease of a manager outside of a Pod, with the same labels as in
+// newManagerNamespace returns the namespace for the Secrets and the Lease of a manager outside of a Pod, with the same labels as in
 // config/manager.
-func newHome() *corev1.Namespace {
+func newManagerNamespace() *corev1.Namespace {
 	const standard = "pod-security.kubernetes.io/"
 	return &corev1.Namespace{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
@@ -134,5 +134,5 @@ func Roles(o Options, user string) ([]runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return preflight.Roles(needed, homeOf(o, needed), user)
+	return preflight.Roles(needed, managerNamespace(o, needed), user)
 }

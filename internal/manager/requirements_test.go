@@ -131,7 +131,7 @@ func TestRequirementsOfTheLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if home := homeOf(o, needed); home == nil || home.Labels["pod-security.kubernetes.io/enforce"] != "restricted" {
+	if home := managerNamespace(o, needed); home == nil || home.Labels["pod-security.kubernetes.io/enforce"] != "restricted" {
 		t.Errorf("the namespace to create is %v", home)
 	}
 

@@ -54,8 +54,8 @@ func TestWebhookReplicas(t *testing.T) {
 	authorities, serving := map[string]bool{}, map[string]bool{}
 	stopped := false
 	for began := time.Now(); len(authorities) < 3; {
-		if time.Since(began) > harness.Patience {
-			t.Fatalf("%d authorities in %v", len(authorities), harness.Patience)
+		if time.Since(began) > harness.WaitTimeout {
+			t.Fatalf("%d authorities in %v", len(authorities), harness.WaitTimeout)
 		}
 		err := c.Create(t.Context(), newCronTab(namespace, "probe", backwards), client.DryRunAll)
 		if !apierrors.IsInvalid(err) {

@@ -31,12 +31,12 @@ func (c *Claims) giveUp(network netip.Prefix) {
 	delete(c.held, network)
 }
 
-// take claims a network, and reports whether it is ours now. It waits up to patience for a claim of another program to end.
-func (c *Claims) take(network netip.Prefix, patience time.Duration) (bool, error) {
+// take claims a network, and reports whether it is ours now. It waits up to waitTimeout for a claim of another program to end.
+func (c *Claims) take(network netip.Prefix, waitTimeout time.Duration) (bool, error) {
 	if c.held[network] != nil {
 		return true, nil
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(5 * time.Millisecond) {
 		// An abstract address of unix(7): one socket can have it, and no file is left of it.
 		socket, err := net.Listen("unix", "@keelson.dev/network/"+c.Scope+network.String())
 		switch {
@@ -54,9 +54,9 @@ func (c *Claims) take(network netip.Prefix, patience time.Duration) (bool, error
 	}
 }
 
-// keptPatience is how long a network that was ours before may be claimed: a run of ours that was killed gives it up when
+// keptTimeout is how long a network that was ours before may be claimed: a run of ours that was killed gives it up when
 // it gives up the data directory, and perhaps a moment later.
-const keptPatience = time.Second
+const keptTimeout = time.Second
 
 // choose claims the first of the candidates that is neither in use, as the function tells, nor claimed by others. The kept
 // one, if any, was ours before.
@@ -69,11 +69,11 @@ func (c *Claims) choose(kept netip.Prefix, candidates []netip.Prefix, used func(
 		if overlaps(candidate, now) {
 			continue
 		}
-		var patience time.Duration
+		var waitTimeout time.Duration
 		if candidate == kept {
-			patience = keptPatience
+			waitTimeout = keptTimeout
 		}
-		taken, err := c.take(candidate, patience)
+		taken, err := c.take(candidate, waitTimeout)
 		if err != nil {
 			return netip.Prefix{}, err
 		}

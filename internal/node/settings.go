@@ -69,7 +69,7 @@ func NewSettings(claims *Claims, m Machine, dir, kube string, apiPort int, servi
 		return Settings{}, err
 	}
 	// It stays the network of Services also if another node has it.
-	if _, err := claims.take(s.Services, keptPatience); err != nil {
+	if _, err := claims.take(s.Services, keptTimeout); err != nil {
 		return Settings{}, err
 	}
 	candidates, err := networksFor(s.ID, previous)

@@ -133,9 +133,9 @@ func TestCrashStepsAreComplete(t *testing.T) {
 
 // settled is what every crash during a start must lead to: after Open there is exactly one process, which is found,
 // or none and none to come; and another Start leads to exactly one.
-func settled(t *testing.T, dir string, spec Spec, otherPatience ...time.Duration) {
+func settled(t *testing.T, dir string, spec Spec, otherTimeout ...time.Duration) {
 	t.Helper()
-	d := open(t, dir, otherPatience...)
+	d := open(t, dir, otherTimeout...)
 	p, err := d.Find(spec.ID)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		t.Fatal(err)
@@ -244,7 +244,7 @@ func TestShimHangsDuringStart(t *testing.T) {
 			if _, alive := h.result(t); alive {
 				t.Fatal("the manager did not come to this step")
 			}
-			settled(t, dir, spec, impatience)
+			settled(t, dir, spec, shortTimeout)
 		})
 	}
 }

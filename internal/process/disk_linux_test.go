@@ -130,7 +130,7 @@ func TestFullDiskDoesNotKeepUsFromStopping(t *testing.T) {
 	if err := shim.signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	shim.wait(patience)
+	shim.wait(waitTimeout)
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ const lockFile = "lock"
 const lockTimeout = 5 * time.Second
 
 // acquireLock locks dir for this process and writes its pid into the lock file. The kernel releases the lock when
-// the file is closed or the process ends; the file itself has no meaning and stays. patience limits the wait for a
+// the file is closed or the process ends; the file itself has no meaning and stays. timeout limits the wait for a
 // holder that is ending.
 func acquireLock(dir string, timeout time.Duration) (*os.File, error) {
 	path := filepath.Join(dir, lockFile)

@@ -83,7 +83,7 @@ func TestLockHeldForTheDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	var locked *LockedError
-	if _, err := acquireLock(dir, impatience); !errors.As(err, &locked) || locked.PID != 4194304 {
+	if _, err := acquireLock(dir, shortTimeout); !errors.As(err, &locked) || locked.PID != 4194304 {
 		t.Errorf("lock: %v", err)
 	}
 	unlocked := make(chan error)
@@ -106,7 +106,7 @@ func TestLockOfADyingManager(t *testing.T) {
 	if IsEnding(pid) {
 		t.Error("a manager that lives counts as ending")
 	}
-	letGo := signals.KillSlowly(t, pid)
+	release := signals.KillSlowly(t, pid)
 	if !pidAlive(pid) || !IsEnding(pid) {
 		t.Errorf("a dying manager: alive %t, ending %t; want both", pidAlive(pid), IsEnding(pid))
 	}
@@ -114,7 +114,7 @@ func TestLockOfADyingManager(t *testing.T) {
 		t.Errorf("holder %d, error %v; want %d", holder, err, pid)
 	}
 	var locked *LockedError
-	if _, err := acquireLock(dir, impatience); !errors.As(err, &locked) || locked.PID != pid {
+	if _, err := acquireLock(dir, shortTimeout); !errors.As(err, &locked) || locked.PID != pid {
 		t.Errorf("lock: %v", err)
 	}
 	opened := make(chan error, 1)
@@ -125,7 +125,7 @@ func TestLockOfADyingManager(t *testing.T) {
 		}
 		opened <- err
 	}()
-	letGo()
+	release()
 	if err := <-opened; err != nil {
 		t.Error(err)
 	}
@@ -165,7 +165,7 @@ func TestDyingProcessIsNotFoundRunning(t *testing.T) {
 	dir, id := newDir(t), newID()
 	d := open(t, dir)
 	p := start(t, d, sleeper(id))
-	letGo := signals.KillSlowly(t, p.PID())
+	release := signals.KillSlowly(t, p.PID())
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -188,8 +188,8 @@ func TestDyingProcessIsNotFoundRunning(t *testing.T) {
 	select {
 	case state := <-opened:
 		t.Errorf("it was found %s while it was dying", state)
-	case <-time.After(impatience):
-		letGo()
+	case <-time.After(shortTimeout):
+		release()
 		if state := <-opened; state != Exited {
 			t.Errorf("it is %s, want %s", state, Exited)
 		}
@@ -272,7 +272,7 @@ func TestNothingIsInherited(t *testing.T) {
 	}
 	h.mustResult(t)
 	h.kill()
-	if err := r.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := r.SetReadDeadline(time.Now().Add(waitTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadAll(r); err != nil {

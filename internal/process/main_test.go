@@ -33,8 +33,8 @@ const (
 	testFault  = "KEELSON_TEST_FAULT"  // <n> <write>: the n-th of these writes finds the disk full
 	testShim   = "KEELSON_TEST_SHIM_"
 
-	patience   = 20 * time.Second       // for what must happen, on a machine that is busy
-	impatience = 300 * time.Millisecond // for shims that are known to hang
+	waitTimeout  = 20 * time.Second       // for what must happen, on a machine that is busy
+	shortTimeout = 300 * time.Millisecond // for shims that are known to hang
 )
 
 func TestMain(m *testing.M) {
@@ -281,7 +281,7 @@ func newDir(t *testing.T) string {
 		defer closeQuietly(d)
 		all, _ := d.List() // damaged records have no process
 		for _, p := range all {
-			if err := p.Stop(context.Background(), StopOptions{TermTimeout: time.Millisecond, KillTimeout: patience}); err != nil {
+			if err := p.Stop(context.Background(), StopOptions{TermTimeout: time.Millisecond, KillTimeout: waitTimeout}); err != nil {
 				t.Errorf("clean up: %v", err)
 			}
 			p.endShim()
@@ -290,10 +290,10 @@ func newDir(t *testing.T) string {
 	return dir
 }
 
-// open opens dir with the usual patience for hanging shims, or with another one.
-func open(t *testing.T, dir string, otherPatience ...time.Duration) *Dir {
+// open opens dir with the usual timeout for hanging shims, or with another one.
+func open(t *testing.T, dir string, otherTimeout ...time.Duration) *Dir {
 	t.Helper()
-	d, err := openDir(dir, append(otherPatience, defaultShimTimeout)[0])
+	d, err := openDir(dir, append(otherTimeout, defaultShimTimeout)[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +331,7 @@ func waitDone(t *testing.T, p *Process) Status {
 	t.Helper()
 	select {
 	case <-p.Done():
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		t.Fatalf("Done of %s (pid %d) was not closed", p.ID(), p.PID())
 	}
 	return p.Status()
@@ -342,9 +342,9 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(2 * time.Millisecond)
 	defer ticker.Stop()
-	for deadline := time.Now().Add(patience); !condition(); <-ticker.C {
+	for deadline := time.Now().Add(waitTimeout); !condition(); <-ticker.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited %s in vain: %s", patience, what)
+			t.Fatalf("waited %s in vain: %s", waitTimeout, what)
 		}
 	}
 }

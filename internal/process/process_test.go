@@ -264,7 +264,7 @@ func testLogRotates(t *testing.T, killed, found bool) {
 		if err := shim.signal(syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		shim.wait(patience)
+		shim.wait(waitTimeout)
 	}
 	if found {
 		d = reopen(t, d)

@@ -20,7 +20,7 @@ func TestShimKilledWhileRunning(t *testing.T) {
 			if err := shim.signal(syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			shim.wait(patience)
+			shim.wait(waitTimeout)
 			if found {
 				d = reopen(t, d)
 				p = find(t, d, id)
@@ -63,7 +63,7 @@ func TestShimSurvivesSignals(t *testing.T) {
 // spoil the next process of the ID, and what it wrote in time is still taken.
 func TestShimHangsAtTheEnd(t *testing.T) {
 	t.Parallel()
-	d := open(t, newDir(t), impatience)
+	d := open(t, newDir(t), shortTimeout)
 	spec := sleeper(newID())
 	p := start(t, d, spec)
 	shim := shimOf(t, p)
@@ -77,7 +77,7 @@ func TestShimHangsAtTheEnd(t *testing.T) {
 		t.Errorf("state %s", got)
 	}
 	again := start(t, d, spec)
-	if !shim.wait(patience) {
+	if !shim.wait(waitTimeout) {
 		t.Error("the old shim is still there")
 	}
 	if got := again.Status().State; got != Running {

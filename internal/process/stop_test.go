@@ -23,7 +23,7 @@ func TestStop(t *testing.T) {
 			name:   "a polite request is enough",
 			script: `trap "exit 5" USR1; echo ready; while :; do sleep 0.05; done`,
 			options: func(p *Process) StopOptions {
-				return StopOptions{Polite: func(context.Context) error { return p.Signal(syscall.SIGUSR1) }, PoliteTimeout: patience}
+				return StopOptions{Polite: func(context.Context) error { return p.Signal(syscall.SIGUSR1) }, PoliteTimeout: waitTimeout}
 			},
 			wantCode: 5,
 		},

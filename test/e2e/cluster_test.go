@@ -93,7 +93,7 @@ func TestCluster(t *testing.T) {
 	// A deleted Secret is recreated.
 	secrets := s.field(t, "kubeconfig/demo", "{.spec.secretRef.namespace}")
 	s.kubectl(t, "delete", "secret", "demo-kubeconfig", "--namespace", secrets)
-	s.kubectl(t, "wait", "--for=create", "secret/demo-kubeconfig", "--namespace", secrets, "--timeout", transcript.Patience.String())
+	s.kubectl(t, "wait", "--for=create", "secret/demo-kubeconfig", "--namespace", secrets, "--timeout", transcript.WaitTimeout.String())
 	s.user(t, "demo").kubectl(t, "get", "deployment", "web")
 
 	// After the deletion nothing is left.

@@ -162,7 +162,7 @@ func (s session) until(t *testing.T, what string, done func(string) bool, args .
 // wait runs kubectl wait: until an object exists, is deleted, or has a condition.
 func (s session) wait(t *testing.T, condition, object string) {
 	t.Helper()
-	s.kubectl(t, "wait", "--for="+condition, object, "--timeout", transcript.Patience.String())
+	s.kubectl(t, "wait", "--for="+condition, object, "--timeout", transcript.WaitTimeout.String())
 }
 
 func (s session) words(args []string) []string {

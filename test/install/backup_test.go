@@ -50,9 +50,9 @@ func TestLongBackupAndRestore(t *testing.T) {
 	objects.CreateClusters(t, 1)
 	w.apply(t, leaving)
 	w.kubectl(t, "patch", "crontab/crontab-0", "--namespace", saved, "--type=merge", "-p", `{"spec":{"missedRuns":"All","maxMissedRuns":100}}`)
-	w.kubectl(t, "wait", "--for=condition=Ready", "crontab/crontab-0", "--namespace", saved, "--timeout", transcript.Patience.String())
+	w.kubectl(t, "wait", "--for=condition=Ready", "crontab/crontab-0", "--namespace", saved, "--timeout", transcript.WaitTimeout.String())
 	w.kubectl(t, "annotate", "crontab/crontab-0", "--namespace", saved, stablev1.RunRequestedAtAnnotation+"="+asked)
-	w.kubectl(t, "wait", "--for=jsonpath={.status.lastManualRunTime}="+asked, "crontab/crontab-0", "--namespace", saved, "--timeout", transcript.Patience.String())
+	w.kubectl(t, "wait", "--for=jsonpath={.status.lastManualRunTime}="+asked, "crontab/crontab-0", "--namespace", saved, "--timeout", transcript.WaitTimeout.String())
 	w.settles(t, objects)
 	want := w.wanted(t)
 
@@ -79,7 +79,7 @@ func TestLongBackupAndRestore(t *testing.T) {
 func (w *world) deletesAll(t *testing.T) {
 	t.Helper()
 	w.kubectl(t, "patch", "foo/leaving", "--namespace", saved, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
-	w.kubectl(t, "delete", allKinds, "--all", "--all-namespaces", "--timeout", transcript.Patience.String())
+	w.kubectl(t, "delete", allKinds, "--all", "--all-namespaces", "--timeout", transcript.WaitTimeout.String())
 }
 
 // tellGarbageCollector restarts kube-controller-manager: its garbage collector discovers new kinds
@@ -121,7 +121,7 @@ func (w *world) wanted(t *testing.T) string {
 // runsNothingAgain checks that a restored CronTab has no run for a time before it was restored.
 func (w *world) runsNothingAgain(t *testing.T) {
 	t.Helper()
-	w.kubectl(t, "wait", "--for=jsonpath={.status.lastScheduleTime}", "crontab/crontab-0", "--namespace", saved, "--timeout", transcript.Patience.String())
+	w.kubectl(t, "wait", "--for=jsonpath={.status.lastScheduleTime}", "crontab/crontab-0", "--namespace", saved, "--timeout", transcript.WaitTimeout.String())
 	words := strings.Fields(w.kubectl(t, "get", "crontab/crontab-0", "--namespace", saved, "-o", "jsonpath={.metadata.creationTimestamp} {.metadata.uid}"))
 	restored, err := time.Parse(time.RFC3339, words[0])
 	if err != nil {

@@ -100,7 +100,7 @@ func (w *world) startCertManager(t *testing.T) {
 		t.Fatalf("find the sources of cert-manager: %v\n%s", err, stderrOf(err))
 	}
 	w.kubectl(t, "apply", "--server-side", "-f", filepath.Join(strings.TrimSpace(string(sources)), "deploy", "crds"))
-	w.kubectl(t, "wait", "--for=condition=Established", "crd", "--all", "--timeout", transcript.Patience.String())
+	w.kubectl(t, "wait", "--for=condition=Established", "crd", "--all", "--timeout", transcript.WaitTimeout.String())
 	running := w.Start(t, "certmanager", w.Env["KUBECONFIG"])
 	t.Cleanup(func() { finish(t, running) })
 }
@@ -108,7 +108,7 @@ func (w *world) startCertManager(t *testing.T) {
 // mount waits for a Secret with a certificate, and writes its files as a Pod would see them.
 func (w *world) mount(t *testing.T, secret, dir string) {
 	t.Helper()
-	w.kubectl(t, "wait", "--for=create", "secret/"+secret, "--namespace", home, "--timeout", transcript.Patience.String())
+	w.kubectl(t, "wait", "--for=create", "secret/"+secret, "--namespace", home, "--timeout", transcript.WaitTimeout.String())
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

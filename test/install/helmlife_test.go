@@ -135,15 +135,15 @@ func onAHost(t *testing.T, w *world, c checkout) {
 	w.kubectl(t, "create", "-f", "../../examples/manifests/cluster.yaml")
 	t.Cleanup(func() { // if the test fails, the processes of the running manager remain
 		if t.Failed() {
-			w.Run(t, "kubectl", "delete", "cluster", "demo", "--ignore-not-found", "--timeout", transcript.Patience.String())
+			w.Run(t, "kubectl", "delete", "cluster", "demo", "--ignore-not-found", "--timeout", transcript.WaitTimeout.String())
 		}
 	})
 	for _, object := range []string{"cluster/demo", "kubeconfig/demo"} {
-		w.kubectl(t, "wait", "--for=create", object, "--timeout", transcript.Patience.String())
-		w.kubectl(t, "wait", "--for=condition=Ready", object, "--timeout", transcript.Patience.String())
+		w.kubectl(t, "wait", "--for=create", object, "--timeout", transcript.WaitTimeout.String())
+		w.kubectl(t, "wait", "--for=condition=Ready", object, "--timeout", transcript.WaitTimeout.String())
 	}
 	w.kubectl(t, "get", "secret", "demo-kubeconfig", "--namespace", home)
-	w.kubectl(t, "delete", "cluster", "demo", "--timeout", transcript.Patience.String())
+	w.kubectl(t, "delete", "cluster", "demo", "--timeout", transcript.WaitTimeout.String())
 	stop()
 	inside.Signal(t, syscall.SIGTERM)
 	inside.AwaitDone(t)
@@ -166,7 +166,7 @@ func TestLongManagerInSomeNamespaces(t *testing.T) {
 	stop := w.runManager(t, managerOf(t, namespacesSection, 1, kubeconfig))
 	w.kubectl(t, "create", "--namespace", "team-b", "-f", "../../examples/manifests/foo.yaml")
 	w.kubectl(t, "create", "--namespace", "default", "-f", "../../examples/manifests/foo.yaml")
-	w.kubectl(t, "wait", "--for=condition=Ready", "foo/example-foo", "--namespace", "team-b", "--timeout", transcript.Patience.String())
+	w.kubectl(t, "wait", "--for=condition=Ready", "foo/example-foo", "--namespace", "team-b", "--timeout", transcript.WaitTimeout.String())
 	if status := w.kubectl(t, "get", "foo", "example-foo", "--namespace", "default", "-o", "jsonpath={.status}"); status != "" {
 		t.Errorf("a Foo in another namespace has the status %s", status)
 	}

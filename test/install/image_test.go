@@ -175,7 +175,7 @@ func (w *world) keepsStateOfMachines(t *testing.T, dir string) {
 	if _, err := os.Stat(record); err != nil {
 		t.Error(err)
 	}
-	w.kubectl(t, "delete", "virtualmachine/on-engine", "--namespace", "work", "--timeout", transcript.Patience.String())
+	w.kubectl(t, "delete", "virtualmachine/on-engine", "--namespace", "work", "--timeout", transcript.WaitTimeout.String())
 	if _, err := os.Stat(record); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the state of a deleted machine: %v", err)
 	}
@@ -188,18 +188,18 @@ func (w *world) inAPod(t *testing.T) {
 	in := func(words ...string) string {
 		return w.kubectl(t, append([]string{"--namespace", "work"}, words...)...)
 	}
-	in("wait", "--for=create", "serviceaccount/default", "--timeout", transcript.Patience.String()) // otherwise no Pod is admitted
+	in("wait", "--for=create", "serviceaccount/default", "--timeout", transcript.WaitTimeout.String()) // otherwise no Pod is admitted
 	for _, name := range []string{"foo.yaml", "sampleresource.yaml", "crontab-backup.yaml", "virtualmachine.yaml", "cluster.yaml"} {
 		in("create", "-f", filepath.Join("..", "..", "examples", "manifests", name))
 	}
 	for _, object := range []string{"foo/example-foo", "sampleresource/example-sample", "crontab/backup"} {
-		in("wait", "--for=condition=Ready", object, "--timeout", transcript.Patience.String())
+		in("wait", "--for=condition=Ready", object, "--timeout", transcript.WaitTimeout.String())
 	}
 	for object, condition := range map[string]string{"virtualmachine/test-vm": "Ready", "cluster/demo": "Provisioned"} {
-		in("wait", "--for=condition="+condition+"=False", object, "--timeout", transcript.Patience.String())
+		in("wait", "--for=condition="+condition+"=False", object, "--timeout", transcript.WaitTimeout.String())
 		message := in("get", object, "-o", `jsonpath={.status.conditions[?(@.type=="`+condition+`")].message}`)
 		transcript.Contains(t, message, "runs in a Pod", "--controllers=")
 	}
-	in("delete", "virtualmachine/test-vm", "cluster/demo", "--timeout", transcript.Patience.String())
+	in("delete", "virtualmachine/test-vm", "cluster/demo", "--timeout", transcript.WaitTimeout.String())
 	in("delete", "foo,sampleresource,crontab", "--all")
 }

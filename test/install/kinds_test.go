@@ -307,12 +307,12 @@ func TestEnabledKinds(t *testing.T) {
 	w.refuses(t, "VirtualMachine", virtualMachine("web")...)
 	w.refuses(t, "Cluster", "kubectl", "create", "-f", "../../examples/manifests/cluster.yaml")
 	w.kubectl(t, "create", "-f", "../../examples/manifests/foo.yaml")
-	w.kubectl(t, "wait", "--for=condition=Ready", "foo/example-foo", "--timeout", transcript.Patience.String())
+	w.kubectl(t, "wait", "--for=condition=Ready", "foo/example-foo", "--timeout", transcript.WaitTimeout.String())
 	w.kubectl(t, "create", "secret", "generic", "mine", "--namespace", home, "--from-file=value="+w.Env["KUBECONFIG"])
 	w.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Kubeconfig, metadata: {name: mine}, spec: {secretRef: {namespace: "+home+", name: mine}}}")
-	w.kubectl(t, "wait", "--for=condition=Ready", "kubeconfig/mine", "--timeout", transcript.Patience.String())
+	w.kubectl(t, "wait", "--for=condition=Ready", "kubeconfig/mine", "--timeout", transcript.WaitTimeout.String())
 	w.kubectl(t, "label", "virtualmachine", "before", "still=mine")
-	w.kubectl(t, "delete", "virtualmachine", "before", "--timeout", transcript.Patience.String())
+	w.kubectl(t, "delete", "virtualmachine", "before", "--timeout", transcript.WaitTimeout.String())
 	if mayReadSecrets() {
 		t.Error("by default the manager may read Secrets everywhere")
 	}
@@ -328,9 +328,9 @@ func TestEnabledKinds(t *testing.T) {
 	transcript.Eventually(t, "a VirtualMachine is accepted", func() bool { return w.Run(transcript.Quietly(t), virtualMachine("web")...).Code == 0 })
 	manager = w.startInstalled(t, "with VirtualMachines", kubeconfig, freeAddress(t), "--vm-driver=fake")
 	manager.AwaitReady(t)
-	w.kubectl(t, "wait", "--for=condition=Ready", "virtualmachine/web", "--timeout", transcript.Patience.String())
+	w.kubectl(t, "wait", "--for=condition=Ready", "virtualmachine/web", "--timeout", transcript.WaitTimeout.String())
 	w.refuses(t, "Cluster", "kubectl", "create", "-f", "../../examples/manifests/cluster.yaml")
-	w.kubectl(t, "delete", "virtualmachine", "web", "--timeout", transcript.Patience.String())
+	w.kubectl(t, "delete", "virtualmachine", "web", "--timeout", transcript.WaitTimeout.String())
 	stop(manager)
 	if !mayReadSecrets() {
 		t.Error("with VirtualMachines the manager may not read their Secrets")

@@ -45,11 +45,11 @@ func TestLongOldestKubernetes(t *testing.T) {
 	in("create", "-f", "../../examples/manifests/foo.yaml", "-f", "../../examples/manifests/crontab-backup.yaml")
 	w.apply(t, "{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: it, namespace: work}, spec: {driver: fake}}")
 	for _, object := range []string{"crontab/backup", "virtualmachine/it"} {
-		in("wait", "--for=condition=Ready", object, "--timeout", transcript.Patience.String())
+		in("wait", "--for=condition=Ready", object, "--timeout", transcript.WaitTimeout.String())
 	}
-	in("wait", "--for=create", "deployment/example-foo", "--timeout", transcript.Patience.String())
+	in("wait", "--for=create", "deployment/example-foo", "--timeout", transcript.WaitTimeout.String())
 	w.isStrict(t)
-	in("delete", "foo,crontab,virtualmachine", "--all", "--timeout", transcript.Patience.String())
+	in("delete", "foo,crontab,virtualmachine", "--all", "--timeout", transcript.WaitTimeout.String())
 }
 
 // newEmulation starts an API server that emulates an earlier version.
@@ -81,5 +81,5 @@ func (w *world) isStrict(t *testing.T) {
 	refuses("the webhook rejects", "the range runs backwards", patch("crontab/backup", `{"schedule":"30-10 * * * *"}`)...)
 	refuses("the policy rejects", "spec.deletionProtection", "delete", "cluster/safe", "--dry-run=server")
 	w.kubectl(t, "patch", "cluster/safe", "--type=merge", "-p", `{"spec":{"deletionProtection":false}}`)
-	w.kubectl(t, "delete", "cluster/safe", "--timeout", transcript.Patience.String())
+	w.kubectl(t, "delete", "cluster/safe", "--timeout", transcript.WaitTimeout.String())
 }

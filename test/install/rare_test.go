@@ -20,7 +20,7 @@ func (w *world) rarely(t *testing.T, g *gate, user, namespace string) {
 		s.Stdin = manifest
 		s.OK(t, "kubectl", "create", "--namespace", namespace, "-f", "-")
 	}
-	w.kubectl(t, "wait", "--for=create", "serviceaccount/default", "--namespace", namespace, "--timeout", transcript.Patience.String())
+	w.kubectl(t, "wait", "--for=create", "serviceaccount/default", "--namespace", namespace, "--timeout", transcript.WaitTimeout.String())
 
 	// The name of a child is taken, and the cache is outdated.
 	open := g.hold("deployments", "pods")
@@ -61,24 +61,24 @@ func (w *world) rarely(t *testing.T, g *gate, user, namespace string) {
 	// A VirtualMachine is restored from a backup with its finalizer.
 	in(`{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: restored, finalizers: [fake.cloudnative.tw/server]}, spec: {driver: fake}}`)
 	w.untilUsed(t, user, use{"get", "cloudnative.tw", "virtualmachines", namespace, "restored"})
-	w.kubectl(t, "delete", "foos,sampleresources,crontabs,virtualmachines", "--all", "--namespace", namespace, "--timeout", transcript.Patience.String())
+	w.kubectl(t, "delete", "foos,sampleresources,crontabs,virtualmachines", "--all", "--namespace", namespace, "--timeout", transcript.WaitTimeout.String())
 }
 
 // rarelyWithClusters does the same for cluster-scoped kinds.
 func (w *world) rarelyWithClusters(t *testing.T, user string) {
 	t.Helper()
 	w.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Cluster, metadata: {name: rare}}")
-	w.kubectl(t, "wait", "--for=condition=Ready", "cluster/rare", "--timeout", transcript.Patience.String())
+	w.kubectl(t, "wait", "--for=condition=Ready", "cluster/rare", "--timeout", transcript.WaitTimeout.String())
 	// A user changes a field of the controller.
 	w.kubectl(t, "patch", "kubeconfig/rare", "--type", "merge", "-p", `{"spec":{"secretRef":{"key":"other"}}}`)
 	w.kubectl(t, "patch", "secret/rare-kubeconfig", "--namespace", home, "--type", "merge", "-p", `{"data":{"value":"eA=="}}`)
 	w.untilUsed(t, user, use{"update", "clusterprovisioner.rke.io", "kubeconfigs", "", "rare"}, use{"update", "", "secrets", home, "rare-kubeconfig"})
-	w.kubectl(t, "delete", "cluster", "rare", "--timeout", transcript.Patience.String())
+	w.kubectl(t, "delete", "cluster", "rare", "--timeout", transcript.WaitTimeout.String())
 
 	// A Kubeconfig as stored by the original controller.
 	w.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Kubeconfig, metadata: {name: old}, spec: {ConfigPath: "+filepath.Join(os.TempDir(), "old.yml")+"}}")
 	w.untilUsed(t, user, use{"patch", "clusterprovisioner.rke.io", "kubeconfigs", "", "old"})
-	w.kubectl(t, "delete", "kubeconfig", "old", "--timeout", transcript.Patience.String())
+	w.kubectl(t, "delete", "kubeconfig", "old", "--timeout", transcript.WaitTimeout.String())
 }
 
 // untilUsed waits until a user has performed all these operations.

@@ -131,7 +131,7 @@ func (w *world) endsAtOnce(t *testing.T, messages map[string]string) {
 // message waits for a condition of an object and returns its message.
 func (w *world) message(t *testing.T, condition, object string) string {
 	t.Helper()
-	w.kubectl(t, "wait", "--for=condition="+condition, object, "--timeout", transcript.Patience.String())
+	w.kubectl(t, "wait", "--for=condition="+condition, object, "--timeout", transcript.WaitTimeout.String())
 	kind, _, _ := strings.Cut(condition, "=")
 	return w.kubectl(t, "get", object, "-o", `jsonpath={.status.conditions[?(@.type=="`+kind+`")].message}`)
 }
@@ -176,14 +176,14 @@ func (w *world) isUnasked(t *testing.T, messages map[string]string) {
 	manager := w.troubled(t, namespaced)
 	messages[unasked] = w.message(t, "Ready=False", "crontab/backwards")
 	messages[unready] = w.message(t, "Ready=False", "foo/example-foo")
-	w.kubectl(t, "wait", "--for=condition=Ready", "virtualmachine/it", "--namespace", "gone", "--timeout", transcript.Patience.String())
+	w.kubectl(t, "wait", "--for=condition=Ready", "virtualmachine/it", "--namespace", "gone", "--timeout", transcript.WaitTimeout.String())
 	finish(t, manager)
 
 	w.kubectl(t, "delete", "namespace", "gone", "--wait=false")
 	messages[terminating] = w.Until(t, "the namespace reports what is left", func(messages string) bool { return strings.Contains(messages, "finalizers") },
 		"kubectl", "get", "namespace", "gone", "-o", "jsonpath={.status.conditions[*].message}")
 	manager = w.troubled(t, namespaced, "--webhook-bind-address="+freeAddress(t), "--webhook-configuration=other", "--webhook-service-namespace=default")
-	w.kubectl(t, "wait", "--for=delete", "virtualmachine/it", "--namespace", "gone", "--timeout", transcript.Patience.String())
+	w.kubectl(t, "wait", "--for=delete", "virtualmachine/it", "--namespace", "gone", "--timeout", transcript.WaitTimeout.String())
 	manager.Await(t, "Webhook certificates")
 	finish(t, manager)
 	messages[bundleless] = manager.Text()

@@ -108,7 +108,7 @@ func upgradedWhileItWorks(t *testing.T, w *world, c checkout) {
 	for _, refused := range w.recordOf(t, "system:serviceaccount:"+home+":"+account).refused {
 		t.Errorf("missing permission: %s", refused)
 	}
-	w.kubectl(t, "delete", "foos,sampleresources,crontabs", "--all", "--namespace", "live", "--timeout", transcript.Patience.String())
+	w.kubectl(t, "delete", "foos,sampleresources,crontabs", "--all", "--namespace", "live", "--timeout", transcript.WaitTimeout.String())
 	next.Signal(t, syscall.SIGTERM)
 	next.AwaitDone(t)
 }

@@ -23,8 +23,8 @@ const outputFile = "/var/log/cloud-init-output.log"
 // hostKeyFile has the host key of SSH.
 const hostKeyFile = "/etc/ssh/ssh_host_ed25519_key"
 
-// networkPatience is how long the seed's commands wait for an address.
-const networkPatience = 30 * time.Second
+// networkTimeout is how long the seed's commands wait for an address.
+const networkTimeout = 30 * time.Second
 
 // searchPath is where the guest's programs are.
 const searchPath = "/bin"
@@ -51,7 +51,7 @@ func (in *initProcess) runWhenOnline(ctx context.Context, commands []seed.Comman
 	if len(commands) == 0 {
 		return
 	}
-	timer := time.NewTimer(networkPatience)
+	timer := time.NewTimer(networkTimeout)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

@@ -37,7 +37,7 @@ func newKey(t *testing.T) (ssh.Signer, string) {
 func (m *machine) login(key ssh.Signer) (*ssh.Client, error) {
 	return ssh.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", m.sshPort), &ssh.ClientConfig{
 		User: "somebody", Auth: []ssh.AuthMethod{ssh.PublicKeys(key)},
-		HostKeyCallback: ssh.InsecureIgnoreHostKey(), Timeout: patience,
+		HostKeyCallback: ssh.InsecureIgnoreHostKey(), Timeout: waitTimeout,
 	})
 }
 
@@ -217,7 +217,7 @@ func TestRootDisk(t *testing.T) {
 		var client *ssh.Client
 		m.eventually("a login with the key", func() (err error) {
 			client, err = ssh.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", m.sshPort), &ssh.ClientConfig{
-				User: "root", Auth: []ssh.AuthMethod{ssh.PublicKeys(key)}, Timeout: patience,
+				User: "root", Auth: []ssh.AuthMethod{ssh.PublicKeys(key)}, Timeout: waitTimeout,
 				HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
 					hostKeys = append(hostKeys, ssh.FingerprintSHA256(key))
 					return nil

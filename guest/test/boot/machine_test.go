@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// patience bounds every wait. It is for machines without KVM on busy hosts.
-const patience = 3 * time.Minute
+// waitTimeout bounds every wait. It is for machines without KVM on busy hosts.
+const waitTimeout = 3 * time.Minute
 
 const qemu = "qemu-system-x86_64"
 
@@ -163,7 +163,7 @@ func (m *machine) connect(name string) net.Conn {
 // eventually tries until there is no error any more.
 func (m *machine) eventually(what string, try func() error) {
 	m.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for {
@@ -189,7 +189,7 @@ func (m *machine) waitForEnd() {
 		if m.err != nil {
 			m.t.Fatalf("QEMU: %v", m.err)
 		}
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		m.t.Fatal("the machine is not off")
 	}
 }
@@ -251,7 +251,7 @@ type answer struct {
 }
 
 func (d *dialogue) read() (answer, error) {
-	if err := d.connection.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := d.connection.SetReadDeadline(time.Now().Add(waitTimeout)); err != nil {
 		return answer{}, err
 	}
 	line, err := d.lines.ReadBytes('\n')

@@ -33,11 +33,11 @@ func (o *options) startDetached(ctx context.Context, cmd *cobra.Command, dir str
 	}
 	// Ctrl-C during the start stops the child, which has its own session and does not get the
 	// signal.
-	letGo := context.AfterFunc(ctx, func() { _ = child.Signal(syscall.SIGTERM) })
+	stopRelaying := context.AfterFunc(ctx, func() { _ = child.Signal(syscall.SIGTERM) })
 	p := startPrinter(cmd.OutOrStdout())
 	ready, err := relay(events, p)
 	p.stop()
-	if letGo() && ready { // not ready means that it is exiting
+	if stopRelaying() && ready { // not ready means that it is exiting
 		return child.Release()
 	}
 	state, waitErr := child.Wait()

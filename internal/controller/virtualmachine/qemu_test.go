@@ -59,7 +59,7 @@ func (w *qemuFixture) restart() {
 		guest = "" // tests that need it have checked
 	}
 	w.driver, err = qemu.Open(qemu.Options{
-		StateDir: w.stateDir, GuestDir: filepath.Dir(guest), ImageDirs: confine.Anywhere, AttachTimeout: harness.Patience, Log: testr.New(w.T),
+		StateDir: w.stateDir, GuestDir: filepath.Dir(guest), ImageDirs: confine.Anywhere, AttachTimeout: harness.WaitTimeout, Log: testr.New(w.T),
 	})
 	w.do(err)
 	w.drivers = NewDrivers([]string{qemu.Name}, map[string]Opener{qemu.Name: func() (Driver, error) { return w.driver, nil }}, w.clock)

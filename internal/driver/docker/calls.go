@@ -171,7 +171,7 @@ func (d *Driver) Stop(ctx context.Context, id backend.Identity, grace time.Durat
 	if err != nil {
 		return err
 	}
-	m.change(func(rec *record) { rec.Stop, rec.Failed = &stopNote{Run: runOf(ctr.State)}, nil })
+	m.change(func(rec *record) { rec.Stop, rec.Failed = &stopRequest{Run: runOf(ctr.State)}, nil })
 	step("stop noted")
 	if !isOn(ctr) {
 		return nil

@@ -29,15 +29,15 @@ type record struct {
 	SeedSum        string `json:"seedSum,omitempty"`
 	StartedSeedSum string `json:"startedSeedSum,omitempty"`
 	// Stop is the run that was requested to stop.
-	Stop *stopNote `json:"stop,omitempty"`
+	Stop *stopRequest `json:"stop,omitempty"`
 	// Failed is the last attempt to create or start the machine, if it failed; AfterRun is the run
 	// before it.
 	Failed   *backend.Ended `json:"failed,omitempty"`
 	AfterRun string         `json:"afterRun,omitempty"`
 }
 
-// stopNote records the request to stop a run; Run is empty if the machine never ran.
-type stopNote struct {
+// stopRequest records the request to stop a run; Run is empty if the machine never ran.
+type stopRequest struct {
 	Run string `json:"run"`
 }
 

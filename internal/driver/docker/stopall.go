@@ -65,6 +65,6 @@ func (d *Driver) stopNow(ctx context.Context, id backend.Identity, grace time.Du
 	if err != nil {
 		return err
 	}
-	m.change(func(rec *record) { rec.Stop = &stopNote{Run: runOf(ctr.State)} })
+	m.change(func(rec *record) { rec.Stop = &stopRequest{Run: runOf(ctr.State)} })
 	return m.stop(ctx, grace)
 }

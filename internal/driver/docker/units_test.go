@@ -150,7 +150,7 @@ func TestEndOf(t *testing.T) {
 		want   *backend.Ended
 	}{
 		{"it never ran", created, record{}, nil},
-		{"stopped before it ever ran", created, record{Stop: &stopNote{}}, &backend.Ended{Cause: backend.CauseRequested}},
+		{"stopped before it ever ran", created, record{Stop: &stopRequest{}}, &backend.Ended{Cause: backend.CauseRequested}},
 		{"its program exited with 0", state(func(*container.State) {}), record{}, of(backend.CauseGuestShutdown, "")},
 		{"its program failed", state(func(s *container.State) { s.ExitCode = 3 }), record{}, of(backend.CauseError, "its main process exited with status 3")},
 		{"it was killed", state(func(s *container.State) { s.ExitCode = 137 }), record{}, of(backend.CauseHost, "its main process was killed by SIGKILL")},
@@ -158,8 +158,8 @@ func TestEndOf(t *testing.T) {
 		{"out of memory", state(func(s *container.State) { s.ExitCode, s.OOMKilled = 137, true }), record{},
 			of(backend.CauseError, "it exceeded the memory limit in spec.resource.memory")},
 		{"the engine failed", state(func(s *container.State) { s.ExitCode, s.Error = 128, "broken" }), record{}, of(backend.CauseError, "broken")},
-		{"as requested", state(func(s *container.State) { s.ExitCode = 137 }), record{Stop: &stopNote{Run: run}}, of(backend.CauseRequested, "")},
-		{"an earlier run was requested to stop", state(func(s *container.State) { s.ExitCode = 137 }), record{Stop: &stopNote{Run: "before"}},
+		{"as requested", state(func(s *container.State) { s.ExitCode = 137 }), record{Stop: &stopRequest{Run: run}}, of(backend.CauseRequested, "")},
+		{"an earlier run was requested to stop", state(func(s *container.State) { s.ExitCode = 137 }), record{Stop: &stopRequest{Run: "before"}},
 			of(backend.CauseHost, "its main process was killed by SIGKILL")},
 		{"the next start failed", state(func(*container.State) {}), record{Failed: failed, AfterRun: run}, failed},
 		{"started by hand since", state(func(*container.State) {}), record{Failed: failed, AfterRun: "before"}, of(backend.CauseGuestShutdown, "")},

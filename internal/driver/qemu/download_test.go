@@ -58,7 +58,7 @@ func began(t *testing.T, want string) (progress func(string), wait func()) {
 			t.Helper()
 			select {
 			case <-reported:
-			case <-time.After(harness.Patience):
+			case <-time.After(harness.WaitTimeout):
 				t.Fatalf("progress %q was never reported", want)
 			}
 		}

@@ -218,7 +218,7 @@ func (w *fixture) server() *backend.Server {
 
 func (w *fixture) eventually(what string, check func(*backend.Server) bool) *backend.Server {
 	w.Helper()
-	return w.eventuallyWithin(harness.Patience, what, check)
+	return w.eventuallyWithin(harness.WaitTimeout, what, check)
 }
 
 func (w *fixture) eventuallyWithin(timeout time.Duration, what string, check func(*backend.Server) bool) *backend.Server {

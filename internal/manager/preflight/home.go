@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// createHome creates the namespace if it does not exist.
-func (c *checker) createHome(ctx context.Context, home *corev1.Namespace) error {
+// createNamespace creates the namespace if it does not exist.
+func (c *checker) createNamespace(ctx context.Context, home *corev1.Namespace) error {
 	_, err := c.namespaces.Get(ctx, home.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = c.namespaces.Create(ctx, home, metav1.CreateOptions{})

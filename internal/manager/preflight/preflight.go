@@ -80,7 +80,7 @@ func Check(ctx context.Context, cfg *rest.Config, o Options) error {
 		return c.explain(ctx, unserved, shortages, served.isClusterScoped, o)
 	}
 	if o.Home != nil {
-		if err := c.createHome(ctx, o.Home); err != nil {
+		if err := c.createNamespace(ctx, o.Home); err != nil {
 			return err
 		}
 	}

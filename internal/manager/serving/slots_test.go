@@ -15,8 +15,8 @@ func TestShares(t *testing.T) {
 	neighbour := netip.MustParseAddr("2001:db8::2") // has the network of more
 	type taker struct {
 		from netip.Addr
-		// patience is how long it waits; zero: for ever.
-		patience time.Duration
+		// waitTimeout is how long it waits; zero: for ever.
+		waitTimeout time.Duration
 	}
 	for _, tt := range []struct {
 		name               string
@@ -35,7 +35,7 @@ func TestShares(t *testing.T) {
 		{name: "the address that has the fewest is next", limit: 3, each: 3, queue: 9,
 			takers: []taker{{from: many}, {from: many}, {from: more}, {from: many}, {from: few}, {from: more}}, now: []int{0, 1, 2}, then: []int{4}},
 		{name: "the latest is next", limit: 1, each: 1, queue: 9, takers: []taker{{from: many}, {from: few}, {from: few}}, now: []int{0}, then: []int{2}},
-		{name: "who gave up is not", limit: 1, each: 1, queue: 9, takers: []taker{{from: many}, {from: few}, {from: few, patience: time.Second}},
+		{name: "who gave up is not", limit: 1, each: 1, queue: 9, takers: []taker{{from: many}, {from: few}, {from: few, waitTimeout: time.Second}},
 			now: []int{0}, then: []int{1}, refused: []int{2}},
 		{name: "too many wait where the most do", limit: 2, each: 1, queue: 2,
 			takers: []taker{{from: more}, {from: few}, {from: many}, {from: many}, {from: few}},
@@ -51,8 +51,8 @@ func TestShares(t *testing.T) {
 				for i, taker := range tt.takers {
 					go func() {
 						ctx := ctx
-						if taker.patience > 0 {
-							limited, cancel := context.WithTimeout(ctx, taker.patience)
+						if taker.waitTimeout > 0 {
+							limited, cancel := context.WithTimeout(ctx, taker.waitTimeout)
 							defer cancel()
 							ctx = limited
 						}
@@ -60,7 +60,7 @@ func TestShares(t *testing.T) {
 						switch {
 						case ok:
 							got, releases[i] = append(got, i), release
-						case ctx.Err() == nil || taker.patience > 0:
+						case ctx.Err() == nil || taker.waitTimeout > 0:
 							refused = append(refused, i)
 						}
 					}()

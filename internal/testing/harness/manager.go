@@ -23,8 +23,8 @@ import (
 // about a missing logger.
 func init() { ctrl.SetLogger(logr.Discard()) }
 
-// Patience is the timeout for events that take milliseconds on an idle machine.
-const Patience = time.Minute
+// WaitTimeout is the timeout for events that take milliseconds on an idle machine.
+const WaitTimeout = time.Minute
 
 // RunManager runs a manager with one controller for one namespace until the end of the test. It
 // returns once the caches are synced, with the counter of the manager's requests.
@@ -99,20 +99,20 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // to leave processor time for what they wait for.
 func Eventually(t testing.TB, what string, check func() bool) {
 	t.Helper()
-	EventuallyWithin(t, Patience, what, check)
+	EventuallyWithin(t, WaitTimeout, what, check)
 }
 
 // EventuallyWithin is like Eventually with another timeout.
-func EventuallyWithin(t testing.TB, patience time.Duration, what string, check func() bool) {
+func EventuallyWithin(t testing.TB, waitTimeout time.Duration, what string, check func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitTimeout)
 	for {
 		begin := time.Now()
 		if check() {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v", what, patience)
+			t.Fatalf("%s: not within %v", what, waitTimeout)
 		}
 		select {
 		case <-t.Context().Done():

@@ -21,8 +21,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
-// Patience is the timeout for events that take a second.
-const Patience = time.Minute
+// WaitTimeout is the timeout for events that take a second.
+const WaitTimeout = time.Minute
 
 // Manager is a process that runs controllers.
 type Manager struct {
@@ -113,8 +113,8 @@ func (m *Manager) AwaitReady(t testing.TB) {
 	case <-m.Ready:
 	case <-m.Done:
 		t.Fatalf("%s has ended by itself:\n%s", m.Name, m.Tail())
-	case <-time.After(Patience):
-		t.Fatalf("%s is not ready after %v:\n%s", m.Name, Patience, m.Tail())
+	case <-time.After(WaitTimeout):
+		t.Fatalf("%s is not ready after %v:\n%s", m.Name, WaitTimeout, m.Tail())
 	}
 }
 
@@ -123,8 +123,8 @@ func (m *Manager) AwaitDone(t testing.TB) {
 	t.Helper()
 	select {
 	case <-m.Done:
-	case <-time.After(Patience):
-		t.Fatalf("%s is still running after %v:\n%s", m.Name, Patience, m.Tail())
+	case <-time.After(WaitTimeout):
+		t.Fatalf("%s is still running after %v:\n%s", m.Name, WaitTimeout, m.Tail())
 	}
 }
 

@@ -12,9 +12,9 @@ import (
 const ptraceSeize = 0x4206 // PTRACE_SEIZE of ptrace(2), missing in package syscall
 
 // KillSlowly kills a process and suspends it during its exit: it cannot survive, but still has its
-// files, locks and ports. On a busy machine that takes a moment; here it lasts until letGo is
+// files, locks and ports. On a busy machine that takes a moment; here it lasts until finish is
 // called or the test ends.
-func KillSlowly(t testing.TB, pid int) (letGo func()) {
+func KillSlowly(t testing.TB, pid int) (finish func()) {
 	t.Helper()
 	if pid <= 0 {
 		t.Fatalf("the process to kill is not running: its pid is %d", pid)
@@ -33,15 +33,15 @@ func KillSlowly(t testing.TB, pid int) (letGo func()) {
 		}
 	}()
 	var once sync.Once
-	letGo = func() {
+	finish = func() {
 		once.Do(func() { close(release) })
 		<-released
 	}
-	t.Cleanup(letGo)
+	t.Cleanup(finish)
 	if err := <-held; err != nil {
 		t.Fatalf("kill the process %d and suspend its exit: %v", pid, err)
 	}
-	return letGo
+	return finish
 }
 
 // killAndHold kills a process and returns once its first thread has begun to exit and is suspended

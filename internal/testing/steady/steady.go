@@ -227,7 +227,7 @@ func (o *Objects) WatchReady(t testing.TB) (flaps func() []string) {
 func follow(ctx context.Context, objects dynamic.ResourceInterface, see func(*unstructured.Unstructured, watch.EventType)) error {
 	for ctx.Err() == nil {
 		var watcher watch.Interface
-		err := wait.PollUntilContextTimeout(ctx, pause, harness.Patience, true, func(ctx context.Context) (bool, error) {
+		err := wait.PollUntilContextTimeout(ctx, pause, harness.WaitTimeout, true, func(ctx context.Context) (bool, error) {
 			list, err := objects.List(ctx, metav1.ListOptions{})
 			if err != nil {
 				return false, nil // the API server is processing the new CRD

@@ -21,9 +21,9 @@ type child interface {
 }
 
 // attend serves the part inside and returns when that has ended, which it does at the latest when the context does:
-// politely as long as the patience lasts if it has been served, else at once, for nothing runs in it yet. The channel
+// with SIGTERM and waitTimeout if it has been served, else at once, for nothing runs in it yet. The channel
 // has how it ended. Serve must return when it has ended.
-func attend(ctx context.Context, inside child, ended <-chan error, patience time.Duration, serve func() error) error {
+func attend(ctx context.Context, inside child, ended <-chan error, waitTimeout time.Duration, serve func() error) error {
 	served := make(chan error, 1)
 	go func() { served <- serve() }()
 	select {
@@ -41,11 +41,11 @@ func attend(ctx context.Context, inside child, ended <-chan error, patience time
 		}
 		return nil
 	}
-	return awaitEnd(ctx, inside, ended, patience)
+	return awaitEnd(ctx, inside, ended, waitTimeout)
 }
 
 // awaitEnd waits for the end of the part inside, which the end of the context brings about.
-func awaitEnd(ctx context.Context, inside child, ended <-chan error, patience time.Duration) error {
+func awaitEnd(ctx context.Context, inside child, ended <-chan error, waitTimeout time.Duration) error {
 	select {
 	case err := <-ended:
 		return fmt.Errorf("the node has ended: %w", orUnexpected(err))
@@ -55,13 +55,13 @@ func awaitEnd(ctx context.Context, inside child, ended <-chan error, patience ti
 	if err := inside.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return errors.Join(fmt.Errorf("tell the node to end: %w", err), kill(inside, ended))
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(waitTimeout)
 	defer timer.Stop()
 	select {
 	case err := <-ended:
 		return err
 	case <-timer.C:
-		slog.Error("The node did not end after SIGTERM and is killed", "waited", patience.String())
+		slog.Error("The node did not end after SIGTERM and is killed", "waited", waitTimeout.String())
 		return kill(inside, ended)
 	}
 }

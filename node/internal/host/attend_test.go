@@ -121,12 +121,12 @@ func TestAwaitEnd(t *testing.T) {
 			if test.asked {
 				cancel()
 			}
-			patience := time.Hour
+			waitTimeout := time.Hour
 			if test.child.ignores {
-				patience = time.Millisecond
+				waitTimeout = time.Millisecond
 			}
 			text := ""
-			if err := awaitEnd(ctx, child, child.ended, patience); err != nil {
+			if err := awaitEnd(ctx, child, child.ended, waitTimeout); err != nil {
 				text = err.Error()
 			}
 			if text != test.want || !slices.Equal(child.told, test.told) {

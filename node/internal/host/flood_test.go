@@ -55,7 +55,7 @@ func newQuestion(t *testing.T, id uint16, name string) []byte {
 }
 
 // askFrom returns the addresses of a name, as the Pod with an address gets them. A lost datagram is an error, as is an
-// answer that takes as long as clients have patience.
+// answer that takes as long as clients wait.
 func askFrom(t *testing.T, pod net.IP, server net.Addr, name string) ([]netip.Addr, error) {
 	t.Helper()
 	c, err := dialFrom(pod, server)

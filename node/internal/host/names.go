@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// answerTimeout is how long a Pod may wait for an answer; its own patience is 5 s, as a rule.
+	// answerTimeout is how long a Pod may wait for an answer; its own timeout is usually 5 s.
 	answerTimeout = 5 * time.Second
 	// serverTimeout is how long one of the machine's servers may take, before the next one is asked.
 	serverTimeout = 2 * time.Second

@@ -101,7 +101,7 @@ func prepare(s settings.Settings, outside *net.UnixConn) (facts, error) {
 // runComponents runs containerd, and when that is ready kubelet and kube-proxy. When the context ends it stops the
 // containers, after kubelet, which would start them again.
 func runComponents(ctx context.Context, f facts) error {
-	k := newKeeper()
+	k := newSupervisor()
 	var runtime, node sync.WaitGroup
 	runtimeCtx, endRuntime := context.WithCancel(context.WithoutCancel(ctx))
 	defer runtime.Wait()

@@ -21,21 +21,21 @@ type component struct {
 	env  []string
 }
 
-// keeper starts the components and takes care of every process of the node that has lost its parent. The first process
+// supervisor starts the components and takes care of every process of the node that has lost its parent. The first process
 // of a namespace gets those, and the kernel keeps them until it asks how they have ended.
-type keeper struct {
+type supervisor struct {
 	mu      sync.Mutex
 	waiting map[int]chan unix.WaitStatus // by process ID: our own children
 }
 
-func newKeeper() *keeper {
-	k := &keeper{waiting: map[int]chan unix.WaitStatus{}}
+func newSupervisor() *supervisor {
+	k := &supervisor{waiting: map[int]chan unix.WaitStatus{}}
 	go k.reap()
 	return k
 }
 
 // reap asks for the end of every child, as long as this process lives.
-func (k *keeper) reap() {
+func (k *supervisor) reap() {
 	for {
 		// Wait before the lookup: a process that was just started must be in the map when its end is looked up.
 		var info unix.Siginfo
@@ -64,7 +64,7 @@ func (k *keeper) reap() {
 }
 
 // start starts a program. The channel has how it ended, once it has.
-func (k *keeper) start(c component) (*os.Process, <-chan unix.WaitStatus, error) {
+func (k *supervisor) start(c component) (*os.Process, <-chan unix.WaitStatus, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	process, err := os.StartProcess(c.path, append([]string{c.name}, c.args...), &os.ProcAttr{
@@ -92,7 +92,7 @@ const (
 const endTimeout = 5 * time.Second
 
 // keep runs a component, again whenever it ends, until the context does; then it stops it.
-func (k *keeper) keep(ctx context.Context, c component) {
+func (k *supervisor) keep(ctx context.Context, c component) {
 	pause := firstPause
 	for ctx.Err() == nil {
 		began := time.Now()

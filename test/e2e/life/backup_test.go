@@ -26,7 +26,7 @@ func TestLongBackup(t *testing.T) {
 	user.OK(t, "kubectl", "create", "configmap", "kept", "--from-literal=a=b")
 	user.Stdin = localCluster
 	user.OK(t, "kubectl", "create", "-f", "-")
-	user.OK(t, "kubectl", "wait", "--for=condition=Ready", "cluster/inner", "--timeout", transcript.Patience.String())
+	user.OK(t, "kubectl", "wait", "--for=condition=Ready", "cluster/inner", "--timeout", transcript.WaitTimeout.String())
 	uid := user.OK(t, "kubectl", "get", "cluster/inner", "-o", "jsonpath={.metadata.uid}")
 	inner := transcript.Shell{Env: map[string]string{"HOME": m.home, "KUBECONFIG": filepath.Join(m.data(), "clusters", uid, "kubeconfig")}}
 	inner.OK(t, "kubectl", "create", "configmap", "inside", "--from-literal=a=b")

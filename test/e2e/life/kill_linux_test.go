@@ -61,16 +61,16 @@ func TestUpWaitsForOneThatDies(t *testing.T) {
 	first := m.Start(t, words...)
 	first.Await(t, ready)
 
-	letGo := signals.KillSlowly(t, first.PID())
+	release := signals.KillSlowly(t, first.PID())
 	second := m.Start(t, words...)
 	second.Await(t, waiting(first))
-	letGo()
+	release()
 	second.Await(t, ready)
 
-	letGo = signals.KillSlowly(t, second.PID())
+	release = signals.KillSlowly(t, second.PID())
 	down := m.Start(t, "keelson", "down")
 	down.Await(t, waiting(second))
-	letGo()
+	release()
 	result := down.Wait(t)
 	if result.Code != 0 {
 		t.Errorf("keelson down: exit code %d", result.Code)

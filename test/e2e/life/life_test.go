@@ -142,7 +142,7 @@ func makeObjects(t *testing.T, m *machine) {
 
 func awaitReady(t *testing.T, user transcript.Shell) {
 	t.Helper()
-	user.OK(t, "kubectl", "wait", "--for=condition=Ready", foo, sample, "--timeout", transcript.Patience.String())
+	user.OK(t, "kubectl", "wait", "--for=condition=Ready", foo, sample, "--timeout", transcript.WaitTimeout.String())
 }
 
 func killed(t *testing.T, m *machine) {
@@ -162,7 +162,7 @@ func runElsewhere(t *testing.T, m *machine) {
 	user.OK(t, "kubectl", "delete", deployment)
 	up := m.Start(t, "keelson", "up", "--kubeconfig", filepath.Join(m.data(), "kubeconfig"))
 	up.Await(t, "The controllers are running on https://127.0.0.1:")
-	user.OK(t, "kubectl", "wait", "--for=create", deployment, "--timeout", transcript.Patience.String())
+	user.OK(t, "kubectl", "wait", "--for=create", deployment, "--timeout", transcript.WaitTimeout.String())
 	up.Signal(t, os.Interrupt)
 	if result := up.Wait(t); result.Code != 0 {
 		t.Errorf("keelson up --kubeconfig: exit code %d after SIGINT", result.Code)
@@ -170,7 +170,7 @@ func runElsewhere(t *testing.T, m *machine) {
 
 	user.OK(t, "kubectl", "delete", deployment)
 	manager := user.Start(t, "keelson", "manager", "--health-probe-bind-address=0", "--metrics-bind-address=0")
-	user.OK(t, "kubectl", "wait", "--for=create", deployment, "--timeout", transcript.Patience.String())
+	user.OK(t, "kubectl", "wait", "--for=create", deployment, "--timeout", transcript.WaitTimeout.String())
 	manager.Signal(t, syscall.SIGTERM)
 	if result := manager.Wait(t); result.Code != 0 {
 		t.Errorf("keelson manager: exit code %d after SIGTERM", result.Code)
@@ -188,8 +188,8 @@ func upAfterKill(t *testing.T, m *machine) {
 	if diff := cmp.Diff(before.Components, after.Components); diff != "" {
 		t.Errorf("components (-before +after):\n%s", diff)
 	}
-	user.OK(t, "kubectl", "wait", "--for=jsonpath={.spec.replicas}=1", deployment, "--timeout", transcript.Patience.String())
-	user.OK(t, "kubectl", "wait", "--for=create", pod, "--timeout", transcript.Patience.String())
+	user.OK(t, "kubectl", "wait", "--for=jsonpath={.spec.replicas}=1", deployment, "--timeout", transcript.WaitTimeout.String())
+	user.OK(t, "kubectl", "wait", "--for=create", pod, "--timeout", transcript.WaitTimeout.String())
 	awaitReady(t, user)
 }
 
@@ -225,7 +225,7 @@ func upUnread(t *testing.T, m *machine) {
 
 	user := m.withCluster()
 	user.OK(t, "kubectl", "delete", deployment)
-	user.OK(t, "kubectl", "wait", "--for=create", deployment, "--timeout", transcript.Patience.String())
+	user.OK(t, "kubectl", "wait", "--for=create", deployment, "--timeout", transcript.WaitTimeout.String())
 	user.OK(t, "kubectl", "get", sample, pod)
 	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		t.Logf("$ kill -%s %d", signal, up.Process.Pid)

@@ -19,7 +19,7 @@ spec:
   containers:
   - {name: slow, image: "app:v1", resources: {limits: {cpu: 200m}}}
 `)
-	u.kubectl(t, "wait", "--for=condition=Ready", "pod/slow", "--timeout", transcript.Patience.String())
+	u.kubectl(t, "wait", "--for=condition=Ready", "pod/slow", "--timeout", transcript.WaitTimeout.String())
 	file, want := "cpu.max", "20000 100000" // microseconds per period
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
 		file, want = "cpu/cpu.cfs_quota_us", "20000"

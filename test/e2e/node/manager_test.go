@@ -146,7 +146,7 @@ spec:
           restartPolicy: Never
           containers: [{name: job, image: "app:v1", args: [say, hello]}]
 `)
-	u.kubectl(t, "wait", "--for=condition=Ready", "foo/shop", "--timeout", transcript.Patience.String())
+	u.kubectl(t, "wait", "--for=condition=Ready", "foo/shop", "--timeout", transcript.WaitTimeout.String())
 	u.Until(t, "a run has succeeded", transcript.Not(""), "kubectl", "get", "crontab", "tick", "-o", "jsonpath={.status.lastSuccessfulTime}")
 }
 

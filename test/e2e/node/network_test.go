@@ -135,7 +135,7 @@ spec:
   containers:
   - {name: door, image: "app:v1", ports: [{containerPort: 8080, hostPort: 8088}]}
 `)
-	u.kubectl(t, "wait", "--for=condition=Ready", "pod/door", "--timeout", transcript.Patience.String())
+	u.kubectl(t, "wait", "--for=condition=Ready", "pod/door", "--timeout", transcript.WaitTimeout.String())
 	if got := get(t, fmt.Sprintf("http://%s:8088", u.nodeAddress(t))); got != "v1 on door\n" {
 		t.Errorf("at the port of the node: %q", got)
 	}

@@ -79,7 +79,7 @@ func loadImages(t *testing.T, u *user) {
 
 func runPod(t *testing.T, u *user) {
 	u.kubectl(t, "run", "web", "--image=app:v1")
-	u.kubectl(t, "wait", "--for=condition=Ready", "pod/web", "--timeout", transcript.Patience.String())
+	u.kubectl(t, "wait", "--for=condition=Ready", "pod/web", "--timeout", transcript.WaitTimeout.String())
 	u.Until(t, "it logs", transcript.Is("serving v1"), "kubectl", "logs", "web")
 	if got := u.kubectl(t, "exec", "web", "--", "/app", "say", "hello", "from", "inside"); got != "hello from inside\n" {
 		t.Errorf("exec: %q", got)
@@ -137,7 +137,7 @@ spec:
   containers:
   - {name: ear, image: "app:v1", args: [listen], stdin: true, stdinOnce: true}
 `)
-	u.kubectl(t, "wait", "--for=condition=Ready", "pod/ear", "--timeout", transcript.Patience.String())
+	u.kubectl(t, "wait", "--for=condition=Ready", "pod/ear", "--timeout", transcript.WaitTimeout.String())
 	shell := u.Shell
 	shell.Stdin = "one\ntwo\n"
 	transcript.Contains(t, shell.OK(t, "kubectl", "attach", "-i", "ear"), "heard one\n", "heard two\n")
@@ -156,7 +156,7 @@ kind: Foo
 metadata: {name: shop}
 spec: {deploymentName: shop, replicas: 2, image: "app:v1"}
 `)
-	u.kubectl(t, "wait", "--for=condition=Ready", "foo/shop", "--timeout", transcript.Patience.String())
+	u.kubectl(t, "wait", "--for=condition=Ready", "foo/shop", "--timeout", transcript.WaitTimeout.String())
 	u.kubectl(t, "expose", "deployment", "shop", "--port=80", "--target-port=8080")
 	address := "http://" + u.field(t, "service/shop", "{.spec.clusterIP}")
 	served := map[string]bool{}

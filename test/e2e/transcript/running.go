@@ -98,7 +98,7 @@ func (r *Running) Text() string {
 // Await waits for a text in the output.
 func (r *Running) Await(t testing.TB, part string) {
 	t.Helper()
-	timeout := time.After(Patience)
+	timeout := time.After(WaitTimeout)
 	for {
 		r.mu.Lock()
 		found, more := strings.Contains(r.text.String(), part), r.more
@@ -113,7 +113,7 @@ func (r *Running) Await(t testing.TB, part string) {
 			}
 		case <-more:
 		case <-timeout:
-			t.Fatalf("$ %s & has not written %q within %s, but:\n%s", line(r.words), part, Patience, r.Text())
+			t.Fatalf("$ %s & has not written %q within %s, but:\n%s", line(r.words), part, WaitTimeout, r.Text())
 		}
 	}
 }
@@ -133,8 +133,8 @@ func (r *Running) Wait(t testing.TB) Result {
 	select {
 	case <-r.ended:
 		return Result{Stdout: r.Text(), Code: r.cmd.ProcessState.ExitCode()}
-	case <-time.After(Patience):
-		t.Fatalf("$ %s & has not ended within %s:\n%s", line(r.words), Patience, r.Text())
+	case <-time.After(WaitTimeout):
+		t.Fatalf("$ %s & has not ended within %s:\n%s", line(r.words), WaitTimeout, r.Text())
 		return Result{}
 	}
 }

@@ -18,20 +18,20 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
-// PatienceVariable is the environment variable for Patience, for emulated machines.
-const PatienceVariable = "KEELSON_TEST_PATIENCE"
+// TimeoutVariable is the environment variable for WaitTimeout, for emulated machines.
+const TimeoutVariable = "KEELSON_TEST_TIMEOUT"
 
-// Patience is the timeout of a command and of Until. It is generous, because the machine may be
+// WaitTimeout is the timeout of a command and of Until. It is generous, because the machine may be
 // busy with other tests.
-var Patience = patience(os.Getenv(PatienceVariable))
+var WaitTimeout = waitTimeout(os.Getenv(TimeoutVariable))
 
-func patience(value string) time.Duration {
+func waitTimeout(value string) time.Duration {
 	if value == "" {
 		return 60 * time.Second
 	}
 	d, err := time.ParseDuration(value)
 	if err != nil {
-		panic(PatienceVariable + ": " + err.Error())
+		panic(TimeoutVariable + ": " + err.Error())
 	}
 	return d
 }
@@ -77,7 +77,7 @@ func (s Shell) Command(ctx context.Context, t testing.TB, words ...string) *exec
 func (s Shell) Run(t testing.TB, words ...string) Result {
 	t.Helper()
 	// Not the test's context: cleanups run commands, too.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), Patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), WaitTimeout)
 	defer cancel()
 	cmd := s.Command(ctx, t, words...)
 	var stdout, stderr bytes.Buffer
@@ -90,7 +90,7 @@ func (s Shell) Run(t testing.TB, words ...string) Result {
 		t.Fatalf("$ %s: %v", line(words), err)
 	}
 	if ctx.Err() != nil {
-		t.Fatalf("$ %s\n%s%sTimeout after %s", line(words), result.Stdout, result.Stderr, Patience)
+		t.Fatalf("$ %s\n%s%sTimeout after %s", line(words), result.Stdout, result.Stderr, WaitTimeout)
 	}
 	t.Logf("$ %s (%.2f s, exit code %d)\n%s%s", line(words), time.Since(began).Seconds(), result.Code, result.Stdout, result.Stderr)
 	return result
@@ -141,8 +141,8 @@ func Eventually(t testing.TB, what string, done func() bool) {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for began := time.Now(); !done(); <-ticker.C {
-		if time.Since(began) > Patience {
-			t.Fatalf("Not within %s: %s", Patience, what)
+		if time.Since(began) > WaitTimeout {
+			t.Fatalf("Not within %s: %s", WaitTimeout, what)
 		}
 	}
 }

@@ -30,8 +30,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
-// patience is the timeout of all waits, with faults, on a busy machine.
-const patience = 2 * time.Minute
+// waitTimeout is the timeout of all waits, with faults, on a busy machine.
+const waitTimeout = 2 * time.Minute
 
 // world is a private API and a manager for local clusters. Both can have faults.
 type world struct {
@@ -131,7 +131,7 @@ func (w *world) hurtAPI(d time.Duration) {
 func (w *world) eventually(what string, check func(ctx context.Context) error) {
 	w.Helper()
 	var last error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(waitTimeout); time.Now().Before(deadline); {
 		ctx, cancel := context.WithTimeout(w.Context(), 5*time.Second)
 		last = check(ctx)
 		cancel()
@@ -144,7 +144,7 @@ func (w *world) eventually(what string, check func(ctx context.Context) error) {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	w.Fatalf("%s: not within %s: %v", what, patience, last)
+	w.Fatalf("%s: not within %s: %v", what, waitTimeout, last)
 }
 
 // create creates a Cluster and returns its UID.

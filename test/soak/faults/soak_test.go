@@ -43,14 +43,14 @@ const (
 	// maximum average time until then. On an idle machine it is back after three seconds.
 	moment = 2 * time.Second
 	often  = 10 * time.Second
-	// patienceAfter is the time for the state to settle: after many failed watches, client-go may
+	// settleTimeout is the time for the state to settle: after many failed watches, client-go may
 	// wait up to a minute before it lists again.
-	patienceAfter = 2 * time.Minute
-	// patience is the manager's response timeout, see internal/manager/patience.go, and jobPatience
+	settleTimeout = 2 * time.Minute
+	// waitTimeout is the manager's response timeout, see internal/manager/timeout.go, and jobTimeout
 	// its timeout for the creation of a Job, after which the next one may be due, see
 	// internal/controller/crontab/lane.go. Both have two seconds more, for a busy machine.
-	patience    = 72 * time.Second
-	jobPatience = 12 * time.Second
+	waitTimeout = 72 * time.Second
+	jobTimeout  = 12 * time.Second
 	// hot is the maximum average rate of requests for one object per second during faults. Backoff
 	// starts at 5 ms and doubles: eleven attempts in an API outage of 5 s. Without backoff there
 	// would be hundreds. A Secret that is read at every change of its Cluster comes to three.
@@ -83,11 +83,11 @@ type scale struct {
 var (
 	full = scale{
 		objects: 40, clusters: 2, rounds: 4, each: 75 * time.Second, restarts: 5 * time.Minute, warmUp: 30 * time.Second,
-		hang: patience + 15*time.Second, history: 2, step: 20 * time.Second,
+		hang: waitTimeout + 15*time.Second, history: 2, step: 20 * time.Second,
 	}
 	shortened = scale{
 		objects: 12, clusters: 1, rounds: 1, each: 2500 * time.Millisecond, restarts: 6 * time.Second, warmUp: time.Second,
-		hang: jobPatience + 4*time.Second, history: 1000, step: 2 * time.Second,
+		hang: jobTimeout + 4*time.Second, history: 1000, step: 2 * time.Second,
 	}
 )
 
@@ -140,7 +140,7 @@ func TestSoakFaults(t *testing.T) {
 	took := time.Since(began)
 	w.settle(t)
 	w.rest(t)
-	w.checkPatience(t, much)
+	w.checkTimeout(t, much)
 	w.checkCreated(t, since, took)
 	after := w.manager.Resident(t)
 	t.Logf("the manager had %d MiB after every fault once, and has %d MiB at the end", before>>20, after>>20)
@@ -293,18 +293,18 @@ func (w *world) checkCreated(t *testing.T, since int, took time.Duration) {
 	}
 }
 
-// checkPatience fails the test if the manager has waited too long for a response, which blocks a
+// checkTimeout fails the test if the manager has waited too long for a response, which blocks a
 // worker.
-func (w *world) checkPatience(t *testing.T, much scale) {
+func (w *world) checkTimeout(t *testing.T, much scale) {
 	t.Helper()
 	given, longest := 0, time.Duration(0)
 	for _, request := range w.proxy.Requests() {
 		if request.Watch {
 			continue
 		}
-		limit := patience
+		limit := waitTimeout
 		if request.Method == http.MethodPost && strings.HasSuffix(request.Path, "/jobs") {
-			limit = jobPatience
+			limit = jobTimeout
 		}
 		if request.Took > limit {
 			t.Errorf("%s %s: the manager waited %.1f s for a response", request.Method, request.Path, request.Took.Seconds())
@@ -315,7 +315,7 @@ func (w *world) checkPatience(t *testing.T, much scale) {
 		longest = max(longest, request.Took)
 	}
 	t.Logf("%d requests without a response were given up; the longest took %.1f s", given, longest.Seconds())
-	if given == 0 && much.hang > patience { // otherwise only creates of Jobs can time out, if any
+	if given == 0 && much.hang > waitTimeout { // otherwise only creates of Jobs can time out, if any
 		t.Error("no request timed out")
 	}
 }
@@ -331,7 +331,7 @@ func (w *world) settle(t *testing.T) {
 		}
 	}()
 	began := time.Now()
-	harness.EventuallyWithin(t, patienceAfter, "the state matches the objects", func() bool {
+	harness.EventuallyWithin(t, settleTimeout, "the state matches the objects", func() bool {
 		differences = w.Differences(t)
 		return len(differences) == 0
 	})
@@ -365,7 +365,7 @@ func (w *world) rest(t *testing.T) {
 	var news []string
 	asked, since := len(w.proxy.Requests()), time.Now()
 	for began := time.Now(); time.Since(since) < quiet; {
-		if time.Since(began) > managers.Patience {
+		if time.Since(began) > managers.WaitTimeout {
 			t.Fatalf("the manager keeps sending requests: %s", strings.Join(news, ", "))
 		}
 		time.Sleep(100 * time.Millisecond) //nolint:forbidigo // the absence of requests is the point

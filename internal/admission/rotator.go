@@ -26,7 +26,7 @@ func newRetry() wait.Backoff {
 	return wait.Backoff{Duration: retryInterval, Factor: 2, Steps: math.MaxInt32, Cap: time.Minute}
 }
 
-// Options say what a Keeper keeps.
+// Options configure a Rotator.
 type Options struct {
 	// Names are the DNS names and IP addresses by which the API server calls this manager.
 	Names []string
@@ -40,9 +40,9 @@ type Options struct {
 	Log   logr.Logger
 }
 
-// Keeper keeps a serving certificate valid. One authority signs the certificates of all replicas; the leader creates it, renews it
+// Rotator keeps a serving certificate valid. One authority signs the certificates of all replicas; the leader creates it, renews it
 // before it expires, and configures the API server to trust it.
-type Keeper struct {
+type Rotator struct {
 	options Options
 
 	current atomic.Pointer[tls.Certificate]
@@ -59,39 +59,39 @@ type Keeper struct {
 	nextSince time.Time
 }
 
-// NewKeeper returns a Keeper. It does nothing before its runnables are started.
-func NewKeeper(o Options) *Keeper {
-	return &Keeper{options: o, woken: make(chan struct{}, 1), known: make(chan struct{})}
+// NewRotator returns a Rotator. It does nothing before its runnables are started.
+func NewRotator(o Options) *Rotator {
+	return &Rotator{options: o, woken: make(chan struct{}, 1), known: make(chan struct{})}
 }
 
 // GetCertificate is for a tls.Config.
-func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if current := k.current.Load(); current != nil {
+func (r *Rotator) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if current := r.current.Load(); current != nil {
 		return current, nil
 	}
 	return nil, errors.New("this replica has no certificate yet")
 }
 
 // Check returns an error as long as there is no certificate to serve with.
-func (k *Keeper) Check() error {
-	_, err := k.GetCertificate(nil)
+func (r *Rotator) Check() error {
+	_, err := r.GetCertificate(nil)
 	return err
 }
 
 // Known returns a channel that is closed when the API server trusts the authority. Only the leader configures that.
-func (k *Keeper) Known() <-chan struct{} { return k.known }
+func (r *Rotator) Known() <-chan struct{} { return r.known }
 
 // Follower returns what every replica has to run.
-func (k *Keeper) Follower() manager.Runnable { return &loop{keeper: k, step: k.follow} }
+func (r *Rotator) Follower() manager.Runnable { return &loop{rotator: r, step: r.follow} }
 
 // Renewer returns what the leader has to run.
-func (k *Keeper) Renewer() manager.Runnable { return &loop{keeper: k, step: k.renew, leader: true} }
+func (r *Rotator) Renewer() manager.Runnable { return &loop{rotator: r, step: r.renew, leader: true} }
 
 // loop takes a step again and again.
 type loop struct {
-	keeper *Keeper
-	step   func(context.Context) (again time.Duration, err error)
-	leader bool
+	rotator *Rotator
+	step    func(context.Context) (again time.Duration, err error)
+	leader  bool
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
@@ -99,8 +99,8 @@ func (l *loop) NeedLeaderElection() bool { return l.leader }
 
 // Start implements manager.Runnable.
 func (l *loop) Start(ctx context.Context) error {
-	o := l.keeper.options
-	woken := l.keeper.woken
+	o := l.rotator.options
+	woken := l.rotator.woken
 	if l.leader {
 		woken = nil // the leader wakes the others
 	}
@@ -124,8 +124,8 @@ func (l *loop) Start(ctx context.Context) error {
 }
 
 // follow sees to it that this replica has a certificate of the present authority.
-func (k *Keeper) follow(ctx context.Context) (time.Duration, error) {
-	a, _, err := k.options.Store.load(ctx)
+func (r *Rotator) follow(ctx context.Context) (time.Duration, error) {
+	a, _, err := r.options.Store.load(ctx)
 	if errors.Is(err, errDamaged) {
 		return retryInterval, nil // the leader reports and repairs it
 	}
@@ -135,74 +135,74 @@ func (k *Keeper) follow(ctx context.Context) (time.Duration, error) {
 	if a == nil {
 		return retryInterval, nil
 	}
-	now := k.options.Clock.Now()
-	if current := k.current.Load(); current != nil && bytes.Equal(k.signer, a.Certificate.Raw) && !pki.NeedsRenewal(current.Leaf, now) {
-		return k.options.Times.Look, nil
+	now := r.options.Clock.Now()
+	if current := r.current.Load(); current != nil && bytes.Equal(r.signer, a.Certificate.Raw) && !pki.NeedsRenewal(current.Leaf, now) {
+		return r.options.Times.Look, nil
 	}
-	issued, err := a.issue(now, k.options.Times.Serving, k.options.Names)
+	issued, err := a.issue(now, r.options.Times.Serving, r.options.Names)
 	if err != nil {
 		return 0, err
 	}
-	k.current.Store(issued)
-	k.signer = a.Certificate.Raw
-	k.options.Log.V(1).Info("Issued a webhook certificate", "until", issued.Leaf.NotAfter)
-	return k.options.Times.Look, nil
+	r.current.Store(issued)
+	r.signer = a.Certificate.Raw
+	r.options.Log.V(1).Info("Issued a webhook certificate", "until", issued.Leaf.NotAfter)
+	return r.options.Times.Look, nil
 }
 
 // renew sees to it that there is an authority that is good for long enough, and that the API server trusts it.
-func (k *Keeper) renew(ctx context.Context) (time.Duration, error) {
-	a, version, err := k.options.Store.load(ctx)
+func (r *Rotator) renew(ctx context.Context) (time.Duration, error) {
+	a, version, err := r.options.Store.load(ctx)
 	switch {
 	case errors.Is(err, errDamaged):
-		k.options.Log.Error(err, "Making another authority for webhook certificates")
+		r.options.Log.Error(err, "Making another authority for webhook certificates")
 	case err != nil:
 		return 0, err
 	}
-	now := k.options.Clock.Now()
+	now := r.options.Clock.Now()
 	switch {
 	case a == nil:
-		a, err = k.replace(ctx, nil, version)
-	case pki.NeedsRenewal(a.Certificate, now) && k.next == nil:
+		a, err = r.replace(ctx, nil, version)
+	case pki.NeedsRenewal(a.Certificate, now) && r.next == nil:
 		// A client that only trusts the old one must not get a certificate of the new one: first, all clients trust both.
-		k.next, err = newAuthority(now, k.options.Times.Authority, a)
-	case pki.NeedsRenewal(a.Certificate, now) && !k.nextSince.IsZero() && now.Sub(k.nextSince) >= k.options.Times.Overlap:
-		a, err = k.replace(ctx, k.next, version)
+		r.next, err = newAuthority(now, r.options.Times.Authority, a)
+	case pki.NeedsRenewal(a.Certificate, now) && !r.nextSince.IsZero() && now.Sub(r.nextSince) >= r.options.Times.Overlap:
+		a, err = r.replace(ctx, r.next, version)
 	case !pki.NeedsRenewal(a.Certificate, now):
-		k.next, k.nextSince = nil, time.Time{} // another leader was faster
+		r.next, r.nextSince = nil, time.Time{} // another leader was faster
 	}
 	if err != nil {
 		return 0, err
 	}
 	bundle := a.bundle()
-	if k.next != nil {
-		bundle = k.next.bundle()
+	if r.next != nil {
+		bundle = r.next.bundle()
 	}
-	if err := k.options.Trust(ctx, bundle); err != nil {
-		k.nextSince = time.Time{}
+	if err := r.options.Trust(ctx, bundle); err != nil {
+		r.nextSince = time.Time{}
 		return 0, err
 	}
-	if k.next != nil && k.nextSince.IsZero() {
-		k.nextSince = now
+	if r.next != nil && r.nextSince.IsZero() {
+		r.nextSince = now
 	}
-	k.knownOnce.Do(func() { close(k.known) })
-	return k.options.Times.Look, nil
+	r.knownOnce.Do(func() { close(r.known) })
+	return r.options.Times.Look, nil
 }
 
 // replace keeps an authority, or a new one in place of nil, and wakes the follower of this replica.
-func (k *Keeper) replace(ctx context.Context, a *authority, version string) (*authority, error) {
+func (r *Rotator) replace(ctx context.Context, a *authority, version string) (*authority, error) {
 	if a == nil {
 		var err error
-		if a, err = newAuthority(k.options.Clock.Now(), k.options.Times.Authority, nil); err != nil {
+		if a, err = newAuthority(r.options.Clock.Now(), r.options.Times.Authority, nil); err != nil {
 			return nil, err
 		}
 	}
-	if err := k.options.Store.save(ctx, a, version); err != nil {
+	if err := r.options.Store.save(ctx, a, version); err != nil {
 		return nil, err
 	}
-	k.next, k.nextSince = nil, time.Time{}
-	k.options.Log.Info("Made an authority for webhook certificates", "until", a.Certificate.NotAfter)
+	r.next, r.nextSince = nil, time.Time{}
+	r.options.Log.Info("Made an authority for webhook certificates", "until", a.Certificate.NotAfter)
 	select {
-	case k.woken <- struct{}{}:
+	case r.woken <- struct{}{}:
 	default:
 	}
 	return a, nil

@@ -33,8 +33,8 @@ func newWorld() *world {
 	return &world{clock: clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), store: &memoryStore{}}
 }
 
-func (w *world) newReplica() *Keeper {
-	return NewKeeper(Options{
+func (w *world) newReplica() *Rotator {
+	return NewRotator(Options{
 		Names: []string{service, "127.0.0.1"}, Store: w.store, Times: times, Clock: w.clock, Log: logr.Discard(),
 		Trust: func(_ context.Context, bundle []byte) error {
 			if w.away == nil && !bytes.Equal(w.bundle, bundle) {
@@ -47,7 +47,7 @@ func (w *world) newReplica() *Keeper {
 }
 
 // step lets some time pass and the replicas do what they do; the first one leads.
-func (w *world) step(t *testing.T, d time.Duration, replicas ...*Keeper) {
+func (w *world) step(t *testing.T, d time.Duration, replicas ...*Rotator) {
 	t.Helper()
 	w.clock.Step(d)
 	if _, err := replicas[0].renew(t.Context()); err != nil && w.away == nil {
@@ -61,7 +61,7 @@ func (w *world) step(t *testing.T, d time.Duration, replicas ...*Keeper) {
 }
 
 // verify checks that the API server trusts what a replica serves, by each of its names.
-func (w *world) verify(t *testing.T, replica *Keeper) {
+func (w *world) verify(t *testing.T, replica *Rotator) {
 	t.Helper()
 	certificate, err := replica.GetCertificate(nil)
 	if err != nil {
@@ -102,13 +102,13 @@ func TestRotation(t *testing.T) {
 	seen := map[string]bool{}
 	for elapsed, steps := time.Duration(0), 0; elapsed < 3*times.Authority; steps++ {
 		const pause = 5 * time.Minute
-		replicas := []*Keeper{leader, second}
+		replicas := []*Rotator{leader, second}
 		if steps%3 == 2 {
 			replicas = append(replicas, late) // within what is left of its certificate
 		}
 		// In between, each moment when something may change hands.
 		w.step(t, pause, replicas...)
-		for _, replica := range []*Keeper{leader, second, late} {
+		for _, replica := range []*Rotator{leader, second, late} {
 			w.verify(t, replica)
 		}
 		certificate, _ := leader.GetCertificate(nil)
