@@ -171,7 +171,7 @@ func (e *Engine) Apply(_ context.Context, r cluster.Request) error {
 	if m.running() != nil {
 		return nil
 	}
-	wanted, err := e.newDesire(r)
+	wanted, err := e.newDesiredState(r)
 	if err != nil {
 		return err
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// desire is the desired state of a request.
-type desire struct {
+// desiredState is what a request asks for.
+type desiredState struct {
 	path    string // of the configuration, absolute
 	content []byte
 	hash    string // stands for the content; empty if nothing of the cluster exists yet
@@ -70,13 +70,13 @@ func statePath(config string) string {
 	return strings.TrimSuffix(config, filepath.Ext(config)) + ".rkestate"
 }
 
-// newDesire reads and validates the configuration.
-func (e *Engine) newDesire(r cluster.Request) (desire, error) {
+// newDesiredState reads and validates the configuration.
+func (e *Engine) newDesiredState(r cluster.Request) (desiredState, error) {
 	path, err := e.configPath(r)
 	if err != nil {
-		return desire{}, err
+		return desiredState{}, err
 	}
-	d := desire{path: path}
+	d := desiredState{path: path}
 	if d.content, err = e.opts.ConfigDirs.ReadSecret(path); errors.Is(err, confine.ErrOutside) {
 		return d, e.refused(path, err)
 	}
@@ -129,7 +129,7 @@ func (e *Engine) Observe(_ context.Context, r cluster.Request) (cluster.Observat
 	if was != nil {
 		seen.Config, seen.ConfigHash = was.Masked, was.Hash
 	}
-	wanted, err := e.newDesire(r)
+	wanted, err := e.newDesiredState(r)
 	if last != nil && last.Command == commandUp {
 		seen.Operation = newOperation(*last, status, wanted.hash)
 		if seen.Operation.State == v1alpha1.OperationProcessing {
