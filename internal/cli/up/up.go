@@ -53,8 +53,8 @@ kube-scheduler and a node) with Keelson's controllers. You need not install anyt
 else. The API listens on loopback only.
 
 The data directory keeps all objects. Ctrl-C or ` + "`keelson down`" + ` stops everything, and the next
-` + "`keelson up`" + ` starts it again, also after a crash. This host is the node if it can be one: that needs Linux, root,
-a container runtime, and the programs of ` + "`make node`" + `. Otherwise, the nodes are simulated: Pods
+` + "`keelson up`" + ` starts it again, also after a crash. This host is the node if it can be one: that needs Linux, a
+container runtime, and the programs of ` + "`make node`" + `. Otherwise, the nodes are simulated: Pods
 report that they run and Jobs complete, but nothing is executed.`
 
 const examples = `  # In the foreground, until Ctrl-C
