@@ -32,8 +32,8 @@ func TestClustersThatAreAccepted(t *testing.T) {
 		{name: "as the original stored it", kind: "Cluster", spec: `{"ConfigPath":"/etc/rke/cluster.yml"}`, want: `{"ConfigPath":"/etc/rke/cluster.yml"}`},
 		{
 			name: "everything of a local one", kind: "Cluster",
-			spec: `{"engine":"local","version":"v1.36.3","paused":true,"deletionProtection":true,"apiServer":{"port":6443,"certSANs":["a.example","*.b.example","10.0.0.1","::1"],"extraArgs":{"event-ttl":"2h"}}}`,
-			want: `{"engine":"local","version":"v1.36.3","paused":true,"deletionProtection":true,"apiServer":{"port":6443,"certSANs":["a.example","*.b.example","10.0.0.1","::1"],"extraArgs":{"event-ttl":"2h"}}}`,
+			spec: `{"engine":"local","version":"v1.36.3","running":false,"expiresAfter":"1h30m","paused":true,"deletionProtection":true,"apiServer":{"port":6443,"certSANs":["a.example","*.b.example","10.0.0.1","::1"],"extraArgs":{"event-ttl":"2h"}}}`,
+			want: `{"engine":"local","version":"v1.36.3","running":false,"expiresAfter":"1h30m","paused":true,"deletionProtection":true,"apiServer":{"port":6443,"certSANs":["a.example","*.b.example","10.0.0.1","::1"],"extraArgs":{"event-ttl":"2h"}}}`,
 		},
 		{name: "a Kubeconfig of the original", kind: "Kubeconfig", spec: `{"configPath":"/etc/rke/kube_config_cluster.yml"}`, want: `{"configPath":"/etc/rke/kube_config_cluster.yml"}`},
 		{
@@ -60,6 +60,10 @@ func TestClustersThatAreRefused(t *testing.T) {
 		{"a file for the engine local", "Cluster", `{"engine":"local","configPath":"/a.yml"}`, "for the engine rke only"},
 		{"a version beside a file", "Cluster", `{"configPath":"/a.yml","version":"v1.36.3"}`, "kubernetes_version in the file"},
 		{"flags beside a file", "Cluster", `{"configPath":"/a.yml","apiServer":{"port":6443}}`, "services.kube-api in the file"},
+		{"a stopped one of rke", "Cluster", `{"configPath":"/a.yml","running":false}`, "the engine rke cannot stop a cluster"},
+		{"a time of days", "Cluster", `{"expiresAfter":"1 day"}`, "spec.expiresAfter"},
+		{"no time", "Cluster", `{"expiresAfter":"0s"}`, "must be greater than 0"},
+		{"a time that no program can read", "Cluster", `{"expiresAfter":"999999h999999h999999h999999h"}`, "spec.expiresAfter"},
 		{"a version without v", "Cluster", `{"version":"1.36.3"}`, "spec.version"},
 		{"a version of two numbers", "Cluster", `{"version":"v1.36"}`, "spec.version"},
 		{"a port below 1024", "Cluster", `{"apiServer":{"port":443}}`, "greater than or equal to 1024"},

@@ -96,6 +96,17 @@ func TestCluster(t *testing.T) {
 	s.kubectl(t, "wait", "--for=create", "secret/demo-kubeconfig", "--namespace", secrets, "--timeout", transcript.WaitTimeout.String())
 	s.user(t, "demo").kubectl(t, "get", "deployment", "web")
 
+	// It is stopped without a process left, and starts again with its objects.
+	s.kubectl(t, "patch", demo, "--type", "merge", "-p", `{"spec":{"running":false}}`)
+	s.wait(t, "jsonpath={.status.phase}=Stopped", demo)
+	if left := transcript.Left(dir); len(left) > 0 {
+		t.Errorf("processes of the stopped cluster: %v", left)
+	}
+	user.Fails(t, 1, "kubectl", "get", "deployment", "web")
+	s.kubectl(t, "patch", demo, "--type", "merge", "-p", `{"spec":{"running":true}}`)
+	s.wait(t, "condition=Ready", demo)
+	user.kubectl(t, "get", "deployment", "web")
+
 	// After the deletion nothing is left.
 	if _, err := os.Stat(dir); err != nil {
 		t.Error(err)

@@ -75,6 +75,11 @@ func (w *world) rarelyWithClusters(t *testing.T, user string) {
 	w.untilUsed(t, user, use{"update", "clusterprovisioner.rke.io", "kubeconfigs", "", "rare"}, use{"update", "", "secrets", home, "rare-kubeconfig"})
 	w.kubectl(t, "delete", "cluster", "rare", "--timeout", transcript.WaitTimeout.String())
 
+	// A Cluster expires.
+	w.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Cluster, metadata: {name: brief}, spec: {expiresAfter: 1s}}")
+	w.untilUsed(t, user, use{"delete", "clusterprovisioner.rke.io", "clusters", "", "brief"})
+	w.kubectl(t, "wait", "--for=delete", "cluster/brief", "--timeout", transcript.WaitTimeout.String())
+
 	// A Kubeconfig as stored by the original controller.
 	w.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Kubeconfig, metadata: {name: old}, spec: {ConfigPath: "+filepath.Join(os.TempDir(), "old.yml")+"}}")
 	w.untilUsed(t, user, use{"patch", "clusterprovisioner.rke.io", "kubeconfigs", "", "old"})

@@ -52,10 +52,11 @@ const (
 // +kubebuilder:resource:path=clusters,scope=Cluster,categories=keelson
 // +kubebuilder:printcolumn:name="Engine",type=string,JSONPath=`.status.engine`,description="Engine of the cluster"
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`,description="Kubernetes version of the cluster"
-// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`,description="Pending, Provisioning, Provisioned, Deleting, Failed or Unknown"
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`,description="Pending, Provisioning, Provisioned, Stopped, Deleting, Failed or Unknown"
 // +kubebuilder:printcolumn:name="Provisioned",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Provisioned")].status`,description="Whether the spec is applied"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the API of the cluster is ready"
 // +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.status.endpoint`,description="URL of the API of the cluster"
+// +kubebuilder:printcolumn:name="Expires",type=string,priority=1,JSONPath=`.status.expiresAt`,description="Time at which the Cluster is deleted because of spec.expiresAfter"
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.reason`,description="Reason of the phase"
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.message`,description="Explanation of the phase, with the current step of an operation"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -82,6 +83,7 @@ type Cluster struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.engine) || self.engine != 'local' || !(has(self.configPath) || has(self.ConfigPath))",message="spec.configPath is for the engine rke only"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.version)",message="spec.version is for the engine local: with rke, set kubernetes_version in the file of spec.configPath"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.apiServer)",message="spec.apiServer is for the engine local: with rke, set services.kube-api in the file of spec.configPath"
+// +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.running) || self.running",message="spec.running is for the engine local: the engine rke cannot stop a cluster"
 // +kubebuilder:validation:XValidation:rule="(has(self.configPath) || has(self.ConfigPath)) == (has(oldSelf.configPath) || has(oldSelf.ConfigPath))",message="the engine is immutable: spec.configPath cannot be added or removed; create another Cluster instead"
 type ClusterSpec struct {
 	// Engine that provisions the cluster. rke runs the program rke with the file of
@@ -112,6 +114,21 @@ type ClusterSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$`
 	Version string `json:"version,omitempty"`
+
+	// Whether the cluster runs. If this is false, all its processes are stopped and its
+	// data is kept; other changes of the spec are applied when the cluster starts again.
+	// For the engine local only. The default is true.
+	// +optional
+	Running *bool `json:"running,omitempty"`
+
+	// Time after the creation at which the Cluster is deleted, such as 8h. An event
+	// announces the deletion five minutes before. Nothing is deleted while paused or
+	// deletionProtection is true. The default is to keep the Cluster.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,6}(s|m|h))+$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be greater than 0"
+	ExpiresAfter *metav1.Duration `json:"expiresAfter,omitempty"`
 
 	// Pause reconciliation: nothing is applied, repaired, rotated or deleted until
 	// this is false. A running cluster keeps running.
@@ -157,8 +174,8 @@ type APIServer struct {
 
 // ClusterStatus is the observed state of a cluster.
 type ClusterStatus struct {
-	// Phase of the cluster: Pending, Provisioning, Provisioned, Deleting, Failed or
-	// Unknown. It is for display; programs should use the conditions.
+	// Phase of the cluster: Pending, Provisioning, Provisioned, Stopped, Deleting,
+	// Failed or Unknown. It is for display; programs should use the conditions.
 	// +optional
 	Phase ClusterPhase `json:"phase,omitempty"`
 
@@ -196,6 +213,10 @@ type ClusterStatus struct {
 	// +optional
 	RotatedCredentials string `json:"rotatedCredentials,omitempty"`
 
+	// Time at which the Cluster is deleted because of spec.expiresAfter.
+	// +optional
+	ExpiresAt *metav1.Time `json:"expiresAt,omitempty"`
+
 	// Current or last operation.
 	// +optional
 	LastOperation *LastOperation `json:"lastOperation,omitempty"`
@@ -229,6 +250,8 @@ const (
 	PhaseProvisioning ClusterPhase = "Provisioning"
 	// PhaseProvisioned means that a spec was applied; see the conditions.
 	PhaseProvisioned ClusterPhase = "Provisioned"
+	// PhaseStopped means that spec.running is false and no process runs.
+	PhaseStopped ClusterPhase = "Stopped"
 	// PhaseDeleting means that the Cluster is being deleted.
 	PhaseDeleting ClusterPhase = "Deleting"
 	// PhaseFailed means that the spec could not be applied.
@@ -252,6 +275,8 @@ const (
 	OperationRotate OperationType = "RotateCredentials"
 	// OperationStart starts a stopped cluster.
 	OperationStart OperationType = "Start"
+	// OperationStop stops a cluster and keeps its data.
+	OperationStop OperationType = "Stop"
 	// OperationDelete removes the cluster.
 	OperationDelete OperationType = "Delete"
 )
@@ -271,7 +296,8 @@ const (
 
 // LastOperation is the current or the last operation.
 type LastOperation struct {
-	// Type of the operation: Provision, Update, Upgrade, RotateCredentials, Start or Delete.
+	// Type of the operation: Provision, Update, Upgrade, RotateCredentials, Start, Stop
+	// or Delete.
 	// +required
 	Type OperationType `json:"type"`
 

@@ -10,7 +10,10 @@ const DefaultCredentialsOverlap = 10 * time.Minute
 // finalizer.
 const DefaultForceDeleteAfter = time.Minute
 
-// The condition types of a Cluster. All of them are always set.
+// ExpiryNotice is the time between the announcement of the deletion by spec.expiresAfter and the deletion.
+const ExpiryNotice = 5 * time.Minute
+
+// The condition types of a Cluster. All of them are always set, except ConditionExpiring.
 const (
 	// ConditionProvisioned is True if the spec is applied. It stays True if the
 	// cluster is down, and across restarts of the manager.
@@ -32,6 +35,9 @@ const (
 	ConditionDeleting = "Deleting"
 	// ConditionPaused is True if spec.paused is true.
 	ConditionPaused = "Paused"
+	// ConditionExpiring is True from five minutes before the deletion by spec.expiresAfter. It is
+	// set only if that field is.
+	ConditionExpiring = "Expiring"
 )
 
 // The reasons of ConditionProvisioned.
@@ -75,6 +81,11 @@ const (
 	ReasonEtcdAlarm = "EtcdAlarm"
 	// ReasonNotObserved: the engine does not report it.
 	ReasonNotObserved = "NotObserved"
+	// ReasonStopping: the cluster is being stopped because spec.running is false.
+	ReasonStopping = "Stopping"
+	// ReasonStopped: the cluster is stopped because spec.running is false. On
+	// ConditionProvisioned: a change is applied when the cluster starts.
+	ReasonStopped = "Stopped"
 )
 
 // The reasons of ConditionKubeconfigAvailable, and of ConditionReady of a Kubeconfig.
@@ -110,6 +121,14 @@ const (
 	ReasonNotPaused = "NotPaused"
 )
 
+// The reasons of ConditionExpiring; it may also have ReasonPaused and ReasonDeletionProtected.
+const (
+	// ReasonNotExpiring: the Cluster is deleted later than in five minutes.
+	ReasonNotExpiring = "NotExpiring"
+	// ReasonExpiring: the Cluster is deleted within five minutes.
+	ReasonExpiring = "Expiring"
+)
+
 // The reasons of events that have no condition of their own.
 const (
 	// ReasonUpgraded: the Kubernetes version has changed.
@@ -120,6 +139,8 @@ const (
 	ReasonKubeconfigRepaired = "KubeconfigRepaired"
 	// ReasonKubeconfigRotated: the kubeconfig has a new client certificate.
 	ReasonKubeconfigRotated = "KubeconfigRotated"
+	// ReasonExpired: the Cluster is deleted because of spec.expiresAfter.
+	ReasonExpired = "Expired"
 	// ReasonDeleted: the cluster was removed.
 	ReasonDeleted = "Deleted"
 	// ReasonLeftBehind: the finalizer was removed although something of the cluster is left.

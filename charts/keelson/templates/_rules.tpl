@@ -166,6 +166,7 @@
   resources:
   - clusters
   verbs:
+  - delete
   - get
   - list
   - patch

@@ -79,7 +79,13 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: engine
       type:
         scalar: string
+    - name: expiresAfter
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
     - name: paused
+      type:
+        scalar: boolean
+    - name: running
       type:
         scalar: boolean
     - name: version
@@ -108,6 +114,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: engine
       type:
         scalar: string
+    - name: expiresAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: kubeconfigRef
       type:
         namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.KubeconfigReference
@@ -3510,6 +3519,8 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
       default: ""
+- name: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+  scalar: string
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1
   map:
     elementType:

@@ -40,6 +40,8 @@ func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen ob
 		if err := r.Engines[seen.engine].Delete(ctx, newRequest(cluster)); err != nil {
 			return &engineError{err}
 		}
+	case expire:
+		return r.expire(ctx, cluster)
 	case release:
 		return r.release(ctx, cluster, seen)
 	case giveUp:
@@ -78,6 +80,17 @@ type childError struct {
 }
 
 func (e *childError) Unwrap() error { return e.error }
+
+// expire deletes a Cluster whose time is over. The precondition protects a Cluster that was changed since it was read.
+func (r *Reconciler) expire(ctx context.Context, cluster *v1alpha1.Cluster) error {
+	preconditions := client.Preconditions{UID: &cluster.UID, ResourceVersion: &cluster.ResourceVersion}
+	if err := r.client.Delete(ctx, cluster, preconditions); err != nil {
+		return kube.Named(client.IgnoreNotFound(err), "delete", kind.Kind, "", cluster.Name)
+	}
+	log.FromContext(ctx).Info("Deleted a Cluster after spec.expiresAfter")
+	r.events.Normal(cluster, v1alpha1.ReasonExpired, "Expire", fmt.Sprintf("The Cluster is deleted %s after its creation: spec.expiresAfter", cluster.Spec.ExpiresAfter.Duration))
+	return nil
+}
 
 // release removes the finalizer of a Cluster after nothing is left of the cluster.
 func (r *Reconciler) release(ctx context.Context, cluster *v1alpha1.Cluster, seen observation) error {

@@ -108,7 +108,7 @@ func (o Options) Close() error {
 	return errors.Join(errs...)
 }
 
-// +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clusters,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clusters,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clusters/status,verbs=update
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clusters/finalizers,verbs=update
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=kubeconfigs,verbs=get;list;watch;create;update;delete

@@ -3,6 +3,8 @@ package cluster
 import (
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
@@ -27,6 +29,8 @@ const (
 	remove action = "remove"
 	// release: the Cluster is being deleted, and nothing of the cluster is left.
 	release action = "release"
+	// expire: the Cluster is deleted because of spec.expiresAfter.
+	expire action = "expire"
 	// giveUp: the Cluster is being deleted, and the deadline of the force-delete annotation has passed.
 	giveUp action = "giveUp"
 )
@@ -79,6 +83,13 @@ func decide(cluster *v1alpha1.Cluster, seen observation, now time.Time) plan {
 		p.again = 0
 		return p
 	}
+	if at, expires := expiresAt(cluster); expires && !cluster.Spec.DeletionProtection {
+		if !now.Before(at) {
+			p.action, p.again = expire, 0
+			return p
+		}
+		p.again = sooner(p.again, untilNextExpiry(at, now))
+	}
 	decideOutside(cluster, seen, &p)
 	decideChildren(cluster, seen, &p)
 	if seen.probe != nil && seen.probe.Version != "" && cluster.Annotations[v1alpha1.AnnotationVersion] != seen.probe.Version {
@@ -90,15 +101,18 @@ func decide(cluster *v1alpha1.Cluster, seen observation, now time.Time) plan {
 // decideOutside decides about a cluster that is not being deleted.
 func decideOutside(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 	operation := seen.outside.Operation
+	inProgress := operation != nil && operation.State == v1alpha1.OperationProcessing
 	switch {
 	case seen.err != nil:
-		p.action, p.again = blocked, recheck
-	case operation != nil && operation.State == v1alpha1.OperationProcessing:
+		p.action, p.again = blocked, sooner(p.again, recheck)
+	case !isRunning(cluster) && seen.outside.Stopped:
+		p.action = keep
+	case inProgress && !(operation.Stale && !isRunning(cluster)): // a stop does not wait for another operation
 		p.action = watch
 		if !seen.outside.Attended {
 			p.action = apply // an earlier manager started it, and this one does not supervise it yet
 		}
-	case seen.outside.Applied && seen.outside.Attended:
+	case isRunning(cluster) && seen.outside.Applied && seen.outside.Attended:
 		p.action = keep
 	default:
 		p.action, p.operation = apply, nextOperation(cluster, seen)
@@ -115,6 +129,8 @@ func decideOutside(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 // nextOperation returns the operation that an Apply starts, or "" if the cluster runs and Apply only supervises it.
 func nextOperation(cluster *v1alpha1.Cluster, seen observation) v1alpha1.OperationType {
 	switch {
+	case !isRunning(cluster):
+		return v1alpha1.OperationStop
 	case seen.outside.Applied && seen.outside.Running:
 		return ""
 	case seen.outside.Applied:
@@ -155,6 +171,25 @@ func attempts(cluster *v1alpha1.Cluster) int32 {
 		return 1
 	}
 	return max(1, cluster.Status.LastOperation.Attempts)
+}
+
+// isRunning reports whether the spec requests a running cluster.
+func isRunning(cluster *v1alpha1.Cluster) bool { return ptr.Deref(cluster.Spec.Running, true) }
+
+// expiresAt returns the time at which spec.expiresAfter deletes the Cluster.
+func expiresAt(cluster *v1alpha1.Cluster) (time.Time, bool) {
+	if cluster.Spec.ExpiresAfter == nil {
+		return time.Time{}, false
+	}
+	return cluster.CreationTimestamp.Add(cluster.Spec.ExpiresAfter.Duration), true
+}
+
+// untilNextExpiry returns the time until the announcement of the deletion at a later time, or until the deletion.
+func untilNextExpiry(at, now time.Time) time.Duration {
+	if notice := at.Add(-v1alpha1.ExpiryNotice); now.Before(notice) {
+		return notice.Sub(now)
+	}
+	return at.Sub(now)
 }
 
 // decideDeletion decides about a Cluster that is being deleted.

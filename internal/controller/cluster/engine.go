@@ -22,7 +22,8 @@ type Engine interface {
 	Notify(changed func(cluster string))
 	// Observe returns the observed state of a cluster. It changes nothing.
 	Observe(ctx context.Context, r Request) (Observation, error)
-	// Apply starts or continues to apply the request, and supervises the cluster from then on.
+	// Apply starts or continues to apply the request, and supervises the cluster from then on. If the request stops the cluster,
+	// Apply stops its processes and keeps its data, even if another operation is in progress.
 	Apply(ctx context.Context, r Request) error
 	// Delete starts or continues to remove the cluster. Missing parts are not an error. The removal is complete when Observe
 	// returns an Observation without Exists.
@@ -41,10 +42,10 @@ type OrphanStopper interface {
 	// List returns the clusters with running processes and a known ManagementClusterUID, except those with an operation in
 	// progress.
 	List(ctx context.Context) ([]HostedCluster, error)
-	// Stop stops all processes of a cluster and keeps its data: Apply starts it again. It returns after the last process has
+	// StopOrphan stops all processes of a cluster and keeps its data: Apply starts it again. It returns after the last process has
 	// exited, and kills the remaining processes when the context ends. It returns ErrBusy, and does nothing, if an operation is
 	// in progress or another manager supervises the cluster.
-	Stop(ctx context.Context, uid types.UID) error
+	StopOrphan(ctx context.Context, uid types.UID) error
 }
 
 // HostedCluster is a cluster on the host of the manager.
@@ -101,6 +102,8 @@ type Request struct {
 	Spec v1alpha1.ClusterSpec
 	// Rotation requests new credentials if it differs from the value of the last rotation. Empty requests nothing.
 	Rotation string
+	// Stop requests a cluster without running processes.
+	Stop bool
 	// Deleting is true if the Cluster is being deleted.
 	Deleting bool
 	// Applied is the Observation.ConfigHash after the last successful operation; empty if there was none. It distinguishes a new
@@ -120,6 +123,8 @@ type Observation struct {
 	Attended bool
 	// Running is true if the processes of the cluster run, as far as the engine manages processes.
 	Running bool
+	// Stopped is true if no process of the cluster runs, and the engine starts none.
+	Stopped bool
 	// Operation is the current or the last known operation.
 	Operation *Operation
 	// Config is the last applied configuration without credentials; ConfigHash is its hash, including credentials.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -38,6 +39,9 @@ var stories = []struct {
 		w.do(w.client.Delete(w.Context(), w.kubeconfig()))
 	}, false},
 	{"it is deleted", func(w *world) { w.create() }, func(w *world) { w.delete() }, true},
+	{"it expires", func(w *world) {
+		w.create(func(c *v1alpha1.Cluster) { c.Spec.ExpiresAfter = &metav1.Duration{Duration: time.Hour} })
+	}, func(w *world) { w.pass(time.Hour) }, true},
 	{"it is deleted before anybody saw it", func(*world) {}, func(w *world) {
 		w.create(func(c *v1alpha1.Cluster) { c.Finalizers = []string{v1alpha1.LegacyFinalizer} })
 		w.delete()

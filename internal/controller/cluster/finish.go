@@ -14,9 +14,9 @@ import (
 
 // finish writes the status if it changed, and records its events. It returns the result of Reconcile.
 func (r *Reconciler) finish(ctx context.Context, cluster *v1alpha1.Cluster, seen observation, status v1alpha1.ClusterStatus, p plan, actErr error) (reconcile.Result, error) {
-	if p.action == release || p.action == giveUp {
+	if p.action == release || p.action == giveUp || p.action == expire {
 		if actErr == nil {
-			return reconcile.Result{}, nil // the Cluster no longer exists
+			return reconcile.Result{}, nil // the Cluster no longer exists, or is being deleted
 		}
 		return kube.ResultForTransient(actErr)
 	}
@@ -68,18 +68,20 @@ func (r *Reconciler) recordEvents(cluster *v1alpha1.Cluster, seen observation, s
 		switch {
 		case is.Status == metav1.ConditionTrue:
 			r.events.Normal(cluster, is.Reason, "Apply", is.Message)
-		case is.Reason != v1alpha1.ReasonProvisioning && is.Reason != v1alpha1.ReasonUpdating && is.Reason != v1alpha1.ReasonWaiting && is.Status == metav1.ConditionFalse:
+		case is.Status == metav1.ConditionFalse && !isProgress(is.Reason):
 			r.events.Warning(cluster, is.Reason, "Apply", is.Message)
 		}
 	}
 	was, is = kube.ConditionTransition(cluster.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
 	switch {
-	case was.Status == metav1.ConditionTrue && is.Status == metav1.ConditionFalse && is.Reason != v1alpha1.ReasonRemoving:
+	case was.Reason != is.Reason && is.Reason == v1alpha1.ReasonStopped:
+		r.events.Normal(cluster, is.Reason, "Stop", is.Message)
+	case was.Status == metav1.ConditionTrue && is.Status == metav1.ConditionFalse && !isProgress(is.Reason):
 		r.events.Warning(cluster, is.Reason, "Probe", is.Message)
 	case was.Status == metav1.ConditionFalse && is.Status == metav1.ConditionTrue:
 		r.events.Normal(cluster, is.Reason, "Probe", is.Message)
 	}
-	for _, name := range []string{v1alpha1.ConditionKubeconfigAvailable, v1alpha1.ConditionDeleting} {
+	for _, name := range []string{v1alpha1.ConditionKubeconfigAvailable, v1alpha1.ConditionDeleting, v1alpha1.ConditionExpiring} {
 		was, is = kube.ConditionTransition(cluster.Status.Conditions, status.Conditions, name)
 		if was.Reason != is.Reason && isTrouble(is.Reason) {
 			r.events.Warning(cluster, is.Reason, "Reconcile", is.Message)
@@ -97,7 +99,17 @@ func (r *Reconciler) recordEvents(cluster *v1alpha1.Cluster, seen observation, s
 func isTrouble(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonErrResourceExists, v1alpha1.ReasonKubeconfigInvalid, v1alpha1.ReasonWriteFailed,
-		v1alpha1.ReasonDeleteFailed, v1alpha1.ReasonDeletionProtected, v1alpha1.ReasonPaused:
+		v1alpha1.ReasonDeleteFailed, v1alpha1.ReasonDeletionProtected, v1alpha1.ReasonPaused, v1alpha1.ReasonExpiring:
+		return true
+	}
+	return false
+}
+
+// isProgress reports whether a reason of Provisioned or Ready describes what was requested, so that it is not a warning.
+func isProgress(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonProvisioning, v1alpha1.ReasonUpdating, v1alpha1.ReasonWaiting, v1alpha1.ReasonStopping, v1alpha1.ReasonStopped,
+		v1alpha1.ReasonRemoving:
 		return true
 	}
 	return false

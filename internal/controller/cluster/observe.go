@@ -47,6 +47,7 @@ func newRequest(cluster *v1alpha1.Cluster) Request {
 	request := Request{
 		Name: cluster.Name, UID: cluster.UID, Spec: *cluster.Spec.DeepCopy(),
 		Rotation: cluster.Annotations[v1alpha1.AnnotationRotateCredentials],
+		Stop:     !isRunning(cluster),
 		Deleting: !cluster.DeletionTimestamp.IsZero(),
 		Applied:  cluster.Status.AppliedConfigHash, AppliedConfig: cluster.Status.AppliedConfig,
 	}
@@ -92,9 +93,10 @@ func (r *Reconciler) observeChildren(ctx context.Context, cluster *v1alpha1.Clus
 	return nil
 }
 
-// observeProbe returns the last probe of the cluster. The cluster is probed while it has a kubeconfig and is not being deleted.
+// observeProbe returns the last probe of the cluster. The cluster is probed while it has a kubeconfig, and is neither stopped nor
+// being deleted.
 func (r *Reconciler) observeProbe(cluster *v1alpha1.Cluster, seen *observation) {
-	if len(seen.outside.Kubeconfig) == 0 || !cluster.DeletionTimestamp.IsZero() {
+	if len(seen.outside.Kubeconfig) == 0 || !isRunning(cluster) || !cluster.DeletionTimestamp.IsZero() {
 		r.Prober.Forget(cluster.UID)
 		return
 	}

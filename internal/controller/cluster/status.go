@@ -43,6 +43,7 @@ func summarize(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error
 		condition.LastTransitionTime = metav1.NewTime(p.at)
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
+	summarizeExpiry(cluster, p, &status)
 	status.Conditions = dropWithoutReason(status.Conditions)
 	var cause metav1.Condition
 	status.Phase, cause = summarizePhase(cluster, status.Conditions, status.AppliedConfigHash != "")
@@ -143,6 +144,9 @@ func summarizeProvisioned(cluster *v1alpha1.Cluster, seen observation, p plan, a
 		}
 		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "No operation was started yet")
 	}
+	if !isRunning(cluster) && seen.err == nil {
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonStopped, "The spec is applied when spec.running is true")
+	}
 	if p.action == wait && seen.outside.Operation == nil && before != nil && before.Reason != "" {
 		return *before // no operation was started since
 	}
@@ -176,6 +180,8 @@ func summarizeReady(cluster *v1alpha1.Cluster, seen observation, p plan) metav1.
 	switch {
 	case p.action == remove || p.action == release || p.action == giveUp || !cluster.DeletionTimestamp.IsZero() && p.action == watch:
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonRemoving, "The cluster is being removed")
+	case isStopped(cluster, seen):
+		return stoppedCondition(name, seen)
 	case seen.invalid != nil:
 		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonKubeconfigInvalid, "The API cannot be probed: the kubeconfig is invalid")
 	case api != nil && !api.Up:
@@ -201,6 +207,44 @@ func asBefore(cluster *v1alpha1.Cluster, unknown metav1.Condition) metav1.Condit
 	return *before
 }
 
+// isStopped reports whether the cluster is stopped, or being stopped, as the spec requests.
+func isStopped(cluster *v1alpha1.Cluster, seen observation) bool {
+	return !isRunning(cluster) && !cluster.Spec.Paused && seen.err == nil
+}
+
+// stoppedCondition returns a condition of a cluster for which isStopped is true.
+func stoppedCondition(name string, seen observation) metav1.Condition {
+	if !seen.outside.Stopped {
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonStopping, "The cluster is being stopped: spec.running is false")
+	}
+	return condition(name, metav1.ConditionFalse, v1alpha1.ReasonStopped, "The cluster is stopped: spec.running is false")
+}
+
+// summarizeExpiry sets or removes what the status has about spec.expiresAfter.
+func summarizeExpiry(cluster *v1alpha1.Cluster, p plan, status *v1alpha1.ClusterStatus) {
+	const name = v1alpha1.ConditionExpiring
+	at, expires := expiresAt(cluster)
+	if !expires {
+		status.ExpiresAt = nil
+		meta.RemoveStatusCondition(&status.Conditions, name)
+		return
+	}
+	status.ExpiresAt = &metav1.Time{Time: at}
+	is := condition(name, metav1.ConditionFalse, v1alpha1.ReasonNotExpiring, "The deletion is announced %s before status.expiresAt", v1alpha1.ExpiryNotice)
+	if text := at.UTC().Format("2006-01-02T15:04:05Z"); !p.at.Before(at.Add(-v1alpha1.ExpiryNotice)) {
+		switch {
+		case cluster.Spec.DeletionProtection:
+			is = condition(name, metav1.ConditionFalse, v1alpha1.ReasonDeletionProtected, "The Cluster expires at %s, but spec.deletionProtection is true", text)
+		case cluster.Spec.Paused:
+			is = condition(name, metav1.ConditionFalse, v1alpha1.ReasonPaused, "The Cluster expires at %s, but spec.paused is true", text)
+		default:
+			is = condition(name, metav1.ConditionTrue, v1alpha1.ReasonExpiring, "The Cluster is deleted at %s. To keep it, raise or remove spec.expiresAfter", text)
+		}
+	}
+	is.ObservedGeneration, is.LastTransitionTime = cluster.Generation, metav1.NewTime(p.at)
+	meta.SetStatusCondition(&status.Conditions, is)
+}
+
 func detailOf(detail string) string {
 	if detail == "" {
 		return ""
@@ -212,6 +256,8 @@ func summarizeControlPlane(cluster *v1alpha1.Cluster, seen observation) metav1.C
 	const name = v1alpha1.ConditionControlPlaneAvailable
 	names, detail := down(seen.outside.Components)
 	switch {
+	case isStopped(cluster, seen):
+		return stoppedCondition(name, seen)
 	case len(seen.outside.Components) > 0 && names == "":
 		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonAvailable, "All components are running")
 	case names != "":
@@ -228,6 +274,8 @@ func summarizeEtcd(cluster *v1alpha1.Cluster, seen observation) metav1.Condition
 	const name = v1alpha1.ConditionEtcdHealthy
 	etcd := find(seen.outside.Components, ComponentEtcd)
 	switch {
+	case isStopped(cluster, seen):
+		return stoppedCondition(name, seen)
 	case etcd != nil && !etcd.Up:
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonComponentDown, "etcd is not running and is being restarted%s", detailOf(etcd.Detail))
 	case etcd != nil && etcd.Problem != "":
@@ -332,9 +380,9 @@ func summarizeOperation(cluster *v1alpha1.Cluster, seen observation, p plan, act
 			return last // it was reported before, or is outdated
 		}
 		last.State, last.Description = o.State, o.Description
-	case last != nil && last.State == v1alpha1.OperationProcessing && seen.outside.Applied && seen.err == nil && last.Type != v1alpha1.OperationDelete:
+	case last != nil && last.State == v1alpha1.OperationProcessing && seen.err == nil && isDone(cluster, seen, last.Type):
 		// It ended while no manager was running.
-		last.State, last.Description = v1alpha1.OperationSucceeded, "The spec is applied"
+		last.State, last.Description = v1alpha1.OperationSucceeded, "Done"
 	}
 	if last == nil {
 		return nil
@@ -347,12 +395,25 @@ func summarizeOperation(cluster *v1alpha1.Cluster, seen observation, p plan, act
 	return last
 }
 
+// isDone reports whether the observed state is the result of an operation.
+func isDone(cluster *v1alpha1.Cluster, seen observation, operation v1alpha1.OperationType) bool {
+	switch operation {
+	case v1alpha1.OperationDelete:
+		return false
+	case v1alpha1.OperationStop:
+		return isRunning(cluster) || seen.outside.Stopped
+	}
+	return seen.outside.Applied
+}
+
 // summarizePhase returns the phase and the condition that explains it.
 func summarizePhase(cluster *v1alpha1.Cluster, conditions []metav1.Condition, appliedBefore bool) (v1alpha1.ClusterPhase, metav1.Condition) {
 	provisioned := *meta.FindStatusCondition(conditions, v1alpha1.ConditionProvisioned)
 	switch {
 	case !cluster.DeletionTimestamp.IsZero():
 		return v1alpha1.PhaseDeleting, *meta.FindStatusCondition(conditions, v1alpha1.ConditionDeleting)
+	case meta.FindStatusCondition(conditions, v1alpha1.ConditionReady).Reason == v1alpha1.ReasonStopped:
+		return v1alpha1.PhaseStopped, *meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
 	case provisioned.Status == metav1.ConditionTrue && cluster.Spec.Paused:
 		return v1alpha1.PhaseProvisioned, *meta.FindStatusCondition(conditions, v1alpha1.ConditionPaused)
 	case provisioned.Status == metav1.ConditionTrue:

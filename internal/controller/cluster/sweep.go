@@ -145,7 +145,7 @@ func (r *Reconciler) stopOrphan(ctx context.Context, orphans OrphanStopper, orph
 	defer cancel()
 	log.FromContext(ctx).WithName(Name).Info("Stopping an orphaned cluster",
 		"Cluster", orphan.Name, "UID", orphan.UID, "directory", orphan.Dir)
-	if err := orphans.Stop(ctx, orphan.UID); err != nil {
+	if err := orphans.StopOrphan(ctx, orphan.UID); err != nil {
 		return err
 	}
 	about := &v1alpha1.Cluster{}

@@ -41,7 +41,7 @@ func (w *world) expectStopped(want int) {
 	w.Helper()
 	var calls []fake.Call
 	for range want {
-		calls = append(calls, fake.Call{Method: "Stop", Cluster: w.name})
+		calls = append(calls, fake.Call{Method: "StopOrphan", Cluster: w.name})
 	}
 	if diff := cmp.Diff(calls, w.outside.Calls()); diff != "" {
 		w.Errorf("calls of the engine (-want +got):\n%s", diff)

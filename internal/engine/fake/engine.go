@@ -27,7 +27,7 @@ type World struct {
 
 // Call is one call to an engine.
 type Call struct {
-	// Method is Observe, Apply, Delete, Abandon or Stop.
+	// Method is Observe, Apply, Delete, Abandon or StopOrphan.
 	Method string
 	// Cluster is the name of the Cluster.
 	Cluster string
@@ -129,6 +129,12 @@ func (w *World) end(uid types.UID, c *Cluster, err error) {
 		delete(w.clusters, uid)
 		return
 	}
+	if c.wanted == stopped {
+		for i := range c.Components {
+			c.Components[i].Up = false
+		}
+		return
+	}
 	c.Hash = c.wanted
 	if c.Kubeconfig == nil {
 		c.Kubeconfig = Kubeconfig("https://" + c.Name + ".example:6443")
@@ -190,11 +196,23 @@ func (e *Engine) enter(method string, r cluster.Request) error {
 }
 
 func hashOf(r cluster.Request) string {
+	r.Spec.Running, r.Spec.ExpiresAfter = nil, nil // they are not for the engine
 	text, err := json.Marshal(r.Spec)
 	if err != nil {
 		panic(err) // a spec can be marshalled
 	}
 	return fmt.Sprintf("hash of %s", text)
+}
+
+// stopped stands for a request that stops a cluster.
+const stopped = "stopped"
+
+// wantedBy identifies what a request asks for.
+func wantedBy(r cluster.Request) string {
+	if r.Stop {
+		return stopped
+	}
+	return hashOf(r)
 }
 
 // Observe implements cluster.Engine.
@@ -212,11 +230,12 @@ func (e *Engine) Observe(_ context.Context, r cluster.Request) (cluster.Observat
 	case c == nil && r.Applied != "" && !r.Deleting:
 		return cluster.Observation{}, fmt.Errorf("%w: it was removed", cluster.ErrStateMissing)
 	case c == nil:
-		return cluster.Observation{}, nil
+		return cluster.Observation{Stopped: true}, nil
 	}
 	seen := cluster.Observation{
-		Exists: true, Applied: c.Hash == hashOf(r), Attended: attended == hashOf(r), Running: len(c.Components) > 0,
+		Exists: true, Applied: c.Hash == hashOf(r), Attended: attended == wantedBy(r), Running: len(c.Components) > 0,
 		ConfigHash: c.Hash, Config: c.Hash, Kubeconfig: c.Kubeconfig, KubeconfigPath: c.KubeconfigPath,
+		Stopped:    !c.isBusy() && !slices.ContainsFunc(c.Components, func(c cluster.Component) bool { return c.Up }),
 		Components: slices.Clone(c.Components), Notes: c.Notes, Waiting: "the fake cluster " + c.Name,
 	}
 	for _, component := range c.Components {
@@ -224,7 +243,7 @@ func (e *Engine) Observe(_ context.Context, r cluster.Request) (cluster.Observat
 	}
 	if c.Operation != nil {
 		operation := *c.Operation
-		operation.Stale = !operation.Delete && c.wanted != hashOf(r)
+		operation.Stale = !operation.Delete && c.wanted != wantedBy(r)
 		seen.Operation = &operation
 	}
 	if c.Kubeconfig != nil {
@@ -237,12 +256,15 @@ func (e *Engine) Observe(_ context.Context, r cluster.Request) (cluster.Observat
 func (e *Engine) Apply(_ context.Context, r cluster.Request) error {
 	return e.begin("Apply", r, func() (*Cluster, bool) {
 		c := e.world.clusters[r.UID]
+		if c == nil && r.Stop {
+			return nil, false
+		}
 		if c == nil {
 			c = &Cluster{Name: r.Name}
 			e.world.clusters[r.UID] = c
 		}
 		c.ManagementClusterUID = r.ManagementClusterUID
-		if c.wanted = hashOf(r); c.Hash == c.wanted {
+		if c.wanted = wantedBy(r); c.Hash == c.wanted {
 			for i := range c.Components {
 				c.Components[i].Up = true
 			}
@@ -303,15 +325,15 @@ func (e *Engine) List(context.Context) ([]cluster.HostedCluster, error) {
 	return all, nil
 }
 
-// Stop implements cluster.OrphanStopper.
-func (e *Engine) Stop(_ context.Context, uid types.UID) error {
+// StopOrphan implements cluster.OrphanStopper.
+func (e *Engine) StopOrphan(_ context.Context, uid types.UID) error {
 	e.world.mu.Lock()
 	c := e.world.clusters[uid]
 	e.world.mu.Unlock()
 	if c == nil {
 		return nil
 	}
-	if err := e.enter("Stop", cluster.Request{Name: c.Name}); err != nil {
+	if err := e.enter("StopOrphan", cluster.Request{Name: c.Name}); err != nil {
 		return err
 	}
 	e.mu.Lock()

@@ -30,10 +30,19 @@ type desire struct {
 	config  string // spec without credentials
 
 	rotation string // the credentials that are asked for; empty if any will do
+	stop     bool   // see cluster.Request
 }
 
 // key identifies the desired state.
-func (d desire) key() string { return d.hash + " " + d.rotation }
+func (d desire) key() string {
+	if d.stop {
+		return stopKey
+	}
+	return d.hash + " " + d.rotation
+}
+
+// stopKey is the key of a cluster that is to be stopped, whatever the rest of its spec.
+const stopKey = "stop"
 
 // isApplied reports whether the desired state was applied last.
 func (d desire) isApplied(was *applied) bool {
@@ -72,7 +81,7 @@ func Validate(spec v1alpha1.ClusterSpec) error {
 
 // newDesire validates a request.
 func (e *Engine) newDesire(ctx context.Context, r cluster.Request) (desire, error) {
-	d := desire{spec: desiredSpec{Version: r.Spec.Version, APIServer: r.Spec.APIServer}, rotation: r.Rotation}
+	d := desire{spec: desiredSpec{Version: r.Spec.Version, APIServer: r.Spec.APIServer}, rotation: r.Rotation, stop: r.Stop}
 	if err := Validate(r.Spec); err != nil {
 		return d, err
 	}

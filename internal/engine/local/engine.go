@@ -103,6 +103,9 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	if e.ctx.Err() != nil {
 		return cluster.ErrStopping
 	}
+	if r.Stop {
+		return e.applyStop(r)
+	}
 	if _, err := e.newDesire(ctx, r); err != nil {
 		return err // before anything is created
 	}
@@ -172,6 +175,9 @@ func (e *Engine) begin(m *member, isDelete bool, hash string, do func(context.Co
 		switch {
 		case err == nil:
 			op.State, op.Description = v1alpha1.OperationSucceeded, "The spec is applied"
+			if hash == stopKey {
+				op.Description = "All processes of the cluster are stopped"
+			}
 		case e.ctx.Err() != nil:
 			op.Ended, op.Err = time.Time{}, cluster.ErrStopping
 		default:

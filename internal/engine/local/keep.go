@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -66,22 +67,83 @@ func (e *Engine) List(context.Context) ([]cluster.HostedCluster, error) {
 
 // runsIdly reports whether a cluster has running processes, or processes that would be restarted, and no operation in progress.
 func (e *Engine) runsIdly(uid types.UID) bool {
-	if m := e.member(uid); m != nil {
-		m.mu.Lock()
-		busy, attended := m.done != nil, m.cp != nil
-		m.mu.Unlock()
-		if busy || attended {
-			return !busy
-		}
+	busy, attended := e.activity(uid)
+	return !busy && (attended || e.hasProcesses(uid))
+}
+
+// isStopped reports whether a cluster has no running processes, and none that would be restarted.
+func (e *Engine) isStopped(uid types.UID) bool {
+	busy, attended := e.activity(uid)
+	return !busy && !attended && !e.hasProcesses(uid)
+}
+
+// activity reports whether an operation is in progress, and whether the engine supervises processes of the cluster.
+func (e *Engine) activity(uid types.UID) (busy, attended bool) {
+	m := e.member(uid)
+	if m == nil {
+		return false, false
 	}
-	statuses, _ := process.Peek(controlplane.Processes(e.dir(uid))) // Stop reports damaged records
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.done != nil, m.cp != nil
+}
+
+// hasProcesses reports whether a process of the cluster runs or was about to start.
+func (e *Engine) hasProcesses(uid types.UID) bool {
+	statuses, _ := process.Peek(controlplane.Processes(e.dir(uid))) // stop reports damaged records
 	return slices.ContainsFunc(statuses, func(s process.Status) bool {
 		return s.State == process.Running || s.State == process.Starting
 	})
 }
 
-// Stop implements cluster.OrphanStopper.
-func (e *Engine) Stop(ctx context.Context, uid types.UID) error {
+// stopTimeout limits a stop, which then kills the remaining processes.
+const stopTimeout = time.Minute
+
+// applyStop starts to stop a cluster, unless it is being stopped already. It cancels any other operation in progress: a start may
+// wait for a component that never becomes ready.
+func (e *Engine) applyStop(r cluster.Request) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m, err := e.attend(r.UID, r.Name)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	under := m.done
+	switch {
+	case under != nil && m.opFor == stopKey && !m.op.Delete:
+		return nil
+	case under != nil:
+		m.cancel()
+	}
+	e.begin(m, false, stopKey, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+		defer cancel()
+		if err := waitFor(ctx, under); err != nil {
+			return err
+		}
+		return e.stop(ctx, m)
+	})
+	m.op.Description = "Stopping"
+	return nil
+}
+
+// waitFor waits for the end of a canceled operation; nil means that there is none.
+func waitFor(ctx context.Context, canceled <-chan struct{}) error {
+	if canceled == nil {
+		return nil
+	}
+	select {
+	case <-canceled:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// StopOrphan implements cluster.OrphanStopper.
+func (e *Engine) StopOrphan(ctx context.Context, uid types.UID) error {
 	m, op, done, err := e.beginStop(ctx, uid)
 	if err != nil {
 		return err

@@ -36,7 +36,7 @@ type helperArgs struct {
 }
 
 func (a helperArgs) request() cluster.Request {
-	return cluster.Request{Name: "victim", UID: a.UID, Spec: v1alpha1.ClusterSpec{Engine: v1alpha1.EngineLocal}, Deleting: a.Delete}
+	return cluster.Request{Name: "victim", UID: a.UID, Spec: v1alpha1.ClusterSpec{Engine: v1alpha1.EngineLocal}, Deleting: a.Delete, Stop: a.Stop}
 }
 
 // runHelper begins an operation, and kills this process in the middle of it.
@@ -50,14 +50,8 @@ func runHelper(encoded string) int {
 	})
 	ctx := context.Background()
 	begin := engine.Apply
-	switch {
-	case args.Delete:
+	if args.Delete {
 		begin = engine.Delete
-	case args.Stop:
-		begin = func(context.Context, cluster.Request) error {
-			go func() { _ = engine.Stop(ctx, args.UID) }()
-			return nil
-		}
 	}
 	if err := begin(ctx, args.request()); err != nil {
 		fmt.Println(err)
@@ -134,18 +128,23 @@ func TestLongAManagerThatIsKilled(t *testing.T) {
 		t.Logf("killed %s after the beginning of the stop, it left: %d things", args.After, len(left(t, dir)))
 	}
 	engine = local.New(opts)
-	if err := engine.Stop(t.Context(), args.UID); err != nil {
+	if err := engine.Apply(t.Context(), args.request()); err != nil {
 		t.Fatal(err)
 	}
+	harness.Eventually(t, "the cluster is stopped", func() bool {
+		seen, err := engine.Observe(t.Context(), args.request())
+		return err == nil && seen.Stopped
+	})
 	if rest := left(t, dir); len(rest) != 1 {
 		t.Errorf("stopped, and left: %v; want only its data", rest)
 	}
+	args.Stop = false
 	applyAndWait(t, engine, args.request())
 	if err := engine.Close(); err != nil {
 		t.Fatal(err)
 	}
 
-	args.Stop, args.Delete = false, true
+	args.Delete = true
 	for _, args.After = range []time.Duration{0, 2, 5, 10, 15, 20, 30, 50} {
 		args.After *= time.Millisecond
 		addRemains(t, dir)

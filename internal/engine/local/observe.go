@@ -18,9 +18,10 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 	var seen cluster.Observation
 	dir, m := e.dir(r.UID), e.member(r.UID)
 	wanted, err := e.newDesire(ctx, r)
-	if err != nil && !r.Deleting {
+	if err != nil && !r.Deleting && !r.Stop { // a cluster with an invalid spec can be removed and stopped
 		return seen, err
 	}
+	seen.Stopped = e.isStopped(r.UID)
 	if m != nil {
 		m.observe(&seen, wanted.key())
 	}

@@ -88,7 +88,7 @@ func TestAClusterThatIsAttendedIsNotStopped(t *testing.T) {
 	if err := engine.Apply(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
-	if err := engine.Stop(t.Context(), request.UID); !errors.Is(err, cluster.ErrBusy) {
+	if err := engine.StopOrphan(t.Context(), request.UID); !errors.Is(err, cluster.ErrBusy) {
 		t.Errorf("Stop while it is made says %v, want that another operation has to end first", err)
 	}
 	if found, err := engine.List(t.Context()); err != nil || len(found) > 0 {
@@ -96,7 +96,7 @@ func TestAClusterThatIsAttendedIsNotStopped(t *testing.T) {
 	}
 	applyAndWait(t, engine, request)
 	other := local.New(opts)
-	if err := other.Stop(t.Context(), request.UID); !errors.Is(err, cluster.ErrBusy) {
+	if err := other.StopOrphan(t.Context(), request.UID); !errors.Is(err, cluster.ErrBusy) {
 		t.Errorf("Stop by another manager says %v, want that another operation has to end first", err)
 	}
 	if seen, err := engine.Observe(t.Context(), request); err != nil || !seen.Running || !seen.Attended {
@@ -118,7 +118,7 @@ func TestLongAStopIsFollowedByWhatIsWanted(t *testing.T) {
 	applyAndWait(t, engine, request)
 	stopping := func() <-chan error {
 		ended := make(chan error, 1)
-		go func() { ended <- engine.Stop(context.WithoutCancel(t.Context()), request.UID) }()
+		go func() { ended <- engine.StopOrphan(context.WithoutCancel(t.Context()), request.UID) }()
 		harness.Eventually(t, "it is being stopped", func() bool {
 			seen, err := engine.Observe(t.Context(), request)
 			return err == nil && seen.Operation != nil && seen.Operation.Description == "Stopping"

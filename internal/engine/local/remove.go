@@ -37,12 +37,8 @@ const removalTimeout = time.Minute
 func (e *Engine) remove(ctx context.Context, m *member, under <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
 	defer cancel()
-	if under != nil {
-		select {
-		case <-under:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	if err := waitFor(ctx, under); err != nil {
+		return err
 	}
 	if cp := m.release(); cp != nil {
 		atOnce, cancel := context.WithCancel(ctx)

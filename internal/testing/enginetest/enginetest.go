@@ -48,6 +48,7 @@ func Run(t *testing.T, newPlace func(t *testing.T) Place) {
 		{"a closed engine does nothing", testClosed},
 		{"an abandoned cluster stays", testAbandon},
 		{"a cluster on the host is reported, stopped, and started again", testKeep},
+		{"a request stops it, and the next one starts it", testStop},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := &run{T: t, Place: newPlace(t), woken: map[string]bool{}}
@@ -306,10 +307,56 @@ func testKeep(r *run) {
 	r.expectRunning(false)
 }
 
+// testStop is for engines whose clusters run on the host of the manager.
+func testStop(r *run) {
+	if _, ok := r.engine.(cluster.OrphanStopper); !ok {
+		return
+	}
+	r.applyStop() // nothing exists
+	if left := r.Left(r.request); len(left) > 0 {
+		r.Errorf("stopping nothing has created: %v", left)
+	}
+	before := r.apply()
+	r.applyStop()
+	r.expectRunning(false)
+	if seen := r.observe(); !seen.Exists || !seen.Applied || string(seen.Kubeconfig) != string(before.Kubeconfig) {
+		r.Errorf("after a stop Observe returns %+v", seen)
+	}
+	r.applyStop() // idempotent
+	r.restart()
+	r.applyStop()
+	if after := r.apply(); after.ConfigHash != before.ConfigHash || string(after.Kubeconfig) != string(before.Kubeconfig) {
+		r.Error("after a stop and a start it is a different cluster")
+	}
+	r.restart()
+	r.applyStop() // by an engine that has never seen it run
+
+	if err := r.engine.Apply(r.Context(), r.request); err != nil {
+		r.Fatal(err)
+	}
+	r.applyStop() // while it starts
+	r.expectRunning(false)
+}
+
+// applyStop stops the cluster by a request.
+func (r *run) applyStop() {
+	r.Helper()
+	r.request.Stop = true
+	defer func() { r.request.Stop = false }()
+	r.do(r.engine.Apply(r.Context(), r.request))
+	r.eventually("it is stopped", func() bool {
+		seen := r.observe()
+		if o := seen.Operation; o != nil && o.State == v1alpha1.OperationFailed && !o.Stale {
+			r.Fatalf("the stop failed: %v", o.Err)
+		}
+		return seen.Stopped && !seen.Running
+	})
+}
+
 // stop stops the cluster and checks that it is not running.
 func (r *run) stop() {
 	r.Helper()
-	r.do(r.engine.(cluster.OrphanStopper).Stop(r.Context(), r.request.UID))
+	r.do(r.engine.(cluster.OrphanStopper).StopOrphan(r.Context(), r.request.UID))
 	r.expectRunning(false)
 }
 

@@ -4,6 +4,7 @@ package v1alpha1
 
 import (
 	clusterprovisionerv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // ClusterSpecApplyConfiguration represents a declarative configuration of the ClusterSpec type for use
@@ -25,6 +26,14 @@ type ClusterSpecApplyConfiguration struct {
 	// higher version upgrades the cluster. The default is the manager's newest
 	// version, so an upgrade of the manager may upgrade the cluster.
 	Version *string `json:"version,omitempty"`
+	// Whether the cluster runs. If this is false, all its processes are stopped and its
+	// data is kept; other changes of the spec are applied when the cluster starts again.
+	// For the engine local only. The default is true.
+	Running *bool `json:"running,omitempty"`
+	// Time after the creation at which the Cluster is deleted, such as 8h. An event
+	// announces the deletion five minutes before. Nothing is deleted while paused or
+	// deletionProtection is true. The default is to keep the Cluster.
+	ExpiresAfter *v1.Duration `json:"expiresAfter,omitempty"`
 	// Pause reconciliation: nothing is applied, repaired, rotated or deleted until
 	// this is false. A running cluster keeps running.
 	Paused *bool `json:"paused,omitempty"`
@@ -69,6 +78,22 @@ func (b *ClusterSpecApplyConfiguration) WithLegacyConfigPath(value string) *Clus
 // If called multiple times, the Version field is set to the value of the last call.
 func (b *ClusterSpecApplyConfiguration) WithVersion(value string) *ClusterSpecApplyConfiguration {
 	b.Version = &value
+	return b
+}
+
+// WithRunning sets the Running field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Running field is set to the value of the last call.
+func (b *ClusterSpecApplyConfiguration) WithRunning(value bool) *ClusterSpecApplyConfiguration {
+	b.Running = &value
+	return b
+}
+
+// WithExpiresAfter sets the ExpiresAfter field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ExpiresAfter field is set to the value of the last call.
+func (b *ClusterSpecApplyConfiguration) WithExpiresAfter(value v1.Duration) *ClusterSpecApplyConfiguration {
+	b.ExpiresAfter = &value
 	return b
 }
 

@@ -4,7 +4,8 @@ package v1alpha1
 
 import (
 	clusterprovisionerv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
-	v1 "k8s.io/client-go/applyconfigurations/meta/v1"
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1 "k8s.io/client-go/applyconfigurations/meta/v1"
 )
 
 // ClusterStatusApplyConfiguration represents a declarative configuration of the ClusterStatus type for use
@@ -12,8 +13,8 @@ import (
 //
 // ClusterStatus is the observed state of a cluster.
 type ClusterStatusApplyConfiguration struct {
-	// Phase of the cluster: Pending, Provisioning, Provisioned, Deleting, Failed or
-	// Unknown. It is for display; programs should use the conditions.
+	// Phase of the cluster: Pending, Provisioning, Provisioned, Stopped, Deleting,
+	// Failed or Unknown. It is for display; programs should use the conditions.
 	Phase *clusterprovisionerv1alpha1.ClusterPhase `json:"phase,omitempty"`
 	// Reason of the phase: that of the condition that explains it.
 	Reason *string `json:"reason,omitempty"`
@@ -33,6 +34,8 @@ type ClusterStatusApplyConfiguration struct {
 	// Value of the annotation clusterprovisioner.rke.io/rotate-credentials at the last
 	// rotation of the credentials.
 	RotatedCredentials *string `json:"rotatedCredentials,omitempty"`
+	// Time at which the Cluster is deleted because of spec.expiresAfter.
+	ExpiresAt *v1.Time `json:"expiresAt,omitempty"`
 	// Current or last operation.
 	LastOperation *LastOperationApplyConfiguration `json:"lastOperation,omitempty"`
 	// Reference to the kubeconfig.
@@ -41,7 +44,7 @@ type ClusterStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// Conditions of the cluster. Provisioned is True if the spec is applied, Ready if
 	// the API of the cluster is ready.
-	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
+	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 
 // ClusterStatusApplyConfiguration constructs a declarative configuration of the ClusterStatus type for use with
@@ -122,6 +125,14 @@ func (b *ClusterStatusApplyConfiguration) WithRotatedCredentials(value string) *
 	return b
 }
 
+// WithExpiresAt sets the ExpiresAt field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ExpiresAt field is set to the value of the last call.
+func (b *ClusterStatusApplyConfiguration) WithExpiresAt(value v1.Time) *ClusterStatusApplyConfiguration {
+	b.ExpiresAt = &value
+	return b
+}
+
 // WithLastOperation sets the LastOperation field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the LastOperation field is set to the value of the last call.
@@ -149,7 +160,7 @@ func (b *ClusterStatusApplyConfiguration) WithObservedGeneration(value int64) *C
 // WithConditions adds the given value to the Conditions field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
 // If called multiple times, values provided by each call will be appended to the Conditions field.
-func (b *ClusterStatusApplyConfiguration) WithConditions(values ...*v1.ConditionApplyConfiguration) *ClusterStatusApplyConfiguration {
+func (b *ClusterStatusApplyConfiguration) WithConditions(values ...*metav1.ConditionApplyConfiguration) *ClusterStatusApplyConfiguration {
 	for i := range values {
 		if values[i] == nil {
 			panic("nil value passed to WithConditions")
