@@ -29,6 +29,7 @@ func run(t *testing.T, args ...string) string {
 }
 
 func TestRetainedDisksAreListed(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir()) // without the user's other data directories
 	dir := t.TempDir()
 	disk := filepath.Join(manager.MachinesDir(dir), "retained", "default", "web", "6b1a3c5e-0000-4000-8000-000000000000.qcow2")
 	if err := os.MkdirAll(filepath.Dir(disk), 0o700); err != nil {
