@@ -107,7 +107,7 @@ func decideOutside(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 		p.action, p.again = blocked, sooner(p.again, recheck)
 	case !isRunning(cluster) && seen.outside.Stopped:
 		p.action = keep
-	case inProgress && !(operation.Stale && !isRunning(cluster)): // a stop does not wait for another operation
+	case inProgress && (isRunning(cluster) || !operation.Stale): // a stop does not wait for another operation
 		p.action = watch
 		if !seen.outside.Attended {
 			p.action = apply // an earlier manager started it, and this one does not supervise it yet

@@ -1,0 +1,46 @@
+package cluster
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+)
+
+// isStopped reports whether the cluster is stopped, or being stopped, as the spec requests.
+func isStopped(cluster *v1alpha1.Cluster, seen observation) bool {
+	return !isRunning(cluster) && !cluster.Spec.Paused && seen.err == nil
+}
+
+// stoppedCondition returns a condition of a cluster for which isStopped is true.
+func stoppedCondition(name string, seen observation) metav1.Condition {
+	if !seen.outside.Stopped {
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonStopping, "The cluster is being stopped: spec.running is false")
+	}
+	return condition(name, metav1.ConditionFalse, v1alpha1.ReasonStopped, "The cluster is stopped: spec.running is false")
+}
+
+// summarizeExpiry sets or removes what the status has about spec.expiresAfter.
+func summarizeExpiry(cluster *v1alpha1.Cluster, p plan, status *v1alpha1.ClusterStatus) {
+	const name = v1alpha1.ConditionExpiring
+	at, expires := expiresAt(cluster)
+	if !expires {
+		status.ExpiresAt = nil
+		meta.RemoveStatusCondition(&status.Conditions, name)
+		return
+	}
+	status.ExpiresAt = &metav1.Time{Time: at}
+	is := condition(name, metav1.ConditionFalse, v1alpha1.ReasonNotExpiring, "The deletion is announced %s before status.expiresAt", v1alpha1.ExpiryNotice)
+	if text := at.UTC().Format("2006-01-02T15:04:05Z"); !p.at.Before(at.Add(-v1alpha1.ExpiryNotice)) {
+		switch {
+		case cluster.Spec.DeletionProtection:
+			is = condition(name, metav1.ConditionFalse, v1alpha1.ReasonDeletionProtected, "The Cluster expires at %s, but spec.deletionProtection is true", text)
+		case cluster.Spec.Paused:
+			is = condition(name, metav1.ConditionFalse, v1alpha1.ReasonPaused, "The Cluster expires at %s, but spec.paused is true", text)
+		default:
+			is = condition(name, metav1.ConditionTrue, v1alpha1.ReasonExpiring, "The Cluster is deleted at %s. To keep it, raise or remove spec.expiresAfter", text)
+		}
+	}
+	is.ObservedGeneration, is.LastTransitionTime = cluster.Generation, metav1.NewTime(p.at)
+	meta.SetStatusCondition(&status.Conditions, is)
+}
