@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-dev/keelson/internal/cli/backup"
+	consolecmd "github.com/keelson-dev/keelson/internal/cli/console"
 	"github.com/keelson-dev/keelson/internal/cli/down"
 	imagecmd "github.com/keelson-dev/keelson/internal/cli/image"
 	"github.com/keelson-dev/keelson/internal/cli/kubeconfig"
@@ -85,6 +86,7 @@ func New() *cobra.Command {
 		up.New(),
 		down.New(),
 		status.New(),
+		consolecmd.New(),
 		logs.New(),
 		kubeconfig.New(),
 		backup.New(),

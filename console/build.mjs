@@ -1,0 +1,24 @@
+// Builds the page into ../internal/console/dist, or with --test the unit tests into build/.
+import { build } from 'esbuild';
+import { cp, mkdir, readdir, rm } from 'node:fs/promises';
+
+const common = { bundle: true, charset: 'utf8', logLevel: 'warning', jsx: 'automatic', jsxImportSource: 'preact' };
+
+if (process.argv.includes('--test')) {
+  await rm('build', { recursive: true, force: true });
+  const tests = (await readdir('test')).filter((name) => name.endsWith('.test.ts'));
+  await build({
+    ...common, entryPoints: tests.map((name) => `test/${name}`), outdir: 'build', outExtension: { '.js': '.mjs' },
+    platform: 'node', target: 'node18', format: 'esm',
+  });
+} else {
+  const dist = process.env.DIST ?? '../internal/console/dist';
+  await rm(dist, { recursive: true, force: true });
+  await mkdir(`${dist}/assets`, { recursive: true });
+  await build({
+    ...common, entryPoints: { app: 'src/main.tsx', style: 'src/style.css' }, outdir: `${dist}/assets`,
+    minify: true, target: 'es2022', format: 'esm', legalComments: 'inline',
+  });
+  await cp('src/index.html', `${dist}/index.html`);
+  await cp('src/icon.svg', `${dist}/assets/icon.svg`);
+}

@@ -1,0 +1,86 @@
+// Requests to the program, and through it to the Kubernetes API.
+import type { Kind } from './kinds';
+
+const storage = 'keelson-console-key';
+const prefix = '/kubernetes';
+
+export interface About {
+  cluster: string;
+  version: string;
+  kinds: Kind[];
+}
+
+export interface Status {
+  kind: 'Status';
+  code: number;
+  reason?: string;
+  message?: string;
+}
+
+/** A refusal of the API, or of the program. */
+export class APIError extends Error {
+  constructor(
+    readonly code: number,
+    message: string,
+    readonly noSession = false,
+  ) {
+    super(message);
+  }
+}
+
+let key = '';
+
+/** Exchanges the token in the URL for a session, or takes up that of an earlier visit. */
+export async function enter(): Promise<About> {
+  const token = new URLSearchParams(location.hash.slice(1)).get('token');
+  if (token) {
+    history.replaceState(null, '', location.pathname + location.search); // not even in the history
+    const response = await fetch('/session', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ token }) });
+    if (response.ok) localStorage.setItem(storage, (await response.json()).key);
+  }
+  key = localStorage.getItem(storage) ?? '';
+  return (await request('/about')).json();
+}
+
+export function sessionKey(): string {
+  return key;
+}
+
+async function request(path: string, init: RequestInit = {}): Promise<Response> {
+  const headers = new Headers(init.headers);
+  headers.set('Keelson-Console', key);
+  let response: Response;
+  try {
+    response = await fetch(path, { ...init, headers });
+  } catch (err) {
+    if ((err as Error).name === 'AbortError') throw err;
+    throw new APIError(0, '');
+  }
+  if (response.ok) return response;
+  const body: Partial<Status> = await response.json().catch(() => ({}));
+  const refused = response.headers.has('Keelson-Console');
+  throw new APIError(response.status, body.message ?? response.statusText, refused && response.status === 401);
+}
+
+export async function getJSON<T>(path: string, accept = 'application/json', signal?: AbortSignal): Promise<T> {
+  return (await request(prefix + path, { headers: { Accept: accept }, signal })).json();
+}
+
+export async function getText(path: string, accept: string): Promise<string> {
+  return (await request(prefix + path, { headers: { Accept: accept } })).text();
+}
+
+export async function send<T>(method: string, path: string, body: unknown, contentType = 'application/json'): Promise<T> {
+  const text = typeof body === 'string' ? body : JSON.stringify(body);
+  return (await request(prefix + path, { method, headers: { 'Content-Type': contentType, Accept: 'application/json' }, body: text })).json();
+}
+
+/** Whether the session has ended. A program that does not answer has not ended it. */
+export async function sessionEnded(): Promise<boolean> {
+  try {
+    await request('/about');
+    return false;
+  } catch (err) {
+    return err instanceof APIError && err.noSession;
+  }
+}

@@ -1,0 +1,174 @@
+// The page of one object.
+import { useEffect, useMemo, useState } from 'preact/hooks';
+import { APIError, getText } from './api';
+import type { App } from './app';
+import { sortedEvents } from './events';
+import { href, path, title, type Kind } from './kinds';
+import { ObjectList, TableList, type Obj } from './live';
+import { EventTable } from './overview';
+import { Age, Badge, CellText, Copy, Empty, Section } from './parts';
+import { relatedOf } from './related';
+import { useSource } from './signal';
+import { stateOf, toneOf, type Tone } from './state';
+import { texts } from './texts';
+import { withoutManagedFields } from './yaml';
+
+export function DetailPage({ app, kind, namespace, name }: { app: App; kind: Kind; namespace: string; name: string }) {
+  const at = path(kind, kind.namespaced ? namespace : '');
+  const selector = `&fieldSelector=${encodeURIComponent(`metadata.name=${name}`)}`;
+  const found = useOpen(() => new ObjectList(app.socket, at, selector), [at, name]);
+  const table = useOpen(() => new TableList(app.socket, at, selector), [at, name]);
+  useSource(found, table);
+  useEffect(() => { document.title = `${name} · ${title(kind)} · ${texts.product}`; }, [kind, name]);
+  const object = [...found.objects.values()][0];
+  const row = [...table.rows.values()][0];
+  if (found.phase === 'loading') return <Empty title={texts.loading} />;
+  if (found.phase === 'denied') return <Empty title={texts.denied(name)}><p>{found.message}</p></Empty>;
+  if (!object) return <Empty title={found.phase === 'failed' ? texts.failed(name) : texts.gone(name)}><p>{found.message || texts.goneHint}</p></Empty>;
+  const reason = row ? table.cell(row, 'Reason') : '';
+  const state = stateOf(row ? table.cell(row, 'Ready') : '', reason);
+  return (
+    <>
+      <p class="crumbs"><a href={href(kind)}>{title(kind)}</a>{kind.namespaced && <> / <a href={href(kind, namespace)}>{namespace}</a></>}</p>
+      <h1>{name} {row && <Badge tone={toneOf[state]}>{reason || (state === 'ready' ? texts.ready : texts.noStatus)}</Badge>}</h1>
+      {object.metadata.deletionTimestamp && <p class="hint"><strong>{texts.deleting}</strong> <Age at={Date.parse(object.metadata.deletionTimestamp)} /></p>}
+      <Summary object={object} table={table} />
+      <Conditions object={object} />
+      <Related app={app} kind={kind} object={object} />
+      <Events app={app} object={object} />
+      <Yaml path={path(kind, kind.namespaced ? namespace : '', name)} version={object.metadata.resourceVersion} />
+    </>
+  );
+}
+
+/** A list that is open while the component is shown. */
+function useOpen<T extends { close(): void }>(open: () => T, inputs: unknown[]): T {
+  const list = useMemo(open, inputs);
+  useEffect(() => () => list.close(), [list]);
+  return list;
+}
+
+function Summary({ object, table }: { object: Obj; table: TableList }) {
+  const row = [...table.rows.values()][0];
+  const labels = Object.entries(object.metadata.labels ?? {});
+  return (
+    <Section title={texts.summary}>
+      <dl class="facts">
+        {row && table.columns.map((c, i) => row.cells[i] && (
+          <div key={c.name}><dt title={c.description}>{c.name}</dt><dd><CellText column={c.name} text={row.cells[i]} /></dd></div>
+        ))}
+        <div><dt>{texts.columns.age}</dt><dd><Age at={Date.parse(object.metadata.creationTimestamp)} /></dd></div>
+        {labels.length > 0 && <div><dt>{texts.labels}</dt><dd>{labels.map(([k, v]) => <code key={k}>{v ? `${k}=${v}` : k}</code>)}</dd></div>}
+      </dl>
+    </Section>
+  );
+}
+
+/** True is not good for all: those of a problem begin with a noun of their own. */
+const problems = ['RunsStuck', 'RestartRequired', 'SoftwareEmulation', 'Deleting', 'Paused'];
+
+function toneOfCondition(type: string, status: string, reason: string): Tone {
+  if (problems.includes(type)) return status === 'True' ? 'busy' : 'plain';
+  if (type === 'Ready') return toneOf[stateOf(status, reason)];
+  return status === 'True' ? 'good' : 'calm';
+}
+
+function Conditions({ object }: { object: Obj }) {
+  const conditions: any[] = object.status?.conditions ?? [];
+  return (
+    <Section title={texts.conditions}>
+      {!conditions.length && <Empty title={texts.noConditions} />}
+      {conditions.length > 0 && (
+        <div class="scroll">
+          <table class="plain">
+            <thead><tr>{(['type', 'status', 'reason', 'message', 'since'] as const).map((c) => <th key={c} scope="col">{texts.columns[c]}</th>)}</tr></thead>
+            <tbody>{conditions.map((c) => (
+              <tr key={c.type}>
+                <th scope="row">{c.type}</th><td><Badge tone={toneOfCondition(c.type, c.status, c.reason)}>{c.status}</Badge></td>
+                <td>{c.reason}</td><td class="long">{c.message}</td><td><Age at={Date.parse(c.lastTransitionTime)} /></td>
+              </tr>
+            ))}</tbody>
+          </table>
+        </div>
+      )}
+    </Section>
+  );
+}
+
+function Related({ app, kind, object }: { app: App; kind: Kind; object: Obj }) {
+  const related = relatedOf(kind.plural, object);
+  const at = related && path(related, related.namespaced ? object.metadata.namespace : '');
+  const list = useOpen(() => (at ? new TableList(app.socket, at, related.query) : undefined) ?? nothing, [at, related?.query]);
+  useSource(list === nothing ? undefined : (list as TableList));
+  const owners = object.metadata.ownerReferences ?? [];
+  if (!related && !owners.length) return null;
+  const table = list === nothing ? undefined : (list as TableList);
+  const rows = table ? [...table.rows.values()].filter((r) => r.owners.includes(object.metadata.uid)).sort((a, b) => b.created - a.created) : [];
+  const columns = (table?.columns ?? []).map((c, i) => [c, i] as const).filter(([c]) => !c.wide).slice(0, 4);
+  return (
+    <Section title={texts.related}>
+      {owners.map((o) => {
+        const ownerKind = app.kindNamed(o.kind, o.apiVersion);
+        return <p key={o.uid}>{texts.owner}: {o.kind} {ownerKind ? <a href={href(ownerKind, object.metadata.namespace, o.name)}>{o.name}</a> : o.name}</p>;
+      })}
+      {table?.phase === 'denied' && <p class="hint"><strong>{texts.denied(related!.plural)}</strong> {table.message}</p>}
+      {table?.phase === 'live' && !rows.length && <Empty title={texts.none(related!.kind + 's')} />}
+      {rows.length > 0 && (
+        <div class="scroll">
+          <table class="plain">
+            <thead><tr><th scope="col">{related!.kind}</th>{columns.map(([c]) => <th key={c.name} scope="col">{c.name}</th>)}<th scope="col">{texts.columns.age}</th></tr></thead>
+            <tbody>{rows.map((r) => {
+              const page = app.kindOf(related!.plural);
+              return (
+                <tr key={r.uid}>
+                  <td>{page ? <a href={href(page, r.namespace, r.name)}>{r.name}</a> : r.name}</td>
+                  {columns.map(([c, i]) => <td key={c.name}><CellText column={c.name} text={r.cells[i]} /></td>)}
+                  <td><Age at={r.created} /></td>
+                </tr>
+              );
+            })}</tbody>
+          </table>
+        </div>
+      )}
+    </Section>
+  );
+}
+
+const nothing = { close() {} };
+
+function Events({ app, object }: { app: App; object: Obj }) {
+  const { namespace, uid } = object.metadata;
+  // The events of an object without a namespace are in the namespace default.
+  const at = path({ group: '', version: 'v1', plural: 'events' }, namespace ?? 'default');
+  const list = useOpen(() => new ObjectList(app.socket, at, `&fieldSelector=${encodeURIComponent(`involvedObject.uid=${uid}`)}`), [at, uid]);
+  useSource(list);
+  const events = sortedEvents(list.objects.values());
+  return (
+    <Section title={texts.events}>
+      {list.phase === 'denied' && <p class="hint"><strong>{texts.denied(texts.events)}</strong> {list.message}</p>}
+      {list.phase === 'live' && !events.length && <Empty title={texts.noEvents} />}
+      {events.length > 0 && <EventTable app={app} events={events} />}
+    </Section>
+  );
+}
+
+/** The server writes the YAML, which is fetched only while it is shown. */
+function Yaml({ path, version }: { path: string; version: string }) {
+  const [open, setOpen] = useState(false);
+  const [text, setText] = useState('');
+  useEffect(() => {
+    if (!open) return;
+    let current = true;
+    getText(path, 'application/yaml').then(
+      (yaml) => current && setText(withoutManagedFields(yaml)),
+      (err: APIError) => current && setText(err.message),
+    );
+    return () => { current = false; };
+  }, [open, path, version]);
+  return (
+    <details class="card" onToggle={(e) => setOpen(e.currentTarget.open)}>
+      <summary><h2>{texts.yaml}</h2></summary>
+      {open && <><Copy text={text} /><pre tabIndex={0} aria-label={texts.yaml}>{text || texts.loading}</pre></>}
+    </details>
+  );
+}

@@ -1,0 +1,63 @@
+// Small parts of all pages.
+import type { ComponentChildren } from 'preact';
+import { useState } from 'preact/hooks';
+import { useNow } from './signal';
+import { toneOfCell, type Tone } from './state';
+import { texts } from './texts';
+import { age, exact, relative, timeIn, until } from './time';
+
+export function Badge({ tone, children }: { tone: Tone; children: ComponentChildren }) {
+  return tone === 'plain' ? <>{children}</> : <span class={`badge ${tone}`}>{children}</span>;
+}
+
+/** A time as an age that stays current. */
+export function Age({ at }: { at: number }) {
+  const now = useNow();
+  return Number.isNaN(at) ? null : <time dateTime={new Date(at).toISOString()} title={exact(at)}>{age(at, now)}</time>;
+}
+
+/** A coming time. */
+export function Until({ at }: { at: number }) {
+  const now = useNow();
+  return <time dateTime={new Date(at).toISOString()} title={exact(at)}>{until(at, now)}</time>;
+}
+
+function Relative({ at, text }: { at: number; text: string }) {
+  const now = useNow();
+  return <time dateTime={text} title={text}>{relative(at, now)}</time>;
+}
+
+/** The text of a cell of the server's table: a state, a time or anything else. */
+export function CellText({ column, text }: { column: string; text: string }) {
+  const at = timeIn(text);
+  return at === undefined ? <Badge tone={toneOfCell(column, text)}>{text}</Badge> : <Relative at={at} text={text} />;
+}
+
+/** A page or part without content, and why. */
+export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
+  return (
+    <div class="empty">
+      <p class="empty-title">{title}</p>
+      {children}
+    </div>
+  );
+}
+
+export function Section({ title, count, children }: { title: string; count?: number; children: ComponentChildren }) {
+  return (
+    <section class="card">
+      <h2>{title}{count !== undefined && <span class="count">{count.toLocaleString('en')}</span>}</h2>
+      {children}
+    </section>
+  );
+}
+
+export function Copy({ text }: { text: string }) {
+  const [done, set] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    set(true);
+    setTimeout(() => set(false), 1500);
+  };
+  return <button type="button" class="small" onClick={() => void copy()}>{done ? texts.copied : texts.copy}</button>;
+}

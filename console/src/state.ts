@@ -1,0 +1,36 @@
+// What the columns Ready and Reason mean for a user.
+
+/** Reasons of an operation that ends by itself. */
+const progress = new Set([
+  'Creating', 'Starting', 'Stopping', 'GuestBooting', 'Terminating', 'Progressing', 'PodStarting', 'PodTerminating',
+  'Provisioning', 'Updating', 'Waiting', 'Removing', 'NotProbed', 'NoKubeconfig',
+]);
+
+/** Reasons that somebody has asked for. */
+const requested = new Set(['Stopped', 'Paused', 'Suspended']);
+
+export type State = 'ready' | 'progress' | 'requested' | 'wrong' | 'none';
+
+export function stateOf(ready: string, reason: string): State {
+  if (ready === 'True') return 'ready';
+  if (requested.has(reason)) return 'requested';
+  if (progress.has(reason)) return 'progress';
+  if (ready === '' && reason === '') return 'none';
+  return 'wrong';
+}
+
+export type Tone = 'good' | 'bad' | 'busy' | 'calm' | 'plain';
+
+export const toneOf: Record<State, Tone> = { ready: 'good', progress: 'busy', requested: 'calm', wrong: 'bad', none: 'busy' };
+
+const words: Record<string, Tone> = {
+  Running: 'good', Active: 'good', Provisioned: 'good', Succeeded: 'good', Complete: 'good', True: 'good',
+  Failed: 'bad', Unknown: 'bad', False: 'bad',
+  Creating: 'busy', Booting: 'busy', Stopping: 'busy', Terminating: 'busy', Pending: 'busy', Provisioning: 'busy', Deleting: 'busy',
+  Stopped: 'calm', Paused: 'calm', Suspended: 'calm',
+};
+
+/** The tone of a word in one of the columns that have a state. */
+export function toneOfCell(column: string, text: string): Tone {
+  return ['Status', 'Phase', 'Ready', 'Last Result', 'Provisioned'].includes(column) ? (words[text] ?? 'plain') : 'plain';
+}

@@ -1,0 +1,141 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { groups, nextRuns } from '../src/attention';
+import { backoff } from '../src/backoff';
+import { eventOf } from '../src/events';
+import { counted, href, path, sorted, type Kind } from '../src/kinds';
+import { select } from '../src/list';
+import { relatedOf } from '../src/related';
+import { parse } from '../src/route';
+import { stateOf, toneOfCell } from '../src/state';
+import { columnsOf, matches, rowsOf, versionOf, wordsOf, type Table } from '../src/table';
+import { age, relative, timeIn } from '../src/time';
+import { withoutManagedFields } from '../src/yaml';
+
+const machines: Kind = { group: 'cloudnative.tw', version: 'v1alpha1', plural: 'virtualmachines', kind: 'VirtualMachine', namespaced: true };
+const clusters: Kind = { group: 'clusterprovisioner.rke.io', version: 'v1alpha1', plural: 'clusters', kind: 'Cluster', namespaced: false };
+
+const column = (name: string, type = 'string', priority = 0) => ({ name, type, description: '', priority });
+const object = (name: string, extra = {}) => ({ metadata: { name, namespace: 'a', uid: name, creationTimestamp: '2026-01-01T00:00:00Z', ...extra } });
+
+const table: Table = {
+  kind: 'Table',
+  metadata: { resourceVersion: '7' },
+  columnDefinitions: [column('Name'), column('CPU(%)', 'integer'), column('Age', 'date'), column('Ready', 'string', 1), column('Reason', 'string', 1)],
+  rows: [
+    { cells: ['vm-10', 5, '1d', 'True', 'Running'], object: object('vm-10') },
+    { cells: ['vm-9', 40, '1d', 'False', 'CreateFailed'], object: object('vm-9') },
+    { cells: ['vm-2', null, '1d', 'False', 'Stopped'], object: object('vm-2', { deletionTimestamp: '2026-01-02T00:00:00Z' }) },
+    { cells: ['new', null, '1d', null, null], object: object('new', { ownerReferences: [{ uid: 'o' }] }) },
+  ],
+};
+
+function listOf(t: Table) {
+  const { columns, places } = columnsOf(t);
+  const rows = new Map(rowsOf(t, places).map((r) => [r.uid, r]));
+  return { columns, rows, cell: (row: any, name: string) => row.cells[columns.findIndex((c) => c.name === name)] ?? '' };
+}
+
+test('a table loses its ages, which would go stale, and keeps the rest as text', () => {
+  const { columns, places } = columnsOf(table);
+  assert.deepEqual(columns.map((c) => [c.name, c.wide]), [['CPU(%)', false], ['Ready', true], ['Reason', true]]);
+  const rows = rowsOf(table, places);
+  assert.deepEqual(rows[1].cells, ['40', 'False', 'CreateFailed']);
+  assert.deepEqual([rows[3].cells, rows[3].owners, rows[2].deleting, rows[0].deleting], [['', '', ''], ['o'], true, false]);
+});
+
+test('a watch goes on from the version of a bookmark', () => {
+  assert.equal(versionOf(table), '7');
+  const bookmark = { kind: 'Table', metadata: { resourceVersion: '' }, columnDefinitions: null, rows: [{ cells: [], object: { metadata: { resourceVersion: '9' } } }] };
+  assert.equal(versionOf(bookmark as unknown as Table), '9');
+});
+
+test('a search finds all of its words in names, namespaces and cells', () => {
+  const row = rowsOf(table, columnsOf(table).places)[1];
+  const found = (search: string) => matches(row, wordsOf(search));
+  assert.deepEqual(['', 'VM-9', 'vm failed', 'namespace:a', 'namespace:b', 'vm-9 running'].map(found), [true, true, true, true, false, false]);
+});
+
+test('rows are in natural order, numbers by value, empty ones first', () => {
+  const names = (search: string, sort: string) => select(listOf(table), search, sort).map((r) => r.name);
+  assert.deepEqual(names('', ''), ['new', 'vm-2', 'vm-9', 'vm-10']);
+  assert.deepEqual(names('vm', '-CPU(%)'), ['vm-9', 'vm-10', 'vm-2']);
+  assert.deepEqual(names('', 'Reason'), ['new', 'vm-9', 'vm-10', 'vm-2']);
+});
+
+test('what is wrong is told from what is in progress or was asked for', () => {
+  assert.deepEqual(
+    groups([{ kind: machines, list: listOf(table) as any }]).map((g) => [g.state, g.reason, g.rows.map((r) => r.name)]),
+    [['none', '', ['new']], ['wrong', 'CreateFailed', ['vm-9']], ['progress', 'Stopped', ['vm-2']]],
+  );
+  assert.deepEqual([stateOf('False', 'Stopped'), stateOf('Unknown', 'BackendUnavailable'), stateOf('False', 'GuestBooting'), stateOf('True', 'Suspended')], ['requested', 'wrong', 'progress', 'ready']);
+  assert.deepEqual([toneOfCell('Status', 'Failed'), toneOfCell('Image', 'Failed'), toneOfCell('Status', 'New')], ['bad', 'plain', 'plain']);
+});
+
+test('the next run comes first, and CronTabs without one are left out', () => {
+  const cronTabs: Table = {
+    ...table,
+    columnDefinitions: [column('Schedule'), column('Next')],
+    rows: [
+      { cells: ['@daily', '2026-11-25T00:00:00Z'], object: object('later') },
+      { cells: ['@hourly', '2026-11-24T06:00:00+02:00'], object: object('soon') },
+      { cells: ['', null], object: object('never') },
+    ],
+  };
+  assert.deepEqual(nextRuns(listOf(cronTabs) as any).map((r) => [r.row.name, r.schedule]), [['soon', '@hourly'], ['later', '@daily']]);
+});
+
+test('addresses of pages', () => {
+  assert.deepEqual(parse('/', '?namespace=a'), { plural: '', namespace: 'a', name: '', search: '', sort: '' });
+  assert.deepEqual(parse('/virtualmachines', '?search=x&sort=-Age'), { plural: 'virtualmachines', namespace: '', name: '', search: 'x', sort: '-Age' });
+  assert.deepEqual(parse('/virtualmachines/a/vm', ''), { plural: 'virtualmachines', namespace: 'a', name: 'vm', search: '', sort: '' });
+  assert.deepEqual(parse('/clusters/demo', '?namespace=a'), { plural: 'clusters', namespace: 'a', name: 'demo', search: '', sort: '' });
+  for (const [kind, namespace, name] of [[machines, 'a', 'vm'], [clusters, '', 'demo']] as const) {
+    const route = parse(href(kind, namespace, name), '');
+    assert.deepEqual([route.plural, route.namespace, route.name], [kind.plural, namespace, name]);
+  }
+});
+
+test('paths of the API', () => {
+  assert.equal(path(machines), '/apis/cloudnative.tw/v1alpha1/virtualmachines');
+  assert.equal(path(machines, 'a', 'vm'), '/apis/cloudnative.tw/v1alpha1/namespaces/a/virtualmachines/vm');
+  assert.equal(path({ group: '', version: 'v1', plural: 'events' }, 'a'), '/api/v1/namespaces/a/events');
+});
+
+test('kinds that this page does not know come last', () => {
+  const other: Kind = { ...machines, plural: 'networks', kind: 'Network' };
+  assert.deepEqual(sorted([other, clusters, machines]).map((k) => k.plural), ['virtualmachines', 'clusters', 'networks']);
+  assert.deepEqual([counted(machines, 1), counted(machines, 2000), counted(other, 1)], ['1 Machine', '2,000 Machines', '1 Network']);
+});
+
+test('ages are those of kubectl', () => {
+  const ages = [0, 119, 120, 190, 600, 10_800, 12_000, 28_800, 172_800, 180_000, 864_000, 63_072_000];
+  assert.deepEqual(ages.map((s) => age(0, s * 1000)), ['0s', '119s', '2m', '3m10s', '10m', '3h', '3h20m', '8h', '2d', '2d2h', '10d', '2y']);
+  assert.deepEqual([relative(5000, 0), relative(0, 5000), timeIn('2026-11-24T06:00:00Z'), timeIn('2026')], ['in 5s', '5s ago', Date.UTC(2026, 10, 24, 6), undefined]);
+});
+
+test('events of both forms', () => {
+  const base = { metadata: { uid: 'u', creationTimestamp: '2026-01-01T00:00:00Z' }, reason: 'R', involvedObject: { kind: 'Foo', name: 'f' } };
+  const old = eventOf({ ...base, count: 3, lastTimestamp: '2026-01-01T01:00:00Z' } as any);
+  const series = eventOf({ ...base, lastTimestamp: null, eventTime: '2026-01-01T01:00:00Z', series: { count: 4, lastObservedTime: '2026-01-01T02:00:00Z' } } as any);
+  const once = eventOf({ ...base, lastTimestamp: null, eventTime: '2026-01-01T01:00:00Z' } as any);
+  assert.deepEqual([old.count, series.count, once.count], [3, 4, 1]);
+  assert.deepEqual([old.last, series.last, once.last], [Date.UTC(2026, 0, 1, 1), Date.UTC(2026, 0, 1, 2), Date.UTC(2026, 0, 1, 1)]);
+});
+
+test('YAML without managed fields, and with all else', () => {
+  const yaml = 'apiVersion: v1\nmetadata:\n  managedFields:\n  - apiVersion: v1\n    fieldsV1:\n      f:a: {}\n    manager: x\n  name: a\nspec:\n  managedFields:\n  - kept\n';
+  assert.equal(withoutManagedFields(yaml), 'apiVersion: v1\nmetadata:\n  name: a\nspec:\n  managedFields:\n  - kept\n');
+});
+
+test('children of each kind', () => {
+  const of = (plural: string, extra: object) => relatedOf(plural, { metadata: { name: 'x' }, ...extra } as any)?.query;
+  assert.equal(of('foos', { spec: { deploymentName: 'd' } }), '&fieldSelector=metadata.name%3Dd');
+  assert.equal(of('crontabs', {}), '&labelSelector=crontab.stable.example.com%2Fname%3Dx');
+  assert.deepEqual([of('clusters', {}), of('sampleresources', { status: {} }), of('virtualmachines', {})], [undefined, undefined, undefined]);
+});
+
+test('attempts become rarer, up to a limit', () => {
+  assert.deepEqual([0, 1, 2, 5, 9, 100].map((n) => backoff(n, () => 1)), [250, 500, 1000, 8000, 8000, 8000]);
+  assert.equal(backoff(0, () => 0), 188);
+});

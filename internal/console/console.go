@@ -1,0 +1,123 @@
+// Package console serves the console: a page for a browser, and a narrow way through to a Kubernetes API. The page has no
+// rights of its own: every request goes to the API with the credentials of the user who started the console.
+//
+// Whoever opens it needs a one-time token from the user's terminal. It becomes a session of a cookie and a key. The
+// cookie alone opens nothing, because browsers send it to all ports of a host, also to that of a guest.
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// Options configure a Console.
+type Options struct {
+	// Config is the API with the user's credentials.
+	Config *rest.Config
+	// Port is the port on loopback; 0 for any free one.
+	Port int
+	// Cluster names the API for the user, such as the context of a kubeconfig.
+	Cluster string
+	// Version is the version of the program, for the user.
+	Version string
+}
+
+// Console serves the page and the API on loopback. Listen makes one.
+type Console struct {
+	listener net.Listener
+	hosts    []string // accepted values of the header Host
+	cookie   string   // name of the session cookie
+	sessions *sessions
+	rules    *rules
+	config   *rest.Config
+	server   *url.URL // of the API
+	client   *http.Client
+	forward  *httputil.ReverseProxy
+	about    about
+	page     *page
+	watchers chan struct{} // one element for each open connection with watches
+}
+
+// Listen binds the port. Serve serves it.
+func Listen(ctx context.Context, o Options) (*Console, error) {
+	rules, err := newRules()
+	if err != nil {
+		return nil, err
+	}
+	page, err := loadPage()
+	if err != nil {
+		return nil, err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(o.Port)))
+	if err != nil {
+		return nil, fmt.Errorf("serve the console on port %d: %w: choose another with --port", o.Port, err)
+	}
+	port := listener.Addr().(*net.TCPAddr).Port
+	c := &Console{
+		listener: listener,
+		hosts:    []string{fmt.Sprintf("127.0.0.1:%d", port), fmt.Sprintf("localhost:%d", port)},
+		// Cookies are not separated by port, so two consoles of one host need different names.
+		cookie:   fmt.Sprintf("keelson-console-%d", port),
+		sessions: newSessions(time.Now),
+		rules:    rules, page: page,
+		about:    about{Cluster: o.Cluster, Version: o.Version, Kinds: rules.kinds},
+		watchers: make(chan struct{}, maxConnections),
+	}
+	if err := c.connect(o.Config); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	return c, nil
+}
+
+// URL returns a URL with a new one-time token. The token is in the fragment, which a browser does not send, so it
+// appears neither in logs nor in the header Referer.
+func (c *Console) URL() string {
+	return c.Address() + "/#token=" + c.sessions.newToken()
+}
+
+// Address returns the URL without a token.
+func (c *Console) Address() string { return "http://" + c.hosts[0] }
+
+const (
+	readTimeout = 10 * time.Second // for the header of a request
+	idleTimeout = 2 * time.Minute
+	maxHeader   = 32 << 10
+	stopTimeout = time.Second
+)
+
+// Serve serves until the context ends.
+func (c *Console) Serve(ctx context.Context) error {
+	server := &http.Server{
+		Handler: c.handler(), ReadHeaderTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		// Ends the watches as well.
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	stopped := context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		if server.Shutdown(grace) != nil {
+			_ = server.Close() // the connections of the rest
+		}
+	})
+	defer stopped()
+	if err := server.Serve(c.listener); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serve the console: %w", err)
+	}
+	return nil
+}
+
+// about is what the page has to know before it asks the API.
+type about struct {
+	Cluster string `json:"cluster"`
+	Version string `json:"version"`
+	Kinds   []Kind `json:"kinds"`
+}

@@ -1,0 +1,132 @@
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// apiPrefix is the path below which the API is.
+	apiPrefix = "/kubernetes"
+	// keyHeader has the key of the session in requests. In responses it marks those that are not from the API.
+	keyHeader = "Keelson-Console"
+	// maxBody is the size of a request in bytes. It is the limit of kube-apiserver.
+	maxBody = 3 << 20
+	// maxLogin is the size of the body with a token.
+	maxLogin = 1 << 10
+)
+
+func (c *Console) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /session", c.login)
+	mux.Handle("GET /about", c.inSession(http.HandlerFunc(c.tellAbout)))
+	mux.Handle("GET /watch", c.inSession(http.HandlerFunc(c.watch)))
+	mux.Handle(apiPrefix+"/", c.inSession(http.HandlerFunc(c.serveAPI)))
+	mux.Handle("/", c.page)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		secure(w.Header())
+		if message := c.foreign(r); message != "" {
+			refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, message)
+			return
+		}
+		// The mux would redirect a path that is not clean; the page makes no such request.
+		if strings.Contains(r.URL.Path, "//") || strings.Contains(r.URL.Path, "..") {
+			refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "The path is not in its shortest form.")
+			return
+		}
+		if r.ContentLength > maxBody {
+			refuse(w, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, "The request is larger than 3 MiB.")
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// secure sets the headers of every response. Those of the page allow more, see page.
+func secure(h http.Header) {
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+// foreign returns why a request is not from the page of this console; "" if it may be. The check of Host stops pages
+// whose name was made to resolve to loopback (DNS rebinding), that of Origin those of all other servers.
+func (c *Console) foreign(r *http.Request) string {
+	if !slices.Contains(c.hosts, r.Host) {
+		return "The console is not served under this name; open it at " + c.Address() + "."
+	}
+	if origin := r.Header.Get("Origin"); origin != "" && origin != "http://"+r.Host {
+		return "Requests of other pages are refused."
+	}
+	if r.Header.Get("Origin") == "" && r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return "A request that changes something needs the header Origin."
+	}
+	return ""
+}
+
+// login exchanges the one-time token for a session.
+func (c *Console) login(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Token string `json:"token"`
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxLogin)).Decode(&body); err != nil {
+		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "The token is missing.")
+		return
+	}
+	cookie, key, ok := c.sessions.begin(body.Token)
+	if !ok {
+		refuse(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "This link was used already, or has expired.")
+		return
+	}
+	http.SetCookie(w, &http.Cookie{Name: c.cookie, Value: cookie, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	answer(w, http.StatusOK, map[string]string{"key": key})
+}
+
+// inSession serves requests with both secrets of a session. A WebSocket has the key as a protocol, because a page
+// cannot set its headers.
+func (c *Console) inSession(inner http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key := r.Header.Get(keyHeader)
+		if key == "" {
+			_, protocol, _ := strings.Cut(r.Header.Get("Sec-WebSocket-Protocol"), ",")
+			key = strings.TrimSpace(protocol)
+		}
+		cookie, err := r.Cookie(c.cookie)
+		if err != nil || !c.sessions.valid(cookie.Value, key) {
+			refuse(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "There is no session, or it has ended: run keelson console again and open its URL.")
+			return
+		}
+		inner.ServeHTTP(w, r)
+	})
+}
+
+func (c *Console) tellAbout(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusOK, c.about)
+}
+
+// refuse answers in the format of the API, marked as not being from it.
+func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
+	w.Header().Set(keyHeader, "refused")
+	answer(w, code, newStatus(code, reason, message))
+}
+
+func newStatus(code int, reason metav1.StatusReason, message string) metav1.Status {
+	return metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
+	}
+}
+
+func answer(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body) // the browser has gone
+}

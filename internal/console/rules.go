@@ -1,0 +1,112 @@
+package console
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+
+	"github.com/keelson-dev/keelson/api/crds"
+)
+
+// Kind is a kind with pages of its own.
+type Kind struct {
+	Group      string `json:"group"`
+	Version    string `json:"version"`
+	Plural     string `json:"plural"`
+	Kind       string `json:"kind"`
+	Namespaced bool   `json:"namespaced"`
+}
+
+// resource is a resource of the API.
+type resource struct{ group, plural string }
+
+// readable are the resources of Kubernetes that the page reads: events, and what the objects of Keelson create. Secrets
+// are not among them.
+var readable = []resource{
+	{"", "events"}, {"", "namespaces"}, {"", "nodes"}, {"", "pods"}, {"apps", "deployments"}, {"batch", "jobs"},
+}
+
+// reviews are the questions of the page about its user.
+var reviews = []string{
+	"/apis/authentication.k8s.io/v1/selfsubjectreviews",
+	"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+}
+
+// rules are the requests that the page makes. Others do not reach the API: the page of a Pod behind the subresource
+// proxy, for example, would run in the origin of the console.
+type rules struct {
+	kinds []Kind
+	ours  map[resource]bool
+	reads map[resource]bool
+}
+
+// newRules returns the rules for all kinds of Keelson.
+func newRules() (*rules, error) {
+	definitions, err := crds.All()
+	if err != nil {
+		return nil, err
+	}
+	r := &rules{ours: map[resource]bool{}, reads: map[resource]bool{}}
+	for _, d := range definitions {
+		for _, version := range d.Spec.Versions {
+			if version.Storage {
+				r.kinds = append(r.kinds, Kind{d.Spec.Group, version.Name, d.Spec.Names.Plural, d.Spec.Names.Kind, d.Spec.Scope == "Namespaced"})
+			}
+		}
+		r.ours[resource{d.Spec.Group, d.Spec.Names.Plural}] = true
+	}
+	for _, resource := range readable {
+		r.reads[resource] = true
+	}
+	return r, nil
+}
+
+const (
+	name    = `[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?`
+	objects = `(?:namespaces/` + name + `/)?(` + name + `)(?:/(` + name + `))?$`
+)
+
+// Subresources do not match.
+var (
+	corePath  = regexp.MustCompile(`^/api/v1/` + objects)
+	groupPath = regexp.MustCompile(`^/apis/(` + name + `)/` + name + `/` + objects)
+)
+
+// allow reports whether the page makes such a request. The path is the one as sent: one with an escaped character
+// never matches.
+func (r *rules) allow(method, path string) bool {
+	for _, review := range reviews {
+		if path == review {
+			return method == http.MethodPost
+		}
+	}
+	if path == "/version" {
+		return method == http.MethodGet
+	}
+	asked, object, ok := parse(path)
+	switch {
+	case !ok:
+		return false
+	case method == http.MethodGet:
+		return r.ours[asked] || r.reads[asked]
+	case method == http.MethodPost:
+		return r.ours[asked] && object == ""
+	case method == http.MethodPut, method == http.MethodPatch, method == http.MethodDelete:
+		return r.ours[asked] && object != ""
+	}
+	return false
+}
+
+// parse returns the resource of a path and the name of the object, "" for all.
+func parse(path string) (resource, string, bool) {
+	if path == "/api/v1/namespaces" || strings.Contains(path, "..") {
+		return resource{"", "namespaces"}, "", path == "/api/v1/namespaces"
+	}
+	if m := corePath.FindStringSubmatch(path); m != nil {
+		return resource{"", m[1]}, m[2], true
+	}
+	if m := groupPath.FindStringSubmatch(path); m != nil {
+		return resource{m[1], m[2]}, m[3], true
+	}
+	return resource{}, "", false
+}
