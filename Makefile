@@ -103,7 +103,7 @@ LONG_PACKAGES = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^fu
 
 .PHONY: test-needs
 test-needs: bin/keelson bin/keelson-kube bin/kubectl guest node
-	@hack/require.sh gcc qemu-system-x86_64 qemu-img runc iptables nft systemd-analyze ssh curl pkill
+	@hack/require.sh gcc qemu-system-x86_64 qemu-img runc iptables nft systemd-analyze ssh curl pkill chromium node npm
 	@hack/promtool.sh bin/promtool || echo "Without promtool the tests of the alerts are skipped; all else works." >&2
 
 # hack/release has no goroutines, and compressing takes ten times as long with the race detector.
@@ -113,6 +113,7 @@ test: test-needs ## Run the tests with the race detector against one API server 
 	cd guest && go test -race $(ARGS) ./...
 	cd node && $(NODE_BUILD) go test $(ARGS) ./...
 	cd hack/release && go test $(ARGS) ./...
+	cd console && npm ci --silent --ignore-scripts >&2 && npm test --silent >&2
 
 .PHONY: test-all
 test-all: test-needs ## Run the slow tests, which make test omits (ARGS: flags of go test)
@@ -163,6 +164,12 @@ release: ## Build a release into dist/VERSION: programs, images, chart, checksum
 .PHONY: generate
 generate: ## Regenerate deepcopy functions, CRDs, roles, clients and docs/reference
 	hack/generate.sh
+
+# The built page is in the repository, so that make build needs no Node.
+.PHONY: console
+console: ## Build the page of keelson console into internal/console/dist (needs Node and npm)
+	@hack/require.sh node npm
+	cd console && npm ci --silent --ignore-scripts && npm run --silent check && npm run --silent build
 
 # The schedules that the tests of internal/cron compare with, see hack/cronvectors. The
 # libraries are pinned by its lock file; the time zones are those of Node.

@@ -39,6 +39,12 @@ generated() {
 	copy "$work/was" && copy "$work/now" && "$work/now/hack/generate.sh" && (cd "$work" && diff -ru was now)
 }
 
+# The page of the console, from its sources and the locked dependencies.
+page() {
+	copy "$work/page" && (cd "$work/page/console" && npm ci --silent --ignore-scripts && npm run --silent check &&
+		DIST="$work/dist" npm run --silent build) && diff -r internal/console/dist "$work/dist"
+}
+
 tidy() {
 	local status=0 directory
 	while IFS= read -r mod; do
@@ -90,6 +96,11 @@ package_names() {
 }
 
 check "generated files" "run make generate and commit the result" generated
+if command -v npm >/dev/null; then
+	check "page of the console" "run make console and commit the result" page
+else
+	echo "verify: page of the console: NOT CHECKED: there is no npm"
+fi
 check "module files" "run go mod tidy there and commit the result" tidy
 check "format" "run gofmt -w on these files" formatted
 check "imports of client" "the generated code may import the Kubernetes client libraries only" client_imports
@@ -97,6 +108,6 @@ check "imports between controllers" "move what both need to a package of its own
 check "package names" "name the package after what it does" package_names
 
 if [ ${#failed[@]} != 0 ]; then
-	echo "verify: ${#failed[@]} of 6 checks failed" >&2
+	echo "verify: ${#failed[@]} of 7 checks failed" >&2
 	exit 1
 fi

@@ -109,6 +109,7 @@ function keys(app: App, setHelp: (open: boolean) => void): () => void {
   let went = 0;
   const listen = (event: KeyboardEvent) => {
     const target = event.target as HTMLElement;
+    if (event.key === '/' && !/^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName)) event.preventDefault(); // the search of Firefox
     if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
     if (/^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName)) {
       if (event.key === 'Escape') target.blur();
@@ -124,14 +125,19 @@ function keys(app: App, setHelp: (open: boolean) => void): () => void {
     }
     if (event.key === 'g') went = Date.now();
     else if (event.key === '?') setHelp(true);
-    else if (event.key === '/') {
-      event.preventDefault();
-      focusSearch();
-    } else if (event.key === 'u') up();
+    else if (event.key === 'u') up();
     else if (event.key === 'j' || event.key === 'k') move(event.key === 'j' ? 1 : -1);
   };
+  // When the key is released, so that it is not typed into the field.
+  const release = (event: KeyboardEvent) => {
+    if (event.key === '/' && !/^(INPUT|TEXTAREA|SELECT)$/.test((event.target as HTMLElement).tagName)) focusSearch();
+  };
   addEventListener('keydown', listen);
-  return () => removeEventListener('keydown', listen);
+  addEventListener('keyup', release);
+  return () => {
+    removeEventListener('keydown', listen);
+    removeEventListener('keyup', release);
+  };
 }
 
 function focusSearch(): void {

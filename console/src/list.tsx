@@ -109,7 +109,7 @@ function Grid({ kind, list, rows }: { kind: Kind; list: TableList; rows: Row[] }
 
 /** The width of a column in characters, by its title and some of its texts. */
 function fit(name: string, some: string[], most: number): number {
-  return Math.min(Math.max(name.length + 1, 6, ...some.map((t) => t.length)), most) + 5;
+  return Math.min(Math.max(0.9 * name.length, 5, ...some.map((t) => t.length)), most) + 3.5; // the padding
 }
 
 function isNumber(column: Column): boolean {

@@ -207,6 +207,13 @@ func (b *tab) keep(name string) {
 // serve runs a console for an API until the end of the test.
 func serve(t testing.TB, config *rest.Config, port int) *console.Console {
 	t.Helper()
+	c, _ := serveUntil(t, config, port)
+	return c
+}
+
+// serveUntil runs a console until stop is called, or until the end of the test.
+func serveUntil(t testing.TB, config *rest.Config, port int) (c *console.Console, stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	c, err := console.Listen(ctx, console.Options{Config: config, Port: port, Cluster: "test", Version: "v0"})
 	if err != nil {
@@ -218,7 +225,10 @@ func serve(t testing.TB, config *rest.Config, port int) *console.Console {
 			t.Errorf("Serve the console: %v", err)
 		}
 	})
-	t.Cleanup(running.Wait)
-	t.Cleanup(cancel)
-	return c
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	t.Cleanup(stop)
+	return c, stop
 }

@@ -1,0 +1,298 @@
+package console_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
+	foov1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
+	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	vmv1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/testing/apiproxy"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+)
+
+func TestMain(m *testing.M) { env.Main(m, stopChromium) }
+
+// world has one object of each kind in a namespace, with the statuses that controllers would write.
+type world struct {
+	t         testing.TB
+	client    client.Client
+	config    *rest.Config
+	namespace string
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	config := env.Config(t)
+	scheme := harness.Scheme(t, samplev1.AddToScheme, foov1alpha1.AddToScheme, stablev1.AddToScheme, vmv1alpha1.AddToScheme, clusterv1alpha1.AddToScheme)
+	w := &world{t: t, client: harness.Client(t, config, scheme), config: config, namespace: env.Namespace(t)}
+	about := metav1.ObjectMeta{Namespace: w.namespace}
+	named := func(name string) metav1.ObjectMeta { m := about; m.Name = name; return m }
+	w.create(&vmv1alpha1.VirtualMachine{ObjectMeta: named("db")}, "False", "SecretMissing", "there is no Secret db-seed")
+	w.create(&vmv1alpha1.VirtualMachine{ObjectMeta: named("web")}, "True", "GuestReady", "")
+	w.create(&vmv1alpha1.VirtualMachine{ObjectMeta: named("old"), Spec: vmv1alpha1.VirtualMachineSpec{Action: vmv1alpha1.ActionStopped}}, "False", "Stopped", "")
+	w.create(&stablev1.CronTab{ObjectMeta: named("backup"), Spec: stablev1.CronTabSpec{
+		Schedule:    "0 3 * * *",
+		JobTemplate: &stablev1.JobTemplate{PodSpec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "busybox"}}}},
+	}}, "True", "Scheduled", "The next run is scheduled")
+	w.create(&clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}, "True", "Available", "")
+	w.create(&clusterv1alpha1.Kubeconfig{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}, "True", "KubeconfigWritten", "")
+	w.create(&foov1alpha1.Foo{ObjectMeta: named("shop"), Spec: foov1alpha1.FooSpec{DeploymentName: "shop"}}, "False", "Progressing", "")
+	w.create(&samplev1.SampleResource{ObjectMeta: named("sample"), Spec: samplev1.SampleResourceSpec{PodImage: "nginx:1"}}, "True", "PodReady", "")
+	event := &corev1.Event{
+		ObjectMeta: named("db.1"), Type: corev1.EventTypeWarning, Reason: "SecretMissing", Message: "there is no Secret db-seed", Count: 3,
+		InvolvedObject: corev1.ObjectReference{APIVersion: "cloudnative.tw/v1alpha1", Kind: "VirtualMachine", Namespace: w.namespace, Name: "db"},
+		LastTimestamp:  metav1.Now(),
+	}
+	if err := w.client.Create(t.Context(), event); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// create creates an object with the condition Ready.
+func (w *world) create(object client.Object, status metav1.ConditionStatus, reason, message string) {
+	w.t.Helper()
+	if err := w.client.Create(w.t.Context(), object); err != nil {
+		w.t.Fatal(err)
+	}
+	if object.GetNamespace() == "" {
+		w.t.Cleanup(func() {
+			if err := w.client.Delete(w.t.Context(), object); client.IgnoreNotFound(err) != nil && w.t.Context().Err() == nil {
+				w.t.Error(err)
+			}
+		})
+	}
+	w.ready(object, status, reason, message)
+}
+
+// ready changes the condition Ready of an object.
+func (w *world) ready(object client.Object, status metav1.ConditionStatus, reason, message string) {
+	w.t.Helper()
+	condition := metav1.Condition{Type: "Ready", Status: status, Reason: reason, Message: message}
+	switch o := object.(type) {
+	case *vmv1alpha1.VirtualMachine:
+		meta.SetStatusCondition(&o.Status.Conditions, condition)
+	case *stablev1.CronTab:
+		next := metav1.NewTime(time.Now().Add(time.Hour).Truncate(time.Second))
+		o.Status.NextScheduleTime, o.Status.NextScheduleLocalTime = &next, next.UTC().Format(time.RFC3339)
+		meta.SetStatusCondition(&o.Status.Conditions, condition)
+	case *clusterv1alpha1.Cluster:
+		o.Status.Phase = clusterv1alpha1.PhaseProvisioned
+		meta.SetStatusCondition(&o.Status.Conditions, condition)
+	case *clusterv1alpha1.Kubeconfig:
+		meta.SetStatusCondition(&o.Status.Conditions, condition)
+	case *foov1alpha1.Foo:
+		meta.SetStatusCondition(&o.Status.Conditions, condition)
+	case *samplev1.SampleResource:
+		meta.SetStatusCondition(&o.Status.Conditions, condition)
+	}
+	if err := w.client.Status().Update(w.t.Context(), object); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestEveryPage(t *testing.T) {
+	w := newWorld(t)
+	c := serve(t, w.config, 0)
+	b := newTab(t) // closed before the console
+	b.open(strings.Replace(c.URL(), "/#", "/?namespace="+w.namespace+"#", 1))
+	b.sees("Needs attention", "SecretMissing", "1 Machine", "there is no Secret db-seed", "backup", "in 59m", "Progressing", "Stopped or paused on request", "Recent warnings")
+	b.until(`location.hash === ""`)
+	b.keep("overview")
+	for path, texts := range map[string][]string{
+		"/virtualmachines": {"Machines", "db", "web", "old", "GuestReady"},
+		"/crontabs":        {"Schedules", "backup", "0 3 * * *", "in 59m"},
+		"/clusters":        {"Clusters", w.namespace, "Provisioned"},
+		"/kubeconfigs":     {"Kubeconfigs", w.namespace},
+		"/foos":            {"Foos", "shop", "Progressing"},
+		"/sampleresources": {"SampleResources", "sample", "nginx:1"},
+		"/virtualmachines/" + w.namespace + "/db":      {"db", "SecretMissing", "there is no Secret db-seed", "Conditions", "YAML"},
+		"/crontabs/" + w.namespace + "/backup":         {"backup", "The next run is scheduled", "There are no Jobs"},
+		"/clusters/" + w.namespace:                     {"Provisioned", "Conditions"},
+		"/kubeconfigs/" + w.namespace:                  {"KubeconfigWritten"},
+		"/foos/" + w.namespace + "/shop":               {"shop", "Progressing"},
+		"/sampleresources/" + w.namespace + "/sample":  {"PodReady", "nginx:1"},
+		"/virtualmachines/" + w.namespace + "/missing": {"missing does not exist"},
+		"/somewhere/else":                              {"There is no such page"},
+	} {
+		b.open(c.Address() + path)
+		b.sees(texts...)
+		b.keep(strings.ReplaceAll(strings.ReplaceAll(strings.Trim(path, "/"), w.namespace+"/", ""), "/", "-"))
+	}
+}
+
+func TestKeysLinksAndTheBackButton(t *testing.T) {
+	w := newWorld(t)
+	c := serve(t, w.config, 0)
+	b := newTab(t) // closed before the console
+	b.open(strings.Replace(c.URL(), "/#", "/?namespace="+w.namespace+"#", 1))
+	b.sees("Overview", "Machines")
+	b.press("gm")
+	b.until(`location.pathname === "/virtualmachines"`)
+	b.sees("web", "db", "old")
+	b.press("/")
+	b.press("web")
+	b.until(`document.querySelectorAll("main td a").length === 1`)
+	b.press("\x1b")
+	b.press("j\r")
+	b.until(`location.pathname.endsWith("/web")`)
+	b.sees("GuestReady", "Summary")
+	b.do(chromedp.NavigateBack())
+	b.until(`location.search.includes("search=web") && document.querySelectorAll("main td a").length === 1`)
+	b.press("?")
+	b.sees("Keyboard shortcuts")
+	b.keep("help")
+}
+
+func TestLiveUpdate(t *testing.T) {
+	w := newWorld(t)
+	c := serve(t, w.config, 0)
+	b := newTab(t) // closed before the console
+	b.open(strings.Replace(c.URL(), "/#", "/virtualmachines?namespace="+w.namespace+"#", 1))
+	b.sees("web", "db", "old")
+	machine := &vmv1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "fresh"}}
+	w.create(machine, "False", "CreateFailed", "no space left")
+	b.sees("fresh", "CreateFailed")
+	w.ready(machine, "True", "GuestReady", "")
+	b.until(`!document.body.innerText.includes("CreateFailed")`)
+	if err := w.client.Delete(t.Context(), machine); err != nil {
+		t.Fatal(err)
+	}
+	b.until(`!document.body.innerText.includes("fresh")`)
+}
+
+func TestLostConnection(t *testing.T) {
+	w := newWorld(t)
+	api := apiproxy.New(t, w.config, 1)
+	c := serve(t, &rest.Config{Host: api.URL}, 0)
+	b := newTab(t) // closed before the console
+	b.open(strings.Replace(c.URL(), "/#", "/virtualmachines?namespace="+w.namespace+"#", 1))
+	b.sees("web", "db", "old")
+	b.expect("502")
+	api.Cut(true)
+	api.Set(apiproxy.Faults{}) // ends the watches
+	b.sees("Connection lost", "does not answer", "web")
+	b.keep("lost")
+	w.create(&vmv1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "meanwhile"}}, "True", "GuestReady", "")
+	api.Cut(false)
+	b.sees("meanwhile")
+	b.until(`!document.body.innerText.includes("Connection lost")`)
+}
+
+func TestProgramEnds(t *testing.T) {
+	w := newWorld(t)
+	c, stop := serveUntil(t, w.config, 0)
+	b := newTab(t) // closed before the console
+	b.open(strings.Replace(c.URL(), "/#", "/virtualmachines?namespace="+w.namespace+"#", 1))
+	b.sees("web", "db", "old")
+	b.expect("ERR_CONNECTION_REFUSED")
+	b.expect("WebSocket connection to")
+	b.expect("401")
+	stop()
+	b.sees("Connection lost", "The program keelson does not answer", "web")
+	port, err := strconv.Atoi(c.Address()[strings.LastIndex(c.Address(), ":")+1:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve(t, w.config, port)
+	b.sees("This page has no session", "keelson console")
+}
+
+func TestUserWhoMaySeeNothing(t *testing.T) {
+	w := newWorld(t)
+	config := rest.CopyConfig(w.config)
+	config.Impersonate.UserName = "jane"
+	c := serve(t, config, 0)
+	b := newTab(t) // closed before the console
+	b.expect("403")
+	b.open(c.URL())
+	b.sees("You may not see Machines", `User "jane" cannot list resource "virtualmachines"`, "jane")
+	b.keep("denied")
+	b.open(c.Address() + "/virtualmachines/" + w.namespace + "/db")
+	b.sees("You may not see db", `User "jane" cannot list resource "virtualmachines"`)
+}
+
+func TestNoSession(t *testing.T) {
+	c := serve(t, env.Config(t), 0)
+	b := newTab(t) // closed before the console
+	b.expect("401")
+	b.open(c.Address())
+	b.sees("This page has no session", "keelson console")
+	b.keep("no-session")
+}
+
+// manyFoos is an API with n Foos and nothing else.
+func manyFoos(t testing.TB, n int) *rest.Config {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		query := r.URL.Query()
+		if !strings.HasSuffix(r.URL.Path, "/foos") {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = fmt.Fprint(w, `{"kind":"Status","code":404}`)
+			return
+		}
+		if query.Has("watch") {
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
+		from, _ := strconv.Atoi(query.Get("continue"))
+		limit, _ := strconv.Atoi(query.Get("limit"))
+		table := metav1.Table{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, ColumnDefinitions: []metav1.TableColumnDefinition{
+			{Name: "Name", Type: "string"}, {Name: "Ready", Type: "string"}, {Name: "Reason", Type: "string", Priority: 1},
+		}}
+		for i := from; i < min(from+limit, n); i++ {
+			name := fmt.Sprintf("foo-%d", i)
+			object, _ := json.Marshal(metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), CreationTimestamp: metav1.Now()}})
+			table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{name, "True", "Available"}, Object: runtime.RawExtension{Raw: object}})
+		}
+		if from+limit < n {
+			table.Continue = strconv.Itoa(from + limit)
+		}
+		_ = json.NewEncoder(w).Encode(table)
+	}))
+	t.Cleanup(server.Close)
+	return &rest.Config{Host: server.URL}
+}
+
+func TestTenThousandObjects(t *testing.T) {
+	c := serve(t, manyFoos(t, 10_000), 0)
+	b := newTab(t) // closed before the console
+	b.expect("404")
+	b.open(strings.Replace(c.URL(), "/#", "/foos#", 1))
+	b.sees("10,000", "foo-0")
+	if rows := value[int](b, `document.querySelectorAll("main tbody tr").length`); rows > 100 {
+		t.Errorf("%d rows are in the document", rows)
+	}
+	b.keep("many")
+	value[bool](b, `(document.querySelector(".grid").scrollTop = 1e9, true)`)
+	b.sees("foo-9999")
+	b.press("/")
+	b.press("foo-77")
+	b.sees("111 of 10,000", "foo-7799")
+	heap := value[float64](b, `performance.memory.usedJSHeapSize`)
+	t.Logf("the page uses %.0f MB", heap/1e6)
+	if heap > 300e6 {
+		t.Errorf("the page uses %.0f MB", heap/1e6)
+	}
+}
