@@ -75,6 +75,11 @@ export async function send<T>(method: string, path: string, body: unknown, conte
   return (await request(prefix + path, { method, headers: { 'Content-Type': contentType, Accept: 'application/json' }, body: text })).json();
 }
 
+/** Sends YAML and returns the object as YAML. */
+export async function sendYAML(method: string, path: string, yaml: string): Promise<string> {
+  return (await request(prefix + path, { method, headers: { 'Content-Type': 'application/yaml', Accept: 'application/yaml' }, body: yaml })).text();
+}
+
 /** Whether the session has ended. A program that does not answer has not ended it. */
 export async function sessionEnded(): Promise<boolean> {
   try {

@@ -1,17 +1,17 @@
 // The page of one object.
-import { useEffect, useMemo, useState } from 'preact/hooks';
-import { APIError, getText } from './api';
+import { useEffect, useMemo } from 'preact/hooks';
+import { Actions } from './actions';
 import type { App } from './app';
+import { Yaml } from './editor';
 import { sortedEvents } from './events';
 import { href, path, title, type Kind } from './kinds';
 import { ObjectList, TableList, type Obj } from './live';
 import { EventTable } from './overview';
-import { Age, Badge, CellText, Copy, Empty, Section } from './parts';
+import { Age, Badge, CellText, Empty, Section } from './parts';
 import { relatedOf } from './related';
 import { useSource } from './signal';
 import { stateOf, toneOf, type Tone } from './state';
 import { texts } from './texts';
-import { withoutManagedFields } from './yaml';
 
 export function DetailPage({ app, kind, namespace, name }: { app: App; kind: Kind; namespace: string; name: string }) {
   const at = path(kind, kind.namespaced ? namespace : '');
@@ -31,12 +31,13 @@ export function DetailPage({ app, kind, namespace, name }: { app: App; kind: Kin
     <>
       <p class="crumbs"><a href={href(kind)}>{title(kind)}</a>{kind.namespaced && <> / <a href={href(kind, namespace)}>{namespace}</a></>}</p>
       <h1>{name} {row && <Badge tone={toneOf[state]}>{reason || (state === 'ready' ? texts.ready : texts.noStatus)}</Badge>}</h1>
+      <Actions key={object.metadata.uid} kind={kind} object={object} />
       {object.metadata.deletionTimestamp && <p class="hint"><strong>{texts.deleting}</strong> <Age at={Date.parse(object.metadata.deletionTimestamp)} /></p>}
       <Summary object={object} table={table} />
       <Conditions object={object} />
       <Related app={app} kind={kind} object={object} />
       <Events app={app} object={object} />
-      <Yaml path={path(kind, kind.namespaced ? namespace : '', name)} version={object.metadata.resourceVersion} />
+      <Yaml kind={kind} object={object} />
     </>
   );
 }
@@ -149,26 +150,5 @@ function Events({ app, object }: { app: App; object: Obj }) {
       {list.phase === 'live' && !events.length && <Empty title={texts.noEvents} />}
       {events.length > 0 && <EventTable app={app} events={events} />}
     </Section>
-  );
-}
-
-/** The server writes the YAML, which is fetched only while it is shown. */
-function Yaml({ path, version }: { path: string; version: string }) {
-  const [open, setOpen] = useState(false);
-  const [text, setText] = useState('');
-  useEffect(() => {
-    if (!open) return;
-    let current = true;
-    getText(path, 'application/yaml').then(
-      (yaml) => current && setText(withoutManagedFields(yaml)),
-      (err: APIError) => current && setText(err.message),
-    );
-    return () => { current = false; };
-  }, [open, path, version]);
-  return (
-    <details class="card" onToggle={(e) => setOpen(e.currentTarget.open)}>
-      <summary><h2>{texts.yaml}</h2></summary>
-      {open && <><Copy text={text} /><pre tabIndex={0} aria-label={texts.yaml}>{text || texts.loading}</pre></>}
-    </details>
   );
 }

@@ -4,8 +4,10 @@ import type { App } from './app';
 import { href, title, type Kind } from './kinds';
 import type { TableList } from './live';
 import { Age, CellText, Empty } from './parts';
+import { useMay } from './may';
 import { router } from './route';
 import { useSource } from './signal';
+import { canCreate } from './templates';
 import { compare, matches, wordsOf, type Column, type Row } from './table';
 import { texts } from './texts';
 import { timeIn } from './time';
@@ -28,12 +30,20 @@ export function ListPage({ app, kind }: { app: App; kind: Kind }) {
       <div class="bar">
         <h1>{title(kind)}</h1>
         <span class="count" aria-live="polite">{list.phase === 'live' && texts.count(rows.length, list.rows.size)}</span>
+        {canCreate(kind) && <Create kind={kind} />}
         <input class="search" type="search" aria-label={texts.search} placeholder={texts.searchHint} value={search} spellcheck={false}
           onInput={(e) => router.set({ search: e.currentTarget.value }, true)} />
       </div>
       <Content kind={kind} list={list} rows={rows} />
     </div>
   );
+}
+
+const asked = ['create'] as const;
+
+function Create({ kind }: { kind: Kind }) {
+  const may = useMay(kind, kind.namespaced ? router.filter || 'default' : undefined, '', asked);
+  return <button type="button" class="small" disabled={may.create !== ''} title={may.create} onClick={() => router.set({ create: '1', search: '', sort: '' })}>{texts.create}</button>;
 }
 
 function Content({ kind, list, rows }: { kind: Kind; list: TableList; rows: Row[] }) {

@@ -1,6 +1,7 @@
 import { render } from 'preact';
 import { APIError, enter } from './api';
 import { App } from './app';
+import { CreatePage } from './create';
 import { DetailPage } from './detail';
 import { Frame } from './frame';
 import { ListPage } from './list';
@@ -22,6 +23,7 @@ function Page({ app, plural, namespace, name }: { app: App; plural: string; name
   if (plural === '') return <Overview app={app} />;
   const kind = app.kindOf(plural);
   if (!kind) return <Empty title={texts.unknownPage}><a href="/">{texts.back}</a></Empty>;
+  if (router.route.create) return <CreatePage key={plural} kind={kind} />;
   if (name) return <DetailPage key={location.pathname} app={app} kind={kind} namespace={namespace} name={name} />;
   return <ListPage key={plural} app={app} kind={kind} />;
 }

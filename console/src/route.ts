@@ -8,6 +8,8 @@ export interface Route {
   name: string;
   search: string;
   sort: string;
+  /** The form for a new object. */
+  create: boolean;
 }
 
 /** Reads an address. The path has a namespace only for an object of a kind with namespaces. */
@@ -21,6 +23,7 @@ export function parse(pathname: string, query: string): Route {
     name: b || a,
     search: params.get('search') ?? '',
     sort: params.get('sort') ?? '',
+    create: params.has('create') && !a,
   };
 }
 

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { groups, nextRuns } from '../src/attention';
 import { backoff } from '../src/backoff';
+import { diff } from '../src/diff';
 import { eventOf } from '../src/events';
 import { counted, href, path, sorted, type Kind } from '../src/kinds';
 import { select } from '../src/list';
@@ -10,6 +11,8 @@ import { parse } from '../src/route';
 import { stateOf, toneOfCell } from '../src/state';
 import { columnsOf, matches, rowsOf, versionOf, wordsOf, type Table } from '../src/table';
 import { age, relative, timeIn } from '../src/time';
+import { machineYAML, newMachine, templateOf } from '../src/templates';
+import { verbsOf } from '../src/verbs';
 import { withoutManagedFields } from '../src/yaml';
 
 const machines: Kind = { group: 'cloudnative.tw', version: 'v1alpha1', plural: 'virtualmachines', kind: 'VirtualMachine', namespaced: true };
@@ -86,10 +89,10 @@ test('the next run comes first, and CronTabs without one are left out', () => {
 });
 
 test('addresses of pages', () => {
-  assert.deepEqual(parse('/', '?namespace=a'), { plural: '', namespace: 'a', name: '', search: '', sort: '' });
-  assert.deepEqual(parse('/virtualmachines', '?search=x&sort=-Age'), { plural: 'virtualmachines', namespace: '', name: '', search: 'x', sort: '-Age' });
-  assert.deepEqual(parse('/virtualmachines/a/vm', ''), { plural: 'virtualmachines', namespace: 'a', name: 'vm', search: '', sort: '' });
-  assert.deepEqual(parse('/clusters/demo', '?namespace=a'), { plural: 'clusters', namespace: 'a', name: 'demo', search: '', sort: '' });
+  assert.deepEqual(parse('/', '?namespace=a'), { plural: '', namespace: 'a', name: '', search: '', sort: '', create: false });
+  assert.deepEqual(parse('/virtualmachines', '?search=x&sort=-Age'), { plural: 'virtualmachines', namespace: '', name: '', search: 'x', sort: '-Age', create: false });
+  assert.deepEqual(parse('/virtualmachines/a/vm', ''), { plural: 'virtualmachines', namespace: 'a', name: 'vm', search: '', sort: '', create: false });
+  assert.deepEqual(parse('/clusters/demo', '?namespace=a'), { plural: 'clusters', namespace: 'a', name: 'demo', search: '', sort: '', create: false });
   for (const [kind, namespace, name] of [[machines, 'a', 'vm'], [clusters, '', 'demo']] as const) {
     const route = parse(href(kind, namespace, name), '');
     assert.deepEqual([route.plural, route.namespace, route.name], [kind.plural, namespace, name]);
@@ -138,4 +141,33 @@ test('children of each kind', () => {
 test('attempts become rarer, up to a limit', () => {
   assert.deepEqual([0, 1, 2, 5, 9, 100].map((n) => backoff(n, () => 1)), [250, 500, 1000, 8000, 8000, 8000]);
   assert.equal(backoff(0, () => 0), 188);
+});
+
+test('the verbs of a machine and a CronTab depend on their state', () => {
+  const verbs = (plural: string, extra: object) => verbsOf(plural, { metadata: { name: 'x' }, ...extra } as any, new Date('2026-11-24T05:00:00.123Z'));
+  const names = (plural: string, extra: object) => verbs(plural, extra).map((v) => v.label);
+  assert.deepEqual(names('virtualmachines', { spec: { action: 'active' } }), ['Restart', 'Pause', 'Stop']);
+  assert.deepEqual(names('virtualmachines', { spec: { action: 'stopped' } }), ['Start']);
+  assert.deepEqual(names('virtualmachines', { spec: { action: 'paused' } }), ['Resume', 'Stop']);
+  const poweredOff = { spec: {}, status: { conditions: [{ type: 'Ready', reason: 'GuestStopped' }] } };
+  assert.deepEqual(names('virtualmachines', poweredOff), ['Start', 'Stop']);
+  assert.deepEqual(verbs('virtualmachines', poweredOff)[0].patch, { spec: { restartedAt: '2026-11-24T05:00:00Z' } });
+  assert.deepEqual(names('crontabs', { spec: { suspend: true, jobTemplate: {} } }), ['Run now', 'Resume']);
+  assert.deepEqual(names('crontabs', { spec: {} }), ['Suspend']);
+  assert.deepEqual(names('foos', {}), []);
+  assert.deepEqual(verbsOf('crontabs', { metadata: { name: 'x', deletionTimestamp: 'now' } } as any, new Date()), []);
+});
+
+test('a difference has the changed lines and those around them', () => {
+  const text = (before: string, after: string, around: number) => diff(before, after, around).map((l) => l.kind + l.text).join('|');
+  assert.equal(text('a\nb\nc\nd', 'a\nB\nc\nd', 1), ' a|-b|+B| c');
+  assert.equal(text('a\nb', 'a\nb', 3), '');
+  assert.equal(text('a', 'a\nb', 0), '+b');
+});
+
+test('the form of a machine makes YAML, whatever is typed', () => {
+  const yaml = machineYAML(machines, 'a', { ...newMachine, name: '1e3', memory: '1: 2', image: 'https://example.com/x', sha256: '00' });
+  assert.equal(yaml, 'apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata:\n  name: "1e3"\n  namespace: a\nspec:\n  resource:\n    cpu: "1"\n    memory: "1: 2"\n' +
+    '  image:\n    url: "https://example.com/x"\n    sha256: "00"\n');
+  assert.equal(templateOf(clusters, 'a'), 'apiVersion: clusterprovisioner.rke.io/v1alpha1\nkind: Cluster\nmetadata:\n  name: example\nspec: {}\n');
 });

@@ -38,7 +38,6 @@ type Console struct {
 	cookie   string   // name of the session cookie
 	sessions *sessions
 	rules    *rules
-	config   *rest.Config
 	server   *url.URL // of the API
 	client   *http.Client
 	forward  *httputil.ReverseProxy

@@ -1,6 +1,8 @@
 package console
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -10,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 )
 
 // Headers that pass. The others stay here: the cookie and the key of the session, and those that would change
@@ -66,9 +69,23 @@ func (c *Console) rewrite(r *httputil.ProxyRequest) {
 // pathOf returns the path at the server, whose URL may have one.
 func (c *Console) pathOf(path string) string { return strings.TrimSuffix(c.server.Path, "/") + path }
 
-// reduce keeps the headers of a response that the page reads. The security headers are set already.
+// reduce keeps the headers of a response that the page reads. The security headers are set already. An error is JSON also
+// for a request that wants YAML, because the page reads no YAML.
 func reduce(r *http.Response) error {
 	r.Header = only(r.Header, responseHeaders)
+	if r.StatusCode < http.StatusBadRequest || !strings.HasPrefix(r.Header.Get("Content-Type"), "application/yaml") {
+		return nil
+	}
+	raw, err := io.ReadAll(io.LimitReader(r.Body, maxFailure))
+	if err = errors.Join(err, r.Body.Close()); err != nil {
+		return err
+	}
+	raw, err = yaml.YAMLToJSON(raw)
+	if err != nil {
+		return fmt.Errorf("read its error: %w", err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
 	return nil
 }
 

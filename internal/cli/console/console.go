@@ -99,7 +99,7 @@ func (o *options) ofInstance(ctx context.Context) (*rest.Config, string, error) 
 		return nil, "", err
 	}
 	if !report.APIReady {
-		return nil, "", fmt.Errorf("Keelson is not running in %s: start it with `%s`, or show another cluster with --kubeconfig or --context",
+		return nil, "", fmt.Errorf("no keelson is running in %s: start it with `%s`, or show another cluster with --kubeconfig or --context",
 			dir, instance.Command("up", dir))
 	}
 	config, err := controlplane.AdminConfig(dir)

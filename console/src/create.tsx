@@ -1,0 +1,60 @@
+// A new object: a form for machines, and YAML for all.
+import { useEffect, useState } from 'preact/hooks';
+import { APIError, sendYAML } from './api';
+import { href, path, title, type Kind } from './kinds';
+import { router } from './route';
+import { machineYAML, newMachine, templateOf, type Machine } from './templates';
+import { texts } from './texts';
+
+const fields: { name: keyof Machine; pattern?: string; required?: boolean }[] = [
+  { name: 'name', required: true }, { name: 'cpu', required: true }, { name: 'memory', required: true }, { name: 'rootDisk' }, { name: 'image' }, { name: 'sha256' },
+];
+
+export function CreatePage({ kind }: { kind: Kind }) {
+  const namespace = router.filter || 'default';
+  const [machine, setMachine] = useState(newMachine);
+  const [text, setText] = useState('');
+  const [message, say] = useState('');
+  const [checked, setChecked] = useState(false);
+  const form = kind.plural === 'virtualmachines';
+  useEffect(() => { document.title = `${texts.create} · ${title(kind)} · ${texts.product}`; }, [kind]);
+  useEffect(() => { setText(form ? machineYAML(kind, namespace, machine) : templateOf(kind, namespace)); setChecked(false); }, [kind, namespace, machine]);
+  const post = async (dryRun: boolean) => {
+    say('');
+    const query = `fieldManager=keelson-console&fieldValidation=Strict${dryRun ? '&dryRun=All' : ''}`;
+    try {
+      const yaml = await sendYAML('POST', `${path(kind, kind.namespaced ? namespace : '')}?${query}`, text);
+      if (dryRun) return setChecked(true);
+      const name = /^  name: (.*)$/m.exec(yaml)?.[1] ?? '';
+      router.go(href(kind, namespace, name.replace(/^["'](.*)["']$/, '$1')));
+    } catch (err) {
+      say(err instanceof APIError ? err.message || texts.lostConsole : String(err));
+    }
+  };
+  return (
+    <>
+      <p class="crumbs"><a href={href(kind, kind.namespaced ? router.filter : '')}>{title(kind)}</a></p>
+      <h1>{texts.create}</h1>
+      {form && (
+        <section class="card form">
+          {fields.map(({ name, required }) => (
+            <label key={name}>{texts.fields[name]}{required && ' *'}
+              <input name={name} value={machine[name]} spellcheck={false} autocomplete="off" onInput={(e) => setMachine({ ...machine, [name]: e.currentTarget.value.trim() })} />
+              <span class="help">{texts.fieldHelp[name]}</span>
+            </label>
+          ))}
+        </section>
+      )}
+      <section class="card">
+        <h2>{texts.yaml}</h2>
+        <textarea value={text} rows={16} spellcheck={false} aria-label={texts.yaml} onInput={(e) => { setText(e.currentTarget.value); setChecked(false); }} />
+        {message && <p class="hint" role="alert">{message}</p>}
+        {checked && <p role="status">{texts.accepted}</p>}
+        <div class="actions">
+          <button type="button" onClick={() => void post(false)}>{texts.create}</button>
+          <button type="button" onClick={() => void post(true)}>{texts.check}</button>
+        </div>
+      </section>
+    </>
+  );
+}

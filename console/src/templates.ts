@@ -1,0 +1,50 @@
+// The YAML of new objects.
+import type { Kind } from './kinds';
+
+export interface Machine {
+  name: string;
+  cpu: string;
+  memory: string;
+  rootDisk: string;
+  /** URL of a disk image and its digest; '' for the default guest. */
+  image: string;
+  sha256: string;
+}
+
+export const newMachine: Machine = { name: '', cpu: '1', memory: '512Mi', rootDisk: '', image: '', sha256: '' };
+
+/** A text as a scalar of YAML. JSON strings are YAML. */
+function scalar(text: string): string {
+  return /^[A-Za-z0-9][A-Za-z0-9._/-]*$/.test(text) && !/^(true|false|null|yes|no|on|off|y|n|[0-9._-]+(e[0-9]+)?|0x[0-9a-f]+)$/i.test(text) ? text : JSON.stringify(text);
+}
+
+function head(kind: Kind, namespace: string, name: string): string {
+  const about = [`apiVersion: ${kind.group}/${kind.version}`, `kind: ${kind.kind}`, 'metadata:', `  name: ${scalar(name)}`];
+  if (kind.namespaced) about.push(`  namespace: ${scalar(namespace)}`);
+  return about.join('\n') + '\n';
+}
+
+export function machineYAML(kind: Kind, namespace: string, m: Machine): string {
+  let yaml = head(kind, namespace, m.name) + `spec:\n  resource:\n    cpu: ${scalar(m.cpu)}\n    memory: ${scalar(m.memory)}\n`;
+  if (m.rootDisk) yaml += `    rootDisk: ${scalar(m.rootDisk)}\n`;
+  if (m.image) yaml += `  image:\n    url: ${scalar(m.image)}\n    sha256: ${scalar(m.sha256)}\n`;
+  return yaml;
+}
+
+const specs: Record<string, string> = {
+  crontabs: 'spec:\n  schedule: "0 3 * * *"\n  jobTemplate:\n    containers:\n    - name: main\n      image: busybox\n      command: [date]\n',
+  clusters: 'spec: {}\n',
+  foos: 'spec:\n  deploymentName: example\n  replicas: 1\n',
+  sampleresources: 'spec:\n  podImage: nginx:latest\n',
+};
+
+/** A YAML to begin with; '' for kinds that users do not create here. */
+export function templateOf(kind: Kind, namespace: string): string {
+  const spec = specs[kind.plural];
+  return spec === undefined ? '' : head(kind, namespace, 'example') + spec;
+}
+
+/** Whether the page of a kind offers to create an object. */
+export function canCreate(kind: Kind): boolean {
+  return kind.plural === 'virtualmachines' || kind.plural in specs;
+}

@@ -1,0 +1,44 @@
+// What can be done with an object besides editing it.
+import type { Obj } from './live';
+import { texts } from './texts';
+
+export interface Verb {
+  name: string;
+  label: string;
+  /** A JSON merge patch. */
+  patch: object;
+  /** What a user should know before, for verbs that interrupt something. */
+  warning?: string;
+}
+
+/** The verbs for an object in its state. The time is that of a request. */
+export function verbsOf(plural: string, object: Obj, now: Date): Verb[] {
+  if (object.metadata.deletionTimestamp) return [];
+  const time = now.toISOString().replace(/\.\d+Z$/, 'Z');
+  if (plural === 'virtualmachines') return machineVerbs(object, time);
+  if (plural === 'crontabs') return cronTabVerbs(object, time);
+  return [];
+}
+
+function machineVerbs(object: Obj, time: string): Verb[] {
+  const { name } = object.metadata;
+  const action = object.spec?.action ?? 'active';
+  const act = (to: string, extra?: Partial<Verb>): Verb => ({ name: to, label: texts.verbs[to as 'active'], patch: { spec: { action: to } }, ...extra });
+  const stop = act('stopped', { warning: texts.stopWarning(name) });
+  if (action === 'stopped') return [act('active')];
+  if (action === 'paused') return [act('active', { label: texts.verbs.resume }), stop];
+  const restart: Verb = { name: 'restart', label: texts.verbs.restart, patch: { spec: { restartedAt: time } }, warning: texts.restartWarning(name) };
+  // The guest has powered off and is not restarted: a restart is its start.
+  if (object.status?.conditions?.some((c: any) => c.type === 'Ready' && c.reason === 'GuestStopped')) {
+    return [{ ...restart, label: texts.verbs.active, warning: undefined }, stop];
+  }
+  return [restart, act('paused'), stop];
+}
+
+function cronTabVerbs(object: Obj, time: string): Verb[] {
+  const suspended = object.spec?.suspend === true;
+  return [
+    ...(object.spec?.jobTemplate ? [{ name: 'run', label: texts.verbs.run, patch: { metadata: { annotations: { 'crontab.stable.example.com/run-requested-at': time } } } }] : []),
+    { name: 'suspend', label: suspended ? texts.verbs.resume : texts.verbs.suspend, patch: { spec: { suspend: !suspended } } },
+  ];
+}
