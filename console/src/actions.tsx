@@ -40,7 +40,7 @@ export function Actions({ kind, object }: { kind: Kind; object: Obj }) {
         <button type="button" class="danger" disabled={denied('delete') !== ''} title={denied('delete')} onClick={() => ask('delete')}>{texts.verbs.delete}</button>
       )}
       {message && <p class="hint" role="alert">{message}</p>}
-      {question === 'delete' && <Confirm title={texts.deleteTitle(name)} text={texts.deleteWarning} label={texts.verbs.delete} typed={name} act={() => void remove()} close={() => ask(undefined)} />}
+      {question === 'delete' && <Confirm title={texts.deleteTitle(name)} text={texts.deleteWarning} label={texts.verbs.deleteNow} typed={name} act={() => void remove()} close={() => ask(undefined)} />}
       {question && question !== 'delete' && <Confirm title={question.label} text={question.warning ?? ''} label={question.label} act={() => void act(question)} close={() => ask(undefined)} />}
     </div>
   );
