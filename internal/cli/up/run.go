@@ -287,10 +287,14 @@ func (o *options) welcome(server, kubeconfig, dir string, took time.Duration) st
 	} else {
 		fmt.Fprintf(&b, "  export KUBECONFIG=%s\n  %s get %s\n", instance.Quote(kubeconfig), kubectl(), example)
 	}
+	b.WriteString("\n")
+	if !o.noControllers {
+		fmt.Fprintf(&b, "`%s` shows all objects in a browser.\n", instance.Command("console", dir))
+	}
 	if o.reportFD != 0 {
-		fmt.Fprintf(&b, "\n`%s` stops it.", instance.Command("down", dir))
+		fmt.Fprintf(&b, "`%s` stops it.", instance.Command("down", dir))
 	} else {
-		b.WriteString("\nCtrl-C stops it.")
+		b.WriteString("Ctrl-C stops it.")
 	}
 	if o.instance.Ephemeral {
 		b.WriteString(" Nothing is kept.\n")

@@ -100,6 +100,7 @@ Its nodes are simulated: Pods report that they run, but nothing is executed.
   export KUBECONFIG=/home/me/.local/share/keelson/kubeconfig
   kubectl get foos
 
+` + "`keelson console` shows all objects in a browser." + `
 Ctrl-C stops it. All objects are kept for the next ` + "`keelson up`" + `.
 `,
 		},
@@ -113,7 +114,7 @@ Keelson is ready after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with t
   export KUBECONFIG='/my data/kubeconfig'
   kubectl get foos
 
-` + "`keelson down --data-dir '/my data'` stops it. All objects are kept for the next `keelson up --data-dir '/my data'`.\n",
+` + "`keelson console --data-dir '/my data'` shows all objects in a browser.\n`keelson down --data-dir '/my data'` stops it. All objects are kept for the next `keelson up --data-dir '/my data'`.\n",
 		},
 		{
 			"with a real node",
@@ -126,6 +127,7 @@ Its node is this host: Pods run with /usr/sbin/runc.
   export KUBECONFIG=/home/me/.local/share/keelson/kubeconfig
   kubectl get foos
 
+` + "`keelson console` shows all objects in a browser." + `
 Ctrl-C stops it. All objects are kept for the next ` + "`keelson up`" + `.
 `,
 		},
@@ -141,6 +143,7 @@ A real node is not possible here; missing: root.
   export KUBECONFIG=/home/me/.local/share/keelson/kubeconfig
   kubectl get foos
 
+` + "`keelson console` shows all objects in a browser." + `
 Ctrl-C stops it. All objects are kept for the next ` + "`keelson up`" + `.
 `,
 		},
@@ -168,7 +171,7 @@ Its nodes are simulated: Pods report that they run, but nothing is executed.
 
   kubectl --context keelson get foos
 
-` + "`keelson down --data-dir /there` stops it. Nothing is kept.\n",
+` + "`keelson console --data-dir /there` shows all objects in a browser.\n`keelson down --data-dir /there` stops it. Nothing is kept.\n",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
