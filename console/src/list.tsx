@@ -78,14 +78,15 @@ export function select(list: Pick<TableList, 'rows' | 'columns'>, search: string
 function Grid({ kind, list, rows }: { kind: Kind; list: TableList; rows: Row[] }) {
   const box = useRef<HTMLDivElement>(null);
   const [from, to] = useWindow(box, rows.length);
-  const shown = list.columns.map((c, i) => [c, i] as const).filter(([c]) => !c.wide || wanted.includes(c.name));
+  const some = rows.slice(0, sampled);
+  // Columns that are empty take the place of others.
+  const shown = list.columns.map((c, i) => [c, i] as const).filter(([c, i]) => (!c.wide || wanted.includes(c.name)) && some.some((r) => r.cells[i] !== ''));
   const withNamespace = kind.namespaced && !router.filter;
   const width = 2 + shown.length + (withNamespace ? 1 : 0);
-  const some = rows.slice(0, sampled);
   const widths = [
     fit(texts.columns.name, some.map((r) => r.name), 40),
     ...(withNamespace ? [fit(texts.columns.namespace, some.map((r) => r.namespace), 24)] : []),
-    ...shown.map(([c, place]) => fit(c.name, some.map((r) => (timeIn(r.cells[place]) ? '' : r.cells[place])), 32)),
+    ...shown.map(([c, place]) => fit(c.name, some.map((r) => (timeIn(r.cells[place]) ? '10m59s ago' : r.cells[place])), 32)),
     fit(texts.columns.age, [], 10),
   ];
   return (
@@ -119,7 +120,7 @@ function Grid({ kind, list, rows }: { kind: Kind; list: TableList; rows: Row[] }
 
 /** The width of a column in characters, by its title and some of its texts. */
 function fit(name: string, some: string[], most: number): number {
-  return Math.min(Math.max(0.9 * name.length, 5, ...some.map((t) => t.length)), most) + 3.5; // the padding
+  return Math.min(Math.max(0.9 * name.length, 5, ...some.map((t) => t.length)), most) + 3; // the padding
 }
 
 function isNumber(column: Column): boolean {
