@@ -17,7 +17,8 @@ if (process.argv.includes('--test')) {
   await mkdir(`${dist}/assets`, { recursive: true });
   await build({
     ...common, entryPoints: { app: 'src/main.tsx', style: 'src/style.css' }, outdir: `${dist}/assets`,
-    minify: true, target: 'es2022', format: 'esm', legalComments: 'inline',
+    minify: true, target: 'es2022', format: 'esm',
+    banner: { js: '/*! Contains Preact, https://preactjs.com, MIT License, Copyright (c) 2015-present Jason Miller */' },
   });
   await cp('src/index.html', `${dist}/index.html`);
   await cp('src/icon.svg', `${dist}/assets/icon.svg`);
