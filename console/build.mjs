@@ -18,8 +18,9 @@ if (process.argv.includes('--test')) {
   await build({
     ...common, entryPoints: { app: 'src/main.tsx', style: 'src/style.css' }, outdir: `${dist}/assets`,
     minify: true, target: 'es2022', format: 'esm',
-    banner: { js: '/*! Contains Preact, https://preactjs.com, MIT License, Copyright (c) 2015-present Jason Miller */' },
+    banner: { js: '/*! Contains Preact, https://preactjs.com, MIT License, see preact-license.txt */' },
   });
   await cp('src/index.html', `${dist}/index.html`);
   await cp('src/icon.svg', `${dist}/assets/icon.svg`);
+  await cp('node_modules/preact/LICENSE', `${dist}/assets/preact-license.txt`);
 }
