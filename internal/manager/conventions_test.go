@@ -71,6 +71,7 @@ func about(name string) metav1.ObjectMeta {
 func examples() map[string]example {
 	container := corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Image: "busybox"}}}
 	labels := map[string]string{"app": "stranger"}
+	aDay := &metav1.Duration{Duration: 24 * time.Hour}
 	return map[string]example{
 		"foo": {
 			ready:   &samplecontrollerv1alpha1.Foo{ObjectMeta: about(readyName), Spec: samplecontrollerv1alpha1.FooSpec{DeploymentName: readyName}},
@@ -111,9 +112,11 @@ func examples() map[string]example {
 			reason: virtualmachinev1alpha1.ReasonInvalidSpec,
 		},
 		cluster.Name: {
-			ready:   &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: readyName}},
-			failing: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: failingName}, Spec: clusterv1alpha1.ClusterSpec{Version: "v1.0.0"}},
-			reason:  clusterv1alpha1.ReasonVersionNotAvailable, tells: clusterv1alpha1.ReasonApplied,
+			ready: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: readyName}, Spec: clusterv1alpha1.ClusterSpec{ExpiresAfter: aDay}},
+			failing: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: failingName}, Spec: clusterv1alpha1.ClusterSpec{
+				Version: "v1.0.0", ExpiresAfter: aDay,
+			}},
+			reason: clusterv1alpha1.ReasonVersionNotAvailable, tells: clusterv1alpha1.ReasonApplied,
 		},
 		// The ready one is that of the Cluster; the other says nowhere where its kubeconfig is.
 		kubeconfig.Name: {

@@ -60,7 +60,7 @@ var (
 		"everywhere: virtualmachines/status.cloudnative.tw": "update",
 	}
 	forClusters = map[string]string{
-		"everywhere: clusters.clusterprovisioner.rke.io":            "get list patch watch",
+		"everywhere: clusters.clusterprovisioner.rke.io":            "delete get list patch watch",
 		"everywhere: clusters/finalizers.clusterprovisioner.rke.io": "update",
 		"everywhere: clusters/status.clusterprovisioner.rke.io":     "update",
 		"everywhere: kubeconfigs.clusterprovisioner.rke.io":         "create delete get list patch update watch",
