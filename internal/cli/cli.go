@@ -13,6 +13,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/cli/backup"
 	consolecmd "github.com/keelson-dev/keelson/internal/cli/console"
+	"github.com/keelson-dev/keelson/internal/cli/doctor"
 	"github.com/keelson-dev/keelson/internal/cli/down"
 	imagecmd "github.com/keelson-dev/keelson/internal/cli/image"
 	"github.com/keelson-dev/keelson/internal/cli/kubeconfig"
@@ -86,6 +87,7 @@ func New() *cobra.Command {
 		up.New(),
 		down.New(),
 		status.New(),
+		doctor.New(),
 		consolecmd.New(),
 		logs.New(),
 		kubeconfig.New(),

@@ -184,13 +184,10 @@ func (d *Driver) confine() error {
 			log.Info("Machines do not use KVM", "why", err.Error())
 		}
 	}
-	switch version := sandbox.Landlock(); {
-	case version == 0:
-		log.Info("Machines are not confined by Landlock: the kernel does not support it, or it is disabled")
-	case version < fullLandlock:
-		log.Info("Machines are confined by an old version of Landlock, which restricts less", "version", version, "full", fullLandlock)
-	default:
-		log.Info("Machines are confined by Landlock", "version", version)
+	if why := landlockLimit(); why != "" {
+		log.Info("Landlock does not confine machines fully", "why", why)
+	} else {
+		log.Info("Machines are confined by Landlock", "version", sandbox.Landlock())
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ type Driver struct {
 func Open(options Options) (*Driver, error) {
 	d := &Driver{options: options, machines: map[types.UID]*machine{}, notify: func(backend.Identity) {}}
 	var err error
-	if d.binary, err = find(options.Binary, "qemu-system-"+arch(), "qemu-system-x86"); err != nil {
+	if d.binary, err = find(options.Binary, Program(), "qemu-system-x86"); err != nil {
 		return nil, err
 	}
 	if d.imageTool, err = find(options.ImageTool, "qemu-img", "qemu-utils"); err != nil {
@@ -186,12 +186,15 @@ func (d *Driver) awaitAttached() {
 
 // Missing returns a backend.ErrMissing that names what is not installed; nil if nothing is missing.
 func Missing() error {
-	_, err := find("", "qemu-system-"+arch(), "qemu-system-x86")
+	_, err := find("", Program(), "qemu-system-x86")
 	if err == nil {
 		_, err = find("", "qemu-img", "qemu-utils")
 	}
 	return err
 }
+
+// Program returns the name of the QEMU program for machines of this host's architecture.
+func Program() string { return "qemu-system-" + arch() }
 
 // find returns the path of a program; pkg is its Debian package.
 func find(given, usual, pkg string) (string, error) {
