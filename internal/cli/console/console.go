@@ -2,21 +2,13 @@
 package console
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/console"
-	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/version"
 )
 
@@ -34,10 +26,8 @@ const examples = `  # Keelson on this host
 
 // options are the flags of the command.
 type options struct {
-	instance   instance.Flags
-	kubeconfig string
-	context    string
-	port       int
+	target.Flags
+	port int
 }
 
 // New returns the command.
@@ -53,79 +43,27 @@ func New() *cobra.Command {
 			if o.port < 0 || o.port > 65535 {
 				return usage.Errorf("--port=%d: must be from 0 to 65535", o.port)
 			}
-			ofCluster := o.kubeconfig != "" || o.context != ""
-			if ofCluster && (o.instance.DataDir != "" || o.instance.Ephemeral) {
-				return usage.Errorf("--data-dir and --ephemeral select Keelson on this host and cannot be combined with --kubeconfig or --context")
-			}
-			find := o.ofInstance
-			if ofCluster {
-				find = o.ofKubeconfig
-			}
-			config, name, err := find(cmd.Context())
+			api, err := o.API(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return o.serve(cmd, config, name)
+			return o.serve(cmd, api)
 		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	o.instance.AddFlags(fs)
-	fs.Var(usage.NonEmpty(&o.kubeconfig), "kubeconfig", "show the cluster of this kubeconfig `file`")
-	fs.Var(usage.NonEmpty(&o.context), "context", "show the cluster of this `context` of the kubeconfig")
+	o.AddFlags(fs)
 	fs.IntVar(&o.port, "port", 0, "port on loopback; 0: any free one")
 	return cmd
 }
 
 // serve prints the URL and serves until the context ends.
-func (o *options) serve(cmd *cobra.Command, config *rest.Config, name string) error {
-	c, err := console.Listen(cmd.Context(), console.Options{Config: config, Port: o.port, Cluster: name, Version: version.Get().Keelson})
+func (o *options) serve(cmd *cobra.Command, api *target.API) error {
+	c, err := console.Listen(cmd.Context(), console.Options{Config: api.Config, Port: o.port, Cluster: api.Name, Version: version.Get().Keelson})
 	if err != nil {
 		return err
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), c.URL())
-	fmt.Fprintf(cmd.ErrOrStderr(), "The console of %s. This URL opens it once, within an hour. Ctrl-C stops it.\n", name)
+	fmt.Fprintf(cmd.ErrOrStderr(), "The console of %s. This URL opens it once, within an hour. Ctrl-C stops it.\n", api.Name)
 	return c.Serve(cmd.Context())
-}
-
-// ofInstance returns the API of Keelson on this host.
-func (o *options) ofInstance(ctx context.Context) (*rest.Config, string, error) {
-	dir, err := o.instance.Dir()
-	if err != nil {
-		return nil, "", err
-	}
-	report, err := controlplane.Inspect(ctx, dir)
-	if err != nil {
-		return nil, "", err
-	}
-	if !report.APIReady {
-		return nil, "", fmt.Errorf("no keelson is running in %s: start it with `%s`, or show another cluster with --kubeconfig or --context",
-			dir, instance.Command("up", dir))
-	}
-	config, err := controlplane.AdminConfig(dir)
-	if err != nil {
-		return nil, "", err
-	}
-	host, err := os.Hostname()
-	return config, cmp.Or(host, "this host"), err
-}
-
-// ofKubeconfig returns the API of a kubeconfig, by the rules of kubectl.
-func (o *options) ofKubeconfig(context.Context) (*rest.Config, string, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.kubeconfig
-	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
-	raw, err := loaded.RawConfig()
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, "", fmt.Errorf("there is no kubeconfig: %w", err)
-	}
-	if err != nil {
-		return nil, "", fmt.Errorf("read the kubeconfig: %w", err)
-	}
-	config, err := loaded.ClientConfig()
-	if err != nil {
-		return nil, "", fmt.Errorf("the kubeconfig names no cluster that can be used: %w", err)
-	}
-	config.QPS = -1 // the API server has priority and fairness
-	return config, cmp.Or(o.context, raw.CurrentContext, config.Host), nil
 }
