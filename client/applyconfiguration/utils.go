@@ -48,6 +48,12 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.UsageApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachine"):
 		return &virtualmachinev1alpha1.VirtualMachineApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineImage"):
+		return &virtualmachinev1alpha1.VirtualMachineImageApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineImageSpec"):
+		return &virtualmachinev1alpha1.VirtualMachineImageSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineImageStatus"):
+		return &virtualmachinev1alpha1.VirtualMachineImageStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSpec"):
 		return &virtualmachinev1alpha1.VirtualMachineSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineStatus"):

@@ -265,6 +265,7 @@ func runEverything(t *testing.T, cp *controlplane.ControlPlane, logger logr.Logg
 	}
 	env.Define(t, cp.Config())
 	o := newTestOptions(t, metav1.NamespaceDefault)
+	o.Namespaces = nil // of all namespaces, for kinds of the cluster
 	o.StateDir, o.Ephemeral, o.Machines.Drivers = t.TempDir(), true, []string{fake.Name}
 	o.KubeBinary = func() (string, error) { return env.Binary("keelson-kube") }
 	o.Logger = logger

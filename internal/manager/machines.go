@@ -201,7 +201,8 @@ func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options)
 	}
 	drivers := virtualmachine.NewDrivers(o.Machines.Drivers, openers, clock.RealClock{})
 	o.closers = append(o.closers, drivers.Close)
-	return virtualmachine.Add(mgr, options, drivers)
+	// VirtualMachineImages are cluster-scoped: a manager of some namespaces has no permission to watch them.
+	return virtualmachine.Add(mgr, options, drivers, len(o.Namespaces) == 0)
 }
 
 // virtualMachineRules returns the validation of VirtualMachines, by the drivers of this program.

@@ -136,13 +136,20 @@ type Resources struct {
 	RootDisk *resource.Quantity `json:"rootDisk,omitempty"`
 }
 
-// Image is what a machine boots: a disk image by path or URL, a kernel, or, with a driver
-// that runs containers, a container image.
-// +kubebuilder:validation:XValidation:rule="[has(self.path), has(self.url), has(self.kernel), has(self.container)].filter(given, given).size() == 1",message="must have exactly one of path, url, kernel and container"
+// Image is what a machine boots: a disk image by name, path or URL, a kernel, or, with a
+// driver that runs containers, a container image.
+// +kubebuilder:validation:XValidation:rule="[has(self.name), has(self.path), has(self.url), has(self.kernel), has(self.container)].filter(given, given).size() == 1",message="must have exactly one of name, path, url, kernel and container"
+// +kubebuilder:validation:XValidation:rule="!has(self.name) || !has(self.agent) || self.agent",message="is for an image without a name: a VirtualMachineImage has its own field agent",fieldPath=".agent"
 // +kubebuilder:validation:XValidation:rule="has(self.url) == has(self.sha256)",message="url and sha256 go together: what is downloaded is verified",fieldPath=".sha256"
 // +kubebuilder:validation:XValidation:rule="has(self.kernel) || !(has(self.initrd) || has(self.cmdline))",message="initrd and cmdline go with a kernel",fieldPath=".kernel"
-// +kubebuilder:validation:XValidation:rule="!(has(self.kernel) || has(self.container)) || !has(self.format)",message="is for a disk image",fieldPath=".format"
+// +kubebuilder:validation:XValidation:rule="!(has(self.kernel) || has(self.container) || has(self.name)) || !has(self.format)",message="is for a disk image by path or url",fieldPath=".format"
 type Image struct {
+	// Name of a VirtualMachineImage, or tiny for the default guest.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+
 	// Path of a disk image on the host of the driver. The image is only read. It must
 	// exist as long as the machine.
 	// +optional

@@ -789,6 +789,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: kernel
       type:
         scalar: string
+    - name: name
+      type:
+        scalar: string
     - name: path
       type:
         scalar: string
@@ -921,6 +924,75 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineStatus
       default: {}
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineImage
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineImageSpec
+      default: {}
+    - name: status
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineImageStatus
+      default: {}
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineImageSpec
+  map:
+    fields:
+    - name: agent
+      type:
+        scalar: boolean
+    - name: format
+      type:
+        scalar: string
+    - name: path
+      type:
+        scalar: string
+    - name: sha256
+      type:
+        scalar: string
+    - name: url
+      type:
+        scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineImageStatus
+  map:
+    fields:
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: format
+      type:
+        scalar: string
+    - name: host
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Host
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: size
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+    - name: users
+      type:
+        scalar: numeric
+      default: 0
+    - name: virtualSize
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSpec
   map:
     fields:

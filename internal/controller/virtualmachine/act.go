@@ -71,6 +71,9 @@ func (r *Reconciler) create(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	if machine.Seed, err = r.newSeed(ctx, vm); err != nil {
 		return err
 	}
+	if machine.Image, err = r.resolveImage(ctx, machine.Image, observed.name); err != nil {
+		return err
+	}
 	if err := r.confirmStillWanted(ctx, vm, observed); err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func summarizeReady(vm *v1alpha1.VirtualMachine, observed observation, p plan, s
 			"The state of the machine is unknown: %v. Keelson retries, and creates nothing in the meantime", err)
 	case driverConflict, onAnotherHost:
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, string(f), "%v", err)
-	case invalidSpec, driverMissing, secretMissing:
+	case invalidSpec, driverMissing, secretMissing, imageMissing, imageNotReady:
 		return not(string(f), "%v", err)
 	case otherFailure:
 		if isFailedAttempt(p, f) {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/image"
 	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/tracing"
@@ -70,12 +71,20 @@ func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, record
 }
 
 // Add adds the controller to a manager. The caller closes drivers after the manager has stopped.
-func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers) error {
+// With images, it also adds the controller of VirtualMachineImages, which needs a manager of all namespaces.
+func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers, images bool) error {
 	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), drivers, mgr.GetEventRecorder(Name), clock.RealClock{})
 	if err := mgr.Add(&orphanCollector{r: r, clock: clock.RealClock{}}); err != nil {
 		return fmt.Errorf("add the orphan collector of controller %s: %w", Name, err)
 	}
-	err := ctrl.NewControllerManagedBy(mgr).
+	build := ctrl.NewControllerManagedBy(mgr)
+	if images {
+		if err := image.Add(mgr, options, drivers); err != nil {
+			return err
+		}
+		build.Watches(&v1alpha1.VirtualMachineImage{}, watchImages(mgr.GetClient()))
+	}
+	err := build.
 		Named(Name).
 		For(&v1alpha1.VirtualMachine{}).
 		WatchesRawSource(watchServers(drivers)).
@@ -90,6 +99,7 @@ func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers) error {
 
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines/status,verbs=update
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachineimages,verbs=get
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch

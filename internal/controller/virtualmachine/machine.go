@@ -28,7 +28,7 @@ func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machin
 		Identity:    id,
 		MilliCPU:    size.CPU.MilliValue(),
 		MemoryBytes: size.Memory.Value(),
-		Image:       vm.Spec.Image,
+		Image:       imageOf(vm),
 		Ports:       vm.Spec.Ports,
 		Hash:        hash(&vm.Spec),
 	}
@@ -36,6 +36,14 @@ func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machin
 		machine.DiskBytes = size.RootDisk.Value()
 	}
 	return machine
+}
+
+// imageOf returns spec.image; nil if it names the default guest.
+func imageOf(vm *v1alpha1.VirtualMachine) *v1alpha1.Image {
+	if image := vm.Spec.Image; image != nil && image.Name == v1alpha1.ImageTiny {
+		return nil
+	}
+	return vm.Spec.Image
 }
 
 // hash returns a hash of the fields of spec whose changes a driver has to apply.

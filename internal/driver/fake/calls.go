@@ -55,6 +55,7 @@ func (d *Driver) Start(_ context.Context, machine backend.Machine) error {
 	if err != nil || s.IsOn() {
 		return err
 	}
+	machine.Image = s.machine.Image // the disk was made from it
 	s.define(machine)
 	return d.do(s, backend.TaskStart, func() {
 		s.State, s.Run, s.StartedAt, s.Ended = backend.StateRunning, d.runName(), d.options.Clock.Now(), nil
@@ -156,6 +157,7 @@ func (d *Driver) Reconfigure(_ context.Context, machine backend.Machine) error {
 	if err != nil {
 		return err
 	}
+	machine.Image = s.machine.Image // the disk was made from it
 	s.configured, s.Hash = machine, machine.Hash
 	if !s.IsOn() {
 		s.define(machine)

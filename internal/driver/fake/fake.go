@@ -46,6 +46,7 @@ type Driver struct {
 	count    int
 	failures map[string][]error
 	held     map[backend.Task]bool
+	images   map[types.UID]bool
 	down     bool
 	closed   bool
 }
@@ -71,7 +72,7 @@ func New(options Options) *Driver {
 	}
 	return &Driver{
 		options: options, notify: func(backend.Identity) {},
-		servers: map[types.UID]*server{}, failures: map[string][]error{}, held: map[backend.Task]bool{},
+		servers: map[types.UID]*server{}, failures: map[string][]error{}, held: map[backend.Task]bool{}, images: map[types.UID]bool{},
 	}
 }
 

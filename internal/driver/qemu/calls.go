@@ -113,6 +113,7 @@ func (d *Driver) Start(_ context.Context, machine backend.Machine) error {
 	}
 	m.mu.Lock()
 	isOn, created := m.run != "", m.def.Created
+	machine.Image = m.def.Image // the disk was made from it
 	m.mu.Unlock()
 	if isOn {
 		return nil

@@ -35,7 +35,7 @@ func TestLongDebian(t *testing.T) {
 	path := needDebian(t)
 	w := newFixture(t)
 	machine := firmware(uid)
-	machine.MilliCPU, machine.MemoryBytes, machine.DiskBytes = 2000, 512<<20, 3<<30
+	machine.MilliCPU, machine.MemoryBytes, machine.DiskBytes = 2000, 512<<20, 5<<30
 	machine.Image = &v1alpha1.Image{Path: path}
 	machine.Seed = &backend.Seed{
 		UserData: "#cloud-config\n" +
@@ -52,7 +52,7 @@ func TestLongDebian(t *testing.T) {
 		t.Errorf("addresses: %v", server.Addresses)
 	}
 	w.eventuallyWithin(debianTimeout, "cloud-init has applied the seed", func(*backend.Server) bool {
-		return strings.Contains(w.serial(), "The seed of from-the-seed is applied: steady, 6291456 sectors")
+		return strings.Contains(w.serial(), "The seed of from-the-seed is applied: steady, 10485760 sectors")
 	})
 	t.Logf("the seed was applied after %v", time.Since(began))
 	began = time.Now()

@@ -111,12 +111,18 @@ type Driver struct {
 	closed   bool
 	notify   func(backend.Identity)
 	machines map[types.UID]*machine
+	// imports are the images of VirtualMachineImages, by UID.
+	imports     map[types.UID]*importedImage
+	notifyImage func(name string)
 }
 
 // Open locks the state directory and attaches to the machines in it. The error is a
 // backend.ErrMissing if QEMU is not installed.
 func Open(options Options) (*Driver, error) {
-	d := &Driver{options: options, machines: map[types.UID]*machine{}, notify: func(backend.Identity) {}}
+	d := &Driver{
+		options: options, machines: map[types.UID]*machine{}, notify: func(backend.Identity) {},
+		imports: map[types.UID]*importedImage{}, notifyImage: func(string) {},
+	}
 	var err error
 	if d.binary, err = find(options.Binary, "qemu-system-"+arch(), "qemu-system-x86"); err != nil {
 		return nil, err

@@ -44,6 +44,7 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 		return err
 	}
 	m.mu.Lock()
+	machine.Image = m.def.Image // the disk was made from it
 	m.def.Machine, m.def.SeedSum = machine, seedSum(machine.Seed)
 	m.save()
 	isOn := m.run != ""

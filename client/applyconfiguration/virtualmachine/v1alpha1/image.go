@@ -5,9 +5,11 @@ package v1alpha1
 // ImageApplyConfiguration represents a declarative configuration of the Image type for use
 // with apply.
 //
-// Image is what a machine boots: a disk image by path or URL, a kernel, or, with a driver
-// that runs containers, a container image.
+// Image is what a machine boots: a disk image by name, path or URL, a kernel, or, with a
+// driver that runs containers, a container image.
 type ImageApplyConfiguration struct {
+	// Name of a VirtualMachineImage, or tiny for the default guest.
+	Name *string `json:"name,omitempty"`
 	// Path of a disk image on the host of the driver. The image is only read. It must
 	// exist as long as the machine.
 	Path *string `json:"path,omitempty"`
@@ -35,6 +37,14 @@ type ImageApplyConfiguration struct {
 // apply.
 func Image() *ImageApplyConfiguration {
 	return &ImageApplyConfiguration{}
+}
+
+// WithName sets the Name field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Name field is set to the value of the last call.
+func (b *ImageApplyConfiguration) WithName(value string) *ImageApplyConfiguration {
+	b.Name = &value
+	return b
 }
 
 // WithPath sets the Path field in the declarative configuration to the given value
