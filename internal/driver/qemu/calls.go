@@ -66,11 +66,19 @@ func namedFiles(image *v1alpha1.Image) []namedFile {
 	return slices.DeleteFunc(all, func(file namedFile) bool { return file.path == "" })
 }
 
+// fieldOf returns the name of a field of an image.
+func fieldOf(image *v1alpha1.Image, field string) string {
+	if image.Name != "" {
+		return "spec." + field + " of the VirtualMachineImage " + image.Name
+	}
+	return "spec.image." + field
+}
+
 // checkFiles rejects an image with files that are not allowed, whether or not they exist.
 func (d *Driver) checkFiles(image *v1alpha1.Image) error {
 	for _, file := range namedFiles(image) {
 		// A missing file is reported, and looked for again, when it is needed.
-		if _, err := d.file(file.field, file.path); errors.Is(err, backend.ErrInvalid) {
+		if _, err := d.file(fieldOf(image, file.field), file.path); errors.Is(err, backend.ErrInvalid) {
 			return err
 		}
 	}

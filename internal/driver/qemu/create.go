@@ -222,11 +222,11 @@ func (m *machine) kernelFor(image *v1alpha1.Image, l *launch) error {
 // givenKernel fills in the kernel of an image.
 func (d *Driver) givenKernel(image *v1alpha1.Image, l *launch) error {
 	var err error
-	if l.kernel, err = d.file("kernel", image.Kernel); err != nil {
+	if l.kernel, err = d.file("spec.image.kernel", image.Kernel); err != nil {
 		return err
 	}
 	if image.Initrd != "" {
-		if l.initrd, err = d.file("initrd", image.Initrd); err != nil {
+		if l.initrd, err = d.file("spec.image.initrd", image.Initrd); err != nil {
 			return err
 		}
 	}
@@ -234,7 +234,7 @@ func (d *Driver) givenKernel(image *v1alpha1.Image, l *launch) error {
 	return nil
 }
 
-// file returns the path of a file of spec.image, if it is allowed.
+// file returns the path of a file, if it is allowed.
 func (d *Driver) file(field, path string) (string, error) {
 	if _, err := d.options.ImageDirs.Stat(path); err != nil {
 		return "", d.fileError(field, path, err)
@@ -242,12 +242,12 @@ func (d *Driver) file(field, path string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
-// fileError returns the error for a file of spec.image that cannot be used.
+// fileError returns the error for a file that cannot be used.
 func (d *Driver) fileError(field, path string, err error) error {
 	if errors.Is(err, confine.ErrOutside) || errors.Is(err, confine.ErrForm) {
-		return fmt.Errorf("%w: spec.image.%s %s: %s", backend.ErrInvalid, field, path, describePathError(err, d.options.ImageDirs))
+		return fmt.Errorf("%w: %s %s: %s", backend.ErrInvalid, field, path, describePathError(err, d.options.ImageDirs))
 	}
-	return fmt.Errorf("spec.image.%s %s: %w", field, path, err)
+	return fmt.Errorf("%s %s: %w", field, path, err)
 }
 
 // describePathError describes why a path is not allowed; err is an ErrOutside or an ErrForm.

@@ -76,7 +76,7 @@ func (d *Driver) resolveImage(ctx context.Context, namespace string, image *v1al
 	var path string
 	if image.URL == "" {
 		var err error
-		if path, err = d.file("path", image.Path); err != nil {
+		if path, err = d.file(fieldOf(image, "path"), image.Path); err != nil {
 			return nil, err
 		}
 	} else {
