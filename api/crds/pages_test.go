@@ -65,6 +65,7 @@ var typedBy = map[string]string{
 	"engines.md":           "TestLongClusterPage",
 	"foo.md":               "TestFooPage",
 	"guest.md":             "TestGuestPage",
+	"images.md":            "TestLongImagesPage",
 	"install.md":           "TestEveryCommandOfThePages",
 	"metrics.md":           "TestEveryCommandOfThePages",
 	"node.md":              "TestLongNodePage",

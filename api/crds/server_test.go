@@ -29,6 +29,8 @@ var resources = map[string]schema.GroupVersionResource{
 	"SampleResource": {Group: "example.com", Version: "v1", Resource: "sampleresources"},
 	"CronTab":        {Group: "stable.example.com", Version: "v1", Resource: "crontabs"},
 	"VirtualMachine": {Group: "cloudnative.tw", Version: "v1alpha1", Resource: "virtualmachines"},
+
+	"VirtualMachineImage": {Group: "cloudnative.tw", Version: "v1alpha1", Resource: "virtualmachineimages"},
 }
 
 func TestDefinitionsAreEstablished(t *testing.T) {
@@ -68,6 +70,9 @@ func create(t *testing.T, namespace string, object *unstructured.Unstructured) (
 	resource, ok := resources[object.GetKind()]
 	if !ok {
 		t.Fatalf("kind %s is not in the list of this test", object.GetKind())
+	}
+	if isClusterScoped[object.GetKind()] {
+		namespace = ""
 	}
 	return client.Resource(resource).Namespace(namespace).Create(t.Context(), object, metav1.CreateOptions{
 		DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict,
@@ -136,6 +141,14 @@ func TestAccepted(t *testing.T) {
 			"cloudInit":{"userDataFrom":{"name":"a","key":"b"},"networkData":"version: 2"},
 			"ports":[{"name":"ssh","port":22,"protocol":"TCP"},{"name":"dns","port":53,"protocol":"UDP"}],
 			"driver":"qemu","diskPolicy":"Retain","terminationGracePeriodSeconds":0}`,
+	}, {
+		name: "a VirtualMachine of a named image", kind: "VirtualMachine",
+		spec: `{"image":{"name":"debian-13"}}`,
+		want: `{"action":"active","diskPolicy":"Delete","image":{"agent":true,"name":"debian-13"},"resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}`,
+	}, {
+		name: "a VirtualMachineImage", kind: "VirtualMachineImage",
+		spec: `{"path":"/srv/a.qcow2"}`,
+		want: `{"agent":true,"path":"/srv/a.qcow2"}`,
 	}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -190,6 +203,15 @@ func TestRefused(t *testing.T) {
 		{"a disk of nothing", "VirtualMachine", `{"resource":{"rootDisk":0}}`, "spec.resource.rootDisk", "at least 1Mi"},
 		{"an image of nothing", "VirtualMachine", `{"image":{}}`, "spec.image", "exactly one of"},
 		{"two images", "VirtualMachine", `{"image":{"path":"/a","kernel":"/b"}}`, "spec.image", "exactly one of"},
+		{"an image by name and path", "VirtualMachine", `{"image":{"name":"a","path":"/a"}}`, "spec.image", "exactly one of"},
+		{"a name that no image can have", "VirtualMachine", `{"image":{"name":"A"}}`, "spec.image.name", "should match"},
+		{"the agent of a named image", "VirtualMachine", `{"image":{"name":"a","agent":false}}`, "spec.image.agent", "has its own field agent"},
+		{"the format of a named image", "VirtualMachine", `{"image":{"name":"a","format":"raw"}}`, "spec.image.format", "by path or url"},
+		{"an image without a source", "VirtualMachineImage", `{}`, "spec", "exactly one of url and path"},
+		{"an image with two sources", "VirtualMachineImage", `{"path":"/a","url":"https://a/b","sha256":"` + strings.Repeat("0a", 32) + `"}`, "spec", "exactly one of url and path"},
+		{"an unverified image", "VirtualMachineImage", `{"url":"https://a/b"}`, "spec.sha256", "go together"},
+		{"a verified file", "VirtualMachineImage", `{"path":"/a","sha256":"` + strings.Repeat("0a", 32) + `"}`, "spec.sha256", "go together"},
+		{"an image of another format", "VirtualMachineImage", `{"path":"/a","format":"vmdk"}`, "spec.format", "Unsupported value"},
 		{"an image without a digest", "VirtualMachine", `{"image":{"url":"https://a/b"}}`, "spec.image.sha256", "go together"},
 		{"a digest of another length", "VirtualMachine", `{"image":{"url":"https://a/b","sha256":"00"}}`, "spec.image.sha256", "should match"},
 		{"a relative path", "VirtualMachine", `{"image":{"path":"a"}}`, "spec.image.path", "should match"},

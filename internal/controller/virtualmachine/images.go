@@ -38,6 +38,10 @@ func (r *Reconciler) resolveImage(ctx context.Context, given *v1alpha1.Image, dr
 	if apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("%w: there is no VirtualMachineImage %q; create it, see keelson vm image", errImageMissing, given.Name)
 	}
+	if apierrors.IsForbidden(err) {
+		return nil, fmt.Errorf("%w: this manager may not read the VirtualMachineImage %q, as one of some namespaces only; name a url or path: %w",
+			errImageMissing, given.Name, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("get the VirtualMachineImage %s: %w", given.Name, err)
 	}
