@@ -40,6 +40,10 @@ fail() {
 	exit 1
 }
 
+if [ -e "$out" ]; then
+	say "$out exists"
+	exit 0
+fi
 [ "$(uname -m)" = x86_64 ] || fail "images are built for x86-64 only, on such a host"
 missing=()
 packages=()
@@ -68,10 +72,7 @@ if ! flock --nonblock 9; then
 	say "another build of $out is running; waiting for it"
 	flock 9
 fi
-if [ -e "$out" ]; then
-	say "$out exists"
-	exit 0
-fi
+[ ! -e "$out" ] || exit 0 # the other build has made it
 rm -rf "$out".build.* # of builds that were killed
 work=$(mktemp -d "$out.build.XXXXXX")
 trap 'rm -rf "$work"' EXIT
