@@ -24,4 +24,5 @@ func TestImageOfTheClusterAndItsMachine(t *testing.T) {
 	s.untilField(t, "vmimage/"+name, `{.status.conditions[?(@.type=="Deleting")].reason} {.status.users}`, "InUse 1")
 	s.kubectl(t, "delete", "vm/waiting")
 	s.kubectl(t, "wait", "--for=delete", "vmimage/"+name, "--timeout", transcript.WaitTimeout.String())
+	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
 }
