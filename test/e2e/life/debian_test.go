@@ -63,6 +63,6 @@ kubectl delete vm work
 keelson vm image rm debian-13
 keelson down --delete-data
 `)
-	transcript.Contains(t, strings.Join(strings.Fields(output), " "), "debian root trixie 8G /usr/bin/curl /usr/bin/nano /usr/bin/less /usr/bin/ping ",
+	transcript.Contains(t, strings.Join(strings.Fields(output), " "), "debian root trixie 8G", "/usr/bin/curl /usr/bin/nano /usr/bin/less /usr/bin/ping ",
 		"debian-13 Imported", "machines use the image debian-13: default/work. Delete them first", "in use", "image debian-13 removed")
 }
