@@ -26,6 +26,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 	// Group=cloudnative.tw, Version=v1alpha1
 	case v1alpha1.SchemeGroupVersion.WithKind("CloudInit"):
 		return &virtualmachinev1alpha1.CloudInitApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Disk"):
+		return &virtualmachinev1alpha1.DiskApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("DiskImage"):
+		return &virtualmachinev1alpha1.DiskImageApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Endpoint"):
 		return &virtualmachinev1alpha1.EndpointApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Host"):

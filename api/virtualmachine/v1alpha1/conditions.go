@@ -17,6 +17,9 @@ const (
 	ConditionCreated = "Created"
 	// ConditionAgentConnected is True if the guest agent responds.
 	ConditionAgentConnected = "AgentConnected"
+	// ConditionDisksReady is True if the machine has exactly the disks of spec.disks. If a
+	// change waits for the guest or has failed, the message names the disks.
+	ConditionDisksReady = "DisksReady"
 	// ConditionRestartRequired is True if a change of the spec requires a restart; the
 	// message names the fields.
 	ConditionRestartRequired = "RestartRequired"
@@ -87,6 +90,17 @@ const (
 	// ReasonBackendUnavailable: the backend, or the monitor of the machine, does not
 	// respond. It is retried; nothing is created or deleted until then.
 	ReasonBackendUnavailable = "BackendUnavailable"
+)
+
+// The reasons of ConditionDisksReady.
+const (
+	// ReasonDisksUpToDate: the machine has the disks of spec.disks.
+	ReasonDisksUpToDate = "DisksUpToDate"
+	// ReasonDisksPending: disks are being added or removed; a removal waits until the guest
+	// releases the disk.
+	ReasonDisksPending = "DisksPending"
+	// ReasonDiskFailed: a disk could not be added, grown or removed. It is retried.
+	ReasonDiskFailed = "DiskFailed"
 )
 
 // The reasons of the other conditions.

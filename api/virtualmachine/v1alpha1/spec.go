@@ -90,6 +90,14 @@ type VirtualMachineSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	Ports []Port `json:"ports,omitempty"`
 
+	// Disks besides the root disk. They are added, grown and removed while the machine
+	// runs; the condition DisksReady reports the progress.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Disks []Disk `json:"disks,omitempty"`
+
 	// Backend of the machine, if the manager has several. The default is the first
 	// backend of the manager.
 	// +optional

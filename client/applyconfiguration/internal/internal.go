@@ -740,6 +740,37 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: userDataFrom
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.SecretKey
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Disk
+  map:
+    fields:
+    - name: deletePolicy
+      type:
+        scalar: string
+    - name: image
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.DiskImage
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: size
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.DiskImage
+  map:
+    fields:
+    - name: format
+      type:
+        scalar: string
+    - name: path
+      type:
+        scalar: string
+    - name: sha256
+      type:
+        scalar: string
+    - name: url
+      type:
+        scalar: string
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Endpoint
   map:
     fields:
@@ -933,6 +964,14 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: diskPolicy
       type:
         scalar: string
+    - name: disks
+      type:
+        list:
+          elementType:
+            namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Disk
+          elementRelationship: associative
+          keys:
+          - name
     - name: driver
       type:
         scalar: string

@@ -96,7 +96,9 @@ func (r *Reconciler) confirmStillWanted(ctx context.Context, vm *v1alpha1.Virtua
 
 // remove deletes the server, and then removes the finalizer.
 func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation) error {
-	options := backend.DeleteOptions{Grace: gracePeriod(vm), KeepDisk: vm.Spec.DiskPolicy == v1alpha1.DiskRetain}
+	options := backend.DeleteOptions{
+		Grace: gracePeriod(vm), KeepDisk: vm.Spec.DiskPolicy == v1alpha1.DiskRetain, KeepDisks: retainedDisks(vm.Spec.Disks),
+	}
 	if err := observed.driver.Delete(ctx, observed.id, options); err != nil {
 		return err
 	}

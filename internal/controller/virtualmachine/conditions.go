@@ -178,6 +178,7 @@ func summarizeServerConditions(vm *v1alpha1.VirtualMachine, observed observation
 	}
 	created := unknown(v1alpha1.ConditionCreated)
 	agent := unknown(v1alpha1.ConditionAgentConnected)
+	disks := unknown(v1alpha1.ConditionDisksReady)
 	restart := unknown(v1alpha1.ConditionRestartRequired)
 	emulated := unknown(v1alpha1.ConditionSoftwareEmulation)
 	switch {
@@ -186,14 +187,14 @@ func summarizeServerConditions(vm *v1alpha1.VirtualMachine, observed observation
 		if errors.Is(observed.err, backend.ErrMissing) && vm.Status.Server == nil {
 			created.Status = metav1.ConditionFalse
 		}
-		return []metav1.Condition{created, agent, restart, emulated}
+		return []metav1.Condition{created, agent, disks, restart, emulated}
 	case server == nil || server.State == backend.StateAbsent:
 		created.Status, created.Reason, created.Message = metav1.ConditionFalse, ready.Reason, ready.Message
-		return []metav1.Condition{created, agent, restart, emulated}
+		return []metav1.Condition{created, agent, disks, restart, emulated}
 	}
 	created = newCondition(v1alpha1.ConditionCreated, metav1.ConditionTrue, v1alpha1.ReasonServerCreated,
 		"The driver %s has the server %s", observed.name, server.ID)
-	agent = summarizeAgent(server)
+	agent, disks = summarizeAgent(server), summarizeDisks(server)
 	restart = newCondition(v1alpha1.ConditionRestartRequired, metav1.ConditionFalse, v1alpha1.ReasonUpToDate, "No change requires a restart")
 	if len(server.Pending) > 0 && server.IsOn() {
 		restart = newCondition(v1alpha1.ConditionRestartRequired, metav1.ConditionTrue, v1alpha1.ReasonFieldsWait,
@@ -205,7 +206,7 @@ func summarizeServerConditions(vm *v1alpha1.VirtualMachine, observed observation
 		emulated = newCondition(v1alpha1.ConditionSoftwareEmulation, metav1.ConditionTrue, v1alpha1.ReasonNoHardwareVirtualization,
 			"The machine runs with software emulation, which is many times slower: the driver %s has no hardware virtualization on this host", observed.name)
 	}
-	return []metav1.Condition{created, agent, restart, emulated}
+	return []metav1.Condition{created, agent, disks, restart, emulated}
 }
 
 func summarizeAgent(server *backend.Server) metav1.Condition {

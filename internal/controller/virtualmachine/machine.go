@@ -30,6 +30,7 @@ func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machin
 		MemoryBytes: size.Memory.Value(),
 		Image:       vm.Spec.Image,
 		Ports:       vm.Spec.Ports,
+		Disks:       newDisks(vm.Spec.Disks),
 		Hash:        hash(&vm.Spec),
 	}
 	if size.RootDisk != nil {
@@ -48,7 +49,9 @@ func hash(spec *v1alpha1.VirtualMachineSpec) string {
 		CPU, Memory, Disk int64
 		Ports             []v1alpha1.Port
 		CloudInit         *v1alpha1.CloudInit
-	}{spec.Resource.CPU.MilliValue(), spec.Resource.Memory.Value(), disk, spec.Ports, spec.CloudInit})
+		// Fields without a value do not change the hash, so that a new version of the manager does not reconfigure every machine.
+		Disks []backend.Disk `json:",omitempty"`
+	}{spec.Resource.CPU.MilliValue(), spec.Resource.Memory.Value(), disk, spec.Ports, spec.CloudInit, newDisks(spec.Disks)})
 	if err != nil {
 		// Marshaling strings and numbers never fails.
 		panic(err)

@@ -27,6 +27,8 @@ type launch struct {
 	programs []string
 	// base is the backing file of the disk; nil if there is none.
 	base *baseImage
+	// disks are the disks of spec.disks.
+	disks []diskRecord
 	// kernel, initrd and cmdline boot a kernel directly; empty boots the disk.
 	kernel, initrd, cmdline string
 	// hostPorts are the host ports by the names of the machine's ports.
@@ -38,9 +40,9 @@ const (
 	agentChannel = "org.qemu.guest_agent.0"
 	// agentID is the name of the agent's device in QEMU.
 	agentID = "agent"
-	// blockNode is the block node of the disk, diskNode that of its file.
-	blockNode = "root"
-	diskNode  = "root-file"
+	// blockNode is the block node of the root disk, blockFileNode that of its file.
+	blockNode     = "root"
+	blockFileNode = "root-file"
 	// guestCode is the buffer for translated code for each processor of the default guest, in MiB.
 	// By default it grows to 1 GiB, nearly all of it code that runs once, at boot: 43 MB more for
 	// each machine without a faster boot. Other guests may need it.
@@ -91,6 +93,7 @@ func (l *launch) arguments() []string {
 		"-device", "virtio-net-pci,netdev=net,romfile=,mac=" + mac(m),
 	}
 	args = append(args, l.drives(h)...)
+	args = append(args, l.dataDrives(h)...)
 	if l.kernel != "" {
 		args = append(args, "-kernel", sandbox.FDPath(h.kernel), "-append", l.cmdline)
 		if l.initrd != "" {
@@ -104,17 +107,13 @@ func (l *launch) arguments() []string {
 func (l *launch) drives(h handles) []string {
 	var args []string
 	if l.hasDisk {
-		disk := map[string]any{"driver": formatQcow2, "node-name": blockNode, "discard": "unmap", "file": diskNode, "backing": nil}
+		disk := map[string]any{"driver": formatQcow2, "node-name": blockNode, "discard": "unmap", "file": blockFileNode, "backing": nil}
 		if l.base != nil {
 			args = append(args, handedOver(h.base, "base-file", true)...)
-			base := map[string]any{"driver": l.base.Format, "node-name": "base", "read-only": true, "file": "base-file"}
-			if l.base.Format == formatQcow2 {
-				base["backing"] = nil
-			}
-			args = append(args, "-blockdev", blockdev(base))
+			args = append(args, "-blockdev", blockdev(baseBlockdev(l.base, "base", "base-file")))
 			disk["backing"] = "base"
 		}
-		args = append(args, handedOver(h.disk, diskNode, false)...)
+		args = append(args, handedOver(h.disk, blockFileNode, false)...)
 		args = append(args, "-blockdev", blockdev(disk), "-device", "virtio-blk-pci,id=disk,drive="+blockNode+",serial=root,bootindex=1")
 	}
 	if l.hasSeed {
@@ -122,6 +121,23 @@ func (l *launch) drives(h handles) []string {
 		args = append(args,
 			"-blockdev", blockdev(map[string]any{"driver": formatRaw, "node-name": "seed", "read-only": true, "file": "seed-file"}),
 			"-device", "virtio-blk-pci,drive=seed,serial=seed")
+	}
+	return args
+}
+
+// dataDrives returns the arguments for the disks of spec.disks, and for the bus that more can be plugged into.
+func (l *launch) dataDrives(h handles) []string {
+	args := []string{"-device", "pci-bridge,chassis_nr=1,id=" + diskBus}
+	for i, record := range l.disks {
+		name := record.Name
+		disk := map[string]any{"driver": formatQcow2, "node-name": diskNode(name), "discard": "unmap", "file": diskFileNode(name), "backing": nil}
+		if record.Base != nil {
+			args = append(args, handedOver(h.dataBases[i], baseFileNode(name), true)...)
+			args = append(args, "-blockdev", blockdev(baseBlockdev(record.Base, baseNode(name), baseFileNode(name))))
+			disk["backing"] = baseNode(name)
+		}
+		args = append(args, handedOver(h.dataDisks[i], diskFileNode(name), false)...)
+		args = append(args, "-blockdev", blockdev(disk), "-device", blockdev(diskDevice(name)))
 	}
 	return args
 }
@@ -138,11 +154,25 @@ func fdSetPath(fd int) string { return fmt.Sprintf("/dev/fdset/%d", fd) }
 
 // handedOver returns the arguments that make a descriptor a block node.
 func handedOver(fd int, name string, readOnly bool) []string {
-	node := map[string]any{"driver": "file", "node-name": name, "filename": fdSetPath(fd), "read-only": readOnly}
+	return []string{"-add-fd", fdSet(fd) + ",opaque=" + name, "-blockdev", blockdev(fileBlockdev(fdSetPath(fd), name, readOnly))}
+}
+
+// fileBlockdev returns the block node of a file.
+func fileBlockdev(path, name string, readOnly bool) map[string]any {
+	node := map[string]any{"driver": "file", "node-name": name, "filename": path, "read-only": readOnly}
 	if !readOnly {
 		node["discard"] = "unmap"
 	}
-	return []string{"-add-fd", fdSet(fd), "-blockdev", blockdev(node)}
+	return node
+}
+
+// baseBlockdev returns the block node of the image of a disk, in the node file.
+func baseBlockdev(base *baseImage, name, file string) map[string]any {
+	node := map[string]any{"driver": base.Format, "node-name": name, "read-only": true, "file": file}
+	if base.Format == formatQcow2 {
+		node["backing"] = nil
+	}
+	return node
 }
 
 // blockdev returns the argument for a block node. It overrides the backing file that an image

@@ -27,7 +27,7 @@ func Validate(machine *backend.Machine) error {
 	case machine.Image != nil && machine.Image.Container != "":
 		return &backend.FieldError{Field: "spec.image.container", Message: "the driver qemu does not run containers; specify a disk image or a kernel"}
 	}
-	return nil
+	return validateDisks(machine.Disks)
 }
 
 // validate rejects machines that cannot be created.
@@ -48,6 +48,13 @@ func NewRule(dirs confine.Dirs) func(*backend.Machine) error {
 		for _, file := range namedFiles(machine.Image) {
 			if _, err := dirs.Check(file.path); err != nil {
 				return &backend.FieldError{Field: "spec.image." + file.field, Message: describePathError(err, dirs)}
+			}
+		}
+		for _, disk := range machine.Disks {
+			for _, file := range namedFiles(disk.Image) {
+				if _, err := dirs.Check(file.path); err != nil {
+					return &backend.FieldError{Field: "spec.disks[" + disk.Name + "].image." + file.field, Message: describePathError(err, dirs)}
+				}
 			}
 		}
 		return nil

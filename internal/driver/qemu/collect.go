@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -115,7 +116,18 @@ func (d *Driver) imagesInUse() (fileSet, error) {
 	for _, m := range d.all() {
 		m.mu.Lock()
 		base, image := m.def.Base, m.def.Image
+		records, disks := maps.Clone(m.def.DiskRecords), m.def.Disks
 		m.mu.Unlock()
+		for _, record := range records {
+			if record.Base != nil {
+				errs = append(errs, used.add(record.Base.Path))
+			}
+		}
+		for _, disk := range disks {
+			if disk.Image != nil && disk.Image.Sha256 != "" {
+				errs = append(errs, used.add(filepath.Join(d.imagesDir(), disk.Image.Sha256)))
+			}
+		}
 		if base != nil {
 			errs = append(errs, used.add(base.Path))
 		}
@@ -130,6 +142,11 @@ func (d *Driver) imagesInUse() (fileSet, error) {
 	errs = append(errs, err)
 	for _, entry := range entries {
 		errs = append(errs, used.addBacking(filepath.Join(d.machinesDir(), entry.Name(), diskFile)))
+		disks, err := dataDisks(filepath.Join(d.machinesDir(), entry.Name()))
+		errs = append(errs, err)
+		for _, path := range disks {
+			errs = append(errs, used.addBacking(path))
+		}
 	}
 	retained, err := RetainedDisks(d.options.StateDir)
 	errs = append(errs, err)

@@ -13,7 +13,9 @@ import (
 // handles has the file descriptors that QEMU inherits; 0 means none.
 type handles struct {
 	log, disk, base, seed, kernel, initrd int
-	monitor, human, console, agent        int
+	// dataDisks and dataBases are those of launch.disks, in the same order.
+	dataDisks, dataBases           []int
+	monitor, human, console, agent int
 }
 
 // confinement returns the sandbox of a machine's QEMU, and the descriptors opened for it. File names are relative to the
@@ -26,6 +28,14 @@ func (l *launch) confinement() (*sandbox.Spec, handles) {
 	}
 	if l.hasDisk && l.base != nil {
 		h.base = spec.Open(l.base.Path, sandbox.ReadOnly)
+	}
+	for _, record := range l.disks {
+		h.dataDisks = append(h.dataDisks, spec.Open(diskPath(record.Name), sandbox.ReadWrite))
+		base := 0
+		if record.Base != nil {
+			base = spec.Open(record.Base.Path, sandbox.ReadOnly)
+		}
+		h.dataBases = append(h.dataBases, base)
 	}
 	if l.hasSeed {
 		h.seed = spec.Open(seedFile, sandbox.ReadOnly)

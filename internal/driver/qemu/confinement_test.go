@@ -379,12 +379,17 @@ func TestConfinement(t *testing.T) {
 		hostPorts: map[string]int{"ssh": 2022, "dns": 2053},
 	}
 	l.machine.Ports = []v1alpha1.Port{{Name: "ssh", Port: 22}, {Name: "dns", Port: 53, Protocol: v1alpha1.ProtocolUDP}}
+	l.disks = []diskRecord{
+		{Disk: backend.Disk{Name: "data"}, Base: &baseImage{Path: "/images/data", Format: formatQcow2}}, {Disk: backend.Disk{Name: "log"}},
+	}
 	got, h := l.confinement()
 	want := &sandbox.Spec{
 		User: &sandbox.User{UID: 2100000007, GID: 2100000007},
 		Files: []sandbox.File{
 			{Path: "serial.log", Access: sandbox.AppendOnly}, {Path: "disk.qcow2", Access: sandbox.ReadWrite},
-			{Path: "/images/base", Access: sandbox.ReadOnly}, {Path: "seed.img", Access: sandbox.ReadOnly},
+			{Path: "/images/base", Access: sandbox.ReadOnly},
+			{Path: "disk-data.qcow2", Access: sandbox.ReadWrite}, {Path: "/images/data", Access: sandbox.ReadOnly},
+			{Path: "disk-log.qcow2", Access: sandbox.ReadWrite}, {Path: "seed.img", Access: sandbox.ReadOnly},
 			{Path: "/images/kernel", Access: sandbox.ReadOnly}, {Path: "initrd", Access: sandbox.ReadOnly},
 		},
 		Sockets: []string{"qmp.sock", "monitor.sock", "console.sock", "agent.sock"},
@@ -393,7 +398,7 @@ func TestConfinement(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(handles{100, 101, 102, 103, 104, 105, 106, 107, 108, 109}, h, cmp.AllowUnexported(handles{})); diff != "" {
+	if diff := cmp.Diff(handles{100, 101, 102, 106, 107, 108, []int{103, 105}, []int{104, 0}, 109, 110, 111, 112}, h, cmp.AllowUnexported(handles{})); diff != "" {
 		t.Errorf("descriptors (-want +got):\n%s", diff)
 	}
 	// No image makes QEMU open further files.
@@ -402,7 +407,7 @@ func TestConfinement(t *testing.T) {
 		if json.Unmarshal([]byte(argument), &node) != nil || node["driver"] != formatQcow2 {
 			continue
 		}
-		if backing, given := node["backing"]; !given || backing != nil && backing != "base" {
+		if backing, given := node["backing"]; !given || backing != nil && backing != "base" && backing != "db-data" {
 			t.Errorf("a qcow2 node without an explicit backing file: %v", node)
 		}
 	}

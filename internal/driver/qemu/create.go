@@ -47,10 +47,15 @@ func (m *machine) create(ctx context.Context, machine backend.Machine) error {
 	if err != nil {
 		return err
 	}
-	if err := m.createDisk(ctx, base, machine.DiskBytes); err != nil {
+	if err := m.createDisk(ctx, diskFile, rootDiskField, base, machine.DiskBytes); err != nil {
 		return err
 	}
 	step("disk created")
+	m.files.Lock()
+	defer m.files.Unlock()
+	if err := m.prepareDisks(ctx, machine.Disks, m.progress); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.def.Base, m.def.Created = base, true
@@ -70,9 +75,21 @@ func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	l, err := m.prepare(ctx, machine)
+	l, proc, err := m.launch(ctx, machine)
 	if err != nil {
 		return err
+	}
+	confinement, _ := l.confinement()
+	return m.waitUp(ctx, proc, confinement)
+}
+
+// launch starts the process of QEMU.
+func (m *machine) launch(ctx context.Context, machine backend.Machine) (*launch, *process.Process, error) {
+	m.files.Lock()
+	defer m.files.Unlock()
+	l, err := m.prepare(ctx, machine)
+	if err != nil {
+		return nil, nil, err
 	}
 	step("prepared")
 	confinement, _ := l.confinement()
@@ -83,11 +100,11 @@ func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 		Log: m.path(serialLog), LogMaxBytes: serialLimit,
 	})
 	if err != nil {
-		return fmt.Errorf("start QEMU: %w", err)
+		return nil, nil, fmt.Errorf("start QEMU: %w", err)
 	}
 	step("process started")
 	m.watch(proc, false)
-	return m.waitUp(ctx, proc, confinement)
+	return l, proc, nil
 }
 
 // prepare writes the files that QEMU reads at its start.
@@ -107,15 +124,22 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch
 	}
 	if l.hasDisk {
 		// A machine that boots a kernel may have got a root disk since; create it now.
-		if err := m.createDisk(ctx, base, machine.DiskBytes); err != nil {
+		if err := m.createDisk(ctx, diskFile, rootDiskField, base, machine.DiskBytes); err != nil {
 			return nil, err
 		}
 		if err := giveFile(m.path(diskFile), l.user); err != nil {
 			return nil, fmt.Errorf("change the owner of the disk to the user of the machine: %w", err)
 		}
-		if err := m.growDisk(ctx, machine.DiskBytes); err != nil {
+		if err := m.growDisk(ctx, diskFile, machine.DiskBytes); err != nil {
 			return nil, err
 		}
+	}
+	if err := m.prepareDisks(ctx, machine.Disks, m.progress); err != nil {
+		return nil, err
+	}
+	for _, disk := range machine.Disks {
+		record, _ := m.diskRecord(disk.Name)
+		l.disks = append(l.disks, record)
 	}
 	if err := writeSeed(m.path(seedFile), &machine); err != nil {
 		return nil, err
@@ -131,7 +155,7 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch
 	defer m.mu.Unlock()
 	m.def.Machine, m.def.Started, m.def.HostPorts, m.def.BootMemory = machine, &machine, l.hostPorts, machine.MemoryBytes
 	m.def.SeedSum, m.def.StartedSeedSum = seedSum(machine.Seed), seedSum(machine.Seed)
-	m.def.StopRun = ""
+	m.def.StopRun, m.def.DiskBus = "", true
 	if err := m.def.write(m.dir); err != nil {
 		return nil, fmt.Errorf("write machine: %w", err)
 	}

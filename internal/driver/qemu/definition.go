@@ -43,6 +43,10 @@ type definition struct {
 	Created bool `json:"created,omitempty"`
 	// Base is the image of the disk, and its format.
 	Base *baseImage `json:"base,omitempty"`
+	// DiskRecords are the disks of spec.disks, by name.
+	DiskRecords map[string]diskRecord `json:"diskRecords,omitempty"`
+	// DiskBus means that disks can be plugged into the current run.
+	DiskBus bool `json:"diskBus,omitempty"`
 	// Started is the machine as of its last start.
 	Started *backend.Machine `json:"started,omitempty"`
 	// BootMemory is the memory at the start. More may have been hot-plugged

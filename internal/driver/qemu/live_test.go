@@ -140,7 +140,7 @@ func TestLongDiskFullWhileItRuns(t *testing.T) {
 		rules = append(rules, map[string]any{"event": "write_aio", "state": state, "new_state": state + 1})
 	}
 	w.ask("blockdev-add", map[string]any{
-		"driver": "blkdebug", "node-name": "full", "inject-error": failures, "set-state": rules, "image": diskNode,
+		"driver": "blkdebug", "node-name": "full", "inject-error": failures, "set-state": rules, "image": blockFileNode,
 	}, nil)
 	w.ask("blockdev-reopen", map[string]any{"options": []any{map[string]any{
 		"driver": "qcow2", "node-name": blockNode, "discard": "unmap", "file": "full", "backing": nil,

@@ -31,6 +31,11 @@ type machine struct {
 	// taskErr is the error of the last attempt to delete the machine, until it is reported.
 	taskErr error
 
+	// disks is the work on the disks of spec.disks.
+	disks diskWork
+	// files is held while the files of these disks change, and while QEMU is started with them. It is locked before mu.
+	files sync.Mutex
+
 	// The rest describes the current run; run is empty while the machine is off.
 	run       string
 	proc      *process.Process
@@ -170,6 +175,7 @@ func (m *machine) snapshot() backend.Server {
 	if m.task != nil {
 		s.Task, s.Progress = m.task.kind, m.task.progress
 	}
+	s.Disks = slices.Clone(m.disks.pending)
 	if !m.def.Created || s.Task == backend.TaskCreate {
 		s.State = backend.StateAbsent
 	}

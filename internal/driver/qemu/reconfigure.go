@@ -28,6 +28,7 @@ func (def *definition) pending() []string {
 	add(started.MemoryBytes != def.MemoryBytes, "resource.memory")
 	add(started.DiskBytes != def.DiskBytes, "resource.rootDisk")
 	add(!slices.Equal(started.Ports, def.Ports), "ports")
+	add(!def.DiskBus && !sameDisks(started.Disks, def.Disks), "disks")
 	add(def.SeedSum != def.StartedSeedSum, "cloudInit")
 	return fields
 }
@@ -44,6 +45,7 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 		return err
 	}
 	m.mu.Lock()
+	m.disks.pending = announceDisks(m.disks.pending, m.def.Disks, machine.Disks)
 	m.def.Machine, m.def.SeedSum = machine, seedSum(machine.Seed)
 	m.save()
 	isOn := m.run != ""
@@ -51,6 +53,7 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 	boot := m.def.BootMemory
 	m.mu.Unlock()
 	defer m.notifyChange()
+	m.changeDisks()
 	if !isOn {
 		return nil
 	}

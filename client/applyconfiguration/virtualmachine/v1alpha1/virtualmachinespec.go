@@ -31,6 +31,9 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// Ports of the guest that are forwarded to the host. status.server.endpoints has
 	// their addresses.
 	Ports []PortApplyConfiguration `json:"ports,omitempty"`
+	// Disks besides the root disk. They are added, grown and removed while the machine
+	// runs; the condition DisksReady reports the progress.
+	Disks []DiskApplyConfiguration `json:"disks,omitempty"`
 	// Backend of the machine, if the manager has several. The default is the first
 	// backend of the manager.
 	Driver *string `json:"driver,omitempty"`
@@ -103,6 +106,19 @@ func (b *VirtualMachineSpecApplyConfiguration) WithPorts(values ...*PortApplyCon
 			panic("nil value passed to WithPorts")
 		}
 		b.Ports = append(b.Ports, *values[i])
+	}
+	return b
+}
+
+// WithDisks adds the given value to the Disks field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Disks field.
+func (b *VirtualMachineSpecApplyConfiguration) WithDisks(values ...*DiskApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithDisks")
+		}
+		b.Disks = append(b.Disks, *values[i])
 	}
 	return b
 }

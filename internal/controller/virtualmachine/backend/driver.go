@@ -132,6 +132,8 @@ type RetainedDisk struct {
 type Capabilities struct {
 	// Pause reports whether servers can be paused.
 	Pause bool
+	// Disks reports whether servers can have disks besides the root disk.
+	Disks bool
 	// FractionalCPU reports whether a server can have parts of a processor.
 	FractionalCPU bool
 	// Agent reports whether there is a guest agent, which reports that the guest has booted.
@@ -154,6 +156,10 @@ type Host struct {
 type DeleteOptions struct {
 	// Grace is how long the guest has to shut down.
 	Grace time.Duration
-	// KeepDisk retains the disk.
+	// KeepDisk retains the root disk.
 	KeepDisk bool
+	// KeepDisks are the names of the other disks to retain.
+	KeepDisks []string
+	// KeepAll retains all disks: nobody requested their deletion.
+	KeepAll bool
 }

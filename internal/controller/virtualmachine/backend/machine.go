@@ -32,6 +32,8 @@ type Machine struct {
 	DiskBytes int64 `json:"diskBytes,omitempty"`
 	// Image is the image to boot; nil means the default of the driver.
 	Image *v1alpha1.Image `json:"image,omitempty"`
+	// Disks are the disks besides the root disk.
+	Disks []Disk `json:"disks,omitempty"`
 	// Seed is the cloud-init data for the first boot; nil means none.
 	Seed *Seed `json:"-"` // may be secret: never serialized with this type
 	// Ports of the guest to forward.
@@ -115,6 +117,9 @@ type Server struct {
 	Emulated bool
 	// Hash is the Hash of the last Machine given to the driver.
 	Hash string
+	// Disks has the disks whose changes are not complete. The driver continues by itself and
+	// calls the function given to Watch.
+	Disks []PendingDisk
 	// Pending lists the fields of the spec whose changes require a restart.
 	Pending []string
 }
