@@ -61,6 +61,7 @@ var typedBy = map[string]string{
 	"cluster.md":           "TestLongClusterPage",
 	"crontab.md":           "TestCronTabPage",
 	"crontab-schedules.md": "TestSchedulesPage",
+	"disks.md":             "TestDisksPage",
 	"drivers.md":           "TestLongDriversPage",
 	"engines.md":           "TestLongClusterPage",
 	"foo.md":               "TestFooPage",

@@ -119,22 +119,26 @@ func TestAccepted(t *testing.T) {
 	}, {
 		name: "a VirtualMachine of which nothing is said", kind: "VirtualMachine", object: long,
 		spec: `{}`,
-		want: `{"action":"active","diskPolicy":"Delete","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}`,
+		want: `{"action":"active","diskPolicy":"Delete","firmware":"bios","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}`,
 	}, {
 		name: "a VirtualMachine with a part of a processor", kind: "VirtualMachine",
 		spec: `{"driver":"docker","resource":{"cpu":"500m"},"image":{"container":"debian:12"}}`,
-		want: `{"action":"active","diskPolicy":"Delete","driver":"docker","image":{"agent":true,"container":"debian:12"},"resource":{"cpu":"500m","memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}`,
+		want: `{"action":"active","diskPolicy":"Delete","driver":"docker","firmware":"bios","image":{"agent":true,"container":"debian:12"},"resource":{"cpu":"500m","memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}`,
 	}, {
 		name: "a VirtualMachine with everything", kind: "VirtualMachine",
 		spec: `{"action":"paused","resource":{"cpu":"4","memory":34359738368,"rootDisk":"40G"},"restartPolicy":"OnFailure","restartedAt":"2026-01-02T03:04:05Z",
 			"image":{"url":"https://a/b.qcow2","sha256":"` + strings.Repeat("0a", 32) + `","format":"qcow2","agent":false},
 			"cloudInit":{"userDataFrom":{"name":"a","key":"b"},"networkData":"version: 2"},
 			"ports":[{"name":"ssh","port":22},{"name":"dns","port":53,"protocol":"UDP"}],
+			"disks":[{"name":"data","size":"10Gi"},{"name":"a-name-with-20-chars","image":{"path":"/a"},"deletePolicy":"Retain"}],
+			"cdrom":{"image":{"path":"/b.iso"}},"firmware":"uefi","cpuModel":"Skylake-Server-v4",
 			"driver":"qemu","diskPolicy":"Retain","terminationGracePeriodSeconds":0}`,
 		want: `{"action":"paused","resource":{"cpu":"4","memory":34359738368,"rootDisk":"40G"},"restartPolicy":"OnFailure","restartedAt":"2026-01-02T03:04:05Z",
 			"image":{"url":"https://a/b.qcow2","sha256":"` + strings.Repeat("0a", 32) + `","format":"qcow2","agent":false},
 			"cloudInit":{"userDataFrom":{"name":"a","key":"b"},"networkData":"version: 2"},
 			"ports":[{"name":"ssh","port":22,"protocol":"TCP"},{"name":"dns","port":53,"protocol":"UDP"}],
+			"disks":[{"name":"data","size":"10Gi","deletePolicy":"Delete"},{"name":"a-name-with-20-chars","image":{"path":"/a"},"deletePolicy":"Retain"}],
+			"cdrom":{"image":{"path":"/b.iso"}},"firmware":"uefi","cpuModel":"Skylake-Server-v4",
 			"driver":"qemu","diskPolicy":"Retain","terminationGracePeriodSeconds":0}`,
 	}}
 	for _, tt := range tests {
@@ -201,6 +205,21 @@ func TestRefused(t *testing.T) {
 		{"more user data than there is room for", "VirtualMachine", `{"cloudInit":{"userData":"` + strings.Repeat("a", 65537) + `"}}`, "spec.cloudInit.userData", "may not be more than 65536"},
 		{"more network data than there is room for", "VirtualMachine", `{"cloudInit":{"networkData":"` + strings.Repeat("a", 65537) + `"}}`, "spec.cloudInit.networkData", "may not be more than 65536"},
 		{"65 ports", "VirtualMachine", `{"ports":[` + numbered(65, `{"name":"a%d","port":1%[1]d}`) + `]}`, "spec.ports", "at most 64 items"},
+		{"a disk without anything", "VirtualMachine", `{"disks":[{"name":"a"}]}`, "spec.disks[0]", "a size, an image, or both"},
+		{"a disk without a name", "VirtualMachine", `{"disks":[{"size":"1G"}]}`, "spec.disks[0].name", "Required"},
+		{"a disk of nothing", "VirtualMachine", `{"disks":[{"name":"a","size":0}]}`, "spec.disks[0].size", "at least 1Mi"},
+		{"a disk of two pebibytes", "VirtualMachine", `{"disks":[{"name":"a","size":"2Pi"}]}`, "spec.disks[0].size", "at most 1Pi"},
+		{"a reserved name of a disk", "VirtualMachine", `{"disks":[{"name":"root","size":"1G"}]}`, "spec.disks[0].name", "are reserved"},
+		{"a name of a disk that is no serial number", "VirtualMachine", `{"disks":[{"name":"` + strings.Repeat("a", 21) + `","size":"1G"}]}`, "spec.disks[0].name", "may not be more than 20"},
+		{"a path as the name of a disk", "VirtualMachine", `{"disks":[{"name":"../a","size":"1G"}]}`, "spec.disks[0].name", "should match"},
+		{"a disk twice", "VirtualMachine", `{"disks":[{"name":"a","size":"1G"},{"name":"a","size":"1G"}]}`, "spec.disks[1]", "Duplicate"},
+		{"17 disks", "VirtualMachine", `{"disks":[` + numbered(17, `{"name":"a%d","size":"1G"}`) + `]}`, "spec.disks", "at most 16 items"},
+		{"a disk of an image without a digest", "VirtualMachine", `{"disks":[{"name":"a","image":{"url":"https://a/b"}}]}`, "spec.disks[0].image.sha256", "go together"},
+		{"an empty CD-ROM drive", "VirtualMachine", `{"cdrom":{"image":{}}}`, "spec.cdrom.image", "exactly one of path and url"},
+		{"another firmware", "VirtualMachine", `{"firmware":"coreboot"}`, "spec.firmware", `"bios", "uefi"`},
+		{"a model of processors with options", "VirtualMachine", `{"cpuModel":"host,+vmx"}`, "spec.cpuModel", "should match"},
+		{"an empty root disk without a size", "VirtualMachine", `{"image":{"empty":true}}`, "spec.image.empty", "needs a size"},
+		{"no empty root disk", "VirtualMachine", `{"image":{"empty":false},"resource":{"rootDisk":"1G"}}`, "spec.image.empty", "true"},
 		{"negative waitTimeout", "VirtualMachine", `{"terminationGracePeriodSeconds":-1}`, "spec.terminationGracePeriodSeconds", "greater than or equal to 0"},
 	}
 	for _, tt := range tests {
@@ -246,7 +265,8 @@ func TestRefusedChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	machines := client.Resource(resources["VirtualMachine"]).Namespace(env.Namespace(t))
-	object := newObject(t, "VirtualMachine", "", `{"action":"stopped","driver":"none","image":{"path":"/a"},"resource":{"rootDisk":"10G"}}`)
+	object := newObject(t, "VirtualMachine", "", `{"action":"stopped","driver":"none","image":{"path":"/a"},"resource":{"rootDisk":"10G"},
+		"disks":[{"name":"a","size":"10G"},{"name":"b","image":{"path":"/a"}}]}`)
 	if _, err := machines.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -255,6 +275,9 @@ func TestRefusedChanges(t *testing.T) {
 		{"no disk size", `{"spec":{"resource":{"rootDisk":null}}}`, "can only grow"},
 		{"another image", `{"spec":{"image":{"path":"/b"}}}`, "spec.image: Invalid value"},
 		{"no image", `{"spec":{"image":null}}`, "cannot be set or removed later"},
+		{"a smaller further disk", `{"spec":{"disks":[{"name":"b","image":{"path":"/a"}},{"name":"a","size":"9G"}]}}`, "can only grow"},
+		{"another image of a disk", `{"spec":{"disks":[{"name":"b","image":{"path":"/b"}}]}}`, "spec.disks[0].image: Invalid value"},
+		{"no image of a disk", `{"spec":{"disks":[{"name":"b","size":"1G"}]}}`, "cannot be set or removed later"},
 		{"another driver", `{"spec":{"driver":"other"}}`, "the server stays where it was created"},
 		{"no driver", `{"spec":{"driver":null}}`, "cannot be set or removed later"},
 	} {

@@ -18,6 +18,8 @@ type Disk struct {
 	// Size of the disk in bytes, such as 40G. It can grow but not shrink. The default is
 	// the size of the image.
 	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Mi')) >= 0 && quantity(string(self)).compareTo(quantity('1Pi')) <= 0",message="must be at least 1Mi and at most 1Pi"
 	Size *resource.Quantity `json:"size,omitempty"`
 
@@ -61,3 +63,22 @@ type DiskImage struct {
 	// +kubebuilder:validation:Enum=qcow2;raw
 	Format string `json:"format,omitempty"`
 }
+
+// CDROM is a CD-ROM drive.
+type CDROM struct {
+	// Image in the drive, such as the ISO 9660 image of an installer. It is only read.
+	// +required
+	Image DiskImage `json:"image"`
+}
+
+// Firmware is the firmware of a machine.
+// +kubebuilder:validation:Enum=bios;uefi
+type Firmware string
+
+// The values of Firmware.
+const (
+	// FirmwareBIOS is a PC BIOS.
+	FirmwareBIOS Firmware = "bios"
+	// FirmwareUEFI is UEFI, without Secure Boot.
+	FirmwareUEFI Firmware = "uefi"
+)

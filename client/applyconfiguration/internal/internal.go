@@ -725,6 +725,13 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - name
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.CDROM
+  map:
+    fields:
+    - name: image
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.DiskImage
+      default: {}
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.CloudInit
   map:
     fields:
@@ -811,6 +818,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: container
       type:
         scalar: string
+    - name: empty
+      type:
+        scalar: boolean
     - name: format
       type:
         scalar: string
@@ -958,9 +968,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: action
       type:
         scalar: string
+    - name: cdrom
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.CDROM
     - name: cloudInit
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.CloudInit
+    - name: cpuModel
+      type:
+        scalar: string
     - name: diskPolicy
       type:
         scalar: string
@@ -973,6 +989,9 @@ var schemaYAML = typed.YAMLObject(`types:
           keys:
           - name
     - name: driver
+      type:
+        scalar: string
+    - name: firmware
       type:
         scalar: string
     - name: image

@@ -18,12 +18,32 @@ func newDisks(disks []v1alpha1.Disk) []backend.Disk {
 		if disk.Size != nil {
 			d.SizeBytes = disk.Size.Value()
 		}
-		if image := disk.Image; image != nil {
-			d.Image = &v1alpha1.Image{Path: image.Path, URL: image.URL, Sha256: image.Sha256, Format: image.Format}
+		if disk.Image != nil {
+			d.Image = newDiskImage(disk.Image)
 		}
 		all = append(all, d)
 	}
 	return all
+}
+
+// newDiskImage returns the image of a disk for a driver.
+func newDiskImage(image *v1alpha1.DiskImage) *v1alpha1.Image {
+	return &v1alpha1.Image{Path: image.Path, URL: image.URL, Sha256: image.Sha256, Format: image.Format}
+}
+
+func newCDROM(drive *v1alpha1.CDROM) *v1alpha1.Image {
+	if drive == nil {
+		return nil
+	}
+	return newDiskImage(&drive.Image)
+}
+
+// newFirmware returns the firmware for a driver, "" for the default.
+func newFirmware(firmware v1alpha1.Firmware) v1alpha1.Firmware {
+	if firmware == v1alpha1.FirmwareBIOS {
+		return ""
+	}
+	return firmware
 }
 
 // retainedDisks returns the names of the disks that are kept when the machine is deleted.

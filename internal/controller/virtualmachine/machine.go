@@ -30,6 +30,9 @@ func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machin
 		MemoryBytes: size.Memory.Value(),
 		Image:       vm.Spec.Image,
 		Ports:       vm.Spec.Ports,
+		CDROM:       newCDROM(vm.Spec.CDROM),
+		Firmware:    newFirmware(vm.Spec.Firmware),
+		CPUModel:    vm.Spec.CPUModel,
 		Disks:       newDisks(vm.Spec.Disks),
 		Hash:        hash(&vm.Spec),
 	}
@@ -50,8 +53,14 @@ func hash(spec *v1alpha1.VirtualMachineSpec) string {
 		Ports             []v1alpha1.Port
 		CloudInit         *v1alpha1.CloudInit
 		// Fields without a value do not change the hash, so that a new version of the manager does not reconfigure every machine.
-		Disks []backend.Disk `json:",omitempty"`
-	}{spec.Resource.CPU.MilliValue(), spec.Resource.Memory.Value(), disk, spec.Ports, spec.CloudInit, newDisks(spec.Disks)})
+		Disks    []backend.Disk    `json:",omitempty"`
+		CDROM    *v1alpha1.CDROM   `json:",omitempty"`
+		Firmware v1alpha1.Firmware `json:",omitempty"`
+		CPUModel string            `json:",omitempty"`
+	}{
+		spec.Resource.CPU.MilliValue(), spec.Resource.Memory.Value(), disk, spec.Ports, spec.CloudInit,
+		newDisks(spec.Disks), spec.CDROM, newFirmware(spec.Firmware), spec.CPUModel,
+	})
 	if err != nil {
 		// Marshaling strings and numbers never fails.
 		panic(err)

@@ -83,7 +83,7 @@ func (d *Driver) Host() backend.Host { return d.options.Host }
 
 // Capabilities implements backend.Driver.
 func (d *Driver) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Pause: true, FractionalCPU: true, Agent: true}
+	return backend.Capabilities{Disks: true, Pause: true, FractionalCPU: true, Agent: true}
 }
 
 // Watch implements backend.Driver.

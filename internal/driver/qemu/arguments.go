@@ -27,6 +27,9 @@ type launch struct {
 	programs []string
 	// base is the backing file of the disk; nil if there is none.
 	base *baseImage
+	// firmware is the code of UEFI firmware; empty means BIOS. cdrom is the image in the drive; nil means no drive.
+	firmware string
+	cdrom    *baseImage
 	// disks are the disks of spec.disks.
 	disks []diskRecord
 	// kernel, initrd and cmdline boot a kernel directly; empty boots the disk.
@@ -63,11 +66,18 @@ func (l *launch) arguments() []string {
 	case m.Image == nil && !l.plugs:
 		accel += fmt.Sprintf(",tb-size=%d", guestCode*cpus)
 	}
+	if m.CPUModel != "" {
+		cpu = m.CPUModel
+	}
+	board := "q35,usb=off,smbus=off,vmport=off"
+	if l.firmware != "" {
+		board += ",pflash0=firmware,pflash1=vars"
+	}
 	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none",
 		"-name", "guest=" + escape(m.Namespace+"/"+m.Name) + ",debug-threads=on",
 		"-uuid", string(m.UID),
-		"-machine", "q35,usb=off,smbus=off,vmport=off", "-accel", accel, "-cpu", cpu,
+		"-machine", board, "-accel", accel, "-cpu", cpu,
 		"-smp", fmt.Sprintf("cpus=%d,maxcpus=%d", cpus, l.maxCPUs()),
 		"-m", memoryArgument(m),
 		"-rtc", "base=utc,driftfix=slew",
@@ -93,6 +103,8 @@ func (l *launch) arguments() []string {
 		"-device", "virtio-net-pci,netdev=net,romfile=,mac=" + mac(m),
 	}
 	args = append(args, l.drives(h)...)
+	args = append(args, l.firmwareArguments(h)...)
+	args = append(args, l.cdromArguments(h)...)
 	args = append(args, l.dataDrives(h)...)
 	if l.kernel != "" {
 		args = append(args, "-kernel", sandbox.FDPath(h.kernel), "-append", l.cmdline)

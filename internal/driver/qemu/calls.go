@@ -50,6 +50,11 @@ func NewRule(dirs confine.Dirs) func(*backend.Machine) error {
 				return &backend.FieldError{Field: "spec.image." + file.field, Message: describePathError(err, dirs)}
 			}
 		}
+		for _, file := range namedFiles(machine.CDROM) {
+			if _, err := dirs.Check(file.path); err != nil {
+				return &backend.FieldError{Field: "spec.cdrom.image." + file.field, Message: describePathError(err, dirs)}
+			}
+		}
 		for _, disk := range machine.Disks {
 			for _, file := range namedFiles(disk.Image) {
 				if _, err := dirs.Check(file.path); err != nil {

@@ -115,13 +115,16 @@ func (d *Driver) imagesInUse() (fileSet, error) {
 	var errs []error
 	for _, m := range d.all() {
 		m.mu.Lock()
-		base, image := m.def.Base, m.def.Image
+		base, image, cdrom := m.def.Base, m.def.Image, m.def.CDROM
 		records, disks := maps.Clone(m.def.DiskRecords), m.def.Disks
 		m.mu.Unlock()
 		for _, record := range records {
 			if record.Base != nil {
 				errs = append(errs, used.add(record.Base.Path))
 			}
+		}
+		if cdrom != nil && cdrom.Sha256 != "" {
+			errs = append(errs, used.add(filepath.Join(d.imagesDir(), cdrom.Sha256)))
 		}
 		for _, disk := range disks {
 			if disk.Image != nil && disk.Image.Sha256 != "" {

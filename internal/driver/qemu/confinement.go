@@ -13,6 +13,7 @@ import (
 // handles has the file descriptors that QEMU inherits; 0 means none.
 type handles struct {
 	log, disk, base, seed, kernel, initrd int
+	firmware, vars, cdrom                 int
 	// dataDisks and dataBases are those of launch.disks, in the same order.
 	dataDisks, dataBases           []int
 	monitor, human, console, agent int
@@ -36,6 +37,12 @@ func (l *launch) confinement() (*sandbox.Spec, handles) {
 			base = spec.Open(record.Base.Path, sandbox.ReadOnly)
 		}
 		h.dataBases = append(h.dataBases, base)
+	}
+	if l.firmware != "" {
+		h.firmware, h.vars = spec.Open(l.firmware, sandbox.ReadOnly), spec.Open(varsFile, sandbox.ReadWrite)
+	}
+	if l.cdrom != nil {
+		h.cdrom = spec.Open(l.cdrom.Path, sandbox.ReadOnly)
 	}
 	if l.hasSeed {
 		h.seed = spec.Open(seedFile, sandbox.ReadOnly)

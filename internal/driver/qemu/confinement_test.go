@@ -398,7 +398,7 @@ func TestConfinement(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(handles{100, 101, 102, 106, 107, 108, []int{103, 105}, []int{104, 0}, 109, 110, 111, 112}, h, cmp.AllowUnexported(handles{})); diff != "" {
+	if diff := cmp.Diff(handles{100, 101, 102, 106, 107, 108, 0, 0, 0, []int{103, 105}, []int{104, 0}, 109, 110, 111, 112}, h, cmp.AllowUnexported(handles{})); diff != "" {
 		t.Errorf("descriptors (-want +got):\n%s", diff)
 	}
 	// No image makes QEMU open further files.

@@ -43,6 +43,9 @@ func (m *machine) create(ctx context.Context, machine backend.Machine) error {
 		return fmt.Errorf("create machine: %w", err)
 	}
 	step("intent written")
+	if err := checkFirmware(machine.Firmware); err != nil {
+		return err
+	}
 	base, err := m.d.resolveImage(ctx, machine.Namespace, machine.Image, m.progress)
 	if err != nil {
 		return err
@@ -119,7 +122,7 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch
 		machine: machine, user: m.user(), programs: programDirs(m.d.binary), kvm: m.d.kvm, plugs: m.d.plugs,
 		hasSeed: true, hasDisk: base != nil || machine.DiskBytes > 0, base: base,
 	}
-	if err := m.kernelFor(machine.Image, l); err != nil {
+	if err := errors.Join(m.kernelFor(machine.Image, l), m.prepareFirmware(l), m.findCDROM(ctx, l)); err != nil {
 		return nil, err
 	}
 	if l.hasDisk {
@@ -241,6 +244,18 @@ func (m *machine) kernelFor(image *v1alpha1.Image, l *launch) error {
 		l.initrd, err = m.readable(l.initrd, initrdFile, l.user)
 	}
 	return err
+}
+
+// findCDROM fills in the image in the CD-ROM drive.
+func (m *machine) findCDROM(ctx context.Context, l *launch) error {
+	if l.machine.CDROM == nil {
+		return nil
+	}
+	var err error
+	if l.cdrom, err = m.d.resolveImage(ctx, m.id.Namespace, l.machine.CDROM, m.progress); err != nil {
+		return fmt.Errorf("spec.cdrom: %w", err)
+	}
+	return nil
 }
 
 // givenKernel fills in the kernel of an image.

@@ -18,6 +18,7 @@ const (
 	definitionFile = "machine.json"
 	diskFile       = "disk.qcow2"
 	seedFile       = "seed.img"
+	varsFile       = "efivars.fd"
 	serialLog      = "serial.log"
 	monitorSocket  = "qmp.sock"
 	humanSocket    = "monitor.sock"

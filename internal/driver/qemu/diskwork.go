@@ -24,8 +24,9 @@ type diskWork struct {
 	// cancel ends the work; closed means that the machine is being deleted.
 	cancel context.CancelFunc
 	closed bool
-	// pending has what is not complete.
-	pending []backend.PendingDisk
+	// pending has what is not complete; unchecked means that this manager does not know it yet.
+	pending   []backend.PendingDisk
+	unchecked bool
 }
 
 // changeDisks brings the disks of the machine into the state of its definition, in the background.
@@ -95,8 +96,8 @@ func (m *machine) closeDisks() {
 
 func (m *machine) setPendingDisks(pending []backend.PendingDisk) {
 	m.mu.Lock()
-	changed := !slices.Equal(m.disks.pending, pending)
-	m.disks.pending = pending
+	changed := !slices.Equal(m.disks.pending, pending) || m.disks.unchecked
+	m.disks.pending, m.disks.unchecked = pending, false
 	m.mu.Unlock()
 	if changed {
 		m.notifyChange()
@@ -133,6 +134,26 @@ func announceDisks(pending []backend.PendingDisk, before, after []backend.Disk) 
 		}
 	}
 	return all
+}
+
+// pendingDisks returns what is not complete; m.mu is held.
+func (m *machine) pendingDisks() []backend.PendingDisk {
+	if m.disks.unchecked {
+		return []backend.PendingDisk{{Message: "the disks are being checked"}}
+	}
+	return slices.Clone(m.disks.pending)
+}
+
+// checkFoundDisks checks the disks of a machine that this manager has found: the previous one may have been killed while it
+// changed them.
+func (m *machine) checkFoundDisks() {
+	m.mu.Lock()
+	m.disks.unchecked = m.def.Created && (len(m.def.Disks) > 0 || len(m.def.DiskRecords) > 0)
+	isOn := m.run != ""
+	m.mu.Unlock()
+	if !isOn { // otherwise that is done when the monitor answers
+		m.changeDisks()
+	}
 }
 
 // diskPass is one pass over the disks of a machine.

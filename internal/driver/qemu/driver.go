@@ -242,6 +242,7 @@ func (d *Driver) attachMachines() error {
 		d.machines[def.UID] = m
 		d.users.adopt(def.UID, def.User)
 		m.attach()
+		m.checkFoundDisks()
 	}
 	return nil
 }

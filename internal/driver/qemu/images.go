@@ -70,7 +70,7 @@ func (d *Driver) resolveImage(ctx context.Context, namespace string, image *v1al
 	case image == nil:
 		_, err := readGuest(d.options.GuestDir)
 		return nil, err
-	case image.Kernel != "":
+	case image.Kernel != "", image.Empty:
 		return nil, nil
 	}
 	var path string

@@ -175,7 +175,7 @@ func (m *machine) snapshot() backend.Server {
 	if m.task != nil {
 		s.Task, s.Progress = m.task.kind, m.task.progress
 	}
-	s.Disks = slices.Clone(m.disks.pending)
+	s.Disks = m.pendingDisks()
 	if !m.def.Created || s.Task == backend.TaskCreate {
 		s.State = backend.StateAbsent
 	}
@@ -239,7 +239,7 @@ func (m *machine) attach() {
 func (m *machine) hasResponded() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.run == "" || m.halted || m.power != backend.StateUnknown && (m.agentStop == nil || m.agent != backend.AgentWaiting)
+	return !m.disks.unchecked && (m.run == "" || m.halted || m.power != backend.StateUnknown && (m.agentStop == nil || m.agent != backend.AgentWaiting))
 }
 
 // recordEnd records the end of a run; m.mu is held.

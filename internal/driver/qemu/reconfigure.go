@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -28,6 +29,9 @@ func (def *definition) pending() []string {
 	add(started.MemoryBytes != def.MemoryBytes, "resource.memory")
 	add(started.DiskBytes != def.DiskBytes, "resource.rootDisk")
 	add(!slices.Equal(started.Ports, def.Ports), "ports")
+	add(started.Firmware != def.Firmware, "firmware")
+	add(started.CPUModel != def.CPUModel, "cpuModel")
+	add(!reflect.DeepEqual(started.CDROM, def.CDROM), "cdrom")
 	add(!def.DiskBus && !sameDisks(started.Disks, def.Disks), "disks")
 	add(def.SeedSum != def.StartedSeedSum, "cloudInit")
 	return fields

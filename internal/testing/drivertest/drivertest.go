@@ -179,6 +179,7 @@ func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
 		{"a new manager is on the same host", testHost},
 		{"it is deleted in any state", testDelete},
 		{"machines are independent", testTwo},
+		{"disks come and go", testDisks},
 		{"a closed driver does nothing", testClosed},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -24,6 +24,9 @@ type ImageApplyConfiguration struct {
 	Initrd *string `json:"initrd,omitempty"`
 	// Command line for the kernel.
 	Cmdline *string `json:"cmdline,omitempty"`
+	// True boots an empty root disk of the size in resource.rootDisk, for an installer in
+	// cdrom.
+	Empty *bool `json:"empty,omitempty"`
 	// Name of a container image, for a driver that runs containers.
 	Container *string `json:"container,omitempty"`
 	// Whether the image runs the QEMU guest agent, as cloud images do. Without an
@@ -90,6 +93,14 @@ func (b *ImageApplyConfiguration) WithInitrd(value string) *ImageApplyConfigurat
 // If called multiple times, the Cmdline field is set to the value of the last call.
 func (b *ImageApplyConfiguration) WithCmdline(value string) *ImageApplyConfiguration {
 	b.Cmdline = &value
+	return b
+}
+
+// WithEmpty sets the Empty field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Empty field is set to the value of the last call.
+func (b *ImageApplyConfiguration) WithEmpty(value bool) *ImageApplyConfiguration {
+	b.Empty = &value
 	return b
 }
 

@@ -34,6 +34,15 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// Disks besides the root disk. They are added, grown and removed while the machine
 	// runs; the condition DisksReady reports the progress.
 	Disks []DiskApplyConfiguration `json:"disks,omitempty"`
+	// CD-ROM drive of the machine, for installers. A machine boots from it if it cannot boot
+	// from its root disk. A change requires a restart.
+	CDROM *CDROMApplyConfiguration `json:"cdrom,omitempty"`
+	// Firmware of the machine: bios or uefi. A change requires a restart.
+	Firmware *virtualmachinev1alpha1.Firmware `json:"firmware,omitempty"`
+	// Model of the processors, one of those that the backend supports, such as
+	// Skylake-Server. The default is the model of the host or, with software emulation,
+	// all supported features. A change requires a restart.
+	CPUModel *string `json:"cpuModel,omitempty"`
 	// Backend of the machine, if the manager has several. The default is the first
 	// backend of the manager.
 	Driver *string `json:"driver,omitempty"`
@@ -120,6 +129,30 @@ func (b *VirtualMachineSpecApplyConfiguration) WithDisks(values ...*DiskApplyCon
 		}
 		b.Disks = append(b.Disks, *values[i])
 	}
+	return b
+}
+
+// WithCDROM sets the CDROM field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the CDROM field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithCDROM(value *CDROMApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
+	b.CDROM = value
+	return b
+}
+
+// WithFirmware sets the Firmware field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Firmware field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithFirmware(value virtualmachinev1alpha1.Firmware) *VirtualMachineSpecApplyConfiguration {
+	b.Firmware = &value
+	return b
+}
+
+// WithCPUModel sets the CPUModel field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the CPUModel field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithCPUModel(value string) *VirtualMachineSpecApplyConfiguration {
+	b.CPUModel = &value
 	return b
 }
 

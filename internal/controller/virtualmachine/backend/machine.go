@@ -32,6 +32,12 @@ type Machine struct {
 	DiskBytes int64 `json:"diskBytes,omitempty"`
 	// Image is the image to boot; nil means the default of the driver.
 	Image *v1alpha1.Image `json:"image,omitempty"`
+	// CDROM is the image in the CD-ROM drive; nil means that there is no drive.
+	CDROM *v1alpha1.Image `json:"cdrom,omitempty"`
+	// Firmware is the firmware; empty means BIOS.
+	Firmware v1alpha1.Firmware `json:"firmware,omitempty"`
+	// CPUModel is the model of the processors; empty means the default of the driver.
+	CPUModel string `json:"cpuModel,omitempty"`
 	// Disks are the disks besides the root disk.
 	Disks []Disk `json:"disks,omitempty"`
 	// Seed is the cloud-init data for the first boot; nil means none.
