@@ -16,6 +16,7 @@ for command in "$@"; do
 	systemd-analyze) packages+=(systemd) ;;
 	node) packages+=(nodejs) ;;
 	qemu-img) packages+=(qemu-utils) ;;
+	/usr/share/OVMF/*) packages+=(ovmf) ;;
 	mmdebstrap) packages+=(mmdebstrap debian-archive-keyring) ;;
 	grub-mkimage) packages+=(grub-common) ;;
 	/usr/lib/grub/i386-pc/*) packages+=(grub-pc-bin) ;;

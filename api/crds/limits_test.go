@@ -24,6 +24,7 @@ import (
 // The example policy limits the machines of the namespaces that it selects, and no others.
 func TestLimitsOfMachines(t *testing.T) {
 	config := env.Own(t)
+	env.Define(t, config)
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +46,7 @@ func TestLimitsOfMachines(t *testing.T) {
 		return err
 	}
 	// The API server applies a new policy a moment later.
-	harness.Eventually(t, "the policy is in force", func() bool { return try("team-a", `{"resource":{"cpu":9}}`) != nil })
+	harness.Eventually(t, "the policy is in force", func() bool { return apierrors.IsInvalid(try("team-a", `{"resource":{"cpu":9}}`)) })
 	for _, tt := range []struct{ name, spec, says string }{
 		{"nothing is said", `{}`, ""},
 		{"exactly the limits", `{"resource":{"cpu":8,"memory":"16Gi","rootDisk":"100Gi"},"disks":[{"name":"a","size":"60Gi"},{"name":"b","size":"40Gi"}]}`, ""},

@@ -27,6 +27,9 @@ func Validate(machine *backend.Machine) error {
 	case machine.Image != nil && machine.Image.Container != "":
 		return &backend.FieldError{Field: "spec.image.container", Message: "the driver qemu does not run containers; specify a disk image or a kernel"}
 	}
+	if machine.Image == nil && machine.Firmware == v1alpha1.FirmwareUEFI {
+		return &backend.FieldError{Field: "spec.firmware", Message: "the default guest boots without UEFI; set spec.image, or remove the field"}
+	}
 	return validateDisks(machine.Disks)
 }
 

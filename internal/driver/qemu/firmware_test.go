@@ -3,6 +3,7 @@ package qemu
 import (
 	"encoding/binary"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -110,14 +111,26 @@ func TestUnknownCPUModel(t *testing.T) {
 	w.remove()
 }
 
-// The default guest boots with UEFI, and disks can be plugged there as well.
-func TestLongGuestBootsWithUEFI(t *testing.T) {
+// A kernel boots with UEFI, and disks can be plugged there as well. The kernel of the default guest has no loader for UEFI
+// any more, so the test takes the one of the distribution that it was made from.
+func TestLongKernelBootsWithUEFI(t *testing.T) {
 	needGuest(t)
 	if err := checkFirmware(v1alpha1.FirmwareUEFI); err != nil {
 		t.Skipf("SKIP: %v", err)
 	}
+	parts, err := exec.Command(filepath.Join("..", "..", "..", "hack", "guest-parts.sh")).Output()
+	if err != nil {
+		t.Fatalf("find the kernel of the default guest: %v", err)
+	}
+	kernel, _, _ := strings.Cut(string(parts), "\n")
 	w := newFixture(t)
-	machine := booted(func(m *backend.Machine) { m.MemoryBytes, m.Firmware = 256<<20, v1alpha1.FirmwareUEFI })
+	guest, err := readGuest(w.driver.options.GuestDir)
+	w.do(err)
+	machine := booted(func(m *backend.Machine) { m.MemoryBytes, m.Firmware = 512<<20, v1alpha1.FirmwareUEFI })
+	if err := Validate(&machine); err == nil {
+		t.Error("the default guest with UEFI was accepted")
+	}
+	machine.Image = &v1alpha1.Image{Kernel: kernel, Initrd: guest.initramfs, Cmdline: guest.cmdline}
 	w.run(machine)
 	w.shell()
 	w.typed("test -d /sys/firmware/efi && echo efi-$((40+2))")
