@@ -38,7 +38,8 @@ func TestVirtualMachinePage(t *testing.T) {
 
 func TestDisksPage(t *testing.T) {
 	needQEMU(t)
-	followPage(t, "disks.md")
+	s := followPage(t, "disks.md")
+	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
 }
 
 func TestGuestPage(t *testing.T) {

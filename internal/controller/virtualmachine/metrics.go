@@ -47,11 +47,13 @@ var (
 
 	machinesDesc = prometheus.NewDesc("keelson_virtualmachine_machines",
 		"VirtualMachines by phase and driver.", []string{"driver", "phase"}, nil)
-	restartsDesc = newMachineDesc("restarts_total", "Restarts of the machine after it stopped by itself.")
-	cpuDesc      = newMachineDesc("cpu_seconds_total", "CPU time of the machine since it was powered on.")
-	residentDesc = newMachineDesc("resident_memory_bytes", "Memory of the host that the machine uses.")
-	retainedDesc = newMachineDesc("retained_disk_bytes", "Disk space used by retained disks of deleted machines.")
-	guestDesc    = newMachineDesc("guest_memory_used_bytes", "Memory used in the guest, as reported by it.")
+	restartsDesc  = newMachineDesc("restarts_total", "Restarts of the machine after it stopped by itself.")
+	cpuDesc       = newMachineDesc("cpu_seconds_total", "CPU time of the machine since it was powered on.")
+	residentDesc  = newMachineDesc("resident_memory_bytes", "Memory of the host that the machine uses.")
+	retainedDesc  = newMachineDesc("retained_disk_bytes", "Disk space used by retained disks of deleted machines.")
+	allocatedDesc = newMachineDesc("disk_allocated_bytes", "Disk space of the host used by all disks of the machine.")
+	virtualDesc   = newMachineDesc("disk_virtual_bytes", "Size of all disks of the machine, as seen by the guest.")
+	guestDesc     = newMachineDesc("guest_memory_used_bytes", "Memory used in the guest, as reported by it.")
 )
 
 func newMachineDesc(name, help string) *prometheus.Desc {
@@ -79,7 +81,7 @@ type delegatingCollector struct{}
 
 // Describe implements prometheus.Collector.
 func (delegatingCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{machinesDesc, restartsDesc, cpuDesc, residentDesc, guestDesc, retainedDesc} {
+	for _, desc := range []*prometheus.Desc{machinesDesc, restartsDesc, cpuDesc, residentDesc, guestDesc, retainedDesc, allocatedDesc, virtualDesc} {
 		descs <- desc
 	}
 }
@@ -126,7 +128,13 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 		if err != nil {
 			continue
 		}
+		disks := measureDisks(ctx, driver)
 		for i := range servers {
+			if usage, found := disks[servers[i].UID]; found && machines[servers[i].UID] {
+				labels := []string{servers[i].Namespace, servers[i].Name}
+				collected <- prometheus.MustNewConstMetric(allocatedDesc, prometheus.GaugeValue, float64(usage.AllocatedBytes), labels...)
+				collected <- prometheus.MustNewConstMetric(virtualDesc, prometheus.GaugeValue, float64(usage.VirtualBytes), labels...)
+			}
 			// Another server may have the same namespace and name: that of another cluster, or
 			// of a deleted object.
 			if usage := servers[i].Usage; usage != nil && machines[servers[i].UID] {
@@ -137,6 +145,19 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 			}
 		}
 	}
+}
+
+// measureDisks returns the usage of disks by server, nil if the driver cannot measure it.
+func measureDisks(ctx context.Context, driver Driver) map[types.UID]backend.DiskUsage {
+	meter, ok := driver.(backend.DiskMeter)
+	if !ok {
+		return nil
+	}
+	usage, err := meter.DiskUsage(ctx)
+	if err != nil {
+		return nil // the next scrape tries again
+	}
+	return usage
 }
 
 // collectRetained reports the size of retained disks, summed over machines with the same namespace and name.
@@ -247,6 +268,15 @@ func resultOf(err error) string {
 }
 
 func isInProgress(err error) bool { return errors.Is(err, backend.ErrInProgress) }
+
+// DiskUsage implements backend.DiskMeter.
+func (c *instrumentedDriver) DiskUsage(ctx context.Context) (map[types.UID]backend.DiskUsage, error) {
+	meter, ok := c.Driver.(backend.DiskMeter)
+	if !ok {
+		return nil, nil
+	}
+	return meter.DiskUsage(ctx)
+}
 
 // Retained implements backend.Retainer.
 func (c *instrumentedDriver) Retained(ctx context.Context) ([]backend.RetainedDisk, error) {

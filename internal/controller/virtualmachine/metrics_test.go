@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"k8s.io/apimachinery/pkg/types"
 	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -58,6 +59,10 @@ func (retainer) Retained(context.Context) ([]backend.RetainedDisk, error) {
 	return []backend.RetainedDisk{gone, again}, nil
 }
 
+func (retainer) DiskUsage(context.Context) (map[types.UID]backend.DiskUsage, error) {
+	return map[types.UID]backend.DiskUsage{"vm-uid": {AllocatedBytes: 1, VirtualBytes: 2}, "elsewhere": {AllocatedBytes: 3, VirtualBytes: 4}}, nil
+}
+
 func TestMetricsOfMachines(t *testing.T) {
 	on := newVM(func(vm *v1alpha1.VirtualMachine) {
 		vm.Namespace, vm.Status.Phase, vm.Status.Restarts = "default", v1alpha1.PhaseActive, 3
@@ -86,7 +91,8 @@ func TestMetricsOfMachines(t *testing.T) {
 		"machines fake/Active": 1, "machines fake/Creating": 1,
 		"restarts_total " + label: 3, "restarts_total other/default": 0,
 		"retained_disk_bytes gone/default": 5,
-		"cpu_seconds_total " + label:       1, "resident_memory_bytes " + label: 100, "guest_memory_used_bytes " + label: 100,
+		"disk_allocated_bytes " + label:    1, "disk_virtual_bytes " + label: 2,
+		"cpu_seconds_total " + label: 1, "resident_memory_bytes " + label: 100, "guest_memory_used_bytes " + label: 100,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)

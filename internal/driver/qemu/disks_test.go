@@ -1,9 +1,12 @@
 package qemu
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -178,4 +181,43 @@ func TestDiskFromImage(t *testing.T) {
 	w.shows("from-the-image-42")
 	w.hasFiles("data")
 	w.remove()
+}
+
+// A machine that an earlier version has started has no bus for disks: it needs a restart, and says so.
+func TestDisksOfAnEarlierVersion(t *testing.T) {
+	w := newFixture(t)
+	machine := firmware(uid)
+	machine.Image.Path = emptyImage(t)
+	w.run(machine)
+	m := w.driver.machines[uid]
+	m.mu.Lock()
+	m.def.DiskBus = false
+	m.mu.Unlock()
+	machine.Hash, machine.Disks = "2", []backend.Disk{{Name: "data", SizeBytes: 8 << 20}}
+	w.do(w.driver.Reconfigure(t.Context(), machine))
+	w.eventually("it says that it needs a restart", func(s *backend.Server) bool {
+		return slices.Equal(s.Pending, []string{"disks"}) && len(s.Disks) == 1 && strings.Contains(s.Disks[0].Message, "restart it")
+	})
+	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
+	w.eventually("it is off", is(backend.StateStopped))
+	w.do(w.driver.Start(t.Context(), machine))
+	w.eventually("it runs", is(backend.StateRunning))
+	w.hasFiles("data")
+	w.hasPlugged("data")
+	w.remove()
+}
+
+// Names become names of files and of devices in QEMU, so the driver does not rely on the schema.
+func TestInvalidDisks(t *testing.T) {
+	for _, disks := range [][]backend.Disk{
+		{{Name: ""}}, {{Name: "../a"}}, {{Name: "A"}}, {{Name: "a,b"}}, {{Name: "root"}}, {{Name: "a-name-with-21-chars-"}}, {{Name: "a"}, {Name: "a"}},
+		slices.Repeat([]backend.Disk{{}}, maxDisks+1),
+	} {
+		machine := firmware(uid)
+		machine.Disks = disks
+		var wrong *backend.FieldError
+		if err := Validate(&machine); !errors.As(err, &wrong) || wrong.Field != "spec.disks" {
+			t.Errorf("disks %v: %v", disks, err)
+		}
+	}
 }

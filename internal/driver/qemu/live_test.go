@@ -127,9 +127,21 @@ func TestLongSerialLogIsRotated(t *testing.T) {
 // and is resumed when there is free space. Its state does not flap meanwhile.
 func TestLongDiskFullWhileItRuns(t *testing.T) {
 	needGuest(t)
+	for _, disk := range []struct{ name, node, file, device string }{
+		{"the root disk", blockNode, blockFileNode, "/dev/vda"},
+		{"another disk", diskNode("data"), diskFileNode("data"), "/dev/disk/by-id/virtio-data"},
+	} {
+		t.Run(disk.name, func(t *testing.T) { testDiskFull(t, disk.node, disk.file, disk.device) })
+	}
+}
+
+func testDiskFull(t *testing.T, node, file, device string) {
+	t.Helper()
 	quickly(t)
 	w := newFixture(t)
-	w.run(booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 }))
+	w.run(booted(func(m *backend.Machine) {
+		m.DiskBytes, m.Disks = 64<<20, []backend.Disk{{Name: "data", SizeBytes: 64 << 20}}
+	}))
 	w.shell()
 
 	// From here on a filter fails the first writes.
@@ -140,10 +152,10 @@ func TestLongDiskFullWhileItRuns(t *testing.T) {
 		rules = append(rules, map[string]any{"event": "write_aio", "state": state, "new_state": state + 1})
 	}
 	w.ask("blockdev-add", map[string]any{
-		"driver": "blkdebug", "node-name": "full", "inject-error": failures, "set-state": rules, "image": blockFileNode,
+		"driver": "blkdebug", "node-name": "full", "inject-error": failures, "set-state": rules, "image": file,
 	}, nil)
 	w.ask("blockdev-reopen", map[string]any{"options": []any{map[string]any{
-		"driver": "qcow2", "node-name": blockNode, "discard": "unmap", "file": "full", "backing": nil,
+		"driver": "qcow2", "node-name": node, "discard": "unmap", "file": "full", "backing": nil,
 	}}}, nil)
 
 	var states []backend.State
@@ -153,7 +165,7 @@ func TestLongDiskFullWhileItRuns(t *testing.T) {
 		}
 		return len(states) == 3
 	}
-	w.typed("dd if=/dev/urandom of=/dev/vda bs=65536 count=1; sync; echo written-$((40+2))")
+	w.typed("dd if=/dev/urandom of=" + device + " bs=65536 count=1; sync; echo written-$((40+2))")
 	server := w.eventually("it is halted and resumed", noted)
 	want := []backend.State{backend.StateRunning, backend.StateUnknown, backend.StateRunning}
 	if fmt.Sprint(states) != fmt.Sprint(want) {
@@ -166,5 +178,8 @@ func TestLongDiskFullWhileItRuns(t *testing.T) {
 	if again := w.server(); again.Run != server.Run {
 		t.Errorf("not the same run: %+v", again)
 	}
+	w.do(w.driver.Stop(t.Context(), server.Identity, 0))
+	w.eventually("it is off", is(backend.StateStopped))
+	w.checkDisks()
 	w.remove()
 }

@@ -1,7 +1,10 @@
 package backend
 
 import (
+	"context"
 	"reflect"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 )
@@ -23,6 +26,18 @@ type Disk struct {
 // validated by the schema.
 func (d *Disk) Continues(before *Disk) bool {
 	return d.Name == before.Name && d.SizeBytes >= before.SizeBytes && reflect.DeepEqual(d.Image, before.Image)
+}
+
+// DiskMeter is implemented by drivers that can measure the disks of servers.
+type DiskMeter interface {
+	// DiskUsage returns the usage of all disks of each server.
+	DiskUsage(ctx context.Context) (map[types.UID]DiskUsage, error)
+}
+
+// DiskUsage is the usage of the disks of a server.
+type DiskUsage struct {
+	// AllocatedBytes is the space used in the file system, VirtualBytes the size seen by the guest.
+	AllocatedBytes, VirtualBytes int64
 }
 
 // PendingDisk is a disk whose change is not complete.
