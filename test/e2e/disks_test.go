@@ -24,7 +24,7 @@ spec:
           disk=/dev/disk/by-id/virtio-data
           until [ -b $disk ]; do sleep 0.2; done
           mkdir -p /data
-          mount $disk /data || { mke2fs -q -t ext4 $disk && mount $disk /data; }
+          mount $disk /data || { mkfs.ext4 -q $disk && mount $disk /data; }
           echo boot >> /data/boots
           sync
           echo "boots on the disk: $(grep -c boot /data/boots)" > /dev/console

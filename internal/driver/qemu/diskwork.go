@@ -147,11 +147,14 @@ func (m *machine) pendingDisks() []backend.PendingDisk {
 // checkFoundDisks checks the disks of a machine that this manager has found: the previous one may have been killed while it
 // changed them.
 func (m *machine) checkFoundDisks() {
+	obsolete := m.obsoleteDisks(m.wantedDisks())
 	m.mu.Lock()
-	m.disks.unchecked = m.def.Created && (len(m.def.Disks) > 0 || len(m.def.DiskRecords) > 0)
-	isOn := m.run != ""
+	isOn, has := m.run != "", len(m.def.Disks) > 0 || len(m.def.DiskRecords) > 0
+	complete := len(obsolete) == 0 && !slices.ContainsFunc(m.def.Disks, func(disk backend.Disk) bool { return !m.def.DiskRecords[disk.Name].Created })
+	m.disks.unchecked = m.def.Created && has && (isOn || !complete)
+	unchecked := m.disks.unchecked
 	m.mu.Unlock()
-	if !isOn { // otherwise that is done when the monitor answers
+	if unchecked && !isOn { // otherwise that is done when the monitor answers
 		m.changeDisks()
 	}
 }

@@ -175,6 +175,8 @@ func unplugDisk(ctx context.Context, conn *qmp.Client, p *plugged, name string) 
 		if err := removeSets(ctx, conn, p, node); err != nil {
 			return false, err
 		}
+		delete(p.sizes, node)
+		delete(p.sets, node)
 	}
 	step("disk released by QEMU")
 	return true, nil
