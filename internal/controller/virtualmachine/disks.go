@@ -8,6 +8,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // newDisks returns the disks of spec.disks for a driver.
@@ -79,4 +80,12 @@ func summarizeDisks(server *backend.Server) metav1.Condition {
 		return newCondition(v1alpha1.ConditionDisksReady, metav1.ConditionFalse, v1alpha1.ReasonDisksPending, "%s", strings.Join(waiting, "; "))
 	}
 	return newCondition(v1alpha1.ConditionDisksReady, metav1.ConditionTrue, v1alpha1.ReasonDisksUpToDate, "The machine has the disks of spec.disks")
+}
+
+// recordDiskEvent records that a change of the disks has failed, once.
+func (r *Reconciler) recordDiskEvent(before, after *v1alpha1.VirtualMachine) {
+	was, is := kube.ConditionTransition(before.Status.Conditions, after.Status.Conditions, v1alpha1.ConditionDisksReady)
+	if was.Reason != is.Reason && is.Reason == v1alpha1.ReasonDiskFailed {
+		r.events.Warning(after, is.Reason, "ChangeDisks", is.Message)
+	}
 }

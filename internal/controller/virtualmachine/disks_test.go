@@ -4,12 +4,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
 )
 
 func TestDisksOfMachine(t *testing.T) {
@@ -74,5 +76,44 @@ func TestDisksReady(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
+	}
+}
+
+// A disk is added without a restart. A failure is a condition and an event, once, and what is retained is the driver's task.
+func TestDisksChange(t *testing.T) {
+	w := newFixture(t)
+	w.createReady()
+	size := resource.MustParse("1Gi")
+	w.change(func(vm *v1alpha1.VirtualMachine) {
+		vm.Spec.Disks = []v1alpha1.Disk{{Name: "data", Size: &size}, {Name: "kept", Size: &size, DeletePolicy: v1alpha1.DiskRetain}}
+	})
+	w.reconcileUntilStable()
+	w.expectCalls("Reconfigure")
+	ready := func() string {
+		condition := meta.FindStatusCondition(w.vm().Status.Conditions, v1alpha1.ConditionDisksReady)
+		return string(condition.Status) + " " + condition.Reason
+	}
+	if got := ready(); got != "True DisksUpToDate" {
+		t.Errorf("DisksReady is %s", got)
+	}
+	w.events()
+	w.backend.PendDisks(w.uid(), backend.PendingDisk{Name: "data", Message: "no space left", Failed: true})
+	w.reconcileUntilStable()
+	if got := ready(); got != "False DiskFailed" {
+		t.Errorf("DisksReady is %s", got)
+	}
+	if diff := cmp.Diff([]string{"Warning DiskFailed"}, w.events()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	w.backend.PendDisks(w.uid())
+	w.reconcileUntilStable()
+	if got := ready(); got != "True DisksUpToDate" {
+		t.Errorf("DisksReady is %s", got)
+	}
+	statuscheck.Verify(t, w.vm())
+	w.remove()
+	w.reconcileUntilStable()
+	if kept := w.backend.Kept(); !w.isGone() || len(kept) != 1 || kept[0].Path != "kept" {
+		t.Errorf("gone: %t, disks that were kept: %+v", w.isGone(), kept)
 	}
 }

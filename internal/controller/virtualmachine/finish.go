@@ -44,6 +44,7 @@ func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	written, result, err := r.status.Finish(ctx, vm, after, outcome)
 	if written {
 		r.recordEvents(vm, observed, p, was, is)
+		r.recordDiskEvent(vm, after)
 		r.recordDurations(vm, after, observed)
 	}
 	return result, err

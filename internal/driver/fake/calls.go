@@ -3,6 +3,7 @@ package fake
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -184,6 +185,11 @@ func (d *Driver) Delete(_ context.Context, id backend.Identity, options backend.
 		delete(d.servers, id.UID)
 		if options.KeepDisk {
 			d.kept = append(d.kept, backend.RetainedDisk{Namespace: id.Namespace, Name: id.Name})
+		}
+		for _, disk := range s.machine.Disks {
+			if options.KeepAll || slices.Contains(options.KeepDisks, disk.Name) {
+				d.kept = append(d.kept, backend.RetainedDisk{Namespace: id.Namespace, Name: id.Name, Path: disk.Name})
+			}
 		}
 	})
 }

@@ -103,6 +103,11 @@ func (d *Driver) FailTask(uid types.UID, message string) {
 	})
 }
 
+// PendDisks sets the disks of a server whose changes are not complete.
+func (d *Driver) PendDisks(uid types.UID, disks ...backend.PendingDisk) {
+	d.with(uid, func(s *server) { s.Disks = disks })
+}
+
 // Lose drops a server.
 func (d *Driver) Lose(uid types.UID) {
 	d.with(uid, func(*server) { delete(d.servers, uid) })

@@ -198,6 +198,10 @@ func TestDisksOfAnEarlierVersion(t *testing.T) {
 	w.eventually("it says that it needs a restart", func(s *backend.Server) bool {
 		return slices.Equal(s.Pending, []string{"disks"}) && len(s.Disks) == 1 && strings.Contains(s.Disks[0].Message, "restart it")
 	})
+	undone := machine
+	undone.Hash, undone.Disks = "3", nil
+	w.do(w.driver.Reconfigure(t.Context(), undone))
+	w.hasFiles()
 	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
 	w.eventually("it is off", is(backend.StateStopped))
 	w.do(w.driver.Start(t.Context(), machine))

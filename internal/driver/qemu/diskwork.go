@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"slices"
 	"time"
@@ -35,7 +36,11 @@ func (m *machine) changeDisks() {
 	defer m.d.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.d.closed || m.disks.closed || len(m.def.Disks) == 0 && len(m.def.DiskRecords) == 0 {
+	if m.d.closed || m.disks.closed {
+		return
+	}
+	if len(m.def.Disks) == 0 && len(m.def.DiskRecords) == 0 && !m.disks.running {
+		m.disks.pending = nil
 		return
 	}
 	m.disks.again = true
@@ -190,7 +195,8 @@ func (m *machine) passDisks(ctx context.Context) []backend.PendingDisk {
 	if isOn {
 		var err error
 		if p.plugged, err = p.query(ctx); err != nil {
-			return []backend.PendingDisk{{Message: err.Error(), Failed: true}}
+			p.fail("", err)
+			return p.pending
 		}
 	}
 	for _, name := range m.obsoleteDisks(p.wanted) {
@@ -210,7 +216,12 @@ func (p *diskPass) query(ctx context.Context) (*plugged, error) {
 	return queryDisks(ctx, p.conn)
 }
 
+// fail records a failure. The end of the connection is none: the machine is being stopped, or another pass follows.
 func (p *diskPass) fail(name string, err error) {
+	if errors.Is(err, qmp.ErrClosed) {
+		p.pending = append(p.pending, backend.PendingDisk{Name: name, Message: "the monitor of QEMU does not answer"})
+		return
+	}
 	p.pending = append(p.pending, backend.PendingDisk{Name: name, Message: err.Error(), Failed: true})
 }
 

@@ -70,7 +70,7 @@ func TestRunWithFile(t *testing.T) {
 	}
 	// A connection that is no Unix socket cannot pass it, and fails instead of omitting it.
 	ours, theirs := net.Pipe()
-	defer theirs.Close()
+	t.Cleanup(func() { _ = theirs.Close() })
 	pipe := newClient(ours, monitorLimits)
 	if err := pipe.RunWithFile(within(t, 10*time.Second), "add-fd", nil, file, nil); err == nil || !strings.Contains(err.Error(), "Unix socket") {
 		t.Errorf("through a pipe: %v", err)
