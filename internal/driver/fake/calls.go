@@ -162,7 +162,7 @@ func (d *Driver) Reconfigure(_ context.Context, machine backend.Machine) error {
 		s.define(machine)
 		return nil
 	}
-	s.machine.MemoryBytes, s.Pending = machine.MemoryBytes, nil
+	s.machine.MemoryBytes, s.machine.Disks, s.Pending = machine.MemoryBytes, machine.Disks, nil
 	if s.machine.MilliCPU != machine.MilliCPU {
 		s.Pending = append(s.Pending, "resource.cpu")
 	}
