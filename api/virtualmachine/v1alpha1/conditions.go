@@ -10,7 +10,7 @@ const UnknownHost = "unknown"
 // The condition types of a VirtualMachine.
 const (
 	// ConditionReady is True if the guest agent has responded or, for an image without a
-	// guest agent, if the machine is running.
+	// guest agent, if the machine is running, and if spec.readinessProbe has succeeded.
 	ConditionReady = "Ready"
 	// ConditionCreated is True if the backend has a server for this object: its disk
 	// and its definition.
@@ -27,7 +27,8 @@ const (
 
 // The reasons of ConditionReady.
 const (
-	// ReasonGuestReady: the guest agent has responded.
+	// ReasonGuestReady: the guest agent has responded, and spec.readinessProbe, if there is
+	// one, has succeeded.
 	ReasonGuestReady = "GuestReady"
 	// ReasonRunning: the machine is running. Its image has no guest agent, so it is not
 	// known whether the guest has booted.
@@ -36,6 +37,12 @@ const (
 	ReasonGuestBooting = "GuestBooting"
 	// ReasonGuestSilent: the guest agent no longer responds.
 	ReasonGuestSilent = "GuestSilent"
+	// ReasonProbing: spec.readinessProbe has not succeeded yet.
+	ReasonProbing = "Probing"
+	// ReasonProbeFailed: spec.readinessProbe has succeeded before, and fails now.
+	ReasonProbeFailed = "ProbeFailed"
+	// ReasonNetworkFailed: the network of the machine does not work; it is retried.
+	ReasonNetworkFailed = "NetworkFailed"
 	// ReasonStarting: the machine is being started.
 	ReasonStarting = "Starting"
 	// ReasonStopping: the machine is being stopped.

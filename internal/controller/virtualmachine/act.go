@@ -108,6 +108,7 @@ func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 			return fmt.Errorf("remove the finalizer: %w", err)
 		}
 	}
+	r.probers.forget(vm.UID)
 	r.mu.Lock()
 	delete(r.stops, vm.UID)
 	delete(r.booting, vm.UID)

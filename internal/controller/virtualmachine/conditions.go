@@ -60,7 +60,7 @@ func summarizeReady(vm *v1alpha1.VirtualMachine, observed observation, p plan, s
 		}
 		return not(v1alpha1.ReasonPowerFailed, "%v. Keelson retries", err)
 	}
-	return readyByPlan(vm, observed.server, p, not)
+	return readyByProbe(observed, readyByPlan(vm, observed.server, p, not), not)
 }
 
 // readyWhileTerminating returns Ready during a deletion.
@@ -103,6 +103,24 @@ func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, no
 			"The state of the machine is unknown: %s. Keelson retries, and creates nothing in the meantime", server.Message)
 	}
 	return readyByServer(vm, server, not)
+}
+
+// readyByProbe returns Ready of a machine that ready says everything about but its network and its probe.
+func readyByProbe(observed observation, ready metav1.Condition, not func(string, string, ...any) metav1.Condition) metav1.Condition {
+	if ready.Status != metav1.ConditionTrue {
+		return ready
+	}
+	switch server, probe := observed.server, observed.probe; {
+	case server.NetworkError != "":
+		return not(v1alpha1.ReasonNetworkFailed, "The machine is running, but its network does not work: %s. Keelson retries", server.NetworkError)
+	case probe.result == probing:
+		return not(v1alpha1.ReasonProbing, "The machine is running, but its readiness probe has not succeeded yet: %s", probe.why)
+	case probe.result == probeFailed:
+		return not(v1alpha1.ReasonProbeFailed, "The machine is running, but its readiness probe fails: %s", probe.why)
+	case probe.result == probeSucceeded:
+		return newCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonGuestReady, "The readiness probe has succeeded")
+	}
+	return ready
 }
 
 // readyAfterEnd returns Ready after the end of a run or of an attempt to create or start the server.

@@ -51,11 +51,13 @@ type Reconciler struct {
 	booting map[types.UID]bool
 	// created is when a server was first observed that is not in a status yet.
 	created map[types.UID]time.Time
+
+	probers *probers
 }
 
 // NewReconciler returns a Reconciler. It reads from c, which may be stale, and from live, the
 // API server, where a stale read could do harm.
-func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
+func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, recorder events.EventRecorder, clock clock.WithTicker) *Reconciler {
 	return &Reconciler{
 		client:  c,
 		live:    live,
@@ -66,6 +68,7 @@ func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, record
 		stops:   map[types.UID]time.Time{},
 		booting: map[types.UID]bool{},
 		created: map[types.UID]time.Time{},
+		probers: &probers{clock: clock, notify: drivers.notifyWatcher, all: map[types.UID]*prober{}},
 	}
 }
 
@@ -74,6 +77,9 @@ func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers) error {
 	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), drivers, mgr.GetEventRecorder(Name), clock.RealClock{})
 	if err := mgr.Add(&orphanCollector{r: r, clock: clock.RealClock{}}); err != nil {
 		return fmt.Errorf("add the orphan collector of controller %s: %w", Name, err)
+	}
+	if err := mgr.Add(r.probers); err != nil {
+		return fmt.Errorf("add the probes of controller %s: %w", Name, err)
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
@@ -100,6 +106,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, vm *v1alpha1.VirtualMachine)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	observed.probe = r.probers.follow(ctx, vm, observed)
 	plan := decide(vm, observed, r.clock.Now())
 	kube.LogAction(ctx, plan.action)
 	if plan.action == released {
@@ -126,6 +133,8 @@ type observation struct {
 	// server is nil if it certainly does not exist, or if its state is unknown because of err.
 	server *backend.Server
 	err    error
+	// probe is the result of spec.readinessProbe.
+	probe probeState
 }
 
 // observe queries the driver. Errors of the driver are part of the observation; a returned

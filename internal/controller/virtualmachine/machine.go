@@ -30,6 +30,7 @@ func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machin
 		MemoryBytes: size.Memory.Value(),
 		Image:       vm.Spec.Image,
 		Ports:       vm.Spec.Ports,
+		Network:     vm.Spec.Network,
 		Hash:        hash(&vm.Spec),
 	}
 	if size.RootDisk != nil {
@@ -48,7 +49,9 @@ func hash(spec *v1alpha1.VirtualMachineSpec) string {
 		CPU, Memory, Disk int64
 		Ports             []v1alpha1.Port
 		CloudInit         *v1alpha1.CloudInit
-	}{spec.Resource.CPU.MilliValue(), spec.Resource.Memory.Value(), disk, spec.Ports, spec.CloudInit})
+		// Without it, the hash is that of earlier versions.
+		Network *v1alpha1.Network `json:",omitempty"`
+	}{spec.Resource.CPU.MilliValue(), spec.Resource.Memory.Value(), disk, spec.Ports, spec.CloudInit, spec.Network})
 	if err != nil {
 		// Marshaling strings and numbers never fails.
 		panic(err)

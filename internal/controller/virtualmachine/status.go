@@ -226,7 +226,7 @@ func printableStatus(phase v1alpha1.Phase, reason string) v1alpha1.PrintableStat
 		return v1alpha1.PrintableStatus(phase)
 	}
 	switch reason {
-	case v1alpha1.ReasonStarting, v1alpha1.ReasonGuestBooting:
+	case v1alpha1.ReasonStarting, v1alpha1.ReasonGuestBooting, v1alpha1.ReasonProbing:
 		return v1alpha1.StatusBooting
 	case v1alpha1.ReasonStopping:
 		return v1alpha1.StatusStopping

@@ -66,6 +66,9 @@ func Validate(machine *backend.Machine) error {
 	if image := machine.Image; image != nil && image.Container == "" {
 		return &backend.FieldError{Field: "spec.image", Message: "the driver docker runs containers; set spec.image.container"}
 	}
+	if machine.Network != nil {
+		return &backend.FieldError{Field: "spec.network", Message: "the driver docker has no rules for networks: the machines of a namespace reach each other"}
+	}
 	if machine.MilliCPU < 10 {
 		return &backend.FieldError{Field: "spec.resource.cpu", Message: "the driver docker requires at least 10m"}
 	}

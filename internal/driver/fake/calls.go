@@ -3,6 +3,7 @@ package fake
 import (
 	"context"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -186,4 +187,17 @@ func (d *Driver) Delete(_ context.Context, id backend.Identity, options backend.
 			d.kept = append(d.kept, backend.RetainedDisk{Namespace: id.Namespace, Name: id.Name})
 		}
 	})
+}
+
+// Dial implements backend.Dialer: there is no guest to connect to.
+func (d *Driver) Dial(_ context.Context, id backend.Identity, _ uint16) (net.Conn, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.begin("Dial", id); err != nil {
+		return nil, err
+	}
+	if _, err := d.find(id); err != nil {
+		return nil, err
+	}
+	return nil, fmt.Errorf("%w: the driver fake only pretends to run machines, which cannot be connected to", backend.ErrInvalid)
 }

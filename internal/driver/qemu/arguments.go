@@ -4,11 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
+	"net/netip"
 	"strings"
 
-	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
@@ -27,10 +25,10 @@ type launch struct {
 	programs []string
 	// base is the backing file of the disk; nil if there is none.
 	base *baseImage
+	// mac is the address of the network card.
+	mac string
 	// kernel, initrd and cmdline boot a kernel directly; empty boots the disk.
 	kernel, initrd, cmdline string
-	// hostPorts are the host ports by the names of the machine's ports.
-	hostPorts map[string]int
 }
 
 const (
@@ -87,8 +85,10 @@ func (l *launch) arguments() []string {
 		"-device", "virtio-balloon-pci,id=balloon,deflate-on-oom=on",
 		"-device", "virtio-rng-pci,rng=rng", "-object", "rng-random,id=rng,filename=/dev/urandom",
 		"-device", "pvpanic",
-		"-netdev", l.network(),
-		"-device", "virtio-net-pci,netdev=net,romfile=,mac=" + mac(m),
+		// The switch of the namespace connects to the machine. This way round it may come back at any
+		// time: QEMU takes the next connection when the previous one has ended.
+		"-netdev", fmt.Sprintf("stream,id=net,server=on,addr.type=fd,addr.str=%d", h.network),
+		"-device", "virtio-net-pci,netdev=net,romfile=,mac=" + l.mac,
 	}
 	args = append(args, l.drives(h)...)
 	if l.kernel != "" {
@@ -155,26 +155,6 @@ func blockdev(node map[string]any) string {
 	return string(raw)
 }
 
-// network returns the machine's own user-mode network, with its ports on loopback.
-func (l *launch) network() string {
-	words := []string{"user", "id=net"}
-	ports := map[string]v1alpha1.Port{}
-	for _, port := range l.machine.Ports {
-		ports[port.Name] = port
-	}
-	for _, name := range slices.Sorted(maps.Keys(ports)) {
-		words = append(words, fmt.Sprintf("hostfwd=%s:127.0.0.1:%d-:%d", transport(ports[name].Protocol), l.hostPorts[name], ports[name].Port))
-	}
-	return strings.Join(words, ",")
-}
-
-func transport(protocol v1alpha1.Protocol) string {
-	if protocol == v1alpha1.ProtocolUDP {
-		return "udp"
-	}
-	return "tcp"
-}
-
 // escape doubles commas, as QEMU's option syntax requires.
 func escape(value string) string { return strings.ReplaceAll(value, ",", ",,") }
 
@@ -216,8 +196,15 @@ func memoryArgument(m *backend.Machine) string {
 	return size
 }
 
-// mac returns a MAC address that is the same in every run of a machine.
+// mac returns the MAC address that a machine of an earlier version has for its life.
 func mac(m *backend.Machine) string {
 	sum := sha256.Sum256([]byte(m.UID))
 	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", sum[0], sum[1], sum[2])
+}
+
+// newMAC returns the MAC address of a new machine, which nobody else on this host has: it contains the address of the
+// machine.
+func newMAC(address netip.Addr) string {
+	ip := address.As4()
+	return fmt.Sprintf("52:54:%02x:%02x:%02x:%02x", ip[0], ip[1], ip[2], ip[3])
 }

@@ -14,12 +14,13 @@ import (
 type handles struct {
 	log, disk, base, seed, kernel, initrd int
 	monitor, human, console, agent        int
+	network                               int
 }
 
 // confinement returns the sandbox of a machine's QEMU, and the descriptors opened for it. File names are relative to the
 // folder of the machine, which QEMU itself cannot access.
 func (l *launch) confinement() (*sandbox.Spec, handles) {
-	spec := &sandbox.Spec{User: l.user, Read: append([]string{"/sys/devices/system"}, l.programs...), WorkDir: "/"}
+	spec := &sandbox.Spec{User: l.user, Read: append([]string{"/sys/devices/system"}, l.programs...), WorkDir: "/", NoConnect: true}
 	h := handles{log: spec.Open(serialLog, sandbox.AppendOnly)}
 	if l.hasDisk {
 		h.disk = spec.Open(diskFile, sandbox.ReadWrite)
@@ -38,16 +39,10 @@ func (l *launch) confinement() (*sandbox.Spec, handles) {
 	}
 	h.monitor, h.human = spec.Listen(monitorSocket), spec.Listen(humanSocket)
 	h.console, h.agent = spec.Listen(consoleSocket), spec.Listen(agentSocket)
+	h.network = spec.Listen(networkSocket)
 	if l.kvm {
 		spec.Devices = append(spec.Devices, kvmDevice)
 	}
-	for _, port := range l.machine.Ports {
-		if transport(port.Protocol) == "tcp" {
-			spec.BindTCP = append(spec.BindTCP, l.hostPorts[port.Name])
-		}
-	}
-	// spec.NoConnect is not possible: with user-mode networking, QEMU makes the guest's
-	// connections.
 	return spec, h
 }
 

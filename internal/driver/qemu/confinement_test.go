@@ -376,7 +376,6 @@ func TestConfinement(t *testing.T) {
 	l := &launch{
 		machine: firmware(uid), kvm: true, hasDisk: true, hasSeed: true, user: newUser(2100000007), programs: []string{"/opt/qemu/lib"},
 		base: &baseImage{"/images/base", formatQcow2}, kernel: "/images/kernel", initrd: "initrd",
-		hostPorts: map[string]int{"ssh": 2022, "dns": 2053},
 	}
 	l.machine.Ports = []v1alpha1.Port{{Name: "ssh", Port: 22}, {Name: "dns", Port: 53, Protocol: v1alpha1.ProtocolUDP}}
 	got, h := l.confinement()
@@ -387,13 +386,13 @@ func TestConfinement(t *testing.T) {
 			{Path: "/images/base", Access: sandbox.ReadOnly}, {Path: "seed.img", Access: sandbox.ReadOnly},
 			{Path: "/images/kernel", Access: sandbox.ReadOnly}, {Path: "initrd", Access: sandbox.ReadOnly},
 		},
-		Sockets: []string{"qmp.sock", "monitor.sock", "console.sock", "agent.sock"},
-		Read:    []string{"/sys/devices/system", "/opt/qemu/lib"}, Devices: []string{"/dev/kvm"}, WorkDir: "/", BindTCP: []int{2022},
+		Sockets: []string{"qmp.sock", "monitor.sock", "console.sock", "agent.sock", "network.sock"},
+		Read:    []string{"/sys/devices/system", "/opt/qemu/lib"}, Devices: []string{"/dev/kvm"}, WorkDir: "/", NoConnect: true,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(handles{100, 101, 102, 103, 104, 105, 106, 107, 108, 109}, h, cmp.AllowUnexported(handles{})); diff != "" {
+	if diff := cmp.Diff(handles{100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110}, h, cmp.AllowUnexported(handles{})); diff != "" {
 		t.Errorf("descriptors (-want +got):\n%s", diff)
 	}
 	// No image makes QEMU open further files.

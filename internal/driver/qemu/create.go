@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,6 +29,9 @@ func (m *machine) create(ctx context.Context, machine backend.Machine) error {
 		return err
 	}
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {
+		return fmt.Errorf("create machine: %w", err)
+	}
+	if err := m.d.networks.claim(m); err != nil {
 		return fmt.Errorf("create machine: %w", err)
 	}
 	m.mu.Lock()
@@ -87,7 +89,12 @@ func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 	}
 	step("process started")
 	m.watch(proc, false)
-	return m.waitUp(ctx, proc, confinement)
+	// The guest takes longer to boot than the network to start.
+	connected := make(chan error, 1)
+	go func() { connected <- m.d.networks.sync(ctx, m.id.Namespace) }()
+	err = m.waitUp(ctx, proc, confinement)
+	<-connected // an error is in the state of the server, and the next attempt follows
+	return err
 }
 
 // prepare writes the files that QEMU reads at its start.
@@ -95,12 +102,16 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch
 	if err := m.claimUser(); err != nil {
 		return nil, err
 	}
+	// A machine of an earlier version has no address yet.
+	if err := m.d.networks.claim(m); err != nil {
+		return nil, fmt.Errorf("find an address for the machine: %w", err)
+	}
 	m.mu.Lock()
-	base, ports := m.def.Base, m.def.HostPorts
+	base, ports, mac := m.def.Base, m.def.HostPorts, m.def.hardwareAddress()
 	m.mu.Unlock()
 	l := &launch{
 		machine: machine, user: m.user(), programs: programDirs(m.d.binary), kvm: m.d.kvm, plugs: m.d.plugs,
-		hasSeed: true, hasDisk: base != nil || machine.DiskBytes > 0, base: base,
+		hasSeed: true, hasDisk: base != nil || machine.DiskBytes > 0, base: base, mac: mac,
 	}
 	if err := m.kernelFor(machine.Image, l); err != nil {
 		return nil, err
@@ -120,16 +131,17 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch
 	if err := writeSeed(m.path(seedFile), &machine); err != nil {
 		return nil, err
 	}
-	var err error
-	if l.hostPorts, err = hostPorts(machine.Ports, ports); err != nil {
+	published, err := m.d.hostPorts(machine.Ports, ports, nil)
+	if err != nil {
 		return nil, err
 	}
-	for _, socket := range []string{monitorSocket, humanSocket, consoleSocket, agentSocket} {
+	for _, socket := range []string{monitorSocket, humanSocket, consoleSocket, agentSocket, networkSocket} {
 		_ = os.Remove(m.path(socket)) // replaced as well
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.def.Machine, m.def.Started, m.def.HostPorts, m.def.BootMemory = machine, &machine, l.hostPorts, machine.MemoryBytes
+	m.def.Machine, m.def.Started, m.def.HostPorts, m.def.BootMemory = machine, &machine, published, machine.MemoryBytes
+	m.def.Networked = true
 	m.def.SeedSum, m.def.StartedSeedSum = seedSum(machine.Seed), seedSum(machine.Seed)
 	m.def.StopRun = ""
 	if err := m.def.write(m.dir); err != nil {
@@ -256,49 +268,6 @@ func describePathError(err error, dirs confine.Dirs) string {
 		return fmt.Sprintf("%v; --vm-image-dirs allows: %s", err, dirs)
 	}
 	return err.Error()
-}
-
-// hostPorts returns a host port for each port of the guest: the previous one, if it is
-// free.
-func hostPorts(ports []v1alpha1.Port, before map[string]int) (map[string]int, error) {
-	if len(ports) == 0 {
-		return nil, nil
-	}
-	taken := map[string]int{}
-	var held []interface{ Close() error }
-	defer func() {
-		for _, h := range held {
-			_ = h.Close() // it only proved that the port is free
-		}
-	}()
-	for _, port := range ports {
-		number, holder, err := holdPort(port.Protocol, before[port.Name])
-		if err != nil && before[port.Name] != 0 {
-			number, holder, err = holdPort(port.Protocol, 0)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("find a host port for %q: %w", port.Name, err)
-		}
-		held = append(held, holder)
-		taken[port.Name] = number
-	}
-	return taken, nil
-}
-
-// holdPort listens on a loopback port; 0 means any free one.
-func holdPort(protocol v1alpha1.Protocol, number int) (int, interface{ Close() error }, error) {
-	if protocol == v1alpha1.ProtocolUDP {
-		conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: number})
-		if err != nil {
-			return 0, nil, err
-		}
-		return conn.LocalAddr().(*net.UDPAddr).Port, conn, nil
-	}
-	listener, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: number})
-	if err != nil {
-		return 0, nil, err
-	}
-	return listener.Addr().(*net.TCPAddr).Port, listener, nil
 }
 
 // shortPath returns a path of a socket that fits into its address. It is valid until

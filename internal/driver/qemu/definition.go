@@ -1,8 +1,10 @@
 package qemu
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -23,6 +25,7 @@ const (
 	humanSocket    = "monitor.sock"
 	consoleSocket  = "console.sock"
 	agentSocket    = "agent.sock"
+	networkSocket  = "network.sock"
 	answerFile     = "guest.json"
 	// Copies of files that the user of the machine cannot read.
 	kernelFile = "kernel"
@@ -52,6 +55,13 @@ type definition struct {
 	// last start.
 	SeedSum        string `json:"seedSum,omitempty"`
 	StartedSeedSum string `json:"startedSeedSum,omitempty"`
+	// Address is the machine's address in the network of its namespace. It is the same for the life of the machine.
+	Address netip.Addr `json:"address,omitzero"`
+	// MAC is the address of the network card. Empty means that of a machine of an earlier version, see mac.
+	MAC string `json:"mac,omitempty"`
+	// Networked means that the last start connected the machine to the network of its namespace. It is
+	// false for a machine that an earlier version started, until its next start.
+	Networked bool `json:"networked,omitempty"`
 	// HostPorts are the host ports by the name of the machine's port.
 	HostPorts map[string]int `json:"hostPorts,omitempty"`
 	// StopRun is the run that was requested to stop.
@@ -101,3 +111,6 @@ func (def *definition) write(dir string) error {
 	}
 	return atomicfile.Write(filepath.Join(dir, definitionFile), append(raw, '\n'), atomicfile.Durable)
 }
+
+// hardwareAddress returns the address of the network card.
+func (def *definition) hardwareAddress() string { return cmp.Or(def.MAC, mac(&def.Machine)) }

@@ -34,6 +34,12 @@ func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) err
 		return err
 	}
 	step("process forgotten")
+	m.mu.Lock()
+	m.leaving = true
+	m.mu.Unlock()
+	if err := m.d.networks.sync(ctx, m.id.Namespace); err != nil {
+		return err
+	}
 	if options.KeepDisk {
 		if err := m.retain(); err != nil {
 			return err

@@ -33,7 +33,6 @@ func TestNothingIsInjectedIntoQEMU(t *testing.T) {
 		l := &launch{machine: firmware(uid), hasDisk: true, hasSeed: true, kernel: kernel, initrd: kernel, cmdline: cmdline}
 		l.machine.Name = name
 		l.machine.Ports = []v1alpha1.Port{{Name: name, Port: 22}}
-		l.hostPorts = map[string]int{name: 2022}
 		return l.arguments()
 	}
 	harmless := launched("vm", "/k", "quiet")

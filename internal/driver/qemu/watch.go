@@ -66,6 +66,7 @@ func (m *machine) runEnded(proc *process.Process) {
 	m.recordEnd(proc.Status())
 	m.run, m.conn, m.startedAt = "", nil, time.Time{}
 	m.mu.Unlock()
+	m.d.networks.touch(m.id.Namespace)
 	m.notifyChange()
 }
 

@@ -179,6 +179,7 @@ func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
 		{"a new manager is on the same host", testHost},
 		{"it is deleted in any state", testDelete},
 		{"machines are independent", testTwo},
+		{"it is dialed", testDial},
 		{"a closed driver does nothing", testClosed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -363,6 +364,44 @@ func testTwo(f *fixture) {
 		f.Errorf("after the deletion of one, the other is %+v", left)
 	}
 	f.remove(other)
+}
+
+// dialedPort is a port at which no machine of a test listens.
+const dialedPort = 9
+
+// testDial tests drivers that implement backend.Dialer.
+func testDial(f *fixture) {
+	dialer, ok := f.driver.(backend.Dialer)
+	if !ok {
+		return
+	}
+	machine := f.newMachine()
+	dial := func(ctx context.Context) error {
+		conn, err := dialer.Dial(ctx, machine.Identity, dialedPort)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err
+	}
+	if err := f.call("Dial", dial); !errors.Is(err, backend.ErrNotFound) {
+		f.Errorf("Dial of nothing: %v", err)
+	}
+	f.create(machine)
+	// A driver that cannot do it says so.
+	cannot := errors.Is(f.call("Dial", dial), backend.ErrInvalid)
+	if err := f.call("Dial", dial); !cannot && !errors.Is(err, backend.ErrUnavailable) {
+		f.Errorf("Dial of a server that is off: %v", err)
+	}
+	f.start(machine)
+	err := f.call("Dial", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		return dial(ctx)
+	})
+	if err == nil || errors.Is(err, backend.ErrInvalid) != cannot {
+		f.Errorf("Dial of a port without a listener: %v", err)
+	}
+	f.remove(machine)
 }
 
 func testClosed(f *fixture) {

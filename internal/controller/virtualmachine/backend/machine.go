@@ -36,6 +36,8 @@ type Machine struct {
 	Seed *Seed `json:"-"` // may be secret: never serialized with this type
 	// Ports of the guest to forward.
 	Ports []v1alpha1.Port `json:"ports,omitempty"`
+	// Network says who can reach the machine; nil means the machines of its namespace.
+	Network *v1alpha1.Network `json:"network,omitempty"`
 	// Hash is a hash of all fields that can change.
 	Hash string `json:"hash"`
 }
@@ -105,7 +107,10 @@ type Server struct {
 	Ended *Ended
 	// Agent is the state of the guest agent.
 	Agent Agent
-	// Addresses are the guest's addresses without loopback and link-local ones, sorted; at most 16.
+	// NetworkError is why the network of the machine does not work; empty if it does.
+	NetworkError string
+	// Addresses are the guest's addresses without loopback and link-local ones, at most 16. The
+	// first one is that which the backend has given to it, if it does so.
 	Addresses []string
 	// Endpoints are the addresses at which ports of the guest can be reached.
 	Endpoints []v1alpha1.Endpoint
