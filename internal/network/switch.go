@@ -14,6 +14,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+
+	"github.com/keelson-dev/keelson/internal/egress"
 )
 
 // netswitch is the switch of one network.
@@ -186,6 +188,14 @@ func (s *netswitch) toMachine(t *table, from *port, f *frame) {
 
 // toGateway handles a packet for the gateway or for what is behind it.
 func (s *netswitch) toGateway(t *table, p *port, packet ipv4Packet) {
+	if to := packet.destination(); egress.IsNever(to) {
+		// The stack would drop some of these silently.
+		p.drop(dropEgress)
+		if !to.IsMulticast() && to != broadcastAddr {
+			p.sendUnreachable(t.gateway, packet, icmpAdminProhibited)
+		}
+		return
+	}
 	switch packet.protocol() {
 	case protocolTCP:
 		s.link.deliver(packet)
