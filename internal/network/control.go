@@ -131,8 +131,8 @@ func (c *control) connect(w http.ResponseWriter, r *http.Request, p *port, one *
 		return
 	}
 	c.s.track(p, one, inside, outside, func() {
-		if protocol == UDP {
-			exchange(inside, newDatagrams(outside), udpIdle)
+		if packets, ok := inside.(*guestPackets); ok {
+			exchange(packets, newDatagrams(outside), udpIdle)
 			return
 		}
 		splice(inside, outside)

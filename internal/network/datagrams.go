@@ -21,12 +21,15 @@ type datagrams struct {
 
 func newDatagrams(stream net.Conn) *datagrams { return &datagrams{Conn: stream} }
 
-// Read returns one datagram. What does not fit is lost, as with a socket.
+// Read returns one datagram. What does not fit is lost, as with a socket. A deadline that ends it within a datagram ends the
+// connection: what followed would be out of step.
 func (d *datagrams) Read(b []byte) (int, error) {
 	d.reading.Lock()
 	defer d.reading.Unlock()
 	var length [2]byte
-	if _, err := io.ReadFull(d.Conn, length[:]); err != nil {
+	if n, err := io.ReadFull(d.Conn, length[:]); n > 0 && err != nil {
+		return 0, io.ErrUnexpectedEOF
+	} else if err != nil {
 		return 0, err
 	}
 	size := int(binary.BigEndian.Uint16(length[:]))
@@ -34,7 +37,7 @@ func (d *datagrams) Read(b []byte) (int, error) {
 		d.read = make([]byte, size)
 	}
 	if _, err := io.ReadFull(d.Conn, d.read[:size]); err != nil {
-		return 0, err
+		return 0, io.ErrUnexpectedEOF
 	}
 	return copy(b, d.read[:size]), nil
 }

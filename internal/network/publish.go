@@ -1,6 +1,7 @@
 package network
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -225,18 +226,17 @@ func (s *netswitch) newSender(conn *net.UDPConn, one *publication, from netip.Ad
 
 // answer sends the machine's datagrams to the sender until there were none in either direction for some time.
 func (u *udpSender) answer(conn *net.UDPConn, to netip.AddrPort) {
-	buffer := datagramBuffers.Get().(*[]byte)
-	defer datagramBuffers.Put(buffer)
+	var buffer bytes.Buffer
+	left := func() time.Duration { return udpIdle - time.Since(time.Unix(0, u.last.Load())) }
 	for {
-		_ = u.inside.SetReadDeadline(time.Unix(0, u.last.Load()).Add(udpIdle))
-		n, err := u.inside.Read(*buffer)
+		err := u.inside.receive(&buffer, max(left(), 0))
+		if isTimeout(err) && left() > 0 {
+			continue
+		}
 		if err != nil {
-			if isTimeout(err) && time.Since(time.Unix(0, u.last.Load())) < udpIdle {
-				continue
-			}
 			return
 		}
 		u.last.Store(time.Now().UnixNano())
-		_, _ = conn.WriteToUDPAddrPort((*buffer)[:n], to) // a datagram may be lost
+		_, _ = conn.WriteToUDPAddrPort(buffer.Bytes(), to) // a datagram may be lost
 	}
 }

@@ -18,9 +18,12 @@ import (
 const (
 	nicID = 1
 
-	// Buffers of a TCP connection on the gateway's side, in bytes. They bound what a machine can make this process hold.
+	// Buffers of a TCP connection on the gateway's side, in bytes. They bound what a machine can make this process hold: one
+	// with many connections has small ones for the rest.
 	defaultTCPBuffer = 256 << 10
 	maxTCPBuffer     = 512 << 10
+	smallTCPBuffer   = 32 << 10
+	fewConnections   = 64
 )
 
 // newStack makes the TCP/IP of the gateway. It takes packets for any address, so that the forwarders can connect machines to
@@ -149,7 +152,7 @@ func stackError(err tcpip.Error) error {
 	if err == nil {
 		return nil
 	}
-	if _, refused := err.(*tcpip.ErrConnectionRefused); refused { //nolint:errorlint // a tcpip.Error is no error
+	if _, refused := err.(*tcpip.ErrConnectionRefused); refused {
 		return ErrRefused
 	}
 	return errors.New(err.String())

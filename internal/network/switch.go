@@ -127,6 +127,9 @@ func (s *netswitch) receive(p *port, f *frame) {
 		frames.Put(f)
 		return
 	}
+	if kind == kindIPv4 && !p.leased.Load() {
+		p.leased.Store(true)
+	}
 	t := s.table.Load()
 	if kind == kindIPv4 && [macLen]byte(f.bytes()) != gatewayMAC {
 		s.toMachine(t, p, f)
@@ -140,7 +143,6 @@ func (s *netswitch) receive(p *port, f *frame) {
 	case kindDHCP:
 		s.answerDHCP(t, p, content)
 	case kindIPv4:
-		p.leased.CompareAndSwap(false, true)
 		packet, _ := parseIPv4(content) // the filter has parsed it
 		s.toGateway(t, p, packet)
 	}

@@ -102,7 +102,7 @@ func (s *netswitch) acceptTCP(request *tcp.ForwarderRequest) {
 		}
 		return
 	}
-	inside := newGuestConn(&queue, endpoint)
+	inside := newGuestConn(p, &queue, endpoint)
 	if to == toDNS {
 		s.track(p, one, inside, nil, func() { s.serveDNS(p, inside) })
 		return
@@ -186,13 +186,17 @@ type guestConn struct {
 	endpoint tcpip.Endpoint
 }
 
-func newGuestConn(queue *waiter.Queue, endpoint tcpip.Endpoint) *guestConn {
+func newGuestConn(p *port, queue *waiter.Queue, endpoint tcpip.Endpoint) *guestConn {
 	idle, interval := tcpip.KeepaliveIdleOption(keepAliveIdle), tcpip.KeepaliveIntervalOption(keepAliveInterval)
 	_ = endpoint.SetSockOpt(&idle) // none of these can fail for TCP
 	_ = endpoint.SetSockOpt(&interval)
 	_ = endpoint.SetSockOptInt(tcpip.KeepaliveCountOption, keepAliveCount)
 	endpoint.SocketOptions().SetKeepAlive(true)
 	endpoint.SocketOptions().SetDelayOption(false)
+	if p.limits.tcpOut.used.Load()+p.limits.tcpIn.used.Load() > fewConnections {
+		endpoint.SocketOptions().SetSendBufferSize(smallTCPBuffer, true)
+		endpoint.SocketOptions().SetReceiveBufferSize(smallTCPBuffer, true)
+	}
 	return &guestConn{TCPConn: gonet.NewTCPConn(queue, endpoint), endpoint: endpoint}
 }
 
@@ -213,7 +217,7 @@ func (s *netswitch) dialGuest(ctx context.Context, p *port, number uint16) (*gue
 	if stackErr = endpoint.Bind(tcpip.FullAddress{Addr: toAddress(s.table.Load().gateway)}); stackErr == nil {
 		stackErr = endpoint.Connect(tcpip.FullAddress{NIC: nicID, Addr: toAddress(p.addr), Port: number})
 	}
-	if _, started := stackErr.(*tcpip.ErrConnectStarted); started { //nolint:errorlint // a tcpip.Error is no error
+	if _, started := stackErr.(*tcpip.ErrConnectStarted); started {
 		select {
 		case <-connected:
 			stackErr = endpoint.LastError()
@@ -226,7 +230,7 @@ func (s *netswitch) dialGuest(ctx context.Context, p *port, number uint16) (*gue
 		endpoint.Abort()
 		return nil, stackError(stackErr)
 	}
-	return newGuestConn(&queue, endpoint), nil
+	return newGuestConn(p, &queue, endpoint), nil
 }
 
 // halfCloser is a connection one direction of which can end before the other.

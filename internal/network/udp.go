@@ -1,6 +1,7 @@
 package network
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -87,23 +88,55 @@ func (s *netswitch) acceptUDP(request *udp.ForwarderRequest) bool {
 }
 
 // guestPackets is a UDP flow with a machine.
-type guestPackets struct{ *gonet.UDPConn }
+type guestPackets struct {
+	*gonet.UDPConn
+	queue    *waiter.Queue
+	endpoint tcpip.Endpoint
+}
 
 func newGuestPackets(queue *waiter.Queue, endpoint tcpip.Endpoint) *guestPackets {
-	return &guestPackets{gonet.NewUDPConn(queue, endpoint)}
+	return &guestPackets{UDPConn: gonet.NewUDPConn(queue, endpoint), queue: queue, endpoint: endpoint}
 }
 
 func (c *guestPackets) abort() { _ = c.Close() }
 
+// receive returns the next datagram. It has no memory while it waits, but for the small buffer of the caller, which grows for
+// large datagrams.
+func (c *guestPackets) receive(buffer *bytes.Buffer, wait time.Duration) error {
+	entry, readable := waiter.NewChannelEntry(waiter.ReadableEvents | waiter.EventErr | waiter.EventHUp)
+	c.queue.EventRegister(&entry)
+	defer c.queue.EventUnregister(&entry)
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		buffer.Reset()
+		_, err := c.endpoint.Read(buffer, tcpip.ReadOptions{})
+		if _, wouldBlock := err.(*tcpip.ErrWouldBlock); !wouldBlock {
+			return stackError(err)
+		}
+		select {
+		case <-readable:
+		case <-timer.C:
+			return os.ErrDeadlineExceeded
+		}
+	}
+}
+
 // dialGuestUDP opens a flow to a port of a machine.
 func (s *netswitch) dialGuestUDP(p *port, number uint16) (*guestPackets, error) {
-	local := tcpip.FullAddress{NIC: nicID, Addr: toAddress(s.table.Load().gateway)}
-	remote := tcpip.FullAddress{NIC: nicID, Addr: toAddress(p.addr), Port: number}
-	conn, err := gonet.DialUDP(s.stack, &local, &remote, ipv4.ProtocolNumber)
+	var queue waiter.Queue
+	endpoint, err := s.stack.NewEndpoint(udp.ProtocolNumber, ipv4.ProtocolNumber, &queue)
 	if err != nil {
-		return nil, err
+		return nil, stackError(err)
 	}
-	return &guestPackets{conn}, nil
+	if err = endpoint.Bind(tcpip.FullAddress{NIC: nicID, Addr: toAddress(s.table.Load().gateway)}); err == nil {
+		err = endpoint.Connect(tcpip.FullAddress{NIC: nicID, Addr: toAddress(p.addr), Port: number})
+	}
+	if err != nil {
+		endpoint.Close()
+		return nil, stackError(err)
+	}
+	return newGuestPackets(&queue, endpoint), nil
 }
 
 // dialGuestPort opens a connection or a flow to a port of a machine.
@@ -114,42 +147,87 @@ func (s *netswitch) dialGuestPort(ctx context.Context, p *port, protocol Protoco
 	return s.dialGuest(ctx, p, number)
 }
 
+// datagramBuffers hold one datagram for as long as it is carried: a flow that waits has none.
 var datagramBuffers = sync.Pool{New: func() any { b := make([]byte, maxDatagram+1); return &b }}
 
 // exchange carries datagrams in both directions until there were none for some time, or one direction has failed.
-func exchange(a, b net.Conn, idle time.Duration) {
+func exchange(inside *guestPackets, outside net.Conn, idle time.Duration) {
 	var last atomic.Int64
-	last.Store(time.Now().UnixNano())
+	touch := func() { last.Store(time.Now().UnixNano()) }
+	left := func() time.Duration { return idle - time.Since(time.Unix(0, last.Load())) }
+	touch()
+	end := func() {
+		_ = inside.Close()
+		_ = outside.Close()
+	}
 	var both sync.WaitGroup
-	carry := func(to, from net.Conn) {
-		defer func() {
-			_ = a.Close()
-			_ = b.Close()
-		}()
-		buffer := datagramBuffers.Get().(*[]byte)
-		defer datagramBuffers.Put(buffer)
+	both.Go(func() {
+		defer end()
+		var buffer bytes.Buffer
 		for {
-			until := time.Unix(0, last.Load()).Add(idle)
-			_ = from.SetReadDeadline(until) // a closed connection fails below
-			n, err := from.Read(*buffer)
+			err := inside.receive(&buffer, max(left(), 0))
+			if isTimeout(err) && left() > 0 {
+				continue // the other direction is in use
+			}
 			if err != nil {
-				if isTimeout(err) && time.Since(time.Unix(0, last.Load())) < idle {
-					continue // the other direction is in use
-				}
-				if errors.Is(err, syscall.ECONNREFUSED) {
-					continue
-				}
 				return
 			}
-			last.Store(time.Now().UnixNano())
-			if _, err := to.Write((*buffer)[:n]); errors.Is(err, net.ErrClosed) {
+			touch()
+			if _, err := outside.Write(buffer.Bytes()); isClosed(err) {
 				return // other errors lose a datagram
 			}
 		}
-	}
-	both.Go(func() { carry(a, b) })
-	both.Go(func() { carry(b, a) })
+	})
+	both.Go(func() {
+		defer end()
+		for {
+			_ = outside.SetReadDeadline(time.Now().Add(left())) // a closed connection fails below
+			err := readDatagram(outside, func(b []byte) {
+				touch()
+				_, _ = inside.Write(b) // a datagram may be lost
+			})
+			if isTimeout(err) && left() > 0 || errors.Is(err, syscall.ECONNREFUSED) {
+				continue
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
 	both.Wait()
+}
+
+// readDatagram hands over the next datagram. While it waits for one at a socket, it has no buffer.
+func readDatagram(conn net.Conn, use func([]byte)) error {
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		buffer := datagramBuffers.Get().(*[]byte)
+		defer datagramBuffers.Put(buffer)
+		n, err := conn.Read(*buffer)
+		if err == nil {
+			use((*buffer)[:n])
+		}
+		return err
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var readErr error
+	err = raw.Read(func(fd uintptr) bool {
+		buffer := datagramBuffers.Get().(*[]byte)
+		defer datagramBuffers.Put(buffer)
+		var n int
+		n, readErr = syscall.Read(int(fd), *buffer)
+		if errors.Is(readErr, syscall.EAGAIN) || errors.Is(readErr, syscall.EINTR) {
+			return false
+		}
+		if readErr == nil {
+			use((*buffer)[:n])
+		}
+		return true
+	})
+	return errors.Join(err, readErr)
 }
 
 func isTimeout(err error) bool {
