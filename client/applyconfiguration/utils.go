@@ -30,12 +30,20 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.EndpointApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Host"):
 		return &virtualmachinev1alpha1.HostApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("HTTPProbe"):
+		return &virtualmachinev1alpha1.HTTPProbeApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Image"):
 		return &virtualmachinev1alpha1.ImageApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Network"):
+		return &virtualmachinev1alpha1.NetworkApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("NetworkPeer"):
+		return &virtualmachinev1alpha1.NetworkPeerApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PendingRestart"):
 		return &virtualmachinev1alpha1.PendingRestartApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Port"):
 		return &virtualmachinev1alpha1.PortApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Probe"):
+		return &virtualmachinev1alpha1.ProbeApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Resources"):
 		return &virtualmachinev1alpha1.ResourcesApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SecretKey"):
@@ -44,6 +52,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.ServerApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("StartFailure"):
 		return &virtualmachinev1alpha1.StartFailureApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("TCPProbe"):
+		return &virtualmachinev1alpha1.TCPProbeApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Usage"):
 		return &virtualmachinev1alpha1.UsageApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachine"):

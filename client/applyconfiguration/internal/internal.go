@@ -754,6 +754,16 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: protocol
       type:
         scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.HTTPProbe
+  map:
+    fields:
+    - name: path
+      type:
+        scalar: string
+    - name: port
+      type:
+        scalar: numeric
+      default: 0
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Host
   map:
     fields:
@@ -798,6 +808,27 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: url
       type:
         scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Network
+  map:
+    fields:
+    - name: allowFrom
+      type:
+        list:
+          elementType:
+            namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.NetworkPeer
+          elementRelationship: associative
+          keys:
+          - namespace
+    - name: isolated
+      type:
+        scalar: boolean
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.NetworkPeer
+  map:
+    fields:
+    - name: namespace
+      type:
+        scalar: string
+      default: ""
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.PendingRestart
   map:
     fields:
@@ -821,6 +852,24 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: protocol
       type:
         scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Probe
+  map:
+    fields:
+    - name: failureThreshold
+      type:
+        scalar: numeric
+    - name: httpGet
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.HTTPProbe
+    - name: periodSeconds
+      type:
+        scalar: numeric
+    - name: tcpSocket
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.TCPProbe
+    - name: timeoutSeconds
+      type:
+        scalar: numeric
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Resources
   map:
     fields:
@@ -889,6 +938,13 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: retryAfter
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.TCPProbe
+  map:
+    fields:
+    - name: port
+      type:
+        scalar: numeric
+      default: 0
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Usage
   map:
     fields:
@@ -939,6 +995,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: image
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Image
+    - name: network
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Network
     - name: ports
       type:
         list:
@@ -947,6 +1006,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - name
+    - name: readinessProbe
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Probe
     - name: resource
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Resources

@@ -28,9 +28,14 @@ type VirtualMachineSpecApplyConfiguration struct {
 	Image *ImageApplyConfiguration `json:"image,omitempty"`
 	// Data for the first boot, which the guest receives as a NoCloud seed.
 	CloudInit *CloudInitApplyConfiguration `json:"cloudInit,omitempty"`
-	// Ports of the guest that are forwarded to the host. status.server.endpoints has
-	// their addresses.
+	// Ports of the guest that are forwarded to the host while the machine runs.
+	// status.server.endpoints has their addresses.
 	Ports []PortApplyConfiguration `json:"ports,omitempty"`
+	// Who can reach the machine. By default, the machines of its namespace.
+	Network *NetworkApplyConfiguration `json:"network,omitempty"`
+	// Check of the guest over its network that Ready waits for, in addition to the
+	// guest agent, if there is one.
+	ReadinessProbe *ProbeApplyConfiguration `json:"readinessProbe,omitempty"`
 	// Backend of the machine, if the manager has several. The default is the first
 	// backend of the manager.
 	Driver *string `json:"driver,omitempty"`
@@ -104,6 +109,22 @@ func (b *VirtualMachineSpecApplyConfiguration) WithPorts(values ...*PortApplyCon
 		}
 		b.Ports = append(b.Ports, *values[i])
 	}
+	return b
+}
+
+// WithNetwork sets the Network field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Network field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithNetwork(value *NetworkApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
+	b.Network = value
+	return b
+}
+
+// WithReadinessProbe sets the ReadinessProbe field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ReadinessProbe field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithReadinessProbe(value *ProbeApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
+	b.ReadinessProbe = value
 	return b
 }
 
