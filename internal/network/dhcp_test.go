@@ -61,7 +61,7 @@ func TestDHCP(t *testing.T) {
 	offer := dhcpReply(a)
 	for code, want := range map[byte][]byte{
 		optionType: {dhcpOffer}, optionServer: {10, 77, 1, 1}, optionRouter: {10, 77, 1, 1}, optionDNS: {10, 77, 1, 1},
-		optionMask: {255, 255, 255, 0}, optionLease: {0, 1, 0x51, 0x80}, optionDomain: []byte("one.vm.internal"),
+		optionMask: {255, 255, 255, 0}, optionMTU: {0x23, 0x28}, optionLease: {0, 1, 0x51, 0x80}, optionDomain: []byte("one.vm.internal"),
 		optionSearch: []byte("\x03one\x02vm\x08internal\x00\x02vm\x08internal\x00"),
 	} {
 		if got := dhcpOption(offer, code); !bytes.Equal(got, want) {

@@ -15,8 +15,8 @@ const (
 	// dnsTTL is short: names of machines come and go. In seconds.
 	dnsTTL = 5
 
-	minDNSAnswer = 512                    // what every client takes over UDP, RFC 1035 2.3.4
-	maxDNSAnswer = maxUnfragmentedPayload // what is sent over UDP
+	minDNSAnswer = 512  // what every client takes over UDP, RFC 1035 2.3.4
+	maxDNSAnswer = 1232 // what is sent over UDP, and asked for from name servers: no fragments
 	maxDNSQuery  = 1024
 	dnsTCPIdle   = 10 * time.Second
 )

@@ -56,7 +56,7 @@ func TestEgress(t *testing.T) {
 	}
 	talk(t, conn, "internet")
 	talkUDP(t, a.dialUDP(public), "internet", "hello")
-	talkUDP(t, a.dialUDP(public), "internet", strings.Repeat("x", 4000)) // in fragments
+	talkUDP(t, a.dialUDP(public), "internet", strings.Repeat("x", 20000)) // in fragments
 
 	// What was allowed ends when it is not any more.
 	w.apply(func(c *Config) { c.Egress.Mode = EgressNone })

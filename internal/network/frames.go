@@ -13,7 +13,6 @@ const (
 	udpLen     = 8
 	icmpLen    = 8
 	arpLen     = 28
-	mtu        = 1500
 	maxFrame   = etherLen + mtu
 	minimalTTL = 64
 
@@ -42,6 +41,10 @@ const (
 	ipv4DontFragment       = 0x4000
 	maxUnfragmentedPayload = mtu - ipv4Len - udpLen
 )
+
+// mtu is that of the network, which machines learn by DHCP. Full frames of six times the usual size halve the time that
+// emulated machines need for a stream. TCP of a machine that does not listen has segments that it can take.
+const mtu = 9000
 
 var (
 	// gatewayMAC is that of the gateway, the same in all networks: locally administered.

@@ -19,12 +19,12 @@ const (
 	// qemuMaxFrame is the longest frame that QEMU sends. After a longer one, the stream is out of step.
 	qemuMaxFrame = 4096 + 65536
 
-	// queueLen bounds what waits for a machine that reads slowly: 0.8 MB. A burst of TCP has to fit.
+	// queueLen bounds what waits for a machine that reads slowly: 4.6 MB. A burst of TCP has to fit.
 	queueLen = 512
 	// batchLen is how many frames are written at once.
 	batchLen = 64
 
-	readBuffer = 32 << 10
+	readBuffer = 64 << 10
 
 	// Delays between attempts to connect to QEMU.
 	minRedial = 20 * time.Millisecond

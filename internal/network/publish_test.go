@@ -51,7 +51,7 @@ func TestForwards(t *testing.T) {
 	conn := dialHost(t, "tcp", web)
 	talk(t, conn, "a")
 	talkUDP(t, dialHost(t, "udp", packets), "a", "hello")
-	talkUDP(t, dialHost(t, "udp", packets), "a", strings.Repeat("x", 4000))
+	talkUDP(t, dialHost(t, "udp", packets), "a", strings.Repeat("x", 20000))
 	states := w.machine(a).Forwards
 	if len(states) != 2 || !states[0].Listening || states[0].Connections != 1 || !states[1].Listening || states[1].Connections != 2 {
 		t.Errorf("forwards %+v", states)
