@@ -370,9 +370,9 @@ func TestLongNetworkIsKilled(t *testing.T) {
 	}), named("default", "two"))
 	one, two := guests[0], guests[1]
 	endpoint := one.server().Endpoints[0].Address
-	// A connection that lasts: a line for each second.
+	// A connection that lasts: a line for each second. The listening nc ends with the input of the other one.
 	two.exec("mkfifo /tmp/lines; (while true; do date +%s; sleep 1; done > /tmp/lines) > /dev/null 2>&1 & (nc -l -p 99 < /tmp/lines) > /dev/null 2>&1 &")
-	one.exec("(nc " + two.address() + " 99 > /tmp/heard; echo ended > /tmp/over) > /dev/null 2>&1 &")
+	one.exec("(sleep 1000 | nc " + two.address() + " 99 > /tmp/heard; echo ended > /tmp/over) > /dev/null 2>&1 &")
 	lines := func() string { return one.exec("wc -l < /tmp/heard") }
 	harness.Eventually(t, "the connection works", func() bool { return lines() != "0" })
 
