@@ -26,9 +26,11 @@ const (
 
 	readBuffer = 64 << 10
 
-	// Delays between attempts to connect to QEMU.
-	minRedial = 20 * time.Millisecond
-	maxRedial = 500 * time.Millisecond
+	// Delays between attempts to connect to QEMU: short ones while it is expected, so that its machine does not wait.
+	minRedial     = 10 * time.Millisecond
+	maxRedial     = 50 * time.Millisecond
+	lateRedial    = 500 * time.Millisecond
+	redialSoonFor = 10 * time.Second
 )
 
 // frame is a frame with its length before it, as QEMU reads it.
@@ -107,14 +109,14 @@ func (p *port) sendFrom(build func([]byte) []byte) {
 // run keeps the port connected to QEMU until the context ends.
 func (p *port) run(ctx context.Context, receive func(*port, *frame)) {
 	defer close(p.done)
-	delay := minRedial
+	delay, since := minRedial, time.Now()
 	for ctx.Err() == nil {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", p.socket)
 		if err == nil {
 			var frames uint64
 			frames, err = p.serve(ctx, conn, receive)
 			if frames > 0 {
-				delay = minRedial
+				delay, since = minRedial, time.Now()
 			}
 		}
 		text := err.Error()
@@ -123,7 +125,9 @@ func (p *port) run(ctx context.Context, receive func(*port, *frame)) {
 		case <-ctx.Done():
 		case <-time.After(delay):
 		}
-		delay = min(2*delay, maxRedial)
+		if delay = min(2*delay, maxRedial); time.Since(since) > redialSoonFor {
+			delay = lateRedial
+		}
 	}
 }
 
