@@ -44,6 +44,14 @@ func TestGuestPage(t *testing.T) {
 	followPage(t, "guest.md")
 }
 
+func TestVirtualNetworksPage(t *testing.T) {
+	needQEMU(t)
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skipf("SKIP: %v", err)
+	}
+	followPage(t, "virtual-networks.md")
+}
+
 func TestSecurityPage(t *testing.T) {
 	s := followPage(t, "security.md")
 	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
