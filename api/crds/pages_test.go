@@ -78,6 +78,7 @@ var typedBy = map[string]string{
 	"tutorial-machine.md":  "TestLongTutorialMachine",
 	"tutorial-schedule.md": "TestLongTutorialSchedule",
 	"virtualmachine.md":    "TestVirtualMachinePage",
+	"virtual-networks.md":  "TestVirtualNetworksPage",
 }
 
 // Every page for users has commands, and a test that runs them. Commands that no test can run are in

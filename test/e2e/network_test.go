@@ -37,7 +37,7 @@ func inGuest(t *testing.T, endpoint, command string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := fmt.Fprintf(conn, "exec 2>&1; %s\nexit\n", command); err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func guestsDoNotReach(t *testing.T, guest string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	visited := make(chan string, 64)
 	go func() {
 		for {

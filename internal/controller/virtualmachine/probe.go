@@ -22,12 +22,10 @@ import (
 // eagerPeriod is the longest time between two checks of a guest that is not ready yet.
 const eagerPeriod = time.Second
 
-// probeResult is the result of spec.readinessProbe.
+// probeResult is the result of spec.readinessProbe. It is empty if there is no probe, or the machine does not run.
 type probeResult string
 
 const (
-	// notProbed: there is no probe, or the machine does not run.
-	notProbed probeResult = ""
 	// probing: the guest has not answered in this run.
 	probing probeResult = "probing"
 	// probeSucceeded: the guest has answered, and has not failed too often since.

@@ -90,10 +90,13 @@ func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 	step("process started")
 	m.watch(proc, false)
 	// The guest takes longer to boot than the network to start.
-	connected := make(chan error, 1)
-	go func() { connected <- m.d.networks.sync(ctx, m.id.Namespace) }()
+	connected := make(chan struct{})
+	go func() {
+		defer close(connected)
+		_ = m.d.networks.sync(ctx, m.id.Namespace) // an error is in the state of the server, and the next attempt follows
+	}()
 	err = m.waitUp(ctx, proc, confinement)
-	<-connected // an error is in the state of the server, and the next attempt follows
+	<-connected
 	return err
 }
 

@@ -8,12 +8,10 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -44,6 +42,8 @@ type namespaceNetwork struct {
 	woken chan struct{}
 	// searched means that no process of the network is without a record.
 	searched bool
+	// conflicts are machines whose network card has the address of another one's, by their UIDs.
+	conflicts map[types.UID]string
 
 	mu     sync.Mutex
 	prefix netip.Prefix
@@ -174,7 +174,7 @@ func (w *namespaceNetwork) attempt() (proc *process.Process, released bool, err 
 	if w.n.d.options.stopsOnly {
 		return proc, false, nil
 	}
-	return proc, false, w.apply(ctx, config)
+	return proc, false, w.apply(ctx, proc, config)
 }
 
 // errorOf returns why the network of a machine does not work; "" if it does.
@@ -226,7 +226,7 @@ func (w *namespaceNetwork) start(ctx context.Context, config network.Config) (*p
 		return nil, fmt.Errorf("start the network of namespace %s: %w", w.namespace, err)
 	}
 	step("network started")
-	return proc, w.apply(ctx, config)
+	return proc, w.apply(ctx, proc, config)
 }
 
 // end ends the process, also if its record was lost or damaged.
@@ -246,7 +246,7 @@ func (w *namespaceNetwork) end(ctx context.Context) error {
 }
 
 // apply gives the running process a configuration. A process that was started just now may not listen yet.
-func (w *namespaceNetwork) apply(ctx context.Context, config network.Config) error {
+func (w *namespaceNetwork) apply(ctx context.Context, proc *process.Process, config network.Config) error {
 	client, release, err := networkClient(w.dir)
 	if err != nil {
 		return fmt.Errorf("find the network of namespace %s: %w", w.namespace, err)
@@ -263,6 +263,8 @@ func (w *namespaceNetwork) apply(ctx context.Context, config network.Config) err
 			return fmt.Errorf("configure the network of namespace %s: %w", w.namespace, err)
 		}
 		select {
+		case <-proc.Done():
+			return fmt.Errorf("the network of namespace %s ended: %s", w.namespace, lastOutput(proc.Status().LogTail))
 		case <-ctx.Done():
 			return fmt.Errorf("configure the network of namespace %s: %w", w.namespace, err)
 		case <-pause.C:
@@ -277,6 +279,9 @@ func (w *namespaceNetwork) check(ctx context.Context, client *network.Client) er
 		return fmt.Errorf("query the network of namespace %s: %w", w.namespace, err)
 	}
 	problems := map[types.UID]string{}
+	for uid, other := range w.conflicts {
+		problems[uid] = fmt.Sprintf("its network card has the same address as that of machine %s; create one of them again", other)
+	}
 	for _, machine := range status.Machines {
 		for _, forward := range machine.Forwards {
 			if forward.Listening || forward.Error == "" {
@@ -325,93 +330,4 @@ func (w *namespaceNetwork) stop(ctx context.Context) error {
 		return fmt.Errorf("stop the network of namespace %s: %w", w.namespace, err)
 	}
 	return nil
-}
-
-// config returns the configuration for the present machines, and whether one of them needs the network.
-func (w *namespaceNetwork) config() (config network.Config, needed bool) {
-	config = network.Config{Namespace: w.namespace, Prefix: w.network(), Egress: w.n.d.options.Egress}
-	names, cards := map[string]bool{}, map[string]bool{}
-	for _, m := range w.n.d.all() {
-		if m.id.Namespace != w.namespace {
-			continue
-		}
-		entry, has, on := m.networkEntry()
-		needed = needed || on
-		// Two cards of earlier versions may have the same address. It stays with the first one.
-		if !has || cards[entry.MAC] {
-			continue
-		}
-		// Of two machines with the same name, one is about to be deleted. A name that is no label is none in DNS.
-		if len(validation.IsDNS1123Label(entry.Name)) > 0 || names[entry.Name] {
-			entry.Name = entry.UID
-		}
-		names[entry.Name], cards[entry.MAC] = true, true
-		config.Machines = append(config.Machines, entry)
-	}
-	config.Peers = w.peers(config.Machines)
-	return config, needed && config.Prefix.IsValid()
-}
-
-// peers returns the networks of the namespaces that machines allow.
-func (w *namespaceNetwork) peers(machines []network.Machine) []network.Peer {
-	allowed := map[string]bool{}
-	for i := range machines {
-		for _, namespace := range machines[i].AllowFrom {
-			allowed[namespace] = true
-		}
-	}
-	w.n.mu.Lock()
-	defer w.n.mu.Unlock()
-	var all []network.Peer
-	for _, namespace := range slices.Sorted(maps.Keys(allowed)) {
-		if other := w.n.all[namespace]; other != nil && other != w && other.network().IsValid() {
-			all = append(all, network.Peer{
-				Namespace: namespace, Prefix: other.network(), Socket: network.SocketPath(filepath.Join("..", namespace)),
-			})
-		}
-	}
-	return all
-}
-
-func (w *namespaceNetwork) network() netip.Prefix {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.prefix
-}
-
-func (w *namespaceNetwork) setPrefix(prefix netip.Prefix) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.prefix = prefix
-}
-
-// networkEntry returns the machine as its network sees it, whether it has a place there, and whether it is on and connected.
-func (m *machine) networkEntry() (entry network.Machine, has, on bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	on = m.run != "" && m.def.Networked
-	if !m.def.Address.IsValid() || m.leaving || m.run != "" && !m.def.Networked {
-		return entry, false, false
-	}
-	entry = network.Machine{
-		UID: string(m.id.UID), Name: m.id.Name, MAC: m.def.hardwareAddress(), Address: m.def.Address,
-		Socket: filepath.Join("..", "..", filepath.Base(m.d.machinesDir()), string(m.id.UID), networkSocket),
-	}
-	if !on {
-		return entry, true, false
-	}
-	started := m.startedWith()
-	for _, port := range started.Ports {
-		entry.Ports = append(entry.Ports, network.Forward{
-			Name: port.Name, Protocol: network.Protocol(port.Protocol), Host: m.publishedAt(m.def.HostPorts[port.Name]),
-			GuestPort: uint16(port.Port), //nolint:gosec // a port
-		})
-	}
-	if rules := started.Network; rules != nil {
-		entry.Isolated = rules.Isolated
-		for _, peer := range rules.AllowFrom {
-			entry.AllowFrom = append(entry.AllowFrom, peer.Namespace)
-		}
-	}
-	return entry, true, true
 }

@@ -89,7 +89,7 @@ func (g *testGuest) try(command string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		return "", err
 	}
@@ -206,7 +206,7 @@ func TestLongGuestsDoNotReachTheirHost(t *testing.T) {
 	visits := make(chan string, 100)
 	listener, err := net.Listen("tcp", ":0") // at every address of the host
 	w.do(err)
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	go func() {
 		for {
 			conn, err := listener.Accept()
@@ -255,7 +255,7 @@ func page(endpoint string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
 	if _, err := io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n"); err != nil {
 		return "", err
@@ -345,7 +345,7 @@ func TestLongPortTakenByAnotherProcess(t *testing.T) {
 	harness.Eventually(t, "the network has ended", func() bool { return w.networkPID("default") == 0 })
 	other, err := net.Listen("tcp", before)
 	w.do(err)
-	defer other.Close()
+	defer func() { _ = other.Close() }()
 	w.driver = nil
 	w.open()
 	g.fixture = w
