@@ -201,6 +201,14 @@ func TestRefused(t *testing.T) {
 		{"more user data than there is room for", "VirtualMachine", `{"cloudInit":{"userData":"` + strings.Repeat("a", 65537) + `"}}`, "spec.cloudInit.userData", "may not be more than 65536"},
 		{"more network data than there is room for", "VirtualMachine", `{"cloudInit":{"networkData":"` + strings.Repeat("a", 65537) + `"}}`, "spec.cloudInit.networkData", "may not be more than 65536"},
 		{"65 ports", "VirtualMachine", `{"ports":[` + numbered(65, `{"name":"a%d","port":1%[1]d}`) + `]}`, "spec.ports", "at most 64 items"},
+		{"an isolated machine that others may reach", "VirtualMachine", `{"network":{"isolated":true,"allowFrom":[{"namespace":"b"}]}}`, "spec.network.allowFrom", "remove allowFrom or isolated"},
+		{"a namespace that is none", "VirtualMachine", `{"network":{"allowFrom":[{"namespace":"B"}]}}`, "spec.network.allowFrom[0].namespace", "should match"},
+		{"a namespace twice", "VirtualMachine", `{"network":{"allowFrom":[{"namespace":"b"},{"namespace":"b"}]}}`, "spec.network.allowFrom[1]", "Duplicate"},
+		{"65 namespaces", "VirtualMachine", `{"network":{"allowFrom":[` + numbered(65, `{"namespace":"a%d"}`) + `]}}`, "spec.network.allowFrom", "at most 64 items"},
+		{"a probe of nothing", "VirtualMachine", `{"readinessProbe":{}}`, "spec.readinessProbe", "exactly one of"},
+		{"two probes", "VirtualMachine", `{"readinessProbe":{"tcpSocket":{"port":1},"httpGet":{"port":1}}}`, "spec.readinessProbe", "exactly one of"},
+		{"a probe of a path elsewhere", "VirtualMachine", `{"readinessProbe":{"httpGet":{"port":1,"path":"http://a/"}}}`, "spec.readinessProbe.httpGet.path", "should match"},
+		{"a probe without a pause", "VirtualMachine", `{"readinessProbe":{"tcpSocket":{"port":1},"periodSeconds":0}}`, "spec.readinessProbe.periodSeconds", "greater than or equal to 1"},
 		{"negative waitTimeout", "VirtualMachine", `{"terminationGracePeriodSeconds":-1}`, "spec.terminationGracePeriodSeconds", "greater than or equal to 0"},
 	}
 	for _, tt := range tests {
