@@ -45,6 +45,7 @@ func (m *machine) create(ctx context.Context, machine backend.Machine) error {
 		return fmt.Errorf("create machine: %w", err)
 	}
 	step("intent written")
+	m.d.networks.touch(m.id.Namespace) // others find it by its name
 	base, err := m.d.resolveImage(ctx, machine.Namespace, machine.Image, m.progress)
 	if err != nil {
 		return err
@@ -77,6 +78,10 @@ func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 		return err
 	}
 	step("prepared")
+	// The network knows the rules of the machine before it connects to it.
+	if err := m.d.networks.sync(ctx, m.id.Namespace); err != nil {
+		return err
+	}
 	confinement, _ := l.confinement()
 	path, argv := confinement.Command(m.d.binary, l.arguments()...)
 	proc, err := m.d.processes.Start(process.Spec{

@@ -87,21 +87,25 @@ func (m *machine) networkEntry() (entry network.Machine, has, on bool) {
 		UID: string(m.id.UID), Name: m.id.Name, MAC: m.def.hardwareAddress(), Address: m.def.Address,
 		Socket: filepath.Join("..", "..", filepath.Base(m.d.machinesDir()), string(m.id.UID), networkSocket),
 	}
-	if !on {
-		return entry, true, false
+	// The rules are there before the machine is.
+	wanted := &m.def.Machine
+	if on {
+		wanted = m.startedWith()
 	}
-	started := m.startedWith()
-	for _, port := range started.Ports {
-		entry.Ports = append(entry.Ports, network.Forward{
-			Name: port.Name, Protocol: network.Protocol(port.Protocol), Host: m.publishedAt(m.def.HostPorts[port.Name]),
-			GuestPort: uint16(port.Port), //nolint:gosec // a port
-		})
-	}
-	if rules := started.Network; rules != nil {
+	if rules := wanted.Network; rules != nil {
 		entry.Isolated = rules.Isolated
 		for _, peer := range rules.AllowFrom {
 			entry.AllowFrom = append(entry.AllowFrom, peer.Namespace)
 		}
+	}
+	if !on {
+		return entry, true, false
+	}
+	for _, port := range wanted.Ports {
+		entry.Ports = append(entry.Ports, network.Forward{
+			Name: port.Name, Protocol: network.Protocol(port.Protocol), Host: m.publishedAt(m.def.HostPorts[port.Name]),
+			GuestPort: uint16(port.Port), //nolint:gosec // a port
+		})
 	}
 	return entry, true, true
 }
