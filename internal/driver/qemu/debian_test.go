@@ -48,13 +48,14 @@ func TestLongDebian(t *testing.T) {
 	began := time.Now()
 	w.run(machine)
 	given := w.server().Addresses
-	server := w.eventuallyWithin(debianTimeout, "the guest agent answers", answers)
+	w.eventuallyWithin(debianTimeout, "the guest agent answers", answers)
 	t.Logf("the guest agent answered after %v", time.Since(began))
 	w.eventuallyWithin(debianTimeout, "cloud-init has applied the seed", func(*backend.Server) bool {
 		return strings.Contains(w.serial(), "The seed of from-the-seed is applied: steady, 6291456 sectors")
 	})
 	t.Logf("the seed was applied after %v", time.Since(began))
-	if server = w.server(); !slices.Equal(server.Addresses, given) {
+	server := w.server()
+	if !slices.Equal(server.Addresses, given) {
 		t.Errorf("the guest has the addresses %v, want %v", server.Addresses, given)
 	}
 	began = time.Now()
