@@ -7,6 +7,7 @@ package backend
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"time"
 
@@ -125,6 +126,27 @@ type Dialer interface {
 	// server, ErrUnavailable if it is off or its network does not work, and any other if the guest does not accept the
 	// connection. The context limits the attempt, not the connection.
 	Dial(ctx context.Context, id Identity, port uint16) (net.Conn, error)
+}
+
+// Consoler is implemented by drivers whose servers have a serial console.
+type Consoler interface {
+	// Console connects to the serial console of a server that is on. Reads return its output from now on, writes are its
+	// input. A server may have one connection at a time; the caller closes it, which ends pending reads and writes. The
+	// error is ErrNotFound if there is no server, ErrUnavailable if it is off. The context limits the attempt, not the
+	// connection.
+	Console(ctx context.Context, id Identity) (io.ReadWriteCloser, error)
+
+	// ConsoleLog returns the output of the serial console of a server, on or off, as far as it is kept. The context ends
+	// it. The error is ErrNotFound if there is no server.
+	ConsoleLog(ctx context.Context, id Identity, options LogOptions) (io.ReadCloser, error)
+}
+
+// LogOptions are the options of ConsoleLog.
+type LogOptions struct {
+	// Tail limits the log to that number of last lines; negative: no limit.
+	Tail int
+	// Follow means that the log has no end: reads wait for new output, also that of later runs.
+	Follow bool
 }
 
 // RetainedDisk is the retained disk of a deleted server.
