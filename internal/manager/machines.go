@@ -285,7 +285,7 @@ func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options)
 		return driver, o.onHost(err, "virtualmachine")
 	}
 	drivers := virtualmachine.NewDrivers(o.Machines.Drivers, openers, clock.RealClock{})
-	o.closers = append(o.closers, drivers.Close)
+	o.drivers, o.closers = drivers, append(o.closers, drivers.Close)
 	return virtualmachine.Add(mgr, options, drivers)
 }
 
