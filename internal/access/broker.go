@@ -14,9 +14,6 @@ import (
 const (
 	// reconnectInterval is how often a broker tries to connect to the console of a machine that is off.
 	reconnectInterval = 500 * time.Millisecond
-	// patience is how long a broker waits for its fastest viewer when its ring is full of output that nobody has read. The
-	// guest waits for as long.
-	patience = 250 * time.Millisecond
 	// inputQueue is the number of blocks of input that wait for a guest, and inputBlock their size.
 	inputQueue = 16
 	inputBlock = 4 << 10
@@ -29,6 +26,7 @@ const (
 type broker struct {
 	consoler backend.Consoler
 	target   *target
+	limits   Limits
 
 	// ctx ends when the last viewer has left.
 	ctx    context.Context
@@ -54,15 +52,17 @@ type viewer struct {
 	woken chan struct{}
 	// lost is called when the viewer has missed output.
 	lost func()
+	// jammed means that the machine does not take its input. Only send uses it.
+	jammed bool
 
 	// Of the broker's lock.
 	next    uint64
 	notices []client.Notice
 }
 
-func newBroker(ctx context.Context, consoler backend.Consoler, t *target) *broker {
+func newBroker(ctx context.Context, consoler backend.Consoler, t *target, limits Limits) *broker {
 	b := &broker{
-		consoler: consoler, target: t, input: make(chan []byte, inputQueue), moved: make(chan struct{}, 1),
+		consoler: consoler, target: t, limits: limits, input: make(chan []byte, inputQueue), moved: make(chan struct{}, 1),
 		output: newRing(), viewers: map[*viewer]struct{}{},
 	}
 	b.ctx, b.cancel = context.WithCancel(ctx)
@@ -81,7 +81,7 @@ func (s *Server) join(t *target, write bool, lost func()) (*viewer, error) {
 	s.mu.Lock()
 	b := s.brokers[t.UID]
 	if b == nil {
-		b = newBroker(s.ctx, consoler, t)
+		b = newBroker(s.ctx, consoler, t, s.options.Limits)
 		s.brokers[t.UID] = b
 	}
 	v.broker = b
@@ -217,7 +217,7 @@ func (b *broker) publish(data []byte) {
 	var timeout <-chan time.Time
 	for !b.hasRoom(len(data)) {
 		if timeout == nil {
-			timer := time.NewTimer(patience)
+			timer := time.NewTimer(b.limits.Patience)
 			defer timer.Stop()
 			timeout = timer.C
 		}
@@ -334,7 +334,8 @@ func (v *viewer) take(into []byte) ([]client.Notice, int, error) {
 	return notices, n, err
 }
 
-// send gives input to the machine if the viewer is the writer. It waits for the machine until the context ends.
+// send gives input to the machine if the viewer is the writer. A machine that does not take it for a while loses it, as on
+// a serial line: otherwise nobody would notice that the client has gone.
 func (v *viewer) send(ctx context.Context, data []byte) {
 	b := v.broker
 	b.mu.Lock()
@@ -343,8 +344,25 @@ func (v *viewer) send(ctx context.Context, data []byte) {
 	if !isWriter {
 		return
 	}
+	data = append([]byte(nil), data...)
 	select {
-	case b.input <- append([]byte(nil), data...):
+	case b.input <- data:
+		v.jammed = false
+		return
+	default:
+	}
+	if v.jammed {
+		return
+	}
+	timer := time.NewTimer(b.limits.Stall)
+	defer timer.Stop()
+	select {
+	case b.input <- data:
 	case <-ctx.Done():
+	case <-timer.C:
+		v.jammed = true
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.notify(v, "The machine does not read its console. Input is lost until it does.")
 	}
 }

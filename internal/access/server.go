@@ -39,13 +39,18 @@ type Limits struct {
 	// Look is how often a session checks that its machine exists, Review how often that the user still has the
 	// permission. Without an answer for three reviews, the session ends.
 	Look, Review time.Duration
-	// Stall is how long a client may take to read one message.
+	// Stall is how long a client may take to read one message, and a guest to read its input.
 	Stall time.Duration
+	// Patience is how long output of a console waits for the fastest viewer if none has read the last megabyte. The guest
+	// waits for as long.
+	Patience time.Duration
 }
 
 // DefaultLimits returns the limits that the documentation names.
 func DefaultLimits() Limits {
-	return Limits{PerMachine: 16, Total: 256, Idle: time.Hour, Look: 2 * time.Second, Review: 30 * time.Second, Stall: 20 * time.Second}
+	return Limits{
+		PerMachine: 16, Total: 256, Idle: time.Hour, Look: 2 * time.Second, Review: 30 * time.Second, Stall: 20 * time.Second, Patience: 250 * time.Millisecond,
+	}
 }
 
 // Options configure a Server.
