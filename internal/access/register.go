@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -154,7 +155,11 @@ func (r *Registration) Remove(ctx context.Context) error {
 }
 
 // RemoveAbandoned removes what a server left behind that was killed. Nobody may be running one.
-func RemoveAbandoned(ctx context.Context, c kube.Client) error {
+func RemoveAbandoned(ctx context.Context, config *rest.Config) error {
+	c, err := kube.New(config, kube.Options{})
+	if err != nil {
+		return fmt.Errorf("build a client: %w", err)
+	}
 	present := newAPIService()
 	if err := c.Get(ctx, kube.ObjectKeyFromObject(present), present); err != nil {
 		return kube.IgnoreNotFound(err)

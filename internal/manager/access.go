@@ -31,6 +31,8 @@ type accessServer struct {
 	server       *access.Server
 	http         *http.Server
 	registration *access.Registration
+	// remove removes the registration.
+	remove func(context.Context) error
 	// known is closed when kube-apiserver has the registration.
 	known <-chan struct{}
 	log   logr.Logger
@@ -55,6 +57,7 @@ func addAccess(m ctrl.Manager, o *Options) (_ *accessServer, err error) {
 	s.registration = &access.Registration{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Port: int32(s.listener.Addr().(*net.TCPAddr).Port), //nolint:gosec // a port
 	}
+	s.remove = s.registration.Remove
 	rotator := admission.NewRotator(admission.Options{
 		What: "Access", Names: []string{access.ServerName}, Store: admission.NewMemoryStore(), Trust: s.registration.Install,
 		Times: admission.DefaultTimes(), Clock: clock.RealClock{}, Log: s.log,
@@ -62,7 +65,9 @@ func addAccess(m ctrl.Manager, o *Options) (_ *accessServer, err error) {
 	s.known = rotator.Known()
 	s.server = access.NewServer(access.Options{
 		Machines: virtualmachine.NewLocator(m.GetClient(), o.drivers), Reader: m.GetAPIReader(),
-		Review: func(ctx context.Context, review *authorizationv1.SubjectAccessReview) error { return m.GetClient().Create(ctx, review) },
+		Review: func(ctx context.Context, review *authorizationv1.SubjectAccessReview) error {
+			return m.GetClient().Create(ctx, review)
+		},
 		Limits: access.DefaultLimits(), Log: s.log,
 	})
 	s.http = &http.Server{
@@ -87,7 +92,7 @@ func (s *accessServer) Start(ctx context.Context) error {
 		defer close(stopped)
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), accessTimeout)
 		defer cancel()
-		if err := s.registration.Remove(grace); err != nil {
+		if err := s.remove(grace); err != nil {
 			s.log.Error(err, "Failed to remove the registration of the access API: the next manager replaces it")
 		}
 		s.server.Close()
