@@ -58,6 +58,7 @@ func TestContentsOfThePages(t *testing.T) {
 // typedBy has the tests that run the commands of the pages, by page. A page without a test has a
 // reason instead.
 var typedBy = map[string]string{
+	"access.md":            "TestAccessPage",
 	"cluster.md":           "TestLongClusterPage",
 	"crontab.md":           "TestCronTabPage",
 	"crontab-schedules.md": "TestSchedulesPage",

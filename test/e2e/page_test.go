@@ -36,6 +36,11 @@ func TestVirtualMachinePage(t *testing.T) {
 	followPage(t, "virtualmachine.md")
 }
 
+func TestAccessPage(t *testing.T) {
+	needQEMU(t)
+	followPage(t, "access.md")
+}
+
 func TestGuestPage(t *testing.T) {
 	needQEMU(t)
 	if _, err := exec.LookPath("curl"); err != nil {
