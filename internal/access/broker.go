@@ -22,7 +22,7 @@ const (
 )
 
 // broker holds the connection to the console of a machine while it has viewers, because a server has one connection at a
-// time. No viewer blocks another one or the guest.
+// time. No viewer blocks another one or the guest for longer than Limits.Patience.
 type broker struct {
 	consoler backend.Consoler
 	target   *target
@@ -58,6 +58,7 @@ type viewer struct {
 	// Of the broker's lock.
 	next    uint64
 	notices []client.Notice
+	isLost  bool
 }
 
 func newBroker(ctx context.Context, consoler backend.Consoler, t *target, limits Limits) *broker {
@@ -211,8 +212,8 @@ func (b *broker) reconnect() io.ReadWriteCloser {
 	}
 }
 
-// publish gives output to all viewers. While the fastest has no room for it, it waits a little; those that have missed
-// something are lost.
+// publish gives output to all viewers. It waits a little for those that have no room for it, so that they get a burst of
+// output completely; those that have missed something then are lost, and nobody waits for them again.
 func (b *broker) publish(data []byte) {
 	var timeout <-chan time.Time
 	for !b.hasRoom(len(data)) {
@@ -234,7 +235,8 @@ func (b *broker) publish(data []byte) {
 	b.mu.Lock()
 	b.output.write(data)
 	for v := range b.viewers {
-		if v.next < b.output.start() {
+		if v.next < b.output.start() && !v.isLost {
+			v.isLost = true
 			lost = append(lost, v)
 		}
 		v.wake()
@@ -245,16 +247,16 @@ func (b *broker) publish(data []byte) {
 	}
 }
 
-// hasRoom reports whether the fastest viewer misses nothing if that much is written.
+// hasRoom reports whether no viewer misses anything if that much is written.
 func (b *broker) hasRoom(n int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for v := range b.viewers {
-		if b.output.end-v.next+uint64(n) <= ringSize {
-			return true
+		if !v.isLost && b.output.end-v.next+uint64(n) > ringSize {
+			return false
 		}
 	}
-	return len(b.viewers) == 0
+	return true
 }
 
 // tell sends a notice to all viewers.

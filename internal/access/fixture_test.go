@@ -195,7 +195,7 @@ func (f *fixture) do(err error) {
 // testLimits are those of most tests: nothing ends by itself.
 func testLimits() Limits {
 	l := DefaultLimits()
-	l.Look, l.Stall, l.Patience = 5*time.Millisecond, 2*time.Second, 10*time.Second // others use the processors, too
+	l.Look, l.Stall, l.Patience = 5*time.Millisecond, 2*time.Second, time.Second // others use the processors, too
 	return l
 }
 

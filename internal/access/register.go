@@ -25,8 +25,9 @@ import (
 const (
 	// APIServiceName is the name of the APIService.
 	APIServiceName = client.Version + "." + client.Group
-	// ServiceName is the name of the Service that the APIService names, and ServiceNamespace its namespace.
-	ServiceName      = "keelson-access"
+	// ServiceName is the name of the Service that the APIService names.
+	ServiceName = "keelson-access"
+	// ServiceNamespace is the namespace of that Service.
 	ServiceNamespace = rbac.Home
 
 	registrationGroup = "apiregistration.k8s.io"

@@ -41,8 +41,8 @@ type Limits struct {
 	Look, Review time.Duration
 	// Stall is how long a client may take to read one message, and a guest to read its input.
 	Stall time.Duration
-	// Patience is how long output of a console waits for the fastest viewer if none has read the last megabyte. The guest
-	// waits for as long.
+	// Patience is how long output of a console, and with it the guest, waits for a viewer that has not read the last
+	// megabyte. Then the viewer is dropped.
 	Patience time.Duration
 }
 

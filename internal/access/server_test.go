@@ -235,7 +235,8 @@ func TestFloodingClientVanishes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	block := bytes.Repeat([]byte("y"), 1<<20)
-	for conn.Write(ctx, websocket.MessageBinary, block) == nil { //nolint:revive // until it can take no more
+	for conn.Write(ctx, websocket.MessageBinary, block) == nil {
+		continue // until it can take no more
 	}
 	_, err := f.m.console(t).Write([]byte("output"))
 	f.do(err)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
 	virtualmachinev1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/config/rbac"
@@ -22,7 +23,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// startAccess starts a manager of VirtualMachines with the access API, like that of keelson up.
+// startAccess starts a manager of VirtualMachines with the access API, like that of keelson up. It has the permissions that
+// its preflight asks for, and no others.
 func startAccess(t *testing.T, config *rest.Config) *running {
 	t.Helper()
 	o := newTestOptions(t, "")
@@ -36,7 +38,18 @@ func startAccess(t *testing.T, config *rest.Config) *running {
 	if err := checkAPI(t.Context(), config, o, controllers); err != nil { // makes the namespace
 		t.Fatal(err)
 	}
-	m := startWith(t, config, o, controllers...)
+	const name = "manager"
+	roles, err := Roles(o, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := newTestClient(t, config)
+	for _, role := range roles {
+		if err := client.Create(t.Context(), role.(kube.Object)); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
+	m := startWith(t, as(config, name), o, controllers...)
 	within(t, "the manager to be ready", m.Ready())
 	return m
 }
@@ -152,7 +165,9 @@ func TestAccessThroughTheAPIServer(t *testing.T) {
 	killed.access.remove = func(context.Context) error { return nil } // as if it were killed
 	harness.Eventually(t, "it is back", func() bool { return status("jane", "web") == http.StatusNotImplemented })
 	killed.stop()
-	within(t, "the manager to stop", killed.result)
+	if err := within(t, "the manager to stop", killed.result); err != nil {
+		t.Error(err)
+	}
 	harness.Eventually(t, "the manager does not answer", func() bool { return status("jane", "web") == http.StatusServiceUnavailable })
 	startAccess(t, config)
 	harness.Eventually(t, "it is back after a kill", func() bool { return status("jane", "web") == http.StatusNotImplemented })

@@ -5,7 +5,6 @@ package drivertest
 import (
 	"context"
 	"errors"
-	"io"
 	"slices"
 	"sync"
 	"testing"
@@ -403,79 +402,6 @@ func testDial(f *fixture) {
 	if err == nil || errors.Is(err, backend.ErrInvalid) != cannot {
 		f.Errorf("Dial of a port without a listener: %v", err)
 	}
-	f.remove(machine)
-}
-
-// testConsole tests drivers that implement backend.Consoler.
-func testConsole(f *fixture) {
-	consoler, ok := f.driver.(backend.Consoler)
-	if !ok {
-		return
-	}
-	machine := f.newMachine()
-	connect := func(ctx context.Context) error {
-		conn, err := consoler.Console(ctx, machine.Identity)
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err
-	}
-	readLog := func(ctx context.Context) error {
-		log, err := consoler.ConsoleLog(ctx, machine.Identity, backend.LogOptions{Tail: 10})
-		if err == nil {
-			_, err = io.Copy(io.Discard, log)
-			_ = log.Close()
-		}
-		return err
-	}
-	for what, call := range map[string]func(context.Context) error{"Console": connect, "ConsoleLog": readLog} {
-		if err := f.call(what, call); !errors.Is(err, backend.ErrNotFound) {
-			f.Errorf("%s of nothing: %v", what, err)
-		}
-	}
-	f.create(machine)
-	if err := f.call("Console", connect); !errors.Is(err, backend.ErrUnavailable) {
-		f.Errorf("Console of a server that is off: %v", err)
-	}
-	f.must("ConsoleLog of a server that never ran", readLog)
-	f.start(machine)
-	conn, err := consoler.Console(f.Context(), machine.Identity)
-	if err != nil {
-		f.Fatalf("Console: %v", err)
-	}
-	ended := make(chan error, 1)
-	go func() {
-		_, err := io.Copy(io.Discard, conn)
-		ended <- err
-	}()
-	if _, err := conn.Write([]byte("\r")); err != nil {
-		f.Errorf("write to the console: %v", err)
-	}
-	f.stop(machine, 0)
-	select {
-	case <-ended:
-	case <-time.After(callLimit):
-		f.Errorf("the connection goes on after the end of the run")
-	}
-	_ = conn.Close()
-	f.must("ConsoleLog of a server that is off", readLog)
-	ctx, cancel := context.WithCancel(f.Context())
-	defer cancel()
-	log, err := consoler.ConsoleLog(ctx, machine.Identity, backend.LogOptions{Tail: 0, Follow: true})
-	if err != nil {
-		f.Fatalf("follow the log: %v", err)
-	}
-	go func() {
-		_, err := io.Copy(io.Discard, log)
-		ended <- err
-	}()
-	cancel()
-	select {
-	case <-ended:
-	case <-time.After(callLimit):
-		f.Errorf("a follower goes on after the end of its context")
-	}
-	_ = log.Close()
 	f.remove(machine)
 }
 
