@@ -143,7 +143,7 @@ func (r *refusal) err(name, subresource string) error {
 	}
 	message := string(bytes.TrimSpace(r.body))
 	if r.code == http.StatusServiceUnavailable {
-		message = "the manager, which serves the access API, does not answer: " + message
+		return apierrors.NewServiceUnavailable("the manager, which serves the access API, does not answer: " + message)
 	}
 	resource := schema.GroupResource{Group: Group, Resource: Resource + "/" + subresource}
 	return apierrors.NewGenericServerResponse(r.code, "get", resource, name, message, 0, true)
