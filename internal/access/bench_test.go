@@ -3,7 +3,9 @@ package access
 import (
 	"io"
 	"net"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -19,36 +21,52 @@ func BenchmarkLatency(b *testing.B) {
 			conn := f.open(kind.path)
 			guest := kind.guest(f, conn)
 			go func() { _, _ = io.Copy(guest, guest) }()
-			message := make([]byte, 64)
-			for b.Loop() {
-				f.do(conn.Write(b.Context(), websocket.MessageBinary, message))
-				f.output(conn, len(message))
-			}
+			latency(b, f, conn)
 		})
 	}
 }
 
 // BenchmarkThroughput measures how fast a client gets what the guest sends.
 func BenchmarkThroughput(b *testing.B) {
-	const block = 1 << 20
 	for _, kind := range kinds {
 		b.Run(kind.name, func(b *testing.B) {
 			f := newFixture(b, DefaultLimits())
 			conn := f.open(kind.path)
 			guest := kind.guest(f, conn)
-			b.SetBytes(block)
-			go func() {
-				data := make([]byte, block)
-				for {
-					if _, err := guest.Write(data); err != nil {
-						return
-					}
-				}
-			}()
-			for b.Loop() {
-				f.read(conn, block)
-			}
+			throughput(b, f, conn, guest)
 		})
+	}
+}
+
+// latency measures round trips to a guest that sends everything back.
+func latency(b *testing.B, f *fixture, conn *websocket.Conn) {
+	message := make([]byte, 64)
+	var all []time.Duration
+	for b.Loop() {
+		began := time.Now()
+		f.do(conn.Write(f.Context(), websocket.MessageBinary, message))
+		f.output(conn, len(message))
+		all = append(all, time.Since(began))
+	}
+	slices.Sort(all)
+	b.ReportMetric(float64(all[len(all)/2].Microseconds()), "p50-us")
+	b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "p99-us")
+}
+
+// throughput measures how fast the client reads what a guest sends without a pause.
+func throughput(b *testing.B, f *fixture, conn *websocket.Conn, guest io.Writer) {
+	const block = 1 << 20
+	b.SetBytes(block)
+	go func() {
+		data := make([]byte, block)
+		for {
+			if _, err := guest.Write(data); err != nil {
+				return
+			}
+		}
+	}()
+	for b.Loop() {
+		f.read(conn, block)
 	}
 }
 
