@@ -7,13 +7,17 @@ import (
 	"net"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
@@ -62,6 +66,37 @@ func newAggregated(b testing.TB) (*fixture, *rest.Config) {
 		return err == nil
 	})
 	return f, config
+}
+
+// Open consoles of users hold no seats of priority and fairness, which other requests need.
+func TestOpenConsolesHoldNoSeats(t *testing.T) {
+	f, config := newAggregated(t)
+	api := kubernetes.NewForConfigOrDie(config)
+	_, err := api.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "jane"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "jane"}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+	}, metav1.CreateOptions{})
+	f.do(err)
+	jane := rest.CopyConfig(config)
+	jane.Impersonate.UserName = "jane"
+	held := regexp.MustCompile(`(?m)^apiserver_flowcontrol_current_executing_seats\{flow_schema="([^"]*)".*\} [1-9]`)
+	// kube-apiserver needs a moment for the role and the FlowSchema.
+	harness.Eventually(t, "an open console holds no seat", func() bool {
+		conn, err := client.Dial(t.Context(), jane, "default", "web", client.Console, nil)
+		if err != nil {
+			return false
+		}
+		defer conn.CloseNow() //nolint:errcheck // it has ended
+		f.notice(conn)
+		metrics, err := api.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+		f.do(err)
+		for _, seat := range held.FindAllStringSubmatch(string(metrics), -1) {
+			if seat[1] == "global-default" || seat[1] == "service-accounts" {
+				return false
+			}
+		}
+		return strings.Contains(string(metrics), `flow_schema="keelson-access"`)
+	})
 }
 
 // BenchmarkAggregated measures the same through kube-apiserver.

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,7 +26,7 @@ import (
 const (
 	// APIServiceName is the name of the APIService.
 	APIServiceName = client.Version + "." + client.Group
-	// ServiceName is the name of the Service that the APIService names.
+	// ServiceName is the name of the Service that the APIService names, and of the FlowSchema.
 	ServiceName = "keelson-access"
 	// ServiceNamespace is the namespace of that Service.
 	ServiceNamespace = rbac.Home
@@ -41,7 +42,8 @@ const ServerName = ServiceName + "." + ServiceNamespace + ".svc"
 func ClusterRules() []rbacv1.PolicyRule {
 	services := rbacv1.PolicyRule{APIGroups: []string{registrationGroup}, Resources: []string{"apiservices"}}
 	reviews := rbacv1.PolicyRule{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}}
-	return append(createAndChange(services, APIServiceName), reviews)
+	schemas := rbacv1.PolicyRule{APIGroups: []string{flowcontrolv1.GroupName}, Resources: []string{"flowschemas"}}
+	return append(append(createAndChange(services, APIServiceName), createAndChange(schemas, ServiceName)...), reviews)
 }
 
 // NamespaceRules are described at ClusterRules.
@@ -87,6 +89,9 @@ func (r *Registration) Install(ctx context.Context, bundle []byte) error {
 	if err := r.installService(ctx); err != nil {
 		return fmt.Errorf("install Service %s/%s: %w", ServiceNamespace, ServiceName, err)
 	}
+	if err := r.installFlowSchema(ctx); err != nil {
+		return fmt.Errorf("install FlowSchema %s: %w", ServiceName, err)
+	}
 	if err := r.installAPIService(ctx, bundle); err != nil {
 		return fmt.Errorf("install APIService %s: %w", APIServiceName, err)
 	}
@@ -107,6 +112,38 @@ func (r *Registration) installService(ctx context.Context) error {
 		return r.Client.Create(ctx, wanted)
 	}
 	if err != nil || equality.Semantic.DeepDerivative(wanted.Spec, present.Spec) {
+		return err
+	}
+	present.Spec, present.Labels = wanted.Spec, wanted.Labels
+	return r.Client.Update(ctx, present)
+}
+
+// installFlowSchema makes kube-apiserver hold no seat of priority and fairness for an open console, which it takes for a
+// short request. The server itself limits sessions.
+func (r *Registration) installFlowSchema(ctx context.Context) error {
+	group := func(name string) flowcontrolv1.Subject {
+		return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindGroup, Group: &flowcontrolv1.GroupSubject{Name: name}}
+	}
+	wanted := &flowcontrolv1.FlowSchema{
+		ObjectMeta: metav1.ObjectMeta{Name: ServiceName, Labels: labels()},
+		Spec: flowcontrolv1.FlowSchemaSpec{
+			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: flowcontrolv1.PriorityLevelConfigurationNameExempt},
+			MatchingPrecedence:         1000,
+			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
+				Subjects: []flowcontrolv1.Subject{group("system:authenticated"), group("system:unauthenticated")},
+				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{
+					Verbs: []string{"get"}, APIGroups: []string{client.Group}, Resources: []string{client.Resource + "/" + client.Console},
+					Namespaces: []string{flowcontrolv1.NamespaceEvery},
+				}},
+			}},
+		},
+	}
+	present := &flowcontrolv1.FlowSchema{}
+	err := r.Live.Get(ctx, kube.ObjectKeyFromObject(wanted), present)
+	if apierrors.IsNotFound(err) {
+		return r.Client.Create(ctx, wanted)
+	}
+	if err != nil || equality.Semantic.DeepEqual(wanted.Spec, present.Spec) {
 		return err
 	}
 	present.Spec, present.Labels = wanted.Spec, wanted.Labels
@@ -176,6 +213,10 @@ func remove(ctx context.Context, c kube.Client, present *unstructured.Unstructur
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ServiceNamespace, Name: ServiceName}}
 	if err := c.Delete(ctx, service); kube.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete Service %s/%s: %w", ServiceNamespace, ServiceName, err)
+	}
+	flow := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: ServiceName}}
+	if err := c.Delete(ctx, flow); kube.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete FlowSchema %s: %w", ServiceName, err)
 	}
 	return nil
 }
