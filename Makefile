@@ -103,7 +103,7 @@ LONG_PACKAGES = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^fu
 
 .PHONY: test-needs
 test-needs: bin/keelson bin/keelson-kube bin/kubectl guest node
-	@hack/require.sh gcc qemu-system-x86_64 qemu-img runc iptables nft systemd-analyze ssh curl pkill
+	@hack/require.sh gcc qemu-system-x86_64 qemu-img /usr/share/OVMF/OVMF_CODE_4M.fd runc iptables nft systemd-analyze ssh curl pkill
 	@hack/require.sh chromium node npm || echo "Without Chromium and npm the tests of the console's page are skipped; all else works." >&2
 	@hack/promtool.sh bin/promtool || echo "Without promtool the tests of the alerts are skipped; all else works." >&2
 

@@ -16,7 +16,8 @@ for command in "$@"; do
 	systemd-analyze) packages+=(systemd) ;;
 	node) packages+=(nodejs) ;;
 	qemu-img) packages+=(qemu-utils) ;;
-	mmdebstrap) packages+=(mmdebstrap debian-archive-keyring) ;;
+	*/debian-archive-keyring.gpg) packages+=(debian-archive-keyring) ;;
+	/usr/share/OVMF/*) packages+=(ovmf) ;;
 	grub-mkimage) packages+=(grub-common) ;;
 	/usr/lib/grub/i386-pc/*) packages+=(grub-pc-bin) ;;
 	newuidmap) packages+=(uidmap) ;;

@@ -28,6 +28,7 @@ func TestPages(t *testing.T) {
 		{page: "crontab.md", conditions: "../stable/v1/conditions.go", kinds: []string{"CronTab"}, reasons: 10, examples: 2},
 		{page: "cluster.md", conditions: "../clusterprovisioner/v1alpha1/conditions.go", kinds: []string{"Cluster", "Kubeconfig"},
 			reasons: 30, examples: 2},
+		{page: "images.md", conditions: "../virtualmachine/v1alpha1/imageconditions.go", kinds: []string{"VirtualMachineImage"}, reasons: 6, examples: 2},
 		{page: "virtualmachine.md", conditions: "../virtualmachine/v1alpha1/conditions.go", kinds: []string{"VirtualMachine"},
 			reasons: 30, examples: 3},
 	} {
@@ -83,7 +84,7 @@ func checkFields(t *testing.T, page, path string, schema apiextensionsv1.JSONSch
 	}
 }
 
-var isClusterScoped = map[string]bool{"Cluster": true, "Kubeconfig": true}
+var isClusterScoped = map[string]bool{"Cluster": true, "Kubeconfig": true, "VirtualMachineImage": true}
 
 // createExamples creates what a page shows as manifests.
 func createExamples(t *testing.T, page string, least int) {
@@ -98,11 +99,7 @@ func createExamples(t *testing.T, page string, least int) {
 		if err := yaml.Unmarshal([]byte(example[1]), &object.Object); err != nil {
 			t.Fatal(err)
 		}
-		in := namespace
-		if isClusterScoped[object.GetKind()] {
-			in = ""
-		}
-		if _, err := create(t, in, object); err != nil {
+		if _, err := create(t, namespace, object); err != nil {
 			t.Errorf("example %s was refused: %v", object.GetName(), err)
 		}
 	}

@@ -58,13 +58,16 @@ func TestContentsOfThePages(t *testing.T) {
 // typedBy has the tests that run the commands of the pages, by page. A page without a test has a
 // reason instead.
 var typedBy = map[string]string{
+	"access.md":            "TestAccessPage",
 	"cluster.md":           "TestLongClusterPage",
 	"crontab.md":           "TestCronTabPage",
 	"crontab-schedules.md": "TestSchedulesPage",
+	"disks.md":             "TestDisksPage",
 	"drivers.md":           "TestLongDriversPage",
 	"engines.md":           "TestLongClusterPage",
 	"foo.md":               "TestFooPage",
 	"guest.md":             "TestGuestPage",
+	"images.md":            "TestLongImagesPage",
 	"install.md":           "TestEveryCommandOfThePages",
 	"metrics.md":           "TestEveryCommandOfThePages",
 	"node.md":              "TestLongNodePage",
@@ -78,6 +81,7 @@ var typedBy = map[string]string{
 	"tutorial-machine.md":  "TestLongTutorialMachine",
 	"tutorial-schedule.md": "TestLongTutorialSchedule",
 	"virtualmachine.md":    "TestVirtualMachinePage",
+	"virtual-networks.md":  "TestVirtualNetworksPage",
 }
 
 // Every page for users has commands, and a test that runs them. Commands that no test can run are in

@@ -29,6 +29,8 @@ var resources = map[string]schema.GroupVersionResource{
 	"SampleResource": {Group: "example.com", Version: "v1", Resource: "sampleresources"},
 	"CronTab":        {Group: "stable.example.com", Version: "v1", Resource: "crontabs"},
 	"VirtualMachine": {Group: "cloudnative.tw", Version: "v1alpha1", Resource: "virtualmachines"},
+
+	"VirtualMachineImage": {Group: "cloudnative.tw", Version: "v1alpha1", Resource: "virtualmachineimages"},
 }
 
 func TestDefinitionsAreEstablished(t *testing.T) {
@@ -68,6 +70,9 @@ func create(t *testing.T, namespace string, object *unstructured.Unstructured) (
 	resource, ok := resources[object.GetKind()]
 	if !ok {
 		t.Fatalf("kind %s is not in the list of this test", object.GetKind())
+	}
+	if isClusterScoped[object.GetKind()] {
+		namespace = ""
 	}
 	return client.Resource(resource).Namespace(namespace).Create(t.Context(), object, metav1.CreateOptions{
 		DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict,
@@ -119,23 +124,35 @@ func TestAccepted(t *testing.T) {
 	}, {
 		name: "a VirtualMachine of which nothing is said", kind: "VirtualMachine", object: long,
 		spec: `{}`,
-		want: `{"action":"active","diskPolicy":"Delete","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}`,
+		want: `{"action":"active","diskPolicy":"Delete","firmware":"bios","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}`,
 	}, {
 		name: "a VirtualMachine with a part of a processor", kind: "VirtualMachine",
 		spec: `{"driver":"docker","resource":{"cpu":"500m"},"image":{"container":"debian:12"}}`,
-		want: `{"action":"active","diskPolicy":"Delete","driver":"docker","image":{"agent":true,"container":"debian:12"},"resource":{"cpu":"500m","memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}`,
+		want: `{"action":"active","diskPolicy":"Delete","driver":"docker","firmware":"bios","image":{"agent":true,"container":"debian:12"},"resource":{"cpu":"500m","memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}`,
 	}, {
 		name: "a VirtualMachine with everything", kind: "VirtualMachine",
 		spec: `{"action":"paused","resource":{"cpu":"4","memory":34359738368,"rootDisk":"40G"},"restartPolicy":"OnFailure","restartedAt":"2026-01-02T03:04:05Z",
 			"image":{"url":"https://a/b.qcow2","sha256":"` + strings.Repeat("0a", 32) + `","format":"qcow2","agent":false},
 			"cloudInit":{"userDataFrom":{"name":"a","key":"b"},"networkData":"version: 2"},
 			"ports":[{"name":"ssh","port":22},{"name":"dns","port":53,"protocol":"UDP"}],
+			"disks":[{"name":"data","size":"10Gi"},{"name":"a-name-with-20-chars","image":{"path":"/a"},"deletePolicy":"Retain"}],
+			"cdrom":{"image":{"path":"/b.iso"}},"firmware":"uefi","cpuModel":"Skylake-Server-v4",
 			"driver":"qemu","diskPolicy":"Retain","terminationGracePeriodSeconds":0}`,
 		want: `{"action":"paused","resource":{"cpu":"4","memory":34359738368,"rootDisk":"40G"},"restartPolicy":"OnFailure","restartedAt":"2026-01-02T03:04:05Z",
 			"image":{"url":"https://a/b.qcow2","sha256":"` + strings.Repeat("0a", 32) + `","format":"qcow2","agent":false},
 			"cloudInit":{"userDataFrom":{"name":"a","key":"b"},"networkData":"version: 2"},
 			"ports":[{"name":"ssh","port":22,"protocol":"TCP"},{"name":"dns","port":53,"protocol":"UDP"}],
+			"disks":[{"name":"data","size":"10Gi","deletePolicy":"Delete"},{"name":"a-name-with-20-chars","image":{"path":"/a"},"deletePolicy":"Retain"}],
+			"cdrom":{"image":{"path":"/b.iso"}},"firmware":"uefi","cpuModel":"Skylake-Server-v4",
 			"driver":"qemu","diskPolicy":"Retain","terminationGracePeriodSeconds":0}`,
+	}, {
+		name: "a VirtualMachine of a named image", kind: "VirtualMachine",
+		spec: `{"image":{"name":"debian-13"}}`,
+		want: `{"action":"active","diskPolicy":"Delete","firmware":"bios","image":{"agent":true,"name":"debian-13"},"resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}`,
+	}, {
+		name: "a VirtualMachineImage", kind: "VirtualMachineImage",
+		spec: `{"path":"/srv/a.qcow2"}`,
+		want: `{"agent":true,"path":"/srv/a.qcow2"}`,
 	}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -190,6 +207,15 @@ func TestRefused(t *testing.T) {
 		{"a disk of nothing", "VirtualMachine", `{"resource":{"rootDisk":0}}`, "spec.resource.rootDisk", "at least 1Mi"},
 		{"an image of nothing", "VirtualMachine", `{"image":{}}`, "spec.image", "exactly one of"},
 		{"two images", "VirtualMachine", `{"image":{"path":"/a","kernel":"/b"}}`, "spec.image", "exactly one of"},
+		{"an image by name and path", "VirtualMachine", `{"image":{"name":"a","path":"/a"}}`, "spec.image", "exactly one of"},
+		{"a name that no image can have", "VirtualMachine", `{"image":{"name":"A"}}`, "spec.image.name", "should match"},
+		{"the agent of a named image", "VirtualMachine", `{"image":{"name":"a","agent":false}}`, "spec.image.agent", "has its own field agent"},
+		{"the format of a named image", "VirtualMachine", `{"image":{"name":"a","format":"raw"}}`, "spec.image.format", "by path or url"},
+		{"an image without a source", "VirtualMachineImage", `{}`, "spec", "exactly one of url and path"},
+		{"an image with two sources", "VirtualMachineImage", `{"path":"/a","url":"https://a/b","sha256":"` + strings.Repeat("0a", 32) + `"}`, "spec", "exactly one of url and path"},
+		{"an unverified image", "VirtualMachineImage", `{"url":"https://a/b"}`, "spec.sha256", "go together"},
+		{"a verified file", "VirtualMachineImage", `{"path":"/a","sha256":"` + strings.Repeat("0a", 32) + `"}`, "spec.sha256", "go together"},
+		{"an image of another format", "VirtualMachineImage", `{"path":"/a","format":"vmdk"}`, "spec.format", "Unsupported value"},
 		{"an image without a digest", "VirtualMachine", `{"image":{"url":"https://a/b"}}`, "spec.image.sha256", "go together"},
 		{"a digest of another length", "VirtualMachine", `{"image":{"url":"https://a/b","sha256":"00"}}`, "spec.image.sha256", "should match"},
 		{"a relative path", "VirtualMachine", `{"image":{"path":"a"}}`, "spec.image.path", "should match"},
@@ -201,6 +227,29 @@ func TestRefused(t *testing.T) {
 		{"more user data than there is room for", "VirtualMachine", `{"cloudInit":{"userData":"` + strings.Repeat("a", 65537) + `"}}`, "spec.cloudInit.userData", "may not be more than 65536"},
 		{"more network data than there is room for", "VirtualMachine", `{"cloudInit":{"networkData":"` + strings.Repeat("a", 65537) + `"}}`, "spec.cloudInit.networkData", "may not be more than 65536"},
 		{"65 ports", "VirtualMachine", `{"ports":[` + numbered(65, `{"name":"a%d","port":1%[1]d}`) + `]}`, "spec.ports", "at most 64 items"},
+		{"a disk without anything", "VirtualMachine", `{"disks":[{"name":"a"}]}`, "spec.disks[0]", "a size, an image, or both"},
+		{"a disk without a name", "VirtualMachine", `{"disks":[{"size":"1G"}]}`, "spec.disks[0].name", "Required"},
+		{"a disk of nothing", "VirtualMachine", `{"disks":[{"name":"a","size":0}]}`, "spec.disks[0].size", "at least 1Mi"},
+		{"a disk of two pebibytes", "VirtualMachine", `{"disks":[{"name":"a","size":"2Pi"}]}`, "spec.disks[0].size", "at most 1Pi"},
+		{"a reserved name of a disk", "VirtualMachine", `{"disks":[{"name":"root","size":"1G"}]}`, "spec.disks[0].name", "are reserved"},
+		{"a name of a disk that is no serial number", "VirtualMachine", `{"disks":[{"name":"` + strings.Repeat("a", 21) + `","size":"1G"}]}`, "spec.disks[0].name", "may not be more than 20"},
+		{"a path as the name of a disk", "VirtualMachine", `{"disks":[{"name":"../a","size":"1G"}]}`, "spec.disks[0].name", "should match"},
+		{"a disk twice", "VirtualMachine", `{"disks":[{"name":"a","size":"1G"},{"name":"a","size":"1G"}]}`, "spec.disks[1]", "Duplicate"},
+		{"17 disks", "VirtualMachine", `{"disks":[` + numbered(17, `{"name":"a%d","size":"1G"}`) + `]}`, "spec.disks", "at most 16 items"},
+		{"a disk of an image without a digest", "VirtualMachine", `{"disks":[{"name":"a","image":{"url":"https://a/b"}}]}`, "spec.disks[0].image.sha256", "go together"},
+		{"an empty CD-ROM drive", "VirtualMachine", `{"cdrom":{"image":{}}}`, "spec.cdrom.image", "exactly one of path and url"},
+		{"another firmware", "VirtualMachine", `{"firmware":"coreboot"}`, "spec.firmware", `"bios", "uefi"`},
+		{"a model of processors with options", "VirtualMachine", `{"cpuModel":"host,+vmx"}`, "spec.cpuModel", "should match"},
+		{"an empty root disk without a size", "VirtualMachine", `{"image":{"empty":true}}`, "spec.image.empty", "needs a size"},
+		{"no empty root disk", "VirtualMachine", `{"image":{"empty":false},"resource":{"rootDisk":"1G"}}`, "spec.image.empty", "true"},
+		{"an isolated machine that others may reach", "VirtualMachine", `{"network":{"isolated":true,"allowFrom":[{"namespace":"b"}]}}`, "spec.network.allowFrom", "remove allowFrom or isolated"},
+		{"a namespace that is none", "VirtualMachine", `{"network":{"allowFrom":[{"namespace":"B"}]}}`, "spec.network.allowFrom[0].namespace", "should match"},
+		{"a namespace twice", "VirtualMachine", `{"network":{"allowFrom":[{"namespace":"b"},{"namespace":"b"}]}}`, "spec.network.allowFrom[1]", "Duplicate"},
+		{"65 namespaces", "VirtualMachine", `{"network":{"allowFrom":[` + numbered(65, `{"namespace":"a%d"}`) + `]}}`, "spec.network.allowFrom", "at most 64 items"},
+		{"a probe of nothing", "VirtualMachine", `{"readinessProbe":{}}`, "spec.readinessProbe", "exactly one of"},
+		{"two probes", "VirtualMachine", `{"readinessProbe":{"tcpSocket":{"port":1},"httpGet":{"port":1}}}`, "spec.readinessProbe", "exactly one of"},
+		{"a probe of a path elsewhere", "VirtualMachine", `{"readinessProbe":{"httpGet":{"port":1,"path":"http://a/"}}}`, "spec.readinessProbe.httpGet.path", "should match"},
+		{"a probe without a pause", "VirtualMachine", `{"readinessProbe":{"tcpSocket":{"port":1},"periodSeconds":0}}`, "spec.readinessProbe.periodSeconds", "greater than or equal to 1"},
 		{"negative waitTimeout", "VirtualMachine", `{"terminationGracePeriodSeconds":-1}`, "spec.terminationGracePeriodSeconds", "greater than or equal to 0"},
 	}
 	for _, tt := range tests {
@@ -246,7 +295,8 @@ func TestRefusedChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	machines := client.Resource(resources["VirtualMachine"]).Namespace(env.Namespace(t))
-	object := newObject(t, "VirtualMachine", "", `{"action":"stopped","driver":"none","image":{"path":"/a"},"resource":{"rootDisk":"10G"}}`)
+	object := newObject(t, "VirtualMachine", "", `{"action":"stopped","driver":"none","image":{"path":"/a"},"resource":{"rootDisk":"10G"},
+		"disks":[{"name":"a","size":"10G"},{"name":"b","image":{"path":"/a"}}]}`)
 	if _, err := machines.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -255,6 +305,9 @@ func TestRefusedChanges(t *testing.T) {
 		{"no disk size", `{"spec":{"resource":{"rootDisk":null}}}`, "can only grow"},
 		{"another image", `{"spec":{"image":{"path":"/b"}}}`, "spec.image: Invalid value"},
 		{"no image", `{"spec":{"image":null}}`, "cannot be set or removed later"},
+		{"a smaller further disk", `{"spec":{"disks":[{"name":"b","image":{"path":"/a"}},{"name":"a","size":"9G"}]}}`, "can only grow"},
+		{"another image of a disk", `{"spec":{"disks":[{"name":"b","image":{"path":"/b"}}]}}`, "spec.disks[0].image: Invalid value"},
+		{"no image of a disk", `{"spec":{"disks":[{"name":"b","size":"1G"}]}}`, "cannot be set or removed later"},
 		{"another driver", `{"spec":{"driver":"other"}}`, "the server stays where it was created"},
 		{"no driver", `{"spec":{"driver":null}}`, "cannot be set or removed later"},
 	} {

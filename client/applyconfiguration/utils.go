@@ -24,18 +24,32 @@ import (
 func ForKind(kind schema.GroupVersionKind) interface{} {
 	switch kind {
 	// Group=cloudnative.tw, Version=v1alpha1
+	case v1alpha1.SchemeGroupVersion.WithKind("CDROM"):
+		return &virtualmachinev1alpha1.CDROMApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("CloudInit"):
 		return &virtualmachinev1alpha1.CloudInitApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Disk"):
+		return &virtualmachinev1alpha1.DiskApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("DiskImage"):
+		return &virtualmachinev1alpha1.DiskImageApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Endpoint"):
 		return &virtualmachinev1alpha1.EndpointApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Host"):
 		return &virtualmachinev1alpha1.HostApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("HTTPProbe"):
+		return &virtualmachinev1alpha1.HTTPProbeApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Image"):
 		return &virtualmachinev1alpha1.ImageApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Network"):
+		return &virtualmachinev1alpha1.NetworkApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("NetworkPeer"):
+		return &virtualmachinev1alpha1.NetworkPeerApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PendingRestart"):
 		return &virtualmachinev1alpha1.PendingRestartApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Port"):
 		return &virtualmachinev1alpha1.PortApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Probe"):
+		return &virtualmachinev1alpha1.ProbeApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Resources"):
 		return &virtualmachinev1alpha1.ResourcesApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SecretKey"):
@@ -44,10 +58,18 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.ServerApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("StartFailure"):
 		return &virtualmachinev1alpha1.StartFailureApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("TCPProbe"):
+		return &virtualmachinev1alpha1.TCPProbeApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Usage"):
 		return &virtualmachinev1alpha1.UsageApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachine"):
 		return &virtualmachinev1alpha1.VirtualMachineApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineImage"):
+		return &virtualmachinev1alpha1.VirtualMachineImageApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineImageSpec"):
+		return &virtualmachinev1alpha1.VirtualMachineImageSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineImageStatus"):
+		return &virtualmachinev1alpha1.VirtualMachineImageStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSpec"):
 		return &virtualmachinev1alpha1.VirtualMachineSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineStatus"):

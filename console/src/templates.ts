@@ -6,7 +6,7 @@ export interface Machine {
   cpu: string;
   memory: string;
   rootDisk: string;
-  /** URL of a disk image and its digest; '' for the default guest. */
+  /** Name of an image, or URL of a disk image with its digest; '' for the default guest. */
   image: string;
   sha256: string;
 }
@@ -27,11 +27,13 @@ function head(kind: Kind, namespace: string, name: string): string {
 export function machineYAML(kind: Kind, namespace: string, m: Machine): string {
   let yaml = head(kind, namespace, m.name) + `spec:\n  resource:\n    cpu: ${scalar(m.cpu)}\n    memory: ${scalar(m.memory)}\n`;
   if (m.rootDisk) yaml += `    rootDisk: ${scalar(m.rootDisk)}\n`;
-  if (m.image) yaml += `  image:\n    url: ${scalar(m.image)}\n    sha256: ${scalar(m.sha256)}\n`;
+  if (m.image && !m.image.includes('/')) yaml += `  image:\n    name: ${scalar(m.image)}\n`;
+  else if (m.image) yaml += `  image:\n    url: ${scalar(m.image)}\n    sha256: ${scalar(m.sha256)}\n`;
   return yaml;
 }
 
 const specs: Record<string, string> = {
+  virtualmachineimages: 'spec:\n  url: https://example.com/image.qcow2\n  sha256: ""\n',
   crontabs: 'spec:\n  schedule: "0 3 * * *"\n  jobTemplate:\n    containers:\n    - name: main\n      image: busybox\n      command: [date]\n',
   clusters: 'spec: {}\n',
   foos: 'spec:\n  deploymentName: example\n  replicas: 1\n',

@@ -67,10 +67,10 @@ export const texts = {
   cancel: 'Cancel',
   create: 'Create',
   accepted: 'The API accepts it. Nothing is created yet.',
-  fields: { name: 'Name', cpu: 'Processors', memory: 'Memory', rootDisk: 'Root disk', image: 'URL of an image', sha256: 'SHA-256 of the image' },
+  fields: { name: 'Name', cpu: 'Processors', memory: 'Memory', rootDisk: 'Root disk', image: 'Image', sha256: 'SHA-256 of the image' },
   fieldHelp: {
     name: 'Letters, digits and hyphens', cpu: 'A number', memory: 'Such as 512Mi or 4G', rootDisk: 'Such as 20G; empty: the size of the image, or none',
-    image: 'Empty: the default guest', sha256: 'Needed with a URL',
+    image: 'A name, or a URL; empty: the default guest', sha256: 'Needed with a URL',
   },
   edit: 'Edit',
   check: 'Check',

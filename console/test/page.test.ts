@@ -166,6 +166,7 @@ test('a difference has the changed lines and those around them', () => {
 });
 
 test('the form of a machine makes YAML, whatever is typed', () => {
+  assert.match(machineYAML(machines, 'a', { ...newMachine, name: 'web', image: 'debian-13' }), /image:\n    name: debian-13\n$/);
   const yaml = machineYAML(machines, 'a', { ...newMachine, name: '1e3', memory: '1: 2', image: 'https://example.com/x', sha256: '00' });
   assert.equal(yaml, 'apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata:\n  name: "1e3"\n  namespace: a\nspec:\n  resource:\n    cpu: "1"\n    memory: "1: 2"\n' +
     '  image:\n    url: "https://example.com/x"\n    sha256: "00"\n');

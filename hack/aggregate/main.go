@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-dev/keelson/api/crds"
+	"github.com/keelson-dev/keelson/internal/access/client"
 )
 
 var (
@@ -39,8 +40,8 @@ func run() error {
 	}
 	// A role aggregated to view is also part of edit and admin, one of edit also part of admin.
 	for _, role := range []*rbacv1.ClusterRole{
-		newRole("view", readRules(definitions)),
-		newRole("edit", writeRules(definitions, apiextensionsv1.NamespaceScoped)),
+		newRole("view", append(readRules(definitions), newAccessRule(client.Log))),
+		newRole("edit", append(writeRules(definitions, apiextensionsv1.NamespaceScoped), newAccessRule(client.Console, client.PortForward))),
 		newRole("admin", writeRules(definitions, apiextensionsv1.ClusterScoped)),
 	} {
 		raw, err := yaml.Marshal(role)
@@ -86,6 +87,15 @@ func writeRules(definitions []*apiextensionsv1.CustomResourceDefinition, scope a
 		}
 	}
 	return rules
+}
+
+// newAccessRule grants access to machines by subresources of VirtualMachine in the access API.
+func newAccessRule(subresources ...string) rbacv1.PolicyRule {
+	rule := rbacv1.PolicyRule{APIGroups: []string{client.Group}, Verbs: []string{"get"}}
+	for _, subresource := range subresources {
+		rule.Resources = append(rule.Resources, client.Resource+"/"+subresource)
+	}
+	return rule
 }
 
 func newRule(definition *apiextensionsv1.CustomResourceDefinition, suffixes, verbs []string) rbacv1.PolicyRule {

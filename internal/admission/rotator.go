@@ -2,6 +2,7 @@ package admission
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -28,6 +29,8 @@ func newRetry() wait.Backoff {
 
 // Options configure a Rotator.
 type Options struct {
+	// What names the server in the log. Empty means Webhook.
+	What string
 	// Names are the DNS names and IP addresses by which the API server calls this manager.
 	Names []string
 	// Store has the authority.
@@ -61,6 +64,7 @@ type Rotator struct {
 
 // NewRotator returns a Rotator. It does nothing before its runnables are started.
 func NewRotator(o Options) *Rotator {
+	o.What = cmp.Or(o.What, "Webhook")
 	return &Rotator{options: o, woken: make(chan struct{}, 1), known: make(chan struct{})}
 }
 
@@ -112,7 +116,7 @@ func (l *loop) Start(ctx context.Context) error {
 			retry = newRetry()
 		case ctx.Err() == nil:
 			again = retry.Step()
-			o.Log.Error(err, "Webhook certificates are not as they should be, trying again", "pause", again)
+			o.Log.Error(err, o.What+" certificates are not as they should be, trying again", "pause", again)
 		}
 		select {
 		case <-ctx.Done():
@@ -145,7 +149,7 @@ func (r *Rotator) follow(ctx context.Context) (time.Duration, error) {
 	}
 	r.current.Store(issued)
 	r.signer = a.Certificate.Raw
-	r.options.Log.V(1).Info("Issued a webhook certificate", "until", issued.Leaf.NotAfter)
+	r.options.Log.V(1).Info("Issued a certificate", "server", r.options.What, "until", issued.Leaf.NotAfter)
 	return r.options.Times.Look, nil
 }
 
@@ -154,7 +158,7 @@ func (r *Rotator) renew(ctx context.Context) (time.Duration, error) {
 	a, version, err := r.options.Store.load(ctx)
 	switch {
 	case errors.Is(err, errDamaged):
-		r.options.Log.Error(err, "Making another authority for webhook certificates")
+		r.options.Log.Error(err, "Making another authority for certificates", "server", r.options.What)
 	case err != nil:
 		return 0, err
 	}
@@ -200,7 +204,7 @@ func (r *Rotator) replace(ctx context.Context, a *authority, version string) (*a
 		return nil, err
 	}
 	r.next, r.nextSince = nil, time.Time{}
-	r.options.Log.Info("Made an authority for webhook certificates", "until", a.Certificate.NotAfter)
+	r.options.Log.Info("Made an authority for certificates", "server", r.options.What, "until", a.Certificate.NotAfter)
 	select {
 	case r.woken <- struct{}{}:
 	default:

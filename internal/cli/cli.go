@@ -25,6 +25,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/up"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	versioncmd "github.com/keelson-dev/keelson/internal/cli/version"
+	vmcmd "github.com/keelson-dev/keelson/internal/cli/vm"
 	"github.com/keelson-dev/keelson/internal/version"
 )
 
@@ -94,6 +95,7 @@ func New() *cobra.Command {
 		backup.New(),
 		restore.New(),
 		imagecmd.New(),
+		vmcmd.New(),
 		managercmd.New(),
 		manifests.New(),
 		versioncmd.New(),

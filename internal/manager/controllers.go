@@ -100,8 +100,11 @@ var controllers = []Controller{
 		Webhook: validating(kubeconfigRules),
 	},
 	{
-		Name:        "virtualmachine",
-		Resources:   []schema.GroupVersionResource{virtualmachinev1alpha1.SchemeGroupVersion.WithResource("virtualmachines")},
+		Name: "virtualmachine",
+		Resources: []schema.GroupVersionResource{
+			virtualmachinev1alpha1.SchemeGroupVersion.WithResource("virtualmachines"),
+			virtualmachinev1alpha1.SchemeGroupVersion.WithResource("virtualmachineimages"),
+		},
 		AddToScheme: virtualmachinev1alpha1.AddToScheme,
 		Permissions: permissionsOf("virtualmachine"),
 		AddWith:     addVirtualMachine,

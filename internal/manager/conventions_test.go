@@ -33,6 +33,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controller/crontab"
 	"github.com/keelson-dev/keelson/internal/controller/kubeconfig"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/image"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/driver/fake"
 	"github.com/keelson-dev/keelson/internal/engine/local"
@@ -110,6 +111,22 @@ func examples() map[string]example {
 				Image: &virtualmachinev1alpha1.Image{Container: "busybox"},
 			}},
 			reason: virtualmachinev1alpha1.ReasonInvalidSpec,
+			conditions: []string{
+				virtualmachinev1alpha1.ConditionReady, virtualmachinev1alpha1.ConditionCreated, virtualmachinev1alpha1.ConditionAgentConnected,
+				virtualmachinev1alpha1.ConditionDisksReady, virtualmachinev1alpha1.ConditionRestartRequired, virtualmachinev1alpha1.ConditionSoftwareEmulation,
+			},
+		},
+		image.Name: {
+			ready: &virtualmachinev1alpha1.VirtualMachineImage{
+				ObjectMeta: metav1.ObjectMeta{Name: readyName},
+				Spec:       virtualmachinev1alpha1.VirtualMachineImageSpec{URL: "https://example.com/image", Sha256: strings.Repeat("0", 64)},
+			},
+			// The driver fake has no files.
+			failing: &virtualmachinev1alpha1.VirtualMachineImage{
+				ObjectMeta: metav1.ObjectMeta{Name: failingName}, Spec: virtualmachinev1alpha1.VirtualMachineImageSpec{Path: "/image"},
+			},
+			reason: virtualmachinev1alpha1.ReasonInvalidSpec, tells: virtualmachinev1alpha1.ReasonImported,
+			conditions: []string{virtualmachinev1alpha1.ConditionReady, virtualmachinev1alpha1.ConditionDeleting},
 		},
 		cluster.Name: {
 			ready: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: readyName}, Spec: clusterv1alpha1.ClusterSpec{ExpiresAfter: aDay}},
@@ -133,14 +150,15 @@ func TestLongConditionsAndEventsOfEveryKind(t *testing.T) {
 	var log reconcileLog
 	c := runEverything(t, env.ControlPlane(t, controlplane.Options{Nodes: 1}), (&Logging{Format: "json", Verbosity: 1}).NewLogger(&log))
 	all := examples()
-	for _, controller := range controllers {
-		e, found := all[controller.Name]
+	names := append(Names(), image.Name) // a second controller of the kind VirtualMachine
+	for _, name := range names {
+		e, found := all[name]
 		if !found {
-			t.Errorf("no example of the controller %s", controller.Name)
+			t.Errorf("no example of the controller %s", name)
 			continue
 		}
 		for _, object := range []client.Object{e.stranger, e.ready, e.failing} {
-			isMade := object == nil || controller.Name == kubeconfig.Name && object == e.ready
+			isMade := object == nil || name == kubeconfig.Name && object == e.ready
 			if isMade {
 				continue
 			}
@@ -149,9 +167,9 @@ func TestLongConditionsAndEventsOfEveryKind(t *testing.T) {
 			}
 		}
 	}
-	for _, controller := range controllers {
-		t.Run(controller.Name, func(t *testing.T) {
-			e := all[controller.Name]
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			e := all[name]
 			said := readVocabulary(t, e.ready)
 			if e.conditions != nil {
 				said.conditions = e.conditions
@@ -164,12 +182,12 @@ func TestLongConditionsAndEventsOfEveryKind(t *testing.T) {
 			e.becomesReady(t, c)
 			conditions := e.fails(t, c)
 			harness.Eventually(t, "the log says what was decided about both", func() bool {
-				return log.has(controller.Name, e.ready, true) && log.has(controller.Name, e.failing, false)
+				return log.has(name, e.ready, true) && log.has(name, e.failing, false)
 			})
 			for _, object := range []client.Object{e.ready, e.failing} {
 				said.checkConditions(t, object)
 				checkSubresource(t, c, object)
-				said.checkEvents(t, c, controller.Name, object)
+				said.checkEvents(t, c, name, object)
 			}
 			for _, event := range eventsOf(t, c, e.ready) {
 				if event.Type == corev1.EventTypeWarning {
@@ -187,6 +205,7 @@ func TestLongConditionsAndEventsOfEveryKind(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a machine goes on when its image is there", func(t *testing.T) { checkImageOfMachine(t, c) })
 	t.Run("metrics", func(t *testing.T) {
 		now := time.Now().UTC().Format(time.RFC3339)
 		never := fmt.Sprintf(`{"status":{"lastScheduleTime":%[1]q,"lastSuccessfulTime":%[1]q,"lastFailureTime":%[1]q}}`, now)
@@ -202,6 +221,44 @@ func TestLongConditionsAndEventsOfEveryKind(t *testing.T) {
 		})
 		checkKinds(t, kinds)
 	})
+}
+
+// checkImageOfMachine creates a machine before its image, and deletes the image before the machine.
+func checkImageOfMachine(t *testing.T, c client.Client) {
+	t.Helper()
+	vm := &virtualmachinev1alpha1.VirtualMachine{
+		ObjectMeta: about("waiting"),
+		Spec:       virtualmachinev1alpha1.VirtualMachineSpec{Image: &virtualmachinev1alpha1.Image{Name: "late"}},
+	}
+	it := &virtualmachinev1alpha1.VirtualMachineImage{
+		ObjectMeta: metav1.ObjectMeta{Name: "late"},
+		Spec:       virtualmachinev1alpha1.VirtualMachineImageSpec{URL: "https://example.com/late", Sha256: strings.Repeat("0", 64)},
+	}
+	hasReason := func(object client.Object, reason string) func() bool {
+		return func() bool {
+			return slices.ContainsFunc(settled(t, c, object), func(c metav1.Condition) bool { return c.Reason == reason })
+		}
+	}
+	if err := c.Create(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the machine waits", hasReason(vm, virtualmachinev1alpha1.ReasonImageMissing))
+	if err := c.Create(t.Context(), it); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the machine runs", hasReason(vm, virtualmachinev1alpha1.ReasonGuestReady))
+	if err := c.Delete(t.Context(), it); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the deletion waits for the machine", hasReason(it, virtualmachinev1alpha1.ReasonInUse))
+	if err := c.Delete(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range []client.Object{vm, it} {
+		harness.Eventually(t, "both are gone", func() bool {
+			return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(object), object))
+		})
+	}
 }
 
 // retainDisk deletes a machine without its disk.
@@ -265,6 +322,7 @@ func runEverything(t *testing.T, cp *controlplane.ControlPlane, logger logr.Logg
 	}
 	env.Define(t, cp.Config())
 	o := newTestOptions(t, metav1.NamespaceDefault)
+	o.Namespaces = nil // of all namespaces, for kinds of the cluster
 	o.StateDir, o.Ephemeral, o.Machines.Drivers = t.TempDir(), true, []string{fake.Name}
 	o.KubeBinary = func() (string, error) { return env.Binary("keelson-kube") }
 	o.Logger = logger
@@ -376,9 +434,17 @@ type vocabulary struct{ conditions, reasons []string }
 func readVocabulary(t *testing.T, object client.Object) vocabulary {
 	t.Helper()
 	_, folder, _ := strings.Cut(reflect.TypeOf(object).Elem().PkgPath(), "/keelson/")
-	source, err := os.ReadFile(filepath.Join("..", "..", folder, "conditions.go"))
-	if err != nil {
-		t.Fatal(err)
+	files, err := filepath.Glob(filepath.Join("..", "..", folder, "*conditions.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no conditions of %T: %v", object, err)
+	}
+	var source []byte
+	for _, file := range files {
+		more, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source = append(source, more...)
 	}
 	var v vocabulary
 	for _, constant := range regexp.MustCompile(`(?m)^\t(Condition|Reason)\w+ += "(\w+)"$`).FindAllStringSubmatch(string(source), -1) {

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -23,6 +24,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/driver/docker"
 	"github.com/keelson-dev/keelson/internal/driver/fake"
 	"github.com/keelson-dev/keelson/internal/driver/qemu"
+	"github.com/keelson-dev/keelson/internal/network"
 )
 
 // Machines configure the drivers of VirtualMachines.
@@ -43,6 +45,14 @@ type Machines struct {
 	// ImageNetworks are networks, such as 10.0.0.0/8, from which images may be downloaded in addition to the
 	// public Internet.
 	ImageNetworks []string
+	// Egress is public or none: what machines of the driver qemu reach outside of their networks.
+	Egress string
+	// EgressNetworks are networks, such as 10.0.0.0/8, that they reach in addition to the public Internet.
+	EgressNetworks []string
+	// NetworkRange are the networks from which each namespace gets one for its machines of the driver qemu.
+	NetworkRange []string
+	// PublishAddress is the address of the host at which ports of machines of the driver qemu are forwarded.
+	PublishAddress string
 	// MaxImageSize is the maximum size of a downloaded image.
 	MaxImageSize resource.Quantity
 	// MaxRootDisk is the maximum virtual size of an image for machines that request no disk size.
@@ -58,7 +68,8 @@ func NewMachines() Machines {
 	return Machines{
 		Drivers: []string{qemu.Name}, Accelerator: string(qemu.AccelAuto), GuestDir: defaultGuestDir(),
 		// Above the IDs that useradd and sssd assign, and below those of systemd.
-		Users:     "2100000000-2100065535",
+		Users:  "2100000000-2100065535",
+		Egress: string(network.EgressPublic), NetworkRange: texts(qemu.DefaultNetworkRanges), PublishAddress: "127.0.0.1",
 		ImageDirs: confine.Dirs{"/var/lib/keelson/images"}, MaxImageSize: resource.MustParse("64Gi"), MaxRootDisk: resource.MustParse("64Gi"), ImageTimeout: 6 * time.Hour, ImageKeep: 7 * 24 * time.Hour,
 	}
 }
@@ -102,6 +113,14 @@ func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 		"`first-last` user and group IDs of the host for machines of the driver qemu, one for each machine, if the manager runs as root; empty: the IDs of the manager")
 	fs.StringSliceVar(&m.ImageNetworks, "vm-image-networks", m.ImageNetworks,
 		"`networks` from which images may be downloaded in addition to the public Internet, such as 10.0.0.0/8")
+	fs.StringVar(&m.Egress, "vm-egress", m.Egress,
+		"what machines of the driver qemu reach outside of the networks of their namespaces: public (the Internet and --vm-egress-networks) or none")
+	fs.StringSliceVar(&m.EgressNetworks, "vm-egress-networks", m.EgressNetworks,
+		"`networks` that machines of the driver qemu reach in addition to the public Internet, such as 10.0.0.0/8; never the addresses of this host")
+	fs.StringSliceVar(&m.NetworkRange, "vm-network-range", m.NetworkRange,
+		fmt.Sprintf("`networks` from which each namespace gets a /%d for its machines of the driver qemu; routes of the host are left out", qemu.NetworkBits))
+	fs.StringVar(&m.PublishAddress, "vm-publish-address", m.PublishAddress,
+		"`address` of this host at which ports of machines of the driver qemu are forwarded")
 	fs.Var(&quantityValue{&m.MaxImageSize}, "vm-image-max-size", "maximum `size` of a downloaded image")
 	fs.Var(&quantityValue{&m.MaxRootDisk}, "vm-max-root-disk",
 		"maximum virtual `size` of an image, for VirtualMachines without spec.resource.rootDisk")
@@ -132,9 +151,10 @@ func (m *Machines) validate(wrong func(flag string, value any, why string, args 
 	if err := m.ImageDirs.Validate(); err != nil {
 		wrong("vm-image-dirs", strings.Join(m.ImageDirs, ","), "%v", err)
 	}
-	if _, err := m.networks(); err != nil {
+	if _, err := parseNetworks(m.ImageNetworks); err != nil {
 		wrong("vm-image-networks", strings.Join(m.ImageNetworks, ","), "%v", err)
 	}
+	m.validateNetwork(wrong)
 	if _, err := qemu.ParseUserRange(m.Users); err != nil {
 		wrong("vm-uid-range", m.Users, "%v", err)
 	}
@@ -166,17 +186,82 @@ func (m *Machines) validate(wrong func(flag string, value any, why string, args 
 	}
 }
 
-// networks returns the parsed ImageNetworks.
-func (m *Machines) networks() ([]netip.Prefix, error) {
+// validateNetwork checks the options of the networks of machines.
+func (m *Machines) validateNetwork(wrong func(flag string, value any, why string, args ...any)) {
+	networks, err := parseNetworks(m.EgressNetworks)
+	switch mode := network.EgressMode(m.Egress); {
+	case mode != network.EgressPublic && mode != network.EgressNone:
+		wrong("vm-egress", m.Egress, "must be public or none")
+	case err != nil:
+		wrong("vm-egress-networks", strings.Join(m.EgressNetworks, ","), "%v", err)
+	case mode == network.EgressNone && len(networks) > 0:
+		wrong("vm-egress-networks", strings.Join(m.EgressNetworks, ","), "cannot be combined with --vm-egress=none")
+	}
+	ranges, err := parseNetworks(m.NetworkRange)
+	for _, network := range ranges {
+		err = errors.Join(err, qemu.CheckNetworkRange(network))
+	}
+	if err == nil && len(ranges) == 0 {
+		err = errors.New("must name a network")
+	}
+	if err != nil {
+		wrong("vm-network-range", strings.Join(m.NetworkRange, ","), "%v", err)
+	}
+	if address, err := netip.ParseAddr(m.PublishAddress); err != nil || address.IsUnspecified() || address.IsMulticast() || address.Zone() != "" {
+		wrong("vm-publish-address", m.PublishAddress, "must be an address of this host, such as 127.0.0.1")
+	}
+}
+
+// parseNetworks parses the networks of a flag.
+func parseNetworks(words []string) ([]netip.Prefix, error) {
 	var all []netip.Prefix
-	for _, text := range m.ImageNetworks {
-		network, err := netip.ParsePrefix(text)
+	for _, text := range words {
+		parsed, err := netip.ParsePrefix(text)
 		if err != nil {
 			return nil, fmt.Errorf("%q is not a network such as 10.0.0.0/8", text)
 		}
-		all = append(all, network)
+		all = append(all, parsed)
 	}
 	return all, nil
+}
+
+func texts(networks []netip.Prefix) []string {
+	var all []string
+	for _, n := range networks {
+		all = append(all, n.String())
+	}
+	return all
+}
+
+// qemuOptions returns the options of the driver qemu.
+func (m *Machines) qemuOptions(stateDir string, log logr.Logger) (qemu.Options, error) {
+	images, err := parseNetworks(m.ImageNetworks)
+	if err != nil {
+		return qemu.Options{}, err
+	}
+	egress, err := parseNetworks(m.EgressNetworks)
+	if err != nil {
+		return qemu.Options{}, err
+	}
+	ranges, err := parseNetworks(m.NetworkRange)
+	if err != nil {
+		return qemu.Options{}, err
+	}
+	publish, err := netip.ParseAddr(m.PublishAddress)
+	if err != nil {
+		return qemu.Options{}, err
+	}
+	users, err := qemu.ParseUserRange(m.Users)
+	if err != nil {
+		return qemu.Options{}, err
+	}
+	return qemu.Options{
+		StateDir: MachinesDir(stateDir), Accelerator: qemu.Accelerator(m.Accelerator), GuestDir: m.GuestDir,
+		ImageDirs: m.ImageDirs, ImageNetworks: images, Users: users, MaxImageBytes: m.MaxImageSize.Value(), ImageTimeout: m.ImageTimeout,
+		ImageKeep: m.ImageKeep, MaxRootDiskBytes: m.MaxRootDisk.Value(),
+		NetworkRanges: ranges, Egress: network.Egress{Mode: network.EgressMode(m.Egress), Networks: egress}, PublishAddress: publish,
+		Log: log.WithName("driver").WithName(qemu.Name),
+	}, nil
 }
 
 // quantityValue is a flag value that is a Kubernetes quantity.
@@ -200,8 +285,9 @@ func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options)
 		return driver, o.onHost(err, "virtualmachine")
 	}
 	drivers := virtualmachine.NewDrivers(o.Machines.Drivers, openers, clock.RealClock{})
-	o.closers = append(o.closers, drivers.Close)
-	return virtualmachine.Add(mgr, options, drivers)
+	o.drivers, o.closers = drivers, append(o.closers, drivers.Close)
+	// VirtualMachineImages are cluster-scoped: a manager of some namespaces has no permission to watch them.
+	return virtualmachine.Add(mgr, options, drivers, len(o.Namespaces) == 0)
 }
 
 // virtualMachineRules returns the validation of VirtualMachines, by the drivers of this program.
@@ -224,20 +310,11 @@ func (m *Machines) openers(stateDir string, log logr.Logger) map[string]virtualm
 			})
 		},
 		qemu.Name: func() (virtualmachine.Driver, error) {
-			networks, err := m.networks()
+			options, err := m.qemuOptions(stateDir, log)
 			if err != nil {
 				return nil, err
 			}
-			users, err := qemu.ParseUserRange(m.Users)
-			if err != nil {
-				return nil, err
-			}
-			return qemu.Open(qemu.Options{
-				StateDir: MachinesDir(stateDir), Accelerator: qemu.Accelerator(m.Accelerator), GuestDir: m.GuestDir,
-				ImageDirs: m.ImageDirs, ImageNetworks: networks, Users: users, MaxImageBytes: m.MaxImageSize.Value(), ImageTimeout: m.ImageTimeout,
-				ImageKeep: m.ImageKeep, MaxRootDiskBytes: m.MaxRootDisk.Value(),
-				Log: log.WithName("driver").WithName(qemu.Name),
-			})
+			return qemu.Open(options)
 		},
 	}
 }

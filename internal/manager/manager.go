@@ -48,6 +48,7 @@ type Manager struct {
 	readiness *readiness
 	endpoints serving.Endpoints
 	webhook   *webhookServer
+	access    *accessServer
 	closers   []func() error
 	ready     chan struct{}
 	// moved is closed when the controllers may start; see mover.
@@ -153,6 +154,9 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 	if m.webhook, err = addWebhook(inner, unfenced, &o, all, selected); err != nil {
 		return nil, err
 	}
+	if m.access, err = addAccess(inner, &o); err != nil {
+		return nil, errors.Join(err, m.webhook.close())
+	}
 	if m.webhook != nil {
 		m.readiness.webhook = m.webhook.check
 	}
@@ -160,7 +164,7 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 		HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress, Metrics: o.Serving, Ready: m.readiness.check, Log: o.Logger,
 	})
 	if err != nil {
-		return nil, errors.Join(err, m.webhook.close())
+		return nil, errors.Join(err, m.webhook.close(), m.access.close())
 	}
 	return m, nil
 }
@@ -203,7 +207,7 @@ func (m *Manager) Start(ctx context.Context) error {
 		m.announce(ctx)
 	}()
 	context.AfterFunc(ctx, m.readiness.stop)
-	err := errors.Join(m.Manager.Start(ctx), m.endpoints.Close(), m.webhook.close())
+	err := errors.Join(m.Manager.Start(ctx), m.endpoints.Close(), m.webhook.close(), m.access.close())
 	// Only now, because controller-runtime has no kind of Runnable that it stops after the reconciles.
 	for _, closer := range m.closers {
 		err = errors.Join(err, closer())
@@ -244,6 +248,7 @@ func (m *Manager) announce(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	m.webhook.wait(ctx)
+	m.access.wait(ctx)
 	if ctx.Err() != nil {
 		return
 	}

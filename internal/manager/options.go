@@ -14,6 +14,7 @@ import (
 
 	"github.com/keelson-dev/keelson/config/rbac"
 	"github.com/keelson-dev/keelson/internal/confine"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine"
 	"github.com/keelson-dev/keelson/internal/manager/election"
 	"github.com/keelson-dev/keelson/internal/manager/serving"
 	"github.com/keelson-dev/keelson/internal/tracing"
@@ -46,6 +47,10 @@ type Options struct {
 
 	// Webhook configures the admission webhook.
 	Webhook Webhook
+
+	// Access serves the access API: consoles, logs and ports of machines through the Kubernetes API. It needs a
+	// kube-apiserver on this host, and that this manager is the only one.
+	Access bool
 
 	// HealthAddress is the host:port of /healthz and /readyz; port 0 takes a free one. Empty or Off: disabled.
 	HealthAddress string
@@ -81,6 +86,8 @@ type Options struct {
 	// closers close drivers and engines after the last reconcile. Controllers append theirs when they are
 	// added.
 	closers []func() error
+	// drivers are those of VirtualMachines. The controller sets them when it is added.
+	drivers *virtualmachine.Drivers
 	// former has the namespaces that earlier versions used in place of keelson-system. Complete sets it.
 	former former
 	// inPod is true if this process runs in a Pod, of this or another cluster. Complete sets it.

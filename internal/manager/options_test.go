@@ -20,7 +20,7 @@ import (
 var twoControllers = []Controller{{Name: "foo"}, {Name: "sampleresource"}}
 
 // noLogger leaves out what no flag sets.
-var noLogger = cmpopts.IgnoreFields(Options{}, "Logger", "OnReady", "inPod", "former", "closers")
+var noLogger = cmpopts.IgnoreFields(Options{}, "Logger", "OnReady", "inPod", "former", "closers", "drivers")
 
 func TestFlagsMakeOptions(t *testing.T) {
 	parse := func(args ...string) Options {
@@ -43,7 +43,8 @@ func TestFlagsMakeOptions(t *testing.T) {
 			LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second,
 		},
 		Machines: Machines{Drivers: []string{"fake", "qemu"}, Accelerator: "tcg", DockerHost: "tcp://d:2376", GuestDir: "/g", Users: "5000-5999",
-			ImageDirs: confine.Dirs{"/i", "/j"}, ImageNetworks: []string{"10.0.0.0/8"}, MaxImageSize: resource.MustParse("1Gi"), MaxRootDisk: resource.MustParse("2Gi"), ImageTimeout: time.Hour, ImageKeep: 2 * time.Hour},
+			ImageDirs: confine.Dirs{"/i", "/j"}, ImageNetworks: []string{"10.0.0.0/8"}, MaxImageSize: resource.MustParse("1Gi"), MaxRootDisk: resource.MustParse("2Gi"), ImageTimeout: time.Hour, ImageKeep: 2 * time.Hour,
+			Egress: "public", EgressNetworks: []string{"10.1.0.0/16"}, NetworkRange: []string{"10.2.0.0/16"}, PublishAddress: "192.0.2.1"},
 		Webhook: Webhook{
 			Address: ":9443", ServiceName: "s", ServiceNamespace: "sns", ConfigurationName: "conf", CertDir: "/certs",
 			Times: admission.DefaultTimes(),
@@ -59,7 +60,8 @@ func TestFlagsMakeOptions(t *testing.T) {
 		"--vm-driver=fake,qemu", "--vm-accelerator=tcg", "--vm-docker-host=tcp://d:2376", "--vm-guest-dir=/g",
 		"--webhook-bind-address=:9443", "--webhook-service=s", "--webhook-service-namespace=sns", "--webhook-configuration=conf",
 		"--webhook-cert-dir=/certs",
-		"--vm-image-dirs=/i,/j", "--vm-image-networks=10.0.0.0/8", "--vm-image-max-size=1Gi", "--vm-uid-range=5000-5999", "--vm-max-root-disk=2Gi", "--vm-image-timeout=1h", "--vm-image-keep=2h", "--rke-config-dirs=/r",
+		"--vm-image-dirs=/i,/j", "--vm-image-networks=10.0.0.0/8", "--vm-image-max-size=1Gi", "--vm-uid-range=5000-5999", "--vm-max-root-disk=2Gi", "--vm-image-timeout=1h", "--vm-image-keep=2h",
+		"--vm-egress=public", "--vm-egress-networks=10.1.0.0/16", "--vm-network-range=10.2.0.0/16", "--vm-publish-address=192.0.2.1", "--rke-config-dirs=/r",
 		"--metrics-bind-address=127.0.0.1:0", "--metrics-secure", "--metrics-cert-dir=/c", "--profiling", "--tracing-endpoint=http://t:4318", "--preflight-timeout=5s", "--state-dir=/state",
 		"--rke-binary=/rke", "--rke-timeout=2h", "--secret-namespace=secrets", "--logging-format=json", "-v4")
 	if diff := cmp.Diff(want, got, noLogger); diff != "" {
@@ -171,6 +173,19 @@ func TestValidate(t *testing.T) {
 				`--rke-config-dirs=etc: "etc" is no absolute path`, `--vm-image-dirs=/a,../b: "../b" is no absolute path`,
 				`--vm-image-networks=10.0.0.1: "10.0.0.1" is not a network such as`,
 			},
+		},
+		{
+			name: "networks of machines that are none", change: func(o *Options) {
+				m := &o.Machines
+				m.Egress, m.EgressNetworks, m.NetworkRange, m.PublishAddress = "none", []string{"10.0.0.0/8"}, []string{"127.0.0.0/8"}, "0.0.0.0"
+			},
+			want: []string{
+				"--vm-egress-networks=10.0.0.0/8: cannot be combined with --vm-egress=none", "--vm-network-range=127.0.0.0/8: 127.0.0.0/8 is not a network for machines",
+				"--vm-publish-address=0.0.0.0: must be an address of this host",
+			},
+		},
+		{
+			name: "a way out that there is not", change: func(o *Options) { o.Machines.Egress = "all" }, want: []string{"--vm-egress=all: must be public or none"},
 		},
 		{
 			name: "users of machines that are none", change: func(o *Options) { o.Machines.Users = "0-100" },

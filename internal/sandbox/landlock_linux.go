@@ -22,13 +22,7 @@ const (
 	// fileAccess is what a rule for a file, and not a directory, may allow.
 	fileAccess = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
 		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
-
-	// ruleNetPort is LANDLOCK_RULE_NET_PORT.
-	ruleNetPort = 2
 )
-
-// netPortAttr is struct landlock_net_port_attr.
-type netPortAttr struct{ access, port uint64 }
 
 // Landlock returns the version of Landlock that the kernel has, 0 if it has none.
 func Landlock() int {
@@ -104,15 +98,6 @@ func newRuleset(spec *Spec, program string, files []int) (ruleset, error) {
 		}
 		if err := r.allowFD(file, access); err != nil {
 			return r, fmt.Errorf("allow %s: %w", spec.Files[i].Path, err)
-		}
-	}
-	if version < 4 {
-		return r, nil
-	}
-	for _, port := range spec.BindTCP {
-		attr := netPortAttr{unix.LANDLOCK_ACCESS_NET_BIND_TCP, uint64(port)} //nolint:gosec // a port
-		if err := r.add(ruleNetPort, unsafe.Pointer(&attr)); err != nil {
-			return r, fmt.Errorf("allow port %d: %w", port, err)
 		}
 	}
 	return r, nil

@@ -59,7 +59,7 @@ func run(args []string) error {
 	if err := rules.enforce(); err != nil {
 		return err
 	}
-	if err := denySockets(); err != nil {
+	if err := denySockets(spec.NoConnect); err != nil {
 		return err
 	}
 	return execute(program, args[1:], spec.Limits)

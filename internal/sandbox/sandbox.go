@@ -65,9 +65,8 @@ type Spec struct {
 	WorkDir string `json:"workDir,omitempty"`
 	// Limits are set before the program is executed.
 	Limits []Limit `json:"limits,omitempty"`
-	// BindTCP are the ports that it may bind TCP sockets to. NoConnect says that it may not connect any.
-	BindTCP   []int `json:"bindTCP,omitempty"`
-	NoConnect bool  `json:"noConnect,omitempty"`
+	// NoConnect says that it may not make sockets, so that it connects to nobody. In any case it may bind no TCP sockets.
+	NoConnect bool `json:"noConnect,omitempty"`
 }
 
 // System are the directories with the programs, libraries and firmware of the host, which every program may read.

@@ -21,8 +21,9 @@ const x32 = 0x40000000
 
 // denySockets denies what older versions of Landlock let pass. A program that made a Unix socket could connect to the
 // monitors of other machines; its own sockets are opened for it. The rules for TCP do not hold for MPTCP. io_uring makes
-// sockets past this filter, and programs do without it.
-func denySockets() error {
+// sockets past this filter, and programs do without it. all denies every socket, because Landlock has no rules for UDP;
+// those that were opened for the program accept connections without one.
+func denySockets(all bool) error {
 	arch, known := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
 	if !known {
 		return nil
@@ -34,13 +35,17 @@ func denySockets() error {
 		end   = unix.BPF_RET | unix.BPF_K
 	)
 	answer := func(errno unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(errno) }
+	var denied uint8
+	if all {
+		denied = 7 // to EACCES
+	}
 	filter := []unix.SockFilter{
 		{Code: load, K: dataArch},
 		{Code: equal, K: arch, Jf: 9}, // to EPERM
 		{Code: load, K: dataNumber},
 		{Code: least, K: x32, Jt: 7}, // to EPERM
 		{Code: equal, K: unix.SYS_IO_URING_SETUP, Jt: 7},
-		{Code: equal, K: unix.SYS_SOCKET, Jf: 4}, // to the permission
+		{Code: equal, K: unix.SYS_SOCKET, Jt: denied, Jf: 4}, // to the permission
 		{Code: load, K: dataFamily},
 		{Code: equal, K: unix.AF_UNIX, Jt: 5},
 		{Code: load, K: dataProtocol},

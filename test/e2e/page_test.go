@@ -36,12 +36,31 @@ func TestVirtualMachinePage(t *testing.T) {
 	followPage(t, "virtualmachine.md")
 }
 
+func TestDisksPage(t *testing.T) {
+	needQEMU(t)
+	s := followPage(t, "disks.md")
+	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
+}
+
+func TestAccessPage(t *testing.T) {
+	needQEMU(t)
+	followPage(t, "access.md")
+}
+
 func TestGuestPage(t *testing.T) {
 	needQEMU(t)
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skipf("SKIP: %v", err)
 	}
 	followPage(t, "guest.md")
+}
+
+func TestVirtualNetworksPage(t *testing.T) {
+	needQEMU(t)
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skipf("SKIP: %v", err)
+	}
+	followPage(t, "virtual-networks.md")
 }
 
 func TestSecurityPage(t *testing.T) {

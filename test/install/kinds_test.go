@@ -54,10 +54,12 @@ var byDefault = map[string]string{
 // forVirtualMachines and forClusters are the additional grants of these kinds.
 var (
 	forVirtualMachines = map[string]string{
-		"everywhere: namespaces named kube-system":          "get",
-		"everywhere: secrets":                               "get",
-		"everywhere: virtualmachines.cloudnative.tw":        "get list patch watch",
-		"everywhere: virtualmachines/status.cloudnative.tw": "update",
+		"everywhere: namespaces named kube-system":               "get",
+		"everywhere: secrets":                                    "get",
+		"everywhere: virtualmachineimages.cloudnative.tw":        "get list patch watch",
+		"everywhere: virtualmachineimages/status.cloudnative.tw": "update",
+		"everywhere: virtualmachines.cloudnative.tw":             "get list patch watch",
+		"everywhere: virtualmachines/status.cloudnative.tw":      "update",
 	}
 	forClusters = map[string]string{
 		"everywhere: clusters.clusterprovisioner.rke.io":            "delete get list patch watch",

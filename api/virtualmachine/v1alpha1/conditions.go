@@ -10,13 +10,16 @@ const UnknownHost = "unknown"
 // The condition types of a VirtualMachine.
 const (
 	// ConditionReady is True if the guest agent has responded or, for an image without a
-	// guest agent, if the machine is running.
+	// guest agent, if the machine is running, and if spec.readinessProbe has succeeded.
 	ConditionReady = "Ready"
 	// ConditionCreated is True if the backend has a server for this object: its disk
 	// and its definition.
 	ConditionCreated = "Created"
 	// ConditionAgentConnected is True if the guest agent responds.
 	ConditionAgentConnected = "AgentConnected"
+	// ConditionDisksReady is True if the machine has exactly the disks of spec.disks. If a
+	// change waits for the guest or has failed, the message names the disks.
+	ConditionDisksReady = "DisksReady"
 	// ConditionRestartRequired is True if a change of the spec requires a restart; the
 	// message names the fields.
 	ConditionRestartRequired = "RestartRequired"
@@ -27,7 +30,8 @@ const (
 
 // The reasons of ConditionReady.
 const (
-	// ReasonGuestReady: the guest agent has responded.
+	// ReasonGuestReady: the guest agent has responded, and spec.readinessProbe, if there is
+	// one, has succeeded.
 	ReasonGuestReady = "GuestReady"
 	// ReasonRunning: the machine is running. Its image has no guest agent, so it is not
 	// known whether the guest has booted.
@@ -36,6 +40,12 @@ const (
 	ReasonGuestBooting = "GuestBooting"
 	// ReasonGuestSilent: the guest agent no longer responds.
 	ReasonGuestSilent = "GuestSilent"
+	// ReasonProbing: spec.readinessProbe has not succeeded yet.
+	ReasonProbing = "Probing"
+	// ReasonProbeFailed: spec.readinessProbe has succeeded before, and fails now.
+	ReasonProbeFailed = "ProbeFailed"
+	// ReasonNetworkFailed: the network of the machine does not work; it is retried.
+	ReasonNetworkFailed = "NetworkFailed"
 	// ReasonStarting: the machine is being started.
 	ReasonStarting = "Starting"
 	// ReasonStopping: the machine is being stopped.
@@ -75,6 +85,10 @@ const (
 	ReasonInvalidSpec = "InvalidSpec"
 	// ReasonSecretMissing: a Secret of spec.cloudInit, or its key, does not exist.
 	ReasonSecretMissing = "SecretMissing"
+	// ReasonImageMissing: there is no VirtualMachineImage with the name in spec.image.
+	ReasonImageMissing = "ImageMissing"
+	// ReasonImageNotReady: the VirtualMachineImage is not ready; the message has its reason.
+	ReasonImageNotReady = "ImageNotReady"
 	// ReasonDriverMissing: this manager does not have the driver; the message has the
 	// remedy.
 	ReasonDriverMissing = "DriverMissing"
@@ -87,6 +101,17 @@ const (
 	// ReasonBackendUnavailable: the backend, or the monitor of the machine, does not
 	// respond. It is retried; nothing is created or deleted until then.
 	ReasonBackendUnavailable = "BackendUnavailable"
+)
+
+// The reasons of ConditionDisksReady.
+const (
+	// ReasonDisksUpToDate: the machine has the disks of spec.disks.
+	ReasonDisksUpToDate = "DisksUpToDate"
+	// ReasonDisksPending: disks are being added or removed; a removal waits until the guest
+	// releases the disk.
+	ReasonDisksPending = "DisksPending"
+	// ReasonDiskFailed: a disk could not be added, grown or removed. It is retried.
+	ReasonDiskFailed = "DiskFailed"
 )
 
 // The reasons of the other conditions.

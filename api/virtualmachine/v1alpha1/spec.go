@@ -49,6 +49,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.resource) || !has(self.resource.cpu) || (has(self.driver) && self.driver != 'qemu') || (quantity(string(self.resource.cpu)).isInteger() && quantity(string(self.resource.cpu)).asInteger() >= 1)",message="must be a whole number of at least 1; other drivers than qemu may take fractions, such as 500m: name them in spec.driver",fieldPath=".resource.cpu"
 // +kubebuilder:validation:XValidation:rule="has(self.image) == has(oldSelf.image)",message="cannot be set or removed later: the disk is made from it. Create another VirtualMachine",fieldPath=".image"
 // +kubebuilder:validation:XValidation:rule="has(self.driver) == has(oldSelf.driver)",message="cannot be set or removed later: the server stays where it was created. Create another VirtualMachine",fieldPath=".driver"
+// +kubebuilder:validation:XValidation:rule="!has(self.image) || !has(self.image.empty) || (has(self.resource) && has(self.resource.rootDisk))",message="an empty root disk needs a size in resource.rootDisk",fieldPath=".image.empty"
 type VirtualMachineSpec struct {
 	// Desired power state: active, stopped or paused.
 	// +optional
@@ -82,13 +83,48 @@ type VirtualMachineSpec struct {
 	// +optional
 	CloudInit *CloudInit `json:"cloudInit,omitempty"`
 
-	// Ports of the guest that are forwarded to the host. status.server.endpoints has
-	// their addresses.
+	// Ports of the guest that are forwarded to the host while the machine runs.
+	// status.server.endpoints has their addresses.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	Ports []Port `json:"ports,omitempty"`
+
+	// Who can reach the machine. By default, the machines of its namespace.
+	// +optional
+	Network *Network `json:"network,omitempty"`
+
+	// Check of the guest over its network that Ready waits for, in addition to the
+	// guest agent, if there is one.
+	// +optional
+	ReadinessProbe *Probe `json:"readinessProbe,omitempty"`
+
+	// Disks besides the root disk. They are added, grown and removed while the machine
+	// runs; the condition DisksReady reports the progress.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Disks []Disk `json:"disks,omitempty"`
+
+	// CD-ROM drive of the machine, for installers. A machine boots from it if it cannot boot
+	// from its root disk. A change requires a restart.
+	// +optional
+	CDROM *CDROM `json:"cdrom,omitempty"`
+
+	// Firmware of the machine: bios or uefi. A change requires a restart.
+	// +optional
+	// +kubebuilder:default=bios
+	Firmware Firmware `json:"firmware,omitempty"`
+
+	// Model of the processors, one of those that the backend supports, such as
+	// Skylake-Server. The default is the model of the host or, with software emulation,
+	// all supported features. A change requires a restart.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9._-]*$`
+	// +kubebuilder:validation:MaxLength=64
+	CPUModel string `json:"cpuModel,omitempty"`
 
 	// Backend of the machine, if the manager has several. The default is the first
 	// backend of the manager.
@@ -136,13 +172,20 @@ type Resources struct {
 	RootDisk *resource.Quantity `json:"rootDisk,omitempty"`
 }
 
-// Image is what a machine boots: a disk image by path or URL, a kernel, or, with a driver
-// that runs containers, a container image.
-// +kubebuilder:validation:XValidation:rule="[has(self.path), has(self.url), has(self.kernel), has(self.container)].filter(given, given).size() == 1",message="must have exactly one of path, url, kernel and container"
+// Image is what a machine boots: a disk image by name, path or URL, a kernel, or, with a
+// driver that runs containers, a container image.
+// +kubebuilder:validation:XValidation:rule="[has(self.name), has(self.path), has(self.url), has(self.kernel), has(self.container), has(self.empty)].filter(given, given).size() == 1",message="must have exactly one of name, path, url, kernel, container and empty"
+// +kubebuilder:validation:XValidation:rule="!has(self.name) || !has(self.agent) || self.agent",message="is for an image without a name: a VirtualMachineImage has its own field agent",fieldPath=".agent"
 // +kubebuilder:validation:XValidation:rule="has(self.url) == has(self.sha256)",message="url and sha256 go together: what is downloaded is verified",fieldPath=".sha256"
 // +kubebuilder:validation:XValidation:rule="has(self.kernel) || !(has(self.initrd) || has(self.cmdline))",message="initrd and cmdline go with a kernel",fieldPath=".kernel"
-// +kubebuilder:validation:XValidation:rule="!(has(self.kernel) || has(self.container)) || !has(self.format)",message="is for a disk image",fieldPath=".format"
+// +kubebuilder:validation:XValidation:rule="!(has(self.kernel) || has(self.container) || has(self.name)) || !has(self.format)",message="is for a disk image by path or url",fieldPath=".format"
 type Image struct {
+	// Name of a VirtualMachineImage, or tiny for the default guest.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+
 	// Path of a disk image on the host of the driver. The image is only read. It must
 	// exist as long as the machine.
 	// +optional
@@ -184,6 +227,12 @@ type Image struct {
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f]*$`
 	// +kubebuilder:validation:MaxLength=2048
 	Cmdline string `json:"cmdline,omitempty"`
+
+	// True boots an empty root disk of the size in resource.rootDisk, for an installer in
+	// cdrom.
+	// +optional
+	// +kubebuilder:validation:Enum=true
+	Empty bool `json:"empty,omitempty"`
 
 	// Name of a container image, for a driver that runs containers.
 	// +optional

@@ -128,21 +128,6 @@
   verbs:
   - get
 - apiGroups:
-  - cloudnative.tw
-  resources:
-  - virtualmachines
-  verbs:
-  - get
-  - list
-  - patch
-  - watch
-- apiGroups:
-  - cloudnative.tw
-  resources:
-  - virtualmachines/status
-  verbs:
-  - update
-- apiGroups:
   - events.k8s.io
   resources:
   - events
@@ -216,6 +201,23 @@
   - namespaces
   verbs:
   - get
+- apiGroups:
+  - cloudnative.tw
+  resources:
+  - virtualmachineimages
+  - virtualmachines
+  verbs:
+  - get
+  - list
+  - patch
+  - watch
+- apiGroups:
+  - cloudnative.tw
+  resources:
+  - virtualmachineimages/status
+  - virtualmachines/status
+  verbs:
+  - update
 {{- end }}
 {{- if and .Values.webhook.create (not .Values.webhook.certSecret) }}
 - apiGroups:

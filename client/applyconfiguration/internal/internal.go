@@ -725,6 +725,13 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - name
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.CDROM
+  map:
+    fields:
+    - name: image
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.DiskImage
+      default: {}
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.CloudInit
   map:
     fields:
@@ -740,6 +747,37 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: userDataFrom
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.SecretKey
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Disk
+  map:
+    fields:
+    - name: deletePolicy
+      type:
+        scalar: string
+    - name: image
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.DiskImage
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: size
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.DiskImage
+  map:
+    fields:
+    - name: format
+      type:
+        scalar: string
+    - name: path
+      type:
+        scalar: string
+    - name: sha256
+      type:
+        scalar: string
+    - name: url
+      type:
+        scalar: string
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Endpoint
   map:
     fields:
@@ -754,6 +792,16 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: protocol
       type:
         scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.HTTPProbe
+  map:
+    fields:
+    - name: path
+      type:
+        scalar: string
+    - name: port
+      type:
+        scalar: numeric
+      default: 0
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Host
   map:
     fields:
@@ -780,6 +828,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: container
       type:
         scalar: string
+    - name: empty
+      type:
+        scalar: boolean
     - name: format
       type:
         scalar: string
@@ -787,6 +838,9 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
     - name: kernel
+      type:
+        scalar: string
+    - name: name
       type:
         scalar: string
     - name: path
@@ -798,6 +852,27 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: url
       type:
         scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Network
+  map:
+    fields:
+    - name: allowFrom
+      type:
+        list:
+          elementType:
+            namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.NetworkPeer
+          elementRelationship: associative
+          keys:
+          - namespace
+    - name: isolated
+      type:
+        scalar: boolean
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.NetworkPeer
+  map:
+    fields:
+    - name: namespace
+      type:
+        scalar: string
+      default: ""
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.PendingRestart
   map:
     fields:
@@ -821,6 +896,24 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: protocol
       type:
         scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Probe
+  map:
+    fields:
+    - name: failureThreshold
+      type:
+        scalar: numeric
+    - name: httpGet
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.HTTPProbe
+    - name: periodSeconds
+      type:
+        scalar: numeric
+    - name: tcpSocket
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.TCPProbe
+    - name: timeoutSeconds
+      type:
+        scalar: numeric
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Resources
   map:
     fields:
@@ -889,6 +982,13 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: retryAfter
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.TCPProbe
+  map:
+    fields:
+    - name: port
+      type:
+        scalar: numeric
+      default: 0
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Usage
   map:
     fields:
@@ -921,24 +1021,113 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineStatus
       default: {}
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineImage
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineImageSpec
+      default: {}
+    - name: status
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineImageStatus
+      default: {}
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineImageSpec
+  map:
+    fields:
+    - name: agent
+      type:
+        scalar: boolean
+    - name: format
+      type:
+        scalar: string
+    - name: path
+      type:
+        scalar: string
+    - name: sha256
+      type:
+        scalar: string
+    - name: url
+      type:
+        scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineImageStatus
+  map:
+    fields:
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: format
+      type:
+        scalar: string
+    - name: host
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Host
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: size
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+    - name: users
+      type:
+        scalar: numeric
+      default: 0
+    - name: virtualSize
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSpec
   map:
     fields:
     - name: action
       type:
         scalar: string
+    - name: cdrom
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.CDROM
     - name: cloudInit
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.CloudInit
+    - name: cpuModel
+      type:
+        scalar: string
     - name: diskPolicy
       type:
         scalar: string
+    - name: disks
+      type:
+        list:
+          elementType:
+            namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Disk
+          elementRelationship: associative
+          keys:
+          - name
     - name: driver
+      type:
+        scalar: string
+    - name: firmware
       type:
         scalar: string
     - name: image
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Image
+    - name: network
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Network
     - name: ports
       type:
         list:
@@ -947,6 +1136,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - name
+    - name: readinessProbe
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Probe
     - name: resource
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Resources

@@ -43,6 +43,8 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 	// Group=cloudnative.tw, Version=v1alpha1
 	case v1alpha1.SchemeGroupVersion.WithResource("virtualmachines"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Cloudnative().V1alpha1().VirtualMachines().Informer()}, nil
+	case v1alpha1.SchemeGroupVersion.WithResource("virtualmachineimages"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Cloudnative().V1alpha1().VirtualMachineImages().Informer()}, nil
 
 		// Group=clusterprovisioner.rke.io, Version=v1alpha1
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithResource("clusters"):

@@ -100,6 +100,11 @@ func (in *initProcess) watchSignals(ctx context.Context) {
 
 // device takes care of a device that is there or has come.
 func (in *initProcess) device(ctx context.Context, event system.Uevent) {
+	if event.Action == "remove" && event.Subsystem == "block" {
+		if err := system.UnlinkDisk("/sys" + event.Path); err != nil {
+			in.console.Printf("%v", err)
+		}
+	}
 	if event.Action != "add" {
 		return
 	}
@@ -121,6 +126,9 @@ func (in *initProcess) device(ctx context.Context, event system.Uevent) {
 		})
 	case event.Subsystem == "block":
 		in.disks = append(in.disks, name) // only what is there at the start counts
+		if err := system.LinkDisk("/sys" + event.Path); err != nil {
+			in.console.Printf("%v", err)
+		}
 	case event.Subsystem == "net":
 		in.interfaces = append(in.interfaces, name)
 		if in.settled {

@@ -54,10 +54,12 @@ if it runs, its API is ready and etcd has no alarm, otherwise 1.`,
 			}
 			var disksErr error
 			full.RetainedDisks, disksErr = qemu.RetainedDisks(manager.MachinesDir(dir))
+			var networksErr error
+			full.Networks, networksErr = qemu.Networks(cmd.Context(), manager.MachinesDir(dir))
 			var listErr error
 			full.Directories, listErr = instance.Directories()
 			// The report comes first: the state of the instance does not depend on the rest.
-			if err := errors.Join(print(cmd, output, full), queryErr, disksErr, listErr); err != nil {
+			if err := errors.Join(print(cmd, output, full), queryErr, disksErr, networksErr, listErr); err != nil {
 				return err
 			}
 			if report.ManagerPID == 0 || !report.APIReady || report.EtcdAlarm != "" {
@@ -78,6 +80,7 @@ type instanceReport struct {
 	Version       string                 `json:"version"`           // of this program
 	Process       *up.Process            `json:"process,omitempty"` // that runs the controllers
 	RetainedDisks []backend.RetainedDisk `json:"retainedDisks,omitempty"`
+	Networks      []backend.Network      `json:"networks,omitempty"`    // of machines that are on, of the driver qemu
 	Directories   []instance.Directory   `json:"directories,omitempty"` // of this user
 }
 
@@ -117,7 +120,7 @@ func print(cmd *cobra.Command, output string, report instanceReport) error {
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(report)
 	}
-	_, err := fmt.Fprint(cmd.OutOrStdout(), instance.Describe(report.Report, time.Now()), describeObjects(report), describeDisks(report.RetainedDisks),
+	_, err := fmt.Fprint(cmd.OutOrStdout(), instance.Describe(report.Report, time.Now()), describeObjects(report), describeNetworks(report.Networks), describeDisks(report.RetainedDisks),
 		describeDirectories(report.Dir, report.Directories))
 	return err
 }
@@ -138,6 +141,40 @@ func describeDirectories(dir string, directories []instance.Directory) string {
 		return ""
 	}
 	return "\nOther data directories of this user:\n\n" + b.String()
+}
+
+// describeNetworks lists the networks of machines that are on; "" if there are none.
+func describeNetworks(networks []backend.Network) string {
+	if len(networks) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\nNetworks of VirtualMachines:\n\n")
+	for _, network := range networks {
+		fmt.Fprintf(&b, "  %-24s %s\n", network.Namespace, cmp.Or(network.Error, network.Prefix))
+		for _, machine := range network.Machines {
+			state := "not connected"
+			switch {
+			case machine.Leased:
+				state = "address in use"
+			case machine.Connected:
+				state = "connected"
+			}
+			fmt.Fprintf(&b, "    %-22s %-15s %s\n", machine.Name, machine.Address, state)
+			for _, forward := range machine.Forwards {
+				fmt.Fprintf(&b, "      %-20s %s to port %d/%s%s\n", forward.Name, forward.Host, forward.Port, forward.Protocol, problem(forward.Error))
+			}
+		}
+	}
+	return b.String()
+}
+
+// problem returns an error in parentheses; "" if there is none.
+func problem(text string) string {
+	if text == "" {
+		return ""
+	}
+	return " (" + text + ")"
 }
 
 // describeDisks lists retained disks; "" if there are none.

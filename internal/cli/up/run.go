@@ -19,6 +19,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/crds"
 	"github.com/keelson-dev/keelson/config/admission"
+	"github.com/keelson-dev/keelson/internal/access"
 	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/local"
@@ -134,6 +135,9 @@ var definitions = sync.OnceValues(crds.All)
 // if there are none.
 func (o *options) runManager(ctx context.Context, config *rest.Config, stateDir string, r reporter, logger logr.Logger, up func()) error {
 	if o.noControllers {
+		if err := access.RemoveAbandoned(ctx, config); err != nil {
+			return err
+		}
 		up()
 		<-ctx.Done()
 		return nil

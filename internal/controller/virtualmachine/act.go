@@ -71,6 +71,9 @@ func (r *Reconciler) create(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	if machine.Seed, err = r.newSeed(ctx, vm); err != nil {
 		return err
 	}
+	if machine.Image, err = r.resolveImage(ctx, machine.Image, observed.name); err != nil {
+		return err
+	}
 	if err := r.confirmStillWanted(ctx, vm, observed); err != nil {
 		return err
 	}
@@ -96,7 +99,9 @@ func (r *Reconciler) confirmStillWanted(ctx context.Context, vm *v1alpha1.Virtua
 
 // remove deletes the server, and then removes the finalizer.
 func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation) error {
-	options := backend.DeleteOptions{Grace: gracePeriod(vm), KeepDisk: vm.Spec.DiskPolicy == v1alpha1.DiskRetain}
+	options := backend.DeleteOptions{
+		Grace: gracePeriod(vm), KeepDisk: vm.Spec.DiskPolicy == v1alpha1.DiskRetain, KeepDisks: retainedDisks(vm.Spec.Disks),
+	}
 	if err := observed.driver.Delete(ctx, observed.id, options); err != nil {
 		return err
 	}
@@ -108,6 +113,7 @@ func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 			return fmt.Errorf("remove the finalizer: %w", err)
 		}
 	}
+	r.probers.forget(vm.UID)
 	r.mu.Lock()
 	delete(r.stops, vm.UID)
 	delete(r.booting, vm.UID)

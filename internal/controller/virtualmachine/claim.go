@@ -140,6 +140,9 @@ func (r *Reconciler) claim(ctx context.Context, vm *v1alpha1.VirtualMachine, obs
 		if _, err := r.newSeed(ctx, vm); err != nil {
 			return err
 		}
+		if _, err := r.resolveImage(ctx, imageOf(vm), observed.name); err != nil {
+			return err
+		}
 	}
 	if len(finalizersOf(vm)) > 0 {
 		return nil

@@ -45,7 +45,7 @@ func summarizeReady(vm *v1alpha1.VirtualMachine, observed observation, p plan, s
 			"The state of the machine is unknown: %v. Keelson retries, and creates nothing in the meantime", err)
 	case driverConflict, onAnotherHost:
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, string(f), "%v", err)
-	case invalidSpec, driverMissing, secretMissing:
+	case invalidSpec, driverMissing, secretMissing, imageMissing, imageNotReady:
 		return not(string(f), "%v", err)
 	case otherFailure:
 		if isFailedAttempt(p, f) {
@@ -60,7 +60,7 @@ func summarizeReady(vm *v1alpha1.VirtualMachine, observed observation, p plan, s
 		}
 		return not(v1alpha1.ReasonPowerFailed, "%v. Keelson retries", err)
 	}
-	return readyByPlan(vm, observed.server, p, not)
+	return readyByProbe(observed, readyByPlan(vm, observed.server, p, not), not)
 }
 
 // readyWhileTerminating returns Ready during a deletion.
@@ -103,6 +103,24 @@ func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, no
 			"The state of the machine is unknown: %s. Keelson retries, and creates nothing in the meantime", server.Message)
 	}
 	return readyByServer(vm, server, not)
+}
+
+// readyByProbe returns Ready of a machine that ready says everything about but its network and its probe.
+func readyByProbe(observed observation, ready metav1.Condition, not func(string, string, ...any) metav1.Condition) metav1.Condition {
+	if ready.Status != metav1.ConditionTrue {
+		return ready
+	}
+	switch server, probe := observed.server, observed.probe; {
+	case server.NetworkError != "":
+		return not(v1alpha1.ReasonNetworkFailed, "The machine is running, but its network does not work: %s. Keelson retries", server.NetworkError)
+	case probe.result == probing:
+		return not(v1alpha1.ReasonProbing, "The machine is running, but its readiness probe has not succeeded yet: %s", probe.why)
+	case probe.result == probeFailed:
+		return not(v1alpha1.ReasonProbeFailed, "The machine is running, but its readiness probe fails: %s", probe.why)
+	case probe.result == probeSucceeded:
+		return newCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonGuestReady, "The readiness probe has succeeded")
+	}
+	return ready
 }
 
 // readyAfterEnd returns Ready after the end of a run or of an attempt to create or start the server.
@@ -178,6 +196,7 @@ func summarizeServerConditions(vm *v1alpha1.VirtualMachine, observed observation
 	}
 	created := unknown(v1alpha1.ConditionCreated)
 	agent := unknown(v1alpha1.ConditionAgentConnected)
+	disks := unknown(v1alpha1.ConditionDisksReady)
 	restart := unknown(v1alpha1.ConditionRestartRequired)
 	emulated := unknown(v1alpha1.ConditionSoftwareEmulation)
 	switch {
@@ -186,14 +205,14 @@ func summarizeServerConditions(vm *v1alpha1.VirtualMachine, observed observation
 		if errors.Is(observed.err, backend.ErrMissing) && vm.Status.Server == nil {
 			created.Status = metav1.ConditionFalse
 		}
-		return []metav1.Condition{created, agent, restart, emulated}
+		return []metav1.Condition{created, agent, disks, restart, emulated}
 	case server == nil || server.State == backend.StateAbsent:
 		created.Status, created.Reason, created.Message = metav1.ConditionFalse, ready.Reason, ready.Message
-		return []metav1.Condition{created, agent, restart, emulated}
+		return []metav1.Condition{created, agent, disks, restart, emulated}
 	}
 	created = newCondition(v1alpha1.ConditionCreated, metav1.ConditionTrue, v1alpha1.ReasonServerCreated,
 		"The driver %s has the server %s", observed.name, server.ID)
-	agent = summarizeAgent(server)
+	agent, disks = summarizeAgent(server), summarizeDisks(server)
 	restart = newCondition(v1alpha1.ConditionRestartRequired, metav1.ConditionFalse, v1alpha1.ReasonUpToDate, "No change requires a restart")
 	if len(server.Pending) > 0 && server.IsOn() {
 		restart = newCondition(v1alpha1.ConditionRestartRequired, metav1.ConditionTrue, v1alpha1.ReasonFieldsWait,
@@ -205,7 +224,7 @@ func summarizeServerConditions(vm *v1alpha1.VirtualMachine, observed observation
 		emulated = newCondition(v1alpha1.ConditionSoftwareEmulation, metav1.ConditionTrue, v1alpha1.ReasonNoHardwareVirtualization,
 			"The machine runs with software emulation, which is many times slower: the driver %s has no hardware virtualization on this host", observed.name)
 	}
-	return []metav1.Condition{created, agent, restart, emulated}
+	return []metav1.Condition{created, agent, disks, restart, emulated}
 }
 
 func summarizeAgent(server *backend.Server) metav1.Condition {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/image"
 	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/tracing"
@@ -51,11 +52,13 @@ type Reconciler struct {
 	booting map[types.UID]bool
 	// created is when a server was first observed that is not in a status yet.
 	created map[types.UID]time.Time
+
+	probers *probers
 }
 
 // NewReconciler returns a Reconciler. It reads from c, which may be stale, and from live, the
 // API server, where a stale read could do harm.
-func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
+func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, recorder events.EventRecorder, clock clock.WithTicker) *Reconciler {
 	return &Reconciler{
 		client:  c,
 		live:    live,
@@ -66,16 +69,28 @@ func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, record
 		stops:   map[types.UID]time.Time{},
 		booting: map[types.UID]bool{},
 		created: map[types.UID]time.Time{},
+		probers: &probers{clock: clock, notify: drivers.notifyWatcher, all: map[types.UID]*prober{}},
 	}
 }
 
 // Add adds the controller to a manager. The caller closes drivers after the manager has stopped.
-func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers) error {
+// With images, it also adds the controller of VirtualMachineImages, which needs a manager of all namespaces.
+func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers, images bool) error {
 	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), drivers, mgr.GetEventRecorder(Name), clock.RealClock{})
 	if err := mgr.Add(&orphanCollector{r: r, clock: clock.RealClock{}}); err != nil {
 		return fmt.Errorf("add the orphan collector of controller %s: %w", Name, err)
 	}
-	err := ctrl.NewControllerManagedBy(mgr).
+	if err := mgr.Add(r.probers); err != nil {
+		return fmt.Errorf("add the probes of controller %s: %w", Name, err)
+	}
+	build := ctrl.NewControllerManagedBy(mgr)
+	if images {
+		if err := image.Add(mgr, options, drivers); err != nil {
+			return err
+		}
+		build.Watches(&v1alpha1.VirtualMachineImage{}, watchImages(mgr.GetClient()))
+	}
+	err := build.
 		Named(Name).
 		For(&v1alpha1.VirtualMachine{}).
 		WatchesRawSource(watchServers(drivers)).
@@ -90,6 +105,7 @@ func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers) error {
 
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines/status,verbs=update
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachineimages,verbs=get
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
@@ -100,6 +116,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, vm *v1alpha1.VirtualMachine)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	observed.probe = r.probers.follow(ctx, vm, observed)
 	plan := decide(vm, observed, r.clock.Now())
 	kube.LogAction(ctx, plan.action)
 	if plan.action == released {
@@ -126,6 +143,8 @@ type observation struct {
 	// server is nil if it certainly does not exist, or if its state is unknown because of err.
 	server *backend.Server
 	err    error
+	// probe is the result of spec.readinessProbe.
+	probe probeState
 }
 
 // observe queries the driver. Errors of the driver are part of the observation; a returned

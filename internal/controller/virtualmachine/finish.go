@@ -26,7 +26,7 @@ func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	switch {
 	case errors.Is(actErr, backend.ErrInProgress):
 		outcome.Again = earliest(taskCheckInterval, p.requeueAfter)
-	case f == secretMissing:
+	case f == secretMissing, f == imageMissing, f == imageNotReady:
 		outcome.Again = earliest(kube.RejectedPause(is.LastTransitionTime.Time, p.now), p.requeueAfter)
 	case f == backendUnavailable:
 		outcome.Again = earliest(unreachableInterval(vm, p.now), p.requeueAfter)
@@ -44,6 +44,7 @@ func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	written, result, err := r.status.Finish(ctx, vm, after, outcome)
 	if written {
 		r.recordEvents(vm, observed, p, was, is)
+		r.recordDiskEvent(vm, after)
 		r.recordDurations(vm, after, observed)
 	}
 	return result, err
@@ -83,9 +84,10 @@ func stablePower(status *v1alpha1.VirtualMachineStatus) v1alpha1.ServerState {
 // needsAttention reports whether a reason requires the attention of a user.
 func needsAttention(reason string) bool {
 	switch reason {
-	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonSecretMissing, v1alpha1.ReasonDriverMissing, v1alpha1.ReasonCreateFailed,
+	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonSecretMissing, v1alpha1.ReasonImageMissing, v1alpha1.ReasonDriverMissing, v1alpha1.ReasonCreateFailed,
 		v1alpha1.ReasonPowerFailed, v1alpha1.ReasonDeleteFailed, v1alpha1.ReasonBackendUnavailable, v1alpha1.ReasonBackOff,
-		v1alpha1.ReasonDriverConflict, v1alpha1.ReasonOnAnotherHost, v1alpha1.ReasonGuestStopped, v1alpha1.ReasonGuestSilent:
+		v1alpha1.ReasonDriverConflict, v1alpha1.ReasonOnAnotherHost, v1alpha1.ReasonGuestStopped, v1alpha1.ReasonGuestSilent,
+		v1alpha1.ReasonNetworkFailed, v1alpha1.ReasonProbeFailed:
 		return true
 	}
 	return false

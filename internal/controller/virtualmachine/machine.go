@@ -28,14 +28,27 @@ func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machin
 		Identity:    id,
 		MilliCPU:    size.CPU.MilliValue(),
 		MemoryBytes: size.Memory.Value(),
-		Image:       vm.Spec.Image,
+		Image:       imageOf(vm),
 		Ports:       vm.Spec.Ports,
+		Network:     vm.Spec.Network,
+		CDROM:       newCDROM(vm.Spec.CDROM),
+		Firmware:    newFirmware(vm.Spec.Firmware),
+		CPUModel:    vm.Spec.CPUModel,
+		Disks:       newDisks(vm.Spec.Disks),
 		Hash:        hash(&vm.Spec),
 	}
 	if size.RootDisk != nil {
 		machine.DiskBytes = size.RootDisk.Value()
 	}
 	return machine
+}
+
+// imageOf returns spec.image; nil if it names the default guest.
+func imageOf(vm *v1alpha1.VirtualMachine) *v1alpha1.Image {
+	if image := vm.Spec.Image; image != nil && image.Name == v1alpha1.ImageTiny {
+		return nil
+	}
+	return vm.Spec.Image
 }
 
 // hash returns a hash of the fields of spec whose changes a driver has to apply.
@@ -48,7 +61,16 @@ func hash(spec *v1alpha1.VirtualMachineSpec) string {
 		CPU, Memory, Disk int64
 		Ports             []v1alpha1.Port
 		CloudInit         *v1alpha1.CloudInit
-	}{spec.Resource.CPU.MilliValue(), spec.Resource.Memory.Value(), disk, spec.Ports, spec.CloudInit})
+		// Fields without a value do not change the hash, so that a new version of the manager does not reconfigure every machine.
+		Network  *v1alpha1.Network `json:",omitempty"`
+		Disks    []backend.Disk    `json:",omitempty"`
+		CDROM    *v1alpha1.CDROM   `json:",omitempty"`
+		Firmware v1alpha1.Firmware `json:",omitempty"`
+		CPUModel string            `json:",omitempty"`
+	}{
+		spec.Resource.CPU.MilliValue(), spec.Resource.Memory.Value(), disk, spec.Ports, spec.CloudInit, spec.Network,
+		newDisks(spec.Disks), spec.CDROM, newFirmware(spec.Firmware), spec.CPUModel,
+	})
 	if err != nil {
 		// Marshaling strings and numbers never fails.
 		panic(err)

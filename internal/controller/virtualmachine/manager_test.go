@@ -33,7 +33,7 @@ func newFixtureBeside(w *fixture) *fixture {
 // run runs a manager with this controller for the namespace of w, until the test ends.
 func (w *fixture) run() *harness.Requests {
 	w.Helper()
-	add := func(mgr ctrl.Manager, options controller.Options) error { return Add(mgr, options, w.drivers) }
+	add := func(mgr ctrl.Manager, options controller.Options) error { return Add(mgr, options, w.drivers, false) }
 	return harness.RunManager(w.T, env.Config(w), w.client.Scheme(), w.namespace, add, Cache)
 }
 

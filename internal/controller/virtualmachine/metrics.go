@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,12 +49,24 @@ var (
 
 	machinesDesc = prometheus.NewDesc("keelson_virtualmachine_machines",
 		"VirtualMachines by phase and driver.", []string{"driver", "phase"}, nil)
-	restartsDesc = newMachineDesc("restarts_total", "Restarts of the machine after it stopped by itself.")
-	cpuDesc      = newMachineDesc("cpu_seconds_total", "CPU time of the machine since it was powered on.")
-	residentDesc = newMachineDesc("resident_memory_bytes", "Memory of the host that the machine uses.")
-	retainedDesc = newMachineDesc("retained_disk_bytes", "Disk space used by retained disks of deleted machines.")
-	guestDesc    = newMachineDesc("guest_memory_used_bytes", "Memory used in the guest, as reported by it.")
+	restartsDesc  = newMachineDesc("restarts_total", "Restarts of the machine after it stopped by itself.")
+	cpuDesc       = newMachineDesc("cpu_seconds_total", "CPU time of the machine since it was powered on.")
+	residentDesc  = newMachineDesc("resident_memory_bytes", "Memory of the host that the machine uses.")
+	retainedDesc  = newMachineDesc("retained_disk_bytes", "Disk space used by retained disks of deleted machines.")
+	allocatedDesc = newMachineDesc("disk_allocated_bytes", "Disk space of the host used by all disks of the machine.")
+	virtualDesc   = newMachineDesc("disk_virtual_bytes", "Size of all disks of the machine, as seen by the guest.")
+	guestDesc     = newMachineDesc("guest_memory_used_bytes", "Memory used in the guest, as reported by it.")
+
+	receivedDesc       = newMachineDesc("network_received_bytes_total", "Bytes that the guest received since its network was started.")
+	transmittedDesc    = newMachineDesc("network_transmitted_bytes_total", "Bytes that the guest sent since its network was started.")
+	receivedPackets    = newMachineDesc("network_received_packets_total", "Packets that the guest received since its network was started.")
+	transmittedPackets = newMachineDesc("network_transmitted_packets_total", "Packets that the guest sent since its network was started.")
+	droppedDesc        = newMachineDesc("network_dropped_packets_total", "Dropped packets and refused connections of the guest since its network was started.")
+	connectionsDesc    = newMachineDesc("network_connections", "Open connections of the guest with other networks and through its ports.")
 )
+
+// networkDescs are the metrics of networks.
+var networkDescs = []*prometheus.Desc{receivedDesc, transmittedDesc, receivedPackets, transmittedPackets, droppedDesc, connectionsDesc}
 
 func newMachineDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("keelson_virtualmachine_"+name, help, []string{"namespace", "name"}, nil)
@@ -79,7 +93,7 @@ type delegatingCollector struct{}
 
 // Describe implements prometheus.Collector.
 func (delegatingCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{machinesDesc, restartsDesc, cpuDesc, residentDesc, guestDesc, retainedDesc} {
+	for _, desc := range append([]*prometheus.Desc{machinesDesc, restartsDesc, cpuDesc, residentDesc, guestDesc, retainedDesc, allocatedDesc, virtualDesc}, networkDescs...) {
 		descs <- desc
 	}
 }
@@ -109,27 +123,34 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 		return // the cache has not started
 	}
 	count := map[[2]string]int{}
-	machines := map[types.UID]bool{}
+	machines := map[types.UID]*v1alpha1.VirtualMachine{}
 	for i := range vms.Items {
 		vm := &vms.Items[i]
 		driver := cmp.Or(recordedDriver(vm), vm.Spec.Driver, c.drivers.Default())
 		count[[2]string{driver, string(vm.Status.Phase)}]++
-		machines[vm.UID] = true
+		machines[vm.UID] = vm
 		collected <- prometheus.MustNewConstMetric(restartsDesc, prometheus.CounterValue, float64(vm.Status.Restarts), vm.Namespace, vm.Name)
 	}
 	for labels, n := range count {
 		collected <- prometheus.MustNewConstMetric(machinesDesc, prometheus.GaugeValue, float64(n), labels[:]...)
 	}
 	c.collectRetained(ctx, collected)
+	c.collectNetworks(ctx, machines, collected)
 	for _, driver := range c.drivers.alreadyOpen() {
 		servers, err := driver.List(ctx)
 		if err != nil {
 			continue
 		}
+		disks := measureDisks(ctx, driver)
 		for i := range servers {
+			if usage, found := disks[servers[i].UID]; found && machines[servers[i].UID] != nil {
+				labels := []string{servers[i].Namespace, servers[i].Name}
+				collected <- prometheus.MustNewConstMetric(allocatedDesc, prometheus.GaugeValue, float64(usage.AllocatedBytes), labels...)
+				collected <- prometheus.MustNewConstMetric(virtualDesc, prometheus.GaugeValue, float64(usage.VirtualBytes), labels...)
+			}
 			// Another server may have the same namespace and name: that of another cluster, or
 			// of a deleted object.
-			if usage := servers[i].Usage; usage != nil && machines[servers[i].UID] {
+			if usage := servers[i].Usage; usage != nil && machines[servers[i].UID] != nil {
 				labels := []string{servers[i].Namespace, servers[i].Name}
 				collected <- prometheus.MustNewConstMetric(cpuDesc, prometheus.CounterValue, usage.CPUSeconds, labels...)
 				collected <- prometheus.MustNewConstMetric(residentDesc, prometheus.GaugeValue, float64(usage.ResidentBytes), labels...)
@@ -137,6 +158,19 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 			}
 		}
 	}
+}
+
+// measureDisks returns the usage of disks by server, nil if the driver cannot measure it.
+func measureDisks(ctx context.Context, driver Driver) map[types.UID]backend.DiskUsage {
+	meter, ok := driver.(backend.DiskMeter)
+	if !ok {
+		return nil
+	}
+	usage, err := meter.DiskUsage(ctx)
+	if err != nil {
+		return nil // the next scrape tries again
+	}
+	return usage
 }
 
 // collectRetained reports the size of retained disks, summed over machines with the same namespace and name.
@@ -157,6 +191,35 @@ func (c *collector) collectRetained(ctx context.Context, collected chan<- promet
 	}
 	for labels, size := range sizes {
 		collected <- prometheus.MustNewConstMetric(retainedDesc, prometheus.GaugeValue, float64(size), labels[:]...)
+	}
+}
+
+// collectNetworks reports what the networks count for machines.
+func (c *collector) collectNetworks(ctx context.Context, machines map[types.UID]*v1alpha1.VirtualMachine, collected chan<- prometheus.Metric) {
+	for _, driver := range c.drivers.alreadyOpen() {
+		networker, ok := driver.(backend.Networker)
+		if !ok {
+			continue
+		}
+		networks, err := networker.Networks(ctx)
+		if err != nil {
+			continue // `keelson status` shows the error
+		}
+		for _, network := range networks {
+			for _, machine := range network.Machines {
+				vm := machines[machine.UID]
+				if vm == nil {
+					continue
+				}
+				for desc, value := range map[*prometheus.Desc]uint64{
+					receivedDesc: machine.ReceivedBytes, transmittedDesc: machine.TransmittedBytes, receivedPackets: machine.ReceivedPackets,
+					transmittedPackets: machine.TransmittedPackets, droppedDesc: machine.DroppedPackets,
+				} {
+					collected <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), vm.Namespace, vm.Name)
+				}
+				collected <- prometheus.MustNewConstMetric(connectionsDesc, prometheus.GaugeValue, float64(machine.Connections), vm.Namespace, vm.Name)
+			}
+		}
 	}
 }
 
@@ -248,12 +311,37 @@ func resultOf(err error) string {
 
 func isInProgress(err error) bool { return errors.Is(err, backend.ErrInProgress) }
 
+// DiskUsage implements backend.DiskMeter.
+func (c *instrumentedDriver) DiskUsage(ctx context.Context) (map[types.UID]backend.DiskUsage, error) {
+	meter, ok := c.Driver.(backend.DiskMeter)
+	if !ok {
+		return nil, nil
+	}
+	return meter.DiskUsage(ctx)
+}
+
 // Retained implements backend.Retainer.
 func (c *instrumentedDriver) Retained(ctx context.Context) ([]backend.RetainedDisk, error) {
 	if retainer, ok := c.Driver.(backend.Retainer); ok {
 		return retainer.Retained(ctx)
 	}
 	return nil, nil
+}
+
+// Networks implements backend.Networker.
+func (c *instrumentedDriver) Networks(ctx context.Context) ([]backend.Network, error) {
+	if networker, ok := c.Driver.(backend.Networker); ok {
+		return networker.Networks(ctx)
+	}
+	return nil, nil
+}
+
+// Dial implements backend.Dialer. Probes call it often, so it has neither metrics nor traces.
+func (c *instrumentedDriver) Dial(ctx context.Context, id backend.Identity, port uint16) (net.Conn, error) {
+	if dialer, ok := c.Driver.(backend.Dialer); ok {
+		return dialer.Dial(ctx, id, port)
+	}
+	return nil, fmt.Errorf("%w: the driver %s cannot connect to machines", backend.ErrInvalid, c.Name())
 }
 
 // Observe implements Driver.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"k8s.io/apimachinery/pkg/types"
 	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -58,6 +59,20 @@ func (retainer) Retained(context.Context) ([]backend.RetainedDisk, error) {
 	return []backend.RetainedDisk{gone, again}, nil
 }
 
+// Networks has a machine of the test and one of another cluster.
+func (retainer) Networks(context.Context) ([]backend.Network, error) {
+	counted := backend.NetworkMachine{
+		UID: newVM().UID, Name: newVM().Name, ReceivedBytes: 1, TransmittedBytes: 2, ReceivedPackets: 3, TransmittedPackets: 4, DroppedPackets: 5, Connections: 6,
+	}
+	other := counted
+	other.UID = "elsewhere"
+	return []backend.Network{{Namespace: "default", Machines: []backend.NetworkMachine{counted, other}}}, nil
+}
+
+func (retainer) DiskUsage(context.Context) (map[types.UID]backend.DiskUsage, error) {
+	return map[types.UID]backend.DiskUsage{"vm-uid": {AllocatedBytes: 1, VirtualBytes: 2}, "elsewhere": {AllocatedBytes: 3, VirtualBytes: 4}}, nil
+}
+
 func TestMetricsOfMachines(t *testing.T) {
 	on := newVM(func(vm *v1alpha1.VirtualMachine) {
 		vm.Namespace, vm.Status.Phase, vm.Status.Restarts = "default", v1alpha1.PhaseActive, 3
@@ -87,6 +102,9 @@ func TestMetricsOfMachines(t *testing.T) {
 		"restarts_total " + label: 3, "restarts_total other/default": 0,
 		"retained_disk_bytes gone/default": 5,
 		"cpu_seconds_total " + label:       1, "resident_memory_bytes " + label: 100, "guest_memory_used_bytes " + label: 100,
+		"network_received_bytes_total " + label: 1, "network_transmitted_bytes_total " + label: 2, "network_received_packets_total " + label: 3,
+		"network_transmitted_packets_total " + label: 4, "network_dropped_packets_total " + label: 5, "network_connections " + label: 6,
+		"disk_allocated_bytes " + label: 1, "disk_virtual_bytes " + label: 2,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)

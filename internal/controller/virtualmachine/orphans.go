@@ -124,18 +124,18 @@ func (r *Reconciler) checkCluster(ctx context.Context, cluster types.UID) error 
 	return nil
 }
 
-// deleteOrphan deletes a server except its disk, and records an event for its VirtualMachine. It keeps the disk because nobody
-// requested its deletion: the object, and with it its diskPolicy, may have been lost when a backup of etcd was restored.
+// deleteOrphan deletes a server except its disks, and records an event for its VirtualMachine. It keeps the disks because nobody
+// requested their deletion: the object, and with it its diskPolicy, may have been lost when a backup of etcd was restored.
 func (r *Reconciler) deleteOrphan(ctx context.Context, driver Driver, server *backend.Server) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	about := &v1alpha1.VirtualMachine{}
 	about.Namespace, about.Name, about.UID = server.Namespace, server.Name, server.UID
-	note := fmt.Sprintf("Deleting the server %s of driver %s, because its VirtualMachine is gone; its disk is kept", server.ID, driver.Name())
+	note := fmt.Sprintf("Deleting the server %s of driver %s, because its VirtualMachine is gone; its disks are kept", server.ID, driver.Name())
 	log.FromContext(ctx).WithName(Name).Info("Deleting an orphaned server", "driver", driver.Name(),
 		"server", server.ID, "VirtualMachine", client.ObjectKeyFromObject(about))
 	r.events.Warning(about, v1alpha1.ReasonOrphanDeleted, "DeleteServer", note)
-	err := driver.Delete(ctx, server.Identity, backend.DeleteOptions{KeepDisk: true})
+	err := driver.Delete(ctx, server.Identity, backend.DeleteOptions{KeepDisk: true, KeepAll: true})
 	if isInProgress(err) {
 		return nil
 	}

@@ -35,6 +35,8 @@ type Drivers struct {
 	closed bool
 	slots  map[string]*slot
 	notify func(backend.Identity)
+	// notifyImages is called with the name of an image that has changed.
+	notifyImages func(name string)
 }
 
 // slot is one driver.
@@ -49,7 +51,7 @@ type slot struct {
 // opener is a driver that this program does not have, which the conditions of its machines
 // report.
 func NewDrivers(names []string, openers map[string]Opener, clock clock.PassiveClock) *Drivers {
-	d := &Drivers{names: names, openers: openers, clock: clock, slots: map[string]*slot{}, notify: func(backend.Identity) {}}
+	d := &Drivers{names: names, openers: openers, clock: clock, slots: map[string]*slot{}, notify: func(backend.Identity) {}, notifyImages: func(string) {}}
 	for _, name := range names {
 		d.slots[name] = &slot{}
 	}
@@ -100,6 +102,9 @@ func (d *Drivers) get(name string) (Driver, error) {
 		case s.err == nil:
 			s.driver = instrument(driver)
 			s.driver.Watch(d.notifyWatcher)
+			if store := imageStoreOf(driver); store != nil {
+				store.WatchImages(d.notifyImage)
+			}
 		case !errors.Is(s.err, backend.ErrMissing):
 			s.err = fmt.Errorf("open driver %s: %w: %w", name, backend.ErrUnavailable, s.err)
 		}

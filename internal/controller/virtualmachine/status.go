@@ -53,6 +53,10 @@ const (
 	invalidSpec failure = v1alpha1.ReasonInvalidSpec
 	// secretMissing: the user has to create a Secret.
 	secretMissing failure = v1alpha1.ReasonSecretMissing
+	// imageMissing: the user has to create a VirtualMachineImage.
+	imageMissing failure = v1alpha1.ReasonImageMissing
+	// imageNotReady: the VirtualMachineImage cannot be used yet.
+	imageNotReady failure = v1alpha1.ReasonImageNotReady
 	// backendUnavailable: the backend does not respond.
 	backendUnavailable failure = v1alpha1.ReasonBackendUnavailable
 	// driverMissing: the manager does not have the driver.
@@ -81,6 +85,10 @@ func failureOf(observed observation, actErr error) failure {
 		return onAnotherHost
 	case errors.Is(err, errSecretMissing):
 		return secretMissing
+	case errors.Is(err, errImageMissing):
+		return imageMissing
+	case errors.Is(err, errImageNotReady):
+		return imageNotReady
 	case errors.Is(err, backend.ErrMissing):
 		return driverMissing
 	case errors.Is(err, backend.ErrUnavailable):
@@ -207,7 +215,7 @@ func phaseOf(vm *v1alpha1.VirtualMachine, observed observation, p plan, status *
 		return v1alpha1.PhaseFailed
 	}
 	switch reason {
-	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonSecretMissing, v1alpha1.ReasonCreateFailed, v1alpha1.ReasonPowerFailed, v1alpha1.ReasonBackOff:
+	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonSecretMissing, v1alpha1.ReasonImageMissing, v1alpha1.ReasonCreateFailed, v1alpha1.ReasonPowerFailed, v1alpha1.ReasonBackOff:
 		return v1alpha1.PhaseFailed
 	}
 	before := vm.Status.Phase
@@ -226,7 +234,7 @@ func printableStatus(phase v1alpha1.Phase, reason string) v1alpha1.PrintableStat
 		return v1alpha1.PrintableStatus(phase)
 	}
 	switch reason {
-	case v1alpha1.ReasonStarting, v1alpha1.ReasonGuestBooting:
+	case v1alpha1.ReasonStarting, v1alpha1.ReasonGuestBooting, v1alpha1.ReasonProbing:
 		return v1alpha1.StatusBooting
 	case v1alpha1.ReasonStopping:
 		return v1alpha1.StatusStopping

@@ -66,6 +66,16 @@ func Validate(machine *backend.Machine) error {
 	if image := machine.Image; image != nil && image.Container == "" {
 		return &backend.FieldError{Field: "spec.image", Message: "the driver docker runs containers; set spec.image.container"}
 	}
+	if machine.Network != nil {
+		return &backend.FieldError{Field: "spec.network", Message: "the driver docker has no rules for networks: the machines of a namespace reach each other"}
+	}
+	for field, given := range map[string]bool{
+		"spec.disks": len(machine.Disks) > 0, "spec.cdrom": machine.CDROM != nil, "spec.firmware": machine.Firmware != "", "spec.cpuModel": machine.CPUModel != "",
+	} {
+		if given {
+			return &backend.FieldError{Field: field, Message: "the driver docker runs containers, which have none; remove the field"}
+		}
+	}
 	if machine.MilliCPU < 10 {
 		return &backend.FieldError{Field: "spec.resource.cpu", Message: "the driver docker requires at least 10m"}
 	}

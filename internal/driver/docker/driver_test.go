@@ -160,6 +160,7 @@ func TestContract(t *testing.T) {
 			Machine:   small,
 			Kill:      w.kill,
 			Leftovers: w.leftovers,
+			Apart:     true,
 		}
 	})
 }

@@ -110,6 +110,7 @@ func TestValidate(t *testing.T) {
 		{"too little CPU", func(m *backend.Machine) { m.MilliCPU = 9 }, "at least 10m"},
 		{"all processors", func(m *backend.Machine) { m.MilliCPU = 2000 }, ""},
 		{"more processors than the host has", func(m *backend.Machine) { m.MilliCPU = 2001 }, "has 2 processors"},
+		{"rules of its network", func(m *backend.Machine) { m.Network = &v1alpha1.Network{Isolated: true} }, "spec.network"},
 		{"invalid UID", func(m *backend.Machine) { m.UID = "../x" }, "is not a UID"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -3,6 +3,8 @@ package fake
 import (
 	"context"
 	"fmt"
+	"net"
+	"slices"
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -55,6 +57,7 @@ func (d *Driver) Start(_ context.Context, machine backend.Machine) error {
 	if err != nil || s.IsOn() {
 		return err
 	}
+	machine.Image = s.machine.Image // the disk was made from it
 	s.define(machine)
 	return d.do(s, backend.TaskStart, func() {
 		s.State, s.Run, s.StartedAt, s.Ended = backend.StateRunning, d.runName(), d.options.Clock.Now(), nil
@@ -156,12 +159,13 @@ func (d *Driver) Reconfigure(_ context.Context, machine backend.Machine) error {
 	if err != nil {
 		return err
 	}
+	machine.Image = s.machine.Image // the disk was made from it
 	s.configured, s.Hash = machine, machine.Hash
 	if !s.IsOn() {
 		s.define(machine)
 		return nil
 	}
-	s.machine.MemoryBytes, s.Pending = machine.MemoryBytes, nil
+	s.machine.MemoryBytes, s.machine.Disks, s.Pending = machine.MemoryBytes, machine.Disks, nil
 	if s.machine.MilliCPU != machine.MilliCPU {
 		s.Pending = append(s.Pending, "resource.cpu")
 	}
@@ -185,5 +189,23 @@ func (d *Driver) Delete(_ context.Context, id backend.Identity, options backend.
 		if options.KeepDisk {
 			d.kept = append(d.kept, backend.RetainedDisk{Namespace: id.Namespace, Name: id.Name})
 		}
+		for _, disk := range s.machine.Disks {
+			if options.KeepAll || slices.Contains(options.KeepDisks, disk.Name) {
+				d.kept = append(d.kept, backend.RetainedDisk{Namespace: id.Namespace, Name: id.Name, Path: disk.Name})
+			}
+		}
 	})
+}
+
+// Dial implements backend.Dialer: there is no guest to connect to.
+func (d *Driver) Dial(_ context.Context, id backend.Identity, _ uint16) (net.Conn, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.begin("Dial", id); err != nil {
+		return nil, err
+	}
+	if _, err := d.find(id); err != nil {
+		return nil, err
+	}
+	return nil, fmt.Errorf("%w: the driver fake only pretends to run machines, which cannot be connected to", backend.ErrInvalid)
 }

@@ -46,6 +46,7 @@ type Driver struct {
 	count    int
 	failures map[string][]error
 	held     map[backend.Task]bool
+	images   map[types.UID]bool
 	down     bool
 	closed   bool
 }
@@ -71,7 +72,7 @@ func New(options Options) *Driver {
 	}
 	return &Driver{
 		options: options, notify: func(backend.Identity) {},
-		servers: map[types.UID]*server{}, failures: map[string][]error{}, held: map[backend.Task]bool{},
+		servers: map[types.UID]*server{}, failures: map[string][]error{}, held: map[backend.Task]bool{}, images: map[types.UID]bool{},
 	}
 }
 
@@ -83,7 +84,7 @@ func (d *Driver) Host() backend.Host { return d.options.Host }
 
 // Capabilities implements backend.Driver.
 func (d *Driver) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Pause: true, FractionalCPU: true, Agent: true}
+	return backend.Capabilities{Disks: true, Pause: true, FractionalCPU: true, Agent: true}
 }
 
 // Watch implements backend.Driver.

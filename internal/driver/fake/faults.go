@@ -103,6 +103,11 @@ func (d *Driver) FailTask(uid types.UID, message string) {
 	})
 }
 
+// PendDisks sets the disks of a server whose changes are not complete.
+func (d *Driver) PendDisks(uid types.UID, disks ...backend.PendingDisk) {
+	d.with(uid, func(s *server) { s.Disks = disks })
+}
+
 // Lose drops a server.
 func (d *Driver) Lose(uid types.UID) {
 	d.with(uid, func(*server) { delete(d.servers, uid) })
@@ -129,6 +134,21 @@ func (d *Driver) Kept() []backend.RetainedDisk {
 
 // Retained implements backend.Retainer.
 func (d *Driver) Retained(context.Context) ([]backend.RetainedDisk, error) { return d.Kept(), nil }
+
+// DiskUsage implements backend.DiskMeter: a tenth of each disk is in use.
+func (d *Driver) DiskUsage(context.Context) (map[types.UID]backend.DiskUsage, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := map[types.UID]backend.DiskUsage{}
+	for uid, s := range d.servers {
+		size := s.machine.DiskBytes
+		for _, disk := range s.machine.Disks {
+			size += disk.SizeBytes
+		}
+		all[uid] = backend.DiskUsage{AllocatedBytes: size / 10, VirtualBytes: size}
+	}
+	return all, nil
+}
 
 // Machine returns the last configuration of a server, and its seed.
 func (d *Driver) Machine(uid types.UID) (backend.Machine, *backend.Seed) {

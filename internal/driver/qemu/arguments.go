@@ -4,11 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
+	"net/netip"
 	"strings"
 
-	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
@@ -27,10 +25,15 @@ type launch struct {
 	programs []string
 	// base is the backing file of the disk; nil if there is none.
 	base *baseImage
+	// mac is the address of the network card.
+	mac string
+	// firmware is the code of UEFI firmware; empty means BIOS. cdrom is the image in the drive; nil means no drive.
+	firmware string
+	cdrom    *baseImage
+	// disks are the disks of spec.disks.
+	disks []diskRecord
 	// kernel, initrd and cmdline boot a kernel directly; empty boots the disk.
 	kernel, initrd, cmdline string
-	// hostPorts are the host ports by the names of the machine's ports.
-	hostPorts map[string]int
 }
 
 const (
@@ -38,9 +41,9 @@ const (
 	agentChannel = "org.qemu.guest_agent.0"
 	// agentID is the name of the agent's device in QEMU.
 	agentID = "agent"
-	// blockNode is the block node of the disk, diskNode that of its file.
-	blockNode = "root"
-	diskNode  = "root-file"
+	// blockNode is the block node of the root disk, blockFileNode that of its file.
+	blockNode     = "root"
+	blockFileNode = "root-file"
 	// guestCode is the buffer for translated code for each processor of the default guest, in MiB.
 	// By default it grows to 1 GiB, nearly all of it code that runs once, at boot: 43 MB more for
 	// each machine without a faster boot. Other guests may need it.
@@ -61,11 +64,18 @@ func (l *launch) arguments() []string {
 	case m.Image == nil && !l.plugs:
 		accel += fmt.Sprintf(",tb-size=%d", guestCode*cpus)
 	}
+	if m.CPUModel != "" {
+		cpu = m.CPUModel
+	}
+	board := "q35,usb=off,smbus=off,vmport=off"
+	if l.firmware != "" {
+		board += ",pflash0=firmware,pflash1=vars"
+	}
 	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none",
 		"-name", "guest=" + escape(m.Namespace+"/"+m.Name) + ",debug-threads=on",
 		"-uuid", string(m.UID),
-		"-machine", "q35,usb=off,smbus=off,vmport=off", "-accel", accel, "-cpu", cpu,
+		"-machine", board, "-accel", accel, "-cpu", cpu,
 		"-smp", fmt.Sprintf("cpus=%d,maxcpus=%d", cpus, l.maxCPUs()),
 		"-m", memoryArgument(m),
 		"-rtc", "base=utc,driftfix=slew",
@@ -87,10 +97,15 @@ func (l *launch) arguments() []string {
 		"-device", "virtio-balloon-pci,id=balloon,deflate-on-oom=on",
 		"-device", "virtio-rng-pci,rng=rng", "-object", "rng-random,id=rng,filename=/dev/urandom",
 		"-device", "pvpanic",
-		"-netdev", l.network(),
-		"-device", "virtio-net-pci,netdev=net,romfile=,mac=" + mac(m),
+		// The switch of the namespace connects to the machine. This way round it may come back at any
+		// time: QEMU takes the next connection when the previous one has ended.
+		"-netdev", fmt.Sprintf("stream,id=net,server=on,addr.type=fd,addr.str=%d", h.network),
+		"-device", "virtio-net-pci,netdev=net,romfile=,mac=" + l.mac,
 	}
 	args = append(args, l.drives(h)...)
+	args = append(args, l.firmwareArguments(h)...)
+	args = append(args, l.cdromArguments(h)...)
+	args = append(args, l.dataDrives(h)...)
 	if l.kernel != "" {
 		args = append(args, "-kernel", sandbox.FDPath(h.kernel), "-append", l.cmdline)
 		if l.initrd != "" {
@@ -104,17 +119,13 @@ func (l *launch) arguments() []string {
 func (l *launch) drives(h handles) []string {
 	var args []string
 	if l.hasDisk {
-		disk := map[string]any{"driver": formatQcow2, "node-name": blockNode, "discard": "unmap", "file": diskNode, "backing": nil}
+		disk := map[string]any{"driver": formatQcow2, "node-name": blockNode, "discard": "unmap", "file": blockFileNode, "backing": nil}
 		if l.base != nil {
 			args = append(args, handedOver(h.base, "base-file", true)...)
-			base := map[string]any{"driver": l.base.Format, "node-name": "base", "read-only": true, "file": "base-file"}
-			if l.base.Format == formatQcow2 {
-				base["backing"] = nil
-			}
-			args = append(args, "-blockdev", blockdev(base))
+			args = append(args, "-blockdev", blockdev(baseBlockdev(l.base, "base", "base-file")))
 			disk["backing"] = "base"
 		}
-		args = append(args, handedOver(h.disk, diskNode, false)...)
+		args = append(args, handedOver(h.disk, blockFileNode, false)...)
 		args = append(args, "-blockdev", blockdev(disk), "-device", "virtio-blk-pci,id=disk,drive="+blockNode+",serial=root,bootindex=1")
 	}
 	if l.hasSeed {
@@ -122,6 +133,23 @@ func (l *launch) drives(h handles) []string {
 		args = append(args,
 			"-blockdev", blockdev(map[string]any{"driver": formatRaw, "node-name": "seed", "read-only": true, "file": "seed-file"}),
 			"-device", "virtio-blk-pci,drive=seed,serial=seed")
+	}
+	return args
+}
+
+// dataDrives returns the arguments for the disks of spec.disks, and for the bus that more can be plugged into.
+func (l *launch) dataDrives(h handles) []string {
+	args := []string{"-device", "pci-bridge,chassis_nr=1,id=" + diskBus}
+	for i, record := range l.disks {
+		name := record.Name
+		disk := map[string]any{"driver": formatQcow2, "node-name": diskNode(name), "discard": "unmap", "file": diskFileNode(name), "backing": nil}
+		if record.Base != nil {
+			args = append(args, handedOver(h.dataBases[i], baseFileNode(name), true)...)
+			args = append(args, "-blockdev", blockdev(baseBlockdev(record.Base, baseNode(name), baseFileNode(name))))
+			disk["backing"] = baseNode(name)
+		}
+		args = append(args, handedOver(h.dataDisks[i], diskFileNode(name), false)...)
+		args = append(args, "-blockdev", blockdev(disk), "-device", blockdev(diskDevice(name)))
 	}
 	return args
 }
@@ -138,11 +166,25 @@ func fdSetPath(fd int) string { return fmt.Sprintf("/dev/fdset/%d", fd) }
 
 // handedOver returns the arguments that make a descriptor a block node.
 func handedOver(fd int, name string, readOnly bool) []string {
-	node := map[string]any{"driver": "file", "node-name": name, "filename": fdSetPath(fd), "read-only": readOnly}
+	return []string{"-add-fd", fdSet(fd) + ",opaque=" + name, "-blockdev", blockdev(fileBlockdev(fdSetPath(fd), name, readOnly))}
+}
+
+// fileBlockdev returns the block node of a file.
+func fileBlockdev(path, name string, readOnly bool) map[string]any {
+	node := map[string]any{"driver": "file", "node-name": name, "filename": path, "read-only": readOnly}
 	if !readOnly {
 		node["discard"] = "unmap"
 	}
-	return []string{"-add-fd", fdSet(fd), "-blockdev", blockdev(node)}
+	return node
+}
+
+// baseBlockdev returns the block node of the image of a disk, in the node file.
+func baseBlockdev(base *baseImage, name, file string) map[string]any {
+	node := map[string]any{"driver": base.Format, "node-name": name, "read-only": true, "file": file}
+	if base.Format == formatQcow2 {
+		node["backing"] = nil
+	}
+	return node
 }
 
 // blockdev returns the argument for a block node. It overrides the backing file that an image
@@ -153,26 +195,6 @@ func blockdev(node map[string]any) string {
 		panic(err) // a node always marshals
 	}
 	return string(raw)
-}
-
-// network returns the machine's own user-mode network, with its ports on loopback.
-func (l *launch) network() string {
-	words := []string{"user", "id=net"}
-	ports := map[string]v1alpha1.Port{}
-	for _, port := range l.machine.Ports {
-		ports[port.Name] = port
-	}
-	for _, name := range slices.Sorted(maps.Keys(ports)) {
-		words = append(words, fmt.Sprintf("hostfwd=%s:127.0.0.1:%d-:%d", transport(ports[name].Protocol), l.hostPorts[name], ports[name].Port))
-	}
-	return strings.Join(words, ",")
-}
-
-func transport(protocol v1alpha1.Protocol) string {
-	if protocol == v1alpha1.ProtocolUDP {
-		return "udp"
-	}
-	return "tcp"
 }
 
 // escape doubles commas, as QEMU's option syntax requires.
@@ -216,8 +238,15 @@ func memoryArgument(m *backend.Machine) string {
 	return size
 }
 
-// mac returns a MAC address that is the same in every run of a machine.
+// mac returns the MAC address that a machine of an earlier version has for its life.
 func mac(m *backend.Machine) string {
 	sum := sha256.Sum256([]byte(m.UID))
 	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", sum[0], sum[1], sum[2])
+}
+
+// newMAC returns the MAC address of a new machine, which nobody else on this host has: it contains the address of the
+// machine.
+func newMAC(address netip.Addr) string {
+	ip := address.As4()
+	return fmt.Sprintf("52:54:%02x:%02x:%02x:%02x", ip[0], ip[1], ip[2], ip[3])
 }

@@ -27,7 +27,10 @@ func Validate(machine *backend.Machine) error {
 	case machine.Image != nil && machine.Image.Container != "":
 		return &backend.FieldError{Field: "spec.image.container", Message: "the driver qemu does not run containers; specify a disk image or a kernel"}
 	}
-	return nil
+	if machine.Image == nil && machine.Firmware == v1alpha1.FirmwareUEFI {
+		return &backend.FieldError{Field: "spec.firmware", Message: "the default guest boots without UEFI; set spec.image, or remove the field"}
+	}
+	return validateDisks(machine.Disks)
 }
 
 // validate rejects machines that cannot be created.
@@ -50,6 +53,18 @@ func NewRule(dirs confine.Dirs) func(*backend.Machine) error {
 				return &backend.FieldError{Field: "spec.image." + file.field, Message: describePathError(err, dirs)}
 			}
 		}
+		for _, file := range namedFiles(machine.CDROM) {
+			if _, err := dirs.Check(file.path); err != nil {
+				return &backend.FieldError{Field: "spec.cdrom.image." + file.field, Message: describePathError(err, dirs)}
+			}
+		}
+		for _, disk := range machine.Disks {
+			for _, file := range namedFiles(disk.Image) {
+				if _, err := dirs.Check(file.path); err != nil {
+					return &backend.FieldError{Field: "spec.disks[" + disk.Name + "].image." + file.field, Message: describePathError(err, dirs)}
+				}
+			}
+		}
 		return nil
 	}
 }
@@ -66,11 +81,19 @@ func namedFiles(image *v1alpha1.Image) []namedFile {
 	return slices.DeleteFunc(all, func(file namedFile) bool { return file.path == "" })
 }
 
+// fieldOf returns the name of a field of an image.
+func fieldOf(image *v1alpha1.Image, field string) string {
+	if image.Name != "" {
+		return "spec." + field + " of the VirtualMachineImage " + image.Name
+	}
+	return "spec.image." + field
+}
+
 // checkFiles rejects an image with files that are not allowed, whether or not they exist.
 func (d *Driver) checkFiles(image *v1alpha1.Image) error {
 	for _, file := range namedFiles(image) {
 		// A missing file is reported, and looked for again, when it is needed.
-		if _, err := d.file(file.field, file.path); errors.Is(err, backend.ErrInvalid) {
+		if _, err := d.file(fieldOf(image, file.field), file.path); errors.Is(err, backend.ErrInvalid) {
 			return err
 		}
 	}
@@ -113,6 +136,7 @@ func (d *Driver) Start(_ context.Context, machine backend.Machine) error {
 	}
 	m.mu.Lock()
 	isOn, created := m.run != "", m.def.Created
+	machine.Image = m.def.Image // the disk was made from it
 	m.mu.Unlock()
 	if isOn {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,12 +18,15 @@ const collectInterval = time.Hour
 // digestForm matches the names of images.
 var digestForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// collectImages collects images and partial downloads immediately and then periodically, until the driver is closed.
+// collectImages collects partial downloads immediately, and images as well periodically, until the driver is closed.
 func (d *Driver) collectImages() {
 	ticker := time.NewTicker(collectInterval)
 	defer ticker.Stop()
+	// The controller has an hour to say which images VirtualMachineImages need.
+	var inUse func() (fileSet, error)
 	for {
-		removed, err := d.images.collect(time.Now(), d.imagesInUse)
+		removed, err := d.images.collect(time.Now(), inUse)
+		inUse = d.imagesInUse
 		if len(removed) > 0 {
 			d.options.Log.Info("Removed unused images and abandoned downloads", "files", removed)
 		}
@@ -40,7 +44,7 @@ func (d *Driver) collectImages() {
 // collect removes abandoned partial downloads, and images that have not been used for a while. The modification time of an
 // image records when it was last in use, so it survives restarts of the manager. It returns the names of the removed files.
 //
-// A machine is in the result of inUse before it requests its image, and get and collect exclude each other: an image that
+// Without inUse, images stay. A machine is in the result of inUse before it requests its image, and get and collect exclude each other: an image that
 // get has returned is in use, and the next get downloads a removed image again.
 func (i *images) collect(now time.Time, inUse func() (fileSet, error)) (removed []string, err error) {
 	i.mu.Lock()
@@ -62,7 +66,7 @@ func (i *images) collect(now time.Time, inUse func() (fileSet, error)) (removed 
 			remove(p.path)
 		}
 	}
-	if i.keep == 0 {
+	if i.keep == 0 || inUse == nil {
 		return removed, err
 	}
 	used, usedErr := inUse()
@@ -114,8 +118,22 @@ func (d *Driver) imagesInUse() (fileSet, error) {
 	var errs []error
 	for _, m := range d.all() {
 		m.mu.Lock()
-		base, image := m.def.Base, m.def.Image
+		base, image, cdrom := m.def.Base, m.def.Image, m.def.CDROM
+		records, disks := maps.Clone(m.def.DiskRecords), m.def.Disks
 		m.mu.Unlock()
+		for _, record := range records {
+			if record.Base != nil {
+				errs = append(errs, used.add(record.Base.Path))
+			}
+		}
+		if cdrom != nil && cdrom.Sha256 != "" {
+			errs = append(errs, used.add(filepath.Join(d.imagesDir(), cdrom.Sha256)))
+		}
+		for _, disk := range disks {
+			if disk.Image != nil && disk.Image.Sha256 != "" {
+				errs = append(errs, used.add(filepath.Join(d.imagesDir(), disk.Image.Sha256)))
+			}
+		}
 		if base != nil {
 			errs = append(errs, used.add(base.Path))
 		}
@@ -130,7 +148,13 @@ func (d *Driver) imagesInUse() (fileSet, error) {
 	errs = append(errs, err)
 	for _, entry := range entries {
 		errs = append(errs, used.addBacking(filepath.Join(d.machinesDir(), entry.Name(), diskFile)))
+		disks, err := dataDisks(filepath.Join(d.machinesDir(), entry.Name()))
+		errs = append(errs, err)
+		for _, path := range disks {
+			errs = append(errs, used.addBacking(path))
+		}
 	}
+	errs = append(errs, d.importedFiles(&used))
 	retained, err := RetainedDisks(d.options.StateDir)
 	errs = append(errs, err)
 	for _, disk := range retained {

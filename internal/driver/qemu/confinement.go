@@ -13,19 +13,37 @@ import (
 // handles has the file descriptors that QEMU inherits; 0 means none.
 type handles struct {
 	log, disk, base, seed, kernel, initrd int
-	monitor, human, console, agent        int
+	firmware, vars, cdrom                 int
+	// dataDisks and dataBases are those of launch.disks, in the same order.
+	dataDisks, dataBases           []int
+	monitor, human, console, agent int
+	network                        int
 }
 
 // confinement returns the sandbox of a machine's QEMU, and the descriptors opened for it. File names are relative to the
 // folder of the machine, which QEMU itself cannot access.
 func (l *launch) confinement() (*sandbox.Spec, handles) {
-	spec := &sandbox.Spec{User: l.user, Read: append([]string{"/sys/devices/system"}, l.programs...), WorkDir: "/"}
+	spec := &sandbox.Spec{User: l.user, Read: append([]string{"/sys/devices/system"}, l.programs...), WorkDir: "/", NoConnect: true}
 	h := handles{log: spec.Open(serialLog, sandbox.AppendOnly)}
 	if l.hasDisk {
 		h.disk = spec.Open(diskFile, sandbox.ReadWrite)
 	}
 	if l.hasDisk && l.base != nil {
 		h.base = spec.Open(l.base.Path, sandbox.ReadOnly)
+	}
+	for _, record := range l.disks {
+		h.dataDisks = append(h.dataDisks, spec.Open(diskPath(record.Name), sandbox.ReadWrite))
+		base := 0
+		if record.Base != nil {
+			base = spec.Open(record.Base.Path, sandbox.ReadOnly)
+		}
+		h.dataBases = append(h.dataBases, base)
+	}
+	if l.firmware != "" {
+		h.firmware, h.vars = spec.Open(l.firmware, sandbox.ReadOnly), spec.Open(varsFile, sandbox.ReadWrite)
+	}
+	if l.cdrom != nil {
+		h.cdrom = spec.Open(l.cdrom.Path, sandbox.ReadOnly)
 	}
 	if l.hasSeed {
 		h.seed = spec.Open(seedFile, sandbox.ReadOnly)
@@ -38,16 +56,10 @@ func (l *launch) confinement() (*sandbox.Spec, handles) {
 	}
 	h.monitor, h.human = spec.Listen(monitorSocket), spec.Listen(humanSocket)
 	h.console, h.agent = spec.Listen(consoleSocket), spec.Listen(agentSocket)
+	h.network = spec.Listen(networkSocket)
 	if l.kvm {
 		spec.Devices = append(spec.Devices, kvmDevice)
 	}
-	for _, port := range l.machine.Ports {
-		if transport(port.Protocol) == "tcp" {
-			spec.BindTCP = append(spec.BindTCP, l.hostPorts[port.Name])
-		}
-	}
-	// spec.NoConnect is not possible: with user-mode networking, QEMU makes the guest's
-	// connections.
 	return spec, h
 }
 

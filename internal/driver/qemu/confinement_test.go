@@ -376,24 +376,28 @@ func TestConfinement(t *testing.T) {
 	l := &launch{
 		machine: firmware(uid), kvm: true, hasDisk: true, hasSeed: true, user: newUser(2100000007), programs: []string{"/opt/qemu/lib"},
 		base: &baseImage{"/images/base", formatQcow2}, kernel: "/images/kernel", initrd: "initrd",
-		hostPorts: map[string]int{"ssh": 2022, "dns": 2053},
 	}
 	l.machine.Ports = []v1alpha1.Port{{Name: "ssh", Port: 22}, {Name: "dns", Port: 53, Protocol: v1alpha1.ProtocolUDP}}
+	l.disks = []diskRecord{
+		{Disk: backend.Disk{Name: "data"}, Base: &baseImage{Path: "/images/data", Format: formatQcow2}}, {Disk: backend.Disk{Name: "log"}},
+	}
 	got, h := l.confinement()
 	want := &sandbox.Spec{
 		User: &sandbox.User{UID: 2100000007, GID: 2100000007},
 		Files: []sandbox.File{
 			{Path: "serial.log", Access: sandbox.AppendOnly}, {Path: "disk.qcow2", Access: sandbox.ReadWrite},
-			{Path: "/images/base", Access: sandbox.ReadOnly}, {Path: "seed.img", Access: sandbox.ReadOnly},
+			{Path: "/images/base", Access: sandbox.ReadOnly},
+			{Path: "disk-data.qcow2", Access: sandbox.ReadWrite}, {Path: "/images/data", Access: sandbox.ReadOnly},
+			{Path: "disk-log.qcow2", Access: sandbox.ReadWrite}, {Path: "seed.img", Access: sandbox.ReadOnly},
 			{Path: "/images/kernel", Access: sandbox.ReadOnly}, {Path: "initrd", Access: sandbox.ReadOnly},
 		},
-		Sockets: []string{"qmp.sock", "monitor.sock", "console.sock", "agent.sock"},
-		Read:    []string{"/sys/devices/system", "/opt/qemu/lib"}, Devices: []string{"/dev/kvm"}, WorkDir: "/", BindTCP: []int{2022},
+		Sockets: []string{"qmp.sock", "monitor.sock", "console.sock", "agent.sock", "network.sock"},
+		Read:    []string{"/sys/devices/system", "/opt/qemu/lib"}, Devices: []string{"/dev/kvm"}, WorkDir: "/", NoConnect: true,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(handles{100, 101, 102, 103, 104, 105, 106, 107, 108, 109}, h, cmp.AllowUnexported(handles{})); diff != "" {
+	if diff := cmp.Diff(handles{100, 101, 102, 106, 107, 108, 0, 0, 0, []int{103, 105}, []int{104, 0}, 109, 110, 111, 112, 113}, h, cmp.AllowUnexported(handles{})); diff != "" {
 		t.Errorf("descriptors (-want +got):\n%s", diff)
 	}
 	// No image makes QEMU open further files.
@@ -402,7 +406,7 @@ func TestConfinement(t *testing.T) {
 		if json.Unmarshal([]byte(argument), &node) != nil || node["driver"] != formatQcow2 {
 			continue
 		}
-		if backing, given := node["backing"]; !given || backing != nil && backing != "base" {
+		if backing, given := node["backing"]; !given || backing != nil && backing != "base" && backing != "db-data" {
 			t.Errorf("a qcow2 node without an explicit backing file: %v", node)
 		}
 	}

@@ -20,6 +20,7 @@ const (
 	helperState = "KEELSON_TEST_STATE" // the state directory
 	helperUID   = "KEELSON_TEST_UID"   // the UID of the machine
 	helperImage = "KEELSON_TEST_IMAGE" // the image of the machine: a path, or an address, # and a digest
+	helperDisks = "KEELSON_TEST_DISKS" // the disks of the machine, as JSON; if not empty, only they are changed
 	helperKeep  = "KEELSON_TEST_KEEP"  // if not empty, the disk of the machine is retained
 )
 
@@ -47,6 +48,9 @@ func runHelper() error {
 		machine.Image.URL, machine.Image.Sha256 = address, digest
 	} else {
 		machine.Image.Path = address
+	}
+	if disks := os.Getenv(helperDisks); disks != "" {
+		return runDiskHelper(d, disks)
 	}
 	if os.Getenv(helperKeep) != "" {
 		return drivertest.Manage(keepsDisks{d}, machine)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,6 +31,9 @@ func (m *machine) create(ctx context.Context, machine backend.Machine) error {
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {
 		return fmt.Errorf("create machine: %w", err)
 	}
+	if err := m.d.networks.claim(m); err != nil {
+		return fmt.Errorf("create machine: %w", err)
+	}
 	m.mu.Lock()
 	user, err := m.d.users.claim(m.id.UID, m.def.User)
 	if err == nil {
@@ -43,14 +45,23 @@ func (m *machine) create(ctx context.Context, machine backend.Machine) error {
 		return fmt.Errorf("create machine: %w", err)
 	}
 	step("intent written")
+	if err := checkFirmware(machine.Firmware); err != nil {
+		return err
+	}
+	m.d.networks.touch(m.id.Namespace) // others find it by its name
 	base, err := m.d.resolveImage(ctx, machine.Namespace, machine.Image, m.progress)
 	if err != nil {
 		return err
 	}
-	if err := m.createDisk(ctx, base, machine.DiskBytes); err != nil {
+	if err := m.createDisk(ctx, diskFile, rootDiskField, base, machine.DiskBytes); err != nil {
 		return err
 	}
 	step("disk created")
+	m.files.Lock()
+	defer m.files.Unlock()
+	if err := m.prepareDisks(ctx, machine.Disks, m.progress); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.def.Base, m.def.Created = base, true
@@ -70,11 +81,35 @@ func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	l, err := m.prepare(ctx, machine)
+	l, proc, err := m.launch(ctx, machine)
 	if err != nil {
 		return err
 	}
+	// The guest takes longer to boot than the network to start.
+	connected := make(chan struct{})
+	go func() {
+		defer close(connected)
+		_ = m.d.networks.sync(ctx, m.id.Namespace) // an error is in the state of the server, and the next attempt follows
+	}()
+	confinement, _ := l.confinement()
+	err = m.waitUp(ctx, proc, confinement)
+	<-connected
+	return err
+}
+
+// launch starts the process of QEMU.
+func (m *machine) launch(ctx context.Context, machine backend.Machine) (*launch, *process.Process, error) {
+	m.files.Lock()
+	defer m.files.Unlock()
+	l, err := m.prepare(ctx, machine)
+	if err != nil {
+		return nil, nil, err
+	}
 	step("prepared")
+	// The network knows the rules of the machine before it connects to it.
+	if err := m.d.networks.sync(ctx, m.id.Namespace); err != nil {
+		return nil, nil, err
+	}
 	confinement, _ := l.confinement()
 	path, argv := confinement.Command(m.d.binary, l.arguments()...)
 	proc, err := m.d.processes.Start(process.Spec{
@@ -83,11 +118,11 @@ func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 		Log: m.path(serialLog), LogMaxBytes: serialLimit,
 	})
 	if err != nil {
-		return fmt.Errorf("start QEMU: %w", err)
+		return nil, nil, fmt.Errorf("start QEMU: %w", err)
 	}
 	step("process started")
 	m.watch(proc, false)
-	return m.waitUp(ctx, proc, confinement)
+	return l, proc, nil
 }
 
 // prepare writes the files that QEMU reads at its start.
@@ -95,43 +130,55 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch
 	if err := m.claimUser(); err != nil {
 		return nil, err
 	}
+	// A machine of an earlier version has no address yet.
+	if err := m.d.networks.claim(m); err != nil {
+		return nil, fmt.Errorf("find an address for the machine: %w", err)
+	}
 	m.mu.Lock()
-	base, ports := m.def.Base, m.def.HostPorts
+	base, ports, mac := m.def.Base, m.def.HostPorts, m.def.hardwareAddress()
 	m.mu.Unlock()
 	l := &launch{
 		machine: machine, user: m.user(), programs: programDirs(m.d.binary), kvm: m.d.kvm, plugs: m.d.plugs,
-		hasSeed: true, hasDisk: base != nil || machine.DiskBytes > 0, base: base,
+		hasSeed: true, hasDisk: base != nil || machine.DiskBytes > 0, base: base, mac: mac,
 	}
-	if err := m.kernelFor(machine.Image, l); err != nil {
+	if err := errors.Join(m.kernelFor(machine.Image, l), m.prepareFirmware(l), m.findCDROM(ctx, l)); err != nil {
 		return nil, err
 	}
 	if l.hasDisk {
 		// A machine that boots a kernel may have got a root disk since; create it now.
-		if err := m.createDisk(ctx, base, machine.DiskBytes); err != nil {
+		if err := m.createDisk(ctx, diskFile, rootDiskField, base, machine.DiskBytes); err != nil {
 			return nil, err
 		}
 		if err := giveFile(m.path(diskFile), l.user); err != nil {
 			return nil, fmt.Errorf("change the owner of the disk to the user of the machine: %w", err)
 		}
-		if err := m.growDisk(ctx, machine.DiskBytes); err != nil {
+		if err := m.growDisk(ctx, diskFile, machine.DiskBytes); err != nil {
 			return nil, err
 		}
+	}
+	if err := m.prepareDisks(ctx, machine.Disks, m.progress); err != nil {
+		return nil, err
+	}
+	for _, disk := range machine.Disks {
+		record, _ := m.diskRecord(disk.Name)
+		l.disks = append(l.disks, record)
 	}
 	if err := writeSeed(m.path(seedFile), &machine); err != nil {
 		return nil, err
 	}
-	var err error
-	if l.hostPorts, err = hostPorts(machine.Ports, ports); err != nil {
+	published, err := m.d.hostPorts(machine.Ports, ports, nil)
+	if err != nil {
 		return nil, err
 	}
-	for _, socket := range []string{monitorSocket, humanSocket, consoleSocket, agentSocket} {
+	for _, socket := range []string{monitorSocket, humanSocket, consoleSocket, agentSocket, networkSocket} {
 		_ = os.Remove(m.path(socket)) // replaced as well
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.def.Machine, m.def.Started, m.def.HostPorts, m.def.BootMemory = machine, &machine, l.hostPorts, machine.MemoryBytes
+	m.def.Machine, m.def.Started, m.def.HostPorts, m.def.BootMemory = machine, &machine, published, machine.MemoryBytes
+	m.def.Networked = true
 	m.def.SeedSum, m.def.StartedSeedSum = seedSum(machine.Seed), seedSum(machine.Seed)
-	m.def.StopRun = ""
+	m.def.StopRun, m.def.DiskBus = "", true
 	if err := m.def.write(m.dir); err != nil {
 		return nil, fmt.Errorf("write machine: %w", err)
 	}
@@ -219,14 +266,26 @@ func (m *machine) kernelFor(image *v1alpha1.Image, l *launch) error {
 	return err
 }
 
+// findCDROM fills in the image in the CD-ROM drive.
+func (m *machine) findCDROM(ctx context.Context, l *launch) error {
+	if l.machine.CDROM == nil {
+		return nil
+	}
+	var err error
+	if l.cdrom, err = m.d.resolveImage(ctx, m.id.Namespace, l.machine.CDROM, m.progress); err != nil {
+		return fmt.Errorf("spec.cdrom: %w", err)
+	}
+	return nil
+}
+
 // givenKernel fills in the kernel of an image.
 func (d *Driver) givenKernel(image *v1alpha1.Image, l *launch) error {
 	var err error
-	if l.kernel, err = d.file("kernel", image.Kernel); err != nil {
+	if l.kernel, err = d.file("spec.image.kernel", image.Kernel); err != nil {
 		return err
 	}
 	if image.Initrd != "" {
-		if l.initrd, err = d.file("initrd", image.Initrd); err != nil {
+		if l.initrd, err = d.file("spec.image.initrd", image.Initrd); err != nil {
 			return err
 		}
 	}
@@ -234,7 +293,7 @@ func (d *Driver) givenKernel(image *v1alpha1.Image, l *launch) error {
 	return nil
 }
 
-// file returns the path of a file of spec.image, if it is allowed.
+// file returns the path of a file, if it is allowed.
 func (d *Driver) file(field, path string) (string, error) {
 	if _, err := d.options.ImageDirs.Stat(path); err != nil {
 		return "", d.fileError(field, path, err)
@@ -242,12 +301,12 @@ func (d *Driver) file(field, path string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
-// fileError returns the error for a file of spec.image that cannot be used.
+// fileError returns the error for a file that cannot be used.
 func (d *Driver) fileError(field, path string, err error) error {
 	if errors.Is(err, confine.ErrOutside) || errors.Is(err, confine.ErrForm) {
-		return fmt.Errorf("%w: spec.image.%s %s: %s", backend.ErrInvalid, field, path, describePathError(err, d.options.ImageDirs))
+		return fmt.Errorf("%w: %s %s: %s", backend.ErrInvalid, field, path, describePathError(err, d.options.ImageDirs))
 	}
-	return fmt.Errorf("spec.image.%s %s: %w", field, path, err)
+	return fmt.Errorf("%s %s: %w", field, path, err)
 }
 
 // describePathError describes why a path is not allowed; err is an ErrOutside or an ErrForm.
@@ -256,49 +315,6 @@ func describePathError(err error, dirs confine.Dirs) string {
 		return fmt.Sprintf("%v; --vm-image-dirs allows: %s", err, dirs)
 	}
 	return err.Error()
-}
-
-// hostPorts returns a host port for each port of the guest: the previous one, if it is
-// free.
-func hostPorts(ports []v1alpha1.Port, before map[string]int) (map[string]int, error) {
-	if len(ports) == 0 {
-		return nil, nil
-	}
-	taken := map[string]int{}
-	var held []interface{ Close() error }
-	defer func() {
-		for _, h := range held {
-			_ = h.Close() // it only proved that the port is free
-		}
-	}()
-	for _, port := range ports {
-		number, holder, err := holdPort(port.Protocol, before[port.Name])
-		if err != nil && before[port.Name] != 0 {
-			number, holder, err = holdPort(port.Protocol, 0)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("find a host port for %q: %w", port.Name, err)
-		}
-		held = append(held, holder)
-		taken[port.Name] = number
-	}
-	return taken, nil
-}
-
-// holdPort listens on a loopback port; 0 means any free one.
-func holdPort(protocol v1alpha1.Protocol, number int) (int, interface{ Close() error }, error) {
-	if protocol == v1alpha1.ProtocolUDP {
-		conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: number})
-		if err != nil {
-			return 0, nil, err
-		}
-		return conn.LocalAddr().(*net.UDPAddr).Port, conn, nil
-	}
-	listener, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: number})
-	if err != nil {
-		return 0, nil, err
-	}
-	return listener.Addr().(*net.TCPAddr).Port, listener, nil
 }
 
 // shortPath returns a path of a socket that fits into its address. It is valid until

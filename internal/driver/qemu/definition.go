@@ -1,8 +1,10 @@
 package qemu
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,11 +20,13 @@ const (
 	definitionFile = "machine.json"
 	diskFile       = "disk.qcow2"
 	seedFile       = "seed.img"
+	varsFile       = "efivars.fd"
 	serialLog      = "serial.log"
 	monitorSocket  = "qmp.sock"
 	humanSocket    = "monitor.sock"
 	consoleSocket  = "console.sock"
 	agentSocket    = "agent.sock"
+	networkSocket  = "network.sock"
 	answerFile     = "guest.json"
 	// Copies of files that the user of the machine cannot read.
 	kernelFile = "kernel"
@@ -43,6 +47,10 @@ type definition struct {
 	Created bool `json:"created,omitempty"`
 	// Base is the image of the disk, and its format.
 	Base *baseImage `json:"base,omitempty"`
+	// DiskRecords are the disks of spec.disks, by name.
+	DiskRecords map[string]diskRecord `json:"diskRecords,omitempty"`
+	// DiskBus means that disks can be plugged into the current run.
+	DiskBus bool `json:"diskBus,omitempty"`
 	// Started is the machine as of its last start.
 	Started *backend.Machine `json:"started,omitempty"`
 	// BootMemory is the memory at the start. More may have been hot-plugged
@@ -52,6 +60,13 @@ type definition struct {
 	// last start.
 	SeedSum        string `json:"seedSum,omitempty"`
 	StartedSeedSum string `json:"startedSeedSum,omitempty"`
+	// Address is the machine's address in the network of its namespace. It is the same for the life of the machine.
+	Address netip.Addr `json:"address,omitzero"`
+	// MAC is the address of the network card. Empty means that of a machine of an earlier version, see mac.
+	MAC string `json:"mac,omitempty"`
+	// Networked means that the last start connected the machine to the network of its namespace. It is
+	// false for a machine that an earlier version started, until its next start.
+	Networked bool `json:"networked,omitempty"`
 	// HostPorts are the host ports by the name of the machine's port.
 	HostPorts map[string]int `json:"hostPorts,omitempty"`
 	// StopRun is the run that was requested to stop.
@@ -101,3 +116,6 @@ func (def *definition) write(dir string) error {
 	}
 	return atomicfile.Write(filepath.Join(dir, definitionFile), append(raw, '\n'), atomicfile.Durable)
 }
+
+// hardwareAddress returns the address of the network card.
+func (def *definition) hardwareAddress() string { return cmp.Or(def.MAC, mac(&def.Machine)) }

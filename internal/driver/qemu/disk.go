@@ -106,10 +106,10 @@ func inspect(ctx context.Context, tool string, user *sandbox.User, path, format 
 	return info, err
 }
 
-// createDisk atomically creates the disk of a machine if there is none: an overlay of base, or
-// an empty disk.
-func (m *machine) createDisk(ctx context.Context, base *baseImage, size int64) error {
-	disk := m.path(diskFile)
+// createDisk atomically creates a disk of a machine in the file name if there is none: an overlay of base, or
+// an empty disk. field is the field of its size.
+func (m *machine) createDisk(ctx context.Context, name, field string, base *baseImage, size int64) error {
+	disk := m.path(name)
 	if _, err := os.Stat(disk); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -125,10 +125,10 @@ func (m *machine) createDisk(ctx context.Context, base *baseImage, size int64) e
 		most := m.d.options.MaxRootDiskBytes
 		switch {
 		case size != 0 && size < info.VirtualSize:
-			return fmt.Errorf("the image has %d bytes, more than spec.resource.rootDisk with %d: make it larger", info.VirtualSize, size)
+			return fmt.Errorf("the image has %d bytes, more than %s with %d: make it larger", info.VirtualSize, field, size)
 		case size == 0 && most != 0 && info.VirtualSize > most:
-			return fmt.Errorf("the disk in the image has %d bytes, and --vm-max-root-disk allows %d for a machine without spec.resource.rootDisk: set spec.resource.rootDisk to %d or more, or use a smaller image",
-				info.VirtualSize, most, info.VirtualSize)
+			return fmt.Errorf("the disk in the image has %d bytes, and --vm-max-root-disk allows %d for a disk without %s: set %s to %d or more, or use a smaller image",
+				info.VirtualSize, most, field, field, info.VirtualSize)
 		}
 		size = max(size, info.VirtualSize)
 		args = append(args, "-u", "-b", base.Path, "-F", base.Format) // -u: do not open the backing file; the size is known
@@ -147,9 +147,9 @@ func (m *machine) createDisk(ctx context.Context, base *baseImage, size int64) e
 	return atomicfile.SyncDir(m.dir)
 }
 
-// growDisk grows the disk of a machine that is off to size.
-func (m *machine) growDisk(ctx context.Context, size int64) error {
-	info, err := inspect(ctx, m.d.imageTool, m.user(), m.path(diskFile), "qcow2")
+// growDisk grows a disk of a machine that is off, in the file name, to size.
+func (m *machine) growDisk(ctx context.Context, name string, size int64) error {
+	info, err := inspect(ctx, m.d.imageTool, m.user(), m.path(name), "qcow2")
 	if err != nil || size <= info.VirtualSize {
 		return err
 	}
@@ -157,7 +157,7 @@ func (m *machine) growDisk(ctx context.Context, size int64) error {
 	// Its backing file is not needed to grow it.
 	image, err := json.Marshal(map[string]any{
 		"driver": "qcow2", "backing": nil,
-		"file": map[string]any{"driver": "file", "filename": sandbox.FDPath(spec.Open(m.path(diskFile), sandbox.ReadWrite))},
+		"file": map[string]any{"driver": "file", "filename": sandbox.FDPath(spec.Open(m.path(name), sandbox.ReadWrite))},
 	})
 	if err != nil {
 		return err

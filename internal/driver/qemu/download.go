@@ -53,7 +53,7 @@ func (i *images) download(ctx context.Context, from source, progress func(string
 		return err
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != from.digest {
-		return errors.Join(fmt.Errorf("its digest is %s, but spec.image.sha256 is %s", got, from.digest), os.Remove(part.Name()))
+		return errors.Join(fmt.Errorf("its digest is %s, but sha256 is %s", got, from.digest), os.Remove(part.Name()))
 	}
 	if err := part.Sync(); err != nil {
 		return err

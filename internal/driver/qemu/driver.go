@@ -25,6 +25,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/network"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -77,8 +78,32 @@ type Options struct {
 	ImageTimeout time.Duration
 	// ImageKeep is the time that an unused downloaded image is kept; 0 means indefinitely.
 	ImageKeep time.Duration
+	// NetworkRanges are the ranges from which namespaces get their networks. Empty means DefaultNetworkRanges.
+	NetworkRanges []netip.Prefix
+	// Egress says what machines reach outside of the networks of this host.
+	Egress network.Egress
+	// PublishAddress is the address of the host at which ports of machines are forwarded. The zero value
+	// means 127.0.0.1.
+	PublishAddress netip.Addr
 	// Log receives messages about events that no caller waits for.
 	Log logr.Logger
+
+	// stopsOnly means that networks are stopped with their last machine, and not started or changed.
+	stopsOnly bool
+}
+
+func (o *Options) networkRanges() []netip.Prefix {
+	if len(o.NetworkRanges) > 0 {
+		return o.NetworkRanges
+	}
+	return DefaultNetworkRanges
+}
+
+func (o *Options) publishAddress() netip.Addr {
+	if o.PublishAddress.IsValid() {
+		return o.PublishAddress
+	}
+	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 }
 
 // step is called at each point where a crash makes a difference. The crash tests replace it.
@@ -99,6 +124,7 @@ type Driver struct {
 	host      backend.Host
 	images    *images
 	users     *users
+	networks  *networks
 
 	// ctx ends with the driver, and with it all tasks. Machines keep running.
 	ctx    context.Context
@@ -111,12 +137,18 @@ type Driver struct {
 	closed   bool
 	notify   func(backend.Identity)
 	machines map[types.UID]*machine
+	// imports are the images of VirtualMachineImages, by UID.
+	imports     map[types.UID]*importedImage
+	notifyImage func(name string)
 }
 
 // Open locks the state directory and attaches to the machines in it. The error is a
 // backend.ErrMissing if QEMU is not installed.
 func Open(options Options) (*Driver, error) {
-	d := &Driver{options: options, machines: map[types.UID]*machine{}, notify: func(backend.Identity) {}}
+	d := &Driver{
+		options: options, machines: map[types.UID]*machine{}, notify: func(backend.Identity) {},
+		imports: map[types.UID]*importedImage{}, notifyImage: func(string) {},
+	}
 	var err error
 	if d.binary, err = find(options.Binary, Program(), "qemu-system-x86"); err != nil {
 		return nil, err
@@ -141,7 +173,7 @@ func Open(options Options) (*Driver, error) {
 	if err := checkOwner(d.options.StateDir); err != nil {
 		return nil, fmt.Errorf("open the state directory: %w", err)
 	}
-	for _, dir := range []string{d.options.StateDir, d.machinesDir(), d.imagesDir(), d.retainedDir()} {
+	for _, dir := range []string{d.options.StateDir, d.machinesDir(), d.imagesDir(), d.retainedDir(), d.networksDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("open the state directory: %w", err)
 		}
@@ -155,7 +187,8 @@ func Open(options Options) (*Driver, error) {
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.starting = make(chan struct{}, max(2, runtime.NumCPU()))
 	d.images = newImages(d.imagesDir(), options)
-	if err := d.attachMachines(); err != nil {
+	d.networks = &networks{d: d, all: map[string]*namespaceNetwork{}}
+	if err := errors.Join(d.attachMachines(), d.openNetworks()); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	d.tasks.Go(d.sampleUsage)
@@ -245,6 +278,7 @@ func (d *Driver) attachMachines() error {
 		d.machines[def.UID] = m
 		d.users.adopt(def.UID, def.User)
 		m.attach()
+		m.checkFoundDisks()
 	}
 	return nil
 }
@@ -254,7 +288,7 @@ func (d *Driver) Name() string { return Name }
 
 // Capabilities implements backend.Driver.
 func (d *Driver) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Pause: true, Agent: true, Emulated: !d.kvm}
+	return backend.Capabilities{Pause: true, Disks: true, Agent: true, Emulated: !d.kvm}
 }
 
 // Watch implements backend.Driver.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -98,6 +99,13 @@ func (w *fixture) clear() {
 	entries, _ := os.ReadDir(w.driver.machinesDir())
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	networks, _ := os.ReadDir(w.driver.networksDir())
+	for _, entry := range networks {
+		mark := networkMark + filepath.Join(w.driver.networksDir(), entry.Name())
+		if _, err := process.EndMarked(ctx, mark); err != nil {
+			w.Errorf("clear up: %v", err)
+		}
+	}
 	for _, entry := range entries {
 		if err := killOrphans(ctx, types.UID(entry.Name())); err != nil {
 			w.Errorf("clear up: %v", err)
@@ -162,8 +170,15 @@ func (w *fixture) leftovers(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, entry := range entries {
+	networks, err := os.ReadDir(w.driver.networksDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range slices.Concat(entries, networks) {
 		left = append(left, entry.Name())
+		if process.IsMarked(networkMark + filepath.Join(w.driver.networksDir(), entry.Name())) {
+			left = append(left, "the network of "+entry.Name())
+		}
 	}
 	statuses, err := process.Peek(filepath.Join(w.options.StateDir, "processes"))
 	if err != nil {
@@ -254,7 +269,7 @@ func (w *fixture) run(machine backend.Machine) *backend.Server {
 func (w *fixture) remove() {
 	w.Helper()
 	harness.Eventually(w, "it is deleted", func() bool {
-		err := w.driver.Delete(w.Context(), backend.Identity{UID: uid}, backend.DeleteOptions{})
+		err := w.driver.Delete(w.Context(), backend.Identity{UID: uid, Namespace: "default"}, backend.DeleteOptions{})
 		w.do(err)
 		return err == nil
 	})
@@ -263,5 +278,8 @@ func (w *fixture) remove() {
 	}
 	if pids, err := findOrphans(uid); err != nil || len(pids) > 0 {
 		w.Errorf("leaked processes: %v, %v", pids, err)
+	}
+	if process.IsMarked(networkMark + filepath.Join(w.driver.networksDir(), "default")) {
+		w.Error("leaked the network")
 	}
 }

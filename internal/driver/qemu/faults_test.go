@@ -126,6 +126,7 @@ func TestGuestThatEndsWithoutAManager(t *testing.T) {
 	w := newFixture(t)
 	w.run(booted())
 	run := w.eventually("the guest answers", answers).Run
+	w.shows("root@") // earlier, it may ignore the button
 	w.do(w.driver.Close())
 	path, release, err := shortPath(filepath.Join(w.driver.machinesDir(), string(uid), humanSocket))
 	w.do(err)

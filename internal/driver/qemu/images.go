@@ -70,13 +70,13 @@ func (d *Driver) resolveImage(ctx context.Context, namespace string, image *v1al
 	case image == nil:
 		_, err := readGuest(d.options.GuestDir)
 		return nil, err
-	case image.Kernel != "":
+	case image.Kernel != "", image.Empty:
 		return nil, nil
 	}
 	var path string
 	if image.URL == "" {
 		var err error
-		if path, err = d.file("path", image.Path); err != nil {
+		if path, err = d.file(fieldOf(image, "path"), image.Path); err != nil {
 			return nil, err
 		}
 	} else {

@@ -128,9 +128,21 @@ func TestLongSerialLogIsRotated(t *testing.T) {
 // and is resumed when there is free space. Its state does not flap meanwhile.
 func TestLongDiskFullWhileItRuns(t *testing.T) {
 	needGuest(t)
+	for _, disk := range []struct{ name, node, file, target string }{
+		{"the root disk", blockNode, blockFileNode, "/root/data"}, // a file, because the guest has mounted the disk
+		{"another disk", diskNode("data"), diskFileNode("data"), "/dev/disk/by-id/virtio-data"},
+	} {
+		t.Run(disk.name, func(t *testing.T) { testDiskFull(t, disk.node, disk.file, disk.target) })
+	}
+}
+
+func testDiskFull(t *testing.T, node, file, target string) {
+	t.Helper()
 	quickly(t)
 	w := newFixture(t)
-	w.run(booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 }))
+	w.run(booted(func(m *backend.Machine) {
+		m.DiskBytes, m.Disks = 64<<20, []backend.Disk{{Name: "data", SizeBytes: 64 << 20}}
+	}))
 	w.shell()
 
 	// From here on a filter fails the first writes.
@@ -141,10 +153,10 @@ func TestLongDiskFullWhileItRuns(t *testing.T) {
 		rules = append(rules, map[string]any{"event": "write_aio", "state": state, "new_state": state + 1})
 	}
 	w.ask("blockdev-add", map[string]any{
-		"driver": "blkdebug", "node-name": "full", "inject-error": failures, "set-state": rules, "image": diskNode,
+		"driver": "blkdebug", "node-name": "full", "inject-error": failures, "set-state": rules, "image": file,
 	}, nil)
 	w.ask("blockdev-reopen", map[string]any{"options": []any{map[string]any{
-		"driver": "qcow2", "node-name": blockNode, "discard": "unmap", "file": "full", "backing": nil,
+		"driver": "qcow2", "node-name": node, "discard": "unmap", "file": "full", "backing": nil,
 	}}}, nil)
 
 	// Polling may miss a short halt, so each change is recorded.
@@ -158,7 +170,7 @@ func TestLongDiskFullWhileItRuns(t *testing.T) {
 		}
 	})
 	before := w.server().Run
-	w.typed("dd if=/dev/urandom of=/root/data bs=65536 count=1; sync; echo written-$((40+2))")
+	w.typed("dd if=/dev/urandom of=" + target + " bs=65536 count=1; sync; echo written-$((40+2))")
 	w.shows("written-42")
 	w.eventually("it is halted and resumed", func(*backend.Server) bool {
 		mu.Lock()
@@ -172,5 +184,8 @@ func TestLongDiskFullWhileItRuns(t *testing.T) {
 	if again := w.server(); again.Run != before {
 		t.Errorf("not the same run: %+v", again)
 	}
+	w.do(w.driver.Stop(t.Context(), w.server().Identity, 0))
+	w.eventually("it is off", is(backend.StateStopped))
+	w.checkDisks()
 	w.remove()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,8 +29,16 @@ type machine struct {
 	mu   sync.Mutex
 	def  definition
 	task *task
+	// leaving means that the machine is being removed and its process has ended: it has no place in the
+	// network any more.
+	leaving bool
 	// taskErr is the error of the last attempt to delete the machine, until it is reported.
 	taskErr error
+
+	// disks is the work on the disks of spec.disks.
+	disks diskWork
+	// files is held while the files of these disks change, and while QEMU is started with them. It is locked before mu.
+	files sync.Mutex
 
 	// The rest describes the current run; run is empty while the machine is off.
 	run       string
@@ -161,6 +170,10 @@ func (m *machine) progress(text string) {
 
 // snapshot returns the observed state of the machine.
 func (m *machine) snapshot() backend.Server {
+	var networkError string
+	if w := m.d.networks.find(m.id.Namespace); w != nil {
+		networkError = w.errorOf(m.id.UID)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := backend.Server{
@@ -170,21 +183,52 @@ func (m *machine) snapshot() backend.Server {
 	if m.task != nil {
 		s.Task, s.Progress = m.task.kind, m.task.progress
 	}
+	s.Disks = m.pendingDisks()
 	if !m.def.Created || s.Task == backend.TaskCreate {
 		s.State = backend.StateAbsent
 	}
+	s.Addresses = m.reportedAddresses()
 	if m.run == "" {
 		return s
 	}
 	s.State, s.Message, s.Run, s.StartedAt, s.Ended = m.power, m.message, m.run, m.startedAt, nil
-	s.Agent, s.Addresses, s.Usage = m.agent, slices.Clone(m.addresses), m.usage
+	s.Agent, s.Usage = m.agent, m.usage
 	s.Pending = m.def.pending()
+	if m.def.Networked {
+		s.NetworkError = networkError
+	}
 	for _, port := range m.startedWith().Ports {
 		s.Endpoints = append(s.Endpoints, v1alpha1.Endpoint{
-			Name: port.Name, Protocol: port.Protocol, Address: fmt.Sprintf("127.0.0.1:%d", m.def.HostPorts[port.Name]),
+			Name: port.Name, Protocol: port.Protocol, Address: m.publishedAt(m.def.HostPorts[port.Name]).String(),
 		})
 	}
 	return s
+}
+
+// reportedAddresses returns the address in the network of the namespace, which the machine has whether it is on or not, and
+// then those that the guest reports; m.mu is held.
+func (m *machine) reportedAddresses() []string {
+	var all []string
+	if m.def.Address.IsValid() && (m.run == "" || m.def.Networked) {
+		all = append(all, m.def.Address.String())
+	}
+	if m.run != "" {
+		for _, address := range m.addresses {
+			if !slices.Contains(all, address) {
+				all = append(all, address)
+			}
+		}
+	}
+	return all[:min(len(all), maxAddresses)]
+}
+
+// publishedAt returns the address of a forwarded port on the host; m.mu is held.
+func (m *machine) publishedAt(port int) netip.AddrPort {
+	address := (&Options{}).publishAddress() // where QEMU forwarded it
+	if m.def.Networked {
+		address = m.d.options.publishAddress()
+	}
+	return netip.AddrPortFrom(address, uint16(port)) //nolint:gosec // a port
 }
 
 // startedWith returns the machine as of its last start; m.mu is held.
@@ -193,6 +237,12 @@ func (m *machine) startedWith() *backend.Machine {
 		return m.def.Started
 	}
 	return &m.def.Machine
+}
+
+func (m *machine) isLeaving() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.leaving
 }
 
 // isFolderMissing reports whether the folder of a machine that is off was removed.
@@ -233,7 +283,7 @@ func (m *machine) attach() {
 func (m *machine) hasResponded() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.run == "" || m.halted || m.power != backend.StateUnknown && (m.agentStop == nil || m.agent != backend.AgentWaiting)
+	return !m.disks.unchecked && (m.run == "" || m.halted || m.power != backend.StateUnknown && (m.agentStop == nil || m.agent != backend.AgentWaiting))
 }
 
 // recordEnd records the end of a run; m.mu is held.

@@ -12,35 +12,12 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/keelson-dev/keelson/internal/egress"
 )
 
 // redirectLimit is the maximum number of redirects of a download.
 const redirectLimit = 5
-
-// specialNetworks are not part of the public Internet although their addresses look like it, or
-// serve a machine's secrets in a cloud. RFC 6890 and its successors.
-var specialNetworks = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
-	netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.88.99.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
-	netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("240.0.0.0/4"),
-	netip.MustParsePrefix("168.63.129.16/32"), // Azure's
-	netip.MustParsePrefix("2001::/23"), netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("2002::/16"),
-	netip.MustParsePrefix("3fff::/20"),
-}
-
-// publicIPv6 is all allocated space of the IPv6 Internet. The rest is unassigned, site-local, or
-// embeds an IPv4 address, as ::127.0.0.1 and 64:ff9b::127.0.0.1. RFC 4291 and the IANA registry.
-var publicIPv6 = netip.MustParsePrefix("2000::/3")
-
-// isPublic reports whether an address belongs to the public Internet.
-func isPublic(ip netip.Addr) bool {
-	ip = ip.Unmap().WithZone("")
-	if ip.Is6() && !publicIPv6.Contains(ip) {
-		return false
-	}
-	return ip.IsGlobalUnicast() && !ip.IsPrivate() &&
-		!slices.ContainsFunc(specialNetworks, func(network netip.Prefix) bool { return network.Contains(ip) })
-}
 
 // addressFilter allows downloads from the public Internet and from these networks. Otherwise users
 // could have the manager request what only its host can reach.
@@ -50,8 +27,7 @@ type addressFilter struct{ networks []netip.Prefix }
 var errAddress = errors.New("images are not downloaded from there")
 
 func (g addressFilter) allows(ip netip.Addr) bool {
-	plain := ip.Unmap().WithZone("")
-	return isPublic(plain) || slices.ContainsFunc(g.networks, func(network netip.Prefix) bool { return network.Contains(plain) })
+	return egress.Filter{Networks: g.networks}.Allows(ip)
 }
 
 // control checks the address of each connection before it is made, after name resolution: so it

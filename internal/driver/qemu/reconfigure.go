@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
@@ -27,13 +30,22 @@ func (def *definition) pending() []string {
 	add(started.MilliCPU != def.MilliCPU, "resource.cpu")
 	add(started.MemoryBytes != def.MemoryBytes, "resource.memory")
 	add(started.DiskBytes != def.DiskBytes, "resource.rootDisk")
-	add(!slices.Equal(started.Ports, def.Ports), "ports")
+	if !def.Networked {
+		// An earlier version started it with a network of its own.
+		fields = append(fields, "network")
+		add(!slices.Equal(started.Ports, def.Ports), "ports")
+	}
+	add(started.Firmware != def.Firmware, "firmware")
+	add(started.CPUModel != def.CPUModel, "cpuModel")
+	add(!reflect.DeepEqual(started.CDROM, def.CDROM), "cdrom")
+	add(!def.DiskBus && !sameDisks(started.Disks, def.Disks), "disks")
 	add(def.SeedSum != def.StartedSeedSum, "cloudInit")
 	return fields
 }
 
 // Reconfigure implements backend.Driver. A running machine gets a larger disk, memory through the
-// balloon, and hot-plugged memory and processors as far as there is room and QEMU supports it.
+// balloon, and hot-plugged memory and processors as far as there is room and QEMU supports it. Its ports and the rules of
+// its network are changed.
 // Everything else waits for a restart.
 func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error {
 	if err := validate(&machine); err != nil {
@@ -44,13 +56,23 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 		return err
 	}
 	m.mu.Lock()
+	machine.Image = m.def.Image // the disk was made from it
+	m.disks.pending = announceDisks(m.disks.pending, m.def.Disks, machine.Disks)
 	m.def.Machine, m.def.SeedSum = machine, seedSum(machine.Seed)
 	m.save()
 	isOn := m.run != ""
+	m.mu.Unlock()
+	if isOn {
+		if err := m.reconnect(ctx, &machine); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
 	started := *m.startedWith()
 	boot := m.def.BootMemory
 	m.mu.Unlock()
 	defer m.notifyChange()
+	m.changeDisks()
 	if !isOn {
 		return nil
 	}
@@ -74,6 +96,33 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 	if err != nil {
 		return fmt.Errorf("change machine %s: %w", machine.UID, err)
 	}
+	return nil
+}
+
+// reconnect applies the ports and the rules of the network of a running machine. If the network does not work, they are
+// applied as soon as it does.
+func (m *machine) reconnect(ctx context.Context, wanted *backend.Machine) error {
+	m.mu.Lock()
+	started := *m.startedWith()
+	changed := m.def.Networked && (!slices.Equal(started.Ports, wanted.Ports) || !equality.Semantic.DeepEqual(started.Network, wanted.Network))
+	before := m.def.HostPorts
+	m.mu.Unlock()
+	if !changed {
+		return nil
+	}
+	published, err := m.d.hostPorts(wanted.Ports, before, started.Ports)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	if m.run != "" {
+		started.Ports, started.Network = wanted.Ports, wanted.Network
+		m.def.Started, m.def.HostPorts = &started, published
+		m.save()
+	}
+	m.mu.Unlock()
+	step("network changed")
+	_ = m.d.networks.sync(ctx, m.id.Namespace) // an error is in the state of the server
 	return nil
 }
 

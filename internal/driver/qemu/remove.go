@@ -16,6 +16,7 @@ import (
 // remove ends the machine and removes everything that belongs to it. The disk goes only after the
 // end of the process is confirmed.
 func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) error {
+	m.closeDisks()
 	m.mu.Lock()
 	if m.run != "" {
 		m.def.StopRun = m.run
@@ -34,10 +35,21 @@ func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) err
 		return err
 	}
 	step("process forgotten")
+	m.mu.Lock()
+	m.leaving = true
+	m.mu.Unlock()
+	if err := m.d.networks.sync(ctx, m.id.Namespace); err != nil {
+		return err
+	}
+	m.files.Lock()
+	defer m.files.Unlock()
 	if options.KeepDisk {
 		if err := m.retain(); err != nil {
 			return err
 		}
+	}
+	if err := m.retainDisks(options); err != nil {
+		return err
 	}
 	if err := m.d.removeFolder(m.dir); err != nil {
 		return err

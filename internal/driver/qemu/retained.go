@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -68,26 +72,58 @@ func RetainedDisks(stateDir string) ([]backend.RetainedDisk, error) {
 	return all, nil
 }
 
+// measureDisk returns the usage of a disk.
+func measureDisk(path string) (backend.DiskUsage, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return backend.DiskUsage{}, err
+	}
+	usage := backend.DiskUsage{AllocatedBytes: info.Size(), VirtualBytes: info.Size()}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		usage.AllocatedBytes = stat.Blocks * 512 // the unit of stat(2), regardless of the file system
+	}
+	header, err := readHeader(path)
+	if err == nil && header.Magic == qcow2Magic {
+		usage.VirtualBytes = int64(header.Size) //nolint:gosec // qemu-img does not create larger ones
+	}
+	return usage, err
+}
+
+// DiskUsage implements backend.DiskMeter.
+func (d *Driver) DiskUsage(context.Context) (map[types.UID]backend.DiskUsage, error) {
+	all := map[types.UID]backend.DiskUsage{}
+	for _, m := range d.all() {
+		files, err := dataDisks(m.dir)
+		if err != nil {
+			return nil, err
+		}
+		var sum backend.DiskUsage
+		for _, path := range append(slices.Collect(maps.Values(files)), m.path(diskFile)) {
+			usage, err := measureDisk(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("measure the disks of machine %s: %w", m.id.UID, err)
+			}
+			sum.AllocatedBytes += usage.AllocatedBytes
+			sum.VirtualBytes += usage.VirtualBytes
+		}
+		all[m.id.UID] = sum
+	}
+	return all, nil
+}
+
 // flatForm matches retained disks of earlier versions: namespace, name and UID of the machine.
 var flatForm = regexp.MustCompile(`^(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.qcow2$`)
 
 func readRetained(root, path string) (backend.RetainedDisk, error) {
 	disk := backend.RetainedDisk{Path: path}
-	info, err := os.Stat(path)
+	usage, err := measureDisk(path)
 	if err != nil {
 		return disk, err
 	}
-	disk.AllocatedBytes, disk.VirtualBytes = info.Size(), info.Size()
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		disk.AllocatedBytes = stat.Blocks * 512 // the unit of stat(2), regardless of the file system
-	}
-	header, err := readHeader(path)
-	if err != nil {
-		return disk, err
-	}
-	if header.Magic == qcow2Magic {
-		disk.VirtualBytes = int64(header.Size) //nolint:gosec // qemu-img does not create larger ones
-	}
+	disk.AllocatedBytes, disk.VirtualBytes = usage.AllocatedBytes, usage.VirtualBytes
 	below, err := filepath.Rel(root, path)
 	if err != nil {
 		return disk, err

@@ -22,7 +22,7 @@ func StopAll(ctx context.Context, stateDir string, grace time.Duration) error {
 	if err == nil && !slices.ContainsFunc(statuses, runs) {
 		return nil // QEMU need not be installed for that
 	}
-	d, err := Open(Options{StateDir: stateDir, Log: logr.Discard()})
+	d, err := Open(Options{StateDir: stateDir, Log: logr.Discard(), stopsOnly: true})
 	if err != nil {
 		return err
 	}
@@ -35,5 +35,6 @@ func StopAll(ctx context.Context, stateDir string, grace time.Duration) error {
 	for _, m := range d.all() {
 		errs = append(errs, m.waitOff(ctx))
 	}
+	errs = append(errs, d.networks.syncAll(ctx))
 	return errors.Join(append(errs, d.Close())...)
 }

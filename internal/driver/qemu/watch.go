@@ -66,6 +66,8 @@ func (m *machine) runEnded(proc *process.Process) {
 	m.recordEnd(proc.Status())
 	m.run, m.conn, m.startedAt = "", nil, time.Time{}
 	m.mu.Unlock()
+	m.d.networks.touch(m.id.Namespace)
+	m.changeDisks() // the guest holds none of them any more
 	m.notifyChange()
 }
 
@@ -144,6 +146,7 @@ func (m *machine) handleEvents(proc *process.Process, conn *qmp.Client) error {
 	if err := m.check(conn); err != nil {
 		return err
 	}
+	m.changeDisks()
 	check := time.NewTicker(checkInterval)
 	defer check.Stop()
 	dropped := 0
@@ -285,6 +288,8 @@ func (m *machine) handleEvent(conn *qmp.Client, event qmp.Event) error {
 		if changed {
 			m.notifyGuestChange()
 		}
+	case "DEVICE_DELETED":
+		m.changeDisks()
 	case "VSERPORT_CHANGE":
 		var data struct{ Open bool }
 		if err := json.Unmarshal(event.Data, &data); err != nil {

@@ -30,6 +30,8 @@ type Backend struct {
 	Kill func(t *testing.T, uid types.UID)
 	// Leftovers returns what is left in the backend: processes, containers, files.
 	Leftovers func(t *testing.T) []string
+	// Apart means that the test does not reach the addresses of guests: the backend has a network of its own.
+	Apart bool
 	// Ephemeral means that servers end when the driver is closed.
 	Ephemeral bool
 }
@@ -179,6 +181,9 @@ func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
 		{"a new manager is on the same host", testHost},
 		{"it is deleted in any state", testDelete},
 		{"machines are independent", testTwo},
+		{"it is dialed", testDial},
+		{"disks come and go", testDisks},
+		{"it has a console", testConsole},
 		{"a closed driver does nothing", testClosed},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -39,6 +39,10 @@ func TestLongDriversPage(t *testing.T) {
 	follow(t, "drivers.md", nil, "pretended   Running")
 }
 
+func TestLongImagesPage(t *testing.T) {
+	follow(t, "images.md", []string{"qemu-system-x86_64", "qemu-img"}, "image empty is ready", "\nempty   True ", "image empty removed")
+}
+
 // deleted is the output of keelson down --delete-data.
 const deleted = "/keelson is deleted."
 

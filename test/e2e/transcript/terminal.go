@@ -33,6 +33,14 @@ func (s Shell) StartOnTerminal(t testing.TB, columns int, words ...string) *Term
 	return &Terminal{Running: start(t, cmd, words, tty, master), columns: columns, keyboard: master}
 }
 
+// Type types text, in which \r is the key Enter.
+func (t *Terminal) Type(tb testing.TB, text string) {
+	tb.Helper()
+	if _, err := t.keyboard.Write([]byte(text)); err != nil {
+		tb.Fatal(err)
+	}
+}
+
 // CtrlC presses Ctrl-C: the terminal sends a signal to the command.
 func (t *Terminal) CtrlC(tb testing.TB) {
 	tb.Helper()

@@ -5,9 +5,11 @@ package v1alpha1
 // ImageApplyConfiguration represents a declarative configuration of the Image type for use
 // with apply.
 //
-// Image is what a machine boots: a disk image by path or URL, a kernel, or, with a driver
-// that runs containers, a container image.
+// Image is what a machine boots: a disk image by name, path or URL, a kernel, or, with a
+// driver that runs containers, a container image.
 type ImageApplyConfiguration struct {
+	// Name of a VirtualMachineImage, or tiny for the default guest.
+	Name *string `json:"name,omitempty"`
 	// Path of a disk image on the host of the driver. The image is only read. It must
 	// exist as long as the machine.
 	Path *string `json:"path,omitempty"`
@@ -24,6 +26,9 @@ type ImageApplyConfiguration struct {
 	Initrd *string `json:"initrd,omitempty"`
 	// Command line for the kernel.
 	Cmdline *string `json:"cmdline,omitempty"`
+	// True boots an empty root disk of the size in resource.rootDisk, for an installer in
+	// cdrom.
+	Empty *bool `json:"empty,omitempty"`
 	// Name of a container image, for a driver that runs containers.
 	Container *string `json:"container,omitempty"`
 	// Whether the image runs the QEMU guest agent, as cloud images do. Without an
@@ -35,6 +40,14 @@ type ImageApplyConfiguration struct {
 // apply.
 func Image() *ImageApplyConfiguration {
 	return &ImageApplyConfiguration{}
+}
+
+// WithName sets the Name field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Name field is set to the value of the last call.
+func (b *ImageApplyConfiguration) WithName(value string) *ImageApplyConfiguration {
+	b.Name = &value
+	return b
 }
 
 // WithPath sets the Path field in the declarative configuration to the given value
@@ -90,6 +103,14 @@ func (b *ImageApplyConfiguration) WithInitrd(value string) *ImageApplyConfigurat
 // If called multiple times, the Cmdline field is set to the value of the last call.
 func (b *ImageApplyConfiguration) WithCmdline(value string) *ImageApplyConfiguration {
 	b.Cmdline = &value
+	return b
+}
+
+// WithEmpty sets the Empty field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Empty field is set to the value of the last call.
+func (b *ImageApplyConfiguration) WithEmpty(value bool) *ImageApplyConfiguration {
+	b.Empty = &value
 	return b
 }
 

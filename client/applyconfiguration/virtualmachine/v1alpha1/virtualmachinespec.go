@@ -28,9 +28,26 @@ type VirtualMachineSpecApplyConfiguration struct {
 	Image *ImageApplyConfiguration `json:"image,omitempty"`
 	// Data for the first boot, which the guest receives as a NoCloud seed.
 	CloudInit *CloudInitApplyConfiguration `json:"cloudInit,omitempty"`
-	// Ports of the guest that are forwarded to the host. status.server.endpoints has
-	// their addresses.
+	// Ports of the guest that are forwarded to the host while the machine runs.
+	// status.server.endpoints has their addresses.
 	Ports []PortApplyConfiguration `json:"ports,omitempty"`
+	// Who can reach the machine. By default, the machines of its namespace.
+	Network *NetworkApplyConfiguration `json:"network,omitempty"`
+	// Check of the guest over its network that Ready waits for, in addition to the
+	// guest agent, if there is one.
+	ReadinessProbe *ProbeApplyConfiguration `json:"readinessProbe,omitempty"`
+	// Disks besides the root disk. They are added, grown and removed while the machine
+	// runs; the condition DisksReady reports the progress.
+	Disks []DiskApplyConfiguration `json:"disks,omitempty"`
+	// CD-ROM drive of the machine, for installers. A machine boots from it if it cannot boot
+	// from its root disk. A change requires a restart.
+	CDROM *CDROMApplyConfiguration `json:"cdrom,omitempty"`
+	// Firmware of the machine: bios or uefi. A change requires a restart.
+	Firmware *virtualmachinev1alpha1.Firmware `json:"firmware,omitempty"`
+	// Model of the processors, one of those that the backend supports, such as
+	// Skylake-Server. The default is the model of the host or, with software emulation,
+	// all supported features. A change requires a restart.
+	CPUModel *string `json:"cpuModel,omitempty"`
 	// Backend of the machine, if the manager has several. The default is the first
 	// backend of the manager.
 	Driver *string `json:"driver,omitempty"`
@@ -104,6 +121,59 @@ func (b *VirtualMachineSpecApplyConfiguration) WithPorts(values ...*PortApplyCon
 		}
 		b.Ports = append(b.Ports, *values[i])
 	}
+	return b
+}
+
+// WithNetwork sets the Network field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Network field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithNetwork(value *NetworkApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
+	b.Network = value
+	return b
+}
+
+// WithReadinessProbe sets the ReadinessProbe field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ReadinessProbe field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithReadinessProbe(value *ProbeApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
+	b.ReadinessProbe = value
+	return b
+}
+
+// WithDisks adds the given value to the Disks field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Disks field.
+func (b *VirtualMachineSpecApplyConfiguration) WithDisks(values ...*DiskApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithDisks")
+		}
+		b.Disks = append(b.Disks, *values[i])
+	}
+	return b
+}
+
+// WithCDROM sets the CDROM field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the CDROM field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithCDROM(value *CDROMApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
+	b.CDROM = value
+	return b
+}
+
+// WithFirmware sets the Firmware field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Firmware field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithFirmware(value virtualmachinev1alpha1.Firmware) *VirtualMachineSpecApplyConfiguration {
+	b.Firmware = &value
+	return b
+}
+
+// WithCPUModel sets the CPUModel field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the CPUModel field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithCPUModel(value string) *VirtualMachineSpecApplyConfiguration {
+	b.CPUModel = &value
 	return b
 }
 

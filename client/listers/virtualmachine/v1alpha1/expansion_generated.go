@@ -9,3 +9,7 @@ type VirtualMachineListerExpansion interface{}
 // VirtualMachineNamespaceListerExpansion allows custom methods to be added to
 // VirtualMachineNamespaceLister.
 type VirtualMachineNamespaceListerExpansion interface{}
+
+// VirtualMachineImageListerExpansion allows custom methods to be added to
+// VirtualMachineImageLister.
+type VirtualMachineImageListerExpansion interface{}

@@ -7,7 +7,11 @@ package backend
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // The errors that a driver returns. It wraps them with the server and the failure.
@@ -116,6 +120,35 @@ type Retainer interface {
 	Retained(ctx context.Context) ([]RetainedDisk, error)
 }
 
+// Dialer is implemented by drivers that can connect to any port of a guest, whether it is forwarded or not.
+type Dialer interface {
+	// Dial opens a connection to a TCP port of the guest of a running server. The error is ErrNotFound if there is no
+	// server, ErrUnavailable if it is off or its network does not work, and any other if the guest does not accept the
+	// connection. The context limits the attempt, not the connection.
+	Dial(ctx context.Context, id Identity, port uint16) (net.Conn, error)
+}
+
+// Consoler is implemented by drivers whose servers have a serial console.
+type Consoler interface {
+	// Console connects to the serial console of a server that is on. Reads return its output from now on, writes are its
+	// input. A server may have one connection at a time; the caller closes it, which ends pending reads and writes. The
+	// error is ErrNotFound if there is no server, ErrUnavailable if it is off. The context limits the attempt, not the
+	// connection.
+	Console(ctx context.Context, id Identity) (io.ReadWriteCloser, error)
+
+	// ConsoleLog returns the output of the serial console of a server, on or off, as far as it is kept. The context ends
+	// it. The error is ErrNotFound if there is no server.
+	ConsoleLog(ctx context.Context, id Identity, options LogOptions) (io.ReadCloser, error)
+}
+
+// LogOptions are the options of ConsoleLog.
+type LogOptions struct {
+	// Tail limits the log to that number of last lines; negative: no limit.
+	Tail int
+	// Follow means that the log has no end: reads wait for new output, also that of later runs.
+	Follow bool
+}
+
 // RetainedDisk is the retained disk of a deleted server.
 type RetainedDisk struct {
 	// Namespace and Name are those of the VirtualMachine, as far as they are known.
@@ -128,10 +161,58 @@ type RetainedDisk struct {
 	VirtualBytes   int64 `json:"virtualBytes"`
 }
 
+// Networker is implemented by drivers that can list the networks of their servers.
+type Networker interface {
+	// Networks returns the networks of namespaces with running servers.
+	Networks(ctx context.Context) ([]Network, error)
+}
+
+// Network is the network of the servers of a namespace.
+type Network struct {
+	Namespace string           `json:"namespace"`
+	Prefix    string           `json:"prefix"`
+	Machines  []NetworkMachine `json:"machines,omitempty"`
+	// Error is why the state of the network is not known; empty if it is.
+	Error string `json:"error,omitempty"`
+}
+
+// NetworkMachine is a server in its network.
+type NetworkMachine struct {
+	UID     types.UID `json:"uid"`
+	Name    string    `json:"name"`
+	Address string    `json:"address"`
+	// Connected means that the server is connected to the network, Leased that the guest uses its address.
+	Connected bool `json:"connected"`
+	Leased    bool `json:"leased"`
+	// The counters begin at zero when the network is started. Received is what the guest has received.
+	ReceivedBytes      uint64 `json:"receivedBytes"`
+	TransmittedBytes   uint64 `json:"transmittedBytes"`
+	ReceivedPackets    uint64 `json:"receivedPackets"`
+	TransmittedPackets uint64 `json:"transmittedPackets"`
+	// DroppedPackets includes refused connections.
+	DroppedPackets uint64 `json:"droppedPackets"`
+	// Connections is the number of open connections with other networks and with forwarded ports.
+	Connections int              `json:"connections"`
+	Forwards    []NetworkForward `json:"forwards,omitempty"`
+}
+
+// NetworkForward is a forwarded port.
+type NetworkForward struct {
+	Name     string `json:"name"`
+	Protocol string `json:"protocol"`
+	// Host is the address on the host, Port the port of the guest.
+	Host string `json:"host"`
+	Port uint16 `json:"port"`
+	// Error is why the port is not forwarded; empty if it is.
+	Error string `json:"error,omitempty"`
+}
+
 // Capabilities are the capabilities of a backend.
 type Capabilities struct {
 	// Pause reports whether servers can be paused.
 	Pause bool
+	// Disks reports whether servers can have disks besides the root disk.
+	Disks bool
 	// FractionalCPU reports whether a server can have parts of a processor.
 	FractionalCPU bool
 	// Agent reports whether there is a guest agent, which reports that the guest has booted.
@@ -154,6 +235,10 @@ type Host struct {
 type DeleteOptions struct {
 	// Grace is how long the guest has to shut down.
 	Grace time.Duration
-	// KeepDisk retains the disk.
+	// KeepDisk retains the root disk.
 	KeepDisk bool
+	// KeepDisks are the names of the other disks to retain.
+	KeepDisks []string
+	// KeepAll retains all disks: nobody requested their deletion.
+	KeepAll bool
 }

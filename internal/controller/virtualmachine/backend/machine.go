@@ -32,10 +32,20 @@ type Machine struct {
 	DiskBytes int64 `json:"diskBytes,omitempty"`
 	// Image is the image to boot; nil means the default of the driver.
 	Image *v1alpha1.Image `json:"image,omitempty"`
+	// CDROM is the image in the CD-ROM drive; nil means that there is no drive.
+	CDROM *v1alpha1.Image `json:"cdrom,omitempty"`
+	// Firmware is the firmware; empty means BIOS.
+	Firmware v1alpha1.Firmware `json:"firmware,omitempty"`
+	// CPUModel is the model of the processors; empty means the default of the driver.
+	CPUModel string `json:"cpuModel,omitempty"`
+	// Disks are the disks besides the root disk.
+	Disks []Disk `json:"disks,omitempty"`
 	// Seed is the cloud-init data for the first boot; nil means none.
 	Seed *Seed `json:"-"` // may be secret: never serialized with this type
 	// Ports of the guest to forward.
 	Ports []v1alpha1.Port `json:"ports,omitempty"`
+	// Network says who can reach the machine; nil means the machines of its namespace.
+	Network *v1alpha1.Network `json:"network,omitempty"`
 	// Hash is a hash of all fields that can change.
 	Hash string `json:"hash"`
 }
@@ -105,7 +115,10 @@ type Server struct {
 	Ended *Ended
 	// Agent is the state of the guest agent.
 	Agent Agent
-	// Addresses are the guest's addresses without loopback and link-local ones, sorted; at most 16.
+	// NetworkError is why the network of the machine does not work; empty if it does.
+	NetworkError string
+	// Addresses are the guest's addresses without loopback and link-local ones, at most 16. The
+	// first one is that which the backend has given to it, if it does so.
 	Addresses []string
 	// Endpoints are the addresses at which ports of the guest can be reached.
 	Endpoints []v1alpha1.Endpoint
@@ -115,6 +128,9 @@ type Server struct {
 	Emulated bool
 	// Hash is the Hash of the last Machine given to the driver.
 	Hash string
+	// Disks has the disks whose changes are not complete. The driver continues by itself and
+	// calls the function given to Watch.
+	Disks []PendingDisk
 	// Pending lists the fields of the spec whose changes require a restart.
 	Pending []string
 }

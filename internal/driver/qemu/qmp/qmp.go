@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -104,6 +105,8 @@ type Client struct {
 	done    chan struct{}
 
 	writing sync.Mutex
+	// passing is held while a descriptor is passed.
+	passing sync.Mutex
 
 	mu       sync.Mutex
 	next     int64
@@ -206,7 +209,7 @@ func (c *Client) fail(why error) {
 // Run executes a command and decodes its result. arguments and result may be nil. The error is an
 // *Error if the peer rejected the command.
 func (c *Client) Run(ctx context.Context, command string, arguments, result any) error {
-	answer, err := c.execute(ctx, command, arguments)
+	answer, err := c.execute(ctx, command, arguments, nil)
 	if err == nil && result != nil {
 		err = json.Unmarshal(answer, result)
 	}
@@ -216,7 +219,7 @@ func (c *Client) Run(ctx context.Context, command string, arguments, result any)
 	return nil
 }
 
-func (c *Client) execute(ctx context.Context, command string, arguments any) (json.RawMessage, error) {
+func (c *Client) execute(ctx context.Context, command string, arguments any, file *os.File) (json.RawMessage, error) {
 	answers := make(chan message, 1)
 	c.mu.Lock()
 	if c.err != nil {
@@ -228,7 +231,7 @@ func (c *Client) execute(ctx context.Context, command string, arguments any) (js
 	c.pending[id] = answers
 	c.mu.Unlock()
 	defer c.forget(id)
-	if err := c.send(ctx, id, command, arguments); err != nil {
+	if err := c.send(ctx, id, command, arguments, file); err != nil {
 		return nil, err
 	}
 	select {
@@ -252,7 +255,7 @@ func (c *Client) forget(id int64) {
 
 // send writes a command. A partial command would garble all that follow, so a failed write closes
 // the connection.
-func (c *Client) send(ctx context.Context, id int64, command string, arguments any) error {
+func (c *Client) send(ctx context.Context, id int64, command string, arguments any, file *os.File) error {
 	line, err := json.Marshal(struct {
 		Execute   string `json:"execute"`
 		Arguments any    `json:"arguments,omitempty"`
@@ -271,7 +274,7 @@ func (c *Client) send(ctx context.Context, id int64, command string, arguments a
 		return err
 	}
 	if err = c.conn.SetWriteDeadline(deadline); err == nil {
-		_, err = c.conn.Write(append(line, '\n'))
+		err = c.write(append(line, '\n'), file)
 	}
 	if err != nil {
 		c.fail(err)

@@ -10,6 +10,8 @@ import (
 type Interface interface {
 	// VirtualMachines returns a VirtualMachineInformer.
 	VirtualMachines() TypedVirtualMachineInformer
+	// VirtualMachineImages returns a VirtualMachineImageInformer.
+	VirtualMachineImages() TypedVirtualMachineImageInformer
 }
 
 type version struct {
@@ -26,4 +28,9 @@ func New(f internalinterfaces.SharedInformerFactory, namespace string, tweakList
 // VirtualMachines returns a TypedVirtualMachineInformer.
 func (v *version) VirtualMachines() TypedVirtualMachineInformer {
 	return &virtualMachineInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
+}
+
+// VirtualMachineImages returns a TypedVirtualMachineImageInformer.
+func (v *version) VirtualMachineImages() TypedVirtualMachineImageInformer {
+	return &virtualMachineImageInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
 }

@@ -13,6 +13,7 @@ import (
 type CloudnativeV1alpha1Interface interface {
 	RESTClient() rest.Interface
 	VirtualMachinesGetter
+	VirtualMachineImagesGetter
 }
 
 // CloudnativeV1alpha1Client is used to interact with features provided by the cloudnative.tw group.
@@ -22,6 +23,10 @@ type CloudnativeV1alpha1Client struct {
 
 func (c *CloudnativeV1alpha1Client) VirtualMachines(namespace string) VirtualMachineInterface {
 	return newVirtualMachines(c, namespace)
+}
+
+func (c *CloudnativeV1alpha1Client) VirtualMachineImages() VirtualMachineImageInterface {
+	return newVirtualMachineImages(c)
 }
 
 // NewForConfig creates a new CloudnativeV1alpha1Client for the given config.

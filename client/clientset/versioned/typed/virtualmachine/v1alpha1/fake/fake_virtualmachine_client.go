@@ -16,6 +16,10 @@ func (c *FakeCloudnativeV1alpha1) VirtualMachines(namespace string) v1alpha1.Vir
 	return newFakeVirtualMachines(c, namespace)
 }
 
+func (c *FakeCloudnativeV1alpha1) VirtualMachineImages() v1alpha1.VirtualMachineImageInterface {
+	return newFakeVirtualMachineImages(c)
+}
+
 // RESTClient returns a RESTClient that is used to communicate
 // with API server by this client implementation.
 func (c *FakeCloudnativeV1alpha1) RESTClient() rest.Interface {

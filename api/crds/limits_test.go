@@ -1,0 +1,101 @@
+package crds_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+)
+
+// The example policy limits the machines of the namespaces that it selects, and no others.
+func TestLimitsOfMachines(t *testing.T) {
+	config := env.Own(t)
+	env.Define(t, config)
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, labels := range map[string]map[string]string{"team-a": {"machines": "limited"}, "team-b": nil} {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+		if _, err := kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	applyLimits(t, client)
+	try := func(namespace, spec string) error {
+		_, err := client.Resource(resources["VirtualMachine"]).Namespace(namespace).Create(t.Context(), newObject(t, "VirtualMachine", "", spec),
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	// The API server applies a new policy a moment later.
+	harness.Eventually(t, "the policy is in force", func() bool { return apierrors.IsInvalid(try("team-a", `{"resource":{"cpu":9}}`)) })
+	for _, tt := range []struct{ name, spec, says string }{
+		{"nothing is said", `{}`, ""},
+		{"exactly the limits", `{"resource":{"cpu":8,"memory":"16Gi","rootDisk":"100Gi"},"disks":[{"name":"a","size":"60Gi"},{"name":"b","size":"40Gi"}]}`, ""},
+		{"processors", `{"resource":{"cpu":9}}`, "spec.resource.cpu: at most 8"},
+		{"memory", `{"resource":{"memory":"17Gi"}}`, "spec.resource.memory: at most 16Gi"},
+		{"the root disk", `{"resource":{"rootDisk":"201Gi"}}`, "at most 200Gi together"},
+		{"the sum of disks", `{"resource":{"rootDisk":"100Gi"},"disks":[{"name":"a","size":"60Gi"},{"name":"b","size":"41Gi"}]}`, "at most 200Gi together"},
+		{"a disk without a size", `{"disks":[{"name":"a","image":{"path":"/a"}}]}`, "every disk needs a size"},
+	} {
+		err := try("team-a", tt.spec)
+		switch {
+		case tt.says == "" && err != nil:
+			t.Errorf("%s: it was refused: %v", tt.name, err)
+		case tt.says != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tt.says)):
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
+		}
+	}
+	if err := try("team-b", `{"resource":{"cpu":9}}`); err != nil {
+		t.Errorf("another namespace is limited: %v", err)
+	}
+}
+
+// applyLimits creates the objects of the example.
+func applyLimits(t *testing.T, client dynamic.Interface) {
+	t.Helper()
+	raw, err := os.ReadFile("../../examples/manifests/virtualmachine-limits.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(raw), 4096)
+	kinds := map[string]schema.GroupVersionResource{
+		"ValidatingAdmissionPolicy":        {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"},
+		"ValidatingAdmissionPolicyBinding": {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"},
+		"ResourceQuota":                    {Version: "v1", Resource: "resourcequotas"},
+	}
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		resource := client.Resource(kinds[object.GetKind()])
+		var create dynamic.ResourceInterface = resource
+		if object.GetNamespace() != "" {
+			create = resource.Namespace(object.GetNamespace())
+		}
+		if _, err := create.Create(t.Context(), object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package v1alpha1
+
+import "k8s.io/apimachinery/pkg/api/resource"
+
+// Disk is a disk of a machine besides its root disk.
+// +kubebuilder:validation:XValidation:rule="has(self.size) || has(self.image)",message="must have a size, an image, or both"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.size) || (has(self.size) && quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0)",message="a disk can only grow: the new size must not be smaller than the old one",fieldPath=".size"
+// +kubebuilder:validation:XValidation:rule="has(self.image) == has(oldSelf.image)",message="cannot be set or removed later: the disk is made from it. Add another disk",fieldPath=".image"
+type Disk struct {
+	// Name of the disk, which the guest sees as the serial number: Linux has a link
+	// /dev/disk/by-id/virtio-NAME. The names root, seed and cdrom are reserved.
+	// +required
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`
+	// +kubebuilder:validation:MaxLength=20
+	// +kubebuilder:validation:XValidation:rule="!(self in ['root', 'seed', 'cdrom'])",message="the names root, seed and cdrom are reserved"
+	Name string `json:"name"`
+
+	// Size of the disk in bytes, such as 40G. It can grow but not shrink. The default is
+	// the size of the image.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Mi')) >= 0 && quantity(string(self)).compareTo(quantity('1Pi')) <= 0",message="must be at least 1Mi and at most 1Pi"
+	Size *resource.Quantity `json:"size,omitempty"`
+
+	// Initial content of the disk. The default is an empty disk.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the disk is made from it. Add another disk"
+	Image *DiskImage `json:"image,omitempty"`
+
+	// Determines what happens to the disk when it is removed from this list, or when this
+	// object is deleted: Delete or Retain.
+	// +optional
+	// +kubebuilder:default=Delete
+	DeletePolicy DiskPolicy `json:"deletePolicy,omitempty"`
+}
+
+// DiskImage is the initial content of a disk.
+// +kubebuilder:validation:XValidation:rule="has(self.path) != has(self.url)",message="must have exactly one of path and url"
+// +kubebuilder:validation:XValidation:rule="has(self.url) == has(self.sha256)",message="url and sha256 go together: what is downloaded is verified",fieldPath=".sha256"
+type DiskImage struct {
+	// Path of the image on the host of the driver. The image is only read. It must exist
+	// as long as the disk.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^/[^\x00-\x1f,]*$`
+	// +kubebuilder:validation:MaxLength=1024
+	Path string `json:"path,omitempty"`
+
+	// URL (http or https) of the image. It is downloaded once, verified, and cached by its
+	// digest.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^https?://\S+$`
+	// +kubebuilder:validation:MaxLength=2048
+	URL string `json:"url,omitempty"`
+
+	// SHA-256 digest of the file at the URL, as 64 hexadecimal digits.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
+	Sha256 string `json:"sha256,omitempty"`
+
+	// Format of the image, qcow2 or raw. The default is detected from the image.
+	// +optional
+	// +kubebuilder:validation:Enum=qcow2;raw
+	Format string `json:"format,omitempty"`
+}
+
+// CDROM is a CD-ROM drive.
+type CDROM struct {
+	// Image in the drive, such as the ISO 9660 image of an installer. It is only read.
+	// +required
+	Image DiskImage `json:"image"`
+}
+
+// Firmware is the firmware of a machine.
+// +kubebuilder:validation:Enum=bios;uefi
+type Firmware string
+
+// The values of Firmware.
+const (
+	// FirmwareBIOS is a PC BIOS.
+	FirmwareBIOS Firmware = "bios"
+	// FirmwareUEFI is UEFI, without Secure Boot.
+	FirmwareUEFI Firmware = "uefi"
+)

@@ -1,0 +1,178 @@
+package vm
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/keelson-dev/keelson/internal/access/client"
+)
+
+// escape ends a console: Ctrl-].
+const escape = 0x1d
+
+func newConsole() *cobra.Command {
+	var flags machineFlags
+	readOnly := false
+	cmd := &cobra.Command{
+		Use:   "console NAME",
+		Short: "Connect to the serial console of a machine",
+		Long: `Connect to the serial console of a machine, through the Kubernetes API. Ctrl-] ends it. Several users may
+watch a console; the latest one writes, unless --read-only is set. The console stays when the machine restarts.`,
+		Example: `  keelson vm console web`,
+		Args:    oneMachine(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := flags.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if _, err := m.get(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			c := &console{machines: m, name: args[0], readOnly: readOnly, in: cmd.InOrStdin(), out: cmd.OutOrStdout(), notices: cmd.ErrOrStderr()}
+			return c.run(cmd.Context())
+		},
+	}
+	flags.addFlags(cmd.Flags())
+	cmd.Flags().BoolVar(&readOnly, "read-only", false, "only watch")
+	return cmd
+}
+
+// console is a session at the console of a machine.
+type console struct {
+	*machines
+	name     string
+	readOnly bool
+	in       io.Reader
+	out      io.Writer
+	notices  io.Writer
+	// eol ends a line of notices: in raw mode the terminal does not return to the first column.
+	eol string
+}
+
+// run connects, and connects again if the manager restarts, until the user or the server ends it.
+func (c *console) run(ctx context.Context) error {
+	c.eol = "\n"
+	terminal := false
+	if file, ok := c.in.(*os.File); ok && term.IsTerminal(int(file.Fd())) { //nolint:gosec // a descriptor fits
+		before, err := term.MakeRaw(int(file.Fd())) //nolint:gosec // a descriptor fits
+		if err != nil {
+			return fmt.Errorf("prepare the terminal: %w", err)
+		}
+		defer func() { _ = term.Restore(int(file.Fd()), before) }() //nolint:gosec // a descriptor fits
+		c.eol, terminal = "\r\n", true
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	keys := make(chan []byte)
+	go func() {
+		if c.read(ctx, keys) || terminal {
+			cancel()
+		}
+	}()
+	c.notify("Connected to the console of " + c.name + ". Ctrl-] ends it.")
+	for {
+		err := c.session(ctx, keys)
+		if ctx.Err() != nil {
+			c.notify("")
+			return nil
+		}
+		if status := websocket.CloseStatus(err); status != websocket.StatusGoingAway && status != -1 || isRefusal(err) {
+			return c.explain(err)
+		}
+		c.notify("The connection is lost; connecting again.")
+		if err := sleep(ctx, time.Second); err != nil {
+			return nil //nolint:nilerr // the user ended it
+		}
+	}
+}
+
+// isRefusal reports whether the API has refused a session.
+func isRefusal(err error) bool {
+	var status apierrors.APIStatus
+	return errors.Is(err, client.ErrNotOffered) || errors.As(err, &status) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsConflict(err)
+}
+
+// explain returns the error for the end of a session.
+func (c *console) explain(err error) error {
+	if closed := (websocket.CloseError{}); errors.As(err, &closed) && closed.Reason != "" {
+		return errors.New(closed.Reason)
+	}
+	return err
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	return wait.PollUntilContextTimeout(ctx, d, 2*d, false, func(context.Context) (bool, error) { return true, nil })
+}
+
+func (c *console) notify(text string) { _, _ = fmt.Fprint(c.notices, text, c.eol) } // nothing else could report a failure
+
+// read sends what is typed until the input ends. It reports whether that was by the escape character.
+func (c *console) read(ctx context.Context, keys chan<- []byte) (escaped bool) {
+	buffer := make([]byte, 4096)
+	for {
+		n, err := c.in.Read(buffer)
+		typed, _, ended := bytes.Cut(buffer[:n], []byte{escape})
+		if len(typed) > 0 {
+			select {
+			case keys <- bytes.Clone(typed):
+			case <-ctx.Done():
+				return false
+			}
+		}
+		if ended || err != nil {
+			return ended
+		}
+	}
+}
+
+// session copies in both directions until one of them ends.
+func (c *console) session(ctx context.Context, keys <-chan []byte) error {
+	conn, err := client.Dial(ctx, c.api.Config, c.namespace, c.name, client.Console, url.Values{client.ParameterWrite: {fmt.Sprint(!c.readOnly)}})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer func() { _ = conn.Close(websocket.StatusNormalClosure, "") }() // the other side may have closed it
+	go func() {
+		for {
+			select {
+			case typed := <-keys:
+				if conn.Write(ctx, websocket.MessageBinary, typed) != nil {
+					return // the reader gets the reason
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	for {
+		kind, data, err := conn.Read(ctx)
+		if err != nil {
+			return err
+		}
+		if kind == websocket.MessageBinary {
+			if _, err := c.out.Write(data); err != nil {
+				return err
+			}
+			continue
+		}
+		var notice client.Notice
+		if err := json.Unmarshal(data, &notice); err == nil && notice.Notice != "" {
+			c.notify(c.eol + "[" + notice.Notice + "]")
+		}
+	}
+}

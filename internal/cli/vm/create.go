@@ -1,0 +1,298 @@
+package vm
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/usage"
+)
+
+// defaultDisk is the root disk of a machine with the default guest: without one it forgets everything
+// when it stops.
+const defaultDisk = "10Gi"
+
+// createFlags describe a new machine.
+type createFlags struct {
+	image, sha256     string
+	cpu, memory, disk string
+	keys, ports       []string
+	userData, driver  string
+	dryRun, output    string
+}
+
+func newCreate() *cobra.Command {
+	var flags machineFlags
+	var waits waiting
+	c := createFlags{cpu: "1", memory: "512Mi", dryRun: "none"}
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Create a machine",
+		Long: `Create a machine. Without --ssh-key and --user-data it gets an SSH key that is kept for you, which
+keelson vm ssh uses.`,
+		Example: `  keelson vm create web --wait
+  keelson vm ssh web
+
+  # A Debian with two processors, whose port 80 is forwarded to this host
+  keelson vm create web --image debian-13 --cpu 2 --memory 2Gi --disk 20Gi --ssh-key ~/.ssh/id_ed25519.pub --port 80
+
+  # Only print the manifest
+  keelson vm create web --dry-run=client -o yaml`,
+		Args: oneMachine(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := c.validate(); err != nil {
+				return err
+			}
+			vm, err := c.machine(args[0])
+			if err != nil {
+				return err
+			}
+			if c.dryRun == "client" {
+				vm.Namespace = flags.namespace
+				return printObject(cmd.OutOrStdout(), vm, c.output)
+			}
+			m, err := flags.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			vm.Namespace = m.namespace
+			if err := m.Create(cmd.Context(), vm); apierrors.IsAlreadyExists(err) {
+				return fmt.Errorf("the namespace %s has a VirtualMachine %s already; choose another name, or delete it: kubectl delete vm %[2]s", m.namespace, vm.Name)
+			} else if err != nil {
+				return m.describe(vm.Name, err)
+			}
+			if err := printObject(cmd.OutOrStdout(), vm, c.output); err != nil {
+				return err
+			}
+			if waits.wait {
+				if err := m.until(cmd.Context(), vm.Name, waits.timeout, cmd.ErrOrStderr(), isReady); err != nil {
+					return err
+				}
+			}
+			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Log in with: keelson vm ssh %s\n", flags.words(vm.Name))
+			return err
+		},
+	}
+	flags.addFlags(cmd.Flags())
+	c.addFlags(cmd.Flags())
+	waits.addFlags(cmd.Flags(), "is ready")
+	return cmd
+}
+
+func (c *createFlags) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.image, "image", "", "`image`: the name of a VirtualMachineImage, a path on the host of the machine, or a URL (default: the small Linux guest of Keelson)")
+	fs.StringVar(&c.sha256, "sha256", "", "SHA-256 `digest` of the image at a URL")
+	fs.StringVar(&c.cpu, "cpu", c.cpu, "number of processors")
+	fs.StringVar(&c.memory, "memory", c.memory, "memory, such as 2Gi")
+	fs.StringVar(&c.disk, "disk", "", "size of the root disk, such as 20Gi (default: that of the image; "+defaultDisk+" without --image)")
+	fs.StringArrayVar(&c.keys, "ssh-key", nil, "`file` with public SSH keys that may log in; may be repeated")
+	fs.StringArrayVar(&c.ports, "port", nil, "`port` of the guest that is forwarded to the host, as [NAME=]NUMBER[/udp]; may be repeated")
+	fs.StringVar(&c.userData, "user-data", "", "`file` with the user data of cloud-init, such as a document that begins with #cloud-config")
+	fs.StringVar(&c.driver, "driver", "", "backend of the machine (default: that of the manager)")
+	fs.StringVar(&c.dryRun, "dry-run", c.dryRun, "none, or client: only print the object")
+	fs.StringVarP(&c.output, "output", "o", "", "print the object as yaml, json or name")
+}
+
+func (c *createFlags) validate() error {
+	switch {
+	case c.dryRun != "none" && c.dryRun != "client":
+		return usage.Errorf("--dry-run=%s: must be none or client; kubectl apply --dry-run=server asks the API", c.dryRun)
+	case c.output != "" && c.output != "yaml" && c.output != "json" && c.output != "name":
+		return usage.Errorf("--output=%s: must be yaml, json or name", c.output)
+	case c.userData != "" && len(c.keys) > 0:
+		return usage.Errorf("--user-data and --ssh-key cannot be combined: write the keys to ssh_authorized_keys of the user data")
+	case isURL(c.image) && c.sha256 == "":
+		return usage.Errorf("--image=%s needs --sha256, with which the download is verified", c.image)
+	case !isURL(c.image) && c.sha256 != "":
+		return usage.Errorf("--sha256 goes with an image at a URL")
+	}
+	return nil
+}
+
+func isURL(image string) bool {
+	return strings.HasPrefix(image, "http://") || strings.HasPrefix(image, "https://")
+}
+
+// machine returns the object.
+func (c *createFlags) machine(name string) (*v1alpha1.VirtualMachine, error) {
+	vm := &v1alpha1.VirtualMachine{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "VirtualMachine"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+	}
+	vm.Spec.Driver = c.driver
+	var err error
+	if vm.Spec.Image, err = c.source(); err != nil {
+		return nil, err
+	}
+	disk := c.disk
+	if disk == "" && vm.Spec.Image == nil {
+		disk = defaultDisk
+	}
+	for _, size := range []struct {
+		flag, value string
+		set         func(resource.Quantity)
+	}{
+		{"cpu", c.cpu, func(q resource.Quantity) { vm.Spec.Resource.CPU = q }},
+		{"memory", c.memory, func(q resource.Quantity) { vm.Spec.Resource.Memory = q }},
+		{"disk", disk, func(q resource.Quantity) { vm.Spec.Resource.RootDisk = &q }},
+	} {
+		if size.value == "" {
+			continue
+		}
+		quantity, err := resource.ParseQuantity(size.value)
+		if err != nil {
+			return nil, usage.Errorf("--%s=%s: must be a number, or one with a unit such as 2Gi", size.flag, size.value)
+		}
+		size.set(quantity)
+	}
+	for _, port := range c.ports {
+		parsed, err := parsePort(port)
+		if err != nil {
+			return nil, err
+		}
+		vm.Spec.Ports = append(vm.Spec.Ports, parsed)
+	}
+	data, err := c.data()
+	if err != nil {
+		return nil, err
+	}
+	vm.Spec.CloudInit = &v1alpha1.CloudInit{UserData: data}
+	return vm, nil
+}
+
+// source returns the image; nil for the default guest.
+func (c *createFlags) source() (*v1alpha1.Image, error) {
+	switch {
+	case c.image == "":
+		return nil, nil
+	case isURL(c.image):
+		return &v1alpha1.Image{URL: c.image, Sha256: c.sha256}, nil
+	case strings.ContainsRune(c.image, '/'), filepath.Ext(c.image) == ".qcow2", filepath.Ext(c.image) == ".img", filepath.Ext(c.image) == ".raw":
+		path, err := filepath.Abs(c.image)
+		return &v1alpha1.Image{Path: path}, err
+	}
+	return &v1alpha1.Image{Name: c.image}, nil
+}
+
+// data returns the user data of cloud-init.
+func (c *createFlags) data() (string, error) {
+	if c.userData != "" {
+		text, err := os.ReadFile(c.userData)
+		if err != nil {
+			return "", fmt.Errorf("read --user-data: %w", err)
+		}
+		return string(text), nil
+	}
+	keys, err := c.publicKeys()
+	if err != nil {
+		return "", err
+	}
+	text := "#cloud-config\nssh_authorized_keys:\n"
+	for _, key := range keys {
+		quoted, err := json.Marshal(key) // which is YAML, in one line
+		if err != nil {
+			return "", err
+		}
+		text += "- " + string(quoted) + "\n"
+	}
+	return text, nil
+}
+
+// publicKeys returns the keys that may log in.
+func (c *createFlags) publicKeys() ([]string, error) {
+	if len(c.keys) == 0 {
+		key, err := ownPublicKey()
+		return []string{key}, err
+	}
+	var keys []string
+	for _, path := range c.keys {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read --ssh-key: %w", err)
+		}
+		found, err := parsePublicKeys(text)
+		if err != nil {
+			return nil, fmt.Errorf("--ssh-key=%s: %w", path, err)
+		}
+		keys = append(keys, found...)
+	}
+	return keys, nil
+}
+
+// parsePort parses [NAME=]NUMBER[/udp].
+func parsePort(text string) (v1alpha1.Port, error) {
+	port := v1alpha1.Port{Protocol: v1alpha1.ProtocolTCP}
+	name, number, named := strings.Cut(text, "=")
+	if !named {
+		name, number = "", text
+	}
+	number, protocol, _ := strings.Cut(number, "/")
+	parsed, err := strconv.ParseUint(number, 10, 16)
+	switch strings.ToLower(protocol) {
+	case "", "tcp":
+	case "udp":
+		port.Protocol = v1alpha1.ProtocolUDP
+	default:
+		err = strconv.ErrSyntax
+	}
+	if err != nil || parsed == 0 || named && name == "" {
+		return port, usage.Errorf("--port=%s: must be [NAME=]NUMBER[/udp], such as 80, web=8080 or 53/udp", text)
+	}
+	port.Port = int32(parsed)
+	if port.Name = name; name == "" {
+		port.Name = strings.ToLower(fmt.Sprintf("%s-%d", port.Protocol, parsed))
+	}
+	return port, nil
+}
+
+// printObject prints an object.
+func printObject(out io.Writer, vm *v1alpha1.VirtualMachine, output string) error {
+	var text []byte
+	var err error
+	switch output {
+	case "yaml", "json":
+		text, err = marshal(vm, output == "json")
+	case "name":
+		text = []byte("virtualmachine.cloudnative.tw/" + vm.Name + "\n")
+	default:
+		text = []byte("virtualmachine/" + vm.Name + " created\n")
+	}
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(text)
+	return err
+}
+
+// marshal returns a manifest: the object without its status and what the API server adds.
+func marshal(vm *v1alpha1.VirtualMachine, asJSON bool) ([]byte, error) {
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(vm)
+	if err != nil {
+		return nil, err
+	}
+	object["apiVersion"], object["kind"] = v1alpha1.SchemeGroupVersion.String(), "VirtualMachine"
+	delete(object, "status")
+	if metadata, ok := object["metadata"].(map[string]any); ok {
+		delete(metadata, "managedFields")
+		delete(metadata, "creationTimestamp")
+	}
+	text, err := yaml.Marshal(object)
+	if err != nil || !asJSON {
+		return text, err
+	}
+	text, err = yaml.YAMLToJSON(text)
+	return append(text, '\n'), err
+}

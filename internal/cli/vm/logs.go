@@ -1,0 +1,41 @@
+package vm
+
+import (
+	"errors"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-dev/keelson/internal/access/client"
+)
+
+func newLogs() *cobra.Command {
+	var flags machineFlags
+	tail, follow := -1, false
+	cmd := &cobra.Command{
+		Use:     "logs NAME",
+		Short:   "Print the serial log of a machine",
+		Long:    "Print what a machine has written to its serial console, through the Kubernetes API.",
+		Example: "  keelson vm logs web --tail 20 -f",
+		Args:    oneMachine(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := flags.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			log, err := client.ReadLog(cmd.Context(), m.api.Config, m.namespace, args[0], tail, follow)
+			if err != nil {
+				return err
+			}
+			_, err = io.Copy(cmd.OutOrStdout(), log)
+			if cmd.Context().Err() != nil {
+				err = nil // the user ended it
+			}
+			return errors.Join(err, log.Close())
+		},
+	}
+	flags.addFlags(cmd.Flags())
+	cmd.Flags().IntVar(&tail, "tail", tail, "`number` of lines from the end; -1: all")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "continue with new output until Ctrl-C")
+	return cmd
+}

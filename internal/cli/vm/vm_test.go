@@ -1,0 +1,249 @@
+package vm
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/usage"
+)
+
+// execute runs the command, with a home directory of its own.
+func execute(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CONFIG_HOME", filepath.Join(home, "config"))
+	t.Setenv("XDG_DATA_HOME", "")
+	var out bytes.Buffer
+	cmd := New()
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const publicKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE177V39mWn6FBZEwLurytfQxk0J4BxTu/aItms6SnPN"
+
+func TestManifest(t *testing.T) {
+	key := write(t, "key.pub", "# mine\n"+publicKey+" me@home\n")
+	out, err := execute(t, "create", "web", "--dry-run=client", "-o", "yaml", "--image", "debian-13", "--cpu", "2", "--memory", "2Gi",
+		"--disk", "20Gi", "--ssh-key", key, "--port", "80", "--port", "dns=53/udp", "-n", "team")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `apiVersion: cloudnative.tw/v1alpha1
+kind: VirtualMachine
+metadata:
+  name: web
+  namespace: team
+spec:
+  cloudInit:
+    userData: |
+      #cloud-config
+      ssh_authorized_keys:
+      - "` + publicKey + ` me@home"
+  image:
+    name: debian-13
+  ports:
+  - name: tcp-80
+    port: 80
+    protocol: TCP
+  - name: dns
+    port: 53
+    protocol: UDP
+  resource:
+    cpu: "2"
+    memory: 2Gi
+    rootDisk: 20Gi
+`
+	if diff := cmp.Diff(want, out); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestImages(t *testing.T) {
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for image, want := range map[string]v1alpha1.Image{
+		"debian-13":                   {Name: "debian-13"},
+		"tiny":                        {Name: "tiny"},
+		"/srv/a.qcow2":                {Path: "/srv/a.qcow2"},
+		"a.img":                       {Path: filepath.Join(here, "a.img")},
+		"./a":                         {Path: filepath.Join(here, "a")},
+		"https://example.org/a.qcow2": {URL: "https://example.org/a.qcow2", Sha256: "f00"},
+	} {
+		c := createFlags{image: image}
+		if isURL(image) {
+			c.sha256 = "f00"
+		}
+		got, err := c.source()
+		if err != nil || *got != want {
+			t.Errorf("%s: %+v, %v; want %+v", image, got, err, want)
+		}
+	}
+}
+
+func TestUsageErrors(t *testing.T) {
+	private := write(t, "key", "-----BEGIN OPENSSH PRIVATE KEY-----\n")
+	for _, test := range []struct {
+		args, want string
+	}{
+		{"create", "takes one NAME"},
+		{"create web --dry-run=server", "must be none or client"},
+		{"create web -o wide", "must be yaml, json or name"},
+		{"create web --image https://example.org/a", "needs --sha256"},
+		{"create web --sha256 f00", "goes with an image at a URL"},
+		{"create web --cpu two", "--cpu=two: must be a number"},
+		{"create web --port 0", "--port=0: must be"},
+		{"create web --port =80", "--port==80: must be"},
+		{"create web --port 80/sctp", "--port=80/sctp: must be"},
+		{"create web --user-data a --ssh-key b", "cannot be combined"},
+		{"stop", "takes one NAME"},
+		{"ssh", "takes one NAME"},
+		{"ssh web uptime", "a command after --"},
+		{"scp a b", "NAME:PATH"},
+		{"scp web:a db:b", "one machine, not web and db"},
+		{"scp web:a", "NAME:PATH"},
+		{"port-forward web", "[LOCAL:]PORT"},
+		{"port-forward web 80:0", `"80:0" is not`},
+		{"port-forward web 80:90:100", `"80:90:100" is not`},
+		{"console", "takes one NAME"},
+		{"list web", "takes no argument"},
+	} {
+		_, err := execute(t, strings.Fields(test.args)...)
+		if wrong := (*usage.Error)(nil); !errors.As(err, &wrong) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", test.args, err, test.want)
+		}
+	}
+	for args, want := range map[string]string{
+		"create web --dry-run=client --ssh-key " + private:           "this is a private key",
+		"create web --dry-run=client --ssh-key " + write(t, "e", ""): "there is no public SSH key",
+		"create web --dry-run=client --ssh-key /nowhere":             "no such file",
+		"create web --dry-run=client --user-data /nowhere":           "no such file",
+		"list":              "no keelson is running in",
+		"ssh web -- uptime": "no keelson is running in",
+	} {
+		if _, err := execute(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}
+
+// Several commands at once make one key, which nobody else can read.
+func TestOwnKey(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	keys := make([]string, 8)
+	var running sync.WaitGroup
+	for i := range keys {
+		running.Go(func() {
+			key, err := ownPublicKey()
+			if err != nil {
+				t.Error(err)
+			}
+			keys[i] = key
+		})
+	}
+	running.Wait()
+	for _, key := range keys {
+		if key != keys[0] || !strings.HasPrefix(key, "ssh-ed25519 ") {
+			t.Errorf("the keys are %q", keys)
+			break
+		}
+	}
+	dir, err := keyDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Fatalf("%v, %v", entries, err)
+	}
+	if info, err := entries[0].Info(); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// A second restart within a second is later than the first one.
+func TestRestart(t *testing.T) {
+	now := time.Date(2026, 11, 25, 12, 0, 0, 500, time.UTC)
+	second := metav1.NewTime(now.Truncate(time.Second))
+	for _, test := range []struct {
+		name       string
+		last, want *metav1.Time
+	}{
+		{"first", nil, &second},
+		{"again", &second, &metav1.Time{Time: second.Add(time.Second)}},
+		{"later", &metav1.Time{Time: second.Add(-time.Minute)}, &second},
+	} {
+		vm := &v1alpha1.VirtualMachine{Status: v1alpha1.VirtualMachineStatus{LastRestartTime: test.last}}
+		restart(vm, now)
+		if !vm.Spec.RestartedAt.Equal(test.want) {
+			t.Errorf("%s: %v, want %v", test.name, vm.Spec.RestartedAt, test.want)
+		}
+	}
+}
+
+func TestPrintMachines(t *testing.T) {
+	now := time.Now()
+	web := v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web", CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
+	web.Status = v1alpha1.VirtualMachineStatus{PrintableStatus: v1alpha1.StatusRunning, Server: &v1alpha1.Server{
+		Addresses: []string{"10.1.0.2", "10.1.0.3"}, Endpoints: []v1alpha1.Endpoint{{Name: "ssh", Address: "127.0.0.1:1"}, {Name: "web", Address: "127.0.0.1:2"}},
+	}}
+	created := v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "new", CreationTimestamp: metav1.NewTime(now)}}
+	want := `NAMESPACE   NAME   STATUS    ADDRESS    PORTS                           AGE
+team        web    Running   10.1.0.2   ssh=127.0.0.1:1,web=127.0.0.1:2   60m
+team        new    Pending   -          -                                 0s
+`
+	var out bytes.Buffer
+	if err := printMachines(&out, []v1alpha1.VirtualMachine{web, created}, true, now); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(strings.Fields(out.String()), " ")
+	if diff := cmp.Diff(strings.Join(strings.Fields(want), " "), got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestWords(t *testing.T) {
+	f := machineFlags{namespace: "team"}
+	f.DataDir = "/my data"
+	if got, want := f.words("web"), "web --data-dir='/my data' --namespace=team"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestUsualUser(t *testing.T) {
+	for _, test := range []struct {
+		image *v1alpha1.Image
+		want  string
+	}{
+		{nil, "root"}, {&v1alpha1.Image{Name: "tiny"}, "root"}, {&v1alpha1.Image{Name: "debian-13"}, "debian"}, {&v1alpha1.Image{Path: "/a"}, ""},
+	} {
+		if got := usualUser(&v1alpha1.VirtualMachine{Spec: v1alpha1.VirtualMachineSpec{Image: test.image}}); got != test.want {
+			t.Errorf("%+v: %q, want %q", test.image, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package virtualmachine
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// Locator finds the servers of VirtualMachines, for access to them.
+type Locator struct {
+	reader  client.Reader
+	drivers *Drivers
+}
+
+// NewLocator returns a Locator that reads VirtualMachines from reader.
+func NewLocator(reader client.Reader, drivers *Drivers) *Locator {
+	return &Locator{reader: reader, drivers: drivers}
+}
+
+// Locate returns the driver of a VirtualMachine and the identity of its server, which need not exist. The error is one of
+// the API, a backend.ErrMissing, or a backend.ErrUnavailable.
+func (l *Locator) Locate(ctx context.Context, namespace, name string) (Driver, backend.Identity, error) {
+	var vm v1alpha1.VirtualMachine
+	if err := l.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &vm); err != nil {
+		return nil, backend.Identity{}, err
+	}
+	// The UID is what drivers need.
+	id := backend.Identity{UID: vm.UID, Namespace: namespace, Name: name}
+	driverName, err := driverOf(&vm, l.drivers.Default())
+	if err != nil {
+		return nil, id, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	}
+	driver, err := l.drivers.get(driverName)
+	if err != nil {
+		return nil, id, err
+	}
+	if err := checkHost(&vm, driver.Host()); err != nil {
+		return nil, id, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	}
+	return driver, id, nil
+}
+
+// Console implements backend.Consoler. The calls are for users, not part of a reconcile, so they have no traces.
+func (c *instrumentedDriver) Console(ctx context.Context, id backend.Identity) (io.ReadWriteCloser, error) {
+	if consoler, ok := c.Driver.(backend.Consoler); ok {
+		return consoler.Console(ctx, id)
+	}
+	return nil, c.noConsole()
+}
+
+// ConsoleLog implements backend.Consoler.
+func (c *instrumentedDriver) ConsoleLog(ctx context.Context, id backend.Identity, options backend.LogOptions) (io.ReadCloser, error) {
+	if consoler, ok := c.Driver.(backend.Consoler); ok {
+		return consoler.ConsoleLog(ctx, id, options)
+	}
+	return nil, c.noConsole()
+}
+
+func (c *instrumentedDriver) noConsole() error {
+	return fmt.Errorf("%w: machines of the driver %s have no console", backend.ErrInvalid, c.Name())
+}

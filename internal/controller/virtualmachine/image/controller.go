@@ -1,0 +1,184 @@
+// Package image reconciles VirtualMachineImages with the images of a driver of VirtualMachines.
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/graceful"
+	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/tracing"
+)
+
+// Name is the name of this controller in logs, metrics and events.
+const Name = "virtualmachineimage"
+
+// callTimeout limits each call of a driver.
+const callTimeout = 10 * time.Second
+
+var kind = v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineImage")
+
+// Store has the driver that keeps the images.
+type Store interface {
+	// ImageStore returns the driver, and its host. The error is a backend.ErrMissing if the manager
+	// has no such driver, or a backend.ErrUnavailable if it cannot be opened now.
+	ImageStore() (backend.ImageStore, v1alpha1.Host, error)
+	// WatchImages sets the function to call with the name of an image that has changed.
+	WatchImages(notify func(name string))
+}
+
+// Reconciler imports VirtualMachineImages.
+type Reconciler struct {
+	client client.Client
+	store  Store
+	status *kube.StatusWriter
+	events *kube.Recorder
+	clock  clock.PassiveClock
+}
+
+// NewReconciler returns a Reconciler. The cache of c has Indexes.
+func NewReconciler(c client.Client, store Store, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
+	return &Reconciler{
+		client: c, store: store, status: kube.NewStatusWriter(kind.Kind, c, clock), events: kube.NewRecorder(kind, recorder), clock: clock,
+	}
+}
+
+// Indexes are the indexes that the controllers of images and machines use.
+var Indexes = []kube.Index{{Object: &v1alpha1.VirtualMachine{}, Field: Field, Keys: imageOf}}
+
+// Field is the index of VirtualMachines by the name of their VirtualMachineImage.
+const Field = Name + ".spec.image.name"
+
+// imageOf returns the name of the VirtualMachineImage of a VirtualMachine, if it has one.
+func imageOf(object client.Object) []string {
+	vm, ok := object.(*v1alpha1.VirtualMachine)
+	if !ok || vm.Spec.Image == nil || vm.Spec.Image.Name == "" || vm.Spec.Image.Name == v1alpha1.ImageTiny {
+		return nil
+	}
+	return []string{vm.Spec.Image.Name}
+}
+
+// Add adds the controller to a manager that watches all namespaces.
+func Add(mgr ctrl.Manager, options controller.Options, store Store) error {
+	if err := kube.AddIndexes(mgr.GetFieldIndexer(), Indexes...); err != nil {
+		return err
+	}
+	r := NewReconciler(mgr.GetClient(), store, mgr.GetEventRecorder(Name), clock.RealClock{})
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named(Name).
+		For(&v1alpha1.VirtualMachineImage{}).
+		Watches(&v1alpha1.VirtualMachine{}, watchUsers()).
+		WatchesRawSource(watchStore(store)).
+		WithOptions(options).
+		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
+	if err != nil {
+		return fmt.Errorf("build controller %s: %w", Name, err)
+	}
+	return nil
+}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// watchUsers enqueues the image of a machine that was created or is gone.
+func watchUsers() handler.EventHandler {
+	enqueue := func(machine client.Object, q queue) {
+		for _, name := range imageOf(machine) {
+			kube.Enqueue(q, kube.LowPriority, client.ObjectKey{Name: name})
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { enqueue(e.Object, q) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { enqueue(e.Object, q) },
+	}
+}
+
+// watchStore enqueues an image whose import has progressed.
+func watchStore(store Store) source.Source {
+	return source.Func(func(_ context.Context, q queue) error {
+		store.WatchImages(func(name string) { kube.Enqueue(q, 0, client.ObjectKey{Name: name}) })
+		return nil
+	})
+}
+
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachineimages,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachineimages/status,verbs=update
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconcile imports an image, or removes it when no machine names it.
+func (r *Reconciler) Reconcile(ctx context.Context, image *v1alpha1.VirtualMachineImage) (reconcile.Result, error) {
+	seen, err := r.observe(ctx, image)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	plan := decide(image, seen, r.clock.Now())
+	kube.LogAction(ctx, plan.action)
+	if plan.action == released {
+		return reconcile.Result{}, nil
+	}
+	actErr := r.act(ctx, image, seen, plan)
+	if plan.action == remove && actErr == nil {
+		return reconcile.Result{}, nil // the object is gone
+	}
+	return r.finish(ctx, image, summarize(image, seen, plan, actErr), plan, actErr)
+}
+
+// observation is the state that a reconcile is based on.
+type observation struct {
+	// users are the machines that name the image, as namespace/name, sorted.
+	users []string
+	// store is nil if there is none because of err.
+	store backend.ImageStore
+	host  v1alpha1.Host
+	// state is nil if the store has neither the image nor an attempt to import it.
+	state *backend.ImageState
+	err   error
+}
+
+// observe finds the users of an image and asks the driver for its state. A returned error is one of
+// the API.
+func (r *Reconciler) observe(ctx context.Context, image *v1alpha1.VirtualMachineImage) (observation, error) {
+	var seen observation
+	var machines v1alpha1.VirtualMachineList
+	if err := r.client.List(ctx, &machines, client.MatchingFields{Field: image.Name}); err != nil {
+		return seen, fmt.Errorf("list the VirtualMachines of the image %s: %w", image.Name, err)
+	}
+	for i := range machines.Items {
+		seen.users = append(seen.users, machines.Items[i].Namespace+"/"+machines.Items[i].Name)
+	}
+	slices.Sort(seen.users)
+	if seen.store, seen.host, seen.err = r.store.ImageStore(); seen.err != nil {
+		seen.store = nil
+		return seen, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	state, err := seen.store.ObserveImage(ctx, identify(image))
+	switch {
+	case err == nil:
+		seen.state = &state
+	case !errors.Is(err, backend.ErrNotFound):
+		seen.err = err
+	}
+	return seen, nil
+}
+
+func identify(image *v1alpha1.VirtualMachineImage) backend.ImageIdentity {
+	return backend.ImageIdentity{UID: image.UID, Name: image.Name}
+}

@@ -1,0 +1,146 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// namedUsers is the number of machines that a message names.
+const namedUsers = 3
+
+// summarize returns the status of an image, given the observation, the plan, and the error of carrying
+// it out.
+func summarize(image *v1alpha1.VirtualMachineImage, seen observation, p plan, actErr error) v1alpha1.VirtualMachineImageStatus {
+	status := *image.Status.DeepCopy()
+	status.ObservedGeneration = image.Generation
+	status.Users = int32(min(len(seen.users), 1<<30)) //nolint:gosec // bounded
+	wasHere := status.Host != nil && *status.Host == seen.host
+	if p.action == claim || p.action == fetch || seen.state != nil {
+		status.Host = &seen.host
+	}
+	if p.action == keep {
+		status.Format = seen.state.Format
+		status.Size, status.VirtualSize = mebibytes(seen.state.AllocatedBytes), mebibytes(seen.state.VirtualBytes)
+	}
+	ready := summarizeReady(seen, p, actErr)
+	before := meta.FindStatusCondition(image.Status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case !image.DeletionTimestamp.IsZero():
+		ready = newCondition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, "The image is being deleted: no new machine can use it")
+	case ready.Reason == v1alpha1.ReasonImporting && wasHere && before != nil && before.Status == metav1.ConditionTrue &&
+		(seen.state == nil || seen.state.Progress == ""):
+		// A new manager looks for the file, and usually finds it.
+		ready = *before
+	}
+	for _, condition := range []metav1.Condition{ready, summarizeDeleting(image, seen, p, actErr)} {
+		condition.ObservedGeneration = image.Generation
+		condition.LastTransitionTime = metav1.NewTime(p.now)
+		meta.SetStatusCondition(&status.Conditions, condition)
+	}
+	return status
+}
+
+// mebibytes returns a number of bytes, rounded up to MiB.
+func mebibytes(bytes int64) *resource.Quantity {
+	const mebibyte = 1 << 20
+	return resource.NewQuantity((bytes+mebibyte-1)/mebibyte*mebibyte, resource.BinarySI)
+}
+
+func newCondition(status metav1.ConditionStatus, reason, message string, args ...any) metav1.Condition {
+	text := fmt.Sprintf(message, args...)
+	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: strings.ToUpper(text[:1]) + text[1:]}
+}
+
+// summarizeReady returns the condition Ready of an image that is not being deleted.
+func summarizeReady(seen observation, p plan, actErr error) metav1.Condition {
+	err := actErr
+	if err == nil {
+		err = seen.err
+	}
+	switch {
+	case errors.Is(err, backend.ErrInvalid):
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonInvalidSpec, "%v", err)
+	case errors.Is(err, backend.ErrMissing):
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonDriverMissing, "%v", err)
+	case errors.Is(err, backend.ErrUnavailable):
+		return newCondition(metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable, "The state of the image is unknown: %v. Keelson retries", err)
+	case err != nil:
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonImportFailed, "%v. Keelson retries", err)
+	}
+	switch {
+	case p.action == backOff:
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonImportFailed, "%v. The next attempt is at %s",
+			seen.state.Failure, p.nextAttempt.UTC().Format(time.RFC3339))
+	case p.action == keep:
+		return newCondition(metav1.ConditionTrue, v1alpha1.ReasonImported, "Machines can use the image: spec.image.name")
+	case p.action == wait && seen.state.Progress != "":
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonImporting, "%s", seen.state.Progress)
+	}
+	return newCondition(metav1.ConditionFalse, v1alpha1.ReasonImporting, "The image is being imported")
+}
+
+// summarizeDeleting returns the condition Deleting.
+func summarizeDeleting(image *v1alpha1.VirtualMachineImage, seen observation, p plan, actErr error) metav1.Condition {
+	deleting := newCondition(metav1.ConditionFalse, v1alpha1.ReasonNotDeleting, "The image is not being deleted")
+	switch {
+	case image.DeletionTimestamp.IsZero():
+	case p.action == inUse:
+		deleting = newCondition(metav1.ConditionFalse, v1alpha1.ReasonInUse, "The deletion waits until no machine names the image: %s", describeUsers(seen.users))
+	case actErr != nil:
+		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "%v. Keelson retries", actErr)
+	case seen.err != nil:
+		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "The deletion waits for the driver: %v", seen.err)
+	default:
+		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "The image is being removed")
+	}
+	deleting.Type = v1alpha1.ConditionDeleting
+	return deleting
+}
+
+// describeUsers names some machines.
+func describeUsers(users []string) string {
+	if more := len(users) - namedUsers; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(users[:namedUsers], ", "), more)
+	}
+	return strings.Join(users, ", ")
+}
+
+// finish writes the status if it changed, then records events.
+func (r *Reconciler) finish(ctx context.Context, image *v1alpha1.VirtualMachineImage, status v1alpha1.VirtualMachineImageStatus, p plan, actErr error) (reconcile.Result, error) {
+	was, is := kube.ConditionTransition(image.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
+	kube.LogReady(ctx, is)
+	wasDeleting, deleting := kube.ConditionTransition(image.Status.Conditions, status.Conditions, v1alpha1.ConditionDeleting)
+	outcome := kube.Outcome{Urgent: was.Status != is.Status || wasDeleting.Reason != deleting.Reason, Again: p.requeueAfter}
+	if !errors.Is(actErr, backend.ErrInvalid) {
+		outcome.Err = actErr
+	}
+	after := image.DeepCopy()
+	after.Status = status
+	written, result, err := r.status.Finish(ctx, image, after, outcome)
+	if !written {
+		return result, err
+	}
+	switch {
+	case deleting.Reason == v1alpha1.ReasonInUse && wasDeleting.Reason != deleting.Reason:
+		r.events.Warning(image, deleting.Reason, "Delete", deleting.Message)
+	case was.Reason == is.Reason:
+	case is.Reason == v1alpha1.ReasonImported:
+		r.events.Normal(image, is.Reason, "Import", is.Message)
+	case is.Reason == v1alpha1.ReasonImportFailed, is.Reason == v1alpha1.ReasonInvalidSpec,
+		is.Reason == v1alpha1.ReasonDriverMissing, is.Reason == v1alpha1.ReasonBackendUnavailable:
+		r.events.Warning(image, is.Reason, "Import", is.Message)
+	}
+	return result, err
+}

@@ -1,0 +1,48 @@
+package qemu
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// Console implements backend.Consoler. QEMU serves one connection at a time, the next ones wait.
+func (d *Driver) Console(ctx context.Context, id backend.Identity) (io.ReadWriteCloser, error) {
+	m, err := d.find(id)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	isOn := m.run != ""
+	m.mu.Unlock()
+	if !isOn {
+		return nil, fmt.Errorf("connect to the console of machine %s: it is off: %w", id.UID, backend.ErrUnavailable)
+	}
+	path, release, err := shortPath(m.path(consoleSocket))
+	if err != nil {
+		return nil, fmt.Errorf("connect to the console of machine %s: %w: %w", id.UID, backend.ErrUnavailable, err)
+	}
+	defer release()
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the console of machine %s: %w: %w", id.UID, backend.ErrUnavailable, err)
+	}
+	return conn, nil
+}
+
+// ConsoleLog implements backend.Consoler. The log is that of QEMU, which has the output of the serial line and its own
+// messages.
+func (d *Driver) ConsoleLog(ctx context.Context, id backend.Identity, options backend.LogOptions) (io.ReadCloser, error) {
+	m, err := d.find(id)
+	if err != nil {
+		return nil, err
+	}
+	log, err := openLog(ctx, m.path(serialLog), options)
+	if err != nil {
+		return nil, fmt.Errorf("read the console log of machine %s: %w", id.UID, err)
+	}
+	return log, nil
+}

@@ -1,0 +1,502 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/process"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
+)
+
+const (
+	// shellPort is a port at which guests of these tests execute commands, pagePort one with a page that is the name of
+	// the machine.
+	shellPort = 7
+	pagePort  = 80
+)
+
+// named returns a machine with the default guest and these services.
+func named(namespace, name string, changes ...func(*backend.Machine)) backend.Machine {
+	machine := booted(changes...)
+	machine.Identity = backend.Identity{UID: uuid.NewUUID(), Namespace: namespace, Name: name, Cluster: "cluster"}
+	machine.Seed = &backend.Seed{UserData: "#cloud-config\nhostname: " + name + "\nbootcmd:\n" +
+		"- [sh, -c, 'mkdir /srv; echo " + name + " > /srv/index.html; busybox httpd -h /srv; nc -ll -p 7 -e sh > /dev/null 2>&1 &']\n"}
+	return machine
+}
+
+// guest is a machine of a test.
+type testGuest struct {
+	*fixture
+	machine backend.Machine
+}
+
+// boot starts machines, which are removed at the end of the test, and waits until their guests execute commands.
+func (w *fixture) boot(machines ...backend.Machine) []*testGuest {
+	w.Helper()
+	var guests []*testGuest
+	for _, machine := range machines {
+		g := &testGuest{w, machine}
+		w.do(w.driver.Create(w.Context(), machine))
+		harness.Eventually(w, machine.Name+" is created", func() bool { s := g.server(); return is(backend.StateStopped)(&s) })
+		w.do(w.driver.Start(w.Context(), machine))
+		guests = append(guests, g)
+	}
+	for _, g := range guests {
+		harness.Eventually(w, g.machine.Name+" executes commands", func() bool {
+			out, err := g.try("echo $((40+2))")
+			return err == nil && out == "42"
+		})
+	}
+	return guests
+}
+
+func (g *testGuest) server() backend.Server {
+	server, _ := g.driver.Observe(g.Context(), g.machine.Identity) // the zero value is no state
+	return server
+}
+
+func (g *testGuest) address() string {
+	g.Helper()
+	addresses := g.server().Addresses
+	if len(addresses) == 0 {
+		g.Fatalf("machine %s has no address", g.machine.Name)
+	}
+	return addresses[0]
+}
+
+// try executes a command in the guest and returns its output, with its errors.
+func (g *testGuest) try(command string) (string, error) {
+	ctx, cancel := context.WithTimeout(g.Context(), 5*time.Second)
+	defer cancel()
+	conn, err := g.driver.Dial(ctx, g.machine.Identity, shellPort)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintf(conn, "exec 2>&1; %s\nexit\n", command); err != nil {
+		return "", err
+	}
+	out, err := io.ReadAll(conn)
+	return strings.TrimSpace(string(out)), err
+}
+
+// exec executes a command in the guest.
+func (g *testGuest) exec(command string) string {
+	g.Helper()
+	out, err := g.try(command)
+	if err != nil {
+		g.Fatalf("machine %s: %s: %v", g.machine.Name, command, err)
+	}
+	return out
+}
+
+// fetch returns the page at an address, as the guest sees it, or an error in words.
+func (g *testGuest) fetch(address string) string {
+	g.Helper()
+	return g.exec("timeout 5 wget -q -O - http://" + address + "/")
+}
+
+func (g *testGuest) remove() {
+	g.Helper()
+	harness.Eventually(g, g.machine.Name+" is deleted", func() bool {
+		err := g.driver.Delete(g.Context(), g.machine.Identity, backend.DeleteOptions{})
+		g.do(err)
+		return err == nil
+	})
+}
+
+// networkPID returns the process of the network of a namespace; 0 if it does not run.
+func (w *fixture) networkPID(namespace string) int {
+	w.Helper()
+	statuses, err := process.Peek(filepath.Join(w.options.StateDir, "processes"))
+	w.do(err)
+	for _, status := range statuses {
+		if status.ID == networkProcess+namespace && status.State == process.Running {
+			return status.PID
+		}
+	}
+	return 0
+}
+
+func (w *fixture) expectClean() {
+	w.Helper()
+	if left := w.leftovers(w.T); len(left) > 0 {
+		w.Errorf("left behind: %v", left)
+	}
+}
+
+// Machines of a namespace reach each other by address and by name, those of other namespaces only if both allow it.
+func TestLongNamespacesHaveSeparateNetworks(t *testing.T) {
+	needGuest(t)
+	w := newFixture(t)
+	guests := w.boot(named("default", "one"), named("default", "two"), named("other", "three"))
+	one, two, three := guests[0], guests[1], guests[2]
+	for _, name := range []string{two.address(), "two", "two.default", "two.default.vm.internal"} {
+		if got := one.fetch(name); got != "two" {
+			t.Errorf("one reaches %s: %q", name, got)
+		}
+	}
+	for _, name := range []string{three.address(), "three", "three.other", "three.other.vm.internal"} {
+		if got := one.fetch(name); strings.Contains(got, "three\n") || got == "three" {
+			t.Errorf("one reaches %s of another namespace: %q", name, got)
+		}
+	}
+	allow := func(g *testGuest, namespace string) {
+		t.Helper()
+		g.machine.Hash += "+"
+		g.machine.Network = &v1alpha1.Network{AllowFrom: []v1alpha1.NetworkPeer{{Namespace: namespace}}}
+		w.do(w.driver.Reconfigure(t.Context(), g.machine))
+	}
+	allow(one, "other")
+	if got := one.fetch(three.address()); got == "three" {
+		t.Errorf("the consent of one machine is enough: %q", got)
+	}
+	allow(three, "default")
+	harness.Eventually(t, "one reaches three when both allow it", func() bool { return one.fetch(three.address()) == "three" })
+	if got := three.fetch(one.address()); got != "one" {
+		t.Errorf("three reaches one: %q", got)
+	}
+	if got := two.fetch(three.address()); got == "three" {
+		t.Errorf("a neighbour reaches three, too: %q", got)
+	}
+
+	one.machine.Hash += "+"
+	one.machine.Network = &v1alpha1.Network{Isolated: true}
+	w.do(w.driver.Reconfigure(t.Context(), one.machine))
+	for _, other := range []*testGuest{two, three} {
+		if got := one.fetch(other.address()); got == other.machine.Name {
+			t.Errorf("an isolated machine reaches %s", got)
+		}
+		if got := other.fetch(one.address()); got == "one" {
+			t.Errorf("%s reaches an isolated machine", other.machine.Name)
+		}
+	}
+	for _, g := range guests {
+		g.remove()
+	}
+	w.expectClean()
+}
+
+// A guest does not reach its host, whatever address it uses.
+func TestLongGuestsDoNotReachTheirHost(t *testing.T) {
+	needGuest(t)
+	w := newFixture(t)
+	w.options.Egress.Networks = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")} // even then
+	w.open()
+	visits := make(chan string, 100)
+	listener, err := net.Listen("tcp", ":0") // at every address of the host
+	w.do(err)
+	defer func() { _ = listener.Close() }()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			visits <- conn.RemoteAddr().String()
+			_ = conn.Close()
+		}
+	}()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	w.do(err)
+	g := w.boot(named("default", "one", func(m *backend.Machine) {
+		m.Ports = []v1alpha1.Port{{Name: "page", Port: pagePort, Protocol: v1alpha1.ProtocolTCP}}
+	}))[0]
+	targets := []string{"127.0.0.1", "10.0.2.2", gateway(netip.MustParsePrefix(g.address() + "/22").Masked()).String(), "169.254.169.254", "0.0.0.0", "localhost"}
+	interfaces, err := net.InterfaceAddrs()
+	w.do(err)
+	for _, address := range interfaces {
+		if network, ok := address.(*net.IPNet); ok && network.IP.To4() != nil {
+			targets = append(targets, network.IP.String())
+		}
+	}
+	for _, target := range targets {
+		g.exec(fmt.Sprintf("nc -w 2 %s %s < /dev/null", target, port))
+	}
+	// Nor does it reach the ports of machines at the host.
+	published := netip.MustParseAddrPort(g.server().Endpoints[0].Address)
+	for _, target := range targets[1:3] {
+		if got := g.exec(fmt.Sprintf("timeout 3 wget -q -O - http://%s:%d/", target, published.Port())); got == "one" {
+			t.Errorf("it reaches its own port through %s", target)
+		}
+	}
+	select {
+	case visitor := <-visits:
+		t.Errorf("the listener on the host was reached from %s", visitor)
+	default:
+	}
+	g.remove()
+	w.expectClean()
+}
+
+// page returns what a port of the host answers.
+func page(endpoint string) (string, error) {
+	conn, err := net.DialTimeout("tcp", endpoint, time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n"); err != nil {
+		return "", err
+	}
+	answer, err := io.ReadAll(conn)
+	_, body, _ := strings.Cut(string(answer), "\r\n\r\n")
+	return strings.TrimSpace(body), err
+}
+
+// Ports are published, moved and withdrawn while the machine runs.
+func TestLongPortsOfARunningMachine(t *testing.T) {
+	needGuest(t)
+	w := newFixture(t)
+	g := w.boot(named("default", "one"))[0]
+	publish := func(ports ...v1alpha1.Port) []v1alpha1.Endpoint {
+		t.Helper()
+		g.machine.Hash += "+"
+		g.machine.Ports = ports
+		w.do(w.driver.Reconfigure(t.Context(), g.machine))
+		server := g.server()
+		if len(server.Pending) > 0 || server.NetworkError != "" {
+			t.Errorf("after a change of ports: pending %v, %s", server.Pending, server.NetworkError)
+		}
+		return server.Endpoints
+	}
+	if endpoints := publish(); len(endpoints) > 0 {
+		t.Errorf("endpoints without ports: %v", endpoints)
+	}
+	web := v1alpha1.Port{Name: "web", Port: pagePort, Protocol: v1alpha1.ProtocolTCP}
+	first := publish(web)[0].Address
+	if got, err := page(first); err != nil || got != "one" {
+		t.Errorf("the published port answers %q, %v", got, err)
+	}
+	g.exec("echo moved > /srv/index.html; busybox httpd -h /srv -p 81; mkdir /srv2; echo other > /srv2/index.html; busybox httpd -h /srv2 -p 82")
+	web.Port = 82
+	if moved := publish(web)[0].Address; moved != first {
+		t.Errorf("the port of the host changed from %s to %s", first, moved)
+	}
+	if got, err := page(first); err != nil || got != "other" {
+		t.Errorf("the moved port answers %q, %v", got, err)
+	}
+	web.Port = pagePort
+	both := publish(web, v1alpha1.Port{Name: "more", Port: 81, Protocol: v1alpha1.ProtocolTCP})
+	for _, endpoint := range both {
+		if got, err := page(endpoint.Address); err != nil || got != "moved" {
+			t.Errorf("port %s answers %q, %v", endpoint.Name, got, err)
+		}
+	}
+	publish()
+	for _, endpoint := range both {
+		if got, err := page(endpoint.Address); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("withdrawn port %s answers %q, %v", endpoint.Name, got, err)
+		}
+	}
+
+	// Only while it is on, and at the same address again.
+	last := publish(web)[0].Address
+	w.do(w.driver.Stop(t.Context(), g.machine.Identity, 0))
+	harness.Eventually(t, "the port of a machine that is off is closed", func() bool {
+		_, err := page(last)
+		return errors.Is(err, syscall.ECONNREFUSED)
+	})
+	if pid := w.networkPID("default"); pid != 0 {
+		harness.Eventually(t, "the network ends with its last machine", func() bool { return w.networkPID("default") == 0 })
+	}
+	if server := g.server(); len(server.Addresses) != 1 {
+		t.Errorf("a machine that is off has the addresses %v", server.Addresses)
+	}
+	g = w.boot(g.machine)[0]
+	if got := g.server().Endpoints; len(got) != 1 || got[0].Address != last {
+		t.Errorf("after a restart it is at %v, want %s", got, last)
+	}
+	g.remove()
+	w.expectClean()
+}
+
+// A port that another process has taken meanwhile is replaced.
+func TestLongPortTakenByAnotherProcess(t *testing.T) {
+	needGuest(t)
+	w := newFixture(t)
+	g := w.boot(named("default", "one", func(m *backend.Machine) {
+		m.Ports = []v1alpha1.Port{{Name: "web", Port: pagePort, Protocol: v1alpha1.ProtocolTCP}}
+	}))[0]
+	before := g.server().Endpoints[0].Address
+	w.do(w.driver.Close())
+	signals.Send(t, w.networkPID("default"), syscall.SIGKILL)
+	harness.Eventually(t, "the network has ended", func() bool { return w.networkPID("default") == 0 })
+	other, err := net.Listen("tcp", before)
+	w.do(err)
+	defer func() { _ = other.Close() }()
+	w.driver = nil
+	w.open()
+	g.fixture = w
+	harness.Eventually(t, "the port is published elsewhere", func() bool {
+		endpoints := g.server().Endpoints
+		if len(endpoints) != 1 || endpoints[0].Address == before {
+			return false
+		}
+		got, err := page(endpoints[0].Address)
+		return err == nil && got == "one"
+	})
+	g.remove()
+	w.expectClean()
+}
+
+// The network is back soon after it was killed, and connections between guests survive that and a restart of the manager.
+func TestLongNetworkIsKilled(t *testing.T) {
+	needGuest(t)
+	w := newFixture(t)
+	guests := w.boot(named("default", "one", func(m *backend.Machine) {
+		m.Ports = []v1alpha1.Port{{Name: "web", Port: pagePort, Protocol: v1alpha1.ProtocolTCP}}
+	}), named("default", "two"))
+	one, two := guests[0], guests[1]
+	endpoint := one.server().Endpoints[0].Address
+	// A connection that lasts: a line for each second. The listening nc ends with the input of the other one.
+	two.exec("mkfifo /tmp/lines; (while true; do date +%s; sleep 1; done > /tmp/lines) > /dev/null 2>&1 & (nc -l -p 99 < /tmp/lines) > /dev/null 2>&1 &")
+	one.exec("(sleep 1000 | nc " + two.address() + " 99 > /tmp/heard; echo ended > /tmp/over) > /dev/null 2>&1 &")
+	lines := func() string { return one.exec("wc -l < /tmp/heard") }
+	harness.Eventually(t, "the connection works", func() bool { return lines() != "0" })
+
+	before := w.networkPID("default")
+	w.open()
+	if after := w.networkPID("default"); after != before || before == 0 {
+		t.Errorf("a new manager has the network %d, want %d", after, before)
+	}
+	began := time.Now()
+	signals.Send(t, before, syscall.SIGKILL)
+	harness.Eventually(t, "it is started again", func() bool { pid := w.networkPID("default"); return pid != 0 && pid != before })
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("it took %v", took)
+	}
+	harness.Eventually(t, "the published port works", func() bool { got, err := page(endpoint); return err == nil && got == "one" })
+	heard := lines()
+	harness.Eventually(t, "the connection between the guests continues", func() bool { return lines() != heard })
+	if got := one.exec("cat /tmp/over"); !strings.Contains(got, "No such file") {
+		t.Errorf("the connection was interrupted: %s", got)
+	}
+	one.remove()
+	two.remove()
+	w.expectClean()
+}
+
+// Addresses are the same for the life of a machine, also in a new manager that has lost the record of the network.
+func TestAddressesLast(t *testing.T) {
+	w := newFixture(t)
+	machine := w.firmware()
+	first := w.run(machine).Addresses
+	if len(first) != 1 {
+		t.Fatalf("addresses are %v", first)
+	}
+	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
+	w.eventually("it is off", is(backend.StateStopped))
+	w.do(w.driver.Close())
+	w.do(os.RemoveAll(filepath.Join(w.driver.networksDir(), "default")))
+	w.driver = nil
+	w.open()
+	if again := w.run(machine).Addresses; !slices.Equal(first, again) {
+		t.Errorf("the address changed from %v to %v", first, again)
+	}
+	w.remove()
+}
+
+// A machine that an earlier version started keeps QEMU's user network until its next start.
+func TestMachineOfAnEarlierVersion(t *testing.T) {
+	w := newFixture(t)
+	machine := w.firmware()
+	machine.Ports = []v1alpha1.Port{{Name: "ssh", Port: 22, Protocol: v1alpha1.ProtocolTCP}}
+	w.run(machine)
+	w.do(w.driver.Close())
+	dir := filepath.Join(w.driver.machinesDir(), string(uid))
+	def, err := readDefinition(dir)
+	w.do(err)
+	old := def
+	old.Address, old.MAC, old.Networked = netip.Addr{}, "", false
+	w.do(old.write(dir))
+	w.driver = nil
+	w.open()
+	server := w.eventually("it runs", is(backend.StateRunning))
+	if !slices.Equal(server.Pending, []string{"network"}) || len(server.Addresses) > 0 || server.Endpoints[0].Address != fmt.Sprintf("127.0.0.1:%d", def.HostPorts["ssh"]) {
+		t.Errorf("it is %+v", server)
+	}
+	if w.networkPID("default") != 0 {
+		harness.Eventually(t, "no network runs for it", func() bool { return w.networkPID("default") == 0 })
+	}
+	if _, err := w.driver.Dial(t.Context(), machine.Identity, 22); !errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("Dial: %v", err)
+	}
+	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
+	w.eventually("it is off", is(backend.StateStopped))
+	server = w.run(machine)
+	if len(server.Pending) > 0 || len(server.Addresses) != 1 {
+		t.Errorf("after a restart it is %+v", server)
+	}
+	w.do(w.driver.Close())
+	if def, err = readDefinition(dir); err != nil || def.hardwareAddress() != mac(&machine) {
+		t.Errorf("its card changed to %s, %v", def.hardwareAddress(), err)
+	}
+	w.driver = nil
+	w.open()
+	w.remove()
+}
+
+// Many machines of a namespace come and go.
+func TestLongNetworkOfManyMachines(t *testing.T) {
+	w := newFixture(t)
+	const count = 10
+	seen := map[string]types.UID{}
+	var machines []backend.Machine
+	for i := range count {
+		machine := w.firmware()
+		machine.Identity = backend.Identity{UID: uuid.NewUUID(), Namespace: "default", Name: fmt.Sprintf("vm-%d", i), Cluster: "cluster"}
+		machines = append(machines, machine)
+		w.do(w.driver.Create(t.Context(), machine))
+	}
+	for _, machine := range machines {
+		g := &testGuest{w, machine}
+		harness.Eventually(t, "it is created", func() bool { s := g.server(); return is(backend.StateStopped)(&s) })
+		if other, found := seen[g.address()]; found {
+			t.Errorf("%s and %s have the address %s", machine.UID, other, g.address())
+		}
+		seen[g.address()] = machine.UID
+		w.do(w.driver.Start(t.Context(), machine))
+	}
+	harness.Eventually(t, "all are connected", func() bool {
+		networks, err := w.driver.Networks(t.Context())
+		w.do(err)
+		connected := 0
+		for _, network := range networks {
+			for _, machine := range network.Machines {
+				if machine.Connected {
+					connected++
+				}
+			}
+		}
+		return connected == count
+	})
+	for _, machine := range machines {
+		w.do(w.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{}))
+	}
+	for _, machine := range machines {
+		(&testGuest{w, machine}).remove()
+	}
+	w.expectClean()
+}
