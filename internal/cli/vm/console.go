@@ -15,13 +15,16 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/internal/access/client"
 )
 
-// escape ends a console: Ctrl-].
-const escape = 0x1d
+const (
+	// escape ends a console: Ctrl-].
+	escape = 0x1d
+	// reconnectDelay is the delay before a lost console connects again.
+	reconnectDelay = time.Second
+)
 
 func newConsole() *cobra.Command {
 	var flags machineFlags
@@ -90,11 +93,12 @@ func (c *console) run(ctx context.Context) error {
 			return nil
 		}
 		if status := websocket.CloseStatus(err); status != websocket.StatusGoingAway && status != -1 || isRefusal(err) {
-			return c.explain(err)
+			return explain(err)
 		}
 		c.notify("The connection is lost; connecting again.")
-		if err := sleep(ctx, time.Second); err != nil {
-			return nil //nolint:nilerr // the user ended it
+		select {
+		case <-ctx.Done(): // the next session ends at once
+		case <-time.After(reconnectDelay):
 		}
 	}
 }
@@ -106,15 +110,11 @@ func isRefusal(err error) bool {
 }
 
 // explain returns the error for the end of a session.
-func (c *console) explain(err error) error {
+func explain(err error) error {
 	if closed := (websocket.CloseError{}); errors.As(err, &closed) && closed.Reason != "" {
 		return errors.New(closed.Reason)
 	}
 	return err
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	return wait.PollUntilContextTimeout(ctx, d, 2*d, false, func(context.Context) (bool, error) { return true, nil })
 }
 
 func (c *console) notify(text string) { _, _ = fmt.Fprint(c.notices, text, c.eol) } // nothing else could report a failure
