@@ -13,12 +13,15 @@ const fields: { name: keyof Machine; pattern?: string; required?: boolean }[] = 
 export function CreatePage({ kind }: { kind: Kind }) {
   const namespace = router.filter || 'default';
   const [machine, setMachine] = useState(newMachine);
-  const [text, setText] = useState('');
+  const [edited, setEdited] = useState<string>();
   const [message, say] = useState('');
   const [checked, setChecked] = useState(false);
   const form = kind.plural === 'virtualmachines';
   useEffect(() => { document.title = `${texts.create} · ${title(kind)} · ${texts.product}`; }, [kind]);
-  useEffect(() => { setText(form ? machineYAML(kind, namespace, machine) : templateOf(kind, namespace)); setChecked(false); }, [kind, namespace, machine]);
+  // Not in an effect, which comes after the next click.
+  const text = edited ?? (form ? machineYAML(kind, namespace, machine) : templateOf(kind, namespace));
+  const change = (yaml?: string) => { setEdited(yaml); setChecked(false); };
+  useEffect(() => change(), [kind, namespace]);
   const post = async (dryRun: boolean) => {
     say('');
     const query = `fieldManager=keelson-console&fieldValidation=Strict${dryRun ? '&dryRun=All' : ''}`;
@@ -39,7 +42,7 @@ export function CreatePage({ kind }: { kind: Kind }) {
         <section class="card form">
           {fields.map(({ name, required }) => (
             <label key={name}>{texts.fields[name]}{required && ' *'}
-              <input name={name} value={machine[name]} spellcheck={false} autocomplete="off" onInput={(e) => setMachine({ ...machine, [name]: e.currentTarget.value.trim() })} />
+              <input name={name} value={machine[name]} spellcheck={false} autocomplete="off" onInput={(e) => { setMachine({ ...machine, [name]: e.currentTarget.value.trim() }); change(); }} />
               <span class="help">{texts.fieldHelp[name]}</span>
             </label>
           ))}
@@ -47,7 +50,7 @@ export function CreatePage({ kind }: { kind: Kind }) {
       )}
       <section class="card">
         <h2>{texts.yaml}</h2>
-        <textarea value={text} rows={16} spellcheck={false} aria-label={texts.yaml} onInput={(e) => { setText(e.currentTarget.value); setChecked(false); }} />
+        <textarea value={text} rows={16} spellcheck={false} aria-label={texts.yaml} onInput={(e) => change(e.currentTarget.value)} />
         {message && <p class="hint" role="alert">{message}</p>}
         {checked && <p role="status">{texts.accepted}</p>}
         <div class="actions">
