@@ -94,12 +94,15 @@ var (
 )
 
 // unconfined returns the arguments of a QEMU that opens files by name which keelson's gets as descriptors: the kernel where
-// it is, the seed and the log of the console in its working directory. QEMU renumbers the descriptors of those two.
+// it is, the seed and the log of the console in its working directory. Its network is QEMU's own. QEMU renumbers the descriptors of those two.
 func unconfined(arguments []string, files map[string]string) []string {
 	var all []string
 	for at, argument := range arguments {
 		if argument == "-add-fd" || at > 0 && arguments[at-1] == "-add-fd" {
 			continue
+		}
+		if strings.HasPrefix(argument, "stream,id=net,") {
+			argument = "user,id=net" // nobody would connect to it
 		}
 		name := seedFile
 		if socketHandle.MatchString(argument) {

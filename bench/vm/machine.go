@@ -17,7 +17,8 @@ import (
 func (b *bench) machines() (pids []int, err error) {
 	statuses, err := process.Peek(filepath.Join(manager.MachinesDir(b.stateDir()), "processes"))
 	for _, s := range statuses {
-		if s.State == process.Running {
+		isNetwork := strings.HasPrefix(s.ID, "network.") // the switch of a namespace
+		if s.State == process.Running && !isNetwork {
 			pids = append(pids, s.PID)
 		}
 	}
