@@ -14,7 +14,7 @@ import (
 )
 
 // A user reaches a machine through the Kubernetes API: by ssh, at its console, at a port, and its log.
-func TestLongVMCommand(t *testing.T) {
+func TestLongAccessByCommand(t *testing.T) {
 	needQEMU(t)
 	if _, err := exec.LookPath("ssh"); err != nil {
 		t.Skipf("SKIP: %v", err)
