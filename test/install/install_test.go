@@ -147,15 +147,19 @@ func aggregated(t *testing.T, w *world, _ checkout) {
 		w.kubectl(t, "create", "rolebinding", role, "--namespace", "team", "--clusterrole", role, "--user", role)
 		w.kubectl(t, "create", "clusterrolebinding", "all-"+role, "--clusterrole", role, "--user", "all-"+role)
 	}
-	// Cluster-scoped resources are checked without a namespace.
-	scope := map[string]string{"clusters.clusterprovisioner.rke.io": "--all-namespaces", "kubeconfigs.clusterprovisioner.rke.io": "--all-namespaces"}
-	may := func(user, verb, resource string, words ...string) bool {
-		where := gocmp.Or(scope[resource], "--namespace=team")
-		return w.Run(transcript.Quietly(t), append([]string{"kubectl", "auth", "can-i", "--quiet", "--as", user, where, verb, resource}, words...)...).Code == 0
-	}
 	definitions, err := crds.All()
 	if err != nil {
 		t.Fatal(err)
+	}
+	scope := map[string]string{}
+	for _, definition := range definitions {
+		if definition.Spec.Scope == "Cluster" { // checked without a namespace
+			scope[definition.Name] = "--all-namespaces"
+		}
+	}
+	may := func(user, verb, resource string, words ...string) bool {
+		where := gocmp.Or(scope[resource], "--namespace=team")
+		return w.Run(transcript.Quietly(t), append([]string{"kubectl", "auth", "can-i", "--quiet", "--as", user, where, verb, resource}, words...)...).Code == 0
 	}
 	// Aggregation by the controller takes a moment.
 	transcript.Eventually(t, "the roles are aggregated", func() bool {
