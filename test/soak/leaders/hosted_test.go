@@ -142,6 +142,12 @@ func (h *hosted) checkEnd(t *testing.T) {
 			delete(running, place)
 		}
 	}
+	// The permanent machines keep their network.
+	network := place{filepath.Join(manager.MachinesDir(h.host.dir), "networks", namespace), "network." + namespace}
+	if starts := h.host.seen[network]; len(starts) != 1 || len(running[network]) != 1 {
+		t.Errorf("the network of the machines was started as %v, and is %v", starts, running[network])
+	}
+	delete(running, network)
 	for place, processes := range running {
 		if strings.HasPrefix(place.dir, manager.MachinesDir(h.host.dir)) {
 			t.Errorf("a deleted machine has the processes %v in %s", processes, place.dir)
