@@ -41,6 +41,8 @@ type Objects struct {
 	Kinds, Children []schema.GroupVersionResource
 	// Ignored are the types of conditions that Snapshot omits, because an earlier version does not set them.
 	Ignored []string
+	// IgnoredFields are the fields of spec that Snapshot omits: defaults that an earlier version does not have.
+	IgnoredFields []string
 }
 
 func (o *Objects) client(t testing.TB) dynamic.Interface {
@@ -164,9 +166,13 @@ func (o *Objects) Snapshot(t testing.TB) map[string]string {
 				c, ok := condition.(map[string]any)
 				return ok && slices.Contains(o.Ignored, fmt.Sprint(c["type"]))
 			})
+			spec, _, _ := unstructured.NestedMap(object.Object, "spec") // nil for a Secret
+			for _, field := range o.IgnoredFields {
+				delete(spec, field)
+			}
 			restarts, _, _ := unstructured.NestedFieldNoCopy(object.Object, "status", "restarts")
 			raw, err := json.Marshal(map[string]any{
-				"uid": object.GetUID(), "generation": object.GetGeneration(), "spec": object.Object["spec"], "data": object.Object["data"],
+				"uid": object.GetUID(), "generation": object.GetGeneration(), "spec": spec, "data": object.Object["data"],
 				"conditions": conditions, "restarts": restarts, "finalizers": object.GetFinalizers(), "owners": object.GetOwnerReferences(),
 			})
 			if err != nil {
