@@ -238,9 +238,14 @@ func (w *world) mismatch(t *testing.T) string {
 	if err != nil {
 		return err.Error()
 	}
+	networks := 0
 	for _, status := range statuses {
 		if status.State != process.Running {
 			return fmt.Sprintf("the process of %s is %s", status.ID, status.State)
+		}
+		if strings.HasPrefix(status.ID, "network.") {
+			networks++
+			continue
 		}
 		found["records"] = append(found["records"], status.ID)
 	}
@@ -250,7 +255,10 @@ func (w *world) mismatch(t *testing.T) string {
 			return fmt.Sprintf("%d %s, and %d machines:\n%v\n%v", len(got), what, len(want), got, want)
 		}
 	}
-	files := []string{"agent.sock", "console.sock", "disk.qcow2", "machine.json", "monitor.sock", "qmp.sock", "seed.img", "serial.log"}
+	if networks != min(len(want), 1) {
+		return fmt.Sprintf("%d networks of %d machines in one namespace", networks, len(want))
+	}
+	files := []string{"agent.sock", "console.sock", "disk.qcow2", "machine.json", "monitor.sock", "network.sock", "qmp.sock", "seed.img", "serial.log"}
 	for _, uid := range want {
 		if got := names(t, filepath.Join(w.stateDir, "machines", "machines", uid)); !slices.Equal(got, files) {
 			return fmt.Sprintf("the folder of %s has %v", uid, got)
