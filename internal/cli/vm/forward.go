@@ -19,6 +19,10 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
 
+// firstAttempt is the timeout of the first attempt to connect to a machine; it grows. A guest that boots answers nothing,
+// and TCP repeats an attempt less and less often.
+const firstAttempt = time.Second
+
 // bootTimeout is the longest time that a connection waits for a machine that boots.
 const bootTimeout = 5 * time.Minute
 
@@ -86,11 +90,17 @@ func parsePair(text string) (portPair, error) {
 func (m *machines) connect(ctx context.Context, name string, port uint16, in io.Reader, out io.Writer) error {
 	var conn net.Conn
 	var last error
+	timeout := firstAttempt
 	err := wait.PollUntilContextTimeout(ctx, interval, bootTimeout, true, func(ctx context.Context) (bool, error) {
-		conn, last = client.DialPort(ctx, m.api.Config, m.namespace, name, port)
+		attempt, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		conn, last = client.DialPort(attempt, m.api.Config, m.namespace, name, port)
 		switch {
 		case last == nil:
 			return true, nil
+		case attempt.Err() != nil && ctx.Err() == nil:
+			timeout = min(timeout*5/4, bootTimeout)
+			return false, nil
 		case apierrors.IsServiceUnavailable(last), apierrors.IsConflict(last):
 			return false, nil
 		}
