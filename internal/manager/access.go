@@ -64,7 +64,7 @@ func addAccess(m ctrl.Manager, o *Options) (_ *accessServer, err error) {
 	})
 	s.known = rotator.Known()
 	s.server = access.NewServer(access.Options{
-		Machines: virtualmachine.NewLocator(m.GetClient(), o.drivers), Reader: m.GetAPIReader(),
+		Machines: virtualmachine.NewLocator(m.GetClient(), m.GetAPIReader(), o.drivers), Reader: m.GetAPIReader(),
 		Review: func(ctx context.Context, review *authorizationv1.SubjectAccessReview) error {
 			return m.GetClient().Create(ctx, review)
 		},

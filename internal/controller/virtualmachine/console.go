@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -13,20 +14,26 @@ import (
 
 // Locator finds the servers of VirtualMachines, for access to them.
 type Locator struct {
-	reader  client.Reader
-	drivers *Drivers
+	cache, live client.Reader
+	drivers     *Drivers
 }
 
-// NewLocator returns a Locator that reads VirtualMachines from reader.
-func NewLocator(reader client.Reader, drivers *Drivers) *Locator {
-	return &Locator{reader: reader, drivers: drivers}
+// NewLocator returns a Locator that reads VirtualMachines from a cache, and those that it does not have from live: a user may
+// have created one just now.
+func NewLocator(cache, live client.Reader, drivers *Drivers) *Locator {
+	return &Locator{cache: cache, live: live, drivers: drivers}
 }
 
 // Locate returns the driver of a VirtualMachine and the identity of its server, which need not exist. The error is one of
 // the API, a backend.ErrMissing, or a backend.ErrUnavailable.
 func (l *Locator) Locate(ctx context.Context, namespace, name string) (Driver, backend.Identity, error) {
 	var vm v1alpha1.VirtualMachine
-	if err := l.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &vm); err != nil {
+	key := client.ObjectKey{Namespace: namespace, Name: name}
+	err := l.cache.Get(ctx, key, &vm)
+	if apierrors.IsNotFound(err) {
+		err = l.live.Get(ctx, key, &vm)
+	}
+	if err != nil {
 		return nil, backend.Identity{}, err
 	}
 	// The UID is what drivers need.
