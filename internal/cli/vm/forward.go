@@ -115,12 +115,26 @@ func (m *machines) connect(ctx context.Context, name string, port uint16, in io.
 	return pipe(conn, in, out)
 }
 
-// pipe copies in both directions until one of them ends, and closes the connection.
+// drainTimeout is how long the answer of a machine may take after the end of the input. The access API has no half-closed
+// connections, so the machine does not learn of that end.
+const drainTimeout = 10 * time.Second
+
+// pipe copies in both directions until the machine ends the connection, or the input ends and drainTimeout is over.
 func pipe(conn net.Conn, in io.Reader, out io.Writer) error {
-	ended := make(chan error, 2)
-	go func() { _, err := io.Copy(conn, in); ended <- err }()
-	go func() { _, err := io.Copy(out, conn); ended <- err }()
-	err := <-ended
+	sent, received := make(chan error, 1), make(chan error, 1)
+	go func() { _, err := io.Copy(conn, in); sent <- err }()
+	go func() { _, err := io.Copy(out, conn); received <- err }()
+	var err error
+	select {
+	case err = <-received:
+	case err = <-sent:
+		if err == nil {
+			select {
+			case err = <-received:
+			case <-time.After(drainTimeout):
+			}
+		}
+	}
 	return errors.Join(err, ignore(conn.Close(), net.ErrClosed))
 }
 

@@ -3,6 +3,8 @@ package vm
 import (
 	"bytes"
 	"errors"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -246,4 +248,33 @@ func TestUsualUser(t *testing.T) {
 			t.Errorf("%+v: %q, want %q", test.image, got, test.want)
 		}
 	}
+}
+
+// A machine may answer after the end of the input.
+func TestPipe(t *testing.T) {
+	ours, guest := net.Pipe()
+	asked, answered := make(chan struct{}), make(chan error, 1)
+	go func() {
+		request := make([]byte, len("request"))
+		_, err := io.ReadFull(guest, request)
+		<-asked
+		_, writeErr := io.WriteString(guest, "answer to "+string(request))
+		answered <- errors.Join(err, writeErr, guest.Close())
+	}()
+	var out bytes.Buffer
+	in := io.MultiReader(strings.NewReader("request"), atEnd(func() { close(asked) }))
+	if err := pipe(ours, in, &out); err != nil {
+		t.Error(err)
+	}
+	if err := <-answered; err != nil || out.String() != "answer to request" {
+		t.Errorf("got %q, %v", out.String(), err)
+	}
+}
+
+// atEnd is an empty reader that calls a function.
+type atEnd func()
+
+func (f atEnd) Read([]byte) (int, error) {
+	f()
+	return 0, io.EOF
 }
