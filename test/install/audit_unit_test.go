@@ -88,3 +88,10 @@ func TestUnused(t *testing.T) {
 		})
 	}
 }
+
+func TestFailedTests(t *testing.T) {
+	output := "=== RUN   TestA\n--- PASS: TestA (0.1s)\n    a.go:1: fine\n--- FAIL: TestB (2s)\n    b.go:7: wrong\n--- PASS: TestC (0s)\nFAIL\n"
+	if got := failedTests(output); len(got) != 1 || got[0] != "FAIL: TestB (2s)\n    b.go:7: wrong" {
+		t.Errorf("failedTests: %q", got)
+	}
+}

@@ -35,6 +35,8 @@ type world struct {
 	transcript.Shell
 	dir   string
 	admin *rest.Config
+	// failed is what failed in another process. It is logged last, after the output of the manager.
+	failed []string
 }
 
 // auditPolicy records the bodies of writes, because they contain the owners, except for Secrets.
@@ -59,6 +61,12 @@ rules:
 func newWorld(t *testing.T, flags ...string) *world {
 	t.Helper()
 	dir := t.TempDir()
+	w := &world{dir: dir}
+	t.Cleanup(func() {
+		for _, why := range w.failed {
+			t.Log(why)
+		}
+	})
 	policy := filepath.Join(dir, "audit-policy.yaml")
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		t.Fatal(err)
@@ -74,10 +82,8 @@ func newWorld(t *testing.T, flags ...string) *world {
 	if err := cp.Settle(ctx); err != nil {
 		t.Fatalf("Wait for the cluster: %v", err)
 	}
-	return &world{
-		Shell: transcript.Shell{Env: map[string]string{"KUBECONFIG": cp.Kubeconfig(), "HOME": dir}},
-		dir:   dir, admin: cp.Config(),
-	}
+	w.Shell, w.admin = transcript.Shell{Env: map[string]string{"KUBECONFIG": cp.Kubeconfig(), "HOME": dir}}, cp.Config()
+	return w
 }
 
 // kubectl runs a command that must succeed and returns its output.

@@ -119,12 +119,25 @@ func (w *world) runTranscripts(t *testing.T, state, webhook, suffix, pattern str
 		}
 	}
 	if err != nil {
+		w.failed = failedTests(string(output))
 		t.Fatalf("The transcripts failed with the permissions of the installation: %v", err)
 	}
 	if strings.Contains(string(output), "--- SKIP") {
 		t.Error("A transcript was skipped, so its permissions are unknown; make test installs what it needs")
 	}
 	w.Until(t, "nothing is left", transcript.Is(""), "kubectl", "get", "keelson", "--all-namespaces", "-o", "name")
+}
+
+// failedTests returns the end of the output of each failed test in the output of go test -v.
+func failedTests(output string) []string {
+	var all []string
+	for block := range strings.SplitSeq("\n"+output, "\n--- ") {
+		if rest, failed := strings.CutPrefix(block, "FAIL: "); failed {
+			lines := strings.Split(rest, "\n")
+			all = append(all, "FAIL: "+lines[0]+"\n"+strings.Join(lines[max(1, len(lines)-80):], "\n"))
+		}
+	}
+	return all
 }
 
 // transcripts builds the tests of test/e2e once, with the flags of this test, so that the build
