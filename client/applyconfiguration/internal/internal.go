@@ -1149,6 +1149,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: restartedAt
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: service
+      type:
+        scalar: boolean
     - name: terminationGracePeriodSeconds
       type:
         scalar: numeric

@@ -31,6 +31,7 @@ func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machin
 		Image:       imageOf(vm),
 		Ports:       vm.Spec.Ports,
 		Network:     vm.Spec.Network,
+		Service:     vm.Spec.Service,
 		CDROM:       newCDROM(vm.Spec.CDROM),
 		Firmware:    newFirmware(vm.Spec.Firmware),
 		CPUModel:    vm.Spec.CPUModel,
@@ -67,9 +68,10 @@ func hash(spec *v1alpha1.VirtualMachineSpec) string {
 		CDROM    *v1alpha1.CDROM   `json:",omitempty"`
 		Firmware v1alpha1.Firmware `json:",omitempty"`
 		CPUModel string            `json:",omitempty"`
+		Service  bool              `json:",omitempty"`
 	}{
 		spec.Resource.CPU.MilliValue(), spec.Resource.Memory.Value(), disk, spec.Ports, spec.CloudInit, spec.Network,
-		newDisks(spec.Disks), spec.CDROM, newFirmware(spec.Firmware), spec.CPUModel,
+		newDisks(spec.Disks), spec.CDROM, newFirmware(spec.Firmware), spec.CPUModel, spec.Service,
 	})
 	if err != nil {
 		// Marshaling strings and numbers never fails.

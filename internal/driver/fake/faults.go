@@ -108,6 +108,11 @@ func (d *Driver) PendDisks(uid types.UID, disks ...backend.PendingDisk) {
 	d.with(uid, func(s *server) { s.Disks = disks })
 }
 
+// Expose sets where nodes reach a server while it is on.
+func (d *Driver) Expose(uid types.UID, service *backend.Service) {
+	d.with(uid, func(s *server) { s.Service = service })
+}
+
 // Lose drops a server.
 func (d *Driver) Lose(uid types.UID) {
 	d.with(uid, func(*server) { delete(d.servers, uid) })

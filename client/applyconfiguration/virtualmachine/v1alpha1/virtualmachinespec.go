@@ -33,6 +33,9 @@ type VirtualMachineSpecApplyConfiguration struct {
 	Ports []PortApplyConfiguration `json:"ports,omitempty"`
 	// Who can reach the machine. By default, the machines of its namespace.
 	Network *NetworkApplyConfiguration `json:"network,omitempty"`
+	// Whether Pods of a real node reach the ports of the guest through a Service with the
+	// name of the machine. The condition ServiceReady reports whether they do.
+	Service *bool `json:"service,omitempty"`
 	// Check of the guest over its network that Ready waits for, in addition to the
 	// guest agent, if there is one.
 	ReadinessProbe *ProbeApplyConfiguration `json:"readinessProbe,omitempty"`
@@ -129,6 +132,14 @@ func (b *VirtualMachineSpecApplyConfiguration) WithPorts(values ...*PortApplyCon
 // If called multiple times, the Network field is set to the value of the last call.
 func (b *VirtualMachineSpecApplyConfiguration) WithNetwork(value *NetworkApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
 	b.Network = value
+	return b
+}
+
+// WithService sets the Service field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Service field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithService(value bool) *VirtualMachineSpecApplyConfiguration {
+	b.Service = &value
 	return b
 }
 

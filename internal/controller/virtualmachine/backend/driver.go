@@ -211,6 +211,8 @@ type NetworkForward struct {
 type Capabilities struct {
 	// Pause reports whether servers can be paused.
 	Pause bool
+	// Service reports whether nodes can reach servers.
+	Service bool
 	// Disks reports whether servers can have disks besides the root disk.
 	Disks bool
 	// FractionalCPU reports whether a server can have parts of a processor.

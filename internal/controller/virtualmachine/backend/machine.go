@@ -46,6 +46,8 @@ type Machine struct {
 	Ports []v1alpha1.Port `json:"ports,omitempty"`
 	// Network says who can reach the machine; nil means the machines of its namespace.
 	Network *v1alpha1.Network `json:"network,omitempty"`
+	// Service reports whether Pods of nodes reach the ports, too.
+	Service bool `json:"service,omitempty"`
 	// Hash is a hash of all fields that can change.
 	Hash string `json:"hash"`
 }
@@ -122,6 +124,9 @@ type Server struct {
 	Addresses []string
 	// Endpoints are the addresses at which ports of the guest can be reached.
 	Endpoints []v1alpha1.Endpoint
+	// Service is where nodes reach the ports of the guest; nil if the server is off or its
+	// machine has no Service.
+	Service *Service
 	// Usage is the last measured usage; nil if there is none.
 	Usage *Usage
 	// Emulated reports whether the processors are emulated.
@@ -133,6 +138,16 @@ type Server struct {
 	Disks []PendingDisk
 	// Pending lists the fields of the spec whose changes require a restart.
 	Pending []string
+}
+
+// Service is where nodes reach the ports of a guest.
+type Service struct {
+	// Address is an IPv4 address of the host that the nodes reach.
+	Address string
+	// Ports are the ports at that address, by the names of the ports of the guest.
+	Ports map[string]int32
+	// Error is why the nodes do not reach the guest, and what to do; empty if they do.
+	Error string
 }
 
 // IsOn reports whether the server is running or paused.
