@@ -219,7 +219,7 @@ func (w *namespaceNetwork) start(ctx context.Context, config network.Config) (*p
 	}
 	step("network configured")
 	// Sockets are named relative to the folder: their addresses have no room for long names.
-	path, argv := network.Command(".")
+	path, argv := network.Confined("..", filepath.Join("..", "..", filepath.Base(w.n.d.machinesDir())))
 	proc, err := w.n.d.processes.Start(process.Spec{
 		ID: w.processID(), Path: path, Argv0: argv[0], Args: argv[1:], WorkDir: w.dir,
 		Env: []string{"PATH=" + os.Getenv("PATH"), w.mark()},

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
@@ -290,6 +291,10 @@ func TestLongServiceAddress(t *testing.T) {
 		m.Ports = []v1alpha1.Port{{Name: "page", Port: pagePort, Protocol: v1alpha1.ProtocolTCP}}
 		m.Service = true
 	}))[0]
+	rights := map[string]string{"NoNewPrivs": "1", "Seccomp": "2", "CapEff": "0000000000000000", "CapPrm": "0000000000000000"}
+	if diff := cmp.Diff(rights, harness.ProcessStatus(t, w.networkPID("default"), "NoNewPrivs", "Seccomp", "CapEff", "CapPrm")); diff != "" {
+		t.Errorf("rights of the switch (-want +got):\n%s", diff)
+	}
 	server := g.server()
 	if server.Service == nil || !strings.Contains(server.Service.Error, "does not have the address 192.0.2.1") || server.NetworkError != "" {
 		t.Errorf("without the address: %+v, network error %q", server.Service, server.NetworkError)
