@@ -18,7 +18,7 @@ func TestServiceOfVirtualMachine(t *testing.T) {
 	s.Stdin = ""
 	s.wait(t, "condition=Ready", "vm/served")
 	s.untilField(t, "vm/served", `{.status.conditions[?(@.type=="ServiceReady")].reason}`, "ServiceUnreachable")
-	s.untilField(t, "service/served", "{.spec.ports[*].name} {.spec.ports[*].port} {.spec.selector}", "http 80 ")
+	s.untilField(t, "service/served", "{.spec.ports[*].name} {.spec.ports[*].port}{.spec.selector}", "http 80")
 	s.untilField(t, "endpointslice/served", "{.endpoints[*].addresses}", "")
 	address := s.field(t, "service/served", "{.spec.clusterIP}")
 

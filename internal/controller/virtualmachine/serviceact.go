@@ -18,8 +18,12 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// serviceRetry is the delay after a failure to write a Service.
-const serviceRetry = 2 * time.Second
+const (
+	// serviceRetry is the delay after a failure to write a Service.
+	serviceRetry = 2 * time.Second
+	// takenRetry is the delay while its name is taken: objects of others are not in the cache, so nothing tells when they go.
+	takenRetry = 15 * time.Second
+)
 
 // serviceObjects are the Service and the EndpointSlice with the name of a machine and our label. They are shared with the
 // cache and must not be modified.
@@ -178,7 +182,10 @@ func adopt(object, wanted client.Object) {
 // retryService returns when to try again after an error of keepService.
 func retryService(err error, status *v1alpha1.VirtualMachineStatus, now time.Time) time.Duration {
 	var taken *takenError
-	if errors.As(err, &taken) || kube.IsRejected(err) {
+	if errors.As(err, &taken) {
+		return takenRetry
+	}
+	if kube.IsRejected(err) {
 		if since := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionServiceReady); since != nil {
 			return kube.RejectedPause(since.LastTransitionTime.Time, now)
 		}
