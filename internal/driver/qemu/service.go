@@ -32,7 +32,7 @@ func (m *machine) serviceAt(machine *backend.Machine, port string) netip.AddrPor
 func (m *machine) service(problem string) *backend.Service {
 	machine := m.startedWith()
 	switch {
-	case !machine.Service && !(m.def.Service && !m.def.Networked):
+	case !machine.Service && (!m.def.Service || m.def.Networked):
 		return nil
 	case !m.def.Networked:
 		return &backend.Service{Error: noServiceNetwork}
