@@ -40,7 +40,7 @@ func TestServiceOfVirtualMachine(t *testing.T) {
 	// A Service of somebody else stays.
 	s.kubectl(t, "create", "service", "clusterip", "served", "--tcp=1:1")
 	s.kubectl(t, "patch", "vm/served", "--type", "merge", "-p", `{"spec":{"service":true}}`)
-	s.untilField(t, "vm/served", `{.status.conditions[?(@.type=="ServiceReady")].reason}`, "ServiceConflict")
+	s.untilField(t, "vm/served", `{.status.conditions[?(@.type=="ServiceReady")].reason}`, "ErrResourceExists")
 	s.untilField(t, "service/served", "{.spec.ports[*].port} {.spec.selector.app}", "1 served")
 	s.kubectl(t, "delete", "service", "served")
 	s.untilField(t, "service/served", "{.spec.ports[*].port}", "8080")

@@ -125,10 +125,10 @@ const (
 	ReasonMachineNotReady = "MachineNotReady"
 	// ReasonServiceUnreachable: nodes cannot reach the machine; the message has the remedy.
 	ReasonServiceUnreachable = "ServiceUnreachable"
-	// ReasonServiceConflict: an object with that name exists and has another owner.
-	ReasonServiceConflict = "ServiceConflict"
-	// ReasonServiceFailed: the Service could not be written; it is retried.
-	ReasonServiceFailed = "ServiceFailed"
+	// ReasonErrResourceExists: an object with that name exists and has another owner.
+	ReasonErrResourceExists = "ErrResourceExists"
+	// ReasonServiceWriteFailed: the Service could not be written; it is retried.
+	ReasonServiceWriteFailed = "ServiceWriteFailed"
 )
 
 // The reasons of the other conditions.

@@ -155,10 +155,10 @@ func serviceCondition(vm *v1alpha1.VirtualMachine, observed observation, ready b
 	var taken *takenError
 	switch server := observed.server; {
 	case errors.As(err, &taken):
-		return not(v1alpha1.ReasonServiceConflict, "The %s %q exists and has another owner. Delete or rename it, or set spec.service to false",
+		return not(v1alpha1.ReasonErrResourceExists, "The %s %q exists and has another owner. Delete or rename it, or set spec.service to false",
 			taken.kind, vm.Name)
 	case err != nil:
-		return not(v1alpha1.ReasonServiceFailed, "%s. Keelson retries", kube.APIWords(err))
+		return not(v1alpha1.ReasonServiceWriteFailed, "%s. Keelson retries", kube.APIWords(err))
 	case observed.driver != nil && !observed.driver.Capabilities().Service:
 		return not(v1alpha1.ReasonServiceUnreachable, "Nodes do not reach machines of the driver %s. Use the driver qemu, or set spec.service to false", observed.name)
 	case server != nil && server.Service != nil && server.Service.Error != "":
@@ -195,7 +195,7 @@ func (r *Reconciler) recordServiceEvent(before, after *v1alpha1.VirtualMachine) 
 	was, is := kube.ConditionTransition(before.Status.Conditions, after.Status.Conditions, v1alpha1.ConditionServiceReady)
 	switch {
 	case was.Reason == is.Reason:
-	case is.Reason == v1alpha1.ReasonServiceConflict, is.Reason == v1alpha1.ReasonServiceUnreachable, is.Reason == v1alpha1.ReasonServiceFailed:
+	case is.Reason == v1alpha1.ReasonErrResourceExists, is.Reason == v1alpha1.ReasonServiceUnreachable, is.Reason == v1alpha1.ReasonServiceWriteFailed:
 		r.events.Warning(after, is.Reason, "KeepService", is.Message)
 	}
 }

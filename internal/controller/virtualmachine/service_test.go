@@ -222,10 +222,10 @@ func TestServiceOfSomebodyElse(t *testing.T) {
 	message := func() string {
 		return meta.FindStatusCondition(w.vm().Status.Conditions, v1alpha1.ConditionServiceReady).Message
 	}
-	if got := w.serviceReady(); got != "False ServiceConflict" || !strings.Contains(message(), `The Service "vm" exists and has another owner`) {
+	if got := w.serviceReady(); got != "False ErrResourceExists" || !strings.Contains(message(), `The Service "vm" exists and has another owner`) {
 		t.Errorf("ServiceReady is %s: %s", got, message())
 	}
-	if events := w.events(); strings.Count(strings.Join(events, ","), "Warning ServiceConflict") != 1 {
+	if events := w.events(); strings.Count(strings.Join(events, ","), "Warning ErrResourceExists") != 1 {
 		t.Errorf("events: %v", events)
 	}
 	found := w.objects()
@@ -234,7 +234,7 @@ func TestServiceOfSomebodyElse(t *testing.T) {
 	}
 	w.do(w.api.Delete(w.Context(), service))
 	step()
-	if got := w.serviceReady(); got != "False ServiceConflict" || !strings.Contains(message(), `The EndpointSlice "vm" exists`) {
+	if got := w.serviceReady(); got != "False ErrResourceExists" || !strings.Contains(message(), `The EndpointSlice "vm" exists`) {
 		t.Errorf("ServiceReady is %s: %s", got, message())
 	}
 	w.do(w.api.Delete(w.Context(), slice))
