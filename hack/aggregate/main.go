@@ -40,7 +40,7 @@ func run() error {
 	}
 	// A role aggregated to view is also part of edit and admin, one of edit also part of admin.
 	for _, role := range []*rbacv1.ClusterRole{
-		newRole("view", append(readRules(definitions), newAccessRule(client.Log))),
+		newRole("view", append(readRules(definitions), newAccessRule(client.Log, client.Usage))),
 		newRole("edit", append(writeRules(definitions, apiextensionsv1.NamespaceScoped), newAccessRule(client.Console, client.PortForward))),
 		newRole("admin", writeRules(definitions, apiextensionsv1.ClusterScoped)),
 	} {

@@ -24,6 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -46,6 +47,8 @@ type machine struct {
 	dialed  []uint16
 	port    net.Conn // the guest's side of the port that was dialed last
 	allowed bool
+	usage   []backend.UsageSample
+	tooMany bool
 }
 
 func newMachine() *machine {
@@ -138,6 +141,12 @@ func (m *machine) review(_ context.Context, review *authorizationv1.SubjectAcces
 	return nil
 }
 
+func (m *machine) samples(types.UID) ([]backend.UsageSample, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.usage, !m.tooMany
+}
+
 // fixture is a server with one machine.
 type fixture struct {
 	testing.TB
@@ -172,7 +181,7 @@ func newFixture(t testing.TB, limits Limits) *fixture {
 		},
 	}
 	f.server = NewServer(Options{
-		Machines: f.m, Reader: fake.NewClientBuilder().WithObjects(published).Build(), Review: f.m.review, Limits: limits, Log: logr.Discard(),
+		Machines: f.m, Reader: fake.NewClientBuilder().WithObjects(published).Build(), Review: f.m.review, Usage: f.m.samples, Limits: limits, Log: logr.Discard(),
 	})
 	f.http = httptest.NewUnstartedServer(f.server)
 	f.http.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, NextProtos: []string{"http/1.1"}} //nolint:gosec // of a test

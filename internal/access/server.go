@@ -60,6 +60,8 @@ type Options struct {
 	Reader kube.Reader
 	// Review asks kube-apiserver whether a user has a permission, and completes the review.
 	Review func(context.Context, *authorizationv1.SubjectAccessReview) error
+	// Usage returns the usage of a machine in the last hour; isKept is false if there are too many machines.
+	Usage  func(types.UID) (samples []backend.UsageSample, isKept bool)
 	Limits Limits
 	Log    logr.Logger
 }
@@ -130,7 +132,7 @@ type target struct {
 // serveMachine serves a subresource of a machine.
 func (s *Server) serveMachine(w http.ResponseWriter, r *http.Request) {
 	serve := map[string]func(http.ResponseWriter, *http.Request, *target) error{
-		client.Console: s.serveConsole, client.Log: s.serveLog, client.PortForward: s.servePort,
+		client.Console: s.serveConsole, client.Log: s.serveLog, client.PortForward: s.servePort, client.Usage: s.serveUsage,
 	}[r.PathValue("subresource")]
 	name := r.PathValue("name")
 	err := error(refuse(http.StatusNotFound, "%s have no subresource %s", client.Resource, r.PathValue("subresource")))

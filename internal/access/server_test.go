@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"io"
+	"math"
 	"net/http"
 	"runtime"
 	"strings"
@@ -12,8 +14,12 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-dev/keelson/internal/access/client"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -93,6 +99,39 @@ func TestLog(t *testing.T) {
 	f.m.set(func() { f.m.log = "one\ntwo\n" })
 	if code, body := f.get(f.path("log"), f.front, identity("jane")); code != http.StatusOK || body != "one\ntwo\n" {
 		t.Errorf("got %d, %q", code, body)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	f := newFixture(t, testLimits())
+	nan := float32(math.NaN())
+	f.m.set(func() {
+		f.m.usage = []backend.UsageSample{
+			{UnixMilli: 1000, CPUPercent: 12.345, MemoryPercent: 50, ResidentBytes: 1 << 20, GuestBytes: nan, DiskRead: nan, DiskWritten: nan, NetworkReceived: nan, NetworkTransmitted: nan},
+			{UnixMilli: 16000, CPUPercent: nan, MemoryPercent: nan, DiskRead: 1.6},
+		}
+	})
+	code, body := f.get(f.path("usage"), f.front, identity("jane"))
+	var got client.MachineUsage
+	f.do(json.Unmarshal([]byte(body), &got))
+	want := client.MachineUsage{
+		TypeMeta:        metav1.TypeMeta{APIVersion: "access.cloudnative.tw/v1alpha1", Kind: "MachineUsage"},
+		ObjectMeta:      metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "1"},
+		IntervalSeconds: 15, UnixMilliseconds: []int64{1000, 16000}, CPUPercent: client.Series{12.3, math.NaN()},
+		MemoryPercent: client.Series{50, math.NaN()}, ResidentBytes: client.Series{1 << 20, 0}, GuestMemoryBytes: client.Series{math.NaN(), 0},
+		DiskReadBytesPerSecond: client.Series{math.NaN(), 2}, DiskWrittenBytesPerSecond: client.Series{math.NaN(), 0},
+		NetworkReceivedBytesPerSecond: client.Series{math.NaN(), 0}, NetworkTransmittedBytesPerSecond: client.Series{math.NaN(), 0},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateNaNs()); diff != "" || code != http.StatusOK {
+		t.Errorf("got %d, %s\n%s", code, body, diff)
+	}
+	f.m.set(func() { f.m.usage = nil })
+	if _, body := f.get(f.path("usage"), f.front, identity("jane")); !strings.Contains(body, `"unixMilliseconds":[]`) || !strings.Contains(body, `"cpuPercent":[]`) {
+		t.Errorf("a machine without samples: %s", body)
+	}
+	f.m.set(func() { f.m.tooMany = true })
+	if code, body := f.get(f.path("usage"), f.front, identity("jane")); code != http.StatusServiceUnavailable {
+		t.Errorf("a machine whose usage is not kept: %d, %s", code, body)
 	}
 }
 

@@ -63,7 +63,9 @@ func addAccess(m ctrl.Manager, o *Options) (_ *accessServer, err error) {
 		Times: admission.DefaultTimes(), Clock: clock.RealClock{}, Log: s.log,
 	})
 	s.known = rotator.Known()
+	history := virtualmachine.NewUsageHistory(o.drivers, clock.RealClock{})
 	s.server = access.NewServer(access.Options{
+		Usage:    history.Samples,
 		Machines: virtualmachine.NewLocator(m.GetClient(), m.GetAPIReader(), o.drivers), Reader: m.GetAPIReader(),
 		Review: func(ctx context.Context, review *authorizationv1.SubjectAccessReview) error {
 			return m.GetClient().Create(ctx, review)
@@ -79,7 +81,7 @@ func addAccess(m ctrl.Manager, o *Options) (_ *accessServer, err error) {
 			GetCertificate: rotator.GetCertificate,
 		},
 	}
-	return s, errors.Join(m.Add(rotator.Follower()), m.Add(rotator.Renewer()), m.Add(s))
+	return s, errors.Join(m.Add(rotator.Follower()), m.Add(rotator.Renewer()), m.Add(history), m.Add(s))
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.

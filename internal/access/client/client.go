@@ -66,7 +66,12 @@ func ReadLog(ctx context.Context, config *rest.Config, namespace, name string, t
 	if follow {
 		query.Set(ParameterFollow, "true")
 	}
-	client, target, err := prepare(config, namespace, name, Log, query)
+	return get(ctx, config, namespace, name, Log, query)
+}
+
+// get returns the body of a response that is not a WebSocket.
+func get(ctx context.Context, config *rest.Config, namespace, name, subresource string, query url.Values) (io.ReadCloser, error) {
+	client, target, err := prepare(config, namespace, name, subresource, query)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +84,7 @@ func ReadLog(ctx context.Context, config *rest.Config, namespace, name string, t
 		return nil, err
 	}
 	if response.StatusCode != http.StatusOK {
-		return nil, readRefusal(response).err(name, Log)
+		return nil, readRefusal(response).err(name, subresource)
 	}
 	return response.Body, nil
 }

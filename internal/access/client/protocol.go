@@ -29,6 +29,11 @@
 // The log of the serial console, as text/plain. The query parameter tail=N limits it to the last N lines. With
 // follow=true the response goes on with new output until the client ends it.
 //
+// # usage
+//
+// The usage of the last hour, as a MachineUsage in JSON: what a graph needs. A machine that is off has the samples from
+// before, one that was created just now has none.
+//
 // # Ends of a WebSocket
 //
 // The server closes a WebSocket with one of the Close codes and a sentence for the user, or with the status 1001 when the
@@ -50,6 +55,7 @@ const (
 	Console     = "console"
 	Log         = "log"
 	PortForward = "portforward"
+	Usage       = "usage"
 )
 
 // The query parameters.

@@ -64,7 +64,7 @@ func (d *Driver) with(uid types.UID, change func(*server)) {
 }
 
 // Boot makes the guest of a server respond.
-func (d *Driver) Boot(uid types.UID) { d.with(uid, (*server).boot) }
+func (d *Driver) Boot(uid types.UID) { d.with(uid, d.boot) }
 
 // SetAgent sets the state of a server's guest agent.
 func (d *Driver) SetAgent(uid types.UID, agent backend.Agent) {

@@ -185,16 +185,3 @@ const (
 	// AgentLost: the agent has stopped responding.
 	AgentLost Agent = "lost"
 )
-
-// Usage is the resource usage of a server.
-type Usage struct {
-	// CPU and Memory are in percent of the server's resources. A negative CPU means that
-	// both are unknown, for example after a restart of the manager.
-	CPU, Memory float64
-	// CPUSeconds is the processor time since the run began.
-	CPUSeconds float64
-	// ResidentBytes is the server's use of the host's memory.
-	ResidentBytes int64
-	// GuestBytes is the memory usage reported by the guest; 0 if unknown.
-	GuestBytes int64
-}
