@@ -41,7 +41,7 @@ func run() error {
 	// A role aggregated to view is also part of edit and admin, one of edit also part of admin.
 	for _, role := range []*rbacv1.ClusterRole{
 		newRole("view", append(readRules(definitions), newAccessRule(client.Log, client.Usage))),
-		newRole("edit", append(writeRules(definitions, apiextensionsv1.NamespaceScoped), newAccessRule(client.Console, client.PortForward))),
+		newRole("edit", append(writeRules(definitions, apiextensionsv1.NamespaceScoped), newAccessRule(client.Console, client.PortForward, client.Screen, client.Screenshot))),
 		newRole("admin", writeRules(definitions, apiextensionsv1.ClusterScoped)),
 	} {
 		raw, err := yaml.Marshal(role)

@@ -24,7 +24,7 @@ func group() metav1.APIGroup {
 // the object.
 func resources() metav1.APIResourceList {
 	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, GroupVersion: groupVersion}
-	for _, subresource := range []string{client.Console, client.Log, client.PortForward, client.Usage} {
+	for _, subresource := range []string{client.Console, client.Log, client.PortForward, client.Screen, client.Screenshot, client.Usage} {
 		list.APIResources = append(list.APIResources, metav1.APIResource{
 			Name: client.Resource + "/" + subresource, Namespaced: true, Kind: "VirtualMachine", Verbs: metav1.Verbs{"get"},
 		})

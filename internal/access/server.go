@@ -1,4 +1,4 @@
-// Package access serves the access API: the console, the log and the ports of machines, as subresources of an aggregated
+// Package access serves the access API: the console, the log, the screen and the ports of machines, as subresources of an aggregated
 // API of kube-apiserver. Package client has the protocol.
 //
 // kube-apiserver authenticates and authorizes each request before it passes it on. This server takes identities only from
@@ -133,6 +133,7 @@ type target struct {
 func (s *Server) serveMachine(w http.ResponseWriter, r *http.Request) {
 	serve := map[string]func(http.ResponseWriter, *http.Request, *target) error{
 		client.Console: s.serveConsole, client.Log: s.serveLog, client.PortForward: s.servePort, client.Usage: s.serveUsage,
+		client.Screen: s.serveScreen, client.Screenshot: s.serveScreenshot,
 	}[r.PathValue("subresource")]
 	name := r.PathValue("name")
 	err := error(refuse(http.StatusNotFound, "%s have no subresource %s", client.Resource, r.PathValue("subresource")))

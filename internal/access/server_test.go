@@ -74,7 +74,10 @@ func TestRefusals(t *testing.T) {
 		{"log?tail=x", identity("jane"), false, http.StatusBadRequest},
 		{"log?tail=-1", identity("jane"), false, http.StatusBadRequest},
 		{"log?follow=x", identity("jane"), false, http.StatusBadRequest},
-		{"screen", identity("jane"), false, http.StatusNotFound},
+		{"display", identity("jane"), false, http.StatusNotFound},
+		{"screen", identity("jane"), false, http.StatusBadRequest},
+		{"screen", upgrade, true, http.StatusConflict},
+		{"screenshot", identity("jane"), true, http.StatusConflict},
 		{"console", identity("jane"), false, http.StatusBadRequest},
 		{"console?write=x", upgrade, false, http.StatusBadRequest},
 		{"console", upgrade, true, http.StatusConflict},
@@ -313,6 +316,32 @@ func TestPortForward(t *testing.T) {
 	f.settled(before)
 }
 
+func TestScreen(t *testing.T) {
+	f := newFixture(t, testLimits())
+	before := runtime.NumGoroutine()
+	code, body := f.get(f.path("screenshot"), f.front, identity("jane"))
+	if code != http.StatusOK || body != "png" {
+		t.Errorf("the screenshot: %d, %s", code, body)
+	}
+	conn := f.open("screen")
+	var machine io.ReadWriteCloser
+	f.m.set(func() { machine = f.m.screen })
+	go func() { _, _ = machine.Write([]byte("RFB 003.008\n")) }()
+	if got := f.output(conn, 12); got != "RFB 003.008\n" {
+		t.Errorf("got %q", got)
+	}
+	f.typed(conn, "x")
+	got := make([]byte, 1)
+	if _, err := io.ReadFull(machine, got); err != nil || got[0] != 'x' {
+		t.Errorf("the machine got %q, %v", got, err)
+	}
+	_ = machine.Close()
+	if code := f.closed(conn); code != websocket.StatusNormalClosure {
+		t.Errorf("a machine that is powered off closes with %d", code)
+	}
+	f.settled(before)
+}
+
 func TestSessionsEnd(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -331,9 +360,9 @@ func TestSessionsEnd(t *testing.T) {
 			test.limits(&limits)
 			f := newFixture(t, limits)
 			before := runtime.NumGoroutine()
-			console, port := f.open("console"), f.open("portforward?port=22")
+			console, port, screen := f.open("console"), f.open("portforward?port=22"), f.open("screen")
 			test.cause(f)
-			for kind, conn := range map[string]*websocket.Conn{client.Console: console, client.PortForward: port} {
+			for kind, conn := range map[string]*websocket.Conn{client.Console: console, client.PortForward: port, client.Screen: screen} {
 				if got := f.closed(conn); got != test.want {
 					t.Errorf("%s: closed with %d, want %d", kind, got, test.want)
 				}

@@ -126,6 +126,11 @@ type VirtualMachineSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	CPUModel string `json:"cpuModel,omitempty"`
 
+	// Display of the machine, in addition to its serial console. The default is none. A
+	// change requires a restart.
+	// +optional
+	Display *Display `json:"display,omitempty"`
+
 	// Backend of the machine, if the manager has several. The default is the first
 	// backend of the manager.
 	// +optional

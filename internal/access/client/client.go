@@ -25,7 +25,7 @@ const maxFailure = 64 << 10
 // ErrNotOffered means that the cluster does not have the access API.
 var ErrNotOffered = errors.New("this cluster does not offer access to machines through its API: only the manager of keelson up serves " + Group)
 
-// Dial opens a WebSocket to a subresource of a VirtualMachine: Console or PortForward. The context limits the attempt, not
+// Dial opens a WebSocket to a subresource of a VirtualMachine: Console, PortForward or Screen, or Screen. The context limits the attempt, not
 // the connection. The error is an *errors.StatusError of apimachinery if the server has refused the request, or wraps
 // ErrNotOffered.
 func Dial(ctx context.Context, config *rest.Config, namespace, name, subresource string, query url.Values) (*websocket.Conn, error) {
@@ -67,6 +67,11 @@ func ReadLog(ctx context.Context, config *rest.Config, namespace, name string, t
 		query.Set(ParameterFollow, "true")
 	}
 	return get(ctx, config, namespace, name, Log, query)
+}
+
+// ReadScreenshot returns what the display of a machine shows, as PNG. Errors are as those of Dial.
+func ReadScreenshot(ctx context.Context, config *rest.Config, namespace, name string) (io.ReadCloser, error) {
+	return get(ctx, config, namespace, name, Screenshot, nil)
 }
 
 // get returns the body of a response that is not a WebSocket.

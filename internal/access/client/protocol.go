@@ -29,6 +29,17 @@
 // The log of the serial console, as text/plain. The query parameter tail=N limits it to the last N lines. With
 // follow=true the response goes on with new output until the client ends it.
 //
+// # screen
+//
+// The display of a machine with spec.display.type vga, over a WebSocket: a connection to its VNC server, which speaks RFB
+// (RFC 6143) without a password. Binary messages are bytes of the connection, in both directions, as viewers such as noVNC
+// expect. Several clients see the same. The server closes the WebSocket with the status 1000 when the machine is powered
+// off.
+//
+// # screenshot
+//
+// What the display shows, as image/png.
+//
 // # usage
 //
 // The usage of the last hour, as a MachineUsage in JSON: what a graph needs. A machine that is off has the samples from
@@ -55,6 +66,8 @@ const (
 	Console     = "console"
 	Log         = "log"
 	PortForward = "portforward"
+	Screen      = "screen"
+	Screenshot  = "screenshot"
 	Usage       = "usage"
 )
 

@@ -289,13 +289,13 @@ func TestPrintUsage(t *testing.T) {
 		GuestMemoryBytes: client.Series{1 << 20, 3 << 20, 2 << 20}, ResidentBytes: client.Series{200 << 20, 200 << 20, 200 << 20},
 		DiskReadBytesPerSecond: client.Series{unknown, 0, 100}, DiskWrittenBytesPerSecond: client.Series{unknown, unknown, unknown},
 	})
-	want := `RESOURCE              LAST        MEAN        MAX
-CPU                   -           15%         20%
-Memory                51%         50%         51%
-Memory of the guest   2.0 MiB     2.0 MiB     3.0 MiB
-Memory of the host    200 MiB     200 MiB     200 MiB
-Disk read             100 B/s     50 B/s      100 B/s
-Disk written          -           -           -
+	want := `RESOURCE              LAST      MEAN      MAX
+CPU                   -         15%       20%
+Memory                51%       50%       51%
+Memory of the guest   2.0 MiB   2.0 MiB   3.0 MiB
+Memory of the host    200 MiB   200 MiB   200 MiB
+Disk read             100 B/s   50 B/s    100 B/s
+Disk written          -         -         -
 `
 	if err != nil || !strings.HasPrefix(out.String(), want) || !strings.Contains(out.String(), "3 samples") {
 		t.Errorf("got %v\n%s", err, out.String())

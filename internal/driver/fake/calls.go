@@ -15,6 +15,9 @@ func Validate(machine *backend.Machine) error {
 	if image := machine.Image; image != nil && image.Container != "" {
 		return &backend.FieldError{Field: "spec.image.container", Message: "the driver fake runs no containers"}
 	}
+	if machine.Display != "" {
+		return &backend.FieldError{Field: "spec.display", Message: "the driver fake has no displays; remove the field"}
+	}
 	return nil
 }
 

@@ -38,6 +38,7 @@ func (def *definition) pending() []string {
 	add(started.Firmware != def.Firmware, "firmware")
 	add(started.CPUModel != def.CPUModel, "cpuModel")
 	add(!reflect.DeepEqual(started.CDROM, def.CDROM), "cdrom")
+	add(started.Display != def.Display, "display")
 	add(!def.DiskBus && !sameDisks(started.Disks, def.Disks), "disks")
 	add(def.SeedSum != def.StartedSeedSum, "cloudInit")
 	return fields

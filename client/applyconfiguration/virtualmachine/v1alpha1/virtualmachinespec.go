@@ -48,6 +48,9 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// Skylake-Server. The default is the model of the host or, with software emulation,
 	// all supported features. A change requires a restart.
 	CPUModel *string `json:"cpuModel,omitempty"`
+	// Display of the machine, in addition to its serial console. The default is none. A
+	// change requires a restart.
+	Display *DisplayApplyConfiguration `json:"display,omitempty"`
 	// Backend of the machine, if the manager has several. The default is the first
 	// backend of the manager.
 	Driver *string `json:"driver,omitempty"`
@@ -174,6 +177,14 @@ func (b *VirtualMachineSpecApplyConfiguration) WithFirmware(value virtualmachine
 // If called multiple times, the CPUModel field is set to the value of the last call.
 func (b *VirtualMachineSpecApplyConfiguration) WithCPUModel(value string) *VirtualMachineSpecApplyConfiguration {
 	b.CPUModel = &value
+	return b
+}
+
+// WithDisplay sets the Display field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Display field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithDisplay(value *DisplayApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
+	b.Display = value
 	return b
 }
 

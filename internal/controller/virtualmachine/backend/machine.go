@@ -38,6 +38,8 @@ type Machine struct {
 	Firmware v1alpha1.Firmware `json:"firmware,omitempty"`
 	// CPUModel is the model of the processors; empty means the default of the driver.
 	CPUModel string `json:"cpuModel,omitempty"`
+	// Display is the display; empty means none.
+	Display v1alpha1.DisplayType `json:"display,omitempty"`
 	// Disks are the disks besides the root disk.
 	Disks []Disk `json:"disks,omitempty"`
 	// Seed is the cloud-init data for the first boot; nil means none.
