@@ -29,6 +29,9 @@ func resources() metav1.APIResourceList {
 			Name: client.Resource + "/" + subresource, Namespaced: true, Kind: "VirtualMachine", Verbs: metav1.Verbs{"get"},
 		})
 	}
+	list.APIResources = append(list.APIResources, metav1.APIResource{
+		Name: client.Clusters + "/" + client.Proxy, Kind: "Cluster", Verbs: metav1.Verbs{"create", "delete", "get", "patch", "update"},
+	})
 	return list
 }
 

@@ -317,7 +317,7 @@ func (f *fixture) settled(before int) {
 	harness.Eventually(f, "all sessions have ended", func() bool {
 		f.server.mu.Lock()
 		defer f.server.mu.Unlock()
-		return f.server.total == 0 && len(f.server.sessions) == 0 && len(f.server.brokers) == 0
+		return f.server.totals[client.Resource] == 0 && f.server.totals[client.Clusters] == 0 && len(f.server.sessions) == 0 && len(f.server.brokers) == 0
 	})
 	harness.Eventually(f, "no goroutine is left", func() bool {
 		f.http.CloseClientConnections()

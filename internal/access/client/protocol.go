@@ -45,6 +45,16 @@
 // The usage of the last hour, as a MachineUsage in JSON: what a graph needs. A machine that is off has the samples from
 // before, one that was created just now has none.
 //
+// # proxy
+//
+// The API of a Cluster, which is cluster-scoped, is at
+//
+//	/apis/access.cloudnative.tw/v1alpha1/clusters/NAME/proxy
+//
+// with all methods, watches and upgrades. It is the server of a kubeconfig, with credentials for the API that has the Cluster.
+// Requests have all permissions in the Cluster. A request that is refused before it reaches the Cluster gets a metav1.Status:
+// 404 without such a Cluster, 429 for too many requests, 503 for a Cluster that is not ready or does not answer.
+//
 // # Ends of a WebSocket
 //
 // The server closes a WebSocket with one of the Close codes and a sentence for the user, or with the status 1001 when the
@@ -69,6 +79,12 @@ const (
 	Screen      = "screen"
 	Screenshot  = "screenshot"
 	Usage       = "usage"
+)
+
+// Proxy is the subresource of Clusters.
+const (
+	Clusters = "clusters"
+	Proxy    = "proxy"
 )
 
 // The query parameters.
