@@ -49,6 +49,7 @@ type machine struct {
 	allowed bool
 	usage   []backend.UsageSample
 	tooMany bool
+	tcp     bool     // ports are TCP connections, which can be half closed
 	screen  net.Conn // the machine's side of the screen that was connected last
 }
 
@@ -114,9 +115,28 @@ func (m *machine) Dial(_ context.Context, _ backend.Identity, port uint16) (net.
 	if port != 22 {
 		return nil, errors.New("connection refused")
 	}
+	if m.tcp {
+		ours, guest, err := tcpPair()
+		m.port = guest
+		return ours, err
+	}
 	ours, guest := net.Pipe()
 	m.port = guest
 	return ours, nil
+}
+
+// tcpPair returns the two sides of a TCP connection.
+func tcpPair() (ours, guest net.Conn, err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer listener.Close() //nolint:errcheck // it was only used once
+	if ours, err = net.Dial("tcp", listener.Addr().String()); err != nil {
+		return nil, nil, err
+	}
+	guest, err = listener.Accept()
+	return ours, guest, err
 }
 
 // console returns the guest's side of the console.

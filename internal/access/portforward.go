@@ -47,13 +47,20 @@ func (s *Server) servePort(w http.ResponseWriter, r *http.Request, t *target) er
 		return err
 	}
 	defer conn.Close() //nolint:errcheck // it has ended
-	socket, err := upgrade(w, r)
+	var protocols []string
+	if _, canEnd := conn.(halfCloser); canEnd {
+		protocols = []string{client.HalfClose}
+	}
+	socket, err := upgrade(w, r, protocols...)
 	if err != nil {
 		return nil //nolint:nilerr // it has answered
 	}
 	x.join(socket, conn, "The guest has closed the connection.")
 	return nil
 }
+
+// halfCloser is a connection that can end its side only.
+type halfCloser interface{ CloseWrite() error }
 
 // dial connects to a port of a guest.
 func dial(ctx context.Context, dialer backend.Dialer, t *target, port uint16) (net.Conn, error) {
@@ -105,6 +112,10 @@ func (x *session) copyIn(socket *websocket.Conn, conn io.Writer) error {
 		kind, message, err := socket.Reader(context.WithoutCancel(x.ctx))
 		if err != nil {
 			return errLeft
+		}
+		if guest, canEnd := conn.(halfCloser); canEnd && kind == websocket.MessageText && socket.Subprotocol() == client.HalfClose {
+			_ = guest.CloseWrite() // the guest may have closed the connection, as below
+			continue
 		}
 		if kind != websocket.MessageBinary {
 			return &ending{websocket.StatusUnsupportedData, "Only binary messages are expected."}

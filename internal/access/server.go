@@ -199,8 +199,8 @@ func booleanOf(r *http.Request, name string, usual bool) (bool, error) {
 }
 
 // upgrade makes a WebSocket of a request. It has answered if there is an error.
-func upgrade(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
-	socket, err := websocket.Accept(w, r, nil)
+func upgrade(w http.ResponseWriter, r *http.Request, protocols ...string) (*websocket.Conn, error) {
+	socket, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: protocols})
 	if err == nil {
 		socket.SetReadLimit(-1) // messages are passed on as they arrive
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"io"
 	"math"
 	"net/http"
@@ -314,6 +315,45 @@ func TestPortForward(t *testing.T) {
 		t.Errorf("the end of the guest closes with %d", code)
 	}
 	f.settled(before)
+}
+
+// A client ends its side, the guest learns of it, and its answer arrives.
+func TestPortForwardIsHalfClosed(t *testing.T) {
+	f := newFixture(t, testLimits())
+	f.m.set(func() { f.m.tcp = true })
+	before := runtime.NumGoroutine()
+	conn, _, err := websocket.Dial(t.Context(), f.path("portforward?port=22"), &websocket.DialOptions{ //nolint:bodyclose // it is the connection's
+		HTTPClient: f.client(f.front), HTTPHeader: identity("jane"), Subprotocols: []string{client.HalfClose},
+	})
+	f.do(err)
+	if conn.Subprotocol() != client.HalfClose {
+		t.Fatalf("the server chose %q", conn.Subprotocol())
+	}
+	f.typed(conn, "question")
+	f.do(conn.Write(t.Context(), websocket.MessageText, nil))
+	var guest io.ReadWriteCloser
+	f.m.set(func() { guest = f.m.port })
+	if got, err := io.ReadAll(guest); err != nil || string(got) != "question" { // until the end
+		t.Errorf("the guest got %q, %v", got, err)
+	}
+	_, err = guest.Write([]byte("answer"))
+	f.do(errors.Join(err, guest.Close()))
+	if got := f.output(conn, 6); got != "answer" {
+		t.Errorf("got %q", got)
+	}
+	if code := f.closed(conn); code != websocket.StatusNormalClosure {
+		t.Errorf("the end of the guest closes with %d", code)
+	}
+	f.settled(before)
+
+	plain := f.open("portforward?port=22") // an earlier client
+	if plain.Subprotocol() != "" {
+		t.Errorf("the server chose %q", plain.Subprotocol())
+	}
+	f.do(plain.Write(t.Context(), websocket.MessageText, nil))
+	if code := f.closed(plain); code != websocket.StatusUnsupportedData {
+		t.Errorf("a text message of an earlier client closes with %d", code)
+	}
 }
 
 func TestScreen(t *testing.T) {

@@ -35,7 +35,7 @@ rules: [{apiGroups: [access.cloudnative.tw], resources: [clusters/proxy], verbs:
 	s.wait(t, "condition=Ready", "cluster/"+cluster)
 	s.Until(t, "the user reaches the Cluster", func(text string) bool { return strings.Contains(text, cluster+"-admin") },
 		through("auth", "whoami")...)
-	if result := s.Run(t, "kubectl", "--server", server, "--as", "nobody", "get", "nodes"); !strings.Contains(result.Stderr, "cannot get resource \"clusters/proxy\"") {
+	if result := s.Run(t, "kubectl", "--server", server, "--as", "nobody", "get", "--raw", "/version"); !strings.Contains(result.Stderr, "cannot get resource \"clusters/proxy\"") {
 		t.Errorf("a user without the permission: %+v", result)
 	}
 	watch := s.Start(t, through("get", "configmaps", "--watch", "--no-headers")...)
@@ -53,7 +53,7 @@ rules: [{apiGroups: [access.cloudnative.tw], resources: [clusters/proxy], verbs:
 	}
 	transcript.Contains(t, s.OK(t, through("logs", "pod", "--follow")...), "simulated node")
 
-	if result := s.Run(t, "kubectl", "--server", strings.Replace(server, cluster, "nothing", 1), "--as", user, "get", "nodes"); !strings.Contains(result.Stderr, "Cluster nothing does not exist") {
+	if result := s.Run(t, "kubectl", "--server", strings.Replace(server, cluster, "nothing", 1), "--as", user, "get", "--raw", "/version"); !strings.Contains(result.Stderr, "Cluster nothing does not exist") {
 		t.Errorf("a Cluster that does not exist: %+v", result)
 	}
 	s.kubectl(t, "patch", "cluster", cluster, "--type=merge", "-p", `{"spec":{"running":false}}`)

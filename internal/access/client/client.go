@@ -29,13 +29,18 @@ var ErrNotOffered = errors.New("this cluster does not offer access to machines t
 // the connection. The error is an *errors.StatusError of apimachinery if the server has refused the request, or wraps
 // ErrNotOffered.
 func Dial(ctx context.Context, config *rest.Config, namespace, name, subresource string, query url.Values) (*websocket.Conn, error) {
+	return dial(ctx, config, namespace, name, subresource, query)
+}
+
+// dial is Dial, and offers subprotocols.
+func dial(ctx context.Context, config *rest.Config, namespace, name, subresource string, query url.Values, protocols ...string) (*websocket.Conn, error) {
 	client, target, err := prepare(config, namespace, name, subresource, query)
 	if err != nil {
 		return nil, err
 	}
 	refused := &refusals{inner: client.Transport}
 	client.Transport = refused
-	conn, _, err := websocket.Dial(ctx, target.String(), &websocket.DialOptions{HTTPClient: client}) //nolint:bodyclose // it is the connection's
+	conn, _, err := websocket.Dial(ctx, target.String(), &websocket.DialOptions{HTTPClient: client, Subprotocols: protocols}) //nolint:bodyclose // it is the connection's
 	if refused.status != nil {
 		return nil, refused.status.err(name, subresource)
 	}
@@ -46,15 +51,30 @@ func Dial(ctx context.Context, config *rest.Config, namespace, name, subresource
 	return conn, nil
 }
 
-// DialPort opens a connection to a TCP port of a guest. The context limits the attempt, not the connection.
+// DialPort opens a connection to a TCP port of a guest. The context limits the attempt, not the connection. The connection has
+// a method CloseWrite() error, which ends its side, unless the server is of an earlier version.
 func DialPort(ctx context.Context, config *rest.Config, namespace, name string, port uint16) (net.Conn, error) {
 	query := url.Values{ParameterPort: {strconv.Itoa(int(port))}}
-	conn, err := Dial(ctx, config, namespace, name, PortForward, query)
+	socket, err := dial(ctx, config, namespace, name, PortForward, query, HalfClose)
 	if err != nil {
 		return nil, err
 	}
-	return websocket.NetConn(context.WithoutCancel(ctx), conn, websocket.MessageBinary), nil
+	ctx = context.WithoutCancel(ctx)
+	conn := websocket.NetConn(ctx, socket, websocket.MessageBinary)
+	if socket.Subprotocol() != HalfClose {
+		return conn, nil
+	}
+	return &portConn{Conn: conn, end: func() error { return socket.Write(ctx, websocket.MessageText, nil) }}, nil
 }
+
+// portConn is a connection to a port of a guest.
+type portConn struct {
+	net.Conn
+	end func() error
+}
+
+// CloseWrite says to the guest that nothing follows. Nothing may be written after it.
+func (c *portConn) CloseWrite() error { return c.end() }
 
 // ReadLog returns the log of the serial console. A negative tail means all of it. With follow, it continues until the
 // context ends. Errors are as those of Dial.

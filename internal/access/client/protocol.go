@@ -22,7 +22,8 @@
 //
 // A TCP connection to the port of the guest in the query parameter port, over a WebSocket. Binary messages are the bytes
 // of the connection. It is connected when the WebSocket is. The server closes the WebSocket with the status 1000 when the
-// guest has closed the connection; there is no half-closed state.
+// guest has closed the connection. A client that offers the subprotocol HalfClose, and to which the server confirms it, may
+// end its own side with an empty text message: the guest learns that nothing follows, and its answer still arrives.
 //
 // # log
 //
@@ -110,6 +111,9 @@ const (
 	// CloseSlow: the client did not read the output fast enough.
 	CloseSlow websocket.StatusCode = 4429
 )
+
+// HalfClose is the subprotocol of a portforward whose client may end its side.
+const HalfClose = "halfclose.access.cloudnative.tw"
 
 // MaxMessage is the largest message of the server, in bytes.
 const MaxMessage = 64 << 10
