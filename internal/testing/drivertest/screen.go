@@ -64,8 +64,14 @@ func testScreen(f *fixture) {
 		f.Errorf("the screenshot: %v", err)
 	}
 	f.open() // a new manager
-	screener = f.driver.(backend.Screener)
 	f.until(machine, backend.StateRunning)
+	testScreens(f, machine)
+	f.remove(machine)
+}
+
+// testScreens tests two connections to the display of a server, and stops it.
+func testScreens(f *fixture, machine backend.Machine) {
+	screener := f.driver.(backend.Screener)
 	var first, second io.ReadWriteCloser
 	for _, into := range []*io.ReadWriteCloser{&first, &second} {
 		conn, err := screener.Screen(f.Context(), machine.Identity)
@@ -83,5 +89,4 @@ func testScreen(f *fixture) {
 		f.Errorf("write to a screen: %v", err)
 	}
 	f.ends("the connection to a screen, with the run", second, func() { f.stop(machine, 0) })
-	f.remove(machine)
 }
