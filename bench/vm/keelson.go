@@ -188,9 +188,16 @@ func (b *bench) fill(ctx context.Context, m *harness.Program, s *harness.Sample)
 	}
 	s.SetTimes("steady", last.Sub(g.began))
 	s.Requests = steady.Since(before).Writes()
+	network, err := b.network()
+	if err != nil {
+		return nil, err
+	}
+	used := harness.ProcessorTime(network)
+	began := time.Now()
 	requests, err := b.Idle(ctx, s, m, b.idle)
 	s.Set("idle writes", requests.Writes().Total())
-	return g, errors.Join(err, setMachines(s, g.pids))
+	s.Set("network busy", (harness.ProcessorTime(network)-used)/time.Since(began).Seconds())
+	return g, errors.Join(err, setNetwork(s, network), setMachines(s, g.pids))
 }
 
 // awaitInCharge waits until the manager has figures of the guests of so many machines: for these it must have reached the

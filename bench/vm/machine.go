@@ -14,16 +14,38 @@ import (
 )
 
 // machines returns the QEMUs of all VirtualMachines, in the order of their process ids.
-func (b *bench) machines() (pids []int, err error) {
+func (b *bench) machines() ([]int, error) { return b.processes(false) }
+
+// network returns the switch of the one namespace with machines.
+func (b *bench) network() (int, error) {
+	pids, err := b.processes(true)
+	if err == nil && len(pids) != 1 {
+		err = fmt.Errorf("%d switches run, want 1", len(pids))
+	}
+	if err != nil {
+		return 0, err
+	}
+	return pids[0], nil
+}
+
+// processes returns the switches of networks that run, or the QEMUs, in the order of their process ids.
+func (b *bench) processes(switches bool) (pids []int, err error) {
 	statuses, err := process.Peek(filepath.Join(manager.MachinesDir(b.stateDir()), "processes"))
 	for _, s := range statuses {
-		isNetwork := strings.HasPrefix(s.ID, "network.") // the switch of a namespace
-		if s.State == process.Running && !isNetwork {
+		if s.State == process.Running && strings.HasPrefix(s.ID, "network.") == switches {
 			pids = append(pids, s.PID)
 		}
 	}
 	slices.Sort(pids)
 	return pids, err
+}
+
+// setNetwork sets the memory of a switch.
+func setNetwork(s *harness.Sample, pid int) error {
+	memory, err := harness.MemoryOf(pid)
+	s.Set("network", memory.PSS)
+	s.Set("network own", memory.RSS-memory.File)
+	return err
 }
 
 // commandLine returns the arguments of a process, the first of which is the program.

@@ -43,6 +43,8 @@ const (
 	inChargeLimit  = 1000.0 // milliseconds from the start of the manager
 	writesLimit    = 6.0    // a machine until it is steady
 	memoryLimit    = 100.0  // kilobytes of the manager a machine
+	networkLimit   = 25.0   // megabytes of the switch of a network (PSS)
+	idleLimit      = 0.1    // percent of a processor that it takes
 )
 
 const (
@@ -212,6 +214,9 @@ func (b *bench) reportSteady(n int) {
 	b.Target("writes a machine until steady, events included", "≤", writesLimit, writes.Total()/float64(n), "", writes.Each(n))
 	more := figure("live heap") + figure("stacks") - empty.Median("live heap", harness.Last) - empty.Median("stacks", harness.Last)
 	b.Target("memory of the manager a machine", "<", memoryLimit, more/1000/float64(n), " kB", "live heap and stacks")
+	b.Target("memory of the switch of their network", "≤", networkLimit, figure("network")/1e6, " MB",
+		"PSS; of its own, without files: "+harness.Megabytes(figure("network own")))
+	b.Target("processor that it takes while they are idle", "≤", idleLimit, 100*figure("network busy"), " %", "of one")
 
 	b.Printf("\n## %d idle machines\n\n", n)
 	b.Printf("- All ready after %s, steady after %s, gone %s after the first deletion\n",

@@ -32,6 +32,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.DiskApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("DiskImage"):
 		return &virtualmachinev1alpha1.DiskImageApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Display"):
+		return &virtualmachinev1alpha1.DisplayApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Endpoint"):
 		return &virtualmachinev1alpha1.EndpointApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Host"):

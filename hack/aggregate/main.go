@@ -40,9 +40,9 @@ func run() error {
 	}
 	// A role aggregated to view is also part of edit and admin, one of edit also part of admin.
 	for _, role := range []*rbacv1.ClusterRole{
-		newRole("view", append(readRules(definitions), newAccessRule(client.Log))),
-		newRole("edit", append(writeRules(definitions, apiextensionsv1.NamespaceScoped), newAccessRule(client.Console, client.PortForward))),
-		newRole("admin", writeRules(definitions, apiextensionsv1.ClusterScoped)),
+		newRole("view", append(readRules(definitions), newAccessRule(client.Log, client.Usage))),
+		newRole("edit", append(writeRules(definitions, apiextensionsv1.NamespaceScoped), newAccessRule(client.Console, client.PortForward, client.Screen, client.Screenshot))),
+		newRole("admin", append(writeRules(definitions, apiextensionsv1.ClusterScoped), newProxyRule())),
 	} {
 		raw, err := yaml.Marshal(role)
 		if err != nil {
@@ -96,6 +96,15 @@ func newAccessRule(subresources ...string) rbacv1.PolicyRule {
 		rule.Resources = append(rule.Resources, client.Resource+"/"+subresource)
 	}
 	return rule
+}
+
+// newProxyRule grants access to the APIs of Clusters, with all permissions there: it is for those who can read the Secrets
+// with their kubeconfigs anyway.
+func newProxyRule() rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{
+		APIGroups: []string{client.Group}, Resources: []string{client.Clusters + "/" + client.Proxy},
+		Verbs: []string{"create", "delete", "get", "patch", "update"},
+	}
 }
 
 func newRule(definition *apiextensionsv1.CustomResourceDefinition, suffixes, verbs []string) rbacv1.PolicyRule {

@@ -46,7 +46,7 @@ func newAggregated(b testing.TB) (*fixture, *rest.Config) {
 	f.do(err)
 	bundle, err := cert.EncodeCertificates(pair.Certificate)
 	f.do(err)
-	f.server = NewServer(Options{Machines: f.m, Reader: c, Review: f.m.review, Limits: DefaultLimits(), Log: logr.Discard()})
+	f.server = NewServer(Options{Machines: f.m, Reader: c, Review: f.m.review, Usage: f.m.samples, Limits: DefaultLimits(), Log: logr.Discard()})
 	f.http = httptest.NewUnstartedServer(f.server)
 	f.http.TLS = &tls.Config{ //nolint:gosec // of a test
 		ClientAuth: tls.RequestClientCert, NextProtos: []string{"http/1.1"}, Certificates: []tls.Certificate{*pair.TLS()},

@@ -24,11 +24,14 @@ func group() metav1.APIGroup {
 // the object.
 func resources() metav1.APIResourceList {
 	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, GroupVersion: groupVersion}
-	for _, subresource := range []string{client.Console, client.Log, client.PortForward} {
+	for _, subresource := range []string{client.Console, client.Log, client.PortForward, client.Screen, client.Screenshot, client.Usage} {
 		list.APIResources = append(list.APIResources, metav1.APIResource{
 			Name: client.Resource + "/" + subresource, Namespaced: true, Kind: "VirtualMachine", Verbs: metav1.Verbs{"get"},
 		})
 	}
+	list.APIResources = append(list.APIResources, metav1.APIResource{
+		Name: client.Clusters + "/" + client.Proxy, Kind: "Cluster", Verbs: metav1.Verbs{"create", "delete", "get", "patch", "update"},
+	})
 	return list
 }
 

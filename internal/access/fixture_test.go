@@ -24,6 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -46,6 +47,10 @@ type machine struct {
 	dialed  []uint16
 	port    net.Conn // the guest's side of the port that was dialed last
 	allowed bool
+	usage   []backend.UsageSample
+	tooMany bool
+	tcp     bool     // ports are TCP connections, which can be half closed
+	screen  net.Conn // the machine's side of the screen that was connected last
 }
 
 func newMachine() *machine {
@@ -110,9 +115,28 @@ func (m *machine) Dial(_ context.Context, _ backend.Identity, port uint16) (net.
 	if port != 22 {
 		return nil, errors.New("connection refused")
 	}
+	if m.tcp {
+		ours, guest, err := tcpPair()
+		m.port = guest
+		return ours, err
+	}
 	ours, guest := net.Pipe()
 	m.port = guest
 	return ours, nil
+}
+
+// tcpPair returns the two sides of a TCP connection.
+func tcpPair() (ours, guest net.Conn, err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer listener.Close() //nolint:errcheck // it was only used once
+	if ours, err = net.Dial("tcp", listener.Addr().String()); err != nil {
+		return nil, nil, err
+	}
+	guest, err = listener.Accept()
+	return ours, guest, err
 }
 
 // console returns the guest's side of the console.
@@ -136,6 +160,24 @@ func (m *machine) review(_ context.Context, review *authorizationv1.SubjectAcces
 	}
 	review.Status.Allowed = m.allowed
 	return nil
+}
+
+func (m *machine) Screen(context.Context, backend.Identity) (io.ReadWriteCloser, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ours, theirs := net.Pipe()
+	m.screen = theirs
+	return ours, nil
+}
+
+func (m *machine) Screenshot(context.Context, backend.Identity) ([]byte, error) {
+	return []byte("png"), nil
+}
+
+func (m *machine) samples(types.UID) ([]backend.UsageSample, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.usage, !m.tooMany
 }
 
 // fixture is a server with one machine.
@@ -172,7 +214,7 @@ func newFixture(t testing.TB, limits Limits) *fixture {
 		},
 	}
 	f.server = NewServer(Options{
-		Machines: f.m, Reader: fake.NewClientBuilder().WithObjects(published).Build(), Review: f.m.review, Limits: limits, Log: logr.Discard(),
+		Machines: f.m, Reader: fake.NewClientBuilder().WithObjects(published).Build(), Review: f.m.review, Usage: f.m.samples, Limits: limits, Log: logr.Discard(),
 	})
 	f.http = httptest.NewUnstartedServer(f.server)
 	f.http.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, NextProtos: []string{"http/1.1"}} //nolint:gosec // of a test
@@ -295,7 +337,7 @@ func (f *fixture) settled(before int) {
 	harness.Eventually(f, "all sessions have ended", func() bool {
 		f.server.mu.Lock()
 		defer f.server.mu.Unlock()
-		return f.server.total == 0 && len(f.server.sessions) == 0 && len(f.server.brokers) == 0
+		return f.server.totals[client.Resource] == 0 && f.server.totals[client.Clusters] == 0 && len(f.server.sessions) == 0 && len(f.server.brokers) == 0
 	})
 	harness.Eventually(f, "no goroutine is left", func() bool {
 		f.http.CloseClientConnections()

@@ -91,6 +91,7 @@ func (a *authenticator) authenticate(r *http.Request) (*user, error) {
 	if found.Name == "" {
 		return nil, errAnonymous
 	}
+	t.strip(r.Header)
 	return found, nil
 }
 
@@ -177,6 +178,22 @@ func (t *trust) identify(header http.Header) *user {
 		}
 	}
 	return found
+}
+
+// strip removes the headers with the user, so that nobody else gets them.
+func (t *trust) strip(header http.Header) {
+	for _, names := range [][]string{t.user, t.uid, t.groups} {
+		for _, name := range names {
+			header.Del(name)
+		}
+	}
+	for name := range header {
+		for _, prefix := range t.extra {
+			if len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix) {
+				delete(header, name)
+			}
+		}
+	}
 }
 
 // first returns the first value of the first of the headers that has one.

@@ -9,7 +9,7 @@ import (
 
 var sessions = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "keelson_access_sessions",
-	Help: "Open sessions with machines through the Kubernetes API, by kind: console, log or portforward.",
+	Help: "Open sessions with machines and Clusters through the Kubernetes API, by kind: console, log, portforward, screen, screenshot or proxy.",
 }, []string{"kind"})
 
 // RegisterMetrics registers the metrics in the global registry of the process.

@@ -47,13 +47,20 @@ func (s *Server) servePort(w http.ResponseWriter, r *http.Request, t *target) er
 		return err
 	}
 	defer conn.Close() //nolint:errcheck // it has ended
-	socket, err := upgrade(w, r)
+	var protocols []string
+	if _, canEnd := conn.(halfCloser); canEnd {
+		protocols = []string{client.HalfClose}
+	}
+	socket, err := upgrade(w, r, protocols...)
 	if err != nil {
 		return nil //nolint:nilerr // it has answered
 	}
-	x.join(socket, conn)
+	x.join(socket, conn, "The guest has closed the connection.")
 	return nil
 }
+
+// halfCloser is a connection that can end its side only.
+type halfCloser interface{ CloseWrite() error }
 
 // dial connects to a port of a guest.
 func dial(ctx context.Context, dialer backend.Dialer, t *target, port uint16) (net.Conn, error) {
@@ -66,20 +73,20 @@ func dial(ctx context.Context, dialer backend.Dialer, t *target, port uint16) (n
 	return conn, err
 }
 
-// join copies between a client and a guest until one of them, or the session, ends.
-func (x *session) join(socket *websocket.Conn, conn net.Conn) {
+// join copies between a client and a guest until one of them, or the session, ends. ended is the reason when the guest does.
+func (x *session) join(socket *websocket.Conn, conn io.ReadWriteCloser, ended string) {
 	closed := x.closeWith(socket)
 	stop := context.AfterFunc(x.ctx, func() { _ = conn.Close() })
 	defer stop()
 	var copying sync.WaitGroup
-	copying.Go(func() { x.cancel(x.copyOut(socket, conn)) })
+	copying.Go(func() { x.cancel(x.copyOut(socket, conn, ended)) })
 	x.cancel(x.copyIn(socket, conn))
 	copying.Wait()
 	closed()
 }
 
 // copyOut sends what the guest sends, and returns why that has ended.
-func (x *session) copyOut(socket *websocket.Conn, conn net.Conn) error {
+func (x *session) copyOut(socket *websocket.Conn, conn io.Reader, ended string) error {
 	block := make([]byte, blockSize)
 	for {
 		n, err := conn.Read(block)
@@ -90,7 +97,7 @@ func (x *session) copyOut(socket *websocket.Conn, conn net.Conn) error {
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			return &ending{websocket.StatusNormalClosure, "The guest has closed the connection."}
+			return &ending{websocket.StatusNormalClosure, ended}
 		}
 		if err != nil {
 			return &ending{websocket.StatusInternalError, fmt.Sprintf("The connection to the guest has failed: %v", err)}
@@ -99,12 +106,16 @@ func (x *session) copyOut(socket *websocket.Conn, conn net.Conn) error {
 }
 
 // copyIn sends what the client sends to the guest, and returns why that has ended.
-func (x *session) copyIn(socket *websocket.Conn, conn net.Conn) error {
+func (x *session) copyIn(socket *websocket.Conn, conn io.Writer) error {
 	block := make([]byte, blockSize)
 	for {
 		kind, message, err := socket.Reader(context.WithoutCancel(x.ctx))
 		if err != nil {
 			return errLeft
+		}
+		if guest, canEnd := conn.(halfCloser); canEnd && kind == websocket.MessageText && socket.Subprotocol() == client.HalfClose {
+			_ = guest.CloseWrite() // the guest may have closed the connection, as below
+			continue
 		}
 		if kind != websocket.MessageBinary {
 			return &ending{websocket.StatusUnsupportedData, "Only binary messages are expected."}

@@ -132,7 +132,9 @@ func (r *Registration) installFlowSchema(ctx context.Context) error {
 			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
 				Subjects: []flowcontrolv1.Subject{group("system:authenticated"), group("system:unauthenticated")},
 				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{
-					Verbs: []string{"get"}, APIGroups: []string{client.Group}, Resources: []string{client.Resource + "/" + client.Console},
+					Verbs: []string{"get"}, APIGroups: []string{client.Group},
+					Resources: []string{client.Resource + "/" + client.Console, client.Resource + "/" + client.Screen},
+
 					Namespaces: []string{flowcontrolv1.NamespaceEvery},
 				}},
 			}},

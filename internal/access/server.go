@@ -1,4 +1,4 @@
-// Package access serves the access API: the console, the log and the ports of machines, as subresources of an aggregated
+// Package access serves the access API: the console, the log, the screen and the ports of machines, and the APIs of Clusters, as subresources of an aggregated
 // API of kube-apiserver. Package client has the protocol.
 //
 // kube-apiserver authenticates and authorizes each request before it passes it on. This server takes identities only from
@@ -34,6 +34,9 @@ type Machines interface {
 type Limits struct {
 	// PerMachine and Total are how many sessions there may be at a time.
 	PerMachine, Total int
+	// PerCluster and TotalClusters are how many requests to the APIs of Clusters there may be at a time. A program may have
+	// a watch for each kind.
+	PerCluster, TotalClusters int
 	// Idle is the time without any data after which a session ends.
 	Idle time.Duration
 	// Look is how often a session checks that its machine exists, Review how often that the user still has the
@@ -49,17 +52,21 @@ type Limits struct {
 // DefaultLimits returns the limits that the documentation names.
 func DefaultLimits() Limits {
 	return Limits{
-		PerMachine: 16, Total: 256, Idle: time.Hour, Look: 2 * time.Second, Review: 30 * time.Second, Stall: 20 * time.Second, MaxLag: 250 * time.Millisecond,
+		PerMachine: 16, Total: 256, PerCluster: 256, TotalClusters: 1024, Idle: time.Hour, Look: 2 * time.Second, Review: 30 * time.Second, Stall: 20 * time.Second, MaxLag: 250 * time.Millisecond,
 	}
 }
 
 // Options configure a Server.
 type Options struct {
 	Machines Machines
+	// Clusters is nil if there are none.
+	Clusters Clusters
 	// Reader reads the ConfigMap of kube-apiserver.
 	Reader kube.Reader
 	// Review asks kube-apiserver whether a user has a permission, and completes the review.
 	Review func(context.Context, *authorizationv1.SubjectAccessReview) error
+	// Usage returns the usage of a machine in the last hour; isKept is false if there are too many machines.
+	Usage  func(types.UID) (samples []backend.UsageSample, isKept bool)
 	Limits Limits
 	Log    logr.Logger
 }
@@ -79,15 +86,16 @@ type Server struct {
 	mu       sync.Mutex
 	closed   bool
 	sessions map[types.UID]int
-	total    int
-	brokers  map[types.UID]*broker
+	// totals are those of the resources.
+	totals  map[string]int
+	brokers map[types.UID]*broker
 }
 
 // NewServer returns a Server. Close ends its sessions.
 func NewServer(o Options) *Server {
 	s := &Server{
 		options: o, identity: &authenticator{reader: o.Reader, now: time.Now},
-		sessions: map[types.UID]int{}, brokers: map[types.UID]*broker{},
+		sessions: map[types.UID]int{}, totals: map[string]int{}, brokers: map[types.UID]*broker{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	mux := http.NewServeMux()
@@ -95,7 +103,7 @@ func NewServer(o Options) *Server {
 	mux.HandleFunc("GET /apis/"+groupVersion+"/namespaces/{namespace}/"+client.Resource+"/{name}/{subresource}", s.serveMachine)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
-			refuse(http.StatusMethodNotAllowed, "the method %s is not supported: %s has GET only", r.Method, groupVersion).write(w)
+			refuse(http.StatusMethodNotAllowed, "the method %s is not supported: subresources of virtualmachines in %s have GET only", r.Method, groupVersion).write(w)
 			return
 		}
 		refuse(http.StatusNotFound, "there is no %s in %s", r.URL.Path, groupVersion).write(w)
@@ -118,7 +126,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(http.StatusServiceUnavailable, "%v", err).write(w)
 		return
 	}
-	s.handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, found)))
+	r = r.WithContext(context.WithValue(r.Context(), userKey{}, found))
+	if name, path, isProxy := proxyPath(r.URL.EscapedPath()); isProxy {
+		s.serveProxy(w, r, name, path) // not through the mux, which cleans paths
+		return
+	}
+	s.handler.ServeHTTP(w, r)
 }
 
 // target is the machine of a request.
@@ -130,7 +143,8 @@ type target struct {
 // serveMachine serves a subresource of a machine.
 func (s *Server) serveMachine(w http.ResponseWriter, r *http.Request) {
 	serve := map[string]func(http.ResponseWriter, *http.Request, *target) error{
-		client.Console: s.serveConsole, client.Log: s.serveLog, client.PortForward: s.servePort,
+		client.Console: s.serveConsole, client.Log: s.serveLog, client.PortForward: s.servePort, client.Usage: s.serveUsage,
+		client.Screen: s.serveScreen, client.Screenshot: s.serveScreenshot,
 	}[r.PathValue("subresource")]
 	name := r.PathValue("name")
 	err := error(refuse(http.StatusNotFound, "%s have no subresource %s", client.Resource, r.PathValue("subresource")))
@@ -142,7 +156,7 @@ func (s *Server) serveMachine(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		why := *refusalOf(err)
-		why.machine = name
+		why.resource, why.object = client.Resource, name
 		why.write(w)
 	}
 }
@@ -185,8 +199,8 @@ func booleanOf(r *http.Request, name string, usual bool) (bool, error) {
 }
 
 // upgrade makes a WebSocket of a request. It has answered if there is an error.
-func upgrade(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
-	socket, err := websocket.Accept(w, r, nil)
+func upgrade(w http.ResponseWriter, r *http.Request, protocols ...string) (*websocket.Conn, error) {
+	socket, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: protocols})
 	if err == nil {
 		socket.SetReadLimit(-1) // messages are passed on as they arrive
 	}

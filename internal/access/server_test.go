@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
+	"errors"
 	"io"
+	"math"
 	"net/http"
 	"runtime"
 	"strings"
@@ -12,8 +15,12 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-dev/keelson/internal/access/client"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -68,7 +75,10 @@ func TestRefusals(t *testing.T) {
 		{"log?tail=x", identity("jane"), false, http.StatusBadRequest},
 		{"log?tail=-1", identity("jane"), false, http.StatusBadRequest},
 		{"log?follow=x", identity("jane"), false, http.StatusBadRequest},
-		{"screen", identity("jane"), false, http.StatusNotFound},
+		{"display", identity("jane"), false, http.StatusNotFound},
+		{"screen", identity("jane"), false, http.StatusBadRequest},
+		{"screen", upgrade, true, http.StatusConflict},
+		{"screenshot", identity("jane"), true, http.StatusConflict},
 		{"console", identity("jane"), false, http.StatusBadRequest},
 		{"console?write=x", upgrade, false, http.StatusBadRequest},
 		{"console", upgrade, true, http.StatusConflict},
@@ -93,6 +103,39 @@ func TestLog(t *testing.T) {
 	f.m.set(func() { f.m.log = "one\ntwo\n" })
 	if code, body := f.get(f.path("log"), f.front, identity("jane")); code != http.StatusOK || body != "one\ntwo\n" {
 		t.Errorf("got %d, %q", code, body)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	f := newFixture(t, testLimits())
+	nan := float32(math.NaN())
+	f.m.set(func() {
+		f.m.usage = []backend.UsageSample{
+			{UnixMilli: 1000, CPUPercent: 12.345, MemoryPercent: 50, ResidentBytes: 1 << 20, GuestBytes: nan, DiskRead: nan, DiskWritten: nan, NetworkReceived: nan, NetworkTransmitted: nan},
+			{UnixMilli: 16000, CPUPercent: nan, MemoryPercent: nan, DiskRead: 1.6},
+		}
+	})
+	code, body := f.get(f.path("usage"), f.front, identity("jane"))
+	var got client.MachineUsage
+	f.do(json.Unmarshal([]byte(body), &got))
+	want := client.MachineUsage{
+		TypeMeta:        metav1.TypeMeta{APIVersion: "access.cloudnative.tw/v1alpha1", Kind: "MachineUsage"},
+		ObjectMeta:      metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "1"},
+		IntervalSeconds: 15, UnixMilliseconds: []int64{1000, 16000}, CPUPercent: client.Series{12.3, math.NaN()},
+		MemoryPercent: client.Series{50, math.NaN()}, ResidentBytes: client.Series{1 << 20, 0}, GuestMemoryBytes: client.Series{math.NaN(), 0},
+		DiskReadBytesPerSecond: client.Series{math.NaN(), 2}, DiskWrittenBytesPerSecond: client.Series{math.NaN(), 0},
+		NetworkReceivedBytesPerSecond: client.Series{math.NaN(), 0}, NetworkTransmittedBytesPerSecond: client.Series{math.NaN(), 0},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateNaNs()); diff != "" || code != http.StatusOK {
+		t.Errorf("got %d, %s\n%s", code, body, diff)
+	}
+	f.m.set(func() { f.m.usage = nil })
+	if _, body := f.get(f.path("usage"), f.front, identity("jane")); !strings.Contains(body, `"unixMilliseconds":[]`) || !strings.Contains(body, `"cpuPercent":[]`) {
+		t.Errorf("a machine without samples: %s", body)
+	}
+	f.m.set(func() { f.m.tooMany = true })
+	if code, body := f.get(f.path("usage"), f.front, identity("jane")); code != http.StatusServiceUnavailable {
+		t.Errorf("a machine whose usage is not kept: %d, %s", code, body)
 	}
 }
 
@@ -274,6 +317,71 @@ func TestPortForward(t *testing.T) {
 	f.settled(before)
 }
 
+// A client ends its side, the guest learns of it, and its answer arrives.
+func TestPortForwardIsHalfClosed(t *testing.T) {
+	f := newFixture(t, testLimits())
+	f.m.set(func() { f.m.tcp = true })
+	before := runtime.NumGoroutine()
+	conn, _, err := websocket.Dial(t.Context(), f.path("portforward?port=22"), &websocket.DialOptions{ //nolint:bodyclose // it is the connection's
+		HTTPClient: f.client(f.front), HTTPHeader: identity("jane"), Subprotocols: []string{client.HalfClose},
+	})
+	f.do(err)
+	if conn.Subprotocol() != client.HalfClose {
+		t.Fatalf("the server chose %q", conn.Subprotocol())
+	}
+	f.typed(conn, "question")
+	f.do(conn.Write(t.Context(), websocket.MessageText, nil))
+	var guest io.ReadWriteCloser
+	f.m.set(func() { guest = f.m.port })
+	if got, err := io.ReadAll(guest); err != nil || string(got) != "question" { // until the end
+		t.Errorf("the guest got %q, %v", got, err)
+	}
+	_, err = guest.Write([]byte("answer"))
+	f.do(errors.Join(err, guest.Close()))
+	if got := f.output(conn, 6); got != "answer" {
+		t.Errorf("got %q", got)
+	}
+	if code := f.closed(conn); code != websocket.StatusNormalClosure {
+		t.Errorf("the end of the guest closes with %d", code)
+	}
+	f.settled(before)
+
+	plain := f.open("portforward?port=22") // an earlier client
+	if plain.Subprotocol() != "" {
+		t.Errorf("the server chose %q", plain.Subprotocol())
+	}
+	f.do(plain.Write(t.Context(), websocket.MessageText, nil))
+	if code := f.closed(plain); code != websocket.StatusUnsupportedData {
+		t.Errorf("a text message of an earlier client closes with %d", code)
+	}
+}
+
+func TestScreen(t *testing.T) {
+	f := newFixture(t, testLimits())
+	before := runtime.NumGoroutine()
+	code, body := f.get(f.path("screenshot"), f.front, identity("jane"))
+	if code != http.StatusOK || body != "png" {
+		t.Errorf("the screenshot: %d, %s", code, body)
+	}
+	conn := f.open("screen")
+	var machine io.ReadWriteCloser
+	f.m.set(func() { machine = f.m.screen })
+	go func() { _, _ = machine.Write([]byte("RFB 003.008\n")) }()
+	if got := f.output(conn, 12); got != "RFB 003.008\n" {
+		t.Errorf("got %q", got)
+	}
+	f.typed(conn, "x")
+	got := make([]byte, 1)
+	if _, err := io.ReadFull(machine, got); err != nil || got[0] != 'x' {
+		t.Errorf("the machine got %q, %v", got, err)
+	}
+	_ = machine.Close()
+	if code := f.closed(conn); code != websocket.StatusNormalClosure {
+		t.Errorf("a machine that is powered off closes with %d", code)
+	}
+	f.settled(before)
+}
+
 func TestSessionsEnd(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -292,9 +400,9 @@ func TestSessionsEnd(t *testing.T) {
 			test.limits(&limits)
 			f := newFixture(t, limits)
 			before := runtime.NumGoroutine()
-			console, port := f.open("console"), f.open("portforward?port=22")
+			console, port, screen := f.open("console"), f.open("portforward?port=22"), f.open("screen")
 			test.cause(f)
-			for kind, conn := range map[string]*websocket.Conn{client.Console: console, client.PortForward: port} {
+			for kind, conn := range map[string]*websocket.Conn{client.Console: console, client.PortForward: port, client.Screen: screen} {
 				if got := f.closed(conn); got != test.want {
 					t.Errorf("%s: closed with %d, want %d", kind, got, test.want)
 				}

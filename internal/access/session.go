@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/go-logr/logr"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/internal/access/client"
 )
@@ -32,13 +34,33 @@ func (e *ending) Error() string { return e.reason }
 // errLeft means that the client has ended the session.
 var errLeft = errors.New("the client has ended the session")
 
+// object is what a session is with.
+type object struct {
+	kind, resource  string
+	namespace, name string
+	uid             types.UID
+	// locate returns the UID of the object that has the name now.
+	locate func(context.Context) (types.UID, error)
+}
+
+// String returns the words for the object in messages.
+func (o *object) String() string {
+	if o.namespace == "" {
+		return o.kind + " " + o.name
+	}
+	return o.kind + " " + o.namespace + "/" + o.name
+}
+
 // session is the use of a subresource by a client.
 type session struct {
 	server *Server
-	target *target
+	object object
 	user   *user
-	kind   string
-	began  time.Time
+	// kind is the subresource, verb how it is used.
+	kind, verb string
+	// log has the begin and the end.
+	log   logr.Logger
+	began time.Time
 	// ctx ends with the session; its cause is an *ending unless the client has left.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -46,29 +68,48 @@ type session struct {
 	active atomic.Int64
 }
 
-// begin begins a session within the limits. The caller ends it.
+// begin begins a session with a machine within the limits. The caller ends it.
 func (s *Server) begin(r *http.Request, t *target, kind string) (*session, error) {
+	return s.beginWith(r, object{
+		kind: "VirtualMachine", resource: client.Resource, namespace: t.Namespace, name: t.Name, uid: t.UID,
+		locate: func(ctx context.Context) (types.UID, error) {
+			_, id, err := s.options.Machines.Locate(ctx, t.Namespace, t.Name)
+			return id.UID, err
+		},
+	}, kind, "get", false)
+}
+
+// beginWith begins a session with an object within the limits. The caller ends it. A short one is logged at level 1.
+func (s *Server) beginWith(r *http.Request, o object, kind, verb string, isShort bool) (*session, error) {
 	limits := s.options.Limits
+	most, total := limits.PerMachine, limits.Total
+	if o.resource == client.Clusters {
+		most, total = limits.PerCluster, limits.TotalClusters
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
 		return nil, refuse(http.StatusServiceUnavailable, "the manager is stopping")
-	case s.sessions[t.UID] >= limits.PerMachine:
-		return nil, refuse(http.StatusTooManyRequests, "VirtualMachine %s/%s has %d sessions, the most that are allowed: end one", t.Namespace, t.Name, limits.PerMachine)
-	case s.total >= limits.Total:
-		return nil, refuse(http.StatusTooManyRequests, "there are %d sessions with machines, the most that are allowed: end one", limits.Total)
+	case s.sessions[o.uid] >= most:
+		return nil, refuse(http.StatusTooManyRequests, "%s has %d sessions, the most that are allowed: end one", &o, most)
+	case s.totals[o.resource] >= total:
+		return nil, refuse(http.StatusTooManyRequests, "there are %d sessions with %s, the most that are allowed: end one", total, o.resource)
 	}
-	s.sessions[t.UID]++
-	s.total++
+	s.sessions[o.uid]++
+	s.totals[o.resource]++
 	sessions.WithLabelValues(kind).Inc()
 	who, _ := r.Context().Value(userKey{}).(*user)
-	x := &session{server: s, target: t, user: who, kind: kind, began: time.Now()}
+	x := &session{server: s, object: o, user: who, kind: kind, verb: verb, began: time.Now(), log: s.options.Log}
+	if isShort {
+		x.log = x.log.V(1)
+	}
 	x.ctx, x.cancel = context.WithCancelCause(s.ctx)
 	x.touch()
 	s.running.Add(1)
 	s.running.Go(x.watch)
-	s.options.Log.Info("Session began", "kind", kind, "user", who.Name, "namespace", t.Namespace, "name", t.Name, "uid", t.UID)
+	x.log = x.log.WithValues("kind", kind, "user", who.Name, "object", o.kind, "namespace", o.namespace, "name", o.name, "uid", o.uid)
+	x.log.Info("Session began")
 	return x, nil
 }
 
@@ -77,14 +118,13 @@ func (x *session) end() {
 	x.cancel(errLeft)
 	s := x.server
 	s.mu.Lock()
-	s.total--
-	if s.sessions[x.target.UID]--; s.sessions[x.target.UID] == 0 {
-		delete(s.sessions, x.target.UID)
+	s.totals[x.object.resource]--
+	if s.sessions[x.object.uid]--; s.sessions[x.object.uid] == 0 {
+		delete(s.sessions, x.object.uid)
 	}
 	s.mu.Unlock()
 	sessions.WithLabelValues(x.kind).Dec()
-	s.options.Log.Info("Session ended", "kind", x.kind, "user", x.user.Name, "namespace", x.target.Namespace, "name", x.target.Name,
-		"uid", x.target.UID, "took", time.Since(x.began).Round(time.Millisecond), "reason", context.Cause(x.ctx).Error())
+	x.log.Info("Session ended", "took", time.Since(x.began).Round(time.Millisecond), "reason", context.Cause(x.ctx).Error())
 	s.running.Done()
 }
 
@@ -105,7 +145,7 @@ func (x *session) watch() {
 		}
 		now := time.Now()
 		if x.isGone() {
-			x.cancel(&ending{client.CloseGone, "The VirtualMachine was deleted."})
+			x.cancel(&ending{client.CloseGone, "The " + x.object.kind + " was deleted."})
 			return
 		}
 		if now.Sub(time.Unix(0, x.active.Load())) >= limits.Idle {
@@ -132,10 +172,10 @@ func (x *session) watch() {
 	}
 }
 
-// isGone reports whether the VirtualMachine certainly does not exist any more.
+// isGone reports whether the object certainly does not exist any more.
 func (x *session) isGone() bool {
-	_, id, err := x.server.options.Machines.Locate(x.ctx, x.target.Namespace, x.target.Name)
-	return apierrors.IsNotFound(err) || err == nil && id.UID != x.target.UID
+	uid, err := x.object.locate(x.ctx)
+	return apierrors.IsNotFound(err) || err == nil && uid != x.object.uid
 }
 
 // review asks whether the user still has the permission.
@@ -145,8 +185,8 @@ func (x *session) review() (bool, error) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: x.user.Name, UID: x.user.UID, Groups: x.user.Groups, Extra: map[string]authorizationv1.ExtraValue{},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: x.target.Namespace, Name: x.target.Name, Verb: "get", Group: client.Group, Version: client.Version,
-			Resource: client.Resource, Subresource: x.kind,
+			Namespace: x.object.namespace, Name: x.object.name, Verb: x.verb, Group: client.Group, Version: client.Version,
+			Resource: x.object.resource, Subresource: x.kind,
 		},
 	}}
 	for key, values := range x.user.Extra {

@@ -34,8 +34,8 @@ var reasons = map[int]metav1.StatusReason{
 type refusal struct {
 	code    int
 	message string
-	// machine is the name of the VirtualMachine that it is about.
-	machine string
+	// object is the name of the object that it is about, resource that of its kind.
+	object, resource string
 }
 
 // Error implements error.
@@ -70,8 +70,8 @@ func (r *refusal) write(w http.ResponseWriter) {
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
 		Code: int32(r.code), Reason: reasons[r.code], Message: r.message,
 	}
-	if r.machine != "" {
-		status.Details = &metav1.StatusDetails{Group: client.Group, Kind: client.Resource, Name: r.machine}
+	if r.object != "" {
+		status.Details = &metav1.StatusDetails{Group: client.Group, Kind: r.resource, Name: r.object}
 	}
 	writeJSON(w, r.code, status)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-dev/keelson/internal/cli/backup"
+	clustercmd "github.com/keelson-dev/keelson/internal/cli/cluster"
 	consolecmd "github.com/keelson-dev/keelson/internal/cli/console"
 	"github.com/keelson-dev/keelson/internal/cli/doctor"
 	"github.com/keelson-dev/keelson/internal/cli/down"
@@ -96,6 +97,7 @@ func New() *cobra.Command {
 		restore.New(),
 		imagecmd.New(),
 		vmcmd.New(),
+		clustercmd.New(),
 		managercmd.New(),
 		manifests.New(),
 		versioncmd.New(),

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"sync"
 	"time"
@@ -304,6 +305,14 @@ func (cp *ControlPlane) Config() *rest.Config {
 
 // Kubeconfig returns the path of the administrator's kubeconfig.
 func (cp *ControlPlane) Kubeconfig() string { return cp.dir.kubeconfig() }
+
+// HostAddress returns the address of this host that Pods of its real node reach. It is not valid if there is none.
+func (cp *ControlPlane) HostAddress() netip.Addr {
+	if cp.node == nil {
+		return netip.Addr{}
+	}
+	return cp.node.HostAddress()
+}
 
 // Server returns the URL of the API.
 func (cp *ControlPlane) Server() string {

@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,28 +38,39 @@ func AddIndexes(indexer client.FieldIndexer, indexes ...Index) error {
 // Transform adds a transform for objects of the type of object to the options of a cache. It
 // runs after the transforms that were added before, and may modify its argument.
 func Transform(options *cache.Options, object client.Object, transform toolscache.TransformFunc) {
-	for present, by := range options.ByObject {
-		if reflect.TypeOf(present) != reflect.TypeOf(object) {
-			continue
-		}
-		if first := by.Transform; first != nil {
-			by.Transform = func(o any) (any, error) {
-				o, err := first(o)
-				if err != nil {
-					return nil, err
-				}
-				return transform(o)
+	key, by := byObject(options, object)
+	if first := by.Transform; first != nil {
+		by.Transform = func(o any) (any, error) {
+			o, err := first(o)
+			if err != nil {
+				return nil, err
 			}
-		} else {
-			by.Transform = transform
+			return transform(o)
 		}
-		options.ByObject[present] = by
-		return
+	} else {
+		by.Transform = transform
+	}
+	options.ByObject[key] = by
+}
+
+// Select restricts a cache to the objects of the type of object with these labels. It affects all controllers of a manager.
+func Select(options *cache.Options, object client.Object, selector labels.Selector) {
+	key, by := byObject(options, object)
+	by.Label = selector
+	options.ByObject[key] = by
+}
+
+// byObject returns the options of a cache for the type of object, and their key.
+func byObject(options *cache.Options, object client.Object) (client.Object, cache.ByObject) {
+	for present, by := range options.ByObject {
+		if reflect.TypeOf(present) == reflect.TypeOf(object) {
+			return present, by
+		}
 	}
 	if options.ByObject == nil {
 		options.ByObject = map[client.Object]cache.ByObject{}
 	}
-	options.ByObject[object] = cache.ByObject{Transform: transform}
+	return object, cache.ByObject{}
 }
 
 // StripManagedFields is a transform that removes metadata that no controller reads, often half

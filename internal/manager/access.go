@@ -18,6 +18,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/access"
 	"github.com/keelson-dev/keelson/internal/admission"
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine"
 	"github.com/keelson-dev/keelson/internal/manager/preflight"
 )
@@ -63,7 +64,14 @@ func addAccess(m ctrl.Manager, o *Options) (_ *accessServer, err error) {
 		Times: admission.DefaultTimes(), Clock: clock.RealClock{}, Log: s.log,
 	})
 	s.known = rotator.Known()
+	history := virtualmachine.NewUsageHistory(o.drivers, clock.RealClock{})
+	var clusters access.Clusters
+	if o.hasClusters {
+		clusters = cluster.NewLocator(m.GetClient(), m.GetAPIReader(), o.SecretNamespace)
+	}
 	s.server = access.NewServer(access.Options{
+		Clusters: clusters,
+		Usage:    history.Samples,
 		Machines: virtualmachine.NewLocator(m.GetClient(), m.GetAPIReader(), o.drivers), Reader: m.GetAPIReader(),
 		Review: func(ctx context.Context, review *authorizationv1.SubjectAccessReview) error {
 			return m.GetClient().Create(ctx, review)
@@ -79,7 +87,7 @@ func addAccess(m ctrl.Manager, o *Options) (_ *accessServer, err error) {
 			GetCertificate: rotator.GetCertificate,
 		},
 	}
-	return s, errors.Join(m.Add(rotator.Follower()), m.Add(rotator.Renewer()), m.Add(s))
+	return s, errors.Join(m.Add(rotator.Follower()), m.Add(rotator.Renewer()), m.Add(history), m.Add(s))
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.

@@ -47,7 +47,7 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 			}),
 		},
 	}
-	o.closers = append(o.closers, clusters.Close)
+	o.closers, o.hasClusters = append(o.closers, clusters.Close), true
 	return cluster.Add(mgr, options, clusters)
 }
 

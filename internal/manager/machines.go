@@ -53,6 +53,9 @@ type Machines struct {
 	NetworkRange []string
 	// PublishAddress is the address of the host at which ports of machines of the driver qemu are forwarded.
 	PublishAddress string
+	// ServiceAddress is the IPv4 address of the host at which nodes reach machines of the driver qemu with a Service; empty:
+	// they do not.
+	ServiceAddress string
 	// MaxImageSize is the maximum size of a downloaded image.
 	MaxImageSize resource.Quantity
 	// MaxRootDisk is the maximum virtual size of an image for machines that request no disk size.
@@ -121,6 +124,8 @@ func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 		fmt.Sprintf("`networks` from which each namespace gets a /%d for its machines of the driver qemu; routes of the host are left out", qemu.NetworkBits))
 	fs.StringVar(&m.PublishAddress, "vm-publish-address", m.PublishAddress,
 		"`address` of this host at which ports of machines of the driver qemu are forwarded")
+	fs.StringVar(&m.ServiceAddress, "vm-service-address", m.ServiceAddress,
+		"IPv4 `address` of this host that the nodes reach, for VirtualMachines of the driver qemu with spec.service (default: none; keelson up --node=real has one as root)")
 	fs.Var(&quantityValue{&m.MaxImageSize}, "vm-image-max-size", "maximum `size` of a downloaded image")
 	fs.Var(&quantityValue{&m.MaxRootDisk}, "vm-max-root-disk",
 		"maximum virtual `size` of an image, for VirtualMachines without spec.resource.rootDisk")
@@ -210,6 +215,12 @@ func (m *Machines) validateNetwork(wrong func(flag string, value any, why string
 	if address, err := netip.ParseAddr(m.PublishAddress); err != nil || address.IsUnspecified() || address.IsMulticast() || address.Zone() != "" {
 		wrong("vm-publish-address", m.PublishAddress, "must be an address of this host, such as 127.0.0.1")
 	}
+	if m.ServiceAddress != "" {
+		// EndpointSlices refuse other addresses.
+		if address, err := netip.ParseAddr(m.ServiceAddress); err != nil || !address.Is4() || !address.IsGlobalUnicast() {
+			wrong("vm-service-address", m.ServiceAddress, "must be an IPv4 address of this host that nodes reach, such as 192.168.1.10; not a loopback address")
+		}
+	}
 }
 
 // parseNetworks parses the networks of a flag.
@@ -251,6 +262,12 @@ func (m *Machines) qemuOptions(stateDir string, log logr.Logger) (qemu.Options, 
 	if err != nil {
 		return qemu.Options{}, err
 	}
+	var service netip.Addr
+	if m.ServiceAddress != "" {
+		if service, err = netip.ParseAddr(m.ServiceAddress); err != nil {
+			return qemu.Options{}, err
+		}
+	}
 	users, err := qemu.ParseUserRange(m.Users)
 	if err != nil {
 		return qemu.Options{}, err
@@ -260,7 +277,8 @@ func (m *Machines) qemuOptions(stateDir string, log logr.Logger) (qemu.Options, 
 		ImageDirs: m.ImageDirs, ImageNetworks: images, Users: users, MaxImageBytes: m.MaxImageSize.Value(), ImageTimeout: m.ImageTimeout,
 		ImageKeep: m.ImageKeep, MaxRootDiskBytes: m.MaxRootDisk.Value(),
 		NetworkRanges: ranges, Egress: network.Egress{Mode: network.EgressMode(m.Egress), Networks: egress}, PublishAddress: publish,
-		Log: log.WithName("driver").WithName(qemu.Name),
+		ServiceAddress: service,
+		Log:            log.WithName("driver").WithName(qemu.Name),
 	}, nil
 }
 

@@ -88,6 +88,8 @@ type Options struct {
 	closers []func() error
 	// drivers are those of VirtualMachines. The controller sets them when it is added.
 	drivers *virtualmachine.Drivers
+	// hasClusters means that the controller of Clusters was added.
+	hasClusters bool
 	// former has the namespaces that earlier versions used in place of keelson-system. Complete sets it.
 	former former
 	// inPod is true if this process runs in a Pod, of this or another cluster. Complete sets it.

@@ -20,7 +20,7 @@ import (
 var twoControllers = []Controller{{Name: "foo"}, {Name: "sampleresource"}}
 
 // noLogger leaves out what no flag sets.
-var noLogger = cmpopts.IgnoreFields(Options{}, "Logger", "OnReady", "inPod", "former", "closers", "drivers")
+var noLogger = cmpopts.IgnoreFields(Options{}, "Logger", "OnReady", "inPod", "former", "closers", "drivers", "hasClusters")
 
 func TestFlagsMakeOptions(t *testing.T) {
 	parse := func(args ...string) Options {

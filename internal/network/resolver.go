@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -51,8 +52,11 @@ func (r *resolver) nameServers() []netip.Addr {
 		return r.servers
 	}
 	r.until = now.Add(resolvAge)
-	content, _ := os.ReadFile(r.file) // without the file, names are resolved by this host, resolv.conf(5)
-	r.servers = parseResolv(content)
+	content, err := os.ReadFile(r.file)
+	if errors.Is(err, fs.ErrPermission) && len(r.servers) > 0 {
+		return r.servers // the file was replaced by one that the sandbox does not know
+	}
+	r.servers = parseResolv(content) // without the file, names are resolved by this host, resolv.conf(5)
 	return r.servers
 }
 

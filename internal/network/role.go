@@ -6,15 +6,33 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/keelson-dev/keelson/internal/sandbox"
 )
 
 // Name is the name of this program, argv[0], in the role of a switch.
 const Name = "keelson-network"
 
+// coreLimit is the resource of setrlimit(2) for core files, which would contain what guests send.
+const coreLimit = syscall.RLIMIT_CORE
+
 // Command returns what to execute for the switch with this directory, which has to exist with mode 0700: this program, in
 // its role. argv includes argv[0]. The process ends cleanly at SIGTERM; it logs to its standard error.
 func Command(directory string) (path string, argv []string) {
 	return "/proc/self/exe", []string{Name, directory}
+}
+
+// Confined is like Command for the switch with the working directory as its directory, with no more rights than it needs: it
+// changes nothing but its directory, executes nothing, and has no capabilities. connect are the directories with the sockets
+// of its machines and of other switches.
+func Confined(connect ...string) (path string, argv []string) {
+	spec := &sandbox.Spec{
+		Network: true, Own: []string{"."}, Connect: connect, Argv0: Name,
+		// The directory of resolv.conf, if programs replace it there, as systemd-resolved does.
+		Read:   []string{resolvFile, "/run/systemd/resolve", "/run/resolvconf", "/proc/self"},
+		Limits: []sandbox.Limit{{Resource: coreLimit}},
+	}
+	return spec.Command("/proc/self/exe", ".")
 }
 
 // Role does nothing and returns at once, unless this program was started with Command. Then it serves the network and ends
@@ -26,6 +44,10 @@ func Role() {
 	if len(os.Args) != 2 {
 		fmt.Fprintf(os.Stderr, "%s: it is started by keelson, not by hand\n", Name)
 		syscall.Exit(2)
+	}
+	if err := sandbox.DenyPrograms(); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", Name, err)
+		syscall.Exit(1)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	err := Serve(ctx, Options{Directory: os.Args[1], Log: os.Stderr})

@@ -32,6 +32,11 @@ const (
 	// gcPercent and memoryLimit keep the process small. The limit is a soft one, which only makes collections more frequent.
 	gcPercent   = 50
 	memoryLimit = 96 << 20
+
+	// settleTime is when most of what is needed only once has been done. After that, unused pages are given back every
+	// shedTime.
+	settleTime = 3 * time.Second
+	shedTime   = 5 * time.Minute
 )
 
 // WriteConfig stores a configuration for the next start of the switch with this directory, which it makes if necessary. A
@@ -117,11 +122,29 @@ func (s *netswitch) serve(ctx context.Context, options Options, config Config) e
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
+	go keepSmall(ctx, options.Log)
 	fmt.Fprintf(options.Log, "serving network %s, %s\n", config.Namespace, config.Prefix)
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
+}
+
+// keepSmall gives back unused pages of the program until the context ends.
+func keepSmall(ctx context.Context, log io.Writer) {
+	wait := settleTime
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		if err := dropProgram(); err != nil {
+			fmt.Fprintf(log, "%v\n", err)
+			return
+		}
+		wait = shedTime
+	}
 }
 
 // lock takes the directory for this process, until it ends.

@@ -126,6 +126,15 @@ func (s Settings) Address() netip.Addr {
 	return netip.AddrFrom4([4]byte{a[0], a[1], 255, 2})
 }
 
+// HostAddress is the machine's address on the link to the node, which Pods reach. It is not valid without root: then there is
+// no link.
+func (s Settings) HostAddress() netip.Addr {
+	if s.Rootless != nil {
+		return netip.Addr{}
+	}
+	return s.Address().Prev()
+}
+
 // link is the name of the machine's end of the link to the node.
 func (s Settings) link() string { return "kn-" + s.ID }
 

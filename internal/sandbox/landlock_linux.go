@@ -19,6 +19,8 @@ import (
 const (
 	readAccess  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	writeAccess = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	ownAccess   = writeAccess | unix.LANDLOCK_ACCESS_FS_READ_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK |
+		unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX
 	// fileAccess is what a rule for a file, and not a directory, may allow.
 	fileAccess = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
 		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
@@ -34,7 +36,7 @@ func Landlock() int {
 }
 
 // handled returns everything that a version of Landlock can deny. What is not known here yet is not denied.
-func handled(version int, noConnect bool) unix.LandlockRulesetAttr {
+func handled(version int, spec *Spec) unix.LandlockRulesetAttr {
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: unix.LANDLOCK_ACCESS_FS_MAKE_SYM<<1 - 1}
 	if version >= 2 {
 		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_REFER
@@ -42,9 +44,9 @@ func handled(version int, noConnect bool) unix.LandlockRulesetAttr {
 	if version >= 3 {
 		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	}
-	if version >= 4 {
+	if version >= 4 && !spec.Network {
 		attr.Handled_access_net |= unix.LANDLOCK_ACCESS_NET_BIND_TCP
-		if noConnect {
+		if spec.NoConnect {
 			attr.Handled_access_net |= unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
 		}
 	}
@@ -72,15 +74,18 @@ func newRuleset(spec *Spec, program string, files []int) (ruleset, error) {
 	if version == 0 {
 		return ruleset{}, nil
 	}
-	r := ruleset{attr: handled(version, spec.NoConnect)}
+	r := ruleset{attr: handled(version, spec)}
 	fd, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&r.attr)), unsafe.Sizeof(r.attr), 0)
 	if errno != 0 {
 		return r, fmt.Errorf("make a ruleset of Landlock %d: %w", version, errno)
 	}
 	r.fd = int(fd)
-	for _, path := range slices.Concat([]string{program}, System, spec.Read) {
-		if err := r.allow(path, readAccess); err != nil {
-			return r, err
+	readable := slices.Concat([]string{program}, System, spec.Read)
+	for access, paths := range map[uint64][]string{readAccess: readable, ownAccess: spec.Own, unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX: spec.Connect} {
+		for _, path := range paths {
+			if err := r.allow(path, access); err != nil {
+				return r, err
+			}
 		}
 	}
 	for _, path := range append([]string{os.DevNull}, spec.Devices...) {
@@ -127,7 +132,10 @@ func (r *ruleset) allowFD(fd int, access uint64) error {
 	if info.Mode&unix.S_IFMT != unix.S_IFDIR {
 		access &= fileAccess
 	}
-	attr := unix.LandlockPathBeneathAttr{Allowed_access: access & r.attr.Handled_access_fs, Parent_fd: int32(fd)} //nolint:gosec // a descriptor
+	if access &= r.attr.Handled_access_fs; access == 0 {
+		return nil // this version of Landlock does not deny it
+	}
+	attr := unix.LandlockPathBeneathAttr{Allowed_access: access, Parent_fd: int32(fd)} //nolint:gosec // a descriptor
 	return r.add(unix.LANDLOCK_RULE_PATH_BENEATH, unsafe.Pointer(&attr))
 }
 

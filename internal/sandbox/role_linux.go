@@ -59,10 +59,16 @@ func run(args []string) error {
 	if err := rules.enforce(); err != nil {
 		return err
 	}
-	if err := denySockets(spec.NoConnect); err != nil {
-		return err
+	if !spec.Network {
+		if err := denySockets(spec.NoConnect); err != nil {
+			return err
+		}
 	}
-	return execute(program, args[1:], spec.Limits)
+	argv := args[1:]
+	if spec.Argv0 != "" {
+		argv = append([]string{spec.Argv0}, args[2:]...)
+	}
+	return execute(program, argv, spec.Limits)
 }
 
 // execute sets the resource limits and executes a program; it returns only if that fails. The limit of memory is usually

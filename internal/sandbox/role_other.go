@@ -4,3 +4,6 @@ package sandbox
 
 // Landlock returns the version of Landlock that the kernel has, 0 if it has none.
 func Landlock() int { return 0 }
+
+// DenyPrograms does nothing: it is about Linux.
+func DenyPrograms() error { return nil }

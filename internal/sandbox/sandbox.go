@@ -61,11 +61,19 @@ type Spec struct {
 	// Read are further files and directories that it may read and execute from, Devices those that it may use.
 	Read    []string `json:"read,omitempty"`
 	Devices []string `json:"devices,omitempty"`
+	// Own are directories in which it may make, change and remove files and sockets.
+	Own []string `json:"own,omitempty"`
+	// Network says that it may use the network and Unix sockets, and that it restricts itself further with DenyPrograms. Of the
+	// Unix sockets, it reaches those below Connect and the others that its user may use; Landlock 9 denies the latter.
+	Network bool     `json:"network,omitempty"`
+	Connect []string `json:"connect,omitempty"`
+	// Argv0 is argv[0] of the program. Empty means its path.
+	Argv0 string `json:"argv0,omitempty"`
 	// WorkDir is the working directory of the program. Empty means that of the caller.
 	WorkDir string `json:"workDir,omitempty"`
 	// Limits are set before the program is executed.
 	Limits []Limit `json:"limits,omitempty"`
-	// NoConnect says that it may not make sockets, so that it connects to nobody. In any case it may bind no TCP sockets.
+	// NoConnect says that it may not make sockets, so that it connects to nobody. Without Network, it may bind no TCP sockets.
 	NoConnect bool `json:"noConnect,omitempty"`
 }
 

@@ -97,6 +97,25 @@ func try(attempt string) error {
 	case "uring":
 		_, _, errno := unix.RawSyscall(unix.SYS_IO_URING_SETUP, 1, 0, 0)
 		return errno
+	case "deny":
+		return DenyPrograms()
+	case "exec":
+		return exec.Command(with).Run()
+	case "socket":
+		fd, err := unix.Socket(number, unix.SOCK_DGRAM, 0)
+		if err == nil {
+			_ = unix.Close(fd)
+		}
+		return err
+	case "listen":
+		listener, err := net.Listen("unix", with)
+		if err == nil {
+			_ = listener.Close()
+		}
+		return err
+	case "addresses":
+		_, err := net.InterfaceAddrs()
+		return err
 	case "mount":
 		return unix.Mount("none", with, "tmpfs", 0, "")
 	}
@@ -312,6 +331,46 @@ func TestSockets(t *testing.T) {
 				t.Errorf("without permission to connect (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A program with a network, such as a switch, has its directory, sockets of IP and Unix sockets, and nothing else.
+func TestNetwork(t *testing.T) {
+	needLandlock(t, 6)
+	w := newWorld(t)
+	secret := w.file("secret")
+	w.do(os.Chmod(secret, 0o666))
+	own := filepath.Join(w.dir, "own")
+	w.do(os.Mkdir(own, 0o700))
+	w.do(os.WriteFile(filepath.Join(own, "old"), nil, 0o600))
+	machine, err := net.Listen("unix", filepath.Join(w.dir, "machine.sock"))
+	w.do(err)
+	defer func() { _ = machine.Close() }() // nobody has connected
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	w.do(err)
+	defer func() { _ = tcp.Close() }() // nobody has connected
+	want := map[string]string{
+		"deny": "ok", "create " + own + "/new": "ok", "write " + own + "/old": "ok", "list " + own: "ok", "listen " + own + "/sock": "ok",
+		"unix " + machine.Addr().String(): "ok", "tcp " + tcp.Addr().String(): "ok", "bind 127.0.0.1:0": "ok", "addresses": "ok",
+		"read /proc/self/maps": "ok", "exec /bin/true": "EPERM", "exec " + w.binary: "EPERM", "uring": "ENOSYS",
+		fmt.Sprintf("socket %d", unix.AF_PACKET): "EACCES", fmt.Sprintf("socket %d", unix.AF_VSOCK): "EACCES", fmt.Sprintf("socket %d", unix.AF_ALG): "EACCES",
+		"read " + secret: "EACCES", "create " + w.dir + "/new": "EACCES", "list " + w.dir: "EACCES", "read /etc/shadow": "EACCES", "read /proc/1/environ": "EACCES",
+		"unix @keelson-sandbox-test": "ECONNREFUSED", "mount " + own: "EPERM", fmt.Sprintf("signal %d", os.Getpid()): "EPERM",
+	}
+	attempts := []string{"deny"} // first
+	for attempt := range want {
+		if attempt != "deny" {
+			attempts = append(attempts, attempt)
+		}
+	}
+	spec := &Spec{Network: true, Own: []string{own}, Connect: []string{w.dir}, Read: []string{"/proc/self"}}
+	outcome, pid := w.run(spec, attempts...)
+	if diff := cmp.Diff(want, outcome); diff != "" {
+		t.Errorf("attempts (-want +got):\n%s", diff)
+	}
+	got := harness.ProcessStatus(w, pid, "NoNewPrivs", "Seccomp", "CapEff", "CapPrm")
+	if diff := cmp.Diff(map[string]string{"NoNewPrivs": "1", "Seccomp": "2", "CapEff": "0000000000000000", "CapPrm": "0000000000000000"}, got); diff != "" {
+		t.Errorf("rights of the program (-want +got):\n%s", diff)
 	}
 }
 

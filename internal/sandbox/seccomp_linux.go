@@ -62,3 +62,54 @@ func denySockets(all bool) error {
 	}
 	return nil
 }
+
+// DenyPrograms permanently denies this process, with all its threads, to execute programs, to use io_uring, and to make
+// sockets other than those of IP, Unix sockets and those by which the kernel tells the addresses of the host.
+func DenyPrograms() error {
+	arch, known := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
+	if !known {
+		return nil
+	}
+	const (
+		load  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+		equal = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+		least = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
+		end   = unix.BPF_RET | unix.BPF_K
+	)
+	answer := func(errno unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(errno) }
+	filter := []unix.SockFilter{
+		{Code: load, K: dataArch},
+		{Code: equal, K: arch, Jf: 14}, // to EPERM
+		{Code: load, K: dataNumber},
+		{Code: least, K: x32, Jt: 12}, // to EPERM
+		{Code: equal, K: unix.SYS_EXECVE, Jt: 11},
+		{Code: equal, K: unix.SYS_EXECVEAT, Jt: 10},
+		{Code: equal, K: unix.SYS_PTRACE, Jt: 9},
+		{Code: equal, K: unix.SYS_IO_URING_SETUP, Jt: 9}, // to ENOSYS
+		{Code: equal, K: unix.SYS_SOCKET, Jf: 6},         // to the permission
+		{Code: load, K: dataFamily},
+		{Code: equal, K: unix.AF_UNIX, Jt: 4},
+		{Code: equal, K: unix.AF_INET, Jt: 3},
+		{Code: equal, K: unix.AF_INET6, Jt: 2},
+		{Code: equal, K: unix.AF_NETLINK, Jt: 1},
+		{Code: end, K: answer(unix.EACCES)},
+		{Code: end, K: unix.SECCOMP_RET_ALLOW},
+		{Code: end, K: answer(unix.EPERM)},
+		{Code: end, K: answer(unix.ENOSYS)},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]} //nolint:gosec // a few
+	// The threads are bound together: whoever is not allowed to gain privileges may filter, and passes both on to the others.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("set no_new_privs: %w", err)
+	}
+	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program)))
+	if errno != 0 {
+		return fmt.Errorf("filter system calls: %w", errno)
+	}
+	if thread != 0 {
+		return fmt.Errorf("filter system calls: the thread %d cannot be filtered", thread)
+	}
+	return nil
+}

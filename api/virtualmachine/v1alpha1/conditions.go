@@ -20,6 +20,9 @@ const (
 	// ConditionDisksReady is True if the machine has exactly the disks of spec.disks. If a
 	// change waits for the guest or has failed, the message names the disks.
 	ConditionDisksReady = "DisksReady"
+	// ConditionServiceReady is True if Pods reach the machine through its Service. Only
+	// machines with spec.service have it.
+	ConditionServiceReady = "ServiceReady"
 	// ConditionRestartRequired is True if a change of the spec requires a restart; the
 	// message names the fields.
 	ConditionRestartRequired = "RestartRequired"
@@ -112,6 +115,20 @@ const (
 	ReasonDisksPending = "DisksPending"
 	// ReasonDiskFailed: a disk could not be added, grown or removed. It is retried.
 	ReasonDiskFailed = "DiskFailed"
+)
+
+// The reasons of ConditionServiceReady.
+const (
+	// ReasonServiceReady: the Service leads to the machine.
+	ReasonServiceReady = "ServiceReady"
+	// ReasonMachineNotReady: the machine is not ready, so the Service does not lead to it.
+	ReasonMachineNotReady = "MachineNotReady"
+	// ReasonServiceUnreachable: nodes cannot reach the machine; the message has the remedy.
+	ReasonServiceUnreachable = "ServiceUnreachable"
+	// ReasonErrResourceExists: an object with that name exists and has another owner.
+	ReasonErrResourceExists = "ErrResourceExists"
+	// ReasonServiceWriteFailed: the Service could not be written; it is retried.
+	ReasonServiceWriteFailed = "ServiceWriteFailed"
 )
 
 // The reasons of the other conditions.

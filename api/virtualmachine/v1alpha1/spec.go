@@ -50,6 +50,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="has(self.image) == has(oldSelf.image)",message="cannot be set or removed later: the disk is made from it. Create another VirtualMachine",fieldPath=".image"
 // +kubebuilder:validation:XValidation:rule="has(self.driver) == has(oldSelf.driver)",message="cannot be set or removed later: the server stays where it was created. Create another VirtualMachine",fieldPath=".driver"
 // +kubebuilder:validation:XValidation:rule="!has(self.image) || !has(self.image.empty) || (has(self.resource) && has(self.resource.rootDisk))",message="an empty root disk needs a size in resource.rootDisk",fieldPath=".image.empty"
+// +kubebuilder:validation:XValidation:rule="!has(self.service) || !self.service || (has(self.ports) && self.ports.size() > 0)",message="a Service needs at least one port in spec.ports",fieldPath=".service"
+// +kubebuilder:validation:XValidation:rule="!has(self.service) || !self.service || !has(self.ports) || self.ports.all(a, self.ports.exists_one(b, a.port == b.port && a.protocol == b.protocol))",message="with service, each port and protocol may be in spec.ports once",fieldPath=".ports"
 type VirtualMachineSpec struct {
 	// Desired power state: active, stopped or paused.
 	// +optional
@@ -95,6 +97,11 @@ type VirtualMachineSpec struct {
 	// +optional
 	Network *Network `json:"network,omitempty"`
 
+	// Whether Pods of a real node reach the ports of the guest through a Service with the
+	// name of the machine. The condition ServiceReady reports whether they do.
+	// +optional
+	Service bool `json:"service,omitempty"`
+
 	// Check of the guest over its network that Ready waits for, in addition to the
 	// guest agent, if there is one.
 	// +optional
@@ -125,6 +132,11 @@ type VirtualMachineSpec struct {
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9._-]*$`
 	// +kubebuilder:validation:MaxLength=64
 	CPUModel string `json:"cpuModel,omitempty"`
+
+	// Display of the machine, in addition to its serial console. The default is none. A
+	// change requires a restart.
+	// +optional
+	Display *Display `json:"display,omitempty"`
 
 	// Backend of the machine, if the manager has several. The default is the first
 	// backend of the manager.

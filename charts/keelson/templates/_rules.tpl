@@ -128,6 +128,28 @@
   verbs:
   - get
 - apiGroups:
+  - ""
+  resources:
+  - services
+  verbs:
+  - create
+  - delete
+  - get
+  - list
+  - patch
+  - watch
+- apiGroups:
+  - discovery.k8s.io
+  resources:
+  - endpointslices
+  verbs:
+  - create
+  - delete
+  - get
+  - list
+  - patch
+  - watch
+- apiGroups:
   - events.k8s.io
   resources:
   - events
@@ -215,6 +237,7 @@
   - cloudnative.tw
   resources:
   - virtualmachineimages/status
+  - virtualmachines/finalizers
   - virtualmachines/status
   verbs:
   - update

@@ -778,6 +778,13 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: url
       type:
         scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Display
+  map:
+    fields:
+    - name: type
+      type:
+        scalar: string
+      default: ""
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Endpoint
   map:
     fields:
@@ -1116,6 +1123,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - name
+    - name: display
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Display
     - name: driver
       type:
         scalar: string
@@ -1149,6 +1159,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: restartedAt
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: service
+      type:
+        scalar: boolean
     - name: terminationGracePeriodSeconds
       type:
         scalar: numeric

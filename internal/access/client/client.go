@@ -25,17 +25,22 @@ const maxFailure = 64 << 10
 // ErrNotOffered means that the cluster does not have the access API.
 var ErrNotOffered = errors.New("this cluster does not offer access to machines through its API: only the manager of keelson up serves " + Group)
 
-// Dial opens a WebSocket to a subresource of a VirtualMachine: Console or PortForward. The context limits the attempt, not
+// Dial opens a WebSocket to a subresource of a VirtualMachine: Console, PortForward or Screen, or Screen. The context limits the attempt, not
 // the connection. The error is an *errors.StatusError of apimachinery if the server has refused the request, or wraps
 // ErrNotOffered.
 func Dial(ctx context.Context, config *rest.Config, namespace, name, subresource string, query url.Values) (*websocket.Conn, error) {
+	return dial(ctx, config, namespace, name, subresource, query)
+}
+
+// dial is Dial, and offers subprotocols.
+func dial(ctx context.Context, config *rest.Config, namespace, name, subresource string, query url.Values, protocols ...string) (*websocket.Conn, error) {
 	client, target, err := prepare(config, namespace, name, subresource, query)
 	if err != nil {
 		return nil, err
 	}
 	refused := &refusals{inner: client.Transport}
 	client.Transport = refused
-	conn, _, err := websocket.Dial(ctx, target.String(), &websocket.DialOptions{HTTPClient: client}) //nolint:bodyclose // it is the connection's
+	conn, _, err := websocket.Dial(ctx, target.String(), &websocket.DialOptions{HTTPClient: client, Subprotocols: protocols}) //nolint:bodyclose // it is the connection's
 	if refused.status != nil {
 		return nil, refused.status.err(name, subresource)
 	}
@@ -46,15 +51,30 @@ func Dial(ctx context.Context, config *rest.Config, namespace, name, subresource
 	return conn, nil
 }
 
-// DialPort opens a connection to a TCP port of a guest. The context limits the attempt, not the connection.
+// DialPort opens a connection to a TCP port of a guest. The context limits the attempt, not the connection. The connection has
+// a method CloseWrite() error, which ends its side, unless the server is of an earlier version.
 func DialPort(ctx context.Context, config *rest.Config, namespace, name string, port uint16) (net.Conn, error) {
 	query := url.Values{ParameterPort: {strconv.Itoa(int(port))}}
-	conn, err := Dial(ctx, config, namespace, name, PortForward, query)
+	socket, err := dial(ctx, config, namespace, name, PortForward, query, HalfClose)
 	if err != nil {
 		return nil, err
 	}
-	return websocket.NetConn(context.WithoutCancel(ctx), conn, websocket.MessageBinary), nil
+	ctx = context.WithoutCancel(ctx)
+	conn := websocket.NetConn(ctx, socket, websocket.MessageBinary)
+	if socket.Subprotocol() != HalfClose {
+		return conn, nil
+	}
+	return &portConn{Conn: conn, end: func() error { return socket.Write(ctx, websocket.MessageText, nil) }}, nil
 }
+
+// portConn is a connection to a port of a guest.
+type portConn struct {
+	net.Conn
+	end func() error
+}
+
+// CloseWrite says to the guest that nothing follows. Nothing may be written after it.
+func (c *portConn) CloseWrite() error { return c.end() }
 
 // ReadLog returns the log of the serial console. A negative tail means all of it. With follow, it continues until the
 // context ends. Errors are as those of Dial.
@@ -66,7 +86,17 @@ func ReadLog(ctx context.Context, config *rest.Config, namespace, name string, t
 	if follow {
 		query.Set(ParameterFollow, "true")
 	}
-	client, target, err := prepare(config, namespace, name, Log, query)
+	return get(ctx, config, namespace, name, Log, query)
+}
+
+// ReadScreenshot returns what the display of a machine shows, as PNG. Errors are as those of Dial.
+func ReadScreenshot(ctx context.Context, config *rest.Config, namespace, name string) (io.ReadCloser, error) {
+	return get(ctx, config, namespace, name, Screenshot, nil)
+}
+
+// get returns the body of a response that is not a WebSocket.
+func get(ctx context.Context, config *rest.Config, namespace, name, subresource string, query url.Values) (io.ReadCloser, error) {
+	client, target, err := prepare(config, namespace, name, subresource, query)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +109,7 @@ func ReadLog(ctx context.Context, config *rest.Config, namespace, name string, t
 		return nil, err
 	}
 	if response.StatusCode != http.StatusOK {
-		return nil, readRefusal(response).err(name, Log)
+		return nil, readRefusal(response).err(name, subresource)
 	}
 	return response.Body, nil
 }

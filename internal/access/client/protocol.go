@@ -22,12 +22,39 @@
 //
 // A TCP connection to the port of the guest in the query parameter port, over a WebSocket. Binary messages are the bytes
 // of the connection. It is connected when the WebSocket is. The server closes the WebSocket with the status 1000 when the
-// guest has closed the connection; there is no half-closed state.
+// guest has closed the connection. A client that offers the subprotocol HalfClose, and to which the server confirms it, may
+// end its own side with an empty text message: the guest learns that nothing follows, and its answer still arrives.
 //
 // # log
 //
 // The log of the serial console, as text/plain. The query parameter tail=N limits it to the last N lines. With
 // follow=true the response goes on with new output until the client ends it.
+//
+// # screen
+//
+// The display of a machine with spec.display.type vga, over a WebSocket: a connection to its VNC server, which speaks RFB
+// (RFC 6143) without a password. Binary messages are bytes of the connection, in both directions, as viewers such as noVNC
+// expect. Several clients see the same. The server closes the WebSocket with the status 1000 when the machine is powered
+// off.
+//
+// # screenshot
+//
+// What the display shows, as image/png.
+//
+// # usage
+//
+// The usage of the last hour, as a MachineUsage in JSON: what a graph needs. A machine that is off has the samples from
+// before, one that was created just now has none.
+//
+// # proxy
+//
+// The API of a Cluster, which is cluster-scoped, is at
+//
+//	/apis/access.cloudnative.tw/v1alpha1/clusters/NAME/proxy
+//
+// with all methods, watches and upgrades. It is the server of a kubeconfig, with credentials for the API that has the Cluster.
+// Requests have all permissions in the Cluster. A request that is refused before it reaches the Cluster gets a metav1.Status:
+// 404 without such a Cluster, 429 for too many requests, 503 for a Cluster that is not ready or does not answer.
 //
 // # Ends of a WebSocket
 //
@@ -50,6 +77,15 @@ const (
 	Console     = "console"
 	Log         = "log"
 	PortForward = "portforward"
+	Screen      = "screen"
+	Screenshot  = "screenshot"
+	Usage       = "usage"
+)
+
+// Proxy is the subresource of Clusters.
+const (
+	Clusters = "clusters"
+	Proxy    = "proxy"
 )
 
 // The query parameters.
@@ -75,6 +111,9 @@ const (
 	// CloseSlow: the client did not read the output fast enough.
 	CloseSlow websocket.StatusCode = 4429
 )
+
+// HalfClose is the subprotocol of a portforward whose client may end its side.
+const HalfClose = "halfclose.access.cloudnative.tw"
 
 // MaxMessage is the largest message of the server, in bytes.
 const MaxMessage = 64 << 10

@@ -80,15 +80,15 @@ func find(ctx context.Context, dir string, args []string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s; is Keelson running? `%s` shows it: %w", report.Server, instance.Command("status", dir), err)
 	}
-	return ofCluster(ctx, c, args[0])
+	return OfCluster(ctx, c, args[0])
 }
 
-// ofCluster returns the kubeconfig of a Cluster.
-func ofCluster(ctx context.Context, c client.Client, name string) ([]byte, error) {
+// OfCluster returns the kubeconfig of a Cluster.
+func OfCluster(ctx context.Context, c client.Client, name string) ([]byte, error) {
 	var cluster v1alpha1.Cluster
 	err := c.Get(ctx, client.ObjectKey{Name: name}, &cluster)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("there is no Cluster %q; kubectl get clusters lists them", name)
+		return nil, fmt.Errorf("there is no Cluster %q; keelson cluster list lists them", name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("get Cluster %s: %w", name, err)

@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
@@ -34,6 +36,22 @@ func (f *Flags) AddFlags(fs *pflag.FlagSet) {
 	fs.Var(usage.NonEmpty(&f.Context), "context", "use the cluster of this `context` of the kubeconfig")
 }
 
+// Words returns arguments that select an object of the same API, quoted for a shell.
+func (f *Flags) Words(name string) string {
+	words := []string{instance.Quote(name)}
+	for _, flag := range []struct{ name, value string }{
+		{"data-dir", f.DataDir}, {"kubeconfig", f.Kubeconfig}, {"context", f.Context},
+	} {
+		if flag.value != "" {
+			words = append(words, "--"+flag.name+"="+instance.Quote(flag.value))
+		}
+	}
+	if f.Ephemeral {
+		words = append(words, "--ephemeral")
+	}
+	return strings.Join(words, " ")
+}
+
 // API is a Kubernetes API.
 type API struct {
 	// Config has its address and credentials.
@@ -42,13 +60,29 @@ type API struct {
 	Name string
 	// Namespace is that of the context, otherwise "default".
 	Namespace string
+	// raw is the kubeconfig that selects it, with the context; nil for Keelson on this host.
+	raw     *clientcmdapi.Config
+	context string
 }
+
+type asKubectl struct{}
+
+// AsKubectl returns a context in which the flags select the current context of the kubeconfig by default, as those of
+// kubectl do, and not Keelson on this host.
+func AsKubectl(ctx context.Context) context.Context { return context.WithValue(ctx, asKubectl{}, true) }
 
 // API returns the selected API. The error is a *NotRunningError if Keelson on this host is selected
 // and does not run.
 func (f *Flags) API(ctx context.Context) (*API, error) {
 	if f.Kubeconfig == "" && f.Context == "" {
-		return f.ofInstance(ctx)
+		if ctx.Value(asKubectl{}) == nil || f.DataDir != "" || f.Ephemeral {
+			return f.ofInstance(ctx)
+		}
+		api, err := f.ofKubeconfig()
+		if err == nil {
+			f.Context = api.raw.CurrentContext // for commands that start others
+		}
+		return api, err
 	}
 	if f.DataDir != "" || f.Ephemeral {
 		return nil, usage.Errorf("--data-dir and --ephemeral select Keelson on this host and cannot be combined with --kubeconfig or --context")
@@ -105,5 +139,7 @@ func (f *Flags) ofKubeconfig() (*API, error) {
 	}
 	config.QPS = -1 // the API server has priority and fairness
 	namespace, _, err := loaded.Namespace()
-	return &API{Config: config, Name: cmp.Or(f.Context, raw.CurrentContext, config.Host), Namespace: namespace}, err
+	return &API{
+		Config: config, Name: cmp.Or(f.Context, raw.CurrentContext, config.Host), Namespace: namespace, raw: &raw, context: f.Context,
+	}, err
 }

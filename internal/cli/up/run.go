@@ -96,6 +96,9 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 
 // serve starts the controllers and the nodes, informs the user, and runs until the context ends.
 func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, dir string, r reporter, logger logr.Logger, ready func()) error {
+	if host := cp.HostAddress(); host.IsValid() && o.machines.ServiceAddress == "" {
+		o.machines.ServiceAddress = host.String()
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	managed, settled := make(chan struct{}), make(chan struct{})
 	group.Go(func() error {

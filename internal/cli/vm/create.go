@@ -14,10 +14,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
 
@@ -31,13 +30,13 @@ type createFlags struct {
 	cpu, memory, disk string
 	keys, ports       []string
 	userData, driver  string
-	dryRun, output    string
+	object.Output
 }
 
 func newCreate() *cobra.Command {
 	var flags machineFlags
-	var waits waiting
-	c := createFlags{cpu: "1", memory: "512Mi", dryRun: "none"}
+	var waits object.Waiting
+	c := createFlags{cpu: "1", memory: "512Mi"}
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Create a machine",
@@ -60,9 +59,9 @@ keelson vm ssh uses.`,
 			if err != nil {
 				return err
 			}
-			if c.dryRun == "client" {
+			if c.DryRun() {
 				vm.Namespace = flags.namespace
-				return printObject(cmd.OutOrStdout(), vm, c.output)
+				return c.print(cmd.OutOrStdout(), vm)
 			}
 			m, err := flags.open(cmd.Context())
 			if err != nil {
@@ -74,11 +73,11 @@ keelson vm ssh uses.`,
 			} else if err != nil {
 				return m.describe(vm.Name, err)
 			}
-			if err := printObject(cmd.OutOrStdout(), vm, c.output); err != nil {
+			if err := c.print(cmd.OutOrStdout(), vm); err != nil {
 				return err
 			}
-			if waits.wait {
-				if err := m.until(cmd.Context(), vm.Name, waits.timeout, cmd.ErrOrStderr(), isReady); err != nil {
+			if waits.Wait {
+				if err := m.until(cmd.Context(), vm.Name, waits.Timeout, cmd.ErrOrStderr(), isReady); err != nil {
 					return err
 				}
 			}
@@ -88,7 +87,7 @@ keelson vm ssh uses.`,
 	}
 	flags.addFlags(cmd.Flags())
 	c.addFlags(cmd.Flags())
-	waits.addFlags(cmd.Flags(), "is ready")
+	waits.AddFlags(cmd.Flags(), "the machine is ready")
 	return cmd
 }
 
@@ -102,16 +101,11 @@ func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&c.ports, "port", nil, "`port` of the guest that is forwarded to the host, as [NAME=]NUMBER[/udp]; may be repeated")
 	fs.StringVar(&c.userData, "user-data", "", "`file` with the user data of cloud-init, such as a document that begins with #cloud-config")
 	fs.StringVar(&c.driver, "driver", "", "backend of the machine (default: that of the manager)")
-	fs.StringVar(&c.dryRun, "dry-run", c.dryRun, "none, or client: only print the object")
-	fs.StringVarP(&c.output, "output", "o", "", "print the object as yaml, json or name")
+	c.Output.AddFlags(fs)
 }
 
 func (c *createFlags) validate() error {
 	switch {
-	case c.dryRun != "none" && c.dryRun != "client":
-		return usage.Errorf("--dry-run=%s: must be none or client; kubectl apply --dry-run=server asks the API", c.dryRun)
-	case c.output != "" && c.output != "yaml" && c.output != "json" && c.output != "name":
-		return usage.Errorf("--output=%s: must be yaml, json or name", c.output)
 	case c.userData != "" && len(c.keys) > 0:
 		return usage.Errorf("--user-data and --ssh-key cannot be combined: write the keys to ssh_authorized_keys of the user data")
 	case isURL(c.image) && c.sha256 == "":
@@ -119,7 +113,7 @@ func (c *createFlags) validate() error {
 	case !isURL(c.image) && c.sha256 != "":
 		return usage.Errorf("--sha256 goes with an image at a URL")
 	}
-	return nil
+	return c.Validate()
 }
 
 func isURL(image string) bool {
@@ -129,7 +123,6 @@ func isURL(image string) bool {
 // machine returns the object.
 func (c *createFlags) machine(name string) (*v1alpha1.VirtualMachine, error) {
 	vm := &v1alpha1.VirtualMachine{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "VirtualMachine"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 	}
 	vm.Spec.Driver = c.driver
@@ -258,41 +251,8 @@ func parsePort(text string) (v1alpha1.Port, error) {
 	return port, nil
 }
 
-// printObject prints an object.
-func printObject(out io.Writer, vm *v1alpha1.VirtualMachine, output string) error {
-	var text []byte
-	var err error
-	switch output {
-	case "yaml", "json":
-		text, err = marshal(vm, output == "json")
-	case "name":
-		text = []byte("virtualmachine.cloudnative.tw/" + vm.Name + "\n")
-	default:
-		text = []byte("virtualmachine/" + vm.Name + " created\n")
-	}
-	if err != nil {
-		return err
-	}
-	_, err = out.Write(text)
-	return err
-}
-
-// marshal returns a manifest: the object without its status and what the API server adds.
-func marshal(vm *v1alpha1.VirtualMachine, asJSON bool) ([]byte, error) {
-	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(vm)
-	if err != nil {
-		return nil, err
-	}
-	object["apiVersion"], object["kind"] = v1alpha1.SchemeGroupVersion.String(), "VirtualMachine"
-	delete(object, "status")
-	if metadata, ok := object["metadata"].(map[string]any); ok {
-		delete(metadata, "managedFields")
-		delete(metadata, "creationTimestamp")
-	}
-	text, err := yaml.Marshal(object)
-	if err != nil || !asJSON {
-		return text, err
-	}
-	text, err = yaml.YAMLToJSON(text)
-	return append(text, '\n'), err
+// print prints a machine.
+func (c *createFlags) print(out io.Writer, vm *v1alpha1.VirtualMachine) error {
+	vm.APIVersion, vm.Kind = v1alpha1.SchemeGroupVersion.String(), "VirtualMachine" // the client removes them
+	return c.Print(out, vm, "virtualmachine", v1alpha1.SchemeGroupVersion.Group)
 }

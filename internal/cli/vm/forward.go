@@ -115,11 +115,12 @@ func (m *machines) connect(ctx context.Context, name string, port uint16, in io.
 	return pipe(conn, in, out)
 }
 
-// drainTimeout is how long the answer of a machine may take after the end of the input. The access API has no half-closed
-// connections, so the machine does not learn of that end.
+// drainTimeout is how long the answer of a machine may take after the end of the input if the machine does not learn of that
+// end, because the manager is of an earlier version.
 const drainTimeout = 10 * time.Second
 
-// pipe copies in both directions until the machine ends the connection, or the input ends and drainTimeout is over.
+// pipe copies in both directions until the machine ends the connection. It passes the end of the input on; if that is not
+// possible, it waits for drainTimeout.
 func pipe(conn net.Conn, in io.Reader, out io.Writer) error {
 	sent, received := make(chan error, 1), make(chan error, 1)
 	go func() { _, err := io.Copy(conn, in); sent <- err }()
@@ -128,11 +129,16 @@ func pipe(conn net.Conn, in io.Reader, out io.Writer) error {
 	select {
 	case err = <-received:
 	case err = <-sent:
-		if err == nil {
-			select {
-			case err = <-received:
-			case <-time.After(drainTimeout):
-			}
+		if err != nil {
+			break
+		}
+		var late <-chan time.Time
+		if half, canEnd := conn.(interface{ CloseWrite() error }); !canEnd || half.CloseWrite() != nil {
+			late = time.After(drainTimeout)
+		}
+		select {
+		case err = <-received:
+		case <-late:
 		}
 	}
 	return errors.Join(err, ignore(conn.Close(), net.ErrClosed))

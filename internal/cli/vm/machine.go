@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,11 +12,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
@@ -35,18 +34,11 @@ func (f *machineFlags) addFlags(fs *pflag.FlagSet) {
 
 // words returns arguments that select a machine with the same flags, quoted for a shell.
 func (f *machineFlags) words(name string) string {
-	words := []string{instance.Quote(name)}
-	for _, flag := range []struct{ name, value string }{
-		{"data-dir", f.DataDir}, {"kubeconfig", f.Kubeconfig}, {"context", f.Context}, {"namespace", f.namespace},
-	} {
-		if flag.value != "" {
-			words = append(words, "--"+flag.name+"="+instance.Quote(flag.value))
-		}
+	words := f.Words(name)
+	if f.namespace != "" {
+		words += " --namespace=" + instance.Quote(f.namespace)
 	}
-	if f.Ephemeral {
-		words = append(words, "--ephemeral")
-	}
-	return strings.Join(words, " ")
+	return words
 }
 
 // machines are the VirtualMachines of a namespace.
@@ -86,41 +78,18 @@ func (m *machines) describe(name string, err error) error {
 	return fmt.Errorf("VirtualMachine %s/%s: %w", m.namespace, name, err)
 }
 
-// waiting is the flags of a command that can wait for a machine.
-type waiting struct {
-	wait    bool
-	timeout time.Duration
-}
-
-func (w *waiting) addFlags(fs *pflag.FlagSet, what string) {
-	fs.BoolVar(&w.wait, "wait", false, "wait until the machine "+what)
-	fs.DurationVar(&w.timeout, "timeout", 5*time.Minute, "longest time to wait")
-}
-
 // interval is that of reads while a command waits.
-const interval = 250 * time.Millisecond
+const interval = object.Interval
 
 // until waits until done returns true for a machine, and prints each change of its status to progress.
 func (m *machines) until(ctx context.Context, name string, timeout time.Duration, progress io.Writer, done func(*v1alpha1.VirtualMachine) bool) error {
-	said := ""
-	err := wait.PollUntilContextTimeout(ctx, interval, timeout, true, func(ctx context.Context) (bool, error) {
+	return object.Until(ctx, timeout, progress, func(ctx context.Context) (bool, string, error) {
 		vm, err := m.get(ctx, name)
-		switch {
-		case err != nil:
-			return false, err
-		case done(vm):
-			return true, nil
+		if err != nil {
+			return false, "", err
 		}
-		if line := describeStatus(vm); line != said {
-			said = line
-			_, err = fmt.Fprintln(progress, line)
-		}
-		return false, err
+		return done(vm), describeStatus(vm), nil
 	})
-	if wait.Interrupted(err) && ctx.Err() == nil {
-		return fmt.Errorf("not within %v; last: %s", timeout, cmp.Or(said, "no status yet"))
-	}
-	return err
 }
 
 // describeStatus returns the status of a machine in a line.

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/object"
 )
 
 // verb is a command that changes the power state of a machine.
@@ -71,7 +72,7 @@ func verbs() []verb {
 // newVerb returns the command of a verb.
 func newVerb(v verb) *cobra.Command {
 	var flags machineFlags
-	var waits waiting
+	var waits object.Waiting
 	cmd := &cobra.Command{
 		Use:     v.name + " NAME",
 		Short:   v.short,
@@ -86,14 +87,14 @@ func newVerb(v verb) *cobra.Command {
 			if err := m.change(cmd.Context(), args[0], v.change); err != nil {
 				return err
 			}
-			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "virtualmachine/%s %s\n", args[0], v.past); err != nil || !waits.wait {
+			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "virtualmachine/%s %s\n", args[0], v.past); err != nil || !waits.Wait {
 				return err
 			}
-			return m.until(cmd.Context(), args[0], waits.timeout, cmd.ErrOrStderr(), v.done)
+			return m.until(cmd.Context(), args[0], waits.Timeout, cmd.ErrOrStderr(), v.done)
 		},
 	}
 	flags.addFlags(cmd.Flags())
-	waits.addFlags(cmd.Flags(), v.until)
+	waits.AddFlags(cmd.Flags(), "the machine "+v.until)
 	return cmd
 }
 

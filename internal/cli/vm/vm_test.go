@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/access/client"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
 
@@ -277,4 +279,25 @@ type atEnd func()
 func (f atEnd) Read([]byte) (int, error) {
 	f()
 	return 0, io.EOF
+}
+
+func TestPrintUsage(t *testing.T) {
+	unknown := math.NaN()
+	var out bytes.Buffer
+	err := printUsage(&out, &client.MachineUsage{
+		UnixMilliseconds: []int64{0, 15_000, 30_000}, CPUPercent: client.Series{10, 20, unknown}, MemoryPercent: client.Series{50, 50, 51},
+		GuestMemoryBytes: client.Series{1 << 20, 3 << 20, 2 << 20}, ResidentBytes: client.Series{200 << 20, 200 << 20, 200 << 20},
+		DiskReadBytesPerSecond: client.Series{unknown, 0, 100}, DiskWrittenBytesPerSecond: client.Series{unknown, unknown, unknown},
+	})
+	want := `RESOURCE              LAST      MEAN      MAX
+CPU                   -         15%       20%
+Memory                51%       50%       51%
+Memory of the guest   2.0 MiB   2.0 MiB   3.0 MiB
+Memory of the host    200 MiB   200 MiB   200 MiB
+Disk read             100 B/s   50 B/s    100 B/s
+Disk written          -         -         -
+`
+	if err != nil || !strings.HasPrefix(out.String(), want) || !strings.Contains(out.String(), "3 samples") {
+		t.Errorf("got %v\n%s", err, out.String())
+	}
 }

@@ -68,6 +68,26 @@ func (c *instrumentedDriver) ConsoleLog(ctx context.Context, id backend.Identity
 	return nil, c.noConsole()
 }
 
+// Screen implements backend.Screener.
+func (c *instrumentedDriver) Screen(ctx context.Context, id backend.Identity) (io.ReadWriteCloser, error) {
+	if screener, ok := c.Driver.(backend.Screener); ok {
+		return screener.Screen(ctx, id)
+	}
+	return nil, c.noScreen()
+}
+
+// Screenshot implements backend.Screener.
+func (c *instrumentedDriver) Screenshot(ctx context.Context, id backend.Identity) ([]byte, error) {
+	if screener, ok := c.Driver.(backend.Screener); ok {
+		return screener.Screenshot(ctx, id)
+	}
+	return nil, c.noScreen()
+}
+
+func (c *instrumentedDriver) noScreen() error {
+	return fmt.Errorf("%w: machines of the driver %s have no display", backend.ErrInvalid, c.Name())
+}
+
 func (c *instrumentedDriver) noConsole() error {
 	return fmt.Errorf("%w: machines of the driver %s have no console", backend.ErrInvalid, c.Name())
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -93,6 +95,8 @@ func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers, images 
 	err := build.
 		Named(Name).
 		For(&v1alpha1.VirtualMachine{}).
+		Watches(&corev1.Service{}, watchServices()).
+		Watches(&discoveryv1.EndpointSlice{}, watchServices()).
 		WatchesRawSource(watchServers(drivers)).
 		WithOptions(options).
 		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
@@ -106,7 +110,10 @@ func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers, images 
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines/status,verbs=update
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachineimages,verbs=get
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines/finalizers,verbs=update
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
@@ -122,12 +129,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, vm *v1alpha1.VirtualMachine)
 	if plan.action == released {
 		return reconcile.Result{}, nil
 	}
+	if !vm.DeletionTimestamp.IsZero() {
+		// Not after the machine, whose last step ends the object.
+		if err := r.removeService(ctx, vm); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
 	actErr := r.act(ctx, vm, observed, plan)
 	if plan.action == remove && actErr == nil {
 		// The object and its status may be gone now.
 		return reconcile.Result{}, nil
 	}
 	status := summarize(vm, observed, plan, actErr)
+	if err := r.keepService(ctx, vm, observed, plan, &status); err != nil {
+		plan.requeueAfter = earliest(retryService(err, &status, plan.now), plan.requeueAfter)
+	}
 	return r.finish(ctx, vm, observed, status, plan, actErr)
 }
 

@@ -45,6 +45,7 @@ func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	if written {
 		r.recordEvents(vm, observed, p, was, is)
 		r.recordDiskEvent(vm, after)
+		r.recordServiceEvent(vm, after)
 		r.recordDurations(vm, after, observed)
 	}
 	return result, err

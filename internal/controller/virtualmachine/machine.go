@@ -31,9 +31,11 @@ func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machin
 		Image:       imageOf(vm),
 		Ports:       vm.Spec.Ports,
 		Network:     vm.Spec.Network,
+		Service:     vm.Spec.Service,
 		CDROM:       newCDROM(vm.Spec.CDROM),
 		Firmware:    newFirmware(vm.Spec.Firmware),
 		CPUModel:    vm.Spec.CPUModel,
+		Display:     newDisplay(vm.Spec.Display),
 		Disks:       newDisks(vm.Spec.Disks),
 		Hash:        hash(&vm.Spec),
 	}
@@ -67,9 +69,12 @@ func hash(spec *v1alpha1.VirtualMachineSpec) string {
 		CDROM    *v1alpha1.CDROM   `json:",omitempty"`
 		Firmware v1alpha1.Firmware `json:",omitempty"`
 		CPUModel string            `json:",omitempty"`
+		Service  bool              `json:",omitempty"`
+
+		Display v1alpha1.DisplayType `json:",omitempty"`
 	}{
 		spec.Resource.CPU.MilliValue(), spec.Resource.Memory.Value(), disk, spec.Ports, spec.CloudInit, spec.Network,
-		newDisks(spec.Disks), spec.CDROM, newFirmware(spec.Firmware), spec.CPUModel,
+		newDisks(spec.Disks), spec.CDROM, newFirmware(spec.Firmware), spec.CPUModel, spec.Service, newDisplay(spec.Display),
 	})
 	if err != nil {
 		// Marshaling strings and numbers never fails.
@@ -77,6 +82,14 @@ func hash(spec *v1alpha1.VirtualMachineSpec) string {
 	}
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:8])
+}
+
+// newDisplay returns the display for a driver, "" for none.
+func newDisplay(display *v1alpha1.Display) v1alpha1.DisplayType {
+	if display == nil || display.Type == v1alpha1.DisplayNone {
+		return ""
+	}
+	return display.Type
 }
 
 // gracePeriod returns how long the guest has to power off.

@@ -71,6 +71,7 @@ func Validate(machine *backend.Machine) error {
 	}
 	for field, given := range map[string]bool{
 		"spec.disks": len(machine.Disks) > 0, "spec.cdrom": machine.CDROM != nil, "spec.firmware": machine.Firmware != "", "spec.cpuModel": machine.CPUModel != "",
+		"spec.display": machine.Display != "",
 	} {
 		if given {
 			return &backend.FieldError{Field: field, Message: "the driver docker runs containers, which have none; remove the field"}

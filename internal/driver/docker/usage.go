@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
@@ -24,7 +25,7 @@ const (
 )
 
 // samplePeriod is the interval between measurements. Tests shorten it.
-var samplePeriod = 15 * time.Second
+var samplePeriod = backend.UsageInterval
 
 // usage is the measured use of resources of a run.
 type usage struct {
@@ -81,7 +82,8 @@ func (u *usage) add(run string, startedAt time.Time, stats *container.StatsRespo
 	}
 	seconds := time.Duration(stats.CPUStats.CPUUsage.TotalUsage).Seconds()
 	used := inUse(&stats.MemoryStats)
-	now := backend.Usage{CPUSeconds: seconds, ResidentBytes: int64(stats.MemoryStats.Usage), GuestBytes: used}
+	now := backend.Usage{CPUSeconds: seconds, ResidentBytes: int64(stats.MemoryStats.Usage), GuestBytes: used, At: stats.Read}
+	now.Disk, now.Network = diskTraffic(&stats.BlkioStats), networkTraffic(stats.Networks)
 	processors := float64(host.NanoCPUs) / 1e9
 	if elapsed := stats.Read.Sub(u.at).Seconds() * processors; elapsed > 0 {
 		now.CPU = min(100, max(0, 100*(seconds-u.cpuSeconds)/elapsed))
@@ -107,6 +109,36 @@ func inUse(stats *container.MemoryStats) int64 {
 		}
 	}
 	return int64(stats.Usage)
+}
+
+// diskTraffic returns what a container has read from devices and written to them; nil if the kernel does not count it.
+func diskTraffic(stats *container.BlkioStats) *backend.DiskTraffic {
+	if len(stats.IoServiceBytesRecursive) == 0 {
+		return nil
+	}
+	var sum backend.DiskTraffic
+	for _, entry := range stats.IoServiceBytesRecursive {
+		switch strings.ToLower(entry.Op) { // cgroups v1 and v2 differ in it
+		case "read":
+			sum.ReadBytes += entry.Value
+		case "write":
+			sum.WrittenBytes += entry.Value
+		}
+	}
+	return &sum
+}
+
+// networkTraffic returns what a container has received and sent; nil if it has no network.
+func networkTraffic(networks map[string]container.NetworkStats) *backend.NetworkTraffic {
+	if len(networks) == 0 {
+		return nil
+	}
+	var sum backend.NetworkTraffic
+	for _, network := range networks {
+		sum.ReceivedBytes += network.RxBytes
+		sum.TransmittedBytes += network.TxBytes
+	}
+	return &sum
 }
 
 func (d *Driver) stats(ctx context.Context, name string) (container.StatsResponse, error) {

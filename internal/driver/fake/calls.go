@@ -15,6 +15,9 @@ func Validate(machine *backend.Machine) error {
 	if image := machine.Image; image != nil && image.Container != "" {
 		return &backend.FieldError{Field: "spec.image.container", Message: "the driver fake runs no containers"}
 	}
+	if machine.Display != "" {
+		return &backend.FieldError{Field: "spec.display", Message: "the driver fake has no displays; remove the field"}
+	}
 	return nil
 }
 
@@ -67,14 +70,14 @@ func (d *Driver) Start(_ context.Context, machine backend.Machine) error {
 		}
 		switch boot := d.options.BootTime; {
 		case boot == 0:
-			s.boot()
+			d.boot(s)
 		case boot > 0:
 			run := s.Run
 			d.options.Clock.AfterFunc(boot, func() {
 				d.mu.Lock()
 				defer d.mu.Unlock()
 				if s.Run == run && s.IsOn() {
-					s.boot()
+					d.boot(s)
 					go d.notify(s.Identity)
 				}
 			})
@@ -83,11 +86,11 @@ func (d *Driver) Start(_ context.Context, machine backend.Machine) error {
 }
 
 // boot makes the guest respond.
-func (s *server) boot() {
+func (d *Driver) boot(s *server) {
 	if s.Agent == backend.AgentWaiting {
 		s.Agent, s.Addresses = backend.AgentConnected, []string{"10.0.2.15"}
 	}
-	s.Usage = &backend.Usage{CPU: 1, Memory: 10, CPUSeconds: 1, ResidentBytes: s.machine.MemoryBytes / 10, GuestBytes: s.machine.MemoryBytes / 10}
+	s.Usage = &backend.Usage{CPU: 1, Memory: 10, CPUSeconds: 1, ResidentBytes: s.machine.MemoryBytes / 10, GuestBytes: s.machine.MemoryBytes / 10, At: d.options.Clock.Now()}
 }
 
 // end powers a server off.

@@ -31,6 +31,8 @@ type Options struct {
 	BootTime time.Duration
 	// Host is the simulated host. Without an ID, all drivers have the same host.
 	Host backend.Host
+	// Service means that nodes can reach the servers; see Driver.Expose.
+	Service bool
 }
 
 // Driver is an in-memory backend.
@@ -84,7 +86,7 @@ func (d *Driver) Host() backend.Host { return d.options.Host }
 
 // Capabilities implements backend.Driver.
 func (d *Driver) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Disks: true, Pause: true, FractionalCPU: true, Agent: true}
+	return backend.Capabilities{Disks: true, Pause: true, FractionalCPU: true, Agent: true, Service: d.options.Service}
 }
 
 // Watch implements backend.Driver.

@@ -64,7 +64,7 @@ func (d *Driver) with(uid types.UID, change func(*server)) {
 }
 
 // Boot makes the guest of a server respond.
-func (d *Driver) Boot(uid types.UID) { d.with(uid, (*server).boot) }
+func (d *Driver) Boot(uid types.UID) { d.with(uid, d.boot) }
 
 // SetAgent sets the state of a server's guest agent.
 func (d *Driver) SetAgent(uid types.UID, agent backend.Agent) {
@@ -106,6 +106,11 @@ func (d *Driver) FailTask(uid types.UID, message string) {
 // PendDisks sets the disks of a server whose changes are not complete.
 func (d *Driver) PendDisks(uid types.UID, disks ...backend.PendingDisk) {
 	d.with(uid, func(s *server) { s.Disks = disks })
+}
+
+// Expose sets where nodes reach a server while it is on.
+func (d *Driver) Expose(uid types.UID, service *backend.Service) {
+	d.with(uid, func(s *server) { s.Service = service })
 }
 
 // Lose drops a server.

@@ -223,7 +223,7 @@ func (m *machine) agentGreeted(ctx context.Context) time.Duration {
 	m.mu.Unlock()
 	switch {
 	case known:
-		m.measure() // the first usage; nothing else is new
+		m.measure(nil) // the first usage; nothing else is new
 		return 1 + rand.N(lastAgentPause)
 	case early:
 		m.agentAnswered(ctx, addresses)
@@ -237,7 +237,7 @@ func (m *machine) agentAnswered(ctx context.Context, addresses []string) {
 	first := m.agent != backend.AgentConnected
 	m.mu.Unlock()
 	if first {
-		m.measure() // so that the first usage is written together with this
+		m.measure(nil) // so that the first usage is written together with this
 	}
 	m.mu.Lock()
 	changed := ctx.Err() == nil && (first || !slices.Equal(m.addresses, addresses))

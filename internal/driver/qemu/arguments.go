@@ -106,6 +106,7 @@ func (l *launch) arguments() []string {
 	args = append(args, l.firmwareArguments(h)...)
 	args = append(args, l.cdromArguments(h)...)
 	args = append(args, l.dataDrives(h)...)
+	args = append(args, l.displayArguments()...)
 	if l.kernel != "" {
 		args = append(args, "-kernel", sandbox.FDPath(h.kernel), "-append", l.cmdline)
 		if l.initrd != "" {

@@ -85,6 +85,9 @@ type Options struct {
 	// PublishAddress is the address of the host at which ports of machines are forwarded. The zero value
 	// means 127.0.0.1.
 	PublishAddress netip.Addr
+	// ServiceAddress is the IPv4 address of the host at which the nodes reach machines with a Service. The zero value
+	// means that they do not.
+	ServiceAddress netip.Addr
 	// Log receives messages about events that no caller waits for.
 	Log logr.Logger
 
@@ -288,7 +291,7 @@ func (d *Driver) Name() string { return Name }
 
 // Capabilities implements backend.Driver.
 func (d *Driver) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Pause: true, Disks: true, Agent: true, Emulated: !d.kvm}
+	return backend.Capabilities{Pause: true, Disks: true, Service: true, Agent: true, Emulated: !d.kvm}
 }
 
 // Watch implements backend.Driver.

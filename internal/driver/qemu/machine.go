@@ -170,9 +170,9 @@ func (m *machine) progress(text string) {
 
 // snapshot returns the observed state of the machine.
 func (m *machine) snapshot() backend.Server {
-	var networkError string
+	var networkError, serviceError string
 	if w := m.d.networks.find(m.id.Namespace); w != nil {
-		networkError = w.errorOf(m.id.UID)
+		networkError, serviceError = w.errorOf(m.id.UID), w.serviceErrorOf(m.id.UID)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -202,6 +202,7 @@ func (m *machine) snapshot() backend.Server {
 			Name: port.Name, Protocol: port.Protocol, Address: m.publishedAt(m.def.HostPorts[port.Name]).String(),
 		})
 	}
+	s.Service = m.service(serviceError)
 	return s
 }
 

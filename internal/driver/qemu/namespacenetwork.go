@@ -8,7 +8,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -52,8 +54,8 @@ type namespaceNetwork struct {
 	wanted, applied int
 	err             error
 	attempted       chan struct{}
-	// problems are those of single machines.
-	problems map[types.UID]string
+	// problems are those of single machines; unreachable says why nodes do not reach a machine.
+	problems, unreachable map[types.UID]string
 }
 
 func newNamespaceNetwork(n *networks, record networkRecord) *namespaceNetwork {
@@ -190,7 +192,7 @@ func (w *namespaceNetwork) errorOf(uid types.UID) string {
 func (w *namespaceNetwork) hasProblems() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.problems) > 0
+	return len(w.problems)+len(w.unreachable) > 0
 }
 
 func hasEnded(proc *process.Process) bool {
@@ -217,7 +219,7 @@ func (w *namespaceNetwork) start(ctx context.Context, config network.Config) (*p
 	}
 	step("network configured")
 	// Sockets are named relative to the folder: their addresses have no room for long names.
-	path, argv := network.Command(".")
+	path, argv := network.Confined("..", filepath.Join("..", "..", filepath.Base(w.n.d.machinesDir())))
 	proc, err := w.n.d.processes.Start(process.Spec{
 		ID: w.processID(), Path: path, Argv0: argv[0], Args: argv[1:], WorkDir: w.dir,
 		Env: []string{"PATH=" + os.Getenv("PATH"), w.mark()},
@@ -282,21 +284,34 @@ func (w *namespaceNetwork) check(ctx context.Context, client *network.Client) er
 	for uid, other := range w.conflicts {
 		problems[uid] = fmt.Sprintf("its network card has the same address as that of machine %s; create one of them again", other)
 	}
+	unreachable := map[types.UID]string{}
 	for _, machine := range status.Machines {
 		for _, forward := range machine.Forwards {
 			if forward.Listening || forward.Error == "" {
 				continue
 			}
 			uid := types.UID(machine.UID)
-			problems[uid] = fmt.Sprintf("port %s cannot be forwarded from %s: %s", forward.Name, forward.Host, forward.Error)
-			if m, err := w.n.d.find(backend.Identity{UID: uid}); err == nil {
+			replace := true
+			if w.n.d.options.isForService(forward.Forward) {
+				unreachable[uid] = describeServiceFailure(&forward)
+				replace = strings.Contains(forward.Error, syscall.EADDRINUSE.Error())
+			} else {
+				problems[uid] = fmt.Sprintf("port %s cannot be forwarded from %s: %s", forward.Name, forward.Host, forward.Error)
+			}
+			if m, err := w.n.d.find(backend.Identity{UID: uid}); err == nil && replace {
 				m.replaceHostPort(forward.Name)
 			}
 		}
 	}
 	w.mu.Lock()
-	w.problems = problems
+	before := w.unreachable
+	w.problems, w.unreachable = problems, unreachable
 	w.mu.Unlock()
+	for _, m := range w.n.d.all() {
+		if before[m.id.UID] != unreachable[m.id.UID] {
+			m.notifyChange()
+		}
+	}
 	return nil
 }
 

@@ -106,6 +106,11 @@ func (m *machine) networkEntry() (entry network.Machine, has, on bool) {
 			Name: port.Name, Protocol: network.Protocol(port.Protocol), Host: m.publishedAt(m.def.HostPorts[port.Name]),
 			GuestPort: uint16(port.Port), //nolint:gosec // a port
 		})
+		if at := m.serviceAt(wanted, port.Name); at.IsValid() && at != m.publishedAt(m.def.HostPorts[port.Name]) {
+			entry.Ports = append(entry.Ports, network.Forward{
+				Name: port.Name, Protocol: network.Protocol(port.Protocol), Host: at, GuestPort: uint16(port.Port), //nolint:gosec // a port
+			})
+		}
 	}
 	return entry, true, true
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
@@ -202,6 +203,7 @@ func TestLongGuestsDoNotReachTheirHost(t *testing.T) {
 	needGuest(t)
 	w := newFixture(t)
 	w.options.Egress.Networks = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")} // even then
+	w.options.ServiceAddress = hostAddress(t)
 	w.open()
 	visits := make(chan string, 100)
 	listener, err := net.Listen("tcp", ":0") // at every address of the host
@@ -221,6 +223,7 @@ func TestLongGuestsDoNotReachTheirHost(t *testing.T) {
 	w.do(err)
 	g := w.boot(named("default", "one", func(m *backend.Machine) {
 		m.Ports = []v1alpha1.Port{{Name: "page", Port: pagePort, Protocol: v1alpha1.ProtocolTCP}}
+		m.Service = true
 	}))[0]
 	targets := []string{"127.0.0.1", "10.0.2.2", gateway(netip.MustParsePrefix(g.address() + "/22").Masked()).String(), "169.254.169.254", "0.0.0.0", "localhost"}
 	interfaces, err := net.InterfaceAddrs()
@@ -240,10 +243,83 @@ func TestLongGuestsDoNotReachTheirHost(t *testing.T) {
 			t.Errorf("it reaches its own port through %s", target)
 		}
 	}
+	// Nor the port at which nodes reach a machine, its own or another one's.
+	service := g.server().Service
+	if service == nil || service.Error != "" || service.Address != w.options.ServiceAddress.String() {
+		t.Fatalf("nodes reach it at %+v", service)
+	}
+	forNodes := fmt.Sprintf("%s:%d", service.Address, service.Ports["page"])
+	if got, err := page(forNodes); err != nil || !strings.HasSuffix(got, "one") {
+		t.Errorf("nodes get %q, %v", got, err)
+	}
+	if got := g.exec("timeout 3 wget -q -O - http://" + forNodes + "/"); got == "one" {
+		t.Error("a guest reaches the port for nodes")
+	}
 	select {
 	case visitor := <-visits:
 		t.Errorf("the listener on the host was reached from %s", visitor)
 	default:
+	}
+	g.remove()
+	w.expectClean()
+}
+
+// hostAddress returns an address of this host that is none of loopback.
+func hostAddress(t *testing.T) netip.Addr {
+	t.Helper()
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range all {
+		if network, ok := one.(*net.IPNet); ok && network.IP.To4() != nil && network.IP.IsGlobalUnicast() {
+			return netip.AddrFrom4([4]byte(network.IP.To4()))
+		}
+	}
+	t.Skip("SKIP: this host has no network")
+	return netip.Addr{}
+}
+
+// The address for nodes appears with the link to the node, after the machine: until then it says so, and Service is off and
+// on while the machine runs.
+func TestLongServiceAddress(t *testing.T) {
+	needGuest(t)
+	w := newFixture(t)
+	w.options.ServiceAddress = netip.MustParseAddr("192.0.2.1") // this host does not have it
+	w.open()
+	g := w.boot(named("default", "one", func(m *backend.Machine) {
+		m.Ports = []v1alpha1.Port{{Name: "page", Port: pagePort, Protocol: v1alpha1.ProtocolTCP}}
+		m.Service = true
+	}))[0]
+	rights := map[string]string{"NoNewPrivs": "1", "Seccomp": "2", "CapEff": "0000000000000000", "CapPrm": "0000000000000000"}
+	if diff := cmp.Diff(rights, harness.ProcessStatus(t, w.networkPID("default"), "NoNewPrivs", "Seccomp", "CapEff", "CapPrm")); diff != "" {
+		t.Errorf("rights of the switch (-want +got):\n%s", diff)
+	}
+	server := g.server()
+	if server.Service == nil || !strings.Contains(server.Service.Error, "does not have the address 192.0.2.1") || server.NetworkError != "" {
+		t.Errorf("without the address: %+v, network error %q", server.Service, server.NetworkError)
+	}
+	w.options.ServiceAddress = netip.Addr{}
+	w.open()
+	if service := g.server().Service; service == nil || service.Error != noServiceAddress {
+		t.Errorf("without --vm-service-address: %+v", service)
+	}
+	w.options.ServiceAddress = hostAddress(t)
+	w.open()
+	harness.Eventually(t, "nodes reach it", func() bool {
+		service := g.server().Service
+		if service == nil || service.Error != "" {
+			return false
+		}
+		got, err := page(fmt.Sprintf("%s:%d", service.Address, service.Ports["page"]))
+		return err == nil && strings.HasSuffix(got, "one")
+	})
+	before := g.server().Service
+	g.machine.Service = false
+	g.machine.Hash += "+"
+	w.do(w.driver.Reconfigure(t.Context(), g.machine))
+	if _, err := page(fmt.Sprintf("%s:%d", before.Address, before.Ports["page"])); err == nil || g.server().Service != nil {
+		t.Errorf("turned off, nodes get an answer, %v, at %+v", err, g.server().Service)
 	}
 	g.remove()
 	w.expectClean()

@@ -38,6 +38,7 @@ func (def *definition) pending() []string {
 	add(started.Firmware != def.Firmware, "firmware")
 	add(started.CPUModel != def.CPUModel, "cpuModel")
 	add(!reflect.DeepEqual(started.CDROM, def.CDROM), "cdrom")
+	add(started.Display != def.Display, "display")
 	add(!def.DiskBus && !sameDisks(started.Disks, def.Disks), "disks")
 	add(def.SeedSum != def.StartedSeedSum, "cloudInit")
 	return fields
@@ -104,7 +105,8 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 func (m *machine) reconnect(ctx context.Context, wanted *backend.Machine) error {
 	m.mu.Lock()
 	started := *m.startedWith()
-	changed := m.def.Networked && (!slices.Equal(started.Ports, wanted.Ports) || !equality.Semantic.DeepEqual(started.Network, wanted.Network))
+	changed := m.def.Networked && (!slices.Equal(started.Ports, wanted.Ports) || started.Service != wanted.Service ||
+		!equality.Semantic.DeepEqual(started.Network, wanted.Network))
 	before := m.def.HostPorts
 	m.mu.Unlock()
 	if !changed {
@@ -116,7 +118,7 @@ func (m *machine) reconnect(ctx context.Context, wanted *backend.Machine) error 
 	}
 	m.mu.Lock()
 	if m.run != "" {
-		started.Ports, started.Network = wanted.Ports, wanted.Network
+		started.Ports, started.Network, started.Service = wanted.Ports, wanted.Network, wanted.Service
 		m.def.Started, m.def.HostPorts = &started, published
 		m.save()
 	}

@@ -11,13 +11,15 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 )
 
 const (
 	// sampleInterval is the interval of usage measurements.
-	sampleInterval = 15 * time.Second
+	sampleInterval = backend.UsageInterval
 	// usageStep is the smallest reported change, in percentage points.
 	usageStep = 5
 	// clockTicks is the kernel's unit of processor time on every Linux, see time(7).
@@ -40,11 +42,13 @@ func (d *Driver) sampleUsage() {
 			return
 		case <-ticker.C:
 		}
+		machines := d.all()
+		traffic := d.measureNetworks(machines)
 		var asked sync.WaitGroup
-		for _, m := range d.all() {
+		for _, m := range machines {
 			// An unresponsive monitor must not delay other machines.
 			asked.Go(func() {
-				if m.measure() {
+				if m.measure(traffic[m.id.UID]) {
 					m.notifyChange()
 				}
 			})
@@ -53,8 +57,44 @@ func (d *Driver) sampleUsage() {
 	}
 }
 
-// measure measures a running machine and returns whether to report the change.
-func (m *machine) measure() bool {
+// measureNetworks returns the traffic of running machines, by UID.
+func (d *Driver) measureNetworks(machines []*machine) map[types.UID]*backend.NetworkTraffic {
+	on := map[string]*namespaceNetwork{}
+	for _, m := range machines {
+		m.mu.Lock()
+		isOn := m.run != "" && m.def.Networked
+		m.mu.Unlock()
+		if isOn && on[m.id.Namespace] == nil {
+			if network := d.networks.find(m.id.Namespace); network != nil {
+				on[m.id.Namespace] = network
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(d.ctx, monitorTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	var asked sync.WaitGroup
+	all := map[types.UID]*backend.NetworkTraffic{}
+	for _, network := range on {
+		asked.Go(func() {
+			found, err := describeNetwork(ctx, network.dir)
+			if err != nil {
+				return // the state of its machines has the error
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, port := range found.Machines {
+				all[port.UID] = &backend.NetworkTraffic{ReceivedBytes: port.ReceivedBytes, TransmittedBytes: port.TransmittedBytes}
+			}
+		})
+	}
+	asked.Wait()
+	return all
+}
+
+// measure measures a running machine and returns whether to report the change. traffic is that of its network; nil if it is
+// not known.
+func (m *machine) measure(traffic *backend.NetworkTraffic) bool {
 	m.mu.Lock()
 	conn, before, started, boot := m.conn, m.cpuSeen, *m.startedWith(), m.def.BootMemory
 	run, pid, startedAt, found := m.run, 0, m.startedAt, m.attached
@@ -73,7 +113,7 @@ func (m *machine) measure() bool {
 		return false // it has just ended
 	}
 	now := cpuTime{at: time.Now(), seconds: seconds}
-	usage := backend.Usage{CPUSeconds: seconds, ResidentBytes: resident}
+	usage := backend.Usage{CPUSeconds: seconds, ResidentBytes: resident, At: now.at, Network: traffic, Disk: m.queryDisks(conn)}
 	switch {
 	case !before.at.IsZero():
 	case found:
@@ -154,6 +194,31 @@ func (m *machine) queryMemory(conn *qmp.Client, most int64) (used, total int64) 
 		return 0, 0
 	}
 	return clampMemory(stats.Stats.Total, stats.Stats.Available, most)
+}
+
+// queryDisks returns the traffic of all disks since the start of the machine, without that of disks that were removed; nil if
+// it is unknown.
+func (m *machine) queryDisks(conn *qmp.Client) *backend.DiskTraffic {
+	if conn == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(m.d.ctx, monitorTimeout)
+	defer cancel()
+	var disks []struct {
+		Stats struct {
+			Read    uint64 `json:"rd_bytes"`
+			Written uint64 `json:"wr_bytes"`
+		} `json:"stats"`
+	}
+	if err := conn.Run(ctx, "query-blockstats", nil, &disks); err != nil {
+		return nil
+	}
+	var sum backend.DiskTraffic
+	for _, disk := range disks {
+		sum.ReadBytes += disk.Stats.Read
+		sum.WrittenBytes += disk.Stats.Written
+	}
+	return &sum
 }
 
 // clampMemory returns used and total memory from untrusted figures of the guest: 0 if it reports

@@ -184,6 +184,7 @@ func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
 		{"it is dialed", testDial},
 		{"disks come and go", testDisks},
 		{"it has a console", testConsole},
+		{"it has a screen", testScreen},
 		{"a closed driver does nothing", testClosed},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -33,6 +33,9 @@ type VirtualMachineSpecApplyConfiguration struct {
 	Ports []PortApplyConfiguration `json:"ports,omitempty"`
 	// Who can reach the machine. By default, the machines of its namespace.
 	Network *NetworkApplyConfiguration `json:"network,omitempty"`
+	// Whether Pods of a real node reach the ports of the guest through a Service with the
+	// name of the machine. The condition ServiceReady reports whether they do.
+	Service *bool `json:"service,omitempty"`
 	// Check of the guest over its network that Ready waits for, in addition to the
 	// guest agent, if there is one.
 	ReadinessProbe *ProbeApplyConfiguration `json:"readinessProbe,omitempty"`
@@ -48,6 +51,9 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// Skylake-Server. The default is the model of the host or, with software emulation,
 	// all supported features. A change requires a restart.
 	CPUModel *string `json:"cpuModel,omitempty"`
+	// Display of the machine, in addition to its serial console. The default is none. A
+	// change requires a restart.
+	Display *DisplayApplyConfiguration `json:"display,omitempty"`
 	// Backend of the machine, if the manager has several. The default is the first
 	// backend of the manager.
 	Driver *string `json:"driver,omitempty"`
@@ -132,6 +138,14 @@ func (b *VirtualMachineSpecApplyConfiguration) WithNetwork(value *NetworkApplyCo
 	return b
 }
 
+// WithService sets the Service field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Service field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithService(value bool) *VirtualMachineSpecApplyConfiguration {
+	b.Service = &value
+	return b
+}
+
 // WithReadinessProbe sets the ReadinessProbe field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the ReadinessProbe field is set to the value of the last call.
@@ -174,6 +188,14 @@ func (b *VirtualMachineSpecApplyConfiguration) WithFirmware(value virtualmachine
 // If called multiple times, the CPUModel field is set to the value of the last call.
 func (b *VirtualMachineSpecApplyConfiguration) WithCPUModel(value string) *VirtualMachineSpecApplyConfiguration {
 	b.CPUModel = &value
+	return b
+}
+
+// WithDisplay sets the Display field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Display field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithDisplay(value *DisplayApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
+	b.Display = value
 	return b
 }
 

@@ -141,6 +141,18 @@ type Consoler interface {
 	ConsoleLog(ctx context.Context, id Identity, options LogOptions) (io.ReadCloser, error)
 }
 
+// Screener is implemented by drivers whose servers may have a display.
+type Screener interface {
+	// Screen connects to the display of a server that is on. The server speaks RFB (RFC 6143), without a password. A server
+	// may have several connections, which see the same. The caller closes it, which ends pending reads and writes. The
+	// error is ErrNotFound if there is no server, ErrUnavailable if it is off, and ErrInvalid if it was started without a
+	// display. The context limits the attempt, not the connection.
+	Screen(ctx context.Context, id Identity) (io.ReadWriteCloser, error)
+
+	// Screenshot returns what the display of a server that is on shows, as PNG. Errors are as those of Screen.
+	Screenshot(ctx context.Context, id Identity) ([]byte, error)
+}
+
 // LogOptions are the options of ConsoleLog.
 type LogOptions struct {
 	// Tail limits the log to that number of last lines; negative: no limit.
@@ -211,6 +223,8 @@ type NetworkForward struct {
 type Capabilities struct {
 	// Pause reports whether servers can be paused.
 	Pause bool
+	// Service reports whether nodes can reach servers.
+	Service bool
 	// Disks reports whether servers can have disks besides the root disk.
 	Disks bool
 	// FractionalCPU reports whether a server can have parts of a processor.

@@ -38,6 +38,8 @@ type Machine struct {
 	Firmware v1alpha1.Firmware `json:"firmware,omitempty"`
 	// CPUModel is the model of the processors; empty means the default of the driver.
 	CPUModel string `json:"cpuModel,omitempty"`
+	// Display is the display; empty means none.
+	Display v1alpha1.DisplayType `json:"display,omitempty"`
 	// Disks are the disks besides the root disk.
 	Disks []Disk `json:"disks,omitempty"`
 	// Seed is the cloud-init data for the first boot; nil means none.
@@ -46,6 +48,8 @@ type Machine struct {
 	Ports []v1alpha1.Port `json:"ports,omitempty"`
 	// Network says who can reach the machine; nil means the machines of its namespace.
 	Network *v1alpha1.Network `json:"network,omitempty"`
+	// Service reports whether Pods of nodes reach the ports, too.
+	Service bool `json:"service,omitempty"`
 	// Hash is a hash of all fields that can change.
 	Hash string `json:"hash"`
 }
@@ -122,6 +126,9 @@ type Server struct {
 	Addresses []string
 	// Endpoints are the addresses at which ports of the guest can be reached.
 	Endpoints []v1alpha1.Endpoint
+	// Service is where nodes reach the ports of the guest; nil if the server is off or its
+	// machine has no Service.
+	Service *Service
 	// Usage is the last measured usage; nil if there is none.
 	Usage *Usage
 	// Emulated reports whether the processors are emulated.
@@ -133,6 +140,16 @@ type Server struct {
 	Disks []PendingDisk
 	// Pending lists the fields of the spec whose changes require a restart.
 	Pending []string
+}
+
+// Service is where nodes reach the ports of a guest.
+type Service struct {
+	// Address is an IPv4 address of the host that the nodes reach.
+	Address string
+	// Ports are the ports at that address, by the names of the ports of the guest.
+	Ports map[string]int32
+	// Error is why the nodes do not reach the guest, and what to do; empty if they do.
+	Error string
 }
 
 // IsOn reports whether the server is running or paused.
@@ -185,16 +202,3 @@ const (
 	// AgentLost: the agent has stopped responding.
 	AgentLost Agent = "lost"
 )
-
-// Usage is the resource usage of a server.
-type Usage struct {
-	// CPU and Memory are in percent of the server's resources. A negative CPU means that
-	// both are unknown, for example after a restart of the manager.
-	CPU, Memory float64
-	// CPUSeconds is the processor time since the run began.
-	CPUSeconds float64
-	// ResidentBytes is the server's use of the host's memory.
-	ResidentBytes int64
-	// GuestBytes is the memory usage reported by the guest; 0 if unknown.
-	GuestBytes int64
-}

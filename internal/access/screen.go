@@ -1,0 +1,81 @@
+package access
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/access/client"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// screenTimeout limits an attempt to connect to a screen, and a screenshot.
+const screenTimeout = 10 * time.Second
+
+// screenerOf returns the driver of a machine that is on, if it has screens.
+func screenerOf(ctx context.Context, t *target) (backend.Screener, error) {
+	screener, ok := t.driver.(backend.Screener)
+	if !ok {
+		return nil, refuse(http.StatusNotImplemented, "machines of the driver %s have no display", t.driver.Name())
+	}
+	return screener, t.checkOn(ctx)
+}
+
+// serveScreen serves the display of a machine: a connection to its VNC server.
+func (s *Server) serveScreen(w http.ResponseWriter, r *http.Request, t *target) error {
+	if err := isUpgrade(r); err != nil {
+		return err
+	}
+	screener, err := screenerOf(r.Context(), t)
+	if err != nil {
+		return err
+	}
+	x, err := s.begin(r, t, client.Screen)
+	if err != nil {
+		return err
+	}
+	defer x.end()
+	ctx, cancel := context.WithTimeout(r.Context(), screenTimeout)
+	defer cancel()
+	conn, err := screener.Screen(ctx, t.Identity)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // it has ended
+	socket, err := upgrade(w, r)
+	if err != nil {
+		return nil //nolint:nilerr // it has answered
+	}
+	x.join(socket, conn, "The screen of the machine was closed: it was powered off.")
+	return nil
+}
+
+// serveScreenshot serves what the display of a machine shows.
+func (s *Server) serveScreenshot(w http.ResponseWriter, r *http.Request, t *target) error {
+	screener, err := screenerOf(r.Context(), t)
+	if err != nil {
+		return err
+	}
+	x, err := s.begin(r, t, client.Screenshot)
+	if err != nil {
+		return err
+	}
+	defer x.end()
+	ctx, cancel := context.WithTimeout(x.ctx, screenTimeout)
+	defer cancel()
+	image, err := screener.Screenshot(ctx, t.Identity)
+	if err != nil {
+		return err
+	}
+	header := w.Header()
+	header.Set("Content-Type", "image/png")
+	header.Set("Content-Length", strconv.Itoa(len(image)))
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Cache-Control", "no-store")
+	if _, err := w.Write(image); err != nil {
+		x.cancel(fmt.Errorf("send the screenshot: %w", err))
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/target"
+	"github.com/keelson-dev/keelson/internal/cli/usage"
+)
+
+// execute runs the command, with a home directory of its own.
+func execute(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("XDG_DATA_HOME", "")
+	var out bytes.Buffer
+	cmd := New()
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestManifest(t *testing.T) {
+	for args, want := range map[string]string{
+		"demo": `apiVersion: clusterprovisioner.rke.io/v1alpha1
+kind: Cluster
+metadata:
+  name: demo
+spec: {}
+`,
+		"demo --version v1.36.3 --api-port 16443 --cert-san a.example --cert-san b.example --expires-after 8h --deletion-protection": `apiVersion: clusterprovisioner.rke.io/v1alpha1
+kind: Cluster
+metadata:
+  name: demo
+spec:
+  apiServer:
+    certSANs:
+    - a.example
+    - b.example
+    port: 16443
+  deletionProtection: true
+  expiresAfter: 8h0m0s
+  version: v1.36.3
+`,
+		"old --rke-config /etc/keelson/rke/old.yml": `apiVersion: clusterprovisioner.rke.io/v1alpha1
+kind: Cluster
+metadata:
+  name: old
+spec:
+  configPath: /etc/keelson/rke/old.yml
+`,
+	} {
+		got, err := execute(t, append([]string{"create", "--dry-run=client", "-o", "yaml"}, strings.Fields(args)...)...)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got)\n%s", args, err, diff)
+		}
+	}
+}
+
+func TestUsageErrors(t *testing.T) {
+	for args, want := range map[string]string{
+		"create":                              "takes one NAME",
+		"create a b":                          "takes one NAME",
+		"create a --dry-run=server":           "must be none or client",
+		"create a -o wide":                    "must be yaml, json or name",
+		"create a --api-port 70000":           "--api-port=70000: must be",
+		"create a --expires-after 100ms":      "--expires-after=100ms: must be",
+		"create a --rke-config b --version c": "cannot be combined",
+		"kubeconfig":                          "takes one NAME",
+		"delete":                              "takes one NAME",
+		"list demo":                           "takes no argument",
+	} {
+		_, err := execute(t, strings.Fields(args)...)
+		if wrong := (*usage.Error)(nil); !errors.As(err, &wrong) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+	if _, err := execute(t, "list"); err == nil || !strings.Contains(err.Error(), "no keelson is running in") {
+		t.Errorf("without an instance: %v", err)
+	}
+}
+
+// conditions returns the conditions of a Cluster that are True.
+func conditions(generation int64, types ...string) []metav1.Condition {
+	var all []metav1.Condition
+	for _, kind := range types {
+		all = append(all, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, ObservedGeneration: generation})
+	}
+	return all
+}
+
+func TestIsReady(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		conditions []metav1.Condition
+		want       bool
+	}{
+		{"new", nil, false},
+		{"without a kubeconfig", conditions(2, "Provisioned", "Ready"), false},
+		{"ready before the last change", conditions(1, "Provisioned", "Ready", "KubeconfigAvailable"), false},
+		{"ready", conditions(2, "Provisioned", "Ready", "KubeconfigAvailable"), true},
+	} {
+		cluster := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Status: v1alpha1.ClusterStatus{Conditions: test.conditions}}
+		if got := isReady(cluster); got != test.want {
+			t.Errorf("%s: %v", test.name, got)
+		}
+	}
+}
+
+func TestDescribeStatus(t *testing.T) {
+	cluster := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "demo"}}
+	if got, want := describeStatus(cluster), "demo: Pending"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	cluster.Status = v1alpha1.ClusterStatus{Phase: v1alpha1.PhaseFailed, Message: "etcd:\n  no space"}
+	if got, want := describeStatus(cluster), "demo: Failed: etcd: no space"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestPrintClusters(t *testing.T) {
+	now := time.Now()
+	demo := v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "demo", CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
+	demo.Status = v1alpha1.ClusterStatus{
+		Phase: v1alpha1.PhaseProvisioned, Version: "v1.36.3", Endpoint: "https://127.0.0.1:1", Conditions: conditions(1, "Ready"),
+	}
+	created := v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "new", CreationTimestamp: metav1.NewTime(now)}}
+	want := `NAME   STATUS        READY     VERSION   ENDPOINT              AGE
+demo   Provisioned   True      v1.36.3   https://127.0.0.1:1   60m
+new    Pending       Unknown   -         -                     0s
+`
+	var out bytes.Buffer
+	err := printClusters(&out, []v1alpha1.Cluster{demo, created}, now)
+	if diff := cmp.Diff(want, out.String()); diff != "" || err != nil {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
+	}
+}
+
+// kubeconfigOf returns a kubeconfig with one context.
+func kubeconfigOf(name, server string) *clientcmdapi.Config {
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthority: "ca.crt"}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificate: "/pki/client.crt", ClientKey: "/pki/client.key"}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: "mine"}
+	config.CurrentContext = name
+	return config
+}
+
+// The way through the API has its address, its authority and the credentials of the user.
+func TestProxied(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	other := kubeconfigOf("host", "https://host.example:6443/k8s/")
+	other.Clusters["host"] = &clientcmdapi.Cluster{Server: "https://host.example:6443/k8s/", TLSServerName: "inside.example"}
+	other.AuthInfos["host"] = &clientcmdapi.AuthInfo{Token: "secret"}
+	if err := clientcmd.WriteToFile(*other, path); err != nil {
+		t.Fatal(err)
+	}
+	flags := target.Flags{Kubeconfig: path, Context: "host"}
+	api, err := flags.API(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := proxied(api, "demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := clientcmdapi.NewConfig()
+	want.Clusters["keelson-demo"] = &clientcmdapi.Cluster{
+		Server: "https://host.example:6443/k8s/apis/access.cloudnative.tw/v1alpha1/clusters/demo/proxy", TLSServerName: "inside.example",
+	}
+	want.AuthInfos["keelson-demo"] = &clientcmdapi.AuthInfo{Token: "secret"}
+	want.Contexts["keelson-demo"] = &clientcmdapi.Context{Cluster: "keelson-demo", AuthInfo: "keelson-demo"}
+	want.CurrentContext = "keelson-demo"
+	if diff := cmp.Diff(text(t, want), text(t, got)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func text(t *testing.T, config *clientcmdapi.Config) string {
+	t.Helper()
+	text, err := clientcmd.Write(*config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestRenamed(t *testing.T) {
+	got, err := renamed([]byte(text(t, kubeconfigOf("demo-admin@demo", "https://127.0.0.1:1"))), "demo")
+	if err != nil || got.Clusters["keelson-demo"].Server != "https://127.0.0.1:1" || got.AuthInfos["keelson-demo"].ClientKey != "/pki/client.key" {
+		t.Errorf("%v, %s", err, text(t, got))
+	}
+	for _, bad := range []string{"", "{", "apiVersion: v1\nkind: Config\ncurrent-context: a\n"} {
+		if _, err := renamed([]byte(bad), "demo"); err == nil || !strings.Contains(err.Error(), "kubeconfig of Cluster demo") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// A merge adds the context and makes it the current one, a second merge replaces it, and the deletion removes it.
+func TestMerge(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	t.Setenv("KUBECONFIG", path)
+	if err := clientcmd.WriteToFile(*kubeconfigOf("mine", "https://mine.example"), path); err != nil {
+		t.Fatal(err)
+	}
+	servers := func() (string, map[string]string) {
+		t.Helper()
+		config, err := clientcmd.LoadFromFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]string{}
+		for name, context := range config.Contexts {
+			found[name] = config.Clusters[context.Cluster].Server + " " + context.Namespace
+		}
+		return config.CurrentContext, found
+	}
+	for _, server := range []string{"https://127.0.0.1:1", "https://127.0.0.1:2"} {
+		ours := newConfig("demo", &clientcmdapi.Cluster{Server: server}, &clientcmdapi.AuthInfo{Token: "a"})
+		var out bytes.Buffer
+		if err := mergeContext(&out, ours); err != nil {
+			t.Fatal(err)
+		}
+		current, all := servers()
+		want := map[string]string{"mine": "https://mine.example mine", "keelson-demo": server + " "}
+		if diff := cmp.Diff(want, all); diff != "" || current != "keelson-demo" || !strings.Contains(out.String(), path) {
+			t.Errorf("current %s, %q (-want +got)\n%s", current, out.String(), diff)
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	access := clientcmd.NewDefaultPathOptions()
+	if err := unmerge(access, "demo", "https://127.0.0.1:1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, all := servers(); all["keelson-demo"] == "" {
+		t.Error("a context of another cluster of this name was removed")
+	}
+	if err := unmerge(access, "demo", "https://127.0.0.1:3", "https://127.0.0.1:2"); err != nil {
+		t.Fatal(err)
+	}
+	if current, all := servers(); current != "" || len(all) != 1 {
+		t.Errorf("left: %s, %v", current, all)
+	}
+}

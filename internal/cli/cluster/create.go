@@ -1,0 +1,133 @@
+package cluster
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/object"
+	"github.com/keelson-dev/keelson/internal/cli/target"
+	"github.com/keelson-dev/keelson/internal/cli/usage"
+)
+
+// createFlags describe a new Cluster.
+type createFlags struct {
+	version      string
+	port         int32
+	certSANs     []string
+	expiresAfter time.Duration
+	protected    bool
+	rkeConfig    string
+	object.Output
+}
+
+func newCreate() *cobra.Command {
+	var flags target.Flags
+	var waits object.Waiting
+	var c createFlags
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Create a cluster",
+		Long: `Create a cluster: a control plane on the host of the manager with a simulated node, or with
+--rke-config one on the hosts of an RKE configuration.`,
+		Example: `  keelson cluster create demo --wait
+  keelson cluster kubeconfig demo --merge
+
+  # One for a test, which is deleted after an hour
+  keelson cluster create preview --expires-after 1h
+
+  # Only print the manifest
+  keelson cluster create demo --dry-run=client -o yaml`,
+		Args: oneCluster(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := c.validate(); err != nil {
+				return err
+			}
+			cluster, err := c.cluster(args[0])
+			if err != nil {
+				return err
+			}
+			if c.DryRun() {
+				return c.print(cmd.OutOrStdout(), cluster)
+			}
+			all, err := open(cmd.Context(), &flags)
+			if err != nil {
+				return err
+			}
+			if err := all.Create(cmd.Context(), cluster); apierrors.IsAlreadyExists(err) {
+				return fmt.Errorf("there is a Cluster %s already; choose another name, or delete it: keelson cluster delete %[1]s", cluster.Name)
+			} else if err != nil {
+				return all.describe(cluster.Name, err)
+			}
+			if err := c.print(cmd.OutOrStdout(), cluster); err != nil {
+				return err
+			}
+			if waits.Wait {
+				if err := all.untilReady(cmd.Context(), cluster.Name, waits.Timeout, cmd.ErrOrStderr()); err != nil {
+					return err
+				}
+			}
+			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Use it with: keelson cluster kubeconfig %s --merge\n", flags.Words(cluster.Name))
+			return err
+		},
+	}
+	flags.AddFlags(cmd.Flags())
+	c.addFlags(cmd.Flags())
+	waits.AddFlags(cmd.Flags(), "the cluster is ready")
+	return cmd
+}
+
+func (c *createFlags) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.version, "version", "", "Kubernetes `version`, such as v1.36.3 (default: the newest that the manager has)")
+	fs.Int32Var(&c.port, "api-port", 0, "port of the API on the host of the manager; 0: any free one")
+	fs.StringArrayVar(&c.certSANs, "cert-san", nil, "`name` or address in the certificate of the API; may be repeated")
+	fs.DurationVar(&c.expiresAfter, "expires-after", 0, "time after which the cluster is deleted, such as 8h (default: never)")
+	fs.BoolVar(&c.protected, "deletion-protection", false, "prevent the deletion of the cluster")
+	fs.StringVar(&c.rkeConfig, "rke-config", "", "`path` of an RKE cluster.yml on the host of the manager, instead of a control plane on that host")
+	c.Output.AddFlags(fs)
+}
+
+func (c *createFlags) validate() error {
+	switch {
+	case c.rkeConfig != "" && (c.version != "" || c.port != 0 || len(c.certSANs) > 0):
+		return usage.Errorf("--rke-config cannot be combined with --version, --api-port and --cert-san: the file has the settings of the cluster")
+	case c.port < 0 || c.port > 65535:
+		return usage.Errorf("--api-port=%d: must be from 1024 to 65535", c.port)
+	case c.expiresAfter < 0 || c.expiresAfter != c.expiresAfter.Truncate(time.Second):
+		return usage.Errorf("--expires-after=%v: must be a number of seconds, minutes or hours, such as 8h", c.expiresAfter)
+	}
+	return c.Validate()
+}
+
+// cluster returns the object.
+func (c *createFlags) cluster(name string) (*v1alpha1.Cluster, error) {
+	cluster := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	cluster.Spec.Version, cluster.Spec.DeletionProtection = c.version, c.protected
+	if c.rkeConfig != "" {
+		path, err := filepath.Abs(c.rkeConfig)
+		if err != nil {
+			return nil, err
+		}
+		cluster.Spec.ConfigPath = path
+	}
+	if c.port != 0 || len(c.certSANs) > 0 {
+		cluster.Spec.APIServer = &v1alpha1.APIServer{Port: c.port, CertSANs: c.certSANs}
+	}
+	if c.expiresAfter > 0 {
+		cluster.Spec.ExpiresAfter = &metav1.Duration{Duration: c.expiresAfter}
+	}
+	return cluster, nil
+}
+
+// print prints a Cluster.
+func (c *createFlags) print(out io.Writer, cluster *v1alpha1.Cluster) error {
+	cluster.APIVersion, cluster.Kind = v1alpha1.SchemeGroupVersion.String(), "Cluster" // the client removes them
+	return c.Print(out, cluster, "cluster", v1alpha1.GroupName)
+}

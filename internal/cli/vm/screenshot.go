@@ -1,0 +1,69 @@
+package vm
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/keelson-dev/keelson/internal/access/client"
+	"github.com/keelson-dev/keelson/internal/cli/usage"
+)
+
+func newScreenshot() *cobra.Command {
+	var flags machineFlags
+	output := ""
+	cmd := &cobra.Command{
+		Use:   "screenshot NAME",
+		Short: "Save what the display of a machine shows",
+		Long: `Save what the display of a machine shows, as a PNG file, by default NAME.png. The machine has to have a display
+(spec.display.type: vga).`,
+		Example: "  keelson vm screenshot web\n  keelson vm screenshot web -o - | display",
+		Args:    oneMachine(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if file, isFile := cmd.OutOrStdout().(*os.File); output == "-" && isFile && term.IsTerminal(int(file.Fd())) {
+				return usage.Errorf("a PNG file is not written to a terminal: use --output with a file")
+			}
+			m, err := flags.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			image, err := client.ReadScreenshot(cmd.Context(), m.api.Config, m.namespace, args[0])
+			if err != nil {
+				return err
+			}
+			defer image.Close() //nolint:errcheck // it was only read
+			if output == "-" {
+				_, err = io.Copy(cmd.OutOrStdout(), image)
+				return err
+			}
+			path := output
+			if path == "" {
+				path = args[0] + ".png"
+			}
+			if err := save(path, image); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.ErrOrStderr(), "Saved", path)
+			return err
+		},
+	}
+	flags.addFlags(cmd.Flags())
+	cmd.Flags().StringVarP(&output, "output", "o", output, "`file` to write; -: standard output (default NAME.png)")
+	return cmd
+}
+
+// save writes a file. Nobody else may read it, because a screen may show secrets.
+func save(path string, from io.Reader) error {
+	content, err := io.ReadAll(from)
+	if err != nil {
+		return fmt.Errorf("receive the screenshot: %w", err)
+	}
+	if len(content) == 0 {
+		return errors.New("the screenshot is empty")
+	}
+	return os.WriteFile(path, content, 0o600)
+}
