@@ -70,6 +70,12 @@ export async function getText(path: string, accept: string): Promise<string> {
   return (await request(prefix + path, { headers: { Accept: accept } })).text();
 }
 
+/** Reads a text that may go on for long. */
+export async function stream(path: string, signal: AbortSignal): Promise<ReadableStreamDefaultReader<string>> {
+  const response = await request(prefix + path, { headers: { Accept: 'text/plain,application/json' }, signal });
+  return response.body!.pipeThrough(new TextDecoderStream()).getReader();
+}
+
 export async function send<T>(method: string, path: string, body: unknown, contentType = 'application/json'): Promise<T> {
   const text = typeof body === 'string' ? body : JSON.stringify(body);
   return (await request(prefix + path, { method, headers: { 'Content-Type': contentType, Accept: 'application/json' }, body: text })).json();

@@ -1,11 +1,14 @@
 // The page of one object.
-import { useEffect, useMemo } from 'preact/hooks';
+import { Fragment } from 'preact';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import { Actions } from './actions';
 import type { App } from './app';
 import { Yaml } from './editor';
 import { sortedEvents } from './events';
 import { href, path, title, type Kind } from './kinds';
 import { ObjectList, TableList, type Obj } from './live';
+import { PodLogs } from './log';
+import { MachineAccess } from './machine';
 import { EventTable } from './overview';
 import { Age, Badge, CellText, Empty, Section } from './parts';
 import { relatedOf } from './related';
@@ -34,6 +37,7 @@ export function DetailPage({ app, kind, namespace, name }: { app: App; kind: Kin
       <Actions key={object.metadata.uid} kind={kind} object={object} />
       {object.metadata.deletionTimestamp && <p class="hint"><strong>{texts.deleting}</strong> <Age at={Date.parse(object.metadata.deletionTimestamp)} /></p>}
       <Summary object={object} table={table} />
+      {kind.plural === 'virtualmachines' && <MachineAccess key={object.metadata.uid} object={object} />}
       <Conditions object={object} />
       <Related app={app} kind={kind} object={object} />
       <Events app={app} object={object} />
@@ -102,6 +106,8 @@ function Related({ app, kind, object }: { app: App; kind: Kind; object: Obj }) {
   const list = useOpen(() => (at ? new TableList(app.socket, at, related.query) : undefined) ?? nothing, [at, related?.query]);
   useSource(list === nothing ? undefined : (list as TableList));
   const owners = object.metadata.ownerReferences ?? [];
+  const podsOf = related && podQuery[related.kind];
+  const [opened, open] = useState('');
   if (!related && !owners.length) return null;
   const table = list === nothing ? undefined : (list as TableList);
   const rows = table ? [...table.rows.values()].filter((r) => r.owners.includes(object.metadata.uid)).sort((a, b) => b.created - a.created) : [];
@@ -117,15 +123,19 @@ function Related({ app, kind, object }: { app: App; kind: Kind; object: Obj }) {
       {rows.length > 0 && (
         <div class="scroll">
           <table class="plain">
-            <thead><tr><th scope="col">{related!.kind}</th>{columns.map(([c]) => <th key={c.name} scope="col">{c.name}</th>)}<th scope="col">{texts.columns.age}</th></tr></thead>
+            <thead><tr><th scope="col">{related!.kind}</th>{columns.map(([c]) => <th key={c.name} scope="col">{c.name}</th>)}<th scope="col">{texts.columns.age}</th>{podsOf && <th scope="col"><span class="hidden">{texts.logs}</span></th>}</tr></thead>
             <tbody>{rows.map((r) => {
               const page = app.kindOf(related!.plural);
               return (
-                <tr key={r.uid}>
-                  <td>{page ? <a href={href(page, r.namespace, r.name)}>{r.name}</a> : r.name}</td>
-                  {columns.map(([c, i]) => <td key={c.name}><CellText column={c.name} text={r.cells[i]} /></td>)}
-                  <td><Age at={r.created} /></td>
-                </tr>
+                <Fragment key={r.uid}>
+                  <tr>
+                    <td>{page ? <a href={href(page, r.namespace, r.name)}>{r.name}</a> : r.name}</td>
+                    {columns.map(([c, i]) => <td key={c.name}><CellText column={c.name} text={r.cells[i]} /></td>)}
+                    <td><Age at={r.created} /></td>
+                    {podsOf && <td><button type="button" class="small" aria-expanded={opened === r.uid} onClick={() => open(opened === r.uid ? '' : r.uid)}>{texts.logs}</button></td>}
+                  </tr>
+                  {opened === r.uid && <tr><td colSpan={columns.length + 3}><PodLogs namespace={r.namespace} query={podsOf!(r.name)} /></td></tr>}
+                </Fragment>
               );
             })}</tbody>
           </table>
@@ -136,6 +146,12 @@ function Related({ app, kind, object }: { app: App; kind: Kind; object: Obj }) {
 }
 
 const nothing = { close() {} };
+
+/** Selects the Pods of a related object by its name. */
+const podQuery: Record<string, ((name: string) => string) | undefined> = {
+  Job: (name) => `labelSelector=${encodeURIComponent(`batch.kubernetes.io/job-name=${name}`)}`,
+  Pod: (name) => `fieldSelector=${encodeURIComponent(`metadata.name=${name}`)}`,
+};
 
 function Events({ app, object }: { app: App; object: Obj }) {
   const { namespace, uid } = object.metadata;

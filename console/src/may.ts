@@ -8,17 +8,32 @@ import { texts } from './texts';
 export type May = Record<string, string | undefined>;
 
 export function useMay(kind: Kind, namespace: string | undefined, name: string, verbs: readonly string[]): May {
+  return useReview(verbs, [kind, namespace, name], (verb) => ({ namespace, name: name || undefined, verb, group: kind.group, resource: kind.plural }));
+}
+
+const subresources = ['console', 'log', 'usage'] as const;
+
+/** The same for the subresources of a machine in the access API. */
+export function useMayAccess(namespace: string, name: string): May {
+  return useReview(subresources, [namespace, name], (subresource) => ({ namespace, name, verb: 'get', group: 'access.cloudnative.tw', resource: 'virtualmachines', subresource }));
+}
+
+interface Attributes { namespace?: string; name?: string; verb: string; group: string; resource: string; subresource?: string }
+
+/** Asks one question for each key. */
+function useReview(keys: readonly string[], inputs: unknown[], attributesOf: (key: string) => Attributes): May {
   const [may, set] = useState<May>({});
   useEffect(() => {
-    for (const verb of verbs) {
-      const attributes = { namespace, name: name || undefined, verb, group: kind.group, resource: kind.plural };
+    for (const key of keys) {
+      const attributes = attributesOf(key);
+      const resource = attributes.resource + (attributes.subresource ? `/${attributes.subresource}` : '');
       send<any>('POST', '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews', {
         apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectAccessReview', spec: { resourceAttributes: attributes },
       }).then(
-        ({ status }) => set((old) => ({ ...old, [verb]: status.allowed ? '' : texts.mayNot(verb, kind.plural, namespace) + (status.reason ? `: ${status.reason}` : '') })),
-        () => set((old) => ({ ...old, [verb]: '' })), // the request itself tells
+        ({ status }) => set((old) => ({ ...old, [key]: status.allowed ? '' : texts.mayNot(attributes.verb, resource, attributes.namespace) + (status.reason ? `: ${status.reason}` : '') })),
+        () => set((old) => ({ ...old, [key]: '' })), // the request itself tells
       );
     }
-  }, [kind, namespace, name]);
+  }, inputs);
   return may;
 }

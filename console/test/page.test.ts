@@ -7,7 +7,9 @@ import { eventOf } from '../src/events';
 import { counted, href, path, sorted, type Kind } from '../src/kinds';
 import { select } from '../src/list';
 import { relatedOf } from '../src/related';
+import { containersOf, newest, readable } from '../src/log';
 import { parse } from '../src/route';
+import { bytesPerSecond, graphs } from '../src/samples';
 import { stateOf, toneOfCell } from '../src/state';
 import { columnsOf, matches, rowsOf, versionOf, wordsOf, type Table } from '../src/table';
 import { age, relative, timeIn } from '../src/time';
@@ -171,4 +173,31 @@ test('the form of a machine makes YAML, whatever is typed', () => {
   assert.equal(yaml, 'apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata:\n  name: "1e3"\n  namespace: a\nspec:\n  resource:\n    cpu: "1"\n    memory: "1: 2"\n' +
     '  image:\n    url: "https://example.com/x"\n    sha256: "00"\n');
   assert.equal(templateOf(clusters, 'a'), 'apiVersion: clusterprovisioner.rke.io/v1alpha1\nkind: Cluster\nmetadata:\n  name: example\nspec: {}\n');
+});
+
+test('a log is shown without control characters', () => {
+  assert.equal(readable('\x1b[1;32mok\x1b[0m\r\n\x1b]0;title\x07next\x1b(B\x00\r\n'), 'ok\nnext\n');
+  const long = readable('first\n' + 'x'.repeat(300_000) + '\nlast\n' + 'y'.repeat(200_000));
+  assert.ok(long.startsWith('last\n'), 'the end of a long log, from the begin of a line');
+});
+
+test('the log of a run is that of its newest Pod and of its work', () => {
+  const pod = (name: string, creationTimestamp: string) => ({ metadata: { name, creationTimestamp, uid: name, resourceVersion: '1' }, spec: { containers: [{ name: 'main' }], initContainers: [{ name: 'prepare' }] } });
+  const all = [pod('b', '2026-01-02T00:00:00Z'), pod('c', '2026-01-03T00:00:00Z'), pod('a', '2026-01-01T00:00:00Z')];
+  assert.equal(newest(all)?.metadata.name, 'c');
+  assert.deepEqual(containersOf(all[0]), ['main', 'prepare']);
+});
+
+test('a pause of the samples is a gap in the graphs', () => {
+  const values = [1, null, 3];
+  const usage = {
+    intervalSeconds: 15, unixMilliseconds: [0, 15_000, 600_000], cpuPercent: [5, 10, 20], memoryPercent: [1, 2, 3],
+    diskReadBytesPerSecond: values, diskWrittenBytesPerSecond: values, networkReceivedBytesPerSecond: values, networkTransmittedBytesPerSecond: [0, 0, null],
+  };
+  const [cpu, , disks, network] = graphs(usage);
+  assert.deepEqual(cpu.data, [[0, 15, 16, 600], [5, 10, null, 20]]);
+  assert.deepEqual(disks.data, [[0, 15, 16, 600], [1, null, null, 3], [1, null, null, 3]]);
+  assert.equal(cpu.latest, '20 %');
+  assert.equal(network.latest, 'received 3 B/s, transmitted unknown');
+  assert.deepEqual([0, 999, 1000, 12_345, 9.9e8].map(bytesPerSecond), ['0 B/s', '999 B/s', '1.0 kB/s', '12 kB/s', '990 MB/s']);
 });

@@ -13,16 +13,9 @@ import (
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	vmv1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/testing/browser"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
-
-// click clicks the enabled button with a text, when there is one, in an open dialog first.
-func (b *tab) click(text string) {
-	b.t.Helper()
-	button := fmt.Sprintf(`[...(document.querySelector("dialog[open]") ?? document).querySelectorAll("button")].find((b) => b.textContent === %q && !b.disabled)`, text)
-	b.until("!!" + button)
-	value[bool](b, button+".click() ?? true")
-}
 
 // eventually waits for the object in the API.
 func eventually[T client.Object](w *world, object T, check func(T) bool) {
@@ -35,25 +28,25 @@ func eventually[T client.Object](w *world, object T, check func(T) bool) {
 func TestVerbs(t *testing.T) {
 	w := newWorld(t)
 	c := serve(t, w.config, 0)
-	b := newTab(t) // closed before the console
-	b.open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/web#", 1))
+	b := browser.New(t) // closed before the console
+	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/web#", 1))
 	machine := &vmv1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web"}}
-	b.click("Restart")
-	b.sees("is stopped and started again")
-	b.click("Restart")
+	b.Click("Restart")
+	b.Sees("is stopped and started again")
+	b.Click("Restart")
 	eventually(w, machine, func(m *vmv1alpha1.VirtualMachine) bool { return m.Spec.RestartedAt != nil })
-	b.open(c.Address() + "/virtualmachines/" + w.namespace + "/old")
+	b.Open(c.Address() + "/virtualmachines/" + w.namespace + "/old")
 	machine.Name = "old"
-	b.click("Start")
+	b.Click("Start")
 	eventually(w, machine, func(m *vmv1alpha1.VirtualMachine) bool { return m.Spec.Action == vmv1alpha1.ActionActive })
 
-	b.open(c.Address() + "/crontabs/" + w.namespace + "/backup")
+	b.Open(c.Address() + "/crontabs/" + w.namespace + "/backup")
 	cronTab := &stablev1.CronTab{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "backup"}}
-	b.click("Suspend")
+	b.Click("Suspend")
 	eventually(w, cronTab, func(c *stablev1.CronTab) bool { return *c.Spec.Suspend })
-	b.click("Resume")
+	b.Click("Resume")
 	eventually(w, cronTab, func(c *stablev1.CronTab) bool { return !*c.Spec.Suspend })
-	b.click("Run now")
+	b.Click("Run now")
 	eventually(w, cronTab, func(c *stablev1.CronTab) bool {
 		return c.Annotations["crontab.stable.example.com/run-requested-at"] != ""
 	})
@@ -62,18 +55,18 @@ func TestVerbs(t *testing.T) {
 func TestDelete(t *testing.T) {
 	w := newWorld(t)
 	c := serve(t, w.config, 0)
-	b := newTab(t) // closed before the console
-	b.open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/web#", 1))
-	b.click("Delete …")
-	b.sees("Delete web?", "To confirm, type")
+	b := browser.New(t) // closed before the console
+	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/web#", 1))
+	b.Click("Delete …")
+	b.Sees("Delete web?", "To confirm, type")
 	disabled := `document.querySelector("dialog .danger").disabled`
-	b.press("we")
-	b.until(disabled)
-	b.keep("delete")
-	b.press("b")
-	b.until("!" + disabled)
-	b.press("\r")
-	b.until(`location.pathname === "/virtualmachines"`)
+	b.Press("we")
+	b.Until(disabled)
+	b.Keep("delete")
+	b.Press("b")
+	b.Until("!" + disabled)
+	b.Press("\r")
+	b.Until(`location.pathname === "/virtualmachines"`)
 	harness.Eventually(t, "the deletion", func() bool {
 		machine := &vmv1alpha1.VirtualMachine{}
 		return apierrors.IsNotFound(w.client.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "web"}, machine))
@@ -83,73 +76,79 @@ func TestDelete(t *testing.T) {
 func TestEdit(t *testing.T) {
 	w := newWorld(t)
 	c := serve(t, w.config, 0)
-	b := newTab(t) // closed before the console
-	b.expect("422")
-	b.open(strings.Replace(c.URL(), "/#", "/crontabs/"+w.namespace+"/backup#", 1))
-	b.sees("YAML")
-	value[bool](b, `(document.querySelector("summary").click(), true)`)
-	b.click("Edit")
+	b := browser.New(t) // closed before the console
+	b.Expect("422")
+	b.Open(strings.Replace(c.URL(), "/#", "/crontabs/"+w.namespace+"/backup#", 1))
+	b.Sees("YAML")
+	browser.Value[bool](b, `(document.querySelector("summary").click(), true)`)
+	b.Click("Edit")
 	replace := func(from, to string) {
-		b.until(fmt.Sprintf(`document.querySelector("textarea")?.value.includes(%q)`, from))
-		value[bool](b, fmt.Sprintf(`(() => { const t = document.querySelector("textarea"); t.value = t.value.replace(%q, %q); return t.dispatchEvent(new Event("input", {bubbles: true})); })()`, from, to))
+		b.Until(fmt.Sprintf(`document.querySelector("textarea")?.value.includes(%q)`, from))
+		browser.Value[bool](b, fmt.Sprintf(`(() => { const t = document.querySelector("textarea"); t.value = t.value.replace(%q, %q); return t.dispatchEvent(new Event("input", {bubbles: true})); })()`, from, to))
 	}
 	replace("0 3 * * *", "61 3 * * *")
-	b.click("Check")
-	b.sees("the minute must be")
+	b.Click("Check")
+	b.Sees("the minute must be")
 	replace("61 3 * * *", "5 3 * * *")
-	b.click("Check")
-	b.sees("-   schedule: 0 3 * * *", "+   schedule: 5 3 * * *")
-	b.keep("edit")
+	b.Click("Check")
+	b.Sees("-   schedule: 0 3 * * *", "+   schedule: 5 3 * * *")
+	b.Keep("edit")
 	cronTab := &stablev1.CronTab{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "backup"}}
 	eventually(w, cronTab, func(c *stablev1.CronTab) bool { return c.Spec.Schedule == "0 3 * * *" })
-	b.click("Save")
+	b.Click("Save")
 	eventually(w, cronTab, func(c *stablev1.CronTab) bool { return c.Spec.Schedule == "5 3 * * *" })
+}
+
+// allow lets a user read a resource of machines in the namespace.
+func (w *world) allow(user, resource string) {
+	w.t.Helper()
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: user}, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{"cloudnative.tw"}, Resources: []string{resource}, Verbs: []string{"get", "list", "watch"},
+	}}}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: user},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
+	}
+	for _, object := range []client.Object{role, binding} {
+		if err := w.client.Create(w.t.Context(), object); err != nil {
+			w.t.Fatal(err)
+		}
+	}
 }
 
 func TestVerbsOfAReader(t *testing.T) {
 	w := newWorld(t)
-	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "reader"}, Rules: []rbacv1.PolicyRule{{
-		APIGroups: []string{"cloudnative.tw"}, Resources: []string{"virtualmachines"}, Verbs: []string{"get", "list", "watch"},
-	}}}
-	binding := &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "reader"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "joe"}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"},
-	}
-	for _, object := range []client.Object{role, binding} {
-		if err := w.client.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
-	}
+	w.allow("joe", "virtualmachines")
 	config := rest.CopyConfig(w.config)
 	config.Impersonate.UserName = "joe"
 	c := serve(t, config, 0)
-	b := newTab(t) // closed before the console
-	b.expect("403")
-	b.open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/web#", 1))
-	b.sees("GuestReady", "Restart")
-	b.until(`[...document.querySelectorAll("main .actions button")].every((b) => b.disabled && b.title.startsWith("You may not "))`)
+	b := browser.New(t) // closed before the console
+	b.Expect("403")
+	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/web#", 1))
+	b.Sees("GuestReady", "Restart")
+	b.Until(`[...document.querySelectorAll("main .actions button")].every((b) => b.disabled && b.title.startsWith("You may not "))`)
 }
 
 func TestCreate(t *testing.T) {
 	w := newWorld(t)
 	c := serve(t, w.config, 0)
-	b := newTab(t) // closed before the console
-	b.expect("409")
-	b.open(strings.Replace(c.URL(), "/#", "/virtualmachines?namespace="+w.namespace+"#", 1))
-	b.click("Create")
-	b.sees("Root disk", "SHA-256")
-	b.until(`document.querySelector("input[name=name]")?.focus() ?? true`)
-	b.press("web")
-	b.until(`document.querySelector("textarea").value.includes("name: web")`)
-	b.click("Create")
-	b.sees(`virtualmachines.cloudnative.tw "web" already exists`)
-	b.press("-2")
-	b.click("Check")
-	b.sees("Nothing is created yet")
-	b.keep("create")
-	b.click("Create")
-	b.until(`location.pathname.endsWith("/web-2")`)
+	b := browser.New(t) // closed before the console
+	b.Expect("409")
+	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines?namespace="+w.namespace+"#", 1))
+	b.Click("Create")
+	b.Sees("Root disk", "SHA-256")
+	b.Until(`document.querySelector("input[name=name]")?.focus() ?? true`)
+	b.Press("web")
+	b.Until(`document.querySelector("textarea").value.includes("name: web")`)
+	b.Click("Create")
+	b.Sees(`virtualmachines.cloudnative.tw "web" already exists`)
+	b.Press("-2")
+	b.Click("Check")
+	b.Sees("Nothing is created yet")
+	b.Keep("create")
+	b.Click("Create")
+	b.Until(`location.pathname.endsWith("/web-2")`)
 	machine := &vmv1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web-2"}}
 	eventually(w, machine, func(m *vmv1alpha1.VirtualMachine) bool { return m.Spec.Resource.Memory.String() == "512Mi" })
 }

@@ -43,7 +43,9 @@ type Console struct {
 	forward  *httputil.ReverseProxy
 	about    about
 	page     *page
-	watchers chan struct{} // one element for each open connection with watches
+	config   *rest.Config
+	// One element for each open connection with watches, and for each terminal.
+	watchers, terminals chan struct{}
 }
 
 // Listen binds the port. Serve serves it.
@@ -69,7 +71,8 @@ func Listen(ctx context.Context, o Options) (*Console, error) {
 		sessions: newSessions(time.Now),
 		rules:    rules, page: page,
 		about:    about{Cluster: o.Cluster, Version: o.Version, Kinds: rules.kinds},
-		watchers: make(chan struct{}, maxConnections),
+		config:   o.Config,
+		watchers: make(chan struct{}, maxConnections), terminals: make(chan struct{}, maxTerminals),
 	}
 	if err := c.connect(o.Config); err != nil {
 		return nil, errors.Join(err, listener.Close())

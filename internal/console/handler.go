@@ -25,6 +25,7 @@ func (c *Console) handler() http.Handler {
 	mux.HandleFunc("POST /session", c.login)
 	mux.Handle("GET /about", c.inSession(http.HandlerFunc(c.tellAbout)))
 	mux.Handle("GET /watch", c.inSession(http.HandlerFunc(c.watch)))
+	mux.Handle("GET /terminal/{namespace}/{name}", c.inSession(http.HandlerFunc(c.terminal)))
 	mux.Handle(apiPrefix+"/", c.inSession(http.HandlerFunc(c.serveAPI)))
 	mux.Handle("/", c.page)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
@@ -27,6 +28,8 @@ var contentTypes = map[string]string{
 // page serves the files of the page. All paths without a file are pages of the application, which has its own routes.
 type page struct {
 	files map[string]file // by path without the leading slash
+	// nonce allows the style elements of the terminal.
+	nonce string
 }
 
 type file struct {
@@ -35,7 +38,7 @@ type file struct {
 }
 
 func loadPage() (*page, error) {
-	p := &page{files: map[string]file{}}
+	p := &page{files: map[string]file{}, nonce: newSecret()}
 	err := fs.WalkDir(dist, "dist", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -44,6 +47,7 @@ func loadPage() (*page, error) {
 		if err != nil {
 			return err
 		}
+		content = bytes.ReplaceAll(content, []byte(`nonce="-"`), []byte(`nonce="`+p.nonce+`"`))
 		sum := sha256.Sum256(content)
 		p.files[strings.TrimPrefix(name, "dist/")] = file{contentTypes[path.Ext(name)], `"` + base64.RawURLEncoding.EncodeToString(sum[:]) + `"`, content}
 		return nil
@@ -73,7 +77,9 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		found = p.files[indexFile]
 	}
 	h := w.Header()
-	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; img-src 'self'; "+
+		// The terminal makes style elements, and style attributes for the colors of its text.
+		"style-src 'self' 'nonce-"+p.nonce+"'; style-src-attr 'unsafe-inline'; "+
 		// Not all browsers count a WebSocket as 'self'.
 		"connect-src 'self' ws://"+r.Host+"; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'")
 	h.Set("Cache-Control", "no-cache")

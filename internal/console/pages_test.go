@@ -25,11 +25,12 @@ import (
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	vmv1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/testing/apiproxy"
+	"github.com/keelson-dev/keelson/internal/testing/browser"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-func TestMain(m *testing.M) { env.Main(m, stopChromium) }
+func TestMain(m *testing.M) { env.Main(m, browser.Stop) }
 
 // world has one object of each kind in a namespace, with the statuses that controllers would write.
 type world struct {
@@ -113,11 +114,11 @@ func (w *world) ready(object client.Object, status metav1.ConditionStatus, reaso
 func TestEveryPage(t *testing.T) {
 	w := newWorld(t)
 	c := serve(t, w.config, 0)
-	b := newTab(t) // closed before the console
-	b.open(strings.Replace(c.URL(), "/#", "/?namespace="+w.namespace+"#", 1))
-	b.sees("Needs attention", "SecretMissing", "1 Machine", "there is no Secret db-seed", "backup", "in 59m", "Progressing", "Stopped or paused on request", "Recent warnings")
-	b.until(`location.hash === ""`)
-	b.keep("overview")
+	b := browser.New(t) // closed before the console
+	b.Open(strings.Replace(c.URL(), "/#", "/?namespace="+w.namespace+"#", 1))
+	b.Sees("Needs attention", "SecretMissing", "1 Machine", "there is no Secret db-seed", "backup", "in 59m", "Progressing", "Stopped or paused on request", "Recent warnings")
+	b.Until(`location.hash === ""`)
+	b.Keep("overview")
 	for path, texts := range map[string][]string{
 		"/virtualmachines": {"Machines", "db", "web", "old", "GuestReady"},
 		"/crontabs":        {"Schedules", "backup", "0 3 * * *", "in 59m"},
@@ -134,87 +135,87 @@ func TestEveryPage(t *testing.T) {
 		"/virtualmachines/" + w.namespace + "/missing": {"missing does not exist"},
 		"/somewhere/else":                              {"There is no such page"},
 	} {
-		b.open(c.Address() + path)
-		b.sees(texts...)
-		b.keep(strings.ReplaceAll(strings.ReplaceAll(strings.Trim(path, "/"), w.namespace+"/", ""), "/", "-"))
+		b.Open(c.Address() + path)
+		b.Sees(texts...)
+		b.Keep(strings.ReplaceAll(strings.ReplaceAll(strings.Trim(path, "/"), w.namespace+"/", ""), "/", "-"))
 	}
 }
 
 func TestKeysLinksAndTheBackButton(t *testing.T) {
 	w := newWorld(t)
 	c := serve(t, w.config, 0)
-	b := newTab(t) // closed before the console
-	b.open(strings.Replace(c.URL(), "/#", "/?namespace="+w.namespace+"#", 1))
-	b.sees("Overview", "Machines")
-	b.press("gm")
-	b.until(`location.pathname === "/virtualmachines"`)
-	b.sees("web", "db", "old")
-	b.press("/")
-	b.press("web")
-	b.until(`document.querySelectorAll("main td a").length === 1`)
-	b.press("\x1b")
-	b.press("j\r")
-	b.until(`location.pathname.endsWith("/web")`)
-	b.sees("GuestReady", "Summary")
-	b.do(chromedp.NavigateBack())
-	b.until(`location.search.includes("search=web") && document.querySelectorAll("main td a").length === 1`)
-	b.press("?")
-	b.sees("Keyboard shortcuts")
-	b.keep("help")
+	b := browser.New(t) // closed before the console
+	b.Open(strings.Replace(c.URL(), "/#", "/?namespace="+w.namespace+"#", 1))
+	b.Sees("Overview", "Machines")
+	b.Press("gm")
+	b.Until(`location.pathname === "/virtualmachines"`)
+	b.Sees("web", "db", "old")
+	b.Press("/")
+	b.Press("web")
+	b.Until(`document.querySelectorAll("main td a").length === 1`)
+	b.Press("\x1b")
+	b.Press("j\r")
+	b.Until(`location.pathname.endsWith("/web")`)
+	b.Sees("GuestReady", "Summary")
+	b.Do(chromedp.NavigateBack())
+	b.Until(`location.search.includes("search=web") && document.querySelectorAll("main td a").length === 1`)
+	b.Press("?")
+	b.Sees("Keyboard shortcuts")
+	b.Keep("help")
 }
 
 func TestLiveUpdate(t *testing.T) {
 	w := newWorld(t)
 	c := serve(t, w.config, 0)
-	b := newTab(t) // closed before the console
-	b.open(strings.Replace(c.URL(), "/#", "/virtualmachines?namespace="+w.namespace+"#", 1))
-	b.sees("web", "db", "old")
+	b := browser.New(t) // closed before the console
+	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines?namespace="+w.namespace+"#", 1))
+	b.Sees("web", "db", "old")
 	machine := &vmv1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "fresh"}}
 	w.create(machine, "False", "CreateFailed", "no space left")
-	b.sees("fresh", "CreateFailed")
+	b.Sees("fresh", "CreateFailed")
 	w.ready(machine, "True", "GuestReady", "")
-	b.until(`!document.body.innerText.includes("CreateFailed")`)
+	b.Until(`!document.body.innerText.includes("CreateFailed")`)
 	if err := w.client.Delete(t.Context(), machine); err != nil {
 		t.Fatal(err)
 	}
-	b.until(`!document.body.innerText.includes("fresh")`)
+	b.Until(`!document.body.innerText.includes("fresh")`)
 }
 
 func TestLostConnection(t *testing.T) {
 	w := newWorld(t)
 	api := apiproxy.New(t, w.config, 1)
 	c := serve(t, &rest.Config{Host: api.URL}, 0)
-	b := newTab(t) // closed before the console
-	b.open(strings.Replace(c.URL(), "/#", "/virtualmachines?namespace="+w.namespace+"#", 1))
-	b.sees("web", "db", "old")
-	b.expect("502")
+	b := browser.New(t) // closed before the console
+	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines?namespace="+w.namespace+"#", 1))
+	b.Sees("web", "db", "old")
+	b.Expect("502")
 	api.Cut(true)
 	api.Set(apiproxy.Faults{}) // ends the watches
-	b.sees("Connection lost", "does not answer", "web")
-	b.keep("lost")
+	b.Sees("Connection lost", "does not answer", "web")
+	b.Keep("lost")
 	w.create(&vmv1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "meanwhile"}}, "True", "GuestReady", "")
 	api.Cut(false)
-	b.sees("meanwhile")
-	b.until(`!document.body.innerText.includes("Connection lost")`)
+	b.Sees("meanwhile")
+	b.Until(`!document.body.innerText.includes("Connection lost")`)
 }
 
 func TestProgramEnds(t *testing.T) {
 	w := newWorld(t)
 	c, stop := serveUntil(t, w.config, 0)
-	b := newTab(t) // closed before the console
-	b.open(strings.Replace(c.URL(), "/#", "/virtualmachines?namespace="+w.namespace+"#", 1))
-	b.sees("web", "db", "old")
-	b.expect("ERR_CONNECTION_REFUSED")
-	b.expect("WebSocket connection to")
-	b.expect("401")
+	b := browser.New(t) // closed before the console
+	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines?namespace="+w.namespace+"#", 1))
+	b.Sees("web", "db", "old")
+	b.Expect("ERR_CONNECTION_REFUSED")
+	b.Expect("WebSocket connection to")
+	b.Expect("401")
 	stop()
-	b.sees("Connection lost", "The program keelson does not answer", "web")
+	b.Sees("Connection lost", "The program keelson does not answer", "web")
 	port, err := strconv.Atoi(c.Address()[strings.LastIndex(c.Address(), ":")+1:])
 	if err != nil {
 		t.Fatal(err)
 	}
 	serve(t, w.config, port)
-	b.sees("This page has no session", "keelson console")
+	b.Sees("This page has no session", "keelson console")
 }
 
 func TestUserWhoMaySeeNothing(t *testing.T) {
@@ -222,22 +223,22 @@ func TestUserWhoMaySeeNothing(t *testing.T) {
 	config := rest.CopyConfig(w.config)
 	config.Impersonate.UserName = "jane"
 	c := serve(t, config, 0)
-	b := newTab(t) // closed before the console
-	b.expect("403")
-	b.open(c.URL())
-	b.sees("You may not see Machines", `User "jane" cannot list resource "virtualmachines"`, "jane")
-	b.keep("denied")
-	b.open(c.Address() + "/virtualmachines/" + w.namespace + "/db")
-	b.sees("You may not see db", `User "jane" cannot list resource "virtualmachines"`)
+	b := browser.New(t) // closed before the console
+	b.Expect("403")
+	b.Open(c.URL())
+	b.Sees("You may not see Machines", `User "jane" cannot list resource "virtualmachines"`, "jane")
+	b.Keep("denied")
+	b.Open(c.Address() + "/virtualmachines/" + w.namespace + "/db")
+	b.Sees("You may not see db", `User "jane" cannot list resource "virtualmachines"`)
 }
 
 func TestNoSession(t *testing.T) {
 	c := serve(t, env.Config(t), 0)
-	b := newTab(t) // closed before the console
-	b.expect("401")
-	b.open(c.Address())
-	b.sees("This page has no session", "keelson console")
-	b.keep("no-session")
+	b := browser.New(t) // closed before the console
+	b.Expect("401")
+	b.Open(c.Address())
+	b.Sees("This page has no session", "keelson console")
+	b.Keep("no-session")
 }
 
 // manyFoos is an API with n Foos and nothing else.
@@ -277,20 +278,20 @@ func manyFoos(t testing.TB, n int) *rest.Config {
 
 func TestTenThousandObjects(t *testing.T) {
 	c := serve(t, manyFoos(t, 10_000), 0)
-	b := newTab(t) // closed before the console
-	b.expect("404")
-	b.open(strings.Replace(c.URL(), "/#", "/foos#", 1))
-	b.sees("10,000", "foo-0")
-	if rows := value[int](b, `document.querySelectorAll("main tbody tr").length`); rows > 100 {
+	b := browser.New(t) // closed before the console
+	b.Expect("404")
+	b.Open(strings.Replace(c.URL(), "/#", "/foos#", 1))
+	b.Sees("10,000", "foo-0")
+	if rows := browser.Value[int](b, `document.querySelectorAll("main tbody tr").length`); rows > 100 {
 		t.Errorf("%d rows are in the document", rows)
 	}
-	b.keep("many")
-	value[bool](b, `(document.querySelector(".grid").scrollTop = 1e9, true)`)
-	b.sees("foo-9999")
-	b.press("/")
-	b.press("foo-77")
-	b.sees("111 of 10,000", "foo-7799")
-	heap := value[float64](b, `performance.memory.usedJSHeapSize`)
+	b.Keep("many")
+	browser.Value[bool](b, `(document.querySelector(".grid").scrollTop = 1e9, true)`)
+	b.Sees("foo-9999")
+	b.Press("/")
+	b.Press("foo-77")
+	b.Sees("111 of 10,000", "foo-7799")
+	heap := browser.Value[float64](b, `performance.memory.usedJSHeapSize`)
 	t.Logf("the page uses %.0f MB", heap/1e6)
 	if heap > 300e6 {
 		t.Errorf("the page uses %.0f MB", heap/1e6)

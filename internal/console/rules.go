@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/keelson-dev/keelson/api/crds"
+	"github.com/keelson-dev/keelson/internal/access/client"
 )
 
 // Kind is a kind with pages of its own.
@@ -66,8 +67,10 @@ const (
 	objects = `(?:namespaces/` + name + `/)?(` + name + `)(?:/(` + name + `))?$`
 )
 
-// Subresources do not match.
+// Subresources do not match, except those of subresources.
 var (
+	subresources = regexp.MustCompile(`^/api/v1/namespaces/` + name + `/pods/` + name + `/log$` +
+		`|^/apis/` + client.Group + `/` + client.Version + `/namespaces/` + name + `/` + client.Resource + `/` + name + `/(?:` + client.Log + `|` + client.Usage + `)$`)
 	corePath  = regexp.MustCompile(`^/api/v1/` + objects)
 	groupPath = regexp.MustCompile(`^/apis/(` + name + `)/` + name + `/` + objects)
 )
@@ -80,7 +83,7 @@ func (r *rules) allow(method, path string) bool {
 			return method == http.MethodPost
 		}
 	}
-	if path == "/version" {
+	if path == "/version" || subresources.MatchString(path) && !strings.Contains(path, "..") {
 		return method == http.MethodGet
 	}
 	asked, object, ok := parse(path)

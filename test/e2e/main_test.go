@@ -23,6 +23,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/keelson-dev/keelson/internal/testing/browser"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
@@ -47,6 +48,7 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse() // run needs -v
 	code, err := run(m)
+	browser.Stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "error: %v\n", err)
 		code = max(code, 1)

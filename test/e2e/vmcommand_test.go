@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keelson-dev/keelson/internal/testing/browser"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -88,4 +89,29 @@ func banner(t *testing.T, address string) string {
 		t.Fatal(err)
 	}
 	return string(buffer[:n])
+}
+
+// A person opens the page of a machine in a browser, and types into its console.
+func TestLongAccessByConsole(t *testing.T) {
+	needQEMU(t)
+	s := newSession(t)
+	served := s.Start(t, "keelson", "console", "--kubeconfig", kubeconfig)
+	served.Await(t, "#token=")
+	url := regexp.MustCompile(`http://127\.0\.0\.1:\d+/#token=\S+`).FindString(served.Text())
+	s.OK(t, "keelson", "vm", "create", "web", "--kubeconfig", kubeconfig, "--namespace", s.namespace, "--wait")
+	b := browser.New(t) // closed before the console
+	b.Open(strings.Replace(url, "/#", "/virtualmachines/"+s.namespace+"/web#", 1))
+	b.Unfold("Serial console")
+	b.Until(`!!document.querySelector(".xterm-rows")?.textContent.includes("built-in shell")`)
+	b.Type("\recho typed-$((40+2))\r")
+	b.Until(`document.querySelector(".xterm-rows").textContent.includes("typed-42")`)
+	b.Keep("machine-terminal")
+	b.Unfold("Serial console") // closes it
+	b.Unfold("Usage in the last hour")
+	b.Until(`document.querySelectorAll("figure canvas").length === 4`)
+	b.Unfold("Serial log")
+	b.Sees("typed-42")
+	s.OK(t, "keelson", "vm", "stop", "web", "--kubeconfig", kubeconfig, "--namespace", s.namespace, "--wait")
+	b.Unfold("Serial console")
+	b.Sees("is not running")
 }

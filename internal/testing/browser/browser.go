@@ -1,4 +1,5 @@
-package console_test
+// Package browser drives Chromium in tests of pages.
+package browser
 
 import (
 	"context"
@@ -13,17 +14,16 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
-	"k8s.io/client-go/rest"
 
-	"github.com/keelson-dev/keelson/internal/console"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 // browserTimeout is for all that a test does in the browser, on a busy machine.
 const browserTimeout = 2 * time.Minute
 
-// chromium is the browser of all tests of this package; its tabs share nothing.
+// chromium is the browser of all tests of a package; its tabs share nothing.
 var chromium struct {
 	once sync.Once
 	ctx  context.Context
@@ -49,16 +49,16 @@ func startChromium() {
 	chromium.err = chromedp.Do(ctx)
 }
 
-// stopChromium stops the browser after all tests.
-func stopChromium() {
+// Stop stops the browser after all tests.
+func Stop() {
 	if chromium.stop != nil {
 		chromium.stop()
 	}
 }
 
-// tab is a browser tab with its own cookies and storage. A test fails for each error that its page reports, unless it
+// Tab is a browser tab with its own cookies and storage. A test fails for each error that its page reports, unless it
 // is expected.
-type tab struct {
+type Tab struct {
 	t   testing.TB
 	ctx context.Context
 
@@ -67,8 +67,8 @@ type tab struct {
 	errors  []string
 }
 
-// newTab opens a tab. It is skipped without Chromium.
-func newTab(t testing.TB) *tab {
+// New opens a tab. It is skipped without Chromium.
+func New(t testing.TB) *Tab {
 	t.Helper()
 	chromium.once.Do(startChromium)
 	if chromium.err != nil {
@@ -78,22 +78,22 @@ func newTab(t testing.TB) *tab {
 	t.Cleanup(cancel)
 	ctx, cancel = context.WithTimeout(ctx, browserTimeout)
 	t.Cleanup(cancel)
-	b := &tab{t: t, ctx: ctx}
+	b := &Tab{t: t, ctx: ctx}
 	messages := chromedp.Console(ctx)
 	go b.collect(messages)
 	t.Cleanup(b.check)
 	return b
 }
 
-// expect names a part of the errors that the test brings about.
-func (b *tab) expect(part string) {
+// Expect names a part of the errors that the test brings about.
+func (b *Tab) Expect(part string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.expects = append(b.expects, part)
 }
 
 // collect keeps the errors and warnings of the page, also those about its security policy.
-func (b *tab) collect(messages iter.Seq2[chromedp.ConsoleMessage, error]) {
+func (b *Tab) collect(messages iter.Seq2[chromedp.ConsoleMessage, error]) {
 	for m, err := range messages {
 		if err != nil {
 			return
@@ -107,7 +107,7 @@ func (b *tab) collect(messages iter.Seq2[chromedp.ConsoleMessage, error]) {
 }
 
 // check fails the test for errors in the console of the browser.
-func (b *tab) check() {
+func (b *Tab) check() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, text := range b.errors {
@@ -121,48 +121,48 @@ func (b *tab) check() {
 	}
 }
 
-func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
+func (b *Tab) Do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	if err := chromedp.Do(b.ctx, actions...); err != nil {
-		b.t.Fatalf("%v\nThe page:\n%s", err, b.text())
+		b.t.Fatalf("%v\nThe page:\n%s", err, b.Text())
 	}
 }
 
-// open opens a path of the console in this tab.
-func (b *tab) open(url string) {
+// Open opens a path of the console in this tab.
+func (b *Tab) Open(url string) {
 	b.t.Helper()
-	b.do(chromedp.Navigate(url))
+	b.Do(chromedp.Navigate(url))
 }
 
-// press presses keys.
-func (b *tab) press(keys string) {
+// Press presses keys.
+func (b *Tab) Press(keys string) {
 	b.t.Helper()
-	b.do(chromedp.KeyEvent(keys))
+	b.Do(chromedp.KeyEvent(keys))
 }
 
-// text returns what the page shows.
-func (b *tab) text() string {
+// Text returns what the page shows.
+func (b *Tab) Text() string {
 	ctx, cancel := context.WithTimeout(b.ctx, 5*time.Second)
 	defer cancel()
 	text, _ := chromedp.Run(ctx, chromedp.Evaluate[string]("document.body.innerText"))
 	return text
 }
 
-// sees waits until the page shows all these texts.
-func (b *tab) sees(texts ...string) {
+// Sees waits until the page shows all these texts.
+func (b *Tab) Sees(texts ...string) {
 	b.t.Helper()
 	for _, text := range texts {
-		b.until(fmt.Sprintf("document.body.innerText.toLowerCase().includes(%q)", strings.ToLower(text)))
+		b.Until(fmt.Sprintf("document.body.innerText.toLowerCase().includes(%q)", strings.ToLower(text)))
 	}
 }
 
-// until waits until an expression is true.
-func (b *tab) until(expression string) {
+// Until waits until an expression is true.
+func (b *Tab) Until(expression string) {
 	b.t.Helper()
 	deadline := time.Now().Add(harness.WaitTimeout)
-	for !value[bool](b, expression) {
+	for !Value[bool](b, expression) {
 		if time.Now().After(deadline) {
-			b.t.Fatalf("never true: %s\nThe page:\n%s", expression, b.text())
+			b.t.Fatalf("never true: %s\nThe page:\n%s", expression, b.Text())
 		}
 		select {
 		case <-b.ctx.Done():
@@ -172,18 +172,18 @@ func (b *tab) until(expression string) {
 	}
 }
 
-// value evaluates an expression.
-func value[T any](b *tab, expression string) T {
+// Value evaluates an expression.
+func Value[T any](b *Tab, expression string) T {
 	b.t.Helper()
 	result, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
 	if err != nil {
-		b.t.Fatalf("%s: %v\nThe page:\n%s", expression, err, b.text())
+		b.t.Fatalf("%s: %v\nThe page:\n%s", expression, err, b.Text())
 	}
 	return result
 }
 
-// keep writes a screenshot to the folder $KEELSON_SCREENSHOTS, in light and dark.
-func (b *tab) keep(name string) {
+// Keep writes a screenshot to the folder $KEELSON_SCREENSHOTS, in light and dark.
+func (b *Tab) Keep(name string) {
 	b.t.Helper()
 	folder := os.Getenv("KEELSON_SCREENSHOTS")
 	if folder == "" {
@@ -204,31 +204,36 @@ func (b *tab) keep(name string) {
 	}
 }
 
-// serve runs a console for an API until the end of the test.
-func serve(t testing.TB, config *rest.Config, port int) *console.Console {
-	t.Helper()
-	c, _ := serveUntil(t, config, port)
-	return c
+// Click clicks the enabled button with a text, when there is one, in an open dialog first.
+func (b *Tab) Click(text string) {
+	b.t.Helper()
+	button := fmt.Sprintf(`[...(document.querySelector("dialog[open]") ?? document).querySelectorAll("button")].find((b) => b.textContent === %q && !b.disabled)`, text)
+	b.Until("!!" + button)
+	Value[bool](b, button+".click() ?? true")
 }
 
-// serveUntil runs a console until stop is called, or until the end of the test.
-func serveUntil(t testing.TB, config *rest.Config, port int) (c *console.Console, stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	c, err := console.Listen(ctx, console.Options{Config: config, Port: port, Cluster: "test", Version: "v0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := c.Serve(ctx); err != nil {
-			t.Errorf("Serve the console: %v", err)
+// Unfold opens the part of the page with a title.
+func (b *Tab) Unfold(title string) {
+	b.t.Helper()
+	summary := fmt.Sprintf(`[...document.querySelectorAll("summary")].find((s) => s.textContent === %q)`, title)
+	b.Until("!!" + summary)
+	Value[bool](b, summary+".click() ?? true")
+}
+
+// Type presses and releases keys. Unlike press, it sends no text that a page has prevented.
+func (b *Tab) Type(text string) {
+	b.t.Helper()
+	for _, c := range text {
+		down := &input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: string(c), Text: string(c)}
+		if c == '\r' {
+			down.Key, down.Code, down.WindowsVirtualKeyCode = "Enter", "Enter", '\r'
 		}
-	})
-	stop = func() {
-		cancel()
-		running.Wait()
+		up := *down
+		up.Type, up.Text = input.DispatchKeyEventTypeKeyUp, ""
+		for _, event := range []*input.DispatchKeyEventParams{down, &up} {
+			if _, err := chromedp.Call(b.ctx, input.DispatchKeyEvent, *event); err != nil {
+				b.t.Fatal(err)
+			}
+		}
 	}
-	t.Cleanup(stop)
-	return c, stop
 }

@@ -1,0 +1,40 @@
+package console_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/keelson-dev/keelson/internal/console"
+)
+
+// serve runs a console for an API until the end of the test.
+func serve(t testing.TB, config *rest.Config, port int) *console.Console {
+	t.Helper()
+	c, _ := serveUntil(t, config, port)
+	return c
+}
+
+// serveUntil runs a console until stop is called, or until the end of the test.
+func serveUntil(t testing.TB, config *rest.Config, port int) (c *console.Console, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	c, err := console.Listen(ctx, console.Options{Config: config, Port: port, Cluster: "test", Version: "v0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := c.Serve(ctx); err != nil {
+			t.Errorf("Serve the console: %v", err)
+		}
+	})
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	t.Cleanup(stop)
+	return c, stop
+}

@@ -1,0 +1,106 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-dev/keelson/internal/access/client"
+)
+
+const (
+	terminalProtocol = "keelson-terminal"
+	maxTerminals     = 32 // of all windows
+	// connectTimeout limits the connection to a console.
+	connectTimeout = 10 * time.Second
+)
+
+var namePath = regexp.MustCompile(`^` + name + `$`)
+
+// failed is the text message to a terminal whose console cannot be opened. A page cannot read the response to a
+// WebSocket that is refused.
+type failed struct {
+	Error string `json:"error"`
+}
+
+// terminal connects a terminal of the page with the serial console of a machine. The messages in both directions are
+// those of the access API.
+func (c *Console) terminal(w http.ResponseWriter, r *http.Request) {
+	namespace, machine := r.PathValue("namespace"), r.PathValue("name")
+	if !namePath.MatchString(namespace) || !namePath.MatchString(machine) || strings.Contains(namespace+machine, "..") {
+		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "This is not the name of a machine.")
+		return
+	}
+	select {
+	case c.terminals <- struct{}{}:
+		defer func() { <-c.terminals }()
+	default:
+		refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "There are too many open terminals: close some.")
+		return
+	}
+	socket, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{terminalProtocol}})
+	if err != nil {
+		return // it has answered
+	}
+	defer func() { _ = socket.CloseNow() }()
+	socket.SetReadLimit(maxCommand)
+	query := url.Values{}
+	if r.URL.Query().Get(client.ParameterWrite) == "false" {
+		query.Set(client.ParameterWrite, "false")
+	}
+	connecting, stop := context.WithTimeout(r.Context(), connectTimeout)
+	defer stop()
+	serial, err := client.Dial(connecting, c.config, namespace, machine, client.Console, query)
+	if err != nil {
+		raw, _ := json.Marshal(failed{err.Error()})                         // a string is always JSON
+		_ = socket.Write(connecting, websocket.MessageText, raw)            // the browser has gone
+		_ = socket.Close(websocket.StatusNormalClosure, "it has the error") // as above
+		return
+	}
+	defer func() { _ = serial.CloseNow() }()
+	join(r.Context(), socket, serial)
+}
+
+// join passes messages on in both directions until one side ends, and ends the other one for the same reason.
+func join(ctx context.Context, page, serial *websocket.Conn) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = relay(ctx, serial, page) // the page knows why it ends
+		_ = serial.Close(websocket.StatusNormalClosure, "")
+		cancel()
+	}()
+	var end websocket.CloseError
+	if errors.As(relay(ctx, page, serial), &end) {
+		_ = page.Close(end.Code, end.Reason)
+	} else {
+		_ = page.Close(websocket.StatusGoingAway, "The connection to the machine is lost.")
+	}
+	cancel()
+	<-ended
+}
+
+// relay copies messages until there is an error.
+func relay(ctx context.Context, to, from *websocket.Conn) error {
+	for {
+		kind, raw, err := from.Read(ctx)
+		if err != nil {
+			return err
+		}
+		writing, cancel := context.WithTimeout(ctx, writeTimeout)
+		err = to.Write(writing, kind, raw)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+}
