@@ -91,7 +91,7 @@ func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.expiresAfter, "expires-after", 0, "time after which the cluster is deleted, such as 8h (default: never)")
 	fs.BoolVar(&c.protected, "deletion-protection", false, "prevent the deletion of the cluster")
 	fs.StringVar(&c.rkeConfig, "rke-config", "", "`path` of an RKE cluster.yml on the host of the manager, instead of a control plane on that host")
-	c.Output.AddFlags(fs)
+	c.AddFlags(fs)
 }
 
 func (c *createFlags) validate() error {

@@ -101,7 +101,7 @@ func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&c.ports, "port", nil, "`port` of the guest that is forwarded to the host, as [NAME=]NUMBER[/udp]; may be repeated")
 	fs.StringVar(&c.userData, "user-data", "", "`file` with the user data of cloud-init, such as a document that begins with #cloud-config")
 	fs.StringVar(&c.driver, "driver", "", "backend of the machine (default: that of the manager)")
-	c.Output.AddFlags(fs)
+	c.AddFlags(fs)
 }
 
 func (c *createFlags) validate() error {

@@ -121,6 +121,7 @@ func (b *Tab) check() {
 	}
 }
 
+// Do performs actions in the tab.
 func (b *Tab) Do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	if err := chromedp.Do(b.ctx, actions...); err != nil {
