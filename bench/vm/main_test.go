@@ -39,8 +39,8 @@ func TestLongQuick(t *testing.T) {
 	if diff := cmp.Diff(full.Pool("pids"), restarts.Pool("pids")); len(restarts) != 1 || diff != "" {
 		t.Errorf("%d restarts of the manager; processes before and after (-before +after):\n%s", len(restarts), diff)
 	}
-	if got := len(r.Targets); got != 5 {
-		t.Errorf("%d targets, want 5", got)
+	if got := len(r.Targets); got != 7 {
+		t.Errorf("%d targets, want 7", got)
 	}
 	for _, pid := range r.Samples.Of(bare, 1).Pool("pids") {
 		if arguments, err := commandLine(int(pid)); err == nil {
@@ -65,6 +65,9 @@ func TestReport(t *testing.T) {
 	add(steadyEmpty, 50, "live heap", 10e6).Set("stacks", 1e6)
 	full := add(steadyFull, 50, "live heap", 14e6)
 	full.Set("stacks", 2.05e6)
+	full.Set("network", 20e6)
+	full.Set("network own", 4e6)
+	full.Set("network busy", 0.002)
 	full.Requests = harness.Requests{"PATCH virtualmachines": 50, "PUT virtualmachines/status": 250}
 	add(restarted, 50, "in charge", 0.7)
 	add(restarted, 50, "in charge", 1.3)
@@ -77,6 +80,8 @@ func TestReport(t *testing.T) {
 		"50 machines: a new manager in charge":               "900 ms PASS",
 		"writes a machine until steady, events included":     "6 PASS",
 		"memory of the manager a machine":                    "101 kB MISS",
+		"memory of the switch of their network":              "20 MB PASS",
+		"processor that it takes while they are idle":        "0.2 % MISS",
 	})
 }
 

@@ -36,7 +36,7 @@ func (c *Console) connect(config *rest.Config) error {
 	}
 	c.server, c.client = server, &http.Client{Transport: transport, CheckRedirect: noRedirects}
 	c.forward = &httputil.ReverseProxy{
-		Transport: transport, Rewrite: c.rewrite, ModifyResponse: reduce, FlushInterval: -1, // logs continue
+		Transport: transport, Rewrite: c.rewrite, ModifyResponse: reduce,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { c.unreachable(w, err) },
 		ErrorLog:     log.New(io.Discard, "", 0), // the page has the error
 	}
