@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -181,7 +182,11 @@ func (d *Dir) Discard(id string) error {
 	if damage == nil {
 		return nil
 	}
-	if err := os.RemoveAll(damage.Folder); err != nil {
+	err := os.RemoveAll(damage.Folder)
+	if errors.Is(err, syscall.ENOTEMPTY) {
+		err = os.RemoveAll(damage.Folder) // meanwhile, its shim has written how the process ended
+	}
+	if err != nil {
 		return fmt.Errorf("discard process %s: %w", id, err)
 	}
 	delete(d.damaged, id)

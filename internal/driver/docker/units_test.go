@@ -262,6 +262,7 @@ func TestUsage(t *testing.T) {
 		if got := u.add(test.run, start, test.stats, host); got != test.notify {
 			t.Errorf("%s: reported %v", test.name, got)
 		}
+		test.want.At = test.stats.Read
 		if diff := cmp.Diff(test.want, *u.last); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
