@@ -258,7 +258,7 @@ func TestImagesOfKilledManagersAreNotCollected(t *testing.T) {
 				w.open()
 				w.collect(2 * week)
 				w.expectBases()
-				w.do(drivertest.Reach(t.Context(), keepsDisks{w.driver}, machine, way.goal))
+				w.do(drivertest.Reach(t.Context(), keepsDisks{settled{w.driver}}, machine, way.goal))
 				w.collect(4 * week)
 				if disks := w.expectBases(); len(disks) != 1 {
 					t.Errorf("disks: %v", disks)

@@ -2,10 +2,12 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 
@@ -53,13 +55,30 @@ func runHelper() error {
 		return runDiskHelper(d, disks)
 	}
 	if os.Getenv(helperKeep) != "" {
-		return drivertest.Manage(keepsDisks{d}, machine)
+		return drivertest.Manage(keepsDisks{settled{d}}, machine)
 	}
-	return drivertest.Manage(d, machine)
+	return drivertest.Manage(settled{d}, machine)
+}
+
+// settled is a driver that waits before it closes until the network of a machine that is off has ended: otherwise, chance
+// decides which steps of the network belong to a run.
+type settled struct{ *Driver }
+
+func (d settled) Close() error {
+	for begun := time.Now(); time.Since(begun) < 50*time.Second; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // this acts as a manager
+		server, err := d.Observe(context.Background(), backend.Identity{UID: uid, Namespace: "default"})
+		if err == nil && server.IsOn() {
+			break
+		}
+		if _, err := d.processes.Find(networkProcess + "default"); errors.Is(err, process.ErrNotFound) {
+			break
+		}
+	}
+	return d.Driver.Close()
 }
 
 // keepsDisks retains the disks of deleted machines.
-type keepsDisks struct{ *Driver }
+type keepsDisks struct{ settled }
 
 func (d keepsDisks) Delete(ctx context.Context, id backend.Identity, options backend.DeleteOptions) error {
 	options.KeepDisk = true
