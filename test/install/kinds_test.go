@@ -54,11 +54,14 @@ var byDefault = map[string]string{
 // forVirtualMachines and forClusters are the additional grants of these kinds.
 var (
 	forVirtualMachines = map[string]string{
+		"everywhere: endpointslices.discovery.k8s.io":            "create delete get list patch watch",
 		"everywhere: namespaces named kube-system":               "get",
 		"everywhere: secrets":                                    "get",
+		"everywhere: services":                                   "create delete get list patch watch",
 		"everywhere: virtualmachineimages.cloudnative.tw":        "get list patch watch",
 		"everywhere: virtualmachineimages/status.cloudnative.tw": "update",
 		"everywhere: virtualmachines.cloudnative.tw":             "get list patch watch",
+		"everywhere: virtualmachines/finalizers.cloudnative.tw":  "update",
 		"everywhere: virtualmachines/status.cloudnative.tw":      "update",
 	}
 	forClusters = map[string]string{
