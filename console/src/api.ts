@@ -23,6 +23,8 @@ export class APIError extends Error {
     readonly code: number,
     message: string,
     readonly noSession = false,
+    /** The answer is not one of an API: it has no such group. */
+    readonly noAPI = false,
   ) {
     super(message);
   }
@@ -59,7 +61,7 @@ async function request(path: string, init: RequestInit = {}): Promise<Response> 
   if (response.ok) return response;
   const body: Partial<Status> = await response.json().catch(() => ({}));
   const refused = response.headers.has('Keelson-Console');
-  throw new APIError(response.status, body.message ?? response.statusText, refused && response.status === 401);
+  throw new APIError(response.status, body.message ?? response.statusText, refused && response.status === 401, body.kind !== 'Status');
 }
 
 export async function getJSON<T>(path: string, accept = 'application/json', signal?: AbortSignal): Promise<T> {

@@ -90,7 +90,6 @@ async function follow(path: string, signal: AbortSignal, set: (change: (old: str
   say(texts.logEnded);
 }
 
-/** An API without the group of the access API answers without a sentence. */
 export function failure(err: APIError): string {
-  return err.code === 404 && !err.message.includes('"') && !err.message.includes('/') ? texts.noAccess : err.message || texts.lostConsole;
+  return err.code === 404 && err.noAPI ? texts.noAccess : err.message || texts.lostConsole;
 }

@@ -1,5 +1,5 @@
 // What the page of a machine has besides the parts of every object: its usage, its serial console and its log.
-import type { ComponentType } from 'preact';
+import type { ComponentChildren, ComponentType } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { path } from './kinds';
 import type { Obj } from './live';
@@ -21,7 +21,7 @@ export function MachineAccess({ object }: { object: Obj }) {
 }
 
 /** A part that is made when it is opened, unless the user may not see it. */
-export function Fold({ title, denied, children }: { title: string; denied?: string; children: () => preact.ComponentChildren }) {
+function Fold({ title, denied, children }: { title: string; denied?: string; children: () => ComponentChildren }) {
   const [open, set] = useState(false);
   return (
     <details class="card" onToggle={(e) => set(e.currentTarget.open)}>

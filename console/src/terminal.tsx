@@ -14,6 +14,8 @@ interface Link {
 
 /** The manager is being restarted, or the program has lost the machine: the same session can be opened again. */
 const goingAway = 1001;
+/** How many bytes a message to the program has at most. */
+const longest = 4096;
 const encoder = new TextEncoder();
 
 export default function Terminal({ namespace, name }: { namespace: string; name: string }) {
@@ -94,9 +96,13 @@ function connect(screen: Screen, machine: string, set: (link: Link) => void): ()
       if (!ended && !refused && (code === goingAway || code === 1006)) timer = setTimeout(open, backoff(failures++)) as unknown as number;
     };
   };
+  // The program refuses long messages, and a paste may be long.
+  const send = (bytes: Uint8Array<ArrayBuffer>) => {
+    for (let at = 0; link.open && at < bytes.length; at += longest) socket.send(bytes.subarray(at, at + longest));
+  };
   const input = [
-    screen.onData((text) => link.open && socket.send(encoder.encode(text))),
-    screen.onBinary((text) => link.open && socket.send(Uint8Array.from(text, (c) => c.charCodeAt(0)))),
+    screen.onData((text) => send(encoder.encode(text))),
+    screen.onBinary((text) => send(Uint8Array.from(text, (c) => c.charCodeAt(0)))),
   ];
   tell({});
   open();

@@ -41,11 +41,13 @@ export default function Usage({ path }: { path: string }) {
 function Chart({ graph }: { graph: Graph }) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot>(null);
+  const latest = useRef(graph);
+  latest.current = graph;
   useEffect(() => {
     const dark = matchMedia('(prefers-color-scheme: dark)');
     const draw = () => {
       plot.current?.destroy();
-      plot.current = new uPlot(options(graph, place.current!), graph.data as uPlot.AlignedData, place.current!);
+      plot.current = new uPlot(options(latest.current, place.current!), latest.current.data as uPlot.AlignedData, place.current!);
     };
     const resize = new ResizeObserver(() => plot.current?.setSize({ width: place.current!.clientWidth, height }));
     draw();

@@ -67,7 +67,7 @@ const (
 	objects = `(?:namespaces/` + name + `/)?(` + name + `)(?:/(` + name + `))?$`
 )
 
-// Subresources do not match, except those of subresources.
+// The page reads the subresources of subresources; corePath and groupPath match none.
 var (
 	subresources = regexp.MustCompile(`^/api/v1/namespaces/` + name + `/pods/` + name + `/log$` +
 		`|^/apis/` + client.Group + `/` + client.Version + `/namespaces/` + name + `/` + client.Resource + `/` + name + `/(?:` + client.Log + `|` + client.Usage + `)$`)

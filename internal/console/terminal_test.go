@@ -114,12 +114,19 @@ func (g *guest) console(w http.ResponseWriter, r *http.Request) {
 // screen is the text in the terminal.
 const screen = `(document.querySelector(".xterm-rows")?.textContent ?? "").replaceAll("\u00a0", " ")`
 
+// openMachine opens a part of the page of a machine of w, in a tab that is closed before the console.
+func openMachine(t *testing.T, w *world, g *guest, name, part string) *browser.Tab {
+	t.Helper()
+	c := serve(t, g.start(t), 0)
+	b := browser.New(t)
+	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/"+name+"#", 1))
+	b.Unfold(part)
+	return b
+}
+
 func TestTerminal(t *testing.T) {
 	w := newWorld(t)
-	c := serve(t, (&guest{config: w.config}).start(t), 0)
-	b := browser.New(t) // closed before the console
-	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/web#", 1))
-	b.Unfold("Serial console")
+	b := openMachine(t, w, &guest{config: w.config}, "web", "Serial console")
 	b.Until(screen + `.includes("login: ")`)
 	b.Sees("You type into the machine")
 	b.Type("who am i?\r")
@@ -127,6 +134,14 @@ func TestTerminal(t *testing.T) {
 	b.Keep("terminal")
 	b.Type("/gm?\r") // keys of the page stay in the terminal
 	b.Until(screen + `.includes("echoed /gm?") && location.pathname.endsWith("/web")`)
+	// A paste may be longer than a message.
+	browser.Value[bool](b, `(() => {
+		const pasted = new DataTransfer();
+		pasted.setData("text/plain", "x".repeat(20_000) + "pasted\r");
+		document.querySelector(".xterm-helper-textarea").dispatchEvent(new ClipboardEvent("paste", {clipboardData: pasted, bubbles: true}));
+		return true;
+	})()`)
+	b.Until(screen + `.includes("xpasted")`)
 	b.Type("exit\r")
 	b.Sees("The machine was deleted.")
 	b.Click("Connect again")
@@ -135,29 +150,20 @@ func TestTerminal(t *testing.T) {
 
 func TestTerminalThatIsRefused(t *testing.T) {
 	w := newWorld(t)
-	c := serve(t, (&guest{config: w.config, refusal: "VirtualMachine is not running: start it first"}).start(t), 0)
-	b := browser.New(t) // closed before the console
-	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/old#", 1))
-	b.Unfold("Serial console")
+	b := openMachine(t, w, &guest{config: w.config, refusal: "VirtualMachine is not running: start it first"}, "old", "Serial console")
 	b.Sees("is not running: start it first")
 }
 
 func TestSerialLog(t *testing.T) {
 	w := newWorld(t)
-	c := serve(t, (&guest{config: w.config}).start(t), 0)
-	b := browser.New(t) // closed before the console
-	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/web#", 1))
-	b.Unfold("Serial log")
+	b := openMachine(t, w, &guest{config: w.config}, "web", "Serial log")
 	b.Sees("Guest web is up", "The log continues here")
 	b.Until(`!document.querySelector(".log").textContent.includes("[32m")`)
 }
 
 func TestUsage(t *testing.T) {
 	w := newWorld(t)
-	c := serve(t, (&guest{config: w.config}).start(t), 0)
-	b := browser.New(t) // closed before the console
-	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/web#", 1))
-	b.Unfold("Usage in the last hour")
+	b := openMachine(t, w, &guest{config: w.config}, "web", "Usage in the last hour")
 	b.Sees("Processors", "read unknown", "MB/s")
 	b.Until(`document.querySelectorAll("figure canvas").length === 4`)
 	b.Keep("usage")
