@@ -14,6 +14,7 @@ import (
 	accessclient "github.com/keelson-dev/keelson/internal/access/client"
 	kubeconfigcmd "github.com/keelson-dev/keelson/internal/cli/kubeconfig"
 	"github.com/keelson-dev/keelson/internal/cli/target"
+	"github.com/keelson-dev/keelson/internal/cli/usercontext"
 )
 
 func newKubeconfig() *cobra.Command {
@@ -117,50 +118,28 @@ func renamed(text []byte, name string) (*clientcmdapi.Config, error) {
 // names are replaced: they are of an earlier call.
 func mergeContext(out io.Writer, ours *clientcmdapi.Config) error {
 	access := clientcmd.NewDefaultPathOptions()
-	theirs, err := access.GetStartingConfig()
+	theirs, err := usercontext.Read(access)
 	if err != nil {
-		return fmt.Errorf("read your kubeconfig: %w", err)
+		return err
 	}
 	name := ours.CurrentContext
-	cluster, user, context := ours.Clusters[name], ours.AuthInfos[name], ours.Contexts[name]
-	// Each entry is written to the file that it comes from; a new one to the first file of the user.
-	cluster.LocationOfOrigin, user.LocationOfOrigin, context.LocationOfOrigin = "", "", ""
-	if old := theirs.Clusters[name]; old != nil {
-		cluster.LocationOfOrigin = old.LocationOfOrigin
+	file, err := usercontext.Add(access, theirs, name, ours.Clusters[name], ours.AuthInfos[name], true)
+	if err != nil {
+		return err
 	}
-	if old := theirs.AuthInfos[name]; old != nil {
-		user.LocationOfOrigin = old.LocationOfOrigin
-	}
-	if old := theirs.Contexts[name]; old != nil {
-		context.LocationOfOrigin, context.Namespace = old.LocationOfOrigin, old.Namespace
-	}
-	theirs.Clusters[name], theirs.AuthInfos[name], theirs.Contexts[name], theirs.CurrentContext = cluster, user, context, name
-	if err := clientcmd.ModifyConfig(access, *theirs, false); err != nil {
-		return fmt.Errorf("add the context %s to your kubeconfig: %w", name, err)
-	}
-	_, err = fmt.Fprintf(out, "The current context is %s, in %s\n", name, cmp.Or(context.LocationOfOrigin, access.GetDefaultFilename()))
+	_, err = fmt.Fprintf(out, "The current context is %s, in %s\n", name, cmp.Or(file, access.GetDefaultFilename()))
 	return err
 }
 
 // unmerge removes the context of a Cluster from the kubeconfig of the user, if it leads to one of the servers.
 func unmerge(access clientcmd.ConfigAccess, name string, servers ...string) error {
-	theirs, err := access.GetStartingConfig()
+	theirs, err := usercontext.Read(access)
 	if err != nil {
-		return fmt.Errorf("read your kubeconfig: %w", err)
+		return err
 	}
 	context := contextOf(name)
-	cluster := theirs.Clusters[context]
-	if cluster == nil || !slices.Contains(servers, cluster.Server) {
+	if cluster := theirs.Clusters[context]; cluster == nil || !slices.Contains(servers, cluster.Server) {
 		return nil
 	}
-	delete(theirs.Clusters, context)
-	delete(theirs.AuthInfos, context)
-	delete(theirs.Contexts, context)
-	if theirs.CurrentContext == context {
-		theirs.CurrentContext = ""
-	}
-	if err := clientcmd.ModifyConfig(access, *theirs, false); err != nil {
-		return fmt.Errorf("remove the context %s from your kubeconfig: %w", context, err)
-	}
-	return nil
+	return usercontext.Remove(access, theirs, context)
 }
