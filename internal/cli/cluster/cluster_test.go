@@ -17,6 +17,7 @@ import (
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 // execute runs the command, with a home directory of its own.
@@ -24,14 +25,7 @@ func execute(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("XDG_DATA_HOME", "")
-	var out bytes.Buffer
-	cmd := New()
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs(args)
-	cmd.SetOut(&out)
-	cmd.SetErr(&out)
-	err := cmd.ExecuteContext(t.Context())
-	return out.String(), err
+	return harness.Execute(t, New(), args...)
 }
 
 func TestManifest(t *testing.T) {

@@ -12,19 +12,13 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 // run runs the command.
 func run(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	var out bytes.Buffer
-	cmd := New()
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs(args)
-	cmd.SetOut(&out)
-	cmd.SetErr(&out)
-	err := cmd.ExecuteContext(t.Context())
-	return out.String(), err
+	return harness.Execute(t, New(), args...)
 }
 
 // On a host without any program, the command names what is missing and fails.

@@ -19,6 +19,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/access/client"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 // execute runs the command, with a home directory of its own.
@@ -28,14 +29,7 @@ func execute(t *testing.T, args ...string) (string, error) {
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(home, "config"))
 	t.Setenv("XDG_DATA_HOME", "")
-	var out bytes.Buffer
-	cmd := New()
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs(args)
-	cmd.SetOut(&out)
-	cmd.SetErr(&out)
-	err := cmd.ExecuteContext(t.Context())
-	return out.String(), err
+	return harness.Execute(t, New(), args...)
 }
 
 func write(t *testing.T, name, text string) string {
