@@ -1,5 +1,5 @@
-// Package access serves the access API: the console, the log, the screen and the ports of machines, and the APIs of Clusters, as subresources of an aggregated
-// API of kube-apiserver. Package client has the protocol.
+// Package access serves the access API, an aggregated API of kube-apiserver: the console, the log, the screen, the ports and
+// the usage of machines, and the APIs of Clusters, as subresources. Package client has the protocol.
 //
 // kube-apiserver authenticates and authorizes each request before it passes it on. This server takes identities only from
 // the certificate of its aggregator, and ends sessions when the permission or the machine is gone.
@@ -52,7 +52,8 @@ type Limits struct {
 // DefaultLimits returns the limits that the documentation names.
 func DefaultLimits() Limits {
 	return Limits{
-		PerMachine: 16, Total: 256, PerCluster: 256, TotalClusters: 1024, Idle: time.Hour, Look: 2 * time.Second, Review: 30 * time.Second, Stall: 20 * time.Second, MaxLag: 250 * time.Millisecond,
+		PerMachine: 16, Total: 256, PerCluster: 256, TotalClusters: 1024,
+		Idle: time.Hour, Look: 2 * time.Second, Review: 30 * time.Second, Stall: 20 * time.Second, MaxLag: 250 * time.Millisecond,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -63,4 +64,13 @@ func Shorten(name string, limit int) string {
 	const hashed = 10
 	sum := sha256.Sum256([]byte(name))
 	return fmt.Sprintf("%s-%s", name[:limit-hashed-1], hex.EncodeToString(sum[:])[:hashed])
+}
+
+// GetNew reads an object from a cache, or from live if the cache does not have it: a user may have created it just now.
+func GetNew(ctx context.Context, cache, live client.Reader, key client.ObjectKey, object client.Object) error {
+	err := cache.Get(ctx, key, object)
+	if apierrors.IsNotFound(err) {
+		err = live.Get(ctx, key, object)
+	}
+	return err
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // dropProgram gives back the pages of the program itself that were read at the start. The kernel maps more of the file around
-// each page that is used, in all 24 MB. They are read again from the cache of the file when
-// they are used. Pages that this process has written stay.
+// each page that is used, in all 24 MB. They are read again from the cache of the file when they are used. Pages that this
+// process has written stay.
 func dropProgram() error {
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {

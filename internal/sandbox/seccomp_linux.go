@@ -19,22 +19,29 @@ const (
 // x32 is the bit of the numbers of system calls of that ABI, which x86-64 has beside its own.
 const x32 = 0x40000000
 
+// Instructions of filters.
+const (
+	load  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+	equal = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+	least = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
+	end   = unix.BPF_RET | unix.BPF_K
+)
+
+// architectures are the values of dataArch for the machines with filters.
+var architectures = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}
+
+// answer is the result of a filter that makes a system call fail.
+func answer(errno unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(errno) }
+
 // denySockets denies what older versions of Landlock let pass. A program that made a Unix socket could connect to the
 // monitors of other machines; its own sockets are opened for it. The rules for TCP do not hold for MPTCP. io_uring makes
 // sockets past this filter, and programs do without it. all denies every socket, because Landlock has no rules for UDP;
 // those that were opened for the program accept connections without one.
 func denySockets(all bool) error {
-	arch, known := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
+	arch, known := architectures[runtime.GOARCH]
 	if !known {
 		return nil
 	}
-	const (
-		load  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
-		equal = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
-		least = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
-		end   = unix.BPF_RET | unix.BPF_K
-	)
-	answer := func(errno unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(errno) }
 	var denied uint8
 	if all {
 		denied = 7 // to EACCES
@@ -66,17 +73,10 @@ func denySockets(all bool) error {
 // DenyPrograms permanently denies this process, with all its threads, to execute programs, to use io_uring, and to make
 // sockets other than those of IP, Unix sockets and those by which the kernel tells the addresses of the host.
 func DenyPrograms() error {
-	arch, known := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
+	arch, known := architectures[runtime.GOARCH]
 	if !known {
 		return nil
 	}
-	const (
-		load  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
-		equal = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
-		least = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
-		end   = unix.BPF_RET | unix.BPF_K
-	)
-	answer := func(errno unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(errno) }
 	filter := []unix.SockFilter{
 		{Code: load, K: dataArch},
 		{Code: equal, K: arch, Jf: 14}, // to EPERM

@@ -25,15 +25,10 @@ const maxFailure = 64 << 10
 // ErrNotOffered means that the cluster does not have the access API.
 var ErrNotOffered = errors.New("this cluster does not offer access to machines through its API: only the manager of keelson up serves " + Group)
 
-// Dial opens a WebSocket to a subresource of a VirtualMachine: Console, PortForward or Screen, or Screen. The context limits the attempt, not
-// the connection. The error is an *errors.StatusError of apimachinery if the server has refused the request, or wraps
-// ErrNotOffered.
-func Dial(ctx context.Context, config *rest.Config, namespace, name, subresource string, query url.Values) (*websocket.Conn, error) {
-	return dial(ctx, config, namespace, name, subresource, query)
-}
-
-// dial is Dial, and offers subprotocols.
-func dial(ctx context.Context, config *rest.Config, namespace, name, subresource string, query url.Values, protocols ...string) (*websocket.Conn, error) {
+// Dial opens a WebSocket to a subresource of a VirtualMachine: Console, PortForward or Screen. It offers the subprotocols. The
+// context limits the attempt, not the connection. The error is an *errors.StatusError of apimachinery if the server has
+// refused the request, or wraps ErrNotOffered.
+func Dial(ctx context.Context, config *rest.Config, namespace, name, subresource string, query url.Values, protocols ...string) (*websocket.Conn, error) {
 	client, target, err := prepare(config, namespace, name, subresource, query)
 	if err != nil {
 		return nil, err
@@ -55,7 +50,7 @@ func dial(ctx context.Context, config *rest.Config, namespace, name, subresource
 // a method CloseWrite() error, which ends its side, unless the server is of an earlier version.
 func DialPort(ctx context.Context, config *rest.Config, namespace, name string, port uint16) (net.Conn, error) {
 	query := url.Values{ParameterPort: {strconv.Itoa(int(port))}}
-	socket, err := dial(ctx, config, namespace, name, PortForward, query, HalfClose)
+	socket, err := Dial(ctx, config, namespace, name, PortForward, query, HalfClose)
 	if err != nil {
 		return nil, err
 	}

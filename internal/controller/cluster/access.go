@@ -60,12 +60,7 @@ func (l *Locator) Locate(ctx context.Context, name string) (types.UID, error) {
 
 func (l *Locator) get(ctx context.Context, name string) (*v1alpha1.Cluster, error) {
 	var cluster v1alpha1.Cluster
-	key := client.ObjectKey{Name: name}
-	err := l.cache.Get(ctx, key, &cluster)
-	if apierrors.IsNotFound(err) {
-		err = l.live.Get(ctx, key, &cluster)
-	}
-	return &cluster, err
+	return &cluster, kube.GetNew(ctx, l.cache, l.live, client.ObjectKey{Name: name}, &cluster)
 }
 
 // Connect returns the UID of a Cluster and the admin's credentials for its API. The error is one of the API, or an

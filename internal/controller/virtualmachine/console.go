@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // Locator finds the servers of VirtualMachines, for access to them.
@@ -28,12 +28,7 @@ func NewLocator(cache, live client.Reader, drivers *Drivers) *Locator {
 // the API, a backend.ErrMissing, or a backend.ErrUnavailable.
 func (l *Locator) Locate(ctx context.Context, namespace, name string) (Driver, backend.Identity, error) {
 	var vm v1alpha1.VirtualMachine
-	key := client.ObjectKey{Namespace: namespace, Name: name}
-	err := l.cache.Get(ctx, key, &vm)
-	if apierrors.IsNotFound(err) {
-		err = l.live.Get(ctx, key, &vm)
-	}
-	if err != nil {
+	if err := kube.GetNew(ctx, l.cache, l.live, client.ObjectKey{Namespace: namespace, Name: name}, &vm); err != nil {
 		return nil, backend.Identity{}, err
 	}
 	// The UID is what drivers need.
