@@ -29,6 +29,7 @@ func TestPages(t *testing.T) {
 		{page: "cluster.md", conditions: "../clusterprovisioner/v1alpha1/conditions.go", kinds: []string{"Cluster", "Kubeconfig"},
 			reasons: 30, examples: 2},
 		{page: "images.md", conditions: "../virtualmachine/v1alpha1/imageconditions.go", kinds: []string{"VirtualMachineImage"}, reasons: 6, examples: 2},
+		{page: "disks.md", conditions: "../virtualmachine/v1alpha1/virtualdiskconditions.go", kinds: []string{"VirtualDisk"}, reasons: 6, examples: 3},
 		{page: "virtualmachine.md", conditions: "../virtualmachine/v1alpha1/conditions.go", kinds: []string{"VirtualMachine"},
 			reasons: 30, examples: 3},
 	} {

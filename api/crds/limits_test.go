@@ -40,11 +40,12 @@ func TestLimitsOfMachines(t *testing.T) {
 		}
 	}
 	applyLimits(t, client)
-	try := func(namespace, spec string) error {
-		_, err := client.Resource(resources["VirtualMachine"]).Namespace(namespace).Create(t.Context(), newObject(t, "VirtualMachine", "", spec),
+	tryKind := func(namespace, kind, spec string) error {
+		_, err := client.Resource(resources[kind]).Namespace(namespace).Create(t.Context(), newObject(t, kind, "", spec),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
+	try := func(namespace, spec string) error { return tryKind(namespace, "VirtualMachine", spec) }
 	// The API server applies a new policy a moment later.
 	harness.Eventually(t, "the policy is in force", func() bool { return apierrors.IsInvalid(try("team-a", `{"resource":{"cpu":9}}`)) })
 	for _, tt := range []struct{ name, spec, says string }{
@@ -54,6 +55,7 @@ func TestLimitsOfMachines(t *testing.T) {
 		{"memory", `{"resource":{"memory":"17Gi"}}`, "spec.resource.memory: at most 16Gi"},
 		{"the root disk", `{"resource":{"rootDisk":"201Gi"}}`, "at most 200Gi together"},
 		{"the sum of disks", `{"resource":{"rootDisk":"100Gi"},"disks":[{"name":"a","size":"60Gi"},{"name":"b","size":"41Gi"}]}`, "at most 200Gi together"},
+		{"a VirtualDisk, which has limits of its own", `{"disks":[{"name":"a","virtualDisk":"b"}]}`, ""},
 		{"a disk without a size", `{"disks":[{"name":"a","image":{"path":"/a"}}]}`, "every disk needs a size"},
 	} {
 		err := try("team-a", tt.spec)
@@ -63,6 +65,15 @@ func TestLimitsOfMachines(t *testing.T) {
 		case tt.says != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tt.says)):
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
 		}
+	}
+	harness.Eventually(t, "the policy of VirtualDisks is in force", func() bool {
+		return apierrors.IsInvalid(tryKind("team-a", "VirtualDisk", `{"size":"101Gi"}`))
+	})
+	if err := tryKind("team-a", "VirtualDisk", `{"size":"100Gi"}`); err != nil {
+		t.Errorf("a VirtualDisk within the limits: %v", err)
+	}
+	if err := tryKind("team-a", "VirtualDisk", `{"from":{"virtualDisk":"a"}}`); !apierrors.IsInvalid(err) {
+		t.Errorf("a VirtualDisk without a size: %v", err)
 	}
 	if err := try("team-b", `{"resource":{"cpu":9}}`); err != nil {
 		t.Errorf("another namespace is limited: %v", err)

@@ -30,6 +30,7 @@ var resources = map[string]schema.GroupVersionResource{
 	"CronTab":        {Group: "stable.example.com", Version: "v1", Resource: "crontabs"},
 	"VirtualMachine": {Group: "cloudnative.tw", Version: "v1alpha1", Resource: "virtualmachines"},
 
+	"VirtualDisk":         {Group: "cloudnative.tw", Version: "v1alpha1", Resource: "virtualdisks"},
 	"VirtualMachineImage": {Group: "cloudnative.tw", Version: "v1alpha1", Resource: "virtualmachineimages"},
 }
 
@@ -153,6 +154,22 @@ func TestAccepted(t *testing.T) {
 		name: "a VirtualMachineImage", kind: "VirtualMachineImage",
 		spec: `{"path":"/srv/a.qcow2"}`,
 		want: `{"agent":true,"path":"/srv/a.qcow2"}`,
+	}, {
+		name: "a VirtualMachine with a VirtualDisk", kind: "VirtualMachine",
+		spec: `{"disks":[{"name":"data","virtualDisk":"a.b-c"}]}`,
+		want: `{"action":"active","diskPolicy":"Delete","disks":[{"deletePolicy":"Delete","name":"data","virtualDisk":"a.b-c"}],"firmware":"bios","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}`,
+	}, {
+		name: "a VirtualDisk", kind: "VirtualDisk",
+		spec: `{"size":"1Gi"}`,
+		want: `{"deletePolicy":"Delete","size":"1Gi"}`,
+	}, {
+		name: "a VirtualDisk of an image", kind: "VirtualDisk",
+		spec: `{"image":{"name":"debian-13"},"deletePolicy":"Retain"}`,
+		want: `{"image":{"name":"debian-13"},"deletePolicy":"Retain"}`,
+	}, {
+		name: "a clone", kind: "VirtualDisk",
+		spec: `{"from":{"virtualDisk":"golden"},"size":"2Gi"}`,
+		want: `{"from":{"virtualDisk":"golden"},"size":"2Gi","deletePolicy":"Delete"}`,
 	}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -211,6 +228,16 @@ func TestRefused(t *testing.T) {
 		{"a name that no image can have", "VirtualMachine", `{"image":{"name":"A"}}`, "spec.image.name", "should match"},
 		{"the agent of a named image", "VirtualMachine", `{"image":{"name":"a","agent":false}}`, "spec.image.agent", "has its own field agent"},
 		{"the format of a named image", "VirtualMachine", `{"image":{"name":"a","format":"raw"}}`, "spec.image.format", "by path or url"},
+		{"a VirtualDisk of nothing", "VirtualDisk", `{}`, "spec", "must have a size, an image or a disk to clone"},
+		{"a VirtualDisk of two things", "VirtualDisk", `{"image":{"path":"/a"},"from":{"virtualDisk":"a"}}`, "spec.from", "not both"},
+		{"a VirtualDisk of no image", "VirtualDisk", `{"image":{}}`, "spec.image", "exactly one of"},
+		{"a VirtualDisk of two images", "VirtualDisk", `{"image":{"name":"a","path":"/a"}}`, "spec.image", "exactly one of"},
+		{"a VirtualDisk of the default guest", "VirtualDisk", `{"image":{"name":"tiny"}}`, "spec.image.name", "no image of a disk"},
+		{"a VirtualDisk that is too small", "VirtualDisk", `{"size":1}`, "spec.size", "at least 1Mi"},
+		{"a VirtualDisk with a size", "VirtualMachine", `{"disks":[{"name":"a","virtualDisk":"b","size":"1Gi"}]}`, "spec.disks[0].virtualDisk", "has its own size"},
+		{"a VirtualDisk with an image", "VirtualMachine", `{"disks":[{"name":"a","virtualDisk":"b","image":{"path":"/a"}}]}`, "spec.disks[0].virtualDisk", "has its own size"},
+		{"a VirtualDisk that is retained", "VirtualMachine", `{"disks":[{"name":"a","virtualDisk":"b","deletePolicy":"Retain"}]}`, "spec.disks[0].virtualDisk", "is kept"},
+		{"a VirtualDisk twice", "VirtualMachine", `{"disks":[{"name":"a","virtualDisk":"b"},{"name":"c","virtualDisk":"b"}]}`, "spec.disks", "once"},
 		{"an image without a source", "VirtualMachineImage", `{}`, "spec", "exactly one of url and path"},
 		{"an image with two sources", "VirtualMachineImage", `{"path":"/a","url":"https://a/b","sha256":"` + strings.Repeat("0a", 32) + `"}`, "spec", "exactly one of url and path"},
 		{"an unverified image", "VirtualMachineImage", `{"url":"https://a/b"}`, "spec.sha256", "go together"},

@@ -64,6 +64,16 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.TCPProbeApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Usage"):
 		return &virtualmachinev1alpha1.UsageApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualDisk"):
+		return &virtualmachinev1alpha1.VirtualDiskApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualDiskImage"):
+		return &virtualmachinev1alpha1.VirtualDiskImageApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualDiskSource"):
+		return &virtualmachinev1alpha1.VirtualDiskSourceApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualDiskSpec"):
+		return &virtualmachinev1alpha1.VirtualDiskSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualDiskStatus"):
+		return &virtualmachinev1alpha1.VirtualDiskStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachine"):
 		return &virtualmachinev1alpha1.VirtualMachineApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineImage"):

@@ -104,6 +104,7 @@ var controllers = []Controller{
 		Resources: []schema.GroupVersionResource{
 			virtualmachinev1alpha1.SchemeGroupVersion.WithResource("virtualmachines"),
 			virtualmachinev1alpha1.SchemeGroupVersion.WithResource("virtualmachineimages"),
+			virtualmachinev1alpha1.SchemeGroupVersion.WithResource("virtualdisks"),
 		},
 		AddToScheme: virtualmachinev1alpha1.AddToScheme,
 		Permissions: permissionsOf("virtualmachine"),

@@ -20,9 +20,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -33,6 +35,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controller/crontab"
 	"github.com/keelson-dev/keelson/internal/controller/kubeconfig"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/disk"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/image"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/driver/fake"
@@ -128,6 +131,17 @@ func examples() map[string]example {
 			reason: virtualmachinev1alpha1.ReasonInvalidSpec, tells: virtualmachinev1alpha1.ReasonImported,
 			conditions: []string{virtualmachinev1alpha1.ConditionReady, virtualmachinev1alpha1.ConditionDeleting},
 		},
+		disk.Name: {
+			ready: &virtualmachinev1alpha1.VirtualDisk{
+				ObjectMeta: about(readyName), Spec: virtualmachinev1alpha1.VirtualDiskSpec{Size: ptr.To(resource.MustParse("1Gi"))},
+			},
+			// The driver fake has no files.
+			failing: &virtualmachinev1alpha1.VirtualDisk{
+				ObjectMeta: about(failingName), Spec: virtualmachinev1alpha1.VirtualDiskSpec{Image: &virtualmachinev1alpha1.VirtualDiskImage{Path: "/image"}},
+			},
+			reason: virtualmachinev1alpha1.ReasonInvalidSpec, tells: virtualmachinev1alpha1.ReasonDiskAvailable,
+			conditions: []string{virtualmachinev1alpha1.ConditionReady, virtualmachinev1alpha1.ConditionDeleting},
+		},
 		cluster.Name: {
 			ready: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: readyName}, Spec: clusterv1alpha1.ClusterSpec{ExpiresAfter: aDay}},
 			failing: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: failingName}, Spec: clusterv1alpha1.ClusterSpec{
@@ -150,7 +164,7 @@ func TestLongConditionsAndEventsOfEveryKind(t *testing.T) {
 	var log reconcileLog
 	c := runEverything(t, env.ControlPlane(t, controlplane.Options{Nodes: 1}), (&Logging{Format: "json", Verbosity: 1}).NewLogger(&log))
 	all := examples()
-	names := append(Names(), image.Name) // a second controller of the kind VirtualMachine
+	names := append(Names(), image.Name, disk.Name) // further controllers of the kind VirtualMachine
 	for _, name := range names {
 		e, found := all[name]
 		if !found {

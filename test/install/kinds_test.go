@@ -58,6 +58,8 @@ var (
 		"everywhere: namespaces named kube-system":               "get",
 		"everywhere: secrets":                                    "get",
 		"everywhere: services":                                   "create delete get list patch watch",
+		"everywhere: virtualdisks.cloudnative.tw":                "get list patch watch",
+		"everywhere: virtualdisks/status.cloudnative.tw":         "update",
 		"everywhere: virtualmachineimages.cloudnative.tw":        "get list patch watch",
 		"everywhere: virtualmachineimages/status.cloudnative.tw": "update",
 		"everywhere: virtualmachines.cloudnative.tw":             "get list patch watch",

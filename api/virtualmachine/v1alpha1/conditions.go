@@ -111,8 +111,11 @@ const (
 	// ReasonDisksUpToDate: the machine has the disks of spec.disks.
 	ReasonDisksUpToDate = "DisksUpToDate"
 	// ReasonDisksPending: disks are being added or removed; a removal waits until the guest
-	// releases the disk.
+	// releases the disk, and an addition until a VirtualDisk is ready.
 	ReasonDisksPending = "DisksPending"
+	// ReasonDiskInUse: another machine has a VirtualDisk of spec.disks; the message names it. The
+	// machine gets the disk when the other one lets it go.
+	ReasonDiskInUse = "DiskInUse"
 	// ReasonDiskFailed: a disk could not be added, grown or removed. It is retried.
 	ReasonDiskFailed = "DiskFailed"
 )

@@ -26,7 +26,8 @@ func Resource(resource string) schema.GroupResource {
 }
 
 func addKnownTypes(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(SchemeGroupVersion, &VirtualMachine{}, &VirtualMachineList{}, &VirtualMachineImage{}, &VirtualMachineImageList{})
+	scheme.AddKnownTypes(SchemeGroupVersion, &VirtualMachine{}, &VirtualMachineList{}, &VirtualMachineImage{}, &VirtualMachineImageList{},
+		&VirtualDisk{}, &VirtualDiskList{})
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil
 }

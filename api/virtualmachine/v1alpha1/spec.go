@@ -113,6 +113,7 @@ type VirtualMachineSpec struct {
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(a, !has(a.virtualDisk) || self.exists_one(b, has(b.virtualDisk) && b.virtualDisk == a.virtualDisk))",message="a VirtualDisk can be in the list once"
 	Disks []Disk `json:"disks,omitempty"`
 
 	// CD-ROM drive of the machine, for installers. A machine boots from it if it cannot boot

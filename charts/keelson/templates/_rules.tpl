@@ -226,6 +226,7 @@
 - apiGroups:
   - cloudnative.tw
   resources:
+  - virtualdisks
   - virtualmachineimages
   - virtualmachines
   verbs:
@@ -236,6 +237,7 @@
 - apiGroups:
   - cloudnative.tw
   resources:
+  - virtualdisks/status
   - virtualmachineimages/status
   - virtualmachines/finalizers
   - virtualmachines/status

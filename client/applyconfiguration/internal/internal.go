@@ -763,6 +763,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: size
       type:
         namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+    - name: virtualDisk
+      type:
+        scalar: string
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.DiskImage
   map:
     fields:
@@ -1007,6 +1010,93 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 0
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualDisk
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualDiskSpec
+      default: {}
+    - name: status
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualDiskStatus
+      default: {}
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualDiskImage
+  map:
+    fields:
+    - name: format
+      type:
+        scalar: string
+    - name: name
+      type:
+        scalar: string
+    - name: path
+      type:
+        scalar: string
+    - name: sha256
+      type:
+        scalar: string
+    - name: url
+      type:
+        scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualDiskSource
+  map:
+    fields:
+    - name: virtualDisk
+      type:
+        scalar: string
+      default: ""
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualDiskSpec
+  map:
+    fields:
+    - name: deletePolicy
+      type:
+        scalar: string
+    - name: from
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualDiskSource
+    - name: image
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualDiskImage
+    - name: size
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualDiskStatus
+  map:
+    fields:
+    - name: allocated
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+    - name: attachedTo
+      type:
+        scalar: string
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: host
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Host
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: size
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachine
   map:
     fields:

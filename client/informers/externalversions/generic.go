@@ -41,6 +41,8 @@ func (f *genericInformer) Lister() cache.GenericLister {
 func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource) (GenericInformer, error) {
 	switch resource {
 	// Group=cloudnative.tw, Version=v1alpha1
+	case v1alpha1.SchemeGroupVersion.WithResource("virtualdisks"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Cloudnative().V1alpha1().VirtualDisks().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("virtualmachines"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Cloudnative().V1alpha1().VirtualMachines().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("virtualmachineimages"):

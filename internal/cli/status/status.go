@@ -54,12 +54,14 @@ if it runs, its API is ready and etcd has no alarm, otherwise 1.`,
 			}
 			var disksErr error
 			full.RetainedDisks, disksErr = qemu.RetainedDisks(manager.MachinesDir(dir))
+			var storedErr error
+			full.VirtualDisks, storedErr = qemu.StoredDisks(manager.MachinesDir(dir))
 			var networksErr error
 			full.Networks, networksErr = qemu.Networks(cmd.Context(), manager.MachinesDir(dir))
 			var listErr error
 			full.Directories, listErr = instance.Directories()
 			// The report comes first: the state of the instance does not depend on the rest.
-			if err := errors.Join(print(cmd, output, full), queryErr, disksErr, networksErr, listErr); err != nil {
+			if err := errors.Join(print(cmd, output, full), queryErr, disksErr, storedErr, networksErr, listErr); err != nil {
 				return err
 			}
 			if report.ManagerPID == 0 || !report.APIReady || report.EtcdAlarm != "" {
@@ -80,6 +82,7 @@ type instanceReport struct {
 	Version       string                 `json:"version"`           // of this program
 	Process       *up.Process            `json:"process,omitempty"` // that runs the controllers
 	RetainedDisks []backend.RetainedDisk `json:"retainedDisks,omitempty"`
+	VirtualDisks  []backend.StoredDisk   `json:"virtualDisks,omitempty"`
 	Networks      []backend.Network      `json:"networks,omitempty"`    // of machines that are on, of the driver qemu
 	Directories   []instance.Directory   `json:"directories,omitempty"` // of this user
 }
@@ -120,7 +123,7 @@ func print(cmd *cobra.Command, output string, report instanceReport) error {
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(report)
 	}
-	_, err := fmt.Fprint(cmd.OutOrStdout(), instance.Describe(report.Report, time.Now()), describeObjects(report), describeNetworks(report.Networks), describeDisks(report.RetainedDisks),
+	_, err := fmt.Fprint(cmd.OutOrStdout(), instance.Describe(report.Report, time.Now()), describeObjects(report), describeNetworks(report.Networks), describeVirtualDisks(report.VirtualDisks), describeDisks(report.RetainedDisks),
 		describeDirectories(report.Dir, report.Directories))
 	return err
 }

@@ -15,6 +15,10 @@ import (
 func newDisks(disks []v1alpha1.Disk) []backend.Disk {
 	var all []backend.Disk
 	for _, disk := range disks {
+		if disk.VirtualDisk != "" {
+			all = append(all, backend.Disk{Name: disk.Name, VirtualDisk: disk.VirtualDisk})
+			continue
+		}
 		d := backend.Disk{Name: disk.Name, Retain: disk.DeletePolicy == v1alpha1.DiskRetain}
 		if disk.Size != nil {
 			d.SizeBytes = disk.Size.Value()
@@ -61,11 +65,13 @@ func retainedDisks(disks []v1alpha1.Disk) []string {
 // summarizeDisks returns the condition DisksReady of a server that exists.
 func summarizeDisks(server *backend.Server) metav1.Condition {
 	var waiting, failed []string
+	inUse := false
 	for _, disk := range server.Disks {
 		words := disk.Message
 		if disk.Name != "" {
 			words = fmt.Sprintf("disk %s: %s", disk.Name, disk.Message)
 		}
+		inUse = inUse || disk.InUse
 		if disk.Failed {
 			failed = append(failed, words)
 		} else {
@@ -76,6 +82,8 @@ func summarizeDisks(server *backend.Server) metav1.Condition {
 	case len(failed) > 0:
 		return newCondition(v1alpha1.ConditionDisksReady, metav1.ConditionFalse, v1alpha1.ReasonDiskFailed,
 			"%s. Keelson retries", strings.Join(append(failed, waiting...), "; "))
+	case inUse:
+		return newCondition(v1alpha1.ConditionDisksReady, metav1.ConditionFalse, v1alpha1.ReasonDiskInUse, "%s", strings.Join(waiting, "; "))
 	case len(waiting) > 0:
 		return newCondition(v1alpha1.ConditionDisksReady, metav1.ConditionFalse, v1alpha1.ReasonDisksPending, "%s", strings.Join(waiting, "; "))
 	}

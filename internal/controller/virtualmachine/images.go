@@ -2,13 +2,10 @@ package virtualmachine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -18,44 +15,14 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/image"
 )
 
-var (
-	// errImageMissing means that the VirtualMachineImage of spec.image.name does not exist.
-	errImageMissing = errors.New("image is missing")
-	// errImageNotReady means that it cannot be used yet.
-	errImageNotReady = errors.New("image is not ready")
-)
-
 // resolveImage returns the image of a new machine: the source of the VirtualMachineImage, if given
-// names one. The error is an errImageMissing or an errImageNotReady. The driver keeps the result, so a
+// names one. The error is an image.ErrMissing or an image.ErrNotReady. The driver keeps the result, so a
 // machine that exists depends on its VirtualMachineImage no longer.
 func (r *Reconciler) resolveImage(ctx context.Context, given *v1alpha1.Image, driver string) (*v1alpha1.Image, error) {
 	if given == nil || given.Name == "" {
 		return given, nil
 	}
-	var named v1alpha1.VirtualMachineImage
-	// Not from the cache: a manager of some namespaces has none of them.
-	err := r.live.Get(ctx, client.ObjectKey{Name: given.Name}, &named)
-	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("%w: there is no VirtualMachineImage %q; create it, see keelson vm image", errImageMissing, given.Name)
-	}
-	if apierrors.IsForbidden(err) {
-		return nil, fmt.Errorf("%w: this manager may not read the VirtualMachineImage %q, as one of some namespaces only; name a url or path: %w",
-			errImageMissing, given.Name, err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("get the VirtualMachineImage %s: %w", given.Name, err)
-	}
-	ready := meta.FindStatusCondition(named.Status.Conditions, v1alpha1.ConditionReady)
-	switch {
-	case ready == nil:
-		return nil, fmt.Errorf("%w: the VirtualMachineImage %q was not imported yet", errImageNotReady, given.Name)
-	case ready.Status != metav1.ConditionTrue:
-		return nil, fmt.Errorf("%w: the VirtualMachineImage %q: %s: %s", errImageNotReady, given.Name, ready.Reason, ready.Message)
-	case named.Status.Host != nil && named.Status.Host.Driver != driver:
-		return nil, &backend.FieldError{Field: "spec.image.name", Message: fmt.Sprintf(
-			"the driver %s has the image %s, and the driver of this machine is %s", named.Status.Host.Driver, given.Name, driver)}
-	}
-	return backend.NewImage(given.Name, named.Spec), nil
+	return image.Resolve(ctx, r.live, given.Name, driver)
 }
 
 // watchImages enqueues the machines that wait for an image.

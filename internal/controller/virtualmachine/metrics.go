@@ -53,9 +53,12 @@ var (
 	cpuDesc       = newMachineDesc("cpu_seconds_total", "CPU time of the machine since it was powered on.")
 	residentDesc  = newMachineDesc("resident_memory_bytes", "Memory of the host that the machine uses.")
 	retainedDesc  = newMachineDesc("retained_disk_bytes", "Disk space used by retained disks of deleted machines.")
-	allocatedDesc = newMachineDesc("disk_allocated_bytes", "Disk space of the host used by all disks of the machine.")
-	virtualDesc   = newMachineDesc("disk_virtual_bytes", "Size of all disks of the machine, as seen by the guest.")
-	guestDesc     = newMachineDesc("guest_memory_used_bytes", "Memory used in the guest, as reported by it.")
+	allocatedDesc = newMachineDesc("disk_allocated_bytes", "Disk space of the host used by all disks of the machine, including VirtualDisks.")
+	virtualDesc   = newMachineDesc("disk_virtual_bytes", "Size of all disks of the machine, including VirtualDisks, as seen by the guest.")
+	// The disks of VirtualDisks, whether a machine has them or not.
+	vdiskAllocatedDesc = prometheus.NewDesc("keelson_virtualdisk_allocated_bytes", "Disk space of the host used by the VirtualDisk.", []string{"namespace", "name"}, nil)
+	vdiskVirtualDesc   = prometheus.NewDesc("keelson_virtualdisk_virtual_bytes", "Size of the VirtualDisk, as seen by a guest.", []string{"namespace", "name"}, nil)
+	guestDesc          = newMachineDesc("guest_memory_used_bytes", "Memory used in the guest, as reported by it.")
 
 	receivedDesc       = newMachineDesc("network_received_bytes_total", "Bytes that the guest received since its network was started.")
 	transmittedDesc    = newMachineDesc("network_transmitted_bytes_total", "Bytes that the guest sent since its network was started.")
@@ -93,7 +96,7 @@ type delegatingCollector struct{}
 
 // Describe implements prometheus.Collector.
 func (delegatingCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range append([]*prometheus.Desc{machinesDesc, restartsDesc, cpuDesc, residentDesc, guestDesc, retainedDesc, allocatedDesc, virtualDesc}, networkDescs...) {
+	for _, desc := range append([]*prometheus.Desc{machinesDesc, restartsDesc, cpuDesc, residentDesc, guestDesc, retainedDesc, allocatedDesc, virtualDesc, vdiskAllocatedDesc, vdiskVirtualDesc}, networkDescs...) {
 		descs <- desc
 	}
 }
@@ -135,6 +138,7 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 		collected <- prometheus.MustNewConstMetric(machinesDesc, prometheus.GaugeValue, float64(n), labels[:]...)
 	}
 	c.collectRetained(ctx, collected)
+	c.collectDisks(ctx, collected)
 	c.collectNetworks(ctx, machines, collected)
 	for _, driver := range c.drivers.alreadyOpen() {
 		servers, err := driver.List(ctx)

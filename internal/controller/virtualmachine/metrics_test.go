@@ -50,7 +50,7 @@ func (scrape) Describe(descs chan<- *prometheus.Desc)       { delegatingCollecto
 func (s scrape) Collect(collected chan<- prometheus.Metric) { s.collect(collected) }
 
 // retainer has retained disks, two of them of machines with the same name.
-type retainer struct{ Driver }
+type retainer struct{ *fake.Driver }
 
 func (retainer) Retained(context.Context) ([]backend.RetainedDisk, error) {
 	gone := backend.RetainedDisk{Namespace: "default", Name: "gone", AllocatedBytes: 2, VirtualBytes: 100}
@@ -95,6 +95,10 @@ func TestMetricsOfMachines(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	disk := backend.VirtualDisk{DiskIdentity: backend.DiskIdentity{UID: "disk", Namespace: "default", Name: "data"}, SizeBytes: 1000}
+	if err := b.EnsureDisk(t.Context(), disk); err != nil {
+		t.Fatal(err)
+	}
 	got := gather(t, scrape{&collector{cache: reader, drivers: drivers}})
 	label := fmt.Sprintf("%s/default", on.Name)
 	want := map[string]float64{
@@ -105,6 +109,7 @@ func TestMetricsOfMachines(t *testing.T) {
 		"network_received_bytes_total " + label: 1, "network_transmitted_bytes_total " + label: 2, "network_received_packets_total " + label: 3,
 		"network_transmitted_packets_total " + label: 4, "network_dropped_packets_total " + label: 5, "network_connections " + label: 6,
 		"disk_allocated_bytes " + label: 1, "disk_virtual_bytes " + label: 2,
+		"keelson_virtualdisk_allocated_bytes data/default": 100, "keelson_virtualdisk_virtual_bytes data/default": 1000,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)

@@ -37,6 +37,8 @@ type Drivers struct {
 	notify func(backend.Identity)
 	// notifyImages is called with the name of an image that has changed.
 	notifyImages func(name string)
+	// notifyDisks is called with a VirtualDisk that has changed.
+	notifyDisks func(backend.DiskIdentity)
 }
 
 // slot is one driver.
@@ -51,7 +53,8 @@ type slot struct {
 // opener is a driver that this program does not have, which the conditions of its machines
 // report.
 func NewDrivers(names []string, openers map[string]Opener, clock clock.PassiveClock) *Drivers {
-	d := &Drivers{names: names, openers: openers, clock: clock, slots: map[string]*slot{}, notify: func(backend.Identity) {}, notifyImages: func(string) {}}
+	d := &Drivers{names: names, openers: openers, clock: clock, slots: map[string]*slot{}, notify: func(backend.Identity) {}, notifyImages: func(string) {},
+		notifyDisks: func(backend.DiskIdentity) {}}
 	for _, name := range names {
 		d.slots[name] = &slot{}
 	}
@@ -104,6 +107,9 @@ func (d *Drivers) get(name string) (Driver, error) {
 			s.driver.Watch(d.notifyWatcher)
 			if store := imageStoreOf(driver); store != nil {
 				store.WatchImages(d.notifyImage)
+			}
+			if store := diskStoreOf(driver); store != nil {
+				store.WatchDisks(d.notifyDisk)
 			}
 		case !errors.Is(s.err, backend.ErrMissing):
 			s.err = fmt.Errorf("open driver %s: %w: %w", name, backend.ErrUnavailable, s.err)

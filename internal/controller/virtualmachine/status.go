@@ -11,6 +11,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/image"
 )
 
 // usageStep is the change of a usage, in percentage points, that is written to the status.
@@ -85,9 +86,9 @@ func failureOf(observed observation, actErr error) failure {
 		return onAnotherHost
 	case errors.Is(err, errSecretMissing):
 		return secretMissing
-	case errors.Is(err, errImageMissing):
+	case errors.Is(err, image.ErrMissing):
 		return imageMissing
-	case errors.Is(err, errImageNotReady):
+	case errors.Is(err, image.ErrNotReady):
 		return imageNotReady
 	case errors.Is(err, backend.ErrMissing):
 		return driverMissing

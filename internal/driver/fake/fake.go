@@ -49,6 +49,7 @@ type Driver struct {
 	failures map[string][]error
 	held     map[backend.Task]bool
 	images   map[types.UID]bool
+	stored   map[types.UID]backend.VirtualDisk
 	down     bool
 	closed   bool
 }
@@ -75,6 +76,7 @@ func New(options Options) *Driver {
 	return &Driver{
 		options: options, notify: func(backend.Identity) {},
 		servers: map[types.UID]*server{}, failures: map[string][]error{}, held: map[backend.Task]bool{}, images: map[types.UID]bool{},
+		stored: map[types.UID]backend.VirtualDisk{},
 	}
 }
 

@@ -30,8 +30,9 @@ type launch struct {
 	// firmware is the code of UEFI firmware; empty means BIOS. cdrom is the image in the drive; nil means no drive.
 	firmware string
 	cdrom    *baseImage
-	// disks are the disks of spec.disks.
-	disks []diskRecord
+	// disks are the disks of spec.disks, and disksDir is the directory of those that are VirtualDisks.
+	disks    []diskRecord
+	disksDir string
 	// kernel, initrd and cmdline boot a kernel directly; empty boots the disk.
 	kernel, initrd, cmdline string
 }

@@ -122,7 +122,13 @@ func (d *Driver) Create(_ context.Context, machine backend.Machine) error {
 	if created {
 		return nil
 	}
-	return m.begin(backend.TaskCreate, func(ctx context.Context) error { return m.create(ctx, machine) })
+	return m.begin(backend.TaskCreate, func(ctx context.Context) error {
+		err := m.create(ctx, machine)
+		if err == nil && slices.ContainsFunc(machine.Disks, func(disk backend.Disk) bool { return disk.VirtualDisk != "" }) {
+			m.changeDisks() // it reports those that it waits for
+		}
+		return err
+	})
 }
 
 // Start implements backend.Driver.

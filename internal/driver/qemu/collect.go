@@ -154,13 +154,33 @@ func (d *Driver) imagesInUse() (fileSet, error) {
 			errs = append(errs, used.addBacking(path))
 		}
 	}
-	errs = append(errs, d.importedFiles(&used))
+	errs = append(errs, d.virtualDiskImages(&used), d.importedFiles(&used))
 	retained, err := RetainedDisks(d.options.StateDir)
 	errs = append(errs, err)
 	for _, disk := range retained {
 		errs = append(errs, used.addBacking(disk.Path))
 	}
 	return used, errors.Join(errs...)
+}
+
+// virtualDiskImages adds the images of VirtualDisks.
+func (d *Driver) virtualDiskImages(used *fileSet) error {
+	var errs []error
+	for _, v := range d.allDisks() {
+		def := v.definition()
+		if def.Base != nil {
+			errs = append(errs, used.add(def.Base.Path))
+		}
+		if def.Image != nil && def.Image.Sha256 != "" {
+			errs = append(errs, used.add(filepath.Join(d.imagesDir(), def.Image.Sha256)))
+		}
+	}
+	entries, err := os.ReadDir(d.disksDir())
+	errs = append(errs, err)
+	for _, entry := range entries {
+		errs = append(errs, used.addBacking(filepath.Join(d.disksDir(), entry.Name(), diskFile)))
+	}
+	return errors.Join(errs...)
 }
 
 // addBacking adds the backing file of a disk, if both exist.

@@ -32,7 +32,7 @@ func (l *launch) confinement() (*sandbox.Spec, handles) {
 		h.base = spec.Open(l.base.Path, sandbox.ReadOnly)
 	}
 	for _, record := range l.disks {
-		h.dataDisks = append(h.dataDisks, spec.Open(diskPath(record.Name), sandbox.ReadWrite))
+		h.dataDisks = append(h.dataDisks, spec.Open(record.file(".", l.disksDir), sandbox.ReadWrite))
 		base := 0
 		if record.Base != nil {
 			base = spec.Open(record.Base.Path, sandbox.ReadOnly)

@@ -51,6 +51,9 @@ func runHelper() error {
 	} else {
 		machine.Image.Path = address
 	}
+	if way := os.Getenv(helperVirtual); way != "" {
+		return runVirtualHelper(d, way)
+	}
 	if disks := os.Getenv(helperDisks); disks != "" {
 		return runDiskHelper(d, disks)
 	}

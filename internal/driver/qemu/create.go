@@ -101,10 +101,21 @@ func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 func (m *machine) launch(ctx context.Context, machine backend.Machine) (*launch, *process.Process, error) {
 	m.files.Lock()
 	defer m.files.Unlock()
+	// A start waits for the clones of its disks, and no clone begins until the machine is on.
+	end, err := m.holdDisks(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer end()
 	l, err := m.prepare(ctx, machine)
 	if err != nil {
 		return nil, nil, err
 	}
+	endNew, err := m.holdDisks(ctx) // those that it has just claimed
+	if err != nil {
+		return nil, nil, err
+	}
+	defer endNew()
 	step("prepared")
 	// The network knows the rules of the machine before it connects to it.
 	if err := m.d.networks.sync(ctx, m.id.Namespace); err != nil {
@@ -139,7 +150,7 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch
 	m.mu.Unlock()
 	l := &launch{
 		machine: machine, user: m.user(), programs: programDirs(m.d.binary), kvm: m.d.kvm, plugs: m.d.plugs,
-		hasSeed: true, hasDisk: base != nil || machine.DiskBytes > 0, base: base, mac: mac,
+		disksDir: m.d.disksDir(), hasSeed: true, hasDisk: base != nil || machine.DiskBytes > 0, base: base, mac: mac,
 	}
 	if err := errors.Join(m.kernelFor(machine.Image, l), m.prepareFirmware(l), m.findCDROM(ctx, l)); err != nil {
 		return nil, err
@@ -160,7 +171,10 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch
 		return nil, err
 	}
 	for _, disk := range machine.Disks {
-		record, _ := m.diskRecord(disk.Name)
+		record, found := m.diskRecord(disk.Name)
+		if disk.VirtualDisk != "" && (!found || !m.ownsDisk(&record)) {
+			continue // it is plugged as soon as it is free
+		}
 		l.disks = append(l.disks, record)
 	}
 	if err := writeSeed(m.path(seedFile), &machine); err != nil {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -109,7 +110,11 @@ func inspect(ctx context.Context, tool string, user *sandbox.User, path, format 
 // createDisk atomically creates a disk of a machine in the file name if there is none: an overlay of base, or
 // an empty disk. field is the field of its size.
 func (m *machine) createDisk(ctx context.Context, name, field string, base *baseImage, size int64) error {
-	disk := m.path(name)
+	return m.d.createFile(ctx, m.path(name), m.user(), field, base, size)
+}
+
+// createFile is createDisk for a file of a user.
+func (d *Driver) createFile(ctx context.Context, disk string, user *sandbox.User, field string, base *baseImage, size int64) error {
 	if _, err := os.Stat(disk); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -118,11 +123,11 @@ func (m *machine) createDisk(ctx context.Context, name, field string, base *base
 	}
 	args := []string{"create", "-q", "-f", "qcow2"}
 	if base != nil {
-		info, err := m.d.inspect(ctx, base.Path, base.Format)
+		info, err := d.inspect(ctx, base.Path, base.Format)
 		if err != nil {
 			return err
 		}
-		most := m.d.options.MaxRootDiskBytes
+		most := d.options.MaxRootDiskBytes
 		switch {
 		case size != 0 && size < info.VirtualSize:
 			return fmt.Errorf("the image has %d bytes, more than %s with %d: make it larger", info.VirtualSize, field, size)
@@ -133,35 +138,40 @@ func (m *machine) createDisk(ctx context.Context, name, field string, base *base
 		size = max(size, info.VirtualSize)
 		args = append(args, "-u", "-b", base.Path, "-F", base.Format) // -u: do not open the backing file; the size is known
 	}
-	spec := &sandbox.Spec{User: m.user()}
+	spec := &sandbox.Spec{User: user}
 	if err := newFile(disk+".new", spec.User); err != nil {
 		return err
 	}
 	args = append(args, sandbox.FDPath(spec.Open(disk+".new", sandbox.ReadWrite)), strconv.FormatInt(size, 10))
-	if _, err := runImageTool(ctx, m.d.imageTool, spec, args...); err != nil {
+	if _, err := runImageTool(ctx, d.imageTool, spec, args...); err != nil {
 		return err
 	}
 	if err := os.Rename(disk+".new", disk); err != nil {
 		return err
 	}
-	return atomicfile.SyncDir(m.dir)
+	return atomicfile.SyncDir(filepath.Dir(disk))
 }
 
 // growDisk grows a disk of a machine that is off, in the file name, to size.
 func (m *machine) growDisk(ctx context.Context, name string, size int64) error {
-	info, err := inspect(ctx, m.d.imageTool, m.user(), m.path(name), "qcow2")
+	return m.d.growFile(ctx, m.path(name), m.user(), size)
+}
+
+// growFile is growDisk for a file of a user.
+func (d *Driver) growFile(ctx context.Context, path string, user *sandbox.User, size int64) error {
+	info, err := inspect(ctx, d.imageTool, user, path, "qcow2")
 	if err != nil || size <= info.VirtualSize {
 		return err
 	}
-	spec := &sandbox.Spec{User: m.user()}
+	spec := &sandbox.Spec{User: user}
 	// Its backing file is not needed to grow it.
 	image, err := json.Marshal(map[string]any{
 		"driver": "qcow2", "backing": nil,
-		"file": map[string]any{"driver": "file", "filename": sandbox.FDPath(spec.Open(m.path(name), sandbox.ReadWrite))},
+		"file": map[string]any{"driver": "file", "filename": sandbox.FDPath(spec.Open(path, sandbox.ReadWrite))},
 	})
 	if err != nil {
 		return err
 	}
-	_, err = runImageTool(ctx, m.d.imageTool, spec, "resize", "-q", "json:"+string(image), strconv.FormatInt(size, 10))
+	_, err = runImageTool(ctx, d.imageTool, spec, "resize", "-q", "json:"+string(image), strconv.FormatInt(size, 10))
 	return err
 }

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
@@ -31,12 +33,23 @@ var diskForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$`)
 // removed after the file.
 type diskRecord struct {
 	backend.Disk
+	// VirtualDiskUID is the UID of the VirtualDisk; empty if the disk is none. The file is then that of the VirtualDisk, and
+	// Created means that the machine has claimed it.
+	VirtualDiskUID types.UID `json:"virtualDiskUID,omitempty"`
 	// Base is the image of the disk, and its format.
 	Base *baseImage `json:"base,omitempty"`
 	// Created means that the file is complete.
 	Created bool `json:"created,omitempty"`
 	// Removing means that the file is being removed: it may be gone, and is not used again.
 	Removing bool `json:"removing,omitempty"`
+}
+
+// file returns the file of the disk of a machine with a folder, given the directory of VirtualDisks.
+func (r *diskRecord) file(folder, disksDir string) string {
+	if r.VirtualDiskUID != "" {
+		return filepath.Join(disksDir, string(r.VirtualDiskUID), diskFile)
+	}
+	return filepath.Join(folder, diskPath(r.Name))
 }
 
 // diskPath returns the name of the file of a disk in the folder of its machine.
@@ -58,15 +71,21 @@ func dataDisks(dir string) (map[string]string, error) {
 // validateDisks rejects disks that this driver cannot use. The schema checks the same.
 func validateDisks(disks []backend.Disk) error {
 	names := map[string]bool{"root": true, "seed": true, "cdrom": true}
+	virtual := map[string]bool{}
 	for i := range disks {
 		name := disks[i].Name
 		switch {
+		case virtual[disks[i].VirtualDisk]:
+			return &backend.FieldError{Field: "spec.disks", Message: fmt.Sprintf("the VirtualDisk %q is used twice", disks[i].VirtualDisk)}
 		case !diskForm.MatchString(name):
 			return &backend.FieldError{Field: "spec.disks", Message: fmt.Sprintf("%q is not a name of a disk: use at most 20 lower-case letters, digits and hyphens", name)}
 		case names[name]:
 			return &backend.FieldError{Field: "spec.disks", Message: fmt.Sprintf("the name %q is reserved or used twice", name)}
 		}
 		names[name] = true
+		if disks[i].VirtualDisk != "" {
+			virtual[disks[i].VirtualDisk] = true
+		}
 	}
 	if len(disks) > maxDisks {
 		return &backend.FieldError{Field: "spec.disks", Message: fmt.Sprintf("a machine has at most %d", maxDisks)}
@@ -100,7 +119,11 @@ func (m *machine) prepareDisks(ctx context.Context, disks []backend.Disk, progre
 		}
 	}
 	for _, disk := range disks {
-		if err := m.prepareDisk(ctx, disk, progress); err != nil {
+		err := m.prepareDisk(ctx, disk, progress)
+		if notFree := (*notFreeError)(nil); errors.As(err, &notFree) {
+			continue // it is plugged as soon as it is free
+		}
+		if err != nil {
 			errs = append(errs, &diskError{disk.Name, err})
 		}
 	}
@@ -124,6 +147,9 @@ func (m *machine) obsoleteDisks(disks []backend.Disk) []string {
 
 // prepareDisk creates and grows the file of a disk that QEMU does not have. m.files is held.
 func (m *machine) prepareDisk(ctx context.Context, disk backend.Disk, progress func(string)) error {
+	if disk.VirtualDisk != "" {
+		return m.prepareVirtualDisk(ctx, disk)
+	}
 	if err := m.createDataDisk(ctx, disk, progress); err != nil {
 		return err
 	}
@@ -176,6 +202,14 @@ func (m *machine) discardDisk(name string) error {
 		return err
 	}
 	step("removal of a disk recorded")
+	if record.VirtualDiskUID != "" {
+		if v := m.d.findDisk(record.VirtualDiskUID); v != nil {
+			if err := v.release(m.id.UID); err != nil {
+				return err
+			}
+		}
+		return m.forgetDisk(name)
+	}
 	path := m.path(diskPath(name))
 	if record.Retain && record.Created {
 		if err := m.retainDisk(path, name); err != nil {
@@ -191,6 +225,11 @@ func (m *machine) discardDisk(name string) error {
 		return fmt.Errorf("remove the disk: %w", err)
 	}
 	step("disk of spec.disks removed")
+	return m.forgetDisk(name)
+}
+
+// forgetDisk removes the record of a disk.
+func (m *machine) forgetDisk(name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.def.DiskRecords, name)

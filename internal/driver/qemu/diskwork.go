@@ -218,6 +218,10 @@ func (p *diskPass) query(ctx context.Context) (*plugged, error) {
 
 // fail records a failure. The end of the connection is none: the machine is being stopped, or another pass follows.
 func (p *diskPass) fail(name string, err error) {
+	if notFree := (*notFreeError)(nil); errors.As(err, &notFree) {
+		p.pending = append(p.pending, backend.PendingDisk{Name: name, Message: notFree.why, InUse: notFree.owner})
+		return
+	}
 	if errors.Is(err, qmp.ErrClosed) {
 		p.pending = append(p.pending, backend.PendingDisk{Name: name, Message: "the monitor of QEMU does not answer"})
 		return
@@ -254,6 +258,10 @@ func (p *diskPass) add(ctx context.Context, disk backend.Disk) {
 		}
 		return
 	}
+	if disk.VirtualDisk != "" {
+		p.addVirtual(ctx, disk)
+		return
+	}
 	name := disk.Name
 	isNew := !slices.Contains(p.plugged.devices, diskNode(name))
 	err := p.m.createDataDisk(ctx, disk, progress)
@@ -271,6 +279,33 @@ func (p *diskPass) add(ctx context.Context, disk backend.Disk) {
 	}
 	if err != nil {
 		p.fail(name, err)
+	}
+}
+
+// addVirtual claims a VirtualDisk, and plugs or grows it.
+func (p *diskPass) addVirtual(ctx context.Context, disk backend.Disk) {
+	v, err := p.m.attachDisk(disk)
+	if err == nil {
+		err = p.m.prepareUnlessKnown(ctx, disk, p.plugged)
+	}
+	if err != nil {
+		p.fail(disk.Name, err)
+		return
+	}
+	calling, cancel := context.WithTimeout(ctx, monitorTimeout)
+	defer cancel()
+	size := v.definition().SizeBytes
+	now, known := p.plugged.sizes[diskNode(disk.Name)]
+	err = growPlugged(calling, p.conn, p.plugged, disk.Name, size)
+	if err == nil && known && size > now {
+		step("virtual disk grown in QEMU")
+		p.m.d.notifyDiskController(v)
+	}
+	if err == nil {
+		err = p.m.plugDisk(calling, p.conn, p.plugged, disk.Name)
+	}
+	if err != nil {
+		p.fail(disk.Name, err)
 	}
 }
 

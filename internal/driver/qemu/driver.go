@@ -143,6 +143,9 @@ type Driver struct {
 	// imports are the images of VirtualMachineImages, by UID.
 	imports     map[types.UID]*importedImage
 	notifyImage func(name string)
+	// disks are the disks of VirtualDisks, by UID.
+	disks            map[types.UID]*virtualDisk
+	notifyDiskChange func(backend.DiskIdentity)
 }
 
 // Open locks the state directory and attaches to the machines in it. The error is a
@@ -151,6 +154,7 @@ func Open(options Options) (*Driver, error) {
 	d := &Driver{
 		options: options, machines: map[types.UID]*machine{}, notify: func(backend.Identity) {},
 		imports: map[types.UID]*importedImage{}, notifyImage: func(string) {},
+		disks: map[types.UID]*virtualDisk{}, notifyDiskChange: func(backend.DiskIdentity) {},
 	}
 	var err error
 	if d.binary, err = find(options.Binary, Program(), "qemu-system-x86"); err != nil {
@@ -176,7 +180,7 @@ func Open(options Options) (*Driver, error) {
 	if err := checkOwner(d.options.StateDir); err != nil {
 		return nil, fmt.Errorf("open the state directory: %w", err)
 	}
-	for _, dir := range []string{d.options.StateDir, d.machinesDir(), d.imagesDir(), d.retainedDir(), d.networksDir()} {
+	for _, dir := range []string{d.options.StateDir, d.machinesDir(), d.imagesDir(), d.retainedDir(), d.networksDir(), d.disksDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("open the state directory: %w", err)
 		}
@@ -191,9 +195,10 @@ func Open(options Options) (*Driver, error) {
 	d.starting = make(chan struct{}, max(2, runtime.NumCPU()))
 	d.images = newImages(d.imagesDir(), options)
 	d.networks = &networks{d: d, all: map[string]*namespaceNetwork{}}
-	if err := errors.Join(d.attachMachines(), d.openNetworks()); err != nil {
+	if err := errors.Join(d.openDisks(), d.attachMachines(), d.openNetworks()); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
+	d.releaseLostDisks()
 	d.tasks.Go(d.sampleUsage)
 	d.tasks.Go(d.collectImages)
 	d.awaitAttached()

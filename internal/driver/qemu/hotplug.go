@@ -77,6 +77,9 @@ func (m *machine) plugDisk(ctx context.Context, conn *qmp.Client, p *plugged, na
 		return nil
 	}
 	record, _ := m.diskRecord(name)
+	if !m.ownsDisk(&record) {
+		return errors.New("the machine does not have the VirtualDisk") // it has just claimed it
+	}
 	disk := map[string]any{"driver": formatQcow2, "node-name": device, "discard": "unmap", "file": diskFileNode(name), "backing": nil}
 	if record.Base != nil {
 		base := baseBlockdev(record.Base, baseNode(name), baseFileNode(name))
@@ -88,7 +91,7 @@ func (m *machine) plugDisk(ctx context.Context, conn *qmp.Client, p *plugged, na
 			return err
 		}
 	}
-	if err := handOver(ctx, conn, p, m.path(diskPath(name)), diskFileNode(name), false); err != nil {
+	if err := handOver(ctx, conn, p, m.recordPath(&record), diskFileNode(name), false); err != nil {
 		return err
 	}
 	if err := addNode(ctx, conn, p, disk); err != nil {

@@ -51,6 +51,10 @@ func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) err
 	if err := m.retainDisks(options); err != nil {
 		return err
 	}
+	if err := m.d.releaseDisks(m.id.UID); err != nil {
+		return err
+	}
+	step("virtual disks released")
 	if err := m.d.removeFolder(m.dir); err != nil {
 		return err
 	}

@@ -98,7 +98,13 @@ func (d *Driver) DiskUsage(context.Context) (map[types.UID]backend.DiskUsage, er
 			return nil, err
 		}
 		var sum backend.DiskUsage
-		for _, path := range append(slices.Collect(maps.Values(files)), m.path(diskFile)) {
+		paths := append(slices.Collect(maps.Values(files)), m.path(diskFile))
+		for _, v := range d.allDisks() {
+			if v.isOwnedBy(m.id.UID) {
+				paths = append(paths, v.path())
+			}
+		}
+		for _, path := range paths {
 			usage, err := measureDisk(path)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue

@@ -20,6 +20,9 @@ type DiskApplyConfiguration struct {
 	Size *resource.Quantity `json:"size,omitempty"`
 	// Initial content of the disk. The default is an empty disk.
 	Image *DiskImageApplyConfiguration `json:"image,omitempty"`
+	// Name of a VirtualDisk of the namespace. The machine has it as soon as no other machine
+	// does, and until it is removed from this list, or this object is deleted.
+	VirtualDisk *string `json:"virtualDisk,omitempty"`
 	// Determines what happens to the disk when it is removed from this list, or when this
 	// object is deleted: Delete or Retain.
 	DeletePolicy *virtualmachinev1alpha1.DiskPolicy `json:"deletePolicy,omitempty"`
@@ -52,6 +55,14 @@ func (b *DiskApplyConfiguration) WithSize(value resource.Quantity) *DiskApplyCon
 // If called multiple times, the Image field is set to the value of the last call.
 func (b *DiskApplyConfiguration) WithImage(value *DiskImageApplyConfiguration) *DiskApplyConfiguration {
 	b.Image = value
+	return b
+}
+
+// WithVirtualDisk sets the VirtualDisk field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the VirtualDisk field is set to the value of the last call.
+func (b *DiskApplyConfiguration) WithVirtualDisk(value string) *DiskApplyConfiguration {
+	b.VirtualDisk = &value
 	return b
 }
 

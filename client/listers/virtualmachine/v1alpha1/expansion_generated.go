@@ -2,6 +2,14 @@
 
 package v1alpha1
 
+// VirtualDiskListerExpansion allows custom methods to be added to
+// VirtualDiskLister.
+type VirtualDiskListerExpansion interface{}
+
+// VirtualDiskNamespaceListerExpansion allows custom methods to be added to
+// VirtualDiskNamespaceLister.
+type VirtualDiskNamespaceListerExpansion interface{}
+
 // VirtualMachineListerExpansion allows custom methods to be added to
 // VirtualMachineLister.
 type VirtualMachineListerExpansion interface{}

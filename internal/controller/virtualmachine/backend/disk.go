@@ -17,6 +17,9 @@ type Disk struct {
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
 	// Image is its initial content; nil means that it is empty.
 	Image *v1alpha1.Image `json:"image,omitempty"`
+	// VirtualDisk is the name of the VirtualDisk, in the namespace of the server, that this is; empty if it is none. Then
+	// the other fields are not set.
+	VirtualDisk string `json:"virtualDisk,omitempty"`
 	// Retain keeps its file when the disk is removed from a server.
 	Retain bool `json:"retain,omitempty"`
 }
@@ -25,7 +28,7 @@ type Disk struct {
 // the spec and another one of the same name was added: sizes and images of existing disks are
 // validated by the schema.
 func (d *Disk) Continues(before *Disk) bool {
-	return d.Name == before.Name && d.SizeBytes >= before.SizeBytes && reflect.DeepEqual(d.Image, before.Image)
+	return d.Name == before.Name && d.VirtualDisk == before.VirtualDisk && d.SizeBytes >= before.SizeBytes && reflect.DeepEqual(d.Image, before.Image)
 }
 
 // DiskMeter is implemented by drivers that can measure the disks of servers.
@@ -47,4 +50,6 @@ type PendingDisk struct {
 	Message string
 	// Failed means that the last attempt failed. It is retried.
 	Failed bool
+	// InUse means that another server has the disk.
+	InUse bool
 }

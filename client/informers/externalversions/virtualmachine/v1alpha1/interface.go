@@ -8,6 +8,8 @@ import (
 
 // Interface provides access to all the informers in this group version.
 type Interface interface {
+	// VirtualDisks returns a VirtualDiskInformer.
+	VirtualDisks() TypedVirtualDiskInformer
 	// VirtualMachines returns a VirtualMachineInformer.
 	VirtualMachines() TypedVirtualMachineInformer
 	// VirtualMachineImages returns a VirtualMachineImageInformer.
@@ -23,6 +25,11 @@ type version struct {
 // New returns a new Interface.
 func New(f internalinterfaces.SharedInformerFactory, namespace string, tweakListOptions internalinterfaces.TweakListOptionsFunc) Interface {
 	return &version{factory: f, namespace: namespace, tweakListOptions: tweakListOptions}
+}
+
+// VirtualDisks returns a TypedVirtualDiskInformer.
+func (v *version) VirtualDisks() TypedVirtualDiskInformer {
+	return &virtualDiskInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
 }
 
 // VirtualMachines returns a TypedVirtualMachineInformer.

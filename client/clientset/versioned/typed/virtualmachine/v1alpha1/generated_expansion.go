@@ -2,6 +2,8 @@
 
 package v1alpha1
 
+type VirtualDiskExpansion interface{}
+
 type VirtualMachineExpansion interface{}
 
 type VirtualMachineImageExpansion interface{}

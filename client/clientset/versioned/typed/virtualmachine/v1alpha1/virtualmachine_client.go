@@ -12,6 +12,7 @@ import (
 
 type CloudnativeV1alpha1Interface interface {
 	RESTClient() rest.Interface
+	VirtualDisksGetter
 	VirtualMachinesGetter
 	VirtualMachineImagesGetter
 }
@@ -19,6 +20,10 @@ type CloudnativeV1alpha1Interface interface {
 // CloudnativeV1alpha1Client is used to interact with features provided by the cloudnative.tw group.
 type CloudnativeV1alpha1Client struct {
 	restClient rest.Interface
+}
+
+func (c *CloudnativeV1alpha1Client) VirtualDisks(namespace string) VirtualDiskInterface {
+	return newVirtualDisks(c, namespace)
 }
 
 func (c *CloudnativeV1alpha1Client) VirtualMachines(namespace string) VirtualMachineInterface {

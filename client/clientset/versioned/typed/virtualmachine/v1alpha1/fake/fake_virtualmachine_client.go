@@ -12,6 +12,10 @@ type FakeCloudnativeV1alpha1 struct {
 	*testing.Fake
 }
 
+func (c *FakeCloudnativeV1alpha1) VirtualDisks(namespace string) v1alpha1.VirtualDiskInterface {
+	return newFakeVirtualDisks(c, namespace)
+}
+
 func (c *FakeCloudnativeV1alpha1) VirtualMachines(namespace string) v1alpha1.VirtualMachineInterface {
 	return newFakeVirtualMachines(c, namespace)
 }

@@ -1,0 +1,181 @@
+// Package disk reconciles VirtualDisks with the disks of a driver of VirtualMachines.
+//
+// The driver alone decides which machine has a disk, because only one manager at a time has its state; this controller
+// creates, grows and deletes disks, and reports their state.
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/graceful"
+	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/tracing"
+)
+
+// Name is the name of this controller in logs, metrics and events.
+const Name = "virtualdisk"
+
+// callTimeout limits each call of a driver.
+const callTimeout = 10 * time.Second
+
+var kind = v1alpha1.SchemeGroupVersion.WithKind("VirtualDisk")
+
+// Store has the drivers that keep disks.
+type Store interface {
+	// DiskStore returns a driver, and its host: the named one, or the first one that keeps disks. The error is a
+	// backend.ErrMissing if the manager has no such driver, or a backend.ErrUnavailable if it cannot be opened now.
+	DiskStore(driver string) (backend.DiskStore, v1alpha1.Host, error)
+	// WatchDisks sets the function to call with a disk that has changed.
+	WatchDisks(notify func(backend.DiskIdentity))
+}
+
+// Reconciler reconciles VirtualDisks.
+type Reconciler struct {
+	client client.Client
+	live   client.Reader
+	store  Store
+	status *kube.StatusWriter
+	events *kube.Recorder
+	clock  clock.PassiveClock
+
+	mu        sync.Mutex
+	clusterID types.UID
+}
+
+// NewReconciler returns a Reconciler. It reads from c, which may be stale, and from live, the API server, where a stale read
+// could do harm.
+func NewReconciler(c client.Client, live client.Reader, store Store, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
+	return &Reconciler{
+		client: c, live: live, store: store, clock: clock,
+		status: kube.NewStatusWriter(kind.Kind, c, clock), events: kube.NewRecorder(kind, recorder),
+	}
+}
+
+// Add adds the controller to a manager.
+func Add(mgr ctrl.Manager, options controller.Options, store Store) error {
+	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), store, mgr.GetEventRecorder(Name), clock.RealClock{})
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named(Name).
+		For(&v1alpha1.VirtualDisk{}).
+		WatchesRawSource(watchStore(store)).
+		WithOptions(options).
+		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
+	if err != nil {
+		return fmt.Errorf("build controller %s: %w", Name, err)
+	}
+	return nil
+}
+
+// watchStore enqueues a disk that has changed.
+func watchStore(store Store) source.Source {
+	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		store.WatchDisks(func(id backend.DiskIdentity) {
+			kube.Enqueue(q, 0, client.ObjectKey{Namespace: id.Namespace, Name: id.Name})
+		})
+		return nil
+	})
+}
+
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualdisks,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualdisks/status,verbs=update
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachineimages,verbs=get
+// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconcile creates or grows a disk, or removes it when no machine has it.
+func (r *Reconciler) Reconcile(ctx context.Context, disk *v1alpha1.VirtualDisk) (reconcile.Result, error) {
+	seen, err := r.observe(ctx, disk)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	plan := decide(disk, seen, r.clock.Now())
+	kube.LogAction(ctx, plan.action)
+	if plan.action == released {
+		return reconcile.Result{}, nil
+	}
+	actErr := r.act(ctx, disk, seen, plan)
+	if plan.action == remove && actErr == nil {
+		return reconcile.Result{}, nil // the object is gone
+	}
+	return r.finish(ctx, disk, summarize(disk, seen, plan, actErr), plan, actErr)
+}
+
+// observation is the state that a reconcile is based on.
+type observation struct {
+	id backend.DiskIdentity
+	// store is nil if there is none because of err.
+	store backend.DiskStore
+	host  v1alpha1.Host
+	// elsewhere means that another host has the disk.
+	elsewhere bool
+	// state is nil if the store has neither the disk nor an attempt to create it.
+	state *backend.DiskState
+	err   error
+}
+
+// observe asks the driver for the state of a disk. A returned error is one of the API.
+func (r *Reconciler) observe(ctx context.Context, disk *v1alpha1.VirtualDisk) (observation, error) {
+	var seen observation
+	cluster, err := r.cluster(ctx)
+	if err != nil {
+		return seen, err
+	}
+	seen.id = backend.DiskIdentity{UID: disk.UID, Namespace: disk.Namespace, Name: disk.Name, Cluster: cluster}
+	driver := ""
+	if disk.Status.Host != nil {
+		driver = disk.Status.Host.Driver
+	}
+	if seen.store, seen.host, seen.err = r.store.DiskStore(driver); seen.err != nil {
+		seen.store = nil
+		return seen, nil
+	}
+	recorded := disk.Status.Host
+	if recorded != nil && recorded.ID != seen.host.ID && disk.Annotations[v1alpha1.AnnotationForgetHost] != recorded.ID {
+		seen.elsewhere = true
+		return seen, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	state, err := seen.store.ObserveDisk(ctx, seen.id)
+	switch {
+	case err == nil:
+		seen.state = &state
+	case !errors.Is(err, backend.ErrNotFound):
+		seen.err = err
+	}
+	return seen, nil
+}
+
+// cluster returns the UID of this cluster, and caches it.
+func (r *Reconciler) cluster(ctx context.Context) (types.UID, error) {
+	r.mu.Lock()
+	known := r.clusterID
+	r.mu.Unlock()
+	if known != "" {
+		return known, nil
+	}
+	uid, err := kube.ClusterUID(ctx, r.live)
+	if err != nil {
+		return "", err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clusterID = uid
+	return uid, nil
+}

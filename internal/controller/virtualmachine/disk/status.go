@@ -1,0 +1,212 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/image"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// allocatedStep is the part of the size of a disk that a change of its allocated space must have to be written to the status.
+const allocatedStep = 20
+
+// summarize returns the status of a disk, given the observation, the plan, and the error of carrying it out.
+func summarize(disk *v1alpha1.VirtualDisk, seen observation, p plan, actErr error) v1alpha1.VirtualDiskStatus {
+	status := *disk.Status.DeepCopy()
+	status.ObservedGeneration = disk.Generation
+	if p.action == claim && actErr == nil || seen.state != nil {
+		status.Host = &seen.host
+	}
+	if state := seen.state; state != nil {
+		status.AttachedTo = ""
+		if state.AttachedTo != nil {
+			status.AttachedTo = state.AttachedTo.Name
+		}
+		if state.Created && state.Lost == "" {
+			status.Size = resource.NewQuantity(state.SizeBytes, resource.BinarySI)
+			status.Allocated = allocated(status.Allocated, state)
+		}
+	}
+	ready := summarizeReady(disk, seen, p, actErr)
+	if !disk.DeletionTimestamp.IsZero() {
+		ready = newCondition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, "The disk is being deleted")
+	}
+	for _, condition := range []metav1.Condition{ready, summarizeDeleting(disk, seen, p, actErr)} {
+		condition.ObservedGeneration = disk.Generation
+		condition.LastTransitionTime = metav1.NewTime(p.now)
+		meta.SetStatusCondition(&status.Conditions, condition)
+	}
+	return status
+}
+
+// allocated returns the allocated space, rounded up to MiB; the one that was reported if it has not changed much.
+func allocated(before *resource.Quantity, state *backend.DiskState) *resource.Quantity {
+	const mebibyte = 1 << 20
+	now := (state.AllocatedBytes + mebibyte - 1) / mebibyte * mebibyte
+	if before != nil && max(now-before.Value(), before.Value()-now) < max(state.SizeBytes/allocatedStep, mebibyte) {
+		return before
+	}
+	return resource.NewQuantity(now, resource.BinarySI)
+}
+
+func newCondition(status metav1.ConditionStatus, reason, message string, args ...any) metav1.Condition {
+	text := fmt.Sprintf(message, args...)
+	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: strings.ToUpper(text[:1]) + text[1:]}
+}
+
+// failureReasons are the reasons of Ready for errors of a driver and of images.
+var failureReasons = []struct {
+	err    error
+	reason string
+}{
+	{backend.ErrInvalid, v1alpha1.ReasonInvalidSpec},
+	{backend.ErrMissing, v1alpha1.ReasonDriverMissing},
+	{image.ErrMissing, v1alpha1.ReasonImageMissing},
+	{image.ErrNotReady, v1alpha1.ReasonImageNotReady},
+	{backend.ErrSourceMissing, v1alpha1.ReasonSourceMissing},
+	{backend.ErrSourceNotReady, v1alpha1.ReasonSourceNotReady},
+	{backend.ErrSourceInUse, v1alpha1.ReasonSourceInUse},
+}
+
+// summarizeReady returns the condition Ready of a disk that is not being deleted.
+func summarizeReady(disk *v1alpha1.VirtualDisk, seen observation, p plan, actErr error) metav1.Condition {
+	err := actErr
+	if err == nil {
+		err = seen.err
+	}
+	if errors.Is(err, backend.ErrUnavailable) {
+		return newCondition(metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable, "The state of the disk is unknown: %v. Keelson retries", err)
+	}
+	for _, known := range failureReasons {
+		if errors.Is(err, known.err) {
+			return newCondition(metav1.ConditionFalse, known.reason, "%v", err)
+		}
+	}
+	created := seen.state != nil && seen.state.Created
+	failed := v1alpha1.ReasonCreateFailed
+	if created {
+		failed = v1alpha1.ReasonGrowFailed
+	}
+	switch {
+	case err != nil && !kube.IsStale(err):
+		return newCondition(metav1.ConditionFalse, failed, "%v. Keelson retries", err)
+	case p.action == backOff:
+		return newCondition(metav1.ConditionFalse, failed, "%v. The next attempt is at %s", seen.state.Failure, p.nextAttempt.UTC().Format(time.RFC3339))
+	case p.action == refuse:
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonOnAnotherHost, "%s", describeHosts(disk, seen))
+	case p.action == lost && seen.state == nil:
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonDiskLost, "The host does not have the disk any more: restore the state directory of the manager, or delete the VirtualDisk")
+	case p.action == lost:
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonDiskLost, "%s", seen.state.Lost)
+	case p.action == keep:
+		return newCondition(metav1.ConditionTrue, v1alpha1.ReasonDiskAvailable, "The disk is as specified. A machine has it that names it: spec.disks[].virtualDisk")
+	case created && seen.state.AttachedTo != nil:
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonGrowing, "The disk is being grown by the machine %s: see its condition DisksReady", seen.state.AttachedTo.Name)
+	case created:
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonGrowing, "The disk is being grown")
+	case seen.state != nil && seen.state.Progress != "":
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonCreating, "%s", seen.state.Progress)
+	}
+	return newCondition(metav1.ConditionFalse, v1alpha1.ReasonCreating, "The disk is being created")
+}
+
+// describeHosts says which host has the disk, and what to do.
+func describeHosts(disk *v1alpha1.VirtualDisk, seen observation) string {
+	host := disk.Status.Host
+	return fmt.Sprintf("The disk is on %s (%s), and this manager runs on %s (%s). Nothing is done here: run the manager on that host. "+
+		"If the host is permanently lost, run: kubectl annotate --namespace %s vdisk %s %s=%s", host.Name, host.ID, seen.host.Name, seen.host.ID,
+		disk.Namespace, disk.Name, v1alpha1.AnnotationForgetHost, host.ID)
+}
+
+// summarizeDeleting returns the condition Deleting.
+func summarizeDeleting(disk *v1alpha1.VirtualDisk, seen observation, p plan, actErr error) metav1.Condition {
+	deleting := newCondition(metav1.ConditionFalse, v1alpha1.ReasonNotDeleting, "The disk is not being deleted")
+	switch {
+	case disk.DeletionTimestamp.IsZero():
+	case errors.Is(actErr, backend.ErrDiskInUse):
+		machine := ""
+		if seen.state != nil && seen.state.AttachedTo != nil {
+			machine = seen.state.AttachedTo.Name
+		}
+		deleting = newCondition(metav1.ConditionFalse, v1alpha1.ReasonInUse,
+			"The deletion waits until the machine %s lets the disk go: remove it from spec.disks there, or delete that machine", machine)
+	case errors.Is(actErr, backend.ErrInProgress):
+		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "The deletion waits until the disk is not busy any more")
+	case actErr != nil:
+		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "%v. Keelson retries", actErr)
+	case p.action == refuse:
+		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "%s", describeHosts(disk, seen))
+	case seen.err != nil:
+		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "The deletion waits for the driver: %v", seen.err)
+	default:
+		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "The disk is being deleted")
+	}
+	deleting.Type = v1alpha1.ConditionDeleting
+	return deleting
+}
+
+// waits reports whether an error is that something else has to happen first, which is looked for again.
+func waits(err error) bool {
+	for _, expected := range []error{
+		backend.ErrSourceMissing, backend.ErrSourceNotReady, backend.ErrSourceInUse, backend.ErrDiskInUse, backend.ErrInProgress,
+		image.ErrMissing, image.ErrNotReady,
+	} {
+		if errors.Is(err, expected) {
+			return true
+		}
+	}
+	return false
+}
+
+// finish writes the status if it changed, then records events.
+func (r *Reconciler) finish(ctx context.Context, disk *v1alpha1.VirtualDisk, status v1alpha1.VirtualDiskStatus, p plan, actErr error) (reconcile.Result, error) {
+	was, is := kube.ConditionTransition(disk.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
+	kube.LogReady(ctx, is)
+	wasDeleting, deleting := kube.ConditionTransition(disk.Status.Conditions, status.Conditions, v1alpha1.ConditionDeleting)
+	outcome := kube.Outcome{
+		Urgent: p.action == claim || was.Status != is.Status || wasDeleting.Reason != deleting.Reason || disk.Status.AttachedTo != status.AttachedTo,
+		Again:  p.requeueAfter,
+	}
+	switch {
+	case waits(actErr):
+		outcome.Again = waitInterval
+	case !errors.Is(actErr, backend.ErrInvalid):
+		outcome.Err = actErr
+	}
+	after := disk.DeepCopy()
+	after.Status = status
+	written, result, err := r.status.Finish(ctx, disk, after, outcome)
+	if !written {
+		return result, err
+	}
+	switch {
+	case deleting.Reason == v1alpha1.ReasonInUse && wasDeleting.Reason != deleting.Reason:
+		r.events.Warning(disk, deleting.Reason, "Delete", deleting.Message)
+	case was.Reason == is.Reason:
+	case is.Reason == v1alpha1.ReasonDiskAvailable:
+		r.events.Normal(disk, is.Reason, "Create", is.Message)
+	case needsAttention(is.Reason):
+		r.events.Warning(disk, is.Reason, "Create", is.Message)
+	}
+	return result, err
+}
+
+// needsAttention reports whether a reason of Ready requires the attention of a user.
+func needsAttention(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonCreating, v1alpha1.ReasonGrowing, v1alpha1.ReasonTerminating, v1alpha1.ReasonSourceNotReady, v1alpha1.ReasonImageNotReady:
+		return false
+	}
+	return true
+}
