@@ -56,7 +56,7 @@ func findNode(ctx context.Context, dir string) (*realNode, error) {
 		return nil, fmt.Errorf("the node, process %d, has %d children, want 1", n.outside, len(all))
 	}
 	n.inside = all[0]
-	data, err := os.ReadFile(node.Settings{Dir: controlplane.NodeDir(dir)}.File())
+	data, err := os.ReadFile(node.Settings{Dir: node.Dir(dir, 0)}.File())
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/logs"
 	managercmd "github.com/keelson-dev/keelson/internal/cli/manager"
 	"github.com/keelson-dev/keelson/internal/cli/manifests"
+	nodecmd "github.com/keelson-dev/keelson/internal/cli/node"
 	"github.com/keelson-dev/keelson/internal/cli/restore"
 	"github.com/keelson-dev/keelson/internal/cli/status"
 	"github.com/keelson-dev/keelson/internal/cli/up"
@@ -96,6 +97,7 @@ func New() *cobra.Command {
 		backup.New(),
 		restore.New(),
 		imagecmd.New(),
+		nodecmd.New(),
 		vmcmd.New(),
 		clustercmd.New(),
 		managercmd.New(),

@@ -118,10 +118,8 @@ func (cp *ControlPlane) ensurePort(context.Context) error {
 	if err := saveState(cp.dir, cp.state); err != nil {
 		return err
 	}
-	if cp.node != nil {
-		if err := cp.writeNodeSettings(); err != nil {
-			return err
-		}
+	if err := cp.writeNodeSettings(); err != nil {
+		return err
 	}
 	return cp.writeKubeconfigsLocked()
 }

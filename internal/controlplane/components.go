@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
+	"github.com/keelson-dev/keelson/internal/node"
 )
 
 // The components, by their names in keelson-kube, in records and in logs.
@@ -25,8 +26,30 @@ const (
 	nameControllerManager = "kube-controller-manager"
 	nameScheduler         = "kube-scheduler"
 	nameKwok              = "kwok"
-	nameNode              = "node"
+	nameNode              = "node" // of the first real node
 )
+
+// numbered returns the name of what the control plane has for the real node with an index. That of the first one has no number.
+func numbered(name string, index int) string {
+	if index == 0 {
+		return name
+	}
+	return name + "-" + strconv.Itoa(index+1)
+}
+
+// nodeNames are the names of all possible real nodes, as components.
+var nodeNames = func() (names []string) {
+	for index := range node.MaxNodes {
+		names = append(names, numbered(nameNode, index))
+	}
+	return names
+}()
+
+// isNode reports whether a component is a real node.
+func isNode(component string) bool { return slices.Contains(nodeNames, component) }
+
+// componentNames are the names of all possible components in the order of their dependencies.
+var componentNames = append([]string{nameEtcd, nameAPIServer, nameControllerManager, nameScheduler, nameKwok}, nodeNames...)
 
 // kwokUser is the user of kwok; nodes.go grants its permissions.
 const kwokUser = "system:kwok-controller"

@@ -194,14 +194,14 @@ func TestFirstStartsAtOnce(t *testing.T) {
 	}
 	seen := map[netip.Prefix]bool{}
 	for _, cp := range planes {
-		for _, network := range []netip.Prefix{cp.services(), cp.node.Network} {
+		for _, network := range []netip.Prefix{cp.services(), cp.nodes[0].Network} {
 			if seen[network] {
 				t.Errorf("two have chosen %s", network)
 			}
 			seen[network] = true
 		}
-		if cp.node.Services != cp.services() {
-			t.Errorf("the node has the Services %s, the control plane %s", cp.node.Services, cp.services())
+		if cp.nodes[0].Services != cp.services() {
+			t.Errorf("the node has the Services %s, the control plane %s", cp.nodes[0].Services, cp.services())
 		}
 	}
 }

@@ -36,8 +36,9 @@ type Options struct {
 	APIOnly bool
 	// Nodes is the number of simulated nodes.
 	Nodes int
-	// RealNode, if set, runs a real node on this host.
-	RealNode *node.Machine
+	// RealNode, if set, runs real nodes on this host, and RealNodes is their number: 0 means 1. Several of them need root.
+	RealNode  *node.Machine
+	RealNodes int
 	// Name is the name of the context, the cluster and the user in the kubeconfig. Empty means keelson.
 	Name string
 	// User is the name of the administrator in the API. Empty means keelson-admin.
@@ -112,7 +113,7 @@ type ControlPlane struct {
 	leaving  bool // nothing more is launched
 	state    state
 	alarm    string                // of etcd; empty if there is none
-	node     *node.Settings        // the real node; nil if there is none. Its port is guarded, the rest stays
+	nodes    []node.Settings       // the real nodes, by their index. Their port is guarded, the rest stays
 	launched map[string]*component // components that are supervised
 	// portFixed says that clients may know the port by now.
 	portFixed bool
@@ -181,7 +182,10 @@ func (cp *ControlPlane) prepareState() error {
 		return err
 	}
 	cp.state.Ephemeral, cp.state.Nodes = cp.opts.Ephemeral, cp.opts.Nodes
-	cp.state.RealNode = cp.state.RealNode || cp.opts.RealNode != nil
+	if cp.opts.RealNode != nil {
+		cp.opts.RealNodes = max(cp.opts.RealNodes, 1)
+		cp.state.RealNodes = max(cp.state.RealNodes, cp.opts.RealNodes)
+	}
 	if cp.opts.Port != 0 {
 		cp.state.Port = cp.opts.Port
 	}
@@ -197,7 +201,7 @@ func (cp *ControlPlane) prepareState() error {
 	if err := saveState(cp.dir, cp.state); err != nil {
 		return err
 	}
-	return cp.prepareNode()
+	return cp.prepareNodes()
 }
 
 // start starts the components, each as soon as its dependencies are ready.
@@ -306,12 +310,12 @@ func (cp *ControlPlane) Config() *rest.Config {
 // Kubeconfig returns the path of the administrator's kubeconfig.
 func (cp *ControlPlane) Kubeconfig() string { return cp.dir.kubeconfig() }
 
-// HostAddress returns the address of this host that Pods of its real node reach. It is not valid if there is none.
+// HostAddress returns an address of this host that Pods of its real nodes reach. It is not valid if there is none.
 func (cp *ControlPlane) HostAddress() netip.Addr {
-	if cp.node == nil {
+	if len(cp.nodes) == 0 {
 		return netip.Addr{}
 	}
-	return cp.node.HostAddress()
+	return cp.nodes[0].HostAddress()
 }
 
 // Server returns the URL of the API.

@@ -36,11 +36,13 @@ func Destroy(ctx context.Context, path string, log logr.Logger) error {
 	if _, err := process.EndMarked(ctx, marker(dir)); err != nil {
 		return fmt.Errorf("remove the control plane in %s: %w", dir, err)
 	}
-	// A real node without a readable record has just been killed.
-	if err := node.Clean(ctx, layout(dir).node()); err != nil {
-		return fmt.Errorf("remove the control plane in %s: %w", dir, err)
+	// Real nodes without a readable record have just been killed.
+	for index := range node.MaxNodes {
+		if err := node.Clean(ctx, node.Dir(dir, index)); err != nil {
+			return fmt.Errorf("remove the control plane in %s: %w", dir, err)
+		}
 	}
-	if err := node.RemoveData(layout(dir).node()); err != nil {
+	if err := node.RemoveData(node.Dir(dir, 0)); err != nil {
 		return fmt.Errorf("remove the control plane in %s: %w", dir, err)
 	}
 	if err := removeAll(ctx, dir); err != nil {
@@ -100,9 +102,6 @@ func destroyProcesses(ctx context.Context, dir layout, log logr.Logger) error {
 	return errors.Join(stopErr, procs.Close())
 }
 
-// NodeDir returns the directory of the real node of a data directory.
-func NodeDir(dir string) string { return layout(dir).node() }
-
 // ComponentStatus is the status of a supervised component.
 type ComponentStatus struct {
 	Name   string
@@ -119,7 +118,7 @@ func Processes(dir string) string { return layout(dir).processes() }
 func (cp *ControlPlane) Components() []ComponentStatus {
 	cp.mu.Lock()
 	var names []string
-	for _, name := range []string{nameEtcd, nameAPIServer, nameControllerManager, nameScheduler, nameKwok, nameNode} {
+	for _, name := range componentNames {
 		if cp.launched[name] != nil {
 			names = append(names, name)
 		}

@@ -29,9 +29,9 @@ func TestDismissNodeWithAnAPIThatNeverAnswers(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		cp := &ControlPlane{dir: layout(t.TempDir()), state: state{RealNode: true}}
+		cp := &ControlPlane{dir: layout(t.TempDir()), state: state{RealNodes: 1}}
 		ended := make(chan error, 1)
-		go func() { ended <- cp.dismissNode(ctx, client) }()
+		go func() { ended <- cp.dismissNodes(ctx, client) }()
 		<-api.asked
 		if cp.mu.TryLock() {
 			cp.mu.Unlock()
@@ -42,7 +42,7 @@ func TestDismissNodeWithAnAPIThatNeverAnswers(t *testing.T) {
 		if err := <-ended; err == nil {
 			t.Error("an unanswered request removed the Node")
 		}
-		if !cp.state.RealNode {
+		if cp.state.RealNodes != 1 {
 			t.Error("the next start would not remove the Node")
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -23,7 +24,7 @@ type Report struct {
 	Kubeconfig     string            `json:"kubeconfig,omitempty"` // path of the administrator's kubeconfig
 	Ephemeral      bool              `json:"ephemeral"`
 	Nodes          int               `json:"nodes"`                    // simulated nodes
-	RealNode       bool              `json:"realNode,omitempty"`       // whether one runs
+	RealNodes      int               `json:"realNodes,omitempty"`      // their number, if any of them runs
 	SimulatedNodes bool              `json:"simulatedNodes,omitempty"` // whether kwok runs
 	Components     []ComponentReport `json:"components,omitempty"`
 	APIReady       bool              `json:"apiReady"`            // whether /readyz returns ok
@@ -49,6 +50,30 @@ func (r Report) Running() bool {
 		}
 	}
 	return false
+}
+
+// RunningNodes returns the indexes of the real nodes that run.
+func (r Report) RunningNodes() (indexes []int) {
+	for _, c := range r.Components {
+		if index := slices.Index(nodeNames, c.Name); index >= 0 && c.State == string(process.Running) {
+			indexes = append(indexes, index)
+		}
+	}
+	return indexes
+}
+
+// NodePID returns the process ID of a real node of a data directory, 0 if it does not run.
+func NodePID(path string, index int) (int, error) {
+	components, err := inspectComponents(layout(path))
+	if err != nil {
+		return 0, err
+	}
+	for _, c := range components {
+		if c.Name == nodeNames[index] && c.State == string(process.Running) {
+			return c.PID, nil
+		}
+	}
+	return 0, nil
 }
 
 // Inspect reports on a data directory without changing it.
@@ -77,8 +102,10 @@ func Inspect(ctx context.Context, path string) (Report, error) {
 	}
 	for _, c := range report.Components {
 		running := c.State == string(process.Running)
-		report.RealNode = report.RealNode || running && c.Name == nameNode
 		report.SimulatedNodes = report.SimulatedNodes || running && c.Name == nameKwok
+	}
+	if len(report.RunningNodes()) > 0 {
+		report.RealNodes = s.RealNodes
 	}
 	if report.Running() {
 		err := readyz(ctx, clientConfig(dir, s.Port, s.Rotation.Generation))
@@ -123,7 +150,7 @@ func inspectComponents(dir layout) ([]ComponentReport, error) {
 		byName[s.ID] = s
 	}
 	var reports []ComponentReport
-	for _, name := range []string{nameEtcd, nameAPIServer, nameControllerManager, nameScheduler, nameKwok, nameNode} {
+	for _, name := range componentNames {
 		s, ok := byName[name]
 		if !ok {
 			continue

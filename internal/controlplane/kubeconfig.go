@@ -95,9 +95,9 @@ func (cp *ControlPlane) writeKubeconfigsLocked() error {
 	if err != nil {
 		return err
 	}
-	if cp.node != nil {
-		if err := cp.writeNodeCredentials(); err != nil {
-			return fmt.Errorf("credentials of the node: %w", err)
+	for _, s := range cp.nodes {
+		if err := cp.writeNodeCredentials(s); err != nil {
+			return fmt.Errorf("credentials of the node %s: %w", s.Name, err)
 		}
 	}
 	return nil

@@ -28,7 +28,6 @@ func (l layout) userFile(u string) string    { return l.path("pki", u+".kubeconf
 func (l layout) processes() string           { return l.path("processes") }
 func (l layout) log(component string) string { return l.path("logs", component+".log") }
 func (l layout) etcdData() string            { return l.path("etcd") }
-func (l layout) node() string                { return l.path("node") }
 func (l layout) volumePlugins() string       { return l.path("volume-plugins") }
 func (l layout) egress() string              { return l.path("egress.yaml") }
 func (l layout) stages() string              { return l.path("kwok-stages.yaml") }
@@ -50,13 +49,14 @@ func (l layout) create() error {
 
 // state is the persistent state of a data directory besides certificates and etcd's data.
 type state struct {
-	Port      int               `json:"port"`               // of the API, on loopback; chosen once
-	Ephemeral bool              `json:"ephemeral"`          // started without fsync
-	Nodes     int               `json:"nodes"`              // simulated nodes
-	RealNode  bool              `json:"realNode,omitempty"` // one has been started, and its Node may be in the API
-	Services  string            `json:"services,omitempty"` // the network of Services; empty for the usual one
-	Rotation  rotation          `json:"rotation,omitzero"`  // of client certificates
-	Commands  map[string]string `json:"commands"`           // component to a hash of the command line it was started with
+	Port      int               `json:"port"`                // of the API, on loopback; chosen once
+	Ephemeral bool              `json:"ephemeral"`           // started without fsync
+	Nodes     int               `json:"nodes"`               // simulated nodes
+	RealNodes int               `json:"realNodes,omitempty"` // so many have been started, and their Nodes may be in the API
+	RealNode  bool              `json:"realNode,omitempty"`  // RealNodes is 1; written by earlier versions
+	Services  string            `json:"services,omitempty"`  // the network of Services; empty for the usual one
+	Rotation  rotation          `json:"rotation,omitzero"`   // of client certificates
+	Commands  map[string]string `json:"commands"`            // component to a hash of the command line it was started with
 }
 
 // loadState reads the state. Without a state file, it is empty.
@@ -74,6 +74,9 @@ func loadState(dir layout) (state, error) {
 	}
 	if _, err := netip.ParsePrefix(s.Services); err != nil && s.Services != "" {
 		return s, fmt.Errorf("%s is damaged (services: %w)", dir.stateFile(), err)
+	}
+	if s.RealNode {
+		s.RealNodes, s.RealNode = max(s.RealNodes, 1), false
 	}
 	if s.Commands == nil {
 		s.Commands = map[string]string{}

@@ -44,8 +44,8 @@ func (cp *ControlPlane) Settle(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := cp.settleRealNode(ctx, client); err != nil {
-		return fmt.Errorf("the real node: %w", err)
+	if err := cp.settleRealNodes(ctx, client); err != nil {
+		return fmt.Errorf("real nodes: %w", err)
 	}
 	return awaitServiceAccount(ctx, client)
 }

@@ -80,10 +80,7 @@ func (cp *ControlPlane) certificates() []certificate {
 			c.Names = slices.Concat(c.Names, []string{cp.services().Addr().Next().String()}, cp.opts.CertSANs)
 		}
 	}
-	if cp.node != nil {
-		wanted = append(wanted, nodeCertificates(*cp.node)...)
-	}
-	return cp.ofGeneration(wanted)
+	return cp.ofGeneration(append(wanted, nodeCertificates(cp.nodes)...))
 }
 
 // ensureCertificates creates missing certificates and keys. It renews certificates, with the same key, that have reached

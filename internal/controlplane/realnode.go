@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -27,7 +28,7 @@ import (
 const (
 	nameKubeletServer = "kubelet-server"
 	nameKubeletClient = "kubelet"
-	nameKubeProxy     = "kube-proxy"
+	nameKubeProxy     = "kube-proxy" // of all nodes
 	nameKubeletUser   = "apiserver-kubelet-client"
 )
 
@@ -37,14 +38,18 @@ const kubeletUser = "kube-apiserver-kubelet-client"
 // nodeEndTimeout is the stop timeout of a real node, which first stops its Pods.
 const nodeEndTimeout = 30 * time.Second
 
-// nodeCertificates returns the certificates for a real node.
-func nodeCertificates(s node.Settings) []certificate {
-	return []certificate{
-		newServer(nameKubeletServer, "system:node:"+s.Name, s.Name, s.Address().String()),
-		newClient(nameKubeletClient, "ca", "system:node:"+s.Name, "system:nodes"),
-		newClient(nameKubeProxy, "ca", "system:kube-proxy"),
-		newClient(nameKubeletUser, "ca", kubeletUser),
+// nodeCertificates returns the certificates for real nodes.
+func nodeCertificates(nodes []node.Settings) []certificate {
+	if len(nodes) == 0 {
+		return nil
 	}
+	wanted := []certificate{newClient(nameKubeProxy, "ca", "system:kube-proxy"), newClient(nameKubeletUser, "ca", kubeletUser)}
+	for _, s := range nodes {
+		wanted = append(wanted,
+			newServer(numbered(nameKubeletServer, s.Index), "system:node:"+s.Name, s.Name, s.Address().String()),
+			newClient(numbered(nameKubeletClient, s.Index), "ca", "system:node:"+s.Name, "system:nodes"))
+	}
+	return wanted
 }
 
 // services returns the network of Services. It does not change, because they keep their addresses.
@@ -59,7 +64,7 @@ func (cp *ControlPlane) chooseServices() error {
 	if cp.opts.RealNode == nil || cp.state.Services != "" || !errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	free, err := node.FreeServices(&cp.claims, cp.dir.node(), netip.MustParsePrefix(serviceNetwork))
+	free, err := node.FreeServices(&cp.claims, string(cp.dir), netip.MustParsePrefix(serviceNetwork))
 	if err != nil {
 		return fmt.Errorf("the real node: %w", err)
 	}
@@ -67,23 +72,26 @@ func (cp *ControlPlane) chooseServices() error {
 	return nil
 }
 
-// prepareNode chooses the settings of the real node and writes them for it.
-func (cp *ControlPlane) prepareNode() error {
+// prepareNodes chooses the settings of the real nodes and writes them.
+func (cp *ControlPlane) prepareNodes() error {
 	if cp.opts.RealNode == nil {
 		return nil
 	}
-	settings, err := node.NewSettings(&cp.claims, *cp.opts.RealNode, cp.dir.node(), cp.opts.Binary, cp.state.Port, cp.services().String())
+	all, err := node.NewSettings(&cp.claims, *cp.opts.RealNode, string(cp.dir), cp.opts.RealNodes, cp.opts.Binary, cp.state.Port, cp.services().String())
 	if err != nil {
 		return fmt.Errorf("the real node: %w", err)
 	}
-	cp.node = &settings
-	if settings.Rootless != nil {
+	cp.nodes = all
+	if cp.rootless() {
 		if err := updateFile(cp.dir.egress(), []byte(egressConfig), atomicfile.Volatile); err != nil {
 			return err
 		}
 	}
 	return cp.writeNodeSettings()
 }
+
+// rootless reports whether there is a real node that runs without root.
+func (cp *ControlPlane) rootless() bool { return len(cp.nodes) > 0 && cp.nodes[0].Rootless != nil }
 
 // egressConfig has kube-apiserver reach kubelet, Pods and Services through a socket of the node, because without root the host has no
 // routes to them.
@@ -96,31 +104,38 @@ egressSelections:
     transport: {uds: {udsName: ` + node.Egress + `}}
 `
 
-// writeNodeSettings writes the settings of the node, with the port of the API.
+// writeNodeSettings writes the settings of the real nodes, with the port of the API.
 func (cp *ControlPlane) writeNodeSettings() error {
-	if err := os.MkdirAll(cp.node.Credentials(), 0o700); err != nil {
-		return err
+	for i := range cp.nodes {
+		s := &cp.nodes[i]
+		if err := os.MkdirAll(s.Credentials(), 0o700); err != nil {
+			return err
+		}
+		s.APIPort = cp.state.Port
+		data, err := s.Encode()
+		if err != nil {
+			return err
+		}
+		if err := updateFile(s.File(), data, atomicfile.Durable); err != nil {
+			return err
+		}
 	}
-	cp.node.APIPort = cp.state.Port
-	data, err := cp.node.Encode()
-	if err != nil {
-		return err
-	}
-	return updateFile(cp.node.File(), data, atomicfile.Durable)
+	return nil
 }
 
 // writeNodeCredentials writes only the node's own certificates and keys, because everything with the node's permissions can read
 // the folder. The components reload renewed files.
-func (cp *ControlPlane) writeNodeCredentials() error {
-	folder := cp.node.Credentials()
+func (cp *ControlPlane) writeNodeCredentials(s node.Settings) error {
+	folder := s.Credentials()
+	server, client := numbered(nameKubeletServer, s.Index), numbered(nameKubeletClient, s.Index)
 	for source, target := range map[string]string{
-		"ca.crt":                   "ca.crt",
-		nameKubeletServer + ".crt": "kubelet.crt",
-		nameKubeletServer + ".key": "kubelet.key",
-		nameKubeletClient + ".crt": "kubelet-client.crt",
-		nameKubeletClient + ".key": "kubelet-client.key",
-		nameKubeProxy + ".crt":     "kube-proxy.crt",
-		nameKubeProxy + ".key":     "kube-proxy.key",
+		"ca.crt":               "ca.crt",
+		server + ".crt":        "kubelet.crt",
+		server + ".key":        "kubelet.key",
+		client + ".crt":        "kubelet-client.crt",
+		client + ".key":        "kubelet-client.key",
+		nameKubeProxy + ".crt": "kube-proxy.crt",
+		nameKubeProxy + ".key": "kube-proxy.key",
 	} {
 		data, err := os.ReadFile(cp.dir.pki(source))
 		if err != nil {
@@ -143,7 +158,7 @@ func (cp *ControlPlane) writeNodeCredentials() error {
 
 // nodeArgs are the flags by which kube-apiserver authenticates to a real node, for logs and the like.
 func (cp *ControlPlane) nodeArgs() []string {
-	if cp.node == nil {
+	if len(cp.nodes) == 0 {
 		return nil
 	}
 	file := cp.dir.pki
@@ -153,7 +168,7 @@ func (cp *ControlPlane) nodeArgs() []string {
 		"--kubelet-certificate-authority=" + file("ca.crt"),
 		"--kubelet-preferred-address-types=InternalIP",
 	}
-	if cp.node.Rootless != nil {
+	if cp.rootless() {
 		args = append(args, "--egress-selector-config-file="+cp.dir.egress())
 	}
 	return args
@@ -162,36 +177,50 @@ func (cp *ControlPlane) nodeArgs() []string {
 // simulatedNodeArgs are the flags by which kube-apiserver reaches simulated nodes, which have the same certificate authority. A
 // kube-apiserver of an earlier version runs without them, and its clients get no logs until it is restarted.
 func (cp *ControlPlane) simulatedNodeArgs() []string {
-	if cp.node != nil {
+	if len(cp.nodes) > 0 {
 		return nil
 	}
 	return []string{"--kubelet-certificate-authority=" + cp.dir.pki("ca.crt"), "--kubelet-preferred-address-types=InternalIP"}
 }
 
 // realNode is a node that executes its Pods. It is one process, which ends together with all its children.
-func (cp *ControlPlane) realNode() *component {
+func (cp *ControlPlane) realNode(s node.Settings) *component {
 	return &component{
-		name:          nameNode,
-		binary:        filepath.Join(cp.node.Programs, node.Program),
-		args:          func() []string { return []string{"run", cp.node.File()} },
-		inputs:        []string{cp.node.File()},
-		ready:         cp.checkRealNode,
+		name:          numbered(nameNode, s.Index),
+		binary:        filepath.Join(s.Programs, node.Program),
+		args:          func() []string { return []string{"run", s.File()} },
+		inputs:        []string{s.File()},
+		prepare:       func(ctx context.Context) error { return awaitPower(ctx, s.Dir) },
+		ready:         func(ctx context.Context) error { return cp.checkRealNode(ctx, s) },
 		readyInterval: 50 * time.Millisecond,
 		readyTimeout:  2 * time.Minute,
 	}
 }
 
-// checkRealNode returns an error unless the real node has reported since its start that it is ready.
-func (cp *ControlPlane) checkRealNode(ctx context.Context) error {
+// powerInterval is the interval at which a node that is powered off is looked at.
+const powerInterval = 200 * time.Millisecond
+
+// awaitPower waits until the node with this directory may be started.
+func awaitPower(ctx context.Context, dir string) error {
+	for node.IsPoweredOff(dir) {
+		if !pause(ctx, powerInterval) {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// checkRealNode returns an error unless a real node has reported since its start that it is ready.
+func (cp *ControlPlane) checkRealNode(ctx context.Context, s node.Settings) error {
 	client, err := kubernetes.NewForConfig(cp.Config())
 	if err != nil {
 		return err
 	}
-	n, err := client.CoreV1().Nodes().Get(ctx, cp.node.Name, metav1.GetOptions{})
+	n, err := client.CoreV1().Nodes().Get(ctx, s.Name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	started, err := cp.procs.Find(nameNode)
+	started, err := cp.procs.Find(numbered(nameNode, s.Index))
 	if err != nil {
 		return err
 	}
@@ -211,8 +240,8 @@ func (cp *ControlPlane) checkRealNode(ctx context.Context) error {
 	return errors.New("it has not reported yet")
 }
 
-// admitNode creates the API objects that a real node needs.
-func (cp *ControlPlane) admitNode(ctx context.Context, client kubernetes.Interface) error {
+// admitNodes creates the API objects that real nodes need.
+func (cp *ControlPlane) admitNodes(ctx context.Context, client kubernetes.Interface) error {
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "keelson:" + kubeletUser},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:kubelet-api-admin"},
@@ -237,8 +266,8 @@ func (cp *ControlPlane) admitNode(ctx context.Context, client kubernetes.Interfa
 	return err
 }
 
-// newAPIEndpoints returns the endpoints of the Service "kubernetes": the node, which forwards connections to the API.
-// kube-apiserver does not maintain them, because it only listens on loopback.
+// newAPIEndpoints returns the endpoints of the Service "kubernetes": an address that every node has for itself, where it forwards
+// connections to the API. kube-apiserver does not maintain them, because it only listens on loopback.
 func (cp *ControlPlane) newAPIEndpoints() *discoveryv1.EndpointSlice {
 	cp.mu.Lock()
 	port := int32(cp.state.Port)
@@ -250,41 +279,51 @@ func (cp *ControlPlane) newAPIEndpoints() *discoveryv1.EndpointSlice {
 			Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes", discoveryv1.LabelManagedBy: "keelson.dev"},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{cp.node.Address().String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{cp.nodes[0].APIAddress().String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
 		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &protocol}},
 	}
 }
 
-// settleRealNode starts the real node, or removes an earlier one.
-func (cp *ControlPlane) settleRealNode(ctx context.Context, client kubernetes.Interface) error {
-	if cp.node == nil {
-		return cp.dismissNode(ctx, client)
-	}
-	if err := cp.admitNode(ctx, client); err != nil {
+// settleRealNodes starts the real nodes, all at once, and removes earlier ones.
+func (cp *ControlPlane) settleRealNodes(ctx context.Context, client kubernetes.Interface) error {
+	if err := cp.dismissNodes(ctx, client); err != nil || len(cp.nodes) == 0 {
 		return err
 	}
-	return cp.step(ctx, cp.realNode())
+	if err := cp.admitNodes(ctx, client); err != nil {
+		return err
+	}
+	starts, startCtx := errgroup.WithContext(ctx)
+	for _, s := range cp.nodes {
+		if node.IsPoweredOff(s.Dir) {
+			cp.wg.Go(func() { _ = cp.launch(cp.supervision, cp.realNode(s)) }) // when it is powered on
+			continue
+		}
+		starts.Go(func() error { return cp.step(startCtx, cp.realNode(s)) })
+	}
+	return starts.Wait()
 }
 
 // nodeRemovalTimeout limits how long a start waits for the API to delete the Node of a real node.
 const nodeRemovalTimeout = time.Minute
 
-// dismissNode deletes the Node of an earlier real node.
-func (cp *ControlPlane) dismissNode(ctx context.Context, client kubernetes.Interface) error {
+// dismissNodes deletes the Nodes of earlier real nodes.
+func (cp *ControlPlane) dismissNodes(ctx context.Context, client kubernetes.Interface) error {
 	cp.mu.Lock()
-	leftOver := cp.state.RealNode
+	leftOver := cp.state.RealNodes
 	cp.mu.Unlock()
-	if !leftOver {
+	if leftOver <= len(cp.nodes) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, nodeRemovalTimeout, fmt.Errorf("waited %s", nodeRemovalTimeout))
 	defer cancel()
-	err := client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete the former Node %s: %w", node.Name, err)
+	for i := len(cp.nodes); i < leftOver; i++ {
+		err := client.CoreV1().Nodes().Delete(ctx, node.Name(i), metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete the former Node %s: %w", node.Name(i), err)
+		}
 	}
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
-	cp.state.RealNode = false
+	cp.state.RealNodes = len(cp.nodes)
 	return saveState(cp.dir, cp.state)
 }

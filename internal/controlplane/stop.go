@@ -23,7 +23,7 @@ const (
 
 // waitTimeout is the timeout of a component after SIGTERM.
 func waitTimeout(name string) time.Duration {
-	if name == nameNode {
+	if isNode(name) {
 		return nodeEndTimeout
 	}
 	return termTimeout
@@ -31,7 +31,7 @@ func waitTimeout(name string) time.Duration {
 
 // stopOrder is the order in which components are stopped: those in one group at the same time.
 var stopOrder = [][]string{
-	{nameNode},
+	nodeNames,
 	{nameKwok, nameScheduler, nameControllerManager},
 	{nameAPIServer},
 	{nameEtcd},
@@ -93,10 +93,7 @@ func (cp *ControlPlane) stopSurplus(ctx context.Context) error {
 	if cp.opts.Nodes == 0 {
 		surplus = append(surplus, nameKwok)
 	}
-	if cp.node == nil {
-		surplus = append(surplus, nameNode)
-	}
-	return cp.stopFound(ctx, surplus)
+	return cp.stopFound(ctx, append(surplus, nodeNames[len(cp.nodes):]...))
 }
 
 // stopFound stops those of the components that run without supervision.
@@ -113,7 +110,7 @@ func stopComponents(ctx context.Context, dir layout, procs *process.Dir) error {
 	return stopSome(ctx, dir, procs, waitTimeout, func(string) bool { return true })
 }
 
-// stopSome stops the selected components that have a record. It also cleans up what a killed real node left on the host.
+// stopSome stops the selected components that have a record. It also cleans up what killed real nodes left on the host.
 func stopSome(ctx context.Context, dir layout, procs *process.Dir, waitTimeout func(name string) time.Duration, wanted func(name string) bool) error {
 	var errs []error
 	for _, group := range stopOrder {
@@ -123,22 +120,29 @@ func stopSome(ctx context.Context, dir layout, procs *process.Dir, waitTimeout f
 			if !wanted(name) {
 				continue
 			}
-			p, err := procs.Find(name)
-			if err != nil {
-				if !errors.Is(err, process.ErrNotFound) {
-					results[i] = err
+			wg.Go(func() {
+				results[i] = stopRecorded(ctx, procs, name, waitTimeout(name))
+				if isNode(name) && results[i] == nil {
+					results[i] = node.Clean(context.WithoutCancel(ctx), node.Dir(string(dir), i))
 				}
-				continue
-			}
-			wg.Go(func() { results[i] = stopProcess(ctx, p, waitTimeout(name)) })
+			})
 		}
 		wg.Wait()
 		errs = append(errs, results...)
-		if slices.Contains(group, nameNode) && wanted(nameNode) && errors.Join(results...) == nil {
-			errs = append(errs, node.Clean(context.WithoutCancel(ctx), dir.node()))
-		}
 	}
 	return errors.Join(errs...)
+}
+
+// stopRecorded stops the process of a component, if it has a record.
+func stopRecorded(ctx context.Context, procs *process.Dir, name string, waitTimeout time.Duration) error {
+	p, err := procs.Find(name)
+	if errors.Is(err, process.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return stopProcess(ctx, p, waitTimeout)
 }
 
 // stopProcess stops a process gracefully, and kills it when the context ends or the timeout has passed.

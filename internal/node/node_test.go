@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -185,7 +186,7 @@ func TestCapabilities(t *testing.T) {
 // The two sides of the seam are of different modules; the file is their contract.
 func TestSettingsAreWhatTheNodeReads(t *testing.T) {
 	root := Settings{
-		ID: "0badcafe", Name: Name, Dir: "/data/node", Programs: "/opt/keelson/node", Kube: "/opt/keelson/keelson-kube",
+		ID: "0badcafe", Name: Name(0), Nodes: 1, Peers: "/data/peers", Dir: "/data/node", Programs: "/opt/keelson/node", Kube: "/opt/keelson/keelson-kube",
 		Runtime: "/usr/sbin/runc", APIPort: 20123, Network: netip.MustParsePrefix("10.100.0.0/16"),
 		Services: netip.MustParsePrefix("10.96.0.0/16"), ProxyMode: "iptables", RestrictOOMScore: true,
 	}
@@ -210,31 +211,36 @@ func TestSettingsAreWhatTheNodeReads(t *testing.T) {
 }
 
 func TestNewSettings(t *testing.T) {
-	dir := t.TempDir()
+	data := t.TempDir()
 	m := able()
 	m.Capabilities &^= capSysResource
-	first, err := NewSettings(testClaims(t), m, dir, "/bin/keelson-kube", 20001, "10.96.0.0/16")
+	all, err := NewSettings(testClaims(t), m, data, 3, "/bin/keelson-kube", 20001, "10.96.0.0/16")
 	if err != nil {
 		t.Fatal(err)
 	}
+	first, third := all[0], all[2]
 	if !first.RestrictOOMScore || first.ProxyMode != "iptables" || !first.Network.IsValid() {
 		t.Errorf("got %+v", first)
+	}
+	if third.Name != "keelson-node-3" || third.Dir != filepath.Join(data, "node-3") || third.Nodes != 3 || third.ID == first.ID ||
+		third.Network != first.Network || third.Address().As4()[3] != 10 || third.Peers != first.Peers {
+		t.Errorf("got %+v", third)
 	}
 	// The network is kept, whatever a new choice would have been.
 	kept := first
 	kept.Network = netip.MustParsePrefix("10.222.0.0/16")
-	data, err := kept.Encode()
+	text, err := kept.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(kept.File(), data, 0o600); err != nil {
+	if err := errors.Join(os.Mkdir(kept.Dir, 0o700), os.WriteFile(kept.File(), text, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	second, err := NewSettings(testClaims(t), m, dir, "/bin/keelson-kube", 20001, "10.96.0.0/16")
+	again, err := NewSettings(testClaims(t), m, data, 3, "/bin/keelson-kube", 20001, "10.96.0.0/16")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(kept, second, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(kept, again[0], cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
@@ -242,15 +248,16 @@ func TestNewSettings(t *testing.T) {
 func TestNewSettingsWithoutRoot(t *testing.T) {
 	m := able()
 	m.Root, m.Capabilities, m.Rootless = false, 0, ableUser()
-	s, err := NewSettings(testClaims(t), m, t.TempDir(), "/bin/keelson-kube", 20001, "10.96.0.0/16")
+	all, err := NewSettings(testClaims(t), m, t.TempDir(), 1, "/bin/keelson-kube", 20001, "10.96.0.0/16")
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := all[0]
 	want := &RootlessRun{
 		UIDs: IDs{100000, 65536}, GIDs: IDs{100000, 65536}, NewUIDMap: "/usr/bin/newuidmap", NewGIDMap: "/usr/bin/newgidmap",
 		SystemdRun: "/usr/bin/systemd-run", RuntimeDir: "/run/user/1000", Egress: "egress",
 	}
-	if diff := cmp.Diff(want, s.Rootless); diff != "" || !s.RestrictOOMScore {
+	if diff := cmp.Diff(want, s.Rootless); diff != "" || !s.RestrictOOMScore || s.Peers != "" {
 		t.Errorf("restricted: %t; (-want +got)\n%s", s.RestrictOOMScore, diff)
 	}
 }
@@ -301,7 +308,7 @@ eth0	000200C0	00000000	0001	0	0	0	00FFFFFF	0	0	0
 kn-0badcafe	0000640A	00000000	0001	0	0	0	0080FFFF	0	0	0
 docker0	000011AC	00000000	0001	0	0	0	0000FFFF	0	0	0
 `
-	got, err := parseRoutes(text, "kn-0badcafe")
+	got, err := parseRoutes(text, []string{"kn-0badcafe"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +320,7 @@ docker0	000011AC	00000000	0001	0	0	0	0000FFFF	0	0	0
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	if _, err := parseRoutes("Iface\nx y z 0 0 0 0 0", ""); err == nil {
+	if _, err := parseRoutes("Iface\nx y z 0 0 0 0 0", nil); err == nil {
 		t.Error("nonsense was read")
 	}
 }

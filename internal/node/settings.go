@@ -10,12 +10,27 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// Name of the Node object.
-const Name = "keelson-node"
+// MaxNodes is the largest number of real nodes of a control plane; node/internal/settings has the same.
+const MaxNodes = 32
+
+// Name returns the name of the Node object of the real node with an index, which counts from 0 on.
+func Name(index int) string { return numbered("keelson-node", index) }
+
+// Dir returns the directory of the real node with an index in a data directory.
+func Dir(data string, index int) string { return filepath.Join(data, numbered("node", index)) }
+
+// numbered returns the name of what a control plane has for each of its real nodes. The first one is without a number.
+func numbered(name string, index int) string {
+	if index == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s-%d", name, index+1)
+}
 
 // Socket is the file, in the node's directory, at which its containerd listens.
 const Socket = "containerd.sock"
@@ -30,6 +45,9 @@ type Settings struct {
 	Runtime          string       `json:"runtime"`
 	APIPort          int          `json:"apiPort"`
 	Network          netip.Prefix `json:"network"`
+	Index            int          `json:"index,omitempty"`
+	Nodes            int          `json:"nodes,omitempty"`
+	Peers            string       `json:"peers,omitempty"`
 	Services         netip.Prefix `json:"services"`
 	ProxyMode        string       `json:"proxyMode"`
 	RestrictOOMScore bool         `json:"restrictOOMScore"`
@@ -50,13 +68,16 @@ type RootlessRun struct {
 // Egress is the socket at which a node without root connects kube-apiserver to its Pods and Services. It is in the working directory of both.
 const Egress = "egress"
 
-// NewSettings returns the settings of the node with this directory, for this machine. Kube is the path of keelson-kube,
-// and services the network of Services, which must be valid. The node keeps its network if it had one that is still free. Both
+// NewSettings returns the settings of a number of nodes of a data directory, for this machine. Kube is the path of keelson-kube,
+// and services the network of Services, which must be valid. The nodes keep their network if they had one that is still free. Both
 // are claimed.
-func NewSettings(claims *Claims, m Machine, dir, kube string, apiPort int, services string) (Settings, error) {
+func NewSettings(claims *Claims, m Machine, data string, count int, kube string, apiPort int, services string) ([]Settings, error) {
 	s := Settings{
-		ID: id(dir), Name: Name, Dir: dir, Programs: m.Programs, Kube: kube, Runtime: m.Runtime, APIPort: apiPort,
+		Programs: m.Programs, Kube: kube, Runtime: m.Runtime, APIPort: apiPort, Nodes: count,
 		Services: netip.MustParsePrefix(services), ProxyMode: m.proxyMode(), RestrictOOMScore: m.Capabilities&capSysResource == 0,
+	}
+	if m.Root {
+		s.Peers = filepath.Join(data, "peers")
 	}
 	if r := m.Rootless; !m.Root {
 		s.Rootless = &RootlessRun{
@@ -64,38 +85,55 @@ func NewSettings(claims *Claims, m Machine, dir, kube string, apiPort int, servi
 			RuntimeDir: RuntimeDir(r.UID), Egress: Egress,
 		}
 	}
-	previous, err := readNetwork(s.File())
+	previous, err := readNetwork(Settings{Dir: Dir(data, 0)}.File())
 	if err != nil {
-		return Settings{}, err
+		return nil, err
 	}
 	// It stays the network of Services also if another node has it.
 	if _, err := claims.take(s.Services, keptTimeout); err != nil {
-		return Settings{}, err
+		return nil, err
 	}
-	candidates, err := networksFor(s.ID, previous)
+	candidates, err := networksFor(id(Dir(data, 0)), previous)
 	if err != nil {
-		return Settings{}, err
+		return nil, err
 	}
 	s.Network, err = claims.choose(previous, candidates, func() ([]netip.Prefix, error) {
-		used, err := usedNetworks(s.link())
+		used, err := usedNetworks(links(data))
 		return append(used, s.Services), err
 	})
-	return s, err
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Settings, 0, count)
+	for s.Index = range count {
+		s.Name, s.Dir = Name(s.Index), Dir(data, s.Index)
+		s.ID = id(s.Dir)
+		all = append(all, s)
+	}
+	return all, nil
 }
 
-// FreeServices claims a network for the Services of a node with this directory, to which this machine has no route yet:
+// FreeServices claims a network for the Services of the nodes of a data directory, to which this machine has no route yet:
 // the usual one if possible. It must be kept, for the Services keep their addresses.
-func FreeServices(claims *Claims, dir string, usual netip.Prefix) (netip.Prefix, error) {
-	candidates, err := networksFor(id(filepath.Join(dir, "services")), usual)
+func FreeServices(claims *Claims, data string, usual netip.Prefix) (netip.Prefix, error) {
+	candidates, err := networksFor(id(filepath.Join(Dir(data, 0), "services")), usual)
 	if err != nil {
 		return netip.Prefix{}, err
 	}
-	link := Settings{ID: id(dir)}.link()
-	return claims.choose(netip.Prefix{}, candidates, func() ([]netip.Prefix, error) { return usedNetworks(link) })
+	return claims.choose(netip.Prefix{}, candidates, func() ([]netip.Prefix, error) { return usedNetworks(links(data)) })
 }
 
-// usedNetworks returns the networks that this machine has routes to, by other links than this one.
-func usedNetworks(except string) ([]netip.Prefix, error) {
+// links returns the names of the links of all possible nodes of a data directory.
+func links(data string) []string {
+	var names []string
+	for index := range MaxNodes {
+		names = append(names, Settings{ID: id(Dir(data, index))}.link())
+	}
+	return names
+}
+
+// usedNetworks returns the networks that this machine has routes to, by other links than these.
+func usedNetworks(except []string) ([]netip.Prefix, error) {
 	routes, err := os.ReadFile("/proc/net/route")
 	if err != nil {
 		return nil, fmt.Errorf("look for a network that is free: %w", err)
@@ -123,7 +161,13 @@ func (s Settings) Credentials() string { return filepath.Join(s.Dir, "credential
 // Address is the node's own address, which the API and the machine reach it at.
 func (s Settings) Address() netip.Addr {
 	a := s.Network.Addr().As4()
-	return netip.AddrFrom4([4]byte{a[0], a[1], 255, 2})
+	return netip.AddrFrom4([4]byte{a[0], a[1], 255, byte(4*s.Index + 2)})
+}
+
+// APIAddress is the address of the API in every node.
+func (s Settings) APIAddress() netip.Addr {
+	a := s.Network.Addr().As4()
+	return netip.AddrFrom4([4]byte{a[0], a[1], 254, 1})
 }
 
 // HostAddress is the machine's address on the link to the node, which Pods reach. It is not valid without root: then there is
@@ -193,12 +237,12 @@ func overlaps(p netip.Prefix, all []netip.Prefix) bool {
 	return false
 }
 
-// parseRoutes reads the networks from the text of /proc/net/route, without the default route and those by one link.
-func parseRoutes(text, except string) ([]netip.Prefix, error) {
+// parseRoutes reads the networks from the text of /proc/net/route, without the default route and those by some links.
+func parseRoutes(text string, except []string) ([]netip.Prefix, error) {
 	var networks []netip.Prefix
 	for i, line := range strings.Split(strings.TrimSpace(text), "\n") {
 		fields := strings.Fields(line)
-		if i == 0 || len(fields) < 8 || fields[0] == except {
+		if i == 0 || len(fields) < 8 || slices.Contains(except, fields[0]) {
 			continue
 		}
 		address, err := parseAddress(fields[1])

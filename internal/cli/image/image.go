@@ -32,7 +32,7 @@ const loadExamples = `  # An archive of docker save, podman save or another tool
 func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",
-		Short: "Load and list the container images of the real node",
+		Short: "Load and list the container images of the real nodes",
 		Args:  usage.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -46,7 +46,7 @@ func newLoad() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load FILE|FOLDER|-",
 		Short: "Load images from an archive or a folder, so that no registry is needed",
-		Long: `Load images into the real node of a running Keelson, and print their names. The source is an
+		Long: `Load images into the real nodes of a running Keelson, and print their names. The source is an
 archive (Docker or OCI, optionally gzipped; - is standard input), a folder with an OCI image
 layout (the files oci-layout and index.json), or any other folder, which becomes an image.
 
@@ -67,7 +67,7 @@ its imagePullPolicy is IfNotPresent or Never: give the loaded image another tag.
 			if entrypoint != "" {
 				words = append(words, "-entrypoint="+entrypoint)
 			}
-			return run(cmd, flags, "image-load", words, args...)
+			return run(cmd, flags, append([]string{"image-load"}, append(words, args...)...), node.MaxNodes)
 		},
 	}
 	flags.AddFlags(cmd.Flags())
@@ -80,26 +80,29 @@ func newList() *cobra.Command {
 	var flags instance.Flags
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the images of the real node",
+		Short: "List the images of the real node, of the first one if there are several",
 		Args:  usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return run(cmd, flags, "image-list", nil)
+			// All nodes have the images that were loaded. What is pulled is on the nodes whose Pods need it.
+			return run(cmd, flags, []string{"image-list"}, 1)
 		},
 	}
 	flags.AddFlags(cmd.Flags())
 	return cmd
 }
 
-// run runs keelson-node, which contains containerd's client; this program does not.
-func run(cmd *cobra.Command, flags instance.Flags, command string, options []string, args ...string) error {
+// run runs keelson-node, which contains containerd's client; this program does not. The last arguments are the sockets of real nodes,
+// up to a number.
+func run(cmd *cobra.Command, flags instance.Flags, args []string, most int) error {
 	dir, err := flags.Dir()
 	if err != nil {
 		return err
 	}
-	socket, err := nodeSocket(cmd.Context(), dir)
+	sockets, err := nodeSockets(cmd.Context(), dir)
 	if err != nil {
 		return err
 	}
+	args = append(args, sockets[:min(most, len(sockets))]...)
 	programs, err := instance.NodePrograms()
 	if err != nil {
 		return err
@@ -108,8 +111,7 @@ func run(cmd *cobra.Command, flags instance.Flags, command string, options []str
 	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("the program of the real node is missing: %s (build it with `make node`)", program)
 	}
-	words := append([]string{command}, options...)
-	child := exec.CommandContext(cmd.Context(), program, append(append(words, socket), args...)...)
+	child := exec.CommandContext(cmd.Context(), program, args...)
 	child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	err = child.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
@@ -118,14 +120,18 @@ func run(cmd *cobra.Command, flags instance.Flags, command string, options []str
 	return err
 }
 
-// nodeSocket returns the containerd socket of the real node in a data directory.
-func nodeSocket(ctx context.Context, dir string) (string, error) {
+// nodeSockets returns the containerd sockets of the real nodes of a data directory that run.
+func nodeSockets(ctx context.Context, dir string) ([]string, error) {
 	report, err := controlplane.Inspect(ctx, dir)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	if !report.RealNode {
-		return "", fmt.Errorf("no real node runs in %s: `%s --node=real` starts one", dir, instance.Command("up", dir))
+	var sockets []string
+	for _, index := range report.RunningNodes() {
+		sockets = append(sockets, filepath.Join(node.Dir(dir, index), node.Socket))
 	}
-	return filepath.Join(controlplane.NodeDir(dir), node.Socket), nil
+	if len(sockets) == 0 {
+		return nil, fmt.Errorf("no real node runs in %s: `%s --node=real` starts one", dir, instance.Command("up", dir))
+	}
+	return sockets, nil
 }

@@ -208,7 +208,7 @@ func Remove(dir string) error {
 	if !isMarked(dir) {
 		return fmt.Errorf("%s is not a data directory of keelson, because it has no %s: delete it by hand if you do not need it", dir, markFile)
 	}
-	if err := node.RemoveData(controlplane.NodeDir(dir)); err != nil {
+	if err := node.RemoveData(node.Dir(dir, 0)); err != nil {
 		return err
 	}
 	var errs []error

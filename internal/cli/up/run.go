@@ -21,6 +21,7 @@ import (
 	"github.com/keelson-dev/keelson/config/admission"
 	"github.com/keelson-dev/keelson/internal/access"
 	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/install"
@@ -49,8 +50,12 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 		go func() { _, _ = definitions() }() // runManager gets the error
 	}
 	early := make(chan struct{})
+	simulated, real := o.nodes, 0
+	if o.machine != nil {
+		simulated, real = 0, o.nodes
+	}
 	cp, err := controlplane.Start(ctx, controlplane.Options{
-		Dir: dir, Binary: binary, Ephemeral: o.instance.Ephemeral, Nodes: o.nodes, RealNode: o.machine,
+		Dir: dir, Binary: binary, Ephemeral: o.instance.Ephemeral, Nodes: simulated, RealNode: o.machine, RealNodes: real,
 		Answering: func(ctx context.Context, config *rest.Config) {
 			defer close(early)
 			if o.noControllers {
@@ -213,8 +218,11 @@ func (o *options) chooseNode(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("--node=%s: %w", o.node, err)
 	}
+	if real && o.nodes > 1 && !machine.Root {
+		return usage.Errorf("--nodes=%d: several real nodes need root; without it, Keelson runs one", o.nodes)
+	}
 	if real {
-		o.machine, o.nodes = &machine, 0
+		o.machine = &machine
 	}
 	o.noNode = line
 	return nil
@@ -226,7 +234,8 @@ func (o *options) automatic(report controlplane.Report) node.Mode {
 	_, someNodes := o.given["nodes"]
 	_, asked := o.given["node"]
 	switch {
-	case report.RealNode:
+	case report.RealNodes > 0:
+		o.nodes = report.RealNodes
 		return node.Real
 	case report.SimulatedNodes, someNodes && !asked:
 		return node.Simulated
@@ -280,6 +289,8 @@ func (o *options) welcome(server, kubeconfig, dir string, took time.Duration) st
 		}
 	}
 	switch {
+	case o.machine != nil && o.nodes > 1:
+		fmt.Fprintf(&b, "Its %d nodes share this host: Pods run with %s.\n", o.nodes, o.machine.Runtime)
 	case o.machine != nil:
 		fmt.Fprintf(&b, "Its node is this host: Pods run with %s.\n", o.machine.Runtime)
 	case o.nodes > 0:

@@ -93,7 +93,7 @@ func New() *cobra.Command {
 	fs.BoolVar(&o.detach, "detach", false, "run in the background; the command returns when everything is ready")
 	fs.BoolVar(&o.keepRunning, "keep-running", false, "leave the API, machines and clusters running when this command stops; the next up adopts them, and down stops them")
 	fs.StringVar(&o.node, "node", o.node, "node that runs Pods: real (this host), simulated (nothing is executed), or auto (real if this host can, unless --nodes is set)")
-	fs.IntVar(&o.nodes, "nodes", o.nodes, "number of simulated nodes")
+	fs.IntVar(&o.nodes, "nodes", o.nodes, "number of nodes: of simulated ones, or with --node=real of real ones that share this host")
 	fs.Var(usage.NonEmpty(&o.kubeconfig), "kubeconfig", "use the cluster of this kubeconfig `file` instead of starting one")
 	fs.BoolVar(&o.mergeKubeconfig, "merge-kubeconfig", false, "add the context \"keelson\" to your kubeconfig file")
 	fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run: * enables all, foo enables foo, -foo disables foo")
@@ -129,8 +129,8 @@ func (o *options) validate(given *pflag.FlagSet) error {
 	if !slices.Contains(node.Modes, node.Mode(o.node)) {
 		return usage.Errorf("--node=%s: must be auto, real or simulated", o.node)
 	}
-	if node.Mode(o.node) == node.Real && given.Changed("nodes") {
-		return usage.Errorf("--nodes is the number of simulated nodes and cannot be combined with --node=real")
+	if node.Mode(o.node) == node.Real && (o.nodes < 1 || o.nodes > node.MaxNodes) {
+		return usage.Errorf("--nodes=%d: must be from 1 to %d with --node=real", o.nodes, node.MaxNodes)
 	}
 	if o.noControllers {
 		for _, name := range []string{"controllers", "threads", "metrics-bind-address"} {

@@ -26,7 +26,8 @@ func TestInvalidFlags(t *testing.T) {
 		{"a negative number of nodes", []string{"--nodes=-1"}, "--nodes=-1: must be from 0 to 1000"},
 		{"too many nodes", []string{"--nodes=1001"}, "--nodes=1001: must be from 0 to 1000"},
 		{"an unknown kind of node", []string{"--node=virtual"}, "--node=virtual: must be auto, real or simulated"},
-		{"a number of real nodes", []string{"--node=real", "--nodes=2"}, "--nodes is the number of simulated nodes and cannot be combined with --node=real"},
+		{"no real node", []string{"--node=real", "--nodes=0"}, "--nodes=0: must be from 1 to 32 with --node=real"},
+		{"too many real nodes", []string{"--node=real", "--nodes=33"}, "--nodes=33: must be from 1 to 32 with --node=real"},
 		{"an existing cluster with a node", []string{"--kubeconfig=/dev/null", "--node=real"}, "--kubeconfig uses a cluster that exists already and cannot be combined with --node"},
 		{"no workers", []string{"--threads=0"}, "--threads=0: must be 1 or more"},
 		{"no controllers", []string{"--controllers="}, "--controllers=: selects nothing; there are " + strings.Join(manager.Names(), ", ")},
@@ -65,7 +66,7 @@ func TestAutomaticNode(t *testing.T) {
 		{"nothing was asked for", nil, controlplane.Report{}, node.Auto},
 		{"a number of nodes", map[string]string{"nodes": "3"}, controlplane.Report{}, node.Simulated},
 		{"auto, with a number of nodes in case they are simulated", map[string]string{"node": "auto", "nodes": "3"}, controlplane.Report{}, node.Auto},
-		{"a real node survived", nil, controlplane.Report{RealNode: true}, node.Real},
+		{"a real node survived", nil, controlplane.Report{RealNodes: 3}, node.Real},
 		{"simulated nodes survived", nil, controlplane.Report{SimulatedNodes: true}, node.Simulated},
 	} {
 		t.Run(test.name, func(t *testing.T) {

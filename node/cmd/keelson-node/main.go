@@ -19,7 +19,7 @@ import (
 
 const usage = `usage: keelson-node run SETTINGS
        keelson-node remove SETTINGS
-       keelson-node image-load [-name NAME] [-entrypoint PATH] SOCKET FILE|FOLDER|-
+       keelson-node image-load [-name NAME] [-entrypoint PATH] FILE|FOLDER|- SOCKET...
        keelson-node image-list SOCKET`
 
 func main() {

@@ -17,8 +17,8 @@ import (
 	"github.com/keelson-dev/keelson/node/internal/image"
 )
 
-// LoadImages is `keelson-node image-load [-name NAME] [-entrypoint PATH] SOCKET FILE|FOLDER|-`. It prints the names of
-// the images that it has loaded.
+// LoadImages is `keelson-node image-load [-name NAME] [-entrypoint PATH] FILE|FOLDER|- SOCKET...`. It loads images into the containerd at
+// each socket, and prints their names.
 func LoadImages(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) (err error) {
 	flags := flag.NewFlagSet("image-load", flag.ContinueOnError)
 	var c image.Config
@@ -28,22 +28,52 @@ func LoadImages(ctx context.Context, args []string, stdin io.Reader, stdout io.W
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if flags.NArg() != 2 {
-		return errors.New("image-load: SOCKET and FILE, FOLDER or - are required")
+	if flags.NArg() < 2 {
+		return errors.New("image-load: FILE, FOLDER or -, and a SOCKET are required")
 	}
 	if entrypoint != "" {
 		c.Entrypoint = []string{entrypoint}
 	}
-	store, err := image.Open(flags.Arg(0))
-	if err != nil {
-		return err
+	source, sockets := flags.Arg(0), flags.Args()[1:]
+	if source == "-" && len(sockets) > 1 { // it can be read only once
+		spooled, err := spool(stdin)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.Remove(spooled)) }()
+		source = spooled
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	names, err := load(ctx, store, flags.Arg(1), c, stdin)
+	var names []string
+	for _, socket := range sockets {
+		if names, err = loadInto(ctx, socket, source, c, stdin); err != nil {
+			return err
+		}
+	}
 	for _, name := range names {
 		fmt.Fprintln(stdout, name)
 	}
-	return err
+	return nil
+}
+
+// spool copies a stream to a temporary file.
+func spool(stream io.Reader) (path string, err error) {
+	file, err := os.CreateTemp("", "keelson-images-")
+	if err != nil {
+		return "", err
+	}
+	if _, err := io.Copy(file, stream); err != nil {
+		return "", errors.Join(err, file.Close(), os.Remove(file.Name()))
+	}
+	return file.Name(), file.Close()
+}
+
+func loadInto(ctx context.Context, socket, source string, c image.Config, stdin io.Reader) (names []string, err error) {
+	store, err := image.Open(socket)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	return load(ctx, store, source, c, stdin)
 }
 
 func load(ctx context.Context, store *image.Store, source string, c image.Config, stdin io.Reader) ([]string, error) {

@@ -113,6 +113,11 @@ func serve(s settings.Settings, pid int, inside *net.UnixConn) error {
 	if err != nil {
 		return fmt.Errorf("take over what listens inside the node: %w", err)
 	}
+	if s.Peers != "" {
+		if err := linkPeers(s, pid); err != nil {
+			return fmt.Errorf("link to the other nodes: %w", err)
+		}
+	}
 	names, err := newNames(s)
 	if err != nil {
 		return fmt.Errorf("names of the cluster: %w", err)
@@ -121,7 +126,7 @@ func serve(s settings.Settings, pid int, inside *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	pods := s.PodNetwork()
+	pods := s.AllPods()
 	// All of it until this process ends.
 	if s.Rootless != nil {
 		if err := serveEgress(s, inside); err != nil {

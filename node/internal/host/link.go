@@ -33,17 +33,21 @@ func connect(s settings.Settings, pid int) error {
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("link %s: %w", s.Link(), err)
 	}
-	for _, network := range []netip.Prefix{s.PodNetwork(), s.Services} {
-		err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(network), Gw: s.NodeAddress().Addr().AsSlice()})
-		if errors.Is(err, unix.EEXIST) && network == s.Services {
-			continue // another node has it that was made when this one was stopped; its Services are reached from here
-		}
-		if err != nil {
-			return fmt.Errorf("route to %s: %w", network, err)
-		}
+	gateway := s.NodeAddress().Addr().AsSlice()
+	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(s.PodNetwork()), Gw: gateway}); err != nil {
+		return fmt.Errorf("route to %s: %w", s.PodNetwork(), err)
+	}
+	// Each node of a control plane has a route to Services. The kernel uses that with the lowest metric, until that node ends.
+	services := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(s.Services), Gw: gateway, Priority: s.Index}
+	if err := netlink.RouteAdd(services); errors.Is(err, unix.EEXIST) {
+		return nil // another control plane has it that was made when this one was stopped; its Services are reached from here
+	} else if err != nil {
+		return fmt.Errorf("route to %s: %w", s.Services, err)
 	}
 	return nil
 }
+
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}

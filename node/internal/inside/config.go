@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"text/template"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/keelson-dev/keelson/node/internal/image"
 	"github.com/keelson-dev/keelson/node/internal/settings"
@@ -16,6 +19,25 @@ import (
 type facts struct {
 	settings.Settings
 	Snapshotter string
+	// Reserved are the resources of the machine that other nodes have.
+	Reserved reserved
+}
+
+// reserved is a part of a machine, for kubelet.
+type reserved struct{ MilliCPUs, MiB int }
+
+// reserve returns what a machine leaves to a number of nodes without one of them.
+func reserve(nodes int) (reserved, error) {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return reserved{}, fmt.Errorf("memory of the machine: %w", err)
+	}
+	return reserveOf(nodes, runtime.NumCPU(), int(uint64(info.Totalram)*uint64(info.Unit)>>20)), nil
+}
+
+func reserveOf(nodes, cpus, mib int) reserved {
+	nodes = max(nodes, 1)
+	return reserved{MilliCPUs: cpus * 1000 * (nodes - 1) / nodes, MiB: mib * (nodes - 1) / nodes}
 }
 
 // Pause is the image of sandboxes.
@@ -99,6 +121,8 @@ volumePluginDir: /var/lib/kubelet/volumeplugins
 serializeImagePulls: false
 podPidsLimit: 4096
 imageGCHighThresholdPercent: 100
+{{with .Reserved}}{{if .MilliCPUs}}systemReserved: {cpu: {{.MilliCPUs}}m, memory: {{.MiB}}Mi}
+{{end}}{{end -}}
 evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%, nodefs.inodesFree: 1%, imagefs.inodesFree: 1%}
 `
 
@@ -108,7 +132,7 @@ kind: KubeProxyConfiguration
 clientConnection: {kubeconfig: {{.ProxyClient}}}
 hostnameOverride: {{.Name}}
 mode: {{.ProxyMode}}
-clusterCIDR: {{.PodNetwork}}
+clusterCIDR: {{.AllPods}}
 bindAddress: {{.NodeAddress.Addr}}
 metricsBindAddress: 127.0.0.1:10249
 healthzBindAddress: 127.0.0.1:10256

@@ -95,6 +95,9 @@ func prepare(s settings.Settings, outside *net.UnixConn) (facts, error) {
 		return facts{}, err
 	}
 	f := facts{Settings: s, Snapshotter: snapshots}
+	if f.Reserved, err = reserve(s.Nodes); err != nil {
+		return facts{}, err
+	}
 	return f, writeConfig(f)
 }
 

@@ -105,8 +105,29 @@ func TestCNIConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(got.Plugins) != 2 || got.Plugins[0].Type != "ptp" || got.Plugins[1].Type != "portmap" ||
-		got.Plugins[0].IPAM.Ranges[0][0].Subnet != "10.100.0.0/17" {
+		got.Plugins[0].IPAM.Ranges[0][0].Subnet != "10.100.0.0/22" {
 		t.Errorf("got %s", data)
+	}
+}
+
+// Each of several nodes reports its share of the machine, so that the scheduler does not assign the machine several times.
+func TestNodesShareTheMachine(t *testing.T) {
+	f := testFacts()
+	alone, err := fill(kubeletTemplate, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Reserved = reserveOf(3, 2, 24000)
+	one, err := fill(kubeletTemplate, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const line = "systemReserved: {cpu: 1333m, memory: 16000Mi}\n"
+	if strings.Replace(one, line, "", 1) != alone || !strings.Contains(one, "\n"+line) {
+		t.Errorf("alone:\n%s\none of three:\n%s", alone, one)
+	}
+	if got := reserveOf(0, 2, 24000); got != (reserved{}) {
+		t.Errorf("alone: %+v", got)
 	}
 }
 

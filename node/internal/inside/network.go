@@ -25,6 +25,11 @@ func prepareNetwork(s settings.Settings) error {
 	if err := netlink.LinkSetUp(loopback); err != nil {
 		return fmt.Errorf("link lo: %w", err)
 	}
+	// Of this scope, it is never the address that the node sends from.
+	api := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(s.APIAddress(), 32)), Scope: int(netlink.SCOPE_HOST)}
+	if err := netlink.AddrAdd(loopback, api); err != nil {
+		return fmt.Errorf("link lo: address %s: %w", s.APIAddress(), err)
+	}
 	if s.Rootless != nil {
 		// Nothing is at its other end: it is for the address of the node.
 		attributes := netlink.NewLinkAttrs()

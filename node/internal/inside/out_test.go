@@ -14,8 +14,8 @@ func TestIptablesRules(t *testing.T) {
 -w -t nat -A KEELSON-OUT -d 10.100.0.0/16 -j RETURN
 -w -t nat -A KEELSON-OUT -d 10.96.0.0/16 -j RETURN
 -w -t nat -A KEELSON-OUT -p tcp -j DNAT --to-destination 10.100.255.2:3129
--w -t nat -A PREROUTING -s 10.100.0.0/17 -j KEELSON-OUT
--w -t mangle -A PREROUTING -s 10.100.0.0/17 -m conntrack --ctdir REPLY -j MARK --set-xmark 0x10000/0x10000
+-w -t nat -A PREROUTING -s 10.100.0.0/22 -j KEELSON-OUT
+-w -t mangle -A PREROUTING -s 10.100.0.0/22 -m conntrack --ctdir REPLY -j MARK --set-xmark 0x10000/0x10000
 `
 	if got.String() != want {
 		t.Errorf("got\n%swant\n%s", &got, want)
@@ -26,11 +26,11 @@ func TestNftRules(t *testing.T) {
 	const want = `table ip keelson {
 	chain out {
 		type nat hook prerouting priority dstnat + 10; policy accept;
-		ip saddr 10.100.0.0/17 ip daddr != { 10.100.0.0/16, 10.96.0.0/16 } meta l4proto tcp dnat to 10.100.255.2:3129
+		ip saddr 10.100.0.0/22 ip daddr != { 10.100.0.0/16, 10.96.0.0/16 } meta l4proto tcp dnat to 10.100.255.2:3129
 	}
 	chain answers {
 		type filter hook prerouting priority mangle; policy accept;
-		ip saddr 10.100.0.0/17 ct direction reply meta mark set meta mark or 0x10000
+		ip saddr 10.100.0.0/22 ct direction reply meta mark set meta mark or 0x10000
 	}
 }
 `

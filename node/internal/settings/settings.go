@@ -29,8 +29,15 @@ type Settings struct {
 	Runtime string `json:"runtime"`
 	// APIPort is the port of the API on the machine's loopback. It is the same inside the node.
 	APIPort int `json:"apiPort"`
-	// Network is a /16 that nothing else on the machine uses: for Pods its lower half, for the node its end.
+	// Network is a /16 that nothing else on the machine uses. The nodes of a control plane share it: for Pods its lower half, for
+	// nodes its end.
 	Network netip.Prefix `json:"network"`
+	// Index is the place of this node among those of its control plane, from 0 on.
+	Index int `json:"index,omitempty"`
+	// Nodes is the number of nodes that share the machine equally. 0 means 1.
+	Nodes int `json:"nodes,omitempty"`
+	// Peers is the directory in which the nodes of a control plane find each other. Without it, the node has no links to others.
+	Peers string `json:"peers,omitempty"`
 	// Services is the network of the API's Services.
 	Services netip.Prefix `json:"services"`
 	// ProxyMode is how kube-proxy makes Services reachable: iptables or nftables.
@@ -107,6 +114,9 @@ func (s Settings) check() error {
 		errs = append(errs, errors.New("name: is required"))
 	}
 	paths := map[string]string{"dir": s.Dir, "programs": s.Programs, "kube": s.Kube, "runtime": s.Runtime}
+	if s.Peers != "" {
+		paths["peers"] = s.Peers
+	}
 	if r := s.Rootless; r != nil {
 		maps.Copy(paths, map[string]string{
 			"rootless.newuidmap": r.NewUIDMap, "rootless.newgidmap": r.NewGIDMap, "rootless.systemdRun": r.SystemdRun, "rootless.runtimeDir": r.RuntimeDir,
@@ -131,6 +141,12 @@ func (s Settings) check() error {
 	if !s.Network.IsValid() || !s.Network.Addr().Is4() || s.Network.Bits() != 16 || s.Network != s.Network.Masked() {
 		errs = append(errs, fmt.Errorf("network %s: must be an IPv4 network of 16 bits", s.Network))
 	}
+	if s.Index < 0 || s.Index >= MaxNodes {
+		errs = append(errs, fmt.Errorf("index %d: must be from 0 to %d", s.Index, MaxNodes-1))
+	}
+	if s.Nodes < 0 || s.Nodes > MaxNodes {
+		errs = append(errs, fmt.Errorf("nodes %d: must be from 0 to %d", s.Nodes, MaxNodes))
+	}
 	if !s.Services.IsValid() {
 		errs = append(errs, errors.New("services: is required"))
 	}
@@ -140,20 +156,53 @@ func (s Settings) check() error {
 	return errors.Join(errs...)
 }
 
-// PodNetwork is where Pods get their addresses from.
-func (s Settings) PodNetwork() netip.Prefix {
-	return netip.PrefixFrom(s.Network.Addr(), 17)
+// MaxNodes is the largest number of nodes that share a network.
+const MaxNodes = 32
+
+// podBits is the size of the Pod network of one node: 1022 addresses.
+const podBits = 22
+
+// AllPods is where the Pods of all nodes get their addresses from.
+func (s Settings) AllPods() netip.Prefix { return netip.PrefixFrom(s.Network.Addr(), 17) }
+
+// PodNetwork is where the Pods of this node get their addresses from.
+func (s Settings) PodNetwork() netip.Prefix { return s.podNetwork(s.Index) }
+
+func (s Settings) podNetwork(index int) netip.Prefix {
+	a := s.Network.Addr().As4()
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{a[0], a[1], byte(index << (24 - podBits)), 0}), podBits)
+}
+
+// Peer returns the addresses of another node with the same network.
+func (s Settings) Peer(index int) Peer {
+	return Peer{Link: fmt.Sprintf("peer-%d", index), Address: s.linkAddress(index, 2).Addr(), Pods: s.podNetwork(index)}
+}
+
+// Peer is another node of the same control plane, as this one sees it.
+type Peer struct {
+	// Link is the name of this node's end of the link to the other one.
+	Link    string
+	Address netip.Addr
+	Pods    netip.Prefix
+}
+
+// APIAddress is the address of the API in every node: the endpoint of the Service kubernetes. Each node has it for itself, so that
+// Pods do not need another node to reach the API.
+func (s Settings) APIAddress() netip.Addr {
+	a := s.Network.Addr().As4()
+	return netip.AddrFrom4([4]byte{a[0], a[1], 254, 1})
 }
 
 // HostAddress is the machine's address on the link between it and the node.
-func (s Settings) HostAddress() netip.Prefix { return s.linkAddress(1) }
+func (s Settings) HostAddress() netip.Prefix { return s.linkAddress(s.Index, 1) }
 
 // NodeAddress is the node's address on the link between the machine and it.
-func (s Settings) NodeAddress() netip.Prefix { return s.linkAddress(2) }
+func (s Settings) NodeAddress() netip.Prefix { return s.linkAddress(s.Index, 2) }
 
-func (s Settings) linkAddress(last byte) netip.Prefix {
+// linkAddress returns an address of the link between the machine and a node, which has four.
+func (s Settings) linkAddress(index, host int) netip.Prefix {
 	a := s.Network.Addr().As4()
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{a[0], a[1], 255, last}), 30)
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{a[0], a[1], 255, byte(4*index + host)}), 30)
 }
 
 // Link is the name of the machine's end of that link.

@@ -15,7 +15,7 @@ func TestRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Settings{
-		ID: "0badcafe", Name: "keelson-node", Dir: "/data/node", Programs: "/opt/keelson/node", Kube: "/opt/keelson/keelson-kube",
+		ID: "0badcafe", Name: "keelson-node", Nodes: 1, Peers: "/data/peers", Dir: "/data/node", Programs: "/opt/keelson/node", Kube: "/opt/keelson/keelson-kube",
 		Runtime: "/usr/sbin/runc", APIPort: 20123, Network: netip.MustParsePrefix("10.100.0.0/16"),
 		Services: netip.MustParsePrefix("10.96.0.0/16"), ProxyMode: "iptables", RestrictOOMScore: true,
 	}
@@ -33,7 +33,9 @@ func TestRead(t *testing.T) {
 		t.Errorf("without root: %+v", got)
 	}
 	for what, derived := range map[string][2]string{
-		"Pod network":  {got.PodNetwork().String(), "10.100.0.0/17"},
+		"Pod network":  {got.PodNetwork().String(), "10.100.0.0/22"},
+		"Pods":         {got.AllPods().String(), "10.100.0.0/17"},
+		"API":          {got.APIAddress().String(), "10.100.254.1"},
 		"host address": {got.HostAddress().String(), "10.100.255.1/30"},
 		"node address": {got.NodeAddress().String(), "10.100.255.2/30"},
 		"link":         {got.Link(), "kn-0badcafe"},
@@ -41,6 +43,27 @@ func TestRead(t *testing.T) {
 	} {
 		if derived[0] != derived[1] {
 			t.Errorf("%s: got %s, want %s", what, derived[0], derived[1])
+		}
+	}
+}
+
+func TestNodesOfOneNetworkDoNotMeet(t *testing.T) {
+	s := Settings{Network: netip.MustParsePrefix("10.100.0.0/16")}
+	seen := []netip.Prefix{netip.PrefixFrom(s.APIAddress(), 32)}
+	for s.Index = range MaxNodes {
+		for _, p := range []netip.Prefix{s.PodNetwork(), s.NodeAddress().Masked()} {
+			for _, other := range seen {
+				if p.Overlaps(other) {
+					t.Errorf("node %d: %s overlaps %s", s.Index, p, other)
+				}
+			}
+			seen = append(seen, p)
+		}
+		if !s.Network.Contains(s.HostAddress().Addr()) || !s.AllPods().Overlaps(s.PodNetwork()) || s.AllPods().Contains(s.NodeAddress().Addr()) {
+			t.Errorf("node %d: Pods %s, node %s", s.Index, s.PodNetwork(), s.NodeAddress())
+		}
+		if got := s.Peer(s.Index); got.Address != s.NodeAddress().Addr() || got.Pods != s.PodNetwork() {
+			t.Errorf("node %d as others see it: %+v", s.Index, got)
 		}
 	}
 }
@@ -60,6 +83,8 @@ func TestReadRefuses(t *testing.T) {
 		{"an address instead of a network", "10.100.0.0/16", "10.100.0.1/16", "16 bits"},
 		{"a way to Services that does not exist", "iptables", "ipvs", "iptables or nftables"},
 		{"a relative program", "/usr/bin/newgidmap", "newgidmap", "rootless.newgidmap \"newgidmap\": must be an absolute path"},
+		{"more nodes than addresses", `"nodes": 1`, `"nodes": 33`, "from 0 to 32"},
+		{"a relative directory of peers", "/data/peers", "peers", "absolute path"},
 		{"no IDs", `"first": 100000`, `"first": 0`, "rootless.uids: must be a range"},
 		{"no socket", `"egress": "egress"`, `"egress": ""`, "rootless.egress: is required"},
 	} {

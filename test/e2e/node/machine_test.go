@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/node"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
@@ -98,12 +99,15 @@ func traces(t *testing.T, data string) map[string][]string {
 		}
 	}
 	// Other nodes and programs have their own links and cgroups.
-	own := nodeID(data)
+	own := nodeIDs(t, data)
 	found["links"] = slices.DeleteFunc(found["links"], func(path string) bool {
 		name := filepath.Base(path)
-		return name != "kn-"+own && !strings.HasPrefix(name, "cni") && !strings.HasPrefix(name, "veth")
+		id, isNode := strings.CutPrefix(name, "kn-")
+		return (!isNode || !slices.Contains(own, id)) && !strings.HasPrefix(name, "cni") && !strings.HasPrefix(name, "veth")
 	})
-	found["cgroups"] = slices.DeleteFunc(found["cgroups"], func(path string) bool { return filepath.Base(path) != "keelson-"+own })
+	found["cgroups"] = slices.DeleteFunc(found["cgroups"], func(path string) bool {
+		return !slices.Contains(own, strings.TrimPrefix(filepath.Base(path), "keelson-"))
+	})
 	for _, program := range []string{"iptables-save", "nft"} {
 		path, err := exec.LookPath(program)
 		if err != nil || rootless { // rules are only for root to see, and to change
@@ -136,18 +140,21 @@ func traces(t *testing.T, data string) map[string][]string {
 	return found
 }
 
-// nodeID returns the part of names that identifies the node on the machine; nothing if it was never
-// started.
-func nodeID(data string) string {
-	text, err := os.ReadFile(filepath.Join(controlplane.NodeDir(data), "settings.json"))
-	if err != nil {
-		return ""
+// nodeIDs returns the parts of names that identify the nodes on the machine, of those that were ever started.
+func nodeIDs(t *testing.T, data string) (ids []string) {
+	t.Helper()
+	for index := range node.MaxNodes {
+		text, err := os.ReadFile(filepath.Join(node.Dir(data, index), "settings.json"))
+		if err != nil {
+			continue
+		}
+		var settings struct{ ID string }
+		if err := json.Unmarshal(text, &settings); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, settings.ID)
 	}
-	var settings struct{ ID string }
-	if err := json.Unmarshal(text, &settings); err != nil {
-		return ""
-	}
-	return settings.ID
+	return ids
 }
 
 // isAsBefore waits until the machine has its original traces, except for some kinds. The kernel

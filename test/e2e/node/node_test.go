@@ -198,7 +198,7 @@ func (u *user) hasServices(t *testing.T) bool {
 	}
 	const network = "0000600A" // 10.96.0.0
 	for line := range strings.Lines(string(routes)) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "kn-"+nodeID(u.data) && fields[1] == network {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "kn-"+nodeIDs(t, u.data)[0] && fields[1] == network {
 			return true
 		}
 	}

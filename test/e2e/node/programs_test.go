@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/node"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -47,7 +47,7 @@ func TestLongNodeWithoutIptables(t *testing.T) {
 
 // hasNft checks that the node has created its rules with nft.
 func hasNft(t *testing.T, u *user) {
-	settings, err := os.ReadFile(filepath.Join(controlplane.NodeDir(u.data), "settings.json"))
+	settings, err := os.ReadFile(filepath.Join(node.Dir(u.data, 0), "settings.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 
 	"k8s.io/client-go/util/cert"
 
-	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/node"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -63,7 +63,7 @@ func pullImage(t *testing.T, u *user) {
 // there is one.
 func (u *user) describeRegistry(t *testing.T, at, hosts string, authority []byte) {
 	t.Helper()
-	folder := filepath.Join(controlplane.NodeDir(u.data), "registries", at)
+	folder := filepath.Join(node.Dir(u.data, 0), "registries", at)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
