@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -30,7 +31,11 @@ const (
 	nameKubeletClient = "kubelet"
 	nameKubeProxy     = "kube-proxy" // of all nodes
 	nameKubeletUser   = "apiserver-kubelet-client"
+	nameVolumes       = "volumes" // of the provisioners of all nodes
 )
+
+// volumesUser is the user of the provisioners of volumes.
+const volumesUser = "keelson:volume-provisioner"
 
 // kubeletUser is the user of kube-apiserver at a kubelet.
 const kubeletUser = "kube-apiserver-kubelet-client"
@@ -43,7 +48,7 @@ func nodeCertificates(nodes []node.Settings) []certificate {
 	if len(nodes) == 0 {
 		return nil
 	}
-	wanted := []certificate{newClient(nameKubeProxy, "ca", "system:kube-proxy"), newClient(nameKubeletUser, "ca", kubeletUser)}
+	wanted := []certificate{newClient(nameKubeProxy, "ca", "system:kube-proxy"), newClient(nameKubeletUser, "ca", kubeletUser), newClient(nameVolumes, "ca", volumesUser)}
 	for _, s := range nodes {
 		wanted = append(wanted,
 			newServer(numbered(nameKubeletServer, s.Index), "system:node:"+s.Name, s.Name, s.Address().String()),
@@ -136,6 +141,8 @@ func (cp *ControlPlane) writeNodeCredentials(s node.Settings) error {
 		client + ".key":        "kubelet-client.key",
 		nameKubeProxy + ".crt": "kube-proxy.crt",
 		nameKubeProxy + ".key": "kube-proxy.key",
+		nameVolumes + ".crt":   "volumes.crt",
+		nameVolumes + ".key":   "volumes.key",
 	} {
 		data, err := os.ReadFile(cp.dir.pki(source))
 		if err != nil {
@@ -242,12 +249,21 @@ func (cp *ControlPlane) checkRealNode(ctx context.Context, s node.Settings) erro
 
 // admitNodes creates the API objects that real nodes need.
 func (cp *ControlPlane) admitNodes(ctx context.Context, client kubernetes.Interface) error {
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "keelson:" + kubeletUser},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:kubelet-api-admin"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: kubeletUser}},
+	for name, grant := range map[string]struct{ role, user string }{
+		"keelson:" + kubeletUser: {"system:kubelet-api-admin", kubeletUser},
+		volumesUser:              {"system:persistent-volume-provisioner", volumesUser},
+	} {
+		binding := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: grant.role},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: grant.user}},
+		}
+		_, err := client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
 	}
-	_, err := client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{})
+	_, err := client.StorageV1().StorageClasses().Create(ctx, newStorageClass(), metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
@@ -264,6 +280,16 @@ func (cp *ControlPlane) admitNodes(ctx context.Context, client kubernetes.Interf
 	existing.Endpoints, existing.Ports = wanted.Endpoints, wanted.Ports
 	_, err = slices.Update(ctx, existing, metav1.UpdateOptions{})
 	return err
+}
+
+// newStorageClass returns the default class of volumes: folders of the node on which their first Pod runs.
+func newStorageClass() *storagev1.StorageClass {
+	binding := storagev1.VolumeBindingWaitForFirstConsumer
+	return &storagev1.StorageClass{
+		ObjectMeta:        metav1.ObjectMeta{Name: "local", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
+		Provisioner:       "keelson.dev/local", // in every node; see node/internal/settings
+		VolumeBindingMode: &binding,
+	}
 }
 
 // newAPIEndpoints returns the endpoints of the Service "kubernetes": an address that every node has for itself, where it forwards

@@ -45,8 +45,8 @@ func run(args []string) error {
 		return inside.BecomeRoot(rest)
 	case name == "remove" && len(rest) == 1:
 		return host.Remove(rest[0])
-	case name == "remove-inside" && len(rest) == 1: // started by remove
-		return inside.Remove(rest[0])
+	case name == "remove-inside": // started by remove, and by run for a volume
+		return inside.Remove(rest)
 	case name == "image-load":
 		return command.LoadImages(interruptible(), rest, os.Stdin, os.Stdout)
 	case name == "image-list":

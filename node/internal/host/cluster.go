@@ -34,12 +34,17 @@ var errUnknown = errors.New("the name is not in the cache, and the cache is not 
 // newCluster returns the names of the API that a node belongs to. run fills its cache. The client certificate is that of the
 // node's kube-proxy, which may list and watch Services and EndpointSlices, and may read nothing else that concerns Pods.
 func newCluster(s settings.Settings) (*cluster, error) {
+	return newClusterAt(apiConfig(s, settings.KubeProxyCert, settings.KubeProxyKey))
+}
+
+// apiConfig returns the configuration of a client with this certificate and key of the node.
+func apiConfig(s settings.Settings, cert, key string) *rest.Config {
 	file := func(name string) string { return filepath.Join(s.Dir, name) }
-	return newClusterAt(&rest.Config{
+	return &rest.Config{
 		Host: fmt.Sprintf("https://127.0.0.1:%d", s.APIPort),
 		// client-go reads the files again when they are renewed.
-		TLSClientConfig: rest.TLSClientConfig{CAFile: file(settings.CA), CertFile: file(settings.KubeProxyCert), KeyFile: file(settings.KubeProxyKey)},
-	})
+		TLSClientConfig: rest.TLSClientConfig{CAFile: file(settings.CA), CertFile: file(cert), KeyFile: file(key)},
+	}
 }
 
 func newClusterAt(config *rest.Config) (*cluster, error) {

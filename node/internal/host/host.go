@@ -134,6 +134,9 @@ func serve(s settings.Settings, pid int, inside *net.UnixConn) error {
 		}
 	}
 	go names.cluster.run(context.Background())
+	if err := provisionVolumes(context.Background(), s); err != nil {
+		return fmt.Errorf("volumes: %w", err)
+	}
 	go serveEach(sockets.API, newToNode(descriptors).guard(pods, forwardAPI(s.APIPort)))
 	go func() { _ = newProxy().Serve(sockets.Proxy) }()
 	go serveEach(sockets.Out, newOut(descriptors).guard(pods, func(c net.Conn) { leadOut(c, originalTarget, s) }))

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/keelson-dev/keelson/node/internal/handover"
+	"github.com/keelson-dev/keelson/node/internal/inside"
 	"github.com/keelson-dev/keelson/node/internal/settings"
 )
 
@@ -102,12 +103,17 @@ func Remove(path string) error {
 	if s.Rootless == nil {
 		return fmt.Errorf("%s is for a node that root runs", path)
 	}
+	return removeAsRoot(s, inside.KeptIn(s.Dir)...)
+}
+
+// removeAsRoot deletes folders of a node without root in a user namespace with the IDs of the node.
+func removeAsRoot(s settings.Settings, paths ...string) error {
 	runtime.LockOSThread() // with its end the kernel ends the other process
 	defer runtime.UnlockOSThread()
-	inside, ours, err := launch(s, 0, "remove-inside", s.Dir)
+	remover, ours, err := launch(s, 0, append([]string{"remove-inside"}, paths...)...)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = ours.Close() }()
-	return inside.Wait()
+	return remover.Wait()
 }

@@ -33,6 +33,8 @@ var kept = map[string]string{
 	"containerd": "/var/lib/containerd",
 	"kubelet":    "/var/lib/kubelet",
 	"log":        "/var/log",
+
+	settings.Volumes: settings.VolumesInside,
 }
 
 // prepareMounts gives the node folders of its own. It happens in a mount namespace of our own: mounts of the machine

@@ -37,11 +37,19 @@ func endWithParent() error {
 	return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
 }
 
-// Remove deletes what a node without root keeps in its directory, where files can be of any ID of the user namespace.
-func Remove(dir string) error {
-	var errs []error
+// KeptIn returns the folders in the directory of a node that the node writes to.
+func KeptIn(dir string) (paths []string) {
 	for folder := range kept {
-		errs = append(errs, os.RemoveAll(filepath.Join(dir, folder)))
+		paths = append(paths, filepath.Join(dir, folder))
+	}
+	return paths
+}
+
+// Remove deletes folders of a node without root, where files can be of any ID of the user namespace.
+func Remove(paths []string) error {
+	var errs []error
+	for _, path := range paths {
+		errs = append(errs, os.RemoveAll(path))
 	}
 	return errors.Join(errs...)
 }

@@ -80,6 +80,16 @@ const (
 	KubeProxyCert   = "credentials/kube-proxy.crt"
 	KubeProxyKey    = "credentials/kube-proxy.key"
 	KubeProxyConfig = "credentials/kube-proxy.kubeconfig"
+	VolumesCert     = "credentials/volumes.crt"
+	VolumesKey      = "credentials/volumes.key"
+)
+
+// Provisioner is the name of the provisioner in the StorageClass for volumes of nodes. Volumes is the folder with them in Dir, and
+// VolumesInside where it is inside the node.
+const (
+	Provisioner   = "keelson.dev/local"
+	Volumes       = "volumes"
+	VolumesInside = "/var/lib/keelson/volumes"
 )
 
 // ContainerdSocket is the file in Dir at which the node's containerd listens.

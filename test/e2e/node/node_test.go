@@ -31,6 +31,7 @@ func TestLongNode(t *testing.T) {
 		{"an image is pulled from a registry", pullImage},
 		{"a Pod runs, with logs, exec and port-forward", runPod},
 		{"files are copied into it and out of it", copyFiles},
+		{"a claim gets a volume", volume},
 		{"attach connects to the streams of a container", attach},
 		{"a Pod reaches the API with its token", reachAPI},
 		{"a Pod reaches this machine", reachMachine},
@@ -51,6 +52,7 @@ func TestLongNode(t *testing.T) {
 		{"killed, it comes back with its Pods", killed},
 		{"everything killed, up has the Pods again, each of them once", everythingKilled},
 		{"down leaves nothing, up has the Pods again", downAndUp},
+		{"a volume goes with its claim", volumeDeleted},
 		{"everything killed, down leaves nothing", everythingKilledThenDown},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.run(t, u) }) {

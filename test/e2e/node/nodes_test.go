@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -54,6 +55,7 @@ func TestLongNodes(t *testing.T) {
 		{"an image is loaded into all of them", func(t *testing.T, u *user) { u.loadApp(t, "v1") }},
 		{"each has a Pod, with logs, exec and port-forward", podOnEach},
 		{"Pods reach each other, Services and the API", reachAcross},
+		{"a claim gets a volume on the node of its Pod", volumeOnNode},
 		{"a node killed, the others go on, and it links itself again", nodeKilled},
 		{"a node that is partitioned comes back", partitioned},
 		{"a node that is drained is empty", drained},
@@ -176,6 +178,25 @@ func reachFrom(t *testing.T, u *user, from int) {
 		}
 	}
 	transcript.Contains(t, u.kubectl(t, "exec", pod, "--", "/app", "secrets"), "403 Forbidden\n", "system:serviceaccount:default:default")
+}
+
+// volumeOnNode has a Pod on the second node, and its volume.
+func volumeOnNode(t *testing.T, u *user) {
+	u.apply(t, strings.Replace(keeper, "spec:\n  securityContext", "spec:\n  nodeSelector: {kubernetes.io/hostname: "+node.Name(1)+"}\n  securityContext", 1))
+	u.kubectl(t, "wait", "--for=condition=Ready", "pod/keeper", "--timeout", transcript.WaitTimeout.String())
+	name := u.field(t, "pvc/kept", "{.spec.volumeName}")
+	if _, err := os.Stat(filepath.Join(node.Dir(u.data, 1), "volumes", name)); err != nil {
+		t.Error(err)
+	}
+	u.kubectl(t, "delete", "pod", "keeper")
+	// The next Pod has to run where the volume is.
+	u.apply(t, keeper)
+	u.kubectl(t, "wait", "--for=condition=Ready", "pod/keeper", "--timeout", transcript.WaitTimeout.String())
+	if got := u.field(t, "pod/keeper", "{.spec.nodeName}"); got != node.Name(1) {
+		t.Errorf("the Pod is on %s", got)
+	}
+	u.kubectl(t, "delete", "pod/keeper", "pvc/kept")
+	u.kubectl(t, "wait", "--for=delete", "pv/"+name, "--timeout", transcript.WaitTimeout.String())
 }
 
 // nodeKilled kills the first node, by which this machine reaches Services. It is restarted.
