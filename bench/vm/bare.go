@@ -24,6 +24,10 @@ import (
 type template struct {
 	arguments []string // QEMU and what it was started with
 	seed      []byte
+	// card returns the network of the i-th machine; nil is QEMU's user network.
+	card func(i int) string
+	// beside is a command that runs as long as the machines do; its program is in their directory.
+	beside []string
 }
 
 // The files of a bare machine, in its folder.
@@ -31,43 +35,49 @@ const (
 	seedFile      = "seed.img"
 	agentSocket   = "agent.sock"
 	consoleSocket = "console.sock"
-	pidFile       = "pids" // in the folder above, with the processes of all machines
+	pidFile       = "pids"   // in the folder above, with the processes of all machines
+	besideFile    = "beside" // there, too, with the process beside them
 )
 
-// learn creates a machine and takes its arguments from its process.
-func (b *bench) learn(ctx context.Context) error {
+// userCard is the argument of a network card on QEMU's user network.
+const userCard = "user,id=net"
+
+// learn creates a machine with this user data and takes its arguments from its process.
+func (b *bench) learn(ctx context.Context, userData string) (*template, error) {
 	b.Say("Starting a machine to learn the arguments of QEMU")
 	ctx, cancel := context.WithTimeoutCause(ctx, waitTimeout, errTimeout)
 	defer cancel()
 	s := &harness.Sample{Size: 1}
-	machines, err := b.create(ctx, s)
+	machines, err := b.create(ctx, s, userData)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	files, err := openFiles(machines.pids[0])
 	if err != nil {
-		return err
+		return nil, err
 	}
 	arguments, err := commandLine(machines.pids[0])
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if slices.ContainsFunc(arguments, func(a string) bool { return strings.HasPrefix(a, "tcg") }) {
-		b.Note("the CPUs of the guests are emulated")
-	}
-	b.template = &template{arguments: unconfined(arguments, files)}
+	learned := &template{arguments: unconfined(arguments, files)}
 	for _, path := range files {
 		if filepath.Base(path) == seedFile {
-			b.template.seed, err = os.ReadFile(path)
+			learned.seed, err = os.ReadFile(path)
 		}
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if b.template.seed == nil {
-		return fmt.Errorf("QEMU has no %s open", seedFile)
+	if learned.seed == nil {
+		return nil, fmt.Errorf("QEMU has no %s open", seedFile)
 	}
-	return b.remove(ctx, s, machines.namespace)
+	return learned, b.remove(ctx, s, machines.namespace)
+}
+
+// isEmulated reports whether the CPUs of the machines are emulated.
+func (t *template) isEmulated() bool {
+	return slices.ContainsFunc(t.arguments, func(a string) bool { return strings.HasPrefix(a, "tcg") })
 }
 
 // openFiles returns the names of the files that a process has open, by their descriptors.
@@ -102,7 +112,7 @@ func unconfined(arguments []string, files map[string]string) []string {
 			continue
 		}
 		if strings.HasPrefix(argument, "stream,id=net,") {
-			argument = "user,id=net" // nobody would connect to it
+			argument = userCard // nobody would connect to it
 		}
 		name := seedFile
 		if socketHandle.MatchString(argument) {
@@ -114,6 +124,9 @@ func unconfined(arguments []string, files map[string]string) []string {
 	return all
 }
 
+// macOf returns the MAC address of the i-th machine.
+func macOf(i int) string { return fmt.Sprintf("52:54:00:00:00:%02x", i) }
+
 // argumentsOf returns the arguments of the i-th machine, which has a name and addresses of its own.
 func (t *template) argumentsOf(i int) []string {
 	arguments := slices.Clone(t.arguments)
@@ -123,9 +136,11 @@ func (t *template) argumentsOf(i int) []string {
 			arguments[at] = fmt.Sprintf("00000000-0000-4000-8000-%012x", i)
 		case at > 0 && arguments[at-1] == "-name":
 			arguments[at] = fmt.Sprintf("guest=bare-%d,debug-threads=on", i)
+		case argument == userCard && t.card != nil:
+			arguments[at] = t.card(i)
 		case strings.Contains(argument, ",mac="):
 			before, _, _ := strings.Cut(argument, ",mac=")
-			arguments[at] = fmt.Sprintf("%s,mac=52:54:00:00:00:%02x", before, i)
+			arguments[at] = before + ",mac=" + macOf(i)
 		}
 	}
 	return arguments
@@ -135,55 +150,102 @@ func (t *template) argumentsOf(i int) []string {
 // seed. It kills them when its standard input ends, even if this program is killed.
 func (t *template) script(n int) string {
 	var text strings.Builder
-	text.WriteString("pids=\n")
-	for i := range n {
-		words := t.argumentsOf(i)
-		for at, word := range words {
-			words[at] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-		}
-		fmt.Fprintf(&text, "{ mkdir %d && cp %s %d && cd %d && exec %s >qemu.log 2>&1 </dev/null; } &\npids=\"$pids $!\"\n",
-			i, seedFile, i, i, strings.Join(words, " "))
+	text.WriteString("pids= beside=\n")
+	if len(t.beside) > 0 {
+		fmt.Fprintf(&text, "PATH=\"$PWD:$PATH\"\n%s >beside.log 2>&1 </dev/null &\nbeside=$!\necho $beside >%s\n", quoted(t.beside), besideFile)
 	}
-	text.WriteString("echo $pids >" + pidFile + "\nread -r _\nkill -KILL $pids\nwait\n")
+	for i := range n {
+		fmt.Fprintf(&text, "{ mkdir %d && cp %s %d && cd %d && exec %s >qemu.log 2>&1 </dev/null; } &\npids=\"$pids $!\"\n",
+			i, seedFile, i, i, quoted(t.argumentsOf(i)))
+	}
+	text.WriteString("echo $pids >" + pidFile + "\nread -r _\nkill -KILL $pids $beside\nwait\n")
 	return text.String()
 }
 
-// burstOfBare has the script start machines and waits until their guests answer.
-func (b *bench) burstOfBare(ctx context.Context, s *harness.Sample) (err error) {
-	n := s.Size
+// quoted returns words for a shell.
+func quoted(words []string) string {
+	var all []string
+	for _, word := range words {
+		all = append(all, "'"+strings.ReplaceAll(word, "'", `'\''`)+"'")
+	}
+	return strings.Join(all, " ")
+}
+
+// fleet are bare machines that a script has started.
+type fleet struct {
+	dir   string
+	began time.Time // just before the script was started
+	size  int
+
+	script *exec.Cmd
+	input  io.Closer // its end ends the script, and that its machines
+}
+
+// folder is that of the i-th machine.
+func (f *fleet) folder(i int) string { return filepath.Join(f.dir, strconv.Itoa(i)) }
+
+// start starts n machines in folders below a new directory, which prepare may fill first.
+func (t *template) start(n int, prepare func(dir string) error) (_ *fleet, err error) {
 	dir, err := os.MkdirTemp("", "keelson-bare-") // short, for the names of sockets
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := os.WriteFile(filepath.Join(dir, seedFile), b.template.seed, 0o600); err != nil {
-		return err
+	f := &fleet{dir: dir, size: n}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.stop())
+		}
+	}()
+	if prepare != nil {
+		if err := prepare(dir); err != nil {
+			return nil, err
+		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "start"), []byte(b.template.script(n)), 0o600); err != nil {
-		return err
+	if err := os.WriteFile(filepath.Join(dir, seedFile), t.seed, 0o600); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "start"), []byte(t.script(n)), 0o600); err != nil {
+		return nil, err
 	}
 	script := exec.Command("/bin/sh", "start") // it ends with its input, whatever happens here
 	script.Dir = dir
 	input, err := script.StdinPipe()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	began := time.Now()
+	f.began = time.Now()
 	if err := script.Start(); err != nil {
+		return nil, err
+	}
+	f.script, f.input = script, input
+	return f, nil
+}
+
+// stop ends the machines and removes their files.
+func (f *fleet) stop() error {
+	if f.script != nil {
+		_ = f.input.Close() // this ends it
+		_ = f.script.Wait() // by a signal that it sends to its machines
+	}
+	return os.RemoveAll(f.dir)
+}
+
+// burstOfBare has the script start machines and waits until their guests answer.
+func (b *bench) burstOfBare(ctx context.Context, s *harness.Sample) (err error) {
+	n := s.Size
+	machines, err := b.template.start(n, nil)
+	if err != nil {
 		return err
 	}
-	defer func() {
-		_ = input.Close() // this ends it
-		_ = script.Wait() // by a signal that it sends to its machines
-	}()
+	defer func() { err = errors.Join(err, machines.stop()) }()
 	ready, console := make([]time.Duration, n), make([]time.Duration, n)
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range n {
-		folder := filepath.Join(dir, strconv.Itoa(i))
+		folder := machines.folder(i)
 		booted, boot := context.WithCancel(ctx)
 		group.Go(func() error {
 			err := firstAnswer(booted, filepath.Join(folder, consoleSocket), "")
-			console[i] = time.Since(began)
+			console[i] = time.Since(machines.began)
 			if booted.Err() != nil && ctx.Err() == nil {
 				return nil // the line was lost, but a guest whose agent answers has a user space
 			}
@@ -192,7 +254,7 @@ func (b *bench) burstOfBare(ctx context.Context, s *harness.Sample) (err error) 
 		group.Go(func() error {
 			defer boot()
 			err := firstAnswer(ctx, filepath.Join(folder, agentSocket), `{"execute":"guest-ping"}`+"\n")
-			ready[i] = time.Since(began)
+			ready[i] = time.Since(machines.began)
 			return explain("the agent", err, folder)
 		})
 	}
@@ -201,7 +263,7 @@ func (b *bench) burstOfBare(ctx context.Context, s *harness.Sample) (err error) 
 	}
 	s.SetTimes("ready", ready...)
 	s.SetTimes("user space", console...)
-	pids, err := readPIDs(filepath.Join(dir, pidFile))
+	pids, err := readPIDs(filepath.Join(machines.dir, pidFile))
 	if err != nil {
 		return err
 	}

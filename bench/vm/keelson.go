@@ -22,18 +22,22 @@ type group struct {
 	pids      []int
 }
 
-// newVirtualMachine returns a machine with the default guest and its memory.
-func newVirtualMachine(namespace string, i int) *v1alpha1.VirtualMachine {
-	return &v1alpha1.VirtualMachine{
+// newVirtualMachine returns a machine with the default guest and its memory, and user data if it is not empty.
+func newVirtualMachine(namespace string, i int, userData string) *v1alpha1.VirtualMachine {
+	vm := &v1alpha1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("vm-%d", i)},
 		Spec: v1alpha1.VirtualMachineSpec{Resource: v1alpha1.Resources{
 			CPU: resource.MustParse("1"), Memory: resource.MustParse(fmt.Sprintf("%dMi", memory)),
 		}},
 	}
+	if userData != "" {
+		vm.Spec.CloudInit = &v1alpha1.CloudInit{UserData: userData}
+	}
+	return vm
 }
 
-// create creates machines and waits until all are ready.
-func (b *bench) create(ctx context.Context, s *harness.Sample) (*group, error) {
+// create creates machines with this user data and waits until all are ready.
+func (b *bench) create(ctx context.Context, s *harness.Sample, userData string) (*group, error) {
 	namespace, err := b.Namespace(ctx)
 	if err != nil {
 		return nil, err
@@ -54,7 +58,7 @@ func (b *bench) create(ctx context.Context, s *harness.Sample) (*group, error) {
 	defer o.Stop()
 	g := &group{namespace: namespace, began: time.Now()}
 	err = b.Each(ctx, s.Size, func(ctx context.Context, writer harness.Connection, i int) error {
-		_, err := writer.Keelson.CloudnativeV1alpha1().VirtualMachines(namespace).Create(ctx, newVirtualMachine(namespace, i), metav1.CreateOptions{})
+		_, err := writer.Keelson.CloudnativeV1alpha1().VirtualMachines(namespace).Create(ctx, newVirtualMachine(namespace, i, userData), metav1.CreateOptions{})
 		return err
 	})
 	if err != nil {
@@ -178,7 +182,7 @@ func (b *bench) fill(ctx context.Context, m *harness.Program, s *harness.Sample)
 	if err != nil {
 		return nil, err
 	}
-	g, err := b.create(ctx, s)
+	g, err := b.create(ctx, s, "")
 	if err != nil {
 		return nil, err
 	}

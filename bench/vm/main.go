@@ -1,7 +1,7 @@
 // Command vm measures how long VirtualMachines of the driver qemu take from their creation until their guests have
 // answered, on a control plane of its own, in turns with a floor in the same run: a shell script that starts the same QEMUs
-// with the same arguments. It also measures what idle machines cost, and how soon a manager that was killed is back in
-// charge of them.
+// with the same arguments. It also measures what idle machines cost, how soon a manager that was killed is back in charge of
+// them, and the switch of a network against QEMU's user network, with bare QEMUs at both.
 //
 //	make bench-vm
 //	make bench-vm ARGS='--sizes 1,10 --rounds 3 --json results.json'
@@ -45,6 +45,8 @@ const (
 	memoryLimit    = 100.0  // kilobytes of the manager a machine
 	networkLimit   = 25.0   // megabytes of the switch of a network (PSS)
 	idleLimit      = 0.1    // percent of a processor that it takes
+	onlineLimit    = 20.0   // milliseconds above QEMU's user network until a guest is online
+	trafficLimit   = 1.0    // times QEMU's user network
 )
 
 const (
@@ -55,7 +57,7 @@ const (
 	waitTimeout = 5 * time.Minute
 )
 
-const quick = "--sizes=1 --rounds=1 --steady=2 --idle=1s --restarts=1 --quiet=3s"
+const quick = "--sizes=1 --rounds=1 --steady=2 --idle=1s --restarts=1 --quiet=3s --traffic=2 --transfer=1"
 
 func main() { harness.Main("vm", measure) }
 
@@ -67,6 +69,9 @@ type bench struct {
 	idle, quiet      time.Duration
 	guest            string // the folder
 	template         *template
+	traffic          *[]int
+	transfer         int       // bytes
+	networked        *template // guests that carry data
 }
 
 func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
@@ -76,9 +81,12 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 	r.Flags.DurationVar(&b.idle, "idle", 130*time.Second, "how long to watch idle machines; Go collects its garbage every 2 minutes")
 	r.Flags.IntVar(&b.restarts, "restarts", 3, "how often the manager of these machines is killed and started again")
 	r.Flags.DurationVar(&b.quiet, "quiet", 45*time.Second, "how long nothing must be written for machines to be steady; they are probed every 20 s")
+	b.traffic = r.Sizes("traffic", "machines on a network, the first half of which gets data from the others", maxMachines, 2, 10)
+	r.Flags.IntVar(&b.transfer, "transfer", 64, "MiB of each transfer between guests")
 	if err := r.Parse(args, 7, quick); err != nil {
 		return err
 	}
+	b.transfer <<= 20
 	guest, err := env.Binary(filepath.Join("guest", "guest.json"))
 	if err != nil {
 		return err
@@ -102,6 +110,11 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 		r.Rounds, b.rounds(many), many)
 	if err := b.measureBursts(ctx); err != nil {
 		return err
+	}
+	if len(*b.traffic) > 0 {
+		if err := b.measureNetworks(ctx); err != nil {
+			return err
+		}
 	}
 	if b.steady > 0 {
 		if err := b.measureEmpty(ctx); err != nil {
@@ -139,7 +152,7 @@ func (b *bench) endMachines(ctx context.Context) error {
 
 // measureBursts measures one size after the other.
 func (b *bench) measureBursts(ctx context.Context) (err error) {
-	if len(*b.sizes) == 0 {
+	if len(*b.sizes)+len(*b.traffic) == 0 {
 		return nil
 	}
 	m, err := b.startManager(ctx)
@@ -148,7 +161,7 @@ func (b *bench) measureBursts(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, m.Stop(), b.endMachines(ctx)) }()
 	return m.During(ctx, func(ctx context.Context) error {
-		if err := b.learn(ctx); err != nil {
+		if err := b.learnBoth(ctx); err != nil {
 			return fmt.Errorf("learn the arguments of QEMU: %w", err)
 		}
 		for _, n := range *b.sizes {
@@ -158,7 +171,7 @@ func (b *bench) measureBursts(ctx context.Context) (err error) {
 				if s.Contestant == bare {
 					return b.burstOfBare(ctx, s)
 				}
-				machines, err := b.create(ctx, s)
+				machines, err := b.create(ctx, s, "")
 				if err != nil {
 					return err
 				}
@@ -170,6 +183,17 @@ func (b *bench) measureBursts(ctx context.Context) (err error) {
 		}
 		return nil
 	})
+}
+
+// learnBoth learns the arguments of QEMU for machines that only boot, and for those that carry data.
+func (b *bench) learnBoth(ctx context.Context) (err error) {
+	if b.template, err = b.learn(ctx, ""); err == nil && len(*b.traffic) > 0 {
+		b.networked, err = b.learn(ctx, services(b.transfer))
+	}
+	if err == nil && b.template.isEmulated() {
+		b.Note("the CPUs of the guests are emulated")
+	}
+	return err
 }
 
 var errTimeout = fmt.Errorf("the time limit of the benchmark is over, %s", waitTimeout)
@@ -198,6 +222,7 @@ func (b *bench) report() {
 			harness.Column{Header: "shim, each", Figure: "shim", Stat: harness.Last, Format: harness.Megabytes},
 			harness.Column{Header: "of the guest", Figure: "guest", Stat: harness.Last, Format: harness.Megabytes})...)
 	}
+	b.reportNetworks()
 	if b.steady > 0 {
 		b.reportSteady(b.steady)
 	}

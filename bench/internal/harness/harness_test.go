@@ -96,6 +96,9 @@ func TestRatios(t *testing.T) {
 	if diff := cmp.Diff(Spread{1.5, 2, 2.5}, r.Samples.Ratios("ours", "floor", 2, "ready", Last)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	if diff := cmp.Diff(Spread{1, 2, 3}, r.Samples.Differences("ours", "floor", 2, "ready", Last)); diff != "" {
+		t.Errorf("differences (-want +got):\n%s", diff)
+	}
 	if got := r.Samples.Ratios("ours", "nobody", 2, "ready", Last); got != (Spread{}) {
 		t.Errorf("ratios to a missing contestant: %v", got)
 	}

@@ -87,18 +87,27 @@ func (all Samples) each(figure string, stat Stat) []float64 {
 
 // Ratios compares two contestants round by round, so that whatever else the machine did in a round affects both alike.
 func (all Samples) Ratios(one, other string, size int, figure string, stat Stat) Spread {
-	var ratios []float64
+	return all.compare(one, other, size, figure, stat, func(a, b float64) float64 { return a / b })
+}
+
+// Differences is as Ratios, with how much more the first contestant has.
+func (all Samples) Differences(one, other string, size int, figure string, stat Stat) Spread {
+	return all.compare(one, other, size, figure, stat, func(a, b float64) float64 { return a - b })
+}
+
+func (all Samples) compare(one, other string, size int, figure string, stat Stat, compared func(a, b float64) float64) Spread {
+	var results []float64
 	ours, theirs := all.Of(one, size), all.Of(other, size)
 	for round := 0; round == 0 || len(ours)+len(theirs) > 0; round++ {
 		isRound := func(s *Sample) bool { return s.Round == round }
 		a, b := ours.only(isRound).Median(figure, stat), theirs.only(isRound).Median(figure, stat)
 		if a > 0 && b > 0 {
-			ratios = append(ratios, a/b)
+			results = append(results, compared(a, b))
 		}
 		isLater := func(s *Sample) bool { return s.Round > round }
 		ours, theirs = ours.only(isLater), theirs.only(isLater)
 	}
-	return NewSpread(ratios)
+	return NewSpread(results)
 }
 
 // Stat is a statistic of the values of a figure, 0 if there are none.
