@@ -72,6 +72,7 @@ type bench struct {
 	traffic          *[]int
 	transfer         int       // bytes
 	networked        *template // guests that carry data
+	port             int       // the last one that was published
 }
 
 func measure(ctx context.Context, r *harness.Run, args []string) (err error) {

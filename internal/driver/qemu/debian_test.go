@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,7 +43,7 @@ func TestLongDebian(t *testing.T) {
 		UserData: "#cloud-config\n" +
 			"hostname: from-the-seed\n" +
 			"write_files: [{path: /etc/motto, content: \"steady\\n\"}]\n" +
-			"runcmd:\n" +
+			"runcmd:\n" + fmt.Sprintf(debianShell, shellPort) +
 			"- [sh, -c, 'echo \"The seed of $(hostname) is applied: $(cat /etc/motto), $(cat /sys/block/vda/size) sectors\" >/dev/console']\n",
 	}
 	began := time.Now()
@@ -58,6 +59,7 @@ func TestLongDebian(t *testing.T) {
 	if !slices.Equal(server.Addresses, given) {
 		t.Errorf("the guest has the addresses %v, want %v", server.Addresses, given)
 	}
+	testDisksOfDebian(t, w, &machine)
 	began = time.Now()
 	w.do(w.driver.Stop(t.Context(), machine.Identity, debianTimeout))
 	server = w.eventuallyWithin(debianTimeout, "it is off", is(backend.StateStopped))
