@@ -106,7 +106,7 @@ func (b *bench) receive(ctx context.Context, conn net.Conn) error {
 	for {
 		n, err := conn.Read(buffer)
 		got += n
-		if err == io.EOF && got == b.transfer {
+		if errors.Is(err, io.EOF) && got == b.transfer {
 			return nil
 		}
 		if err != nil {
