@@ -216,23 +216,7 @@ func (b *bench) measureBoots(ctx context.Context, round int) (err error) {
 }
 
 func (b *bench) reportNetworks() {
-	more := b.Samples.Differences(ours, users, aloneSize, "online", harness.Last)
-	took, least := b.Samples.Of(ours, aloneSize).Median("online", harness.Last), b.Samples.Of(users, aloneSize).Median("online", harness.Last)
-	if least > 0 {
-		ratios := b.Samples.Ratios(ours, users, aloneSize, "online", harness.Last)
-		busy := b.Samples.Differences(ours, users, aloneSize, "online busy", harness.Last)
-		b.Target("1 machine on a network: online, above the user network", "≤", onlineLimit, 1000*more.Median, " ms",
-			fmt.Sprintf("rounds from %.0f to %.0f ms, ratio %.3f; %s, and %s; processor time above it %.0f ms; from the answer of the agent to the address above it %.0f ms", 1000*more.Min, 1000*more.Max,
-				ratios.Median, harness.Milliseconds(took), harness.Milliseconds(least), 1000*busy.Median,
-				1000*b.Samples.Differences(ours, users, aloneSize, "address", harness.Last).Median))
-	}
-	b.Printf("\n## Boot on a network\n")
-	b.SampleTable(aloneSize, []string{users, ours},
-		harness.Column{Header: "the agent answers", Figure: "answers", Stat: harness.Last, Format: harness.Milliseconds},
-		harness.Column{Header: "and then has an address", Figure: "address", Stat: harness.Last, Format: harness.Milliseconds},
-		harness.Column{Header: "online", Figure: "online", Stat: harness.Last, Format: harness.Milliseconds},
-		harness.Column{Header: "× user network", Figure: "online", Stat: harness.Last, Over: users},
-		harness.Column{Header: "processor time", Figure: "online busy", Stat: harness.Last, Format: harness.Milliseconds})
+	b.reportBoots()
 	for _, n := range *b.traffic {
 		for _, figure := range traffics[:3] {
 			b.RatioTarget(fmt.Sprintf("%d machines: %s, in times of the user network", n, figure), "≥", trafficLimit,
@@ -245,4 +229,26 @@ func (b *bench) reportNetworks() {
 		}
 		b.SampleTable(n, []string{users, ours, sockets}, columns...)
 	}
+}
+
+func (b *bench) reportBoots() {
+	took, least := b.Samples.Of(ours, aloneSize).Median("online", harness.Last), b.Samples.Of(users, aloneSize).Median("online", harness.Last)
+	if least == 0 {
+		return
+	}
+	more := func(figure string) harness.Spread {
+		return b.Samples.Differences(ours, users, aloneSize, figure, harness.Last)
+	}
+	online := more("online")
+	b.Target("1 machine on a network: online, above the user network", "≤", onlineLimit, 1000*online.Median, " ms",
+		fmt.Sprintf("rounds from %.0f to %.0f ms, ratio %.3f; %s, and %s; processor time above it %.0f ms, from the answer of the agent to the address %.0f ms",
+			1000*online.Min, 1000*online.Max, b.Samples.Ratios(ours, users, aloneSize, "online", harness.Last).Median,
+			harness.Milliseconds(took), harness.Milliseconds(least), 1000*more("online busy").Median, 1000*more("address").Median))
+	b.Printf("\n## Boot on a network\n")
+	b.SampleTable(aloneSize, []string{users, ours},
+		harness.Column{Header: "the agent answers", Figure: "answers", Stat: harness.Last, Format: harness.Milliseconds},
+		harness.Column{Header: "and then has an address", Figure: "address", Stat: harness.Last, Format: harness.Milliseconds},
+		harness.Column{Header: "online", Figure: "online", Stat: harness.Last, Format: harness.Milliseconds},
+		harness.Column{Header: "× user network", Figure: "online", Stat: harness.Last, Over: users},
+		harness.Column{Header: "processor time", Figure: "online busy", Stat: harness.Last, Format: harness.Milliseconds})
 }
