@@ -39,7 +39,7 @@ cp "$new"/crds/*.yaml "$new/kustomization.yaml" api/crds/
 
 # controller-gen silently drops markers of this kind in doc comments. They work in a separate comment
 # with an empty line after it.
-lost=$(find internal/controller internal/manager -name '*.go' -exec awk '
+lost=$(find internal/access internal/controller internal/manager -name '*.go' -exec awk '
 	FNR == 1 { marker = 0 }
 	/^[[:space:]]*\/\/ ?\+kubebuilder:rbac:/ { marker = FNR }
 	!/^[[:space:]]*\/\// && marker { if (NF) print FILENAME ":" marker; marker = 0 }' {} +)
@@ -69,6 +69,8 @@ rules_patches() {
 		/^rules:/ { rules = 1 }' "$1"
 }
 role keelson-own own.yaml ./internal/manager/...
+# The access API of machines, which belongs to the kind VirtualMachine.
+role keelson-access access.yaml ./internal/access/...
 default=(./internal/manager/...)
 for directory in internal/controller/*/; do
 	controller=$(basename "$directory")
@@ -78,7 +80,11 @@ for directory in internal/controller/*/; do
 		exit 1
 	fi
 	if [ -d "config/kinds/$controller" ]; then
-		rules_patches "$new/rbac/role-$controller.yaml" "config/kinds/$controller"
+		packages=("./internal/controller/$controller/...")
+		[ "$controller" = virtualmachine ] && packages+=(./internal/access/...)
+		role "keelson-$controller" "kind.yaml" "${packages[@]}"
+		rules_patches "$new/rbac/kind.yaml" "config/kinds/$controller"
+		rm "$new/rbac/kind.yaml"
 		go run ./cmd/keelson manifests webhook --controllers="$controller" --webhook-service-namespace=keelson-system \
 			>"$new/webhook.yaml"
 		mv "$new/webhook.yaml" "config/kinds/$controller/"
@@ -87,7 +93,7 @@ for directory in internal/controller/*/; do
 	fi
 done
 role keelson-manager role.yaml "${default[@]}"
-rm -f config/rbac/role.yaml config/rbac/own.yaml config/rbac/role-*.yaml
+rm -f config/rbac/{role,own,access}.yaml config/rbac/role-*.yaml
 cp "$new"/rbac/*.yaml config/rbac/
 go run ./hack/aggregate >config/rbac/aggregated.yaml
 
@@ -109,7 +115,7 @@ echo "generate: config/monitoring"
 } >config/monitoring/prometheusrule.yaml
 
 echo "generate: charts/keelson"
-go run ./hack/chart charts/keelson config/default config/monitoring
+go run ./hack/chart charts/keelson config/default config/monitoring config/access
 
 # The packages with clients, as import paths and as GROUP/VERSION.
 packages=()

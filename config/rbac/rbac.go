@@ -19,9 +19,9 @@ import (
 const Home = "keelson-system"
 
 // roles has role.yaml, for a manager with the controllers that an installation runs by default, own.yaml, for what no
-// controller needs, and one role-NAME.yaml for each controller.
+// controller needs, access.yaml, for the access API, and one role-NAME.yaml for each controller.
 //
-//go:embed role.yaml own.yaml role-*.yaml
+//go:embed role.yaml own.yaml access.yaml role-*.yaml
 var roles embed.FS
 
 // Manager returns the ClusterRole and the Role in its own namespace that grant
@@ -56,6 +56,16 @@ func ForControllerInNamespace(name string) ([]rbacv1.PolicyRule, error) {
 		return nil, err
 	}
 	return role.Rules, nil
+}
+
+// ForAccess returns the rules of a manager that serves the access API in an installation: for the cluster, and for the
+// namespace of the manager.
+func ForAccess() (everywhere, home []rbacv1.PolicyRule, err error) {
+	clusterRole, role, err := read("access.yaml")
+	if err != nil {
+		return nil, nil, err
+	}
+	return clusterRole.Rules, role.Rules, nil
 }
 
 func ofController(name string) (*rbacv1.ClusterRole, *rbacv1.Role, error) {

@@ -46,8 +46,9 @@ func editDeployment(o object, p *places) {
 	container["volumeMounts"] = append(container["volumeMounts"].([]any), ofCertificates(p, "- name: %[1]s-certificate\n  mountPath: "+certificates+"%[1]s\n  readOnly: true"),
 		p.lines("{{- if .Values.controllers.virtualmachine }}\n- name: state\n  mountPath: "+stateDir+"\n{{- end }}"),
 		p.lines("{{- with .Values.extraVolumeMounts }}\n{{- toYaml . | nindent 8 }}\n{{- end }}"))
+	container["ports"] = append(container["ports"].([]any), p.lines("{{- if "+servesAccess+" }}\n- containerPort: 9444\n  name: access\n  protocol: TCP\n{{- end }}"))
 	for _, port := range container["ports"].([]any) {
-		if port := port.(map[string]any); port["name"] == "metrics" {
+		if port, ok := port.(map[string]any); ok && port["name"] == "metrics" {
 			port["containerPort"] = p.inline(".Values.metrics.port")
 		}
 	}
@@ -94,6 +95,10 @@ func editArgs(container map[string]any, p *places) {
 - --controllers={{ include "keelson.controllers" . }}
 {{- if .Values.controllers.virtualmachine }}
 - --state-dir=`+stateDir+`
+{{- end }}
+{{- if `+servesAccess+` }}
+- --access-bind-address=:9444
+- --access-service={{ include "keelson.fullname" . }}-access
 {{- end }}
 {{- with .Values.namespaces }}
 - --namespaces={{ join "," . }}
@@ -161,7 +166,10 @@ func editWebhooks(o object, p *places) {
 
 func editNetworkPolicy(o object, p *places) {
 	spec := child(o, "spec")
-	if o.name() == "keelson-metrics" {
+	switch o.name() {
+	case "keelson-access":
+		return
+	case "keelson-metrics":
 		spec["ingress"] = []any{p.lines("- ports:\n  - port: {{ .Values.metrics.port }}\n    protocol: TCP\n" +
 			"  {{- with .Values.metrics.from }}\n  from:\n    {{- toYaml . | nindent 4 }}\n  {{- end }}")}
 		return

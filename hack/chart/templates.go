@@ -33,6 +33,8 @@ func condition(o object) (expression string, skip bool) {
 		return ".Values.rbac.create", false
 	case "CustomResourceDefinition":
 		return ".Values.crds.install", false
+	case "APIService", "FlowSchema":
+		return servesAccess, false
 	case "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
 		return ".Values.admission.create", false
 	case "PriorityClass":
@@ -55,10 +57,15 @@ func condition(o object) (expression string, skip bool) {
 // find the manager.
 const metricsService = "or .Values.metrics.service.create .Values.metrics.serviceMonitor.create"
 
+// servesAccess is the condition for the access API, which is one for the whole cluster.
+const servesAccess = "and .Values.controllers.virtualmachine .Values.access.create (not .Values.namespaces)"
+
 // conditions are the conditions of objects that do not follow from their kind.
 var conditions = map[string]string{
 	"Service keelson-webhook":       ".Values.webhook.create",
+	"Service keelson-access":        servesAccess,
 	"Service keelson-metrics":       metricsService,
+	"NetworkPolicy keelson-access":  servesAccess + " .Values.networkPolicy.create",
 	"NetworkPolicy keelson-manager": ".Values.networkPolicy.create",
 	"NetworkPolicy keelson-metrics": "and .Values.networkPolicy.create (" + metricsService + ")",
 }

@@ -194,7 +194,8 @@ func (r *Registration) Remove(ctx context.Context) error {
 	return remove(ctx, r.Client, present)
 }
 
-// RemoveAbandoned removes what a server left behind that was killed. Nobody may be running one.
+// RemoveAbandoned removes what a Registration left behind that was killed. Nobody may be running one. It leaves the
+// registration of an installation, whose Service is another one.
 func RemoveAbandoned(ctx context.Context, config *rest.Config) error {
 	c, err := kube.New(config, kube.Options{})
 	if err != nil {
@@ -203,6 +204,15 @@ func RemoveAbandoned(ctx context.Context, config *rest.Config) error {
 	present := newAPIService()
 	if err := c.Get(ctx, kube.ObjectKeyFromObject(present), present); err != nil {
 		return kube.IgnoreNotFound(err)
+	}
+	key := kube.ObjectKey{}
+	key.Namespace, _, _ = unstructured.NestedString(present.Object, "spec", "service", "namespace")
+	key.Name, _, _ = unstructured.NestedString(present.Object, "spec", "service", "name")
+	var service corev1.Service
+	if err := c.Get(ctx, key, &service); kube.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("get Service %s of APIService %s: %w", key, APIServiceName, err)
+	} else if err == nil && service.Spec.Type != corev1.ServiceTypeExternalName {
+		return nil
 	}
 	return remove(ctx, c, present)
 }

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// SecretName is the name of the Secret with the authority.
+// SecretName is the name of the Secret with the authority of the webhook.
 const SecretName = "keelson-webhook-ca"
 
 // The keys of that Secret.
@@ -37,10 +37,9 @@ type Store interface {
 	save(ctx context.Context, a *authority, version string) error
 }
 
-// NewSecretStore returns a Store that is a Secret of a namespace. It is read through live, which has no cache, and written
-// through c.
-func NewSecretStore(c client.Client, live client.Reader, namespace string) Store {
-	return &secretStore{client: c, live: live, key: client.ObjectKey{Namespace: namespace, Name: SecretName}}
+// NewSecretStore returns a Store that is a Secret. It is read through live, which has no cache, and written through c.
+func NewSecretStore(c client.Client, live client.Reader, secret client.ObjectKey) Store {
+	return &secretStore{client: c, live: live, key: secret}
 }
 
 type secretStore struct {

@@ -30,7 +30,8 @@ func startAccess(t *testing.T, config *rest.Config) *running {
 	o := newTestOptions(t, "")
 	o.Namespaces, o.HealthAddress, o.MetricsAddress = nil, Off, Off
 	o.LeaderElection.LockNamespace, o.SecretNamespace = rbac.Home, rbac.Home
-	o.StateDir, o.Machines.Drivers, o.Access = t.TempDir(), []string{fake.Name}, true
+	o.StateDir, o.Machines.Drivers = t.TempDir(), []string{fake.Name}
+	o.Access.Address, o.Access.Direct = "127.0.0.1:0", true
 	o.Controllers = []string{"virtualmachine"}
 	if err := prepare(&o, controllers); err != nil {
 		t.Fatal(err)

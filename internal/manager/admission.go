@@ -130,7 +130,7 @@ func (s *webhookServer) addCertificates(m ctrl.Manager, o *Options, names []stri
 		}
 		options.Store, options.Trust = admission.NewMemoryStore(), admission.InstallTrust(m.GetClient(), m.GetAPIReader(), wanted)
 	} else {
-		options.Store = admission.NewSecretStore(m.GetClient(), m.GetAPIReader(), w.ServiceNamespace)
+		options.Store = admission.NewSecretStore(m.GetClient(), m.GetAPIReader(), client.ObjectKey{Namespace: w.ServiceNamespace, Name: admission.SecretName})
 		options.Trust = admission.UpdateTrust(m.GetClient(), m.GetAPIReader(), w.ConfigurationName)
 	}
 	rotator := admission.NewRotator(options)

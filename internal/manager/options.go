@@ -48,9 +48,8 @@ type Options struct {
 	// Webhook configures the admission webhook.
 	Webhook Webhook
 
-	// Access serves the access API: consoles, logs and ports of machines through the Kubernetes API. It needs a
-	// kube-apiserver on this host, and that this manager is the only one.
-	Access bool
+	// Access configures the access API of machines.
+	Access Access
 
 	// HealthAddress is the host:port of /healthz and /readyz; port 0 takes a free one. Empty or Off: disabled.
 	HealthAddress string
@@ -113,6 +112,7 @@ func NewOptions() Options {
 		LeaderElection:   election.NewOptions(),
 		Machines:         NewMachines(),
 		Webhook:          NewWebhook(),
+		Access:           NewAccess(),
 		HealthAddress:    "127.0.0.1:8081",
 		MetricsAddress:   "127.0.0.1:8080",
 		PreflightTimeout: time.Minute,
@@ -145,6 +145,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.PreflightTimeout, "preflight-timeout", o.PreflightTimeout,
 		"how long to wait for the API server at the start")
 	o.Webhook.AddFlags(fs)
+	o.Access.AddFlags(fs)
 	o.AddHostFlags(fs)
 	o.Logging.AddFlags(fs)
 }
@@ -198,6 +199,9 @@ func (o *Options) completeNamespaces(podNamespace string) {
 	fill(&o.LeaderElection.LockNamespace, &o.former.lease)
 	fill(&o.SecretNamespace, &o.former.secrets)
 	fill(&o.Webhook.ServiceNamespace, &o.former.webhook)
+	if o.Access.ServiceNamespace == "" {
+		o.Access.ServiceNamespace = namespace
+	}
 }
 
 // Validate returns one error that lists all invalid options by their flags, or nil.
@@ -211,7 +215,8 @@ func (o *Options) validate(all []Controller) error {
 	if o.Threads < 1 {
 		wrong("threads", o.Threads, "must be 1 or more")
 	}
-	if _, err := selectControllers(all, o.Controllers); err != nil {
+	selected, err := selectControllers(all, o.Controllers)
+	if err != nil {
 		wrong("controllers", strings.Join(o.Controllers, ","), "%v", err)
 	}
 	for i, namespace := range o.Namespaces {
@@ -253,6 +258,7 @@ func (o *Options) validate(all []Controller) error {
 	}
 	o.Machines.validate(wrong)
 	o.Webhook.validate(wrong)
+	o.Access.validate(selected, o.Namespaces, wrong)
 	o.Logging.validate(wrong)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)

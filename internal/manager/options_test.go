@@ -49,6 +49,7 @@ func TestFlagsMakeOptions(t *testing.T) {
 			Address: ":9443", ServiceName: "s", ServiceNamespace: "sns", ConfigurationName: "conf", CertDir: "/certs",
 			Times: admission.DefaultTimes(),
 		},
+		Access:        Access{Address: ":9444", ServiceName: "as", ServiceNamespace: "ans", Times: admission.DefaultTimes()},
 		HealthAddress: "0", MetricsAddress: "127.0.0.1:0", PreflightTimeout: 5 * time.Second,
 		Serving: serving.Options{Secure: ptr.To(true), CertDir: "/c", Profiling: true}, TracingEndpoint: "http://t:4318",
 		StateDir: "/state", RKEBinary: "/rke", RKEConfigDirs: confine.Dirs{"/r"}, RKETimeout: 2 * time.Hour, SecretNamespace: "secrets",
@@ -59,7 +60,7 @@ func TestFlagsMakeOptions(t *testing.T) {
 		"--lease-duration=3s", "--renew-deadline=2s", "--retry-period=1s", "--health-probe-bind-address=0",
 		"--vm-driver=fake,qemu", "--vm-accelerator=tcg", "--vm-docker-host=tcp://d:2376", "--vm-guest-dir=/g",
 		"--webhook-bind-address=:9443", "--webhook-service=s", "--webhook-service-namespace=sns", "--webhook-configuration=conf",
-		"--webhook-cert-dir=/certs",
+		"--webhook-cert-dir=/certs", "--access-bind-address=:9444", "--access-service=as", "--access-service-namespace=ans",
 		"--vm-image-dirs=/i,/j", "--vm-image-networks=10.0.0.0/8", "--vm-image-max-size=1Gi", "--vm-uid-range=5000-5999", "--vm-max-root-disk=2Gi", "--vm-image-timeout=1h", "--vm-image-keep=2h",
 		"--vm-egress=public", "--vm-egress-networks=10.1.0.0/16", "--vm-network-range=10.2.0.0/16", "--vm-publish-address=192.0.2.1", "--rke-config-dirs=/r",
 		"--metrics-bind-address=127.0.0.1:0", "--metrics-secure", "--metrics-cert-dir=/c", "--profiling", "--tracing-endpoint=http://t:4318", "--preflight-timeout=5s", "--state-dir=/state",
@@ -108,7 +109,7 @@ func TestComplete(t *testing.T) {
 			if got := o.LeaderElection.LockNamespace; got != tt.wantNamespace {
 				t.Errorf("namespace of the lease: got %q, want %q", got, tt.wantNamespace)
 			}
-			if tt.given.LockNamespace == "" && (o.SecretNamespace != tt.wantNamespace || o.Webhook.ServiceNamespace != tt.wantNamespace) {
+			if tt.given.LockNamespace == "" && (o.SecretNamespace != tt.wantNamespace || o.Webhook.ServiceNamespace != tt.wantNamespace || o.Access.ServiceNamespace != tt.wantNamespace) {
 				t.Errorf("namespaces of Secrets: got %q and %q, want %q", o.SecretNamespace, o.Webhook.ServiceNamespace, tt.wantNamespace)
 			}
 			// Only what has no place of the user's choice may be somewhere else.
@@ -273,6 +274,19 @@ func TestValidate(t *testing.T) {
 				"--webhook-configuration=_: is not a valid name of a ValidatingWebhookConfiguration: ",
 				"--webhook-service-namespace=a.b: is not a valid namespace: ",
 				"--webhook-service=A: is not a valid name of a Service: ",
+			},
+		},
+		{
+			name: "the access API",
+			change: func(o *Options) {
+				o.Access.Address, o.Access.ServiceName, o.Access.ServiceNamespace, o.Namespaces = "127.0.0.1:9444", "A", "a.b", []string{"a"}
+			},
+			want: []string{
+				"--access-bind-address=127.0.0.1:9444: cannot be used with --namespaces: ",
+				"--access-bind-address=127.0.0.1:9444: must have an IP address, or none, and not loopback: ",
+				"--access-bind-address=127.0.0.1:9444: needs the controller virtualmachine",
+				"--access-service-namespace=a.b: is not a valid namespace: ",
+				"--access-service=A: is not a valid name of a Service: ",
 			},
 		},
 		{

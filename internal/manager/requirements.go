@@ -82,7 +82,11 @@ func requirements(o Options, selected []Controller) ([]preflight.Requirement, er
 		all = append(all, preflight.Requirement{Owner: "secure metrics", Role: "keelson-metrics-auth", Rules: serving.ReviewRules()})
 	}
 	all = append(all, o.Webhook.requirements()...)
-	all = append(all, accessRequirements(&o, selected)...)
+	forAccess, err := o.Access.requirements(selected)
+	if err != nil {
+		return nil, fmt.Errorf("read the permissions that the access API needs: %w", err)
+	}
+	all = append(all, forAccess...)
 	if managerNamespace(o, all) != nil {
 		get := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{rbac.Home}, Verbs: []string{"get"}}
 		all = append(all, preflight.Requirement{Owner: "manager", Role: "keelson-namespace", Rules: []rbacv1.PolicyRule{get}})

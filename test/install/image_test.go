@@ -120,6 +120,8 @@ func (w *world) args(t *testing.T, webhook string) []string {
 			args[i] = flag + "=" + freeAddress(t)
 		case "--webhook-bind-address":
 			args[i] = flag + "=" + webhook
+		case "--access-bind-address":
+			args[i] = flag + "=" + hostAddress(t)
 		}
 	}
 	return args

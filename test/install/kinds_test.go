@@ -54,8 +54,14 @@ var byDefault = map[string]string{
 // forVirtualMachines and forClusters are the additional grants of these kinds.
 var (
 	forVirtualMachines = map[string]string{
-		"everywhere: endpointslices.discovery.k8s.io":            "create delete get list patch watch",
-		"everywhere: namespaces named kube-system":               "get",
+		"everywhere: apiservices.apiregistration.k8s.io named v1alpha1.access.cloudnative.tw": "get update",
+		"everywhere: configmaps named extension-apiserver-authentication":                     "get",
+		"in keelson-system: endpointslices.discovery.k8s.io":                                  "create",
+		"in keelson-system: endpointslices.discovery.k8s.io named keelson-access":             "get update",
+		"in keelson-system: secrets named keelson-access-ca":                                  "get update",
+		"in keelson-system: services named keelson-access":                                    "get",
+		"everywhere: endpointslices.discovery.k8s.io":                                         "create delete get list patch watch",
+		"everywhere: namespaces named kube-system":                                            "get",
 		"everywhere: secrets":                                    "get",
 		"everywhere: services":                                   "create delete get list patch watch",
 		"everywhere: virtualdisks.cloudnative.tw":                "get list patch watch",

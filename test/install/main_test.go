@@ -75,6 +75,8 @@ func newWorld(t *testing.T, flags ...string) *world {
 		Nodes: 2,
 		APIServerArgs: append([]string{
 			"--audit-policy-file=" + policy, "--audit-log-path=" + filepath.Join(dir, "audit.log"),
+			// There is no kube-proxy: the access API is reached at the endpoint of its Service.
+			"--enable-aggregator-routing=true",
 		}, flags...),
 	})
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("not within a minute"))

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/keelson-dev/keelson/internal/access"
 	"github.com/keelson-dev/keelson/internal/admission"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
@@ -38,7 +39,7 @@ func TestLongPermissionsOfTheInstallation(t *testing.T) {
 	w.apply(t, w.kustomize(t, overlayIn(t, allSwitchedOn)))
 	g := w.newGate(t)
 	const user = "system:serviceaccount:" + home + ":" + account
-	state := w.startManager(t, w.kubeconfigOf(t, g, home, account), user, home, "keelson")
+	state := w.startManager(t, w.kubeconfigOf(t, g, home, account), user, home, "keelson", "--access-bind-address="+hostAddress(t))
 	w.runTranscripts(t, state, "keelson", "", ".")
 	w.namespace(t, "rare")
 	w.rarely(t, g, user, "rare")
@@ -78,8 +79,12 @@ func (w *world) startManager(t *testing.T, kubeconfig, user, home, webhook strin
 	bundle, stop := start("")
 	stop()
 	// The next one finds an invalid authority and replaces it.
-	w.kubectl(t, "delete", "secret", admission.SecretName, "--namespace", home)
-	w.kubectl(t, "create", "secret", "generic", admission.SecretName, "--namespace", home)
+	for _, secret := range strings.Fields(w.kubectl(t, "get", "secrets", "--namespace", home, "--selector", "app.kubernetes.io/name=keelson", "-o", "jsonpath={.items[*].metadata.name}")) {
+		if secret == admission.SecretName || secret == access.SecretName {
+			w.kubectl(t, "delete", "secret", secret, "--namespace", home)
+			w.kubectl(t, "create", "secret", "generic", secret, "--namespace", home)
+		}
+	}
 	_, stop = start(bundle)
 	t.Cleanup(stop)
 	w.readMetrics(t, metrics)
@@ -93,7 +98,7 @@ func (w *world) startManager(t *testing.T, kubeconfig, user, home, webhook strin
 	return state
 }
 
-// ofUp are the tests of test/e2e for keelson up: the manager of an installation does not serve the access API.
+// ofUp are the tests of test/e2e that need keelson up itself.
 const ofUp = "^Test(Long)?Access"
 
 // runTranscripts runs the tests of test/e2e that match pattern on the cluster, with a webhook

@@ -51,3 +51,19 @@ func freeAddress(t *testing.T) string {
 	defer listener.Close() //nolint:errcheck // it accepted no connection
 	return listener.Addr().String()
 }
+
+// hostAddress returns a free port, as 0, of an address of this host that an EndpointSlice can have: loopback cannot.
+func hostAddress(t *testing.T) string {
+	t.Helper()
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range addresses {
+		if of, ok := address.(*net.IPNet); ok && of.IP.IsGlobalUnicast() && of.IP.To4() != nil {
+			return net.JoinHostPort(of.IP.String(), "0")
+		}
+	}
+	t.Fatal("This host has no address besides loopback")
+	return ""
+}

@@ -244,6 +244,31 @@
   verbs:
   - update
 {{- end }}
+{{- if and .Values.controllers.virtualmachine .Values.access.create (not .Values.namespaces) }}
+- apiGroups:
+  - ""
+  resourceNames:
+  - extension-apiserver-authentication
+  resources:
+  - configmaps
+  verbs:
+  - get
+- apiGroups:
+  - apiregistration.k8s.io
+  resourceNames:
+  - v1alpha1.access.cloudnative.tw
+  resources:
+  - apiservices
+  verbs:
+  - get
+  - update
+- apiGroups:
+  - authorization.k8s.io
+  resources:
+  - subjectaccessreviews
+  verbs:
+  - create
+{{- end }}
 {{- if and .Values.webhook.create (not .Values.webhook.certSecret) }}
 - apiGroups:
   - admissionregistration.k8s.io
@@ -289,6 +314,46 @@
   - secrets
   verbs:
   - get
+{{- end }}
+{{- if and .Values.controllers.virtualmachine .Values.access.create (not .Values.namespaces) }}
+- apiGroups:
+  - ""
+  resources:
+  - secrets
+  verbs:
+  - create
+- apiGroups:
+  - ""
+  resourceNames:
+  - keelson-access-ca
+  resources:
+  - secrets
+  verbs:
+  - get
+  - update
+- apiGroups:
+  - ""
+  resourceNames:
+  - {{ include "keelson.fullname" . }}-access
+  resources:
+  - services
+  verbs:
+  - get
+- apiGroups:
+  - discovery.k8s.io
+  resources:
+  - endpointslices
+  verbs:
+  - create
+- apiGroups:
+  - discovery.k8s.io
+  resourceNames:
+  - {{ include "keelson.fullname" . }}-access
+  resources:
+  - endpointslices
+  verbs:
+  - get
+  - update
 {{- end }}
 {{- if and .Values.webhook.create (not .Values.webhook.certSecret) }}
 - apiGroups:

@@ -23,7 +23,7 @@ import (
 const maxFailure = 64 << 10
 
 // ErrNotOffered means that the cluster does not have the access API.
-var ErrNotOffered = errors.New("this cluster does not offer access to machines through its API: only the manager of keelson up serves " + Group)
+var ErrNotOffered = errors.New("this cluster does not offer access to machines through its API: nobody serves " + Group + ", which needs keelson up, or the kind VirtualMachine of an installation")
 
 // Dial opens a WebSocket to a subresource of a VirtualMachine: Console, PortForward or Screen. It offers the subprotocols. The
 // context limits the attempt, not the connection. The error is an *errors.StatusError of apimachinery if the server has

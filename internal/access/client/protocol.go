@@ -1,5 +1,5 @@
-// Package client connects to machines through the access API, which the manager of `keelson up` serves as an aggregated
-// API of kube-apiserver. It also defines the protocol, for both sides.
+// Package client connects to machines through the access API, which a manager serves as an aggregated API of
+// kube-apiserver. It also defines the protocol, for both sides.
 //
 // A subresource of a VirtualMachine is at
 //

@@ -98,6 +98,7 @@ func newRBAC() *cobra.Command {
 	flags.StringVar(&options.LeaderElection.LockNamespace, "lease-lock-namespace", options.LeaderElection.LockNamespace,
 		"namespace of that Lease (default: keelson-system)")
 	options.Webhook.AddFlags(flags)
+	options.Access.AddFlags(flags)
 	flags.StringVar(&options.SecretNamespace, "secret-namespace", options.SecretNamespace,
 		"`namespace` of the Secrets with the kubeconfigs of Clusters (default: keelson-system)")
 	options.AddNamespacesFlag(flags)

@@ -176,7 +176,7 @@ func (o *options) managerOptions() manager.Options {
 	if o.kubeconfig == "" {
 		// The API server is on this machine, so it can reach this process directly.
 		m.Webhook.Address, m.Webhook.Direct = "127.0.0.1:0", true
-		m.Access = true
+		m.Access.Address, m.Access.Direct = "127.0.0.1:0", true
 	}
 	m.Serving = o.serving
 	alone := false
