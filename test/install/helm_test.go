@@ -281,7 +281,7 @@ func plain(o *unstructured.Unstructured) map[string]any {
 		container := containers[0].(map[string]any)
 		container["args"] = slices.DeleteFunc(container["args"].([]any), func(arg any) bool {
 			flag, _, _ := strings.Cut(arg.(string), "=")
-			return slices.Contains([]string{"--v", "--controllers", "--lease-duration", "--renew-deadline", "--retry-period", "--webhook-service", "--webhook-configuration"}, flag)
+			return slices.Contains([]string{"--v", "--controllers", "--lease-duration", "--renew-deadline", "--retry-period", "--webhook-service", "--webhook-configuration", "--access-service"}, flag)
 		})
 		_ = unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers") // they exist
 	}
