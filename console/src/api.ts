@@ -32,16 +32,39 @@ export class APIError extends Error {
 
 let key = '';
 
+/** Where WebSockets lead. */
+export const socketOrigin = location.origin.replace(/^http/, 'ws');
+
 /** Exchanges the token in the URL for a session, or takes up that of an earlier visit. */
 export async function enter(): Promise<About> {
   const token = new URLSearchParams(location.hash.slice(1)).get('token');
   if (token) {
     history.replaceState(null, '', location.pathname + location.search); // not even in the history
-    const response = await fetch('/session', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ token }) });
-    if (response.ok) localStorage.setItem(storage, (await response.json()).key);
+    await logIn(token);
   }
   key = localStorage.getItem(storage) ?? '';
-  return (await request('/about')).json();
+  try {
+    return await (await request('/about')).json();
+  } catch (err) {
+    // A proxy that knows the user adds the token to each request.
+    if (!(err instanceof APIError && err.noSession && (await waysIn()).proxy)) throw err;
+    await logIn('');
+    key = localStorage.getItem(storage) ?? '';
+    return (await request('/about')).json();
+  }
+}
+
+/** Exchanges a token for a session. Returns why that failed. */
+export async function logIn(token: string): Promise<string> {
+  const response = await fetch('/session', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ token }) });
+  const body = await response.json();
+  if (response.ok) localStorage.setItem(storage, body.key);
+  return response.ok ? '' : body.message;
+}
+
+/** How one gets a session: with a token of one's own, which a proxy may add. Otherwise with the URL of the command. */
+export async function waysIn(): Promise<{ login: boolean; proxy: boolean }> {
+  return (await request('/session')).json();
 }
 
 export function sessionKey(): string {

@@ -7,6 +7,8 @@ import { Socket } from './socket';
 export class App {
   readonly kinds: Kind[];
   readonly socket = new Socket();
+  /** Users log in with a token. */
+  login = false;
   private tables = new Map<string, TableList>();
   private warning?: ObjectList;
 

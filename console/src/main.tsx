@@ -1,5 +1,6 @@
 import { render } from 'preact';
-import { APIError, enter } from './api';
+import { useState } from 'preact/hooks';
+import { APIError, enter, logIn, waysIn } from './api';
 import { App } from './app';
 import { CreatePage } from './create';
 import { DetailPage } from './detail';
@@ -13,7 +14,7 @@ import { texts } from './texts';
 
 function Root({ app }: { app: App }) {
   useSource(router, app.socket);
-  if (app.socket.ended) return <NoSession message="" />;
+  if (app.socket.ended) return <Outside login={app.login} />;
   const { plural, namespace, name } = router.route;
   if (!name) router.filter = namespace;
   return <Frame app={app}><Page app={app} plural={plural} namespace={namespace} name={name} /></Frame>;
@@ -40,12 +41,46 @@ function NoSession({ message }: { message: string }) {
   );
 }
 
+/** The form for a token. */
+function LogIn() {
+  const [failure, setFailure] = useState('');
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    const field = (event.target as HTMLFormElement).elements.namedItem('token') as HTMLInputElement;
+    const why = await logIn(field.value).catch(() => texts.lostConsole);
+    if (why) setFailure(why);
+    else location.reload();
+  };
+  return (
+    <main class="alone">
+      <Empty title={texts.logIn}>
+        <form onSubmit={submit}>
+          <label for="token">{texts.token}</label>{' '}
+          <input id="token" name="token" type="password" autocomplete="off" required />{' '}
+          <button type="submit">{texts.logIn}</button>
+        </form>
+        <p role="alert">{failure}</p>
+        <p>{texts.logInHint}</p>
+        <p><code>{texts.logInCommand}</code> <Copy text={texts.logInCommand} /></p>
+      </Empty>
+    </main>
+  );
+}
+
+function Outside({ login }: { login: boolean }) {
+  return login ? <LogIn /> : <NoSession message="" />;
+}
+
 const root = document.getElementById('app')!;
 followLinks();
 try {
   const about = await enter();
-  render(<Root app={new App(about)} />, root);
+  const app = new App(about);
+  app.login = (await waysIn()).login;
+  render(<Root app={app} />, root);
 } catch (err) {
   if (!(err instanceof APIError)) throw err;
-  render(<NoSession message={err.noSession ? '' : err.message || texts.lostConsole} />, root);
+  const login = err.noSession && (await waysIn().catch(() => ({ login: false }))).login;
+  if (login) render(<LogIn />, root);
+  else render(<NoSession message={err.noSession ? '' : err.message || texts.lostConsole} />, root);
 }

@@ -1,5 +1,5 @@
 // One WebSocket for all watches of the window: a browser opens only six other connections.
-import { sessionEnded, sessionKey, type Status } from './api';
+import { sessionEnded, sessionKey, socketOrigin, type Status } from './api';
 import { backoff } from './backoff';
 import { Source } from './signal';
 
@@ -57,7 +57,7 @@ export class Socket extends Source {
 
   private connect(): void {
     if (this.ended || this.socket) return;
-    const socket = new WebSocket(`ws://${location.host}/watch`, ['keelson-watch', sessionKey()]);
+    const socket = new WebSocket(`${socketOrigin}/watch`, ['keelson-watch', sessionKey()]);
     this.socket = socket;
     this.arm();
     socket.onmessage = (message) => {

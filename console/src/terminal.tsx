@@ -1,7 +1,7 @@
 // The serial console of a machine in a terminal. This file is loaded when the first terminal is opened.
 import { Terminal as Screen } from '@xterm/xterm';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { sessionKey } from './api';
+import { sessionKey, socketOrigin } from './api';
 import { backoff } from './backoff';
 import { texts } from './texts';
 
@@ -81,7 +81,7 @@ function connect(screen: Screen, machine: string, set: (link: Link) => void): ()
   };
   const open = () => {
     let refused = false;
-    socket = new WebSocket(`ws://${location.host}/terminal/${machine}`, ['keelson-terminal', sessionKey()]);
+    socket = new WebSocket(`${socketOrigin}/terminal/${machine}`, ['keelson-terminal', sessionKey()]);
     socket.binaryType = 'arraybuffer';
     socket.onmessage = ({ data }) => {
       failures = 0;

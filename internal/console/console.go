@@ -1,7 +1,8 @@
 // Package console serves the console: a page for a browser, and a narrow way through to a Kubernetes API. The page has no
-// rights of its own: every request goes to the API with the credentials of the user who started the console.
+// rights of its own: every request goes to the API with the credentials of the user who started the console, or of a console
+// for many users with those of each user.
 //
-// Whoever opens it needs a one-time token from the user's terminal. It becomes a session of a cookie and a key. The
+// Whoever opens the console of one user needs a one-time token from the user's terminal. It becomes a session of a cookie and a key. The
 // cookie alone opens nothing, because browsers send it to all ports of a host, also to that of a guest.
 package console
 
@@ -14,6 +15,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -29,13 +31,25 @@ type Options struct {
 	Cluster string
 	// Version is the version of the program, for the user.
 	Version string
+	// Shared is set for a console of many users. Config has no credentials then.
+	Shared *Shared
+}
+
+// Shared configures a console of many users, who log in with a token each, or come through a proxy that adds it.
+type Shared struct {
+	// Address is where it listens, as host:port.
+	Address string
+	// URLs are those under which browsers open it: schemes and hosts, without paths.
+	URLs []*url.URL
 }
 
 // Console serves the page and the API on loopback. Listen makes one.
 type Console struct {
 	listener net.Listener
-	hosts    []string // accepted values of the header Host
-	cookie   string   // name of the session cookie
+	origins  map[string]string // accepted values of the header Origin, by those of Host
+	address  string            // URL without a token
+	shared   bool
+	cookie   string // name of the session cookie
 	sessions *sessions
 	rules    *rules
 	server   *url.URL // of the API
@@ -58,27 +72,56 @@ func Listen(ctx context.Context, o Options) (*Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(o.Port)))
+	c := &Console{rules: rules, page: page, sessions: newSessions(time.Now), origins: map[string]string{}, shared: o.Shared != nil}
+	page.isSecure = c.isSecure
+	if c.shared {
+		err = c.listenForAll(ctx, o.Shared)
+	} else {
+		err = c.listenOnLoopback(ctx, o.Port)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("serve the console on port %d: %w: choose another with --port", o.Port, err)
+		return nil, err
 	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	c := &Console{
-		listener: listener,
-		hosts:    []string{fmt.Sprintf("127.0.0.1:%d", port), fmt.Sprintf("localhost:%d", port)},
-		// Cookies are not separated by port, so two consoles of one host need different names.
-		cookie:   fmt.Sprintf("keelson-console-%d", port),
-		sessions: newSessions(time.Now),
-		rules:    rules, page: page,
-		about:    about{Cluster: o.Cluster, Version: o.Version, Kinds: rules.kinds},
-		config:   o.Config,
-		watchers: make(chan struct{}, maxConnections), terminals: make(chan struct{}, maxTerminals),
-	}
+
+	c.about, c.config = about{Cluster: o.Cluster, Version: o.Version, Kinds: rules.kinds}, o.Config
+	c.watchers, c.terminals = make(chan struct{}, maxConnections), make(chan struct{}, maxTerminals)
 	if err := c.connect(o.Config); err != nil {
-		return nil, errors.Join(err, listener.Close())
+		return nil, errors.Join(err, c.listener.Close())
 	}
 	return c, nil
 }
+
+func (c *Console) listenOnLoopback(ctx context.Context, port int) (err error) {
+	c.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return fmt.Errorf("serve the console on port %d: %w: choose another with --port", port, err)
+	}
+	port = c.listener.Addr().(*net.TCPAddr).Port
+	for _, name := range []string{"127.0.0.1", "localhost"} {
+		host := fmt.Sprintf("%s:%d", name, port)
+		c.origins[host] = "http://" + host
+	}
+	c.address = fmt.Sprintf("http://127.0.0.1:%d", port)
+	// Cookies are not separated by port, so two consoles of one host need different names.
+	c.cookie = fmt.Sprintf("keelson-console-%d", port)
+	return nil
+}
+
+func (c *Console) listenForAll(ctx context.Context, shared *Shared) (err error) {
+	c.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", shared.Address)
+	if err != nil {
+		return fmt.Errorf("serve the console at %s: %w: choose another with --bind-address", shared.Address, err)
+	}
+	c.cookie = "keelson-console"
+	for _, u := range shared.URLs {
+		c.origins[u.Host] = u.Scheme + "://" + u.Host
+	}
+	c.address = c.origins[shared.URLs[0].Host]
+	return nil
+}
+
+// isSecure reports whether the browser reaches a host with TLS.
+func (c *Console) isSecure(host string) bool { return strings.HasPrefix(c.origins[host], "https://") }
 
 // URL returns a URL with a new one-time token. The token is in the fragment, which a browser does not send, so it
 // appears neither in logs nor in the header Referer.
@@ -87,7 +130,7 @@ func (c *Console) URL() string {
 }
 
 // Address returns the URL without a token.
-func (c *Console) Address() string { return "http://" + c.hosts[0] }
+func (c *Console) Address() string { return c.address }
 
 const (
 	readTimeout = 10 * time.Second // for the header of a request

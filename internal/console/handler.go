@@ -1,9 +1,10 @@
 package console
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,13 +17,14 @@ const (
 	keyHeader = "Keelson-Console"
 	// maxBody is the size of a request in bytes. It is the limit of kube-apiserver.
 	maxBody = 3 << 20
-	// maxLogin is the size of the body with a token.
-	maxLogin = 1 << 10
+	// maxLogin is the size of the body with a one-time token, maxSharedLogin that with one of the API.
+	maxLogin, maxSharedLogin = 1 << 10, 16 << 10
 )
 
 func (c *Console) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /session", c.login)
+	mux.HandleFunc("GET /session", c.tellLogin)
 	mux.Handle("GET /about", c.inSession(http.HandlerFunc(c.tellAbout)))
 	mux.Handle("GET /watch", c.inSession(http.HandlerFunc(c.watch)))
 	mux.Handle("GET /terminal/{namespace}/{name}", c.inSession(http.HandlerFunc(c.terminal)))
@@ -30,6 +32,10 @@ func (c *Console) handler() http.Handler {
 	mux.Handle("/", c.page)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		secure(w.Header())
+		if c.shared && r.URL.Path == "/healthz" { // of a kubelet, which has no name for this host
+			w.WriteHeader(http.StatusOK)
+			return
+		}
 		if message := c.foreign(r); message != "" {
 			refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, message)
 			return
@@ -62,10 +68,11 @@ func secure(h http.Header) {
 // foreign returns why a request is not from the page of this console; "" if it may be. The check of Host stops pages
 // whose name was made to resolve to loopback (DNS rebinding), that of Origin those of all other servers.
 func (c *Console) foreign(r *http.Request) string {
-	if !slices.Contains(c.hosts, r.Host) {
+	expected, known := c.origins[r.Host]
+	if !known {
 		return "The console is not served under this name; open it at " + c.Address() + "."
 	}
-	if origin := r.Header.Get("Origin"); origin != "" && origin != "http://"+r.Host {
+	if origin := r.Header.Get("Origin"); origin != "" && origin != expected {
 		return "Requests of other pages are refused."
 	}
 	if r.Header.Get("Origin") == "" && r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -74,21 +81,37 @@ func (c *Console) foreign(r *http.Request) string {
 	return ""
 }
 
-// login exchanges the one-time token for a session.
+// login exchanges a token for a session: the one-time token, or that of a user of a shared console.
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Token string `json:"token"`
 	}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxLogin)).Decode(&body); err != nil {
+	limit := int64(maxLogin)
+	if c.shared {
+		limit = maxSharedLogin
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit)).Decode(&body); err != nil {
 		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "The token is missing.")
 		return
 	}
-	cookie, key, ok := c.sessions.begin(body.Token)
-	if !ok {
-		refuse(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "This link was used already, or has expired.")
-		return
+	var cookie, key string
+	if c.shared {
+		given := strings.TrimSpace(body.Token)
+		if err := c.authenticate(r.Context(), cmp.Or(bearer(r), given)); err != nil {
+			refuse(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, err.Error())
+			return
+		}
+		cookie, key = c.sessions.beginAs(given)
+	} else {
+		ok := false
+		if cookie, key, ok = c.sessions.begin(body.Token); !ok {
+			refuse(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "This link was used already, or has expired.")
+			return
+		}
 	}
-	http.SetCookie(w, &http.Cookie{Name: c.cookie, Value: cookie, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{
+		Name: c.cookie, Value: cookie, Path: "/", HttpOnly: true, Secure: c.isSecure(r.Host), SameSite: http.SameSiteStrictMode,
+	})
 	answer(w, http.StatusOK, map[string]string{"key": key})
 }
 
@@ -102,11 +125,19 @@ func (c *Console) inSession(inner http.Handler) http.Handler {
 			key = strings.TrimSpace(protocol)
 		}
 		cookie, err := r.Cookie(c.cookie)
-		if err != nil || !c.sessions.valid(cookie.Value, key) {
-			refuse(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "There is no session, or it has ended: run keelson console again and open its URL.")
+		token, valid := "", false
+		if err == nil {
+			token, valid = c.sessions.valid(cookie.Value, key)
+		}
+		if c.shared {
+			token = cmp.Or(bearer(r), token) // a proxy has the newer one
+			valid = valid && token != ""
+		}
+		if !valid {
+			refuse(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, c.noSession())
 			return
 		}
-		inner.ServeHTTP(w, r)
+		inner.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), tokenKey{}, token)))
 	})
 }
 

@@ -30,6 +30,8 @@ type page struct {
 	files map[string]file // by path without the leading slash
 	// nonce allows the style elements of the terminal.
 	nonce string
+	// isSecure reports whether the browser reaches a host with TLS.
+	isSecure func(host string) bool
 }
 
 type file struct {
@@ -61,6 +63,14 @@ func loadPage() (*page, error) {
 	return p, nil
 }
 
+// socket returns the source of WebSockets to a host.
+func (p *page) socket(host string) string {
+	if p.isSecure(host) {
+		return "wss://" + host
+	}
+	return "ws://" + host
+}
+
 // ServeHTTP implements http.Handler.
 func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -81,7 +91,7 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// The terminal makes style elements, and style attributes for the colors of its text.
 		"style-src 'self' 'nonce-"+p.nonce+"'; style-src-attr 'unsafe-inline'; "+
 		// Not all browsers count a WebSocket as 'self'.
-		"connect-src 'self' ws://"+r.Host+"; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'")
+		"connect-src 'self' "+p.socket(r.Host)+"; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("Content-Type", found.contentType)
 	h.Set("ETag", found.etag)

@@ -36,7 +36,7 @@ func (c *Console) connect(config *rest.Config) error {
 	}
 	c.server, c.client = server, &http.Client{Transport: transport, CheckRedirect: noRedirects}
 	c.forward = &httputil.ReverseProxy{
-		Transport: transport, Rewrite: c.rewrite, ModifyResponse: reduce,
+		Transport: transport, Rewrite: c.rewrite, ModifyResponse: c.reduce,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { c.unreachable(w, err) },
 		ErrorLog:     log.New(io.Discard, "", 0), // the page has the error
 	}
@@ -63,7 +63,7 @@ func (c *Console) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = c.server.Scheme, c.server.Host, ""
 	r.Out.URL.Path, r.Out.URL.RawPath = c.pathOf(strings.TrimPrefix(r.In.URL.Path, apiPrefix)), ""
 	r.Out.Header = only(r.In.Header, requestHeaders)
-	r.Out.Header.Set("User-Agent", "keelson-console")
+	c.identify(r.In.Context(), r.Out.Header)
 }
 
 // pathOf returns the path at the server, whose URL may have one.
@@ -71,8 +71,11 @@ func (c *Console) pathOf(path string) string { return strings.TrimSuffix(c.serve
 
 // reduce keeps the headers of a response that the page reads. The security headers are set already. An error is JSON also
 // for a request that wants YAML, because the page reads no YAML.
-func reduce(r *http.Response) error {
+func (c *Console) reduce(r *http.Response) error {
 	r.Header = only(r.Header, responseHeaders)
+	if c.shared && r.StatusCode == http.StatusUnauthorized {
+		r.Header.Set(keyHeader, "refused") // the token has expired: the user has to log in again
+	}
 	if r.StatusCode < http.StatusBadRequest || !strings.HasPrefix(r.Header.Get("Content-Type"), "application/yaml") {
 		return nil
 	}

@@ -16,6 +16,8 @@ const (
 	sessionIdle = 12 * time.Hour
 	maxTokens   = 64
 	maxSessions = 64
+	// maxSharedSessions is the number of sessions of a console of many users.
+	maxSharedSessions = 1024
 )
 
 // digest is what is kept of a secret.
@@ -33,6 +35,8 @@ type sessions struct {
 type session struct {
 	key  digest
 	used time.Time
+	// token is that of a user of a shared console, "" if a proxy adds it to each request.
+	token string
 }
 
 func newSessions(now func() time.Time) *sessions {
@@ -69,28 +73,41 @@ func (s *sessions) begin(token string) (cookie, key string, ok bool) {
 	if !found || s.now().Sub(made) > tokenLifetime {
 		return "", "", false
 	}
-	if len(s.open) >= maxSessions {
-		delete(s.open, oldest(s.open, func(x *session) time.Time { return x.used }))
-	}
-	cookie, key = newSecret(), newSecret()
-	s.open[digestOf(cookie)] = &session{key: digestOf(key), used: s.now()}
+	cookie, key = s.add("", maxSessions)
 	return cookie, key, true
 }
 
-// valid reports whether both secrets belong to one session, and prolongs it.
-func (s *sessions) valid(cookie, key string) bool {
+// beginAs returns the two secrets of a session of a user with a token.
+func (s *sessions) beginAs(token string) (cookie, key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.add(token, maxSharedSessions)
+}
+
+// add begins a session. With too many, the one that was not used for longest ends.
+func (s *sessions) add(token string, most int) (cookie, key string) {
+	if len(s.open) >= most {
+		delete(s.open, oldest(s.open, func(x *session) time.Time { return x.used }))
+	}
+	cookie, key = newSecret(), newSecret()
+	s.open[digestOf(cookie)] = &session{key: digestOf(key), used: s.now(), token: token}
+	return cookie, key
+}
+
+// valid reports whether both secrets belong to one session, prolongs it, and returns its token.
+func (s *sessions) valid(cookie, key string) (token string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found, given := s.open[digestOf(cookie)], digestOf(key)
 	if found == nil || subtle.ConstantTimeCompare(found.key[:], given[:]) != 1 {
-		return false
+		return "", false
 	}
 	if s.now().Sub(found.used) > sessionIdle {
 		delete(s.open, digestOf(cookie))
-		return false
+		return "", false
 	}
 	found.used = s.now()
-	return true
+	return found.token, true
 }
 
 func oldest[T any](all map[digest]T, at func(T) time.Time) (first digest) {

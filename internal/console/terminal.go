@@ -58,7 +58,7 @@ func (c *Console) terminal(w http.ResponseWriter, r *http.Request) {
 	}
 	connecting, stop := context.WithTimeout(r.Context(), connectTimeout)
 	defer stop()
-	serial, err := client.Dial(connecting, c.config, namespace, machine, client.Console, query)
+	serial, err := client.Dial(connecting, c.configOf(r.Context()), namespace, machine, client.Console, query)
 	if err != nil {
 		raw, _ := json.Marshal(failed{err.Error()})                         // a string is always JSON
 		_ = socket.Write(connecting, websocket.MessageText, raw)            // the browser has gone

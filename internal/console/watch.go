@@ -210,7 +210,7 @@ func (c *Console) newWatch(ctx context.Context, path string) (*http.Request, err
 	if asked.Query().Get("includeObject") == "" {
 		request.Header.Set("Accept", "application/json")
 	}
-	request.Header.Set("User-Agent", "keelson-console")
+	c.identify(ctx, request.Header)
 	return request, nil
 }
 

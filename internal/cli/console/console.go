@@ -22,12 +22,17 @@ const examples = `  # Keelson on this host
   keelson console
 
   # Any cluster with the CRDs of Keelson
-  keelson console --context production`
+  keelson console --context production
+
+  # In a Pod, behind an Ingress
+  keelson console --bind-address :8090 --public-url https://keelson.example.com`
 
 // options are the flags of the command.
 type options struct {
 	target.Flags
-	port int
+	port       int
+	address    string
+	publicURLs []string
 }
 
 // New returns the command.
@@ -43,6 +48,12 @@ func New() *cobra.Command {
 			if o.port < 0 || o.port > 65535 {
 				return usage.Errorf("--port=%d: must be from 0 to 65535", o.port)
 			}
+			if len(o.publicURLs) > 0 {
+				return o.serveAll(cmd)
+			}
+			if o.address != "" {
+				return usage.Errorf("--bind-address=%s: needs --public-url", o.address)
+			}
 			api, err := o.API(cmd.Context())
 			if err != nil {
 				return err
@@ -54,6 +65,8 @@ func New() *cobra.Command {
 	fs.SortFlags = false
 	o.AddFlags(fs)
 	fs.IntVar(&o.port, "port", 0, "port on loopback; 0: any free one")
+	fs.StringSliceVar(&o.publicURLs, "public-url", nil, "serve it for many users, who open it at this `URL` and log in with a token each")
+	fs.StringVar(&o.address, "bind-address", "", "with --public-url, the `host:port` where it is served, without TLS (default 127.0.0.1:8090)")
 	return cmd
 }
 
