@@ -115,7 +115,7 @@ echo "generate: config/monitoring"
 } >config/monitoring/prometheusrule.yaml
 
 echo "generate: charts/keelson"
-go run ./hack/chart charts/keelson config/default config/monitoring config/access
+go run ./hack/chart charts/keelson config/default config/monitoring config/access config/console
 
 # The packages with clients, as import paths and as GROUP/VERSION.
 packages=()

@@ -21,6 +21,10 @@ var edits = map[string]func(object, *places){
 }
 
 func editDeployment(o object, p *places) {
+	if o.name() == "keelson-console" {
+		editConsole(o, p)
+		return
+	}
 	spec := child(o, "spec")
 	spec["replicas"] = p.inline(".Values.replicas")
 	template := child(spec, "template")
@@ -53,6 +57,23 @@ func editDeployment(o object, p *places) {
 		}
 	}
 	editArgs(container, p)
+}
+
+// editConsole inserts the values of the console.
+func editConsole(o object, p *places) {
+	pod := child(child(child(o, "spec"), "template"), "spec")
+	for _, name := range []string{"tolerations", "affinity", "imagePullSecrets"} {
+		pod[name] = p.optional(".Values." + name)
+	}
+	child(pod, "nodeSelector")[p.lines("{{- with .Values.nodeSelector }}\n{{- toYaml . | nindent 8 }}\n{{- end }}")] = ""
+	container := pod["containers"].([]any)[0].(map[string]any)
+	container["image"] = p.inline(`include "keelson.image" . | quote`)
+	container["imagePullPolicy"] = p.inline(".Values.image.pullPolicy")
+	container["resources"] = p.block(".Values.console.resources")
+	args := container["args"].([]any)
+	container["args"] = append(args[:len(args)-1], p.lines("{{- if not .Values.console.publicURLs }}\n{{- fail \"console.publicURLs: set the URL under which browsers open the console\" }}\n{{- end }}\n"+
+		"{{- range .Values.console.publicURLs }}\n"+
+		"- --public-url={{ . }}\n{{- end }}"))
 }
 
 // stateDir is the state directory of the manager, for the controllers that need one.
@@ -117,7 +138,7 @@ func editArgs(container map[string]any, p *places) {
 func envTemplate(objects []object) (string, error) {
 	var variables any
 	for _, o := range objects {
-		if o.kind() == "Deployment" {
+		if o.kind() == "Deployment" && o.name() == "keelson-manager" {
 			pod := child(child(child(o, "spec"), "template"), "spec")
 			variables = pod["containers"].([]any)[0].(map[string]any)["env"]
 		}
@@ -164,6 +185,9 @@ func editWebhooks(o object, p *places) {
 	o["webhooks"] = webhooks
 }
 
+// apiServerPorts are the ports of API servers in a NetworkPolicy.
+const apiServerPorts = "{{- range .Values.networkPolicy.apiServerPorts }}\n- port: {{ . | int }}\n  protocol: TCP\n{{- end }}"
+
 func editNetworkPolicy(o object, p *places) {
 	spec := child(o, "spec")
 	switch o.name() {
@@ -175,8 +199,12 @@ func editNetworkPolicy(o object, p *places) {
 		return
 	}
 	egress := spec["egress"].([]any)
+	if o.name() == "keelson-console" {
+		egress[0].(map[string]any)["ports"] = []any{p.lines(apiServerPorts)}
+		return
+	}
 	// The last rule is for API servers.
-	egress[len(egress)-1].(map[string]any)["ports"] = []any{p.lines("{{- range .Values.networkPolicy.apiServerPorts }}\n- port: {{ . | int }}\n  protocol: TCP\n{{- end }}")}
+	egress[len(egress)-1].(map[string]any)["ports"] = []any{p.lines(apiServerPorts)}
 	spec["egress"] = append(egress, p.lines("{{- with .Values.networkPolicy.extraEgress }}\n{{- toYaml . | nindent 2 }}\n{{- end }}"))
 }
 

@@ -63,6 +63,9 @@ const servesAccess = "and .Values.controllers.virtualmachine .Values.access.crea
 // conditions are the conditions of objects that do not follow from their kind.
 var conditions = map[string]string{
 	"Service keelson-webhook":       ".Values.webhook.create",
+	"Deployment keelson-console":    ".Values.console.enabled",
+	"Service keelson-console":       ".Values.console.enabled",
+	"NetworkPolicy keelson-console": "and .Values.console.enabled .Values.networkPolicy.create",
 	"Service keelson-access":        servesAccess,
 	"Service keelson-metrics":       metricsService,
 	"NetworkPolicy keelson-access":  servesAccess + " .Values.networkPolicy.create",

@@ -84,6 +84,11 @@ var kinds = []struct {
 		defer f.m.mu.Unlock()
 		return f.m.port
 	}},
+	{client.Screen, "screen", func(f *fixture, _ *websocket.Conn) net.Conn {
+		f.m.mu.Lock()
+		defer f.m.mu.Unlock()
+		return f.m.screen
+	}},
 }
 
 // read discards output.

@@ -218,11 +218,12 @@ func TestPageOfASharedConsole(t *testing.T) {
 	})
 	b := browser.New(t)
 	b.Expect("401") // without a session, and with a wrong token
+	b.Expect("403") // the other kinds
 	b.Open(public.String() + "/virtualmachines?namespace=" + w.namespace)
 	b.Sees("Log in", "Token of the Kubernetes API")
 	logIn := func(token string) {
 		t.Helper()
-		b.Do(chromedp.SetValue("#token", token), chromedp.Submit("#token"))
+		b.Do(chromedp.SetValue("#token", token), chromedp.Click("form button"))
 	}
 	logIn("wrong")
 	b.Sees("The Kubernetes API does not accept this token")

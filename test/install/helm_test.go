@@ -120,6 +120,11 @@ metrics:
 webhook: {certSecret: webhook, annotations: {cert-manager.io/inject-ca-from: operations/webhook}}
 env: [{name: GOMEMLIMIT, value: 300MiB}]
 `,
+	"console": `
+console: {enabled: true, publicURLs: ["https://keelson.example.com", "http://localhost:8090"]}
+controllers: {virtualmachine: true}
+access: {create: false}
+`,
 	"all kinds": `
 controllers: {cluster: true, virtualmachine: true}
 `,
@@ -218,6 +223,10 @@ func TestChartIsTheBase(t *testing.T) {
 		"with Clusters": {
 			"resources: [../keelson/config/default]\ncomponents: [../keelson/config/kinds/cluster]",
 			"controllers: {cluster: true}",
+		},
+		"with the console": {
+			"resources: [../keelson/config/default, ../keelson/config/console]",
+			"console: {enabled: true, publicURLs: [\"https://keelson.example.com\"]}",
 		},
 		"with all kinds": {allSwitchedOn, valueSets["all kinds"]},
 		"with the component for metrics": {
@@ -320,6 +329,8 @@ func TestInvalidChartValues(t *testing.T) {
 		"argument that is not a flag":             {"extraArgs: [threads]", []string{"/extraArgs/0"}},
 		"tag instead of a digest":                 {"image: {digest: latest}", []string{"/image/digest"}},
 		"priority reserved for the system":        {"priorityClass: {value: 2000000000}", []string{"/priorityClass/value"}},
+		"console without a URL":                   {"console: {enabled: true}", []string{"console.publicURLs"}},
+		"URL of the console with a path":          {"console: {publicURLs: ['https://a/b']}", []string{"/console/publicURLs/0"}},
 		"port in use by the manager":              {"metrics: {port: 9443}", []string{"/metrics/port"}},
 		"invalid port name":                       {"metrics: {portName: Metrics}", []string{"/metrics/portName"}},
 		"address for the port of a NetworkPolicy": {"networkPolicy: {apiServerPorts: ['1.2.3.4:443']}", []string{"/networkPolicy/apiServerPorts/0"}},
