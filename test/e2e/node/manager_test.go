@@ -45,6 +45,7 @@ func TestLongManager(t *testing.T) {
 		{"it is installed with three replicas", install},
 		{"its webhook is called through its Service", refuse},
 		{"objects get their children", work},
+		{"with machines, its leader serves the access API", serveAccess},
 		{"its leader killed, another one takes over, and nothing is duplicated", loseLeader},
 		{"none of its requests was forbidden", permitted},
 	} {
@@ -150,6 +151,46 @@ spec:
 	u.Until(t, "a run has succeeded", transcript.Not(""), "kubectl", "get", "crontab", "tick", "-o", "jsonpath={.status.lastSuccessfulTime}")
 }
 
+// usageOfWeb reads a subresource of the machine web.
+var usageOfWeb = []string{"kubectl", "get", "--raw", "/apis/access.cloudnative.tw/v1alpha1/namespaces/default/virtualmachines/web/usage"}
+
+func servesUsage(text string) bool { return strings.Contains(text, `"kind":"MachineUsage"`) }
+
+// serveAccess enables the kind VirtualMachine, with the driver fake. kube-apiserver reaches the leader through the Service.
+func serveAccess(t *testing.T, u *user) {
+	overlay := t.TempDir()
+	config, err := filepath.Abs("../../../config")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config, err = filepath.Rel(overlay, config); err != nil {
+		t.Fatal(err)
+	}
+	kustomization := `resources: [` + config + `/default]
+components: [` + config + `/kinds/virtualmachine]
+images: [{name: keelson, newTag: pods}]
+replicas: [{name: keelson-manager, count: 3}]
+patches:
+- target: {kind: Deployment, name: keelson-manager}
+  patch: |
+    - {op: add, path: /spec/template/spec/containers/0/args/-, value: --vm-driver=fake}
+`
+	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u.kubectl(t, "apply", "--server-side", "--force-conflicts", "-k", overlay)
+	u.kubectl(t, "rollout", "status", "deployment/keelson-manager", "--namespace", managerHome, "--timeout", "3m")
+	u.awaitReplicas(t)
+	transcript.Eventually(t, "a machine is created", func() bool {
+		shell := u.Shell
+		shell.Stdin = "{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: web}, spec: {driver: fake}}"
+		return shell.Run(transcript.Quietly(t), "kubectl", "apply", "-f", "-").Code == 0
+	})
+	u.Until(t, "the leader serves the access API", servesUsage, usageOfWeb...)
+	transcript.Contains(t, u.kubectl(t, "get", "endpointslice", "keelson-access", "--namespace", managerHome, "-o", "jsonpath={.endpoints[*].addresses[*]}"),
+		u.kubectl(t, "get", "pod", u.leader(t), "--namespace", managerHome, "-o", "jsonpath={.status.podIP}"))
+}
+
 // loseLeader simulates the loss of the leader's machine: its process is killed and its Pod is
 // deleted by force.
 func loseLeader(t *testing.T, u *user) {
@@ -171,6 +212,7 @@ func loseLeader(t *testing.T, u *user) {
 
 	u.kubectl(t, "scale", "foo", "shop", "--replicas=3")
 	u.Until(t, "the new leader scales", transcript.Is("3"), "kubectl", "get", "deployment", "shop", "-o", "jsonpath={.status.readyReplicas}")
+	u.Until(t, "the new leader serves the access API", servesUsage, usageOfWeb...)
 	if got := u.pods(t, "shop-"); len(got) != 3 || !slices.Equal(intersection(served, got), served) {
 		t.Errorf("the Foo had the Pods %q, now it has %q", served, got)
 	}
