@@ -51,7 +51,14 @@ containers:
 		echo "Without a container runtime the node is simulated; all else works." >&2
 
 .PHONY: build
-build: $(BIN)/keelson $(BIN)/keelson-kube $(BIN)/kubectl ## Build bin/keelson, bin/keelson-kube and bin/kubectl
+build: $(BIN)/keelson $(BIN)/keelson-kube $(BIN)/kubectl plugins ## Build bin/keelson, bin/keelson-kube and bin/kubectl
+
+# kubectl finds its plugins by their names in PATH, and the completion of their arguments, too.
+PLUGINS := vm crontab cluster
+
+.PHONY: plugins
+plugins: | $(BIN)/keelson
+	@for plugin in $(PLUGINS); do ln -sf keelson $(BIN)/kubectl-$$plugin; ln -sf keelson $(BIN)/kubectl_complete-$$plugin; done
 
 # The go command knows best whether this is up to date.
 .PHONY: $(BIN)/keelson

@@ -3,8 +3,8 @@
 # the folder of the release.
 #
 # As root the prefix is /usr/local, otherwise ~/.local. The programs go to PREFIX/lib/keelson, and PREFIX/bin gets links to
-# keelson and kubectl; an existing kubectl is kept. Running it again upgrades; running processes keep the old programs
-# until the next `keelson up`.
+# keelson, its plugins of kubectl, and kubectl; an existing kubectl is kept. Running it again upgrades; running processes
+# keep the old programs until the next `keelson up`.
 set -eu
 
 fail() {
@@ -55,6 +55,10 @@ rm -rf "$old"
 trap - EXIT
 
 ln -sfn ../lib/keelson/keelson "$prefix/bin/keelson"
+for plugin in vm crontab cluster; do
+	ln -sfn ../lib/keelson/keelson "$prefix/bin/kubectl-$plugin"
+	ln -sfn ../lib/keelson/keelson "$prefix/bin/kubectl_complete-$plugin"
+done
 if [ ! -e "$prefix/bin/kubectl" ] && ! command -v kubectl >/dev/null; then
 	ln -sfn ../lib/keelson/keelson-kube "$prefix/bin/kubectl"
 fi

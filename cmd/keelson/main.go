@@ -20,7 +20,7 @@ import (
 const repeatDelay = time.Second
 
 func main() {
-	os.Exit(cli.Main(untilSignal(), os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(cli.Run(untilSignal(), os.Args, os.Stdout, os.Stderr))
 }
 
 // untilSignal returns a context that ends at the first signal, which requests a clean stop. A later

@@ -83,6 +83,10 @@ func (r *release) programs(architecture string) error {
 	a.folder("examples/manifests", "examples/manifests")
 	a.folder("docs", "docs")
 	a.link("kubectl", "keelson-kube")
+	for _, plugin := range []string{"vm", "crontab", "cluster"} {
+		a.link("kubectl-"+plugin, "keelson")
+		a.link("kubectl_complete-"+plugin, "keelson")
+	}
 	for _, file := range []string{"LICENSE", "README.md"} {
 		a.file(file, file)
 	}

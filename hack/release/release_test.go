@@ -243,7 +243,7 @@ func TestInstall(t *testing.T) {
 		if output, err := install(t, out, "--prefix", prefix); err != nil {
 			t.Fatalf("%s: %v\n%s", what, err, output)
 		}
-		for _, name := range []string{"bin/keelson", "lib/keelson/kubectl", "lib/keelson/node/keelson-node"} {
+		for _, name := range []string{"bin/keelson", "bin/kubectl-vm", "bin/kubectl_complete-crontab", "lib/keelson/kubectl", "lib/keelson/kubectl-cluster", "lib/keelson/node/keelson-node"} {
 			if info, err := os.Stat(filepath.Join(prefix, name)); err != nil || info.Mode()&0o111 == 0 {
 				t.Errorf("%s: %s cannot be executed: %v", what, name, err)
 			}

@@ -7,13 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-dev/keelson/internal/cli/backup"
 	clustercmd "github.com/keelson-dev/keelson/internal/cli/cluster"
+	"github.com/keelson-dev/keelson/internal/cli/complete"
 	consolecmd "github.com/keelson-dev/keelson/internal/cli/console"
+	crontabcmd "github.com/keelson-dev/keelson/internal/cli/crontab"
 	"github.com/keelson-dev/keelson/internal/cli/doctor"
 	"github.com/keelson-dev/keelson/internal/cli/down"
 	imagecmd "github.com/keelson-dev/keelson/internal/cli/image"
@@ -24,6 +27,7 @@ import (
 	nodecmd "github.com/keelson-dev/keelson/internal/cli/node"
 	"github.com/keelson-dev/keelson/internal/cli/restore"
 	"github.com/keelson-dev/keelson/internal/cli/status"
+	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/up"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	versioncmd "github.com/keelson-dev/keelson/internal/cli/version"
@@ -45,11 +49,36 @@ const long = `Keelson extends Kubernetes with custom resources and the controlle
 them. On one host it brings its own Kubernetes API; on a cluster the same program
 runs as the manager.`
 
+// plugins are the commands that are plugins of kubectl, too: `kubectl vm` runs the program kubectl-vm, which is a link to
+// this one.
+var plugins = []string{"cluster", "crontab", "vm"}
+
+// Run runs the command line argv of a process, whose first word is the name of the program, as Main does. As a plugin of
+// kubectl, a command works with the API that kubectl works with.
+func Run(ctx context.Context, argv []string, stdout, stderr io.Writer) int {
+	program, args := filepath.Base(argv[0]), argv[1:]
+	for _, plugin := range plugins {
+		switch program {
+		case "kubectl-" + plugin:
+			return execute(target.AsKubectl(ctx), "kubectl", append([]string{plugin}, args...), stdout, stderr)
+		case "kubectl_complete-" + plugin: // which kubectl runs for the completion of arguments
+			return execute(target.AsKubectl(ctx), "kubectl", append([]string{cobra.ShellCompRequestCmd, plugin}, args...), stdout, stderr)
+		}
+	}
+	return Main(ctx, args, stdout, stderr)
+}
+
 // Main runs the command line args (without the program's name) until it ends or ctx is cancelled,
 // and returns the exit code of the process. Results go to stdout; messages, logs and errors go to
 // stderr.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return execute(ctx, "keelson", args, stdout, stderr)
+}
+
+// execute runs a command line of a program with this name.
+func execute(ctx context.Context, name string, args []string, stdout, stderr io.Writer) int {
 	root := New()
+	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: name}
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -100,11 +129,13 @@ func New() *cobra.Command {
 		nodecmd.New(),
 		vmcmd.New(),
 		clustercmd.New(),
+		crontabcmd.New(),
 		managercmd.New(),
 		manifests.New(),
 		versioncmd.New(),
 		newEnvironment(),
 	)
+	complete.Flags(root)
 	return root
 }
 

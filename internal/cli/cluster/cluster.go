@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/complete"
+	kubeconfigcmd "github.com/keelson-dev/keelson/internal/cli/kubeconfig"
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
@@ -32,7 +34,10 @@ func New() *cobra.Command {
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCreate(), newKubeconfig(), newList(), newDelete())
+	create := newCreate()
+	create.ValidArgsFunction = cobra.NoFileCompletions // a new name
+	cmd.AddCommand(create, newKubeconfig(), newList(), newDelete())
+	complete.Arguments(kubeconfigcmd.Clusters, cmd.Commands()...)
 	return cmd
 }
 

@@ -14,10 +14,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/complete"
 	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 )
+
+// Clusters are the names of Clusters, for completion.
+var Clusters = complete.Resource{GroupVersionResource: v1alpha1.SchemeGroupVersion.WithResource("clusters")}
 
 // New returns the command.
 func New() *cobra.Command {
@@ -51,6 +55,7 @@ contains a private key: anybody who can read it has full access.`,
 		},
 	}
 	flags.AddFlags(cmd.Flags())
+	cmd.ValidArgsFunction = complete.Names(Clusters)
 	return cmd
 }
 

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,24 +66,33 @@ kube-apiserver. It also works when Keelson is stopped.`,
 	flags.AddFlags(cmd.Flags())
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print new lines until Ctrl-C")
 	cmd.Flags().IntVar(&tail, "tail", tail, "number of lines at the end to print; -1: all")
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		dir, err := flags.Dir()
+		if err != nil || len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return components(dir), cobra.ShellCompDirectiveNoFileComp
+	}
 	return cmd
+}
+
+// components returns the components that have a log; none if dir cannot be read.
+func components(dir string) []string {
+	files, _ := filepath.Glob(filepath.Join(dir, "logs", "*.log")) // only a bad pattern is an error
+	names := make([]string, len(files))
+	for i, file := range files {
+		names[i] = strings.TrimSuffix(filepath.Base(file), ".log")
+	}
+	return names
 }
 
 // find returns the log file of a component.
 func find(dir, component string) (string, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "logs", "*.log"))
-	if err != nil {
-		return "", err
-	}
-	var names []string
-	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".log")
-		if name == component {
-			return file, nil
-		}
-		names = append(names, name)
-	}
-	if len(names) == 0 {
+	names := components(dir)
+	switch {
+	case slices.Contains(names, component):
+		return filepath.Join(dir, "logs", component+".log"), nil
+	case len(names) == 0:
 		return "", fmt.Errorf("there are no logs in %s: Keelson was never started there, or set --data-dir to the data directory", dir)
 	}
 	return "", usage.Errorf("there is no log of %q; there are those of %s", component, strings.Join(names, ", "))

@@ -65,11 +65,24 @@ type API struct {
 	context string
 }
 
+type asKubectl struct{}
+
+// AsKubectl returns a context in which the flags select the current context of the kubeconfig by default, as those of
+// kubectl do, and not Keelson on this host.
+func AsKubectl(ctx context.Context) context.Context { return context.WithValue(ctx, asKubectl{}, true) }
+
 // API returns the selected API. The error is a *NotRunningError if Keelson on this host is selected
 // and does not run.
 func (f *Flags) API(ctx context.Context) (*API, error) {
 	if f.Kubeconfig == "" && f.Context == "" {
-		return f.ofInstance(ctx)
+		if ctx.Value(asKubectl{}) == nil || f.DataDir != "" || f.Ephemeral {
+			return f.ofInstance(ctx)
+		}
+		api, err := f.ofKubeconfig()
+		if err == nil {
+			f.Context = api.raw.CurrentContext // for commands that start others
+		}
+		return api, err
 	}
 	if f.DataDir != "" || f.Ephemeral {
 		return nil, usage.Errorf("--data-dir and --ephemeral select Keelson on this host and cannot be combined with --kubeconfig or --context")

@@ -35,6 +35,7 @@ name in spec.image.name.`,
 	for _, v := range verbs() {
 		cmd.AddCommand(newVerb(v))
 	}
+	completeNames(cmd, image)
 	return cmd
 }
 

@@ -1,0 +1,33 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+// A user runs, suspends and resumes a CronTab by command.
+func TestCronTabByCommand(t *testing.T) {
+	t.Parallel()
+	s := newSession(t)
+	crontab := func(verb string, args ...string) []string {
+		return append([]string{"keelson", "crontab", verb, "--kubeconfig", kubeconfig, "--namespace", s.namespace}, args...)
+	}
+	s.kubectl(t, "apply", "-f", manifest("crontab-backup.yaml"))
+	transcript.Contains(t, s.OK(t, crontab("trigger", "backup", "--wait")...), "crontab/backup triggered")
+	s.wait(t, "condition=LastRunSucceeded", "crontab/backup")
+	transcript.Contains(t, s.OK(t, crontab("suspend", "backup")...), "crontab/backup suspended")
+	s.untilField(t, "crontab/backup", `{.status.conditions[?(@.type=="Ready")].reason}`, "Suspended")
+	transcript.Contains(t, s.OK(t, crontab("list")...), "backup", "@daily", "Suspended", "Succeeded")
+	transcript.Contains(t, s.OK(t, crontab("resume", "backup")...), "crontab/backup resumed")
+	midnight := time.Now().UTC().Truncate(24 * time.Hour).Add(48 * time.Hour).Format(time.RFC3339)
+	transcript.Contains(t, s.OK(t, crontab("next", "backup", "--count", "2")...), midnight)
+	transcript.Contains(t, s.Fails(t, 1, crontab("trigger", "nothing")...), `there is no CronTab "nothing" in the namespace `+s.namespace)
+
+	// A run that fails is an error.
+	s.kubectl(t, "patch", "crontab", "backup", "--type=merge", "-p",
+		`{"spec":{"jobTemplate":{"containers":null,"restartPolicy":null,"spec":{"activeDeadlineSeconds":1,
+		"template":{"spec":{"containers":[{"name":"backup","image":"mybackupscript:v9"}],"nodeSelector":{"no":"node"}}}}}}}`)
+	transcript.Contains(t, s.Fails(t, 1, crontab("trigger", "backup", "--wait")...), "the run failed: Job backup-", "DeadlineExceeded")
+}
