@@ -28,6 +28,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/restore"
 	"github.com/keelson-dev/keelson/internal/cli/status"
 	"github.com/keelson-dev/keelson/internal/cli/target"
+	topcmd "github.com/keelson-dev/keelson/internal/cli/top"
 	"github.com/keelson-dev/keelson/internal/cli/up"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	versioncmd "github.com/keelson-dev/keelson/internal/cli/version"
@@ -130,6 +131,7 @@ func New() *cobra.Command {
 		vmcmd.New(),
 		clustercmd.New(),
 		crontabcmd.New(),
+		topcmd.New(),
 		managercmd.New(),
 		manifests.New(),
 		versioncmd.New(),

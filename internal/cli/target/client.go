@@ -12,23 +12,29 @@ import (
 )
 
 // Client returns a client of the selected API for kinds, which functions such as v1alpha1.AddToScheme add.
-func (f *Flags) Client(ctx context.Context, kinds ...func(*runtime.Scheme) error) (client.Client, *API, error) {
+func (f *Flags) Client(ctx context.Context, kinds ...func(*runtime.Scheme) error) (client.WithWatch, *API, error) {
 	api, err := f.API(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
+	c, err := api.Client(kinds...)
+	return c, api, err
+}
+
+// Client returns a client of the API for kinds.
+func (a *API) Client(kinds ...func(*runtime.Scheme) error) (client.WithWatch, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range kinds {
 		if err := add(scheme); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	log.SetLogger(logr.Discard()) // otherwise controller-runtime complains in a command that runs for long
-	config := rest.CopyConfig(api.Config)
+	config := rest.CopyConfig(a.Config)
 	config.WarningHandler = rest.NoWarnings{} // this program causes them itself
-	c, err := client.New(config, client.Options{Scheme: scheme})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
 	if err != nil {
-		return nil, nil, fmt.Errorf("connect to %s: %w", config.Host, err)
+		return nil, fmt.Errorf("connect to %s: %w", config.Host, err)
 	}
-	return c, api, nil
+	return c, nil
 }

@@ -36,18 +36,31 @@ func (f *Flags) AddFlags(fs *pflag.FlagSet) {
 	fs.Var(usage.NonEmpty(&f.Context), "context", "use the cluster of this `context` of the kubeconfig")
 }
 
-// Words returns arguments that select an object of the same API, quoted for a shell.
-func (f *Flags) Words(name string) string {
-	words := []string{instance.Quote(name)}
+// Arguments returns arguments that select the same API.
+func (f *Flags) Arguments() []string {
+	var words []string
 	for _, flag := range []struct{ name, value string }{
 		{"data-dir", f.DataDir}, {"kubeconfig", f.Kubeconfig}, {"context", f.Context},
 	} {
 		if flag.value != "" {
-			words = append(words, "--"+flag.name+"="+instance.Quote(flag.value))
+			words = append(words, "--"+flag.name+"="+flag.value)
 		}
 	}
 	if f.Ephemeral {
 		words = append(words, "--ephemeral")
+	}
+	return words
+}
+
+// Words returns arguments that select an object of the same API, quoted for a shell.
+func (f *Flags) Words(name string) string {
+	words := []string{instance.Quote(name)}
+	for _, argument := range f.Arguments() {
+		flag, value, found := strings.Cut(argument, "=")
+		if found {
+			flag += "=" + instance.Quote(value)
+		}
+		words = append(words, flag)
 	}
 	return strings.Join(words, " ")
 }
