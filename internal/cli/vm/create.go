@@ -30,6 +30,7 @@ type createFlags struct {
 	cpu, memory, disk string
 	keys, ports       []string
 	userData, driver  string
+	display           string
 	object.Output
 }
 
@@ -101,11 +102,14 @@ func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&c.ports, "port", nil, "`port` of the guest that is forwarded to the host, as [NAME=]NUMBER[/udp]; may be repeated")
 	fs.StringVar(&c.userData, "user-data", "", "`file` with the user data of cloud-init, such as a document that begins with #cloud-config")
 	fs.StringVar(&c.driver, "driver", "", "backend of the machine (default: that of the manager)")
+	fs.StringVar(&c.display, "display", "", "vga, which keelson vm screenshot shows, or none (default: none)")
 	c.AddFlags(fs)
 }
 
 func (c *createFlags) validate() error {
 	switch {
+	case c.display != "" && c.display != string(v1alpha1.DisplayNone) && c.display != string(v1alpha1.DisplayVGA):
+		return usage.Errorf("--display=%s: must be none or vga", c.display)
 	case c.userData != "" && len(c.keys) > 0:
 		return usage.Errorf("--user-data and --ssh-key cannot be combined: write the keys to ssh_authorized_keys of the user data")
 	case isURL(c.image) && c.sha256 == "":
@@ -126,6 +130,9 @@ func (c *createFlags) machine(name string) (*v1alpha1.VirtualMachine, error) {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 	}
 	vm.Spec.Driver = c.driver
+	if c.display != "" {
+		vm.Spec.Display = &v1alpha1.Display{Type: v1alpha1.DisplayType(c.display)}
+	}
 	var err error
 	if vm.Spec.Image, err = c.source(); err != nil {
 		return nil, err
