@@ -63,6 +63,8 @@ type console struct {
 	notices  io.Writer
 	// eol ends a line of notices: in raw mode the terminal does not return to the first column.
 	eol string
+	// connected tells that there is a session, and said that the user knows that there is none.
+	connected, said bool
 }
 
 // run connects, and connects again if the manager restarts, until the user or the server ends it.
@@ -85,7 +87,6 @@ func (c *console) run(ctx context.Context) error {
 			cancel()
 		}
 	}()
-	c.notify("Connected to the console of " + c.name + ". Ctrl-] ends it.")
 	for {
 		err := c.session(ctx, keys)
 		if ctx.Err() != nil {
@@ -95,12 +96,23 @@ func (c *console) run(ctx context.Context) error {
 		if status := websocket.CloseStatus(err); status != websocket.StatusGoingAway && status != -1 || isRefusal(err) {
 			return explain(err)
 		}
-		c.notify("The connection is lost; connecting again.")
+		c.lost(err)
 		select {
 		case <-ctx.Done(): // the next session ends at once
 		case <-time.After(reconnectDelay):
 		}
 	}
+}
+
+// lost tells the user once that there is no connection.
+func (c *console) lost(err error) {
+	switch {
+	case c.connected:
+		c.notify(c.eol + "The connection is lost; connecting again. Ctrl-] ends it.")
+	case !c.said:
+		c.notify("Not connected to the console of " + c.name + " yet, trying again; Ctrl-] ends it: " + err.Error())
+	}
+	c.connected, c.said = false, true
 }
 
 // isRefusal reports whether the API has refused a session.
@@ -144,6 +156,8 @@ func (c *console) session(ctx context.Context, keys <-chan []byte) error {
 	if err != nil {
 		return err
 	}
+	c.notify("Connected to the console of " + c.name + ". Ctrl-] ends it.")
+	c.connected, c.said = true, false
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer func() { _ = conn.Close(websocket.StatusNormalClosure, "") }() // the other side may have closed it

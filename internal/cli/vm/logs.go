@@ -1,7 +1,9 @@
 package vm
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -27,15 +29,23 @@ func newLogs() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = io.Copy(cmd.OutOrStdout(), log)
-			if cmd.Context().Err() != nil {
-				err = nil // the user ended it
-			}
-			return errors.Join(err, log.Close())
+			return errors.Join(printLog(cmd.Context(), cmd.OutOrStdout(), log, args[0]), log.Close())
 		},
 	}
 	flags.addFlags(cmd.Flags())
 	cmd.Flags().IntVar(&tail, "tail", tail, "`number` of lines from the end; -1: all")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "continue with new output until Ctrl-C")
 	return cmd
+}
+
+// printLog prints the log of a machine until it, or the context, ends.
+func printLog(ctx context.Context, out io.Writer, log io.Reader, name string) error {
+	_, err := io.Copy(out, log)
+	if ctx.Err() != nil {
+		return nil // the user ended it
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("the connection to the log of %s is lost, as when the manager restarts: run the command again", name)
+	}
+	return err
 }

@@ -43,7 +43,7 @@ func newUsage() *cobra.Command {
 				encoder.SetIndent("", "  ")
 				return encoder.Encode(found)
 			case len(found.UnixMilliseconds) == 0:
-				_, err := fmt.Fprintln(cmd.ErrOrStderr(), "No usage was measured yet. That takes up to 30 seconds from the start of the machine.")
+				_, err := fmt.Fprintln(cmd.ErrOrStderr(), "No usage was measured yet. That takes up to 30 seconds from the start of the machine, or of the manager.")
 				return err
 			}
 			return printUsage(cmd.OutOrStdout(), found)

@@ -64,16 +64,18 @@ func TestLongAccessOfUsers(t *testing.T) {
 		logs.Await(t, "before-42")
 		kill(t, m.status(t).ManagerPID)
 		m.OK(t, up...)
+		console.Await(t, "The connection is lost")
+		transcript.Eventually(t, "the console is connected again", func() bool { return strings.Count(console.Text(), "Connected to") == 2 })
 		console.Type(t, "\recho after-$((40+2))\r")
-		for deadline := time.Now().Add(transcript.WaitTimeout); !strings.Contains(console.Text(), "after-42"); {
-			if time.Now().After(deadline) {
-				t.Fatalf("the console does not come back:\n%s", console.Text())
-			}
-			time.Sleep(time.Second)
-			console.Type(t, "\recho after-$((40+2))\r")
-		}
+		console.Await(t, "after-42")
 		transcript.Contains(t, banner(t, "127.0.0.1:"+port), "SSH-2.0-") // the forwarding goes on
-		t.Logf("the logs end with %+v", logs.Wait(t))
+		if result := logs.Wait(t); result.Code != 1 {
+			t.Errorf("the log ended with %d, want 1", result.Code)
+		}
+		transcript.Contains(t, logs.Text(), "the connection to the log of web is lost")
+		if lost := strings.Count(console.Text(), "The connection is lost"); lost != 1 {
+			t.Errorf("the console has said %d times that the connection is lost", lost)
+		}
 		console.Type(t, "\x1d")
 		if result := console.Wait(t); result.Code != 0 {
 			t.Errorf("the console ended with %d", result.Code)
