@@ -47,11 +47,11 @@ It shows what you have permission for. NO_COLOR=1 turns colours off.`,
 				return err
 			}
 			s := &screen{client: c, api: api, flags: &flags, loads: loads{}}
-			s.model.place = api.Name + ", all namespaces"
-			s.model.allNamespaces = all
+			s.place = api.Name + ", all namespaces"
+			s.allNamespaces = all
 			if !all {
 				s.namespace = cmp.Or(namespace, api.Namespace)
-				s.model.place = api.Name + ", namespace " + s.namespace
+				s.place = api.Name + ", namespace " + s.namespace
 			}
 			return s.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
