@@ -106,6 +106,11 @@ export async function send<T>(method: string, path: string, body: unknown, conte
   return (await request(prefix + path, { method, headers: { 'Content-Type': contentType, Accept: 'application/json' }, body: text })).json();
 }
 
+/** Asks the program itself, which changes nothing. */
+export async function ask<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
+  return (await request(path, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body), signal })).json();
+}
+
 /** Sends YAML and returns the object as YAML. */
 export async function sendYAML(method: string, path: string, yaml: string): Promise<string> {
   return (await request(prefix + path, { method, headers: { 'Content-Type': 'application/yaml', Accept: 'application/yaml' }, body: yaml })).text();

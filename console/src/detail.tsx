@@ -12,6 +12,7 @@ import { MachineAccess } from './machine';
 import { EventTable } from './overview';
 import { Age, Badge, CellText, Empty, Section } from './parts';
 import { relatedOf } from './related';
+import { CronTabPage } from './schedule';
 import { useSource } from './signal';
 import { stateOf, toneOf, type Tone } from './state';
 import { texts } from './texts';
@@ -38,6 +39,7 @@ export function DetailPage({ app, kind, namespace, name }: { app: App; kind: Kin
       {object.metadata.deletionTimestamp && <p class="hint"><strong>{texts.deleting}</strong> <Age at={Date.parse(object.metadata.deletionTimestamp)} /></p>}
       <Summary object={object} table={table} />
       {kind.plural === 'virtualmachines' && <MachineAccess key={object.metadata.uid} object={object} />}
+      {kind.plural === 'crontabs' && <CronTabPage key={object.metadata.uid} app={app} kind={kind} object={object} />}
       <Conditions object={object} />
       <Related app={app} kind={kind} object={object} />
       <Events app={app} object={object} />
@@ -149,7 +151,6 @@ const nothing = { close() {} };
 
 /** Selects the Pods of a related object by its name. */
 const podQuery: Record<string, ((name: string) => string) | undefined> = {
-  Job: (name) => `labelSelector=${encodeURIComponent(`batch.kubernetes.io/job-name=${name}`)}`,
   Pod: (name) => `fieldSelector=${encodeURIComponent(`metadata.name=${name}`)}`,
 };
 

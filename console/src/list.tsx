@@ -2,8 +2,9 @@
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { App } from './app';
 import { href, title, type Kind } from './kinds';
+import { Lanes } from './lanes';
 import type { TableList } from './live';
-import { Age, CellText, Empty } from './parts';
+import { Age, CellText, Empty, Until } from './parts';
 import { useMay } from './may';
 import { router } from './route';
 import { useSource } from './signal';
@@ -23,18 +24,36 @@ export function ListPage({ app, kind }: { app: App; kind: Kind }) {
   const list = app.table(kind, router.filter);
   useSource(list);
   useEffect(() => { document.title = `${title(kind)} · ${texts.product}`; }, [kind]);
-  const { search, sort } = router.route;
+  const { search, sort, view } = router.route;
   const rows = useMemo(() => select(list, search, sort), [list, list.generation, search, sort]);
   return (
     <div class="list">
       <div class="bar">
         <h1>{title(kind)}</h1>
         <span class="count" aria-live="polite">{list.phase === 'live' && texts.count(rows.length, list.rows.size)}</span>
+        {kind.plural === 'crontabs' && <button type="button" class="small" aria-pressed={view === 'timeline'} onClick={() => router.set({ view: view ? '' : 'timeline' })}>{texts.timeline.title}</button>}
         {canCreate(kind) && <Create kind={kind} />}
         <input class="search" type="search" aria-label={texts.search} placeholder={texts.searchHint} value={search} spellcheck={false}
           onInput={(e) => router.set({ search: e.currentTarget.value }, true)} />
       </div>
-      <Content kind={kind} list={list} rows={rows} />
+      {view === 'timeline' ? <NextLanes app={app} kind={kind} list={list} rows={rows} /> : <Content kind={kind} list={list} rows={rows} />}
+    </div>
+  );
+}
+
+const shownLanes = 24;
+const laneSpan = 3 * 3_600_000;
+
+/** The CronTabs that run next on time lines. */
+function NextLanes({ app, kind, list, rows }: { app: App; kind: Kind; list: TableList; rows: Row[] }) {
+  if (list.phase !== 'live' || !rows.length) return <Content kind={kind} list={list} rows={rows} />;
+  const at = (row: Row) => Date.parse(list.cell(row, 'Next')) || Infinity;
+  const next = [...rows].sort((a, b) => at(a) - at(b) || 0).slice(0, shownLanes);
+  const note = (row: Row) => (at(row) === Infinity ? texts.noNext : <Until at={at(row)} />);
+  return (
+    <div class="card">
+      {rows.length > next.length && <p>{texts.timeline.first(next.length, rows.length)}</p>}
+      <Lanes app={app} kind={kind} rows={next} past={laneSpan} coming={laneSpan} note={note} />
     </div>
   );
 }
@@ -43,7 +62,7 @@ const asked = ['create'] as const;
 
 function Create({ kind }: { kind: Kind }) {
   const may = useMay(kind, kind.namespaced ? router.filter || 'default' : undefined, '', asked);
-  return <button type="button" class="small" disabled={may.create !== ''} title={may.create} onClick={() => router.set({ create: '1', search: '', sort: '' })}>{texts.create}</button>;
+  return <button type="button" class="small" disabled={may.create !== ''} title={may.create} onClick={() => router.set({ create: '1', search: '', sort: '', view: '' })}>{texts.create}</button>;
 }
 
 function Content({ kind, list, rows }: { kind: Kind; list: TableList; rows: Row[] }) {

@@ -5,6 +5,7 @@ import type { App } from './app';
 import { groups, nextRuns, type Group } from './attention';
 import { sortedEvents, type Event } from './events';
 import { counted, href, path, title } from './kinds';
+import { Lanes } from './lanes';
 import type { Obj } from './live';
 import { Age, Badge, Empty, Section, Until } from './parts';
 import { router } from './route';
@@ -15,6 +16,9 @@ import { texts } from './texts';
 
 const shownNames = 5;
 const shownRuns = 8;
+const hour = 3_600_000;
+const pastHours = 2;
+const comingHours = 6;
 const shownWarnings = 12;
 
 export function Overview({ app }: { app: App }) {
@@ -36,15 +40,13 @@ export function Overview({ app }: { app: App }) {
         {wrong.map((g) => <Line key={g.kind.plural + g.reason} group={g} explain />)}
         {!wrong.length && <Empty title={loading ? texts.loading : hidden.length ? texts.partlyKnown : texts.nothingWrong} />}
       </Section>
-      <div class="columns">
-        <NextRuns app={app} />
-        <Section title={texts.inProgress} count={count(progress)}>
-          {progress.map((g) => <Line key={g.kind.plural + g.state + g.reason} group={g} />)}
-          {!progress.length && <Empty title={texts.nothingInProgress} />}
-          {requested.length > 0 && <h3>{texts.asRequested}</h3>}
-          {requested.map((g) => <Line key={g.kind.plural + g.reason} group={g} />)}
-        </Section>
-      </div>
+      <NextRuns app={app} />
+      <Section title={texts.inProgress} count={count(progress)}>
+        {progress.map((g) => <Line key={g.kind.plural + g.state + g.reason} group={g} />)}
+        {!progress.length && <Empty title={texts.nothingInProgress} />}
+        {requested.length > 0 && <h3>{texts.asRequested}</h3>}
+        {requested.map((g) => <Line key={g.kind.plural + g.reason} group={g} />)}
+      </Section>
       <Warnings app={app} />
     </>
   );
@@ -103,12 +105,8 @@ function NextRuns({ app }: { app: App }) {
     <Section title={texts.nextRuns}>
       {!runs.length && <Empty title={texts.noRuns} />}
       {runs.length > 0 && (
-        <table class="plain">
-          <thead><tr><th scope="col">{texts.columns.when}</th><th scope="col">{texts.columns.name}</th><th scope="col">{texts.columns.schedule}</th></tr></thead>
-          <tbody>{runs.map(({ row, at, schedule }) => (
-            <tr key={row.uid}><td><Until at={at} /></td><td><a href={href(kind, row.namespace, row.name)}>{label(row)}</a></td><td><code>{schedule}</code></td></tr>
-          ))}</tbody>
-        </table>
+        <Lanes app={app} kind={kind} rows={runs.map((r) => r.row)} past={pastHours * hour} coming={comingHours * hour}
+          note={(row) => <><Until at={runs.find((r) => r.row === row)!.at} /> <code>{runs.find((r) => r.row === row)!.schedule}</code></>} />
       )}
     </Section>
   );

@@ -8,14 +8,11 @@ const byName = (name: string) => `&fieldSelector=${encodeURIComponent(`metadata.
 
 /** The kind of the children, and the query that narrows them down; undefined if there are none. */
 export function relatedOf(plural: string, object: Obj): Related | undefined {
-  const { name } = object.metadata;
   switch (plural) {
     case 'foos':
       return object.spec?.deploymentName && { group: 'apps', version: 'v1', plural: 'deployments', kind: 'Deployment', namespaced: true, query: byName(object.spec.deploymentName) };
     case 'sampleresources':
       return object.status?.podName && { group: '', version: 'v1', plural: 'pods', kind: 'Pod', namespaced: true, query: byName(object.status.podName) };
-    case 'crontabs':
-      return { group: 'batch', version: 'v1', plural: 'jobs', kind: 'Job', namespaced: true, query: `&labelSelector=${encodeURIComponent(`crontab.stable.example.com/name=${name}`)}` };
     case 'clusters':
       return object.status?.kubeconfigRef?.name && { group: 'clusterprovisioner.rke.io', version: 'v1alpha1', plural: 'kubeconfigs', kind: 'Kubeconfig', namespaced: false, query: byName(object.status.kubeconfigRef.name) };
     default:

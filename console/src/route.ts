@@ -8,6 +8,8 @@ export interface Route {
   name: string;
   search: string;
   sort: string;
+  /** How a list is shown; '' for the table. */
+  view: string;
   /** The form for a new object. */
   create: boolean;
 }
@@ -23,6 +25,7 @@ export function parse(pathname: string, query: string): Route {
     name: b || a,
     search: params.get('search') ?? '',
     sort: params.get('sort') ?? '',
+    view: params.get('view') ?? '',
     create: params.has('create') && !a,
   };
 }

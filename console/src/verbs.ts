@@ -14,9 +14,8 @@ export interface Verb {
 /** The verbs for an object in its state. The time is that of a request. */
 export function verbsOf(plural: string, object: Obj, now: Date): Verb[] {
   if (object.metadata.deletionTimestamp) return [];
-  const time = now.toISOString().replace(/\.\d+Z$/, 'Z');
-  if (plural === 'virtualmachines') return machineVerbs(object, time);
-  if (plural === 'crontabs') return cronTabVerbs(object, time);
+  if (plural === 'virtualmachines') return machineVerbs(object, inSeconds(now));
+  if (plural === 'crontabs') return cronTabVerbs(object, now);
   return [];
 }
 
@@ -35,10 +34,19 @@ function machineVerbs(object: Obj, time: string): Verb[] {
   return [restart, act('paused'), stop];
 }
 
-function cronTabVerbs(object: Obj, time: string): Verb[] {
+/** The patch that requests a run of a CronTab for a time. */
+export function runAt(time: Date): object {
+  return { metadata: { annotations: { 'crontab.stable.example.com/run-requested-at': inSeconds(time) } } };
+}
+
+function inSeconds(time: Date): string {
+  return time.toISOString().replace(/\.\d+Z$/, 'Z');
+}
+
+function cronTabVerbs(object: Obj, now: Date): Verb[] {
   const suspended = object.spec?.suspend === true;
   return [
-    ...(object.spec?.jobTemplate ? [{ name: 'run', label: texts.verbs.run, patch: { metadata: { annotations: { 'crontab.stable.example.com/run-requested-at': time } } } }] : []),
+    ...(object.spec?.jobTemplate ? [{ name: 'run', label: texts.verbs.run, patch: runAt(now) }] : []),
     { name: 'suspend', label: suspended ? texts.verbs.resume : texts.verbs.suspend, patch: { spec: { suspend: !suspended } } },
   ];
 }

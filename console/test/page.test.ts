@@ -9,6 +9,7 @@ import { select } from '../src/list';
 import { relatedOf } from '../src/related';
 import { containersOf, newest, readable } from '../src/log';
 import { parse } from '../src/route';
+import { offsetOf, runsOf, spanFor, ticks } from '../src/runs';
 import { bytesPerSecond, graphs } from '../src/samples';
 import { stateOf, toneOfCell } from '../src/state';
 import { columnsOf, matches, rowsOf, versionOf, wordsOf, type Table } from '../src/table';
@@ -91,10 +92,10 @@ test('the next run comes first, and CronTabs without one are left out', () => {
 });
 
 test('addresses of pages', () => {
-  assert.deepEqual(parse('/', '?namespace=a'), { plural: '', namespace: 'a', name: '', search: '', sort: '', create: false });
-  assert.deepEqual(parse('/virtualmachines', '?search=x&sort=-Age'), { plural: 'virtualmachines', namespace: '', name: '', search: 'x', sort: '-Age', create: false });
-  assert.deepEqual(parse('/virtualmachines/a/vm', ''), { plural: 'virtualmachines', namespace: 'a', name: 'vm', search: '', sort: '', create: false });
-  assert.deepEqual(parse('/clusters/demo', '?namespace=a'), { plural: 'clusters', namespace: 'a', name: 'demo', search: '', sort: '', create: false });
+  assert.deepEqual(parse('/', '?namespace=a'), { plural: '', namespace: 'a', name: '', search: '', sort: '', view: '', create: false });
+  assert.deepEqual(parse('/virtualmachines', '?search=x&sort=-Age'), { plural: 'virtualmachines', namespace: '', name: '', search: 'x', sort: '-Age', view: '', create: false });
+  assert.deepEqual(parse('/virtualmachines/a/vm', ''), { plural: 'virtualmachines', namespace: 'a', name: 'vm', search: '', sort: '', view: '', create: false });
+  assert.deepEqual(parse('/clusters/demo', '?namespace=a'), { plural: 'clusters', namespace: 'a', name: 'demo', search: '', sort: '', view: '', create: false });
   for (const [kind, namespace, name] of [[machines, 'a', 'vm'], [clusters, '', 'demo']] as const) {
     const route = parse(href(kind, namespace, name), '');
     assert.deepEqual([route.plural, route.namespace, route.name], [kind.plural, namespace, name]);
@@ -136,7 +137,6 @@ test('YAML without managed fields, and with all else', () => {
 test('children of each kind', () => {
   const of = (plural: string, extra: object) => relatedOf(plural, { metadata: { name: 'x' }, ...extra } as any)?.query;
   assert.equal(of('foos', { spec: { deploymentName: 'd' } }), '&fieldSelector=metadata.name%3Dd');
-  assert.equal(of('crontabs', {}), '&labelSelector=crontab.stable.example.com%2Fname%3Dx');
   assert.deepEqual([of('clusters', {}), of('sampleresources', { status: {} }), of('virtualmachines', {})], [undefined, undefined, undefined]);
 });
 
@@ -200,4 +200,25 @@ test('a pause of the samples is a gap in the graphs', () => {
   assert.equal(cpu.latest, '20 %');
   assert.equal(network.latest, 'received 3 B/s, transmitted unknown');
   assert.deepEqual([0, 999, 1000, 12_345, 9.9e8].map(bytesPerSecond), ['0 B/s', '999 B/s', '1.0 kB/s', '12 kB/s', '990 MB/s']);
+});
+
+test('runs have their lag, their end and their result; those of another owner are left out', () => {
+  const job = (name: string, scheduled: string, extra: object, owner = 'o') => ({
+    metadata: { name, uid: name, creationTimestamp: '2026-01-01T03:00:02Z', annotations: { 'batch.kubernetes.io/cronjob-scheduled-timestamp': scheduled }, ownerReferences: [{ uid: owner }] }, ...extra,
+  });
+  const end = (type: string) => ({ status: { conditions: [{ type, status: 'True', lastTransitionTime: '2026-01-01T03:05:00Z' }] } });
+  const runs = runsOf([
+    job('a', '2026-01-01T04:00:00+01:00', end('Complete')), job('b', '2026-01-01T03:00:01Z', end('Failed')), job('c', '2026-01-01T02:00:00Z', {}), job('d', '2026-01-01T03:00:00Z', {}, 'other'),
+  ] as any, 'o');
+  assert.deepEqual(runs.map((r) => [r.job, r.result, r.created - r.scheduled, r.finished && r.finished - r.created]), [['b', 'failed', 1000, 298_000], ['a', 'succeeded', 2000, 298_000], ['c', 'active', 3_602_000, undefined]]);
+});
+
+test('a time line has few round ticks, and a span with the next run', () => {
+  const now = Date.UTC(2026, 0, 1, 12, 7);
+  assert.equal(ticks(now, now + 3_600_000).length, 4);
+  assert.ok(ticks(now, now + 365 * 86_400_000).length < 8);
+  assert.equal(spanFor(now + 1000, now), 3_600_000);
+  assert.equal(spanFor(now + 20 * 3_600_000, now), 7 * 86_400_000);
+  assert.equal(spanFor(NaN, now), 86_400_000);
+  assert.deepEqual(['2026-01-01T00:00:00Z', '2026-01-01T00:00:00+05:30', '2026-01-01T00:00:00-03:00'].map(offsetOf), [0, 330, -180]);
 });

@@ -102,8 +102,13 @@ func TestEdit(t *testing.T) {
 // allow lets a user read a resource of machines in the namespace.
 func (w *world) allow(user, resource string) {
 	w.t.Helper()
+	w.allowIn(user, "cloudnative.tw", resource)
+}
+
+func (w *world) allowIn(user, group, resource string) {
+	w.t.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: user}, Rules: []rbacv1.PolicyRule{{
-		APIGroups: []string{"cloudnative.tw"}, Resources: []string{resource}, Verbs: []string{"get", "list", "watch"},
+		APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{"get", "list", "watch"},
 	}}}
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: user},

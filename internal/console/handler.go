@@ -28,6 +28,7 @@ func (c *Console) handler() http.Handler {
 	mux.Handle("GET /about", c.inSession(http.HandlerFunc(c.tellAbout)))
 	mux.Handle("GET /watch", c.inSession(http.HandlerFunc(c.watch)))
 	mux.Handle("GET /terminal/{namespace}/{name}", c.inSession(http.HandlerFunc(c.terminal)))
+	mux.Handle("POST /schedules", c.inSession(http.HandlerFunc(c.schedules)))
 	mux.Handle(apiPrefix+"/", c.inSession(http.HandlerFunc(c.serveAPI)))
 	mux.Handle("/", c.page)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

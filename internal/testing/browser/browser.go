@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
@@ -183,7 +184,10 @@ func Value[T any](b *Tab, expression string) T {
 	return result
 }
 
-// Keep writes a screenshot to the folder $KEELSON_SCREENSHOTS, in light and dark.
+// narrow is the width of a small phone, and phoneHeight its height.
+const narrow, phoneHeight = 360, 740
+
+// Keep writes screenshots to the folder $KEELSON_SCREENSHOTS: in light, in dark, and as on a phone.
 func (b *Tab) Keep(name string) {
 	b.t.Helper()
 	folder := os.Getenv("KEELSON_SCREENSHOTS")
@@ -195,13 +199,31 @@ func (b *Tab) Keep(name string) {
 		if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: features}); err != nil {
 			b.t.Fatal(err)
 		}
-		image, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(folder, name+"-"+scheme+".png"), image, 0o600); err != nil {
-			b.t.Fatal(err)
-		}
+		b.capture(filepath.Join(folder, name+"-"+scheme+".png"))
+	}
+	b.Resize(narrow, phoneHeight)
+	b.capture(filepath.Join(folder, name+"-narrow.png"))
+	if _, err := chromedp.Call(b.ctx, emulation.ClearDeviceMetricsOverride, cdp.Empty{}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// Resize makes the page as large as on another screen.
+func (b *Tab) Resize(width, height int64) {
+	b.t.Helper()
+	if _, err := chromedp.Call(b.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *Tab) capture(file string) {
+	b.t.Helper()
+	image, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, image, 0o600); err != nil {
+		b.t.Fatal(err)
 	}
 }
 
@@ -211,6 +233,14 @@ func (b *Tab) Click(text string) {
 	button := fmt.Sprintf(`[...(document.querySelector("dialog[open]") ?? document).querySelectorAll("button")].find((b) => b.textContent === %q && !b.disabled)`, text)
 	b.Until("!!" + button)
 	Value[bool](b, button+".click() ?? true")
+}
+
+// Fill puts a text into the field of a label, as if it was typed.
+func (b *Tab) Fill(label, text string) {
+	b.t.Helper()
+	field := fmt.Sprintf(`[...document.querySelectorAll("label")].find((l) => l.firstChild.textContent.startsWith(%q))?.querySelector("input, textarea, select")`, label)
+	b.Until("!!" + field)
+	Value[bool](b, fmt.Sprintf(`(() => { const f = %s; f.value = %q; f.dispatchEvent(new Event("input", {bubbles: true})); return f.dispatchEvent(new Event("change", {bubbles: true})); })()`, field, text))
 }
 
 // Unfold opens the part of the page with a title.

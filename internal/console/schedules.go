@@ -1,0 +1,95 @@
+package console
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/controller/crontab"
+	"github.com/keelson-dev/keelson/internal/cron"
+)
+
+// Limits of a question about schedules.
+const (
+	maxQuestion = 256 << 10 // bytes
+	maxCronTabs = 32
+	maxRuns     = 200 // of one CronTab
+	// maxSchedules and maxExcluded are the limits of the CRD, which does not see a CronTab that is not stored.
+	maxSchedules = 32
+	maxExcluded  = 366
+)
+
+// question asks about the schedules of CronTabs, which need not be stored.
+type question struct {
+	CronTabs []stablev1.CronTab `json:"cronTabs"`
+	After    time.Time          `json:"after"`
+	UpTo     time.Time          `json:"upTo"` // no limit if it is zero
+	Limit    int                `json:"limit"`
+}
+
+// preview is the answer about one CronTab.
+type preview struct {
+	Words  []string      `json:"words"`
+	After  string        `json:"after,omitempty"` // in the zone of the CronTab
+	Runs   []previewRun  `json:"runs"`
+	More   bool          `json:"more"`
+	Errors []fieldErrors `json:"errors"`
+}
+
+type previewRun struct {
+	Time   string      `json:"time"` // in the zone of the CronTab
+	Clocks cron.Clocks `json:"clocks,omitempty"`
+}
+
+type fieldErrors struct {
+	Field   string `json:"field"`
+	Message string `json:"message"`
+}
+
+// schedules explains schedules in words and with their times: so that the page has no second parser. It is a computation,
+// without the API and without a change.
+func (c *Console) schedules(w http.ResponseWriter, r *http.Request) {
+	var asked question
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxQuestion)).Decode(&asked); err != nil {
+		code, reason := http.StatusBadRequest, metav1.StatusReasonBadRequest
+		if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+			code, reason = http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge
+		}
+		refuse(w, code, reason, "This is not a question about schedules: "+err.Error())
+		return
+	}
+	if len(asked.CronTabs) > maxCronTabs || asked.Limit < 1 || asked.Limit > maxRuns {
+		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "Too many CronTabs or runs are asked for.")
+		return
+	}
+	if asked.UpTo.IsZero() {
+		asked.UpTo = time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC)
+	}
+	answers := make([]preview, len(asked.CronTabs))
+	for i := range asked.CronTabs {
+		if spec := &asked.CronTabs[i].Spec; len(spec.Schedules) > maxSchedules || len(spec.ExcludeDates) > maxExcluded {
+			refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "A CronTab has at most 32 schedules and 366 excluded dates.")
+			return
+		}
+		answers[i] = previewOf(crontab.NewPreview(&asked.CronTabs[i], asked.After, asked.UpTo, asked.Limit))
+	}
+	answer(w, http.StatusOK, map[string][]preview{"cronTabs": answers})
+}
+
+func previewOf(p crontab.Preview) preview {
+	made := preview{Words: append([]string{}, p.Words...), Runs: []previewRun{}, More: p.More, Errors: []fieldErrors{}}
+	if !p.After.IsZero() {
+		made.After = p.After.Format(time.RFC3339)
+	}
+	for _, run := range p.Runs {
+		made.Runs = append(made.Runs, previewRun{run.Time.Format(time.RFC3339), run.Clocks})
+	}
+	for _, err := range p.Errors {
+		made.Errors = append(made.Errors, fieldErrors{err.Field, err.Detail})
+	}
+	return made
+}

@@ -1,0 +1,61 @@
+package crontab
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/cron"
+)
+
+// Preview explains the schedule of a CronTab, which need not be stored. For people, before they save it.
+type Preview struct {
+	// Words are the schedules in English.
+	Words []string
+	// After is the time after which the runs are, in the time zone of the CronTab.
+	After time.Time
+	// Runs are scheduled times, in the time zone of the CronTab. They include those of a suspended CronTab.
+	Runs []PreviewRun
+	// More reports whether more runs follow within the interval.
+	More bool
+	// Errors are the invalid fields. With any, there are no runs.
+	Errors field.ErrorList
+}
+
+// PreviewRun is a scheduled time.
+type PreviewRun struct {
+	Time   time.Time
+	Clocks cron.Clocks
+}
+
+// NewPreview returns a preview with at most limit runs after a time and not after another one.
+func NewPreview(cronTab *stablev1.CronTab, after, upTo time.Time, limit int) Preview {
+	options, mistakes := cronOptions(cronTab)
+	var preview Preview
+	for _, schedule := range options.Schedules {
+		preview.Words = append(preview.Words, schedule.Words())
+	}
+	plan, err := cron.New(options)
+	if err != nil {
+		mistakes = append(mistakes, newScheduleError("daylightSaving", string(cronTab.Spec.DaylightSaving), err))
+	}
+	for _, mistake := range mistakes {
+		preview.Errors = append(preview.Errors, mistake.fieldError())
+	}
+	if len(preview.Errors) > 0 {
+		return preview
+	}
+	preview.After = after
+	if options.Location != nil {
+		preview.After = after.In(options.Location)
+	}
+	for run := range plan.Between(after, upTo) {
+		if len(preview.Runs) == limit {
+			preview.More = true
+			break
+		}
+		preview.Runs = append(preview.Runs, PreviewRun{run, plan.ClocksAt(run)})
+	}
+	return preview
+}
