@@ -95,6 +95,16 @@ export async function getText(path: string, accept: string): Promise<string> {
   return (await request(prefix + path, { headers: { Accept: accept } })).text();
 }
 
+/** Reads a file of the API. */
+export function getFile(path: string): Promise<Blob> {
+  return getOwnFile(prefix + path);
+}
+
+/** Reads a file of the program. */
+export async function getOwnFile(path: string): Promise<Blob> {
+  return (await request(path)).blob();
+}
+
 /** Reads a text that may go on for long. */
 export async function stream(path: string, signal: AbortSignal): Promise<ReadableStreamDefaultReader<string>> {
   const response = await request(prefix + path, { headers: { Accept: 'text/plain,application/json' }, signal });

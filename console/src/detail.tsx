@@ -3,6 +3,7 @@ import { Fragment } from 'preact';
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import { Actions } from './actions';
 import type { App } from './app';
+import { ClusterPage } from './cluster';
 import { Yaml } from './editor';
 import { sortedEvents } from './events';
 import { href, path, title, type Kind } from './kinds';
@@ -40,6 +41,7 @@ export function DetailPage({ app, kind, namespace, name }: { app: App; kind: Kin
       <Summary object={object} table={table} />
       {kind.plural === 'virtualmachines' && <MachineAccess key={object.metadata.uid} object={object} />}
       {kind.plural === 'crontabs' && <CronTabPage key={object.metadata.uid} app={app} kind={kind} object={object} />}
+      {kind.plural === 'clusters' && <ClusterPage key={object.metadata.uid} app={app} object={object} />}
       <Conditions object={object} />
       <Related app={app} kind={kind} object={object} />
       <Events app={app} object={object} />

@@ -14,6 +14,9 @@ export function MachineAccess({ object }: { object: Obj }) {
   return (
     <>
       <Fold title={texts.usage.title} denied={may.usage}>{() => <Lazy load={() => import('./usage')} path={`${at}/usage`} />}</Fold>
+      {object.spec?.display?.type === 'vga' && (
+        <Fold title={texts.screen.title} denied={may.screen}>{() => <Lazy load={() => import('./screen')} namespace={namespace!} name={name} screenshot={`${at}/screenshot`} mayNot={may.screenshot} />}</Fold>
+      )}
       <Fold title={texts.terminal} denied={may.console}>{() => <Lazy load={() => import('./terminal')} namespace={namespace!} name={name} />}</Fold>
       <Fold title={texts.serialLog} denied={may.log}>{() => <LogView path={`${at}/log?tail=1000&follow=true`} />}</Fold>
     </>
@@ -21,7 +24,7 @@ export function MachineAccess({ object }: { object: Obj }) {
 }
 
 /** A part that is made when it is opened, unless the user may not see it. */
-function Fold({ title, denied, children }: { title: string; denied?: string; children: () => ComponentChildren }) {
+export function Fold({ title, denied, children }: { title: string; denied?: string; children: () => ComponentChildren }) {
   const [open, set] = useState(false);
   return (
     <details class="card" onToggle={(e) => set(e.currentTarget.open)}>

@@ -11,12 +11,21 @@ export function useMay(kind: Kind, namespace: string | undefined, name: string, 
   return useReview(verbs, [kind, namespace, name], (verb) => ({ namespace, name: name || undefined, verb, group: kind.group, resource: kind.plural }));
 }
 
-const subresources = ['console', 'log', 'usage'] as const;
+const subresources = ['console', 'log', 'screen', 'screenshot', 'usage'] as const;
 
 /** The same for the subresources of a machine in the access API. */
 export function useMayAccess(namespace: string, name: string): May {
   return useReview(subresources, [namespace, name], (subresource) => ({ namespace, name, verb: 'get', group: 'access.cloudnative.tw', resource: 'virtualmachines', subresource }));
 }
+
+/** Whether the user may read the kubeconfig of a Cluster, and reach its API. */
+export function useMayCluster(name: string, secret: { namespace: string; name: string } | undefined): May {
+  return useReview(secret ? clusterKeys : ['proxy'], [name, secret?.namespace, secret?.name], (key) => (key === 'proxy'
+    ? { name, verb: 'get', group: 'access.cloudnative.tw', resource: 'clusters', subresource: 'proxy' }
+    : { ...secret!, verb: 'get', group: '', resource: 'secrets' }));
+}
+
+const clusterKeys = ['proxy', 'kubeconfig'] as const;
 
 interface Attributes { namespace?: string; name?: string; verb: string; group: string; resource: string; subresource?: string }
 

@@ -16,6 +16,7 @@ export function verbsOf(plural: string, object: Obj, now: Date): Verb[] {
   if (object.metadata.deletionTimestamp) return [];
   if (plural === 'virtualmachines') return machineVerbs(object, inSeconds(now));
   if (plural === 'crontabs') return cronTabVerbs(object, now);
+  if (plural === 'clusters') return clusterVerbs(object, now);
   return [];
 }
 
@@ -32,6 +33,17 @@ function machineVerbs(object: Obj, time: string): Verb[] {
     return [{ ...restart, label: texts.verbs.active, warning: undefined }, stop];
   }
   return [restart, act('paused'), stop];
+}
+
+/** Only the engine local can stop a Cluster and rotate its credentials. */
+function clusterVerbs(object: Obj, now: Date): Verb[] {
+  const { name } = object.metadata;
+  if (object.status?.engine !== 'local') return [];
+  if (object.spec?.running === false) return [{ name: 'start', label: texts.verbs.active, patch: { spec: { running: true } } }];
+  return [
+    { name: 'stop', label: texts.verbs.stopped, patch: { spec: { running: false } }, warning: texts.stopClusterWarning(name) },
+    { name: 'rotate', label: texts.verbs.rotate, patch: { metadata: { annotations: { 'clusterprovisioner.rke.io/rotate-credentials': inSeconds(now) } } }, warning: texts.rotateWarning(name) },
+  ];
 }
 
 /** The patch that requests a run of a CronTab for a time. */

@@ -99,6 +99,25 @@ func TestEdit(t *testing.T) {
 	eventually(w, cronTab, func(c *stablev1.CronTab) bool { return c.Spec.Schedule == "5 3 * * *" })
 }
 
+// allowEverywhere lets a user read a resource without namespaces.
+func (w *world) allowEverywhere(user, group, resource string) {
+	w.t.Helper()
+	name := user + "-" + w.namespace
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{"get", "list", "watch"},
+	}}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+	}
+	for _, object := range []client.Object{role, binding} {
+		if err := w.client.Create(w.t.Context(), object); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
 // allow lets a user read a resource of machines in the namespace.
 func (w *world) allow(user, resource string) {
 	w.t.Helper()

@@ -58,7 +58,7 @@ type Console struct {
 	about    about
 	page     *page
 	config   *rest.Config
-	// One element for each open connection with watches, and for each terminal.
+	// One element for each open connection with watches, and for each terminal or screen.
 	watchers, terminals chan struct{}
 }
 

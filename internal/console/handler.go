@@ -28,6 +28,8 @@ func (c *Console) handler() http.Handler {
 	mux.Handle("GET /about", c.inSession(http.HandlerFunc(c.tellAbout)))
 	mux.Handle("GET /watch", c.inSession(http.HandlerFunc(c.watch)))
 	mux.Handle("GET /terminal/{namespace}/{name}", c.inSession(http.HandlerFunc(c.terminal)))
+	mux.Handle("GET /screen/{namespace}/{name}", c.inSession(http.HandlerFunc(c.screen)))
+	mux.Handle("GET /kubeconfig/{name}", c.inSession(http.HandlerFunc(c.kubeconfig)))
 	mux.Handle("POST /schedules", c.inSession(http.HandlerFunc(c.schedules)))
 	mux.Handle(apiPrefix+"/", c.inSession(http.HandlerFunc(c.serveAPI)))
 	mux.Handle("/", c.page)

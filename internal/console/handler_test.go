@@ -200,6 +200,8 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 	}
 }
 
+const clusterPath = "/kubernetes/apis/access.cloudnative.tw/v1alpha1/clusters/demo/proxy"
+
 func TestOnlyRequestsOfThePageReachTheAPI(t *testing.T) {
 	v, api := newVisitor(t)
 	v.login(token(v.c.URL()))
@@ -225,6 +227,19 @@ func TestOnlyRequestsOfThePageReachTheAPI(t *testing.T) {
 		{http.MethodPost, "/kubernetes/api/v1/namespaces/default/pods", http.StatusForbidden},
 		{http.MethodGet, "/kubernetes/metrics", http.StatusForbidden},
 		{http.MethodGet, "/kubernetes/", http.StatusForbidden},
+		{http.MethodGet, "/kubernetes/apis/access.cloudnative.tw/v1alpha1/namespaces/default/virtualmachines/vm/screenshot", http.StatusOK},
+		{http.MethodGet, "/kubernetes/apis/access.cloudnative.tw/v1alpha1/namespaces/default/virtualmachines/vm/screen", http.StatusForbidden},
+		{http.MethodGet, clusterPath + "/api/v1/namespaces", http.StatusOK},
+		{http.MethodGet, clusterPath + "/apis/apps/v1/namespaces/default/deployments/web", http.StatusOK},
+		{http.MethodGet, clusterPath + "/api/v1/namespaces/default/pods/a/log", http.StatusOK},
+		{http.MethodGet, clusterPath + "/api/v1/namespaces/default/pods/a/exec", http.StatusForbidden},
+		{http.MethodGet, clusterPath + "/api/v1/namespaces/default/pods/a/proxy/", http.StatusForbidden},
+		{http.MethodGet, clusterPath + "/api/v1/secrets", http.StatusForbidden},
+		{http.MethodGet, clusterPath + "/version", http.StatusForbidden},
+		{http.MethodGet, clusterPath, http.StatusForbidden},
+		{http.MethodDelete, clusterPath + "/api/v1/namespaces/default", http.StatusForbidden},
+		{http.MethodPost, clusterPath + "/api/v1/namespaces", http.StatusForbidden},
+		{http.MethodGet, clusterPath + "/api/v1/namespaces/default/pods/../secrets", http.StatusBadRequest},
 		{http.MethodConnect, machinesPath, http.StatusForbidden},
 		{http.MethodGet, "/kubernetes/api/v1/namespaces/default/pods/%2e%2e/secrets", http.StatusBadRequest},
 		{http.MethodGet, "/kubernetes/api/v1/pods/../secrets", http.StatusBadRequest},

@@ -87,7 +87,9 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		found = p.files[indexFile]
 	}
 	h := w.Header()
-	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; img-src 'self'; "+
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; "+
+		// A screen is drawn from images that its server sends.
+		"img-src 'self' data:; "+
 		// The terminal makes style elements, and style attributes for the colors of its text.
 		"style-src 'self' 'nonce-"+p.nonce+"'; style-src-attr 'unsafe-inline'; "+
 		// Not all browsers count a WebSocket as 'self'.

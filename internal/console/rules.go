@@ -27,6 +27,12 @@ var readable = []resource{
 	{"", "events"}, {"", "namespaces"}, {"", "nodes"}, {"", "pods"}, {"apps", "deployments"}, {"batch", "jobs"},
 }
 
+// readableInClusters are the resources that the page reads in a Cluster, through the access API.
+var readableInClusters = []resource{
+	{"", "events"}, {"", "namespaces"}, {"", "nodes"}, {"", "pods"}, {"", "services"}, {"apps", "daemonsets"}, {"apps", "deployments"},
+	{"apps", "statefulsets"}, {"batch", "cronjobs"}, {"batch", "jobs"},
+}
+
 // reviews are the questions of the page about its user.
 var reviews = []string{
 	"/apis/authentication.k8s.io/v1/selfsubjectreviews",
@@ -39,6 +45,8 @@ type rules struct {
 	kinds []Kind
 	ours  map[resource]bool
 	reads map[resource]bool
+	// inClusters are those of the APIs of Clusters.
+	inClusters map[resource]bool
 }
 
 // newRules returns the rules for all kinds of Keelson.
@@ -47,7 +55,7 @@ func newRules() (*rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rules{ours: map[resource]bool{}, reads: map[resource]bool{}}
+	r := &rules{ours: map[resource]bool{}, reads: map[resource]bool{}, inClusters: map[resource]bool{}}
 	for _, d := range definitions {
 		for _, version := range d.Spec.Versions {
 			if version.Storage {
@@ -58,6 +66,9 @@ func newRules() (*rules, error) {
 	}
 	for _, resource := range readable {
 		r.reads[resource] = true
+	}
+	for _, resource := range readableInClusters {
+		r.inClusters[resource] = true
 	}
 	return r, nil
 }
@@ -70,9 +81,15 @@ const (
 // The page reads the subresources of subresources; corePath and groupPath match none.
 var (
 	subresources = regexp.MustCompile(`^/api/v1/namespaces/` + name + `/pods/` + name + `/log$` +
-		`|^/apis/` + client.Group + `/` + client.Version + `/namespaces/` + name + `/` + client.Resource + `/` + name + `/(?:` + client.Log + `|` + client.Usage + `)$`)
+		`|^/apis/` + client.Group + `/` + client.Version + `/namespaces/` + name + `/` + client.Resource + `/` + name + `/(?:` + client.Log + `|` + client.Screenshot + `|` + client.Usage + `)$`)
 	corePath  = regexp.MustCompile(`^/api/v1/` + objects)
 	groupPath = regexp.MustCompile(`^/apis/(` + name + `)/` + name + `/` + objects)
+)
+
+// cluster is the path of the API of a Cluster, and podLog the log of a Pod.
+var (
+	cluster = regexp.MustCompile(`^/apis/` + client.Group + `/` + client.Version + `/` + client.Clusters + `/` + name + `/` + client.Proxy + `(/.*)$`)
+	podLog  = regexp.MustCompile(`^/api/v1/namespaces/` + name + `/pods/` + name + `/log$`)
 )
 
 // allow reports whether the page makes such a request. The path is the one as sent: one with an escaped character
@@ -85,6 +102,10 @@ func (r *rules) allow(method, path string) bool {
 	}
 	if path == "/version" || subresources.MatchString(path) && !strings.Contains(path, "..") {
 		return method == http.MethodGet
+	}
+	if m := cluster.FindStringSubmatch(path); m != nil {
+		asked, _, ok := parse(m[1])
+		return method == http.MethodGet && !strings.Contains(path, "..") && (ok && r.inClusters[asked] || podLog.MatchString(m[1]))
 	}
 	asked, object, ok := parse(path)
 	switch {

@@ -44,6 +44,16 @@ func (g *guest) start(t *testing.T) *rest.Config {
 	mux := http.NewServeMux()
 	machine := "GET /apis/" + client.Group + "/" + client.Version + "/namespaces/{namespace}/virtualmachines/{name}/"
 	mux.HandleFunc(machine+client.Console, g.console)
+	mux.HandleFunc(machine+client.Screen, g.console)
+	mux.HandleFunc(machine+client.Screenshot, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "image/png")
+		_, _ = w.Write([]byte("\x89PNG"))
+	})
+	// Each Cluster is the API itself.
+	mux.Handle("/apis/"+client.Group+"/"+client.Version+"/clusters/{name}/proxy/", &httputil.ReverseProxy{Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+		_, path, _ := strings.Cut(r.In.URL.Path, "/proxy")
+		r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.Path = target.Scheme, target.Host, path
+	}})
 	mux.HandleFunc(machine+client.Log, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = fmt.Fprintf(w, "\x1b[32mGuest %s is up\x1b[0m\r\n", r.PathValue("name"))

@@ -22,7 +22,7 @@ import (
 )
 
 // browserTimeout is for all that a test does in the browser, on a busy machine.
-const browserTimeout = 2 * time.Minute
+const browserTimeout = 5 * time.Minute
 
 // chromium is the browser of all tests of a package; its tabs share nothing.
 var chromium struct {
@@ -162,7 +162,7 @@ func (b *Tab) Sees(texts ...string) {
 func (b *Tab) Until(expression string) {
 	b.t.Helper()
 	deadline := time.Now().Add(harness.WaitTimeout)
-	for !Value[bool](b, expression) {
+	for !Value[bool](b, "Boolean("+expression+")") {
 		if time.Now().After(deadline) {
 			b.t.Fatalf("never true: %s\nThe page:\n%s", expression, b.Text())
 		}
@@ -171,6 +171,16 @@ func (b *Tab) Until(expression string) {
 			b.t.Fatal(b.ctx.Err())
 		case <-time.After(10 * time.Millisecond):
 		}
+	}
+}
+
+// Pause waits, to see that nothing changes in the meantime.
+func (b *Tab) Pause(d time.Duration) {
+	b.t.Helper()
+	select {
+	case <-b.ctx.Done():
+		b.t.Fatal(b.ctx.Err())
+	case <-time.After(d):
 	}
 }
 
@@ -238,9 +248,17 @@ func (b *Tab) Click(text string) {
 // Fill puts a text into the field of a label, as if it was typed.
 func (b *Tab) Fill(label, text string) {
 	b.t.Helper()
-	field := fmt.Sprintf(`[...document.querySelectorAll("label")].find((l) => l.firstChild.textContent.startsWith(%q))?.querySelector("input, textarea, select")`, label)
+	field := fmt.Sprintf(`[...document.querySelectorAll("label")].find((l) => l.firstChild?.textContent.startsWith(%q))?.querySelector("input, textarea, select")`, label)
 	b.Until("!!" + field)
 	Value[bool](b, fmt.Sprintf(`(() => { const f = %s; f.value = %q; f.dispatchEvent(new Event("input", {bubbles: true})); return f.dispatchEvent(new Event("change", {bubbles: true})); })()`, field, text))
+}
+
+// Saved clicks the button with a text, and waits until the page saves a file: its type and its size in bytes.
+func (b *Tab) Saved(button, want string) {
+	b.t.Helper()
+	Value[bool](b, `(() => { const make = URL.createObjectURL; URL.createObjectURL = (file) => { window.saved = file.type + " " + file.size; return make.call(URL, file); }; return true; })()`)
+	b.Click(button)
+	b.Until(fmt.Sprintf(`(window.saved ?? "").startsWith(%q)`, want))
 }
 
 // Unfold opens the part of the page with a title.

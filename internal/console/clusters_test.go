@@ -1,0 +1,108 @@
+package console_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	clusterv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	vmv1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/testing/browser"
+)
+
+// provision gives the Cluster of a world the status of a provisioned one, and a Secret with its kubeconfig.
+func (w *world) provision(secretType corev1.SecretType) {
+	w.t.Helper()
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "kubeconfig", Labels: map[string]string{clusterv1alpha1.LabelClusterName: w.namespace}},
+		Type:       secretType, StringData: map[string]string{clusterv1alpha1.SecretKey: "the kubeconfig"},
+	}
+	if err := w.client.Create(w.t.Context(), secret); err != nil {
+		w.t.Fatal(err)
+	}
+	cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}
+	eventually(w, cluster, func(*clusterv1alpha1.Cluster) bool { return true })
+	cluster.Status.Engine, cluster.Status.Version = clusterv1alpha1.EngineLocal, "v1.36.3"
+	cluster.Status.KubeconfigRef = &clusterv1alpha1.KubeconfigReference{
+		Name: w.namespace, SecretRef: &clusterv1alpha1.SecretReference{Namespace: w.namespace, Name: "kubeconfig", Key: clusterv1alpha1.SecretKey},
+	}
+	cluster.Status.LastOperation = &clusterv1alpha1.LastOperation{
+		Type: clusterv1alpha1.OperationUpgrade, State: clusterv1alpha1.OperationProcessing, Description: "Waiting for etcd", Attempts: 2, LastUpdateTime: metav1.Now(),
+	}
+	if err := w.client.Status().Update(w.t.Context(), cluster); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestClusterPage(t *testing.T) {
+	w := newWorld(t)
+	w.provision(clusterv1alpha1.SecretTypeKubeconfig)
+	c := serve(t, (&guest{config: w.config}).start(t), 0)
+	b := browser.New(t) // closed before the console
+	b.Open(strings.Replace(c.URL(), "/#", "/clusters/"+w.namespace+"#", 1))
+	b.Sees("Upgrade", "Waiting for etcd", "attempt 2", "v1.36.3", "Rotate credentials")
+	b.Saved("Download the kubeconfig", "text/plain")
+	b.Unfold("Objects in this cluster")
+	b.Sees("kube-system")
+	b.Fill("Kind", "pods")
+	b.Sees("There are no Pods")
+	b.Fill("Kind", "namespaces")
+	b.Sees("kube-system")
+	b.Until(`[...document.querySelectorAll("td button")].some((b) => b.textContent === "YAML" && (b.click(), true))`)
+	b.Sees("kind: Namespace")
+	b.Keep("cluster")
+	b.Click("Stop")
+	b.Sees("Its data stays")
+	b.Click("Stop")
+	eventually(w, &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}, func(c *clusterv1alpha1.Cluster) bool {
+		return c.Spec.Running != nil && !*c.Spec.Running
+	})
+}
+
+func TestClusterOfAReader(t *testing.T) {
+	w := newWorld(t)
+	w.provision(clusterv1alpha1.SecretTypeKubeconfig)
+	config := rest.CopyConfig(w.config)
+	config.Impersonate.UserName = "eve"
+	w.allowEverywhere("eve", "clusterprovisioner.rke.io", "clusters")
+	c := serve(t, config, 0)
+	b := browser.New(t) // closed before the console
+	b.Expect("403")
+	b.Open(strings.Replace(c.URL(), "/#", "/clusters/"+w.namespace+"#", 1))
+	b.Until(`[...document.querySelectorAll("main button")].find((b) => b.textContent === "Download the kubeconfig")?.title.startsWith("You may not get secrets in")`)
+	b.Unfold("Objects in this cluster")
+	b.Sees("You may not get clusters/proxy")
+}
+
+// Only the kubeconfig of a Cluster passes, not another Secret that its status names.
+func TestOtherSecretsDoNotPass(t *testing.T) {
+	w := newWorld(t)
+	w.provision(corev1.SecretTypeOpaque)
+	v := &visitor{t: t, c: serve(t, w.config, 0)}
+	if got := v.send(http.MethodGet, "/kubeconfig/"+w.namespace, nil, nil); got.code != http.StatusUnauthorized {
+		t.Errorf("without a session: %d", got.code)
+	}
+	v.login(token(v.c.URL()))
+	for path, want := range map[string]int{
+		"/kubeconfig/" + w.namespace: http.StatusNotFound, "/kubeconfig/missing": http.StatusNotFound, "/kubeconfig/UPPER": http.StatusBadRequest,
+		"/kubeconfig/a%2fb": http.StatusBadRequest,
+	} {
+		if got := v.send(http.MethodGet, path, nil, nil); got.code != want || strings.Contains(got.body, "the kubeconfig") {
+			t.Errorf("GET %s: %d %s, want %d", path, got.code, got.body, want)
+		}
+	}
+}
+
+func TestScreenThatIsRefused(t *testing.T) {
+	w := newWorld(t)
+	machine := &vmv1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "desktop"}, Spec: vmv1alpha1.VirtualMachineSpec{Display: &vmv1alpha1.Display{Type: vmv1alpha1.DisplayVGA}}}
+	w.create(machine, "True", "GuestReady", "")
+	b := openMachine(t, w, &guest{config: w.config, refusal: "VirtualMachine is not running: start it first"}, "desktop", "Screen")
+	b.Expect("it has the error") // noVNC logs it
+	b.Sees("is not running: start it first")
+	b.Saved("Screenshot", "image/png 4")
+}

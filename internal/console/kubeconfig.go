@@ -1,0 +1,80 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clusterv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+)
+
+// maxObject is the size of an object that is read here, in bytes. It is the limit of kube-apiserver.
+const maxObject = 3 << 20
+
+// kubeconfig serves the kubeconfig of a Cluster, for users who may read its Secret. Other Secrets do not pass the console:
+// this one has the type and the label of the Cluster.
+func (c *Console) kubeconfig(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	if !namePath.MatchString(name) {
+		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "This is not the name of a Cluster.")
+		return
+	}
+	var cluster clusterv1alpha1.Cluster
+	if status := c.read(r.Context(), "/apis/"+clusterv1alpha1.SchemeGroupVersion.String()+"/clusters/"+name, &cluster); status != nil {
+		answer(w, int(status.Code), status)
+		return
+	}
+	ref := cluster.Status.KubeconfigRef
+	if ref == nil || ref.SecretRef == nil || !namePath.MatchString(ref.SecretRef.Namespace) || !namePath.MatchString(ref.SecretRef.Name) {
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "Cluster "+name+" has no kubeconfig yet.")
+		return
+	}
+	var secret corev1.Secret
+	if status := c.read(r.Context(), "/api/v1/namespaces/"+ref.SecretRef.Namespace+"/secrets/"+ref.SecretRef.Name, &secret); status != nil {
+		answer(w, int(status.Code), status)
+		return
+	}
+	key := ref.SecretRef.Key
+	if key == "" {
+		key = clusterv1alpha1.SecretKey
+	}
+	content := secret.Data[key]
+	if secret.Type != clusterv1alpha1.SecretTypeKubeconfig || secret.Labels[clusterv1alpha1.LabelClusterName] != name || len(content) == 0 {
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "The Secret "+secret.Name+" has no kubeconfig of Cluster "+name+".")
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write(content) // the browser has gone
+}
+
+// read reads an object as the user. It returns what went wrong, or nil.
+func (c *Console) read(ctx context.Context, path string, object any) *metav1.Status {
+	target := *c.server
+	target.Path = c.pathOf(path)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		status := newStatus(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+		return &status
+	}
+	request.Header.Set("Accept", "application/json")
+	request.Header.Set("User-Agent", "keelson-console")
+	response, err := c.client.Do(request)
+	if err != nil {
+		status := newStatus(http.StatusBadGateway, metav1.StatusReasonServiceUnavailable, c.unreachableMessage(err))
+		return &status
+	}
+	defer func() { _ = response.Body.Close() }() // it was only read
+	if response.StatusCode != http.StatusOK {
+		status := failure(response)
+		return &status
+	}
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxObject)).Decode(object); err != nil {
+		status := newStatus(http.StatusBadGateway, metav1.StatusReasonServiceUnavailable, c.unreachableMessage(err))
+		return &status
+	}
+	return nil
+}
