@@ -8,7 +8,7 @@ import { TableList, type Obj } from './live';
 import { LogView } from './log';
 import { Fold } from './machine';
 import { useMayCluster } from './may';
-import { Age, Badge, CellText, Copy, Empty, Section, Until } from './parts';
+import { Age, Badge, CellText, Copy, Empty, Scroll, Section, Until } from './parts';
 import { save } from './save';
 import { useSource } from './signal';
 import type { Tone } from './state';
@@ -119,7 +119,7 @@ function Table({ list, rows, proxy, kind }: { list: TableList; rows: Row[]; prox
   const toggle = (key: string) => open(opened === key ? '' : key);
   const at = (r: Row) => proxy + path(kind, r.namespace, r.name);
   return (
-    <div class="scroll">
+    <Scroll>
       <table class="plain">
         <thead><tr>
           {withNamespace && <th scope="col">{texts.columns.namespace}</th>}<th scope="col">{texts.columns.name}</th>
@@ -139,7 +139,7 @@ function Table({ list, rows, proxy, kind }: { list: TableList; rows: Row[]; prox
           </Fragment>
         ))}</tbody>
       </table>
-    </div>
+    </Scroll>
   );
 }
 

@@ -11,7 +11,7 @@ import { ObjectList, TableList, type Obj } from './live';
 import { PodLogs } from './log';
 import { MachineAccess } from './machine';
 import { EventTable } from './overview';
-import { Age, Badge, CellText, Empty, Section } from './parts';
+import { Age, Badge, CellText, Empty, Scroll, Section } from './parts';
 import { relatedOf } from './related';
 import { CronTabPage } from './schedule';
 import { useSource } from './signal';
@@ -88,7 +88,7 @@ function Conditions({ object }: { object: Obj }) {
     <Section title={texts.conditions}>
       {!conditions.length && <Empty title={texts.noConditions} />}
       {conditions.length > 0 && (
-        <div class="scroll">
+        <Scroll>
           <table class="plain">
             <thead><tr>{(['type', 'status', 'reason', 'message', 'since'] as const).map((c) => <th key={c} scope="col">{texts.columns[c]}</th>)}</tr></thead>
             <tbody>{conditions.map((c) => (
@@ -98,7 +98,7 @@ function Conditions({ object }: { object: Obj }) {
               </tr>
             ))}</tbody>
           </table>
-        </div>
+        </Scroll>
       )}
     </Section>
   );
@@ -125,7 +125,7 @@ function Related({ app, kind, object }: { app: App; kind: Kind; object: Obj }) {
       {table?.phase === 'denied' && <p class="hint"><strong>{texts.denied(related!.plural)}</strong> {table.message}</p>}
       {table?.phase === 'live' && !rows.length && <Empty title={texts.none(related!.kind + 's')} />}
       {rows.length > 0 && (
-        <div class="scroll">
+        <Scroll>
           <table class="plain">
             <thead><tr><th scope="col">{related!.kind}</th>{columns.map(([c]) => <th key={c.name} scope="col">{c.name}</th>)}<th scope="col">{texts.columns.age}</th>{podsOf && <th scope="col"><span class="hidden">{texts.logs}</span></th>}</tr></thead>
             <tbody>{rows.map((r) => {
@@ -143,7 +143,7 @@ function Related({ app, kind, object }: { app: App; kind: Kind; object: Obj }) {
               );
             })}</tbody>
           </table>
-        </div>
+        </Scroll>
       )}
     </Section>
   );

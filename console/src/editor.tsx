@@ -72,7 +72,7 @@ function Editor({ at, before, close }: { at: string; before: string; close: () =
     <>
       <textarea value={text} rows={24} spellcheck={false} aria-label={texts.yaml} onInput={(e) => { set(e.currentTarget.value); setChecked(undefined); }} />
       {message && <p class="hint" role="alert">{message}</p>}
-      {checked && (checked.length ? <pre class="diff" aria-label={texts.changes}>{checked.map((l, i) => <span key={i} class={l.kind === '+' ? 'added' : l.kind === '-' ? 'removed' : ''}>{l.kind} {l.text}{'\n'}</span>)}</pre> : <p>{texts.noChanges}</p>)}
+      {checked && (checked.length ? <pre class="diff" tabIndex={0} aria-label={texts.changes}>{checked.map((l, i) => <span key={i} class={l.kind === '+' ? 'added' : l.kind === '-' ? 'removed' : ''}>{l.kind} {l.text}{'\n'}</span>)}</pre> : <p>{texts.noChanges}</p>)}
       <div class="actions">
         {checked?.length ? <button type="button" onClick={() => void save()}>{texts.save}</button> : <button type="button" onClick={() => void check()}>{texts.check}</button>}
         <button type="button" onClick={close}>{texts.cancel}</button>

@@ -1,7 +1,7 @@
 // A schedule in words and with its next times, as the program reads it.
 import { useEffect, useState } from 'preact/hooks';
 import { APIError } from './api';
-import { Until } from './parts';
+import { Scroll, Until } from './parts';
 import { offsetOf, previews, type CronTabTimes, type Preview } from './runs';
 import { texts } from './texts';
 
@@ -39,7 +39,7 @@ function Times({ preview }: { preview: Preview }) {
   if (!preview.runs.length) return <p class="hint">{texts.neverRuns}</p>;
   const before = (i: number) => (i ? preview.runs[i - 1].time : (preview.after ?? preview.runs[0].time));
   return (
-    <div class="scroll">
+    <Scroll>
       <table class="plain times">
         <thead><tr><th scope="col">{texts.nextTimes}</th><th scope="col">{texts.columns.when}</th><th scope="col">{texts.columns.clocks}</th></tr></thead>
         <tbody>{preview.runs.map((r, i) => (
@@ -50,7 +50,7 @@ function Times({ preview }: { preview: Preview }) {
           </tr>
         ))}</tbody>
       </table>
-    </div>
+    </Scroll>
   );
 }
 

@@ -7,7 +7,7 @@ import { sortedEvents, type Event } from './events';
 import { counted, href, path, title } from './kinds';
 import { Lanes } from './lanes';
 import type { Obj } from './live';
-import { Age, Badge, Empty, Section, Until } from './parts';
+import { Age, Badge, Empty, Scroll, Section, Until } from './parts';
 import { router } from './route';
 import { useSource } from './signal';
 import { toneOf } from './state';
@@ -128,7 +128,7 @@ function Warnings({ app }: { app: App }) {
 /** A table of events. */
 export function EventTable({ app, events, withObject }: { app: App; events: Event[]; withObject?: boolean }) {
   return (
-    <div class="scroll">
+    <Scroll>
       <table class="plain">
         <thead><tr>
           <th scope="col">{texts.columns.last}</th>{withObject && <th scope="col">{texts.columns.object}</th>}<th scope="col">{texts.columns.reason}</th>
@@ -143,7 +143,7 @@ export function EventTable({ app, events, withObject }: { app: App; events: Even
           </tr>
         ))}</tbody>
       </table>
-    </div>
+    </Scroll>
   );
 }
 

@@ -1,6 +1,6 @@
 // Small parts of all pages.
 import type { ComponentChildren } from 'preact';
-import { useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { useNow } from './signal';
 import { toneOfCell, type Tone } from './state';
 import { texts } from './texts';
@@ -50,6 +50,20 @@ export function Section({ title, count, children }: { title: string; count?: num
       {children}
     </section>
   );
+}
+
+/** A part that scrolls to the side where it is too wide. Then the keyboard reaches it. */
+export function Scroll({ children }: { children: ComponentChildren }) {
+  const box = useRef<HTMLDivElement>(null);
+  const [wide, set] = useState(false);
+  useEffect(() => {
+    const element = box.current!;
+    const observer = new ResizeObserver(() => set(element.scrollWidth > element.clientWidth));
+    observer.observe(element);
+    for (const child of element.children) observer.observe(child);
+    return () => observer.disconnect();
+  }, []);
+  return <div ref={box} class="scroll" role="group" tabIndex={wide ? 0 : undefined}>{children}</div>;
 }
 
 export function Copy({ text }: { text: string }) {

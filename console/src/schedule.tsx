@@ -9,7 +9,7 @@ import { path, type Kind } from './kinds';
 import { ObjectList, type Obj } from './live';
 import { PodLogs } from './log';
 import { useMay, type May } from './may';
-import { Age, Badge, Empty, Section } from './parts';
+import { Age, Badge, Empty, Scroll, Section } from './parts';
 import { previews, runsOf, spanFor, spans, timesOf, type CronTabTimes, type PastRun, type Preview } from './runs';
 import { useSource } from './signal';
 import type { Tone } from './state';
@@ -169,7 +169,7 @@ function Runs({ kind, object, runs, list, may }: { kind: Kind; object: Obj; runs
       {list.phase === 'live' && !runs.length && <Empty title={texts.none('Jobs')} />}
       {message && <p role="status">{message}</p>}
       {runs.length > 0 && (
-        <div class="scroll">
+        <Scroll>
           <table class="plain">
             <thead><tr>{columns.map((c) => <th key={c} scope="col">{c}</th>)}<th scope="col"><span class="hidden">{texts.logs}</span></th></tr></thead>
             <tbody>{runs.map((r) => (
@@ -189,7 +189,7 @@ function Runs({ kind, object, runs, list, may }: { kind: Kind; object: Obj; runs
               </Fragment>
             ))}</tbody>
           </table>
-        </div>
+        </Scroll>
       )}
     </Section>
   );

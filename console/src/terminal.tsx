@@ -3,6 +3,7 @@ import { Terminal as Screen } from '@xterm/xterm';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { sessionKey, socketOrigin } from './api';
 import { backoff } from './backoff';
+import { Scroll } from './parts';
 import { texts } from './texts';
 
 /** What is known of the session: whether the machine gets the input, and why there is none. */
@@ -36,7 +37,7 @@ export default function Terminal({ namespace, name }: { namespace: string; name:
         <button ref={after} type="button" class="small" onClick={() => again(attempt + 1)}>{link.open && !link.writer ? texts.takeOver : texts.reconnect}</button>
         <span class="message" role="status">{link.message || (link.open ? (link.writer ? texts.terminalHint : texts.viewer) : texts.connecting)}</span>
       </div>
-      <div class="scroll"><div ref={place} class="screen" /></div>
+      <Scroll><div ref={place} class="screen" /></Scroll>
     </div>
   );
 }

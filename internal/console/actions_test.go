@@ -62,6 +62,7 @@ func TestDelete(t *testing.T) {
 	disabled := `document.querySelector("dialog .danger").disabled`
 	b.Press("we")
 	b.Until(disabled)
+	b.Accessible()
 	b.Keep("delete")
 	b.Press("b")
 	b.Until("!" + disabled)
@@ -92,6 +93,7 @@ func TestEdit(t *testing.T) {
 	replace("61 3 * * *", "5 3 * * *")
 	b.Click("Check")
 	b.Sees("-   schedule: 0 3 * * *", "+   schedule: 5 3 * * *")
+	b.Accessible()
 	b.Keep("edit")
 	cronTab := &stablev1.CronTab{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "backup"}}
 	eventually(w, cronTab, func(c *stablev1.CronTab) bool { return c.Spec.Schedule == "0 3 * * *" })
@@ -170,6 +172,7 @@ func TestCreate(t *testing.T) {
 	b.Press("-2")
 	b.Click("Check")
 	b.Sees("Nothing is created yet")
+	b.Accessible()
 	b.Keep("create")
 	b.Click("Create")
 	b.Until(`location.pathname.endsWith("/web-2")`)

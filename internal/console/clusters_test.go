@@ -54,6 +54,7 @@ func TestClusterPage(t *testing.T) {
 	b.Sees("kube-system")
 	b.Until(`[...document.querySelectorAll("td button")].some((b) => b.textContent === "YAML" && (b.click(), true))`)
 	b.Sees("kind: Namespace")
+	b.Accessible()
 	b.Keep("cluster")
 	b.Click("Stop")
 	b.Sees("Its data stays")

@@ -112,13 +112,23 @@ func (w *world) ready(object client.Object, status metav1.ConditionStatus, reaso
 }
 
 func TestEveryPage(t *testing.T) {
+	visitEveryPage(t, func(b *browser.Tab, name string) { b.Keep(name) })
+}
+
+func TestLongAccessibility(t *testing.T) {
+	visitEveryPage(t, func(b *browser.Tab, _ string) { b.Accessible() })
+}
+
+// visitEveryPage opens all pages, and calls a function when one is there.
+func visitEveryPage(t *testing.T, visit func(b *browser.Tab, name string)) {
+	t.Helper()
 	w := newWorld(t)
 	c := serve(t, w.config, 0)
 	b := browser.New(t) // closed before the console
 	b.Open(strings.Replace(c.URL(), "/#", "/?namespace="+w.namespace+"#", 1))
 	b.Sees("Needs attention", "SecretMissing", "1 Machine", "there is no Secret db-seed", "backup", "in 59m", "Progressing", "Stopped or paused on request", "Recent warnings")
 	b.Until(`location.hash === ""`)
-	b.Keep("overview")
+	visit(b, "overview")
 	for path, texts := range map[string][]string{
 		"/virtualmachines": {"Machines", "db", "web", "old", "GuestReady"},
 		"/crontabs":        {"Schedules", "backup", "0 3 * * *", "in 59m"},
@@ -137,7 +147,7 @@ func TestEveryPage(t *testing.T) {
 	} {
 		b.Open(c.Address() + path)
 		b.Sees(texts...)
-		b.Keep(strings.ReplaceAll(strings.ReplaceAll(strings.Trim(path, "/"), w.namespace+"/", ""), "/", "-"))
+		visit(b, strings.ReplaceAll(strings.ReplaceAll(strings.Trim(path, "/"), w.namespace+"/", ""), "/", "-"))
 	}
 }
 
@@ -161,6 +171,7 @@ func TestKeysLinksAndTheBackButton(t *testing.T) {
 	b.Until(`location.search.includes("search=web") && document.querySelectorAll("main td a").length === 1`)
 	b.Press("?")
 	b.Sees("Keyboard shortcuts")
+	b.Accessible()
 	b.Keep("help")
 }
 
@@ -226,6 +237,7 @@ func TestUserWhoMaySeeNothing(t *testing.T) {
 	b.Expect("403")
 	b.Open(c.URL())
 	b.Sees("You may not see Machines", `User "jane" cannot list resource "virtualmachines"`, "jane")
+	b.Accessible()
 	b.Keep("denied")
 	b.Open(c.Address() + "/virtualmachines/" + w.namespace + "/db")
 	b.Sees("You may not see db", `User "jane" cannot list resource "virtualmachines"`)
@@ -237,6 +249,7 @@ func TestNoSession(t *testing.T) {
 	b.Expect("401")
 	b.Open(c.Address())
 	b.Sees("This page has no session", "keelson console")
+	b.Accessible()
 	b.Keep("no-session")
 }
 

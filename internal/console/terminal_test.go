@@ -141,6 +141,7 @@ func TestTerminal(t *testing.T) {
 	b.Sees("You type into the machine")
 	b.Type("who am i?\r")
 	b.Until(screen + `.includes("echoed who am i?")`)
+	b.Accessible()
 	b.Keep("terminal")
 	b.Type("/gm?\r") // keys of the page stay in the terminal
 	b.Until(screen + `.includes("echoed /gm?") && location.pathname.endsWith("/web")`)
@@ -176,6 +177,7 @@ func TestUsage(t *testing.T) {
 	b := openMachine(t, w, &guest{config: w.config}, "web", "Usage in the last hour")
 	b.Sees("Processors", "read unknown", "MB/s")
 	b.Until(`document.querySelectorAll("figure canvas").length === 4`)
+	b.Accessible()
 	b.Keep("usage")
 }
 

@@ -204,16 +204,27 @@ func (b *Tab) Keep(name string) {
 	if folder == "" {
 		return
 	}
-	for _, scheme := range []string{"light", "dark"} {
-		features := []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}
-		if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: features}); err != nil {
-			b.t.Fatal(err)
-		}
-		b.capture(filepath.Join(folder, name+"-"+scheme+".png"))
+	for _, name := range []string{name + "-light", name + "-dark", name + "-narrow"} {
+		b.look(name[strings.LastIndex(name, "-")+1:])
+		b.capture(filepath.Join(folder, name+".png"))
 	}
-	b.Resize(narrow, phoneHeight)
-	b.capture(filepath.Join(folder, name+"-narrow.png"))
-	if _, err := chromedp.Call(b.ctx, emulation.ClearDeviceMetricsOverride, cdp.Empty{}); err != nil {
+	b.look("")
+}
+
+// look makes the page light, dark or narrow: as on a phone. Without a name, it is as at first.
+func (b *Tab) look(name string) {
+	b.t.Helper()
+	scheme := name
+	if name != "dark" {
+		scheme = "light"
+	}
+	features := []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}
+	if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: features}); err != nil {
+		b.t.Fatal(err)
+	}
+	if name == "narrow" {
+		b.Resize(narrow, phoneHeight)
+	} else if _, err := chromedp.Call(b.ctx, emulation.ClearDeviceMetricsOverride, cdp.Empty{}); err != nil {
 		b.t.Fatal(err)
 	}
 }
