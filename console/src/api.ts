@@ -33,7 +33,7 @@ export class APIError extends Error {
 let key = '';
 
 /** Where WebSockets lead. */
-export const socketOrigin = location.origin.replace(/^http/, 'ws');
+export const socketOrigin = () => location.origin.replace(/^http/, 'ws');
 
 /** Exchanges the token in the URL for a session, or takes up that of an earlier visit. */
 export async function enter(): Promise<About> {

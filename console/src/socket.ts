@@ -57,7 +57,7 @@ export class Socket extends Source {
 
   private connect(): void {
     if (this.ended || this.socket) return;
-    const socket = new WebSocket(`${socketOrigin}/watch`, ['keelson-watch', sessionKey()]);
+    const socket = new WebSocket(`${socketOrigin()}/watch`, ['keelson-watch', sessionKey()]);
     this.socket = socket;
     this.arm();
     socket.onmessage = (message) => {

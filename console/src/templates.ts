@@ -33,6 +33,7 @@ export function machineYAML(kind: Kind, namespace: string, m: Machine): string {
 }
 
 const specs: Record<string, string> = {
+  virtualdisks: 'spec:\n  size: 10Gi\n',
   virtualmachineimages: 'spec:\n  url: https://example.com/image.qcow2\n  sha256: ""\n',
   crontabs: 'spec:\n  schedule: "0 3 * * *"\n  jobTemplate:\n    containers:\n    - name: main\n      image: busybox\n      command: [date]\n',
   clusters: 'spec: {}\n',

@@ -82,7 +82,7 @@ function connect(screen: Screen, machine: string, set: (link: Link) => void): ()
   };
   const open = () => {
     let refused = false;
-    socket = new WebSocket(`${socketOrigin}/terminal/${machine}`, ['keelson-terminal', sessionKey()]);
+    socket = new WebSocket(`${socketOrigin()}/terminal/${machine}`, ['keelson-terminal', sessionKey()]);
     socket.binaryType = 'arraybuffer';
     socket.onmessage = ({ data }) => {
       failures = 0;

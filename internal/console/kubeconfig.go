@@ -61,7 +61,7 @@ func (c *Console) read(ctx context.Context, path string, object any) *metav1.Sta
 		return &status
 	}
 	request.Header.Set("Accept", "application/json")
-	request.Header.Set("User-Agent", "keelson-console")
+	c.identify(ctx, request.Header)
 	response, err := c.client.Do(request)
 	if err != nil {
 		status := newStatus(http.StatusBadGateway, metav1.StatusReasonServiceUnavailable, c.unreachableMessage(err))

@@ -121,6 +121,10 @@ func TestUsersOfASharedConsole(t *testing.T) {
 		if response, answer := s.send(http.MethodGet, machinesPath, "", session); answer["token"] != token || answer["as"] != "" {
 			t.Errorf("the API got %v, %s", answer, response.Status)
 		}
+		// What the console itself reads for a user, it reads with the token, too: this Cluster has no kubeconfig.
+		if response, answer := s.send(http.MethodGet, "/kubeconfig/demo", "", session); response.StatusCode != http.StatusNotFound {
+			t.Errorf("the kubeconfig of a Cluster: %s %v", response.Status, answer)
+		}
 	}
 	mixed := map[string]string{"Cookie": first["Cookie"], "Keelson-Console": second["Keelson-Console"]}
 	for name, headers := range map[string]map[string]string{"none": nil, "of two sessions": mixed, "a token of a proxy without a session": {"Authorization": "Bearer good-1"}} {
