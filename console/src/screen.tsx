@@ -1,7 +1,7 @@
 // The display of a machine, with noVNC. This file is loaded when the first screen is opened.
 import RFB from '@novnc/novnc';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { getFile, sessionKey } from './api';
+import { getFile, sessionKey, socketOrigin } from './api';
 import { save } from './save';
 import { texts } from './texts';
 
@@ -44,7 +44,7 @@ export default function Screen({ namespace, name, screenshot, mayNot }: { namesp
 
 /** Connects a place of the page with a display. Text messages are from the program: a page cannot read why a WebSocket is refused. */
 function connect(place: HTMLElement, machine: string, setOpen: (open: boolean) => void, say: (message: string) => void): RFB {
-  const socket = new WebSocket(`ws://${location.host}/screen/${machine}`, ['keelson-screen', sessionKey()]);
+  const socket = new WebSocket(`${socketOrigin()}/screen/${machine}`, ['keelson-screen', sessionKey()]);
   let reason = '';
   socket.addEventListener('message', (event) => {
     if (typeof event.data !== 'string') return;
