@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -80,4 +81,14 @@ func Named(err error, doing, kind, namespace, name string) error {
 		return nil
 	}
 	return fmt.Errorf("%s %s %s/%s: %w", doing, kind, namespace, name, err)
+}
+
+// FailurePause returns the pause after an attempt that failed. It grows with the time since the condition became other than
+// True.
+func FailurePause(conditions []metav1.Condition, condition string, failedAt time.Time) time.Duration {
+	since := failedAt
+	if is := meta.FindStatusCondition(conditions, condition); is != nil && is.Status != metav1.ConditionTrue {
+		since = is.LastTransitionTime.Time
+	}
+	return RejectedPause(since, failedAt)
 }

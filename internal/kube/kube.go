@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,6 +42,46 @@ func ClusterUID(ctx context.Context, live client.Reader) (types.UID, error) {
 		return "", fmt.Errorf("get Namespace %s, whose UID identifies the cluster: %w", metav1.NamespaceSystem, err)
 	}
 	return namespace.UID, nil
+}
+
+// ClusterIdentity is the UID of a cluster, see ClusterUID, which is read once. It is for several goroutines.
+type ClusterIdentity struct {
+	live client.Reader
+
+	mu  sync.Mutex
+	uid types.UID
+}
+
+// NewClusterIdentity returns the identity of the cluster that live reads from.
+func NewClusterIdentity(live client.Reader) *ClusterIdentity { return &ClusterIdentity{live: live} }
+
+// UID returns the UID. The error is one of the API.
+func (c *ClusterIdentity) UID(ctx context.Context) (types.UID, error) {
+	c.mu.Lock()
+	known := c.uid
+	c.mu.Unlock()
+	if known != "" {
+		return known, nil
+	}
+	uid, err := ClusterUID(ctx, c.live)
+	if err != nil {
+		return "", err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.uid = uid
+	return uid, nil
+}
+
+// SetFinalizers changes the finalizers of an object, unless the object has changed. It is no error if the object is gone.
+func SetFinalizers(ctx context.Context, c client.Client, object client.Object, finalizers []string) error {
+	before := object.DeepCopyObject().(client.Object)
+	object.SetFinalizers(finalizers)
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := c.Patch(ctx, object, patch, client.FieldOwner(FieldManager)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("change the finalizers of %s: %w", client.ObjectKeyFromObject(object), err)
+	}
+	return nil
 }
 
 // Seconds returns the seconds between two times for a histogram, at least 0. The times may come from different clocks (the API

@@ -46,10 +46,10 @@ type Reconciler struct {
 	status  *kube.StatusWriter
 	events  *kube.Recorder
 	clock   clock.PassiveClock
+	cluster *kube.ClusterIdentity
 
-	mu        sync.Mutex
-	clusterID types.UID
-	stops     map[types.UID]time.Time // when the stop of a server was requested
+	mu    sync.Mutex
+	stops map[types.UID]time.Time // when the stop of a server was requested
 	// booting holds machines in their first run whose guests have not responded yet. It is not
 	// persisted: the next manager does not measure them.
 	booting map[types.UID]bool
@@ -69,6 +69,7 @@ func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, record
 		status:  kube.NewStatusWriter(kind.Kind, c, clock),
 		events:  kube.NewRecorder(kind, recorder),
 		clock:   clock,
+		cluster: kube.NewClusterIdentity(live),
 		stops:   map[types.UID]time.Time{},
 		booting: map[types.UID]bool{},
 		created: map[types.UID]time.Time{},
@@ -177,7 +178,7 @@ func (r *Reconciler) observe(ctx context.Context, vm *v1alpha1.VirtualMachine) (
 	if !vm.DeletionTimestamp.IsZero() && len(finalizersOf(vm)) == 0 && recordedDriver(vm) == "" {
 		return observed, nil // there was never a server
 	}
-	cluster, err := r.cluster(ctx)
+	cluster, err := r.cluster.UID(ctx)
 	if err != nil {
 		return observed, err
 	}
@@ -203,22 +204,4 @@ func (r *Reconciler) observe(ctx context.Context, vm *v1alpha1.VirtualMachine) (
 		observed.err = err
 	}
 	return observed, nil
-}
-
-// cluster returns the UID of this cluster, and caches it.
-func (r *Reconciler) cluster(ctx context.Context) (types.UID, error) {
-	r.mu.Lock()
-	known := r.clusterID
-	r.mu.Unlock()
-	if known != "" {
-		return known, nil
-	}
-	uid, err := kube.ClusterUID(ctx, r.live)
-	if err != nil {
-		return "", err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.clusterID = uid
-	return uid, nil
 }

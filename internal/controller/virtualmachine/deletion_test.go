@@ -31,7 +31,7 @@ func TestDiskPolicy(t *testing.T) {
 func TestOrphansAreDeleted(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
-	cluster, err := w.cluster(t.Context())
+	cluster, err := w.cluster.UID(t.Context())
 	w.do(err)
 	orphan := backend.Machine{Identity: backend.Identity{UID: "gone", Namespace: w.namespace, Name: "gone", Cluster: cluster}}
 	earlier := backend.Machine{Identity: backend.Identity{UID: "earlier", Namespace: w.namespace, Name: "vm", Cluster: cluster}}
@@ -58,7 +58,7 @@ func TestOrphansAreKeptInDoubt(t *testing.T) {
 	for name, funcs := range harness.Doubts("virtualmachines") {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
-			cluster, err := w.cluster(t.Context()) // as of the creation of the server
+			cluster, err := w.cluster.UID(t.Context()) // as of the creation of the server
 			w.do(err)
 			w.do(w.backend.Create(t.Context(), backend.Machine{
 				Identity: backend.Identity{UID: "gone", Namespace: w.namespace, Name: "gone", Cluster: cluster},

@@ -50,7 +50,7 @@ func (r *Reconciler) collectOrphans(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, orphanTimeout)
 	defer cancel()
 	logger := log.FromContext(ctx).WithName(Name)
-	cluster, err := r.cluster(ctx)
+	cluster, err := r.cluster.UID(ctx)
 	if err != nil {
 		logger.Error(err, "Could not collect orphaned servers")
 		return

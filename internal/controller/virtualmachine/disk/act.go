@@ -23,7 +23,7 @@ func (r *Reconciler) act(ctx context.Context, disk *v1alpha1.VirtualDisk, seen o
 		if slices.Contains(disk.Finalizers, v1alpha1.DiskFinalizer) {
 			return nil // the status records the host
 		}
-		return r.setFinalizers(ctx, disk, append(slices.Clone(disk.Finalizers), v1alpha1.DiskFinalizer))
+		return kube.SetFinalizers(ctx, r.client, disk, append(slices.Clone(disk.Finalizers), v1alpha1.DiskFinalizer))
 	case ensure:
 		return r.ensure(calling, disk, seen)
 	case remove:
@@ -33,7 +33,7 @@ func (r *Reconciler) act(ctx context.Context, disk *v1alpha1.VirtualDisk, seen o
 			}
 		}
 		log.FromContext(ctx).Info("Deleted the disk")
-		return r.setFinalizers(ctx, disk, slices.DeleteFunc(slices.Clone(disk.Finalizers), func(f string) bool { return f == v1alpha1.DiskFinalizer }))
+		return kube.SetFinalizers(ctx, r.client, disk, slices.DeleteFunc(slices.Clone(disk.Finalizers), func(f string) bool { return f == v1alpha1.DiskFinalizer }))
 	}
 	return nil
 }
@@ -67,17 +67,6 @@ func (r *Reconciler) ensure(ctx context.Context, disk *v1alpha1.VirtualDisk, see
 	}
 	if err := seen.store.EnsureDisk(ctx, wanted); err != nil {
 		return fmt.Errorf("create the disk %s/%s: %w", disk.Namespace, disk.Name, err)
-	}
-	return nil
-}
-
-// setFinalizers changes the finalizers, unless the object has changed.
-func (r *Reconciler) setFinalizers(ctx context.Context, disk *v1alpha1.VirtualDisk, finalizers []string) error {
-	before := disk.DeepCopy()
-	disk.Finalizers = finalizers
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.client.Patch(ctx, disk, patch, client.FieldOwner(kube.FieldManager)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("change the finalizers of the disk %s/%s: %w", disk.Namespace, disk.Name, err)
 	}
 	return nil
 }

@@ -8,10 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -54,15 +52,14 @@ type Reconciler struct {
 	events *kube.Recorder
 	clock  clock.PassiveClock
 
-	mu        sync.Mutex
-	clusterID types.UID
+	cluster *kube.ClusterIdentity
 }
 
 // NewReconciler returns a Reconciler. It reads from c, which may be stale, and from live, the API server, where a stale read
 // could do harm.
 func NewReconciler(c client.Client, live client.Reader, store Store, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
 	return &Reconciler{
-		client: c, live: live, store: store, clock: clock,
+		client: c, live: live, store: store, clock: clock, cluster: kube.NewClusterIdentity(live),
 		status: kube.NewStatusWriter(kind.Kind, c, clock), events: kube.NewRecorder(kind, recorder),
 	}
 }
@@ -132,7 +129,7 @@ type observation struct {
 // observe asks the driver for the state of a disk. A returned error is one of the API.
 func (r *Reconciler) observe(ctx context.Context, disk *v1alpha1.VirtualDisk) (observation, error) {
 	var seen observation
-	cluster, err := r.cluster(ctx)
+	cluster, err := r.cluster.UID(ctx)
 	if err != nil {
 		return seen, err
 	}
@@ -160,22 +157,4 @@ func (r *Reconciler) observe(ctx context.Context, disk *v1alpha1.VirtualDisk) (o
 		seen.err = err
 	}
 	return seen, nil
-}
-
-// cluster returns the UID of this cluster, and caches it.
-func (r *Reconciler) cluster(ctx context.Context) (types.UID, error) {
-	r.mu.Lock()
-	known := r.clusterID
-	r.mu.Unlock()
-	if known != "" {
-		return known, nil
-	}
-	uid, err := kube.ClusterUID(ctx, r.live)
-	if err != nil {
-		return "", err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.clusterID = uid
-	return uid, nil
 }

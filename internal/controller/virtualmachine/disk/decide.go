@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/kube"
@@ -81,7 +79,7 @@ func decide(disk *v1alpha1.VirtualDisk, seen observation, now time.Time) plan {
 	case seen.state.Busy:
 		p.action = wait
 	case seen.state.Failure != nil:
-		p.nextAttempt = seen.state.FailedAt.Add(backoff(disk, seen.state.FailedAt))
+		p.nextAttempt = seen.state.FailedAt.Add(kube.FailurePause(disk.Status.Conditions, v1alpha1.ConditionReady, seen.state.FailedAt))
 		p.action, p.requeueAfter = backOff, p.nextAttempt.Sub(now)
 		if p.requeueAfter <= 0 {
 			p.action, p.requeueAfter = ensure, checkInterval
@@ -100,13 +98,4 @@ func sizeOf(disk *v1alpha1.VirtualDisk) int64 {
 		return 0
 	}
 	return disk.Spec.Size.Value()
-}
-
-// backoff returns the pause after a failed attempt: it grows with the time since the disk became not ready.
-func backoff(disk *v1alpha1.VirtualDisk, failedAt time.Time) time.Duration {
-	since := failedAt
-	if ready := meta.FindStatusCondition(disk.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != "True" {
-		since = ready.LastTransitionTime.Time
-	}
-	return kube.RejectedPause(since, failedAt)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -18,7 +17,7 @@ func (r *Reconciler) act(ctx context.Context, image *v1alpha1.VirtualMachineImag
 	defer cancel()
 	switch p.action {
 	case claim:
-		return r.setFinalizers(ctx, image, append(slices.Clone(image.Finalizers), v1alpha1.ImageFinalizer))
+		return kube.SetFinalizers(ctx, r.client, image, append(slices.Clone(image.Finalizers), v1alpha1.ImageFinalizer))
 	case fetch:
 		if err := seen.store.ImportImage(calling, identify(image), image.Spec); err != nil {
 			return fmt.Errorf("import the image %s: %w", image.Name, err)
@@ -30,18 +29,7 @@ func (r *Reconciler) act(ctx context.Context, image *v1alpha1.VirtualMachineImag
 			}
 		}
 		log.FromContext(ctx).Info("Removed the image")
-		return r.setFinalizers(ctx, image, slices.DeleteFunc(slices.Clone(image.Finalizers), func(f string) bool { return f == v1alpha1.ImageFinalizer }))
-	}
-	return nil
-}
-
-// setFinalizers changes the finalizers, unless the object has changed.
-func (r *Reconciler) setFinalizers(ctx context.Context, image *v1alpha1.VirtualMachineImage, finalizers []string) error {
-	before := image.DeepCopy()
-	image.Finalizers = finalizers
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.client.Patch(ctx, image, patch, client.FieldOwner(kube.FieldManager)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("change the finalizers of the image %s: %w", image.Name, err)
+		return kube.SetFinalizers(ctx, r.client, image, slices.DeleteFunc(slices.Clone(image.Finalizers), func(f string) bool { return f == v1alpha1.ImageFinalizer }))
 	}
 	return nil
 }

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/kube"
@@ -68,7 +66,7 @@ func decide(image *v1alpha1.VirtualMachineImage, seen observation, now time.Time
 	case seen.state == nil:
 		p.action = fetch
 	case seen.state.Failure != nil:
-		p.nextAttempt = seen.state.FailedAt.Add(backoff(image, seen.state.FailedAt))
+		p.nextAttempt = seen.state.FailedAt.Add(kube.FailurePause(image.Status.Conditions, v1alpha1.ConditionReady, seen.state.FailedAt))
 		p.action, p.requeueAfter = backOff, p.nextAttempt.Sub(now)
 		if p.requeueAfter <= 0 {
 			p.action, p.requeueAfter = fetch, checkInterval
@@ -79,14 +77,4 @@ func decide(image *v1alpha1.VirtualMachineImage, seen observation, now time.Time
 		p.action = keep
 	}
 	return p
-}
-
-// backoff returns the pause after a failed attempt: it grows with the time since the image became not
-// ready.
-func backoff(image *v1alpha1.VirtualMachineImage, failedAt time.Time) time.Duration {
-	since := failedAt
-	if ready := meta.FindStatusCondition(image.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != "True" {
-		since = ready.LastTransitionTime.Time
-	}
-	return kube.RejectedPause(since, failedAt)
 }
