@@ -318,6 +318,7 @@ func (cp *ControlPlane) settleRealNodes(ctx context.Context, client kubernetes.I
 	if err := cp.admitNodes(ctx, client); err != nil {
 		return err
 	}
+	cp.wg.Go(func() { cp.serveLoadBalancers(cp.supervision, client, cp.nodes[0].LoadBalancers()) })
 	starts, startCtx := errgroup.WithContext(ctx)
 	for _, s := range cp.nodes {
 		if node.IsPoweredOff(s.Dir) {

@@ -164,6 +164,12 @@ func (s Settings) Address() netip.Addr {
 	return netip.AddrFrom4([4]byte{a[0], a[1], 255, byte(4*s.Index + 2)})
 }
 
+// LoadBalancers is where Services of type LoadBalancer get their addresses from.
+func (s Settings) LoadBalancers() netip.Prefix {
+	a := s.Network.Addr().As4()
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{a[0], a[1], 253, 0}), 24)
+}
+
 // APIAddress is the address of the API in every node.
 func (s Settings) APIAddress() netip.Addr {
 	a := s.Network.Addr().As4()

@@ -38,11 +38,14 @@ func connect(s settings.Settings, pid int) error {
 		return fmt.Errorf("route to %s: %w", s.PodNetwork(), err)
 	}
 	// Each node of a control plane has a route to Services. The kernel uses that with the lowest metric, until that node ends.
-	services := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(s.Services), Gw: gateway, Priority: s.Index}
-	if err := netlink.RouteAdd(services); errors.Is(err, unix.EEXIST) {
-		return nil // another control plane has it that was made when this one was stopped; its Services are reached from here
-	} else if err != nil {
-		return fmt.Errorf("route to %s: %w", s.Services, err)
+	for _, services := range []netip.Prefix{s.LoadBalancers(), s.Services} {
+		err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(services), Gw: gateway, Priority: s.Index})
+		if errors.Is(err, unix.EEXIST) && services == s.Services {
+			continue // another control plane has it that was made when this one was stopped; its Services are reached from here
+		}
+		if err != nil {
+			return fmt.Errorf("route to %s: %w", services, err)
+		}
 	}
 	return nil
 }

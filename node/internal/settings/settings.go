@@ -196,6 +196,12 @@ type Peer struct {
 	Pods    netip.Prefix
 }
 
+// LoadBalancers is where Services of type LoadBalancer get their addresses from.
+func (s Settings) LoadBalancers() netip.Prefix {
+	a := s.Network.Addr().As4()
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{a[0], a[1], 253, 0}), 24)
+}
+
 // APIAddress is the address of the API in every node: the endpoint of the Service kubernetes. Each node has it for itself, so that
 // Pods do not need another node to reach the API.
 func (s Settings) APIAddress() netip.Addr {

@@ -49,7 +49,7 @@ func TestRead(t *testing.T) {
 
 func TestNodesOfOneNetworkDoNotMeet(t *testing.T) {
 	s := Settings{Network: netip.MustParsePrefix("10.100.0.0/16")}
-	seen := []netip.Prefix{netip.PrefixFrom(s.APIAddress(), 32)}
+	seen := []netip.Prefix{netip.PrefixFrom(s.APIAddress(), 32), s.LoadBalancers()}
 	for s.Index = range MaxNodes {
 		for _, p := range []netip.Prefix{s.PodNetwork(), s.NodeAddress().Masked()} {
 			for _, other := range seen {
