@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// defaultShimTimeout limits the wait for a shim to finish after its manager died, or to write exit.json.
-	defaultShimTimeout = 5 * time.Second
+	// defaultShimTimeout limits the wait for a shim to finish after its manager died, or to write exit.json. A busy disk may take
+	// several seconds to sync a file.
+	defaultShimTimeout = 20 * time.Second
 	// dyingTimeout limits the wait for the end of a killed process; after that it counts as running.
 	dyingTimeout = 5 * time.Second
 	// pollInterval is the polling interval where the kernel does not notify us.

@@ -179,6 +179,13 @@ spec: {deploymentName: shop, replicas: 2, image: "app:v1"}
 	for _, url := range []string{address, "http://shop", "http://shop.default", "http://shop.default.svc.cluster.local."} {
 		transcript.Contains(t, u.kubectl(t, "exec", "web", "--", "/app", "get", url), "200 OK")
 	}
+	u.kubectl(t, "expose", "deployment", "shop", "--name=balanced", "--type=LoadBalancer", "--port=80", "--target-port=8080")
+	balanced := u.Until(t, "it has an address", func(out string) bool { return out != "" },
+		"kubectl", "get", "service", "balanced", "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}")
+	u.Until(t, "a Pod reaches the load balancer", answersOK, "kubectl", "exec", "web", "--", "/app", "get", "http://"+balanced)
+	if !rootless {
+		transcript.Contains(t, get(t, "http://"+balanced), "v1 on shop-")
+	}
 	u.kubectl(t, "expose", "pod", "web", "--name=self", "--port=80", "--target-port=8080")
 	u.Until(t, "a Pod reaches itself through a Service", answersOK, "kubectl", "exec", "web", "--", "/app", "get", "http://self")
 	transcript.Contains(t, u.Run(t, "kubectl", "exec", "web", "--", "/app", "get", "http://nobody.default.svc.cluster.local.").Stdout, "no such host")
