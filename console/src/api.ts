@@ -44,13 +44,13 @@ export async function enter(): Promise<About> {
   }
   key = localStorage.getItem(storage) ?? '';
   try {
-    return await (await request('/about')).json();
+    return await whole(await request('/about'), (r) => r.json());
   } catch (err) {
     // A proxy that knows the user adds the token to each request.
     if (!(err instanceof APIError && err.noSession && (await waysIn()).proxy)) throw err;
     await logIn('');
     key = localStorage.getItem(storage) ?? '';
-    return (await request('/about')).json();
+    return whole(await request('/about'), (r) => r.json());
   }
 }
 
@@ -64,7 +64,7 @@ export async function logIn(token: string): Promise<string> {
 
 /** How one gets a session: with a token of one's own, which a proxy may add. Otherwise with the URL of the command. */
 export async function waysIn(): Promise<{ login: boolean; proxy: boolean }> {
-  return (await request('/session')).json();
+  return whole(await request('/session'), (r) => r.json());
 }
 
 export function sessionKey(): string {
@@ -87,12 +87,22 @@ async function request(path: string, init: RequestInit = {}): Promise<Response> 
   throw new APIError(response.status, body.message ?? response.statusText, refused && response.status === 401, body.kind !== 'Status');
 }
 
+/** Reads the body of a response. The connection may end before that is whole. */
+async function whole<T>(response: Response, read: (response: Response) => Promise<T>): Promise<T> {
+  try {
+    return await read(response);
+  } catch (err) {
+    if ((err as Error).name === 'AbortError') throw err;
+    throw new APIError(0, '');
+  }
+}
+
 export async function getJSON<T>(path: string, accept = 'application/json', signal?: AbortSignal): Promise<T> {
-  return (await request(prefix + path, { headers: { Accept: accept }, signal })).json();
+  return whole(await request(prefix + path, { headers: { Accept: accept }, signal }), (r) => r.json());
 }
 
 export async function getText(path: string, accept: string): Promise<string> {
-  return (await request(prefix + path, { headers: { Accept: accept } })).text();
+  return whole(await request(prefix + path, { headers: { Accept: accept } }), (r) => r.text());
 }
 
 /** Reads a file of the API. */
@@ -102,7 +112,7 @@ export function getFile(path: string): Promise<Blob> {
 
 /** Reads a file of the program. */
 export async function getOwnFile(path: string): Promise<Blob> {
-  return (await request(path)).blob();
+  return whole(await request(path), (r) => r.blob());
 }
 
 /** Reads a text that may go on for long. */
@@ -113,17 +123,17 @@ export async function stream(path: string, signal: AbortSignal): Promise<Readabl
 
 export async function send<T>(method: string, path: string, body: unknown, contentType = 'application/json'): Promise<T> {
   const text = typeof body === 'string' ? body : JSON.stringify(body);
-  return (await request(prefix + path, { method, headers: { 'Content-Type': contentType, Accept: 'application/json' }, body: text })).json();
+  return whole(await request(prefix + path, { method, headers: { 'Content-Type': contentType, Accept: 'application/json' }, body: text }), (r) => r.json());
 }
 
 /** Asks the program itself, which changes nothing. */
 export async function ask<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
-  return (await request(path, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body), signal })).json();
+  return whole(await request(path, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body), signal }), (r) => r.json());
 }
 
 /** Sends YAML and returns the object as YAML. */
 export async function sendYAML(method: string, path: string, yaml: string): Promise<string> {
-  return (await request(prefix + path, { method, headers: { 'Content-Type': 'application/yaml', Accept: 'application/yaml' }, body: yaml })).text();
+  return whole(await request(prefix + path, { method, headers: { 'Content-Type': 'application/yaml', Accept: 'application/yaml' }, body: yaml }), (r) => r.text());
 }
 
 /** Whether the session has ended. A program that does not answer has not ended it. */

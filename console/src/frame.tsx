@@ -106,7 +106,7 @@ function User() {
 
 /** Listens to the keys of all pages. */
 function keys(app: App, setHelp: (open: boolean) => void): () => void {
-  let went = 0;
+  let went = -Infinity; // when g was pressed, not when a busy page gets to it
   const listen = (event: KeyboardEvent) => {
     const target = event.target as HTMLElement;
     if (event.key === '/' && !/^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName)) event.preventDefault(); // the search of Firefox
@@ -116,14 +116,14 @@ function keys(app: App, setHelp: (open: boolean) => void): () => void {
       return;
     }
     const after = went;
-    went = 0;
-    if (Date.now() - after < 1500) {
+    went = -Infinity;
+    if (event.timeStamp - after < 1500) {
       const kind = app.kinds.find((k) => key(k) === event.key);
       if (event.key === 'o') router.go(withFilter('/'));
       else if (kind) router.go(withFilter(href(kind)));
       return;
     }
-    if (event.key === 'g') went = Date.now();
+    if (event.key === 'g') went = event.timeStamp;
     else if (event.key === '?') setHelp(true);
     else if (event.key === 'u') up();
     else if (event.key === 'j' || event.key === 'k') move(event.key === 'j' ? 1 : -1);

@@ -157,8 +157,7 @@ func TestKeysLinksAndTheBackButton(t *testing.T) {
 	b := browser.New(t) // closed before the console
 	b.Open(strings.Replace(c.URL(), "/#", "/?namespace="+w.namespace+"#", 1))
 	b.Sees("Overview", "Machines")
-	b.Press("gm")
-	b.Until(`location.pathname === "/virtualmachines"`)
+	b.PressUntil("gm", `location.pathname === "/virtualmachines"`)
 	b.Sees("web", "db", "old")
 	b.Press("/")
 	b.Press("web")

@@ -174,6 +174,20 @@ func (b *Tab) Until(expression string) {
 	}
 }
 
+// PressUntil presses keys, again if a slow machine took longer between them than the page waits, until an expression is true.
+func (b *Tab) PressUntil(keys, expression string) {
+	b.t.Helper()
+	for deadline := time.Now().Add(harness.WaitTimeout); time.Now().Before(deadline); {
+		b.Press(keys)
+		for again := time.Now().Add(harness.WaitTimeout / 10); time.Now().Before(again); time.Sleep(10 * time.Millisecond) {
+			if Value[bool](b, "Boolean("+expression+")") {
+				return
+			}
+		}
+	}
+	b.t.Fatalf("never true after %q: %s\nThe page:\n%s", keys, expression, b.Text())
+}
+
 // Pause waits, to see that nothing changes in the meantime.
 func (b *Tab) Pause(d time.Duration) {
 	b.t.Helper()
