@@ -161,10 +161,33 @@ func (b *Tab) Sees(texts ...string) {
 // Until waits until an expression is true.
 func (b *Tab) Until(expression string) {
 	b.t.Helper()
-	deadline := time.Now().Add(harness.WaitTimeout)
+	if !b.within(harness.WaitTimeout, expression) {
+		b.t.Fatalf("never true: %s\nThe page:\n%s", expression, b.Text())
+	}
+}
+
+// PressUntil presses keys until an expression is true: again, if a slow machine took longer between them than the page waits.
+func (b *Tab) PressUntil(keys, expression string) {
+	b.t.Helper()
+	for range pressAttempts {
+		b.Press(keys)
+		if b.within(harness.WaitTimeout/pressAttempts, expression) {
+			return
+		}
+	}
+	b.t.Fatalf("never true after %q: %s\nThe page:\n%s", keys, expression, b.Text())
+}
+
+// pressAttempts is how often PressUntil presses its keys.
+const pressAttempts = 10
+
+// within reports whether an expression becomes true within a time.
+func (b *Tab) within(timeout time.Duration, expression string) bool {
+	b.t.Helper()
+	deadline := time.Now().Add(timeout)
 	for !Value[bool](b, "Boolean("+expression+")") {
 		if time.Now().After(deadline) {
-			b.t.Fatalf("never true: %s\nThe page:\n%s", expression, b.Text())
+			return false
 		}
 		select {
 		case <-b.ctx.Done():
@@ -172,20 +195,7 @@ func (b *Tab) Until(expression string) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-}
-
-// PressUntil presses keys, again if a slow machine took longer between them than the page waits, until an expression is true.
-func (b *Tab) PressUntil(keys, expression string) {
-	b.t.Helper()
-	for deadline := time.Now().Add(harness.WaitTimeout); time.Now().Before(deadline); {
-		b.Press(keys)
-		for again := time.Now().Add(harness.WaitTimeout / 10); time.Now().Before(again); time.Sleep(10 * time.Millisecond) {
-			if Value[bool](b, "Boolean("+expression+")") {
-				return
-			}
-		}
-	}
-	b.t.Fatalf("never true after %q: %s\nThe page:\n%s", keys, expression, b.Text())
+	return true
 }
 
 // Pause waits, to see that nothing changes in the meantime.
