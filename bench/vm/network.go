@@ -189,28 +189,32 @@ func (b *bench) measureNetworks(ctx context.Context) error {
 
 // measureBoots boots a machine on each network at the same time, so that other load is on both alike. They are started in
 // turns.
-func (b *bench) measureBoots(ctx context.Context, round int) (err error) {
+func (b *bench) measureBoots(ctx context.Context, round int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, waitTimeout, errTimeout)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
-	defer func() { err = errors.Join(err, group.Wait()) }()
 	contestants := []string{users, ours}
+	samples := map[string]*harness.Sample{}
 	for i := range contestants {
 		contestant := contestants[(round+i)%len(contestants)]
 		s := b.NewSample(contestant, round, aloneSize)
+		samples[contestant] = s
 		c, err := b.connect(contestant, aloneSize)
 		if err != nil {
-			return err
+			return errors.Join(err, group.Wait())
 		}
 		group.Go(func() (err error) {
 			defer func() { err = errors.Join(err, c.stop()) }()
-			if err := c.awaitOnline(ctx, s); err != nil {
-				return err
-			}
-			b.Say("Boot on a network, round %d of %d, %s: its agent answers after %s, online after %s", round+1, b.Rounds, contestant,
-				harness.Milliseconds(s.Figures["answers"][0]), harness.Milliseconds(s.Figures["online"][0]))
-			return nil
+			return c.awaitOnline(ctx, s)
 		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for _, contestant := range contestants {
+		s := samples[contestant]
+		b.Say("Boot on a network, round %d of %d, %s: its agent answers after %s, online after %s", round+1, b.Rounds, contestant,
+			harness.Milliseconds(s.Figures["answers"][0]), harness.Milliseconds(s.Figures["online"][0]))
 	}
 	return nil
 }
