@@ -282,9 +282,13 @@ func (d *Driver) attachMachines() error {
 			d.options.Log.Error(err, "Could not read a machine", "folder", dir)
 			continue
 		}
-		m := newMachine(d, def)
-		d.machines[def.UID] = m
+		d.mu.Lock() // disks are being worked on already
+		d.machines[def.UID] = newMachine(d, def)
+		d.mu.Unlock()
 		d.users.adopt(def.UID, def.User)
+	}
+	// The work of an attached machine in the background reads the others.
+	for _, m := range d.all() {
 		m.attach()
 		m.checkFoundDisks()
 	}
