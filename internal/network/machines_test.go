@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -105,6 +106,36 @@ func TestDial(t *testing.T) {
 	if _, err := w.client.Dial(context.Background(), a.machine.UID, TCP, 22); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("no switch: %v", err)
 	}
+}
+
+// A guest that boots drops the first packets. TCP would repeat them only after a second, from the same port.
+func TestDialDuringBoot(t *testing.T) {
+	a := newGuest(t, "a", "10.77.1.2")
+	a.booting.Store(true)
+	w := newWorld(t, "one", "10.77.1.0/24", a)
+	a.echoes(22)
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	dialed := make(chan result, 1)
+	go func() {
+		conn, err := w.client.Dial(context.Background(), a.machine.UID, TCP, 22)
+		dialed <- result{conn, err}
+	}()
+	ports := map[uint16]bool{}
+	for len(ports) < 2 {
+		frame := a.next("connection attempt", func(b []byte) bool {
+			return len(b) > 36 && binary.BigEndian.Uint16(b[12:]) == etherIPv4 && b[23] == 6
+		})
+		ports[binary.BigEndian.Uint16(frame[34:])] = true
+	}
+	a.booting.Store(false)
+	got := <-dialed
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	talk(t, got.conn, "a")
 }
 
 func TestIsolatedMachines(t *testing.T) {

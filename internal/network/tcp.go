@@ -26,6 +26,10 @@ const (
 	// connectTimeout bounds an attempt of a machine to connect to something outside, and of something outside to it.
 	connectTimeout = 15 * time.Second
 
+	// firstConnect is the timeout of the first attempt to connect to a guest; each next one is a quarter longer. A guest that
+	// boots drops the first packets, and TCP would repeat them after a second only.
+	firstConnect = 100 * time.Millisecond
+
 	// A connection whose machine is gone ends after the first time without data and a few unanswered probes.
 	keepAliveIdle     = time.Minute
 	keepAliveInterval = 15 * time.Second
@@ -206,6 +210,19 @@ func (c *guestConn) abort() { c.endpoint.Abort() }
 func (s *netswitch) dialGuest(ctx context.Context, p *port, number uint16) (*guestConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
+	for timeout := firstConnect; ; timeout += timeout / 4 {
+		attempt, end := context.WithTimeout(ctx, timeout)
+		conn, err := s.tryGuest(attempt, p, number)
+		missed := attempt.Err() != nil && ctx.Err() == nil
+		end()
+		if err == nil || !missed {
+			return conn, err
+		}
+	}
+}
+
+// tryGuest makes one attempt to connect to a port of a machine.
+func (s *netswitch) tryGuest(ctx context.Context, p *port, number uint16) (*guestConn, error) {
 	var queue waiter.Queue
 	endpoint, stackErr := s.stack.NewEndpoint(tcp.ProtocolNumber, ipv4.ProtocolNumber, &queue)
 	if stackErr != nil {

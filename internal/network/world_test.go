@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ type guest struct {
 	stack   *stack.Stack
 	card    *channel.Endpoint
 	deaf    bool        // it does not read
+	booting atomic.Bool // it reads, but its stack is not up
 	arrived chan []byte // frames as they came; they are lost if nobody takes them
 
 	mu        sync.Mutex
@@ -164,6 +166,9 @@ func (g *guest) receive(conn net.Conn) {
 		select {
 		case g.arrived <- b:
 		default:
+		}
+		if g.booting.Load() {
+			continue
 		}
 		pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(b)})
 		g.card.InjectInbound(0, pkt)

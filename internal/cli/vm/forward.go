@@ -99,7 +99,7 @@ func (m *machines) connect(ctx context.Context, name string, port uint16, in io.
 		case last == nil:
 			return true, nil
 		case attempt.Err() != nil && ctx.Err() == nil:
-			timeout = min(timeout*5/4, bootTimeout)
+			timeout = min(timeout*9/8, bootTimeout)
 			return false, nil
 		case apierrors.IsServiceUnavailable(last), apierrors.IsConflict(last):
 			return false, nil
