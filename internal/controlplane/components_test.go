@@ -211,17 +211,19 @@ func TestServicesAreChosenOnce(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		real   *node.Machine
+		own    bool
 		state  state
 		folder string
 		chosen bool
 	}{
-		{"the first start, with a real node", &node.Machine{}, state{}, "", true},
-		{"simulated nodes", nil, state{}, "", false},
-		{"it was chosen before", &node.Machine{}, state{Services: "10.77.0.0/16"}, "", false},
-		{"it had simulated nodes before", &node.Machine{}, state{}, "etcd/member", false},
+		{"the first start, with a real node", &node.Machine{}, false, state{}, "", true},
+		{"simulated nodes", nil, false, state{}, "", false},
+		{"simulated, perhaps real later", nil, true, state{}, "", true},
+		{"it was chosen before", &node.Machine{}, true, state{Services: "10.77.0.0/16"}, "", false},
+		{"it had simulated nodes before", &node.Machine{}, false, state{}, "etcd/member", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			cp := &ControlPlane{dir: newLayout(t), state: test.state, opts: Options{RealNode: test.real}, claims: testClaims(t)}
+			cp := &ControlPlane{dir: newLayout(t), state: test.state, opts: Options{RealNode: test.real, OwnServices: test.own}, claims: testClaims(t)}
 			defer cp.claims.Release()
 			if err := os.MkdirAll(cp.dir.path(test.folder), 0o700); err != nil {
 				t.Fatal(err)
@@ -233,6 +235,28 @@ func TestServicesAreChosenOnce(t *testing.T) {
 				t.Errorf("the network is %q, and was %q", cp.state.Services, test.state.Services)
 			}
 		})
+	}
+}
+
+// Two clusters with the same network of Services cannot have real nodes at the same time: the host would reach only those of one.
+func TestServicesOfAnother(t *testing.T) {
+	claims := testClaims(t)
+	planes := []*ControlPlane{}
+	for range 2 {
+		cp := &ControlPlane{dir: newLayout(t), opts: Options{RealNode: &node.Machine{}, RealNodes: 1, OwnServices: true}, claims: claims}
+		cp.state.Services = "10.255.0.0/16"
+		defer cp.claims.Release()
+		planes = append(planes, cp)
+	}
+	if err := planes[0].prepareNodes(); err != nil {
+		t.Fatal(err)
+	}
+	if err := planes[1].prepareNodes(); err == nil || !strings.Contains(err.Error(), "10.255.0.0/16") || !strings.Contains(err.Error(), "stop that cluster") {
+		t.Errorf("the second one: %v", err)
+	}
+	planes[0].claims.Release()
+	if err := planes[1].prepareNodes(); err != nil {
+		t.Errorf("after the first one: %v", err)
 	}
 }
 

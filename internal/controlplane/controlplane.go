@@ -39,6 +39,9 @@ type Options struct {
 	// RealNode, if set, runs real nodes on this host, and RealNodes is their number: 0 means 1. Several of them need root.
 	RealNode  *node.Machine
 	RealNodes int
+	// OwnServices chooses a network of Services that other control planes rarely have, also without real nodes, which can
+	// be added later then. Real nodes are refused while another control plane on this host has the same network.
+	OwnServices bool
 	// Name is the name of the context, the cluster and the user in the kubeconfig. Empty means keelson.
 	Name string
 	// User is the name of the administrator in the API. Empty means keelson-admin.

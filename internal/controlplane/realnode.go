@@ -66,11 +66,18 @@ func (cp *ControlPlane) services() netip.Prefix {
 // host uses it. The host can have only one route to a network.
 func (cp *ControlPlane) chooseServices() error {
 	_, err := os.Stat(filepath.Join(cp.dir.etcdData(), "member"))
-	if cp.opts.RealNode == nil || cp.state.Services != "" || !errors.Is(err, fs.ErrNotExist) {
+	if cp.opts.RealNode == nil && !cp.opts.OwnServices || cp.state.Services != "" || !errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	free, err := node.FreeServices(&cp.claims, string(cp.dir), netip.MustParsePrefix(serviceNetwork))
-	if err != nil {
+	var usual netip.Prefix
+	if !cp.opts.OwnServices {
+		usual = netip.MustParsePrefix(serviceNetwork)
+	}
+	free, err := node.FreeServices(&cp.claims, string(cp.dir), usual)
+	switch {
+	case err != nil && cp.opts.RealNode == nil:
+		return nil // it matters to real nodes only
+	case err != nil:
 		return fmt.Errorf("the real node: %w", err)
 	}
 	cp.state.Services = free.String()
@@ -81,6 +88,16 @@ func (cp *ControlPlane) chooseServices() error {
 func (cp *ControlPlane) prepareNodes() error {
 	if cp.opts.RealNode == nil {
 		return nil
+	}
+	if cp.opts.OwnServices {
+		free, err := node.ClaimServices(&cp.claims, string(cp.dir), cp.services())
+		if err != nil {
+			return fmt.Errorf("the real node: %w", err)
+		}
+		if !free {
+			return fmt.Errorf("the real node: the host has a route to %s, the network of the Services of this cluster, or another cluster with real "+
+				"nodes uses it: remove that route, or stop that cluster", cp.services())
+		}
 	}
 	all, err := node.NewSettings(&cp.claims, *cp.opts.RealNode, string(cp.dir), cp.opts.RealNodes, cp.opts.Binary, cp.state.Port, cp.services().String())
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/kubeconfig"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/engine/rke"
+	"github.com/keelson-dev/keelson/internal/node"
 )
 
 // clusterNodes is the number of simulated nodes of a local cluster.
@@ -39,7 +40,7 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 		Engines: map[v1alpha1.Engine]cluster.Engine{
 			v1alpha1.EngineLocal: local.New(local.Options{
 				Dir: ClusterDir(o.StateDir), Binary: onHost, Nodes: clusterNodes, Ephemeral: o.Ephemeral,
-				Log: o.Logger.WithName("cluster-local"),
+				Machine: o.machine(), Log: o.Logger.WithName("cluster-local"),
 			}),
 			v1alpha1.EngineRKE: rke.New(rke.Options{
 				Dir: filepath.Join(o.StateDir, "rke"), Binary: o.RKEBinary, ConfigDirs: o.RKEConfigDirs, Timeout: o.RKETimeout,
@@ -49,6 +50,25 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 	}
 	o.closers, o.hasClusters = append(o.closers, clusters.Close), true
 	return cluster.Add(mgr, options, clusters)
+}
+
+// machine returns the function that looks at this machine for real nodes of Clusters.
+func (o *Options) machine() func() (node.Machine, error) {
+	return func() (node.Machine, error) {
+		if !o.ClusterRealNodes {
+			return node.Machine{}, errors.New("this manager allows no real nodes: start it with --cluster-real-nodes, or leave the field out")
+		}
+		if o.NodePrograms == nil {
+			return node.Machine{}, errors.New("this manager has no programs for real nodes")
+		}
+		programs, err := o.NodePrograms()
+		if err != nil {
+			return node.Machine{}, err
+		}
+		m := node.Look(programs)
+		_, _, err = node.Choose(node.Real, m)
+		return m, err
+	}
 }
 
 // clusterRules returns the validation of Clusters, by the engines of this program.

@@ -81,6 +81,10 @@ type Options struct {
 	RKETimeout time.Duration
 	// KubeBinary returns the path of keelson-kube, for Clusters with the engine local. Nil: not available.
 	KubeBinary func() (string, error)
+	// ClusterRealNodes allows Clusters with spec.nodes.real, whose users have the rights of this process on this host.
+	ClusterRealNodes bool
+	// NodePrograms returns the folder with the programs of real nodes. Nil: not available.
+	NodePrograms func() (string, error)
 
 	// closers close drivers and engines after the last reconcile. Controllers append theirs when they are
 	// added.
@@ -165,6 +169,8 @@ func (o *Options) AddHostFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.RKEBinary, "rke-binary", o.RKEBinary, "the `program` rke, for Clusters with spec.configPath")
 	fs.StringSliceVar((*[]string)(&o.RKEConfigDirs), "rke-config-dirs", o.RKEConfigDirs,
 		"`directories` of the host from which spec.configPath of Clusters and Kubeconfigs may name files; / allows all")
+	fs.BoolVar(&o.ClusterRealNodes, "cluster-real-nodes", o.ClusterRealNodes,
+		"allow Clusters with spec.nodes.real. Who may create Pods in one has the rights of the manager on this host, by volumes and privileged containers")
 	fs.DurationVar(&o.RKETimeout, "rke-timeout", o.RKETimeout, "limit for one run of rke")
 }
 

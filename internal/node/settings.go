@@ -113,8 +113,19 @@ func NewSettings(claims *Claims, m Machine, data string, count int, kube string,
 	return all, nil
 }
 
+// ClaimServices claims the network of Services of the nodes of a data directory. It reports whether nothing else on this machine
+// uses it.
+func ClaimServices(claims *Claims, data string, services netip.Prefix) (free bool, err error) {
+	taken, err := claims.take(services, keptTimeout)
+	if err != nil || !taken {
+		return false, err
+	}
+	used, err := usedNetworks(links(data))
+	return err == nil && !overlaps(services, used), err
+}
+
 // FreeServices claims a network for the Services of the nodes of a data directory, to which this machine has no route yet:
-// the usual one if possible. It must be kept, for the Services keep their addresses.
+// the usual one if it is valid and if possible. It must be kept, for the Services keep their addresses.
 func FreeServices(claims *Claims, data string, usual netip.Prefix) (netip.Prefix, error) {
 	candidates, err := networksFor(id(filepath.Join(Dir(data, 0), "services")), usual)
 	if err != nil {

@@ -84,6 +84,7 @@ type Cluster struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.version)",message="spec.version is for the engine local: with rke, set kubernetes_version in the file of spec.configPath"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.apiServer)",message="spec.apiServer is for the engine local: with rke, set services.kube-api in the file of spec.configPath"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.running) || self.running",message="spec.running is for the engine local: the engine rke cannot stop a cluster"
+// +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.nodes)",message="spec.nodes is for the engine local: with rke, the file of spec.configPath has the nodes"
 // +kubebuilder:validation:XValidation:rule="(has(self.configPath) || has(self.ConfigPath)) == (has(oldSelf.configPath) || has(oldSelf.ConfigPath))",message="the engine is immutable: spec.configPath cannot be added or removed; create another Cluster instead"
 type ClusterSpec struct {
 	// Engine that provisions the cluster. rke runs the program rke with the file of
@@ -120,6 +121,10 @@ type ClusterSpec struct {
 	// For the engine local only. The default is true.
 	// +optional
 	Running *bool `json:"running,omitempty"`
+
+	// Nodes of a local cluster. The default is one simulated node.
+	// +optional
+	Nodes *ClusterNodes `json:"nodes,omitempty"`
 
 	// Time after the creation at which the Cluster is deleted, such as 8h. An event
 	// announces the deletion five minutes before. Nothing is deleted while paused or

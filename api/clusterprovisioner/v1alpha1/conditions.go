@@ -13,7 +13,8 @@ const DefaultForceDeleteAfter = time.Minute
 // ExpiryNotice is the time between the announcement of the deletion by spec.expiresAfter and the deletion.
 const ExpiryNotice = 5 * time.Minute
 
-// The condition types of a Cluster. All of them are always set, except ConditionExpiring.
+// The condition types of a Cluster. All of them are always set, except ConditionNodesReady and
+// ConditionExpiring.
 const (
 	// ConditionProvisioned is True if the spec is applied. It stays True if the
 	// cluster is down, and across restarts of the manager.
@@ -35,6 +36,9 @@ const (
 	ConditionDeleting = "Deleting"
 	// ConditionPaused is True if spec.paused is true.
 	ConditionPaused = "Paused"
+	// ConditionNodesReady is True if all nodes of the spec have become ready since the cluster was
+	// started. It is set with the engine local only.
+	ConditionNodesReady = "NodesReady"
 	// ConditionExpiring is True from five minutes before the deletion by spec.expiresAfter. It is
 	// set only if that field is.
 	ConditionExpiring = "Expiring"
@@ -119,6 +123,15 @@ const (
 	ReasonPaused = "Paused"
 	// ReasonNotPaused: spec.paused is false.
 	ReasonNotPaused = "NotPaused"
+)
+
+// The reasons of ConditionNodesReady; it may also have ReasonAvailable, ReasonNotObserved, ReasonStopping and
+// ReasonStopped.
+const (
+	// ReasonStarting: the nodes are starting.
+	ReasonStarting = "Starting"
+	// ReasonNodesNotReady: the nodes did not become ready; the attempt is repeated.
+	ReasonNodesNotReady = "NodesNotReady"
 )
 
 // The reasons of ConditionExpiring; it may also have ReasonPaused and ReasonDeletionProtected.

@@ -61,6 +61,15 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterStatus
       default: {}
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterNodes
+  map:
+    fields:
+    - name: real
+      type:
+        scalar: numeric
+    - name: simulated
+      type:
+        scalar: numeric
 - name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterSpec
   map:
     fields:
@@ -82,6 +91,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: expiresAfter
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: nodes
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterNodes
     - name: paused
       type:
         scalar: boolean

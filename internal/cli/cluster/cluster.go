@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -83,9 +84,14 @@ func (c *clusters) untilReady(ctx context.Context, name string, timeout time.Dur
 	})
 }
 
-// isReady reports whether the spec of a Cluster is applied, its API is ready, and its kubeconfig is written.
+// isReady reports whether the spec of a Cluster is applied, its API is ready, its kubeconfig is written, and its real nodes, if
+// any, are ready.
 func isReady(cluster *v1alpha1.Cluster) bool {
-	for _, kind := range []string{v1alpha1.ConditionProvisioned, v1alpha1.ConditionReady, v1alpha1.ConditionKubeconfigAvailable} {
+	wanted := []string{v1alpha1.ConditionProvisioned, v1alpha1.ConditionReady, v1alpha1.ConditionKubeconfigAvailable}
+	if nodes := cluster.Spec.Nodes; nodes != nil && ptr.Deref(nodes.Real, 0) > 0 {
+		wanted = append(wanted, v1alpha1.ConditionNodesReady)
+	}
+	for _, kind := range wanted {
 		condition := meta.FindStatusCondition(cluster.Status.Conditions, kind)
 		if condition == nil || condition.Status != metav1.ConditionTrue || condition.ObservedGeneration != cluster.Generation {
 			return false

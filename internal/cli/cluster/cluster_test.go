@@ -50,6 +50,14 @@ spec:
   expiresAfter: 8h0m0s
   version: v1.36.3
 `,
+		"demo --nodes 2": `apiVersion: clusterprovisioner.rke.io/v1alpha1
+kind: Cluster
+metadata:
+  name: demo
+spec:
+  nodes:
+    real: 2
+`,
 		"old --rke-config /etc/keelson/rke/old.yml": `apiVersion: clusterprovisioner.rke.io/v1alpha1
 kind: Cluster
 metadata:
@@ -71,6 +79,8 @@ func TestUsageErrors(t *testing.T) {
 		"create a b":                          "takes one NAME",
 		"create a --dry-run=server":           "must be none or client",
 		"create a -o wide":                    "must be yaml, json or name",
+		"create a --nodes 33":                 "--nodes=33: must be",
+		"create a --nodes 1 --rke-config b":   "--rke-config cannot be combined",
 		"create a --api-port 70000":           "--api-port=70000: must be",
 		"create a --expires-after 100ms":      "--expires-after=100ms: must be",
 		"create a --rke-config b --version c": "cannot be combined",

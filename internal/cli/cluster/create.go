@@ -15,12 +15,14 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
+	"github.com/keelson-dev/keelson/internal/node"
 )
 
 // createFlags describe a new Cluster.
 type createFlags struct {
 	version      string
 	port         int32
+	nodes        int32
 	certSANs     []string
 	expiresAfter time.Duration
 	protected    bool
@@ -35,10 +37,14 @@ func newCreate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Create a cluster",
-		Long: `Create a cluster: a control plane on the host of the manager with a simulated node, or with
---rke-config one on the hosts of an RKE configuration.`,
+		Long: `Create a cluster: a control plane on the host of the manager with a simulated node, with --nodes one
+with real nodes, or with --rke-config one on the hosts of an RKE configuration.`,
 		Example: `  keelson cluster create demo --wait
   keelson cluster kubeconfig demo --merge
+
+  # With two nodes that run Pods
+  keelson cluster create demo --nodes 2 --wait
+  keelson image load --cluster demo app.tar
 
   # One for a test, which is deleted after an hour
   keelson cluster create preview --expires-after 1h
@@ -87,6 +93,7 @@ func newCreate() *cobra.Command {
 func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.version, "version", "", "Kubernetes `version`, such as v1.36.3 (default: the newest that the manager has)")
 	fs.Int32Var(&c.port, "api-port", 0, "port of the API on the host of the manager; 0: any free one")
+	fs.Int32Var(&c.nodes, "nodes", 0, "number of real nodes on the host of the manager, which run Pods (default: none, but a simulated node)")
 	fs.StringArrayVar(&c.certSANs, "cert-san", nil, "`name` or address in the certificate of the API; may be repeated")
 	fs.DurationVar(&c.expiresAfter, "expires-after", 0, "time after which the cluster is deleted, such as 8h (default: never)")
 	fs.BoolVar(&c.protected, "deletion-protection", false, "prevent the deletion of the cluster")
@@ -96,8 +103,10 @@ func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 
 func (c *createFlags) validate() error {
 	switch {
-	case c.rkeConfig != "" && (c.version != "" || c.port != 0 || len(c.certSANs) > 0):
-		return usage.Errorf("--rke-config cannot be combined with --version, --api-port and --cert-san: the file has the settings of the cluster")
+	case c.rkeConfig != "" && (c.version != "" || c.port != 0 || c.nodes != 0 || len(c.certSANs) > 0):
+		return usage.Errorf("--rke-config cannot be combined with --version, --nodes, --api-port and --cert-san: the file has the settings of the cluster")
+	case c.nodes < 0 || c.nodes > node.MaxNodes:
+		return usage.Errorf("--nodes=%d: must be from 1 to %d", c.nodes, node.MaxNodes)
 	case c.port < 0 || c.port > 65535:
 		return usage.Errorf("--api-port=%d: must be from 1024 to 65535", c.port)
 	case c.expiresAfter < 0 || c.expiresAfter != c.expiresAfter.Truncate(time.Second):
@@ -119,6 +128,9 @@ func (c *createFlags) cluster(name string) (*v1alpha1.Cluster, error) {
 	}
 	if c.port != 0 || len(c.certSANs) > 0 {
 		cluster.Spec.APIServer = &v1alpha1.APIServer{Port: c.port, CertSANs: c.certSANs}
+	}
+	if c.nodes > 0 {
+		cluster.Spec.Nodes = &v1alpha1.ClusterNodes{Real: &c.nodes}
 	}
 	if c.expiresAfter > 0 {
 		cluster.Spec.ExpiresAfter = &metav1.Duration{Duration: c.expiresAfter}

@@ -11,10 +11,13 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/engine/local"
+	"github.com/keelson-dev/keelson/internal/manager"
 	"github.com/keelson-dev/keelson/internal/node"
 )
 
@@ -26,7 +29,10 @@ const loadExamples = `  # An archive of docker save, podman save or another tool
   keelson image load --name hello:v1 ./hello
 
   # An OCI image layout, such as skopeo, buildah or crane write
-  keelson image load ./layout`
+  keelson image load ./layout
+
+  # Into the nodes of a Cluster
+  keelson image load --cluster demo app.tar`
 
 // New returns the command.
 func New() *cobra.Command {
@@ -41,14 +47,15 @@ func New() *cobra.Command {
 }
 
 func newLoad() *cobra.Command {
-	var flags instance.Flags
+	var flags source
 	var name, entrypoint string
 	cmd := &cobra.Command{
 		Use:   "load FILE|FOLDER|-",
 		Short: "Load images from an archive or a folder, so that no registry is needed",
-		Long: `Load images into the real nodes of a running Keelson, and print their names. The source is an
-archive (Docker or OCI, optionally gzipped; - is standard input), a folder with an OCI image
-layout (the files oci-layout and index.json), or any other folder, which becomes an image.
+		Long: `Load images into the real nodes of a running Keelson, or of one of its Clusters, and print their
+names. The source is an archive (Docker or OCI, optionally gzipped; - is standard input), a folder
+with an OCI image layout (the files oci-layout and index.json), or any other folder, which becomes
+an image.
 
 Without a tag, or with the tag latest, a container still pulls its image from the registry unless
 its imagePullPolicy is IfNotPresent or Never: give the loaded image another tag.`,
@@ -70,14 +77,14 @@ its imagePullPolicy is IfNotPresent or Never: give the loaded image another tag.
 			return run(cmd, flags, append([]string{"image-load"}, append(words, args...)...), node.MaxNodes)
 		},
 	}
-	flags.AddFlags(cmd.Flags())
+	flags.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the image from a folder (default: the one in its layout, or the folder's name)")
 	cmd.Flags().StringVar(&entrypoint, "entrypoint", "", "`path` in the image of the program to run, for a folder without a layout (default: the only one at its top)")
 	return cmd
 }
 
 func newList() *cobra.Command {
-	var flags instance.Flags
+	var flags source
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the images of the real node, of the first one if there are several",
@@ -87,18 +94,14 @@ func newList() *cobra.Command {
 			return run(cmd, flags, []string{"image-list"}, 1)
 		},
 	}
-	flags.AddFlags(cmd.Flags())
+	flags.addFlags(cmd.Flags())
 	return cmd
 }
 
 // run runs keelson-node, which contains containerd's client; this program does not. The last arguments are the sockets of real nodes,
 // up to a number.
-func run(cmd *cobra.Command, flags instance.Flags, args []string, most int) error {
-	dir, err := flags.Dir()
-	if err != nil {
-		return err
-	}
-	sockets, err := nodeSockets(cmd.Context(), dir)
+func run(cmd *cobra.Command, flags source, args []string, most int) error {
+	sockets, err := flags.sockets(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -118,6 +121,38 @@ func run(cmd *cobra.Command, flags instance.Flags, args []string, most int) erro
 		return usage.ErrSilent // the output has the reason
 	}
 	return err
+}
+
+// source selects the nodes.
+type source struct {
+	instance.Flags
+	cluster string
+}
+
+func (s *source) addFlags(fs *pflag.FlagSet) {
+	s.AddFlags(fs)
+	fs.Var(usage.NonEmpty(&s.cluster), "cluster", "`name` of a Cluster with real nodes, instead of the node of Keelson itself. After keelson manager, --data-dir is its --state-dir")
+}
+
+// sockets returns the containerd sockets of the nodes that run.
+func (s *source) sockets(ctx context.Context) ([]string, error) {
+	dir, err := s.Dir()
+	if err != nil {
+		return nil, err
+	}
+	if s.cluster == "" {
+		return nodeSockets(ctx, dir)
+	}
+	dirs, err := local.Dirs(manager.ClusterDir(dir), s.cluster)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range dirs { // a directory may be left of an earlier Cluster of the name, without processes
+		if sockets, err := nodeSockets(ctx, dir); err == nil {
+			return sockets, nil
+		}
+	}
+	return nil, fmt.Errorf("no real node of a Cluster %s runs in %s: `keelson cluster create %[1]s --nodes 1` creates one", s.cluster, dir)
 }
 
 // nodeSockets returns the containerd sockets of the real nodes of a data directory that run.

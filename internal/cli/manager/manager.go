@@ -35,7 +35,7 @@ const examples = `  # Against the cluster of the current kubeconfig context
 // New returns the command.
 func New() *cobra.Command {
 	options := manager.NewOptions()
-	options.KubeBinary = instance.KubeBinary
+	options.KubeBinary, options.NodePrograms = instance.KubeBinary, instance.NodePrograms
 	var printVersion bool
 	cmd := &cobra.Command{
 		Use:     "manager",

@@ -172,6 +172,7 @@ func (o *options) managerOptions() manager.Options {
 	m.Kubeconfig = o.kubeconfig
 	m.Controllers, m.Threads, m.Logging = o.controllers, o.threads, o.logging
 	m.Machines, m.KubeBinary, m.RKEBinary, m.RKEConfigDirs = o.machines, instance.KubeBinary, o.rkeBinary, o.rkeConfigDirs
+	m.NodePrograms, m.ClusterRealNodes = instance.NodePrograms, o.kubeconfig == "" // else others may create Clusters, too
 	m.HealthAddress, m.MetricsAddress = manager.Off, o.metricsAddress
 	if o.kubeconfig == "" {
 		// The API server is on this machine, so it can reach this process directly.

@@ -139,12 +139,22 @@ type Observation struct {
 	KubeconfigPath string
 	// Components are the processes of the control plane; nil if the engine manages none.
 	Components []Component
+	// Nodes is the state of the nodes; nil if the engine does not know it.
+	Nodes *Nodes
 	// Waiting describes what a removal waits for, and after Abandon what is left.
 	Waiting string
 	// Notes are warnings for the user about the last operation although it succeeded.
 	Notes []string
 	// Poll is the time until the next reconcile if there is no event; zero means never.
 	Poll time.Duration
+}
+
+// Nodes is the state of the nodes of a cluster.
+type Nodes struct {
+	// Ready is true if all nodes have become ready since the cluster was started.
+	Ready bool
+	// Problem describes why they are not ready; empty while they start.
+	Problem string
 }
 
 // Operation is the current or the last operation of an engine.

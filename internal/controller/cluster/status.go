@@ -43,6 +43,7 @@ func summarize(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error
 		condition.LastTransitionTime = metav1.NewTime(p.at)
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
+	summarizeNodes(cluster, seen, p, &status)
 	summarizeExpiry(cluster, p, &status)
 	status.Conditions = dropWithoutReason(status.Conditions)
 	var cause metav1.Condition

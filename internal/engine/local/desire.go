@@ -19,6 +19,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/secrecy"
+	"github.com/keelson-dev/keelson/internal/node"
 )
 
 // desire is the desired state of a request.
@@ -28,6 +29,9 @@ type desire struct {
 	version string // of that
 	hash    string // stands for spec; empty if nothing of the cluster exists yet
 	config  string // spec without credentials
+
+	simulated, real int           // numbers of nodes
+	machine         *node.Machine // of the real ones; nil if there are none
 
 	rotation string // the credentials that are asked for; empty if any will do
 	stop     bool   // see cluster.Request
@@ -51,8 +55,9 @@ func (d desire) isApplied(was *applied) bool {
 
 // desiredSpec is the part of a spec that is applied.
 type desiredSpec struct {
-	Version   string              `json:"version,omitempty"`
-	APIServer *v1alpha1.APIServer `json:"apiServer,omitempty"`
+	Version   string                 `json:"version,omitempty"`
+	APIServer *v1alpha1.APIServer    `json:"apiServer,omitempty"`
+	Nodes     *v1alpha1.ClusterNodes `json:"nodes,omitempty"`
 }
 
 // Validate checks whether the engine supports a spec, whatever the state of the cluster. The error is a *cluster.FieldError.
@@ -81,7 +86,7 @@ func Validate(spec v1alpha1.ClusterSpec) error {
 
 // newDesire validates a request.
 func (e *Engine) newDesire(ctx context.Context, r cluster.Request) (desire, error) {
-	d := desire{spec: desiredSpec{Version: r.Spec.Version, APIServer: r.Spec.APIServer}, rotation: r.Rotation, stop: r.Stop}
+	d := desire{spec: desiredSpec{Version: r.Spec.Version, APIServer: r.Spec.APIServer, Nodes: r.Spec.Nodes}, rotation: r.Rotation, stop: r.Stop}
 	if err := Validate(r.Spec); err != nil {
 		return d, err
 	}
@@ -90,6 +95,9 @@ func (e *Engine) newDesire(ctx context.Context, r cluster.Request) (desire, erro
 		return d, fmt.Errorf("%w: %w", cluster.ErrUnavailable, err)
 	}
 	if d.binary, d.version, err = e.versions.find(ctx, main, r.Spec.Version); err != nil {
+		return d, err
+	}
+	if err := e.chooseNodes(&d); err != nil {
 		return d, err
 	}
 	document, err := yaml.Marshal(d.spec)

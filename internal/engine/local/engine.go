@@ -21,6 +21,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/secrecy"
+	"github.com/keelson-dev/keelson/internal/node"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -31,8 +32,11 @@ type Options struct {
 	// Binary returns the path of keelson-kube. Its directory may contain other versions with names such as
 	// keelson-kube-v1.35.2.
 	Binary func() (string, error)
-	// Nodes is the number of simulated nodes of each cluster.
+	// Nodes is the number of simulated nodes of a cluster whose spec has no nodes.
 	Nodes int
+	// Machine returns this machine, for clusters with real nodes. Its error says why there can be none, with the remedy. Nil: there
+	// are none.
+	Machine func() (node.Machine, error)
 	// Ephemeral trades durability for speed.
 	Ephemeral bool
 	// QuotaBytes and StorageInterval are fields of controlplane.Options. Zero means the default.
@@ -72,6 +76,7 @@ type member struct {
 	opFor   string // the desire.key that the operation applies
 	present string // the desire.key of the supervised control plane; empty if there is none
 	cp      *controlplane.ControlPlane
+	nodes   *cluster.Nodes // of cp
 }
 
 // New returns an engine. It starts nothing.
@@ -237,36 +242,57 @@ func (e *Engine) apply(ctx context.Context, m *member, wanted desire) error {
 		return errors.Join(err, cp.Detach())
 	}
 	m.mu.Lock()
-	m.cp, m.present = cp, wanted.key()
+	m.cp, m.present, m.nodes = cp, wanted.key(), &cluster.Nodes{}
 	m.mu.Unlock()
 	e.wg.Go(func() { e.settle(m, cp) })
 	return nil
 }
 
-// settle starts controllers and nodes, which Apply does not wait for. It ends with the control plane or the engine.
+// settleRetry is the pause after nodes did not become ready.
+const settleRetry = 10 * time.Second
+
+// settle starts controllers and nodes, which Apply does not wait for, and waits until they are ready. It ends with the control plane or
+// the engine.
 func (e *Engine) settle(m *member, cp *controlplane.ControlPlane) {
 	began := time.Now()
-	err := cp.Settle(e.ctx)
 	log := e.opts.Log.WithValues("Cluster", m.name)
-	switch {
-	case err == nil:
-		log.V(1).Info("The controllers and nodes of the cluster are ready", "after", time.Since(began))
-	case e.ctx.Err() == nil && m.runs(cp):
-		log.Error(err, "The controllers or the nodes of the cluster are not ready")
+	for {
+		err := cp.Settle(e.ctx)
+		if e.ctx.Err() != nil || !m.settled(cp, err) {
+			return
+		}
+		e.changed(m.name)
+		if err == nil {
+			log.V(1).Info("The controllers and nodes of the cluster are ready", "after", time.Since(began))
+			return
+		}
+		log.Error(err, "The controllers or the nodes of the cluster are not ready, will retry", "interval", settleRetry)
+		select {
+		case <-e.ctx.Done():
+			return
+		case <-time.After(settleRetry):
+		}
 	}
-	e.changed(m.name)
 }
 
-// runs reports whether a control plane still belongs to the cluster.
-func (m *member) runs(cp *controlplane.ControlPlane) bool {
+// settled records the result of ControlPlane.Settle. It reports whether the control plane still belongs to the cluster.
+func (m *member) settled(cp *controlplane.ControlPlane, err error) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.cp == cp
+	if m.cp != cp {
+		return false
+	}
+	m.nodes = &cluster.Nodes{Ready: err == nil}
+	if err != nil {
+		m.nodes.Problem = err.Error()
+	}
+	return true
 }
 
 func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Options {
 	opts := controlplane.Options{
-		Dir: e.dir(m.uid), Binary: wanted.binary, Ephemeral: e.opts.Ephemeral, Nodes: e.opts.Nodes,
+		Dir: e.dir(m.uid), Binary: wanted.binary, Ephemeral: e.opts.Ephemeral, OwnServices: true,
+		Nodes: wanted.simulated, RealNode: wanted.machine, RealNodes: wanted.real,
 		Name: m.name, User: m.name + "-admin", Env: e.opts.Env, OpenEarly: true,
 		QuotaBytes: e.opts.QuotaBytes, StorageInterval: e.opts.StorageInterval,
 		Rotation: wanted.rotation, RotationOverlap: v1alpha1.DefaultCredentialsOverlap,

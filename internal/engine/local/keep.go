@@ -65,6 +65,21 @@ func (e *Engine) List(context.Context) ([]cluster.HostedCluster, error) {
 	return all, nil
 }
 
+// Dirs returns the data directories below that of an engine of the clusters with this name. There may be one of a deleted Cluster.
+func Dirs(dir, name string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list the clusters: %w", err)
+	}
+	var all []string
+	for _, entry := range entries {
+		if own := filepath.Join(dir, entry.Name()); readOwner(own).Name == name {
+			all = append(all, own)
+		}
+	}
+	return all, nil
+}
+
 // runsIdly reports whether a cluster has running processes, or processes that would be restarted, and no operation in progress.
 func (e *Engine) runsIdly(uid types.UID) bool {
 	busy, attended := e.activity(uid)

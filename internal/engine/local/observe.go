@@ -77,6 +77,10 @@ func (m *member) observe(seen *cluster.Observation, wanted string) {
 	if m.cp == nil {
 		return
 	}
+	if m.nodes != nil {
+		nodes := *m.nodes
+		seen.Nodes = &nodes
+	}
 	for _, c := range m.cp.Components() {
 		component := newComponent(c.Name, c.Status)
 		component.Problem = c.Problem

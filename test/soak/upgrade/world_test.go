@@ -31,7 +31,7 @@ func (w *world) processes() []string {
 
 // newConditions and newFields are conditions and defaults of spec that earlier versions do not have. An upgrade adds them.
 var (
-	newConditions = []string{"LastRunSucceeded", "RunsStuck", "DisksReady"}
+	newConditions = []string{"LastRunSucceeded", "RunsStuck", "DisksReady", "NodesReady"}
 	newFields     = []string{"firmware"}
 )
 

@@ -30,6 +30,8 @@ type ClusterSpecApplyConfiguration struct {
 	// data is kept; other changes of the spec are applied when the cluster starts again.
 	// For the engine local only. The default is true.
 	Running *bool `json:"running,omitempty"`
+	// Nodes of a local cluster. The default is one simulated node.
+	Nodes *ClusterNodesApplyConfiguration `json:"nodes,omitempty"`
 	// Time after the creation at which the Cluster is deleted, such as 8h. An event
 	// announces the deletion five minutes before. Nothing is deleted while paused or
 	// deletionProtection is true. The default is to keep the Cluster.
@@ -86,6 +88,14 @@ func (b *ClusterSpecApplyConfiguration) WithVersion(value string) *ClusterSpecAp
 // If called multiple times, the Running field is set to the value of the last call.
 func (b *ClusterSpecApplyConfiguration) WithRunning(value bool) *ClusterSpecApplyConfiguration {
 	b.Running = &value
+	return b
+}
+
+// WithNodes sets the Nodes field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Nodes field is set to the value of the last call.
+func (b *ClusterSpecApplyConfiguration) WithNodes(value *ClusterNodesApplyConfiguration) *ClusterSpecApplyConfiguration {
+	b.Nodes = value
 	return b
 }
 

@@ -1,0 +1,33 @@
+package cluster
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+)
+
+// summarizeNodes sets the condition about the nodes. There is none with an engine that does not report them.
+func summarizeNodes(cluster *v1alpha1.Cluster, seen observation, p plan, status *v1alpha1.ClusterStatus) {
+	const name = v1alpha1.ConditionNodesReady
+	var is metav1.Condition
+	nodes := seen.outside.Nodes
+	switch {
+	case !cluster.DeletionTimestamp.IsZero() || seen.engine != v1alpha1.EngineLocal:
+		return
+	case isStopped(cluster, seen):
+		is = stoppedCondition(name, seen)
+	case seen.err == nil && !seen.outside.Applied:
+		is = condition(name, metav1.ConditionFalse, v1alpha1.ReasonStarting, "The nodes are checked after the spec is applied")
+	case nodes == nil:
+		is = asBefore(cluster, condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The nodes were not observed yet"))
+	case nodes.Ready:
+		is = condition(name, metav1.ConditionTrue, v1alpha1.ReasonAvailable, "All nodes of the spec are ready")
+	case nodes.Problem != "":
+		is = condition(name, metav1.ConditionFalse, v1alpha1.ReasonNodesNotReady, "%s", nodes.Problem)
+	default:
+		is = condition(name, metav1.ConditionFalse, v1alpha1.ReasonStarting, "The nodes are starting")
+	}
+	is.ObservedGeneration, is.LastTransitionTime = cluster.Generation, metav1.NewTime(p.at)
+	meta.SetStatusCondition(&status.Conditions, is)
+}

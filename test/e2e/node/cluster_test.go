@@ -1,0 +1,131 @@
+//go:build linux
+
+package node
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/node"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+// tenant is a user of a Cluster.
+type tenant struct {
+	*user
+	kubeconfig string
+}
+
+// in runs kubectl in the Cluster.
+func (c *tenant) in(t *testing.T, words ...string) string {
+	t.Helper()
+	return c.OK(t, append([]string{"kubectl", "--kubeconfig", c.kubeconfig}, words...)...)
+}
+
+// cluster runs a command of keelson cluster.
+func (c *tenant) cluster(t *testing.T, words ...string) string {
+	t.Helper()
+	return c.OK(t, append(append([]string{"keelson", "cluster"}, words...), "--data-dir", c.data)...)
+}
+
+// resize sets the number of real nodes, and waits until they are ready.
+func (c *tenant) resize(t *testing.T, real int) {
+	t.Helper()
+	c.kubectl(t, "patch", "cluster", "demo", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"nodes":{"real":%d}}}`, real))
+	generation := c.field(t, "cluster/demo", "{.metadata.generation}")
+	c.kubectl(t, "wait", "cluster/demo", "--for=jsonpath={.status.observedGeneration}="+generation, "--timeout", transcript.WaitTimeout.String())
+	c.kubectl(t, "wait", "cluster/demo", "--for=condition=NodesReady", "--timeout", transcript.WaitTimeout.String())
+	var want []string
+	for index := range real {
+		want = append(want, node.Name(index))
+	}
+	if got := strings.Fields(c.in(t, "get", "nodes", "-o", "jsonpath={.items[*].metadata.name}")); !slices.Equal(got, want) {
+		t.Errorf("the nodes are %q, want %q", got, want)
+	}
+}
+
+// TestLongClusterNodes is the life of a Cluster with real nodes, which run Pods.
+func TestLongClusterNodes(t *testing.T) {
+	if rootless {
+		t.Skip("several real nodes need root")
+	}
+	c := &tenant{user: newUser(t)}
+	c.kubeconfig = filepath.Join(c.home, "demo.kubeconfig")
+	start := func() {
+		t.Helper()
+		c.OK(t, "keelson", "up", "--detach", "--node=simulated", "--vm-driver=fake", "--data-dir", c.data)
+	}
+	start()
+	folder := t.TempDir()
+	buildApp(t, folder, "v1")
+
+	began := time.Now()
+	c.cluster(t, "create", "demo", "--nodes", "2", "--wait", "--timeout", transcript.WaitTimeout.String())
+	t.Logf("its nodes are ready after %v", time.Since(began).Round(time.Millisecond))
+	dir := filepath.Join(c.data, "clusters", c.field(t, "cluster/demo", "{.metadata.uid}"))
+
+	if err := os.WriteFile(c.kubeconfig, []byte(c.cluster(t, "kubeconfig", "demo")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	transcript.Contains(t, c.OK(t, "keelson", "image", "load", "--cluster", "demo", "--data-dir", c.data, "--name", "app:v1", folder), "docker.io/library/app:v1\n")
+	c.in(t, "create", "deployment", "web", "--image=app:v1", "--replicas=4")
+	c.in(t, "rollout", "status", "deployment/web", "--timeout", transcript.WaitTimeout.String())
+	t.Logf("its Pods run after %v", time.Since(began).Round(time.Millisecond))
+	on := strings.Fields(c.in(t, "get", "pods", "-o", "jsonpath={.items[*].spec.nodeName}"))
+	slices.Sort(on)
+	if on = slices.Compact(on); len(on) != 2 {
+		t.Errorf("the Pods are on %q", on)
+	}
+	c.in(t, "expose", "deployment", "web", "--port=80", "--target-port=8080")
+	address := c.in(t, "get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
+	transcript.Eventually(t, "the Service responds", func() bool {
+		answer, err := tryGet("http://" + address)
+		return err == nil && strings.HasPrefix(answer, "v1 on web-")
+	})
+	transcript.Contains(t, c.in(t, "logs", "deployment/web"), "serving v1")
+
+	restarts := func() string {
+		return c.in(t, "get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses[*].restartCount}")
+	}
+	was := restarts()
+	signals.Send(t, c.status(t).ManagerPID, syscall.SIGKILL)
+	transcript.Eventually(t, "it has ended", func() bool { return c.status(t).ManagerPID == 0 })
+	transcript.Contains(t, c.in(t, "exec", "deployment/web", "--", "/app", "say", "here"), "here")
+	start()
+	c.kubectl(t, "wait", "cluster/demo", "--for=condition=NodesReady", "--timeout", transcript.WaitTimeout.String())
+	if is := restarts(); is != was {
+		t.Errorf("restarts of the containers: %s, and %s before the manager was killed", is, was)
+	}
+
+	c.resize(t, 3)
+	c.resize(t, 1)
+	c.in(t, "wait", "--for=condition=Ready=True", "node/keelson-node", "--timeout", transcript.WaitTimeout.String())
+
+	ids := nodeIDs(t, dir)
+	if len(ids) != 3 {
+		t.Fatalf("IDs of nodes: %q", ids)
+	}
+	began = time.Now()
+	c.cluster(t, "delete", "demo", "--wait")
+	t.Logf("it is deleted after %v", time.Since(began).Round(time.Millisecond))
+	left := transcript.Left(dir)
+	for _, id := range ids {
+		for _, pattern := range []string{"/sys/class/net/kn-" + id, "/sys/fs/cgroup/*/keelson-" + id, "/sys/fs/cgroup/keelson-" + id, dir} {
+			paths, err := filepath.Glob(pattern)
+			if err != nil {
+				t.Fatal(err)
+			}
+			left = append(left, paths...)
+		}
+	}
+	if len(left) > 0 {
+		t.Errorf("left of the Cluster: %q", left)
+	}
+}
