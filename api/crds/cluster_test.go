@@ -37,6 +37,10 @@ func TestClustersThatAreAccepted(t *testing.T) {
 		},
 		{name: "simulated nodes", kind: "Cluster", spec: `{"nodes":{"simulated":3}}`, want: `{"nodes":{"simulated":3}}`},
 		{name: "real nodes", kind: "Cluster", spec: `{"nodes":{"simulated":0,"real":2}}`, want: `{"nodes":{"simulated":0,"real":2}}`},
+		{
+			name: "users", kind: "Cluster", spec: `{"users":[{"name":"alice","groups":["dev","oidc:ops"],"ttl":"24h","rotation":"2"},{"name":"bob"}]}`,
+			want: `{"users":[{"name":"alice","groups":["dev","oidc:ops"],"ttl":"24h","rotation":"2"},{"name":"bob"}]}`,
+		},
 		{name: "no nodes", kind: "Cluster", spec: `{"nodes":{"simulated":0}}`, want: `{"nodes":{"simulated":0}}`},
 		{name: "a Kubeconfig of the original", kind: "Kubeconfig", spec: `{"configPath":"/etc/rke/kube_config_cluster.yml"}`, want: `{"configPath":"/etc/rke/kube_config_cluster.yml"}`},
 		{
@@ -65,6 +69,11 @@ func TestClustersThatAreRefused(t *testing.T) {
 		{"flags beside a file", "Cluster", `{"configPath":"/a.yml","apiServer":{"port":6443}}`, "services.kube-api in the file"},
 		{"a stopped one of rke", "Cluster", `{"configPath":"/a.yml","running":false}`, "the engine rke cannot stop a cluster"},
 		{"nodes beside a file", "Cluster", `{"configPath":"/a.yml","nodes":{"real":1}}`, "the file of spec.configPath has the nodes"},
+		{"users beside a file", "Cluster", `{"configPath":"/a.yml","users":[{"name":"alice"}]}`, "create users in the cluster"},
+		{"an administrator", "Cluster", `{"users":[{"name":"alice","groups":["system:masters"]}]}`, "belong to Kubernetes"},
+		{"a user of Kubernetes", "Cluster", `{"users":[{"name":"system:kube-scheduler"}]}`, "spec.users[0].name"},
+		{"a user twice", "Cluster", `{"users":[{"name":"alice"},{"name":"alice"}]}`, "Duplicate value"},
+		{"credentials for a moment", "Cluster", `{"users":[{"name":"alice","ttl":"10m"}]}`, "must be from 1h"},
 		{"nodes of both kinds", "Cluster", `{"nodes":{"simulated":1,"real":1}}`, "nodes are either simulated or real"},
 		{"nodes without a number", "Cluster", `{"nodes":{}}`, "at least 1 properties"},
 		{"33 real nodes", "Cluster", `{"nodes":{"real":33}}`, "less than or equal to 32"},

@@ -98,6 +98,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationclusterprovisionerv1alpha1.ClusterSpecApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterStatus"):
 		return &applyconfigurationclusterprovisionerv1alpha1.ClusterStatusApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterUser"):
+		return &applyconfigurationclusterprovisionerv1alpha1.ClusterUserApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterUserStatus"):
+		return &applyconfigurationclusterprovisionerv1alpha1.ClusterUserStatusApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("Kubeconfig"):
 		return &applyconfigurationclusterprovisionerv1alpha1.KubeconfigApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("KubeconfigReference"):

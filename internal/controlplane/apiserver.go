@@ -47,7 +47,7 @@ func (cp *ControlPlane) apiserverArgs() []string {
 		"--endpoint-reconciler-type=none",
 		"--tls-cert-file=" + pki("apiserver.crt"),
 		"--tls-private-key-file=" + pki("apiserver.key"),
-		"--client-ca-file=" + pki(clientTrust(cp.generation())),
+		"--client-ca-file=" + pki(cp.clientTrust()),
 		"--anonymous-auth=false",
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",

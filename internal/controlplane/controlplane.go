@@ -63,6 +63,8 @@ type Options struct {
 	// are trusted for RotationOverlap. Empty means no rotation.
 	Rotation        string
 	RotationOverlap time.Duration
+	// Users have a kubeconfig each, see UserKubeconfig. The credentials of other users are revoked.
+	Users []User
 	// Env is added to the environment of the components, as NAME=value.
 	Env []string
 	// Log receives messages about components after the start. The zero value discards them.

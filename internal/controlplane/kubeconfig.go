@@ -95,6 +95,9 @@ func (cp *ControlPlane) writeKubeconfigsLocked() error {
 	if err != nil {
 		return err
 	}
+	if err := cp.writeUsersLocked(); err != nil {
+		return err
+	}
 	for _, s := range cp.nodes {
 		if err := cp.writeNodeCredentials(s); err != nil {
 			return fmt.Errorf("credentials of the node %s: %w", s.Name, err)
@@ -122,7 +125,8 @@ func clientConfig(dir layout, port, generation int) *rest.Config {
 // renewCertificates renews the certificates until the context ends. kube-apiserver and the clients of the
 // components reload the files.
 func (cp *ControlPlane) renewCertificates(ctx context.Context) {
-	ticker := cp.opts.Clock.NewTicker(renewalInterval)
+	interval := cp.renewalInterval()
+	ticker := cp.opts.Clock.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -130,7 +134,7 @@ func (cp *ControlPlane) renewCertificates(ctx context.Context) {
 			return
 		case <-ticker.C():
 			if err := cp.renewOnce(); err != nil {
-				cp.opts.Log.Error(err, "Failed to renew certificates, will retry", "interval", renewalInterval)
+				cp.opts.Log.Error(err, "Failed to renew certificates, will retry", "interval", interval)
 			}
 		}
 	}

@@ -80,7 +80,7 @@ func (cp *ControlPlane) certificates() []certificate {
 			c.Names = slices.Concat(c.Names, []string{cp.services().Addr().Next().String()}, cp.opts.CertSANs)
 		}
 	}
-	return cp.ofGeneration(append(wanted, nodeCertificates(cp.nodes)...))
+	return append(cp.ofGeneration(append(wanted, nodeCertificates(cp.nodes)...)), userCertificates(cp.opts.Users)...)
 }
 
 // ensureCertificates creates missing certificates and keys. It renews certificates, with the same key, that have reached

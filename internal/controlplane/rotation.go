@@ -51,8 +51,9 @@ func clientName(client string, generation int) string {
 }
 
 // clientTrust names the file with the CAs that kube-apiserver trusts for client certificates. kube-apiserver reloads it.
-func clientTrust(generation int) string {
-	if generation == 0 {
+func (cp *ControlPlane) clientTrust() string {
+	generation := cp.generation()
+	if generation == 0 && len(cp.opts.Users) == 0 {
 		return "ca.crt"
 	}
 	return fmt.Sprintf("client-trust-%d.crt", generation)
@@ -109,18 +110,21 @@ func (cp *ControlPlane) writeClientTrust() (again time.Duration, err error) {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
 	r := cp.state.Rotation
-	if r.Generation == 0 {
+	if r.Generation == 0 && len(cp.opts.Users) == 0 {
 		return 0, nil
 	}
 	trusted := []string{clientAuthority(r.Generation)}
+	for _, u := range cp.opts.Users {
+		trusted = append(trusted, u.authority())
+	}
 	left := r.OldUntil.Sub(cp.opts.Clock.Now())
-	if left > 0 {
+	if r.Generation > 0 && left > 0 {
 		trusted = append(trusted, clientAuthority(r.Generation-1))
 	}
 	var bundle bytes.Buffer
 	for _, name := range trusted {
 		data, err := os.ReadFile(cp.dir.pki(name + ".crt"))
-		if errors.Is(err, fs.ErrNotExist) && name != trusted[0] {
+		if errors.Is(err, fs.ErrNotExist) && r.Generation > 0 && name == clientAuthority(r.Generation-1) {
 			continue // it was deleted, which revokes it immediately
 		}
 		if err != nil {
@@ -128,10 +132,13 @@ func (cp *ControlPlane) writeClientTrust() (again time.Duration, err error) {
 		}
 		bundle.Write(data)
 	}
-	if err := updateFile(cp.dir.pki(clientTrust(r.Generation)), bundle.Bytes(), atomicfile.Volatile); err != nil {
+	if err := updateFile(cp.dir.pki(cp.clientTrust()), bundle.Bytes(), atomicfile.Volatile); err != nil {
 		return 0, err
 	}
-	if left > 0 {
+	switch {
+	case r.Generation == 0:
+		return 0, nil
+	case left > 0:
 		return left, nil
 	}
 	return 0, cp.removeGenerations()

@@ -125,7 +125,9 @@ func (t Template) Matches(p Pair, issuer *x509.Certificate) bool {
 		return false
 	}
 	dns, ips := t.names()
-	return certificate.Subject.CommonName == t.CommonName && slices.Equal(certificate.Subject.Organization, t.Organization) &&
+	// A certificate has its groups in an order of its own.
+	groups, wanted := slices.Sorted(slices.Values(certificate.Subject.Organization)), slices.Sorted(slices.Values(t.Organization))
+	return certificate.Subject.CommonName == t.CommonName && slices.Equal(groups, wanted) &&
 		slices.Equal(certificate.DNSNames, dns) && slices.EqualFunc(certificate.IPAddresses, ips, net.IP.Equal)
 }
 

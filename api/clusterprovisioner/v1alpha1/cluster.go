@@ -85,6 +85,7 @@ type Cluster struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.apiServer)",message="spec.apiServer is for the engine local: with rke, set services.kube-api in the file of spec.configPath"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.running) || self.running",message="spec.running is for the engine local: the engine rke cannot stop a cluster"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.nodes)",message="spec.nodes is for the engine local: with rke, the file of spec.configPath has the nodes"
+// +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.users)",message="spec.users is for the engine local: with rke, create users in the cluster"
 // +kubebuilder:validation:XValidation:rule="(has(self.configPath) || has(self.ConfigPath)) == (has(oldSelf.configPath) || has(oldSelf.ConfigPath))",message="the engine is immutable: spec.configPath cannot be added or removed; create another Cluster instead"
 type ClusterSpec struct {
 	// Engine that provisions the cluster. rke runs the program rke with the file of
@@ -125,6 +126,14 @@ type ClusterSpec struct {
 	// Nodes of a local cluster. The default is one simulated node.
 	// +optional
 	Nodes *ClusterNodes `json:"nodes,omitempty"`
+
+	// Users of a local cluster, besides its administrator. Each has a Secret with a
+	// kubeconfig, named <cluster>-kubeconfig-<user>. Removing a user revokes it.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=50
+	Users []ClusterUser `json:"users,omitempty"`
 
 	// Time after the creation at which the Cluster is deleted, such as 8h. An event
 	// announces the deletion five minutes before. Nothing is deleted while paused or
@@ -229,6 +238,12 @@ type ClusterStatus struct {
 	// Reference to the kubeconfig.
 	// +optional
 	KubeconfigRef *KubeconfigReference `json:"kubeconfigRef,omitempty"`
+
+	// Users with a Secret.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Users []ClusterUserStatus `json:"users,omitempty"`
 
 	// Generation of the Cluster that this status describes.
 	// +optional

@@ -13,8 +13,8 @@ const DefaultForceDeleteAfter = time.Minute
 // ExpiryNotice is the time between the announcement of the deletion by spec.expiresAfter and the deletion.
 const ExpiryNotice = 5 * time.Minute
 
-// The condition types of a Cluster. All of them are always set, except ConditionNodesReady and
-// ConditionExpiring.
+// The condition types of a Cluster. All of them are always set, except ConditionNodesReady,
+// ConditionUsersReady and ConditionExpiring.
 const (
 	// ConditionProvisioned is True if the spec is applied. It stays True if the
 	// cluster is down, and across restarts of the manager.
@@ -39,6 +39,9 @@ const (
 	// ConditionNodesReady is True if all nodes of the spec have become ready since the cluster was
 	// started. It is set with the engine local only.
 	ConditionNodesReady = "NodesReady"
+	// ConditionUsersReady is True if the kubeconfigs of all users of spec.users are in their Secrets, and
+	// those of removed users are deleted. It is set only with spec.users.
+	ConditionUsersReady = "UsersReady"
 	// ConditionExpiring is True from five minutes before the deletion by spec.expiresAfter. It is
 	// set only if that field is.
 	ConditionExpiring = "Expiring"
@@ -92,7 +95,7 @@ const (
 	ReasonStopped = "Stopped"
 )
 
-// The reasons of ConditionKubeconfigAvailable, and of ConditionReady of a Kubeconfig.
+// The reasons of ConditionKubeconfigAvailable and ConditionUsersReady, and of ConditionReady of a Kubeconfig.
 const (
 	// ReasonKubeconfigWritten: the Secret and the Kubeconfig are up to date.
 	ReasonKubeconfigWritten = "KubeconfigWritten"

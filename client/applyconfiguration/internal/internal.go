@@ -100,6 +100,14 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: running
       type:
         scalar: boolean
+    - name: users
+      type:
+        list:
+          elementType:
+            namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterUser
+          elementRelationship: associative
+          keys:
+          - name
     - name: version
       type:
         scalar: string
@@ -150,9 +158,49 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: rotatedCredentials
       type:
         scalar: string
+    - name: users
+      type:
+        list:
+          elementType:
+            namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterUserStatus
+          elementRelationship: associative
+          keys:
+          - name
     - name: version
       type:
         scalar: string
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterUser
+  map:
+    fields:
+    - name: groups
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: rotation
+      type:
+        scalar: string
+    - name: ttl
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterUserStatus
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: notAfter
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: secretRef
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.SecretReference
 - name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.Kubeconfig
   map:
     fields:

@@ -47,7 +47,7 @@ func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen ob
 	case giveUp:
 		return r.giveUp(ctx, cluster, seen)
 	}
-	err := errors.Join(r.actOnSecret(ctx, cluster, seen, p), r.actOnKubeconfig(ctx, cluster, seen, p))
+	err := errors.Join(r.actOnSecret(ctx, cluster, seen, p), r.actOnKubeconfig(ctx, cluster, seen, p), r.actOnUsers(ctx, cluster, seen, p))
 	if p.annotation != "" {
 		err = errors.Join(err, r.annotate(ctx, cluster, p.annotation))
 	}
@@ -159,7 +159,7 @@ func (r *Reconciler) removeFinalizer(ctx context.Context, cluster *v1alpha1.Clus
 // removeChildren deletes the Secret and the Kubeconfig if they belong to the Cluster. It reads the Kubeconfig from the API server,
 // because a stale cache may lack one that was just created.
 func (r *Reconciler) removeChildren(ctx context.Context, cluster *v1alpha1.Cluster, seen observation) error {
-	var errs []error
+	errs := []error{r.removeUsers(ctx, cluster, seen)}
 	if seen.secret != nil && isControlled(seen.secret, cluster) {
 		errs = append(errs, kube.Named(kube.Delete(ctx, r.client, seen.secret), "delete", "Secret", seen.secret.Namespace, seen.secret.Name))
 	}

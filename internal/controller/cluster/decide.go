@@ -46,6 +46,8 @@ type plan struct {
 	attempts  int32
 	// secret and kubeconfig are the actions on the Secret and the Kubeconfig.
 	secret, kubeconfig childAction
+	// users are the actions on the Secrets of users that differ.
+	users []userPlan
 	// annotation is the version for the annotation of the Cluster; empty if the annotation is up to date.
 	annotation string
 	// again is the time until the next reconcile if there is no event; zero means never.
@@ -66,6 +68,8 @@ const (
 	childRotate childAction = "rotate"
 	// childReplace: the child differs in an immutable field.
 	childReplace childAction = "replace"
+	// childRemove: the Secret of a user that was removed from the spec.
+	childRemove childAction = "remove"
 	// childBlocked: the object has another owner.
 	childBlocked childAction = "blocked"
 	// childWait: the child is being deleted, or belongs to an earlier Cluster with this name.
@@ -92,6 +96,7 @@ func decide(cluster *v1alpha1.Cluster, seen observation, now time.Time) plan {
 	}
 	decideOutside(cluster, seen, &p)
 	decideChildren(cluster, seen, &p)
+	decideUsers(cluster, seen, &p)
 	if seen.probe != nil && seen.probe.Version != "" && cluster.Annotations[v1alpha1.AnnotationVersion] != seen.probe.Version {
 		p.annotation = seen.probe.Version
 	}

@@ -135,6 +135,8 @@ type Observation struct {
 	Endpoint string
 	// Kubeconfig is the kubeconfig of the cluster; nil if there is none yet.
 	Kubeconfig []byte
+	// Users are the kubeconfigs of users of the spec that have one.
+	Users []UserKubeconfig
 	// KubeconfigPath is the file of the kubeconfig, if users need it.
 	KubeconfigPath string
 	// Components are the processes of the control plane; nil if the engine manages none.
@@ -147,6 +149,12 @@ type Observation struct {
 	Notes []string
 	// Poll is the time until the next reconcile if there is no event; zero means never.
 	Poll time.Duration
+}
+
+// UserKubeconfig is the kubeconfig of a user of the spec.
+type UserKubeconfig struct {
+	Name       string
+	Kubeconfig []byte
 }
 
 // Nodes is the state of the nodes of a cluster.

@@ -49,6 +49,9 @@ func isUrgent(was, is v1alpha1.ClusterStatus) bool {
 	if was.Phase != is.Phase || was.ObservedGeneration != is.ObservedGeneration || len(was.Conditions) != len(is.Conditions) {
 		return true
 	}
+	if !equalUsers(was.Users, is.Users) {
+		return true
+	}
 	if a, b := was.LastOperation, is.LastOperation; b != nil && (a == nil || a.Type != b.Type || a.State != b.State || a.Attempts != b.Attempts) {
 		return true // the backoff depends on it
 	}

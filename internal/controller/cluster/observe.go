@@ -26,7 +26,9 @@ type observation struct {
 	// secret and kubeconfig are the objects with the names of the children; nil if they do not exist.
 	secret     *corev1.Secret
 	kubeconfig *v1alpha1.Kubeconfig
-	// namespace is the namespace of the Secret.
+	// users are the Secrets of users, by the names of these. See observeUsers.
+	users map[string]*corev1.Secret
+	// namespace is the namespace of the Secrets.
 	namespace string
 }
 
@@ -66,6 +68,9 @@ func (r *Reconciler) observe(ctx context.Context, cluster *v1alpha1.Cluster) (ob
 		seen.err = fmt.Errorf("%w: this manager runs without the engine %s", ErrUnavailable, seen.engine)
 	}
 	if err := r.observeChildren(ctx, cluster, &seen); err != nil {
+		return seen, err
+	}
+	if err := r.observeUsers(ctx, cluster, &seen); err != nil {
 		return seen, err
 	}
 	r.observeProbe(cluster, &seen)

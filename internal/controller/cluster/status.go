@@ -44,6 +44,7 @@ func summarize(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
 	summarizeNodes(cluster, seen, p, &status)
+	summarizeUsers(cluster, seen, p, actErr, &status)
 	summarizeExpiry(cluster, p, &status)
 	status.Conditions = dropWithoutReason(status.Conditions)
 	var cause metav1.Condition

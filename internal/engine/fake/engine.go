@@ -49,6 +49,8 @@ type Cluster struct {
 	Components []cluster.Component
 	// Operation is the last one.
 	Operation *cluster.Operation
+	// Users are returned as Observation.Users.
+	Users []cluster.UserKubeconfig
 	// Nodes is returned as Observation.Nodes.
 	Nodes *cluster.Nodes
 	// Notes are returned as Observation.Notes.
@@ -238,7 +240,7 @@ func (e *Engine) Observe(_ context.Context, r cluster.Request) (cluster.Observat
 		Exists: true, Applied: c.Hash == hashOf(r), Attended: attended == wantedBy(r), Running: len(c.Components) > 0,
 		ConfigHash: c.Hash, Config: c.Hash, Kubeconfig: c.Kubeconfig, KubeconfigPath: c.KubeconfigPath,
 		Stopped:    !c.isBusy() && !slices.ContainsFunc(c.Components, func(c cluster.Component) bool { return c.Up }),
-		Components: slices.Clone(c.Components), Nodes: c.Nodes, Notes: c.Notes, Waiting: "the fake cluster " + c.Name,
+		Components: slices.Clone(c.Components), Nodes: c.Nodes, Users: c.Users, Notes: c.Notes, Waiting: "the fake cluster " + c.Name,
 	}
 	for _, component := range c.Components {
 		seen.Running = seen.Running && component.Up

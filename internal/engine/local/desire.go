@@ -58,6 +58,7 @@ type desiredSpec struct {
 	Version   string                 `json:"version,omitempty"`
 	APIServer *v1alpha1.APIServer    `json:"apiServer,omitempty"`
 	Nodes     *v1alpha1.ClusterNodes `json:"nodes,omitempty"`
+	Users     []v1alpha1.ClusterUser `json:"users,omitempty"`
 }
 
 // Validate checks whether the engine supports a spec, whatever the state of the cluster. The error is a *cluster.FieldError.
@@ -86,7 +87,7 @@ func Validate(spec v1alpha1.ClusterSpec) error {
 
 // newDesire validates a request.
 func (e *Engine) newDesire(ctx context.Context, r cluster.Request) (desire, error) {
-	d := desire{spec: desiredSpec{Version: r.Spec.Version, APIServer: r.Spec.APIServer, Nodes: r.Spec.Nodes}, rotation: r.Rotation, stop: r.Stop}
+	d := desire{spec: desiredSpec{Version: r.Spec.Version, APIServer: r.Spec.APIServer, Nodes: r.Spec.Nodes, Users: r.Spec.Users}, rotation: r.Rotation, stop: r.Stop}
 	if err := Validate(r.Spec); err != nil {
 		return d, err
 	}

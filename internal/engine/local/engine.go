@@ -14,8 +14,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
@@ -308,6 +310,11 @@ func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Opti
 				m.op.Description = "Starting " + s.Name
 			}
 		},
+	}
+	for _, u := range wanted.spec.Users {
+		opts.Users = append(opts.Users, controlplane.User{
+			Name: u.Name, Groups: u.Groups, TTL: ptr.Deref(u.TTL, metav1.Duration{}).Duration, Rotation: u.Rotation,
+		})
 	}
 	if api := wanted.spec.APIServer; api != nil {
 		opts.Port, opts.CertSANs = int(api.Port), api.CertSANs

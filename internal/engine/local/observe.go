@@ -61,6 +61,14 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 			seen.Kubeconfig, seen.Endpoint = data, access.Server
 		}
 	}
+	if !seen.Applied {
+		return seen, nil // the credentials may be those of a user before a change
+	}
+	for _, u := range r.Spec.Users {
+		if data, err := controlplane.UserKubeconfig(dir, u.Name); err == nil {
+			seen.Users = append(seen.Users, cluster.UserKubeconfig{Name: u.Name, Kubeconfig: data})
+		}
+	}
 	return seen, nil
 }
 

@@ -32,6 +32,9 @@ type ClusterSpecApplyConfiguration struct {
 	Running *bool `json:"running,omitempty"`
 	// Nodes of a local cluster. The default is one simulated node.
 	Nodes *ClusterNodesApplyConfiguration `json:"nodes,omitempty"`
+	// Users of a local cluster, besides its administrator. Each has a Secret with a
+	// kubeconfig, named <cluster>-kubeconfig-<user>. Removing a user revokes it.
+	Users []ClusterUserApplyConfiguration `json:"users,omitempty"`
 	// Time after the creation at which the Cluster is deleted, such as 8h. An event
 	// announces the deletion five minutes before. Nothing is deleted while paused or
 	// deletionProtection is true. The default is to keep the Cluster.
@@ -96,6 +99,19 @@ func (b *ClusterSpecApplyConfiguration) WithRunning(value bool) *ClusterSpecAppl
 // If called multiple times, the Nodes field is set to the value of the last call.
 func (b *ClusterSpecApplyConfiguration) WithNodes(value *ClusterNodesApplyConfiguration) *ClusterSpecApplyConfiguration {
 	b.Nodes = value
+	return b
+}
+
+// WithUsers adds the given value to the Users field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Users field.
+func (b *ClusterSpecApplyConfiguration) WithUsers(values ...*ClusterUserApplyConfiguration) *ClusterSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithUsers")
+		}
+		b.Users = append(b.Users, *values[i])
+	}
 	return b
 }
 

@@ -40,6 +40,8 @@ type ClusterStatusApplyConfiguration struct {
 	LastOperation *LastOperationApplyConfiguration `json:"lastOperation,omitempty"`
 	// Reference to the kubeconfig.
 	KubeconfigRef *KubeconfigReferenceApplyConfiguration `json:"kubeconfigRef,omitempty"`
+	// Users with a Secret.
+	Users []ClusterUserStatusApplyConfiguration `json:"users,omitempty"`
 	// Generation of the Cluster that this status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// Conditions of the cluster. Provisioned is True if the spec is applied, Ready if
@@ -146,6 +148,19 @@ func (b *ClusterStatusApplyConfiguration) WithLastOperation(value *LastOperation
 // If called multiple times, the KubeconfigRef field is set to the value of the last call.
 func (b *ClusterStatusApplyConfiguration) WithKubeconfigRef(value *KubeconfigReferenceApplyConfiguration) *ClusterStatusApplyConfiguration {
 	b.KubeconfigRef = value
+	return b
+}
+
+// WithUsers adds the given value to the Users field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Users field.
+func (b *ClusterStatusApplyConfiguration) WithUsers(values ...*ClusterUserStatusApplyConfiguration) *ClusterStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithUsers")
+		}
+		b.Users = append(b.Users, *values[i])
+	}
 	return b
 }
 
