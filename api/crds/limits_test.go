@@ -39,7 +39,7 @@ func TestLimitsOfMachines(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	applyLimits(t, client)
+	applyExample(t, client, "virtualmachine-limits.yaml")
 	tryKind := func(namespace, kind, spec string) error {
 		_, err := client.Resource(resources[kind]).Namespace(namespace).Create(t.Context(), newObject(t, kind, "", spec),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -80,10 +80,10 @@ func TestLimitsOfMachines(t *testing.T) {
 	}
 }
 
-// applyLimits creates the objects of the example.
-func applyLimits(t *testing.T, client dynamic.Interface) {
+// applyExample creates the objects of an example.
+func applyExample(t *testing.T, client dynamic.Interface, file string) {
 	t.Helper()
-	raw, err := os.ReadFile("../../examples/manifests/virtualmachine-limits.yaml")
+	raw, err := os.ReadFile("../../examples/manifests/" + file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +91,8 @@ func applyLimits(t *testing.T, client dynamic.Interface) {
 	kinds := map[string]schema.GroupVersionResource{
 		"ValidatingAdmissionPolicy":        {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"},
 		"ValidatingAdmissionPolicyBinding": {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"},
+		"ClusterRole":                      {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
+		"ClusterRoleBinding":               {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
 		"ResourceQuota":                    {Version: "v1", Resource: "resourcequotas"},
 	}
 	for {
