@@ -41,6 +41,7 @@ func TestClustersThatAreAccepted(t *testing.T) {
 			name: "users", kind: "Cluster", spec: `{"users":[{"name":"alice","groups":["dev","oidc:ops"],"ttl":"24h","rotation":"2"},{"name":"bob"}]}`,
 			want: `{"users":[{"name":"alice","groups":["dev","oidc:ops"],"ttl":"24h","rotation":"2"},{"name":"bob"}]}`,
 		},
+		{name: "an address", kind: "Cluster", spec: `{"apiServer":{"address":"192.0.2.7"}}`, want: `{"apiServer":{"address":"192.0.2.7"}}`},
 		{name: "no nodes", kind: "Cluster", spec: `{"nodes":{"simulated":0}}`, want: `{"nodes":{"simulated":0}}`},
 		{name: "a Kubeconfig of the original", kind: "Kubeconfig", spec: `{"configPath":"/etc/rke/kube_config_cluster.yml"}`, want: `{"configPath":"/etc/rke/kube_config_cluster.yml"}`},
 		{
@@ -74,6 +75,10 @@ func TestClustersThatAreRefused(t *testing.T) {
 		{"a user of Kubernetes", "Cluster", `{"users":[{"name":"system:kube-scheduler"}]}`, "spec.users[0].name"},
 		{"a user twice", "Cluster", `{"users":[{"name":"alice"},{"name":"alice"}]}`, "Duplicate value"},
 		{"credentials for a moment", "Cluster", `{"users":[{"name":"alice","ttl":"10m"}]}`, "must be from 1h"},
+		{"a name as the address", "Cluster", `{"apiServer":{"address":"localhost"}}`, "must be an IPv4 address"},
+		{"all addresses", "Cluster", `{"apiServer":{"address":"0.0.0.0"}}`, "must be an IPv4 address"},
+		{"an address of IPv6", "Cluster", `{"apiServer":{"address":"::1"}}`, "must be an IPv4 address"},
+		{"another address with real nodes", "Cluster", `{"apiServer":{"address":"192.0.2.7"},"nodes":{"real":1}}`, "must be 127.0.0.1 with real nodes"},
 		{"nodes of both kinds", "Cluster", `{"nodes":{"simulated":1,"real":1}}`, "nodes are either simulated or real"},
 		{"nodes without a number", "Cluster", `{"nodes":{}}`, "at least 1 properties"},
 		{"33 real nodes", "Cluster", `{"nodes":{"real":33}}`, "less than or equal to 32"},

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +40,7 @@ func (cp *ControlPlane) apiserverArgs() []string {
 	pki := cp.dir.pki
 	args := []string{
 		"--etcd-servers=unix://" + etcdSocket,
-		"--bind-address=127.0.0.1",
+		"--bind-address=" + cmp.Or(cp.opts.Address, loopback),
 		"--secure-port=" + strconv.Itoa(port),
 		// Without an address it looks for the default route, and exits where there is none. On simulated nodes
 		// no client uses the Service "kubernetes", so its endpoints are not needed.
@@ -103,13 +104,13 @@ func (cp *ControlPlane) ensurePort(context.Context) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
 	taken := cp.state.Port
-	if isFree(taken) {
+	if isFree(cp.opts.Address, taken) {
 		return nil
 	}
 	if cp.portFixed || cp.opts.Port != 0 {
-		return fmt.Errorf("port %d on 127.0.0.1 is in use by another program: stop that program", taken)
+		return fmt.Errorf("port %d on %s is in use by another program: stop that program", taken, cmp.Or(cp.opts.Address, loopback))
 	}
-	port, err := freePort(string(cp.dir))
+	port, err := freePort(string(cp.dir), cp.opts.Address)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,10 @@ type Options struct {
 	Name string
 	// User is the name of the administrator in the API. Empty means keelson-admin.
 	User string
-	// Port is the port of the API on loopback. 0 chooses a free port and keeps it, unless another program uses it
+	// Address is the address of this host at which the API listens, and nowhere else. Empty means 127.0.0.1, which real nodes
+	// need.
+	Address string
+	// Port is the port of the API. 0 chooses a free port and keeps it, unless another program uses it
 	// while the control plane is stopped.
 	Port int
 	// CertSANs are additional names and addresses in the certificate of the API.
@@ -191,11 +194,23 @@ func (cp *ControlPlane) prepareState() error {
 		cp.opts.RealNodes = max(cp.opts.RealNodes, 1)
 		cp.state.RealNodes = max(cp.state.RealNodes, cp.opts.RealNodes)
 	}
+	if cp.opts.Address == loopback {
+		cp.opts.Address = ""
+	}
+	if cp.opts.Address != "" {
+		if cp.opts.RealNode != nil {
+			return fmt.Errorf("the API cannot listen on %s: real nodes reach it on %s only", cp.opts.Address, loopback)
+		}
+		if err := tryListen(cp.opts.Address, 0); err != nil {
+			return fmt.Errorf("the API cannot listen on %s, which must be an address of this host: %w", cp.opts.Address, err)
+		}
+	}
+	cp.state.Address = cp.opts.Address
 	if cp.opts.Port != 0 {
 		cp.state.Port = cp.opts.Port
 	}
 	if cp.state.Port == 0 {
-		if cp.state.Port, err = freePort(string(cp.dir)); err != nil {
+		if cp.state.Port, err = freePort(string(cp.dir), cp.opts.Address); err != nil {
 			return err
 		}
 	}
@@ -309,7 +324,7 @@ func (cp *ControlPlane) begin(name string) (done func()) {
 func (cp *ControlPlane) Config() *rest.Config {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
-	return clientConfig(cp.dir, cp.state.Port, cp.generation())
+	return clientConfig(cp.dir, cp.state.server(), cp.generation())
 }
 
 // Kubeconfig returns the path of the administrator's kubeconfig.
@@ -327,5 +342,5 @@ func (cp *ControlPlane) HostAddress() netip.Addr {
 func (cp *ControlPlane) Server() string {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
-	return serverURL(cp.state.Port)
+	return cp.state.server()
 }

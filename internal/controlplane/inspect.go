@@ -92,7 +92,7 @@ func Inspect(ctx context.Context, path string) (Report, error) {
 		return report, err
 	}
 	report.Exists = true
-	report.Server, report.Kubeconfig = serverURL(s.Port), dir.kubeconfig()
+	report.Server, report.Kubeconfig = s.server(), dir.kubeconfig()
 	report.Ephemeral, report.Nodes = s.Ephemeral, s.Nodes
 	if report.ManagerPID, err = process.Holder(dir.processes()); err != nil {
 		return report, err
@@ -108,7 +108,7 @@ func Inspect(ctx context.Context, path string) (Report, error) {
 		report.RealNodes = s.RealNodes
 	}
 	if report.Running() {
-		err := readyz(ctx, clientConfig(dir, s.Port, s.Rotation.Generation))
+		err := readyz(ctx, clientConfig(dir, s.server(), s.Rotation.Generation))
 		report.APIReady = err == nil
 		if err != nil {
 			report.APIError = err.Error()
@@ -137,7 +137,7 @@ func AdminConfig(path string) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return clientConfig(layout(abs), s.Port, s.Rotation.Generation), nil
+	return clientConfig(layout(abs), s.server(), s.Rotation.Generation), nil
 }
 
 func inspectComponents(dir layout) ([]ComponentReport, error) {

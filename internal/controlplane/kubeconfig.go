@@ -28,7 +28,7 @@ const defaultName = "keelson"
 
 // writeKubeconfigs writes the administrator's kubeconfig, with embedded credentials so that it can be copied, and
 // one for each component, which refers to files so that the component reloads renewed certificates.
-func writeKubeconfigs(dir layout, name string, port, generation int) error {
+func writeKubeconfigs(dir layout, name, server string, generation int) error {
 	ca, err := os.ReadFile(dir.pki("ca.crt"))
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func writeKubeconfigs(dir layout, name string, port, generation int) error {
 	if err != nil {
 		return err
 	}
-	cluster := &clientcmdapi.Cluster{Server: serverURL(port), CertificateAuthorityData: ca}
+	cluster := &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
 	admin := &clientcmdapi.AuthInfo{ClientCertificateData: crt, ClientKeyData: key}
 	if err := writeKubeconfig(dir.kubeconfig(), name, cluster, admin); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (cp *ControlPlane) writeKubeconfigs() error {
 }
 
 func (cp *ControlPlane) writeKubeconfigsLocked() error {
-	err := writeKubeconfigs(cp.dir, cmp.Or(cp.opts.Name, defaultName), cp.state.Port, cp.generation())
+	err := writeKubeconfigs(cp.dir, cmp.Or(cp.opts.Name, defaultName), cp.state.server(), cp.generation())
 	if err != nil {
 		return err
 	}
@@ -109,10 +109,10 @@ func (cp *ControlPlane) writeKubeconfigsLocked() error {
 // clientConfig returns the administrator's client configuration. It refers to files, because client-go reloads
 // such certificates for each new connection and every five minutes, and then closes the connections with the old
 // one. It would use an embedded certificate even after its expiry.
-func clientConfig(dir layout, port, generation int) *rest.Config {
+func clientConfig(dir layout, server string, generation int) *rest.Config {
 	user := clientName(userAdmin, generation)
 	return &rest.Config{
-		Host: serverURL(port),
+		Host: server,
 		TLSClientConfig: rest.TLSClientConfig{
 			CAFile:   dir.pki("ca.crt"),
 			CertFile: dir.pki(user + ".crt"),

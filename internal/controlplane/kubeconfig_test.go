@@ -13,7 +13,7 @@ func TestKubeconfigs(t *testing.T) {
 	t.Parallel()
 	dir := newLayout(t)
 	mustEnsure(t, dir, t0)
-	if err := writeKubeconfigs(dir, defaultName, 20001, 0); err != nil {
+	if err := writeKubeconfigs(dir, defaultName, serverURL("", 20001), 0); err != nil {
 		t.Fatal(err)
 	}
 	files := contents(t, dir.path("pki"))
@@ -57,7 +57,7 @@ func TestKubeconfigsAreOnlyWrittenWhenTheyChange(t *testing.T) {
 	mustEnsure(t, dir, t0)
 	var infos []os.FileInfo
 	for _, port := range []int{20001, 20001, 20002} {
-		if err := writeKubeconfigs(dir, defaultName, port, 0); err != nil {
+		if err := writeKubeconfigs(dir, defaultName, serverURL("", port), 0); err != nil {
 			t.Fatal(err)
 		}
 		info, err := os.Stat(dir.kubeconfig())
@@ -76,7 +76,7 @@ func TestKubeconfigsAreOnlyWrittenWhenTheyChange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if own := clientConfig(dir, 20002, 0); config.Host != "https://127.0.0.1:20002" || own.Host != config.Host || own.QPS != -1 {
+	if own := clientConfig(dir, serverURL("", 20002), 0); config.Host != "https://127.0.0.1:20002" || own.Host != config.Host || own.QPS != -1 {
 		t.Errorf("host %s, and %s with %v requests a second for us; want the new port and no throttling", config.Host, own.Host, own.QPS)
 	}
 }

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,7 +50,8 @@ func (l layout) create() error {
 
 // state is the persistent state of a data directory besides certificates and etcd's data.
 type state struct {
-	Port      int               `json:"port"`                // of the API, on loopback; chosen once
+	Port      int               `json:"port"`                // of the API; chosen once
+	Address   string            `json:"address,omitempty"`   // of the API; empty for loopback
 	Ephemeral bool              `json:"ephemeral"`           // started without fsync
 	Nodes     int               `json:"nodes"`               // simulated nodes
 	RealNodes int               `json:"realNodes,omitempty"` // so many have been started, and their Nodes may be in the API
@@ -99,29 +101,39 @@ const (
 	lastPort  = 32000
 )
 
-// freePort returns a free loopback port. The search starts at a port that depends on the seed, so that control
+// loopback is the default address of the API.
+const loopback = "127.0.0.1"
+
+// freePort returns a free port of an address. The search starts at a port that depends on the seed, so that control
 // planes rarely collide.
-func freePort(seed string) (int, error) {
+func freePort(seed, address string) (int, error) {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(seed)) // never fails
 	const count = lastPort - firstPort
 	start := int(h.Sum32() % count)
 	for i := range count {
 		port := firstPort + (start+i)%count
-		if isFree(port) {
+		if isFree(address, port) {
 			return port, nil
 		}
 	}
-	return 0, fmt.Errorf("no free port on 127.0.0.1 from %d to %d", firstPort, lastPort)
+	return 0, fmt.Errorf("no free port on %s from %d to %d", cmp.Or(address, loopback), firstPort, lastPort)
 }
 
-// isFree reports whether the port can be listened on now.
-func isFree(port int) bool {
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+// isFree reports whether the port can be listened on now. An empty address is loopback.
+func isFree(address string, port int) bool { return tryListen(address, port) == nil }
+
+func tryListen(address string, port int) error {
+	l, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(address, loopback), strconv.Itoa(port)))
 	if err != nil {
-		return false
+		return err
 	}
-	return l.Close() == nil
+	return l.Close()
 }
 
-func serverURL(port int) string { return "https://127.0.0.1:" + strconv.Itoa(port) }
+func serverURL(address string, port int) string {
+	return "https://" + net.JoinHostPort(cmp.Or(address, loopback), strconv.Itoa(port))
+}
+
+// server returns the URL of the API.
+func (s state) server() string { return serverURL(s.Address, s.Port) }

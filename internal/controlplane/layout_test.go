@@ -70,14 +70,14 @@ func TestLoadState(t *testing.T) {
 
 func TestFreePort(t *testing.T) {
 	t.Parallel()
-	first, err := freePort(t.Name())
+	first, err := freePort(t.Name(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if first < firstPort || first >= lastPort {
 		t.Errorf("port %d is out of range", first)
 	}
-	if again, err := freePort(t.Name()); again != first || err != nil {
+	if again, err := freePort(t.Name(), ""); again != first || err != nil {
 		t.Errorf("the same seed gives %d, then %d (%v)", first, again, err)
 	}
 	for _, address := range []string{"127.0.0.1", "0.0.0.0"} {
@@ -85,16 +85,16 @@ func TestFreePort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if isFree(first) {
+		if isFree("", first) {
 			t.Errorf("port %d counts as free although somebody listens on %s", first, address)
 		}
-		if next, err := freePort(t.Name()); next == first || err != nil {
+		if next, err := freePort(t.Name(), ""); next == first || err != nil {
 			t.Errorf("a port that is taken was chosen (%v)", err)
 		}
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if !isFree(first) {
+		if !isFree("", first) {
 			t.Errorf("port %d counts as taken although nobody listens on it", first)
 		}
 	}

@@ -78,6 +78,9 @@ func (cp *ControlPlane) certificates() []certificate {
 		case c.name == nameAPIServerCert:
 			// The first address of Services belongs to the Service "kubernetes".
 			c.Names = slices.Concat(c.Names, []string{cp.services().Addr().Next().String()}, cp.opts.CertSANs)
+			if cp.opts.Address != "" && !slices.Contains(c.Names, cp.opts.Address) {
+				c.Names = append(c.Names, cp.opts.Address)
+			}
 		}
 	}
 	return append(cp.ofGeneration(append(wanted, nodeCertificates(cp.nodes)...)), userCertificates(cp.opts.Users)...)

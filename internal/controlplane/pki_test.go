@@ -302,7 +302,7 @@ func TestPrivateFilesArePrivate(t *testing.T) {
 	t.Parallel()
 	dir := newLayout(t)
 	mustEnsure(t, dir, t0)
-	if err := writeKubeconfigs(dir, defaultName, 20000, 0); err != nil {
+	if err := writeKubeconfigs(dir, defaultName, serverURL("", 20000), 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := saveState(dir, state{Port: 20000}); err != nil {

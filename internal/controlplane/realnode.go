@@ -170,7 +170,7 @@ func (cp *ControlPlane) writeNodeCredentials(s node.Settings) error {
 		}
 	}
 	// The paths are relative to the kubeconfig, because inside the node the folder is elsewhere.
-	cluster := &clientcmdapi.Cluster{Server: serverURL(cp.state.Port), CertificateAuthority: "ca.crt"}
+	cluster := &clientcmdapi.Cluster{Server: cp.state.server(), CertificateAuthority: "ca.crt"}
 	for component, files := range map[string]string{"kubelet": "kubelet-client", "kube-proxy": "kube-proxy"} {
 		user := &clientcmdapi.AuthInfo{ClientCertificate: files + ".crt", ClientKey: files + ".key"}
 		if err := writeKubeconfig(filepath.Join(folder, component+".kubeconfig"), defaultName, cluster, user); err != nil {

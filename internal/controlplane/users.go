@@ -104,7 +104,7 @@ func (cp *ControlPlane) writeUserLocked(u User) error {
 			return err
 		}
 	}
-	cluster := &clientcmdapi.Cluster{Server: serverURL(cp.state.Port), CertificateAuthorityData: data[0]}
+	cluster := &clientcmdapi.Cluster{Server: cp.state.server(), CertificateAuthorityData: data[0]}
 	user := &clientcmdapi.AuthInfo{ClientCertificateData: data[1], ClientKeyData: data[2]}
 	return writeKubeconfig(cp.dir.userKubeconfig(u.Name), cmp.Or(cp.opts.Name, defaultName), cluster, user)
 }

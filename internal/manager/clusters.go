@@ -34,13 +34,17 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 		path, err := kubeBinary()
 		return path, o.onHost(err, cluster.Name, kubeconfig.Name)
 	}
+	addresses, err := parseNetworks(o.ClusterAddresses)
+	if err != nil {
+		return err
+	}
 	clusters := cluster.Options{
 		SecretNamespace: o.SecretNamespace,
 		Prober:          cluster.NewProber(clock.RealClock{}),
 		Engines: map[v1alpha1.Engine]cluster.Engine{
 			v1alpha1.EngineLocal: local.New(local.Options{
 				Dir: ClusterDir(o.StateDir), Binary: onHost, Nodes: clusterNodes, Ephemeral: o.Ephemeral,
-				Machine: o.machine(), Log: o.Logger.WithName("cluster-local"),
+				Machine: o.machine(), Addresses: addresses, Log: o.Logger.WithName("cluster-local"),
 			}),
 			v1alpha1.EngineRKE: rke.New(rke.Options{
 				Dir: filepath.Join(o.StateDir, "rke"), Binary: o.RKEBinary, ConfigDirs: o.RKEConfigDirs, Timeout: o.RKETimeout,
@@ -73,9 +77,10 @@ func (o *Options) machine() func() (node.Machine, error) {
 
 // clusterRules returns the validation of Clusters, by the engines of this program.
 func clusterRules(h hook) admission.Rules[*v1alpha1.Cluster] {
+	addresses, _ := parseNetworks(h.ClusterAddresses) // Validate has checked them
 	return admission.Rules[*v1alpha1.Cluster]{
 		Errors: cluster.NewValidator(map[v1alpha1.Engine]cluster.Rule{
-			v1alpha1.EngineLocal: local.Validate,
+			v1alpha1.EngineLocal: local.NewRule(addresses),
 			v1alpha1.EngineRKE:   rke.NewRule(h.RKEConfigDirs),
 		}),
 	}

@@ -83,6 +83,8 @@ type Options struct {
 	KubeBinary func() (string, error)
 	// ClusterRealNodes allows Clusters with spec.nodes.real, whose users have the rights of this process on this host.
 	ClusterRealNodes bool
+	// ClusterAddresses are the networks, such as 10.0.0.0/8, in which spec.apiServer.address of Clusters may be, besides loopback.
+	ClusterAddresses []string
 	// NodePrograms returns the folder with the programs of real nodes. Nil: not available.
 	NodePrograms func() (string, error)
 
@@ -171,6 +173,8 @@ func (o *Options) AddHostFlags(fs *pflag.FlagSet) {
 		"`directories` of the host from which spec.configPath of Clusters and Kubeconfigs may name files; / allows all")
 	fs.BoolVar(&o.ClusterRealNodes, "cluster-real-nodes", o.ClusterRealNodes,
 		"allow Clusters with spec.nodes.real. Who may create Pods in one has the rights of the manager on this host, by volumes and privileged containers")
+	fs.StringSliceVar(&o.ClusterAddresses, "cluster-address-allow", o.ClusterAddresses,
+		"`networks` with addresses of this host, such as 10.0.0.0/8, at which APIs of Clusters may listen besides loopback (spec.apiServer.address)")
 	fs.DurationVar(&o.RKETimeout, "rke-timeout", o.RKETimeout, "limit for one run of rke")
 }
 
@@ -253,6 +257,9 @@ func (o *Options) validate(all []Controller) error {
 	}
 	if err := o.RKEConfigDirs.Validate(); err != nil {
 		wrong("rke-config-dirs", strings.Join(o.RKEConfigDirs, ","), "%v", err)
+	}
+	if _, err := parseNetworks(o.ClusterAddresses); err != nil {
+		wrong("cluster-address-allow", strings.Join(o.ClusterAddresses, ","), "%v", err)
 	}
 	if o.RKETimeout < time.Minute {
 		wrong("rke-timeout", o.RKETimeout, "must be 1m or more: rke cannot create a cluster faster")

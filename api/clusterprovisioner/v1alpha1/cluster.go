@@ -86,6 +86,7 @@ type Cluster struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.running) || self.running",message="spec.running is for the engine local: the engine rke cannot stop a cluster"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.nodes)",message="spec.nodes is for the engine local: with rke, the file of spec.configPath has the nodes"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.users)",message="spec.users is for the engine local: with rke, create users in the cluster"
+// +kubebuilder:validation:XValidation:rule="!has(self.nodes) || !has(self.nodes.real) || self.nodes.real == 0 || !has(self.apiServer) || !has(self.apiServer.address) || self.apiServer.address == '127.0.0.1'",message="spec.apiServer.address must be 127.0.0.1 with real nodes, which reach the API there"
 // +kubebuilder:validation:XValidation:rule="(has(self.configPath) || has(self.ConfigPath)) == (has(oldSelf.configPath) || has(oldSelf.ConfigPath))",message="the engine is immutable: spec.configPath cannot be added or removed; create another Cluster instead"
 type ClusterSpec struct {
 	// Engine that provisions the cluster. rke runs the program rke with the file of
@@ -160,7 +161,15 @@ type ClusterSpec struct {
 
 // APIServer has options of the API server of a local cluster.
 type APIServer struct {
-	// Port on 127.0.0.1. The default is a free port, which does not change afterwards.
+	// IPv4 address of the host of the manager at which the API listens, instead of
+	// 127.0.0.1. The administrator of the manager allows addresses, with
+	// --cluster-address-allow. Real nodes need 127.0.0.1.
+	// +optional
+	// +kubebuilder:validation:MaxLength=15
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 4 && !ip(self).isUnspecified() && !ip(self).isLinkLocalMulticast()",message="must be an IPv4 address of one interface"
+	Address string `json:"address,omitempty"`
+
+	// Port of the API. The default is a free port, which does not change afterwards.
 	// +optional
 	// +kubebuilder:validation:Minimum=1024
 	// +kubebuilder:validation:Maximum=65535

@@ -26,6 +26,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.APIServer
   map:
     fields:
+    - name: address
+      type:
+        scalar: string
     - name: certSANs
       type:
         list:

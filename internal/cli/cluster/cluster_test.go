@@ -36,12 +36,13 @@ metadata:
   name: demo
 spec: {}
 `,
-		"demo --version v1.36.3 --api-port 16443 --cert-san a.example --cert-san b.example --expires-after 8h --deletion-protection": `apiVersion: clusterprovisioner.rke.io/v1alpha1
+		"demo --version v1.36.3 --api-address 192.0.2.7 --api-port 16443 --cert-san a.example --cert-san b.example --expires-after 8h --deletion-protection": `apiVersion: clusterprovisioner.rke.io/v1alpha1
 kind: Cluster
 metadata:
   name: demo
 spec:
   apiServer:
+    address: 192.0.2.7
     certSANs:
     - a.example
     - b.example

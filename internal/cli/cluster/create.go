@@ -21,6 +21,7 @@ import (
 // createFlags describe a new Cluster.
 type createFlags struct {
 	version      string
+	address      string
 	port         int32
 	nodes        int32
 	certSANs     []string
@@ -92,6 +93,7 @@ with real nodes, or with --rke-config one on the hosts of an RKE configuration.`
 
 func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.version, "version", "", "Kubernetes `version`, such as v1.36.3 (default: the newest that the manager has)")
+	fs.StringVar(&c.address, "api-address", "", "`address` of the host of the manager at which the API listens (default: 127.0.0.1)")
 	fs.Int32Var(&c.port, "api-port", 0, "port of the API on the host of the manager; 0: any free one")
 	fs.Int32Var(&c.nodes, "nodes", 0, "number of real nodes on the host of the manager, which run Pods (default: none, but a simulated node)")
 	fs.StringArrayVar(&c.certSANs, "cert-san", nil, "`name` or address in the certificate of the API; may be repeated")
@@ -103,8 +105,8 @@ func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 
 func (c *createFlags) validate() error {
 	switch {
-	case c.rkeConfig != "" && (c.version != "" || c.port != 0 || c.nodes != 0 || len(c.certSANs) > 0):
-		return usage.Errorf("--rke-config cannot be combined with --version, --nodes, --api-port and --cert-san: the file has the settings of the cluster")
+	case c.rkeConfig != "" && (c.version != "" || c.address != "" || c.port != 0 || c.nodes != 0 || len(c.certSANs) > 0):
+		return usage.Errorf("--rke-config cannot be combined with --version, --nodes, --api-address, --api-port and --cert-san: the file has the settings of the cluster")
 	case c.nodes < 0 || c.nodes > node.MaxNodes:
 		return usage.Errorf("--nodes=%d: must be from 1 to %d", c.nodes, node.MaxNodes)
 	case c.port < 0 || c.port > 65535:
@@ -126,8 +128,8 @@ func (c *createFlags) cluster(name string) (*v1alpha1.Cluster, error) {
 		}
 		cluster.Spec.ConfigPath = path
 	}
-	if c.port != 0 || len(c.certSANs) > 0 {
-		cluster.Spec.APIServer = &v1alpha1.APIServer{Port: c.port, CertSANs: c.certSANs}
+	if c.address != "" || c.port != 0 || len(c.certSANs) > 0 {
+		cluster.Spec.APIServer = &v1alpha1.APIServer{Address: c.address, Port: c.port, CertSANs: c.certSANs}
 	}
 	if c.nodes > 0 {
 		cluster.Spec.Nodes = &v1alpha1.ClusterNodes{Real: &c.nodes}

@@ -44,6 +44,7 @@ type options struct {
 	serving         serving.Options
 	rkeBinary       string
 	rkeConfigDirs   confine.Dirs
+	addresses       []string          // of Clusters
 	given           map[string]string // the flags of the instance that were set, by name
 	reportFD        int               // descriptor for the events of the background process of --detach
 }
@@ -72,7 +73,7 @@ const examples = `  # In the foreground, until Ctrl-C
 // New returns the command.
 func New() *cobra.Command {
 	defaults := manager.NewOptions()
-	o := options{node: string(node.Auto), nodes: 1, controllers: defaults.Controllers, threads: defaults.Threads, machines: defaults.Machines, logging: defaults.Logging, metricsAddress: manager.Off, rkeBinary: defaults.RKEBinary, rkeConfigDirs: confine.Anywhere}
+	o := options{node: string(node.Auto), nodes: 1, controllers: defaults.Controllers, threads: defaults.Threads, machines: defaults.Machines, logging: defaults.Logging, metricsAddress: manager.Off, rkeBinary: defaults.RKEBinary, rkeConfigDirs: confine.Anywhere, addresses: []string{"0.0.0.0/0"}}
 	o.machines.TrustUsers()
 	cmd := &cobra.Command{
 		Use:     "up",
@@ -103,6 +104,8 @@ func New() *cobra.Command {
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "`host:port` of the controllers' /metrics; 0 disables it")
 	o.serving.AddFlags(fs)
 	fs.StringVar(&o.rkeBinary, "rke-binary", o.rkeBinary, "the `program` rke, for Clusters with spec.configPath")
+	fs.StringSliceVar(&o.addresses, "cluster-address-allow", o.addresses,
+		"`networks` with addresses of this host at which APIs of Clusters may listen (spec.apiServer.address)")
 	fs.StringSliceVar((*[]string)(&o.rkeConfigDirs), "rke-config-dirs", o.rkeConfigDirs,
 		"`directories` from which spec.configPath of Clusters and Kubeconfigs may name files")
 	o.logging.AddFlags(fs)
@@ -157,6 +160,9 @@ func (o *options) distrust(given *pflag.FlagSet) {
 	if !given.Changed("rke-config-dirs") {
 		o.rkeConfigDirs = usual.RKEConfigDirs
 	}
+	if !given.Changed("cluster-address-allow") {
+		o.addresses = usual.ClusterAddresses
+	}
 	if !given.Changed("vm-image-dirs") {
 		o.machines.ImageDirs = usual.Machines.ImageDirs
 	}
@@ -172,6 +178,7 @@ func (o *options) managerOptions() manager.Options {
 	m.Kubeconfig = o.kubeconfig
 	m.Controllers, m.Threads, m.Logging = o.controllers, o.threads, o.logging
 	m.Machines, m.KubeBinary, m.RKEBinary, m.RKEConfigDirs = o.machines, instance.KubeBinary, o.rkeBinary, o.rkeConfigDirs
+	m.ClusterAddresses = o.addresses
 	m.NodePrograms, m.ClusterRealNodes = instance.NodePrograms, o.kubeconfig == "" // else others may create Clusters, too
 	m.HealthAddress, m.MetricsAddress = manager.Off, o.metricsAddress
 	if o.kubeconfig == "" {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,11 +62,40 @@ type desiredSpec struct {
 	Users     []v1alpha1.ClusterUser `json:"users,omitempty"`
 }
 
-// Validate checks whether the engine supports a spec, whatever the state of the cluster. The error is a *cluster.FieldError.
-func Validate(spec v1alpha1.ClusterSpec) error {
-	if spec.APIServer == nil {
+// NewRule returns a check whether the engine supports a spec, whatever the state of the cluster. The addresses are those of
+// Options. The error is a *cluster.FieldError.
+func NewRule(addresses []netip.Prefix) cluster.Rule {
+	return func(spec v1alpha1.ClusterSpec) error {
+		if spec.APIServer == nil {
+			return nil
+		}
+		if err := validateAddress(spec.APIServer.Address, addresses); err != nil {
+			return err
+		}
+		return validateFlags(spec)
+	}
+}
+
+// validateAddress returns an error unless the API may listen on an address.
+func validateAddress(text string, allowed []netip.Prefix) error {
+	const field = "spec.apiServer.address"
+	if text == "" {
 		return nil
 	}
+	address, err := netip.ParseAddr(text)
+	if err != nil {
+		return &cluster.FieldError{Field: field, Message: fmt.Sprintf("%s: %v", field, err)}
+	}
+	isInside := func(network netip.Prefix) bool { return network.Contains(address) }
+	if address.IsLoopback() || slices.ContainsFunc(allowed, isInside) {
+		return nil
+	}
+	return &cluster.FieldError{Field: field, Message: fmt.Sprintf("%s: the manager does not allow %s: choose an address in a network of its flag "+
+		"--cluster-address-allow, or leave the field out for 127.0.0.1", field, address)}
+}
+
+// validateFlags returns an error if the spec has a flag of kube-apiserver that is not allowed.
+func validateFlags(spec v1alpha1.ClusterSpec) error {
 	for _, name := range slices.Sorted(maps.Keys(spec.APIServer.ExtraArgs)) {
 		if controlplane.IsReservedFlag(name) {
 			return &cluster.FieldError{
@@ -88,7 +118,7 @@ func Validate(spec v1alpha1.ClusterSpec) error {
 // newDesire validates a request.
 func (e *Engine) newDesire(ctx context.Context, r cluster.Request) (desire, error) {
 	d := desire{spec: desiredSpec{Version: r.Spec.Version, APIServer: r.Spec.APIServer, Nodes: r.Spec.Nodes, Users: r.Spec.Users}, rotation: r.Rotation, stop: r.Stop}
-	if err := Validate(r.Spec); err != nil {
+	if err := NewRule(e.opts.Addresses)(r.Spec); err != nil {
 		return d, err
 	}
 	main, err := e.opts.Binary()

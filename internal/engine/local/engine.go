@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -39,6 +40,8 @@ type Options struct {
 	// Machine returns this machine, for clusters with real nodes. Its error says why there can be none, with the remedy. Nil: there
 	// are none.
 	Machine func() (node.Machine, error)
+	// Addresses are the networks in which spec.apiServer.address may be, besides 127.0.0.0/8.
+	Addresses []netip.Prefix
 	// Ephemeral trades durability for speed.
 	Ephemeral bool
 	// QuotaBytes and StorageInterval are fields of controlplane.Options. Zero means the default.
@@ -317,7 +320,7 @@ func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Opti
 		})
 	}
 	if api := wanted.spec.APIServer; api != nil {
-		opts.Port, opts.CertSANs = int(api.Port), api.CertSANs
+		opts.Address, opts.Port, opts.CertSANs = api.Address, int(api.Port), api.CertSANs
 		opts.APIServerArgs = flags(api.ExtraArgs)
 	}
 	return opts

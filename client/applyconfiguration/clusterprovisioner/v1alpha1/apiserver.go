@@ -7,7 +7,11 @@ package v1alpha1
 //
 // APIServer has options of the API server of a local cluster.
 type APIServerApplyConfiguration struct {
-	// Port on 127.0.0.1. The default is a free port, which does not change afterwards.
+	// IPv4 address of the host of the manager at which the API listens, instead of
+	// 127.0.0.1. The administrator of the manager allows addresses, with
+	// --cluster-address-allow. Real nodes need 127.0.0.1.
+	Address *string `json:"address,omitempty"`
+	// Port of the API. The default is a free port, which does not change afterwards.
 	Port *int32 `json:"port,omitempty"`
 	// Additional names and IP addresses in the certificate of the API, for access
 	// through a tunnel or a proxy.
@@ -21,6 +25,14 @@ type APIServerApplyConfiguration struct {
 // apply.
 func APIServer() *APIServerApplyConfiguration {
 	return &APIServerApplyConfiguration{}
+}
+
+// WithAddress sets the Address field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Address field is set to the value of the last call.
+func (b *APIServerApplyConfiguration) WithAddress(value string) *APIServerApplyConfiguration {
+	b.Address = &value
+	return b
 }
 
 // WithPort sets the Port field in the declarative configuration to the given value
