@@ -38,6 +38,15 @@ var stories = []struct {
 		w.do(w.client.Delete(w.Context(), w.secret()))
 		w.do(w.client.Delete(w.Context(), w.kubeconfig()))
 	}, false},
+	{"a user is added, and one is removed", func(w *world) {
+		w.create(users("alice"))
+		w.answer(well())
+		w.settle()
+		w.issue(map[string]string{"alice": "a"})
+	}, func(w *world) {
+		w.setIssued(map[string]string{"bob": "b"})
+		w.change(users("bob"))
+	}, false},
 	{"it is deleted", func(w *world) { w.create() }, func(w *world) { w.delete() }, true},
 	{"it expires", func(w *world) {
 		w.create(func(c *v1alpha1.Cluster) { c.Spec.ExpiresAfter = &metav1.Duration{Duration: time.Hour} })

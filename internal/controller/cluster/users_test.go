@@ -17,6 +17,14 @@ import (
 // issue sets the kubeconfigs that the engine has issued to users.
 func (w *world) issue(users map[string]string) {
 	w.Helper()
+	w.setIssued(users)
+	w.settle()
+}
+
+// setIssued is issue without a reconcile.
+func (w *world) setIssued(users map[string]string) {
+	w.Helper()
+	w.issued = users
 	w.outside.Change(w.get().UID, func(c *fake.Cluster) *fake.Cluster {
 		c.Users = nil
 		for name, data := range users {
@@ -24,7 +32,6 @@ func (w *world) issue(users map[string]string) {
 		}
 		return c
 	})
-	w.settle()
 }
 
 // userSecrets returns the contents of the Secrets of users, by their names.

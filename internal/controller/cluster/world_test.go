@@ -63,6 +63,7 @@ type world struct {
 	outside         *fake.World
 	engine          cluster.Engine
 	prober          *prober
+	issued          map[string]string // to users, see issue
 	writes          []harness.Request
 	*cluster.Reconciler
 }
@@ -290,6 +291,13 @@ func (w *world) expectWhole() {
 			w.Errorf("%T has the owners %+v", child, child.GetOwnerReferences())
 		}
 	}
+	users := map[string]string{}
+	for _, u := range c.Spec.Users {
+		if data := w.issued[u.Name]; data != "" {
+			users[u.Name] = data
+		}
+	}
+	w.expectUsers(users)
 	if names := fmt.Sprint(w.outside.Names()); names != "["+w.name+"]" {
 		w.Errorf("clusters outside: %s", names)
 	}
