@@ -111,6 +111,7 @@ type ControlPlane struct {
 
 	simulatedKubelet func() (port int32, err error) // serves for the simulated nodes from the first call on
 
+	balanced sync.Once // load balancers are served
 	answered sync.Once
 	opened   chan error // receives one value when the work started by OpenEarly has ended
 

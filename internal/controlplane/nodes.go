@@ -25,7 +25,7 @@ const nodePrefix = "simulated-"
 func nodeName(i int) string { return nodePrefix + strconv.Itoa(i) }
 
 // Settle starts the nodes and waits until Pods can be created and run: the default ServiceAccount exists and the
-// nodes are ready. With APIOnly it returns at once.
+// nodes are ready. With APIOnly it returns at once. After an error it may be called again.
 func (cp *ControlPlane) Settle(ctx context.Context) error {
 	if cp.opts.APIOnly {
 		return nil

@@ -335,7 +335,9 @@ func (cp *ControlPlane) settleRealNodes(ctx context.Context, client kubernetes.I
 	if err := cp.admitNodes(ctx, client); err != nil {
 		return err
 	}
-	cp.wg.Go(func() { cp.serveLoadBalancers(cp.supervision, client, cp.nodes[0].LoadBalancers()) })
+	cp.balanced.Do(func() { // Settle may be called again
+		cp.wg.Go(func() { cp.serveLoadBalancers(cp.supervision, client, cp.nodes[0].LoadBalancers()) })
+	})
 	starts, startCtx := errgroup.WithContext(ctx)
 	for _, s := range cp.nodes {
 		if node.IsPoweredOff(s.Dir) {

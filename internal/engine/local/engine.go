@@ -261,7 +261,7 @@ const settleRetry = 10 * time.Second
 func (e *Engine) settle(m *member, cp *controlplane.ControlPlane) {
 	began := time.Now()
 	log := e.opts.Log.WithValues("Cluster", m.name)
-	for {
+	for m.runs(cp) {
 		err := cp.Settle(e.ctx)
 		if e.ctx.Err() != nil || !m.settled(cp, err) {
 			return
@@ -278,6 +278,13 @@ func (e *Engine) settle(m *member, cp *controlplane.ControlPlane) {
 		case <-time.After(settleRetry):
 		}
 	}
+}
+
+// runs reports whether a control plane still belongs to the cluster.
+func (m *member) runs(cp *controlplane.ControlPlane) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cp == cp
 }
 
 // settled records the result of ControlPlane.Settle. It reports whether the control plane still belongs to the cluster.
