@@ -85,10 +85,11 @@ func TestLongClusterNodes(t *testing.T) {
 	}
 	c.in(t, "expose", "deployment", "web", "--port=80", "--target-port=8080")
 	address := c.in(t, "get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
-	transcript.Eventually(t, "the Service responds", func() bool {
+	responds := func() bool {
 		answer, err := tryGet("http://" + address)
 		return err == nil && strings.HasPrefix(answer, "v1 on web-")
-	})
+	}
+	transcript.Eventually(t, "the Service responds", responds)
 	transcript.Contains(t, c.in(t, "logs", "deployment/web"), "serving v1")
 
 	restarts := func() string {
@@ -107,6 +108,15 @@ func TestLongClusterNodes(t *testing.T) {
 	c.resize(t, 3)
 	c.resize(t, 1)
 	c.in(t, "wait", "--for=condition=Ready=True", "node/keelson-node", "--timeout", transcript.WaitTimeout.String())
+
+	c.kubectl(t, "patch", "cluster", "demo", "--type=merge", "-p", `{"spec":{"running":false}}`)
+	c.kubectl(t, "wait", "cluster/demo", "--for=jsonpath={.status.phase}=Stopped", "--timeout", transcript.WaitTimeout.String())
+	if left := transcript.Left(dir); len(left) > 0 {
+		t.Errorf("processes of the stopped Cluster: %q", left)
+	}
+	c.kubectl(t, "patch", "cluster", "demo", "--type=merge", "-p", `{"spec":{"running":true}}`)
+	c.kubectl(t, "wait", "cluster/demo", "--for=condition=NodesReady", "--timeout", transcript.WaitTimeout.String())
+	transcript.Eventually(t, "the Service responds after a stop", responds)
 
 	ids := nodeIDs(t, dir)
 	if len(ids) != 3 {
