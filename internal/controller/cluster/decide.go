@@ -46,8 +46,9 @@ type plan struct {
 	attempts  int32
 	// secret and kubeconfig are the actions on the Secret and the Kubeconfig.
 	secret, kubeconfig childAction
-	// users are the actions on the Secrets of users that differ.
-	users []userPlan
+	// users are the actions on the Secrets of users that differ. act sets usersReached when it executes them.
+	users        []userPlan
+	usersReached bool
 	// annotation is the version for the annotation of the Cluster; empty if the annotation is up to date.
 	annotation string
 	// again is the time until the next reconcile if there is no event; zero means never.

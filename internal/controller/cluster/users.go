@@ -127,6 +127,7 @@ func newUserSecret(cluster *v1alpha1.Cluster, seen observation, name string) *co
 
 // actOnUsers executes the plan for each user. An error with one does not prevent the others.
 func (r *Reconciler) actOnUsers(ctx context.Context, cluster *v1alpha1.Cluster, seen observation, p *plan) error {
+	p.usersReached = true
 	var errs []error
 	for _, u := range p.users {
 		err := r.actOnUser(ctx, cluster, seen, u)
@@ -224,7 +225,7 @@ func summarizeUserList(cluster *v1alpha1.Cluster, seen observation, p plan, actE
 	}
 	for _, u := range p.users {
 		switch {
-		case isFailed(actErr, u.name) || u.action == childWait || u.action == childBlocked:
+		case !p.usersReached || isFailed(actErr, u.name) || u.action == childWait || u.action == childBlocked:
 		case u.action == childRemove:
 			delete(has, u.name)
 		default:
@@ -244,13 +245,9 @@ func summarizeUserList(cluster *v1alpha1.Cluster, seen observation, p plan, actE
 	return all
 }
 
-// isFailed reports whether the action on a user has failed, or none was executed.
+// isFailed reports whether the action on a user has failed.
 func isFailed(err error, user string) bool {
-	var engine *engineError
-	if errors.As(err, &engine) {
-		return true // act stopped before
-	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // a tree of joined errors
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return isFailed(err, user) })
 	}
 	var own *userError
