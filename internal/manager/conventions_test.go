@@ -143,9 +143,11 @@ func examples() map[string]example {
 			conditions: []string{virtualmachinev1alpha1.ConditionReady, virtualmachinev1alpha1.ConditionDeleting},
 		},
 		cluster.Name: {
-			ready: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: readyName}, Spec: clusterv1alpha1.ClusterSpec{ExpiresAfter: aDay}},
+			ready: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: readyName}, Spec: clusterv1alpha1.ClusterSpec{
+				ExpiresAfter: aDay, Users: []clusterv1alpha1.ClusterUser{{Name: "ci"}},
+			}},
 			failing: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: failingName}, Spec: clusterv1alpha1.ClusterSpec{
-				Version: "v1.0.0", ExpiresAfter: aDay,
+				Version: "v1.0.0", ExpiresAfter: aDay, Users: []clusterv1alpha1.ClusterUser{{Name: "ci"}},
 			}},
 			reason: clusterv1alpha1.ReasonVersionNotAvailable, tells: clusterv1alpha1.ReasonApplied,
 		},
