@@ -281,7 +281,10 @@ func (cp *ControlPlane) startAPI(ctx context.Context) error {
 		// kwok will need them, and kube-apiserver leaves a processor free. If it fails, kwok's start returns the error.
 		cp.wg.Go(func() { _, _ = cp.kwokStages() })
 	}
-	return cp.step(ctx, apiserver)
+	if err := cp.step(ctx, apiserver); err != nil {
+		return err
+	}
+	return cp.awaitUsers(ctx)
 }
 
 // prepareCredentials brings certificates and kubeconfigs up to date.

@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -36,6 +37,9 @@ const (
 	userPrefix = "user-"
 	usersDir   = "users"
 )
+
+// reloadTimeout is the longest time until kube-apiserver trusts a new CA: it looks at the file once a minute even if it missed its change.
+const reloadTimeout = 2 * time.Minute
 
 // file names the files of the certificate of a user, and authority those of its CA.
 func (u User) file() string {
@@ -107,6 +111,22 @@ func (cp *ControlPlane) writeUserLocked(u User) error {
 	cluster := &clientcmdapi.Cluster{Server: cp.state.server(), CertificateAuthorityData: data[0]}
 	user := &clientcmdapi.AuthInfo{ClientCertificateData: data[1], ClientKeyData: data[2]}
 	return writeKubeconfig(cp.dir.userKubeconfig(u.Name), cmp.Or(cp.opts.Name, defaultName), cluster, user)
+}
+
+// awaitUsers waits until kube-apiserver accepts the certificates of the users. One that was running already trusts the CA of a new
+// user when it has reloaded the file.
+func (cp *ControlPlane) awaitUsers(ctx context.Context) error {
+	config := cp.Config()
+	for _, u := range cp.opts.Users {
+		config.CertFile, config.KeyFile = cp.dir.pki(u.file()+".crt"), cp.dir.pki(u.file()+".key")
+		err := await(ctx, "the kubeconfig of the user "+u.Name, 50*time.Millisecond, reloadTimeout, func(ctx context.Context) error {
+			return readyz(ctx, config)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // removeOthers removes the files of a directory with a prefix, except those that are kept.
