@@ -18,12 +18,13 @@ if (process.argv.includes('--test')) {
   await build({
     ...common, entryPoints: { app: 'src/main.tsx', style: 'src/style.css' }, outdir: `${dist}/assets`,
     minify: true, target: 'es2022', format: 'esm', splitting: true, legalComments: 'none',
-    banner: { js: '/*! Contains Preact, https://preactjs.com, xterm.js, https://xtermjs.org, and uPlot, https://github.com/leeoniya/uPlot, MIT License, and noVNC, https://github.com/novnc/noVNC, MPL-2.0, see *-license.txt */' },
+    banner: { js: '/*! Contains Preact, https://preactjs.com, xterm.js, https://xtermjs.org, CodeMirror, https://codemirror.net, and uPlot, https://github.com/leeoniya/uPlot, MIT License, and noVNC, https://github.com/novnc/noVNC, MPL-2.0, see *-license.txt */' },
   });
   await cp('src/index.html', `${dist}/index.html`);
   await cp('src/icon.svg', `${dist}/assets/icon.svg`);
   await cp('node_modules/preact/LICENSE', `${dist}/assets/preact-license.txt`);
   await cp('node_modules/@xterm/xterm/LICENSE', `${dist}/assets/xterm-license.txt`);
+  await cp('node_modules/@codemirror/view/LICENSE', `${dist}/assets/codemirror-license.txt`);
   await cp('node_modules/@novnc/novnc/LICENSE.txt', `${dist}/assets/novnc-license.txt`);
   await cp('node_modules/uplot/LICENSE', `${dist}/assets/uplot-license.txt`);
 }

@@ -2,6 +2,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import { APIError, sendYAML } from './api';
 import { href, path, title, type Kind } from './kinds';
+import { Lazy } from './lazy';
 import { router } from './route';
 import { machineYAML, newMachine, templateOf, type Machine } from './templates';
 import { texts } from './texts';
@@ -19,7 +20,8 @@ export function CreatePage({ kind }: { kind: Kind }) {
   const form = kind.plural === 'virtualmachines';
   useEffect(() => { document.title = `${texts.create} · ${title(kind)} · ${texts.product}`; }, [kind]);
   // Not in an effect, which comes after the next click.
-  const text = edited ?? (form ? machineYAML(kind, namespace, machine) : templateOf(kind, namespace));
+  const made = form ? machineYAML(kind, namespace, machine) : templateOf(kind, namespace);
+  const text = edited ?? made;
   const change = (yaml?: string) => { setEdited(yaml); setChecked(false); };
   useEffect(() => change(), [kind, namespace]);
   const post = async (dryRun: boolean) => {
@@ -50,7 +52,7 @@ export function CreatePage({ kind }: { kind: Kind }) {
       )}
       <section class="card">
         <h2>{texts.yaml}</h2>
-        <textarea value={text} rows={16} spellcheck={false} aria-label={texts.yaml} onInput={(e) => change(e.currentTarget.value)} />
+        <Lazy load={() => import('./code')} kind={kind} text={made} change={change} />
         {message && <p class="hint" role="alert">{message}</p>}
         {checked && <p role="status">{texts.accepted}</p>}
         <div class="actions">

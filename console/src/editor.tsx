@@ -3,6 +3,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { APIError, getText, sendYAML } from './api';
 import { diff, type DiffLine } from './diff';
 import { path, type Kind } from './kinds';
+import { Lazy } from './lazy';
 import type { Obj } from './live';
 import { useMay } from './may';
 import { Copy } from './parts';
@@ -30,7 +31,7 @@ export function Yaml({ kind, object }: { kind: Kind; object: Obj }) {
     <details class="card" onToggle={(e) => setOpen(e.currentTarget.open)}>
       <summary><h2>{texts.yaml}</h2></summary>
       {open && !editing && <View kind={kind} object={object} text={text} edit={() => edit(true)} />}
-      {open && editing && <Editor at={at} before={text} close={() => edit(false)} />}
+      {open && editing && <Editor kind={kind} at={at} before={text} close={() => edit(false)} />}
     </details>
   );
 }
@@ -48,7 +49,7 @@ function View({ kind, object, text, edit }: { kind: Kind; object: Obj; text: str
   );
 }
 
-function Editor({ at, before, close }: { at: string; before: string; close: () => void }) {
+function Editor({ kind, at, before, close }: { kind: Kind; at: string; before: string; close: () => void }) {
   const [text, set] = useState(before);
   const [checked, setChecked] = useState<DiffLine[]>();
   const [message, say] = useState('');
@@ -70,7 +71,7 @@ function Editor({ at, before, close }: { at: string; before: string; close: () =
   };
   return (
     <>
-      <textarea value={text} rows={24} spellcheck={false} aria-label={texts.yaml} onInput={(e) => { set(e.currentTarget.value); setChecked(undefined); }} />
+      <Lazy load={() => import('./code')} kind={kind} text={before} focus change={(yaml: string) => { set(yaml); setChecked(undefined); }} />
       {message && <p class="hint" role="alert">{message}</p>}
       {checked && (checked.length ? <pre class="diff" tabIndex={0} aria-label={texts.changes}>{checked.map((l, i) => <span key={i} class={l.kind === '+' ? 'added' : l.kind === '-' ? 'removed' : ''}>{l.kind} {l.text}{'\n'}</span>)}</pre> : <p>{texts.noChanges}</p>)}
       <div class="actions">

@@ -104,15 +104,20 @@ function User() {
   return name ? <span class="user" title={texts.user(name)}>{name}</span> : null;
 }
 
+/** Whether keys are typed into an element. */
+function isTyped(element: HTMLElement): boolean {
+  return element.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(element.tagName);
+}
+
 /** Listens to the keys of all pages. */
 function keys(app: App, setHelp: (open: boolean) => void): () => void {
   let went = -Infinity; // when g was pressed, not when a busy page gets to it
   const listen = (event: KeyboardEvent) => {
     const target = event.target as HTMLElement;
-    if (event.key === '/' && !/^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName)) event.preventDefault(); // the search of Firefox
+    if (event.key === '/' && !isTyped(target)) event.preventDefault(); // the search of Firefox
     if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
-    if (/^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName)) {
-      if (event.key === 'Escape') target.blur();
+    if (isTyped(target)) {
+      if (event.key === 'Escape' && !event.defaultPrevented) target.blur();
       return;
     }
     const after = went;
@@ -130,7 +135,7 @@ function keys(app: App, setHelp: (open: boolean) => void): () => void {
   };
   // When the key is released, so that it is not typed into the field.
   const release = (event: KeyboardEvent) => {
-    if (event.key === '/' && !/^(INPUT|TEXTAREA|SELECT)$/.test((event.target as HTMLElement).tagName)) focusSearch();
+    if (event.key === '/' && !isTyped(event.target as HTMLElement)) focusSearch();
   };
   addEventListener('keydown', listen);
   addEventListener('keyup', release);

@@ -1,7 +1,8 @@
 // What the page of a machine has besides the parts of every object: its usage, its serial console and its log.
-import type { ComponentChildren, ComponentType } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
+import type { ComponentChildren } from 'preact';
+import { useState } from 'preact/hooks';
 import { path } from './kinds';
+import { Lazy } from './lazy';
 import type { Obj } from './live';
 import { LogView } from './log';
 import { useMayAccess } from './may';
@@ -32,15 +33,4 @@ export function Fold({ title, denied, children }: { title: string; denied?: stri
       {open && (denied ? <p class="hint">{denied}</p> : denied === '' && children())}
     </details>
   );
-}
-
-/** A part that is not in the first view is loaded when it is shown. */
-function Lazy<P extends object>({ load, ...props }: { load: () => Promise<{ default: ComponentType<P> }> } & P) {
-  const [Part, set] = useState<ComponentType<P>>();
-  const [failed, fail] = useState(false);
-  useEffect(() => {
-    load().then((m) => set(() => m.default), () => fail(true));
-  }, []);
-  if (failed) return <p class="hint">{texts.lostConsole}</p>;
-  return Part ? <Part {...(props as unknown as P)} /> : <p>{texts.loading}</p>;
 }

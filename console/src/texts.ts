@@ -126,6 +126,7 @@ export const texts = {
     image: 'A name, or a URL; empty: the default guest', sha256: 'Needed with a URL',
   },
   edit: 'Edit',
+  usual: (value: string) => `Default: ${value}`,
   check: 'Check',
   save: 'Save',
   changes: 'Changes',

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -83,14 +84,10 @@ func TestEdit(t *testing.T) {
 	b.Sees("YAML")
 	browser.Value[bool](b, `(document.querySelector("summary").click(), true)`)
 	b.Click("Edit")
-	replace := func(from, to string) {
-		b.Until(fmt.Sprintf(`document.querySelector("textarea")?.value.includes(%q)`, from))
-		browser.Value[bool](b, fmt.Sprintf(`(() => { const t = document.querySelector("textarea"); t.value = t.value.replace(%q, %q); return t.dispatchEvent(new Event("input", {bubbles: true})); })()`, from, to))
-	}
-	replace("0 3 * * *", "61 3 * * *")
+	b.Replace("0 3 * * *", "61 3 * * *")
 	b.Click("Check")
 	b.Sees("the minute must be")
-	replace("61 3 * * *", "5 3 * * *")
+	b.Replace("61 3 * * *", "5 3 * * *")
 	b.Click("Check")
 	b.Sees("-   schedule: 0 3 * * *", "+   schedule: 5 3 * * *")
 	b.Accessible()
@@ -100,6 +97,30 @@ func TestEdit(t *testing.T) {
 	b.Click("Save")
 	eventually(w, cronTab, func(c *stablev1.CronTab) bool { return c.Spec.Schedule == "5 3 * * *" })
 }
+
+func TestEditorKnowsTheFields(t *testing.T) {
+	w := newWorld(t)
+	c := serve(t, w.config, 0)
+	b := browser.New(t) // closed before the console
+	b.Open(strings.Replace(c.URL(), "/#", "/crontabs?namespace="+w.namespace+"#", 1))
+	b.Click("Create")
+	b.Replace(`schedule: "0 3 * * *"`, "daylightS")
+	b.Until(`document.querySelector(".cm-tooltip-autocomplete [aria-selected]")?.textContent.startsWith("daylightSaving")`)
+	b.Keep("editor-fields")
+	b.Pause(browserDelay)
+	b.Type("\r")
+	b.Until(`[...document.querySelectorAll(".cm-tooltip-autocomplete li")].some((l) => l.textContent.startsWith("Literal"))`)
+	b.Accessible()
+	b.Pause(browserDelay)
+	b.Type("\r")
+	b.Until(`document.querySelector(".cm-content").textContent.includes("daylightSaving: Once")`)
+	b.Hover(`[...document.querySelectorAll(".cm-line span")].find((s) => s.textContent === "image")`)
+	b.Sees("image: string", "Container image name")
+	b.Keep("editor-help")
+}
+
+// browserDelay is longer than the editor ignores Enter after it has opened the list of fields.
+const browserDelay = 200 * time.Millisecond
 
 // allowEverywhere lets a user read a resource without namespaces.
 func (w *world) allowEverywhere(user, group, resource string) {
@@ -166,7 +187,7 @@ func TestCreate(t *testing.T) {
 	b.Sees("Root disk", "SHA-256")
 	b.Until(`document.querySelector("input[name=name]")?.focus() ?? true`)
 	b.Press("web")
-	b.Until(`document.querySelector("textarea").value.includes("name: web")`)
+	b.Until(`document.querySelector(".cm-content")?.textContent.includes("name: web")`)
 	b.Click("Create")
 	b.Sees(`virtualmachines.cloudnative.tw "web" already exists`)
 	b.Press("-2")

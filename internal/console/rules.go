@@ -45,6 +45,8 @@ type rules struct {
 	kinds []Kind
 	ours  map[resource]bool
 	reads map[resource]bool
+	// groups are those of ours.
+	groups map[string]bool
 	// inClusters are those of the APIs of Clusters.
 	inClusters map[resource]bool
 }
@@ -55,7 +57,7 @@ func newRules() (*rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rules{ours: map[resource]bool{}, reads: map[resource]bool{}, inClusters: map[resource]bool{}}
+	r := &rules{ours: map[resource]bool{}, reads: map[resource]bool{}, groups: map[string]bool{}, inClusters: map[resource]bool{}}
 	for _, d := range definitions {
 		for _, version := range d.Spec.Versions {
 			if version.Storage {
@@ -63,6 +65,7 @@ func newRules() (*rules, error) {
 			}
 		}
 		r.ours[resource{d.Spec.Group, d.Spec.Names.Plural}] = true
+		r.groups[d.Spec.Group] = true
 	}
 	for _, resource := range readable {
 		r.reads[resource] = true
@@ -86,6 +89,9 @@ var (
 	groupPath = regexp.MustCompile(`^/apis/(` + name + `)/` + name + `/` + objects)
 )
 
+// definitions is the path of the OpenAPI of a group, which the editor reads.
+var definitions = regexp.MustCompile(`^/openapi/v3/apis/(` + name + `)/` + name + `$`)
+
 // cluster is the path of the API of a Cluster, and podLog the log of a Pod.
 var (
 	cluster = regexp.MustCompile(`^/apis/` + client.Group + `/` + client.Version + `/` + client.Clusters + `/` + name + `/` + client.Proxy + `(/.*)$`)
@@ -102,6 +108,9 @@ func (r *rules) allow(method, path string) bool {
 	}
 	if path == "/version" || subresources.MatchString(path) && !strings.Contains(path, "..") {
 		return method == http.MethodGet
+	}
+	if m := definitions.FindStringSubmatch(path); m != nil {
+		return method == http.MethodGet && !strings.Contains(path, "..") && r.groups[m[1]]
 	}
 	if m := cluster.FindStringSubmatch(path); m != nil {
 		asked, _, ok := parse(m[1])

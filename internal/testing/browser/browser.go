@@ -321,3 +321,35 @@ func (b *Tab) Type(text string) {
 		}
 	}
 }
+
+// selectText selects a text of a line of the editor of YAML, as a pointer would.
+const selectText = `(() => {
+	const text = %q, line = [...document.querySelectorAll(".cm-line")].find((l) => l.textContent.includes(text));
+	if (!line) return false;
+	const nodes = [], walker = document.createTreeWalker(line, NodeFilter.SHOW_TEXT);
+	while (walker.nextNode()) nodes.push(walker.currentNode);
+	const place = (at) => { for (const n of nodes) { if (at <= n.length) return [n, at]; at -= n.length; } };
+	const from = line.textContent.indexOf(text);
+	document.querySelector(".cm-content").focus();
+	getSelection().setBaseAndExtent(...place(from), ...place(from + text.length));
+	return getSelection().toString() === text;
+})()`
+
+// Replace selects a text in the editor of YAML, and types another one.
+func (b *Tab) Replace(from, to string) {
+	b.t.Helper()
+	b.Until(fmt.Sprintf(selectText, from))
+	b.Type(to)
+	b.Until(fmt.Sprintf(`document.querySelector(".cm-content").textContent.includes(%q)`, to))
+}
+
+// Hover moves the pointer to the middle of the element of an expression.
+func (b *Tab) Hover(expression string) {
+	b.t.Helper()
+	b.Until("!!(" + expression + ")")
+	at := Value[[]float64](b, fmt.Sprintf(`(() => { const r = (%s).getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()`, expression))
+	move := input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseMoved, X: at[0], Y: at[1]}
+	if _, err := chromedp.Call(b.ctx, input.DispatchMouseEvent, move); err != nil {
+		b.t.Fatal(err)
+	}
+}
