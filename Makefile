@@ -180,6 +180,13 @@ console: ## Build the page of keelson console into internal/console/dist (needs 
 	@hack/require.sh node npm
 	cd console && npm ci --silent --ignore-scripts && npm run --silent check && npm run --silent build
 
+# The images are those of a real instance, with machines that boot. Look at each before a commit.
+.PHONY: screenshots
+screenshots: build guest ## Take the screenshots of the console in docs/images again (needs Chromium and QEMU; minutes)
+	@hack/require.sh chromium qemu-system-x86_64
+	rm -f docs/images/console-*
+	KEELSON_SCREENSHOTS=$(CURDIR)/docs/images go test -count=1 -run '^TestLongAccessConsolePages$$' ./test/e2e
+
 # The schedules that the tests of internal/cron compare with, see hack/cronvectors. The
 # libraries are pinned by its lock file; the time zones are those of Node.
 .PHONY: cronvectors

@@ -1,26 +1,28 @@
-// A new object: a form for machines, and YAML for all.
+// A new object: a form for machines and schedules, and YAML for all.
 import { useEffect, useState } from 'preact/hooks';
 import { APIError, sendYAML } from './api';
+import { MachineForm, ScheduleForm } from './forms';
 import { href, path, title, type Kind } from './kinds';
 import { Lazy } from './lazy';
 import { router } from './route';
-import { machineYAML, newMachine, templateOf, type Machine } from './templates';
+import { machineYAML, newMachine, newSchedule, scheduleYAML, templateOf } from './templates';
 import { texts } from './texts';
 
-const fields: { name: keyof Machine; pattern?: string; required?: boolean }[] = [
-  { name: 'name', required: true }, { name: 'cpu', required: true }, { name: 'memory', required: true }, { name: 'rootDisk' }, { name: 'image' }, { name: 'sha256' },
-];
+function yamlOf(kind: Kind, namespace: string, machine: typeof newMachine, schedule: typeof newSchedule): string {
+  if (kind.plural === 'virtualmachines') return machineYAML(kind, namespace, machine);
+  return kind.plural === 'crontabs' ? scheduleYAML(kind, namespace, schedule) : templateOf(kind, namespace);
+}
 
 export function CreatePage({ kind }: { kind: Kind }) {
   const namespace = router.filter || 'default';
   const [machine, setMachine] = useState(newMachine);
+  const [schedule, setSchedule] = useState(newSchedule);
   const [edited, setEdited] = useState<string>();
   const [message, say] = useState('');
   const [checked, setChecked] = useState(false);
-  const form = kind.plural === 'virtualmachines';
   useEffect(() => { document.title = `${texts.create} · ${title(kind)} · ${texts.product}`; }, [kind]);
   // Not in an effect, which comes after the next click.
-  const made = form ? machineYAML(kind, namespace, machine) : templateOf(kind, namespace);
+  const made = yamlOf(kind, namespace, machine, schedule);
   const text = edited ?? made;
   const change = (yaml?: string) => { setEdited(yaml); setChecked(false); };
   useEffect(() => change(), [kind, namespace]);
@@ -40,16 +42,8 @@ export function CreatePage({ kind }: { kind: Kind }) {
     <>
       <p class="crumbs"><a href={href(kind, kind.namespaced ? router.filter : '')}>{title(kind)}</a></p>
       <h1>{texts.create}</h1>
-      {form && (
-        <section class="card form">
-          {fields.map(({ name, required }) => (
-            <label key={name}>{texts.fields[name]}{required && ' *'}
-              <input name={name} value={machine[name]} spellcheck={false} autocomplete="off" onInput={(e) => { setMachine({ ...machine, [name]: e.currentTarget.value.trim() }); change(); }} />
-              <span class="help">{texts.fieldHelp[name]}</span>
-            </label>
-          ))}
-        </section>
-      )}
+      {kind.plural === 'virtualmachines' && <MachineForm machine={machine} set={(changed) => { setMachine(changed); change(); }} />}
+      {kind.plural === 'crontabs' && <ScheduleForm schedule={schedule} set={(changed) => { setSchedule(changed); change(); }} />}
       <section class="card">
         <h2>{texts.yaml}</h2>
         <Lazy load={() => import('./code')} kind={kind} text={made} change={change} />

@@ -1,11 +1,12 @@
 // The page of one object.
 import { Fragment } from 'preact';
-import { useEffect, useMemo, useState } from 'preact/hooks';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { Actions } from './actions';
 import type { App } from './app';
 import { ClusterPage } from './cluster';
 import { Yaml } from './editor';
-import { sortedEvents } from './events';
+import { sortedEvents, type Event } from './events';
+import { historyOf, see, type Entry, type Seen } from './history';
 import { href, path, title, type Kind } from './kinds';
 import { ObjectList, TableList, type Obj } from './live';
 import { PodLogs } from './log';
@@ -44,7 +45,7 @@ export function DetailPage({ app, kind, namespace, name }: { app: App; kind: Kin
       {kind.plural === 'clusters' && <ClusterPage key={object.metadata.uid} app={app} object={object} />}
       <Conditions object={object} />
       <Related app={app} kind={kind} object={object} />
-      <Events app={app} object={object} />
+      <Events app={app} kind={kind} object={object} />
       <Yaml kind={kind} object={object} />
     </>
   );
@@ -156,7 +157,8 @@ const podQuery: Record<string, ((name: string) => string) | undefined> = {
   Pod: (name) => `fieldSelector=${encodeURIComponent(`metadata.name=${name}`)}`,
 };
 
-function Events({ app, object }: { app: App; object: Obj }) {
+/** What happened: of a machine also as a history. */
+function Events({ app, kind, object }: { app: App; kind: Kind; object: Obj }) {
   const { namespace, uid } = object.metadata;
   // The events of an object without a namespace are in the namespace default.
   const at = path({ group: '', version: 'v1', plural: 'events' }, namespace ?? 'default');
@@ -164,10 +166,43 @@ function Events({ app, object }: { app: App; object: Obj }) {
   useSource(list);
   const events = sortedEvents(list.objects.values());
   return (
-    <Section title={texts.events}>
-      {list.phase === 'denied' && <p class="hint"><strong>{texts.denied(texts.events)}</strong> {list.message}</p>}
-      {list.phase === 'live' && !events.length && <Empty title={texts.noEvents} />}
-      {events.length > 0 && <EventTable app={app} events={events} />}
+    <>
+      {kind.plural === 'virtualmachines' && <History object={object} events={events} />}
+      <Section title={texts.events}>
+        {list.phase === 'denied' && <p class="hint"><strong>{texts.denied(texts.events)}</strong> {list.message}</p>}
+        {list.phase === 'live' && !events.length && <Empty title={texts.noEvents} />}
+        {events.length > 0 && <EventTable app={app} events={events} />}
+      </Section>
+    </>
+  );
+}
+
+function History({ object, events }: { object: Obj; events: Event[] }) {
+  const seen = useRef<Seen>(new Map());
+  see(seen.current, object);
+  const entries = historyOf(object, seen.current, events);
+  return (
+    <Section title={texts.history.title}>
+      <p class="message">{texts.history.hint}</p>
+      <Scroll>
+        <table class="plain history">
+          <thead><tr>{(['since', 'what', 'reason', 'message'] as const).map((c) => <th key={c} scope="col">{c === 'since' ? texts.columns.when : texts.columns[c]}</th>)}</tr></thead>
+          <tbody>{entries.map((e) => (
+            <tr key={e.key}>
+              <td><Age at={e.at} /></td>
+              <td>{whatOf(e)}</td>
+              <td>{e.condition?.reason ?? e.event?.reason}</td>
+              <td class="long">{e.condition?.message ?? e.event?.message}</td>
+            </tr>
+          ))}</tbody>
+        </table>
+      </Scroll>
     </Section>
   );
+}
+
+function whatOf({ condition: c, event, object }: Entry) {
+  if (c) return <Badge tone={toneOfCondition(c.type, c.status, c.reason)}>{texts.history.became(c.type, c.status)}</Badge>;
+  if (event) return <>{event.type === 'Warning' ? <Badge tone="bad">{event.type}</Badge> : texts.history.event} {event.count > 1 && <span class="count">×{event.count}</span>}</>;
+  return object && texts.history[object];
 }

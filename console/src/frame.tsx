@@ -60,7 +60,7 @@ function KindLink({ app, kind }: { app: App; kind: Kind }) {
   useSource(list);
   if (list.phase === 'missing') return null;
   const wrong = groups([{ kind, list }]).filter((g) => g.state === 'wrong').reduce((n, g) => n + g.rows.length, 0);
-  return <NavLink to={href(kind)} label={title(kind)} current={router.route.plural === kind.plural} count={list.phase === 'denied' ? undefined : list.rows.size} wrong={wrong} />;
+  return <NavLink to={href(kind)} label={title(kind)} current={router.route.plural === kind.plural} count={list.phase === 'denied' || list.phase === 'loading' ? undefined : list.rows.size} wrong={wrong} />;
 }
 
 /** Says that something shown is not current, since when and why. */

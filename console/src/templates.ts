@@ -13,6 +13,27 @@ export interface Machine {
 
 export const newMachine: Machine = { name: '', cpu: '1', memory: '512Mi', rootDisk: '', image: '', sha256: '' };
 
+export interface Schedule {
+  name: string;
+  /** One schedule a line. */
+  schedules: string;
+  timeZone: string;
+  concurrencyPolicy: string;
+  image: string;
+  command: string;
+}
+
+export const newSchedule: Schedule = { name: '', schedules: '0 3 * * *', timeZone: '', concurrencyPolicy: 'Forbid', image: 'busybox', command: 'date' };
+
+/** The words of a command. Quotes keep spaces. */
+export function wordsOfCommand(text: string): string[] {
+  const found = text.match(/(?:"[^"]*"|'[^']*'|[^\s"']|["'])+/g) ?? [];
+  return found.map((word) => word.replace(/"([^"]*)"|'([^']*)'/g, (_, double, single) => double ?? single));
+}
+
+/** The lines of a text that are not empty. */
+export const linesOf = (text: string) => text.split('\n').map((line) => line.trim()).filter(Boolean);
+
 /** A text as a scalar of YAML. JSON strings are YAML. */
 function scalar(text: string): string {
   return /^[A-Za-z0-9][A-Za-z0-9._/-]*$/.test(text) && !/^(true|false|null|yes|no|on|off|y|n|[0-9._-]+(e[0-9]+)?|0x[0-9a-f]+)$/i.test(text) ? text : JSON.stringify(text);
@@ -32,10 +53,21 @@ export function machineYAML(kind: Kind, namespace: string, m: Machine): string {
   return yaml;
 }
 
+export function scheduleYAML(kind: Kind, namespace: string, s: Schedule): string {
+  const lines = linesOf(s.schedules);
+  const words = wordsOfCommand(s.command);
+  let yaml = head(kind, namespace, s.name.trim()) + 'spec:\n';
+  if (lines.length > 1) yaml += `  schedules:\n${lines.map((line) => `  - ${scalar(line)}\n`).join('')}`;
+  else if (lines.length) yaml += `  schedule: ${scalar(lines[0])}\n`;
+  if (s.timeZone.trim()) yaml += `  timeZone: ${scalar(s.timeZone.trim())}\n`;
+  yaml += `  concurrencyPolicy: ${scalar(s.concurrencyPolicy)}\n  jobTemplate:\n    containers:\n    - name: main\n      image: ${scalar(s.image.trim())}\n`;
+  if (words.length) yaml += `      command:\n${words.map((word) => `      - ${scalar(word)}\n`).join('')}`;
+  return yaml;
+}
+
 const specs: Record<string, string> = {
   virtualdisks: 'spec:\n  size: 10Gi\n',
   virtualmachineimages: 'spec:\n  url: https://example.com/image.qcow2\n  sha256: ""\n',
-  crontabs: 'spec:\n  schedule: "0 3 * * *"\n  jobTemplate:\n    containers:\n    - name: main\n      image: busybox\n      command: [date]\n',
   clusters: 'spec: {}\n',
   foos: 'spec:\n  deploymentName: example\n  replicas: 1\n',
   sampleresources: 'spec:\n  podImage: nginx:latest\n',
@@ -49,5 +81,5 @@ export function templateOf(kind: Kind, namespace: string): string {
 
 /** Whether the page of a kind offers to create an object. */
 export function canCreate(kind: Kind): boolean {
-  return kind.plural === 'virtualmachines' || kind.plural in specs;
+  return ['virtualmachines', 'crontabs'].includes(kind.plural) || kind.plural in specs;
 }

@@ -68,6 +68,14 @@ export const texts = {
   noWarnings: 'No Warning events in the last hour.',
   conditions: 'Conditions',
   noConditions: 'No conditions yet.',
+  reach: {
+    title: 'Addresses and disks', ssh: 'Log in', address: 'Address of the guest', port: (name: string, port: number, protocol: string) => `Port ${name}: ${port}/${protocol}`,
+    notForwarded: 'not forwarded', rootDisk: 'Root disk', disk: (name: string) => `Disk ${name}`, sizeOfImage: 'the size of its image',
+  },
+  history: {
+    title: 'History', created: 'Created', deleting: 'Deletion began', event: 'Event', became: (type: string, status: string) => `${type} became ${status}`,
+    hint: 'The API keeps the last change of each condition, with its latest reason, and Events for about an hour. Changes while this page is open are added.',
+  },
   events: 'Events',
   noEvents: 'No recent events. The API keeps them for about an hour.',
   related: 'Related objects',
@@ -116,12 +124,17 @@ export const texts = {
   cancel: 'Cancel',
   create: 'Create',
   accepted: 'The API accepts it. Nothing is created yet.',
+  policies: {
+    Forbid: 'Skip the new run', Allow: 'Start the new run as well', Replace: 'Stop it and start the new run', Queue: 'Start the new run after it',
+  } as Record<string, string>,
   fields: {
+    concurrencyPolicy: 'If a run is still active', containerImage: 'Container image',
     schedules: 'Schedule', timeZone: 'Time zone', daylightSaving: 'When the clocks change', excludeDates: 'Dates without runs', schedule: 'Schedule', command: 'Command',
     name: 'Name', cpu: 'Processors', memory: 'Memory', rootDisk: 'Root disk', image: 'Image', sha256: 'SHA-256 of the image' },
   fieldHelp: {
+    concurrencyPolicy: 'concurrencyPolicy of the CronTab', containerImage: 'Such as busybox or registry.example.com/backup:1',
     schedules: 'Such as 0 3 * * MON-FRI, @daily or @every 90s; several on lines of their own', schedule: 'Such as 0 3 * * MON-FRI, @daily or @every 90s', timeZone: 'Such as Europe/Berlin; empty: UTC',
-    daylightSaving: 'Once: each run once. Literal: none in a skipped hour, two in a repeated one', excludeDates: 'Such as 2026-12-24 or 2026-12-24/2027-01-01', command: 'Its words are separated by spaces',
+    daylightSaving: 'Once: each run once. Literal: none in a skipped hour, two in a repeated one', excludeDates: 'Such as 2026-12-24 or 2026-12-24/2027-01-01', command: 'Words, separated by spaces; quotes keep spaces. Empty: that of the image',
     name: 'Letters, digits and hyphens', cpu: 'A number', memory: 'Such as 512Mi or 4G', rootDisk: 'Such as 20G; empty: the size of the image, or none',
     image: 'A name, or a URL; empty: the default guest', sha256: 'Needed with a URL',
   },
@@ -136,7 +149,7 @@ export const texts = {
   close: 'Close',
   version: 'Version',
   user: (name: string) => `You are ${name}`,
-  columns: { kind: 'Kind', name: 'Name', namespace: 'Namespace', reason: 'Reason', message: 'Message', type: 'Type', status: 'Status', since: 'Since', last: 'Last', count: 'Count', object: 'Object', age: 'Age', when: 'When', schedule: 'Schedule', clocks: 'Clocks', scheduled: 'Scheduled', lag: 'Lag', duration: 'Duration', job: 'Job' },
+  columns: { what: 'What', kind: 'Kind', name: 'Name', namespace: 'Namespace', reason: 'Reason', message: 'Message', type: 'Type', status: 'Status', since: 'Since', last: 'Last', count: 'Count', object: 'Object', age: 'Age', when: 'When', schedule: 'Schedule', clocks: 'Clocks', scheduled: 'Scheduled', lag: 'Lag', duration: 'Duration', job: 'Job' },
   keys: {
     search: 'Search in the list', overview: 'Overview', go: (kind: string) => `${kind}`, help: 'This help', move: 'Next or previous row', open: 'Open the row', up: 'Back to the list',
   },

@@ -44,14 +44,15 @@ function Chart({ graph }: { graph: Graph }) {
   const latest = useRef(graph);
   latest.current = graph;
   useEffect(() => {
+    const element = place.current!; // the page may be gone when its size changes
     const dark = matchMedia('(prefers-color-scheme: dark)');
     const draw = () => {
       plot.current?.destroy();
-      plot.current = new uPlot(options(latest.current, place.current!), latest.current.data as uPlot.AlignedData, place.current!);
+      plot.current = new uPlot(options(latest.current, element), latest.current.data as uPlot.AlignedData, element);
     };
-    const resize = new ResizeObserver(() => plot.current?.setSize({ width: place.current!.clientWidth, height }));
+    const resize = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height }));
     draw();
-    resize.observe(place.current!);
+    resize.observe(element);
     dark.addEventListener('change', draw);
     return () => {
       resize.disconnect();
@@ -64,6 +65,8 @@ function Chart({ graph }: { graph: Graph }) {
 }
 
 const height = 150;
+/** The length of a graph of a machine that was started just now, in seconds. */
+const shortest = 600;
 
 function options(graph: Graph, place: HTMLElement): uPlot.Options {
   const style = getComputedStyle(place);
@@ -81,7 +84,7 @@ function options(graph: Graph, place: HTMLElement): uPlot.Options {
   const time = (at: number) => new Date(at * 1000).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' });
   return {
     width: place.clientWidth, height, legend: { show: graph.names.length > 1 }, cursor: { y: false },
-    scales: { y: { range: (_, __, max) => [0, graph.unit === 'percent' ? 100 : Math.max(max * 1.1 || 0, 1024)] } },
+    scales: { x: { range: ({ data: [times] }) => [Math.min(times[0], times.at(-1)! - shortest), times.at(-1)!] }, y: { range: (_, __, max) => [0, graph.unit === 'percent' ? 100 : Math.max(max * 1.1 || 0, 1024)] } },
     axes: [{ ...axis, values: (_, ticks) => ticks.map(time) }, { ...axis, size: 70, values: (_, ticks) => ticks.map(format) }],
     series: [
       { value: (_, at) => (at ? new Date(at * 1000).toLocaleTimeString('en-GB') : '') },

@@ -200,3 +200,42 @@ func TestCreate(t *testing.T) {
 	machine := &vmv1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web-2"}}
 	eventually(w, machine, func(m *vmv1alpha1.VirtualMachine) bool { return m.Spec.Resource.Memory.String() == "512Mi" })
 }
+
+func TestCreateASchedule(t *testing.T) {
+	w := newWorld(t)
+	c := serve(t, w.config, 0)
+	b := browser.New(t) // closed before the console
+	b.Open(strings.Replace(c.URL(), "/#", "/crontabs?namespace="+w.namespace+"#", 1))
+	b.Click("Create")
+	b.Sees("At 03:00 every day")
+	b.Until(`document.querySelector("input[name=name]")?.focus() ?? true`)
+	b.Press("reports")
+	b.Fill("Schedule", "30 2 * * MON-FRI")
+	b.Fill("Time zone", "Europe/Berlin")
+	b.Fill("If a run is still active", "Queue")
+	b.Fill("Command", `sh -c "date; uptime"`)
+	b.Sees("At 02:30 on Monday to Friday", "Mon ")
+	b.Until(`document.querySelectorAll(".times tbody tr").length === 10`)
+	b.Until(`document.querySelector(".cm-content").textContent.includes('- "date; uptime"')`)
+	b.Accessible()
+	b.Keep("create-schedule")
+	b.Click("Create")
+	b.Until(`location.pathname.endsWith("/reports")`)
+	eventually(w, &stablev1.CronTab{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "reports"}}, func(c *stablev1.CronTab) bool {
+		return c.Spec.TimeZone != nil && *c.Spec.TimeZone == "Europe/Berlin" && c.Spec.ConcurrencyPolicy == stablev1.QueueConcurrent
+	})
+}
+
+func TestHistoryOfAMachine(t *testing.T) {
+	w := newWorld(t)
+	c := serve(t, w.config, 0)
+	b := browser.New(t) // closed before the console
+	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/db#", 1))
+	b.Sees("Ready became False", "there is no Secret db-seed", "Created")
+	machine := &vmv1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "db"}}
+	eventually(w, machine, func(*vmv1alpha1.VirtualMachine) bool { return true })
+	w.ready(machine, "True", "GuestReady", "")
+	b.Sees("Ready became True", "Ready became False")
+	b.Accessible()
+	b.Keep("history")
+}

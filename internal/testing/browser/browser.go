@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
 	"github.com/keelson-dev/keelson/internal/testing/harness"
@@ -235,6 +236,36 @@ func (b *Tab) Keep(name string) {
 	b.look("")
 }
 
+// pictureWidth and pictureHeight are those of the screenshots in the documentation, pictureQuality that of WebP.
+const pictureWidth, pictureHeight, pictureQuality = 1280, 800, 55
+
+// Show writes the screenshots of a page for the documentation to the folder $KEELSON_SCREENSHOTS: in light and in dark.
+func (b *Tab) Show(name string) {
+	b.t.Helper()
+	folder := os.Getenv("KEELSON_SCREENSHOTS")
+	if folder == "" {
+		return
+	}
+	quality := int64(pictureQuality)
+	for _, look := range []string{"light", "dark"} {
+		b.look(look)
+		b.Resize(pictureWidth, pictureHeight)
+		Value[bool](b, twoFrames)
+		b.Until("window.drawn")
+		result, err := chromedp.Call(b.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: page.CaptureScreenshotFormatWebp, Quality: &quality})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, "console-"+name+"-"+look+".webp"), result.Data, 0o644); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	b.look("")
+}
+
+// twoFrames sets drawn when the page is as it should be with its present size.
+const twoFrames = `(() => { window.drawn = false; requestAnimationFrame(() => requestAnimationFrame(() => { window.drawn = true; })); return true; })()`
+
 // look makes the page light, dark or narrow: as on a phone. Without a name, it is as at first.
 func (b *Tab) look(name string) {
 	b.t.Helper()
@@ -347,7 +378,7 @@ func (b *Tab) Replace(from, to string) {
 func (b *Tab) Hover(expression string) {
 	b.t.Helper()
 	b.Until("!!(" + expression + ")")
-	at := Value[[]float64](b, fmt.Sprintf(`(() => { const r = (%s).getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()`, expression))
+	at := Value[[]float64](b, fmt.Sprintf(`(() => { const e = %s; e.scrollIntoView({block: "center"}); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()`, expression))
 	move := input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseMoved, X: at[0], Y: at[1]}
 	if _, err := chromedp.Call(b.ctx, input.DispatchMouseEvent, move); err != nil {
 		b.t.Fatal(err)
