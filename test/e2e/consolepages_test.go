@@ -128,11 +128,11 @@ func showMachine(b *browser.Tab, origin string) {
 	b.Unfold("Usage in the last hour") // closes it
 	b.Unfold("Serial console")
 	b.Sees("You type into the machine")
+	scrollTo(b, "details:has(.terminal)") // it draws nothing while one does not see it
 	b.Type("\r") // the shell has it when it is there
 	b.Until(`document.querySelector(".xterm-rows").textContent.includes("root@web")`)
 	b.Type("uname -a; free\r")
 	b.Until(`document.querySelector(".xterm-rows").textContent.includes("Mem")`)
-	scrollTo(b, "details:has(.terminal)")
 	b.Show("terminal")
 	b.Open(origin + "/virtualmachines/shop/desktop")
 	b.Expect("Canvas2D") // of this test, which reads the screen

@@ -46,6 +46,9 @@ func (b *Tab) Accessible() {
 		if found := Value[[]string](b, "window.violations"); len(found) > 0 {
 			b.t.Errorf("%s, %s: violations of WCAG:\n%s", Value[string](b, "location.pathname"), run.look, strings.Join(found, "\n"))
 		}
+		if too := Value[int](b, "document.documentElement.scrollWidth - innerWidth"); too > 0 {
+			b.t.Errorf("%s, %s: the page is wider than its window by %d pixels", Value[string](b, "location.pathname"), run.look, too)
+		}
 	}
 	b.look("")
 }
