@@ -129,7 +129,7 @@ func showMachine(b *browser.Tab, origin string) {
 	b.Unfold("Serial console")
 	b.Sees("You type into the machine")
 	scrollTo(b, "details:has(.terminal)") // it draws nothing while one does not see it
-	b.Type("\r") // the shell has it when it is there
+	b.Type("\r")                          // the shell has it when it is there
 	b.Until(`document.querySelector(".xterm-rows").textContent.includes("root@web")`)
 	b.Type("uname -a; free\r")
 	b.Until(`document.querySelector(".xterm-rows").textContent.includes("Mem")`)
