@@ -312,7 +312,7 @@ func TestTenThousandObjects(t *testing.T) {
 	b.Keep("many")
 	browser.Value[bool](b, scrollForFrames)
 	b.Until("window.frames60")
-	if median := browser.Value[float64](b, "window.frames60"); median > 50 { // 17 on an idle machine: 60 frames a second
+	if median := browser.Value[float64](b, "window.frames60"); median > 100 { // 17 on an idle machine: 60 frames a second
 		t.Errorf("a frame takes %.0f ms while the list scrolls", median)
 	} else {
 		t.Logf("a frame takes %.1f ms while the list scrolls", median)
