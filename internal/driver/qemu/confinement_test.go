@@ -17,6 +17,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/sandbox"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
@@ -245,10 +246,10 @@ func TestFilesReadableByRootOnly(t *testing.T) {
 	w.needUsers()
 	needGuest(t)
 	dir := t.TempDir()
-	guest, err := readGuest(w.options.GuestDir)
+	guest, err := guestimage.Read(w.options.GuestDir)
 	w.do(err)
-	image := &v1alpha1.Image{Kernel: filepath.Join(dir, "kernel"), Initrd: filepath.Join(dir, "initrd"), Cmdline: guest.cmdline}
-	for from, to := range map[string]string{guest.kernel: image.Kernel, guest.initramfs: image.Initrd} {
+	image := &v1alpha1.Image{Kernel: filepath.Join(dir, "kernel"), Initrd: filepath.Join(dir, "initrd"), Cmdline: guest.Cmdline}
+	for from, to := range map[string]string{guest.Kernel: image.Kernel, guest.Initramfs: image.Initrd} {
 		content, err := os.ReadFile(from)
 		w.do(err)
 		w.do(os.WriteFile(to, content, 0o600))

@@ -14,6 +14,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
@@ -258,12 +259,12 @@ func lastOutput(log string) string {
 func (m *machine) kernelFor(image *v1alpha1.Image, l *launch) error {
 	switch {
 	case image == nil:
-		guest, err := readGuest(m.d.options.GuestDir)
+		guest, err := guestimage.Read(m.d.options.GuestDir)
 		if err != nil {
 			return err
 		}
-		l.kernel, l.initrd, l.cmdline = guest.kernel, guest.initramfs, guest.cmdline
-		if err := guest.checkMemory(l.machine.MemoryBytes); err != nil {
+		l.kernel, l.initrd, l.cmdline = guest.Kernel, guest.Initramfs, guest.Cmdline
+		if err := checkGuestMemory(guest, l.machine.MemoryBytes); err != nil {
 			return err
 		}
 	case image.Kernel != "":

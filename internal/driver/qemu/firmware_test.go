@@ -10,6 +10,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 )
 
 // bootText returns a boot sector for a BIOS that writes a text to the serial port, and halts.
@@ -124,13 +125,13 @@ func TestLongKernelBootsWithUEFI(t *testing.T) {
 	}
 	kernel, _, _ := strings.Cut(string(parts), "\n")
 	w := newFixture(t)
-	guest, err := readGuest(w.driver.options.GuestDir)
+	guest, err := guestimage.Read(w.driver.options.GuestDir)
 	w.do(err)
 	machine := booted(func(m *backend.Machine) { m.MemoryBytes, m.Firmware = 512<<20, v1alpha1.FirmwareUEFI })
 	if err := Validate(&machine); err == nil {
 		t.Error("the default guest with UEFI was accepted")
 	}
-	machine.Image = &v1alpha1.Image{Kernel: kernel, Initrd: guest.initramfs, Cmdline: guest.cmdline}
+	machine.Image = &v1alpha1.Image{Kernel: kernel, Initrd: guest.Initramfs, Cmdline: guest.Cmdline}
 	w.run(machine)
 	w.shell()
 	w.typed("test -d /sys/firmware/efi && echo efi-$((40+2))")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 )
 
 const (
@@ -68,7 +69,7 @@ func newImages(dir string, options Options) *images {
 func (d *Driver) resolveImage(ctx context.Context, namespace string, image *v1alpha1.Image, progress func(string)) (*baseImage, error) {
 	switch {
 	case image == nil:
-		_, err := readGuest(d.options.GuestDir)
+		_, err := guestimage.Read(d.options.GuestDir)
 		return nil, err
 	case image.Kernel != "", image.Empty:
 		return nil, nil

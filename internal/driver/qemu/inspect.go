@@ -3,6 +3,7 @@ package qemu
 import (
 	"fmt"
 
+	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
 
@@ -50,6 +51,6 @@ func landlockLimit() string {
 
 // CheckGuest returns an error with the remedy if there is no default guest in a folder.
 func CheckGuest(dir string) error {
-	_, err := readGuest(dir)
+	_, err := guestimage.Read(dir)
 	return err
 }

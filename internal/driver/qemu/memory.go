@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 )
 
 // checkMemory rejects a new machine with more memory than the host has, or less than its guest needs.
@@ -17,17 +18,17 @@ func (d *Driver) checkMemory(machine *backend.Machine) error {
 	if machine.Image != nil {
 		return nil
 	}
-	guest, err := readGuest(d.options.GuestDir)
+	guest, err := guestimage.Read(d.options.GuestDir)
 	if err != nil {
 		return nil //nolint:nilerr // the creation reports it, and retries
 	}
-	return guest.checkMemory(machine.MemoryBytes)
+	return checkGuestMemory(guest, machine.MemoryBytes)
 }
 
-// checkMemory rejects less memory than the default guest needs.
-func (g guest) checkMemory(bytes int64) error {
-	if bytes < g.minimumMemory {
-		return &backend.FieldError{Field: "spec.resource.memory", Message: fmt.Sprintf("the default guest needs at least %d MiB", g.minimumMemory>>20)}
+// checkGuestMemory rejects less memory than the default guest needs.
+func checkGuestMemory(g guestimage.Guest, bytes int64) error {
+	if bytes < g.MinimumMemory {
+		return &backend.FieldError{Field: "spec.resource.memory", Message: fmt.Sprintf("the default guest needs at least %d MiB", g.MinimumMemory>>20)}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 )
 
 func TestParseMemory(t *testing.T) {
@@ -23,10 +24,10 @@ func TestCheckMemory(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "spec.resource.memory: 16777216 MiB is more than the ") {
 		t.Errorf("16 TiB: %v", err)
 	}
-	if err := (guest{minimumMemory: 96 << 20}).checkMemory(64 << 20); err == nil || !strings.Contains(err.Error(), "at least 96 MiB") {
+	if err := checkGuestMemory(guestimage.Guest{MinimumMemory: 96 << 20}, 64<<20); err == nil || !strings.Contains(err.Error(), "at least 96 MiB") {
 		t.Errorf("too little for the guest: %v", err)
 	}
-	if err := (guest{minimumMemory: 96 << 20}).checkMemory(96 << 20); err != nil {
+	if err := checkGuestMemory(guestimage.Guest{MinimumMemory: 96 << 20}, 96<<20); err != nil {
 		t.Errorf("enough for the guest: %v", err)
 	}
 }

@@ -4,36 +4,22 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"os"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/seed"
 )
-
-// seedLabel is the label that cloud-init expects on a NoCloud seed.
-const seedLabel = "CIDATA"
 
 // writeSeed writes the seed of a machine: a small disk with cloud-init's files. It may contain
 // secrets, so only the owner can read it. Every machine has one, because it also sets the guest's
 // name.
 func writeSeed(path string, machine *backend.Machine) error {
-	metaData, err := json.Marshal(map[string]string{ // JSON is YAML
-		"instance-id": string(machine.UID), "local-hostname": machine.Name,
-	})
-	if err != nil {
-		return err
+	var userData, networkData string
+	if machine.Seed != nil {
+		userData, networkData = machine.Seed.UserData, machine.Seed.NetworkData
 	}
-	files := []fatFile{{"meta-data", append(metaData, '\n')}, {"user-data", []byte("#cloud-config\n{}\n")}}
-	if seed := machine.Seed; seed != nil {
-		if seed.UserData != "" {
-			files[1].content = []byte(seed.UserData)
-		}
-		if seed.NetworkData != "" {
-			files = append(files, fatFile{"network-config", []byte(seed.NetworkData)})
-		}
-	}
-	image, err := newFAT(seedLabel, files)
+	image, err := seed.NoCloud(string(machine.UID), machine.Name, userData, networkData)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/seed"
 )
 
 func TestKVMIsOnlyTrustedWithTheFlag(t *testing.T) {
@@ -64,7 +65,7 @@ func TestMissingQEMU(t *testing.T) {
 	}
 }
 
-// readFAT reads the output of newFAT with an independent implementation.
+// readFAT reads the output of seed.FAT with an independent implementation.
 func readFAT(t *testing.T, image []byte) (label string, files map[string]string) {
 	t.Helper()
 	const sectorSize, entrySize = 512, 32
@@ -119,15 +120,15 @@ func TestSeedIsAFileSystem(t *testing.T) {
 				"meta-data": "instance-id: a\n", "user-data": strings.Repeat("x", size),
 				"a file with quite a long name, for which one entry has no room": "content",
 			}
-			contents := []fatFile{
-				{"meta-data", []byte(want["meta-data"])}, {"user-data", []byte(want["user-data"])},
-				{"a file with quite a long name, for which one entry has no room", []byte("content")},
+			contents := []seed.File{
+				{Name: "meta-data", Content: []byte(want["meta-data"])}, {Name: "user-data", Content: []byte(want["user-data"])},
+				{Name: "a file with quite a long name, for which one entry has no room", Content: []byte("content")},
 			}
-			image, err := newFAT("CIDATA", contents)
+			image, err := seed.FAT("CIDATA", contents)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if again, err := newFAT("CIDATA", contents); err != nil || !bytes.Equal(image, again) {
+			if again, err := seed.FAT("CIDATA", contents); err != nil || !bytes.Equal(image, again) {
 				t.Error("equal files gave different bytes:", err)
 			}
 			label, files := readFAT(t, image)
@@ -136,7 +137,7 @@ func TestSeedIsAFileSystem(t *testing.T) {
 			}
 		})
 	}
-	if _, err := newFAT("CIDATA", []fatFile{{"user-data", make([]byte, 64<<20)}}); err == nil {
+	if _, err := seed.FAT("CIDATA", []seed.File{{Name: "user-data", Content: make([]byte, 64<<20)}}); err == nil {
 		t.Error("64 MiB fit into a seed")
 	}
 }

@@ -1,4 +1,4 @@
-package qemu
+package seed
 
 import (
 	"errors"
@@ -22,17 +22,17 @@ const (
 // seedTime is the timestamp of all files of a seed, so that equal files produce equal bytes.
 var seedTime = time.Date(2020, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// fatFile is a file for the root directory of a FAT file system.
-type fatFile struct {
-	name    string
-	content []byte
+// File is a file for the root directory of a FAT file system.
+type File struct {
+	Name    string
+	Content []byte
 }
 
-// newFAT returns the image of a FAT12 file system with a label of at most 11 characters.
-func newFAT(label string, files []fatFile) (image []byte, err error) {
+// FAT returns the image of a FAT12 file system with a label of at most 11 characters.
+func FAT(label string, files []File) (image []byte, err error) {
 	content := 0
 	for _, f := range files {
-		content += len(f.content)
+		content += len(f.Content)
 	}
 	size := minSeed
 	for size < 2*content+minSeed/2 { // room for the tables and partial clusters
@@ -56,7 +56,7 @@ func newFAT(label string, files []fatFile) (image []byte, err error) {
 	}
 	for _, f := range files {
 		if err := writeFile(fs, f); err != nil {
-			return nil, fmt.Errorf("write %s into the seed: %w", f.name, err)
+			return nil, fmt.Errorf("write %s into the seed: %w", f.Name, err)
 		}
 	}
 	image = make([]byte, size)
@@ -64,11 +64,11 @@ func newFAT(label string, files []fatFile) (image []byte, err error) {
 	return image, err
 }
 
-func writeFile(fs *fat12.FileSystem, f fatFile) error {
-	out, err := fs.OpenFile("/"+f.name, os.O_CREATE|os.O_RDWR)
+func writeFile(fs *fat12.FileSystem, f File) error {
+	out, err := fs.OpenFile("/"+f.Name, os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return err
 	}
-	_, err = out.Write(f.content)
-	return errors.Join(err, out.Close(), fs.Chtimes("/"+f.name, seedTime, seedTime, seedTime))
+	_, err = out.Write(f.Content)
+	return errors.Join(err, out.Close(), fs.Chtimes("/"+f.Name, seedTime, seedTime, seedTime))
 }

@@ -1,0 +1,24 @@
+// Package seed makes NoCloud seeds: small disks with the files of cloud-init.
+package seed
+
+import "encoding/json"
+
+// label is the label that cloud-init expects on a NoCloud seed.
+const label = "CIDATA"
+
+// NoCloud returns the seed of a machine. Empty userData and networkData mean none. Every machine has one, because it also sets
+// the guest's name.
+func NoCloud(uid, name, userData, networkData string) ([]byte, error) {
+	metaData, err := json.Marshal(map[string]string{"instance-id": uid, "local-hostname": name}) // JSON is YAML
+	if err != nil {
+		return nil, err
+	}
+	files := []File{{"meta-data", append(metaData, '\n')}, {"user-data", []byte("#cloud-config\n{}\n")}}
+	if userData != "" {
+		files[1].Content = []byte(userData)
+	}
+	if networkData != "" {
+		files = append(files, File{"network-config", []byte(networkData)})
+	}
+	return FAT(label, files)
+}

@@ -1,0 +1,115 @@
+package launcher
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/keelson-dev/keelson/internal/driver/guestimage"
+)
+
+// The sockets in the run directory.
+const (
+	monitorSocket = "qmp.sock"
+	agentSocket   = "agent.sock"
+	consoleSocket = "console.sock"
+)
+
+const (
+	seedFile = "seed.img"
+	diskFile = "root.qcow2"
+	// outputFD is the descriptor of QEMU for the log of the serial console.
+	outputFD = 3
+	// agentChannel is the name of the agent's channel in the guest.
+	agentChannel = "org.qemu.guest_agent.0"
+	// The addresses of the machine in the network of its QEMU.
+	guestNetwork, guestAddress = "10.0.2.0/24", "10.0.2.15"
+)
+
+// arguments returns the command line of QEMU. guest is the default guest; nil boots the disk.
+func (l *launcher) arguments(guest *guestimage.Guest) []string {
+	d := &l.definition
+	cpu := d.CPUModel
+	if cpu == "" {
+		cpu = "max"
+	}
+	socket := func(id, name string) string {
+		return fmt.Sprintf("socket,id=%s,path=%s,server=on,wait=off", id, filepath.Join(l.dirs.Run, name))
+	}
+	args := []string{
+		"-nodefaults", "-no-user-config", "-display", "none",
+		"-name", "guest=" + escape(d.Namespace+"/"+d.Name) + ",debug-threads=on",
+		"-uuid", d.UID,
+		"-machine", "q35,usb=off,smbus=off,vmport=off",
+		"-accel", fmt.Sprintf("tcg,thread=multi,tb-size=%d", d.CodeMiB*d.CPUs), "-cpu", cpu,
+		"-smp", fmt.Sprintf("cpus=%d", d.CPUs), "-m", fmt.Sprintf("size=%dk", d.MemoryBytes>>10),
+		"-rtc", "base=utc,driftfix=slew", "-msg", "timestamp=on", "-boot", "strict=on",
+		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+		// QEMU waits until the launcher reads the events of the guest, and again when the guest has ended, so that the cause is known.
+		"-S", "-action", "shutdown=pause,panic=pause,reboot=reset",
+		"-chardev", socket("qmp", monitorSocket), "-mon", "chardev=qmp,mode=control",
+		"-add-fd", fmt.Sprintf("fd=%[1]d,set=%[1]d", outputFD),
+		"-chardev", socket("console", consoleSocket) + fmt.Sprintf(",logfile=/dev/fdset/%d,logappend=on", outputFD),
+		"-device", "isa-serial,chardev=console",
+		"-device", "virtio-serial-pci,id=serial",
+		"-chardev", socket("agent", agentSocket), "-device", "virtserialport,id=agent-port,chardev=agent,name=" + agentChannel,
+		"-device", "virtio-balloon-pci,id=balloon,deflate-on-oom=on",
+		"-device", "virtio-rng-pci,rng=rng", "-object", "rng-random,id=rng,filename=/dev/urandom",
+		"-device", "pvpanic",
+		"-netdev", l.network(), "-device", "virtio-net-pci,netdev=net,romfile=",
+	}
+	if d.HasDisk() {
+		args = append(args, drive("root", filepath.Join(l.dirs.Disk, diskFile), "qcow2", l.base, "bootindex=1")...)
+	}
+	args = append(args, drive("seed", filepath.Join(l.dirs.Run, seedFile), "raw", nil, "")...)
+	if guest != nil {
+		args = append(args, "-kernel", guest.Kernel, "-initrd", guest.Initramfs, "-append", guest.Cmdline)
+	}
+	return args
+}
+
+// network returns the network of the machine: its ports are those of the Pod.
+func (l *launcher) network() string {
+	words := []string{"user,id=net,ipv6=off,net=" + guestNetwork + ",dhcpstart=" + guestAddress}
+	for _, domain := range l.searchDomains {
+		words = append(words, "dnssearch="+escape(domain))
+	}
+	for _, port := range l.definition.Ports {
+		protocol := "tcp"
+		if port.UDP {
+			protocol = "udp"
+		}
+		words = append(words, fmt.Sprintf("hostfwd=%s::%[2]d-:%[2]d", protocol, port.Port))
+	}
+	return strings.Join(words, ",")
+}
+
+// drive returns the arguments for a disk. base is its backing file. Names of other files in the headers of images are not used.
+func drive(name, path, format string, base *image, device string) []string {
+	readOnly := format == "raw"
+	file := map[string]any{"driver": "file", "filename": path}
+	node := map[string]any{"driver": format, "node-name": name, "read-only": readOnly, "file": file}
+	if !readOnly {
+		file["discard"], node["discard"], node["backing"] = "unmap", "unmap", nil
+	}
+	if base != nil {
+		node["backing"] = base.node()
+	}
+	words := "virtio-blk-pci,drive=" + name + ",serial=" + name
+	if device != "" {
+		words += "," + device
+	}
+	return []string{"-blockdev", encode(node), "-device", words}
+}
+
+func encode(node map[string]any) string {
+	raw, err := json.Marshal(node)
+	if err != nil {
+		panic(err) // a node always marshals
+	}
+	return string(raw)
+}
+
+// escape doubles commas, as the syntax of QEMU's options requires.
+func escape(value string) string { return strings.ReplaceAll(value, ",", ",,") }

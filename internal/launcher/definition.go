@@ -1,0 +1,74 @@
+// Package launcher is the program in the Pod of a machine: it makes the disks of the machine, runs QEMU, and reports how it ended.
+// It knows neither the API server nor the driver, which is internal/driver/pod.
+package launcher
+
+// The contract with the Pod.
+const (
+	// Variable is the environment variable with the Definition, as JSON.
+	Variable = "KEELSON_MACHINE"
+	// RunDir has the sockets and the seed of the machine. It is in memory.
+	RunDir = "/run/keelson"
+	// SeedDir has the files user-data and network-config, if the machine has them.
+	SeedDir = "/seed"
+	// GuestDir has the default guest, ImageDir the image of another one.
+	GuestDir, ImageDir = "/guest", "/image"
+	// DiskDir is the volume of the root disk.
+	DiskDir = "/disk"
+	// TerminationLog is where kubelet reads an Ended from.
+	TerminationLog = "/dev/termination-log"
+	// ReadyPath is the path at which HTTP requests succeed when the guest is ready. With wait, a duration, a response that it is
+	// not is held back for that time.
+	ReadyPath = "/readyz"
+	// UserDataFile and NetworkDataFile are the files in SeedDir.
+	UserDataFile, NetworkDataFile = "user-data", "network-config"
+)
+
+// Definition is the machine to run.
+type Definition struct {
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// CPUs is the number of processors, CPUModel their model; empty means the default.
+	CPUs     int64  `json:"cpus"`
+	CPUModel string `json:"cpuModel,omitempty"`
+	// MemoryBytes is the memory of the guest.
+	MemoryBytes int64 `json:"memoryBytes"`
+	// CodeMiB is the buffer for translated code of each processor.
+	CodeMiB int64 `json:"codeMiB"`
+	// Image means that the root disk begins as the disk in ImageDir; otherwise, the default guest runs.
+	Image bool `json:"image,omitempty"`
+	// DiskBytes is the size of the root disk; 0 means that of the image, or that there is no disk.
+	DiskBytes int64 `json:"diskBytes,omitempty"`
+	// Ports are the ports of the guest that are reached at the address of the Pod.
+	Ports []Port `json:"ports,omitempty"`
+	// ReadyPort is the port of ReadyPath.
+	ReadyPort int32 `json:"readyPort"`
+}
+
+// Port is a port of the guest.
+type Port struct {
+	Port int32 `json:"port"`
+	// UDP means that it is a UDP port; otherwise, it is a TCP port.
+	UDP bool `json:"udp,omitempty"`
+}
+
+// HasDisk reports whether the machine has a root disk.
+func (d *Definition) HasDisk() bool { return d.Image || d.DiskBytes > 0 }
+
+// Cause is why a machine ended. The values are those of the driver contract, backend.Cause.
+type Cause string
+
+// The causes.
+const (
+	CauseGuestShutdown Cause = "guest-shutdown"
+	CauseGuestPanic    Cause = "guest-panic"
+	CauseHost          Cause = "host"
+	CauseError         Cause = "error"
+	CauseStartFailed   Cause = "start-failed"
+)
+
+// Ended is how a machine ended.
+type Ended struct {
+	Cause   Cause  `json:"cause"`
+	Message string `json:"message,omitempty"`
+}

@@ -1,0 +1,153 @@
+package launcher
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/keelson-dev/keelson/internal/driver/seed"
+)
+
+// image is the image of the root disk.
+type image struct{ path, format string }
+
+// node returns the image as a read-only block node.
+func (i *image) node() map[string]any {
+	node := map[string]any{"driver": i.format, "read-only": true, "file": map[string]any{"driver": "file", "filename": i.path, "read-only": true}}
+	if i.format == "qcow2" {
+		node["backing"] = nil
+	}
+	return node
+}
+
+// findImage returns the disk in a folder: the only file in it, or in its folder disk, as containerDisks of KubeVirt have it.
+func findImage(dir string) (*image, error) {
+	for _, folder := range []string{filepath.Join(dir, "disk"), dir} {
+		entries, err := os.ReadDir(folder)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		var files []string
+		for _, entry := range entries {
+			if entry.Type().IsRegular() {
+				files = append(files, filepath.Join(folder, entry.Name()))
+			}
+		}
+		switch len(files) {
+		case 0:
+		case 1:
+			format, err := formatOf(files[0])
+			return &image{path: files[0], format: format}, err
+		default:
+			return nil, fmt.Errorf("spec.image.container has several files in the folder of its disk: %s. It must have one, as /disk/NAME", strings.Join(files, ", "))
+		}
+	}
+	return nil, errors.New("spec.image.container has no disk: it must have one file, as /disk/NAME, in the format qcow2 or raw")
+}
+
+func formatOf(path string) (format string, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	magic := make([]byte, 4)
+	if _, err := io.ReadFull(file, magic); err == nil && bytes.Equal(magic, []byte("QFI\xfb")) {
+		return "qcow2", nil
+	}
+	return "raw", nil
+}
+
+// makeSeed writes the seed of the machine.
+func (l *launcher) makeSeed() error {
+	var contents [2]string
+	for i, name := range []string{UserDataFile, NetworkDataFile} {
+		raw, err := os.ReadFile(filepath.Join(l.dirs.Seed, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		contents[i] = string(raw)
+	}
+	image, err := seed.NoCloud(l.definition.UID, l.definition.Name, contents[0], contents[1])
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(l.dirs.Run, seedFile), image, 0o600)
+}
+
+// makeDisk creates the root disk, or grows it. A crash leaves either no disk or a complete one.
+func (l *launcher) makeDisk(ctx context.Context) error {
+	if !l.definition.HasDisk() {
+		return nil
+	}
+	var err error
+	if l.definition.Image {
+		if l.base, err = findImage(l.dirs.Image); err != nil {
+			return err
+		}
+	}
+	path := filepath.Join(l.dirs.Disk, diskFile)
+	if _, err := os.Stat(path); err == nil {
+		return l.growDisk(ctx, path)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	part := path + ".part"
+	args := []string{"create", "-q", "-f", "qcow2"}
+	if l.base != nil {
+		args = append(args, "-b", l.base.path, "-F", l.base.format)
+	}
+	args = append(args, part)
+	if l.definition.DiskBytes > 0 {
+		args = append(args, strconv.FormatInt(l.definition.DiskBytes, 10))
+	}
+	if err := qemuImg(ctx, args...); err != nil {
+		return err
+	}
+	return os.Rename(part, path)
+}
+
+// growDisk grows the root disk to the size of the definition; it never shrinks.
+func (l *launcher) growDisk(ctx context.Context, path string) error {
+	size, err := virtualSize(path)
+	if err != nil || size >= l.definition.DiskBytes {
+		return err
+	}
+	return qemuImg(ctx, "resize", "-q", "-f", "qcow2", path, strconv.FormatInt(l.definition.DiskBytes, 10))
+}
+
+// virtualSize returns the size that the guest sees of a disk of the format qcow2, which is in its header.
+func virtualSize(path string) (size int64, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	header := make([]byte, 32)
+	if _, err := io.ReadFull(file, header); err != nil || !bytes.HasPrefix(header, []byte("QFI\xfb")) {
+		return 0, fmt.Errorf("the root disk %s is damaged: it has no header of the format qcow2", path)
+	}
+	for _, b := range header[24:32] {
+		size = size<<8 | int64(b)
+	}
+	return size, nil
+}
+
+func qemuImg(ctx context.Context, args ...string) error {
+	out, err := exec.CommandContext(ctx, "qemu-img", args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("qemu-img %s: %w: %s", args[0], err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

@@ -1,0 +1,304 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/driver/guestimage"
+	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+)
+
+const (
+	// program is QEMU.
+	program = "qemu-system-x86_64"
+	// powerInterval is the interval at which the power button is pressed: a guest that is booting ignores it.
+	powerInterval = 500 * time.Millisecond
+	// monitorTimeout is the response timeout of QEMU.
+	monitorTimeout = 10 * time.Second
+	// dialInterval is the interval of attempts to connect to a QEMU that is starting.
+	dialInterval = 5 * time.Millisecond
+	// exitTimeout is how long QEMU has to exit after it was told to, or after the end of its monitor.
+	exitTimeout = 5 * time.Second
+	// maxOutput is the number of bytes of QEMU's last messages in an Ended. Kubelet keeps 4096 of it.
+	maxOutput = 1500
+)
+
+// Dirs are the folders of a machine.
+type Dirs struct {
+	Run, Seed, Guest, Image, Disk string
+	// ResolvConf is the file with the search domains.
+	ResolvConf string
+}
+
+// PodDirs are the folders in a Pod.
+func PodDirs() Dirs {
+	return Dirs{Run: RunDir, Seed: SeedDir, Guest: GuestDir, Image: ImageDir, Disk: DiskDir, ResolvConf: "/etc/resolv.conf"}
+}
+
+// launcher runs a machine.
+type launcher struct {
+	definition    Definition
+	dirs          Dirs
+	ready         *readiness
+	base          *image
+	searchDomains []string
+	console       *os.File
+	messages      io.Writer
+
+	// stopAgent ends followAgent; nil while the guest has the channel of the agent closed.
+	stopAgent context.CancelFunc
+	agent     sync.WaitGroup
+}
+
+// Run runs a machine until it ends. When ctx ends, it presses the power button, until the guest has powered off: kubelet
+// limits the time. The output of the serial console goes to console, messages of QEMU to messages.
+func Run(ctx context.Context, definition Definition, dirs Dirs, console *os.File, messages io.Writer) Ended {
+	l := &launcher{definition: definition, dirs: dirs, ready: newReadiness(), console: console, messages: messages}
+	listener, err := net.Listen("tcp", ":"+strconv.Itoa(int(definition.ReadyPort)))
+	if err != nil {
+		return Ended{CauseStartFailed, err.Error()}
+	}
+	mux := http.NewServeMux()
+	mux.Handle(ReadyPath, l.ready)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: monitorTimeout, MaxHeaderBytes: 16 << 10}
+	go func() { _ = server.Serve(listener) }() // until it is closed
+	defer func() { _ = server.Close() }()
+	args, err := l.prepare(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return Ended{CauseHost, "it was stopped before it started"}
+		}
+		return Ended{CauseStartFailed, err.Error()}
+	}
+	return l.run(ctx, args)
+}
+
+// prepare makes everything that QEMU needs, and returns its command line.
+func (l *launcher) prepare(ctx context.Context) ([]string, error) {
+	raw, err := os.ReadFile(l.dirs.ResolvConf)
+	if err == nil {
+		l.searchDomains = searchDomains(string(raw))
+	}
+	if err := errors.Join(l.makeSeed(), l.makeDisk(ctx)); err != nil {
+		return nil, err
+	}
+	if l.definition.Image {
+		return l.arguments(nil), nil
+	}
+	guest, err := guestimage.Read(l.dirs.Guest)
+	if err != nil {
+		return nil, fmt.Errorf("the image of the default guest (--vm-guest-image): %w", err)
+	}
+	if l.definition.MemoryBytes < guest.MinimumMemory {
+		return nil, fmt.Errorf("spec.resource.memory: the default guest needs at least %d MiB", guest.MinimumMemory>>20)
+	}
+	return l.arguments(&guest), nil
+}
+
+// searchDomains returns the search domains in a resolv.conf.
+func searchDomains(conf string) (domains []string) {
+	for line := range strings.Lines(conf) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == "search" {
+			domains = words[1:] // the last line counts
+		}
+	}
+	return domains
+}
+
+// run runs QEMU until it ends.
+func (l *launcher) run(ctx context.Context, args []string) Ended {
+	var output tail
+	qemu := exec.Command(program, args...)
+	qemu.Stdout, qemu.Stderr = io.MultiWriter(l.messages, &output), io.MultiWriter(l.messages, &output)
+	qemu.ExtraFiles = []*os.File{l.console}
+	if err := qemu.Start(); err != nil {
+		return Ended{CauseStartFailed, err.Error()}
+	}
+	exited := make(chan error, 1)
+	running, ended := context.WithCancel(context.Background())
+	go func() {
+		exited <- qemu.Wait()
+		ended()
+	}()
+	cause, err := l.follow(ctx, running)
+	select {
+	case <-running.Done():
+	case <-time.After(exitTimeout):
+		// Without its monitor, nobody knows what the machine does.
+		_ = qemu.Process.Kill() // it may have ended
+	}
+	status := <-exited
+	l.agentClosed()
+	l.agent.Wait()
+	return l.describe(ctx, cause, err, status, output.String())
+}
+
+// describe returns how the machine ended: cause is that of the guest, if it has ended; failure is why QEMU could not be followed,
+// and status how it ended.
+func (l *launcher) describe(ctx context.Context, cause Cause, failure, status error, output string) Ended {
+	var exit *exec.ExitError
+	signalled := errors.As(status, &exit) && exit.Sys().(syscall.WaitStatus).Signaled()
+	switch {
+	case cause != "" && ctx.Err() != nil:
+		return Ended{CauseHost, "its Pod was stopped"}
+	case cause != "":
+		return Ended{Cause: cause}
+	case failure != nil && !errors.Is(failure, qmp.ErrClosed) && !errors.Is(failure, errNeverAnswered):
+		return Ended{CauseError, "QEMU: " + failure.Error()}
+	case signalled:
+		signal := exit.Sys().(syscall.WaitStatus).Signal()
+		return Ended{CauseHost, fmt.Sprintf("QEMU was killed by signal %d (%s)", signal, signal)}
+	case errors.Is(failure, errNeverAnswered):
+		return Ended{CauseStartFailed, fmt.Sprintf("QEMU: %v: %s", status, output)}
+	}
+	return Ended{CauseError, fmt.Sprintf("QEMU: %v: %s", status, output)}
+}
+
+// errNeverAnswered means that QEMU ended before its monitor answered.
+var errNeverAnswered = errors.New("QEMU ended while it started")
+
+// follow follows QEMU until the guest has ended, and makes QEMU quit then. Otherwise cause is empty, and err is why the connection to
+// QEMU ended. running ends with QEMU.
+func (l *launcher) follow(ctx, running context.Context) (cause Cause, err error) {
+	conn, err := l.dialMonitor(running)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := call(conn, "cont"); err != nil {
+		return "", err
+	}
+	stopping := ctx.Done()
+	button := time.NewTicker(powerInterval)
+	button.Stop()
+	defer button.Stop()
+	for {
+		select {
+		case event, open := <-conn.Events():
+			if !open {
+				return "", qmp.ErrClosed
+			}
+			if cause := l.handle(event); cause != "" {
+				return cause, call(conn, "quit")
+			}
+		case <-stopping:
+			stopping = nil
+			button.Reset(powerInterval)
+			err = call(conn, "system_powerdown")
+		case <-button.C:
+			err = call(conn, "system_powerdown")
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+}
+
+func (l *launcher) dialMonitor(running context.Context) (*qmp.Client, error) {
+	for {
+		ctx, cancel := context.WithTimeout(running, monitorTimeout)
+		conn, err := qmp.Dial(ctx, filepath.Join(l.dirs.Run, monitorSocket))
+		cancel()
+		if err == nil {
+			return conn, nil
+		}
+		select {
+		case <-running.Done():
+			return nil, errNeverAnswered
+		case <-time.After(dialInterval):
+		}
+	}
+}
+
+// call runs a command of QEMU. The error means that the connection is unusable.
+func call(conn *qmp.Client, command string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), monitorTimeout)
+	defer cancel()
+	err := conn.Run(ctx, command, nil, nil)
+	var refused *qmp.Error
+	if errors.As(err, &refused) {
+		return nil
+	}
+	return err
+}
+
+// handle handles an event. It returns the cause if the guest has ended.
+func (l *launcher) handle(event qmp.Event) Cause {
+	var data struct {
+		Reason string
+		Open   bool
+	}
+	_ = json.Unmarshal(event.Data, &data) // other events have other data
+	switch event.Name {
+	case "GUEST_PANICKED":
+		return CauseGuestPanic
+	case "SHUTDOWN":
+		switch data.Reason {
+		case "guest-panic":
+			return CauseGuestPanic
+		case "guest-shutdown":
+			return CauseGuestShutdown
+		}
+		// Other reasons end the process, which is observed separately.
+	case "RESET":
+		l.ready.set(false)
+	case "VSERPORT_CHANGE":
+		if data.Open {
+			l.agentOpened()
+		} else {
+			l.agentClosed()
+		}
+	}
+	return ""
+}
+
+// agentOpened and agentClosed follow the agent while the guest has its channel open.
+func (l *launcher) agentOpened() {
+	if l.stopAgent == nil {
+		var ctx context.Context
+		ctx, l.stopAgent = context.WithCancel(context.Background())
+		l.agent.Go(func() { l.followAgent(ctx) })
+	}
+}
+
+func (l *launcher) agentClosed() {
+	if l.stopAgent != nil {
+		l.stopAgent()
+		l.stopAgent = nil
+		l.agent.Wait()
+		l.ready.set(false)
+	}
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	t.text = t.text[max(0, len(t.text)-maxOutput):]
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(strings.ToValidUTF8(string(t.text), ""))
+}

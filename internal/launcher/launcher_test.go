@@ -1,0 +1,239 @@
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+)
+
+const uid = "0b5b4d8e-0000-4000-8000-0000000000bb"
+
+// machine is a launcher that runs on this host, as in a Pod.
+type machine struct {
+	*testing.T
+	definition Definition
+	dirs       Dirs
+	stop       context.CancelFunc
+	ended      chan Ended
+	console    string
+}
+
+// newMachine returns a small machine, which does not run.
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	for _, name := range []string{program, "qemu-img"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skipf("%s is not installed: apt-get install qemu-system-x86 qemu-utils", name)
+		}
+	}
+	dir := t.TempDir()
+	m := &machine{T: t, ended: make(chan Ended, 1), console: filepath.Join(dir, "console")}
+	m.dirs = Dirs{Run: filepath.Join(dir, "run"), Seed: filepath.Join(dir, "seed"), Guest: filepath.Join("..", "..", "bin", "guest"),
+		Image: filepath.Join(dir, "image"), Disk: filepath.Join(dir, "disk"), ResolvConf: filepath.Join(dir, "resolv.conf")}
+	for _, folder := range []string{m.dirs.Run, m.dirs.Seed, m.dirs.Image, m.dirs.Disk} {
+		if err := os.Mkdir(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.definition = Definition{UID: uid, Namespace: "default", Name: "vm", CPUs: 1, MemoryBytes: 192 << 20, CodeMiB: 32, ReadyPort: freePort(t)}
+	return m
+}
+
+// freePort returns a free port of this host.
+func freePort(t *testing.T) int32 {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	return int32(listener.Addr().(*net.TCPAddr).Port)
+}
+
+func (m *machine) run() {
+	m.Helper()
+	console, err := os.OpenFile(m.console, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		m.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	m.stop = cancel
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.ended <- Run(ctx, m.definition, m.dirs, console, io.Discard)
+		_ = console.Close()
+	}()
+	m.Cleanup(func() {
+		cancel()
+		if pid := m.qemu(); pid > 0 {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // if the test has failed
+		}
+		<-done
+	})
+}
+
+// awaitReady waits until the guest agent answers.
+func (m *machine) awaitReady() {
+	m.Helper()
+	harness.Eventually(m, "the guest is ready", func() bool {
+		response, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s?wait=9s", m.definition.ReadyPort, ReadyPath))
+		if err != nil {
+			return false
+		}
+		_ = response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	})
+}
+
+// awaitEnd returns how the machine ended.
+func (m *machine) awaitEnd() (ended Ended) {
+	m.Helper()
+	harness.Eventually(m, "the machine has ended", func() bool {
+		select {
+		case ended = <-m.ended:
+			return true
+		default:
+			return false
+		}
+	})
+	return ended
+}
+
+// qemu returns the process of the machine; 0 if there is none.
+func (m *machine) qemu() int {
+	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		m.Fatal(err)
+	}
+	for _, path := range commands {
+		raw, err := os.ReadFile(path)
+		if err == nil && strings.HasPrefix(string(raw), program) && strings.Contains(string(raw), m.dirs.Run) {
+			var pid int
+			if _, err := fmt.Sscanf(path, "/proc/%d/", &pid); err == nil {
+				return pid
+			}
+		}
+	}
+	return 0
+}
+
+func TestMachineIsStopped(t *testing.T) {
+	m := newMachine(t)
+	m.definition.DiskBytes = 64 << 20
+	began := time.Now()
+	m.run()
+	m.awaitReady()
+	t.Logf("ready after %v", time.Since(began))
+	m.stop()
+	if ended := m.awaitEnd(); ended.Cause != CauseHost || m.qemu() != 0 {
+		t.Errorf("ended as %+v", ended)
+	}
+	if raw, err := os.ReadFile(m.console); err != nil || len(raw) == 0 {
+		t.Errorf("the console is empty: %v", err)
+	}
+	if size, err := virtualSize(filepath.Join(m.dirs.Disk, diskFile)); err != nil || size != m.definition.DiskBytes {
+		t.Errorf("the disk has %d bytes, %v", size, err)
+	}
+}
+
+func TestQEMUIsKilled(t *testing.T) {
+	m := newMachine(t)
+	m.run()
+	m.awaitReady()
+	if err := syscall.Kill(m.qemu(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if ended := m.awaitEnd(); ended.Cause != CauseHost || !strings.Contains(ended.Message, "signal 9") {
+		t.Errorf("ended as %+v", ended)
+	}
+}
+
+func TestStartFails(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*machine)
+		want   string
+	}{
+		"no guest":                {func(m *machine) { m.dirs.Guest = m.dirs.Seed }, "no default guest"},
+		"little memory":           {func(m *machine) { m.definition.MemoryBytes = 32 << 20 }, "needs at least"},
+		"no disk in the image":    {func(m *machine) { m.definition.Image = true }, "has no disk"},
+		"an unknown model":        {func(m *machine) { m.definition.CPUModel = "abacus" }, "abacus"},
+		"the port is not free":    {func(m *machine) { m.definition.ReadyPort = 1 << 17 }, "invalid port"},
+		"a damaged disk":          {damageDisk, "is damaged"},
+		"several files as images": {severalImages, "several files"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			test.change(m)
+			m.run()
+			if ended := m.awaitEnd(); ended.Cause != CauseStartFailed || !strings.Contains(ended.Message, test.want) {
+				t.Errorf("ended as %+v", ended)
+			}
+		})
+	}
+}
+
+func damageDisk(m *machine) {
+	m.definition.DiskBytes = 64 << 20
+	if err := os.WriteFile(filepath.Join(m.dirs.Disk, diskFile), make([]byte, 100), 0o600); err != nil {
+		m.Fatal(err)
+	}
+}
+
+func severalImages(m *machine) {
+	m.definition.Image = true
+	for _, name := range []string{"a.img", "b.img"} {
+		if err := os.WriteFile(filepath.Join(m.dirs.Image, name), nil, 0o600); err != nil {
+			m.Fatal(err)
+		}
+	}
+}
+
+func TestDiskOfAnImage(t *testing.T) {
+	m := newMachine(t)
+	folder := filepath.Join(m.dirs.Image, "disk")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "root.img"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := &launcher{definition: m.definition, dirs: m.dirs}
+	l.definition.Image = true
+	for _, size := range []int64{0, 8 << 20, 4 << 20} {
+		l.definition.DiskBytes = size
+		if err := l.makeDisk(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want := max(l.definition.DiskBytes, 1<<20)
+		if size == 4<<20 {
+			want = 8 << 20 // it does not shrink
+		}
+		if got, err := virtualSize(filepath.Join(m.dirs.Disk, diskFile)); err != nil || got != want {
+			t.Errorf("with a size of %d, the disk has %d, %v", size, got, err)
+		}
+	}
+	if args := l.arguments(nil); !slices.ContainsFunc(args, func(arg string) bool { return strings.Contains(arg, "root.img") }) {
+		t.Errorf("the image is no backing file: %q", args)
+	}
+}
+
+func TestNetwork(t *testing.T) {
+	l := &launcher{searchDomains: searchDomains("nameserver 1.2.3.4\nsearch a.b c\n")}
+	l.definition.Ports = []Port{{Port: 22}, {Port: 53, UDP: true}}
+	if got, want := l.network(), "user,id=net,ipv6=off,net=10.0.2.0/24,dhcpstart=10.0.2.15,dnssearch=a.b,dnssearch=c,hostfwd=tcp::22-:22,hostfwd=udp::53-:53"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

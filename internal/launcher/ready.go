@@ -1,0 +1,115 @@
+package launcher
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+)
+
+const (
+	// agentTimeout is the response timeout of a guest agent.
+	agentTimeout = 5 * time.Second
+	// maxAgentFailures is the number of consecutive failures after which the guest is no longer ready.
+	maxAgentFailures = 3
+	// firstAgentPause is the interval of the first queries, lastAgentPause that of later ones.
+	firstAgentPause, lastAgentPause = 50 * time.Millisecond, 10 * time.Second
+	// maxWait limits how long a probe waits.
+	maxWait = 10 * time.Second
+)
+
+// readiness is whether the guest is ready.
+type readiness struct {
+	mu      sync.Mutex
+	ready   bool
+	changed chan struct{}
+}
+
+func newReadiness() *readiness { return &readiness{changed: make(chan struct{})} }
+
+func (r *readiness) set(ready bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ready != ready {
+		r.ready = ready
+		close(r.changed)
+		r.changed = make(chan struct{})
+	}
+}
+
+func (r *readiness) get() (bool, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ready, r.changed
+}
+
+// ServeHTTP answers a probe. A positive answer comes at once, a negative one after the time to wait, so that kubelet learns of the
+// guest's agent at once and not at its next probe.
+func (r *readiness) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	wait, err := time.ParseDuration(request.URL.Query().Get("wait"))
+	if err != nil {
+		wait = 0
+	}
+	timer := time.NewTimer(min(wait, maxWait))
+	defer timer.Stop()
+	for {
+		ready, changed := r.get()
+		if ready {
+			_, _ = w.Write([]byte("ok\n")) // kubelet may be gone
+			return
+		}
+		select {
+		case <-changed:
+			continue
+		case <-timer.C:
+		case <-request.Context().Done():
+		}
+		http.Error(w, "the guest agent has not answered", http.StatusServiceUnavailable)
+		return
+	}
+}
+
+// followAgent queries the guest agent while the guest has its channel open.
+func (l *launcher) followAgent(ctx context.Context) {
+	var conn *qmp.Client
+	defer func() {
+		if conn != nil {
+			conn.Close()
+		}
+	}()
+	for failures := 0; ctx.Err() == nil; {
+		err := func() (err error) {
+			ctx, cancel := context.WithTimeout(ctx, agentTimeout)
+			defer cancel()
+			if conn == nil {
+				if conn, err = qmp.DialAgent(ctx, filepath.Join(l.dirs.Run, agentSocket)); err != nil {
+					return err
+				}
+			}
+			return conn.Run(ctx, "guest-ping", nil, nil)
+		}()
+		pause := lastAgentPause
+		if err == nil {
+			failures = 0
+			l.ready.set(true)
+		} else {
+			if conn != nil {
+				conn.Close()
+				conn = nil
+			}
+			pause = firstAgentPause
+			if failures++; failures >= maxAgentFailures && ctx.Err() == nil {
+				l.ready.set(false)
+			}
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
