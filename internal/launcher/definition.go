@@ -37,6 +37,8 @@ type Definition struct {
 	CodeMiB int64 `json:"codeMiB"`
 	// Image means that the root disk begins as the disk in ImageDir; otherwise, the default guest runs.
 	Image bool `json:"image,omitempty"`
+	// NoAgent means that the guest has no agent, so that it is ready when it runs.
+	NoAgent bool `json:"noAgent,omitempty"`
 	// DiskBytes is the size of the root disk; 0 means that of the image, or that there is no disk.
 	DiskBytes int64 `json:"diskBytes,omitempty"`
 	// Ports are the ports of the guest that are reached at the address of the Pod.

@@ -181,6 +181,9 @@ func (l *launcher) follow(ctx, running context.Context) (cause Cause, err error)
 	if err := call(conn, "cont"); err != nil {
 		return "", err
 	}
+	if l.definition.NoAgent {
+		l.ready.set(true)
+	}
 	stopping := ctx.Done()
 	button := time.NewTicker(powerInterval)
 	button.Stop()
@@ -254,9 +257,9 @@ func (l *launcher) handle(event qmp.Event) Cause {
 		}
 		// Other reasons end the process, which is observed separately.
 	case "RESET":
-		l.ready.set(false)
+		l.ready.set(l.definition.NoAgent)
 	case "VSERPORT_CHANGE":
-		if data.Open {
+		if data.Open && !l.definition.NoAgent {
 			l.agentOpened()
 		} else {
 			l.agentClosed()

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Builds the folder of the image keelson-launcher: hack/launcher-image.sh FOLDER. It has the launcher in bin/, QEMU of this
+# distribution with its libraries, and nothing else. Load it with `keelson image load --name keelson-launcher:VERSION FOLDER`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export LC_ALL=C
+out=$1
+
+programs=(qemu-system-x86_64 qemu-img)
+for program in "${programs[@]}"; do
+	if ! command -v "$program" >/dev/null; then
+		echo "Missing: $program. On Debian and Ubuntu: apt-get install --no-install-recommends qemu-system-x86 qemu-utils" >&2
+		exit 1
+	fi
+done
+
+# firmware prints the path of a file of QEMU's firmware.
+firmware() {
+	for folder in /usr/share/qemu /usr/share/seabios /usr/share/qemu-firmware; do
+		if [ -f "$folder/$1" ]; then
+			echo "$folder/$1"
+			return
+		fi
+	done
+	echo "Missing: the firmware $1. On Debian and Ubuntu: apt-get install --no-install-recommends qemu-system-x86" >&2
+	return 1
+}
+
+# libraries prints the libraries of programs with their paths.
+libraries() { ldd "$@" | sed -nE 's/^[^/]*(\/[^ ]+) \(0x.*/\1/p' | sort -u; }
+
+rm -rf "$out"
+mkdir -p "$out/usr/bin" "$out/usr/share/qemu" "$out/tmp"
+install -m 0555 bin/keelson-launcher "$out/keelson-launcher"
+files=()
+for program in "${programs[@]}"; do
+	path=$(readlink -f "$(command -v "$program")")
+	install -m 0555 "$path" "$out/usr/bin/$program"
+	files+=("$path")
+done
+# Debian's QEMU has the emulation in a module, that of other distributions is part of the program.
+module=$(find /usr/lib /usr/lib64 -name accel-tcg-x86_64.so -path '*qemu*' 2>/dev/null | head -n 1 || true)
+if [ -n "$module" ]; then
+	install -D -m 0444 "$module" "$out$module"
+	files+=("$module")
+fi
+for library in $(libraries "${files[@]}"); do
+	install -D -m 0555 "$(readlink -f "$library")" "$out$library"
+done
+for name in bios-256k.bin pvh.bin kvmvapic.bin linuxboot_dma.bin; do
+	install -m 0444 "$(firmware "$name")" "$out/usr/share/qemu/$name"
+done
+# The same files give the same bytes: nothing depends on the time of the build.
+find "$out" -exec touch --no-dereference --date=@0 {} +

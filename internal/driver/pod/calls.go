@@ -1,0 +1,357 @@
+package pod
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// Create implements backend.Driver. The claim comes first: with its Secret, a machine is complete.
+func (d *Driver) Create(ctx context.Context, machine backend.Machine) error {
+	if err := d.checkMachine(&machine); err != nil {
+		return err
+	}
+	secret, err := read[corev1.Secret](ctx, d.client, machine.Identity)
+	if err != nil || secret != nil {
+		return err
+	}
+	if claim := newClaim(&machine); claim != nil {
+		if err := d.client.Create(ctx, claim, client.FieldOwner(kube.FieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {
+			return typed("create the PersistentVolumeClaim "+claim.Name, err)
+		}
+		step("claim created")
+	}
+	return d.createSecret(ctx, &record{Machine: machine}, machine.Seed)
+}
+
+func (d *Driver) createSecret(ctx context.Context, rec *record, seed *backend.Seed) error {
+	secret, err := newSecret(rec, seed)
+	if err != nil {
+		return err
+	}
+	if err := d.client.Create(ctx, secret, client.FieldOwner(kube.FieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {
+		return typed("create the Secret "+secret.Name, err)
+	}
+	step("secret created")
+	d.await(ctx, func() bool {
+		seen, err := read[corev1.Secret](ctx, d.cache, rec.Machine.Identity)
+		return err == nil && seen != nil
+	})
+	return nil
+}
+
+// checkMachine rejects what the driver cannot do.
+func (d *Driver) checkMachine(machine *backend.Machine) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	return Validate(machine)
+}
+
+// Start implements backend.Driver. The record names the run before its Pod exists, so that no run ends without notice.
+func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
+	if err := d.checkMachine(&machine); err != nil {
+		return err
+	}
+	secret, rec, err := d.find(ctx, machine.Identity)
+	if err != nil {
+		return err
+	}
+	pod, err := read[corev1.Pod](ctx, d.client, machine.Identity)
+	if err != nil {
+		return err
+	}
+	if pod != nil {
+		if over, err := d.clear(ctx, pod); !over || err != nil {
+			return err
+		}
+		step("old Pod deleted")
+	}
+	applied := withImage(machine, rec)
+	if err := d.fitClaim(ctx, &applied); err != nil {
+		return err
+	}
+	*rec = record{Machine: applied, Run: rand.String(10)}
+	if err := d.writeRecord(ctx, secret, rec, machine.Seed); err != nil {
+		return err
+	}
+	step("run recorded")
+	next, err := newPod(&applied, d.images, rec.Run, seedSum(secret))
+	if err != nil {
+		return err
+	}
+	err = d.client.Create(ctx, next, client.FieldOwner(kube.FieldManager))
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return backend.ErrInProgress // another manager was faster
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		// A quota or a policy, for example. The attempt is over.
+		rec.Failure = &failure{Message: err.Error(), At: time.Now()}
+		return d.writeRecord(ctx, secret, rec, machine.Seed)
+	case err != nil:
+		return typed("create the Pod "+next.Name, err)
+	}
+	step("Pod created")
+	d.await(ctx, func() bool {
+		seen, err := read[corev1.Pod](ctx, d.cache, machine.Identity)
+		return err == nil && seen != nil && seen.UID == next.UID
+	})
+	return backend.ErrInProgress
+}
+
+// clear deletes a Pod that is over. It returns false if it is not: then there is nothing to start. The new Pod has the same name, so
+// that the API server accepts it only when the old one is gone.
+func (d *Driver) clear(ctx context.Context, pod *corev1.Pod) (over bool, err error) {
+	if !isOver(pod) {
+		if pod.DeletionTimestamp != nil {
+			return false, backend.ErrInProgress
+		}
+		return false, nil
+	}
+	err = d.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, typed("delete the old Pod "+pod.Name, err)
+	}
+	return true, nil
+}
+
+// withImage returns a machine with the image that it was created with: later ones may lack the source.
+func withImage(machine backend.Machine, rec *record) backend.Machine {
+	if rec.Machine.Hash != "" {
+		machine.Image = rec.Machine.Image
+	}
+	return machine
+}
+
+// fitClaim checks the claim of the root disk, and grows it.
+func (d *Driver) fitClaim(ctx context.Context, machine *backend.Machine) error {
+	wanted := newClaim(machine)
+	if wanted == nil {
+		return nil
+	}
+	claim, err := read[corev1.PersistentVolumeClaim](ctx, d.client, machine.Identity)
+	if err != nil {
+		return err
+	}
+	if claim == nil {
+		return fmt.Errorf("the PersistentVolumeClaim %s/%s with the root disk is gone; restore it, or delete the VirtualMachine", wanted.Namespace, wanted.Name)
+	}
+	size := wanted.Spec.Resources.Requests[corev1.ResourceStorage]
+	if has := claim.Spec.Resources.Requests[corev1.ResourceStorage]; has.Cmp(size) >= 0 {
+		return nil
+	}
+	before := claim.DeepCopy()
+	claim.Spec.Resources.Requests = map[corev1.ResourceName]resource.Quantity{corev1.ResourceStorage: size}
+	if err := d.client.Patch(ctx, claim, client.MergeFrom(before), client.FieldOwner(kube.FieldManager)); err != nil {
+		return typed("grow the PersistentVolumeClaim "+claim.Name+" for spec.resource.rootDisk", err)
+	}
+	return nil
+}
+
+// find returns the Secret of a machine and its record. The error is an ErrNotFound if there is none.
+func (d *Driver) find(ctx context.Context, id backend.Identity) (*corev1.Secret, *record, error) {
+	secret, err := read[corev1.Secret](ctx, d.client, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if secret == nil {
+		return nil, nil, fmt.Errorf("%w: %s", backend.ErrNotFound, objectName(id.UID))
+	}
+	rec, err := recordOf(secret)
+	return secret, rec, err
+}
+
+// writeRecord replaces the record and the seed in a Secret, unless it has changed in the meantime.
+func (d *Driver) writeRecord(ctx context.Context, secret *corev1.Secret, rec *record, seed *backend.Seed) error {
+	if err := rec.putInto(secret, seed); err != nil {
+		return err
+	}
+	if err := d.client.Update(ctx, secret, client.FieldOwner(kube.FieldManager)); err != nil {
+		return typed("update the Secret "+secret.Name, err)
+	}
+	d.await(ctx, func() bool {
+		seen, err := read[corev1.Secret](ctx, d.cache, rec.Machine.Identity)
+		if err != nil || seen == nil {
+			return err == nil
+		}
+		order, err := resourceversion.CompareResourceVersion(seen.ResourceVersion, secret.ResourceVersion)
+		return err != nil || order >= 0
+	})
+	return nil
+}
+
+// await waits until the watch has a change of this driver: the controller then never sees the state before it.
+func (d *Driver) await(ctx context.Context, seen func() bool) {
+	deadline := time.Now().Add(seenTimeout)
+	ticker := time.NewTicker(seenInterval)
+	defer ticker.Stop()
+	for !seen() && time.Now().Before(deadline) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// Stop implements backend.Driver. The record comes first, so that the end of the run counts as requested.
+func (d *Driver) Stop(ctx context.Context, id backend.Identity, grace time.Duration) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	secret, rec, err := d.find(ctx, id)
+	if err != nil {
+		return err
+	}
+	pod, err := read[corev1.Pod](ctx, d.client, id)
+	if err != nil {
+		return err
+	}
+	run := rec.Run
+	if pod != nil {
+		run = pod.Annotations[annotationRun]
+	}
+	if !rec.Stopped || rec.Run != run {
+		rec.Stopped, rec.Run = true, run
+		if err := d.writeRecord(ctx, secret, rec, seedOf(secret)); err != nil {
+			return err
+		}
+	}
+	step("stop recorded")
+	if pod == nil || isOver(pod) {
+		return nil // a Pod that is over keeps the log
+	}
+	return d.deletePod(ctx, pod, grace)
+}
+
+// deletePod begins to delete a Pod that is not over: kubelet sends SIGTERM, and the launcher presses the power button. It never
+// deletes one without the confirmation of kubelet, which is what a grace period of 0 would do.
+func (d *Driver) deletePod(ctx context.Context, pod *corev1.Pod, grace time.Duration) error {
+	seconds := max(1, int64(math.Ceil(grace.Seconds())))
+	if pod.DeletionTimestamp != nil && ptr.Deref(pod.DeletionGracePeriodSeconds, 0) <= seconds {
+		return backend.ErrInProgress
+	}
+	err := d.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}, client.GracePeriodSeconds(seconds))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return typed("delete the Pod "+pod.Name, err)
+	}
+	step("Pod is being deleted")
+	id := identityOf(pod)
+	d.await(ctx, func() bool {
+		seen, err := read[corev1.Pod](ctx, d.cache, id)
+		return err == nil && (seen == nil || seen.UID != pod.UID || seen.DeletionTimestamp != nil)
+	})
+	return backend.ErrInProgress
+}
+
+// Pause implements backend.Driver.
+func (d *Driver) Pause(context.Context, backend.Identity) error {
+	return fmt.Errorf("%w: the driver pod cannot pause machines yet; set spec.action to active or stopped", backend.ErrInvalid)
+}
+
+// Resume implements backend.Driver.
+func (d *Driver) Resume(context.Context, backend.Identity) error { return nil } // no machine is paused
+
+// Reconfigure implements backend.Driver. All changes wait for the next start.
+func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error {
+	if err := d.checkMachine(&machine); err != nil {
+		return err
+	}
+	secret, err := read[corev1.Secret](ctx, d.client, machine.Identity)
+	if err != nil {
+		return err
+	}
+	if secret == nil {
+		// Somebody has deleted it. Its Pod says what runs.
+		pod, err := read[corev1.Pod](ctx, d.client, machine.Identity)
+		if err != nil {
+			return err
+		}
+		if pod == nil {
+			return fmt.Errorf("%w: %s", backend.ErrNotFound, objectName(machine.UID))
+		}
+		return d.createSecret(ctx, &record{Machine: machine, Run: pod.Annotations[annotationRun]}, machine.Seed)
+	}
+	rec, err := recordOf(secret)
+	if err != nil {
+		return err
+	}
+	rec.Machine = withImage(machine, rec)
+	return d.writeRecord(ctx, secret, rec, machine.Seed)
+}
+
+// Delete implements backend.Driver. The Secret is last, so that the machine is found until everything is gone, and a Pod that another
+// manager creates at the same time does not start.
+func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backend.DeleteOptions) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	if gone, err := d.removePod(ctx, id, options.Grace); err != nil || !gone {
+		return err
+	}
+	if !options.KeepDisk && !options.KeepAll {
+		if err := d.removeClaim(ctx, id); err != nil {
+			return err
+		}
+	}
+	secret, err := read[corev1.Secret](ctx, d.client, id)
+	if err != nil {
+		return err
+	}
+	if secret != nil {
+		if err := d.client.Delete(ctx, secret, client.Preconditions{UID: &secret.UID}); err != nil && !apierrors.IsNotFound(err) {
+			return typed("delete the Secret "+secret.Name, err)
+		}
+		step("secret deleted")
+	}
+	if gone, err := d.removePod(ctx, id, options.Grace); err != nil || !gone {
+		return err
+	}
+	d.await(ctx, func() bool {
+		secret, err := read[corev1.Secret](ctx, d.cache, id)
+		pod, podErr := read[corev1.Pod](ctx, d.cache, id)
+		return err == nil && podErr == nil && secret == nil && pod == nil
+	})
+	return nil
+}
+
+// removePod reports whether there is no Pod of a machine, and begins to delete it.
+func (d *Driver) removePod(ctx context.Context, id backend.Identity, grace time.Duration) (gone bool, err error) {
+	pod, err := read[corev1.Pod](ctx, d.client, id)
+	if err != nil || pod == nil {
+		return err == nil, err
+	}
+	if isOver(pod) {
+		return d.clear(ctx, pod)
+	}
+	return false, d.deletePod(ctx, pod, grace)
+}
+
+// removeClaim deletes the claim of the root disk.
+func (d *Driver) removeClaim(ctx context.Context, id backend.Identity) error {
+	claim, err := read[corev1.PersistentVolumeClaim](ctx, d.client, id)
+	if err != nil || claim == nil {
+		return err
+	}
+	if err := d.client.Delete(ctx, claim, client.Preconditions{UID: &claim.UID}); err != nil && !apierrors.IsNotFound(err) {
+		return typed("delete the PersistentVolumeClaim "+claim.Name, err)
+	}
+	step("claim deleted")
+	claim, err = read[corev1.PersistentVolumeClaim](ctx, d.client, id)
+	if err == nil && claim != nil {
+		return fmt.Errorf("the PersistentVolumeClaim %s is being deleted: %w", claim.Name, backend.ErrInProgress)
+	}
+	return err
+}

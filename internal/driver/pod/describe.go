@@ -1,0 +1,247 @@
+package pod
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/launcher"
+)
+
+const (
+	// startTimeout is how long a Pod may wait for a node or its images before that counts as a failure. It continues to wait.
+	startTimeout = 30 * time.Second
+	// lostTimeout is how long after its grace period a Pod that is being deleted counts as on a lost node.
+	lostTimeout = 30 * time.Second
+	// attemptSuffix follows the name of a run in that of its failed start.
+	attemptSuffix = "-start"
+)
+
+// describe returns a server, given its Secret and its Pod. Either may be nil, but not both. It is a pure function.
+func describe(secret *corev1.Secret, pod *corev1.Pod, now time.Time) (backend.Server, error) {
+	rec := &record{}
+	if secret != nil {
+		var err error
+		if rec, err = recordOf(secret); err != nil {
+			return backend.Server{}, err
+		}
+	}
+	s := backend.Server{Identity: rec.Machine.Identity, State: backend.StateStopped, Hash: rec.Machine.Hash, Run: rec.Run}
+	if pod == nil {
+		s.ID = objectName(s.UID)
+		s.Ended = endWithoutPod(rec)
+		return s, nil
+	}
+	if secret == nil {
+		s.Identity = identityOf(pod)
+	}
+	s.ID, s.Run = pod.Name, pod.Annotations[annotationRun]
+	stopped := rec.Stopped && rec.Run == s.Run
+	switch status := machineStatus(pod); {
+	case isOver(pod):
+		s.Ended = endOf(pod, status)
+		if stopped {
+			s.Ended.Cause, s.Ended.Message = backend.CauseRequested, ""
+		}
+	case isLost(pod, now):
+		s.State = backend.StateUnknown
+		s.Message = fmt.Sprintf("node %s does not confirm that the Pod %s has ended. The machine is started again when the node is back or was deleted, "+
+			"or has the taint node.kubernetes.io/out-of-service", pod.Spec.NodeName, pod.Name)
+	case status == nil || status.State.Running == nil:
+		describeStart(&s, pod, status, now)
+	default:
+		s.State, s.StartedAt = backend.StateRunning, status.State.Running.StartedAt.Time
+		describeRunning(&s, pod, secret, rec)
+		if pod.DeletionTimestamp != nil {
+			s.Task, s.Progress = backend.TaskStop, "the guest is powering off"
+		}
+	}
+	return s, nil
+}
+
+// isOver reports whether the containers of a Pod have certainly ended. Kubelet says so only then.
+func isOver(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// isLost reports whether a Pod should have ended, and nobody confirms that.
+func isLost(pod *corev1.Pod, now time.Time) bool {
+	return pod.DeletionTimestamp != nil && now.Sub(pod.DeletionTimestamp.Time) > lostTimeout
+}
+
+// machineStatus returns the status of the container; nil if there is none.
+func machineStatus(pod *corev1.Pod) *corev1.ContainerStatus {
+	for i := range pod.Status.ContainerStatuses {
+		if pod.Status.ContainerStatuses[i].Name == container {
+			return &pod.Status.ContainerStatuses[i]
+		}
+	}
+	return nil
+}
+
+func conditionOf(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if pod.Status.Conditions[i].Type == kind {
+			return &pod.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// describeStart describes a Pod whose container does not run yet.
+func describeStart(s *backend.Server, pod *corev1.Pod, status *corev1.ContainerStatus, now time.Time) {
+	s.Task, s.Progress = backend.TaskStart, "the Pod waits for a node"
+	if pod.DeletionTimestamp != nil {
+		s.Task, s.Progress = backend.TaskStop, "the Pod is being deleted"
+		return
+	}
+	scheduled := conditionOf(pod, corev1.PodScheduled)
+	message, since := "", pod.CreationTimestamp.Time
+	switch {
+	case scheduled == nil:
+		return
+	case scheduled.Status != corev1.ConditionTrue:
+		message = "no node for the Pod: " + scheduled.Message
+	case status != nil && status.State.Waiting != nil && status.State.Waiting.Message != "":
+		s.Progress = "the Pod is starting"
+		message = status.State.Waiting.Reason + ": " + status.State.Waiting.Message
+	default:
+		s.Progress = "the Pod is starting"
+	}
+	if message == "" || now.Sub(since) < startTimeout {
+		return
+	}
+	// The Pod continues to wait, but the machine can be stopped.
+	s.Task, s.Progress = backend.TaskNone, ""
+	s.Ended = &backend.Ended{Run: s.Run + attemptSuffix, Cause: backend.CauseStartFailed, Message: message, At: since.Add(startTimeout)}
+}
+
+// describeRunning describes a Pod whose container runs.
+func describeRunning(s *backend.Server, pod *corev1.Pod, secret *corev1.Secret, rec *record) {
+	s.Emulated = true
+	for _, ip := range pod.Status.PodIPs {
+		s.Addresses = append(s.Addresses, ip.IP)
+	}
+	definition, readable := definitionOf(pod)
+	if readable && !definition.NoAgent {
+		s.Agent = agentOf(pod, s.StartedAt)
+	}
+	if secret != nil && rec.Machine.Hash != "" && readable {
+		s.Pending = pending(&definition, rec, pod.Annotations[annotationSeed] != seedSum(secret))
+		s.Endpoints, s.Service = endpoints(s.Addresses, &rec.Machine, &definition)
+	}
+}
+
+// agentOf returns the state of the guest agent: the Pod is ready while it responds.
+func agentOf(pod *corev1.Pod, startedAt time.Time) backend.Agent {
+	ready := conditionOf(pod, corev1.PodReady)
+	switch {
+	case ready == nil:
+		return backend.AgentWaiting
+	case ready.Status == corev1.ConditionTrue:
+		return backend.AgentConnected
+	case ready.LastTransitionTime.After(startedAt):
+		return backend.AgentLost // it was ready before
+	}
+	return backend.AgentWaiting
+}
+
+// endpoints returns where the ports of a run are reached: at the address of the Pod.
+func endpoints(addresses []string, machine *backend.Machine, definition *launcher.Definition) (all []v1alpha1.Endpoint, service *backend.Service) {
+	if len(addresses) == 0 {
+		return nil, nil
+	}
+	ports := map[string]int32{}
+	for _, port := range machine.Ports {
+		udp := port.Protocol == v1alpha1.ProtocolUDP
+		if !slices.Contains(definition.Ports, launcher.Port{Port: port.Port, UDP: udp}) {
+			continue // it waits for a restart
+		}
+		ports[port.Name] = port.Port
+		all = append(all, v1alpha1.Endpoint{Name: port.Name, Protocol: port.Protocol, Address: net.JoinHostPort(addresses[0], strconv.Itoa(int(port.Port)))})
+	}
+	if machine.Service {
+		service = &backend.Service{Address: addresses[0], Ports: ports}
+	}
+	return all, service
+}
+
+// pending returns the fields of the spec that wait for a restart.
+func pending(running *launcher.Definition, rec *record, seedDiffers bool) (fields []string) {
+	wanted := newDefinition(&rec.Machine)
+	for _, field := range []struct {
+		name    string
+		differs bool
+	}{
+		{"resource.cpu", running.CPUs != wanted.CPUs},
+		{"resource.memory", running.MemoryBytes != wanted.MemoryBytes},
+		{"resource.rootDisk", running.DiskBytes != wanted.DiskBytes},
+		{"cpuModel", running.CPUModel != wanted.CPUModel},
+		{"ports", !slices.Equal(running.Ports, wanted.Ports)},
+		{"cloudInit", seedDiffers},
+	} {
+		if field.differs {
+			fields = append(fields, field.name)
+		}
+	}
+	return fields
+}
+
+// endWithoutPod returns the end of the last run of a machine that has no Pod; nil if there was none.
+func endWithoutPod(rec *record) *backend.Ended {
+	switch {
+	case rec.Stopped:
+		return &backend.Ended{Run: rec.Run, Cause: backend.CauseRequested}
+	case rec.Run == "":
+		return nil
+	case rec.Failure != nil:
+		return &backend.Ended{Run: rec.Run, Cause: backend.CauseStartFailed, Message: rec.Failure.Message, At: rec.Failure.At}
+	}
+	return &backend.Ended{Run: rec.Run, Cause: backend.CauseHost, Message: "its Pod is gone: it was deleted, or evicted from its node"}
+}
+
+// endOf returns the end of the run of a Pod that is over.
+func endOf(pod *corev1.Pod, status *corev1.ContainerStatus) *backend.Ended {
+	ended := &backend.Ended{Run: pod.Annotations[annotationRun]}
+	if status == nil || status.State.Terminated == nil {
+		// Kubelet refused it, or the node is gone.
+		ended.Cause, ended.Message = backend.CauseHost, describePod(pod)
+		if status == nil || status.State.Running == nil {
+			ended.Cause = backend.CauseStartFailed
+		}
+		return ended
+	}
+	terminated := status.State.Terminated
+	ended.StartedAt, ended.At = terminated.StartedAt.Time, terminated.FinishedAt.Time
+	var report launcher.Ended
+	switch err := json.Unmarshal([]byte(terminated.Message), &report); {
+	case terminated.Reason == "OOMKilled":
+		ended.Cause, ended.Message = backend.CauseError, "it exceeded the memory limit of its Pod"
+	case err == nil && report.Cause != "":
+		ended.Cause, ended.Message = backend.Cause(report.Cause), report.Message
+	default:
+		ended.Cause, ended.Message = backend.CauseHost, fmt.Sprintf("its launcher exited with status %d", terminated.ExitCode)
+		if words := describePod(pod); words != "" {
+			ended.Message += ": " + words
+		}
+	}
+	return ended
+}
+
+// describePod returns why kubelet or a controller has ended a Pod.
+func describePod(pod *corev1.Pod) string {
+	switch {
+	case pod.Status.Reason == "":
+		return pod.Status.Message
+	case pod.Status.Message == "":
+		return pod.Status.Reason
+	}
+	return pod.Status.Reason + ": " + pod.Status.Message
+}

@@ -1,0 +1,275 @@
+// Package pod is the driver that runs each machine in a Pod.
+//
+// All state is in the API server, so that any replica of a manager continues where another one has ended: a Secret of each machine has
+// its last applied spec and which run was requested to stop, and a Pod is its run. Everything is learned from watches of both. The
+// three objects of a machine, with the claim of its root disk, have a fixed name, so that a machine never runs twice. See
+// docs/drivers.md.
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// Name is the name of the driver.
+const Name = "pod"
+
+const (
+	// openTimeout is the time limit for the first answer of the API server.
+	openTimeout = 5 * time.Second
+	// seenTimeout is how long a call waits until the watch has its change.
+	seenTimeout = 5 * time.Second
+	// seenInterval is the interval of looks at the watch.
+	seenInterval = 5 * time.Millisecond
+)
+
+// Options configure the driver.
+type Options struct {
+	// Config is the configuration of the API server.
+	Config *rest.Config
+	// Namespaces are those of the manager; empty means all.
+	Namespaces []string
+	// LauncherImage is the image of the launcher, GuestImage that of the default guest.
+	LauncherImage, GuestImage string
+	// Log receives messages about events that no caller waits for.
+	Log logr.Logger
+}
+
+// step is called at each point where a crash makes a difference. The crash tests replace it.
+var step = func(string) {}
+
+// Driver runs machines.
+type Driver struct {
+	images images
+	host   backend.Host
+	// client reads from the API server, cache from the watches.
+	client client.Client
+	cache  cache.Cache
+
+	cancel  context.CancelFunc
+	watches sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	notify func(backend.Identity)
+}
+
+// ours selects the objects of machines.
+var ours = func() labels.Selector {
+	requirement, err := labels.NewRequirement(labelUID, selection.Exists, nil)
+	if err != nil {
+		panic(err) // it is constant
+	}
+	return labels.NewSelector().Add(*requirement)
+}()
+
+// Open connects to the API server. The error is a backend.ErrMissing if no image is configured.
+func Open(options Options) (*Driver, error) {
+	if options.LauncherImage == "" || options.GuestImage == "" {
+		return nil, fmt.Errorf("%w: the driver pod needs images: start the manager with --vm-launcher-image and --vm-guest-image, see docs/drivers.md", backend.ErrMissing)
+	}
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	d := &Driver{images: images{launcher: options.LauncherImage, guest: options.GuestImage}, notify: func(backend.Identity) {}}
+	var err error
+	if d.client, err = client.New(options.Config, client.Options{Scheme: scheme}); err != nil {
+		return nil, fmt.Errorf("connect to the API server: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	defer cancel()
+	cluster, err := kube.ClusterUID(ctx, d.client)
+	if err != nil {
+		return nil, err
+	}
+	d.host = backend.Host{ID: string(cluster), Name: "Kubernetes"}
+	kinds := cache.Options{Scheme: scheme, DefaultLabelSelector: ours, DefaultTransform: cache.TransformStripManagedFields()}
+	if len(options.Namespaces) > 0 {
+		kinds.DefaultNamespaces = map[string]cache.Config{}
+		for _, namespace := range options.Namespaces {
+			kinds.DefaultNamespaces[namespace] = cache.Config{}
+		}
+	}
+	if d.cache, err = cache.New(options.Config, kinds); err != nil {
+		return nil, fmt.Errorf("watch the Pods of machines: %w", err)
+	}
+	if err := d.watch(ctx); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// watch starts the watches.
+func (d *Driver) watch(ctx context.Context) error {
+	var running context.Context
+	running, d.cancel = context.WithCancel(context.Background())
+	d.watches.Go(func() { _ = d.cache.Start(running) }) // it ends with its context
+	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Secret{}} {
+		informer, err := d.cache.GetInformer(ctx, object, cache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("watch the Pods of machines: %w", err)
+		}
+		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc: d.notifyObject, UpdateFunc: func(_, after any) { d.notifyObject(after) }, DeleteFunc: d.notifyObject,
+		}); err != nil {
+			return fmt.Errorf("watch the Pods of machines: %w", err)
+		}
+	}
+	if !d.cache.WaitForCacheSync(ctx) {
+		return fmt.Errorf("%w: the watches of Pods and Secrets with the label %s do not begin; may the manager list and watch them?", backend.ErrUnavailable, labelUID)
+	}
+	return nil
+}
+
+// notifyObject notifies the controller of a change of an object.
+func (d *Driver) notifyObject(object any) {
+	if deleted, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+		object = deleted.Obj
+	}
+	if known, ok := object.(client.Object); ok {
+		d.mu.Lock()
+		notify := d.notify
+		d.mu.Unlock()
+		notify(identityOf(known))
+	}
+}
+
+// Name implements backend.Driver.
+func (d *Driver) Name() string { return Name }
+
+// Capabilities implements backend.Driver.
+func (d *Driver) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Service: true, Agent: true, Emulated: true}
+}
+
+// Host implements backend.Driver. The host is the cluster.
+func (d *Driver) Host() backend.Host { return d.host }
+
+// Watch implements backend.Driver.
+func (d *Driver) Watch(notify func(backend.Identity)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.notify = notify
+}
+
+// check fails if the driver is closed.
+func (d *Driver) check() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return fmt.Errorf("driver pod is closed: %w", backend.ErrUnavailable)
+	}
+	return nil
+}
+
+// read reads an object of a machine; nil if there is none.
+func read[T any, P interface {
+	*T
+	client.Object
+}](ctx context.Context, from client.Reader, id backend.Identity) (P, error) {
+	object := P(new(T))
+	err := from.Get(ctx, client.ObjectKey{Namespace: id.Namespace, Name: objectName(id.UID)}, object)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, typed(fmt.Sprintf("get the %T of the machine", object), err)
+	}
+	return object, nil
+}
+
+// typed makes an error of the API server one of the driver contract.
+func typed(what string, err error) error {
+	if apierrors.IsInvalid(err) {
+		return fmt.Errorf("%w: %s: %w", backend.ErrInvalid, what, err)
+	}
+	if apierrors.ReasonForError(err) == "" {
+		// It did not answer.
+		return fmt.Errorf("%w: %s: %w", backend.ErrUnavailable, what, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// Observe implements backend.Driver. It makes no request.
+func (d *Driver) Observe(ctx context.Context, id backend.Identity) (backend.Server, error) {
+	if err := d.check(); err != nil {
+		return backend.Server{}, err
+	}
+	secret, err := read[corev1.Secret](ctx, d.cache, id)
+	if err != nil {
+		return backend.Server{}, err
+	}
+	pod, err := read[corev1.Pod](ctx, d.cache, id)
+	if err != nil {
+		return backend.Server{}, err
+	}
+	if secret == nil && pod == nil {
+		return backend.Server{}, fmt.Errorf("%w: %s", backend.ErrNotFound, objectName(id.UID))
+	}
+	return describe(secret, pod, time.Now())
+}
+
+// List implements backend.Driver. It makes no request.
+func (d *Driver) List(ctx context.Context) ([]backend.Server, error) {
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	var secrets corev1.SecretList
+	var pods corev1.PodList
+	if err := errors.Join(d.cache.List(ctx, &secrets), d.cache.List(ctx, &pods)); err != nil {
+		return nil, typed("list the Pods of machines", err)
+	}
+	known := map[types.UID]*corev1.Secret{}
+	running := map[types.UID]*corev1.Pod{}
+	for i := range secrets.Items {
+		known[identityOf(&secrets.Items[i]).UID] = &secrets.Items[i]
+	}
+	for i := range pods.Items {
+		uid := identityOf(&pods.Items[i]).UID
+		running[uid] = &pods.Items[i]
+		if known[uid] == nil {
+			known[uid] = nil
+		}
+	}
+	var all []backend.Server
+	for uid, secret := range known {
+		server, err := describe(secret, running[uid], time.Now())
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, server)
+	}
+	slices.SortFunc(all, func(a, b backend.Server) int { return strings.Compare(string(a.UID), string(b.UID)) })
+	return all, nil
+}
+
+// Close implements backend.Driver.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.cancel()
+	d.watches.Wait()
+	return nil
+}

@@ -1,0 +1,327 @@
+package pod
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/launcher"
+	"github.com/keelson-dev/keelson/internal/testing/drivertest"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+)
+
+func TestMain(m *testing.M) { env.Main(m) }
+
+// nodeName is the node of the simulated kubelet.
+const nodeName = "simulated"
+
+// cluster is a namespace of a real API server that enforces Pod Security "restricted". Its kubelet is simulated: it runs no
+// containers, and only writes what a kubelet writes into the API.
+type cluster struct {
+	*testing.T
+	api        kubernetes.Interface
+	namespaces []string
+	driver     *Driver
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	api, err := kubernetes.NewForConfig(env.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{T: t, api: api, namespaces: []string{env.Namespace(t), "elsewhere"}}
+	for _, name := range c.namespaces {
+		_, err := api.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+		patch := `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`
+		if _, err := api.CoreV1().Namespaces().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.runKubelet()
+	t.Cleanup(func() {
+		if c.driver != nil {
+			_ = c.driver.Close() // it may be closed
+		}
+	})
+	return c
+}
+
+// open opens the driver as a new manager.
+func (c *cluster) open(t *testing.T) backend.Driver {
+	t.Helper()
+	if c.driver != nil {
+		_ = c.driver.Close() // it may be closed
+	}
+	driver, err := Open(Options{
+		Config: env.Config(t), Namespaces: c.namespaces, LauncherImage: "keelson-launcher:v1", GuestImage: "keelson-guest:v1", Log: testr.New(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.driver = driver
+	return driver
+}
+
+func (c *cluster) machine(uid types.UID) backend.Machine {
+	return backend.Machine{
+		Identity: backend.Identity{UID: uid, Namespace: c.namespaces[0], Name: "vm", Cluster: "cluster"},
+		MilliCPU: 1000, MemoryBytes: 128 << 20, Hash: "1",
+	}
+}
+
+// runKubelet simulates a kubelet until the end of the test.
+func (c *cluster) runKubelet() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			for _, namespace := range c.namespaces {
+				pods, err := c.api.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: labelUID})
+				if err != nil {
+					continue
+				}
+				for i := range pods.Items {
+					if err := c.sync(ctx, &pods.Items[i]); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+						c.Errorf("simulated kubelet: %v", err)
+					}
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	c.Cleanup(func() { cancel(); <-done })
+}
+
+// sync does what a kubelet does for a Pod.
+func (c *cluster) sync(ctx context.Context, pod *corev1.Pod) error {
+	pods := c.api.CoreV1().Pods(pod.Namespace)
+	switch {
+	case pod.Spec.NodeName == "":
+		return pods.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, UID: pod.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: nodeName}}, metav1.CreateOptions{})
+	case pod.DeletionTimestamp != nil && isOver(pod):
+		grace := int64(0)
+		return pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+	case pod.DeletionTimestamp != nil:
+		return c.end(ctx, pod, launcher.Ended{Cause: launcher.CauseHost, Message: "its Pod was stopped"})
+	case pod.Status.Phase == corev1.PodPending:
+		pod.Status.Phase, pod.Status.PodIPs = corev1.PodRunning, []corev1.PodIP{{IP: "10.0.0.1"}}
+		pod.Status.PodIP = "10.0.0.1"
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}}}
+		_, err := pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+		return err
+	}
+	return nil
+}
+
+// end writes that the container of a Pod has ended.
+func (c *cluster) end(ctx context.Context, pod *corev1.Pod, ended launcher.Ended) error {
+	raw, err := json.Marshal(ended)
+	if err != nil {
+		return err
+	}
+	pod.Status.Phase = corev1.PodFailed
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: 1, Message: string(raw), StartedAt: metav1.Now(), FinishedAt: metav1.Now(),
+	}}}}
+	_, err = c.api.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+	return err
+}
+
+// kill ends the run of a machine.
+func (c *cluster) kill(t *testing.T, uid types.UID) {
+	t.Helper()
+	harness.Eventually(t, "it is killed", func() bool {
+		pod, err := c.api.CoreV1().Pods(c.namespaces[0]).Get(t.Context(), objectName(uid), metav1.GetOptions{})
+		return err == nil && c.end(t.Context(), pod, launcher.Ended{Cause: launcher.CauseHost, Message: "QEMU was killed by signal 9"}) == nil
+	})
+}
+
+// leftovers returns the objects of machines in the namespaces of the test.
+func (c *cluster) leftovers(t *testing.T) (left []string) {
+	t.Helper()
+	options := metav1.ListOptions{LabelSelector: labelUID}
+	for _, namespace := range c.namespaces {
+		pods, err := c.api.CoreV1().Pods(namespace).List(t.Context(), options)
+		secrets, secretsErr := c.api.CoreV1().Secrets(namespace).List(t.Context(), options)
+		claims, claimsErr := c.api.CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), options)
+		if err := errors.Join(err, secretsErr, claimsErr); err != nil {
+			t.Fatal(err)
+		}
+		for i := range pods.Items {
+			left = append(left, "Pod "+pods.Items[i].Name)
+		}
+		for i := range secrets.Items {
+			left = append(left, "Secret "+secrets.Items[i].Name)
+		}
+		for i := range claims.Items {
+			left = append(left, "PersistentVolumeClaim "+claims.Items[i].Name)
+		}
+	}
+	return left
+}
+
+func TestContract(t *testing.T) {
+	drivertest.Run(t, func(t *testing.T) drivertest.Backend {
+		c := newCluster(t)
+		return drivertest.Backend{Open: c.open, Machine: c.machine, Kill: c.kill, Leftovers: c.leftovers, Apart: true}
+	})
+}
+
+// must makes a call that succeeds now or in the background.
+func (c *cluster) must(what string, err error) {
+	c.Helper()
+	if err != nil && !errors.Is(err, backend.ErrInProgress) {
+		c.Fatalf("%s: %v", what, err)
+	}
+}
+
+// until waits for a state of a machine.
+func (c *cluster) until(machine backend.Machine, what string, reached func(backend.Server) bool) (server backend.Server) {
+	c.Helper()
+	harness.Eventually(c, what, func() (ok bool) {
+		var err error
+		server, err = c.driver.Observe(c.Context(), machine.Identity)
+		return err == nil && reached(server)
+	})
+	return server
+}
+
+func isRunning(s backend.Server) bool {
+	return s.State == backend.StateRunning && s.Task == backend.TaskNone
+}
+
+func TestLostSecretIsWrittenAgain(t *testing.T) {
+	c := newCluster(t)
+	c.open(t)
+	machine := c.machine(uuid.NewUUID())
+	c.must("Create", c.driver.Create(t.Context(), machine))
+	c.must("Start", c.driver.Start(t.Context(), machine))
+	before := c.until(machine, "it runs", isRunning)
+	if err := c.api.CoreV1().Secrets(machine.Namespace).Delete(t.Context(), objectName(machine.UID), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	lost := c.until(machine, "the Secret is lost", func(s backend.Server) bool { return s.Hash == "" })
+	if lost.State != backend.StateRunning || lost.Identity != machine.Identity {
+		t.Errorf("without its Secret, it is %+v", lost)
+	}
+	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))
+	if after := c.until(machine, "the Secret is back", func(s backend.Server) bool { return s.Hash == machine.Hash }); after.Run != before.Run {
+		t.Errorf("before run %s, after run %s", before.Run, after.Run)
+	}
+}
+
+// TestNeverTwice starts a machine whose Pod is being deleted, and is not confirmed to have ended.
+func TestNeverTwice(t *testing.T) {
+	c := newCluster(t)
+	c.open(t)
+	machine := c.machine(uuid.NewUUID())
+	c.must("Create", c.driver.Create(t.Context(), machine))
+	c.must("Start", c.driver.Start(t.Context(), machine))
+	c.until(machine, "it runs", isRunning)
+	pods := c.api.CoreV1().Pods(machine.Namespace)
+	// A finalizer is like a kubelet that does not answer.
+	patch := `{"metadata":{"finalizers":["example.com/node"]}}`
+	held, err := pods.Patch(t.Context(), objectName(machine.UID), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.must("Stop", c.driver.Stop(t.Context(), machine.Identity, 0))
+	for range 5 {
+		if err := c.driver.Start(t.Context(), machine); err != nil && !errors.Is(err, backend.ErrInProgress) {
+			t.Errorf("Start: %v", err)
+		}
+		if err := c.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{}); !errors.Is(err, backend.ErrInProgress) {
+			t.Errorf("Delete while the Pod exists: %v", err)
+		}
+		if pod, err := pods.Get(t.Context(), held.Name, metav1.GetOptions{}); err != nil || pod.UID != held.UID {
+			t.Fatalf("the Pod was replaced: %v", err)
+		}
+	}
+	if _, err := pods.Patch(t.Context(), held.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "it is deleted", func() bool {
+		return c.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{}) == nil
+	})
+}
+
+func TestRefusedPodIsAFailedStart(t *testing.T) {
+	c := newCluster(t)
+	c.open(t)
+	machine := c.machine(uuid.NewUUID())
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: *quantity("0")}}}
+	quotas := c.api.CoreV1().ResourceQuotas(machine.Namespace)
+	created, err := quotas.Create(t.Context(), quota, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	created.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: corev1.ResourceList{corev1.ResourcePods: *quantity("0")}}
+	if _, err := quotas.UpdateStatus(t.Context(), created, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.must("Create", c.driver.Create(t.Context(), machine))
+	harness.Eventually(t, "the quota is known to the API server", func() bool {
+		c.must("Start", c.driver.Start(t.Context(), machine))
+		server, err := c.driver.Observe(t.Context(), machine.Identity)
+		if err == nil && server.Ended == nil {
+			c.must("Stop", c.driver.Stop(t.Context(), machine.Identity, 0))
+		}
+		return err == nil && server.Ended != nil && server.Ended.Cause == backend.CauseStartFailed && fmt.Sprint(server.Ended.Message) != ""
+	})
+	harness.Eventually(t, "it is deleted", func() bool {
+		return c.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{}) == nil
+	})
+}
+
+// TestRootDisk checks the claim of a root disk: it grows, and is deleted with the machine or retained.
+func TestRootDisk(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		t.Run(fmt.Sprintf("retain=%t", keep), func(t *testing.T) {
+			c := newCluster(t)
+			c.open(t)
+			machine := c.machine(uuid.NewUUID())
+			machine.DiskBytes = 1 << 30
+			c.must("Create", c.driver.Create(t.Context(), machine))
+			claims := c.api.CoreV1().PersistentVolumeClaims(machine.Namespace)
+			claim, err := claims.Get(t.Context(), objectName(machine.UID), metav1.GetOptions{})
+			if err != nil || claim.Spec.Resources.Requests.Storage().Value() < machine.DiskBytes {
+				t.Fatalf("the claim: %+v, %v", claim, err)
+			}
+			c.must("Start", c.driver.Start(t.Context(), machine))
+			c.until(machine, "it runs", isRunning)
+			harness.Eventually(t, "it is deleted", func() bool {
+				// The API server of this test has no controller that ends the protection of claims.
+				if _, err := claims.Patch(t.Context(), claim.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
+					t.Fatal(err)
+				}
+				return c.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{KeepDisk: keep}) == nil
+			})
+			_, err = claims.Get(t.Context(), claim.Name, metav1.GetOptions{})
+			if keep != (err == nil) {
+				t.Errorf("after the deletion, the claim: %v", err)
+			}
+		})
+	}
+}

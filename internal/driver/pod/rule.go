@@ -1,0 +1,35 @@
+package pod
+
+import (
+	"fmt"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// maxSeed is the maximum size of cloud-init data: it is in a Secret together with the record, which has at most 1 MiB.
+const maxSeed = 512 << 10
+
+// Validate rejects what this driver cannot do, regardless of the cluster. The error is a *backend.FieldError.
+func Validate(machine *backend.Machine) error {
+	wrong := func(field, message string) error { return &backend.FieldError{Field: field, Message: message} }
+	if image := machine.Image; image != nil && image.Container == "" {
+		return wrong("spec.image", "the driver pod boots the default guest, or the disk in a container image; set spec.image.container")
+	}
+	if machine.Network != nil {
+		return wrong("spec.network", "the driver pod has no rules for networks; use a NetworkPolicy")
+	}
+	for field, given := range map[string]bool{
+		"spec.disks": len(machine.Disks) > 0, "spec.cdrom": machine.CDROM != nil, "spec.firmware": machine.Firmware != "", "spec.display": machine.Display != "",
+	} {
+		if given {
+			return wrong(field, "the driver pod does not have this yet; remove the field, or use the driver qemu")
+		}
+	}
+	if machine.MilliCPU < 1000 || machine.MilliCPU%1000 != 0 {
+		return wrong("spec.resource.cpu", "the driver pod requires a whole number of processors")
+	}
+	if seed := machine.Seed; seed != nil && len(seed.UserData)+len(seed.NetworkData) > maxSeed {
+		return wrong("spec.cloudInit", fmt.Sprintf("the driver pod has room for %d KiB of cloud-init data", maxSeed>>10))
+	}
+	return nil
+}

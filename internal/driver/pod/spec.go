@@ -1,0 +1,242 @@
+package pod
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/launcher"
+)
+
+// Labels and annotations of the objects of a machine.
+const (
+	// labelUID marks an object as one of the machine with this UID.
+	labelUID = "cloudnative.tw/virtualmachine-uid"
+	// labelName is for users: names of more than 63 characters are not in it.
+	labelName = "cloudnative.tw/virtualmachine-name"
+	// labelCluster is the cluster that has the VirtualMachine.
+	labelCluster = "cloudnative.tw/cluster-uid"
+	// annotationName is the name of the VirtualMachine.
+	annotationName = "cloudnative.tw/virtualmachine-name"
+	// annotationRun is the name of the run in a Pod.
+	annotationRun = "cloudnative.tw/virtualmachine-run"
+	// annotationSeed is the checksum of the seed of a run.
+	annotationSeed = "cloudnative.tw/virtualmachine-seed"
+)
+
+const (
+	// container is the name of the only container.
+	container = "machine"
+	// user is the user and group of the launcher.
+	user int64 = 1000
+	// launcherMemory is the memory of a Pod besides the guest and translated code: launcher, QEMU, seed and page tables.
+	launcherMemory = 64 << 20
+	// guestCode and imageCode are the buffers for translated code of each processor, in MiB: of the default guest, and of others.
+	guestCode, imageCode = 32, 128
+	// diskOverhead is the part of the root disk, 1/16, that its claim has in addition, for the file system of the volume and the
+	// tables of qcow2.
+	diskOverhead = 16
+	// usualGrace is how long a guest has to power off if somebody else deletes its Pod, in seconds.
+	usualGrace = 60
+	// firstReadyPort is the port of the readiness probe; the next one that the guest does not have.
+	firstReadyPort = 65000
+	// probeWait is how long the launcher holds a negative response back. The timeout of the probe is a second longer.
+	probeWait = 9
+)
+
+// objectName is the name of all objects of a machine. It is fixed, so that there is at most one Pod: the API server has no second
+// object of the same name.
+func objectName(uid types.UID) string { return "keelson-" + string(uid) }
+
+// newMeta returns the metadata of an object of a machine.
+func newMeta(id backend.Identity) metav1.ObjectMeta {
+	meta := metav1.ObjectMeta{
+		Namespace: id.Namespace, Name: objectName(id.UID),
+		Labels:      map[string]string{labelUID: string(id.UID), labelCluster: string(id.Cluster)},
+		Annotations: map[string]string{annotationName: id.Name},
+	}
+	if len(validation.IsValidLabelValue(id.Name)) == 0 {
+		meta.Labels[labelName] = id.Name
+	}
+	return meta
+}
+
+// identityOf returns the identity of the machine of an object.
+func identityOf(object metav1.Object) backend.Identity {
+	return backend.Identity{
+		UID: types.UID(object.GetLabels()[labelUID]), Cluster: types.UID(object.GetLabels()[labelCluster]),
+		Namespace: object.GetNamespace(), Name: object.GetAnnotations()[annotationName],
+	}
+}
+
+// newDefinition returns what the launcher runs.
+func newDefinition(machine *backend.Machine) launcher.Definition {
+	d := launcher.Definition{
+		UID: string(machine.UID), Namespace: machine.Namespace, Name: machine.Name,
+		CPUs: machine.MilliCPU / 1000, CPUModel: machine.CPUModel, MemoryBytes: machine.MemoryBytes, CodeMiB: guestCode,
+		DiskBytes: machine.DiskBytes, ReadyPort: firstReadyPort,
+	}
+	if machine.Image != nil {
+		d.Image, d.CodeMiB, d.NoAgent = true, imageCode, !ptr.Deref(machine.Image.Agent, true)
+	}
+	for _, port := range machine.Ports {
+		d.Ports = append(d.Ports, launcher.Port{Port: port.Port, UDP: port.Protocol == v1alpha1.ProtocolUDP})
+	}
+	for slices.ContainsFunc(d.Ports, func(port launcher.Port) bool { return port.Port == d.ReadyPort && !port.UDP }) {
+		d.ReadyPort++
+	}
+	return d
+}
+
+// definitionOf returns what a Pod runs; false if it is not readable.
+func definitionOf(pod *corev1.Pod) (d launcher.Definition, ok bool) {
+	for _, c := range pod.Spec.Containers {
+		for _, variable := range c.Env {
+			if variable.Name == launcher.Variable {
+				return d, json.Unmarshal([]byte(variable.Value), &d) == nil
+			}
+		}
+	}
+	return d, false
+}
+
+// newClaim returns the claim of the root disk of a machine; nil if it has none.
+func newClaim(machine *backend.Machine) *corev1.PersistentVolumeClaim {
+	definition := newDefinition(machine)
+	if !definition.HasDisk() {
+		return nil
+	}
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: newMeta(machine.Identity),
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: claimSize(machine.DiskBytes)}},
+		},
+	}
+}
+
+// claimSize returns the size of the claim of a root disk, in whole MiB.
+func claimSize(disk int64) resource.Quantity {
+	mebibytes := (disk+disk/diskOverhead)>>20 + 1
+	return *resource.NewQuantity(mebibytes<<20, resource.BinarySI)
+}
+
+// images are the images of a Pod.
+type images struct{ launcher, guest string }
+
+// newPod returns the Pod of a run. It has what Pod Security "restricted" demands.
+func newPod(machine *backend.Machine, images images, run, seedSum string) (*corev1.Pod, error) {
+	definition := newDefinition(machine)
+	raw, err := json.Marshal(definition)
+	if err != nil {
+		return nil, err
+	}
+	pod := &corev1.Pod{ObjectMeta: newMeta(machine.Identity), Spec: corev1.PodSpec{
+		Hostname:                      hostName(machine.Name),
+		RestartPolicy:                 corev1.RestartPolicyNever, // the controller decides about restarts
+		TerminationGracePeriodSeconds: ptr.To[int64](usualGrace),
+		AutomountServiceAccountToken:  ptr.To(false),
+		EnableServiceLinks:            ptr.To(false),
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To(user), RunAsGroup: ptr.To(user), FSGroup: ptr.To(user),
+			FSGroupChangePolicy: ptr.To(corev1.FSGroupChangeOnRootMismatch),
+			SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			// QEMU listens at the ports of the guest.
+			Sysctls: []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"}},
+		},
+		Containers: []corev1.Container{{
+			Name: container, Image: images.launcher, ImagePullPolicy: corev1.PullIfNotPresent,
+			// An image from an archive or folder may have no entry point, or another one.
+			Command:                []string{"/keelson-launcher"},
+			Env:                    []corev1.EnvVar{{Name: launcher.Variable, Value: string(raw)}, {Name: "TMPDIR", Value: launcher.RunDir}},
+			Ports:                  containerPorts(machine.Ports),
+			Resources:              newResources(&definition),
+			ReadinessProbe:         newProbe(&definition),
+			TerminationMessagePath: launcher.TerminationLog,
+			SecurityContext: &corev1.SecurityContext{
+				AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
+				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			},
+		}},
+	}}
+	pod.Annotations[annotationRun], pod.Annotations[annotationSeed] = run, seedSum
+	addVolumes(&pod.Spec, machine, images)
+	return pod, nil
+}
+
+// addVolumes adds the volumes of a machine.
+func addVolumes(spec *corev1.PodSpec, machine *backend.Machine, images images) {
+	add := func(name, path string, readOnly bool, source corev1.VolumeSource) {
+		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
+		c := &spec.Containers[0]
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: readOnly})
+	}
+	add("run", launcher.RunDir, false, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}})
+	// The record in the Secret is not for the launcher. It is not optional: without its Secret, no Pod of a deleted machine starts.
+	add("seed", launcher.SeedDir, true, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+		SecretName: objectName(machine.UID), DefaultMode: ptr.To[int32](0o440), Items: []corev1.KeyToPath{
+			{Key: launcher.UserDataFile, Path: launcher.UserDataFile}, {Key: launcher.NetworkDataFile, Path: launcher.NetworkDataFile},
+		},
+	}})
+	image := func(reference string) corev1.VolumeSource {
+		return corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: reference, PullPolicy: corev1.PullIfNotPresent}}
+	}
+	if machine.Image != nil {
+		add("image", launcher.ImageDir, true, image(machine.Image.Container))
+	} else {
+		add("guest", launcher.GuestDir, true, image(images.guest))
+	}
+	if claim := newClaim(machine); claim != nil {
+		add("disk", launcher.DiskDir, false, corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}})
+	}
+}
+
+// newResources returns the resources of a Pod. The processors have no limit: QEMU has other threads, too.
+func newResources(d *launcher.Definition) corev1.ResourceRequirements {
+	memory := *resource.NewQuantity(d.MemoryBytes+launcherMemory+d.CPUs*(d.CodeMiB<<20), resource.BinarySI)
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(d.CPUs, resource.DecimalSI), corev1.ResourceMemory: memory},
+		Limits:   corev1.ResourceList{corev1.ResourceMemory: memory},
+	}
+}
+
+// newProbe returns the probe for the guest agent. The launcher holds the response back until the agent answers.
+func newProbe(d *launcher.Definition) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+			Path: fmt.Sprintf("%s?wait=%ds", launcher.ReadyPath, probeWait), Port: intstr.FromInt32(d.ReadyPort),
+		}},
+		PeriodSeconds: 1, TimeoutSeconds: probeWait + 1, FailureThreshold: 1,
+	}
+}
+
+func containerPorts(ports []v1alpha1.Port) (all []corev1.ContainerPort) {
+	for _, port := range ports {
+		p := corev1.ContainerPort{ContainerPort: port.Port, Protocol: corev1.Protocol(port.Protocol)}
+		if len(validation.IsValidPortName(port.Name)) == 0 {
+			p.Name = port.Name // names of container ports have at most 15 characters
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// hostName returns the host name of a Pod; "" leaves it to kubelet.
+func hostName(name string) string {
+	name, _, _ = strings.Cut(name, ".")
+	if len(validation.IsDNS1123Label(name)) > 0 {
+		return ""
+	}
+	return name
+}

@@ -1,0 +1,250 @@
+package pod
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/launcher"
+)
+
+func quantity(text string) *resource.Quantity { return ptr.To(resource.MustParse(text)) }
+
+func newMachine() backend.Machine {
+	return backend.Machine{
+		Identity: backend.Identity{UID: "0b5b4d8e-0000-4000-8000-0000000000cc", Namespace: "default", Name: "vm", Cluster: "cluster"},
+		MilliCPU: 2000, MemoryBytes: 512 << 20, Hash: "1",
+		Ports: []v1alpha1.Port{{Name: "ssh", Port: 22, Protocol: v1alpha1.ProtocolTCP}, {Name: "dns", Port: 53, Protocol: v1alpha1.ProtocolUDP}},
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for field, change := range map[string]func(*backend.Machine){
+		"":                  func(*backend.Machine) {},
+		"spec.image":        func(m *backend.Machine) { m.Image = &v1alpha1.Image{Path: "/disk"} },
+		"spec.network":      func(m *backend.Machine) { m.Network = &v1alpha1.Network{} },
+		"spec.disks":        func(m *backend.Machine) { m.Disks = []backend.Disk{{Name: "data"}} },
+		"spec.display":      func(m *backend.Machine) { m.Display = v1alpha1.DisplayVGA },
+		"spec.resource.cpu": func(m *backend.Machine) { m.MilliCPU = 1500 },
+		"spec.cloudInit":    func(m *backend.Machine) { m.Seed = &backend.Seed{UserData: strings.Repeat("x", maxSeed+1)} },
+	} {
+		machine := newMachine()
+		change(&machine)
+		err := Validate(&machine)
+		var wrong *backend.FieldError
+		if errors.As(err, &wrong) != (field != "") || wrong != nil && wrong.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+func TestPod(t *testing.T) {
+	machine := newMachine()
+	pod, err := newPod(&machine, images{launcher: "launcher:v1", guest: "guest:v1"}, "run", "sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := pod.Spec.Containers[0]
+	if got, want := c.Resources.Requests.Memory().Value(), int64(512+64+2*32)<<20; got != want || c.Resources.Limits.Memory().Value() != want {
+		t.Errorf("requests memory %d, want %d", got, want)
+	}
+	if got := c.Resources.Requests.Cpu().MilliValue(); got != 2000 {
+		t.Errorf("requests %dm", got)
+	}
+	if len(c.Ports) != 2 || c.Ports[1].ContainerPort != 53 || c.Ports[1].Protocol != corev1.ProtocolUDP {
+		t.Errorf("ports %+v", c.Ports)
+	}
+	definition, ok := definitionOf(pod)
+	if !ok || definition.CPUs != 2 || definition.HasDisk() || definition.ReadyPort != firstReadyPort {
+		t.Errorf("definition %+v", definition)
+	}
+	if id := identityOf(pod); id != machine.Identity {
+		t.Errorf("identity %+v", id)
+	}
+	sources := map[string]corev1.VolumeSource{}
+	for _, volume := range pod.Spec.Volumes {
+		sources[volume.Name] = volume.VolumeSource
+	}
+	if sources["guest"].Image.Reference != "guest:v1" || len(sources) != 3 {
+		t.Errorf("volumes %+v", sources)
+	}
+	if items := sources["seed"].Secret.Items; slices.ContainsFunc(items, func(item corev1.KeyToPath) bool { return item.Key == recordKey }) || len(items) == 0 {
+		t.Errorf("the launcher gets %+v", items)
+	}
+}
+
+func TestReadyPortIsFree(t *testing.T) {
+	machine := newMachine()
+	machine.Ports = []v1alpha1.Port{{Port: firstReadyPort, Protocol: v1alpha1.ProtocolTCP}, {Port: firstReadyPort + 1, Protocol: v1alpha1.ProtocolUDP}}
+	if got := newDefinition(&machine).ReadyPort; got != firstReadyPort+1 {
+		t.Errorf("port %d", got)
+	}
+}
+
+func TestImageWithItsDisk(t *testing.T) {
+	machine := newMachine()
+	machine.Image, machine.DiskBytes = &v1alpha1.Image{Container: "disk:v1", Agent: ptr.To(false)}, 1<<30
+	pod, err := newPod(&machine, images{launcher: "launcher:v1", guest: "guest:v1"}, "run", "sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, mount := range pod.Spec.Containers[0].VolumeMounts {
+		names = append(names, mount.MountPath)
+	}
+	if want := []string{launcher.RunDir, launcher.SeedDir, launcher.ImageDir, launcher.DiskDir}; !slices.Equal(names, want) {
+		t.Errorf("mounts %q, want %q", names, want)
+	}
+	if d := newDefinition(&machine); !d.NoAgent || !d.Image || d.CodeMiB != imageCode {
+		t.Errorf("definition %+v", d)
+	}
+	if claim := newClaim(&machine); claim.Spec.Resources.Requests.Storage().Value() != (1<<30)+(1<<30)/16+(1<<20) {
+		t.Errorf("claim of %s", claim.Spec.Resources.Requests.Storage())
+	}
+}
+
+// world is what describe sees, and how it differs from a machine that runs and is ready.
+type world struct {
+	rec record
+	pod *corev1.Pod
+	now time.Time
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
+	w.rec = record{Machine: newMachine(), Run: "one"}
+	var err error
+	if w.pod, err = newPod(&w.rec.Machine, images{}, "one", ""); err != nil {
+		t.Fatal(err)
+	}
+	w.pod.Spec.NodeName = "a"
+	w.pod.CreationTimestamp = w.ago(2 * time.Minute)
+	w.pod.Status = corev1.PodStatus{
+		Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: "10.0.0.7"}},
+		Conditions: []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: w.ago(time.Minute)},
+		},
+		ContainerStatuses: []corev1.ContainerStatus{{Name: container, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: w.ago(90 * time.Second)}}}},
+	}
+	return w
+}
+
+func (w *world) ago(d time.Duration) metav1.Time { return metav1.NewTime(w.now.Add(-d)) }
+
+func (w *world) over(phase corev1.PodPhase, ended launcher.Ended, reason string) {
+	raw, _ := json.Marshal(ended) // strings
+	w.pod.Status.Phase = phase
+	w.pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: 1, Message: string(raw), Reason: reason, StartedAt: w.ago(time.Minute), FinishedAt: w.ago(time.Second),
+	}}
+}
+
+func (w *world) waiting(reason, message string) {
+	w.pod.Status.Phase = corev1.PodPending
+	w.pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
+}
+
+func TestDescribe(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*world)
+		state  backend.State
+		task   backend.Task
+		agent  backend.Agent
+		cause  backend.Cause
+		says   string
+	}{
+		"it runs":      {func(*world) {}, backend.StateRunning, "", backend.AgentConnected, "", ""},
+		"never ran":    {func(w *world) { w.pod, w.rec.Run = nil, "" }, backend.StateStopped, "", "", "", ""},
+		"was stopped":  {func(w *world) { w.pod, w.rec.Stopped = nil, true }, backend.StateStopped, "", "", backend.CauseRequested, ""},
+		"its Pod left": {func(w *world) { w.pod = nil }, backend.StateStopped, "", "", backend.CauseHost, "its Pod is gone"},
+		"was refused": {func(w *world) { w.pod, w.rec.Failure = nil, &failure{Message: "quota"} }, backend.StateStopped, "", "",
+			backend.CauseStartFailed, "quota"},
+		"boots": {func(w *world) {
+			w.pod.Status.Conditions[1].Status, w.pod.Status.Conditions[1].LastTransitionTime = corev1.ConditionFalse, w.ago(2*time.Minute)
+		}, backend.StateRunning, "", backend.AgentWaiting, "", ""},
+		"lost its agent": {func(w *world) { w.pod.Status.Conditions[1].Status = corev1.ConditionFalse }, backend.StateRunning, "", backend.AgentLost, "", ""},
+		"is stopping":    {func(w *world) { w.pod.DeletionTimestamp = ptr.To(w.ago(-time.Second)) }, backend.StateRunning, backend.TaskStop, backend.AgentConnected, "", ""},
+		"its node is lost": {func(w *world) { w.pod.DeletionTimestamp = ptr.To(w.ago(time.Minute)) }, backend.StateUnknown, "", "", "",
+			"out-of-service"},
+		"powered off": {func(w *world) {
+			w.over(corev1.PodSucceeded, launcher.Ended{Cause: launcher.CauseGuestShutdown}, "Completed")
+		},
+			backend.StateStopped, "", "", backend.CauseGuestShutdown, ""},
+		"stopped after its end": {func(w *world) {
+			w.over(corev1.PodFailed, launcher.Ended{Cause: launcher.CauseGuestPanic}, "Error")
+			w.rec.Stopped = true
+		}, backend.StateStopped, "", "", backend.CauseRequested, ""},
+		"another run was stopped": {func(w *world) {
+			w.over(corev1.PodFailed, launcher.Ended{Cause: launcher.CauseGuestPanic}, "Error")
+			w.rec.Stopped, w.rec.Run = true, "two"
+		}, backend.StateStopped, "", "", backend.CauseGuestPanic, ""},
+		"out of memory":     {func(w *world) { w.over(corev1.PodFailed, launcher.Ended{}, "OOMKilled") }, backend.StateStopped, "", "", backend.CauseError, "memory limit"},
+		"the launcher died": {func(w *world) { w.over(corev1.PodFailed, launcher.Ended{}, "Error") }, backend.StateStopped, "", "", backend.CauseHost, "status 1"},
+		"kubelet refused it": {func(w *world) {
+			w.pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfmemory", Message: "no room"}
+		}, backend.StateStopped, "", "", backend.CauseStartFailed, "OutOfmemory: no room"},
+		"starts": {func(w *world) { w.waiting("ContainerCreating", "") }, backend.StateStopped, backend.TaskStart, "", "", ""},
+		"has no image": {func(w *world) { w.waiting("ErrImagePull", "not found") }, backend.StateStopped, "", "", backend.CauseStartFailed,
+			"ErrImagePull: not found"},
+		"has no node": {func(w *world) {
+			w.pod.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "too big"}}}
+		}, backend.StateStopped, "", "", backend.CauseStartFailed, "too big"},
+		"has no node yet": {func(w *world) {
+			w.pod.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "too big"}}}
+			w.pod.CreationTimestamp = w.ago(time.Second)
+		}, backend.StateStopped, backend.TaskStart, "", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			test.change(w)
+			secret, err := newSecret(&w.rec, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := describe(secret, w.pod, w.now)
+			if err != nil || got.State != test.state || got.Task != test.task || got.Agent != test.agent || got.Identity != w.rec.Machine.Identity {
+				t.Errorf("got %+v, %v", got, err)
+			}
+			var cause backend.Cause
+			message := got.Message
+			if got.Ended != nil {
+				cause, message = got.Ended.Cause, got.Ended.Message
+			}
+			if cause != test.cause || !strings.Contains(message, test.says) {
+				t.Errorf("ended as %q: %s", cause, message)
+			}
+		})
+	}
+}
+
+func TestPending(t *testing.T) {
+	w := newWorld(t)
+	w.rec.Machine.MemoryBytes, w.rec.Machine.DiskBytes = 1<<30, 1<<30
+	w.rec.Machine.Ports = append(w.rec.Machine.Ports, v1alpha1.Port{Name: "web", Port: 80, Protocol: v1alpha1.ProtocolTCP})
+	w.rec.Machine.Service = true
+	secret, err := newSecret(&w.rec, &backend.Seed{UserData: "new"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := describe(secret, w.pod, w.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"resource.memory", "resource.rootDisk", "ports", "cloudInit"}; !slices.Equal(got.Pending, want) {
+		t.Errorf("pending %q, want %q", got.Pending, want)
+	}
+	if len(got.Endpoints) != 2 || got.Endpoints[0].Address != "10.0.0.7:22" || got.Service == nil || got.Service.Ports["ssh"] != 22 || got.Service.Ports["web"] != 0 {
+		t.Errorf("endpoints %+v, Service %+v", got.Endpoints, got.Service)
+	}
+}
