@@ -23,6 +23,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine"
 	"github.com/keelson-dev/keelson/internal/driver/docker"
 	"github.com/keelson-dev/keelson/internal/driver/fake"
+	"github.com/keelson-dev/keelson/internal/driver/pod"
 	"github.com/keelson-dev/keelson/internal/driver/qemu"
 	"github.com/keelson-dev/keelson/internal/network"
 )
@@ -62,6 +63,8 @@ type Machines struct {
 	MaxRootDisk resource.Quantity
 	// ImageTimeout limits one download.
 	ImageTimeout time.Duration
+	// LauncherImage and GuestImage are the images of the driver pod: of the launcher, and of the default guest.
+	LauncherImage, GuestImage string
 	// ImageKeep is the time that a downloaded image is kept after its last use; 0: forever.
 	ImageKeep time.Duration
 }
@@ -104,7 +107,10 @@ func defaultGuestDir() string {
 // AddFlags adds a flag for every option to fs, with the present values as defaults.
 func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&m.Drivers, "vm-driver", m.Drivers,
-		"`drivers` of VirtualMachines: qemu, docker, fake; the first is the default. fake only pretends to run machines")
+		"`drivers` of VirtualMachines: qemu, docker, pod, fake; the first is the default. fake only pretends to run machines")
+	fs.StringVar(&m.LauncherImage, "vm-launcher-image", m.LauncherImage,
+		"`image` of the launcher, which runs machines of the driver pod in their Pods; see docs/drivers.md")
+	fs.StringVar(&m.GuestImage, "vm-guest-image", m.GuestImage, "`image` with the default guest, for machines of the driver pod without spec.image")
 	fs.StringVar(&m.Accelerator, "vm-accelerator", m.Accelerator,
 		"accelerator of the driver qemu: kvm, tcg (emulation), or auto")
 	fs.StringVar(&m.DockerHost, "vm-docker-host", m.DockerHost,
@@ -145,6 +151,8 @@ func (m *Machines) Missing() string {
 		err = qemu.Missing()
 	case m.Drivers[0] == docker.Name:
 		err = docker.Missing(m.DockerHost)
+	case m.Drivers[0] == pod.Name:
+		err = pod.Missing(m.LauncherImage, m.GuestImage)
 	}
 	if err != nil {
 		return "VirtualMachines have no driver: " + err.Error()
@@ -302,6 +310,11 @@ func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options)
 		driver, err := openQEMU()
 		return driver, o.onHost(err, "virtualmachine")
 	}
+	openers[pod.Name] = func() (virtualmachine.Driver, error) {
+		return pod.Open(pod.Options{
+			Config: mgr.GetConfig(), Namespaces: o.Namespaces, LauncherImage: o.Machines.LauncherImage, GuestImage: o.Machines.GuestImage,
+		})
+	}
 	drivers := virtualmachine.NewDrivers(o.Machines.Drivers, openers, clock.RealClock{})
 	o.drivers, o.closers = drivers, append(o.closers, drivers.Close)
 	// VirtualMachineImages are cluster-scoped: a manager of some namespaces has no permission to watch them.
@@ -312,7 +325,7 @@ func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options)
 func virtualMachineRules(h hook) admission.Rules[*virtualmachinev1alpha1.VirtualMachine] {
 	return admission.Rules[*virtualmachinev1alpha1.VirtualMachine]{
 		Errors: virtualmachine.NewValidator(h.Machines.Drivers, map[string]virtualmachine.Rule{
-			fake.Name: fake.Validate, docker.Name: docker.Validate, qemu.Name: qemu.NewRule(h.Machines.ImageDirs),
+			fake.Name: fake.Validate, docker.Name: docker.Validate, pod.Name: pod.Validate, qemu.Name: qemu.NewRule(h.Machines.ImageDirs),
 		}),
 	}
 }

@@ -334,7 +334,13 @@ func (d *Driver) removePod(ctx context.Context, id backend.Identity, grace time.
 		return err == nil, err
 	}
 	if isOver(pod) {
-		return d.clear(ctx, pod)
+		if _, err := d.clear(ctx, pod); err != nil {
+			return false, err
+		}
+		if pod, err = read[corev1.Pod](ctx, d.client, id); err == nil && pod != nil {
+			err = fmt.Errorf("the Pod %s is being deleted: %w", pod.Name, backend.ErrInProgress) // somebody else has a finalizer in it
+		}
+		return err == nil, err
 	}
 	return false, d.deletePod(ctx, pod, grace)
 }

@@ -50,6 +50,10 @@ func describe(secret *corev1.Secret, pod *corev1.Pod, now time.Time) (backend.Se
 		if stopped {
 			s.Ended.Cause, s.Ended.Message = backend.CauseRequested, ""
 		}
+		if pod.DeletionTimestamp != nil {
+			// Kubelet is about to confirm that it is gone. Only then can its successor be created.
+			s.Task, s.Progress = backend.TaskStop, "the Pod is being deleted"
+		}
 	case isLost(pod, now):
 		s.State = backend.StateUnknown
 		s.Message = fmt.Sprintf("node %s does not confirm that the Pod %s has ended. The machine is started again when the node is back or was deleted, "+

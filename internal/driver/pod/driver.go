@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
@@ -51,8 +50,6 @@ type Options struct {
 	Namespaces []string
 	// LauncherImage is the image of the launcher, GuestImage that of the default guest.
 	LauncherImage, GuestImage string
-	// Log receives messages about events that no caller waits for.
-	Log logr.Logger
 }
 
 // step is called at each point where a crash makes a difference. The crash tests replace it.
@@ -83,10 +80,18 @@ var ours = func() labels.Selector {
 	return labels.NewSelector().Add(*requirement)
 }()
 
+// Missing returns an error if the driver has not all its images.
+func Missing(launcherImage, guestImage string) error {
+	if launcherImage != "" && guestImage != "" {
+		return nil
+	}
+	return fmt.Errorf("%w: the driver pod needs images: --vm-launcher-image and --vm-guest-image name them, see docs/drivers.md", backend.ErrMissing)
+}
+
 // Open connects to the API server. The error is a backend.ErrMissing if no image is configured.
 func Open(options Options) (*Driver, error) {
-	if options.LauncherImage == "" || options.GuestImage == "" {
-		return nil, fmt.Errorf("%w: the driver pod needs images: start the manager with --vm-launcher-image and --vm-guest-image, see docs/drivers.md", backend.ErrMissing)
+	if err := Missing(options.LauncherImage, options.GuestImage); err != nil {
+		return nil, err
 	}
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/testr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,7 +52,13 @@ func newCluster(t *testing.T) *cluster {
 		if _, err := api.CoreV1().Namespaces().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
+		// The controller that creates it does not run.
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+		if _, err := api.CoreV1().ServiceAccounts(name).Create(t.Context(), account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
 	}
+	t.Cleanup(c.clear)
 	c.runKubelet()
 	t.Cleanup(func() {
 		if c.driver != nil {
@@ -63,6 +68,22 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
+// clear removes what a failed test left behind.
+func (c *cluster) clear() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	grace, options := int64(0), metav1.ListOptions{LabelSelector: labelUID}
+	for _, namespace := range c.namespaces {
+		core := c.api.CoreV1()
+		err := errors.Join(core.Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &grace}, options),
+			core.Secrets(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, options),
+			core.PersistentVolumeClaims(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, options))
+		if err != nil {
+			c.Errorf("clear up: %v", err)
+		}
+	}
+}
+
 // open opens the driver as a new manager.
 func (c *cluster) open(t *testing.T) backend.Driver {
 	t.Helper()
@@ -70,7 +91,7 @@ func (c *cluster) open(t *testing.T) backend.Driver {
 		_ = c.driver.Close() // it may be closed
 	}
 	driver, err := Open(Options{
-		Config: env.Config(t), Namespaces: c.namespaces, LauncherImage: "keelson-launcher:v1", GuestImage: "keelson-guest:v1", Log: testr.New(t),
+		Config: env.Config(t), Namespaces: c.namespaces, LauncherImage: "keelson-launcher:v1", GuestImage: "keelson-guest:v1",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -122,6 +143,8 @@ func (c *cluster) sync(ctx context.Context, pod *corev1.Pod) error {
 	case pod.DeletionTimestamp != nil && isOver(pod):
 		grace := int64(0)
 		return pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+	case pod.DeletionTimestamp != nil && len(pod.Finalizers) > 0:
+		return nil // see TestNeverTwice
 	case pod.DeletionTimestamp != nil:
 		return c.end(ctx, pod, launcher.Ended{Cause: launcher.CauseHost, Message: "its Pod was stopped"})
 	case pod.Status.Phase == corev1.PodPending:
@@ -241,7 +264,7 @@ func TestNeverTwice(t *testing.T) {
 	c.must("Start", c.driver.Start(t.Context(), machine))
 	c.until(machine, "it runs", isRunning)
 	pods := c.api.CoreV1().Pods(machine.Namespace)
-	// A finalizer is like a kubelet that does not answer.
+	// With it, the simulated kubelet does not answer.
 	patch := `{"metadata":{"finalizers":["example.com/node"]}}`
 	held, err := pods.Patch(t.Context(), objectName(machine.UID), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	if err != nil {
