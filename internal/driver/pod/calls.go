@@ -124,6 +124,16 @@ func (d *Driver) clear(ctx context.Context, pod *corev1.Pod) (over bool, err err
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, typed("delete the old Pod "+pod.Name, err)
 	}
+	gone := false
+	d.await(ctx, func() bool {
+		seen, err := read[corev1.Pod](ctx, d.cache, identityOf(pod))
+		gone = err == nil && (seen == nil || seen.UID != pod.UID)
+		return gone
+	})
+	if !gone {
+		// Somebody else has a finalizer in it, or the watch is late. Its end is not that of the next run.
+		return false, fmt.Errorf("the Pod %s is being deleted: %w", pod.Name, backend.ErrInProgress)
+	}
 	return true, nil
 }
 
@@ -334,13 +344,7 @@ func (d *Driver) removePod(ctx context.Context, id backend.Identity, grace time.
 		return err == nil, err
 	}
 	if isOver(pod) {
-		if _, err := d.clear(ctx, pod); err != nil {
-			return false, err
-		}
-		if pod, err = read[corev1.Pod](ctx, d.client, id); err == nil && pod != nil {
-			err = fmt.Errorf("the Pod %s is being deleted: %w", pod.Name, backend.ErrInProgress) // somebody else has a finalizer in it
-		}
-		return err == nil, err
+		return d.clear(ctx, pod)
 	}
 	return false, d.deletePod(ctx, pod, grace)
 }

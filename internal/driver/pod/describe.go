@@ -102,8 +102,8 @@ func conditionOf(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondi
 // describeStart describes a Pod whose container does not run yet.
 func describeStart(s *backend.Server, pod *corev1.Pod, status *corev1.ContainerStatus, now time.Time) {
 	s.Task, s.Progress = backend.TaskStart, "the Pod waits for a node"
-	if pod.DeletionTimestamp != nil {
-		s.Task, s.Progress = backend.TaskStop, "the Pod is being deleted"
+	if pod.DeletionTimestamp != nil || status != nil && status.State.Terminated != nil {
+		s.Task, s.Progress = backend.TaskStop, "the Pod is ending"
 		return
 	}
 	scheduled := conditionOf(pod, corev1.PodScheduled)
