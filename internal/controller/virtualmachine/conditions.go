@@ -217,6 +217,9 @@ func summarizeServerConditions(vm *v1alpha1.VirtualMachine, observed observation
 	if len(server.Pending) > 0 && server.IsOn() {
 		restart = newCondition(v1alpha1.ConditionRestartRequired, metav1.ConditionTrue, v1alpha1.ReasonFieldsWait,
 			"Changes of these fields require a restart: %s. Set spec.restartedAt to the current time", strings.Join(server.Pending, ", "))
+		if server.PendingReason != "" {
+			restart.Message += ". The last start did not apply all of them: " + server.PendingReason
+		}
 	}
 	emulated = newCondition(v1alpha1.ConditionSoftwareEmulation, metav1.ConditionFalse, v1alpha1.ReasonHardwareVirtualization,
 		"The machine uses hardware virtualization")

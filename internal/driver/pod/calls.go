@@ -80,14 +80,16 @@ func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
 		step("old Pod deleted")
 	}
 	applied := withImage(machine, rec)
-	if err := d.fitClaim(ctx, &applied); err != nil {
+	disk, refused, err := d.fitClaim(ctx, &applied)
+	if err != nil {
 		return err
 	}
-	*rec = record{Machine: applied, Run: rand.String(10)}
+	*rec = record{Machine: applied, Run: rand.String(10), DiskRefused: refused}
 	if err := d.writeRecord(ctx, secret, rec, machine.Seed); err != nil {
 		return err
 	}
 	step("run recorded")
+	applied.DiskBytes = disk // the record keeps the wanted size, so that the difference is pending
 	next, err := newPod(&applied, d.images, rec.Run, seedSum(secret))
 	if err != nil {
 		return err
@@ -145,29 +147,37 @@ func withImage(machine backend.Machine, rec *record) backend.Machine {
 	return machine
 }
 
-// fitClaim checks the claim of the root disk, and grows it.
-func (d *Driver) fitClaim(ctx context.Context, machine *backend.Machine) error {
+// fitClaim checks the claim of the root disk, and grows it. It returns the size of the disk that the claim has room for. If the API
+// server refuses to grow the claim, as it does for a StorageClass that cannot expand, refused says why: the machine runs without the
+// change.
+func (d *Driver) fitClaim(ctx context.Context, machine *backend.Machine) (disk int64, refused string, err error) {
 	wanted := newClaim(machine)
 	if wanted == nil {
-		return nil
+		return machine.DiskBytes, "", nil
 	}
 	claim, err := read[corev1.PersistentVolumeClaim](ctx, d.client, machine.Identity)
 	if err != nil {
-		return err
+		return 0, "", err
 	}
 	if claim == nil {
-		return fmt.Errorf("the PersistentVolumeClaim %s/%s with the root disk is gone; restore it, or delete the VirtualMachine", wanted.Namespace, wanted.Name)
+		return 0, "", fmt.Errorf("the PersistentVolumeClaim %s/%s with the root disk is gone; restore it, or delete the VirtualMachine", wanted.Namespace, wanted.Name)
 	}
 	size := wanted.Spec.Resources.Requests[corev1.ResourceStorage]
-	if has := claim.Spec.Resources.Requests[corev1.ResourceStorage]; has.Cmp(size) >= 0 {
-		return nil
+	has := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	if has.Cmp(size) >= 0 {
+		return machine.DiskBytes, "", nil
 	}
 	before := claim.DeepCopy()
 	claim.Spec.Resources.Requests = map[corev1.ResourceName]resource.Quantity{corev1.ResourceStorage: size}
-	if err := d.client.Patch(ctx, claim, client.MergeFrom(before), client.FieldOwner(kube.FieldManager)); err != nil {
-		return typed("grow the PersistentVolumeClaim "+claim.Name+" for spec.resource.rootDisk", err)
+	err = d.client.Patch(ctx, claim, client.MergeFrom(before), client.FieldOwner(kube.FieldManager))
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		return diskIn(has), fmt.Sprintf("the PersistentVolumeClaim %s does not grow: %v", claim.Name, err), nil
+	case err != nil:
+		return 0, "", typed("grow the PersistentVolumeClaim "+claim.Name+" for spec.resource.rootDisk", err)
 	}
-	return nil
+	step("claim grown")
+	return machine.DiskBytes, "", nil
 }
 
 // find returns the Secret of a machine and its record. The error is an ErrNotFound if there is none.

@@ -22,6 +22,8 @@ const (
 	lostTimeout = 30 * time.Second
 	// attemptSuffix follows the name of a run in that of its failed start.
 	attemptSuffix = "-start"
+	// fieldRootDisk is the field with the size of the root disk.
+	fieldRootDisk = "resource.rootDisk"
 )
 
 // describe returns a server, given its Secret and its Pod. Either may be nil, but not both. It is a pure function.
@@ -139,6 +141,9 @@ func describeRunning(s *backend.Server, pod *corev1.Pod, secret *corev1.Secret, 
 	}
 	if secret != nil && rec.Machine.Hash != "" && readable {
 		s.Pending = pending(&definition, rec, pod.Annotations[annotationSeed] != seedSum(secret))
+		if rec.Run == s.Run && slices.Contains(s.Pending, fieldRootDisk) {
+			s.PendingReason = rec.DiskRefused
+		}
 		s.Endpoints, s.Service = endpoints(s.Addresses, &rec.Machine, &definition)
 	}
 }
@@ -186,7 +191,7 @@ func pending(running *launcher.Definition, rec *record, seedDiffers bool) (field
 	}{
 		{"resource.cpu", running.CPUs != wanted.CPUs},
 		{"resource.memory", running.MemoryBytes != wanted.MemoryBytes},
-		{"resource.rootDisk", running.DiskBytes != wanted.DiskBytes},
+		{fieldRootDisk, running.DiskBytes != wanted.DiskBytes},
 		{"cpuModel", running.CPUModel != wanted.CPUModel},
 		{"ports", !slices.Equal(running.Ports, wanted.Ports)},
 		{"cloudInit", seedDiffers},

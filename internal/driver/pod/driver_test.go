@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -315,6 +317,47 @@ func TestRefusedPodIsAFailedStart(t *testing.T) {
 	})
 	harness.Eventually(t, "it is deleted", func() bool {
 		return c.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{}) == nil
+	})
+}
+
+// TestClaimThatCannotGrow starts a machine whose root disk has to grow, with a claim of a class that cannot expand.
+func TestClaimThatCannotGrow(t *testing.T) {
+	c := newCluster(t)
+	c.open(t)
+	machine := c.machine(uuid.NewUUID())
+	machine.DiskBytes = 1 << 30
+	c.must("Create", c.driver.Create(t.Context(), machine))
+	machine.DiskBytes, machine.Hash = 2<<30, "2"
+	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))
+	c.must("Start", c.driver.Start(t.Context(), machine))
+	server := c.until(machine, "it runs", isRunning)
+	if !slices.Equal(server.Pending, []string{fieldRootDisk}) || !strings.Contains(server.PendingReason, objectName(machine.UID)) || server.Hash != "2" {
+		t.Errorf("it runs with the old size, and pending are %q because of %q", server.Pending, server.PendingReason)
+	}
+	pod, err := c.api.CoreV1().Pods(machine.Namespace).Get(t.Context(), objectName(machine.UID), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if definition, _ := definitionOf(pod); definition.DiskBytes != 1<<30 {
+		t.Errorf("the Pod has a root disk of %d bytes", definition.DiskBytes)
+	}
+	machine.DiskBytes, machine.Hash = 1<<30, "3"
+	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))
+	c.until(machine, "nothing is pending", func(s backend.Server) bool { return s.Hash == "3" && len(s.Pending) == 0 && s.PendingReason == "" })
+	c.deleteWithClaim(machine)
+}
+
+// deleteWithClaim deletes a machine with its root disk.
+func (c *cluster) deleteWithClaim(machine backend.Machine) {
+	c.Helper()
+	claims := c.api.CoreV1().PersistentVolumeClaims(machine.Namespace)
+	harness.Eventually(c, "it is deleted", func() bool {
+		// The API server of this test has no controller that ends the protection of claims.
+		_, err := claims.Patch(c.Context(), objectName(machine.UID), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			c.Fatal(err)
+		}
+		return c.driver.Delete(c.Context(), machine.Identity, backend.DeleteOptions{}) == nil
 	})
 }
 

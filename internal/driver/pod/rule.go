@@ -15,6 +15,9 @@ func Validate(machine *backend.Machine) error {
 	if image := machine.Image; image != nil && image.Container == "" {
 		return wrong("spec.image", "the driver pod boots the default guest, or the disk in a container image; set spec.image.container")
 	}
+	if machine.Image != nil && machine.DiskBytes == 0 {
+		return wrong("spec.resource.rootDisk", "the driver pod has the root disk in a PersistentVolumeClaim, which needs a size; set it")
+	}
 	if machine.Network != nil {
 		return wrong("spec.network", "the driver pod has no rules for networks; use a NetworkPolicy")
 	}

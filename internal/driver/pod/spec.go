@@ -132,6 +132,12 @@ func claimSize(disk int64) resource.Quantity {
 	return *resource.NewQuantity(mebibytes<<20, resource.BinarySI)
 }
 
+// diskIn returns the size of the largest root disk, in whole MiB, for a claim of a size; at least 1 MiB, because a size of 0 means none.
+func diskIn(claim resource.Quantity) int64 {
+	mebibytes := ((claim.Value()>>20)*diskOverhead - 1) / (diskOverhead + 1)
+	return max(1, mebibytes) << 20
+}
+
 // images are the images of a Pod.
 type images struct{ launcher, guest string }
 

@@ -30,13 +30,14 @@ func newMachine() backend.Machine {
 
 func TestValidate(t *testing.T) {
 	for field, change := range map[string]func(*backend.Machine){
-		"":                  func(*backend.Machine) {},
-		"spec.image":        func(m *backend.Machine) { m.Image = &v1alpha1.Image{Path: "/disk"} },
-		"spec.network":      func(m *backend.Machine) { m.Network = &v1alpha1.Network{} },
-		"spec.disks":        func(m *backend.Machine) { m.Disks = []backend.Disk{{Name: "data"}} },
-		"spec.display":      func(m *backend.Machine) { m.Display = v1alpha1.DisplayVGA },
-		"spec.resource.cpu": func(m *backend.Machine) { m.MilliCPU = 1500 },
-		"spec.cloudInit":    func(m *backend.Machine) { m.Seed = &backend.Seed{UserData: strings.Repeat("x", maxSeed+1)} },
+		"":                       func(*backend.Machine) {},
+		"spec.image":             func(m *backend.Machine) { m.Image = &v1alpha1.Image{Path: "/disk"} },
+		"spec.resource.rootDisk": func(m *backend.Machine) { m.Image = &v1alpha1.Image{Container: "disk:v1"} },
+		"spec.network":           func(m *backend.Machine) { m.Network = &v1alpha1.Network{} },
+		"spec.disks":             func(m *backend.Machine) { m.Disks = []backend.Disk{{Name: "data"}} },
+		"spec.display":           func(m *backend.Machine) { m.Display = v1alpha1.DisplayVGA },
+		"spec.resource.cpu":      func(m *backend.Machine) { m.MilliCPU = 1500 },
+		"spec.cloudInit":         func(m *backend.Machine) { m.Seed = &backend.Seed{UserData: strings.Repeat("x", maxSeed+1)} },
 	} {
 		machine := newMachine()
 		change(&machine)
@@ -110,6 +111,18 @@ func TestImageWithItsDisk(t *testing.T) {
 	}
 	if claim := newClaim(&machine); claim.Spec.Resources.Requests.Storage().Value() != (1<<30)+(1<<30)/16+(1<<20) {
 		t.Errorf("claim of %s", claim.Spec.Resources.Requests.Storage())
+	}
+}
+
+// A claim that does not grow has room for the disk that it was made for.
+func TestDiskInClaim(t *testing.T) {
+	for _, disk := range []int64{1 << 20, 16 << 20, 17 << 20, 1000 << 20, 1 << 30, 10 << 30, 3<<40 + 7<<20} {
+		if got := diskIn(claimSize(disk)); got != disk {
+			t.Errorf("the claim of a disk of %d bytes has room for %d", disk, got)
+		}
+	}
+	if got := diskIn(*quantity("1")); got != 1<<20 {
+		t.Errorf("a claim of 1 byte has room for %d", got)
 	}
 }
 

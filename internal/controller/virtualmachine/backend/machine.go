@@ -140,6 +140,8 @@ type Server struct {
 	Disks []PendingDisk
 	// Pending lists the fields of the spec whose changes require a restart.
 	Pending []string
+	// PendingReason is why a change of one of them was not applied at the last start; empty if none was attempted.
+	PendingReason string
 }
 
 // Service is where nodes reach the ports of a guest.
