@@ -39,7 +39,7 @@ cp "$new"/crds/*.yaml "$new/kustomization.yaml" api/crds/
 
 # controller-gen silently drops markers of this kind in doc comments. They work in a separate comment
 # with an empty line after it.
-lost=$(find internal/access internal/controller internal/manager -name '*.go' -exec awk '
+lost=$(find internal/access internal/controller internal/driver internal/manager -name '*.go' -exec awk '
 	FNR == 1 { marker = 0 }
 	/^[[:space:]]*\/\/ ?\+kubebuilder:rbac:/ { marker = FNR }
 	!/^[[:space:]]*\/\// && marker { if (NF) print FILENAME ":" marker; marker = 0 }' {} +)
@@ -71,6 +71,12 @@ rules_patches() {
 role keelson-own own.yaml ./internal/manager/...
 # The access API of machines, which belongs to the kind VirtualMachine.
 role keelson-access access.yaml ./internal/access/...
+# Drivers with permissions of their own have a component in config/drivers, for an installation with the kind VirtualMachine.
+for directory in config/drivers/*/; do
+	driver=$(basename "$directory")
+	role "keelson-driver-$driver" "driver-$driver.yaml" "./internal/driver/$driver/..."
+	rules_patches "$new/rbac/driver-$driver.yaml" "config/drivers/$driver"
+done
 default=(./internal/manager/...)
 for directory in internal/controller/*/; do
 	controller=$(basename "$directory")
@@ -93,7 +99,7 @@ for directory in internal/controller/*/; do
 	fi
 done
 role keelson-manager role.yaml "${default[@]}"
-rm -f config/rbac/{role,own,access}.yaml config/rbac/role-*.yaml
+rm -f config/rbac/{role,own,access}.yaml config/rbac/{role,driver}-*.yaml
 cp "$new"/rbac/*.yaml config/rbac/
 go run ./hack/aggregate >config/rbac/aggregated.yaml
 

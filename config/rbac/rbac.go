@@ -19,9 +19,10 @@ import (
 const Home = "keelson-system"
 
 // roles has role.yaml, for a manager with the controllers that an installation runs by default, own.yaml, for what no
-// controller needs, access.yaml, for the access API, and one role-NAME.yaml for each controller.
+// controller needs, access.yaml, for the access API, one role-NAME.yaml for each controller, and one driver-NAME.yaml for each
+// driver of VirtualMachines with permissions of its own.
 //
-//go:embed role.yaml own.yaml access.yaml role-*.yaml
+//go:embed role.yaml own.yaml access.yaml role-*.yaml driver-*.yaml
 var roles embed.FS
 
 // Manager returns the ClusterRole and the Role in its own namespace that grant
@@ -66,6 +67,16 @@ func ForAccess() (everywhere, home []rbacv1.PolicyRule, err error) {
 		return nil, nil, err
 	}
 	return clusterRole.Rules, role.Rules, nil
+}
+
+// ForDriver returns the rules of a driver of VirtualMachines, in addition to those of the controller. An error means that there is no
+// such driver, that its package has no +kubebuilder:rbac marker, or that the file is broken.
+func ForDriver(name string) ([]rbacv1.PolicyRule, error) {
+	clusterRole, _, err := read("driver-" + name + ".yaml")
+	if err != nil {
+		return nil, fmt.Errorf("read the role of the driver %q, generated from the markers in internal/driver/%s: %w", name, name, err)
+	}
+	return clusterRole.Rules, nil
 }
 
 func ofController(name string) (*rbacv1.ClusterRole, *rbacv1.Role, error) {

@@ -55,7 +55,16 @@ func (r ruleTexts) addController(controller string, without map[string]bool) err
 	if err != nil {
 		return err
 	}
-	parts := map[string][]rbacv1.PolicyRule{inManagerNamespace: home}
+	condition := ".Values.controllers." + controller
+	if err := r.add(inManagerNamespace, condition, home); err != nil {
+		return err
+	}
+	return r.addByScope(condition, rules, without)
+}
+
+// addByScope adds rules for the watched namespaces, and for cluster-scoped resources.
+func (r ruleTexts) addByScope(condition string, rules []rbacv1.PolicyRule, without map[string]bool) error {
+	parts := map[string][]rbacv1.PolicyRule{}
 	for _, rule := range rules {
 		scope := somewhere
 		if slices.ContainsFunc(rule.Resources, func(resource string) bool { return without[resource] }) {
@@ -64,7 +73,7 @@ func (r ruleTexts) addController(controller string, without map[string]bool) err
 		parts[scope] = append(parts[scope], rule)
 	}
 	for scope, rules := range parts {
-		if err := r.add(scope, ".Values.controllers."+controller, rules); err != nil {
+		if err := r.add(scope, condition, rules); err != nil {
 			return err
 		}
 	}
@@ -83,6 +92,13 @@ func roleTemplates(objects []object) (string, error) {
 		if err := texts.addController(controller, without); err != nil {
 			return "", err
 		}
+	}
+	forDriver, err := rbac.ForDriver("pod")
+	if err != nil {
+		return "", err
+	}
+	if err := texts.addByScope(hasDriverPod, forDriver, without); err != nil {
+		return "", err
 	}
 	forAccess, forAccessAtHome, err := rbac.ForAccess()
 	if err != nil {

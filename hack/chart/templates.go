@@ -60,6 +60,9 @@ const metricsService = "or .Values.metrics.service.create .Values.metrics.servic
 // servesAccess is the condition for the access API, which is one for the whole cluster.
 const servesAccess = "and .Values.controllers.virtualmachine .Values.access.create (not .Values.namespaces)"
 
+// hasDriverPod is the condition for the driver pod.
+const hasDriverPod = "and .Values.controllers.virtualmachine .Values.driverPod.enabled"
+
 // conditions are the conditions of objects that do not follow from their kind.
 var conditions = map[string]string{
 	"Service keelson-webhook":       ".Values.webhook.create",

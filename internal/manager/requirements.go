@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/config/rbac"
+	"github.com/keelson-dev/keelson/internal/driver/pod"
 	"github.com/keelson-dev/keelson/internal/manager/preflight"
 	"github.com/keelson-dev/keelson/internal/manager/serving"
 )
@@ -59,6 +60,13 @@ func requirements(o Options, selected []Controller) ([]preflight.Requirement, er
 				Owner: c.Name + " in its namespace", Role: "keelson-" + c.Name + "-" + namespace, Rules: rules, Namespaces: []string{namespace},
 			})
 		}
+	}
+	if slices.ContainsFunc(selected, isVirtualMachine) && slices.Contains(o.Machines.Drivers, pod.Name) {
+		rules, err := rbac.ForDriver(pod.Name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, preflight.Requirement{Owner: "driver " + pod.Name, Role: "keelson-driver-" + pod.Name, Rules: rules, Namespaces: o.Namespaces})
 	}
 	if election := o.LeaderElection; *election.Enabled {
 		leases := rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}

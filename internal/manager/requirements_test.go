@@ -3,6 +3,7 @@ package manager
 import (
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,6 +69,34 @@ func TestTheInstalledRolesAreWhatThePreflightAsksFor(t *testing.T) {
 		return p != everywhere && asked[everywhere]
 	})); diff != "" {
 		t.Errorf("(-asked for +granted):\n%s", diff)
+	}
+}
+
+// Only a manager with the driver pod needs its permissions.
+func TestTheDriverPodHasPermissionsOfItsOwn(t *testing.T) {
+	for driver, want := range map[string]bool{"pod": true, "qemu": false} {
+		for _, names := range [][]string{{"virtualmachine"}, {"foo"}} {
+			o := NewOptions()
+			o.LeaderElection.Enabled = ptr.To(true)
+			o.Machines.Drivers, o.Controllers, o.Namespaces = []string{"fake", driver}, names, []string{"a"}
+			if err := o.Complete(); err != nil {
+				t.Fatal(err)
+			}
+			selected, err := selectControllers(controllers, o.Controllers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			needed, err := requirements(o, selected)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := slices.ContainsFunc(needed, func(r preflight.Requirement) bool {
+				return r.Role == "keelson-driver-pod" && len(r.Rules) > 0 && slices.Equal(r.Namespaces, []string{"a"})
+			})
+			if want := want && names[0] == "virtualmachine"; found != want {
+				t.Errorf("driver %s, controllers %q: permissions of the driver pod: %t, want %t", driver, names, found, want)
+			}
+		}
 	}
 }
 

@@ -128,6 +128,10 @@ access: {create: false}
 	"all kinds": `
 controllers: {cluster: true, virtualmachine: true}
 `,
+	"machines in Pods": `
+controllers: {virtualmachine: true}
+driverPod: {enabled: true, launcherImage: "images.example/keelson-launcher:v1", guestImage: "images.example/keelson-guest:v1"}
+`,
 	"two namespaces": `
 namespaces: [team-a, team-b]
 controllers: {kubeconfig: false, virtualmachine: true}
@@ -228,7 +232,8 @@ func TestChartIsTheBase(t *testing.T) {
 			"resources: [../keelson/config/default, ../keelson/config/console]",
 			"console: {enabled: true, publicURLs: [\"https://keelson.example.com\"]}",
 		},
-		"with all kinds": {allSwitchedOn, valueSets["all kinds"]},
+		"with machines in Pods": {documented(t, installPage, "pods/kustomization.yaml"), documented(t, installPage, "pods.yaml")},
+		"with all kinds":        {allSwitchedOn, valueSets["all kinds"]},
 		"with the component for metrics": {
 			"resources: [../keelson/config/default]\ncomponents: [../keelson/config/monitoring]",
 			"metrics: {serviceMonitor: {create: true}, rules: {create: true}, dashboard: {create: true}}",

@@ -51,7 +51,7 @@ var byDefault = map[string]string{
 	"in keelson-system: secrets named keelson-webhook-ca":                                    "get update",
 }
 
-// forVirtualMachines and forClusters are the additional grants of these kinds.
+// forVirtualMachines and forClusters are the additional grants of these kinds, and forDriverPod those of a driver.
 var (
 	forVirtualMachines = map[string]string{
 		"everywhere: apiservices.apiregistration.k8s.io named v1alpha1.access.cloudnative.tw": "get update",
@@ -71,6 +71,11 @@ var (
 		"everywhere: virtualmachines.cloudnative.tw":             "get list patch watch",
 		"everywhere: virtualmachines/finalizers.cloudnative.tw":  "update",
 		"everywhere: virtualmachines/status.cloudnative.tw":      "update",
+	}
+	// forDriverPod replaces some of forVirtualMachines and byDefault.
+	forDriverPod = map[string]string{
+		"everywhere: persistentvolumeclaims": "create delete get patch",
+		"everywhere: secrets":                "create delete get list update watch",
 	}
 	forClusters = map[string]string{
 		"everywhere: clusters.clusterprovisioner.rke.io":            "delete get list patch watch",
@@ -102,6 +107,11 @@ func TestLongKindsOfAnInstallation(t *testing.T) {
 			name: "VirtualMachines", kustomization: withBase + "virtualmachine]", values: "controllers: {virtualmachine: true}",
 			controllers: "crontab foo kubeconfig sampleresource virtualmachine", webhooks: "crontabs kubeconfigs virtualmachines", refused: "clusters",
 			granted: []map[string]string{byDefault, forVirtualMachines},
+		},
+		{
+			name: "VirtualMachines in Pods", kustomization: documented(t, installPage, "pods/kustomization.yaml"), values: documented(t, installPage, "pods.yaml"),
+			controllers: "crontab foo kubeconfig sampleresource virtualmachine", webhooks: "crontabs kubeconfigs virtualmachines", refused: "clusters",
+			granted: []map[string]string{byDefault, forVirtualMachines, forDriverPod},
 		},
 		{
 			name: "Clusters", kustomization: withBase + "cluster]", values: "controllers: {cluster: true}",

@@ -157,6 +157,38 @@
   - create
   - patch
 {{- end }}
+{{- if and .Values.controllers.virtualmachine .Values.driverPod.enabled }}
+- apiGroups:
+  - ""
+  resources:
+  - persistentvolumeclaims
+  verbs:
+  - create
+  - delete
+  - get
+  - patch
+- apiGroups:
+  - ""
+  resources:
+  - pods
+  verbs:
+  - create
+  - delete
+  - get
+  - list
+  - watch
+- apiGroups:
+  - ""
+  resources:
+  - secrets
+  verbs:
+  - create
+  - delete
+  - get
+  - list
+  - update
+  - watch
+{{- end }}
 {{- end }}
 {{- define "keelson.rules.cluster" }}
 {{- if .Values.controllers.cluster }}

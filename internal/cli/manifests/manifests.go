@@ -76,7 +76,10 @@ func newRBAC() *cobra.Command {
   keelson manifests rbac --lease-lock-namespace=keelson --secret-namespace=keelson --user=system:serviceaccount:keelson:manager
 
   # For a manager that works in two namespaces, without what has no namespace
-  keelson manifests rbac --namespaces=team-a,team-b --controllers=*,-cluster,-kubeconfig --user=jane`,
+  keelson manifests rbac --namespaces=team-a,team-b --controllers=*,-cluster,-kubeconfig --user=jane
+
+  # For a manager with the driver pod, which runs VirtualMachines in Pods
+  keelson manifests rbac --vm-driver=pod --user=jane`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := options.Validate(); err != nil {
@@ -93,6 +96,8 @@ func newRBAC() *cobra.Command {
 	flags.Var(usage.NonEmpty(&user), "user", "bind the roles to this `user` (default: print no bindings)")
 	flags.StringSliceVar(&options.Controllers, "controllers", options.Controllers,
 		"controllers that will run, as in keelson manager")
+	flags.StringSliceVar(&options.Machines.Drivers, "vm-driver", options.Machines.Drivers,
+		"`drivers` of VirtualMachines, as in keelson manager: pod needs more permissions than others")
 	flags.StringVar(&options.LeaderElection.LockName, "lease-lock-name", options.LeaderElection.LockName,
 		"name of the Lease of the leader election")
 	flags.StringVar(&options.LeaderElection.LockNamespace, "lease-lock-namespace", options.LeaderElection.LockNamespace,

@@ -116,10 +116,7 @@ func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers, images 
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines/status,verbs=update
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachineimages,verbs=get
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines/finalizers,verbs=update
-// For the driver pod, which has no state of its own; see internal/driver/pod.
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch;create;update;delete
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
-// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get

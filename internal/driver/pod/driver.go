@@ -80,6 +80,11 @@ var ours = func() labels.Selector {
 	return labels.NewSelector().Add(*requirement)
 }()
 
+// Only a manager with this driver has these permissions: RBAC cannot limit them to the objects of machines.
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch;create;update;delete
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create;patch;delete
+
 // Missing returns an error if the driver has not all its images.
 func Missing(launcherImage, guestImage string) error {
 	if launcherImage != "" && guestImage != "" {
