@@ -50,10 +50,12 @@ func PodDirs() Dirs {
 
 // launcher runs a machine.
 type launcher struct {
-	definition    Definition
-	dirs          Dirs
-	ready         *readiness
-	base          *image
+	definition Definition
+	dirs       Dirs
+	ready      *readiness
+	base       *image
+	// lock is the lock of the root disk; nil without one.
+	lock          *os.File
 	searchDomains []string
 	console       *os.File
 	messages      io.Writer
@@ -76,6 +78,7 @@ func Run(ctx context.Context, definition Definition, dirs Dirs, console *os.File
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: monitorTimeout, MaxHeaderBytes: 16 << 10}
 	go func() { _ = server.Serve(listener) }() // until it is closed
 	defer func() { _ = server.Close() }()
+	defer func() { _ = l.lock.Close() }() // without a disk, it is nil, and so it fails
 	args, err := l.prepare(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -91,6 +94,9 @@ func (l *launcher) prepare(ctx context.Context) ([]string, error) {
 	raw, err := os.ReadFile(l.dirs.ResolvConf)
 	if err == nil {
 		l.searchDomains = searchDomains(string(raw))
+	}
+	if err := l.lockDisk(ctx); err != nil {
+		return nil, err
 	}
 	if err := errors.Join(l.makeSeed(), l.makeDisk(ctx)); err != nil {
 		return nil, err
@@ -124,6 +130,9 @@ func (l *launcher) run(ctx context.Context, args []string) Ended {
 	qemu := exec.Command(program, args...)
 	qemu.Stdout, qemu.Stderr = io.MultiWriter(l.messages, &output), io.MultiWriter(l.messages, &output)
 	qemu.ExtraFiles = []*os.File{l.console}
+	if l.lock != nil {
+		qemu.ExtraFiles = append(qemu.ExtraFiles, l.lock)
+	}
 	if err := qemu.Start(); err != nil {
 		return Ended{CauseStartFailed, err.Error()}
 	}

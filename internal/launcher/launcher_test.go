@@ -161,6 +161,36 @@ func TestQEMUIsKilled(t *testing.T) {
 	}
 }
 
+// A machine whose earlier run has not ended waits for that.
+func TestEarlierRunHasNotEnded(t *testing.T) {
+	first := newMachine(t)
+	first.definition.DiskBytes = 64 << 20
+	first.run()
+	first.awaitReady()
+	second := newMachine(t)
+	second.dirs.Disk, second.definition.DiskBytes = first.dirs.Disk, 128<<20
+	second.run()
+	if state, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s?wait=1s", second.definition.ReadyPort, ReadyPath)); err == nil {
+		_ = state.Body.Close()
+		if state.StatusCode == http.StatusOK || second.qemu() != 0 {
+			t.Errorf("two run at once: %s", state.Status)
+		}
+	}
+	if size, err := virtualSize(filepath.Join(first.dirs.Disk, diskFile)); err != nil || size != first.definition.DiskBytes {
+		t.Errorf("the disk in use was changed: %d bytes, %v", size, err)
+	}
+	if err := syscall.Kill(first.qemu(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	first.awaitEnd()
+	second.awaitReady()
+	if size, err := virtualSize(filepath.Join(first.dirs.Disk, diskFile)); err != nil || size != second.definition.DiskBytes {
+		t.Errorf("the next run has a disk of %d bytes, %v", size, err)
+	}
+	second.stop()
+	second.awaitEnd()
+}
+
 func TestStartFails(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*machine)
