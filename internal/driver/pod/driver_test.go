@@ -24,8 +24,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-func TestMain(m *testing.M) { env.Main(m) }
-
 // nodeName is the node of the simulated kubelet.
 const nodeName = "simulated"
 
@@ -121,6 +119,9 @@ func (c *cluster) runKubelet() {
 				if err != nil {
 					continue
 				}
+				if err := c.releaseClaims(ctx, namespace); err != nil && ctx.Err() == nil {
+					c.Errorf("simulated controller of claims: %v", err)
+				}
 				for i := range pods.Items {
 					if err := c.sync(ctx, &pods.Items[i]); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 						c.Errorf("simulated kubelet: %v", err)
@@ -134,6 +135,24 @@ func (c *cluster) runKubelet() {
 		}
 	}()
 	c.Cleanup(func() { cancel(); <-done })
+}
+
+// releaseClaims does what the controller does that protects claims in use: it lets those go that are being deleted.
+func (c *cluster) releaseClaims(ctx context.Context, namespace string) error {
+	api := c.api.CoreV1().PersistentVolumeClaims(namespace)
+	claims, err := api.List(ctx, metav1.ListOptions{LabelSelector: labelUID})
+	if err != nil {
+		return err
+	}
+	for i := range claims.Items {
+		if claim := &claims.Items[i]; claim.DeletionTimestamp != nil {
+			_, err := api.Patch(ctx, claim.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // sync does what a kubelet does for a Pod.
@@ -344,20 +363,8 @@ func TestClaimThatCannotGrow(t *testing.T) {
 	machine.DiskBytes, machine.Hash = 1<<30, "3"
 	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))
 	c.until(machine, "nothing is pending", func(s backend.Server) bool { return s.Hash == "3" && len(s.Pending) == 0 && s.PendingReason == "" })
-	c.deleteWithClaim(machine)
-}
-
-// deleteWithClaim deletes a machine with its root disk.
-func (c *cluster) deleteWithClaim(machine backend.Machine) {
-	c.Helper()
-	claims := c.api.CoreV1().PersistentVolumeClaims(machine.Namespace)
-	harness.Eventually(c, "it is deleted", func() bool {
-		// The API server of this test has no controller that ends the protection of claims.
-		_, err := claims.Patch(c.Context(), objectName(machine.UID), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			c.Fatal(err)
-		}
-		return c.driver.Delete(c.Context(), machine.Identity, backend.DeleteOptions{}) == nil
+	harness.Eventually(t, "it is deleted", func() bool {
+		return c.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{}) == nil
 	})
 }
 
@@ -378,10 +385,6 @@ func TestRootDisk(t *testing.T) {
 			c.must("Start", c.driver.Start(t.Context(), machine))
 			c.until(machine, "it runs", isRunning)
 			harness.Eventually(t, "it is deleted", func() bool {
-				// The API server of this test has no controller that ends the protection of claims.
-				if _, err := claims.Patch(t.Context(), claim.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
-					t.Fatal(err)
-				}
 				return c.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{KeepDisk: keep}) == nil
 			})
 			_, err = claims.Get(t.Context(), claim.Name, metav1.GetOptions{})
