@@ -79,6 +79,10 @@ $(BIN)/kubectl: | $(BIN)/keelson-kube
 guest: ## Build bin/guest, the default guest of VirtualMachines
 	hack/guest.sh bin/guest
 
+.PHONY: launcher
+launcher: ## Build bin/launcher, the files of the image of the launcher, for the driver pod
+	hack/launcher-image.sh bin/launcher
+
 # Without C, what a machine runs does not depend on its libraries. Tests and linters of the module use the same flags: it
 # has many packages, and they need not be compiled twice.
 NODE_BUILD := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath"
@@ -161,6 +165,14 @@ KUBE_IMAGE ?= keelson-kube:$(KUBE_VERSION)
 image: bin/keelson bin/keelson-kube ## Build the images of the manager (IMAGE=NAME:TAG) and of the components (KUBE_IMAGE=NAME:TAG)
 	hack/image.sh $(IMAGE) Dockerfile keelson
 	hack/image.sh $(KUBE_IMAGE) Dockerfile.kube keelson-kube
+
+LAUNCHER_IMAGE ?= keelson-launcher:$(subst +,-,$(VERSION))
+GUEST_IMAGE ?= keelson-guest:$(subst +,-,$(VERSION))
+
+.PHONY: launcher-image
+launcher-image: launcher guest ## Build the images of the driver pod (LAUNCHER_IMAGE=NAME:TAG GUEST_IMAGE=NAME:TAG)
+	$(or $(DOCKER),docker) build --tag $(LAUNCHER_IMAGE) --file Dockerfile.files bin/launcher
+	$(or $(DOCKER),docker) build --tag $(GUEST_IMAGE) --file Dockerfile.files bin/guest
 
 .PHONY: dist
 dist: bin/kubectl ## Write dist/install.yaml, all manifests of an installation in a cluster (IMAGE=NAME:TAG)

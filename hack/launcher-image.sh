@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the folder of the image keelson-launcher: hack/launcher-image.sh FOLDER. It has the launcher in bin/, QEMU of this
-# distribution with its libraries, and nothing else. Load it with `keelson image load --name keelson-launcher:VERSION FOLDER`.
+# Builds the files of the image of the launcher into a folder: hack/launcher-image.sh FOLDER. It has the program keelson-launcher, QEMU of
+# this distribution with its libraries, and nothing else. `make launcher` calls it; see docs/drivers.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
@@ -31,7 +31,9 @@ libraries() { ldd "$@" | sed -nE 's/^[^/]*(\/[^ ]+) \(0x.*/\1/p' | sort -u; }
 
 rm -rf "$out"
 mkdir -p "$out/usr/bin" "$out/usr/share/qemu" "$out/tmp"
-install -m 0555 bin/keelson-launcher "$out/keelson-launcher"
+# No paths, no version control, no build machine: the same bytes everywhere.
+GOOS=linux GOARCH=amd64 CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -buildid=' -o "$out/keelson-launcher" ./cmd/keelson-launcher
+chmod 0555 "$out/keelson-launcher"
 files=()
 for program in "${programs[@]}"; do
 	path=$(readlink -f "$(command -v "$program")")

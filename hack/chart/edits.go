@@ -117,14 +117,14 @@ func editArgs(container map[string]any, p *places) {
 {{- if .Values.controllers.virtualmachine }}
 - --state-dir=`+stateDir+`
 {{- end }}
+{{- if `+servesAccess+` }}
+- --access-bind-address=:9444
+- --access-service={{ include "keelson.fullname" . }}-access
+{{- end }}
 {{- if `+hasDriverPod+` }}
 - --vm-driver=pod
 - --vm-launcher-image={{ required "driverPod.launcherImage: set the image of the launcher" .Values.driverPod.launcherImage }}
 - --vm-guest-image={{ required "driverPod.guestImage: set the image of the default guest" .Values.driverPod.guestImage }}
-{{- end }}
-{{- if `+servesAccess+` }}
-- --access-bind-address=:9444
-- --access-service={{ include "keelson.fullname" . }}-access
 {{- end }}
 {{- with .Values.namespaces }}
 - --namespaces={{ join "," . }}
