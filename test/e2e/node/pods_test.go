@@ -1,0 +1,269 @@
+//go:build linux
+
+package node
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+const (
+	launcherImage = "keelson-launcher:test"
+	guestImage    = "keelson-guest:test"
+	// ofMachines selects the objects of machines of the driver pod.
+	ofMachines = "cloudnative.tw/virtualmachine-uid"
+)
+
+// machineInPod is a machine with the default guest and a root disk.
+const machineInPod = `apiVersion: cloudnative.tw/v1alpha1
+kind: VirtualMachine
+metadata: {name: vm}
+spec: {driver: pod, resource: {cpu: 1, memory: 192Mi, rootDisk: 64Mi}}
+`
+
+// TestLongMachinesInPods is the life of a VirtualMachine of the driver pod on a real node, in a namespace that enforces Pod Security
+// "restricted".
+func TestLongMachinesInPods(t *testing.T) {
+	u := newUser(t)
+	t.Cleanup(func() { // before the instance stops
+		if t.Failed() {
+			u.Run(t, "kubectl", "get", "virtualmachine", "--output", "yaml")
+			u.Run(t, "kubectl", "describe", "pods,pvc")
+			u.Run(t, "kubectl", "logs", "--selector", ofMachines, "--tail=50")
+			u.Run(t, "kubectl", "get", "events")
+		}
+	})
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T, *user)
+	}{
+		{"the images are built and loaded", upWithPods},
+		{"what the driver cannot do is refused", refusedInPods},
+		{"it is created, and its agent connects", createInPod},
+		{"it is restarted, and keeps its disk", restartInPod},
+		{"its disk cannot grow here, and it starts", growInPod},
+		{"its Pod deleted, it runs again", func(t *testing.T, u *user) { u.losePod(t, func() { u.kubectl(t, "delete", "pod", "--selector", ofMachines, "--wait=false") }) }},
+		{"its Pod deleted by force, it runs again, and never twice", forcedInPod},
+		{"the manager killed, and its Pod deleted by force, it runs again", managerKilledInPod},
+		{"deleted, it leaves nothing", deleteInPod},
+		{"the manager killed as soon as a machine is created, it runs", createdAndKilledInPod},
+	} {
+		if !t.Run(step.name, func(t *testing.T) { step.run(t, u) }) {
+			return // later steps depend on this one
+		}
+	}
+}
+
+// startPods starts the instance, or only its manager if the rest runs.
+func (u *user) startPods(t *testing.T) string {
+	t.Helper()
+	return u.OK(t, "keelson", "up", "--detach", "--node=real", "--vm-driver=pod", "--data-dir", u.data,
+		"--vm-launcher-image", launcherImage, "--vm-guest-image", guestImage)
+}
+
+// upWithPods also builds the image of the launcher. The default guest is that of the machine that runs the tests.
+func upWithPods(t *testing.T, u *user) {
+	u.startPods(t)
+	launcher := filepath.Join(u.home, "launcher")
+	if out, err := exec.Command("../../../hack/launcher-image.sh", launcher).CombinedOutput(); err != nil {
+		t.Fatalf("make launcher: %v\n%s", err, out)
+	}
+	keelson, err := env.Binary("keelson")
+	if err != nil {
+		t.Fatal(err)
+	}
+	guest := filepath.Join(filepath.Dir(keelson), "guest")
+	if _, err := os.Stat(filepath.Join(guest, "guest.json")); err != nil {
+		t.Fatalf("there is no default guest; make guest builds it: %v", err)
+	}
+	load := func(name string, words ...string) {
+		t.Helper()
+		words = append([]string{"keelson", "image", "load", "--data-dir", u.data, "--name", name}, words...)
+		transcript.Contains(t, u.OK(t, words...), "docker.io/library/"+name+"\n")
+	}
+	load(launcherImage, launcher)
+	load(guestImage, "--entrypoint=/kernel", guest) // no container runs it
+	u.kubectl(t, "label", "namespace", "default", "pod-security.kubernetes.io/enforce=restricted")
+}
+
+func refusedInPods(t *testing.T, u *user) {
+	for field, spec := range map[string]string{
+		"spec.disks":             "disks: [{name: data, size: 64Mi}]",
+		"spec.display":           "display: {type: vga}",
+		"spec.image":             "image: {url: \"https://example.com/disk.qcow2\", sha256: \"" + strings.Repeat("a", 64) + "\"}",
+		"spec.resource.cpu":      "resource: {cpu: 500m}",
+		"spec.resource.rootDisk": "image: {container: \"disk:v1\"}",
+	} {
+		shell := u.Shell
+		shell.Stdin = "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata: {name: refused}\nspec: {driver: pod, " + spec + "}\n"
+		transcript.Contains(t, shell.Fails(t, 1, "kubectl", "create", "-f", "-"), field, "the driver pod")
+	}
+}
+
+func createInPod(t *testing.T, u *user) {
+	began := time.Now()
+	u.apply(t, machineInPod)
+	u.awaitMachine(t)
+	t.Logf("created and ready after %.1f s", time.Since(began).Seconds())
+	if got := u.field(t, "virtualmachine/vm", `{.status.conditions[?(@.type=="AgentConnected")].status}`); got != "True" {
+		t.Errorf("AgentConnected is %q", got)
+	}
+	if got, want := u.field(t, "virtualmachine/vm", "{.status.server.addresses[0]}"), u.kubectl(t, "get", "pods", "--selector", ofMachines, "-o", "jsonpath={.items[*].status.podIP}"); got != want {
+		t.Errorf("its address is %q, that of its Pod %q", got, want)
+	}
+}
+
+// awaitMachine waits until the machine is ready.
+func (u *user) awaitMachine(t *testing.T) {
+	t.Helper()
+	u.kubectl(t, "wait", "--for=condition=Ready", "virtualmachine/vm", "--timeout", transcript.WaitTimeout.String())
+}
+
+// run returns the current run of the machine.
+func (u *user) run(t *testing.T) string {
+	t.Helper()
+	return u.field(t, "virtualmachine/vm", "{.status.server.run}")
+}
+
+// awaitOtherRun waits until the machine is ready in another run.
+func (u *user) awaitOtherRun(t *testing.T, before string) {
+	t.Helper()
+	u.Until(t, "it runs again", func(out string) bool {
+		words := strings.Fields(out)
+		return len(words) == 2 && words[0] != before && words[1] == "True"
+	}, "kubectl", "get", "virtualmachine", "vm", "-o", `jsonpath={.status.server.run} {.status.conditions[?(@.type=="Ready")].status}`)
+}
+
+// restart requests a restart, and waits for it.
+func (u *user) restart(t *testing.T) {
+	t.Helper()
+	before := u.run(t)
+	u.kubectl(t, "patch", "virtualmachine", "vm", "--type=merge", "--patch", `{"spec":{"restartedAt":"`+time.Now().UTC().Format(time.RFC3339)+`"}}`)
+	u.awaitOtherRun(t, before)
+}
+
+func restartInPod(t *testing.T, u *user) {
+	began, claim := time.Now(), u.field(t, "pvc", "{.items[*].metadata.uid}")
+	u.restart(t)
+	t.Logf("ready again after %.1f s", time.Since(began).Seconds())
+	if now := u.field(t, "pvc", "{.items[*].metadata.uid}"); now != claim || claim == "" {
+		t.Errorf("its claim was %q and is %q", claim, now)
+	}
+}
+
+// growInPod grows the root disk, with a claim of the class local, which cannot.
+func growInPod(t *testing.T, u *user) {
+	u.kubectl(t, "patch", "virtualmachine", "vm", "--type=merge", "--patch", `{"spec":{"resource":{"rootDisk":"128Mi"}}}`)
+	u.restart(t)
+	u.Until(t, "the change is pending", func(out string) bool {
+		return strings.Contains(out, "resource.rootDisk") && strings.Contains(out, "does not grow")
+	}, "kubectl", "get", "virtualmachine", "vm", "-o", `jsonpath={.status.conditions[?(@.type=="RestartRequired")].message}`)
+}
+
+// losePod loses the Pod of the machine, which must run again, and never twice at once.
+func (u *user) losePod(t *testing.T, lose func()) {
+	t.Helper()
+	before, uid := u.run(t), u.field(t, "virtualmachine/vm", "{.metadata.uid}")
+	most := watchProcesses(t, uid)
+	began := time.Now()
+	lose()
+	u.awaitOtherRun(t, before)
+	t.Logf("ready again after %.1f s", time.Since(began).Seconds())
+	if n := most(); n != 1 {
+		t.Errorf("it ran %d times at once", n)
+	}
+}
+
+// watchProcesses counts the QEMUs of a machine on this host. The function that it returns ends that, and returns the highest number.
+func watchProcesses(t *testing.T, uid string) func() int32 {
+	t.Helper()
+	var most atomic.Int32
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(20 * time.Millisecond)
+		defer ticker.Stop()
+		for {
+			most.Store(max(most.Load(), int32(countQEMU(uid))))
+			select {
+			case <-stop:
+				return
+			case <-ticker.C:
+			}
+		}
+	}()
+	ended := false
+	end := func() int32 {
+		if !ended {
+			ended = true
+			close(stop)
+		}
+		<-done
+		return most.Load()
+	}
+	t.Cleanup(func() { end() })
+	return end
+}
+
+// countQEMU returns the number of QEMUs of a machine on this host.
+func countQEMU(uid string) (n int) {
+	commands, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is valid
+	for _, path := range commands {
+		raw, err := os.ReadFile(path)
+		if err == nil && bytes.HasPrefix(raw, []byte("qemu-system-")) && bytes.Contains(raw, []byte(uid)) {
+			n++
+		}
+	}
+	return n
+}
+
+// deleteByForce deletes the Pod from the API server, which does not wait until its containers have ended.
+func (u *user) deleteByForce(t *testing.T) {
+	t.Helper()
+	u.kubectl(t, "delete", "pod", "--selector", ofMachines, "--force", "--grace-period=0", "--wait=false")
+}
+
+func forcedInPod(t *testing.T, u *user) { u.losePod(t, func() { u.deleteByForce(t) }) }
+
+func managerKilledInPod(t *testing.T, u *user) {
+	u.losePod(t, func() {
+		u.killManager(t)
+		u.deleteByForce(t)
+		u.startPods(t)
+	})
+}
+
+// killManager kills the process with the controllers.
+func (u *user) killManager(t *testing.T) {
+	t.Helper()
+	signals.Send(t, u.status(t).ManagerPID, syscall.SIGKILL)
+	transcript.Eventually(t, "the manager has ended", func() bool { return u.status(t).ManagerPID == 0 })
+}
+
+func deleteInPod(t *testing.T, u *user) {
+	began := time.Now()
+	u.kubectl(t, "delete", "virtualmachine", "vm", "--timeout", transcript.WaitTimeout.String())
+	t.Logf("deleted after %.1f s", time.Since(began).Seconds())
+	if left := u.kubectl(t, "get", "pods,secrets,pvc", "--selector", ofMachines, "-o", "name"); left != "" {
+		t.Errorf("left behind: %s", left)
+	}
+}
+
+func createdAndKilledInPod(t *testing.T, u *user) {
+	u.apply(t, machineInPod)
+	u.killManager(t)
+	u.startPods(t)
+	u.awaitMachine(t)
+	deleteInPod(t, u)
+}
