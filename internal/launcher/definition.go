@@ -10,8 +10,10 @@ const (
 	RunDir = "/run/keelson"
 	// SeedDir has the files user-data and network-config, if the machine has them.
 	SeedDir = "/seed"
-	// GuestDir has the default guest, ImageDir the image of another one.
-	GuestDir, ImageDir = "/guest", "/image"
+	// GuestDir has the default guest.
+	GuestDir = "/guest"
+	// ImageDir has the image of another guest.
+	ImageDir = "/image"
 	// DiskDir is the volume of the root disk.
 	DiskDir = "/disk"
 	// TerminationLog is where kubelet reads an Ended from.
@@ -19,8 +21,10 @@ const (
 	// ReadyPath is the path at which HTTP requests succeed when the guest is ready. With wait, a duration, a response that it is
 	// not is held back for that time.
 	ReadyPath = "/readyz"
-	// UserDataFile and NetworkDataFile are the files in SeedDir.
-	UserDataFile, NetworkDataFile = "user-data", "network-config"
+	// UserDataFile is the file in SeedDir with the user data.
+	UserDataFile = "user-data"
+	// NetworkDataFile is the file in SeedDir with the configuration of the network.
+	NetworkDataFile = "network-config"
 )
 
 // Definition is the machine to run.

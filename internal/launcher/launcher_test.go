@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
 const uid = "0b5b4d8e-0000-4000-8000-0000000000bb"
@@ -79,7 +80,7 @@ func (m *machine) run() {
 	m.Cleanup(func() {
 		cancel()
 		if pid := m.qemu(); pid > 0 {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // if the test has failed
+			signals.Try(m, pid, syscall.SIGKILL) // if the test has failed
 		}
 		<-done
 	})
@@ -153,16 +154,14 @@ func TestQEMUIsKilled(t *testing.T) {
 	m := newMachine(t)
 	m.run()
 	m.awaitReady()
-	if err := syscall.Kill(m.qemu(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	signals.Send(t, m.qemu(), syscall.SIGKILL)
 	if ended := m.awaitEnd(); ended.Cause != CauseHost || !strings.Contains(ended.Message, "signal 9") {
 		t.Errorf("ended as %+v", ended)
 	}
 }
 
 // A machine whose earlier run has not ended waits for that.
-func TestEarlierRunHasNotEnded(t *testing.T) {
+func TestLongEarlierRunHasNotEnded(t *testing.T) {
 	first := newMachine(t)
 	first.definition.DiskBytes = 64 << 20
 	first.run()
@@ -179,9 +178,7 @@ func TestEarlierRunHasNotEnded(t *testing.T) {
 	if size, err := virtualSize(filepath.Join(first.dirs.Disk, diskFile)); err != nil || size != first.definition.DiskBytes {
 		t.Errorf("the disk in use was changed: %d bytes, %v", size, err)
 	}
-	if err := syscall.Kill(first.qemu(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	signals.Send(t, first.qemu(), syscall.SIGKILL)
 	first.awaitEnd()
 	second.awaitReady()
 	if size, err := virtualSize(filepath.Join(first.dirs.Disk, diskFile)); err != nil || size != second.definition.DiskBytes {
