@@ -56,7 +56,9 @@ func TestLongMachinesInPods(t *testing.T) {
 		{"it is created, and its agent connects", createInPod},
 		{"it is restarted, and keeps its disk", restartInPod},
 		{"its disk cannot grow here, and it starts", growInPod},
-		{"its Pod deleted, it runs again", func(t *testing.T, u *user) { u.losePod(t, func() { u.kubectl(t, "delete", "pod", "--selector", ofMachines, "--wait=false") }) }},
+		{"its Pod deleted, it runs again", func(t *testing.T, u *user) {
+			u.losePod(t, func() { u.kubectl(t, "delete", "pod", "--selector", ofMachines, "--wait=false") })
+		}},
 		{"its Pod deleted by force, it runs again, and never twice", forcedInPod},
 		{"the manager killed, and its Pod deleted by force, it runs again", managerKilledInPod},
 		{"deleted, it leaves nothing", deleteInPod},
