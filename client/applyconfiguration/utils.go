@@ -94,6 +94,14 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationclusterprovisionerv1alpha1.ClusterApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterNodes"):
 		return &applyconfigurationclusterprovisionerv1alpha1.ClusterNodesApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterSnapshot"):
+		return &applyconfigurationclusterprovisionerv1alpha1.ClusterSnapshotApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterSnapshotSpec"):
+		return &applyconfigurationclusterprovisionerv1alpha1.ClusterSnapshotSpecApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterSnapshotStatus"):
+		return &applyconfigurationclusterprovisionerv1alpha1.ClusterSnapshotStatusApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterSource"):
+		return &applyconfigurationclusterprovisionerv1alpha1.ClusterSourceApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterSpec"):
 		return &applyconfigurationclusterprovisionerv1alpha1.ClusterSpecApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterStatus"):

@@ -89,6 +89,10 @@ func save(ctx context.Context, dir, binary, scratch string, manifest *Manifest) 
 		manifest.Clusters, err = local.Save(ctx, manager.ClusterDir(dir), binary, scratch, addCluster)
 	}
 	if err == nil {
+		addSnapshot := func(name, path string) error { return add(manager.SnapshotDir("")+"/"+name, path) }
+		err = local.SaveSnapshots(manager.SnapshotDir(dir), addSnapshot)
+	}
+	if err == nil {
 		err = addManifest(archive, *manifest)
 	}
 	return errors.Join(err, archive.Close(), compressed.Close(), out.Sync(), out.Close())

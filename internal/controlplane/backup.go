@@ -52,13 +52,10 @@ func Save(ctx context.Context, path, binary, scratch string, add func(name, path
 
 // saveEtcd saves the data of etcd.
 func saveEtcd(ctx context.Context, dir layout, binary, scratch string, add func(name, path string) error) error {
-	components, err := inspectComponents(dir)
+	runs, err := etcdRuns(dir)
 	if err != nil {
 		return err
 	}
-	runs := slices.ContainsFunc(components, func(c ComponentReport) bool {
-		return c.Name == nameEtcd && c.State == string(process.Running)
-	})
 	if runs {
 		snapshot := filepath.Join(scratch, snapshotName)
 		if err := etcdctl(ctx, binary, dir, "snapshot", "save", snapshot); err != nil {
@@ -98,13 +95,7 @@ func Restore(ctx context.Context, path, binary string) error {
 	if _, err := os.Stat(snapshot); errors.Is(err, fs.ErrNotExist) {
 		return nil // etcd did not run when it was saved
 	}
-	err = runTool(ctx, binary, path, "etcdutl", "snapshot", "restore", snapshot, "--data-dir="+dir.etcdData(),
-		"--name="+memberName, "--initial-cluster="+initialCluster, "--initial-advertise-peer-urls=unix://"+peerSocket,
-		"--bump-revision="+revisionBump, "--mark-compacted")
-	if err != nil {
-		return fmt.Errorf("restore etcd's data: %w", err)
-	}
-	if err := closeFiles(dir.etcdData()); err != nil {
+	if err := restoreEtcd(ctx, binary, path, snapshot, dir.etcdData()); err != nil {
 		return err
 	}
 	return os.Remove(snapshot)

@@ -58,6 +58,7 @@ type state struct {
 	RealNode  bool              `json:"realNode,omitempty"`  // RealNodes is 1; written by earlier versions
 	Services  string            `json:"services,omitempty"`  // the network of Services; empty for the usual one
 	Rotation  rotation          `json:"rotation,omitzero"`   // of client certificates
+	Fork      string            `json:"fork,omitempty"`      // what is left to do after Fork; see forkData
 	Commands  map[string]string `json:"commands"`            // component to a hash of the command line it was started with
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/admission"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/controller/cluster/snapshot"
 	"github.com/keelson-dev/keelson/internal/controller/kubeconfig"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/engine/rke"
@@ -24,7 +25,10 @@ const clusterNodes = 1
 // ClusterDir returns the directory of the local clusters in a state directory.
 func ClusterDir(stateDir string) string { return filepath.Join(stateDir, "clusters") }
 
-// addCluster adds the controller of Clusters with its engines.
+// SnapshotDir returns the directory of the ClusterSnapshots in a state directory.
+func SnapshotDir(stateDir string) string { return filepath.Join(stateDir, "cluster-snapshots") }
+
+// addCluster adds the controllers of Clusters, with its engines, and of ClusterSnapshots.
 func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error {
 	kubeBinary := o.KubeBinary
 	if kubeBinary == nil {
@@ -38,14 +42,15 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 	if err != nil {
 		return err
 	}
+	hosted := local.New(local.Options{
+		Dir: ClusterDir(o.StateDir), Snapshots: SnapshotDir(o.StateDir), Binary: onHost, Nodes: clusterNodes, Ephemeral: o.Ephemeral,
+		Machine: o.machine(), Addresses: addresses, Log: o.Logger.WithName("cluster-local"),
+	})
 	clusters := cluster.Options{
 		SecretNamespace: o.SecretNamespace,
 		Prober:          cluster.NewProber(clock.RealClock{}),
 		Engines: map[v1alpha1.Engine]cluster.Engine{
-			v1alpha1.EngineLocal: local.New(local.Options{
-				Dir: ClusterDir(o.StateDir), Binary: onHost, Nodes: clusterNodes, Ephemeral: o.Ephemeral,
-				Machine: o.machine(), Addresses: addresses, Log: o.Logger.WithName("cluster-local"),
-			}),
+			v1alpha1.EngineLocal: hosted,
 			v1alpha1.EngineRKE: rke.New(rke.Options{
 				Dir: filepath.Join(o.StateDir, "rke"), Binary: o.RKEBinary, ConfigDirs: o.RKEConfigDirs, Timeout: o.RKETimeout,
 				Log: o.Logger.WithName("cluster-rke"),
@@ -53,6 +58,9 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 		},
 	}
 	o.closers, o.hasClusters = append(o.closers, clusters.Close), true
+	if err := snapshot.Add(mgr, options, hosted); err != nil {
+		return err
+	}
 	return cluster.Add(mgr, options, clusters)
 }
 

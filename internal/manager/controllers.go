@@ -80,8 +80,10 @@ var controllers = []Controller{
 		Cache:       crontab.Cache,
 	},
 	{
-		Name:           cluster.Name,
-		Resources:      []schema.GroupVersionResource{clusterv1alpha1.SchemeGroupVersion.WithResource("clusters")},
+		Name: cluster.Name,
+		Resources: []schema.GroupVersionResource{
+			clusterv1alpha1.SchemeGroupVersion.WithResource("clusters"), clusterv1alpha1.SchemeGroupVersion.WithResource("clustersnapshots"),
+		},
 		AddToScheme:    clusterv1alpha1.AddToScheme,
 		Permissions:    permissionsOf(cluster.Name),
 		NamespaceRules: namespaceRulesOf(cluster.Name),

@@ -86,6 +86,8 @@ type Cluster struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.running) || self.running",message="spec.running is for the engine local: the engine rke cannot stop a cluster"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.nodes)",message="spec.nodes is for the engine local: with rke, the file of spec.configPath has the nodes"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.users)",message="spec.users is for the engine local: with rke, create users in the cluster"
+// +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.from)",message="spec.from is for the engine local: the engine rke has no snapshots"
+// +kubebuilder:validation:XValidation:rule="has(self.from) == has(oldSelf.from)",message="spec.from cannot be added or removed: the cluster is made of it; create another Cluster instead"
 // +kubebuilder:validation:XValidation:rule="!has(self.nodes) || !has(self.nodes.real) || self.nodes.real == 0 || !has(self.apiServer) || !has(self.apiServer.address) || self.apiServer.address == '127.0.0.1'",message="spec.apiServer.address must be 127.0.0.1 with real nodes, which reach the API there"
 // +kubebuilder:validation:XValidation:rule="(has(self.configPath) || has(self.ConfigPath)) == (has(oldSelf.configPath) || has(oldSelf.ConfigPath))",message="the engine is immutable: spec.configPath cannot be added or removed; create another Cluster instead"
 type ClusterSpec struct {
@@ -117,6 +119,12 @@ type ClusterSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$`
 	Version string `json:"version,omitempty"`
+
+	// What a new local cluster is made of, instead of no objects. It has all objects
+	// of the snapshot but nodes, and certificates, keys and users of its own. Immutable.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the cluster is made of it; create another Cluster instead"
+	From *ClusterSource `json:"from,omitempty"`
 
 	// Whether the cluster runs. If this is false, all its processes are stopped and its
 	// data is kept; other changes of the spec are applied when the cluster starts again.
@@ -157,6 +165,16 @@ type ClusterSpec struct {
 	// Options of the API server of a local cluster.
 	// +optional
 	APIServer *APIServer `json:"apiServer,omitempty"`
+}
+
+// ClusterSource is what a cluster is made of.
+type ClusterSource struct {
+	// Name of a ClusterSnapshot. It is needed only until the cluster is provisioned.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Snapshot string `json:"snapshot"`
 }
 
 // APIServer has options of the API server of a local cluster.

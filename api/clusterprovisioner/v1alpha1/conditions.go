@@ -63,6 +63,8 @@ const (
 	ReasonInvalidSpec = "InvalidSpec"
 	// ReasonVersionNotAvailable: the Kubernetes version is not installed with the manager.
 	ReasonVersionNotAvailable = "VersionNotAvailable"
+	// ReasonSnapshotNotAvailable: the ClusterSnapshot of spec.from does not exist or is not ready.
+	ReasonSnapshotNotAvailable = "SnapshotNotAvailable"
 	// ReasonConfigNotFound: the file of spec.configPath cannot be read or is invalid.
 	ReasonConfigNotFound = "ConfigNotFound"
 	// ReasonStateFileMissing: the management state of a provisioned cluster is missing.

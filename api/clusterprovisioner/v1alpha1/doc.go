@@ -1,4 +1,4 @@
-// Package v1alpha1 is the API of Cluster and Kubeconfig, in the group
+// Package v1alpha1 is the API of Cluster, ClusterSnapshot and Kubeconfig, in the group
 // clusterprovisioner.rke.io.
 //
 // +kubebuilder:object:generate=true

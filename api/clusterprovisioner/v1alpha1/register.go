@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupName is the API group of Cluster and Kubeconfig.
+// GroupName is the API group of Cluster, ClusterSnapshot and Kubeconfig.
 const GroupName = "clusterprovisioner.rke.io"
 
 var (
@@ -26,7 +26,8 @@ func Resource(resource string) schema.GroupResource {
 }
 
 func addKnownTypes(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(SchemeGroupVersion, &Cluster{}, &ClusterList{}, &Kubeconfig{}, &KubeconfigList{})
+	scheme.AddKnownTypes(SchemeGroupVersion, &Cluster{}, &ClusterList{}, &Kubeconfig{}, &KubeconfigList{},
+		&ClusterSnapshot{}, &ClusterSnapshotList{})
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil
 }

@@ -215,8 +215,18 @@
   resources:
   - clusters/finalizers
   - clusters/status
+  - clustersnapshots/status
   verbs:
   - update
+- apiGroups:
+  - clusterprovisioner.rke.io
+  resources:
+  - clustersnapshots
+  verbs:
+  - get
+  - list
+  - patch
+  - watch
 - apiGroups:
   - clusterprovisioner.rke.io
   resources:

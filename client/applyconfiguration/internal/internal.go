@@ -73,6 +73,67 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: simulated
       type:
         scalar: numeric
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterSnapshot
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterSnapshotSpec
+      default: {}
+    - name: status
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterSnapshotStatus
+      default: {}
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterSnapshotSpec
+  map:
+    fields:
+    - name: clusterName
+      type:
+        scalar: string
+      default: ""
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterSnapshotStatus
+  map:
+    fields:
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: revision
+      type:
+        scalar: numeric
+    - name: size
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+    - name: takenAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: version
+      type:
+        scalar: string
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterSource
+  map:
+    fields:
+    - name: snapshot
+      type:
+        scalar: string
+      default: ""
 - name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterSpec
   map:
     fields:
@@ -94,6 +155,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: expiresAfter
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: from
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterSource
     - name: nodes
       type:
         namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterNodes

@@ -51,6 +51,8 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 		// Group=clusterprovisioner.rke.io, Version=v1alpha1
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithResource("clusters"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Clusterprovisioner().V1alpha1().Clusters().Informer()}, nil
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithResource("clustersnapshots"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Clusterprovisioner().V1alpha1().ClusterSnapshots().Informer()}, nil
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithResource("kubeconfigs"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Clusterprovisioner().V1alpha1().Kubeconfigs().Informer()}, nil
 

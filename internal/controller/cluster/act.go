@@ -26,6 +26,7 @@ func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen ob
 	switch p.action {
 	case apply:
 		request := newRequest(cluster)
+		request.Snapshot = seen.snapshot
 		var err error
 		if request.ManagementClusterUID, err = r.managementClusterUID(ctx); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -84,6 +85,7 @@ func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 		Named(Name).
 		For(&v1alpha1.Cluster{}).
 		Watches(&v1alpha1.Kubeconfig{}, watchChildren()).
+		Watches(&v1alpha1.ClusterSnapshot{}, handler.EnqueueRequestsFromMapFunc(r.clustersFrom)).
 		WatchesRawSource(watchSecrets(secrets)).
 		WatchesRawSource(waker.source()).
 		WithOptions(options).
@@ -112,6 +114,7 @@ func (o Options) Close() error {
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clusters/status,verbs=update
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clusters/finalizers,verbs=update
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=kubeconfigs,verbs=get;list;watch;create;update;delete
+// +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clustersnapshots,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:namespace=keelson-system,groups="",resources=secrets,verbs=get;list;watch;create;update;delete

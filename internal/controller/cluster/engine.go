@@ -67,6 +67,8 @@ var (
 	ErrConfig = errors.New("the configuration cannot be used")
 	// ErrStateMissing means that the cluster was provisioned, but its management state is missing.
 	ErrStateMissing = errors.New("the state of the cluster is missing")
+	// ErrSnapshot means that the snapshot of which the cluster is to be made is not available.
+	ErrSnapshot = errors.New("the snapshot is not available")
 	// ErrUnavailable means that the engine, or a program that it needs, is not available.
 	ErrUnavailable = errors.New("the engine is not available")
 	// ErrStopping means that the engine was closed because the manager stops. It is an ErrUnavailable that is never written to a
@@ -102,6 +104,8 @@ type Request struct {
 	Spec v1alpha1.ClusterSpec
 	// Rotation requests new credentials if it differs from the value of the last rotation. Empty requests nothing.
 	Rotation string
+	// Snapshot is the snapshot of spec.from, of which a new cluster is made.
+	Snapshot SnapshotRef
 	// Stop requests a cluster without running processes.
 	Stop bool
 	// Deleting is true if the Cluster is being deleted.
@@ -111,6 +115,15 @@ type Request struct {
 	Applied string
 	// AppliedConfig is the Observation.Config at that time.
 	AppliedConfig string
+}
+
+// SnapshotRef identifies the snapshot of spec.from.
+type SnapshotRef struct {
+	// UID is that of the ClusterSnapshot.
+	UID types.UID
+	// Err is an ErrSnapshot if there is no such ClusterSnapshot, or if it is not ready. It matters only to a cluster that has no data
+	// yet.
+	Err error
 }
 
 // Observation is the observed state of a cluster.

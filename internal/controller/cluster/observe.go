@@ -19,6 +19,8 @@ type observation struct {
 	engine  v1alpha1.Engine
 	outside Observation
 	err     error
+	// snapshot is the snapshot of spec.from.
+	snapshot SnapshotRef
 	// probe is the last probe of the cluster's API; nil if there was none.
 	probe *Probe
 	// invalid is the error in the kubeconfig of the engine, if any.
@@ -62,8 +64,13 @@ func newRequest(cluster *v1alpha1.Cluster) Request {
 
 func (r *Reconciler) observe(ctx context.Context, cluster *v1alpha1.Cluster) (observation, error) {
 	seen := observation{engine: engineOf(cluster.Spec), namespace: r.SecretNamespace}
+	if err := r.observeSnapshot(ctx, cluster, &seen); err != nil {
+		return seen, err
+	}
 	if engine := r.Engines[seen.engine]; engine != nil {
-		seen.outside, seen.err = engine.Observe(ctx, newRequest(cluster))
+		request := newRequest(cluster)
+		request.Snapshot = seen.snapshot
+		seen.outside, seen.err = engine.Observe(ctx, request)
 	} else {
 		seen.err = fmt.Errorf("%w: this manager runs without the engine %s", ErrUnavailable, seen.engine)
 	}

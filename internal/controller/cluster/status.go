@@ -90,6 +90,7 @@ func reasonOf(err error) (reason string, person bool) {
 	}{
 		{ErrInvalid, v1alpha1.ReasonInvalidSpec},
 		{ErrVersion, v1alpha1.ReasonVersionNotAvailable},
+		{ErrSnapshot, v1alpha1.ReasonSnapshotNotAvailable},
 		{ErrConfig, v1alpha1.ReasonConfigNotFound},
 		{ErrStateMissing, v1alpha1.ReasonStateFileMissing},
 		{ErrUnavailable, v1alpha1.ReasonEngineNotAvailable},
@@ -107,7 +108,7 @@ func reasonOf(err error) (reason string, person bool) {
 // wordsOf returns the message of an engine error without its class, which the reason has.
 func wordsOf(err error) string {
 	text := err.Error()
-	for _, class := range []error{ErrInvalid, ErrVersion, ErrConfig, ErrStateMissing, ErrUnavailable, ErrBusy} {
+	for _, class := range []error{ErrInvalid, ErrVersion, ErrSnapshot, ErrConfig, ErrStateMissing, ErrUnavailable, ErrBusy} {
 		text = strings.TrimPrefix(text, class.Error()+": ")
 	}
 	return text

@@ -40,7 +40,7 @@ func newOptions(t *testing.T) local.Options {
 		}
 	})
 	return local.Options{
-		Dir: dir, Nodes: 1, Ephemeral: true,
+		Dir: dir, Snapshots: filepath.Join(filepath.Dir(dir), "snapshots"), Nodes: 1, Ephemeral: true,
 		Binary: func() (string, error) { return env.Binary("keelson-kube") },
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -36,6 +37,9 @@ type desire struct {
 
 	rotation string // the credentials that are asked for; empty if any will do
 	stop     bool   // see cluster.Request
+
+	snapshot    *record // of which the cluster is to be made; nil if it exists, or is made of nothing
+	snapshotUID types.UID
 }
 
 // key identifies the desired state.

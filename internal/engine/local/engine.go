@@ -32,6 +32,8 @@ import (
 type Options struct {
 	// Dir is the parent of the data directories. The engine creates it with mode 0700 for the first cluster.
 	Dir string
+	// Snapshots is the parent of the directories of ClusterSnapshots. The engine creates it with mode 0700 for the first one.
+	Snapshots string
 	// Binary returns the path of keelson-kube. Its directory may contain other versions with names such as
 	// keelson-kube-v1.35.2.
 	Binary func() (string, error)
@@ -141,6 +143,10 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	if err := wanted.validateUpgradeFrom(applied); err != nil {
 		return err
 	}
+	if wanted.snapshot, err = e.checkSnapshot(r, wanted, applied); err != nil {
+		return err
+	}
+	wanted.snapshotUID = r.Snapshot.UID
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	m, err := e.attend(r.UID, r.Name)
@@ -233,6 +239,9 @@ func (e *Engine) apply(ctx context.Context, m *member, wanted desire) error {
 			return err
 		}
 	}
+	if err := e.fork(ctx, m, wanted); err != nil {
+		return err
+	}
 	cp, err := controlplane.Start(ctx, e.controlPlaneOptions(m, wanted))
 	if err != nil {
 		if errors.Is(err, process.ErrLocked) {
@@ -251,6 +260,15 @@ func (e *Engine) apply(ctx context.Context, m *member, wanted desire) error {
 	m.mu.Unlock()
 	e.wg.Go(func() { e.settle(m, cp) })
 	return nil
+}
+
+// describe sets the current step of an operation in progress.
+func (m *member) describe(step string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.op != nil && m.op.State == v1alpha1.OperationProcessing {
+		m.op.Description = step
+	}
 }
 
 // settleRetry is the pause after nodes did not become ready.
@@ -314,11 +332,7 @@ func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Opti
 			if s.Done {
 				return
 			}
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			if m.op != nil && m.op.State == v1alpha1.OperationProcessing {
-				m.op.Description = "Starting " + s.Name
-			}
+			m.describe("Starting " + s.Name)
 		},
 	}
 	for _, u := range wanted.spec.Users {

@@ -30,13 +30,22 @@ type helperArgs struct {
 	UID    types.UID
 	Delete bool
 	Stop   bool
+	// Snapshots and From make the cluster one of a snapshot.
+	Snapshots string
+	From      types.UID
+	// Take is the snapshot to take of the cluster, or to remove with Delete. The helper kills itself after the step At.
+	Take types.UID
 	// At is the description of the operation at which the helper kills itself, After the time after the beginning.
 	At    string
 	After time.Duration
 }
 
 func (a helperArgs) request() cluster.Request {
-	return cluster.Request{Name: "victim", UID: a.UID, Spec: v1alpha1.ClusterSpec{Engine: v1alpha1.EngineLocal}, Deleting: a.Delete, Stop: a.Stop}
+	r := cluster.Request{Name: "victim", UID: a.UID, Spec: v1alpha1.ClusterSpec{Engine: v1alpha1.EngineLocal}, Deleting: a.Delete, Stop: a.Stop}
+	if a.From != "" {
+		r.Spec.From, r.Snapshot.UID = &v1alpha1.ClusterSource{Snapshot: "source"}, a.From
+	}
+	return r
 }
 
 // runHelper begins an operation, and kills this process in the middle of it.
@@ -46,9 +55,12 @@ func runHelper(encoded string) int {
 		panic(err)
 	}
 	engine := local.New(local.Options{
-		Dir: args.Dir, Nodes: 1, Ephemeral: true, Binary: func() (string, error) { return env.Binary("keelson-kube") },
+		Dir: args.Dir, Snapshots: args.Snapshots, Nodes: 1, Ephemeral: true, Binary: func() (string, error) { return env.Binary("keelson-kube") },
 	})
 	ctx := context.Background()
+	if args.Take != "" {
+		return runSnapshot(ctx, engine, args)
+	}
 	begin := engine.Apply
 	if args.Delete {
 		begin = engine.Delete
@@ -173,6 +185,12 @@ func applyAndWait(t *testing.T, engine cluster.Engine, request cluster.Request) 
 	if err := engine.Apply(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
+	defer func() {
+		if t.Failed() {
+			seen, err := engine.Observe(t.Context(), request)
+			t.Logf("the last operation: %+v, %v", seen.Operation, err)
+		}
+	}()
 	harness.Eventually(t, "all components run", func() bool {
 		seen, err := engine.Observe(t.Context(), request)
 		return err == nil && seen.Applied && seen.Attended && seen.Running && len(seen.Components) == 5

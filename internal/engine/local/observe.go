@@ -39,6 +39,12 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 	case applied == nil && r.Applied != "" && !hasData(dir):
 		return seen, fmt.Errorf("%w: %s is gone, and with it all objects of the cluster: "+
 			"restore it from a backup, or delete this Cluster and create it again", cluster.ErrStateMissing, dir)
+	case applied == nil && m == nil && !r.Stop:
+		if _, err := e.checkSnapshot(r, wanted, applied); err != nil {
+			return seen, err
+		}
+		seen.Exists = controlplane.Remains(dir)
+		return seen, nil
 	case applied == nil:
 		seen.Exists = m != nil || controlplane.Remains(dir)
 		return seen, nil

@@ -26,6 +26,9 @@ type ClusterSpecApplyConfiguration struct {
 	// higher version upgrades the cluster. The default is the manager's newest
 	// version, so an upgrade of the manager may upgrade the cluster.
 	Version *string `json:"version,omitempty"`
+	// What a new local cluster is made of, instead of no objects. It has all objects
+	// of the snapshot but nodes, and certificates, keys and users of its own. Immutable.
+	From *ClusterSourceApplyConfiguration `json:"from,omitempty"`
 	// Whether the cluster runs. If this is false, all its processes are stopped and its
 	// data is kept; other changes of the spec are applied when the cluster starts again.
 	// For the engine local only. The default is true.
@@ -83,6 +86,14 @@ func (b *ClusterSpecApplyConfiguration) WithLegacyConfigPath(value string) *Clus
 // If called multiple times, the Version field is set to the value of the last call.
 func (b *ClusterSpecApplyConfiguration) WithVersion(value string) *ClusterSpecApplyConfiguration {
 	b.Version = &value
+	return b
+}
+
+// WithFrom sets the From field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the From field is set to the value of the last call.
+func (b *ClusterSpecApplyConfiguration) WithFrom(value *ClusterSourceApplyConfiguration) *ClusterSpecApplyConfiguration {
+	b.From = value
 	return b
 }
 

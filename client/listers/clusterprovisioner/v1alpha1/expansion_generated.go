@@ -6,6 +6,10 @@ package v1alpha1
 // ClusterLister.
 type ClusterListerExpansion interface{}
 
+// ClusterSnapshotListerExpansion allows custom methods to be added to
+// ClusterSnapshotLister.
+type ClusterSnapshotListerExpansion interface{}
+
 // KubeconfigListerExpansion allows custom methods to be added to
 // KubeconfigLister.
 type KubeconfigListerExpansion interface{}

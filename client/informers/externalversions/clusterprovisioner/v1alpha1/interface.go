@@ -10,6 +10,8 @@ import (
 type Interface interface {
 	// Clusters returns a ClusterInformer.
 	Clusters() TypedClusterInformer
+	// ClusterSnapshots returns a ClusterSnapshotInformer.
+	ClusterSnapshots() TypedClusterSnapshotInformer
 	// Kubeconfigs returns a KubeconfigInformer.
 	Kubeconfigs() TypedKubeconfigInformer
 }
@@ -28,6 +30,11 @@ func New(f internalinterfaces.SharedInformerFactory, namespace string, tweakList
 // Clusters returns a TypedClusterInformer.
 func (v *version) Clusters() TypedClusterInformer {
 	return &clusterInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
+}
+
+// ClusterSnapshots returns a TypedClusterSnapshotInformer.
+func (v *version) ClusterSnapshots() TypedClusterSnapshotInformer {
+	return &clusterSnapshotInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
 }
 
 // Kubeconfigs returns a TypedKubeconfigInformer.

@@ -13,6 +13,7 @@ import (
 type ClusterprovisionerV1alpha1Interface interface {
 	RESTClient() rest.Interface
 	ClustersGetter
+	ClusterSnapshotsGetter
 	KubeconfigsGetter
 }
 
@@ -23,6 +24,10 @@ type ClusterprovisionerV1alpha1Client struct {
 
 func (c *ClusterprovisionerV1alpha1Client) Clusters() ClusterInterface {
 	return newClusters(c)
+}
+
+func (c *ClusterprovisionerV1alpha1Client) ClusterSnapshots() ClusterSnapshotInterface {
+	return newClusterSnapshots(c)
 }
 
 func (c *ClusterprovisionerV1alpha1Client) Kubeconfigs() KubeconfigInterface {

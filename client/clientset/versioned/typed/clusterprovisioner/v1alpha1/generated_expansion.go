@@ -4,4 +4,6 @@ package v1alpha1
 
 type ClusterExpansion interface{}
 
+type ClusterSnapshotExpansion interface{}
+
 type KubeconfigExpansion interface{}

@@ -16,6 +16,10 @@ func (c *FakeClusterprovisionerV1alpha1) Clusters() v1alpha1.ClusterInterface {
 	return newFakeClusters(c)
 }
 
+func (c *FakeClusterprovisionerV1alpha1) ClusterSnapshots() v1alpha1.ClusterSnapshotInterface {
+	return newFakeClusterSnapshots(c)
+}
+
 func (c *FakeClusterprovisionerV1alpha1) Kubeconfigs() v1alpha1.KubeconfigInterface {
 	return newFakeKubeconfigs(c)
 }

@@ -1,0 +1,55 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// observeSnapshot reads the ClusterSnapshot of spec.from of a Cluster that is not provisioned yet.
+func (r *Reconciler) observeSnapshot(ctx context.Context, cluster *v1alpha1.Cluster, seen *observation) error {
+	if cluster.Spec.From == nil || cluster.Status.AppliedConfigHash != "" || !cluster.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	name := cluster.Spec.From.Snapshot
+	var snapshot v1alpha1.ClusterSnapshot
+	err := r.client.Get(ctx, client.ObjectKey{Name: name}, &snapshot)
+	if client.IgnoreNotFound(err) != nil {
+		return kube.Named(err, "get", "ClusterSnapshot", "", name)
+	}
+	ready := meta.FindStatusCondition(snapshot.Status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case err != nil:
+		seen.snapshot.Err = fmt.Errorf("%w: there is no ClusterSnapshot %s: create it, or create this Cluster again with another one", ErrSnapshot, name)
+	case ready == nil:
+		seen.snapshot.Err = fmt.Errorf("%w: the ClusterSnapshot %s is not taken yet", ErrSnapshot, name)
+	case ready.Status != metav1.ConditionTrue:
+		seen.snapshot.Err = fmt.Errorf("%w: the ClusterSnapshot %s is not ready: %s", ErrSnapshot, name, ready.Message)
+	default:
+		seen.snapshot.UID = snapshot.UID
+	}
+	return nil
+}
+
+// clustersFrom returns the Clusters that are made of a ClusterSnapshot.
+func (r *Reconciler) clustersFrom(ctx context.Context, snapshot client.Object) []reconcile.Request {
+	var clusters v1alpha1.ClusterList
+	if err := r.client.List(ctx, &clusters); err != nil {
+		return nil // they look again after a pause
+	}
+	var requests []reconcile.Request
+	for i := range clusters.Items {
+		from := clusters.Items[i].Spec.From
+		if from != nil && from.Snapshot == snapshot.GetName() && clusters.Items[i].Status.AppliedConfigHash == "" {
+			requests = append(requests, request(clusters.Items[i].Name))
+		}
+	}
+	return requests
+}

@@ -1,0 +1,172 @@
+// Package snapshot takes, keeps and removes the snapshot of each ClusterSnapshot.
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/graceful"
+	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/tracing"
+)
+
+// Name is the name of this controller in logs, metrics and events.
+const Name = "clustersnapshot"
+
+var kind = v1alpha1.SchemeGroupVersion.WithKind("ClusterSnapshot")
+
+// ErrNotRunning means that the cluster does not run, so that its snapshot is taken later.
+var ErrNotRunning = errors.New("the cluster does not run")
+
+// Store takes and keeps snapshots. Its methods may be repeated after a crash of the manager.
+type Store interface {
+	// FindSnapshot returns a complete snapshot; nil if there is none.
+	FindSnapshot(uid types.UID) (*Snapshot, error)
+	// TakeSnapshot takes a snapshot of a cluster and returns when it is on the disk. It returns ErrNotRunning if the cluster does
+	// not run.
+	TakeSnapshot(ctx context.Context, uid types.UID, of Source) (*Snapshot, error)
+	// RemoveSnapshot deletes the files of a snapshot. It is not an error if there are none.
+	RemoveSnapshot(uid types.UID) error
+}
+
+// Source is the Cluster that a snapshot is taken of.
+type Source struct {
+	Name string
+	UID  types.UID
+}
+
+// Snapshot describes a complete snapshot.
+type Snapshot struct {
+	// Cluster and ClusterUID identify the Cluster that it was taken of.
+	Cluster    string    `json:"cluster"`
+	ClusterUID types.UID `json:"clusterUID"`
+	// Version is the Kubernetes version of the cluster at that time.
+	Version string `json:"version"`
+	// Revision is the one of etcd.
+	Revision int64 `json:"revision"`
+	// Size is the size of the snapshot in bytes.
+	Size int64 `json:"size"`
+	// TakenAt is the time of the snapshot.
+	TakenAt time.Time `json:"takenAt"`
+}
+
+// Reconciler reconciles ClusterSnapshots.
+type Reconciler struct {
+	client client.Client
+	live   client.Reader
+	store  Store
+	status *kube.StatusWriter
+	events *kube.Recorder
+	clock  clock.PassiveClock
+}
+
+// NewReconciler returns a Reconciler. It reads from c, which may be stale, and from live, the API server, where a stale read
+// could do harm.
+func NewReconciler(c client.Client, live client.Reader, store Store, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
+	return &Reconciler{
+		client: c, live: live, store: store, clock: clock,
+		status: kube.NewStatusWriter(kind.Kind, c, clock), events: kube.NewRecorder(kind, recorder),
+	}
+}
+
+// Add adds the controller to a manager.
+func Add(mgr ctrl.Manager, options controller.Options, store Store) error {
+	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), store, mgr.GetEventRecorder(Name), clock.RealClock{})
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named(Name).
+		For(&v1alpha1.ClusterSnapshot{}).
+		Watches(&v1alpha1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.waitingFor)).
+		WithOptions(options).
+		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
+	if err != nil {
+		return fmt.Errorf("build controller %s: %w", Name, err)
+	}
+	register(mgr.GetClient())
+	return nil
+}
+
+// waitingFor returns the ClusterSnapshots of a Cluster that are not taken yet.
+func (r *Reconciler) waitingFor(ctx context.Context, cluster client.Object) []reconcile.Request {
+	var snapshots v1alpha1.ClusterSnapshotList
+	if err := r.client.List(ctx, &snapshots); err != nil {
+		return nil // they look again after a pause
+	}
+	var requests []reconcile.Request
+	for i := range snapshots.Items {
+		if s := &snapshots.Items[i]; s.Spec.ClusterName == cluster.GetName() && s.Status.TakenAt == nil {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Name: s.Name}})
+		}
+	}
+	return requests
+}
+
+// +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clustersnapshots,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clustersnapshots/status,verbs=update
+// +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconcile takes a snapshot once, and removes it when the ClusterSnapshot is deleted.
+func (r *Reconciler) Reconcile(ctx context.Context, s *v1alpha1.ClusterSnapshot) (reconcile.Result, error) {
+	seen, err := r.observe(ctx, s)
+	if err != nil {
+		return kube.ResultForTransient(err)
+	}
+	plan := decide(s, seen, r.clock.Now())
+	kube.LogAction(ctx, plan.action)
+	if plan.action == released {
+		return reconcile.Result{}, nil
+	}
+	actErr := r.act(ctx, s, &seen, plan)
+	if plan.action == remove && actErr == nil {
+		return reconcile.Result{}, nil // the object is gone
+	}
+	return r.finish(ctx, s, summarize(s, seen, plan, actErr), plan, actErr)
+}
+
+// observation is the state that a reconcile is based on.
+type observation struct {
+	// cluster is the Cluster of spec.clusterName; nil if it does not exist.
+	cluster *v1alpha1.Cluster
+	// taken is the snapshot; nil if it is not taken, or lost.
+	taken *Snapshot
+	// err is the error of the store.
+	err error
+}
+
+func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.ClusterSnapshot) (observation, error) {
+	var seen observation
+	if seen.taken, seen.err = r.store.FindSnapshot(s.UID); seen.taken != nil {
+		return seen, nil
+	}
+	var cluster v1alpha1.Cluster
+	switch err := r.client.Get(ctx, client.ObjectKey{Name: s.Spec.ClusterName}, &cluster); {
+	case err == nil:
+		seen.cluster = &cluster
+	case client.IgnoreNotFound(err) != nil:
+		return seen, kube.Named(err, "get", "Cluster", "", s.Spec.ClusterName)
+	}
+	return seen, nil
+}
+
+// isLocal reports whether a Cluster has the engine local.
+func isLocal(c *v1alpha1.Cluster) bool {
+	return c.Spec.Engine == v1alpha1.EngineLocal || c.Spec.Engine == "" && c.Spec.ConfigPath == "" && c.Spec.LegacyConfigPath == ""
+}
+
+// isRunning reports whether a Cluster is to run.
+func isRunning(c *v1alpha1.Cluster) bool {
+	return ptr.Deref(c.Spec.Running, true) && c.DeletionTimestamp.IsZero()
+}

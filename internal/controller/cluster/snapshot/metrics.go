@@ -1,0 +1,59 @@
+package snapshot
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+)
+
+// current is the reader of the running manager. A process may run several managers one after the other.
+var current struct {
+	sync.Mutex
+	reader client.Reader
+}
+
+var registerOnce = sync.OnceFunc(func() { metrics.Registry.MustRegister(collector{}) })
+
+// register adds the metrics to the registry. From now on the collector uses reader.
+func register(reader client.Reader) {
+	registerOnce()
+	current.Lock()
+	defer current.Unlock()
+	current.reader = reader
+}
+
+// collector reads the sizes of ClusterSnapshots at each scrape.
+type collector struct{}
+
+var sizeDesc = prometheus.NewDesc("keelson_clustersnapshot_size_bytes", "Size of a ClusterSnapshot on the host.", []string{"name", "cluster"}, nil)
+
+// Describe implements prometheus.Collector.
+func (collector) Describe(ch chan<- *prometheus.Desc) { ch <- sizeDesc }
+
+// Collect implements prometheus.Collector.
+func (collector) Collect(ch chan<- prometheus.Metric) {
+	current.Lock()
+	reader := current.reader
+	current.Unlock()
+	if reader == nil {
+		return
+	}
+	//nolint:forbidigo // a collector is called without a context; the cache answers at once
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	var snapshots v1alpha1.ClusterSnapshotList
+	if reader.List(ctx, &snapshots, client.UnsafeDisableDeepCopy) != nil {
+		return // the cache has not started or has stopped
+	}
+	for i := range snapshots.Items {
+		if s := &snapshots.Items[i]; s.Status.Size != nil {
+			ch <- prometheus.MustNewConstMetric(sizeDesc, prometheus.GaugeValue, float64(s.Status.Size.Value()), s.Name, s.Spec.ClusterName)
+		}
+	}
+}
