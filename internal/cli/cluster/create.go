@@ -28,6 +28,7 @@ type createFlags struct {
 	expiresAfter time.Duration
 	protected    bool
 	rkeConfig    string
+	from         string
 	object.Output
 }
 
@@ -49,6 +50,10 @@ with real nodes, or with --rke-config one on the hosts of an RKE configuration.`
 
   # One for a test, which is deleted after an hour
   keelson cluster create preview --expires-after 1h
+
+  # With the objects of a snapshot of another one
+  keelson cluster snapshot demo --name before --wait
+  keelson cluster create copy --from before --wait
 
   # Only print the manifest
   keelson cluster create demo --dry-run=client -o yaml`,
@@ -99,14 +104,15 @@ func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&c.certSANs, "cert-san", nil, "`name` or address in the certificate of the API; may be repeated")
 	fs.DurationVar(&c.expiresAfter, "expires-after", 0, "time after which the cluster is deleted, such as 8h (default: never)")
 	fs.BoolVar(&c.protected, "deletion-protection", false, "prevent the deletion of the cluster")
+	fs.StringVar(&c.from, "from", "", "`name` of a ClusterSnapshot, whose objects the cluster gets")
 	fs.StringVar(&c.rkeConfig, "rke-config", "", "`path` of an RKE cluster.yml on the host of the manager, instead of a control plane on that host")
 	c.AddFlags(fs)
 }
 
 func (c *createFlags) validate() error {
 	switch {
-	case c.rkeConfig != "" && (c.version != "" || c.address != "" || c.port != 0 || c.nodes != 0 || len(c.certSANs) > 0):
-		return usage.Errorf("--rke-config cannot be combined with --version, --nodes, --api-address, --api-port and --cert-san: the file has the settings of the cluster")
+	case c.rkeConfig != "" && (c.version != "" || c.address != "" || c.port != 0 || c.nodes != 0 || c.from != "" || len(c.certSANs) > 0):
+		return usage.Errorf("--rke-config cannot be combined with --version, --nodes, --from, --api-address, --api-port and --cert-san: the file has the settings of the cluster")
 	case c.nodes < 0 || c.nodes > node.MaxNodes:
 		return usage.Errorf("--nodes=%d: must be from 1 to %d", c.nodes, node.MaxNodes)
 	case c.port < 0 || c.port > 65535:
@@ -133,6 +139,9 @@ func (c *createFlags) cluster(name string) (*v1alpha1.Cluster, error) {
 	}
 	if c.nodes > 0 {
 		cluster.Spec.Nodes = &v1alpha1.ClusterNodes{Real: &c.nodes}
+	}
+	if c.from != "" {
+		cluster.Spec.From = &v1alpha1.ClusterSource{Snapshot: c.from}
 	}
 	if c.expiresAfter > 0 {
 		cluster.Spec.ExpiresAfter = &metav1.Duration{Duration: c.expiresAfter}

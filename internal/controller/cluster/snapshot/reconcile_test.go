@@ -1,0 +1,238 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+)
+
+func TestMain(m *testing.M) { env.Main(m) }
+
+// store has one snapshot, and an error that the test sets.
+type store struct {
+	taken *Snapshot
+	of    Source
+	calls []string
+	err   error
+}
+
+func (s *store) FindSnapshot(types.UID) (*Snapshot, error) { return s.taken, nil }
+
+func (s *store) TakeSnapshot(_ context.Context, _ types.UID, of Source) (*Snapshot, error) {
+	s.calls = append(s.calls, "take")
+	if s.err != nil {
+		return nil, s.err
+	}
+	s.of = of
+	s.taken = &Snapshot{Cluster: of.Name, ClusterUID: of.UID, Version: "v1.36.3", Revision: 7, Size: 4096, TakenAt: time.Now()}
+	return s.taken, nil
+}
+
+func (s *store) RemoveSnapshot(types.UID) error {
+	s.calls = append(s.calls, "remove")
+	if s.err == nil {
+		s.taken = nil
+	}
+	return s.err
+}
+
+// fixture has a ClusterSnapshot and a Reconciler that the test calls.
+type fixture struct {
+	*testing.T
+	client   client.WithWatch
+	clock    *clocktesting.FakeClock
+	recorder *events.FakeRecorder
+	name     string // of the snapshot and the Cluster
+	store    store
+	*Reconciler
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	t.Parallel()
+	f := &fixture{
+		T: t, client: harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme)), name: env.Namespace(t),
+		clock: clocktesting.NewFakeClock(time.Now()), recorder: events.NewFakeRecorder(100),
+	}
+	f.Reconciler = NewReconciler(f.client, f.client, &f.store, f.recorder, f.clock)
+	f.do(f.client.Create(t.Context(), &v1alpha1.ClusterSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Name: f.name}, Spec: v1alpha1.ClusterSnapshotSpec{ClusterName: f.name},
+	}))
+	return f
+}
+
+func (f *fixture) do(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+// snapshot returns the ClusterSnapshot, nil if it is gone.
+func (f *fixture) snapshot() *v1alpha1.ClusterSnapshot {
+	f.Helper()
+	var s v1alpha1.ClusterSnapshot
+	err := f.client.Get(f.Context(), client.ObjectKey{Name: f.name}, &s)
+	f.do(client.IgnoreNotFound(err))
+	if err != nil {
+		return nil
+	}
+	return &s
+}
+
+// createCluster creates the Cluster.
+func (f *fixture) createCluster(spec v1alpha1.ClusterSpec) *v1alpha1.Cluster {
+	f.Helper()
+	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: f.name}, Spec: spec}
+	f.do(f.client.Create(f.Context(), c))
+	f.Cleanup(func() { _ = f.client.Delete(context.WithoutCancel(f.Context()), c) })
+	return c
+}
+
+// setReady sets the condition Ready of the Cluster.
+func (f *fixture) setReady(c *v1alpha1.Cluster, status metav1.ConditionStatus) {
+	f.Helper()
+	meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: status, Reason: "Test"})
+	f.do(f.client.Status().Update(f.Context(), c))
+}
+
+// expect reconciles until nothing more is written, and checks the reason of Ready.
+func (f *fixture) expect(want string) {
+	f.Helper()
+	quiet := 0
+	for range 30 {
+		before := f.snapshot()
+		if before == nil {
+			break
+		}
+		_, err := f.Reconcile(f.Context(), before.DeepCopy())
+		if f.store.err == nil || errors.Is(f.store.err, ErrNotRunning) {
+			f.do(err)
+		}
+		f.clock.Step(2 * time.Second)
+		after := f.snapshot()
+		if after == nil {
+			break
+		}
+		if quiet++; after.ResourceVersion != before.ResourceVersion {
+			quiet = 0
+		}
+		if quiet == 3 {
+			statuscheck.Verify(f, after)
+			if got := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady); got.Reason != want {
+				f.Errorf("got %s: %s, want %s", got.Reason, got.Message, want)
+			}
+			return
+		}
+	}
+	if f.snapshot() != nil {
+		f.Fatal("still busy")
+	}
+	if want != "gone" {
+		f.Errorf("it is gone, want %s", want)
+	}
+}
+
+// A snapshot waits for its Cluster, is taken once, outlives the Cluster, and takes its files along.
+func TestLifeOfASnapshot(t *testing.T) {
+	f := newFixture(t)
+	f.expect(v1alpha1.ReasonClusterMissing)
+	c := f.createCluster(v1alpha1.ClusterSpec{Running: ptr.To(false)})
+	f.expect(v1alpha1.ReasonClusterNotRunning)
+	c.Spec.Running = nil
+	f.do(f.client.Update(t.Context(), c))
+	f.expect(v1alpha1.ReasonClusterNotRunning)
+	f.setReady(c, metav1.ConditionTrue)
+	f.store.err = ErrNotRunning
+	f.expect(v1alpha1.ReasonClusterNotRunning)
+	f.store.err = errors.New("no space left")
+	f.expect(v1alpha1.ReasonSnapshotFailed)
+	f.store.err, f.store.calls = nil, nil
+	f.expect(v1alpha1.ReasonSnapshotTaken)
+	s := f.snapshot()
+	if status := s.Status; !slices.Contains(s.Finalizers, v1alpha1.SnapshotFinalizer) || status.Revision != 7 || status.Size.Value() != 4096 ||
+		status.Version != "v1.36.3" || status.TakenAt == nil || f.store.of != (Source{Name: f.name, UID: c.UID}) {
+		t.Errorf("finalizers: %v, status: %+v, of %+v", s.Finalizers, status, f.store.of)
+	}
+	f.do(f.client.Delete(t.Context(), c))
+	f.expect(v1alpha1.ReasonSnapshotTaken)
+	lost := f.store.taken
+	f.store.taken = nil
+	f.expect(v1alpha1.ReasonSnapshotLost)
+	f.store.taken = lost // restored from a backup
+	f.expect(v1alpha1.ReasonSnapshotTaken)
+	f.do(f.client.Delete(t.Context(), f.snapshot()))
+	f.store.err = errors.New("busy")
+	f.expect(v1alpha1.ReasonSnapshotDeleting)
+	f.store.err = nil
+	f.expect("gone")
+	f.store.calls = slices.Compact(f.store.calls)
+	if diff := cmp.Diff([]string{"take", "remove"}, f.store.calls); diff != "" {
+		t.Errorf("calls of the store (-want +got):\n%s", diff)
+	}
+	var all []string
+	for _, event := range harness.Events(f.recorder) {
+		all = append(all, strings.Join(strings.Fields(event)[:2], " "))
+	}
+	if diff := cmp.Diff([]string{
+		"Warning ClusterMissing", "Warning SnapshotFailed", "Normal SnapshotTaken", "Warning SnapshotLost", "Normal SnapshotTaken", "Warning Terminating",
+	}, all); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// The engine rke has no snapshots.
+func TestEngineWithoutSnapshots(t *testing.T) {
+	f := newFixture(t)
+	f.createCluster(v1alpha1.ClusterSpec{ConfigPath: "/a/cluster.yml"})
+	f.expect(v1alpha1.ReasonEngineNotSupported)
+	if len(f.store.calls) > 0 {
+		t.Errorf("calls of the store: %v", f.store.calls)
+	}
+}
+
+// A manager that is killed between two writes leaves no files of an object that is gone, and takes no snapshot twice.
+func TestKilledBetweenWrites(t *testing.T) {
+	f := newFixture(t)
+	f.setReady(f.createCluster(v1alpha1.ClusterSpec{}), metav1.ConditionTrue)
+	for write := 1; write <= 3; write++ {
+		failing, _ := harness.OnWrite(f.client, write, harness.Before, func() error { return errors.New("killed") })
+		f.Reconciler = NewReconciler(failing, f.client, &f.store, f.recorder, f.clock)
+		_, _ = f.Reconcile(t.Context(), f.snapshot()) // it may be killed
+		if s := f.snapshot(); len(f.store.calls) > 0 && !slices.Contains(s.Finalizers, v1alpha1.SnapshotFinalizer) {
+			t.Fatal("files without a finalizer")
+		}
+	}
+	f.Reconciler = NewReconciler(f.client, f.client, &f.store, f.recorder, f.clock)
+	f.expect(v1alpha1.ReasonSnapshotTaken)
+	if diff := cmp.Diff([]string{"take"}, f.store.calls); diff != "" {
+		t.Errorf("calls of the store (-want +got):\n%s", diff)
+	}
+	stale := f.snapshot()
+	f.do(f.client.Delete(t.Context(), stale))
+	f.expect("gone")
+	stale.Status.TakenAt = nil
+	if _, err := f.Reconcile(t.Context(), stale); err != nil { // the cache does not know yet that it is gone
+		t.Error(err)
+	}
+	if f.store.taken != nil {
+		t.Error("a snapshot of an object that is gone")
+	}
+}
