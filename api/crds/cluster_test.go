@@ -22,6 +22,7 @@ import (
 
 func init() {
 	resources["Cluster"] = clusterv1alpha1.SchemeGroupVersion.WithResource("clusters")
+	resources["ClusterSnapshot"] = clusterv1alpha1.SchemeGroupVersion.WithResource("clustersnapshots")
 	resources["Kubeconfig"] = clusterv1alpha1.SchemeGroupVersion.WithResource("kubeconfigs")
 }
 
@@ -43,6 +44,8 @@ func TestClustersThatAreAccepted(t *testing.T) {
 		},
 		{name: "an address", kind: "Cluster", spec: `{"apiServer":{"address":"192.0.2.7"}}`, want: `{"apiServer":{"address":"192.0.2.7"}}`},
 		{name: "no nodes", kind: "Cluster", spec: `{"nodes":{"simulated":0}}`, want: `{"nodes":{"simulated":0}}`},
+		{name: "a fork", kind: "Cluster", spec: `{"from":{"snapshot":"a.b-c"}}`, want: `{"from":{"snapshot":"a.b-c"}}`},
+		{name: "a ClusterSnapshot", kind: "ClusterSnapshot", spec: `{"clusterName":"a.b-c"}`, want: `{"clusterName":"a.b-c"}`},
 		{name: "a Kubeconfig of the original", kind: "Kubeconfig", spec: `{"configPath":"/etc/rke/kube_config_cluster.yml"}`, want: `{"configPath":"/etc/rke/kube_config_cluster.yml"}`},
 		{
 			name: "a Kubeconfig with a Secret", kind: "Kubeconfig", spec: `{"secretRef":{"namespace":"a","name":"b"}}`,
@@ -95,6 +98,11 @@ func TestClustersThatAreRefused(t *testing.T) {
 		{"51 flags", "Cluster", `{"apiServer":{"extraArgs":{` + numbered(51, `"a%d":""`) + `}}}`, "at most 50 items"},
 		{"a flag with dashes", "Cluster", `{"apiServer":{"extraArgs":{"--event-ttl":"2h"}}}`, "without leading dashes"},
 		{"a flag that the cluster depends on", "Cluster", `{"apiServer":{"extraArgs":{"bind-address":"0.0.0.0"}}}`, "cannot be set"},
+		{"a fork of rke", "Cluster", `{"configPath":"/a.yml","from":{"snapshot":"a"}}`, "the engine rke has no snapshots"},
+		{"a fork of nothing", "Cluster", `{"from":{}}`, "spec.from.snapshot"},
+		{"a fork of a path", "Cluster", `{"from":{"snapshot":"../a"}}`, "spec.from.snapshot"},
+		{"a ClusterSnapshot of nothing", "ClusterSnapshot", `{}`, "spec.clusterName"},
+		{"a ClusterSnapshot of no name", "ClusterSnapshot", `{"clusterName":"A"}`, "spec.clusterName"},
 		{"a Kubeconfig with a Secret without a name", "Kubeconfig", `{"secretRef":{"namespace":"a"}}`, "spec.secretRef.name"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -28,6 +28,7 @@ func TestPages(t *testing.T) {
 		{page: "crontab.md", conditions: "../stable/v1/conditions.go", kinds: []string{"CronTab"}, reasons: 10, examples: 2},
 		{page: "cluster.md", conditions: "../clusterprovisioner/v1alpha1/conditions.go", kinds: []string{"Cluster", "Kubeconfig"},
 			reasons: 30, examples: 2},
+		{page: "cluster.md", conditions: "../clusterprovisioner/v1alpha1/clustersnapshotconditions.go", kinds: []string{"ClusterSnapshot"}, reasons: 7, examples: 2},
 		{page: "images.md", conditions: "../virtualmachine/v1alpha1/imageconditions.go", kinds: []string{"VirtualMachineImage"}, reasons: 6, examples: 2},
 		{page: "disks.md", conditions: "../virtualmachine/v1alpha1/virtualdiskconditions.go", kinds: []string{"VirtualDisk"}, reasons: 6, examples: 3},
 		{page: "virtualmachine.md", conditions: "../virtualmachine/v1alpha1/conditions.go", kinds: []string{"VirtualMachine"},
@@ -85,7 +86,7 @@ func checkFields(t *testing.T, page, path string, schema apiextensionsv1.JSONSch
 	}
 }
 
-var isClusterScoped = map[string]bool{"Cluster": true, "Kubeconfig": true, "VirtualMachineImage": true}
+var isClusterScoped = map[string]bool{"Cluster": true, "ClusterSnapshot": true, "Kubeconfig": true, "VirtualMachineImage": true}
 
 // createExamples creates what a page shows as manifests.
 func createExamples(t *testing.T, page string, least int) {

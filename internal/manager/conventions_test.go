@@ -33,6 +33,7 @@ import (
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	virtualmachinev1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/controller/cluster/snapshot"
 	"github.com/keelson-dev/keelson/internal/controller/crontab"
 	"github.com/keelson-dev/keelson/internal/controller/kubeconfig"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/disk"
@@ -151,6 +152,16 @@ func examples() map[string]example {
 			}},
 			reason: clusterv1alpha1.ReasonVersionNotAvailable, tells: clusterv1alpha1.ReasonApplied,
 		},
+		snapshot.Name: {
+			ready: &clusterv1alpha1.ClusterSnapshot{
+				ObjectMeta: metav1.ObjectMeta{Name: readyName}, Spec: clusterv1alpha1.ClusterSnapshotSpec{ClusterName: readyName},
+			},
+			failing: &clusterv1alpha1.ClusterSnapshot{
+				ObjectMeta: metav1.ObjectMeta{Name: failingName}, Spec: clusterv1alpha1.ClusterSnapshotSpec{ClusterName: "missing"},
+			},
+			reason: clusterv1alpha1.ReasonClusterMissing, tells: clusterv1alpha1.ReasonSnapshotTaken,
+			conditions: []string{clusterv1alpha1.ConditionReady},
+		},
 		// The ready one is that of the Cluster; the other says nowhere where its kubeconfig is.
 		kubeconfig.Name: {
 			ready:   &clusterv1alpha1.Kubeconfig{ObjectMeta: metav1.ObjectMeta{Name: readyName}},
@@ -166,7 +177,7 @@ func TestLongConditionsAndEventsOfEveryKind(t *testing.T) {
 	var log reconcileLog
 	c := runEverything(t, env.ControlPlane(t, controlplane.Options{Nodes: 1}), (&Logging{Format: "json", Verbosity: 1}).NewLogger(&log))
 	all := examples()
-	names := append(Names(), image.Name, disk.Name) // further controllers of the kind VirtualMachine
+	names := append(Names(), image.Name, disk.Name, snapshot.Name) // further controllers of the kinds VirtualMachine and Cluster
 	for _, name := range names {
 		e, found := all[name]
 		if !found {

@@ -78,12 +78,14 @@ var (
 		"everywhere: secrets":                "create delete get list update watch",
 	}
 	forClusters = map[string]string{
-		"everywhere: clusters.clusterprovisioner.rke.io":            "delete get list patch watch",
-		"everywhere: clusters/finalizers.clusterprovisioner.rke.io": "update",
-		"everywhere: clusters/status.clusterprovisioner.rke.io":     "update",
-		"everywhere: kubeconfigs.clusterprovisioner.rke.io":         "create delete get list patch update watch",
-		"everywhere: namespaces named kube-system":                  "get",
-		"in keelson-system: secrets":                                "create delete get list update watch",
+		"everywhere: clusters.clusterprovisioner.rke.io":                "delete get list patch watch",
+		"everywhere: clusters/finalizers.clusterprovisioner.rke.io":     "update",
+		"everywhere: clusters/status.clusterprovisioner.rke.io":         "update",
+		"everywhere: clustersnapshots.clusterprovisioner.rke.io":        "get list patch watch",
+		"everywhere: clustersnapshots/status.clusterprovisioner.rke.io": "update",
+		"everywhere: kubeconfigs.clusterprovisioner.rke.io":             "create delete get list patch update watch",
+		"everywhere: namespaces named kube-system":                      "get",
+		"in keelson-system: secrets":                                    "create delete get list update watch",
 	}
 )
 

@@ -59,6 +59,14 @@ spec:
   nodes:
     real: 2
 `,
+		"copy --from before": `apiVersion: clusterprovisioner.rke.io/v1alpha1
+kind: Cluster
+metadata:
+  name: copy
+spec:
+  from:
+    snapshot: before
+`,
 		"old --rke-config /etc/keelson/rke/old.yml": `apiVersion: clusterprovisioner.rke.io/v1alpha1
 kind: Cluster
 metadata:
@@ -74,6 +82,24 @@ spec:
 	}
 }
 
+func TestSnapshotManifest(t *testing.T) {
+	got, err := execute(t, "snapshot", "demo", "--name", "before", "--dry-run=client", "-o", "yaml")
+	want := `apiVersion: clusterprovisioner.rke.io/v1alpha1
+kind: ClusterSnapshot
+metadata:
+  name: before
+spec:
+  clusterName: demo
+`
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
+	}
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
+	if name := newClusterSnapshot("demo", "", at).Name; name != "demo-20260102-020405" {
+		t.Errorf("the default name is %s", name)
+	}
+}
+
 func TestUsageErrors(t *testing.T) {
 	for args, want := range map[string]string{
 		"create":                              "takes one NAME",
@@ -82,6 +108,9 @@ func TestUsageErrors(t *testing.T) {
 		"create a -o wide":                    "must be yaml, json or name",
 		"create a --nodes 33":                 "--nodes=33: must be",
 		"create a --nodes 1 --rke-config b":   "--rke-config cannot be combined",
+		"create a --from b --rke-config c":    "--rke-config cannot be combined",
+		"snapshot":                            "takes one NAME",
+		"snapshot a -o wide":                  "must be yaml, json or name",
 		"create a --api-port 70000":           "--api-port=70000: must be",
 		"create a --expires-after 100ms":      "--expires-after=100ms: must be",
 		"create a --rke-config b --version c": "cannot be combined",

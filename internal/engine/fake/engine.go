@@ -233,6 +233,8 @@ func (e *Engine) Observe(_ context.Context, r cluster.Request) (cluster.Observat
 	switch {
 	case c == nil && r.Applied != "" && !r.Deleting:
 		return cluster.Observation{}, fmt.Errorf("%w: it was removed", cluster.ErrStateMissing)
+	case c == nil && r.Snapshot.Err != nil && !r.Deleting:
+		return cluster.Observation{}, r.Snapshot.Err
 	case c == nil:
 		return cluster.Observation{Stopped: true}, nil
 	}
