@@ -3,7 +3,7 @@
 //
 // go run ./hack/aggregate >config/rbac/aggregated.yaml
 //
-// Cluster-scoped objects - clusters and their kubeconfigs - can only be changed by an admin of the
+// Cluster-scoped objects - clusters, their snapshots and their kubeconfigs - can only be changed by an admin of the
 // whole cluster.
 package main
 

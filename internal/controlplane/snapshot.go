@@ -109,11 +109,10 @@ func Fork(ctx context.Context, path, binary, file string, of Snapshot) error {
 			return err
 		}
 	}
-	own, err := os.MkdirTemp(abs, forkName)
+	place, err := os.MkdirTemp(abs, forkName)
 	if err != nil {
 		return err
 	}
-	place := filepath.Join(own, "etcd")
 	if err := restoreEtcd(ctx, binary, abs, file, place); err != nil {
 		return err
 	}
@@ -132,7 +131,7 @@ func Fork(ctx context.Context, path, binary, file string, of Snapshot) error {
 	if err := os.Rename(place, dir.etcdData()); err != nil {
 		return err
 	}
-	return errors.Join(atomicfile.SyncDir(abs), os.Remove(own))
+	return atomicfile.SyncDir(abs)
 }
 
 // restoreEtcd restores a snapshot of etcd into a new directory. It verifies the hash of the snapshot.

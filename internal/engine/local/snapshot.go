@@ -102,6 +102,9 @@ func (e *Engine) TakeSnapshot(ctx context.Context, uid types.UID, of snapshot.So
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(place))
 	}
+	if err := os.RemoveAll(e.snapshotDir(uid)); err != nil { // what FindSnapshot did not take for a snapshot
+		return nil, err
+	}
 	if err := os.Rename(place, e.snapshotDir(uid)); err != nil {
 		return nil, err
 	}

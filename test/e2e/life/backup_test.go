@@ -31,6 +31,8 @@ func TestLongBackup(t *testing.T) {
 	inner := transcript.Shell{Env: map[string]string{"HOME": m.home, "KUBECONFIG": filepath.Join(m.data(), "clusters", uid, "kubeconfig")}}
 	inner.OK(t, "kubectl", "create", "configmap", "inside", "--from-literal=a=b")
 
+	user.OK(t, "keelson", "cluster", "snapshot", "inner", "--name", "before", "--wait")
+
 	file := m.path("keelson.backup")
 	m.typed(t, blocks[0])
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
@@ -53,6 +55,8 @@ func TestLongBackup(t *testing.T) {
 	transcript.Contains(t, user.Fails(t, 1, "kubectl", "get", "configmap", "later"), "not found")
 	user.OK(t, "kubectl", "create", "configmap", "new", "--from-literal=a=b")
 	inner.Until(t, "the local cluster has its objects", transcript.Is("configmap/inside"), "kubectl", "get", "configmap", "inside", "-o", "name")
+	user.OK(t, "kubectl", "wait", "--for=condition=Ready", "clustersnapshot/before", "--timeout", transcript.WaitTimeout.String())
+	user.OK(t, "keelson", "cluster", "create", "copy", "--from", "before", "--wait")
 	m.OK(t, "keelson", "down", "--delete-data")
 }
 
