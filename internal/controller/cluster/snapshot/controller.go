@@ -130,8 +130,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, s *v1alpha1.ClusterSnapshot)
 		return reconcile.Result{}, nil
 	}
 	actErr := r.act(ctx, s, &seen, plan)
-	if plan.action == remove && actErr == nil {
-		return reconcile.Result{}, nil // the object is gone
+	if actErr == nil && (plan.action == remove || plan.action == claim) {
+		return reconcile.Result{}, nil // the object is gone, or its event triggers the next reconcile
 	}
 	return r.finish(ctx, s, summarize(s, seen, plan, actErr), plan, actErr)
 }

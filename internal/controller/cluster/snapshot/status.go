@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -56,13 +57,13 @@ func summarizeReady(s *v1alpha1.ClusterSnapshot, seen observation, p plan, actEr
 	case actErr != nil && !kube.IsStale(actErr):
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, fmt.Sprintf("%v. Keelson retries", capitalize(actErr)))
 	}
-	return newCondition(metav1.ConditionFalse, v1alpha1.ReasonClusterNotRunning, "The snapshot was not taken yet")
+	return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, "The snapshot was not taken. Keelson retries") // not written
 }
 
 // capitalize returns the text of an error as a sentence.
 func capitalize(err error) string {
 	text := err.Error()
-	return string(text[0]-'a'+'A') + text[1:]
+	return strings.ToUpper(text[:1]) + text[1:]
 }
 
 // finish writes the status if it changed, then records events.
