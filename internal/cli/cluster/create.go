@@ -51,8 +51,7 @@ with real nodes, or with --rke-config one on the hosts of an RKE configuration.`
   # One for a test, which is deleted after an hour
   keelson cluster create preview --expires-after 1h
 
-  # With the objects of a snapshot of another one
-  keelson cluster snapshot demo --name before --wait
+  # With the objects of a snapshot, which keelson cluster snapshot takes
   keelson cluster create copy --from before --wait
 
   # Only print the manifest
