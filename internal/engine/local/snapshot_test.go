@@ -141,6 +141,7 @@ func TestLongFork(t *testing.T) {
 	t.Parallel()
 	opts := newOptions(t)
 	engine := local.New(opts)
+	t.Cleanup(func() { _ = engine.Close() }) // also after a failure, so that its clusters can be stopped
 	source := cluster.Request{Name: "source", UID: "source", Spec: v1alpha1.ClusterSpec{Engine: v1alpha1.EngineLocal}}
 	of := snapshot.Source{Name: source.Name, UID: source.UID}
 	if _, err := engine.TakeSnapshot(t.Context(), "early", of); !errors.Is(err, snapshot.ErrNotRunning) {
@@ -215,6 +216,7 @@ func TestLongASnapshotThatIsKilled(t *testing.T) {
 	t.Parallel()
 	opts := newOptions(t)
 	engine := local.New(opts)
+	t.Cleanup(func() { _ = engine.Close() }) // also after a failure, so that its clusters can be stopped
 	source := helperArgs{Dir: opts.Dir, UID: "source"}
 	applyAndWait(t, engine, source.request())
 	client := adminOf(t, engine, source.request())
