@@ -48,7 +48,8 @@ func nodeCertificates(nodes []node.Settings) []certificate {
 	if len(nodes) == 0 {
 		return nil
 	}
-	wanted := []certificate{newClient(nameKubeProxy, "ca", "system:kube-proxy"), newClient(nameKubeletUser, "ca", kubeletUser), newClient(nameVolumes, "ca", volumesUser)}
+	wanted := []certificate{newClient(nameKubeProxy, "ca", "system:kube-proxy"), newClient(nameKubeletUser, "ca", kubeletUser), newClient(nameVolumes, "ca", volumesUser),
+		newServer(nameMetrics, nameMetrics, metricsHost)}
 	for _, s := range nodes {
 		wanted = append(wanted,
 			newServer(numbered(nameKubeletServer, s.Index), "system:node:"+s.Name, s.Name, s.Address().String()),
@@ -329,7 +330,10 @@ func (cp *ControlPlane) newAPIEndpoints() *discoveryv1.EndpointSlice {
 
 // settleRealNodes starts the real nodes, all at once, and removes earlier ones.
 func (cp *ControlPlane) settleRealNodes(ctx context.Context, client kubernetes.Interface) error {
-	if err := cp.dismissNodes(ctx, client); err != nil || len(cp.nodes) == 0 {
+	if err := cp.dismissNodes(ctx, client); err != nil {
+		return err
+	}
+	if err := cp.offerMetrics(ctx, client); err != nil || len(cp.nodes) == 0 {
 		return err
 	}
 	if err := cp.admitNodes(ctx, client); err != nil {

@@ -30,6 +30,7 @@ func TestLongNode(t *testing.T) {
 		{"a layout of images is loaded as well", loadLayout},
 		{"an image is pulled from a registry", pullImage},
 		{"a Pod runs, with logs, exec and port-forward", runPod},
+		{"kubectl top shows what Pods use", top},
 		{"files are copied into it and out of it", copyFiles},
 		{"a claim gets a volume", volume},
 		{"attach connects to the streams of a container", attach},

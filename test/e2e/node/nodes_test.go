@@ -55,6 +55,7 @@ func TestLongNodes(t *testing.T) {
 		{"an image is loaded into all of them", func(t *testing.T, u *user) { u.loadApp(t, "v1") }},
 		{"each has a Pod, with logs, exec and port-forward", podOnEach},
 		{"Pods reach each other, Services and the API", reachAcross},
+		{"kubectl top shows each node", topOfNodes},
 		{"a claim gets a volume on the node of its Pod", volumeOnNode},
 		{"a node killed, the others go on, and it links itself again", nodeKilled},
 		{"a node that is partitioned comes back", partitioned},
