@@ -31,11 +31,15 @@ const (
 	nameKubeletClient = "kubelet"
 	nameKubeProxy     = "kube-proxy" // of all nodes
 	nameKubeletUser   = "apiserver-kubelet-client"
-	nameVolumes       = "volumes" // of the provisioners of all nodes
+	nameVolumes       = "volumes"  // of the provisioners of all nodes
+	namePolicies      = "policies" // of what enforces NetworkPolicies in all nodes
 )
 
 // volumesUser is the user of the provisioners of volumes.
 const volumesUser = "keelson:volume-provisioner"
+
+// policiesUser is the user of what enforces NetworkPolicies.
+const policiesUser = "keelson:network-policy"
 
 // kubeletUser is the user of kube-apiserver at a kubelet.
 const kubeletUser = "kube-apiserver-kubelet-client"
@@ -49,7 +53,7 @@ func nodeCertificates(nodes []node.Settings) []certificate {
 		return nil
 	}
 	wanted := []certificate{newClient(nameKubeProxy, "ca", "system:kube-proxy"), newClient(nameKubeletUser, "ca", kubeletUser), newClient(nameVolumes, "ca", volumesUser),
-		newServer(nameMetrics, nameMetrics, metricsHost)}
+		newClient(namePolicies, "ca", policiesUser), newServer(nameMetrics, nameMetrics, metricsHost)}
 	for _, s := range nodes {
 		wanted = append(wanted,
 			newServer(numbered(nameKubeletServer, s.Index), "system:node:"+s.Name, s.Name, s.Address().String()),
@@ -161,6 +165,8 @@ func (cp *ControlPlane) writeNodeCredentials(s node.Settings) error {
 		nameKubeProxy + ".key": "kube-proxy.key",
 		nameVolumes + ".crt":   "volumes.crt",
 		nameVolumes + ".key":   "volumes.key",
+		namePolicies + ".crt":  "policies.crt",
+		namePolicies + ".key":  "policies.key",
 	} {
 		data, err := os.ReadFile(cp.dir.pki(source))
 		if err != nil {
@@ -267,9 +273,13 @@ func (cp *ControlPlane) checkRealNode(ctx context.Context, s node.Settings) erro
 
 // admitNodes creates the API objects that real nodes need.
 func (cp *ControlPlane) admitNodes(ctx context.Context, client kubernetes.Interface) error {
+	if _, err := client.RbacV1().ClusterRoles().Create(ctx, newPoliciesRole(), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
 	for name, grant := range map[string]struct{ role, user string }{
 		"keelson:" + kubeletUser: {"system:kubelet-api-admin", kubeletUser},
 		volumesUser:              {"system:persistent-volume-provisioner", volumesUser},
+		policiesUser:             {policiesUser, policiesUser},
 	} {
 		binding := &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -298,6 +308,17 @@ func (cp *ControlPlane) admitNodes(ctx context.Context, client kubernetes.Interf
 	existing.Endpoints, existing.Ports = wanted.Endpoints, wanted.Ports
 	_, err = slices.Update(ctx, existing, metav1.UpdateOptions{})
 	return err
+}
+
+// newPoliciesRole returns the permissions of what enforces NetworkPolicies.
+func newPoliciesRole() *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: policiesUser},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"pods", "namespaces"}, Verbs: []string{"list", "watch"}},
+			{APIGroups: []string{"networking.k8s.io"}, Resources: []string{"networkpolicies"}, Verbs: []string{"list", "watch"}},
+		},
+	}
 }
 
 // newStorageClass returns the default class of volumes: folders of the node on which their first Pod runs.

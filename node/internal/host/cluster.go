@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -119,7 +120,7 @@ type mirror struct {
 // newMirror returns an informer of a resource in all namespaces.
 func newMirror(config *rest.Config, path string, version schema.GroupVersion, resource string, example runtime.Object, indexers cache.Indexers) (*mirror, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme), networkingv1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	config = rest.CopyConfig(config)
@@ -146,7 +147,7 @@ func newMirror(config *rest.Config, path string, version schema.GroupVersion, re
 	return m, m.SetTransform(trim)
 }
 
-// trim drops what names do not need, so that the cache stays small.
+// trim drops what names and policies do not need, so that the cache stays small.
 func trim(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Service:
@@ -162,6 +163,12 @@ func trim(object any) (any, error) {
 			})
 		}
 		return slice, nil
+	case *corev1.Pod:
+		return trimPod(o), nil
+	case *corev1.Namespace:
+		o.ManagedFields, o.Annotations = nil, nil
+	case *networkingv1.NetworkPolicy:
+		o.ManagedFields, o.Annotations = nil, nil
 	}
 	return object, nil // a tombstone
 }

@@ -137,6 +137,9 @@ func serve(s settings.Settings, pid int, inside *net.UnixConn) error {
 	if err := provisionVolumes(context.Background(), s); err != nil {
 		return fmt.Errorf("volumes: %w", err)
 	}
+	if err := enforcePolicies(context.Background(), s, pid); err != nil {
+		return fmt.Errorf("network policies: %w", err)
+	}
 	go serveEach(sockets.API, newToNode(descriptors).guard(pods, forwardAPI(s.APIPort)))
 	go func() { _ = newProxy().Serve(sockets.Proxy) }()
 	go serveEach(sockets.Out, newOut(descriptors).guard(pods, func(c net.Conn) { leadOut(c, originalTarget, s) }))

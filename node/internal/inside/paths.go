@@ -29,5 +29,5 @@ const (
 	containerdSocket = nodeDir + "/" + settings.ContainerdSocket
 
 	proxyPort = 3128
-	outPort   = 3129
+	outPort   = settings.OutPort
 )

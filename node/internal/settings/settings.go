@@ -82,6 +82,8 @@ const (
 	KubeProxyConfig = "credentials/kube-proxy.kubeconfig"
 	VolumesCert     = "credentials/volumes.crt"
 	VolumesKey      = "credentials/volumes.key"
+	PoliciesCert    = "credentials/policies.crt"
+	PoliciesKey     = "credentials/policies.key"
 )
 
 // Provisioner is the name of the provisioner in the StorageClass for volumes of nodes. Volumes is the folder with them in Dir, and
@@ -230,6 +232,9 @@ func (s Settings) Reaches(a netip.Addr) bool { return s.Network.Contains(a) || s
 // Cgroup is the name of the cgroup that all Pods are in: below the root of each hierarchy, or without root below the cgroup that is
 // delegated to the node.
 func (s Settings) Cgroup() string { return "keelson-" + s.ID }
+
+// OutPort is the port of the node at which the connections of its Pods to other networks end.
+const OutPort = 3129
 
 // NamesPort is the port of the node at which its Pods ask for addresses of names.
 const NamesPort = 53

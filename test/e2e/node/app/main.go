@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -47,6 +48,8 @@ func main() {
 			fmt.Println(err)
 			os.Exit(1)
 		}
+	case "dial":
+		dial(os.Args[2:])
 	case "fail":
 		fmt.Println("this goes wrong")
 		os.Exit(3)
@@ -118,6 +121,27 @@ func get(url string) {
 	if _, err := io.Copy(os.Stdout, response.Body); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
+	}
+}
+
+// dial prints which of the addresses accept a TCP connection within two seconds.
+func dial(addresses []string) {
+	reached := make([]bool, len(addresses))
+	var all sync.WaitGroup
+	for i, address := range addresses {
+		all.Go(func() {
+			c, err := net.DialTimeout("tcp", address, 2*time.Second)
+			if err == nil {
+				reached[i] = true
+				_ = c.Close()
+			}
+		})
+	}
+	all.Wait()
+	for i, address := range addresses {
+		if reached[i] {
+			fmt.Println(address)
+		}
 	}
 }
 
