@@ -109,7 +109,12 @@ type ControlPlane struct {
 	wg          sync.WaitGroup // goroutines that must end before the control plane is left
 	endings     endings
 
+	indexes []int // of the real nodes at the start
+	adopted bool  // these nodes run since an earlier start
+
 	simulatedKubelet func() (port int32, err error) // serves for the simulated nodes from the first call on
+	metricsServer    func() (port int, err error)   // serves metrics of real nodes from the first call on
+	kept             sync.Once                      // nodes are added and removed, from the first Settle on
 
 	balanced sync.Once // load balancers are served
 	answered sync.Once
@@ -122,7 +127,7 @@ type ControlPlane struct {
 	leaving  bool // nothing more is launched
 	state    state
 	alarm    string                // of etcd; empty if there is none
-	nodes    []node.Settings       // the real nodes, by their index. Their port is guarded, the rest stays
+	nodes    []node.Settings       // the real nodes, in the order of their indexes. The first one stays
 	launched map[string]*component // components that are supervised
 	// portFixed says that clients may know the port by now.
 	portFixed bool
@@ -150,6 +155,7 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	cp := &ControlPlane{opts: opts, dir: layout(dir), launched: map[string]*component{}, opened: make(chan error, 1)}
 	cp.supervision, cp.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	cp.simulatedKubelet = sync.OnceValues(cp.serveSimulatedKubelet)
+	cp.metricsServer = sync.OnceValues(cp.serveMetrics)
 	if err := cp.open(); err != nil {
 		cp.cancel()
 		return nil, err
@@ -193,7 +199,12 @@ func (cp *ControlPlane) prepareState() error {
 	cp.state.Ephemeral, cp.state.Nodes = cp.opts.Ephemeral, cp.opts.Nodes
 	if cp.opts.RealNode != nil {
 		cp.opts.RealNodes = max(cp.opts.RealNodes, 1)
-		cp.state.RealNodes = max(cp.state.RealNodes, cp.opts.RealNodes)
+		indexes, adopted, err := cp.chooseNodes()
+		if err != nil {
+			return err
+		}
+		cp.indexes, cp.adopted = indexes, adopted
+		cp.state.RealNodes = max(cp.state.RealNodes, indexes[len(indexes)-1]+1)
 	}
 	if cp.opts.Address == loopback {
 		cp.opts.Address = ""
@@ -339,10 +350,11 @@ func (cp *ControlPlane) Kubeconfig() string { return cp.dir.kubeconfig() }
 
 // HostAddress returns an address of this host that Pods of its real nodes reach. It is not valid if there is none.
 func (cp *ControlPlane) HostAddress() netip.Addr {
-	if len(cp.nodes) == 0 {
+	nodes := cp.realNodes()
+	if len(nodes) == 0 {
 		return netip.Addr{}
 	}
-	return cp.nodes[0].HostAddress()
+	return nodes[0].HostAddress()
 }
 
 // Server returns the URL of the API.

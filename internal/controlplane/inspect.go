@@ -25,6 +25,7 @@ type Report struct {
 	Ephemeral      bool              `json:"ephemeral"`
 	Nodes          int               `json:"nodes"`                    // simulated nodes
 	RealNodes      int               `json:"realNodes,omitempty"`      // their number, if any of them runs
+	NodeIndexes    []int             `json:"nodeIndexes,omitempty"`    // of the real nodes, if any of them runs
 	SimulatedNodes bool              `json:"simulatedNodes,omitempty"` // whether kwok runs
 	Components     []ComponentReport `json:"components,omitempty"`
 	APIReady       bool              `json:"apiReady"`            // whether /readyz returns ok
@@ -105,7 +106,15 @@ func Inspect(ctx context.Context, path string) (Report, error) {
 		report.SimulatedNodes = report.SimulatedNodes || running && c.Name == nameKwok
 	}
 	if len(report.RunningNodes()) > 0 {
-		report.RealNodes = s.RealNodes
+		if report.NodeIndexes, err = readNodeSet(dir); err != nil {
+			return report, err
+		}
+		if report.NodeIndexes == nil { // of an earlier version
+			for index := range s.RealNodes {
+				report.NodeIndexes = append(report.NodeIndexes, index)
+			}
+		}
+		report.RealNodes = len(report.NodeIndexes)
 	}
 	if report.Running() {
 		err := readyz(ctx, clientConfig(dir, s.server(), s.Rotation.Generation))

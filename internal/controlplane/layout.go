@@ -33,6 +33,7 @@ func (l layout) volumePlugins() string       { return l.path("volume-plugins") }
 func (l layout) egress() string              { return l.path("egress.yaml") }
 func (l layout) stages() string              { return l.path("kwok-stages.yaml") }
 func (l layout) stateFile() string           { return l.path("state.json") }
+func (l layout) nodeSet() string             { return l.path("nodes.json") }
 
 // sockets is the working directory of etcd and kube-apiserver. They name etcd's socket relative to it, because a
 // unix socket's path must fit into 108 bytes and a data directory may be anywhere.

@@ -44,7 +44,7 @@ const managedByLabel = "app.kubernetes.io/managed-by"
 // offerMetrics serves the API for metrics until the supervision ends, and registers it. One that somebody else has registered stays.
 // Without real nodes there is nothing to measure, and what an earlier run has registered is removed: as long as kube-apiserver
 // does not reach a registered API, no namespace can be deleted.
-func (cp *ControlPlane) offerMetrics(ctx context.Context, client kubernetes.Interface) error {
+func (cp *ControlPlane) offerMetrics(ctx context.Context, client kubernetes.Interface, wanted bool) error {
 	var existing metav1.PartialObjectMetadata
 	data, err := client.CoreV1().RESTClient().Get().AbsPath(metricsService).DoRaw(ctx)
 	switch {
@@ -55,15 +55,15 @@ func (cp *ControlPlane) offerMetrics(ctx context.Context, client kubernetes.Inte
 		if existing.Labels[managedByLabel] != managedBy {
 			return nil
 		}
-		if len(cp.nodes) == 0 {
+		if !wanted {
 			return ignoreNotFound(client.CoreV1().RESTClient().Delete().AbsPath(metricsService).Do(ctx).Error())
 		}
 	case !apierrors.IsNotFound(err):
 		return err
-	case len(cp.nodes) == 0:
+	case !wanted:
 		return nil
 	}
-	port, err := cp.serveMetrics(client)
+	port, err := cp.metricsServer()
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,11 @@ func (cp *ControlPlane) registerMetrics(ctx context.Context, client kubernetes.I
 }
 
 // serveMetrics serves the API on loopback, to kube-apiserver only, and returns the port.
-func (cp *ControlPlane) serveMetrics(client kubernetes.Interface) (int, error) {
+func (cp *ControlPlane) serveMetrics() (int, error) {
+	client, err := kubernetes.NewForConfig(cp.Config())
+	if err != nil {
+		return 0, err
+	}
 	authority, err := os.ReadFile(cp.dir.pki("front-proxy-ca.crt"))
 	if err != nil {
 		return 0, err

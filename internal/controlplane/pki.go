@@ -83,7 +83,7 @@ func (cp *ControlPlane) certificates() []certificate {
 			}
 		}
 	}
-	return append(cp.ofGeneration(append(wanted, nodeCertificates(cp.nodes)...)), userCertificates(cp.opts.Users)...)
+	return append(cp.ofGeneration(append(wanted, nodeCertificates(cp.realNodes())...)), userCertificates(cp.opts.Users)...)
 }
 
 // ensureCertificates creates missing certificates and keys. It renews certificates, with the same key, that have reached

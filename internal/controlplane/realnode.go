@@ -104,9 +104,14 @@ func (cp *ControlPlane) prepareNodes() error {
 				"nodes uses it: remove that route, or stop that cluster", cp.services())
 		}
 	}
-	all, err := node.NewSettings(&cp.claims, *cp.opts.RealNode, string(cp.dir), cp.opts.RealNodes, cp.opts.Binary, cp.state.Port, cp.services().String())
+	all, err := node.NewSettings(&cp.claims, *cp.opts.RealNode, string(cp.dir), cp.indexes, cp.opts.Binary, cp.state.Port, cp.services().String())
 	if err != nil {
 		return fmt.Errorf("the real node: %w", err)
+	}
+	if cp.adopted {
+		for i := range all { // a node with another share would have to be started again
+			all[i].Nodes = node.ReadShare(all[i])
+		}
 	}
 	cp.nodes = all
 	if cp.rootless() {
@@ -118,7 +123,10 @@ func (cp *ControlPlane) prepareNodes() error {
 }
 
 // rootless reports whether there is a real node that runs without root.
-func (cp *ControlPlane) rootless() bool { return len(cp.nodes) > 0 && cp.nodes[0].Rootless != nil }
+func (cp *ControlPlane) rootless() bool {
+	nodes := cp.realNodes()
+	return len(nodes) > 0 && nodes[0].Rootless != nil
+}
 
 // egressConfig has kube-apiserver reach kubelet, Pods and Services through a socket of the node, because without root the host has no
 // routes to them.
@@ -189,7 +197,7 @@ func (cp *ControlPlane) writeNodeCredentials(s node.Settings) error {
 
 // nodeArgs are the flags by which kube-apiserver authenticates to a real node, for logs and the like.
 func (cp *ControlPlane) nodeArgs() []string {
-	if len(cp.nodes) == 0 {
+	if len(cp.realNodes()) == 0 {
 		return nil
 	}
 	file := cp.dir.pki
@@ -208,7 +216,7 @@ func (cp *ControlPlane) nodeArgs() []string {
 // simulatedNodeArgs are the flags by which kube-apiserver reaches simulated nodes, which have the same certificate authority. A
 // kube-apiserver of an earlier version runs without them, and its clients get no logs until it is restarted.
 func (cp *ControlPlane) simulatedNodeArgs() []string {
-	if len(cp.nodes) > 0 {
+	if len(cp.realNodes()) > 0 {
 		return nil
 	}
 	return []string{"--kubelet-certificate-authority=" + cp.dir.pki("ca.crt"), "--kubelet-preferred-address-types=InternalIP"}
@@ -335,7 +343,7 @@ func newStorageClass() *storagev1.StorageClass {
 // connections to the API. kube-apiserver does not maintain them, because it only listens on loopback.
 func (cp *ControlPlane) newAPIEndpoints() *discoveryv1.EndpointSlice {
 	cp.mu.Lock()
-	port := int32(cp.state.Port)
+	port, address := int32(cp.state.Port), cp.nodes[0].APIAddress().String()
 	cp.mu.Unlock()
 	name, protocol, ready := "https", corev1.ProtocolTCP, true
 	return &discoveryv1.EndpointSlice{
@@ -344,7 +352,7 @@ func (cp *ControlPlane) newAPIEndpoints() *discoveryv1.EndpointSlice {
 			Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes", discoveryv1.LabelManagedBy: "keelson.dev"},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{cp.nodes[0].APIAddress().String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
 		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &protocol}},
 	}
 }
@@ -354,24 +362,31 @@ func (cp *ControlPlane) settleRealNodes(ctx context.Context, client kubernetes.I
 	if err := cp.dismissNodes(ctx, client); err != nil {
 		return err
 	}
-	if err := cp.offerMetrics(ctx, client); err != nil || len(cp.nodes) == 0 {
+	nodes := cp.realNodes()
+	if err := cp.offerMetrics(ctx, client, len(nodes) > 0); err != nil || len(nodes) == 0 {
 		return err
 	}
 	if err := cp.admitNodes(ctx, client); err != nil {
 		return err
 	}
 	cp.balanced.Do(func() { // Settle may be called again
-		cp.wg.Go(func() { cp.serveLoadBalancers(cp.supervision, client, cp.nodes[0].LoadBalancers()) })
+		cp.wg.Go(func() { cp.serveLoadBalancers(cp.supervision, client, nodes[0].LoadBalancers()) })
 	})
 	starts, startCtx := errgroup.WithContext(ctx)
-	for _, s := range cp.nodes {
+	for _, s := range nodes {
 		if node.IsPoweredOff(s.Dir) {
 			cp.wg.Go(func() { _ = cp.launch(cp.supervision, cp.realNode(s)) }) // when it is powered on
 			continue
 		}
 		starts.Go(func() error { return cp.step(startCtx, cp.realNode(s)) })
 	}
-	return starts.Wait()
+	if err := starts.Wait(); err != nil {
+		return err
+	}
+	if nodes[0].Rootless == nil {
+		cp.kept.Do(func() { cp.wg.Go(func() { cp.keepNodes(cp.supervision, client) }) })
+	}
+	return nil
 }
 
 // nodeRemovalTimeout limits how long a start waits for the API to delete the Node of a real node.
@@ -380,14 +395,23 @@ const nodeRemovalTimeout = time.Minute
 // dismissNodes deletes the Nodes of earlier real nodes.
 func (cp *ControlPlane) dismissNodes(ctx context.Context, client kubernetes.Interface) error {
 	cp.mu.Lock()
-	leftOver := cp.state.RealNodes
+	highest := cp.state.RealNodes
 	cp.mu.Unlock()
-	if leftOver <= len(cp.nodes) {
+	var leftOver []int
+	bound := 0
+	for index := range highest {
+		if cp.hasNode(index) {
+			bound = index + 1
+		} else {
+			leftOver = append(leftOver, index)
+		}
+	}
+	if len(leftOver) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, nodeRemovalTimeout, fmt.Errorf("waited %s", nodeRemovalTimeout))
 	defer cancel()
-	for i := len(cp.nodes); i < leftOver; i++ {
+	for _, i := range leftOver {
 		err := client.CoreV1().Nodes().Delete(ctx, node.Name(i), metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("delete the former Node %s: %w", node.Name(i), err)
@@ -395,6 +419,6 @@ func (cp *ControlPlane) dismissNodes(ctx context.Context, client kubernetes.Inte
 	}
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
-	cp.state.RealNodes = len(cp.nodes)
+	cp.state.RealNodes = bound
 	return saveState(cp.dir, cp.state)
 }

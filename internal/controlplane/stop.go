@@ -93,7 +93,12 @@ func (cp *ControlPlane) stopSurplus(ctx context.Context) error {
 	if cp.opts.Nodes == 0 {
 		surplus = append(surplus, nameKwok)
 	}
-	return cp.stopFound(ctx, append(surplus, nodeNames[len(cp.nodes):]...))
+	for index, name := range nodeNames {
+		if !cp.hasNode(index) {
+			surplus = append(surplus, name)
+		}
+	}
+	return cp.stopFound(ctx, surplus)
 }
 
 // stopFound stops those of the components that run without supervision.

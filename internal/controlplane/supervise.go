@@ -37,10 +37,11 @@ type component struct {
 	// restarted is called after a restart of the component. It must not block.
 	restarted func(ctx context.Context)
 
-	process *process.Process // belongs to launch, then to supervise
-	absent  bool             // was not running before launch; set by launch
-	started bool             // by us, not adopted; guarded by ControlPlane.mu
-	renewed atomic.Bool      // we stopped it to restart it
+	end     context.CancelFunc // ends the supervision of this component; set by launch
+	process *process.Process   // belongs to launch, then to supervise
+	absent  bool               // was not running before launch; set by launch
+	started bool               // by us, not adopted; guarded by ControlPlane.mu
+	renewed atomic.Bool        // we stopped it to restart it
 }
 
 // A crashed component is restarted at once, then with a backoff of up to ten seconds. The backoff is reset after a
@@ -74,17 +75,23 @@ func (cp *ControlPlane) launch(ctx context.Context, c *component) error {
 		return nil
 	}
 	cp.launched[c.name] = c
+	supervision, end := context.WithCancel(cp.supervision)
+	c.end = end
 	cp.wg.Add(1) // Stop waits for this, and then stops the component
 	cp.mu.Unlock()
 	defer cp.wg.Done()
 
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(supervision, cancel)()
 	if err := cp.takeOver(ctx, c); err != nil {
+		end()
 		cp.mu.Lock()
 		defer cp.mu.Unlock()
 		delete(cp.launched, c.name)
 		return err
 	}
-	cp.wg.Go(func() { cp.supervise(cp.supervision, c) })
+	cp.wg.Go(func() { cp.supervise(supervision, c) })
 	return nil
 }
 

@@ -214,7 +214,7 @@ func TestNewSettings(t *testing.T) {
 	data := t.TempDir()
 	m := able()
 	m.Capabilities &^= capSysResource
-	all, err := NewSettings(testClaims(t), m, data, 3, "/bin/keelson-kube", 20001, "10.96.0.0/16")
+	all, err := NewSettings(testClaims(t), m, data, []int{0, 1, 2}, "/bin/keelson-kube", 20001, "10.96.0.0/16")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func TestNewSettings(t *testing.T) {
 	if err := errors.Join(os.Mkdir(kept.Dir, 0o700), os.WriteFile(kept.File(), text, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	again, err := NewSettings(testClaims(t), m, data, 3, "/bin/keelson-kube", 20001, "10.96.0.0/16")
+	again, err := NewSettings(testClaims(t), m, data, []int{0, 1, 2}, "/bin/keelson-kube", 20001, "10.96.0.0/16")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func TestNewSettings(t *testing.T) {
 func TestNewSettingsWithoutRoot(t *testing.T) {
 	m := able()
 	m.Root, m.Capabilities, m.Rootless = false, 0, ableUser()
-	all, err := NewSettings(testClaims(t), m, t.TempDir(), 1, "/bin/keelson-kube", 20001, "10.96.0.0/16")
+	all, err := NewSettings(testClaims(t), m, t.TempDir(), []int{0}, "/bin/keelson-kube", 20001, "10.96.0.0/16")
 	if err != nil {
 		t.Fatal(err)
 	}

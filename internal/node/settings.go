@@ -68,12 +68,12 @@ type RootlessRun struct {
 // Egress is the socket at which a node without root connects kube-apiserver to its Pods and Services. It is in the working directory of both.
 const Egress = "egress"
 
-// NewSettings returns the settings of a number of nodes of a data directory, for this machine. Kube is the path of keelson-kube,
+// NewSettings returns the settings of the nodes with these indexes of a data directory, for this machine. Kube is the path of keelson-kube,
 // and services the network of Services, which must be valid. The nodes keep their network if they had one that is still free. Both
 // are claimed.
-func NewSettings(claims *Claims, m Machine, data string, count int, kube string, apiPort int, services string) ([]Settings, error) {
+func NewSettings(claims *Claims, m Machine, data string, indexes []int, kube string, apiPort int, services string) ([]Settings, error) {
 	s := Settings{
-		Programs: m.Programs, Kube: kube, Runtime: m.Runtime, APIPort: apiPort, Nodes: count,
+		Programs: m.Programs, Kube: kube, Runtime: m.Runtime, APIPort: apiPort, Nodes: len(indexes),
 		Services: netip.MustParsePrefix(services), ProxyMode: m.proxyMode(), RestrictOOMScore: m.Capabilities&capSysResource == 0,
 	}
 	if m.Root {
@@ -104,11 +104,9 @@ func NewSettings(claims *Claims, m Machine, data string, count int, kube string,
 	if err != nil {
 		return nil, err
 	}
-	all := make([]Settings, 0, count)
-	for s.Index = range count {
-		s.Name, s.Dir = Name(s.Index), Dir(data, s.Index)
-		s.ID = id(s.Dir)
-		all = append(all, s)
+	all := make([]Settings, 0, len(indexes))
+	for _, index := range indexes {
+		all = append(all, s.At(data, index))
 	}
 	return all, nil
 }
@@ -122,6 +120,23 @@ func ClaimServices(claims *Claims, data string, services netip.Prefix) (free boo
 	}
 	used, err := usedNetworks(links(data))
 	return err == nil && !overlaps(services, used), err
+}
+
+// At returns the settings of another node of the same data directory.
+func (s Settings) At(data string, index int) Settings {
+	s.Index, s.Name, s.Dir = index, Name(index), Dir(data, index)
+	s.ID = id(s.Dir)
+	return s
+}
+
+// ReadShare returns the number of nodes that shared the machine when a node with these settings was started before.
+func ReadShare(s Settings) int {
+	data, err := os.ReadFile(s.File())
+	var previous Settings
+	if err != nil || json.Unmarshal(data, &previous) != nil || previous.Nodes == 0 {
+		return s.Nodes
+	}
+	return previous.Nodes
 }
 
 // FreeServices claims a network for the Services of the nodes of a data directory, to which this machine has no route yet:

@@ -1,4 +1,4 @@
-// Package node is the command `keelson node`: it powers real nodes off and on, for tests of failures.
+// Package node is the command `keelson node`: it adds and removes real nodes, and powers them off and on, for tests of failures.
 package node
 
 import (
@@ -25,8 +25,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-const long = `List the real nodes of Keelson on this host, and power them off and on, to test how workloads
-survive the failure of a node. ` + "`keelson up --node=real --nodes=3`" + ` starts three of them.`
+const long = `List the real nodes of Keelson on this host, add and remove them, and power them off and on, to test how
+workloads survive the failure of a node. ` + "`keelson up --node=real --nodes=3`" + ` starts three of them.`
 
 // stopTimeout is longer than a node takes to stop its Pods, and startTimeout than it takes to become ready again.
 const (
@@ -39,12 +39,12 @@ const (
 func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node",
-		Short: "List real nodes, and power them off and on",
+		Short: "List, add and remove real nodes, and power them off and on",
 		Long:  long,
 		Args:  usage.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newList(),
+	cmd.AddCommand(newList(), newAdd(), newRemove(),
 		newPower("stop", "Shut a node down: its Pods end gracefully",
 			`Shut a real node down, and return when it is off. Its Pods get SIGTERM first. It stays off, also after a
 restart of Keelson, until `+"`keelson node start`"+`. To move the Pods to other nodes before, use kubectl drain.`,
@@ -119,14 +119,14 @@ func inspect(ctx context.Context, data string) (controlplane.Report, error) {
 // find returns the node with this name.
 func find(report controlplane.Report, name string) (target, error) {
 	var names []string
-	for index := range report.RealNodes {
+	for _, index := range report.NodeIndexes {
 		names = append(names, realnode.Name(index))
 	}
-	index := slices.Index(names, name)
-	if index < 0 {
+	i := slices.Index(names, name)
+	if i < 0 {
 		return target{}, fmt.Errorf("no real node is named %s: choose one of %s", name, strings.Join(names, ", "))
 	}
-	return target{data: report.Dir, index: index}, nil
+	return target{data: report.Dir, index: report.NodeIndexes[i]}, nil
 }
 
 // powerOff ends a node with a signal, and has it stay off.
@@ -154,6 +154,14 @@ func (n target) powerOn(ctx context.Context) error {
 	if err := realnode.PowerOn(n.dir()); err != nil {
 		return err
 	}
+	if pid != 0 {
+		began = time.Time{} // it runs already
+	}
+	return n.awaitReady(ctx, began)
+}
+
+// awaitReady waits until a node has reported since this time that it is ready.
+func (n target) awaitReady(ctx context.Context, began time.Time) error {
 	config, err := controlplane.AdminConfig(n.data)
 	if err != nil {
 		return err
@@ -168,7 +176,7 @@ func (n target) powerOn(ctx context.Context) error {
 			return false, nil //nolint:nilerr // the next attempt may succeed
 		}
 		ready := condition(object)
-		return ready.Status == corev1.ConditionTrue && (pid != 0 || !ready.LastHeartbeatTime.Time.Before(began)), nil
+		return ready.Status == corev1.ConditionTrue && !ready.LastHeartbeatTime.Time.Before(began), nil
 	})
 }
 
@@ -229,7 +237,7 @@ func list(w io.Writer, report controlplane.Report, objects []corev1.Node) error 
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "NAME\tPOWER\tREADY\tADDRESS")
 	running := report.RunningNodes()
-	for index := range report.RealNodes {
+	for _, index := range report.NodeIndexes {
 		n := target{report.Dir, index}
 		power, ready, address := "Starting", "Unknown", "<none>"
 		switch {

@@ -14,7 +14,7 @@ import (
 )
 
 func TestFind(t *testing.T) {
-	report := controlplane.Report{Dir: "/data", RealNodes: 2}
+	report := controlplane.Report{Dir: "/data", RealNodes: 2, NodeIndexes: []int{0, 1}}
 	for name, want := range map[string]int{"keelson-node": 0, "keelson-node-2": 1} {
 		if got, err := find(report, name); err != nil || got != (target{"/data", want}) {
 			t.Errorf("%s: got %v, %v", name, got, err)
@@ -26,7 +26,7 @@ func TestFind(t *testing.T) {
 }
 
 func TestList(t *testing.T) {
-	report := controlplane.Report{Dir: t.TempDir(), RealNodes: 3, Components: []controlplane.ComponentReport{
+	report := controlplane.Report{Dir: t.TempDir(), RealNodes: 3, NodeIndexes: []int{0, 1, 2}, Components: []controlplane.ComponentReport{
 		{Name: "node", State: "Running"}, {Name: "node-2", State: "Exited"}, {Name: "node-3", State: "Exited"},
 	}}
 	off := target{report.Dir, 2}.dir()

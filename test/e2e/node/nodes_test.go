@@ -61,6 +61,7 @@ func TestLongNodes(t *testing.T) {
 		{"a node that is partitioned comes back", partitioned},
 		{"a node that is drained is empty", drained},
 		{"a node stopped and started", stoppedAndStarted},
+		{"a node is added, and removed with all that it has", addedAndRemoved},
 		{"the Pods of a lost node are replaced when it is out of service", outOfService},
 		{"keelson killed, the nodes keep running, and one that is off stays off", keelsonKilledWithThree},
 		{"down leaves nothing, up has fewer nodes", upWithTwo},

@@ -18,3 +18,16 @@ func TestLongNodePage(t *testing.T) {
 	script := strings.Join(transcript.Commands(t, filepath.Join("..", "..", "..", "docs", "node.md")), "")
 	transcript.Contains(t, u.Script(t, t.TempDir(), script), "keelson-node ", "docker.io/library/hello:v1 ", "\nkeelson ")
 }
+
+// TestLongManyNodesPage runs the commands of docs/many-nodes.md.
+func TestLongManyNodesPage(t *testing.T) {
+	if rootless {
+		t.Skip("several real nodes need root")
+	}
+	u := newUser(t)
+	u.data = filepath.Join(u.home, ".local", "share", "keelson") // the default
+	u.before = traces(t, u.data)
+	script := strings.Join(transcript.Commands(t, filepath.Join("..", "..", "..", "docs", "many-nodes.md")), "")
+	transcript.Contains(t, u.Script(t, t.TempDir(), script), "three cups\n", "keelson-node-3   Off", "node/keelson-node-3 started\n",
+		"node/keelson-node-4 added\n", "node/keelson-node-2 removed\n", "keelson-node-4   On", "is deleted.")
+}

@@ -1,0 +1,251 @@
+package controlplane
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/keelson-dev/keelson/internal/atomicfile"
+	"github.com/keelson-dev/keelson/internal/node"
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// Real nodes are added and removed while the control plane runs. The file layout.nodeSet has those that are wanted: commands write it,
+// and keepNodes does what is missing. A removal that was interrupted continues at the next start.
+
+// nodeSetInterval is the interval at which the file is read.
+const nodeSetInterval = 500 * time.Millisecond
+
+// readNodeSet returns the indexes of the wanted nodes; none if there is no file.
+func readNodeSet(dir layout) (indexes []int, err error) {
+	data, err := os.ReadFile(dir.nodeSet())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(data, &indexes); err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w", dir.nodeSet(), err)
+	}
+	slices.Sort(indexes)
+	indexes = slices.Compact(indexes)
+	if len(indexes) == 0 || indexes[0] != 0 || indexes[len(indexes)-1] >= node.MaxNodes {
+		return nil, fmt.Errorf("%s is damaged: it must have the indexes of nodes from 0 to %d", dir.nodeSet(), node.MaxNodes-1)
+	}
+	return indexes, nil
+}
+
+func writeNodeSet(dir layout, indexes []int) error {
+	data, err := json.Marshal(indexes)
+	if err != nil {
+		return err
+	}
+	return updateFile(dir.nodeSet(), append(data, '\n'), atomicfile.Durable)
+}
+
+// ChangeNodes changes the wanted real nodes of a data directory whose control plane runs, which then adds or removes them. The first node
+// cannot be removed.
+func ChangeNodes(path string, change func(indexes []int) ([]int, error)) error {
+	dir := layout(path)
+	lock, err := os.OpenFile(dir.nodeSet()+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	indexes, err := readNodeSet(dir)
+	if err != nil {
+		return err
+	}
+	if indexes, err = change(indexes); err != nil {
+		return err
+	}
+	return writeNodeSet(dir, indexes)
+}
+
+// chooseNodes returns the indexes of the nodes to run: as many as requested, or those that run since an earlier start if they are
+// as many.
+func (cp *ControlPlane) chooseNodes() (indexes []int, adopted bool, err error) {
+	kept, err := readNodeSet(cp.dir)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, index := range kept {
+		p, err := cp.procs.Find(numbered(nameNode, index))
+		adopted = adopted || err == nil && p.Status().State == process.Running
+	}
+	if adopted && len(kept) == cp.opts.RealNodes {
+		return kept, true, nil
+	}
+	for index := range cp.opts.RealNodes {
+		indexes = append(indexes, index)
+	}
+	return indexes, false, writeNodeSet(cp.dir, indexes)
+}
+
+// realNodes returns the settings of the real nodes.
+func (cp *ControlPlane) realNodes() []node.Settings {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	return slices.Clone(cp.nodes)
+}
+
+// hasNode reports whether there is a real node with this index.
+func (cp *ControlPlane) hasNode(index int) bool {
+	return slices.ContainsFunc(cp.realNodes(), func(s node.Settings) bool { return s.Index == index })
+}
+
+// keepNodes adds and removes nodes until they are the wanted ones, until the context ends.
+func (cp *ControlPlane) keepNodes(ctx context.Context, client kubernetes.Interface) {
+	reported := ""
+	for pause(ctx, nodeSetInterval) {
+		err := cp.changeNodes(ctx, client)
+		if err == nil {
+			reported = ""
+			continue
+		}
+		if ctx.Err() == nil && err.Error() != reported {
+			reported = err.Error()
+			cp.opts.Log.Error(err, "Failed to add or remove a real node, will retry", "interval", nodeSetInterval.String())
+		}
+	}
+}
+
+func (cp *ControlPlane) changeNodes(ctx context.Context, client kubernetes.Interface) error {
+	wanted, err := readNodeSet(cp.dir)
+	if err != nil || wanted == nil {
+		return err
+	}
+	var errs []error
+	for _, index := range wanted {
+		if !cp.hasNode(index) {
+			errs = append(errs, cp.addNode(index, len(wanted)))
+		}
+	}
+	for _, s := range cp.realNodes() {
+		if !slices.Contains(wanted, s.Index) {
+			errs = append(errs, cp.removeNode(ctx, client, s))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// addNode starts one more node. The other nodes keep their shares of the host until they are started again.
+func (cp *ControlPlane) addNode(index, count int) error {
+	cp.mu.Lock()
+	s := cp.nodes[0].At(string(cp.dir), index)
+	s.Nodes = count
+	cp.nodes = append(slices.Clone(cp.nodes), s)
+	slices.SortFunc(cp.nodes, func(a, b node.Settings) int { return a.Index - b.Index })
+	cp.state.RealNodes = max(cp.state.RealNodes, index+1)
+	err := errors.Join(saveState(cp.dir, cp.state), cp.writeNodeSettings())
+	cp.mu.Unlock()
+	if err == nil {
+		err = cp.renewOnce()
+	}
+	if err == nil {
+		err = cp.launch(cp.supervision, cp.realNode(s))
+	}
+	if err != nil {
+		cp.forgetNode(index) // the next attempt begins again
+		return fmt.Errorf("add the node %s: %w", s.Name, err)
+	}
+	cp.opts.Log.Info("Added a real node", "node", s.Name)
+	return nil
+}
+
+func (cp *ControlPlane) forgetNode(index int) {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	cp.nodes = slices.DeleteFunc(slices.Clone(cp.nodes), func(s node.Settings) bool { return s.Index == index })
+}
+
+// removeNode stops a node and deletes all that it has: its Node with its Lease, its files and its certificates. Its links go with its
+// network namespace.
+func (cp *ControlPlane) removeNode(ctx context.Context, client kubernetes.Interface, s node.Settings) error {
+	name := numbered(nameNode, s.Index)
+	cp.mu.Lock()
+	c := cp.launched[name]
+	cp.mu.Unlock()
+	if c != nil {
+		c.end()
+	}
+	if err := stopRecorded(ctx, cp.procs, name, waitTimeout(name)); err != nil {
+		return fmt.Errorf("remove the node %s: %w", s.Name, err)
+	}
+	if err := errors.Join(node.Clean(ctx, s.Dir), deleteNode(ctx, client, s.Name), cp.removeNodeFiles(ctx, s.Index)); err != nil {
+		return fmt.Errorf("remove the node %s: %w", s.Name, err)
+	}
+	err := cp.procs.Remove(name)
+	if err != nil && !errors.Is(err, process.ErrNotFound) {
+		return fmt.Errorf("remove the node %s: %w", s.Name, err)
+	}
+	cp.mu.Lock()
+	delete(cp.launched, name)
+	delete(cp.state.Commands, name)
+	err = saveState(cp.dir, cp.state)
+	cp.mu.Unlock()
+	cp.forgetNode(s.Index)
+	cp.opts.Log.Info("Removed a real node", "node", s.Name)
+	return err
+}
+
+// deleteNode deletes the Node of a node that does not run any more, and its Pods, which otherwise stay for about a minute.
+func deleteNode(ctx context.Context, client kubernetes.Interface, name string) error {
+	if err := ignoreNotFound(client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})); err != nil {
+		return err
+	}
+	pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		errs = append(errs, ignoreNotFound(client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *metav1.NewDeleteOptions(0))))
+	}
+	return errors.Join(errs...)
+}
+
+// removedSuffix is that of the directory of a node that is being deleted.
+const removedSuffix = ".removed"
+
+// removeNodeFiles deletes the files of a node. The first step decides: what is renamed is deleted by the next start at the latest.
+func (cp *ControlPlane) removeNodeFiles(ctx context.Context, index int) error {
+	dir := node.Dir(string(cp.dir), index)
+	if err := os.Rename(dir, dir+removedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	errs := []error{cp.removeRemoved(ctx), removeIfExists(cp.dir.path("peers", strconv.Itoa(index)+".json")), removeIfExists(cp.dir.log(numbered(nameNode, index)))}
+	for _, name := range []string{numbered(nameKubeletServer, index), numbered(nameKubeletClient, index)} {
+		errs = append(errs, removeIfExists(cp.dir.pki(name+".crt")), removeIfExists(cp.dir.pki(name+".key")))
+	}
+	return errors.Join(errs...)
+}
+
+// removeRemoved deletes the directories of nodes whose removal was begun.
+func (cp *ControlPlane) removeRemoved(ctx context.Context) error {
+	folders, err := filepath.Glob(cp.dir.path("node*" + removedSuffix))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, folder := range folders {
+		errs = append(errs, removeAll(ctx, folder))
+	}
+	return errors.Join(errs...)
+}

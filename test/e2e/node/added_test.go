@@ -1,0 +1,90 @@
+//go:build linux
+
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/keelson-dev/keelson/internal/node"
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+// addedAndRemoved adds a fourth node, on which Pods run, and removes it, and then the second one, whose place a new node gets.
+func addedAndRemoved(t *testing.T, u *user) {
+	fourth := node.Name(3)
+	transcript.Contains(t, u.Fails(t, 1, "keelson", "node", "add", "web", "--data-dir", u.data), "a real node cannot be named web")
+	transcript.Contains(t, u.Fails(t, 1, "keelson", "node", "remove", node.Name(0), "--data-dir", u.data), "it is the first node")
+	before := u.running(t)
+	if got := u.keelsonNode(t, "add"); got != "node/"+fourth+" added\n" {
+		t.Errorf("got %q", got)
+	}
+	u.loadApp(t, "v1")
+	u.kubectl(t, "rollout", "status", "daemonset/web", "--timeout", transcript.WaitTimeout.String())
+	pod, address := u.podOn(t, fourth)
+	first, _ := u.podOn(t, node.Name(0))
+	for _, pair := range [][2]string{{first, "http://" + address + ":8080"}, {pod, "http://web"}} {
+		u.Until(t, pair[0]+" reaches "+pair[1], answersOK, "kubectl", "exec", pair[0], "--", "/app", "get", pair[1])
+	}
+	for name, life := range before {
+		if after := u.running(t)[name]; after != life {
+			t.Errorf("%s was %+v before, and is %+v", name, life, after)
+		}
+	}
+
+	u.apply(t, fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: alone}\nspec: {nodeName: %s, containers: [{name: app, image: \"app:v1\"}]}\n", fourth))
+	transcript.Contains(t, u.Fails(t, 1, "keelson", "node", "remove", fourth, "--data-dir", u.data), "no controller would replace pod/alone of namespace default")
+	u.kubectl(t, "delete", "pod", "alone")
+	u.removed(t, 3)
+	u.removed(t, 1)
+	transcript.Contains(t, u.keelsonNode(t, "list"), "keelson-node     On", "keelson-node-3   On")
+	if got := u.keelsonNode(t, "add"); got != "node/"+node.Name(1)+" added\n" {
+		t.Errorf("got %q", got)
+	}
+	u.loadApp(t, "v1")
+	u.kubectl(t, "rollout", "status", "daemonset/web", "--timeout", transcript.WaitTimeout.String())
+	reachAcross(t, u)
+}
+
+// removed removes a node, and checks that nothing of it is left.
+func (u *user) removed(t *testing.T, index int) {
+	t.Helper()
+	name := node.Name(index)
+	if got := u.keelsonNode(t, "remove", name); got != "node/"+name+" removed\n" {
+		t.Errorf("got %q", got)
+	}
+	u.kubectl(t, "wait", "--for=condition=Available", "deployment/shop", "--timeout", transcript.WaitTimeout.String())
+	u.Until(t, "its Lease is gone", func(out string) bool { return !strings.Contains(out, name+"\n") }, "kubectl", "get", "leases", "-n", "kube-node-lease", "-o", "name")
+	u.Until(t, "its Pods are gone", transcript.Is(""), "kubectl", "get", "pods", "--field-selector", "spec.nodeName="+name, "-o", "name")
+	for _, path := range []string{
+		node.Dir(u.data, index), node.Dir(u.data, index) + ".removed", filepath.Join(u.data, "peers", fmt.Sprint(index)+".json"),
+		filepath.Join(u.data, "pki", fmt.Sprintf("kubelet-%d.key", index+1)),
+	} {
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is left: %v", path, err)
+		}
+	}
+	// Of the links to other nodes, both ends are gone, with their routes.
+	var record struct{ PID int }
+	data, err := os.ReadFile(filepath.Join(u.data, "peers", "0.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &record)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	transcript.Eventually(t, "no link leads to it", func() bool {
+		out, err := exec.Command("nsenter", "--target", fmt.Sprint(record.PID), "--net", "ip", "route").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return !strings.Contains(string(out), fmt.Sprintf("peer-%d ", index))
+	})
+}
