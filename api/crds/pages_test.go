@@ -69,6 +69,7 @@ var typedBy = map[string]string{
 	"guest.md":             "TestGuestPage",
 	"images.md":            "TestLongImagesPage",
 	"install.md":           "TestEveryCommandOfThePages",
+	"many-nodes.md":        "TestLongManyNodesPage",
 	"metrics.md":           "TestEveryCommandOfThePages",
 	"node.md":              "TestLongNodePage",
 	"operations.md":        "TestEveryCommandOfThePages",
