@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -248,4 +249,38 @@ func (cp *ControlPlane) removeRemoved(ctx context.Context) error {
 		errs = append(errs, removeAll(ctx, folder))
 	}
 	return errors.Join(errs...)
+}
+
+// nodeRemovalTimeout limits how long a start waits for the API to delete the Node of a real node.
+const nodeRemovalTimeout = time.Minute
+
+// dismissNodes deletes the Nodes of earlier real nodes.
+func (cp *ControlPlane) dismissNodes(ctx context.Context, client kubernetes.Interface) error {
+	cp.mu.Lock()
+	highest := cp.state.RealNodes
+	cp.mu.Unlock()
+	var leftOver []int
+	bound := 0
+	for index := range highest {
+		if cp.hasNode(index) {
+			bound = index + 1
+		} else {
+			leftOver = append(leftOver, index)
+		}
+	}
+	if len(leftOver) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, nodeRemovalTimeout, fmt.Errorf("waited %s", nodeRemovalTimeout))
+	defer cancel()
+	for _, i := range leftOver {
+		err := client.CoreV1().Nodes().Delete(ctx, node.Name(i), metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete the former Node %s: %w", node.Name(i), err)
+		}
+	}
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	cp.state.RealNodes = bound
+	return saveState(cp.dir, cp.state)
 }

@@ -388,37 +388,3 @@ func (cp *ControlPlane) settleRealNodes(ctx context.Context, client kubernetes.I
 	}
 	return nil
 }
-
-// nodeRemovalTimeout limits how long a start waits for the API to delete the Node of a real node.
-const nodeRemovalTimeout = time.Minute
-
-// dismissNodes deletes the Nodes of earlier real nodes.
-func (cp *ControlPlane) dismissNodes(ctx context.Context, client kubernetes.Interface) error {
-	cp.mu.Lock()
-	highest := cp.state.RealNodes
-	cp.mu.Unlock()
-	var leftOver []int
-	bound := 0
-	for index := range highest {
-		if cp.hasNode(index) {
-			bound = index + 1
-		} else {
-			leftOver = append(leftOver, index)
-		}
-	}
-	if len(leftOver) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, nodeRemovalTimeout, fmt.Errorf("waited %s", nodeRemovalTimeout))
-	defer cancel()
-	for _, i := range leftOver {
-		err := client.CoreV1().Nodes().Delete(ctx, node.Name(i), metav1.DeleteOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("delete the former Node %s: %w", node.Name(i), err)
-		}
-	}
-	cp.mu.Lock()
-	defer cp.mu.Unlock()
-	cp.state.RealNodes = bound
-	return saveState(cp.dir, cp.state)
-}
