@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/driver/pod"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/install"
 	"github.com/keelson-dev/keelson/internal/manager"
@@ -207,7 +209,7 @@ func (o *options) chooseNode(ctx context.Context, dir string) error {
 		mode = o.automatic(report)
 	}
 	if mode == node.Simulated {
-		return nil
+		return o.checkDrivers()
 	}
 	programs, err := instance.NodePrograms()
 	if err != nil {
@@ -225,6 +227,14 @@ func (o *options) chooseNode(ctx context.Context, dir string) error {
 		o.machine = &machine
 	}
 	o.noNode = line
+	return o.checkDrivers()
+}
+
+// checkDrivers rejects machines in Pods that nothing executes.
+func (o *options) checkDrivers() error {
+	if o.machine == nil && slices.Contains(o.machines.Drivers, pod.Name) {
+		return usage.Errorf("--vm-driver=%s: the Pods of simulated nodes run nothing; add --node=real", pod.Name)
+	}
 	return nil
 }
 

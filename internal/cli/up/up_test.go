@@ -78,6 +78,17 @@ func TestAutomaticNode(t *testing.T) {
 	}
 }
 
+func TestMachinesInPodsNeedRealNodes(t *testing.T) {
+	o := &options{machines: manager.Machines{Drivers: []string{"qemu", "pod"}}}
+	if err := o.checkDrivers(); err == nil || !strings.Contains(err.Error(), "--node=real") {
+		t.Errorf("with simulated nodes: %v", err)
+	}
+	o.machine = &node.Machine{}
+	if err := o.checkDrivers(); err != nil {
+		t.Errorf("with a real node: %v", err)
+	}
+}
+
 func TestWelcome(t *testing.T) {
 	t.Setenv("HOME", "/home/me")
 	t.Setenv("XDG_DATA_HOME", "")
