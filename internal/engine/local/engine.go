@@ -242,6 +242,7 @@ func (e *Engine) apply(ctx context.Context, m *member, wanted desire) error {
 	if err := e.fork(ctx, m, wanted); err != nil {
 		return err
 	}
+	nodes := e.firstNodes(m, wanted)
 	cp, err := controlplane.Start(ctx, e.controlPlaneOptions(m, wanted))
 	if err != nil {
 		if errors.Is(err, process.ErrLocked) {
@@ -256,7 +257,7 @@ func (e *Engine) apply(ctx context.Context, m *member, wanted desire) error {
 		return errors.Join(err, cp.Detach())
 	}
 	m.mu.Lock()
-	m.cp, m.present, m.nodes = cp, wanted.key(), &cluster.Nodes{}
+	m.cp, m.present, m.nodes = cp, wanted.key(), nodes
 	m.mu.Unlock()
 	e.wg.Go(func() { e.settle(m, cp) })
 	return nil
@@ -269,54 +270,6 @@ func (m *member) describe(step string) {
 	if m.op != nil && m.op.State == v1alpha1.OperationProcessing {
 		m.op.Description = step
 	}
-}
-
-// settleRetry is the pause after nodes did not become ready.
-const settleRetry = 10 * time.Second
-
-// settle starts controllers and nodes, which Apply does not wait for, and waits until they are ready. It ends with the control plane or
-// the engine.
-func (e *Engine) settle(m *member, cp *controlplane.ControlPlane) {
-	began := time.Now()
-	log := e.opts.Log.WithValues("Cluster", m.name)
-	for m.runs(cp) {
-		err := cp.Settle(e.ctx)
-		if e.ctx.Err() != nil || !m.settled(cp, err) {
-			return
-		}
-		e.changed(m.name)
-		if err == nil {
-			log.V(1).Info("The controllers and nodes of the cluster are ready", "after", time.Since(began))
-			return
-		}
-		log.Error(err, "The controllers or the nodes of the cluster are not ready, will retry", "interval", settleRetry)
-		select {
-		case <-e.ctx.Done():
-			return
-		case <-time.After(settleRetry):
-		}
-	}
-}
-
-// runs reports whether a control plane still belongs to the cluster.
-func (m *member) runs(cp *controlplane.ControlPlane) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.cp == cp
-}
-
-// settled records the result of ControlPlane.Settle. It reports whether the control plane still belongs to the cluster.
-func (m *member) settled(cp *controlplane.ControlPlane, err error) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.cp != cp {
-		return false
-	}
-	m.nodes = &cluster.Nodes{Ready: err == nil}
-	if err != nil {
-		m.nodes.Problem = err.Error()
-	}
-	return true
 }
 
 func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Options {

@@ -3,10 +3,12 @@ package local
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/controlplane"
 )
 
 // errNoRealNodes is the error of an engine without Options.Machine.
@@ -35,4 +37,62 @@ func (e *Engine) chooseNodes(d *desire) error {
 	}
 	d.machine = &machine
 	return nil
+}
+
+// firstNodes returns the state of the nodes of a cluster until they are observed: they start, or nil if they may have been running for
+// a long time.
+func (e *Engine) firstNodes(m *member, wanted desire) *cluster.Nodes {
+	applied, err := readApplied(e.dir(m.uid))
+	if err == nil && applied != nil && wanted.isApplied(applied) && e.hasProcesses(m.uid) {
+		return nil
+	}
+	return &cluster.Nodes{}
+}
+
+// settleRetry is the pause after nodes did not become ready.
+const settleRetry = 10 * time.Second
+
+// settle starts controllers and nodes, which Apply does not wait for, and waits until they are ready. It ends with the control plane or
+// the engine.
+func (e *Engine) settle(m *member, cp *controlplane.ControlPlane) {
+	began := time.Now()
+	log := e.opts.Log.WithValues("Cluster", m.name)
+	for m.runs(cp) {
+		err := cp.Settle(e.ctx)
+		if e.ctx.Err() != nil || !m.settled(cp, err) {
+			return
+		}
+		e.changed(m.name)
+		if err == nil {
+			log.V(1).Info("The controllers and nodes of the cluster are ready", "after", time.Since(began))
+			return
+		}
+		log.Error(err, "The controllers or the nodes of the cluster are not ready, will retry", "interval", settleRetry)
+		select {
+		case <-e.ctx.Done():
+			return
+		case <-time.After(settleRetry):
+		}
+	}
+}
+
+// runs reports whether a control plane still belongs to the cluster.
+func (m *member) runs(cp *controlplane.ControlPlane) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cp == cp
+}
+
+// settled records the result of ControlPlane.Settle. It reports whether the control plane still belongs to the cluster.
+func (m *member) settled(cp *controlplane.ControlPlane, err error) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cp != cp {
+		return false
+	}
+	m.nodes = &cluster.Nodes{Ready: err == nil}
+	if err != nil {
+		m.nodes.Problem = err.Error()
+	}
+	return true
 }
