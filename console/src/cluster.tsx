@@ -1,4 +1,4 @@
-// What the page of a Cluster has besides the parts of every object: its operation, its kubeconfig, and its objects.
+// What the page of a Cluster has besides the parts of every object: its operation, kubeconfigs, snapshots, and its objects.
 import { Fragment } from 'preact';
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import { getJSON, getOwnFile, getText, type APIError } from './api';
@@ -10,6 +10,7 @@ import { Fold } from './machine';
 import { useMayCluster } from './may';
 import { Age, Badge, CellText, Copy, Empty, Scroll, Section, Until } from './parts';
 import { save } from './save';
+import { nodesOf, Snapshots, Users } from './snapshots';
 import { useSource } from './signal';
 import type { Tone } from './state';
 import { matches, natural, wordsOf, type Row } from './table';
@@ -25,6 +26,8 @@ export function ClusterPage({ app, object }: { app: App; object: Obj }) {
     <>
       <Operation object={object} />
       <Access object={object} may={may.kubeconfig} />
+      <Users object={object} />
+      <Snapshots app={app} object={object} />
       <Fold title={texts.cluster.objects} denied={may.proxy}>{() => <Objects app={app} name={name} />}</Fold>
     </>
   );
@@ -34,7 +37,7 @@ function Operation({ object }: { object: Obj }) {
   const operation = object.status?.lastOperation;
   const asked = object.spec?.version;
   const version = object.status?.version;
-  const components = (object.status?.conditions ?? []).filter((c: any) => ['ControlPlaneAvailable', 'EtcdHealthy'].includes(c.type));
+  const components = (object.status?.conditions ?? []).filter((c: any) => ['ControlPlaneAvailable', 'EtcdHealthy', 'NodesReady', 'UsersReady'].includes(c.type));
   return (
     <Section title={texts.cluster.operation}>
       {!operation && <Empty title={texts.cluster.noOperation} />}
@@ -45,7 +48,9 @@ function Operation({ object }: { object: Obj }) {
       )}
       <dl class="facts">
         <div><dt>{texts.cluster.version}</dt><dd>{version || texts.unknown}{asked && asked !== version && <> {texts.cluster.asked(asked)}</>}</dd></div>
-        {components.map((c: any) => <div key={c.type}><dt>{texts.cluster.components[c.type as 'EtcdHealthy']}</dt><dd><Badge tone={c.status === 'True' ? 'good' : c.reason === 'Stopped' ? 'calm' : 'bad'}>{c.reason}</Badge> {c.status === 'True' ? '' : c.message}</dd></div>)}
+        {object.status?.engine === 'local' && <div><dt>{texts.cluster.nodes}</dt><dd>{nodesOf(object)}</dd></div>}
+        {object.spec?.from?.snapshot && <div><dt>{texts.cluster.from}</dt><dd><a href={`/clustersnapshots/${object.spec.from.snapshot}`}>{object.spec.from.snapshot}</a></dd></div>}
+        {components.map((c: any) => <div key={c.type}><dt>{texts.cluster.components[c.type as 'EtcdHealthy']}</dt><dd><Badge tone={c.status === 'True' ? 'good' : ['Stopped', 'Stopping', 'NotObserved'].includes(c.reason) ? 'calm' : ['Starting', 'Waiting'].includes(c.reason) ? 'busy' : 'bad'}>{c.reason}</Badge> {c.status === 'True' ? '' : c.message}</dd></div>)}
         {object.status?.expiresAt && <div><dt>{texts.cluster.expires}</dt><dd><Until at={Date.parse(object.status.expiresAt)} /></dd></div>}
       </dl>
     </Section>

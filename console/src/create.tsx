@@ -10,7 +10,7 @@ import { texts } from './texts';
 
 function yamlOf(kind: Kind, namespace: string, machine: typeof newMachine, schedule: typeof newSchedule): string {
   if (kind.plural === 'virtualmachines') return machineYAML(kind, namespace, machine);
-  return kind.plural === 'crontabs' ? scheduleYAML(kind, namespace, schedule) : templateOf(kind, namespace);
+  return kind.plural === 'crontabs' ? scheduleYAML(kind, namespace, schedule) : templateOf(kind, namespace, router.route.from);
 }
 
 export function CreatePage({ kind }: { kind: Kind }) {
@@ -25,7 +25,7 @@ export function CreatePage({ kind }: { kind: Kind }) {
   const made = yamlOf(kind, namespace, machine, schedule);
   const text = edited ?? made;
   const change = (yaml?: string) => { setEdited(yaml); setChecked(false); };
-  useEffect(() => change(), [kind, namespace]);
+  useEffect(() => change(), [kind, namespace, router.route.from]);
   const post = async (dryRun: boolean) => {
     say('');
     const query = `fieldManager=keelson-console&fieldValidation=Strict${dryRun ? '&dryRun=All' : ''}`;

@@ -19,6 +19,7 @@ const looks: Record<string, Look> = {
   virtualmachineimages: { one: 'Image', title: 'Images', key: 'i' },
   crontabs: { one: 'Schedule', title: 'Schedules', key: 's' },
   clusters: { one: 'Cluster', title: 'Clusters', key: 'c' },
+  clustersnapshots: { one: 'Cluster snapshot', title: 'Cluster snapshots', key: 'n' },
   kubeconfigs: { one: 'Kubeconfig', title: 'Kubeconfigs', key: 'k' },
   foos: { one: 'Foo', title: 'Foos', key: 'f' },
   sampleresources: { one: 'SampleResource', title: 'SampleResources', key: 'r' },

@@ -62,7 +62,7 @@ const asked = ['create'] as const;
 
 function Create({ kind }: { kind: Kind }) {
   const may = useMay(kind, kind.namespaced ? router.filter || 'default' : undefined, '', asked);
-  return <button type="button" class="small" disabled={may.create !== ''} title={may.create} onClick={() => router.set({ create: '1', search: '', sort: '', view: '' })}>{texts.create}</button>;
+  return <button type="button" class="small" disabled={may.create !== ''} title={may.create} onClick={() => router.set({ create: '1', from: '', search: '', sort: '', view: '' })}>{texts.create}</button>;
 }
 
 function Content({ kind, list, rows }: { kind: Kind; list: TableList; rows: Row[] }) {

@@ -22,7 +22,12 @@ export function useMayAccess(namespace: string, name: string): May {
 export function useMayCluster(name: string, secret: { namespace: string; name: string } | undefined): May {
   return useReview(secret ? clusterKeys : ['proxy'], [name, secret?.namespace, secret?.name], (key) => (key === 'proxy'
     ? { name, verb: 'get', group: 'access.cloudnative.tw', resource: 'clusters', subresource: 'proxy' }
-    : { ...secret!, verb: 'get', group: '', resource: 'secrets' }));
+    : { namespace: secret!.namespace, name: secret!.name, verb: 'get', group: '', resource: 'secrets' }));
+}
+
+/** Whether the user may read each of some Secrets, by their names. */
+export function useMaySecrets(secrets: { namespace: string; name: string }[]): May {
+  return useReview(secrets.map((s) => s.name), [secrets.map((s) => `${s.namespace}/${s.name}`).join()], (name) => ({ namespace: secrets.find((s) => s.name === name)!.namespace, name, verb: 'get', group: '', resource: 'secrets' }));
 }
 
 const clusterKeys = ['proxy', 'kubeconfig'] as const;

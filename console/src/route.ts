@@ -12,6 +12,8 @@ export interface Route {
   view: string;
   /** The form for a new object. */
   create: boolean;
+  /** The snapshot that the new Cluster is made of. */
+  from: string;
 }
 
 /** Reads an address. The path has a namespace only for an object of a kind with namespaces. */
@@ -27,6 +29,7 @@ export function parse(pathname: string, query: string): Route {
     sort: params.get('sort') ?? '',
     view: params.get('view') ?? '',
     create: params.has('create') && !a,
+    from: params.get('from') ?? '',
   };
 }
 

@@ -3,7 +3,7 @@
 /** Reasons of an operation that ends by itself. */
 const progress = new Set([
   'Creating', 'Starting', 'Stopping', 'GuestBooting', 'Terminating', 'Progressing', 'PodStarting', 'PodTerminating',
-  'Provisioning', 'Updating', 'Waiting', 'Removing', 'NotProbed', 'NoKubeconfig',
+  'Provisioning', 'Updating', 'Waiting', 'Removing', 'NotProbed', 'NoKubeconfig', 'Importing', 'Growing', 'Probing',
 ]);
 
 /** Reasons that somebody has asked for. */

@@ -69,12 +69,14 @@ const specs: Record<string, string> = {
   virtualdisks: 'spec:\n  size: 10Gi\n',
   virtualmachineimages: 'spec:\n  url: https://example.com/image.qcow2\n  sha256: ""\n',
   clusters: 'spec: {}\n',
+  clustersnapshots: 'spec:\n  clusterName: example\n',
   foos: 'spec:\n  deploymentName: example\n  replicas: 1\n',
   sampleresources: 'spec:\n  podImage: nginx:latest\n',
 };
 
-/** A YAML to begin with; '' for kinds that users do not create here. */
-export function templateOf(kind: Kind, namespace: string): string {
+/** A YAML to begin with; '' for kinds that users do not create here. A Cluster may be made of a snapshot. */
+export function templateOf(kind: Kind, namespace: string, from = ''): string {
+  if (from && kind.plural === 'clusters') return head(kind, namespace, 'copy') + `spec:\n  from:\n    snapshot: ${scalar(from)}\n`;
   const spec = specs[kind.plural];
   return spec === undefined ? '' : head(kind, namespace, 'example') + spec;
 }

@@ -31,7 +31,10 @@ export const texts = {
   token: 'Token of the Kubernetes API',
   cluster: {
     operation: 'Operation', noOperation: 'No operation was started yet.', attempt: (n: number) => `attempt ${n},`, version: 'Kubernetes version', asked: (version: string) => `(${version} is asked for)`,
-    components: { ControlPlaneAvailable: 'Control plane', EtcdHealthy: 'etcd' }, expires: 'Deleted', access: 'Access', noKubeconfig: 'It has no kubeconfig yet.', endpoint: 'API server',
+    components: { ControlPlaneAvailable: 'Control plane', EtcdHealthy: 'etcd', NodesReady: 'State of the nodes', UsersReady: 'State of the users' }, expires: 'Deleted', access: 'Access', noKubeconfig: 'It has no kubeconfig yet.', endpoint: 'API server',
+    nodes: 'Nodes', simulatedNodes: (n: number) => `${n} simulated`, realNodes: (n: number) => `${n} real`, from: 'Made of the snapshot',
+    users: 'Users', groups: 'Groups', secret: 'Secret', noSecret: 'not issued yet', userExpires: 'The kubeconfig expires',
+    snapshots: 'Cluster snapshots', noSnapshots: 'It has no snapshots.', size: 'Size', take: 'Take a snapshot', snapshotName: 'Name of the snapshot', fork: 'Make a Cluster of it',
     certificate: 'The client certificate expires', download: 'Download the kubeconfig', objects: 'Objects in this cluster',
   },
   timeline: {

@@ -92,10 +92,10 @@ test('the next run comes first, and CronTabs without one are left out', () => {
 });
 
 test('addresses of pages', () => {
-  assert.deepEqual(parse('/', '?namespace=a'), { plural: '', namespace: 'a', name: '', search: '', sort: '', view: '', create: false });
-  assert.deepEqual(parse('/virtualmachines', '?search=x&sort=-Age'), { plural: 'virtualmachines', namespace: '', name: '', search: 'x', sort: '-Age', view: '', create: false });
-  assert.deepEqual(parse('/virtualmachines/a/vm', ''), { plural: 'virtualmachines', namespace: 'a', name: 'vm', search: '', sort: '', view: '', create: false });
-  assert.deepEqual(parse('/clusters/demo', '?namespace=a'), { plural: 'clusters', namespace: 'a', name: 'demo', search: '', sort: '', view: '', create: false });
+  assert.deepEqual(parse('/', '?namespace=a'), { plural: '', namespace: 'a', name: '', search: '', sort: '', view: '', create: false, from: '' });
+  assert.deepEqual(parse('/virtualmachines', '?search=x&sort=-Age'), { plural: 'virtualmachines', namespace: '', name: '', search: 'x', sort: '-Age', view: '', create: false, from: '' });
+  assert.deepEqual(parse('/virtualmachines/a/vm', ''), { plural: 'virtualmachines', namespace: 'a', name: 'vm', search: '', sort: '', view: '', create: false, from: '' });
+  assert.deepEqual(parse('/clusters/demo', '?namespace=a'), { plural: 'clusters', namespace: 'a', name: 'demo', search: '', sort: '', view: '', create: false, from: '' });
   for (const [kind, namespace, name] of [[machines, 'a', 'vm'], [clusters, '', 'demo']] as const) {
     const route = parse(href(kind, namespace, name), '');
     assert.deepEqual([route.plural, route.namespace, route.name], [kind.plural, namespace, name]);

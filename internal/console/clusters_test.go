@@ -1,11 +1,13 @@
 package console_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -62,6 +64,86 @@ func TestClusterPage(t *testing.T) {
 	eventually(w, &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}, func(c *clusterv1alpha1.Cluster) bool {
 		return c.Spec.Running != nil && !*c.Spec.Running
 	})
+}
+
+// A snapshot is taken on the page of a Cluster, and the form of a new Cluster begins with it.
+func TestClusterSnapshots(t *testing.T) {
+	w := newWorld(t)
+	w.provision(clusterv1alpha1.SecretTypeKubeconfig)
+	c := serve(t, w.config, 0)
+	b := browser.New(t) // closed before the console
+	b.Open(strings.Replace(c.URL(), "/#", "/clusters/"+w.namespace+"#", 1))
+	b.Sees("Cluster snapshots", "It has no snapshots", "1 simulated")
+	name := w.namespace + "-before"
+	b.Fill("Name of the snapshot", name)
+	b.Click("Take a snapshot")
+	b.Sees(name, "NoStatus")
+	snapshot := &clusterv1alpha1.ClusterSnapshot{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	eventually(w, snapshot, func(s *clusterv1alpha1.ClusterSnapshot) bool { return s.Spec.ClusterName == w.namespace })
+	t.Cleanup(func() {
+		if err := w.client.Delete(context.WithoutCancel(t.Context()), snapshot); err != nil {
+			t.Error(err)
+		}
+	})
+	if browser.Value[bool](b, `[...document.querySelectorAll("main td a")].some((a) => a.textContent === "Make a Cluster of it")`) {
+		t.Error("a snapshot that is not taken yet is offered")
+	}
+	snapshot.Status.Version = "v1.36.3"
+	meta.SetStatusCondition(&snapshot.Status.Conditions, metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: clusterv1alpha1.ReasonSnapshotTaken})
+	if err := w.client.Status().Update(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	b.Sees("SnapshotTaken", "Make a Cluster of it")
+	b.Accessible()
+	b.Keep("cluster-snapshots")
+	b.Until(`[...document.querySelectorAll("main td a")].some((a) => a.textContent === "Make a Cluster of it" && (a.click(), true))`)
+	b.Sees("name: copy", "snapshot: "+name)
+	b.Click("Check")
+	b.Sees("The API accepts it")
+}
+
+// Each user of a Cluster is listed with the Secret of its kubeconfig, which is saved by users who may read it.
+func TestClusterUsers(t *testing.T) {
+	w := newWorld(t)
+	w.provision(clusterv1alpha1.SecretTypeKubeconfig)
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "alice", Labels: map[string]string{
+			clusterv1alpha1.LabelClusterName: w.namespace, clusterv1alpha1.LabelUser: "alice",
+		}},
+		Type: clusterv1alpha1.SecretTypeKubeconfig, StringData: map[string]string{clusterv1alpha1.SecretKey: "the kubeconfig of alice"},
+	}
+	if err := w.client.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}
+	eventually(w, cluster, func(*clusterv1alpha1.Cluster) bool { return true })
+	cluster.Spec.Users = []clusterv1alpha1.ClusterUser{{Name: "alice", Groups: []string{"developers"}}, {Name: "ci"}}
+	status := cluster.Status
+	if err := w.client.Update(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Status = status
+	cluster.Status.Users = []clusterv1alpha1.ClusterUserStatus{
+		{Name: "alice", SecretRef: &clusterv1alpha1.SecretReference{Namespace: w.namespace, Name: "alice"}},
+		// Not a Secret of this user.
+		{Name: "mallory", SecretRef: &clusterv1alpha1.SecretReference{Namespace: w.namespace, Name: "alice"}},
+	}
+	if err := w.client.Status().Update(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	c := serve(t, w.config, 0)
+	b := browser.New(t) // closed before the console
+	b.Open(strings.Replace(c.URL(), "/#", "/clusters/"+w.namespace+"#", 1))
+	b.Sees("alice", "developers", w.namespace+"/alice", "not issued yet")
+	b.Accessible()
+	v := &visitor{t: t, c: c}
+	v.login(token(c.URL()))
+	for path, want := range map[string]int{"?user=alice": http.StatusOK, "?user=mallory": http.StatusNotFound, "?user=ci": http.StatusNotFound, "?user=other": http.StatusNotFound} {
+		got := v.send(http.MethodGet, "/kubeconfig/"+w.namespace+path, nil, nil)
+		if got.code != want || strings.Contains(got.body, "the kubeconfig of alice") != (want == http.StatusOK) {
+			t.Errorf("%s: %d %s, want %d", path, got.code, got.body, want)
+		}
+	}
 }
 
 func TestClusterOfAReader(t *testing.T) {

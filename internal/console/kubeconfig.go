@@ -1,8 +1,10 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 
@@ -15,10 +17,10 @@ import (
 // maxObject is the size of an object that is read here, in bytes. It is the limit of kube-apiserver.
 const maxObject = 3 << 20
 
-// kubeconfig serves the kubeconfig of a Cluster, for users who may read its Secret. Other Secrets do not pass the console:
-// this one has the type and the label of the Cluster.
+// kubeconfig serves the kubeconfig of a Cluster, or that of one of its users, for users who may read its Secret. Other
+// Secrets do not pass the console: this one has the type and the labels of the Cluster and its user.
 func (c *Console) kubeconfig(w http.ResponseWriter, r *http.Request) {
-	name := r.PathValue("name")
+	name, user := r.PathValue("name"), r.URL.Query().Get("user")
 	if !namePath.MatchString(name) {
 		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "This is not the name of a Cluster.")
 		return
@@ -28,27 +30,47 @@ func (c *Console) kubeconfig(w http.ResponseWriter, r *http.Request) {
 		answer(w, int(status.Code), status)
 		return
 	}
-	ref := cluster.Status.KubeconfigRef
-	if ref == nil || ref.SecretRef == nil || !namePath.MatchString(ref.SecretRef.Namespace) || !namePath.MatchString(ref.SecretRef.Name) {
-		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "Cluster "+name+" has no kubeconfig yet.")
+	ref := secretOf(&cluster, user)
+	if ref == nil || !namePath.MatchString(ref.Namespace) || !namePath.MatchString(ref.Name) {
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "Cluster "+name+" has no "+kubeconfigOf(user)+" yet.")
 		return
 	}
 	var secret corev1.Secret
-	if status := c.read(r.Context(), "/api/v1/namespaces/"+ref.SecretRef.Namespace+"/secrets/"+ref.SecretRef.Name, &secret); status != nil {
+	if status := c.read(r.Context(), "/api/v1/namespaces/"+ref.Namespace+"/secrets/"+ref.Name, &secret); status != nil {
 		answer(w, int(status.Code), status)
 		return
 	}
-	key := ref.SecretRef.Key
-	if key == "" {
-		key = clusterv1alpha1.SecretKey
-	}
-	content := secret.Data[key]
-	if secret.Type != clusterv1alpha1.SecretTypeKubeconfig || secret.Labels[clusterv1alpha1.LabelClusterName] != name || len(content) == 0 {
-		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "The Secret "+secret.Name+" has no kubeconfig of Cluster "+name+".")
+	content := secret.Data[cmp.Or(ref.Key, clusterv1alpha1.SecretKey)]
+	if secret.Type != clusterv1alpha1.SecretTypeKubeconfig || secret.Labels[clusterv1alpha1.LabelClusterName] != name ||
+		secret.Labels[clusterv1alpha1.LabelUser] != user || len(content) == 0 {
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "The Secret "+secret.Name+" has no "+kubeconfigOf(user)+" of Cluster "+name+".")
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = w.Write(content) // the browser has gone
+}
+
+// secretOf returns the Secret that the status of a Cluster names for a user; "" is the administrator.
+func secretOf(cluster *clusterv1alpha1.Cluster, user string) *clusterv1alpha1.SecretReference {
+	if user == "" {
+		if cluster.Status.KubeconfigRef == nil {
+			return nil
+		}
+		return cluster.Status.KubeconfigRef.SecretRef
+	}
+	for _, u := range cluster.Status.Users {
+		if u.Name == user {
+			return u.SecretRef
+		}
+	}
+	return nil
+}
+
+func kubeconfigOf(user string) string {
+	if user == "" {
+		return "kubeconfig"
+	}
+	return fmt.Sprintf("kubeconfig of the user %q", user)
 }
 
 // read reads an object as the user. It returns what went wrong, or nil.

@@ -1,0 +1,140 @@
+// The nodes, users and snapshots of a Cluster.
+import { useState } from 'preact/hooks';
+import { APIError, getOwnFile, send } from './api';
+import type { App } from './app';
+import { href, path, type Kind } from './kinds';
+import type { Obj } from './live';
+import { useMay, useMaySecrets } from './may';
+import { Age, Badge, Copy, Empty, Scroll, Section, Until } from './parts';
+import { save } from './save';
+import { useSource } from './signal';
+import { stateOf, toneOf } from './state';
+import type { Row } from './table';
+import { texts } from './texts';
+
+/** The nodes that the spec of a Cluster has, as text; the default is one simulated node. */
+export function nodesOf(object: Obj): string {
+  const { real = 0, simulated = object.spec?.nodes ? 0 : 1 } = object.spec?.nodes ?? {};
+  return real ? texts.cluster.realNodes(real) : texts.cluster.simulatedNodes(simulated);
+}
+
+interface User { name: string; groups: string[]; secret?: { namespace: string; name: string }; notAfter?: string }
+
+/** The users of the spec, with the Secret that each has by now. */
+export function usersOf(object: Obj): User[] {
+  const status: any[] = object.status?.users ?? [];
+  return (object.spec?.users ?? []).map((u: any) => {
+    const found = status.find((s) => s.name === u.name);
+    return { name: u.name, groups: u.groups ?? [], secret: found?.secretRef, notAfter: found?.notAfter };
+  });
+}
+
+export function Users({ object }: { object: Obj }) {
+  const users = usersOf(object);
+  const may = useMaySecrets(users.flatMap((u) => u.secret ?? []));
+  const [message, say] = useState('');
+  const download = (user: string) => {
+    say('');
+    void save(getOwnFile(`/kubeconfig/${object.metadata.name}?user=${encodeURIComponent(user)}`), `${object.metadata.name}-${user}.kubeconfig`, say);
+  };
+  if (!users.length) return null;
+  return (
+    <Section title={texts.cluster.users} count={users.length}>
+      {message && <p class="hint" role="alert">{message}</p>}
+      <Scroll>
+        <table class="plain">
+          <thead><tr>
+            <th scope="col">{texts.columns.name}</th><th scope="col">{texts.cluster.groups}</th><th scope="col">{texts.cluster.secret}</th>
+            <th scope="col">{texts.cluster.userExpires}</th><th scope="col"><span class="hidden">{texts.cluster.download}</span></th>
+          </tr></thead>
+          <tbody>{users.map((u) => (
+            <tr key={u.name}>
+              <th scope="row">{u.name}</th><td>{u.groups.join(', ')}</td>
+              <td class="break">{u.secret ? <>{u.secret.namespace}/{u.secret.name} <Copy text={u.secret.name} /></> : texts.cluster.noSecret}</td>
+              <td>{u.notAfter && <Until at={Date.parse(u.notAfter)} />}</td>
+              <td>{u.secret && <button type="button" class="small" disabled={may[u.secret.name] !== ''} title={may[u.secret.name]} onClick={() => download(u.name)}>{texts.cluster.download}</button>}</td>
+            </tr>
+          ))}</tbody>
+        </table>
+      </Scroll>
+    </Section>
+  );
+}
+
+const verbs = ['create'] as const;
+
+/** A name for a snapshot: that of the Cluster and the time. */
+export function snapshotName(cluster: string, now: Date): string {
+  return `${cluster}-${now.toISOString().slice(0, 19).replace(/\D/g, '')}`;
+}
+
+export function Snapshots({ app, object }: { app: App; object: Obj }) {
+  const kind = app.kindOf('clustersnapshots');
+  return kind && object.status?.engine !== 'rke' ? <SnapshotsOf app={app} kind={kind} object={object} /> : null;
+}
+
+function SnapshotsOf({ app, kind, object }: { app: App; kind: Kind; object: Obj }) {
+  const { name } = object.metadata;
+  const list = app.table(kind, '');
+  useSource(list);
+  const rows = [...list.rows.values()].filter((r) => list.cell(r, 'Cluster') === name).sort((a, b) => b.created - a.created);
+  return (
+    <Section title={texts.cluster.snapshots} count={list.phase === 'live' ? rows.length : undefined}>
+      {list.phase === 'denied' && <p class="hint"><strong>{texts.denied(texts.cluster.snapshots)}</strong> {list.message}</p>}
+      {list.phase === 'missing' && <Empty title={texts.notInstalled(texts.cluster.snapshots)} />}
+      {list.phase === 'live' && !rows.length && <Empty title={texts.cluster.noSnapshots} />}
+      {rows.length > 0 && (
+        <Scroll>
+          <table class="plain">
+            <thead><tr>
+              <th scope="col">{texts.columns.name}</th><th scope="col">{texts.columns.status}</th><th scope="col">{texts.cluster.size}</th><th scope="col">{texts.version}</th>
+              <th scope="col">{texts.columns.age}</th><th scope="col"><span class="hidden">{texts.cluster.fork}</span></th>
+            </tr></thead>
+            <tbody>{rows.map((r) => <Snapshot key={r.uid} app={app} kind={kind} row={r} cell={(c) => list.cell(r, c)} />)}</tbody>
+          </table>
+        </Scroll>
+      )}
+      {list.phase !== 'missing' && <Take kind={kind} cluster={name} />}
+    </Section>
+  );
+}
+
+function Snapshot({ app, kind, row, cell }: { app: App; kind: Kind; row: Row; cell: (column: string) => string }) {
+  const clusters = app.kindOf('clusters')!;
+  const state = row.deleting ? 'progress' : stateOf(cell('Ready'), cell('Reason'));
+  return (
+    <tr class={row.deleting ? 'deleting' : ''}>
+      <td class="break"><a href={href(kind, '', row.name)}>{row.name}</a></td>
+      <td><Badge tone={toneOf[state]}>{cell('Reason') || texts.noStatus}</Badge></td>
+      <td>{cell('Size')}</td><td>{cell('Version')}</td><td><Age at={row.created} /></td>
+      <td>{state === 'ready' && <a href={`${href(clusters)}?create=1&from=${encodeURIComponent(row.name)}`}>{texts.cluster.fork}</a>}</td>
+    </tr>
+  );
+}
+
+function Take({ kind, cluster }: { kind: Kind; cluster: string }) {
+  const may = useMay(kind, undefined, '', verbs);
+  const [typed, type] = useState('');
+  const [message, say] = useState('');
+  const take = async (event: Event) => {
+    event.preventDefault();
+    say('');
+    const name = typed.trim() || snapshotName(cluster, new Date());
+    const snapshot = { apiVersion: `${kind.group}/${kind.version}`, kind: kind.kind, metadata: { name }, spec: { clusterName: cluster } };
+    try {
+      await send('POST', `${path(kind)}?fieldManager=keelson-console&fieldValidation=Strict`, snapshot);
+      type('');
+    } catch (err) {
+      say(err instanceof APIError ? err.message || texts.lostConsole : String(err));
+    }
+  };
+  return (
+    <form class="actions" onSubmit={(e) => void take(e)}>
+      <label><span class="hidden">{texts.cluster.snapshotName}</span>
+        <input value={typed} placeholder={texts.cluster.snapshotName} spellcheck={false} autocomplete="off" onInput={(e) => type(e.currentTarget.value)} />
+      </label>
+      <button type="submit" disabled={may.create !== ''} title={may.create}>{texts.cluster.take}</button>
+      {message && <p class="hint" role="alert">{message}</p>}
+    </form>
+  );
+}
