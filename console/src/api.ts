@@ -110,6 +110,11 @@ export function getFile(path: string): Promise<Blob> {
   return getOwnFile(prefix + path);
 }
 
+/** Reads an answer of the program itself. */
+export async function getOwn<T>(path: string, signal?: AbortSignal): Promise<T> {
+  return whole(await request(path, { signal }), (r) => r.json());
+}
+
 /** Reads a file of the program. */
 export async function getOwnFile(path: string): Promise<Blob> {
   return whole(await request(path), (r) => r.blob());

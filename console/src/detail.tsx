@@ -12,7 +12,7 @@ import { ObjectList, TableList, type Obj } from './live';
 import { PodLogs } from './log';
 import { MachineAccess } from './machine';
 import { EventTable } from './overview';
-import { Age, Badge, CellText, Empty, Scroll, Section } from './parts';
+import { Age, Badge, CellText, Empty, RemedyText, Scroll, Section } from './parts';
 import { relatedOf } from './related';
 import { CronTabPage } from './schedule';
 import { useSource } from './signal';
@@ -39,6 +39,7 @@ export function DetailPage({ app, kind, namespace, name }: { app: App; kind: Kin
       <h1>{name} {row && <Badge tone={toneOf[state]}>{reason || (state === 'ready' ? texts.ready : texts.noStatus)}</Badge>}</h1>
       <Actions key={object.metadata.uid} kind={kind} object={object} />
       {object.metadata.deletionTimestamp && <p class="hint"><strong>{texts.deleting}</strong> <Age at={Date.parse(object.metadata.deletionTimestamp)} /></p>}
+      {state === 'wrong' && reason && <RemedyText plural={kind.plural} reason={reason} />}
       <Summary object={object} table={table} />
       {kind.plural === 'virtualmachines' && <MachineAccess key={object.metadata.uid} object={object} />}
       {kind.plural === 'crontabs' && <CronTabPage key={object.metadata.uid} app={app} kind={kind} object={object} />}

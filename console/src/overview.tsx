@@ -2,12 +2,13 @@
 import { useEffect, useState } from 'preact/hooks';
 import { getJSON } from './api';
 import type { App } from './app';
+import { Capacity } from './capacity';
 import { groups, nextRuns, type Group } from './attention';
 import { sortedEvents, type Event } from './events';
 import { counted, href, path, title } from './kinds';
 import { Lanes } from './lanes';
 import type { Obj } from './live';
-import { Age, Badge, Empty, Scroll, Section, Until } from './parts';
+import { Age, Badge, Empty, RemedyText, Scroll, Section, Until } from './parts';
 import { router } from './route';
 import { useSource } from './signal';
 import { toneOf } from './state';
@@ -47,6 +48,7 @@ export function Overview({ app }: { app: App }) {
         {requested.length > 0 && <h3>{texts.asRequested}</h3>}
         {requested.map((g) => <Line key={g.kind.plural + g.reason} group={g} />)}
       </Section>
+      <Capacity />
       <Warnings app={app} />
     </>
   );
@@ -72,7 +74,7 @@ function Line({ group, explain }: { group: Group; explain?: boolean }) {
           {rows.length > shownNames && <a href={`/${kind.plural}?search=${encodeURIComponent(reason)}`}>{texts.more(rows.length - shownNames)}</a>}
         </span>
       </div>
-      {explain && <Message group={group} />}
+      {explain && <><Message group={group} /><RemedyText plural={kind.plural} reason={group.reason} /></>}
     </div>
   );
 }

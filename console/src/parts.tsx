@@ -1,7 +1,8 @@
 // Small parts of all pages.
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { useNow } from './signal';
+import { remedies } from './remedies';
+import { useNow, useSource } from './signal';
 import { toneOfCell, type Tone } from './state';
 import { texts } from './texts';
 import { age, exact, relative, timeIn, until } from './time';
@@ -40,6 +41,18 @@ export function Empty({ title, children }: { title: string; children?: Component
       <p class="empty-title">{title}</p>
       {children}
     </div>
+  );
+}
+
+/** What the documentation says about a reason, with the page that says it. */
+export function RemedyText({ plural, reason }: { plural: string; reason: string }) {
+  useSource(remedies);
+  const found = remedies.of(plural, reason);
+  if (!found) return null;
+  return (
+    <p class="remedy"><strong>{reason}</strong>: {found.text.split('`').map((part, i) => (i % 2 ? <code key={i}>{part}</code> : part))}{' '}
+      <span class="count">{texts.remedyFrom(found.page)}</span>
+    </p>
   );
 }
 

@@ -37,6 +37,11 @@ export const texts = {
     snapshots: 'Cluster snapshots', noSnapshots: 'It has no snapshots.', size: 'Size', take: 'Take a snapshot', snapshotName: 'Name of the snapshot', fork: 'Make a Cluster of it',
     certificate: 'The client certificate expires', download: 'Download the kubeconfig', objects: 'Objects in this cluster',
   },
+  capacity: {
+    title: 'Capacity of the nodes', node: 'Node', cpu: 'Processors', memory: 'Memory', pods: 'Pods', none: 'The cluster has no nodes.', notReady: 'NotReady', simulated: 'simulated',
+    all: (n: number) => `All ${n.toLocaleString('en')}`, requested: (requested: string, all: string) => `${requested} of ${all} requested`, used: (used: string) => `${used} in use`,
+  },
+  remedyFrom: (page: string) => `From ${page}`,
   timeline: {
     title: 'Time line', span: 'Length', spans: ['1 hour', '6 hours', '24 hours', '7 days', '30 days', '1 year'], now: 'Now', more: 'More runs follow',
     first: (shown: number, all: number) => `The ${shown} of ${all.toLocaleString('en')} that run next.`,

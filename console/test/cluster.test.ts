@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { bytes, cpus, fullest, total, type Node } from '../src/capacity';
+import { remedyIn } from '../src/remedies';
 import { nodesOf, snapshotName, usersOf } from '../src/snapshots';
 import { templateOf } from '../src/templates';
 
@@ -21,4 +23,21 @@ test('a snapshot is named after its Cluster and the time, and a new Cluster name
   const clusters = { group: 'clusterprovisioner.rke.io', version: 'v1alpha1', plural: 'clusters', kind: 'Cluster', namespaced: false };
   assert.match(templateOf(clusters, 'default', 'before'), /name: copy\nspec:\n  from:\n    snapshot: before\n$/);
   assert.match(templateOf(clusters, 'default'), /spec: \{\}\n$/);
+});
+
+test('a remedy is that of the condition Ready, before that of another one', () => {
+  const of = (condition: string, text: string) => ({ plural: 'clusters', condition, reason: 'Stopped', text, page: '' });
+  assert.equal(remedyIn([of('Provisioned', 'a'), of('Ready', 'b')], 'clusters', 'Stopped')?.text, 'b');
+  assert.equal(remedyIn([of('Provisioned', 'a')], 'clusters', 'Stopped')?.text, 'a');
+  assert.equal(remedyIn([of('Ready', 'a')], 'foos', 'Stopped'), undefined);
+});
+
+test('nodes are added up, the fullest first, and usage only if it is known of all', () => {
+  const node = (name: string, requested: number, used?: number): Node => ({
+    name, ready: true, simulated: false, pods: 1, allocatable: { cpu: 4, memory: 8 * 2 ** 30 }, requested: { cpu: requested, memory: 0 }, used: used === undefined ? undefined : { cpu: used, memory: 0 },
+  });
+  const all = [node('a', 1, 0.5), node('b', 3)];
+  assert.deepEqual(fullest(all).map((n) => n.name), ['b', 'a']);
+  assert.deepEqual([total(all).requested.cpu, total(all).pods, total(all).used], [4, 2, undefined]);
+  assert.deepEqual([cpus(0.25), cpus(16), bytes(8 * 2 ** 30), bytes(1536 * 2 ** 10)], ['0.25', '16', '8 GiB', '1.5 MiB']);
 });

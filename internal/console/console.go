@@ -56,8 +56,10 @@ type Console struct {
 	client   *http.Client
 	forward  *httputil.ReverseProxy
 	about    about
-	page     *page
-	config   *rest.Config
+	// documented is what the documentation says about reasons.
+	documented []remedy
+	page       *page
+	config     *rest.Config
 	// One element for each open connection with watches, and for each terminal or screen.
 	watchers, terminals chan struct{}
 }
@@ -72,7 +74,11 @@ func Listen(ctx context.Context, o Options) (*Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Console{rules: rules, page: page, sessions: newSessions(time.Now), origins: map[string]string{}, shared: o.Shared != nil}
+	documented, err := readRemedies()
+	if err != nil {
+		return nil, err
+	}
+	c := &Console{rules: rules, page: page, documented: documented, sessions: newSessions(time.Now), origins: map[string]string{}, shared: o.Shared != nil}
 	page.isSecure = c.isSecure
 	if c.shared {
 		err = c.listenForAll(ctx, o.Shared)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,8 +15,8 @@ import (
 	clusterv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 )
 
-// maxObject is the size of an object that is read here, in bytes. It is the limit of kube-apiserver.
-const maxObject = 3 << 20
+// maxObject is the size of an answer that is read here, in bytes: a list has many objects.
+const maxObject = 64 << 20
 
 // kubeconfig serves the kubeconfig of a Cluster, or that of one of its users, for users who may read its Secret. Other
 // Secrets do not pass the console: this one has the type and the labels of the Cluster and its user.
@@ -73,10 +74,11 @@ func kubeconfigOf(user string) string {
 	return fmt.Sprintf("kubeconfig of the user %q", user)
 }
 
-// read reads an object as the user. It returns what went wrong, or nil.
+// read reads an object or a list as the user. It returns what went wrong, or nil.
 func (c *Console) read(ctx context.Context, path string, object any) *metav1.Status {
 	target := *c.server
-	target.Path = c.pathOf(path)
+	path, query, _ := strings.Cut(path, "?")
+	target.Path, target.RawQuery = c.pathOf(path), query
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
 		status := newStatus(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())

@@ -1,0 +1,9 @@
+// Package docs has the pages about the kinds, for the console, which shows what they say about the reasons of conditions.
+package docs
+
+import "embed"
+
+// Pages are the pages that have tables of reasons.
+//
+//go:embed virtualmachine.md disks.md images.md crontab.md cluster.md foo.md sampleresource.md
+var Pages embed.FS
