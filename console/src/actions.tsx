@@ -1,7 +1,7 @@
 // The buttons of an object, and what they ask before.
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { APIError, send } from './api';
-import { href, path, type Kind } from './kinds';
+import { href, own, path, type Kind } from './kinds';
 import type { Obj } from './live';
 import { useMay } from './may';
 import { router } from './route';
@@ -33,7 +33,7 @@ export function Actions({ kind, object }: { kind: Kind; object: Obj }) {
   const denied = (verb: string) => may[verb] ?? texts.loading;
   return (
     <div class="actions">
-      {verbsOf(kind.plural, object, new Date()).map((v) => (
+      {verbsOf(own(kind), object, new Date()).map((v) => (
         <button key={v.name} type="button" disabled={denied('patch') !== ''} title={denied('patch')} onClick={() => (v.warning ? ask(v) : void act(v))}>{v.label}</button>
       ))}
       {!object.metadata.deletionTimestamp && (

@@ -1,6 +1,7 @@
 // What all pages share.
 import type { About } from './api';
-import { path, sorted, type Kind } from './kinds';
+import { Discovery } from './discovery';
+import { path, segment, sorted, type Kind } from './kinds';
 import { ObjectList, TableList } from './live';
 import { Socket } from './socket';
 
@@ -10,15 +11,24 @@ export class App {
   /** Users log in with a token. */
   login = false;
   private tables = new Map<string, TableList>();
+  readonly discovery = new Discovery();
   private warning?: ObjectList;
+  private other?: TableList;
 
   constructor(readonly about: About) {
     this.kinds = sorted(about.kinds);
   }
 
-  /** The objects of a kind. The lists of the last namespace stay open, so that pages are there at once. */
+  /** The objects of a kind. The lists of the last namespace stay open, so that pages are there at once; of other kinds, one list. */
   table(kind: Kind, namespace: string): TableList {
     const at = path(kind, kind.namespaced ? namespace : '');
+    if (kind.other) {
+      if (this.other?.path !== at) {
+        this.other?.close();
+        this.other = new TableList(this.socket, at, '', kind.watch);
+      }
+      return this.other;
+    }
     const found = this.tables.get(at);
     if (found) return found;
     for (const [old, list] of this.tables) {
@@ -42,25 +52,27 @@ export class App {
     return this.warning;
   }
 
-  kindOf(plural: string): Kind | undefined {
-    return this.kinds.find((k) => k.plural === plural);
+  /** The kind of an address. Others are known when the discovery is there. */
+  kindOf(name: string): Kind | undefined {
+    return this.kinds.find((k) => k.plural === name) ?? this.discovery.kinds.find((k) => segment(k) === name);
   }
 
   /** The kind of a reference, if it has a page. */
   kindNamed(kind: string, apiVersion: string): Kind | undefined {
-    return this.kinds.find((k) => k.kind === kind && apiVersion.startsWith(k.group + '/'));
+    const group = apiVersion.includes('/') ? apiVersion.split('/')[0] : '';
+    return [...this.kinds, ...this.discovery.kinds].find((k) => k.kind === kind && k.group === group);
   }
 
   /** Since when something of what is shown is out of date, and why. */
   stale(): { since: number; message: string } | undefined {
     if (this.socket.lostSince) return { since: this.socket.lostSince, message: '' };
-    const lists = [...this.tables.values(), ...(this.warning ? [this.warning] : [])];
+    const lists = [...this.tables.values(), ...(this.warning ? [this.warning] : []), ...(this.other ? [this.other] : [])];
     const stale = lists.filter((l) => l.staleSince);
     if (!stale.length) return undefined;
     return { since: Math.min(...stale.map((l) => l.staleSince)), message: stale[0].message };
   }
 
   lists(): TableList[] {
-    return [...this.tables.values()];
+    return [...this.tables.values(), ...(this.other ? [this.other] : [])];
   }
 }

@@ -7,49 +7,66 @@ import { ClusterPage } from './cluster';
 import { Yaml } from './editor';
 import { sortedEvents, type Event } from './events';
 import { historyOf, see, type Entry, type Seen } from './history';
-import { href, path, title, type Kind } from './kinds';
+import { href, own, path, title, type Kind } from './kinds';
 import { ObjectList, TableList, type Obj } from './live';
 import { PodLogs } from './log';
-import { MachineAccess } from './machine';
+import { Fold, MachineAccess } from './machine';
 import { EventTable } from './overview';
 import { Age, Badge, CellText, Empty, RemedyText, Scroll, Section } from './parts';
 import { relatedOf } from './related';
 import { CronTabPage } from './schedule';
 import { useSource } from './signal';
-import { stateOf, toneOf, type Tone } from './state';
+import { stateOf, toneOf, type State, type Tone } from './state';
+import type { Row } from './table';
 import { texts } from './texts';
 
 export function DetailPage({ app, kind, namespace, name }: { app: App; kind: Kind; namespace: string; name: string }) {
   const at = path(kind, kind.namespaced ? namespace : '');
   const selector = `&fieldSelector=${encodeURIComponent(`metadata.name=${name}`)}`;
-  const found = useOpen(() => new ObjectList(app.socket, at, selector), [at, name]);
-  const table = useOpen(() => new TableList(app.socket, at, selector), [at, name]);
+  const found = useOpen(() => new ObjectList(app.socket, at, selector, kind.watch), [at, name]);
+  const table = useOpen(() => new TableList(app.socket, at, selector, kind.watch), [at, name]);
   useSource(found, table);
   useEffect(() => { document.title = `${name} · ${title(kind)} · ${texts.product}`; }, [kind, name]);
-  const object = [...found.objects.values()][0];
-  const row = [...table.rows.values()][0];
+  const object = [...found.objects.values()].find((o) => o.metadata.name === name); // not all APIs select
+  const row = [...table.rows.values()].find((r) => r.name === name);
   if (found.phase === 'loading') return <Empty title={texts.loading} />;
   if (found.phase === 'denied') return <Empty title={texts.denied(name)}><p>{found.message}</p></Empty>;
   if (!object) return <Empty title={found.phase === 'failed' ? texts.failed(name) : texts.gone(name)}><p>{found.message || texts.goneHint}</p></Empty>;
-  const reason = row ? table.cell(row, 'Reason') : '';
-  const state = stateOf(row ? table.cell(row, 'Ready') : '', reason);
+  const { reason, state } = readyOf(kind, object, table, row);
   return (
     <>
       <p class="crumbs"><a href={href(kind)}>{title(kind)}</a>{kind.namespaced && <> / <a href={href(kind, namespace)}>{namespace}</a></>}</p>
-      <h1>{name} {row && <Badge tone={toneOf[state]}>{reason || (state === 'ready' ? texts.ready : texts.noStatus)}</Badge>}</h1>
+      <h1>{name} {state && <Badge tone={toneOf[state]}>{reason || (state === 'ready' ? texts.ready : texts.noStatus)}</Badge>}</h1>
       <Actions key={object.metadata.uid} kind={kind} object={object} />
       {object.metadata.deletionTimestamp && <p class="hint"><strong>{texts.deleting}</strong> <Age at={Date.parse(object.metadata.deletionTimestamp)} /></p>}
       {state === 'wrong' && reason && <RemedyText plural={kind.plural} reason={reason} />}
-      <Summary object={object} table={table} />
-      {kind.plural === 'virtualmachines' && <MachineAccess key={object.metadata.uid} object={object} />}
-      {kind.plural === 'crontabs' && <CronTabPage key={object.metadata.uid} app={app} kind={kind} object={object} />}
-      {kind.plural === 'clusters' && <ClusterPage key={object.metadata.uid} app={app} object={object} />}
-      <Conditions object={object} />
+      <Summary object={object} table={table} row={row} />
+      {own(kind) === 'virtualmachines' && <MachineAccess key={object.metadata.uid} object={object} />}
+      {own(kind) === 'crontabs' && <CronTabPage key={object.metadata.uid} app={app} kind={kind} object={object} />}
+      {own(kind) === 'clusters' && <ClusterPage key={object.metadata.uid} app={app} object={object} />}
+      {kind.other && kind.group === '' && kind.plural === 'pods' && <Fold title={texts.logs} denied="">{() => <PodLogs namespace={namespace} query={podQuery.Pod!(name)} />}</Fold>}
+      {(!kind.other || conditionsOf(object).length > 0) && <Conditions object={object} />}
       <Related app={app} kind={kind} object={object} />
       <Events app={app} kind={kind} object={object} />
       <Yaml kind={kind} object={object} />
     </>
   );
+}
+
+/** Whether an object is ready: by its columns, or of another kind by its conditions, if it has that one. */
+function readyOf(kind: Kind, object: Obj, table: TableList, row?: Row): { reason: string; state?: State } {
+  if (!kind.other) {
+    const reason = row ? table.cell(row, 'Reason') : '';
+    return { reason, state: row && stateOf(table.cell(row, 'Ready'), reason) };
+  }
+  const ready = conditionsOf(object).find((c) => c.type === 'Ready');
+  return ready ? { reason: ready.reason ?? ready.status, state: stateOf(ready.status, ready.reason ?? '') } : { reason: '' };
+}
+
+/** The conditions of an object. Other kinds may have something else under this name. */
+function conditionsOf(object: Obj): any[] {
+  const found = object.status?.conditions;
+  return Array.isArray(found) ? found.filter((c) => c?.type) : [];
 }
 
 /** A list that is open while the component is shown. */
@@ -59,8 +76,7 @@ function useOpen<T extends { close(): void }>(open: () => T, inputs: unknown[]):
   return list;
 }
 
-function Summary({ object, table }: { object: Obj; table: TableList }) {
-  const row = [...table.rows.values()][0];
+function Summary({ object, table, row }: { object: Obj; table: TableList; row?: Row }) {
   const labels = Object.entries(object.metadata.labels ?? {});
   return (
     <Section title={texts.summary}>
@@ -79,13 +95,13 @@ function Summary({ object, table }: { object: Obj; table: TableList }) {
 const problems = ['RunsStuck', 'RestartRequired', 'SoftwareEmulation', 'Deleting', 'Paused'];
 
 function toneOfCondition(type: string, status: string, reason: string): Tone {
-  if (problems.includes(type)) return status === 'True' ? 'busy' : 'plain';
+  if (problems.includes(type) || /(Pressure|Unavailable|Fail(ed|ure)|Pending)$/.test(type)) return status === 'True' ? 'busy' : 'plain';
   if (type === 'Ready') return toneOf[stateOf(status, reason)];
   return status === 'True' ? 'good' : 'calm';
 }
 
 function Conditions({ object }: { object: Obj }) {
-  const conditions: any[] = object.status?.conditions ?? [];
+  const conditions = conditionsOf(object);
   return (
     <Section title={texts.conditions}>
       {!conditions.length && <Empty title={texts.noConditions} />}
@@ -107,7 +123,7 @@ function Conditions({ object }: { object: Obj }) {
 }
 
 function Related({ app, kind, object }: { app: App; kind: Kind; object: Obj }) {
-  const related = relatedOf(kind.plural, object);
+  const related = relatedOf(own(kind), object);
   const at = related && path(related, related.namespaced ? object.metadata.namespace : '');
   const list = useOpen(() => (at ? new TableList(app.socket, at, related.query) : undefined) ?? nothing, [at, related?.query]);
   useSource(list === nothing ? undefined : (list as TableList));
@@ -168,7 +184,7 @@ function Events({ app, kind, object }: { app: App; kind: Kind; object: Obj }) {
   const events = sortedEvents(list.objects.values());
   return (
     <>
-      {kind.plural === 'virtualmachines' && <History object={object} events={events} />}
+      {own(kind) === 'virtualmachines' && <History object={object} events={events} />}
       <Section title={texts.events}>
         {list.phase === 'denied' && <p class="hint"><strong>{texts.denied(texts.events)}</strong> {list.message}</p>}
         {list.phase === 'live' && !events.length && <Empty title={texts.noEvents} />}

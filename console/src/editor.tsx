@@ -41,7 +41,7 @@ function View({ kind, object, text, edit }: { kind: Kind; object: Obj; text: str
   return (
     <>
       <div class="actions">
-        <button type="button" class="small" disabled={may.update !== '' || !text} title={may.update} onClick={edit}>{texts.edit}</button>
+        <button type="button" class="small" disabled={kind.update === false || may.update !== '' || !text} title={kind.update === false ? texts.noUpdate : may.update} onClick={edit}>{texts.edit}</button>
         <Copy text={text} />
       </div>
       <pre tabIndex={0} aria-label={texts.yaml}>{text || texts.loading}</pre>

@@ -31,6 +31,7 @@ export function Frame({ app, children }: { app: App; children: ComponentChildren
         <nav id="navigation" class={menu ? 'open' : ''} aria-label={texts.navigation}>
           <NavLink to="/" label={texts.overview} current={router.route.plural === ''} />
           {app.kinds.map((kind) => <KindLink key={kind.plural} app={app} kind={kind} />)}
+          <NavLink to="/kinds" label={texts.kinds.title} current={router.route.plural === 'kinds' || !!app.kindOf(router.route.plural)?.other} />
           <p class="version">{texts.version} {app.about.version}</p>
         </nav>
         <main id="content" tabIndex={-1}>{children}</main>
@@ -125,12 +126,13 @@ function keys(app: App, setHelp: (open: boolean) => void): () => void {
     if (event.timeStamp - after < 1500) {
       const kind = app.kinds.find((k) => key(k) === event.key);
       if (event.key === 'o') router.go(withFilter('/'));
+      else if (event.key === 'a') router.go(withFilter('/kinds'));
       else if (kind) router.go(withFilter(href(kind)));
       return;
     }
     if (event.key === 'g') went = event.timeStamp;
     else if (event.key === '?') setHelp(true);
-    else if (event.key === 'u') up();
+    else if (event.key === 'u') up(app);
     else if (event.key === 'j' || event.key === 'k') move(event.key === 'j' ? 1 : -1);
   };
   // When the key is released, so that it is not typed into the field.
@@ -146,12 +148,15 @@ function keys(app: App, setHelp: (open: boolean) => void): () => void {
 }
 
 function focusSearch(): void {
-  document.querySelector<HTMLInputElement>('input.search')?.focus();
+  const field = document.querySelector<HTMLInputElement>('input.search');
+  if (field) return field.focus();
+  router.focusSearch = true;
+  router.go(withFilter('/kinds'));
 }
 
-function up(): void {
+function up(app: App): void {
   const { plural, name } = router.route;
-  router.go(withFilter(name ? `/${plural}` : '/'));
+  router.go(withFilter(name ? `/${plural}` : app.kindOf(plural)?.other ? '/kinds' : '/'));
 }
 
 /** Moves the focus between the rows of a list. */
@@ -165,7 +170,7 @@ function Help({ app, close }: { app: App; close: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => dialog.current?.showModal(), []);
   const rows: [string, string][] = [
-    ['/', texts.keys.search], ['j k', texts.keys.move], ['Enter', texts.keys.open], ['u', texts.keys.up], ['g o', texts.keys.overview],
+    ['/', texts.keys.search], ['j k', texts.keys.move], ['Enter', texts.keys.open], ['u', texts.keys.up], ['g o', texts.keys.overview], ['g a', texts.keys.kinds],
     ...app.kinds.filter(key).map((k): [string, string] => [`g ${key(k)}`, texts.keys.go(title(k))]), ['?', texts.keys.help],
   ];
   return (

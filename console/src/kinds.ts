@@ -5,6 +5,12 @@ export interface Kind {
   plural: string;
   kind: string;
   namespaced: boolean;
+  /** Not one of Keelson's. */
+  other?: boolean;
+  /** False if the kind can only be read again. */
+  watch?: boolean;
+  /** False if it has no such verb. */
+  update?: boolean;
 }
 
 interface Look {
@@ -27,17 +33,31 @@ const looks: Record<string, Look> = {
 
 const order = Object.keys(looks);
 
+const lookOf = (kind: Kind): Look | undefined => (kind.other ? undefined : looks[kind.plural]);
+
+/** The plural of a kind of Keelson; '' for others, which may have the same. */
+export const own = (kind: Kind): string => (kind.other ? '' : kind.plural);
+
+/** How addresses name a kind: others by their group as well, as kubectl does. */
+export const segment = (kind: Kind): string => (kind.other && kind.group ? `${kind.plural}.${kind.group}` : kind.plural);
+
 export function title(kind: Kind): string {
-  return looks[kind.plural]?.title ?? kind.kind + 's';
+  return lookOf(kind)?.title ?? plural(kind.kind);
+}
+
+/** Such as NetworkPolicies. */
+function plural(kind: string): string {
+  if (/(s|x|ch|sh)$/.test(kind)) return kind.endsWith('Endpoints') ? kind : kind + 'es';
+  return /[^aeiou]y$/.test(kind) ? kind.slice(0, -1) + 'ies' : kind + 's';
 }
 
 /** Such as 1 Machine, 2 Machines. */
 export function counted(kind: Kind, n: number): string {
-  return `${n.toLocaleString('en')} ${n === 1 ? (looks[kind.plural]?.one ?? kind.kind) : title(kind)}`;
+  return `${n.toLocaleString('en')} ${n === 1 ? (lookOf(kind)?.one ?? kind.kind) : title(kind)}`;
 }
 
 export function key(kind: Kind): string {
-  return looks[kind.plural]?.key ?? '';
+  return lookOf(kind)?.key ?? '';
 }
 
 /** Known kinds come first, in their order. */
@@ -54,6 +74,6 @@ export function path(kind: Pick<Kind, 'group' | 'version' | 'plural'>, namespace
 
 /** The path of a page of this application. */
 export function href(kind: Kind, namespace?: string, name?: string): string {
-  if (!name) return `/${kind.plural}` + (namespace ? `?namespace=${encodeURIComponent(namespace)}` : '');
-  return `/${kind.plural}/` + (kind.namespaced ? `${namespace}/` : '') + name;
+  if (!name) return `/${segment(kind)}` + (namespace ? `?namespace=${encodeURIComponent(namespace)}` : '');
+  return `/${segment(kind)}/` + (kind.namespaced ? `${namespace}/` : '') + name;
 }

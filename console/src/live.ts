@@ -3,10 +3,11 @@ import { APIError, getJSON, type Status } from './api';
 import { backoff } from './backoff';
 import { Source } from './signal';
 import type { Socket } from './socket';
-import { columnsOf, rowsOf, versionOf, type Column, type Row, type Table } from './table';
+import { columnsOf, identity, rowsOf, versionOf, type Column, type Row, type Table } from './table';
 
 const pageSize = 500;
 const retryRefused = 30_000;
+const readAgain = 15_000; // of a kind without watches
 
 export type Phase = 'loading' | 'live' | 'denied' | 'missing' | 'failed';
 
@@ -31,6 +32,7 @@ abstract class Live<Page extends { metadata: { resourceVersion?: string; continu
     readonly path: string,
     private readonly query: string,
     private readonly accept: string,
+    private readonly watched = true,
   ) {
     super();
     void this.list();
@@ -73,7 +75,8 @@ abstract class Live<Page extends { metadata: { resourceVersion?: string; continu
       this.changed();
     } while (next);
     this.recover();
-    this.watch();
+    if (this.watched) this.watch();
+    else this.later(() => void this.list(), readAgain);
   }
 
   private recover(): void {
@@ -124,7 +127,7 @@ abstract class Live<Page extends { metadata: { resourceVersion?: string; continu
         if (this.phase !== 'live') this.phase = 'failed';
         this.message = status.message ?? '';
         this.staleSince ||= Date.now();
-        this.later(() => (this.phase === 'live' ? this.watch() : void this.list()), backoff(this.failures++));
+        this.later(() => (this.phase === 'live' && this.watched ? this.watch() : void this.list()), backoff(this.failures++));
     }
     this.changed();
   }
@@ -141,8 +144,8 @@ export class TableList extends Live<Table> {
   private places: number[] = [];
   private coming = new Map<string, Row>();
 
-  constructor(socket: Socket, path: string, query = '') {
-    super(socket, path, '&includeObject=Metadata' + query, 'application/json;as=Table;v=v1;g=meta.k8s.io,application/json');
+  constructor(socket: Socket, path: string, query = '', watched = true) {
+    super(socket, path, '&includeObject=Metadata' + query, 'application/json;as=Table;v=v1;g=meta.k8s.io,application/json', watched);
   }
 
   /** The text of a cell by the name of its column; '' without such a column. */
@@ -204,8 +207,8 @@ export class ObjectList extends Live<ObjectPage> {
   objects = new Map<string, Obj>();
   private coming = new Map<string, Obj>();
 
-  constructor(socket: Socket, path: string, query: string) {
-    super(socket, path, query, 'application/json');
+  constructor(socket: Socket, path: string, query: string, watched = true) {
+    super(socket, path, query, 'application/json', watched);
   }
 
   protected reset(): void {
@@ -214,13 +217,13 @@ export class ObjectList extends Live<ObjectPage> {
 
   protected take(page: ObjectPage, first: boolean, last: boolean): void {
     if (first) this.coming = new Map();
-    for (const object of page.items) this.coming.set(object.metadata.uid, object);
+    for (const object of page.items) this.coming.set(identity(object.metadata), object);
     if (last) this.objects = this.coming;
   }
 
   protected apply(type: string, object: Obj): void {
-    if (type === 'DELETED') this.objects.delete(object.metadata.uid);
-    else this.objects.set(object.metadata.uid, object);
+    if (type === 'DELETED') this.objects.delete(identity(object.metadata));
+    else this.objects.set(identity(object.metadata), object);
   }
 
   protected versionIn(object: Obj): string {

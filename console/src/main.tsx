@@ -1,10 +1,11 @@
 import { render } from 'preact';
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { APIError, enter, logIn, waysIn } from './api';
 import { App } from './app';
 import { CreatePage } from './create';
 import { DetailPage } from './detail';
 import { Frame } from './frame';
+import { KindsPage } from './kindspage';
 import { ListPage } from './list';
 import { Overview } from './overview';
 import { Copy, Empty } from './parts';
@@ -13,7 +14,7 @@ import { useSource } from './signal';
 import { texts } from './texts';
 
 function Root({ app }: { app: App }) {
-  useSource(router, app.socket);
+  useSource(router, app.socket, app.discovery);
   if (app.socket.ended) return <Outside login={app.login} />;
   const { plural, namespace, name } = router.route;
   if (!name) router.filter = namespace;
@@ -22,11 +23,19 @@ function Root({ app }: { app: App }) {
 
 function Page({ app, plural, namespace, name }: { app: App; plural: string; namespace: string; name: string }) {
   if (plural === '') return <Overview app={app} />;
+  if (plural === 'kinds' && !name) return <KindsPage app={app} />;
   const kind = app.kindOf(plural);
+  if (!kind && app.discovery.phase !== 'there') return <Discovering app={app} />;
   if (!kind) return <Empty title={texts.unknownPage}><a href="/">{texts.back}</a></Empty>;
   if (router.route.create) return <CreatePage key={plural} kind={kind} />;
   if (name) return <DetailPage key={location.pathname} app={app} kind={kind} namespace={namespace} name={name} />;
   return <ListPage key={plural} app={app} kind={kind} />;
+}
+
+/** A page of a kind that is perhaps one of the API. */
+function Discovering({ app }: { app: App }) {
+  useEffect(() => app.discovery.load(), []);
+  return <Empty title={app.discovery.phase === 'failed' ? texts.kinds.failed : texts.loading}><p>{app.discovery.message}</p></Empty>;
 }
 
 function NoSession({ message }: { message: string }) {

@@ -36,6 +36,8 @@ export function parse(pathname: string, query: string): Route {
 class Router extends Source {
   /** What is not in the address: the namespace filter under the page of an object. */
   filter = '';
+  /** The page that is opened next begins with its search. */
+  focusSearch = false;
 
   constructor() {
     super();

@@ -25,7 +25,7 @@ const read = new Map<string, Promise<Schemas>>();
 
 /** Reads the definitions of a group once. */
 export function schemasOf({ group, version }: Kind): Promise<Schemas> {
-  const path = `/openapi/v3/apis/${group}/${version}`;
+  const path = group ? `/openapi/v3/apis/${group}/${version}` : `/openapi/v3/api/${version}`;
   let found = read.get(path);
   if (!found) {
     found = getJSON<{ components: { schemas: Schemas } }>(path).then((d) => d.components.schemas);

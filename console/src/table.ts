@@ -46,9 +46,14 @@ export function columnsOf(table: Table): { columns: Column[]; places: number[] }
   return { columns, places };
 }
 
+/** What tells objects apart. Some, such as metrics, have no UID. */
+export function identity(m: { uid?: string; namespace?: string; name: string }): string {
+  return m.uid || `${m.namespace ?? ''}/${m.name}`;
+}
+
 export function rowsOf(table: Table, places: number[]): Row[] {
   return (table.rows ?? []).map(({ cells, object: { metadata: m } }) => ({
-    uid: m.uid,
+    uid: identity(m),
     namespace: m.namespace ?? '',
     name: m.name,
     created: Date.parse(m.creationTimestamp),

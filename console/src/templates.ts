@@ -83,5 +83,5 @@ export function templateOf(kind: Kind, namespace: string, from = ''): string {
 
 /** Whether the page of a kind offers to create an object. */
 export function canCreate(kind: Kind): boolean {
-  return ['virtualmachines', 'crontabs'].includes(kind.plural) || kind.plural in specs;
+  return !kind.other && (['virtualmachines', 'crontabs'].includes(kind.plural) || kind.plural in specs);
 }

@@ -37,6 +37,11 @@ export const texts = {
     snapshots: 'Cluster snapshots', noSnapshots: 'It has no snapshots.', size: 'Size', take: 'Take a snapshot', snapshotName: 'Name of the snapshot', fork: 'Make a Cluster of it',
     certificate: 'The client certificate expires', download: 'Download the kubeconfig', objects: 'Objects in this cluster',
   },
+  kinds: {
+    title: 'All kinds', hint: 'Search all kinds of the API', group: 'Group', core: 'core', scope: 'Scope', cluster: 'Cluster', failed: 'The kinds of the API cannot be read.',
+    noSecrets: 'Secrets are not shown: use kubectl.',
+  },
+  noUpdate: 'Objects of this kind are not edited.',
   capacity: {
     title: 'Capacity of the nodes', node: 'Node', cpu: 'Processors', memory: 'Memory', pods: 'Pods', none: 'The cluster has no nodes.', notReady: 'NotReady', simulated: 'simulated',
     all: (n: number) => `All ${n.toLocaleString('en')}`, requested: (requested: string, all: string) => `${requested} of ${all} requested`, used: (used: string) => `${used} in use`,
@@ -159,6 +164,6 @@ export const texts = {
   user: (name: string) => `You are ${name}`,
   columns: { what: 'What', kind: 'Kind', name: 'Name', namespace: 'Namespace', reason: 'Reason', message: 'Message', type: 'Type', status: 'Status', since: 'Since', last: 'Last', count: 'Count', object: 'Object', age: 'Age', when: 'When', schedule: 'Schedule', clocks: 'Clocks', scheduled: 'Scheduled', lag: 'Lag', duration: 'Duration', job: 'Job' },
   keys: {
-    search: 'Search in the list', overview: 'Overview', go: (kind: string) => `${kind}`, help: 'This help', move: 'Next or previous row', open: 'Open the row', up: 'Back to the list',
+    kinds: 'All kinds',    search: 'Search in the list, or for a kind', overview: 'Overview', go: (kind: string) => `${kind}`, help: 'This help', move: 'Next or previous row', open: 'Open the row', up: 'Back to the list',
   },
 } as const;

@@ -1,5 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { Pool } from '../src/discovery';
+import { href, key, own, title, type Kind } from '../src/kinds';
+import { findKinds } from '../src/kindspage';
 import { bytes, cpus, fullest, total, type Node } from '../src/capacity';
 import { remedyIn } from '../src/remedies';
 import { nodesOf, snapshotName, usersOf } from '../src/snapshots';
@@ -40,4 +43,31 @@ test('nodes are added up, the fullest first, and usage only if it is known of al
   assert.deepEqual(fullest(all).map((n) => n.name), ['b', 'a']);
   assert.deepEqual([total(all).requested.cpu, total(all).pods, total(all).used], [4, 2, undefined]);
   assert.deepEqual([cpus(0.25), cpus(16), bytes(8 * 2 ** 30), bytes(1536 * 2 ** 10)], ['0.25', '16', '8 GiB', '1.5 MiB']);
+});
+
+test('other kinds have addresses with their group, and nothing of the kinds of Keelson with the same plural', () => {
+  const foreign: Kind = { group: 'cluster.x-k8s.io', version: 'v1beta1', plural: 'clusters', kind: 'Cluster', namespaced: true, other: true };
+  const policies: Kind = { group: 'networking.k8s.io', version: 'v1', plural: 'networkpolicies', kind: 'NetworkPolicy', namespaced: true, other: true };
+  const pods: Kind = { group: '', version: 'v1', plural: 'pods', kind: 'Pod', namespaced: true, other: true };
+  assert.deepEqual([foreign, policies, pods].map((k) => href(k, 'a', 'x')), ['/clusters.cluster.x-k8s.io/a/x', '/networkpolicies.networking.k8s.io/a/x', '/pods/a/x']);
+  assert.deepEqual([title(foreign), title(policies), own(foreign), key(foreign)], ['Clusters', 'NetworkPolicies', '', '']);
+  assert.deepEqual(findKinds([pods, policies, foreign], 'network').map((k) => k.kind), ['NetworkPolicy']);
+  assert.deepEqual(findKinds([policies, pods], 'core').map((k) => k.kind), ['Pod']);
+});
+
+test('a pool runs a few tasks at a time, also after one fails', async () => {
+  const pool = new Pool(2);
+  let running = 0, most = 0, done = 0;
+  await new Promise<void>((resolve) => {
+    for (let i = 0; i < 7; i++) {
+      pool.add(async () => {
+        most = Math.max(most, ++running);
+        await Promise.resolve();
+        running--;
+        if (++done === 7) resolve();
+        if (i % 2) throw new Error('refused');
+      });
+    }
+  });
+  assert.equal(most, 2);
 });

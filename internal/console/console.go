@@ -52,10 +52,12 @@ type Console struct {
 	cookie   string // name of the session cookie
 	sessions *sessions
 	rules    *rules
-	server   *url.URL // of the API
-	client   *http.Client
-	forward  *httputil.ReverseProxy
-	about    about
+	// What the rules do not name, but the discovery of the API.
+	discovered discovered
+	server     *url.URL // of the API
+	client     *http.Client
+	forward    *httputil.ReverseProxy
+	about      about
 	// documented is what the documentation says about reasons.
 	documented []remedy
 	page       *page

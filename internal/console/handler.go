@@ -30,6 +30,7 @@ func (c *Console) handler() http.Handler {
 	mux.Handle("GET /terminal/{namespace}/{name}", c.inSession(http.HandlerFunc(c.terminal)))
 	mux.Handle("GET /screen/{namespace}/{name}", c.inSession(http.HandlerFunc(c.screen)))
 	mux.Handle("GET /kubeconfig/{name}", c.inSession(http.HandlerFunc(c.kubeconfig)))
+	mux.Handle("GET /discovery", c.inSession(http.HandlerFunc(c.tellKinds)))
 	mux.Handle("GET /remedies", c.inSession(http.HandlerFunc(c.remedies)))
 	mux.Handle("GET /capacity", c.inSession(http.HandlerFunc(c.capacity)))
 	mux.Handle("POST /schedules", c.inSession(http.HandlerFunc(c.schedules)))

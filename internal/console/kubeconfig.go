@@ -76,6 +76,11 @@ func kubeconfigOf(user string) string {
 
 // read reads an object or a list as the user. It returns what went wrong, or nil.
 func (c *Console) read(ctx context.Context, path string, object any) *metav1.Status {
+	return c.readAs(ctx, path, "application/json", object)
+}
+
+// readAs reads an answer in one of the formats that are accepted.
+func (c *Console) readAs(ctx context.Context, path, accept string, object any) *metav1.Status {
 	target := *c.server
 	path, query, _ := strings.Cut(path, "?")
 	target.Path, target.RawQuery = c.pathOf(path), query
@@ -84,7 +89,7 @@ func (c *Console) read(ctx context.Context, path string, object any) *metav1.Sta
 		status := newStatus(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
 		return &status
 	}
-	request.Header.Set("Accept", "application/json")
+	request.Header.Set("Accept", accept)
 	c.identify(ctx, request.Header)
 	response, err := c.client.Do(request)
 	if err != nil {

@@ -49,7 +49,7 @@ func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastR
 func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.EscapedPath(), apiPrefix)
 	switch {
-	case r.Header.Get("Upgrade") != "" || !c.rules.allow(r.Method, path):
+	case r.Header.Get("Upgrade") != "" || !c.allow(r.Context(), r.Method, path):
 		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("The console makes no request such as %s %s.", r.Method, path))
 	case r.URL.Query().Has("watch"):
 		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "Watches share the connection at /watch.")

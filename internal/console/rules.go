@@ -21,8 +21,8 @@ type Kind struct {
 // resource is a resource of the API.
 type resource struct{ group, plural string }
 
-// readable are the resources of Kubernetes that the page reads: events, and what the objects of Keelson create. Secrets
-// are not among them.
+// readable are the resources of Kubernetes that the page reads without a look at the discovery: events, and what the
+// objects of Keelson create. Secrets are not among them.
 var readable = []resource{
 	{"", "events"}, {"", "namespaces"}, {"", "nodes"}, {"", "pods"}, {"apps", "deployments"}, {"batch", "jobs"},
 }
@@ -39,14 +39,12 @@ var reviews = []string{
 	"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
 }
 
-// rules are the requests that the page makes. Others do not reach the API: the page of a Pod behind the subresource
-// proxy, for example, would run in the origin of the console.
+// rules are the requests that the page makes, besides those for the other kinds of the API's discovery, see allow. Others do
+// not reach the API: the page of a Pod behind the subresource proxy, for example, would run in the origin of the console.
 type rules struct {
 	kinds []Kind
 	ours  map[resource]bool
 	reads map[resource]bool
-	// groups are those of ours.
-	groups map[string]bool
 	// inClusters are those of the APIs of Clusters.
 	inClusters map[resource]bool
 }
@@ -57,7 +55,7 @@ func newRules() (*rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rules{ours: map[resource]bool{}, reads: map[resource]bool{}, groups: map[string]bool{}, inClusters: map[resource]bool{}}
+	r := &rules{ours: map[resource]bool{}, reads: map[resource]bool{}, inClusters: map[resource]bool{}}
 	for _, d := range definitions {
 		for _, version := range d.Spec.Versions {
 			if version.Storage {
@@ -65,7 +63,6 @@ func newRules() (*rules, error) {
 			}
 		}
 		r.ours[resource{d.Spec.Group, d.Spec.Names.Plural}] = true
-		r.groups[d.Spec.Group] = true
 	}
 	for _, resource := range readable {
 		r.reads[resource] = true
@@ -77,8 +74,10 @@ func newRules() (*rules, error) {
 }
 
 const (
-	name    = `[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?`
-	objects = `(?:namespaces/` + name + `/)?(` + name + `)(?:/(` + name + `))?$`
+	name = `[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?`
+	// object is the name of an object: roles may have others than the usual names.
+	object  = `[A-Za-z0-9](?:[A-Za-z0-9:._-]*[A-Za-z0-9])?`
+	objects = `(?:namespaces/` + name + `/)?(` + name + `)(?:/(` + object + `))?$`
 )
 
 // The page reads the subresources of subresources; corePath and groupPath match none.
@@ -89,8 +88,8 @@ var (
 	groupPath = regexp.MustCompile(`^/apis/(` + name + `)/` + name + `/` + objects)
 )
 
-// definitions is the path of the OpenAPI of a group, which the editor reads.
-var definitions = regexp.MustCompile(`^/openapi/v3/apis/(` + name + `)/` + name + `$`)
+// definitions is the path of the OpenAPI of a group, which the editor reads. It has no data.
+var definitions = regexp.MustCompile(`^/openapi/v3/(?:api/v1|apis/` + name + `/` + name + `)$`)
 
 // cluster is the path of the API of a Cluster, and podLog the log of a Pod.
 var (
@@ -109,8 +108,8 @@ func (r *rules) allow(method, path string) bool {
 	if path == "/version" || subresources.MatchString(path) && !strings.Contains(path, "..") {
 		return method == http.MethodGet
 	}
-	if m := definitions.FindStringSubmatch(path); m != nil {
-		return method == http.MethodGet && !strings.Contains(path, "..") && r.groups[m[1]]
+	if definitions.MatchString(path) {
+		return method == http.MethodGet && !strings.Contains(path, "..")
 	}
 	if m := cluster.FindStringSubmatch(path); m != nil {
 		asked, _, ok := parse(m[1])

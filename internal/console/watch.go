@@ -197,7 +197,7 @@ func (c *connection) run(ctx context.Context, asked command) metav1.Status {
 // newWatch returns the request for a watch, if the page makes such a one.
 func (c *Console) newWatch(ctx context.Context, path string) (*http.Request, error) {
 	asked, err := url.ParseRequestURI(path)
-	if err != nil || !c.rules.allow(http.MethodGet, asked.EscapedPath()) || asked.Query().Get("watch") != "1" || !strings.HasPrefix(path, "/") {
+	if err != nil || !c.allow(ctx, http.MethodGet, asked.EscapedPath()) || asked.Query().Get("watch") != "1" || !strings.HasPrefix(path, "/") {
 		return nil, fmt.Errorf("the console makes no watch such as %q", path)
 	}
 	target := *c.server
