@@ -57,7 +57,7 @@ func TestOtherKinds(t *testing.T) {
 	b.Sees("system:discovery", "ClusterRoles", "kubernetes.io/bootstrapping")
 	b.Press("u")
 	b.Until(`location.pathname === "/clusterroles.rbac.authorization.k8s.io"`)
-	b.Sees("system:discovery")
+	b.Sees("system:basic-user")
 	b.Open(c.Address() + "/secrets")
 	b.Sees("There is no such page")
 }
