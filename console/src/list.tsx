@@ -5,9 +5,10 @@ import { href, own, title, type Kind } from './kinds';
 import { Lanes } from './lanes';
 import type { TableList } from './live';
 import { Age, CellText, Empty, Until } from './parts';
-import { useMay } from './may';
+import { useMay, useMayUsage } from './may';
 import { router } from './route';
 import { useSource } from './signal';
+import { Spark } from './spark';
 import { canCreate } from './templates';
 import { compare, matches, wordsOf, type Column, type Row } from './table';
 import { texts } from './texts';
@@ -20,7 +21,16 @@ const sampled = 100; // rows that decide about the widths of the columns
 /** Columns that kubectl shows only with -o wide, but that people look for. */
 const wanted = ['Address', 'Reason'];
 
+/** The list of machines has their usage, where the API serves it and the user may read it. */
+function useSparks(app: App, kind: Kind): boolean {
+  const machines = own(kind) === 'virtualmachines';
+  useSource(app.discovery);
+  useEffect(() => { if (machines) app.discovery.load(); }, [machines]);
+  return useMayUsage(machines && app.discovery.access === true, router.filter);
+}
+
 export function ListPage({ app, kind }: { app: App; kind: Kind }) {
+  const sparks = useSparks(app, kind);
   const list = app.table(kind, router.filter);
   useSource(list);
   useEffect(() => { document.title = `${title(kind)} · ${texts.product}`; }, [kind]);
@@ -36,7 +46,7 @@ export function ListPage({ app, kind }: { app: App; kind: Kind }) {
         <input class="search" type="search" aria-label={texts.search} placeholder={texts.searchHint} value={search} spellcheck={false}
           onInput={(e) => router.set({ search: e.currentTarget.value }, true)} />
       </div>
-      {view === 'timeline' ? <NextLanes app={app} kind={kind} list={list} rows={rows} /> : <Content kind={kind} list={list} rows={rows} />}
+      {view === 'timeline' ? <NextLanes app={app} kind={kind} list={list} rows={rows} /> : <Content kind={kind} list={list} rows={rows} sparks={sparks} />}
     </div>
   );
 }
@@ -65,12 +75,12 @@ function Create({ kind }: { kind: Kind }) {
   return <button type="button" class="small" disabled={may.create !== ''} title={may.create} onClick={() => router.set({ create: '1', from: '', search: '', sort: '', view: '' })}>{texts.create}</button>;
 }
 
-function Content({ kind, list, rows }: { kind: Kind; list: TableList; rows: Row[] }) {
+function Content({ kind, list, rows, sparks }: { kind: Kind; list: TableList; rows: Row[]; sparks?: boolean }) {
   const name = title(kind);
   if (list.phase === 'denied') return <Empty title={texts.denied(name)}><p>{list.message}</p></Empty>;
   if (list.phase === 'missing') return <Empty title={texts.notInstalled(name)}><p>{texts.notInstalledHint}</p></Empty>;
   if (list.phase === 'failed') return <Empty title={texts.failed(name)}><p>{list.message}</p></Empty>;
-  if (rows.length) return <Grid kind={kind} list={list} rows={rows} />;
+  if (rows.length) return <Grid kind={kind} list={list} rows={rows} sparks={sparks} />;
   if (list.phase === 'loading') return <Empty title={texts.loading} />;
   if (!router.route.search) return <Empty title={texts.none(name)} />;
   return <Empty title={texts.noneFound(name, router.route.search)}><button type="button" onClick={() => router.set({ search: '' })}>{texts.clearSearch}</button></Empty>;
@@ -94,18 +104,19 @@ export function select(list: Pick<TableList, 'rows' | 'columns'>, search: string
   return sort.startsWith('-') ? found.reverse() : found;
 }
 
-function Grid({ kind, list, rows }: { kind: Kind; list: TableList; rows: Row[] }) {
+function Grid({ kind, list, rows, sparks }: { kind: Kind; list: TableList; rows: Row[]; sparks?: boolean }) {
   const box = useRef<HTMLDivElement>(null);
   const [from, to] = useWindow(box, rows.length);
   const some = rows.slice(0, sampled);
   // Columns that are empty take the place of others.
   const shown = list.columns.map((c, i) => [c, i] as const).filter(([c, i]) => (!c.wide || wanted.includes(c.name)) && some.some((r) => r.cells[i] !== ''));
   const withNamespace = kind.namespaced && !router.filter;
-  const width = 2 + shown.length + (withNamespace ? 1 : 0);
+  const width = 2 + shown.length + (withNamespace ? 1 : 0) + (sparks ? 1 : 0);
   const widths = [
     fit(texts.columns.name, some.map((r) => r.name), 40),
     ...(withNamespace ? [fit(texts.columns.namespace, some.map((r) => r.namespace), 24)] : []),
     ...shown.map(([c, place]) => fit(c.name, some.map((r) => (timeIn(r.cells[place]) ? '10m59s ago' : r.cells[place])), 32)),
+    ...(sparks ? [15] : []),
     fit(texts.columns.age, [], 10),
   ];
   return (
@@ -117,6 +128,7 @@ function Grid({ kind, list, rows }: { kind: Kind; list: TableList; rows: Row[] }
             <Header name={texts.columns.name} />
             {withNamespace && <Header name={texts.columns.namespace} />}
             {shown.map(([c]) => <Header key={c.name} name={c.name} description={c.description} number={isNumber(c)} />)}
+            {sparks && <th scope="col" class="plain" title={texts.usage.spark}>{texts.usage.column}</th>}
             <Header name={texts.columns.age} />
           </tr>
         </thead>
@@ -127,6 +139,7 @@ function Grid({ kind, list, rows }: { kind: Kind; list: TableList; rows: Row[] }
               <td title={row.name}><a href={href(kind, row.namespace, row.name)}>{row.name}</a></td>
               {withNamespace && <td>{row.namespace}</td>}
               {shown.map(([c, place]) => <Cell key={c.name} column={c} text={row.cells[place]} />)}
+              {sparks && <td>{list.cell(row, 'Status') === 'Running' && <Spark namespace={row.namespace} name={row.name} />}</td>}
               <td><Age at={row.created} /></td>
             </tr>
           ))}

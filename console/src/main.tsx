@@ -82,14 +82,15 @@ function Outside({ login }: { login: boolean }) {
 
 const root = document.getElementById('app')!;
 followLinks();
+const ways = waysIn().catch(() => ({ login: false })); // beside the rest: each question takes time of the first view
 try {
   const about = await enter();
   const app = new App(about);
-  app.login = (await waysIn()).login;
+  app.login = (await ways).login;
   render(<Root app={app} />, root);
 } catch (err) {
   if (!(err instanceof APIError)) throw err;
-  const login = err.noSession && (await waysIn().catch(() => ({ login: false }))).login;
+  const login = err.noSession && (await ways).login;
   if (login) render(<LogIn />, root);
   else render(<NoSession message={err.noSession ? '' : err.message || texts.lostConsole} />, root);
 }

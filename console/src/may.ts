@@ -18,6 +18,16 @@ export function useMayAccess(namespace: string, name: string): May {
   return useReview(subresources, [namespace, name], (subresource) => ({ namespace, name, verb: 'get', group: 'access.cloudnative.tw', resource: 'virtualmachines', subresource }));
 }
 
+const ofUsage = ['usage'] as const;
+
+/** Whether the user may read the usage of all machines in a namespace; of everybody where the API serves it. */
+export function useMayUsage(served: boolean, namespace: string): boolean {
+  const may = useReview(served ? ofUsage : none, [served, namespace], (subresource) => ({ namespace: namespace || undefined, verb: 'get', group: 'access.cloudnative.tw', resource: 'virtualmachines', subresource }));
+  return served && may.usage === '';
+}
+
+const none: string[] = [];
+
 /** Whether the user may read the kubeconfig of a Cluster, and reach its API. */
 export function useMayCluster(name: string, secret: { namespace: string; name: string } | undefined): May {
   return useReview(secret ? clusterKeys : ['proxy'], [name, secret?.namespace, secret?.name], (key) => (key === 'proxy'

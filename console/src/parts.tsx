@@ -50,7 +50,7 @@ export function RemedyText({ plural, reason }: { plural: string; reason: string 
   const found = remedies.of(plural, reason);
   if (!found) return null;
   return (
-    <p class="remedy"><strong>{reason}</strong>: {found.text.split('`').map((part, i) => (i % 2 ? <code key={i}>{part}</code> : part))}{' '}
+    <p class="remedy">{texts.remedy} {found.text.split('`').map((part, i) => (i % 2 ? <code key={i}>{part}</code> : part))}{' '}
       <span class="count">{texts.remedyFrom(found.page)}</span>
     </p>
   );

@@ -46,6 +46,7 @@ export const texts = {
     title: 'Capacity of the nodes', node: 'Node', cpu: 'Processors', memory: 'Memory', pods: 'Pods', none: 'The cluster has no nodes.', notReady: 'NotReady', simulated: 'simulated',
     all: (n: number) => `All ${n.toLocaleString('en')}`, requested: (requested: string, all: string) => `${requested} of ${all} requested`, used: (used: string) => `${used} in use`,
   },
+  remedy: 'Meaning and remedy:',
   remedyFrom: (page: string) => `From ${page}`,
   timeline: {
     title: 'Time line', span: 'Length', spans: ['1 hour', '6 hours', '24 hours', '7 days', '30 days', '1 year'], now: 'Now', more: 'More runs follow',
@@ -104,7 +105,7 @@ export const texts = {
     screenshot: 'Screenshot', full: 'Full screen', fullLabel: 'Screen of the machine',
   },
   serialLog: 'Serial log',
-  usage: { title: 'Usage in the last hour', cpu: 'Processors', memory: 'Memory', disks: 'Disks', network: 'Network', read: 'read', written: 'written', received: 'received', transmitted: 'transmitted' },
+  usage: { title: 'Usage in the last hour', spark: 'Processors in the last hour', column: 'Last hour', cpu: 'Processors', memory: 'Memory', disks: 'Disks', network: 'Network', read: 'read', written: 'written', received: 'received', transmitted: 'transmitted' },
   noSamples: 'There are no samples yet: the machine is off, or was created just now.',
   unknown: 'unknown',
   logs: 'Logs',

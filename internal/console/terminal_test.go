@@ -1,8 +1,11 @@
 package console_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -13,8 +16,11 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	discoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	vmv1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/access/client"
 
 	"github.com/keelson-dev/keelson/internal/testing/browser"
@@ -77,10 +83,27 @@ func (g *guest) start(t *testing.T) *rest.Config {
 		_ = json.NewEncoder(w).Encode(usage)
 	})
 	mux.Handle("/", &httputil.ReverseProxy{Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }})
+	mux.Handle("GET /apis", &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		r.Out.Header.Del("Accept-Encoding")
+	}, ModifyResponse: addAccess})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections)
 	return &rest.Config{Host: server.URL}
+}
+
+// addAccess adds the group of the access API to a discovery.
+func addAccess(r *http.Response) error {
+	var list discoveryv2.APIGroupDiscoveryList
+	if err := errors.Join(json.NewDecoder(r.Body).Decode(&list), r.Body.Close()); err != nil {
+		return err
+	}
+	list.Items = append(list.Items, discoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: client.Group}})
+	raw, err := json.Marshal(list)
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
+	r.Header.Del("Content-Length")
+	return err
 }
 
 func (g *guest) console(w http.ResponseWriter, r *http.Request) {
@@ -170,6 +193,23 @@ func TestSerialLog(t *testing.T) {
 	b := openMachine(t, w, &guest{config: w.config}, "web", "Serial log")
 	b.Sees("Guest web is up", "The log continues here")
 	b.Until(`!document.querySelector(".log").textContent.includes("[32m")`)
+}
+
+// The list of machines shows the usage of those that run, where the API serves it.
+func TestUsageInTheList(t *testing.T) {
+	w := newWorld(t)
+	machine := &vmv1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web"}}
+	eventually(w, machine, func(*vmv1alpha1.VirtualMachine) bool { return true })
+	machine.Status.PrintableStatus = "Running"
+	if err := w.client.Status().Update(t.Context(), machine); err != nil {
+		t.Fatal(err)
+	}
+	c := serve(t, (&guest{config: w.config}).start(t), 0)
+	b := browser.New(t) // closed before the console
+	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines?namespace="+w.namespace+"#", 1))
+	b.Until(`document.querySelectorAll("svg.spark path").length === 1 && document.querySelector("svg.spark path").getAttribute("d").length > 500`)
+	b.Accessible()
+	b.Keep("sparks")
 }
 
 func TestUsage(t *testing.T) {

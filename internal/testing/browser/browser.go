@@ -140,6 +140,14 @@ func (b *Tab) Open(url string) {
 	b.Do(chromedp.Navigate(url))
 }
 
+// Before runs a script in each page that is opened from now on, before its own.
+func (b *Tab) Before(script string) {
+	b.t.Helper()
+	if _, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 // Press presses keys.
 func (b *Tab) Press(keys string) {
 	b.t.Helper()
