@@ -145,7 +145,12 @@ func visitEveryPage(t *testing.T, visit func(b *browser.Tab, name string)) {
 		"/virtualmachines/" + w.namespace + "/missing": {"missing does not exist"},
 		"/somewhere/else":                              {"There is no such page"},
 	} {
-		b.Open(c.Address() + path + "?namespace=" + w.namespace) // other tests have objects, too, and a list shows what fits
+		// Other tests have objects, too, and a list shows what fits.
+		query := "?namespace=" + w.namespace
+		if path == "/clusters" || path == "/kubeconfigs" {
+			query = "?search=" + w.namespace
+		}
+		b.Open(c.Address() + path + query)
 		b.Sees(texts...)
 		visit(b, strings.ReplaceAll(strings.ReplaceAll(strings.Trim(path, "/"), w.namespace+"/", ""), "/", "-"))
 	}

@@ -43,7 +43,9 @@ const shop = `
 ---
 {apiVersion: example.com/v1, kind: SampleResource, metadata: {name: frontend}, spec: {podImage: "nginx:1.29"}}
 ---
-{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Cluster, metadata: {name: staging}}
+{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Cluster, metadata: {name: staging}, spec: {users: [{name: alice, groups: [developers], ttl: 720h}]}}
+---
+{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: ClusterSnapshot, metadata: {name: staging-before-upgrade}, spec: {clusterName: staging}}
 `
 
 // openShop creates the objects, and opens the console when they are there.
@@ -54,7 +56,7 @@ func openShop(t *testing.T) (session, *browser.Tab) {
 	s.namespace = "shop"
 	s.OK(t, "kubectl", "create", "namespace", s.namespace)
 	t.Cleanup(func() {
-		s.Run(t, "kubectl", "delete", "cluster/staging", "vmimage/empty", "--wait=false")
+		s.Run(t, "kubectl", "delete", "cluster/staging", "clustersnapshot/staging-before-upgrade", "vmimage/empty", "--wait=false")
 		s.OK(t, "kubectl", "delete", "namespace", s.namespace, "--wait=false")
 	})
 	empty := filepath.Join(t.TempDir(), "empty.qcow2")
@@ -65,7 +67,7 @@ func openShop(t *testing.T) (session, *browser.Tab) {
 	s.Stdin = shop
 	s.kubectl(t, "create", "-f", "-")
 	s.Stdin = ""
-	for _, object := range []string{"vm/web", "vm/db", "vm/desktop", "vdisk/orders", "foo/shop", "sampleresource/frontend", "cluster/staging"} {
+	for _, object := range []string{"vm/web", "vm/db", "vm/desktop", "vdisk/orders", "foo/shop", "sampleresource/frontend", "cluster/staging", "clustersnapshot/staging-before-upgrade"} {
 		s.wait(t, "condition=Ready", object)
 	}
 	s.until(t, "runs of a schedule", func(out string) bool { return strings.Count(out, "prices-") > 2 }, "get", "jobs", "-o", "name")
@@ -73,7 +75,7 @@ func openShop(t *testing.T) (session, *browser.Tab) {
 }
 
 // settled is true when the page knows how many objects there are, and what its user may do.
-const settled = `[...document.querySelectorAll("nav a + a")].every((a) => a.querySelector(".count")) && !document.querySelector("main .bar button:disabled")`
+const settled = `[...document.querySelectorAll("nav a + a:not([href^=\"/kinds\"])")].every((a) => a.querySelector(".count")) && !document.querySelector("main .bar button:disabled")`
 
 // A person looks at all pages of the console, with objects of all kinds. With KEELSON_SCREENSHOTS=DIR it writes the
 // screenshots of the documentation: make screenshots.
@@ -82,7 +84,7 @@ func TestLongAccessConsolePages(t *testing.T) {
 	origin := browser.Value[string](b, "location.origin")
 	b.Until(`document.querySelectorAll(".lane .run").length > 5`)
 	b.Until(settled)
-	b.Sees("Needs attention", "search", "debian-13")
+	b.Sees("Needs attention", "search", "debian-13", "requested")
 	b.Show("overview")
 	for _, page := range []struct {
 		name, path string
@@ -95,12 +97,16 @@ func TestLongAccessConsolePages(t *testing.T) {
 		{"image", "/virtualmachineimages/empty", []string{"empty", "Conditions"}},
 		{"schedules", "/crontabs?namespace=shop", []string{"prices", "backup", "newsletter"}},
 		{"clusters", "/clusters", []string{"staging"}},
+		{"snapshots", "/clustersnapshots", []string{"staging-before-upgrade"}},
+		{"snapshot", "/clustersnapshots/staging-before-upgrade", []string{"SnapshotTaken", "Conditions"}},
 		{"kubeconfigs", "/kubeconfigs", []string{"staging"}},
 		{"kubeconfig", "/kubeconfigs/staging", []string{"staging", "Conditions"}},
 		{"foos", "/foos?namespace=shop", []string{"shop"}},
 		{"foo", "/foos/shop/shop", []string{"Related objects", "Conditions"}},
 		{"sampleresources", "/sampleresources?namespace=shop", []string{"frontend"}},
 		{"sampleresource", "/sampleresources/shop/frontend", []string{"Related objects", "Conditions"}},
+		{"kinds", "/kinds?namespace=shop", []string{"ConfigMap", "Deployment"}},
+		{"pods", "/pods?namespace=shop", []string{"frontend"}},
 		{"new-machine", "/virtualmachines?create&namespace=shop", []string{"Root disk", "apiVersion"}},
 		{"new-schedule", "/crontabs?create&namespace=shop", []string{"At 03:00 every day", "apiVersion"}},
 	} {
@@ -169,7 +175,7 @@ func showSchedule(b *browser.Tab, origin string) {
 
 func showCluster(b *browser.Tab, origin string) {
 	b.Open(origin + "/clusters/staging")
-	b.Sees("Succeeded", "Control plane", "API server")
+	b.Sees("Succeeded", "Control plane", "API server", "State of the nodes", "alice", "staging-before-upgrade", "Make a Cluster of it")
 	b.Show("cluster")
 	b.Unfold("Objects in this cluster")
 	b.Sees("kube-system")
