@@ -2,6 +2,7 @@
 import { useState } from 'preact/hooks';
 import { APIError, getOwnFile, send } from './api';
 import type { App } from './app';
+import { bytes } from './capacity';
 import { href, path, type Kind } from './kinds';
 import type { Obj } from './live';
 import { useMay, useMaySecrets } from './may';
@@ -106,7 +107,7 @@ function Snapshot({ app, kind, row, cell }: { app: App; kind: Kind; row: Row; ce
     <tr class={row.deleting ? 'deleting' : ''}>
       <td class="break"><a href={href(kind, '', row.name)}>{row.name}</a></td>
       <td><Badge tone={toneOf[state]}>{cell('Reason') || texts.noStatus}</Badge></td>
-      <td>{cell('Size')}</td><td>{cell('Version')}</td><td><Age at={row.created} /></td>
+      <td>{/^\d+$/.test(cell('Size')) ? bytes(Number(cell('Size'))) : cell('Size')}</td><td>{cell('Version')}</td><td><Age at={row.created} /></td>
       <td>{state === 'ready' && <a href={`${href(clusters)}?create=1&from=${encodeURIComponent(row.name)}`}>{texts.cluster.fork}</a>}</td>
     </tr>
   );

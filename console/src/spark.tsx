@@ -8,6 +8,8 @@ import { Source, useSource } from './signal';
 import { texts } from './texts';
 
 const fresh = 60_000;
+const young = 15_000; // of a machine with few samples
+const few = 4;
 const afterFailure = 300_000;
 const most = 500; // machines that are kept
 
@@ -54,7 +56,7 @@ export class Usages extends Source {
       try {
         if (!this.shown.has(at)) return; // the next time
         entry.usage = await this.read(at);
-        entry.at = this.now() + fresh;
+        entry.at = this.now() + (entry.usage.unixMilliseconds.length < few ? young : fresh);
       } catch {
         entry.usage = undefined;
         entry.at = this.now() + afterFailure; // the page of the machine says why
@@ -68,17 +70,21 @@ export class Usages extends Source {
 
 const usages = new Usages();
 
-/** The line of a graph: one piece for each part without a gap, in a box of the size. */
+/** The length of a graph of a machine that was started just now, in milliseconds. */
+const shortest = 600_000;
+
+/** The line of a graph: one piece for each part without a gap, in a box of the size. A piece of one sample is a dot. */
 export function lineOf(usage: MachineUsage, width: number, height: number): string {
   const { unixMilliseconds: times, cpuPercent: values } = usage;
-  const [from, to] = [times[0], times.at(-1)!];
+  const to = times.at(-1)!;
+  const from = Math.min(times[0], to - shortest);
   let line = '';
   let pen = 'M';
   values.forEach((value, i) => {
     if (value === null || (i > 0 && times[i] - times[i - 1] > 3000 * usage.intervalSeconds)) pen = 'M';
     if (value === null) return;
-    const x = to > from ? ((times[i] - from) / (to - from)) * width : width;
-    line += `${pen}${x.toFixed(1)} ${(height - (Math.min(value, 100) / 100) * height).toFixed(1)}`;
+    const x = ((times[i] - from) / (to - from)) * width;
+    line += `${pen}${x.toFixed(1)} ${(height - (Math.min(value, 100) / 100) * height).toFixed(1)}${pen === 'M' ? 'h0' : ''}`;
     pen = 'L';
   });
   return line;
@@ -91,7 +97,7 @@ export function Spark({ namespace, name }: { namespace: string; name: string }) 
   useSource(usages);
   useEffect(() => usages.show(at), [at]);
   useEffect(() => {
-    const timer = setInterval(() => usages.refreshAll(), fresh / 4);
+    const timer = setInterval(() => usages.refreshAll(), young / 3);
     return () => clearInterval(timer);
   }, []);
   const usage = usages.of(at);

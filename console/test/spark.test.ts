@@ -9,13 +9,13 @@ const usage = (times: number[], cpuPercent: (number | null)[]) => ({ intervalSec
 (globalThis as any).requestAnimationFrame = (act: () => void) => setTimeout(act, 0);
 
 test('the line of a graph has a gap where values are missing, and where the machine was off', () => {
-  assert.equal(lineOf(usage([0, 15_000, 30_000], [0, 50, 100]), 100, 20), 'M0.0 20.0L50.0 10.0L100.0 0.0');
-  assert.equal(lineOf(usage([0, 15_000, 30_000], [0, null, 200]), 100, 20), 'M0.0 20.0M100.0 0.0');
-  assert.equal(lineOf(usage([0, 100_000], [0, 0]), 100, 20), 'M0.0 20.0M100.0 20.0');
-  assert.equal(lineOf(usage([5], [100]), 100, 20), 'M100.0 0.0');
+  assert.equal(lineOf({ ...usage([0, 300_000, 600_000], [0, 50, 100]), intervalSeconds: 300 }, 100, 20), 'M0.0 20.0h0L50.0 10.0L100.0 0.0');
+  assert.equal(lineOf({ ...usage([0, 300_000, 600_000], [0, null, 200]), intervalSeconds: 300 }, 100, 20), 'M0.0 20.0h0M100.0 0.0h0');
+  assert.equal(lineOf(usage([0, 600_000], [0, 0]), 100, 20), 'M0.0 20.0h0M100.0 20.0h0');
+  assert.equal(lineOf(usage([5], [100]), 100, 20), 'M100.0 0.0h0');
 });
 
-test('usages are read of what is shown, a few at a time, and again after a minute', async () => {
+test('usages are read of what is shown, a few at a time, and again after a while', async () => {
   let now = 0;
   const asked: string[] = [];
   const answer: (() => void)[] = [];
@@ -27,9 +27,10 @@ test('usages are read of what is shown, a few at a time, and again after a minut
   await settle();
   assert.deepEqual(asked, ['a', 'b', 'c', 'd', 'f']);
   assert.equal(usages.of('a')?.cpuPercent[0], 1);
+  now = 14_000;
   usages.refreshAll();
   assert.equal(asked.length, 5);
-  now = 61_000;
+  now = 16_000; // few samples: soon again
   hide.forEach((h, i) => i > 0 && i !== 4 && h());
   usages.refreshAll();
   await settle();

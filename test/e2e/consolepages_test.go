@@ -113,6 +113,9 @@ func TestLongAccessConsolePages(t *testing.T) {
 		b.Open(origin + page.path)
 		b.Sees(page.texts...)
 		b.Until(settled)
+		if page.name == "machines" {
+			b.Until(`!!document.querySelector("svg.spark path")`)
+		}
 		b.Show(page.name)
 	}
 	showMachine(b, origin)
