@@ -99,20 +99,12 @@ func newRemove() *cobra.Command {
 refuses to lose Pods without a controller, and volumes that are on the node. The first node cannot be removed.`,
 		Args: usage.OneArg("NAME", "the name of a node"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			data, err := flags.Dir()
-			if err != nil {
-				return err
-			}
-			report, err := inspect(cmd.Context(), data)
-			if err != nil {
-				return err
-			}
-			n, err := find(report, args[0])
+			n, err := open(cmd.Context(), &flags, args[0])
 			if err != nil {
 				return err
 			}
 			if n.index == 0 {
-				return fmt.Errorf("%s cannot be removed, because it is the first node: `%s` stops all nodes", n.name(), instance.Command("down", data))
+				return fmt.Errorf("%s cannot be removed, because it is the first node: `%s` stops all nodes", n.name(), instance.Command("down", n.data))
 			}
 			if err := n.remove(cmd.Context(), force, timeout); err != nil {
 				return fmt.Errorf("remove %s: %w", n.name(), err)

@@ -78,15 +78,7 @@ func newPower(verb, short, long string, do func(context.Context, target) error) 
 		Long:  long,
 		Args:  usage.OneArg("NAME", "the name of a node"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			data, err := flags.Dir()
-			if err != nil {
-				return err
-			}
-			report, err := inspect(cmd.Context(), data)
-			if err != nil {
-				return err
-			}
-			n, err := find(report, args[0])
+			n, err := open(cmd.Context(), &flags, args[0])
 			if err != nil {
 				return err
 			}
@@ -114,6 +106,19 @@ func inspect(ctx context.Context, data string) (controlplane.Report, error) {
 		return report, fmt.Errorf("no real node runs in %s: `%s --node=real` starts one, after `%s`", data, instance.Command("up", data), instance.Command("down", data))
 	}
 	return report, nil
+}
+
+// open returns a node of a data directory whose Keelson runs.
+func open(ctx context.Context, flags *instance.Flags, name string) (target, error) {
+	data, err := flags.Dir()
+	if err != nil {
+		return target{}, err
+	}
+	report, err := inspect(ctx, data)
+	if err != nil {
+		return target{}, err
+	}
+	return find(report, name)
 }
 
 // find returns the node with this name.
