@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/driver/seed"
 )
 
@@ -115,7 +116,10 @@ func (l *launcher) makeDisk(ctx context.Context) error {
 	if err := qemuImg(ctx, args...); err != nil {
 		return err
 	}
-	return os.Rename(part, path)
+	if err := os.Rename(part, path); err != nil {
+		return err
+	}
+	return atomicfile.SyncDir(l.dirs.Disk)
 }
 
 // growDisk grows the root disk to the size of the definition; it never shrinks.
