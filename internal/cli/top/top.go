@@ -76,15 +76,13 @@ func (s *screen) run(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.ctx = ctx
-	program := tea.NewProgram(s, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler())
+	program := tea.NewProgram(s, tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler())
+	// A signal quits like a key: a program that is killed by its context does not wait for the reader of the terminal.
+	defer context.AfterFunc(ctx, program.Quit)()
 	for _, source := range sources(s.client, s.namespace, func(u update) { program.Send(u) }) {
 		go source.run(ctx)
 	}
-	_, err := program.Run()
-	if ctx.Err() != nil && errors.Is(err, tea.ErrProgramKilled) {
-		return nil // a signal ended it
-	}
-	if err != nil {
+	if _, err := program.Run(); err != nil {
 		return fmt.Errorf("show the screen: %w", err)
 	}
 	return nil
