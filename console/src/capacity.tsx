@@ -1,4 +1,4 @@
-// What the nodes have, what Pods request of it, and what is in use.
+// What the nodes and this host have, what Pods and machines request of it, and what is in use.
 import { useEffect, useState } from 'preact/hooks';
 import { APIError, getOwn } from './api';
 import { Badge, Empty, Scroll, Section } from './parts';
@@ -16,6 +16,9 @@ export interface Node {
   /** Missing where the API serves no metrics. */
   used?: Amounts;
 }
+
+/** The host of `keelson up`, of which its machines request. */
+export interface Host { name: string; total: Amounts; requested: Amounts; machines: number; used: Amounts }
 
 const interval = 30_000;
 const shownNodes = 8;
@@ -50,14 +53,14 @@ export function bytes(n: number): string {
 }
 
 export function Capacity() {
-  const [nodes, set] = useState<Node[]>();
+  const [found, set] = useState<{ nodes: Node[]; host?: Host }>();
   const [message, say] = useState('');
   useEffect(() => {
     const abort = new AbortController();
     let timer = 0;
     const read = async () => {
       try {
-        set((await getOwn<{ nodes: Node[] }>('/capacity', abort.signal)).nodes);
+        set(await getOwn('/capacity', abort.signal));
         say('');
       } catch (err) {
         if (!abort.signal.aborted) say(err instanceof APIError ? err.message || texts.lostConsole : String(err));
@@ -67,19 +70,21 @@ export function Capacity() {
     void read();
     return () => { abort.abort(); clearTimeout(timer); };
   }, []);
+  const { nodes, host } = found ?? {};
   const several = nodes && nodes.length > 1;
   return (
     <Section title={texts.capacity.title} count={nodes?.length}>
       {message && <p class="hint">{message}</p>}
       {!nodes && !message && <Empty title={texts.loading} />}
-      {nodes?.length === 0 && <Empty title={texts.capacity.none} />}
-      {nodes && nodes.length > 0 && (
+      {nodes?.length === 0 && !host && <Empty title={texts.capacity.none} />}
+      {nodes && (nodes.length > 0 || host) && (
         <Scroll>
           <table class="plain capacity">
             <thead><tr>
               <th scope="col">{texts.capacity.node}</th><th scope="col">{texts.capacity.cpu}</th><th scope="col">{texts.capacity.memory}</th><th scope="col" class="number">{texts.capacity.pods}</th>
             </tr></thead>
             <tbody>
+              {host && <HostRow host={host} />}
               {several && <NodeRow node={total(nodes)} />}
               {fullest(nodes).slice(0, shownNodes).map((n) => <NodeRow key={n.name} node={n} />)}
             </tbody>
@@ -91,19 +96,29 @@ export function Capacity() {
   );
 }
 
+function HostRow({ host }: { host: Host }) {
+  return (
+    <tr>
+      <th scope="row">{host.name} <Badge tone="calm">{texts.capacity.host}</Badge></th>
+      <td><Part what={`${host.name}: ${texts.capacity.cpu}`} all={host.total.cpu} requested={host.requested.cpu} used={host.used.cpu} text={cpus} /></td>
+      <td><Part what={`${host.name}: ${texts.capacity.memory}`} all={host.total.memory} requested={host.requested.memory} used={host.used.memory} text={bytes} /></td>
+      <td class="number">{texts.capacity.machines(host.machines)}</td>
+    </tr>
+  );
+}
+
 function NodeRow({ node }: { node: Node }) {
   return (
     <tr>
       <th scope="row">{node.name} {!node.ready && <Badge tone="bad">{texts.capacity.notReady}</Badge>} {node.simulated && <Badge tone="calm">{texts.capacity.simulated}</Badge>}</th>
-      <td><Part what={`${node.name}: ${texts.capacity.cpu}`} node={node} of={(a) => a.cpu} text={cpus} /></td>
-      <td><Part what={`${node.name}: ${texts.capacity.memory}`} node={node} of={(a) => a.memory} text={bytes} /></td>
+      <td><Part what={`${node.name}: ${texts.capacity.cpu}`} all={node.allocatable.cpu} requested={node.requested.cpu} used={node.used?.cpu} text={cpus} /></td>
+      <td><Part what={`${node.name}: ${texts.capacity.memory}`} all={node.allocatable.memory} requested={node.requested.memory} used={node.used?.memory} text={bytes} /></td>
       <td class="number">{node.pods.toLocaleString('en')}</td>
     </tr>
   );
 }
 
-function Part({ what, node, of, text }: { what: string; node: Node; of: (amounts: Amounts) => number; text: (n: number) => string }) {
-  const [all, requested, used] = [of(node.allocatable), of(node.requested), node.used && of(node.used)];
+function Part({ what, all, requested, used, text }: { what: string; all: number; requested: number; used?: number; text: (n: number) => string }) {
   return (
     <>
       <meter aria-label={what} min={0} max={all || 1} value={requested} high={all * 0.9} />

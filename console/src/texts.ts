@@ -43,7 +43,7 @@ export const texts = {
   },
   noUpdate: 'Objects of this kind are not edited.',
   capacity: {
-    title: 'Capacity of the nodes', node: 'Node', cpu: 'Processors', memory: 'Memory', pods: 'Pods', none: 'The cluster has no nodes.', notReady: 'NotReady', simulated: 'simulated',
+    title: 'Capacity', node: 'Node', host: 'this host', machines: (n: number) => n === 1 ? '1 machine' : `${n.toLocaleString('en')} machines`, cpu: 'Processors', memory: 'Memory', pods: 'Pods', none: 'The cluster has no nodes.', notReady: 'NotReady', simulated: 'simulated',
     all: (n: number) => `All ${n.toLocaleString('en')}`, requested: (requested: string, all: string) => `${requested} of ${all} requested`, used: (used: string) => `${used} in use`,
   },
   remedy: 'Meaning and remedy:',

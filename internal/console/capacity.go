@@ -32,10 +32,11 @@ type amounts struct {
 // simulatedNode is the label of nodes that Keelson simulates.
 const simulatedNode = "keelson.dev/simulated"
 
-// maxCapacityPods bounds what is read of the Pods of a large cluster. They are read a page at a time.
-const maxCapacityPods, capacityPage = 50_000, 500
+// maxCapacityObjects bounds what is read of the Pods and machines of a large cluster. They are read a page at a time.
+const maxCapacityObjects, capacityPage = 50_000, 500
 
-// capacity adds up, as the user, what the nodes have and what their Pods request. The page would have to hold all Pods for that.
+// capacity adds up, as the user, what the nodes and this host have, and what Pods and machines request of it. The page would have to hold
+// all Pods for that.
 func (c *Console) capacity(w http.ResponseWriter, r *http.Request) {
 	var nodes corev1.NodeList
 	if status := c.read(r.Context(), "/api/v1/nodes", &nodes); status != nil {
@@ -54,7 +55,7 @@ func (c *Console) capacity(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.addUsage(r.Context(), found)
-	answer(w, http.StatusOK, map[string]any{"nodes": all})
+	answer(w, http.StatusOK, map[string]any{"nodes": all, "host": c.hostCapacity(r.Context())})
 }
 
 func isReady(node *corev1.Node) bool {
@@ -73,7 +74,7 @@ func amountsOf(list corev1.ResourceList) amounts {
 // addRequests adds what the Pods on the nodes request.
 func (c *Console) addRequests(ctx context.Context, nodes map[string]*nodeCapacity) *metav1.Status {
 	query := url.Values{"limit": {strconv.Itoa(capacityPage)}, "fieldSelector": {"spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}}
-	for read := 0; read < maxCapacityPods; read += capacityPage {
+	for read := 0; read < maxCapacityObjects; read += capacityPage {
 		var pods corev1.PodList
 		if status := c.read(ctx, "/api/v1/pods?"+query.Encode(), &pods); status != nil {
 			return status

@@ -39,8 +39,14 @@ func capacityAPI(t *testing.T, metrics bool) *Console {
 		}
 	}))
 	t.Cleanup(server.Close)
+	return consoleOf(t, server.URL)
+}
+
+// consoleOf returns a console of an API without authentication.
+func consoleOf(t *testing.T, api string) *Console {
+	t.Helper()
 	c := &Console{}
-	if err := c.connect(&rest.Config{Host: server.URL}); err != nil {
+	if err := c.connect(&rest.Config{Host: api}); err != nil {
 		t.Fatal(err)
 	}
 	return c

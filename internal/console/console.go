@@ -31,6 +31,8 @@ type Options struct {
 	Cluster string
 	// Version is the version of the program, for the user.
 	Version string
+	// Host is the name of this host if the API is that of Keelson on it: the console then shows its capacity, too.
+	Host string
 	// Shared is set for a console of many users. Config has no credentials then.
 	Shared *Shared
 }
@@ -61,6 +63,7 @@ type Console struct {
 	// documented is what the documentation says about reasons.
 	documented []remedy
 	page       *page
+	host       *host // nil if the API is not that of this host
 	config     *rest.Config
 	// One element for each open connection with watches, and for each terminal or screen.
 	watchers, terminals chan struct{}
@@ -93,6 +96,11 @@ func Listen(ctx context.Context, o Options) (*Console, error) {
 
 	c.about, c.config = about{Cluster: o.Cluster, Version: o.Version, Kinds: rules.kinds}, o.Config
 	c.watchers, c.terminals = make(chan struct{}, maxConnections), make(chan struct{}, maxTerminals)
+	c.sessions.link = newLink(c.address)
+	if o.Host != "" {
+		c.host = &host{name: o.Host}
+		_, _ = c.host.measure(time.Now()) // the beginning of the first interval; errors show when somebody asks
+	}
 	if err := c.connect(o.Config); err != nil {
 		return nil, errors.Join(err, c.listener.Close())
 	}
@@ -102,7 +110,7 @@ func Listen(ctx context.Context, o Options) (*Console, error) {
 func (c *Console) listenOnLoopback(ctx context.Context, port int) (err error) {
 	c.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
-		return fmt.Errorf("serve the console on port %d: %w: choose another with --port", port, err)
+		return fmt.Errorf("serve the console on port %d: %w: choose another one", port, err)
 	}
 	port = c.listener.Addr().(*net.TCPAddr).Port
 	for _, name := range []string{"127.0.0.1", "localhost"} {
@@ -131,11 +139,11 @@ func (c *Console) listenForAll(ctx context.Context, shared *Shared) (err error) 
 // isSecure reports whether the browser reaches a host with TLS.
 func (c *Console) isSecure(host string) bool { return strings.HasPrefix(c.origins[host], "https://") }
 
-// URL returns a URL with a new one-time token. The token is in the fragment, which a browser does not send, so it
-// appears neither in logs nor in the header Referer.
-func (c *Console) URL() string {
-	return c.Address() + "/#token=" + c.sessions.newToken()
-}
+// URL returns a URL with a new one-time token.
+func (c *Console) URL() string { return c.Link().URL() }
+
+// Link returns the link that makes such URLs, also in other processes.
+func (c *Console) Link() Link { return c.sessions.link }
 
 // Address returns the URL without a token.
 func (c *Console) Address() string { return c.address }

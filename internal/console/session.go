@@ -5,16 +5,14 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"maps"
 	"sync"
 	"time"
 )
 
 const (
-	// tokenLifetime is the time in which a URL with a token can be opened.
-	tokenLifetime = time.Hour
 	// sessionIdle is the time after which an unused session ends. All end with the process.
 	sessionIdle = 12 * time.Hour
-	maxTokens   = 64
 	maxSessions = 64
 	// maxSharedSessions is the number of sessions of a console of many users.
 	maxSharedSessions = 1024
@@ -23,13 +21,14 @@ const (
 // digest is what is kept of a secret.
 type digest = [sha256.Size]byte
 
-// sessions are the one-time tokens and the sessions that they have opened.
+// sessions are those that tokens have opened.
 type sessions struct {
-	now func() time.Time
+	now  func() time.Time
+	link Link // it makes the one-time tokens
 
-	mu     sync.Mutex
-	tokens map[digest]time.Time // when they were made
-	open   map[digest]*session  // by cookie
+	mu   sync.Mutex
+	used map[digest]time.Time // tokens that have opened a session, until they expire anyway
+	open map[digest]*session  // by cookie
 }
 
 type session struct {
@@ -40,7 +39,7 @@ type session struct {
 }
 
 func newSessions(now func() time.Time) *sessions {
-	return &sessions{now: now, tokens: map[digest]time.Time{}, open: map[digest]*session{}}
+	return &sessions{now: now, used: map[digest]time.Time{}, open: map[digest]*session{}}
 }
 
 // newSecret returns 256 random bits as text for URLs and headers.
@@ -52,30 +51,24 @@ func newSecret() string {
 
 func digestOf(secret string) digest { return sha256.Sum256([]byte(secret)) }
 
-// newToken returns a token that opens one session. With too many, the oldest becomes invalid.
-func (s *sessions) newToken() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.tokens) >= maxTokens {
-		delete(s.tokens, oldest(s.tokens, func(t time.Time) time.Time { return t }))
-	}
-	token := newSecret()
-	s.tokens[digestOf(token)] = s.now()
-	return token
-}
-
-// begin exchanges a token for the two secrets of a session. ok is false for a token that is unknown, used or expired.
+// begin exchanges a one-time token for the two secrets of a session. ok is false for a token that is unknown, used or expired.
 func (s *sessions) begin(token string) (cookie, key string, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	made, found := s.tokens[digestOf(token)]
-	delete(s.tokens, digestOf(token))
-	if !found || s.now().Sub(made) > tokenLifetime {
+	made, ok := s.link.made(token)
+	if !ok || s.hasExpired(made) {
 		return "", "", false
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.used, func(_ digest, made time.Time) bool { return s.hasExpired(made) })
+	if _, found := s.used[digestOf(token)]; found {
+		return "", "", false
+	}
+	s.used[digestOf(token)] = made
 	cookie, key = s.add("", maxSessions)
 	return cookie, key, true
 }
+
+func (s *sessions) hasExpired(made time.Time) bool { return s.now().Sub(made) > tokenLifetime }
 
 // beginAs returns the two secrets of a session of a user with a token.
 func (s *sessions) beginAs(token string) (cookie, key string) {
@@ -87,7 +80,7 @@ func (s *sessions) beginAs(token string) (cookie, key string) {
 // add begins a session. With too many, the one that was not used for longest ends.
 func (s *sessions) add(token string, most int) (cookie, key string) {
 	if len(s.open) >= most {
-		delete(s.open, oldest(s.open, func(x *session) time.Time { return x.used }))
+		delete(s.open, s.idlest())
 	}
 	cookie, key = newSecret(), newSecret()
 	s.open[digestOf(cookie)] = &session{key: digestOf(key), used: s.now(), token: token}
@@ -110,11 +103,12 @@ func (s *sessions) valid(cookie, key string) (token string, ok bool) {
 	return found.token, true
 }
 
-func oldest[T any](all map[digest]T, at func(T) time.Time) (first digest) {
+// idlest returns the cookie of the session that was not used for longest.
+func (s *sessions) idlest() (first digest) {
 	var earliest time.Time
-	for d, value := range all {
-		if t := at(value); earliest.IsZero() || t.Before(earliest) {
-			first, earliest = d, t
+	for cookie, x := range s.open {
+		if earliest.IsZero() || x.used.Before(earliest) {
+			first, earliest = cookie, x.used
 		}
 	}
 	return first

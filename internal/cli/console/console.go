@@ -2,23 +2,27 @@
 package console
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/console"
+	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/version"
 )
 
-const long = `Serve the console on loopback until Ctrl-C: a page for a browser that shows all objects of Keelson.
+const long = `Open the console, a page for a browser that shows all objects of Keelson.
 
-Without --kubeconfig or --context, it shows Keelson on this host. The URL on standard output has a token that opens one
-session, within an hour. The page does what you may do: every request goes to the Kubernetes API with the credentials of
-the kubeconfig.`
+"keelson up" serves the console of Keelson on this host: the command prints a URL of it, and ends. For another cluster,
+with --kubeconfig or --context, and with --port, it serves the console on loopback until Ctrl-C. The URL has a token that
+opens one session, within an hour. The page does what you may do: every request goes to the Kubernetes API with the
+credentials of the kubeconfig.`
 
-const examples = `  # Keelson on this host
+const examples = `  # A URL for Keelson on this host
   keelson console
 
   # Any cluster with the CRDs of Keelson
@@ -31,6 +35,7 @@ const examples = `  # Keelson on this host
 type options struct {
 	target.Flags
 	port       int
+	printURL   bool
 	address    string
 	publicURLs []string
 }
@@ -40,7 +45,7 @@ func New() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:     "console",
-		Short:   "Serve a page for the browser with all objects",
+		Short:   "Show all objects in a browser",
 		Long:    long,
 		Example: examples,
 		Args:    usage.NoArgs,
@@ -54,25 +59,69 @@ func New() *cobra.Command {
 			if o.address != "" {
 				return usage.Errorf("--bind-address=%s: needs --public-url", o.address)
 			}
-			api, err := o.API(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return o.serve(cmd, api)
+			return o.open(cmd)
 		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	o.AddFlags(fs)
-	fs.IntVar(&o.port, "port", 0, "port on loopback; 0: any free one")
+	fs.IntVar(&o.port, "port", 0, "serve it at this `port` of loopback; 0: any free one")
+	fs.BoolVar(&o.printURL, "print-url", false, "print a URL of the console that keelson up serves; fail if it serves none")
 	fs.StringSliceVar(&o.publicURLs, "public-url", nil, "serve it for many users, who open it at this `URL` and log in with a token each")
 	fs.StringVar(&o.address, "bind-address", "", "with --public-url, the `host:port` where it is served, without TLS (default 127.0.0.1:8090)")
 	return cmd
 }
 
+// open prints a URL of the console of Keelson on this host, or serves one.
+func (o *options) open(cmd *cobra.Command) error {
+	given := cmd.Flags().Changed
+	for _, name := range []string{"kubeconfig", "context", "port"} {
+		if o.printURL && given(name) {
+			return usage.Errorf("--print-url is for the console that keelson up serves and cannot be combined with --%s", name)
+		}
+	}
+	api, err := o.API(cmd.Context())
+	if err != nil {
+		return err
+	}
+	onHost := o.Kubeconfig == "" && o.Context == ""
+	if onHost && !given("port") {
+		dir, link, err := o.served(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if link != nil {
+			fmt.Fprintln(cmd.OutOrStdout(), link.URL())
+			fmt.Fprintf(cmd.ErrOrStderr(), "The console of %s. This URL opens it once, within an hour.\n", api.Name)
+			return nil
+		}
+		if o.printURL {
+			return fmt.Errorf("keelson up serves no console in %s: `%s` serves one", dir, instance.Command("console", dir))
+		}
+	}
+	return o.serve(cmd, api, onHost)
+}
+
+// served returns the link to the console that keelson up serves; nil if it serves none.
+func (o *options) served(ctx context.Context) (dir string, link *console.Link, err error) {
+	if dir, err = o.Dir(); err != nil {
+		return "", nil, err
+	}
+	report, err := controlplane.Inspect(ctx, dir)
+	if err != nil || report.ManagerPID == 0 {
+		return dir, nil, err
+	}
+	link, err = console.ReadLink(dir, report.ManagerPID)
+	return dir, link, err
+}
+
 // serve prints the URL and serves until the context ends.
-func (o *options) serve(cmd *cobra.Command, api *target.API) error {
-	c, err := console.Listen(cmd.Context(), console.Options{Config: api.Config, Port: o.port, Cluster: api.Name, Version: version.Get().Keelson})
+func (o *options) serve(cmd *cobra.Command, api *target.API, onHost bool) error {
+	options := console.Options{Config: api.Config, Port: o.port, Cluster: api.Name, Version: version.Get().Keelson}
+	if onHost {
+		options.Host = api.Name
+	}
+	c, err := console.Listen(cmd.Context(), options)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/keelson-dev/keelson/internal/cli/instance"
@@ -59,23 +60,19 @@ func checkDisk(dir string) check {
 
 // checkMemory checks the available memory.
 func checkMemory() check {
-	raw, err := os.ReadFile("/proc/meminfo")
+	proc, err := procfs.NewDefaultFS()
 	if err != nil {
 		return check{Name: "memory", State: limited, Detail: err.Error()}
 	}
-	return enough("memory", availableMemory(string(raw)), minMemory, "available", "end other programs, or add memory")
-}
-
-// availableMemory returns MemAvailable of /proc/meminfo in bytes, 0 if it is not there; see
-// proc_meminfo(5).
-func availableMemory(meminfo string) int64 {
-	for line := range strings.Lines(meminfo) {
-		var kib int64
-		if _, err := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); err == nil {
-			return kib << 10
-		}
+	memory, err := proc.Meminfo()
+	if err != nil {
+		return check{Name: "memory", State: limited, Detail: err.Error()}
 	}
-	return 0
+	var available uint64
+	if memory.MemAvailableBytes != nil {
+		available = *memory.MemAvailableBytes
+	}
+	return enough("memory", int64(available), minMemory, "available", "end other programs, or add memory") //nolint:gosec // no memory is that large
 }
 
 // enough compares an amount in bytes with the least that is needed.

@@ -79,15 +79,3 @@ func TestUsage(t *testing.T) {
 		t.Errorf("error is %v, want one of usage", err)
 	}
 }
-
-func TestAvailableMemory(t *testing.T) {
-	for text, want := range map[string]int64{
-		"MemTotal:       100 kB\nMemFree:    20 kB\nMemAvailable:    50 kB\n": 50 << 10,
-		"MemTotal: 100 kB\n": 0,
-		"":                   0,
-	} {
-		if got := availableMemory(text); got != want {
-			t.Errorf("availableMemory(%q) is %d, want %d", text, got, want)
-		}
-	}
-}

@@ -17,6 +17,15 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
+// HostName returns the name of this host, for display.
+func HostName() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "this host"
+	}
+	return name
+}
+
 // KubeBinary returns the path of keelson-kube, the program with the Kubernetes components: next to
 // this program, otherwise from PATH. $KEELSON_KUBE overrides both.
 func KubeBinary() (string, error) {

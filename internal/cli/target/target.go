@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -131,8 +130,7 @@ func (f *Flags) ofInstance(ctx context.Context) (*API, error) {
 	if err != nil {
 		return nil, err
 	}
-	host, err := os.Hostname()
-	return &API{Config: config, Name: cmp.Or(host, "this host"), Namespace: "default"}, err
+	return &API{Config: config, Name: instance.HostName(), Namespace: "default"}, nil
 }
 
 func (f *Flags) ofKubeconfig() (*API, error) {

@@ -10,12 +10,14 @@ import (
 
 // event is a message from a detached keelson to the command that started it.
 type event struct {
-	Step  string        `json:"step,omitempty"`  // a step begins, or with Done ends
-	Done  bool          `json:"done,omitempty"`  //
-	Took  time.Duration `json:"took,omitempty"`  // duration of a completed step
-	Note  string        `json:"note,omitempty"`  // a line to show in between
-	Text  string        `json:"text,omitempty"`  // message to the user once everything is ready
-	Error string        `json:"error,omitempty"` // reason of the failure
+	Step string        `json:"step,omitempty"` // a step begins, or with Done ends
+	Done bool          `json:"done,omitempty"` //
+	Took time.Duration `json:"took,omitempty"` // duration of a completed step
+	Note string        `json:"note,omitempty"` // a line to show in between
+	Text string        `json:"text,omitempty"` // message to the user once everything is ready
+	// Console is a URL that opens the console. It is a secret, so it is for a terminal only.
+	Console string `json:"console,omitempty"`
+	Error   string `json:"error,omitempty"` // reason of the failure
 }
 
 // reporter shows the progress of a start to the user.

@@ -81,6 +81,9 @@ func (p *printer) report(e event) {
 	switch {
 	case e.Text != "":
 		p.printf("%s", e.Text)
+		if e.Console != "" && p.columns != nil {
+			p.printf("\nThis URL opens the console once, within an hour:\n\n  %s\n", e.Console)
+		}
 	case e.Note != "":
 		if p.columns != nil {
 			p.printf(clearLine) // the terminal has echoed ^C or other input

@@ -28,7 +28,7 @@ func TestPlainProgress(t *testing.T) {
 		p.report(e)
 	}
 	p.stop()
-	p.report(event{Text: "\nIt is up.\n"})
+	p.report(event{Text: "\nIt is up.\n", Console: "http://127.0.0.1:1/#token=secret"})
 	p.stop() // stop is idempotent
 	want := `  certificates               0.02 s
   etcd                      12.35 s
@@ -53,7 +53,7 @@ func TestLiveProgress(t *testing.T) {
 		p.report(e)
 	}
 	p.stop()
-	p.report(event{Text: "\nIt is up.\n"})
+	p.report(event{Text: "\nIt is up.\n", Console: "http://127.0.0.1:1/#token=secret"})
 	want := []string{
 		"  certificates ... 0 s",
 		clearLine + "  certificates ... 0 s  etcd ... 0 s",
@@ -65,6 +65,7 @@ func TestLiveProgress(t *testing.T) {
 		"  kube-apiserver ... 0 s",
 		clearLine,
 		"\nIt is up.\n",
+		"\nThis URL opens the console once, within an hour:\n\n  http://127.0.0.1:1/#token=secret\n",
 	}
 	if diff := cmp.Diff(strings.Join(want, ""), out.String()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

@@ -23,6 +23,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/access"
 	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
+	"github.com/keelson-dev/keelson/internal/console"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/driver/pod"
 	"github.com/keelson-dev/keelson/internal/engine/local"
@@ -30,6 +31,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/manager"
 	"github.com/keelson-dev/keelson/internal/node"
 	"github.com/keelson-dev/keelson/internal/systemd"
+	"github.com/keelson-dev/keelson/internal/version"
 )
 
 // stopTimeout is the deadline for a clean stop of the control plane. Then the rest is killed.
@@ -82,10 +84,17 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 	if err := o.record(dir); err != nil {
 		logger.Error(err, "Failed to record this process: the next `keelson up` cannot take over from it")
 	}
-	err = o.serve(ctx, cp, dir, r, logger, func() {
-		r.report(event{Text: o.welcome(cp.Server(), cp.Kubeconfig(), dir, time.Since(began))})
-		ready()
-	})
+	page, err := o.openConsole(ctx, dir)
+	if err == nil {
+		err = o.serve(ctx, cp, page, dir, r, logger, func() {
+			welcome := event{Text: o.welcome(cp.Server(), cp.Kubeconfig(), dir, time.Since(began))}
+			if page != nil {
+				welcome.Console = page.URL()
+			}
+			r.report(welcome)
+			ready()
+		})
+	}
 	if handedOver() {
 		return interrupted(ctx, err)
 	}
@@ -101,8 +110,25 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 	return o.cleanUp(dir, errors.Join(err, stopErr, cp.Stop(stopCtx)))
 }
 
-// serve starts the controllers and the nodes, informs the user, and runs until the context ends.
-func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, dir string, r reporter, logger logr.Logger, ready func()) error {
+// openConsole binds the port of the console, and records how to open it; nil if there is none.
+func (o *options) openConsole(ctx context.Context, dir string) (*console.Console, error) {
+	if o.consolePort < 0 {
+		return nil, nil
+	}
+	config, err := controlplane.AdminConfig(dir)
+	if err != nil {
+		return nil, err
+	}
+	host := instance.HostName()
+	page, err := console.Listen(ctx, console.Options{Config: config, Port: o.consolePort, Cluster: host, Host: host, Version: version.Get().Keelson})
+	if err != nil {
+		return nil, err
+	}
+	return page, page.Link().Save(dir)
+}
+
+// serve starts the controllers, the nodes and the console, informs the user, and runs until the context ends.
+func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, page *console.Console, dir string, r reporter, logger logr.Logger, ready func()) error {
 	if host := cp.HostAddress(); host.IsValid() && o.machines.ServiceAddress == "" {
 		o.machines.ServiceAddress = host.String()
 	}
@@ -111,6 +137,9 @@ func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, dir 
 	group.Go(func() error {
 		return o.runManager(ctx, cp.Config(), dir, r, logger, func() { close(managed) })
 	})
+	if page != nil {
+		group.Go(func() error { return page.Serve(ctx) })
+	}
 	group.Go(func() error {
 		err := cp.Settle(ctx)
 		if err == nil {
@@ -316,7 +345,7 @@ func (o *options) welcome(server, kubeconfig, dir string, took time.Duration) st
 		fmt.Fprintf(&b, "  export KUBECONFIG=%s\n  %s get %s\n", instance.Quote(kubeconfig), kubectl(), example)
 	}
 	b.WriteString("\n")
-	if !o.noControllers {
+	if o.consolePort >= 0 {
 		fmt.Fprintf(&b, "`%s` shows all objects in a browser.\n", instance.Command("console", dir))
 	}
 	if o.reportFD != 0 {

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -41,6 +43,7 @@ type options struct {
 	machines        manager.Machines
 	logging         manager.Logging
 	metricsAddress  string
+	consolePort     int // negative for no console
 	serving         serving.Options
 	rkeBinary       string
 	rkeConfigDirs   confine.Dirs
@@ -103,6 +106,7 @@ func New() *cobra.Command {
 	o.machines.AddFlags(fs)
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "`host:port` of the controllers' /metrics; 0 disables it")
 	o.serving.AddFlags(fs)
+	fs.IntVar(&o.consolePort, "console-port", 0, "port of the console on loopback; 0: any free one; -1: no console")
 	fs.StringVar(&o.rkeBinary, "rke-binary", o.rkeBinary, "the `program` rke, for Clusters with spec.configPath")
 	fs.StringSliceVar(&o.addresses, "cluster-address-allow", o.addresses,
 		"`networks` with addresses of this host at which APIs of Clusters may listen (spec.apiServer.address)")
@@ -120,11 +124,14 @@ func (o *options) validate(given *pflag.FlagSet) error {
 		return usage.Errorf("--nodes=%d: must be from 0 to 1000", o.nodes)
 	}
 	if o.kubeconfig != "" {
-		for _, name := range []string{"data-dir", "ephemeral", "detach", "keep-running", "node", "nodes", "merge-kubeconfig", "no-controllers"} {
+		for _, name := range []string{"data-dir", "ephemeral", "detach", "keep-running", "node", "nodes", "merge-kubeconfig", "no-controllers", "console-port"} {
 			if given.Changed(name) {
 				return usage.Errorf("--kubeconfig uses a cluster that exists already and cannot be combined with --%s", name)
 			}
 		}
+	}
+	if o.consolePort < -1 || o.consolePort > 65535 {
+		return usage.Errorf("--console-port=%d: must be from -1 to 65535", o.consolePort)
 	}
 	if o.keepRunning && o.instance.Ephemeral {
 		return usage.Errorf("--ephemeral removes everything at the end and cannot be combined with --keep-running")
@@ -226,7 +233,7 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 	if done, err := o.again(ctx, cmd.OutOrStdout(), dir); done || err != nil {
 		return err
 	}
-	if err := o.checkMetricsAddress(); err != nil {
+	if err := o.checkAddresses(); err != nil {
 		return err
 	}
 	if err := o.chooseNode(ctx, dir); err != nil {
@@ -250,16 +257,25 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 	}
 }
 
-// checkMetricsAddress checks that the address of the metrics is free before anything starts.
-func (o *options) checkMetricsAddress() error {
-	if o.noControllers || !serving.IsOn(o.metricsAddress) {
-		return nil
+// checkAddresses checks that the addresses of the console and of the metrics are free before anything starts.
+func (o *options) checkAddresses() error {
+	addresses := map[string]string{}
+	if o.consolePort > 0 {
+		addresses["console-port"] = net.JoinHostPort("127.0.0.1", strconv.Itoa(o.consolePort))
 	}
-	listener, err := serving.Bind("metrics-bind-address", o.metricsAddress)
-	if err != nil {
-		return err
+	if !o.noControllers && serving.IsOn(o.metricsAddress) {
+		addresses["metrics-bind-address"] = o.metricsAddress
 	}
-	return listener.Close()
+	for flag, address := range addresses {
+		listener, err := serving.Bind(flag, address)
+		if err != nil {
+			return err
+		}
+		if err := listener.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // alreadyRunning explains what uses a data directory that another process has locked.

@@ -41,6 +41,8 @@ func TestInvalidFlags(t *testing.T) {
 		{"an existing cluster with a merged context", []string{"--kubeconfig=/dev/null", "--merge-kubeconfig"}, "--kubeconfig uses a cluster that exists already and cannot be combined with --merge-kubeconfig"},
 		{"an existing cluster without controllers", []string{"--kubeconfig=/dev/null", "--no-controllers"}, "--kubeconfig uses a cluster that exists already and cannot be combined with --no-controllers"},
 		{"controllers with --no-controllers", []string{"--no-controllers", "--controllers=foo"}, "--controllers configures controllers and cannot be combined with --no-controllers"},
+		{"an existing cluster with a port of the console", []string{"--kubeconfig=/dev/null", "--console-port=1"}, "--kubeconfig uses a cluster that exists already and cannot be combined with --console-port"},
+		{"an impossible port of the console", []string{"--console-port=65536"}, "--console-port=65536: must be from -1 to 65535"},
 		{"an unexpected argument", []string{"name"}, `up takes no argument, but was given "name"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -170,6 +172,7 @@ Its nodes are simulated: Pods report that they run, but nothing is executed.
   export KUBECONFIG=/home/me/.local/share/keelson/kubeconfig
   kubectl get nodes
 
+` + "`keelson console` shows all objects in a browser." + `
 Ctrl-C stops it. All objects are kept for the next ` + "`keelson up`" + `.
 `,
 		},
@@ -203,18 +206,18 @@ func TestCheckMetricsAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := listener.Addr().String()
-	if err := (&options{metricsAddress: address}).checkMetricsAddress(); err == nil || !strings.Contains(err.Error(), "choose another address") {
+	if err := (&options{metricsAddress: address}).checkAddresses(); err == nil || !strings.Contains(err.Error(), "choose another address") {
 		t.Errorf("an address in use: %v", err)
 	}
 	for _, o := range []options{{metricsAddress: "0"}, {metricsAddress: address, noControllers: true}} {
-		if err := o.checkMetricsAddress(); err != nil {
+		if err := o.checkAddresses(); err != nil {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&options{metricsAddress: address}).checkMetricsAddress(); err != nil {
+	if err := (&options{metricsAddress: address}).checkAddresses(); err != nil {
 		t.Errorf("a free address: %v", err)
 	}
 }

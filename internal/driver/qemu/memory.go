@@ -2,8 +2,8 @@ package qemu
 
 import (
 	"fmt"
-	"os"
-	"strings"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
@@ -35,22 +35,13 @@ func checkGuestMemory(g guestimage.Guest, bytes int64) error {
 
 // hostMemory returns the memory and swap of the host in bytes, 0 if they are not known.
 func hostMemory() int64 {
-	raw, err := os.ReadFile("/proc/meminfo")
+	proc, err := procfs.NewDefaultFS()
 	if err != nil {
 		return 0
 	}
-	return parseMemory(string(raw))
-}
-
-// parseMemory returns the sum of MemTotal and SwapTotal in /proc/meminfo, in bytes; see proc_meminfo(5).
-func parseMemory(meminfo string) int64 {
-	var total int64
-	for line := range strings.Lines(meminfo) {
-		var name string
-		var kib int64
-		if _, err := fmt.Sscanf(line, "%s %d kB", &name, &kib); err == nil && (name == "MemTotal:" || name == "SwapTotal:") {
-			total += kib << 10
-		}
+	memory, err := proc.Meminfo()
+	if err != nil || memory.MemTotalBytes == nil || memory.SwapTotalBytes == nil {
+		return 0
 	}
-	return total
+	return int64(*memory.MemTotalBytes + *memory.SwapTotalBytes) //nolint:gosec // no memory is that large
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -81,6 +82,8 @@ func upInTheBackground(t *testing.T, m *machine) {
 		"`keelson down` stops it. All objects are kept for the next `keelson up`.\n",
 	)
 	transcript.Contains(t, m.OK(t, "keelson", "status"), "Keelson is running (pid ", m.data(), report.Server, "kube-apiserver ")
+	consoleOpens(t, strings.TrimSpace(m.OK(t, "keelson", "console")))
+	consoleOpens(t, strings.TrimSpace(m.OK(t, "keelson", "console", "--print-url")))
 	isClosedToOthers(t, m.data())
 
 	nodes := m.OK(t, "kubectl", "--context", "keelson", "get", "nodes", "--no-headers", "-o", "custom-columns=:.metadata.name,:.metadata.labels.keelson\\.dev/simulated")
@@ -107,6 +110,30 @@ func upInTheBackground(t *testing.T, m *machine) {
 	}
 	if diff := cmp.Diff(read(t, m.path("before")), read(t, m.path("without"))); diff != "" {
 		t.Errorf("the user's own contexts have changed (-before +after):\n%s", diff)
+	}
+}
+
+// consoleOpens checks that the URL that a command printed opens the console once.
+func consoleOpens(t *testing.T, printed string) {
+	t.Helper()
+	address, token, found := strings.Cut(printed, "/#token=")
+	if !found {
+		t.Fatalf("no URL with a token: %q", printed)
+	}
+	for _, want := range []int{http.StatusOK, http.StatusUnauthorized} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address+"/session", strings.NewReader(`{"token":"`+token+`"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Origin", address)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("the token opens a session: %s, want %d", response.Status, want)
+		}
 	}
 }
 
@@ -150,6 +177,7 @@ func killed(t *testing.T, m *machine) {
 	kill(t, before.ManagerPID)
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "status"),
 		"Keelson is not running, but some of its components are. `keelson up` adopts them, `keelson down` stops them.\n")
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "console", "--print-url"), "keelson up serves no console in "+m.data()+": `keelson console` serves one")
 	after := m.status(t)
 	if diff := cmp.Diff(before.Components, after.Components); diff != "" {
 		t.Errorf("components (-before +after):\n%s", diff)
