@@ -230,17 +230,17 @@ func Value[T any](b *Tab, expression string) T {
 	return result
 }
 
-// narrow is the width of a small phone, and phoneHeight its height.
-const narrow, phoneHeight = 360, 740
+// narrow is the width of a small phone, and phoneHeight its height. wide and wideHeight are those of a 4k screen.
+const narrow, phoneHeight, wide, wideHeight = 360, 740, 3840, 2160
 
-// Keep writes screenshots to the folder $KEELSON_SCREENSHOTS: in light, in dark, and as on a phone.
+// Keep writes screenshots to the folder $KEELSON_SCREENSHOTS: in light, in dark, as on a phone, and as on a 4k screen.
 func (b *Tab) Keep(name string) {
 	b.t.Helper()
 	folder := os.Getenv("KEELSON_SCREENSHOTS")
 	if folder == "" {
 		return
 	}
-	for _, name := range []string{name + "-light", name + "-dark", name + "-narrow"} {
+	for _, name := range []string{name + "-light", name + "-dark", name + "-narrow", name + "-wide"} {
 		b.look(name[strings.LastIndex(name, "-")+1:])
 		b.capture(filepath.Join(folder, name+".png"))
 	}
@@ -277,7 +277,7 @@ func (b *Tab) Show(name string) {
 // twoFrames sets drawn when the page is as it should be with its present size.
 const twoFrames = `(() => { window.drawn = false; requestAnimationFrame(() => requestAnimationFrame(() => { window.drawn = true; })); return true; })()`
 
-// look makes the page light, dark or narrow: as on a phone. Without a name, it is as at first.
+// look makes the page light, dark, narrow or wide: as on a phone or a 4k screen. Without a name, it is as at first.
 func (b *Tab) look(name string) {
 	b.t.Helper()
 	scheme := name
@@ -288,9 +288,15 @@ func (b *Tab) look(name string) {
 	if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: features}); err != nil {
 		b.t.Fatal(err)
 	}
-	if name == "narrow" {
+	switch name {
+	case "narrow":
 		b.Resize(narrow, phoneHeight)
-	} else if _, err := chromedp.Call(b.ctx, emulation.ClearDeviceMetricsOverride, cdp.Empty{}); err != nil {
+		return
+	case "wide":
+		b.Resize(wide, wideHeight)
+		return
+	}
+	if _, err := chromedp.Call(b.ctx, emulation.ClearDeviceMetricsOverride, cdp.Empty{}); err != nil {
 		b.t.Fatal(err)
 	}
 }
