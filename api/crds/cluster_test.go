@@ -45,6 +45,10 @@ func TestClustersThatAreAccepted(t *testing.T) {
 		{name: "an address", kind: "Cluster", spec: `{"apiServer":{"address":"192.0.2.7"}}`, want: `{"apiServer":{"address":"192.0.2.7"}}`},
 		{name: "no nodes", kind: "Cluster", spec: `{"nodes":{"simulated":0}}`, want: `{"nodes":{"simulated":0}}`},
 		{name: "a fork", kind: "Cluster", spec: `{"from":{"snapshot":"a.b-c"}}`, want: `{"from":{"snapshot":"a.b-c"}}`},
+		{
+			name: "a schedule of snapshots", kind: "Cluster", spec: `{"snapshots":{"schedule":"0 3 * * *","timeZone":"Europe/Berlin","keep":14,"suspend":true}}`,
+			want: `{"snapshots":{"schedule":"0 3 * * *","timeZone":"Europe/Berlin","keep":14,"suspend":true}}`,
+		},
 		{name: "a ClusterSnapshot", kind: "ClusterSnapshot", spec: `{"clusterName":"a.b-c"}`, want: `{"clusterName":"a.b-c"}`},
 		{name: "a Kubeconfig of the original", kind: "Kubeconfig", spec: `{"configPath":"/etc/rke/kube_config_cluster.yml"}`, want: `{"configPath":"/etc/rke/kube_config_cluster.yml"}`},
 		{
@@ -101,6 +105,9 @@ func TestClustersThatAreRefused(t *testing.T) {
 		{"a fork of rke", "Cluster", `{"configPath":"/a.yml","from":{"snapshot":"a"}}`, "the engine rke has no snapshots"},
 		{"a fork of nothing", "Cluster", `{"from":{}}`, "spec.from.snapshot"},
 		{"a fork of a path", "Cluster", `{"from":{"snapshot":"../a"}}`, "spec.from.snapshot"},
+		{"a schedule of rke", "Cluster", `{"configPath":"/a.yml","snapshots":{"schedule":"@daily"}}`, "services.etcd.backup_config in the file"},
+		{"snapshots at no time", "Cluster", `{"snapshots":{"keep":3}}`, "spec.snapshots.schedule"},
+		{"snapshots of which none is kept", "Cluster", `{"snapshots":{"schedule":"@daily","keep":0}}`, "greater than or equal to 1"},
 		{"a ClusterSnapshot of nothing", "ClusterSnapshot", `{}`, "spec.clusterName"},
 		{"a ClusterSnapshot of no name", "ClusterSnapshot", `{"clusterName":"A"}`, "spec.clusterName"},
 		{"a Kubeconfig with a Secret without a name", "Kubeconfig", `{"secretRef":{"namespace":"a"}}`, "spec.secretRef.name"},

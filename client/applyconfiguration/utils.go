@@ -122,6 +122,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationclusterprovisionerv1alpha1.LastOperationApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("SecretReference"):
 		return &applyconfigurationclusterprovisionerv1alpha1.SecretReferenceApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("SnapshotSchedule"):
+		return &applyconfigurationclusterprovisionerv1alpha1.SnapshotScheduleApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("SnapshotScheduleStatus"):
+		return &applyconfigurationclusterprovisionerv1alpha1.SnapshotScheduleStatusApplyConfiguration{}
 
 		// Group=example.com, Version=v1
 	case v1.SchemeGroupVersion.WithKind("SampleResource"):

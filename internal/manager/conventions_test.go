@@ -145,10 +145,10 @@ func examples() map[string]example {
 		},
 		cluster.Name: {
 			ready: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: readyName}, Spec: clusterv1alpha1.ClusterSpec{
-				ExpiresAfter: aDay, Users: []clusterv1alpha1.ClusterUser{{Name: "ci"}},
+				ExpiresAfter: aDay, Users: []clusterv1alpha1.ClusterUser{{Name: "ci"}}, Snapshots: &clusterv1alpha1.SnapshotSchedule{Schedule: "@yearly"},
 			}},
 			failing: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: failingName}, Spec: clusterv1alpha1.ClusterSpec{
-				Version: "v1.0.0", ExpiresAfter: aDay, Users: []clusterv1alpha1.ClusterUser{{Name: "ci"}},
+				Version: "v1.0.0", ExpiresAfter: aDay, Users: []clusterv1alpha1.ClusterUser{{Name: "ci"}}, Snapshots: &clusterv1alpha1.SnapshotSchedule{Schedule: "@yearly"},
 			}},
 			reason: clusterv1alpha1.ReasonVersionNotAvailable, tells: clusterv1alpha1.ReasonApplied,
 		},

@@ -81,7 +81,7 @@ var (
 		"everywhere: clusters.clusterprovisioner.rke.io":                "delete get list patch watch",
 		"everywhere: clusters/finalizers.clusterprovisioner.rke.io":     "update",
 		"everywhere: clusters/status.clusterprovisioner.rke.io":         "update",
-		"everywhere: clustersnapshots.clusterprovisioner.rke.io":        "get list patch watch",
+		"everywhere: clustersnapshots.clusterprovisioner.rke.io":        "create delete get list patch watch",
 		"everywhere: clustersnapshots/status.clusterprovisioner.rke.io": "update",
 		"everywhere: kubeconfigs.clusterprovisioner.rke.io":             "create delete get list patch update watch",
 		"everywhere: namespaces named kube-system":                      "get",

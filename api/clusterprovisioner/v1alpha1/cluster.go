@@ -87,6 +87,7 @@ type Cluster struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.nodes)",message="spec.nodes is for the engine local: with rke, the file of spec.configPath has the nodes"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.users)",message="spec.users is for the engine local: with rke, create users in the cluster"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.from)",message="spec.from is for the engine local: the engine rke has no snapshots"
+// +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.snapshots)",message="spec.snapshots is for the engine local: with rke, set services.etcd.backup_config in the file of spec.configPath"
 // +kubebuilder:validation:XValidation:rule="has(self.from) == has(oldSelf.from)",message="spec.from cannot be added or removed: the cluster is made of it; create another Cluster instead"
 // +kubebuilder:validation:XValidation:rule="!has(self.nodes) || !has(self.nodes.real) || self.nodes.real == 0 || !has(self.apiServer) || !has(self.apiServer.address) || self.apiServer.address == '127.0.0.1'",message="spec.apiServer.address must be 127.0.0.1 with real nodes, which reach the API there"
 // +kubebuilder:validation:XValidation:rule="(has(self.configPath) || has(self.ConfigPath)) == (has(oldSelf.configPath) || has(oldSelf.ConfigPath))",message="the engine is immutable: spec.configPath cannot be added or removed; create another Cluster instead"
@@ -143,6 +144,10 @@ type ClusterSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=50
 	Users []ClusterUser `json:"users,omitempty"`
+
+	// Snapshots of a local cluster on a schedule.
+	// +optional
+	Snapshots *SnapshotSchedule `json:"snapshots,omitempty"`
 
 	// Time after the creation at which the Cluster is deleted, such as 8h. An event
 	// announces the deletion five minutes before. Nothing is deleted while paused or
@@ -265,6 +270,10 @@ type ClusterStatus struct {
 	// Reference to the kubeconfig.
 	// +optional
 	KubeconfigRef *KubeconfigReference `json:"kubeconfigRef,omitempty"`
+
+	// Progress of spec.snapshots.
+	// +optional
+	Snapshots *SnapshotScheduleStatus `json:"snapshots,omitempty"`
 
 	// Users with a Secret.
 	// +optional

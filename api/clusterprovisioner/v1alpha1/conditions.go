@@ -14,7 +14,7 @@ const DefaultForceDeleteAfter = time.Minute
 const ExpiryNotice = 5 * time.Minute
 
 // The condition types of a Cluster. All of them are always set, except ConditionNodesReady,
-// ConditionUsersReady and ConditionExpiring.
+// ConditionUsersReady, ConditionSnapshotsUpToDate and ConditionExpiring.
 const (
 	// ConditionProvisioned is True if the spec is applied. It stays True if the
 	// cluster is down, and across restarts of the manager.
@@ -42,6 +42,9 @@ const (
 	// ConditionUsersReady is True if the kubeconfigs of all users of spec.users are in their Secrets, and
 	// those of removed users are deleted. It is set only with spec.users.
 	ConditionUsersReady = "UsersReady"
+	// ConditionSnapshotsUpToDate is True if the last snapshot that spec.snapshots has made is taken, or if
+	// none was due yet. It is set only with spec.snapshots.
+	ConditionSnapshotsUpToDate = "SnapshotsUpToDate"
 	// ConditionExpiring is True from five minutes before the deletion by spec.expiresAfter. It is
 	// set only if that field is.
 	ConditionExpiring = "Expiring"
@@ -137,6 +140,19 @@ const (
 	ReasonStarting = "Starting"
 	// ReasonNodesNotReady: the nodes did not become ready; the attempt is repeated.
 	ReasonNodesNotReady = "NodesNotReady"
+)
+
+// The reasons of ConditionSnapshotsUpToDate; it may also have ReasonSnapshotTaken, ReasonClusterNotRunning and
+// ReasonErrResourceExists.
+const (
+	// ReasonNotDue: no snapshot was due yet.
+	ReasonNotDue = "NotDue"
+	// ReasonSnapshotPending: the last snapshot is not taken yet; the message says why.
+	ReasonSnapshotPending = "SnapshotPending"
+	// ReasonSuspended: spec.snapshots.suspend is true.
+	ReasonSuspended = "Suspended"
+	// ReasonInvalidSchedule: the schedule or the time zone is invalid.
+	ReasonInvalidSchedule = "InvalidSchedule"
 )
 
 // The reasons of ConditionExpiring; it may also have ReasonPaused and ReasonDeletionProtected.

@@ -223,6 +223,8 @@
   resources:
   - clustersnapshots
   verbs:
+  - create
+  - delete
   - get
   - list
   - patch

@@ -167,6 +167,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: running
       type:
         scalar: boolean
+    - name: snapshots
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.SnapshotSchedule
     - name: users
       type:
         list:
@@ -225,6 +228,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: rotatedCredentials
       type:
         scalar: string
+    - name: snapshots
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.SnapshotScheduleStatus
     - name: users
       type:
         list:
@@ -369,6 +375,40 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
       default: ""
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.SnapshotSchedule
+  map:
+    fields:
+    - name: keep
+      type:
+        scalar: numeric
+    - name: schedule
+      type:
+        scalar: string
+      default: ""
+    - name: suspend
+      type:
+        scalar: boolean
+    - name: timeZone
+      type:
+        scalar: string
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.SnapshotScheduleStatus
+  map:
+    fields:
+    - name: decidedUntil
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: lastScheduleTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: lastSnapshot
+      type:
+        scalar: string
+    - name: nextScheduleTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: schedule
+      type:
+        scalar: string
 - name: com.github.keelson-dev.keelson.api.sample.v1.SampleResource
   map:
     fields:

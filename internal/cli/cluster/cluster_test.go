@@ -67,6 +67,15 @@ spec:
   from:
     snapshot: before
 `,
+		"demo --snapshot-schedule @daily --snapshot-keep 3": `apiVersion: clusterprovisioner.rke.io/v1alpha1
+kind: Cluster
+metadata:
+  name: demo
+spec:
+  snapshots:
+    keep: 3
+    schedule: '@daily'
+`,
 		"old --rke-config /etc/keelson/rke/old.yml": `apiVersion: clusterprovisioner.rke.io/v1alpha1
 kind: Cluster
 metadata:
@@ -109,6 +118,7 @@ func TestUsageErrors(t *testing.T) {
 		"create a --nodes 33":                 "--nodes=33: must be",
 		"create a --nodes 1 --rke-config b":   "--rke-config cannot be combined",
 		"create a --from b --rke-config c":    "--rke-config cannot be combined",
+		"create a --snapshot-keep 0":          "--snapshot-keep=0: must be",
 		"snapshot":                            "takes one NAME",
 		"snapshot a -o wide":                  "must be yaml, json or name",
 		"create a --api-port 70000":           "--api-port=70000: must be",

@@ -29,6 +29,8 @@ type createFlags struct {
 	protected    bool
 	rkeConfig    string
 	from         string
+	schedule     string
+	keep         int32
 	object.Output
 }
 
@@ -53,6 +55,9 @@ with real nodes, or with --rke-config one on the hosts of an RKE configuration.`
 
   # With the objects of a snapshot, which keelson cluster snapshot takes
   keelson cluster create copy --from before --wait
+
+  # With a snapshot each night, of which the last 14 are kept
+  keelson cluster create demo --snapshot-schedule "0 3 * * *" --snapshot-keep 14
 
   # Only print the manifest
   keelson cluster create demo --dry-run=client -o yaml`,
@@ -104,18 +109,22 @@ func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.expiresAfter, "expires-after", 0, "time after which the cluster is deleted, such as 8h (default: never)")
 	fs.BoolVar(&c.protected, "deletion-protection", false, "prevent the deletion of the cluster")
 	fs.StringVar(&c.from, "from", "", "`name` of a ClusterSnapshot, whose objects the cluster gets")
+	fs.StringVar(&c.schedule, "snapshot-schedule", "", "`schedule` of snapshots in cron format and in UTC, such as \"0 3 * * *\" (default: none)")
+	fs.Int32Var(&c.keep, "snapshot-keep", v1alpha1.DefaultSnapshotsKept, "number of snapshots of the schedule that are kept")
 	fs.StringVar(&c.rkeConfig, "rke-config", "", "`path` of an RKE cluster.yml on the host of the manager, instead of a control plane on that host")
 	c.AddFlags(fs)
 }
 
 func (c *createFlags) validate() error {
 	switch {
-	case c.rkeConfig != "" && (c.version != "" || c.address != "" || c.port != 0 || c.nodes != 0 || c.from != "" || len(c.certSANs) > 0):
-		return usage.Errorf("--rke-config cannot be combined with --version, --nodes, --from, --api-address, --api-port and --cert-san: the file has the settings of the cluster")
+	case c.rkeConfig != "" && (c.version != "" || c.address != "" || c.port != 0 || c.nodes != 0 || c.from != "" || c.schedule != "" || len(c.certSANs) > 0):
+		return usage.Errorf("--rke-config cannot be combined with --version, --nodes, --from, --snapshot-schedule, --api-address, --api-port and --cert-san: the file has the settings of the cluster")
 	case c.nodes < 0 || c.nodes > node.MaxNodes:
 		return usage.Errorf("--nodes=%d: must be from 1 to %d", c.nodes, node.MaxNodes)
 	case c.port < 0 || c.port > 65535:
 		return usage.Errorf("--api-port=%d: must be from 1024 to 65535", c.port)
+	case c.keep < 1:
+		return usage.Errorf("--snapshot-keep=%d: must be at least 1", c.keep)
 	case c.expiresAfter < 0 || c.expiresAfter != c.expiresAfter.Truncate(time.Second):
 		return usage.Errorf("--expires-after=%v: must be a number of seconds, minutes or hours, such as 8h", c.expiresAfter)
 	}
@@ -141,6 +150,9 @@ func (c *createFlags) cluster(name string) (*v1alpha1.Cluster, error) {
 	}
 	if c.from != "" {
 		cluster.Spec.From = &v1alpha1.ClusterSource{Snapshot: c.from}
+	}
+	if c.schedule != "" {
+		cluster.Spec.Snapshots = &v1alpha1.SnapshotSchedule{Schedule: c.schedule, Keep: &c.keep}
 	}
 	if c.expiresAfter > 0 {
 		cluster.Spec.ExpiresAfter = &metav1.Duration{Duration: c.expiresAfter}

@@ -48,7 +48,8 @@ func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen ob
 	case giveUp:
 		return r.giveUp(ctx, cluster, seen)
 	}
-	err := errors.Join(r.actOnSecret(ctx, cluster, seen, p), r.actOnKubeconfig(ctx, cluster, seen, p), r.actOnUsers(ctx, cluster, seen, p))
+	err := errors.Join(r.actOnSecret(ctx, cluster, seen, p), r.actOnKubeconfig(ctx, cluster, seen, p), r.actOnUsers(ctx, cluster, seen, p),
+		r.actOnSchedule(ctx, cluster, p))
 	if p.annotation != "" {
 		err = errors.Join(err, r.annotate(ctx, cluster, p.annotation))
 	}

@@ -114,7 +114,7 @@ func (o Options) Close() error {
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clusters/status,verbs=update
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clusters/finalizers,verbs=update
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=kubeconfigs,verbs=get;list;watch;create;update;delete
-// +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clustersnapshots,verbs=get;list;watch
+// +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clustersnapshots,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:namespace=keelson-system,groups="",resources=secrets,verbs=get;list;watch;create;update;delete

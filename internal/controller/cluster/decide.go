@@ -49,6 +49,8 @@ type plan struct {
 	// users are the actions on the Secrets of users that differ. act sets usersReached when it executes them.
 	users        []userPlan
 	usersReached bool
+	// schedule is the plan for spec.snapshots; nil without that field, and for a Cluster that is paused or being deleted.
+	schedule *schedulePlan
 	// annotation is the version for the annotation of the Cluster; empty if the annotation is up to date.
 	annotation string
 	// again is the time until the next reconcile if there is no event; zero means never.
@@ -98,6 +100,7 @@ func decide(cluster *v1alpha1.Cluster, seen observation, now time.Time) plan {
 	decideOutside(cluster, seen, &p)
 	decideChildren(cluster, seen, &p)
 	decideUsers(cluster, seen, &p)
+	decideSchedule(cluster, seen, &p)
 	if seen.probe != nil && seen.probe.Version != "" && cluster.Annotations[v1alpha1.AnnotationVersion] != seen.probe.Version {
 		p.annotation = seen.probe.Version
 	}

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -47,6 +48,20 @@ var stories = []struct {
 		w.setIssued(map[string]string{"bob": "b"})
 		w.change(users("bob"))
 	}, false},
+	{"a snapshot is due, and one is not kept", func(w *world) {
+		w.cleanUpSnapshots(w.Context())
+		w.create(func(c *v1alpha1.Cluster) {
+			c.Spec.Snapshots = &v1alpha1.SnapshotSchedule{Schedule: "@every 30m", Keep: ptr.To[int32](1)}
+		})
+		w.answer(well())
+		w.settle()
+		w.pass(30 * time.Minute)
+		w.settle()
+		w.takeSnapshots()
+		w.pass(30 * time.Minute)
+		w.settle()
+		w.takeSnapshots()
+	}, func(w *world) { w.pass(30 * time.Minute) }, false},
 	{"it is deleted", func(w *world) { w.create() }, func(w *world) { w.delete() }, true},
 	{"it expires", func(w *world) {
 		w.create(func(c *v1alpha1.Cluster) { c.Spec.ExpiresAfter = &metav1.Duration{Duration: time.Hour} })
@@ -114,6 +129,7 @@ func TestAFaultAtAnyStep(t *testing.T) {
 						w.expectNothing()
 					} else {
 						w.expectWhole()
+						w.expectScheduled()
 						w.expect(v1alpha1.ConditionReady, "True", v1alpha1.ReasonAvailable)
 						w.delete() // once more from the start
 						w.settle()
@@ -128,6 +144,19 @@ func TestAFaultAtAnyStep(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// expectScheduled fails the test unless there is one snapshot for the last scheduled time, and the one that is kept.
+func (w *world) expectScheduled() {
+	w.Helper()
+	status := w.get().Status.Snapshots
+	if status == nil {
+		return
+	}
+	all := w.snapshots()
+	if len(all) != 2 || all[1].Name != status.LastSnapshot || all[0].Status.TakenAt == nil || all[1].Status.TakenAt != nil {
+		w.Errorf("ClusterSnapshots: %+v", all)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -49,7 +50,7 @@ func isUrgent(was, is v1alpha1.ClusterStatus) bool {
 	if was.Phase != is.Phase || was.ObservedGeneration != is.ObservedGeneration || len(was.Conditions) != len(is.Conditions) {
 		return true
 	}
-	if !equalUsers(was.Users, is.Users) {
+	if !equalUsers(was.Users, is.Users) || !equality.Semantic.DeepEqual(was.Snapshots, is.Snapshots) {
 		return true
 	}
 	if a, b := was.LastOperation, is.LastOperation; b != nil && (a == nil || a.Type != b.Type || a.State != b.State || a.Attempts != b.Attempts) {

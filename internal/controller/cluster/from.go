@@ -38,7 +38,13 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, cluster *v1alpha1.Clus
 	return nil
 }
 
-// clustersFrom returns the Clusters that are made of a ClusterSnapshot.
+// needsSnapshot reports whether a Cluster is made of a ClusterSnapshot, and is not provisioned yet.
+func needsSnapshot(cluster *v1alpha1.Cluster, snapshot string) bool {
+	from := cluster.Spec.From
+	return from != nil && from.Snapshot == snapshot && cluster.Status.AppliedConfigHash == ""
+}
+
+// clustersFrom returns the Clusters that are made of a ClusterSnapshot, and the Cluster whose schedule made it.
 func (r *Reconciler) clustersFrom(ctx context.Context, snapshot client.Object) []reconcile.Request {
 	var clusters v1alpha1.ClusterList
 	if err := r.client.List(ctx, &clusters); err != nil {
@@ -46,9 +52,9 @@ func (r *Reconciler) clustersFrom(ctx context.Context, snapshot client.Object) [
 	}
 	var requests []reconcile.Request
 	for i := range clusters.Items {
-		from := clusters.Items[i].Spec.From
-		if from != nil && from.Snapshot == snapshot.GetName() && clusters.Items[i].Status.AppliedConfigHash == "" {
-			requests = append(requests, request(clusters.Items[i].Name))
+		c := &clusters.Items[i]
+		if needsSnapshot(c, snapshot.GetName()) || snapshot.GetLabels()[v1alpha1.LabelScheduledBy] == string(c.UID) {
+			requests = append(requests, request(c.Name))
 		}
 	}
 	return requests

@@ -30,6 +30,8 @@ type observation struct {
 	kubeconfig *v1alpha1.Kubeconfig
 	// users are the Secrets of users, by the names of these. See observeUsers.
 	users map[string]*corev1.Secret
+	// scheduled are the ClusterSnapshots that spec.snapshots has made.
+	scheduled []v1alpha1.ClusterSnapshot
 	// namespace is the namespace of the Secrets.
 	namespace string
 }
@@ -78,6 +80,9 @@ func (r *Reconciler) observe(ctx context.Context, cluster *v1alpha1.Cluster) (ob
 		return seen, err
 	}
 	if err := r.observeUsers(ctx, cluster, &seen); err != nil {
+		return seen, err
+	}
+	if err := r.observeScheduled(ctx, cluster, &seen); err != nil {
 		return seen, err
 	}
 	r.observeProbe(cluster, &seen)

@@ -45,6 +45,7 @@ func summarize(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error
 	}
 	summarizeNodes(cluster, seen, p, &status)
 	summarizeUsers(cluster, seen, p, actErr, &status)
+	summarizeSchedule(cluster, p, actErr, &status)
 	summarizeExpiry(cluster, p, &status)
 	status.Conditions = dropWithoutReason(status.Conditions)
 	var cause metav1.Condition

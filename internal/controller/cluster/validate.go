@@ -32,6 +32,11 @@ func NewValidator(rules map[v1alpha1.Engine]Rule) func(*v1alpha1.Cluster) field.
 		if err := rule(migrated.Spec); errors.As(err, &wrong) {
 			return field.ErrorList{field.Forbidden(field.NewPath(wrong.Field), wrong.Message)}
 		}
+		if migrated.Spec.Snapshots != nil {
+			if _, invalid := newSchedule(migrated); invalid != nil {
+				return field.ErrorList{invalid}
+			}
+		}
 		return nil
 	}
 }

@@ -95,6 +95,7 @@ func (w *world) cleanUp() {
 	found := &v1alpha1.Cluster{}
 	w.Helper()
 	ctx := context.WithoutCancel(w.Context())
+	w.cleanUpSnapshots(ctx)
 	err := w.client.Get(ctx, client.ObjectKey{Name: w.name}, found)
 	if apierrors.IsNotFound(err) {
 		return
@@ -110,6 +111,16 @@ func (w *world) cleanUp() {
 		w.Errorf("Clean up: %v", err)
 	}
 	_ = w.client.Delete(ctx, &v1alpha1.Kubeconfig{ObjectMeta: metav1.ObjectMeta{Name: w.name}}) // there may be none
+}
+
+func (w *world) cleanUpSnapshots(ctx context.Context) {
+	var snapshots v1alpha1.ClusterSnapshotList
+	_ = w.client.List(ctx, &snapshots)
+	for i := range snapshots.Items {
+		if s := &snapshots.Items[i]; s.Spec.ClusterName == w.name {
+			_ = w.client.Delete(ctx, s)
+		}
+	}
 }
 
 // restart is a new process that remembers nothing.

@@ -38,6 +38,8 @@ type ClusterSpecApplyConfiguration struct {
 	// Users of a local cluster, besides its administrator. Each has a Secret with a
 	// kubeconfig, named <cluster>-kubeconfig-<user>. Removing a user revokes it.
 	Users []ClusterUserApplyConfiguration `json:"users,omitempty"`
+	// Snapshots of a local cluster on a schedule.
+	Snapshots *SnapshotScheduleApplyConfiguration `json:"snapshots,omitempty"`
 	// Time after the creation at which the Cluster is deleted, such as 8h. An event
 	// announces the deletion five minutes before. Nothing is deleted while paused or
 	// deletionProtection is true. The default is to keep the Cluster.
@@ -123,6 +125,14 @@ func (b *ClusterSpecApplyConfiguration) WithUsers(values ...*ClusterUserApplyCon
 		}
 		b.Users = append(b.Users, *values[i])
 	}
+	return b
+}
+
+// WithSnapshots sets the Snapshots field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Snapshots field is set to the value of the last call.
+func (b *ClusterSpecApplyConfiguration) WithSnapshots(value *SnapshotScheduleApplyConfiguration) *ClusterSpecApplyConfiguration {
+	b.Snapshots = value
 	return b
 }
 

@@ -40,6 +40,8 @@ type ClusterStatusApplyConfiguration struct {
 	LastOperation *LastOperationApplyConfiguration `json:"lastOperation,omitempty"`
 	// Reference to the kubeconfig.
 	KubeconfigRef *KubeconfigReferenceApplyConfiguration `json:"kubeconfigRef,omitempty"`
+	// Progress of spec.snapshots.
+	Snapshots *SnapshotScheduleStatusApplyConfiguration `json:"snapshots,omitempty"`
 	// Users with a Secret.
 	Users []ClusterUserStatusApplyConfiguration `json:"users,omitempty"`
 	// Generation of the Cluster that this status describes.
@@ -148,6 +150,14 @@ func (b *ClusterStatusApplyConfiguration) WithLastOperation(value *LastOperation
 // If called multiple times, the KubeconfigRef field is set to the value of the last call.
 func (b *ClusterStatusApplyConfiguration) WithKubeconfigRef(value *KubeconfigReferenceApplyConfiguration) *ClusterStatusApplyConfiguration {
 	b.KubeconfigRef = value
+	return b
+}
+
+// WithSnapshots sets the Snapshots field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Snapshots field is set to the value of the last call.
+func (b *ClusterStatusApplyConfiguration) WithSnapshots(value *SnapshotScheduleStatusApplyConfiguration) *ClusterStatusApplyConfiguration {
+	b.Snapshots = value
 	return b
 }
 
