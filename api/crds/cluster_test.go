@@ -49,6 +49,10 @@ func TestClustersThatAreAccepted(t *testing.T) {
 			name: "a schedule of snapshots", kind: "Cluster", spec: `{"snapshots":{"schedule":"0 3 * * *","timeZone":"Europe/Berlin","keep":14,"suspend":true}}`,
 			want: `{"snapshots":{"schedule":"0 3 * * *","timeZone":"Europe/Berlin","keep":14,"suspend":true}}`,
 		},
+		{
+			name: "a restore", kind: "Cluster", spec: `{"restore":{"snapshot":"before","requestedAt":"2026-11-25T18:00:00Z","keepCurrent":false}}`,
+			want: `{"restore":{"snapshot":"before","requestedAt":"2026-11-25T18:00:00Z","keepCurrent":false}}`,
+		},
 		{name: "a ClusterSnapshot", kind: "ClusterSnapshot", spec: `{"clusterName":"a.b-c"}`, want: `{"clusterName":"a.b-c"}`},
 		{name: "a Kubeconfig of the original", kind: "Kubeconfig", spec: `{"configPath":"/etc/rke/kube_config_cluster.yml"}`, want: `{"configPath":"/etc/rke/kube_config_cluster.yml"}`},
 		{
@@ -108,6 +112,9 @@ func TestClustersThatAreRefused(t *testing.T) {
 		{"a schedule of rke", "Cluster", `{"configPath":"/a.yml","snapshots":{"schedule":"@daily"}}`, "services.etcd.backup_config in the file"},
 		{"snapshots at no time", "Cluster", `{"snapshots":{"keep":3}}`, "spec.snapshots.schedule"},
 		{"snapshots of which none is kept", "Cluster", `{"snapshots":{"schedule":"@daily","keep":0}}`, "greater than or equal to 1"},
+		{"a restore of rke", "Cluster", `{"configPath":"/a.yml","restore":{"snapshot":"a","requestedAt":"b"}}`, "run rke etcd snapshot-restore"},
+		{"a restore from nothing", "Cluster", `{"restore":{"requestedAt":"b"}}`, "spec.restore.snapshot"},
+		{"a restore that no text identifies", "Cluster", `{"restore":{"snapshot":"a"}}`, "spec.restore.requestedAt"},
 		{"a ClusterSnapshot of nothing", "ClusterSnapshot", `{}`, "spec.clusterName"},
 		{"a ClusterSnapshot of no name", "ClusterSnapshot", `{"clusterName":"A"}`, "spec.clusterName"},
 		{"a Kubeconfig with a Secret without a name", "Kubeconfig", `{"secretRef":{"namespace":"a"}}`, "spec.secretRef.name"},
@@ -177,7 +184,7 @@ func store(t *testing.T, object *unstructured.Unstructured) *unstructured.Unstru
 	return stored
 }
 
-func TestTheEngineCannotBeChanged(t *testing.T) {
+func TestChangesOfClusters(t *testing.T) {
 	for _, tt := range []struct {
 		name, was, is string
 		refused       bool
@@ -187,6 +194,8 @@ func TestTheEngineCannotBeChanged(t *testing.T) {
 		{"another file", `{"configPath":"/a.yml"}`, `{"configPath":"/b.yml"}`, false},
 		{"the file moves to its present place", `{"ConfigPath":"/a.yml"}`, `{"configPath":"/a.yml"}`, false},
 		{"the default is written out", `{}`, `{"engine":"local"}`, false},
+		{"another snapshot for a restore", `{"restore":{"snapshot":"a","requestedAt":"1"}}`, `{"restore":{"snapshot":"b","requestedAt":"1"}}`, true},
+		{"another restore", `{"restore":{"snapshot":"a","requestedAt":"1"}}`, `{"restore":{"snapshot":"b","requestedAt":"2","keepCurrent":false}}`, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			stored := store(t, newObject(t, "Cluster", "", tt.was))

@@ -94,6 +94,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationclusterprovisionerv1alpha1.ClusterApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterNodes"):
 		return &applyconfigurationclusterprovisionerv1alpha1.ClusterNodesApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterRestore"):
+		return &applyconfigurationclusterprovisionerv1alpha1.ClusterRestoreApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterRestoreStatus"):
+		return &applyconfigurationclusterprovisionerv1alpha1.ClusterRestoreStatusApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterSnapshot"):
 		return &applyconfigurationclusterprovisionerv1alpha1.ClusterSnapshotApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterSnapshotSpec"):

@@ -136,9 +136,14 @@ func Fork(ctx context.Context, path, binary, file string, of Snapshot) error {
 
 // restoreEtcd restores a snapshot of etcd into a new directory. It verifies the hash of the snapshot.
 func restoreEtcd(ctx context.Context, binary, workDir, snapshot, to string) error {
+	return restoreEtcdAt(ctx, binary, workDir, snapshot, to, revisionBump)
+}
+
+// restoreEtcdAt is restoreEtcd with a number that is added to the revision.
+func restoreEtcdAt(ctx context.Context, binary, workDir, snapshot, to, bump string) error {
 	err := runTool(ctx, binary, workDir, "etcdutl", "snapshot", "restore", snapshot, "--data-dir="+to,
 		"--name="+memberName, "--initial-cluster="+initialCluster, "--initial-advertise-peer-urls=unix://"+peerSocket,
-		"--bump-revision="+revisionBump, "--mark-compacted")
+		"--bump-revision="+bump, "--mark-compacted")
 	if err != nil {
 		return fmt.Errorf("restore etcd's data: %w", err)
 	}

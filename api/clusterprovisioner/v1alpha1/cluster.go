@@ -88,6 +88,7 @@ type Cluster struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.users)",message="spec.users is for the engine local: with rke, create users in the cluster"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.from)",message="spec.from is for the engine local: the engine rke has no snapshots"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.snapshots)",message="spec.snapshots is for the engine local: with rke, set services.etcd.backup_config in the file of spec.configPath"
+// +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.restore)",message="spec.restore is for the engine local: with rke, run rke etcd snapshot-restore"
 // +kubebuilder:validation:XValidation:rule="has(self.from) == has(oldSelf.from)",message="spec.from cannot be added or removed: the cluster is made of it; create another Cluster instead"
 // +kubebuilder:validation:XValidation:rule="!has(self.nodes) || !has(self.nodes.real) || self.nodes.real == 0 || !has(self.apiServer) || !has(self.apiServer.address) || self.apiServer.address == '127.0.0.1'",message="spec.apiServer.address must be 127.0.0.1 with real nodes, which reach the API there"
 // +kubebuilder:validation:XValidation:rule="(has(self.configPath) || has(self.ConfigPath)) == (has(oldSelf.configPath) || has(oldSelf.ConfigPath))",message="the engine is immutable: spec.configPath cannot be added or removed; create another Cluster instead"
@@ -148,6 +149,10 @@ type ClusterSpec struct {
 	// Snapshots of a local cluster on a schedule.
 	// +optional
 	Snapshots *SnapshotSchedule `json:"snapshots,omitempty"`
+
+	// Replace all objects of a local cluster by those of a snapshot, once.
+	// +optional
+	Restore *ClusterRestore `json:"restore,omitempty"`
 
 	// Time after the creation at which the Cluster is deleted, such as 8h. An event
 	// announces the deletion five minutes before. Nothing is deleted while paused or
@@ -275,6 +280,10 @@ type ClusterStatus struct {
 	// +optional
 	Snapshots *SnapshotScheduleStatus `json:"snapshots,omitempty"`
 
+	// Last restore that has ended.
+	// +optional
+	Restore *ClusterRestoreStatus `json:"restore,omitempty"`
+
 	// Users with a Secret.
 	// +optional
 	// +listType=map
@@ -333,6 +342,8 @@ const (
 	OperationStart OperationType = "Start"
 	// OperationStop stops a cluster and keeps its data.
 	OperationStop OperationType = "Stop"
+	// OperationRestore replaces the objects of the cluster by those of a snapshot.
+	OperationRestore OperationType = "Restore"
 	// OperationDelete removes the cluster.
 	OperationDelete OperationType = "Delete"
 )
@@ -352,8 +363,8 @@ const (
 
 // LastOperation is the current or the last operation.
 type LastOperation struct {
-	// Type of the operation: Provision, Update, Upgrade, RotateCredentials, Start, Stop
-	// or Delete.
+	// Type of the operation: Provision, Update, Upgrade, RotateCredentials, Start, Stop,
+	// Restore or Delete.
 	// +required
 	Type OperationType `json:"type"`
 

@@ -14,7 +14,7 @@ const DefaultForceDeleteAfter = time.Minute
 const ExpiryNotice = 5 * time.Minute
 
 // The condition types of a Cluster. All of them are always set, except ConditionNodesReady,
-// ConditionUsersReady, ConditionSnapshotsUpToDate and ConditionExpiring.
+// ConditionUsersReady, ConditionSnapshotsUpToDate, ConditionRestored and ConditionExpiring.
 const (
 	// ConditionProvisioned is True if the spec is applied. It stays True if the
 	// cluster is down, and across restarts of the manager.
@@ -45,6 +45,8 @@ const (
 	// ConditionSnapshotsUpToDate is True if the last snapshot that spec.snapshots has made is taken, or if
 	// none was due yet. It is set only with spec.snapshots.
 	ConditionSnapshotsUpToDate = "SnapshotsUpToDate"
+	// ConditionRestored is True if the restore of spec.restore is done. It is set only with spec.restore.
+	ConditionRestored = "Restored"
 	// ConditionExpiring is True from five minutes before the deletion by spec.expiresAfter. It is
 	// set only if that field is.
 	ConditionExpiring = "Expiring"
@@ -153,6 +155,17 @@ const (
 	ReasonSuspended = "Suspended"
 	// ReasonInvalidSchedule: the schedule or the time zone is invalid.
 	ReasonInvalidSchedule = "InvalidSchedule"
+)
+
+// The reasons of ConditionRestored; it may also have ReasonSnapshotNotAvailable, ReasonSnapshotPending, ReasonErrResourceExists,
+// ReasonStopped and ReasonWaiting. Conditions of a component that does not run during a restore have ReasonRestoring.
+const (
+	// ReasonRestored: the cluster has the objects of the snapshot.
+	ReasonRestored = "Restored"
+	// ReasonRestoring: the restore is in progress.
+	ReasonRestoring = "Restoring"
+	// ReasonRestoreFailed: the cluster was not restored and runs as before. Request it again.
+	ReasonRestoreFailed = "RestoreFailed"
 )
 
 // The reasons of ConditionExpiring; it may also have ReasonPaused and ReasonDeletionProtected.

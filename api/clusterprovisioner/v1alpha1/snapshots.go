@@ -8,6 +8,9 @@ const (
 	// AnnotationScheduledAt is an annotation of such a ClusterSnapshot: the scheduled time.
 	AnnotationScheduledAt = GroupName + "/scheduled-at"
 
+	// LabelRestoreOf is the label of a ClusterSnapshot that was made before a restore of a Cluster: the UID of that Cluster.
+	LabelRestoreOf = GroupName + "/before-restore-of"
+
 	// DefaultSnapshotsKept is the default of spec.snapshots.keep.
 	DefaultSnapshotsKept = 7
 )
@@ -61,4 +64,67 @@ type SnapshotScheduleStatus struct {
 	// Next scheduled time.
 	// +optional
 	NextScheduleTime *metav1.Time `json:"nextScheduleTime,omitempty"`
+}
+
+// ClusterRestore is a request to replace all objects of a cluster by those of a snapshot.
+// +kubebuilder:validation:XValidation:rule="self.requestedAt != oldSelf.requestedAt || self.snapshot == oldSelf.snapshot",message="a restore is done once: change spec.restore.requestedAt, too, to request another one"
+type ClusterRestore struct {
+	// Name of a ClusterSnapshot of this Cluster. For one of another Cluster, use
+	// spec.from of a new Cluster.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Snapshot string `json:"snapshot"`
+
+	// Text that identifies the request, such as the time. The cluster is restored once
+	// for each new text.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	RequestedAt string `json:"requestedAt"`
+
+	// Whether a ClusterSnapshot of the present state is made first, so that the restore
+	// can be undone. Without it, a cluster that does not run can be restored, too. The
+	// default is true.
+	// +optional
+	KeepCurrent *bool `json:"keepCurrent,omitempty"`
+}
+
+// RestoreResult is the result of a restore.
+// +enum
+type RestoreResult string
+
+const (
+	// RestoreSucceeded means that the cluster has the objects of the snapshot.
+	RestoreSucceeded RestoreResult = "Succeeded"
+	// RestoreFailed means that the cluster has the objects that it had before.
+	RestoreFailed RestoreResult = "Failed"
+)
+
+// ClusterRestoreStatus is the last restore that has ended.
+type ClusterRestoreStatus struct {
+	// spec.restore.requestedAt of the restore.
+	// +required
+	RequestedAt string `json:"requestedAt"`
+
+	// Name of the ClusterSnapshot.
+	// +optional
+	Snapshot string `json:"snapshot,omitempty"`
+
+	// Name of the ClusterSnapshot of the state before.
+	// +optional
+	Previous string `json:"previous,omitempty"`
+
+	// Result of the restore: Succeeded or Failed.
+	// +optional
+	Result RestoreResult `json:"result,omitempty"`
+
+	// Cause of a failure.
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// When the restore ended.
+	// +optional
+	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
 }

@@ -73,6 +73,42 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: simulated
       type:
         scalar: numeric
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterRestore
+  map:
+    fields:
+    - name: keepCurrent
+      type:
+        scalar: boolean
+    - name: requestedAt
+      type:
+        scalar: string
+      default: ""
+    - name: snapshot
+      type:
+        scalar: string
+      default: ""
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterRestoreStatus
+  map:
+    fields:
+    - name: completedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: message
+      type:
+        scalar: string
+    - name: previous
+      type:
+        scalar: string
+    - name: requestedAt
+      type:
+        scalar: string
+      default: ""
+    - name: result
+      type:
+        scalar: string
+    - name: snapshot
+      type:
+        scalar: string
 - name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterSnapshot
   map:
     fields:
@@ -164,6 +200,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: paused
       type:
         scalar: boolean
+    - name: restore
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterRestore
     - name: running
       type:
         scalar: boolean
@@ -225,6 +264,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: reason
       type:
         scalar: string
+    - name: restore
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterRestoreStatus
     - name: rotatedCredentials
       type:
         scalar: string

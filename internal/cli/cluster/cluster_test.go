@@ -109,6 +109,17 @@ spec:
 	}
 }
 
+func TestRestoreRequest(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
+	got := newClusterRestore("before", true, at)
+	if diff := cmp.Diff(&v1alpha1.ClusterRestore{Snapshot: "before", RequestedAt: "2026-01-02T02:04:05Z"}, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if got := newClusterRestore("before", false, at); got.KeepCurrent == nil || *got.KeepCurrent {
+		t.Errorf("without a snapshot of the present state: %+v", got)
+	}
+}
+
 func TestUsageErrors(t *testing.T) {
 	for args, want := range map[string]string{
 		"create":                              "takes one NAME",
@@ -119,6 +130,8 @@ func TestUsageErrors(t *testing.T) {
 		"create a --nodes 1 --rke-config b":   "--rke-config cannot be combined",
 		"create a --from b --rke-config c":    "--rke-config cannot be combined",
 		"create a --snapshot-keep 0":          "--snapshot-keep=0: must be",
+		"restore a":                           "--snapshot is required",
+		"restore --snapshot b":                "takes one NAME",
 		"snapshot":                            "takes one NAME",
 		"snapshot a -o wide":                  "must be yaml, json or name",
 		"create a --api-port 70000":           "--api-port=70000: must be",

@@ -27,6 +27,9 @@ func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen ob
 	case apply:
 		request := newRequest(cluster)
 		request.Snapshot = seen.snapshot
+		if wantsRestore(seen) {
+			request.Restore = seen.restore.request
+		}
 		var err error
 		if request.ManagementClusterUID, err = r.managementClusterUID(ctx); err != nil {
 			return err
@@ -49,7 +52,7 @@ func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen ob
 		return r.giveUp(ctx, cluster, seen)
 	}
 	err := errors.Join(r.actOnSecret(ctx, cluster, seen, p), r.actOnKubeconfig(ctx, cluster, seen, p), r.actOnUsers(ctx, cluster, seen, p),
-		r.actOnSchedule(ctx, cluster, p))
+		r.actOnPrevious(ctx, cluster, seen, p), r.actOnSchedule(ctx, cluster, p))
 	if p.annotation != "" {
 		err = errors.Join(err, r.annotate(ctx, cluster, p.annotation))
 	}

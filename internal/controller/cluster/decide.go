@@ -49,6 +49,8 @@ type plan struct {
 	// users are the actions on the Secrets of users that differ. act sets usersReached when it executes them.
 	users        []userPlan
 	usersReached bool
+	// previous is the action on the ClusterSnapshot of the state before a restore.
+	previous childAction
 	// schedule is the plan for spec.snapshots; nil without that field, and for a Cluster that is paused or being deleted.
 	schedule *schedulePlan
 	// annotation is the version for the annotation of the Cluster; empty if the annotation is up to date.
@@ -71,7 +73,7 @@ const (
 	childRotate childAction = "rotate"
 	// childReplace: the child differs in an immutable field.
 	childReplace childAction = "replace"
-	// childRemove: the Secret of a user that was removed from the spec.
+	// childRemove: the Secret of a user that was removed from the spec, or a ClusterSnapshot of an earlier state.
 	childRemove childAction = "remove"
 	// childBlocked: the object has another owner.
 	childBlocked childAction = "blocked"
@@ -100,6 +102,7 @@ func decide(cluster *v1alpha1.Cluster, seen observation, now time.Time) plan {
 	decideOutside(cluster, seen, &p)
 	decideChildren(cluster, seen, &p)
 	decideUsers(cluster, seen, &p)
+	decideRestore(cluster, seen, &p)
 	decideSchedule(cluster, seen, &p)
 	if seen.probe != nil && seen.probe.Version != "" && cluster.Annotations[v1alpha1.AnnotationVersion] != seen.probe.Version {
 		p.annotation = seen.probe.Version
@@ -121,7 +124,7 @@ func decideOutside(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 		if !seen.outside.Attended {
 			p.action = apply // an earlier manager started it, and this one does not supervise it yet
 		}
-	case isRunning(cluster) && seen.outside.Applied && seen.outside.Attended:
+	case isRunning(cluster) && seen.outside.Applied && seen.outside.Attended && !wantsRestore(seen):
 		p.action = keep
 	default:
 		p.action, p.operation = apply, nextOperation(cluster, seen)
@@ -140,6 +143,8 @@ func nextOperation(cluster *v1alpha1.Cluster, seen observation) v1alpha1.Operati
 	switch {
 	case !isRunning(cluster):
 		return v1alpha1.OperationStop
+	case wantsRestore(seen):
+		return v1alpha1.OperationRestore
 	case seen.outside.Applied && seen.outside.Running:
 		return ""
 	case seen.outside.Applied:

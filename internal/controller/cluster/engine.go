@@ -106,6 +106,8 @@ type Request struct {
 	Rotation string
 	// Snapshot is the snapshot of spec.from, of which a new cluster is made.
 	Snapshot SnapshotRef
+	// Restore requests that the objects of the cluster are replaced; nil requests nothing.
+	Restore *Restore
 	// Stop requests a cluster without running processes.
 	Stop bool
 	// Deleting is true if the Cluster is being deleted.
@@ -115,6 +117,16 @@ type Request struct {
 	Applied string
 	// AppliedConfig is the Observation.Config at that time.
 	AppliedConfig string
+}
+
+// Restore is a request to replace all objects of a cluster by those of a snapshot of it. It is done once: an Apply that has failed
+// before it replaced them has changed nothing, and reports that.
+type Restore struct {
+	// Token identifies the request.
+	Token string
+	// Name and UID are those of the ClusterSnapshot.
+	Name string
+	UID  types.UID
 }
 
 // SnapshotRef identifies the snapshot of spec.from.
@@ -144,6 +156,8 @@ type Observation struct {
 	Config, ConfigHash string
 	// Rotated is the Request.Rotation of the last rotation.
 	Rotated string
+	// Restored is the token of the last Restore that has replaced the objects of the cluster, as far as the engine knows it.
+	Restored string
 	// Endpoint is the URL of the API, if the engine assigns it.
 	Endpoint string
 	// Kubeconfig is the kubeconfig of the cluster; nil if there is none yet.

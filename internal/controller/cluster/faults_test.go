@@ -62,6 +62,13 @@ var stories = []struct {
 		w.settle()
 		w.takeSnapshots()
 	}, func(w *world) { w.pass(30 * time.Minute) }, false},
+	{"it is restored, and its state before is kept", func(w *world) {
+		w.cleanUpSnapshots(w.Context())
+		w.create()
+		w.answer(well())
+		w.settle()
+		w.snapshot(w.name+"-a", w.name)
+	}, func(w *world) { w.change(restoring(w.name+"-a", "1", true)) }, false},
 	{"it is deleted", func(w *world) { w.create() }, func(w *world) { w.delete() }, true},
 	{"it expires", func(w *world) {
 		w.create(func(c *v1alpha1.Cluster) { c.Spec.ExpiresAfter = &metav1.Duration{Duration: time.Hour} })
@@ -112,6 +119,7 @@ func TestAFaultAtAnyStep(t *testing.T) {
 								w.answer(well())
 								result, _ := w.Reconcile(t.Context(), c)
 								w.pass(min(result.RequeueAfter, time.Second))
+								w.takePrevious()
 							}
 						}()
 					}
@@ -120,6 +128,7 @@ func TestAFaultAtAnyStep(t *testing.T) {
 					for range 3 { // failures have their pauses
 						w.settle()
 						w.pass(11 * time.Second)
+						w.takePrevious()
 					}
 					if c := w.get(); c != nil {
 						w.answer(well())
@@ -130,6 +139,7 @@ func TestAFaultAtAnyStep(t *testing.T) {
 					} else {
 						w.expectWhole()
 						w.expectScheduled()
+						w.expectRestored()
 						w.expect(v1alpha1.ConditionReady, "True", v1alpha1.ReasonAvailable)
 						w.delete() // once more from the start
 						w.settle()
@@ -157,6 +167,26 @@ func (w *world) expectScheduled() {
 	all := w.snapshots()
 	if len(all) != 2 || all[1].Name != status.LastSnapshot || all[0].Status.TakenAt == nil || all[1].Status.TakenAt != nil {
 		w.Errorf("ClusterSnapshots: %+v", all)
+	}
+}
+
+// takePrevious takes the snapshots of states before a restore.
+func (w *world) takePrevious() {
+	w.Helper()
+	if len(w.previous()) > 0 {
+		w.takeSnapshots()
+	}
+}
+
+// expectRestored fails the test unless a requested restore was done once, after a snapshot.
+func (w *world) expectRestored() {
+	w.Helper()
+	if w.get().Spec.Restore == nil {
+		return
+	}
+	w.expect(v1alpha1.ConditionRestored, "True", v1alpha1.ReasonRestored)
+	if previous := w.previous(); w.restores() != "1" || len(previous) != 1 || w.get().Status.Restore.Previous != previous[0].Name {
+		w.Errorf("restores: %s, snapshots before: %+v", w.restores(), previous)
 	}
 }
 

@@ -50,7 +50,8 @@ func isUrgent(was, is v1alpha1.ClusterStatus) bool {
 	if was.Phase != is.Phase || was.ObservedGeneration != is.ObservedGeneration || len(was.Conditions) != len(is.Conditions) {
 		return true
 	}
-	if !equalUsers(was.Users, is.Users) || !equality.Semantic.DeepEqual(was.Snapshots, is.Snapshots) {
+	if !equalUsers(was.Users, is.Users) || !equality.Semantic.DeepEqual(was.Snapshots, is.Snapshots) ||
+		!equality.Semantic.DeepEqual(was.Restore, is.Restore) {
 		return true
 	}
 	if a, b := was.LastOperation, is.LastOperation; b != nil && (a == nil || a.Type != b.Type || a.State != b.State || a.Attempts != b.Attempts) {
@@ -85,6 +86,14 @@ func (r *Reconciler) recordEvents(cluster *v1alpha1.Cluster, seen observation, s
 	case was.Status == metav1.ConditionFalse && is.Status == metav1.ConditionTrue:
 		r.events.Normal(cluster, is.Reason, "Probe", is.Message)
 	}
+	was, is = kube.ConditionTransition(cluster.Status.Conditions, status.Conditions, v1alpha1.ConditionRestored)
+	switch {
+	case was.Reason == is.Reason && was.ObservedGeneration == is.ObservedGeneration:
+	case is.Status == metav1.ConditionTrue && was.Status != is.Status:
+		r.events.Normal(cluster, is.Reason, "Restore", is.Message)
+	case is.Reason == v1alpha1.ReasonRestoreFailed || is.Reason == v1alpha1.ReasonSnapshotNotAvailable:
+		r.events.Warning(cluster, is.Reason, "Restore", is.Message)
+	}
 	for _, name := range []string{v1alpha1.ConditionKubeconfigAvailable, v1alpha1.ConditionDeleting, v1alpha1.ConditionExpiring} {
 		was, is = kube.ConditionTransition(cluster.Status.Conditions, status.Conditions, name)
 		if was.Reason != is.Reason && isTrouble(is.Reason) {
@@ -112,7 +121,7 @@ func isTrouble(reason string) bool {
 // isProgress reports whether a reason of Provisioned or Ready describes what was requested, so that it is not a warning.
 func isProgress(reason string) bool {
 	switch reason {
-	case v1alpha1.ReasonProvisioning, v1alpha1.ReasonUpdating, v1alpha1.ReasonWaiting, v1alpha1.ReasonStopping, v1alpha1.ReasonStopped,
+	case v1alpha1.ReasonProvisioning, v1alpha1.ReasonUpdating, v1alpha1.ReasonWaiting, v1alpha1.ReasonStopping, v1alpha1.ReasonStopped, v1alpha1.ReasonRestoring,
 		v1alpha1.ReasonRemoving:
 		return true
 	}

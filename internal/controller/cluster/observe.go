@@ -30,6 +30,8 @@ type observation struct {
 	kubeconfig *v1alpha1.Kubeconfig
 	// users are the Secrets of users, by the names of these. See observeUsers.
 	users map[string]*corev1.Secret
+	// restore is what spec.restore needs.
+	restore restoreSeen
 	// scheduled are the ClusterSnapshots that spec.snapshots has made.
 	scheduled []v1alpha1.ClusterSnapshot
 	// namespace is the namespace of the Secrets.
@@ -69,9 +71,12 @@ func (r *Reconciler) observe(ctx context.Context, cluster *v1alpha1.Cluster) (ob
 	if err := r.observeSnapshot(ctx, cluster, &seen); err != nil {
 		return seen, err
 	}
+	if err := r.observeRestore(ctx, cluster, &seen); err != nil {
+		return seen, err
+	}
 	if engine := r.Engines[seen.engine]; engine != nil {
 		request := newRequest(cluster)
-		request.Snapshot = seen.snapshot
+		request.Snapshot, request.Restore = seen.snapshot, seen.restore.request
 		seen.outside, seen.err = engine.Observe(ctx, request)
 	} else {
 		seen.err = fmt.Errorf("%w: this manager runs without the engine %s", ErrUnavailable, seen.engine)

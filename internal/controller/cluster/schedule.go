@@ -265,7 +265,7 @@ func (r *Reconciler) createScheduled(ctx context.Context, cluster *v1alpha1.Clus
 	return kube.Named(err, "create", "ClusterSnapshot", "", s.Name)
 }
 
-// isSource reports whether a Cluster that is not provisioned yet is made of a ClusterSnapshot.
+// isSource reports whether a Cluster is being made of a ClusterSnapshot or restored from it.
 func (r *Reconciler) isSource(ctx context.Context, snapshot string) (bool, error) {
 	var clusters v1alpha1.ClusterList
 	if err := r.client.List(ctx, &clusters); err != nil {

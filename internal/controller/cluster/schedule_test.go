@@ -33,15 +33,17 @@ func (w *world) takeSnapshots() {
 	w.Helper()
 	for _, s := range w.snapshots() {
 		if s.Status.TakenAt == nil {
-			s.Status.TakenAt = &metav1.Time{Time: w.clock.Now()}
 			w.setTaken(&s, metav1.ConditionTrue, v1alpha1.ReasonSnapshotTaken, "taken")
 		}
 	}
 }
 
-// setTaken sets the condition Ready of a ClusterSnapshot.
+// setTaken sets the condition Ready of a ClusterSnapshot, and the time if it is True.
 func (w *world) setTaken(s *v1alpha1.ClusterSnapshot, status metav1.ConditionStatus, reason, message string) {
 	w.Helper()
+	if status == metav1.ConditionTrue {
+		s.Status.TakenAt = &metav1.Time{Time: w.clock.Now()}
+	}
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: message})
 	w.do(w.client.Status().Update(w.Context(), s))
 }

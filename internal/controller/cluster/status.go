@@ -45,6 +45,7 @@ func summarize(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error
 	}
 	summarizeNodes(cluster, seen, p, &status)
 	summarizeUsers(cluster, seen, p, actErr, &status)
+	summarizeRestore(cluster, seen, p, &status)
 	summarizeSchedule(cluster, p, actErr, &status)
 	summarizeExpiry(cluster, p, &status)
 	status.Conditions = dropWithoutReason(status.Conditions)
@@ -188,6 +189,8 @@ func summarizeReady(cluster *v1alpha1.Cluster, seen observation, p plan) metav1.
 		return stoppedCondition(name, seen)
 	case seen.invalid != nil:
 		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonKubeconfigInvalid, "The API cannot be probed: the kubeconfig is invalid")
+	case isRestoring(seen) && (api == nil || !api.Up):
+		return restoringCondition(name)
 	case api != nil && !api.Up:
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonComponentDown, "%s is not running and is being restarted%s", api.Name, detailOf(api.Detail))
 	case seen.probe != nil && seen.probe.OK:
@@ -224,6 +227,8 @@ func summarizeControlPlane(cluster *v1alpha1.Cluster, seen observation) metav1.C
 	switch {
 	case isStopped(cluster, seen):
 		return stoppedCondition(name, seen)
+	case isRestoring(seen) && (names != "" || len(seen.outside.Components) == 0):
+		return restoringCondition(name)
 	case len(seen.outside.Components) > 0 && names == "":
 		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonAvailable, "All components are running")
 	case names != "":
@@ -242,6 +247,8 @@ func summarizeEtcd(cluster *v1alpha1.Cluster, seen observation) metav1.Condition
 	switch {
 	case isStopped(cluster, seen):
 		return stoppedCondition(name, seen)
+	case isRestoring(seen) && (etcd == nil || !etcd.Up):
+		return restoringCondition(name)
 	case etcd != nil && !etcd.Up:
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonComponentDown, "etcd is not running and is being restarted%s", detailOf(etcd.Detail))
 	case etcd != nil && etcd.Problem != "":
@@ -340,6 +347,8 @@ func summarizeOperation(cluster *v1alpha1.Cluster, seen observation, p plan, act
 		last = &v1alpha1.LastOperation{Type: p.operation, State: v1alpha1.OperationFailed, Attempts: p.attempts, Description: wordsOf(engine)}
 	case p.operation != "":
 		last = &v1alpha1.LastOperation{Type: p.operation, State: v1alpha1.OperationProcessing, Attempts: p.attempts, Description: "Started"}
+	case last != nil && last.Type == v1alpha1.OperationRestore && last.State == v1alpha1.OperationProcessing && isRestored(cluster, seen) && !isBusy(seen):
+		last.State, last.Description = v1alpha1.OperationSucceeded, "The objects of the snapshot are restored"
 	case last != nil && seen.outside.Operation != nil && seen.outside.Operation.Delete == (last.Type == v1alpha1.OperationDelete):
 		o := seen.outside.Operation
 		if o.State == v1alpha1.OperationSucceeded && last.State == v1alpha1.OperationSucceeded || o.Stale && o.State != v1alpha1.OperationProcessing {
@@ -368,6 +377,8 @@ func isDone(cluster *v1alpha1.Cluster, seen observation, operation v1alpha1.Oper
 		return false
 	case v1alpha1.OperationStop:
 		return isRunning(cluster) || seen.outside.Stopped
+	case v1alpha1.OperationRestore:
+		return !wantsRestore(seen)
 	}
 	return seen.outside.Applied
 }

@@ -55,8 +55,11 @@ type Cluster struct {
 	Nodes *cluster.Nodes
 	// Notes are returned as Observation.Notes.
 	Notes []string
+	// Restored are the restores that were done, the last one at the end.
+	Restored []cluster.Restore
 
-	wanted string
+	wanted  string
+	restore *cluster.Restore // that the operation does
 }
 
 // NewWorld returns an empty world.
@@ -140,6 +143,9 @@ func (w *World) end(uid types.UID, c *Cluster, err error) {
 		return
 	}
 	c.Hash = c.wanted
+	if c.restore != nil && c.restored() != c.restore.Token {
+		c.Restored = append(c.Restored, *c.restore)
+	}
 	if c.Kubeconfig == nil {
 		c.Kubeconfig = Kubeconfig("https://" + c.Name + ".example:6443")
 	}
@@ -200,12 +206,28 @@ func (e *Engine) enter(method string, r cluster.Request) error {
 }
 
 func hashOf(r cluster.Request) string {
-	r.Spec.Running, r.Spec.ExpiresAfter = nil, nil // they are not for the engine
+	r.Spec.Running, r.Spec.ExpiresAfter, r.Spec.Snapshots, r.Spec.Restore = nil, nil, nil, nil // they are not for the engine
 	text, err := json.Marshal(r.Spec)
 	if err != nil {
 		panic(err) // a spec can be marshalled
 	}
 	return fmt.Sprintf("hash of %s", text)
+}
+
+// tokenOf returns the token of a request to restore; empty if there is none.
+func tokenOf(r *cluster.Restore) string {
+	if r == nil {
+		return ""
+	}
+	return r.Token
+}
+
+// restored returns the token of the last restore.
+func (c *Cluster) restored() string {
+	if len(c.Restored) == 0 {
+		return ""
+	}
+	return c.Restored[len(c.Restored)-1].Token
 }
 
 // stopped stands for a request that stops a cluster.
@@ -240,7 +262,7 @@ func (e *Engine) Observe(_ context.Context, r cluster.Request) (cluster.Observat
 	}
 	seen := cluster.Observation{
 		Exists: true, Applied: c.Hash == hashOf(r), Attended: attended == wantedBy(r), Running: len(c.Components) > 0,
-		ConfigHash: c.Hash, Config: c.Hash, Kubeconfig: c.Kubeconfig, KubeconfigPath: c.KubeconfigPath,
+		ConfigHash: c.Hash, Config: c.Hash, Restored: c.restored(), Kubeconfig: c.Kubeconfig, KubeconfigPath: c.KubeconfigPath,
 		Stopped:    !c.isBusy() && !slices.ContainsFunc(c.Components, func(c cluster.Component) bool { return c.Up }),
 		Components: slices.Clone(c.Components), Nodes: c.Nodes, Users: c.Users, Notes: c.Notes, Waiting: "the fake cluster " + c.Name,
 	}
@@ -249,7 +271,7 @@ func (e *Engine) Observe(_ context.Context, r cluster.Request) (cluster.Observat
 	}
 	if c.Operation != nil {
 		operation := *c.Operation
-		operation.Stale = !operation.Delete && c.wanted != wantedBy(r)
+		operation.Stale = !operation.Delete && (c.wanted != wantedBy(r) || tokenOf(c.restore) != tokenOf(r.Restore))
 		seen.Operation = &operation
 	}
 	if c.Kubeconfig != nil {
@@ -270,6 +292,7 @@ func (e *Engine) Apply(_ context.Context, r cluster.Request) error {
 			e.world.clusters[r.UID] = c
 		}
 		c.ManagementClusterUID = r.ManagementClusterUID
+		c.restore = r.Restore
 		if c.wanted = wantedBy(r); c.Hash == c.wanted {
 			for i := range c.Components {
 				c.Components[i].Up = true

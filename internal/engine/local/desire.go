@@ -40,6 +40,8 @@ type desire struct {
 
 	snapshot    *record // of which the cluster is to be made; nil if it exists, or is made of nothing
 	snapshotUID types.UID
+
+	restore *cluster.Restore // nil if nothing is to be restored
 }
 
 // key identifies the desired state.
@@ -48,6 +50,14 @@ func (d desire) key() string {
 		return stopKey
 	}
 	return d.hash + " " + d.rotation
+}
+
+// operationKey identifies an operation for the desired state.
+func (d desire) operationKey() string {
+	if d.restore == nil || d.stop {
+		return d.key()
+	}
+	return d.key() + " restore " + d.restore.Token
 }
 
 // stopKey is the key of a cluster that is to be stopped, whatever the rest of its spec.
@@ -121,7 +131,7 @@ func validateFlags(spec v1alpha1.ClusterSpec) error {
 
 // newDesire validates a request.
 func (e *Engine) newDesire(ctx context.Context, r cluster.Request) (desire, error) {
-	d := desire{spec: desiredSpec{Version: r.Spec.Version, APIServer: r.Spec.APIServer, Nodes: r.Spec.Nodes, Users: r.Spec.Users}, rotation: r.Rotation, stop: r.Stop}
+	d := desire{spec: desiredSpec{Version: r.Spec.Version, APIServer: r.Spec.APIServer, Nodes: r.Spec.Nodes, Users: r.Spec.Users}, rotation: r.Rotation, stop: r.Stop, restore: r.Restore}
 	if err := NewRule(e.opts.Addresses)(r.Spec); err != nil {
 		return d, err
 	}

@@ -80,7 +80,7 @@ type member struct {
 	cancel  context.CancelFunc // of the operation under way
 	done    chan struct{}      // closed when that is over
 	op      *cluster.Operation
-	opFor   string // the desire.key that the operation applies
+	opFor   string // the desire.operationKey that the operation applies
 	present string // the desire.key of the supervised control plane; empty if there is none
 	cp      *controlplane.ControlPlane
 	nodes   *cluster.Nodes // of cp
@@ -155,10 +155,10 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.done != nil || m.present == wanted.key() {
+	if m.done != nil || m.present == wanted.key() && wanted.isRestored(dir) {
 		return nil // it is in progress, or there is nothing to do
 	}
-	e.begin(m, false, wanted.key(), func(ctx context.Context) error { return e.apply(ctx, m, wanted) })
+	e.begin(m, false, wanted.operationKey(), func(ctx context.Context) error { return e.apply(ctx, m, wanted) })
 	return nil
 }
 
@@ -232,8 +232,17 @@ func (m *member) release() *controlplane.ControlPlane {
 }
 
 // apply starts the control plane of a cluster or adopts its running processes. It restarts processes whose command line has
-// changed.
+// changed. If a restore fails, the cluster runs as before.
 func (e *Engine) apply(ctx context.Context, m *member, wanted desire) error {
+	notRestored := e.restore(ctx, m, wanted)
+	if notRestored != nil && (ctx.Err() != nil || m.isPresent(wanted)) {
+		return notRestored
+	}
+	return errors.Join(notRestored, e.run(ctx, m, wanted))
+}
+
+// run starts the control plane or adopts it.
+func (e *Engine) run(ctx context.Context, m *member, wanted desire) error {
 	if before := m.release(); before != nil {
 		if err := before.Detach(); err != nil {
 			return err

@@ -33,6 +33,8 @@ type helperArgs struct {
 	// Snapshots and From make the cluster one of a snapshot.
 	Snapshots string
 	From      types.UID
+	// Restore is the snapshot from which the cluster is restored.
+	Restore types.UID
 	// Take is the snapshot to take of the cluster, or to remove with Delete. The helper kills itself after the step At.
 	Take types.UID
 	// At is the description of the operation at which the helper kills itself, After the time after the beginning.
@@ -44,6 +46,9 @@ func (a helperArgs) request() cluster.Request {
 	r := cluster.Request{Name: "victim", UID: a.UID, Spec: v1alpha1.ClusterSpec{Engine: v1alpha1.EngineLocal}, Deleting: a.Delete, Stop: a.Stop}
 	if a.From != "" {
 		r.Spec.From, r.Snapshot.UID = &v1alpha1.ClusterSource{Snapshot: "source"}, a.From
+	}
+	if a.Restore != "" {
+		r.Restore = &cluster.Restore{Token: "once", Name: "before", UID: a.Restore}
 	}
 	return r
 }

@@ -23,7 +23,7 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 	}
 	seen.Stopped = e.isStopped(r.UID)
 	if m != nil {
-		m.observe(&seen, wanted.key())
+		m.observe(&seen, wanted)
 	}
 	if r.Deleting {
 		seen.Exists = m != nil || controlplane.Remains(dir)
@@ -32,6 +32,7 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 		}
 		return seen, nil
 	}
+	seen.Restored = controlplane.Restored(dir)
 	applied, err := readApplied(dir)
 	switch {
 	case err != nil:
@@ -79,15 +80,15 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 }
 
 // observe returns the observation of a cluster that the engine supervises.
-func (m *member) observe(seen *cluster.Observation, wanted string) {
+func (m *member) observe(seen *cluster.Observation, wanted desire) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.op != nil {
 		op := *m.op
-		op.Stale = !op.Delete && m.opFor != wanted
+		op.Stale = !op.Delete && m.opFor != wanted.operationKey()
 		seen.Operation = &op
 	}
-	seen.Attended = m.done != nil || m.present != "" && m.present == wanted
+	seen.Attended = m.done != nil || m.present != "" && m.present == wanted.key()
 	if m.cp == nil {
 		return
 	}

@@ -40,6 +40,8 @@ type ClusterSpecApplyConfiguration struct {
 	Users []ClusterUserApplyConfiguration `json:"users,omitempty"`
 	// Snapshots of a local cluster on a schedule.
 	Snapshots *SnapshotScheduleApplyConfiguration `json:"snapshots,omitempty"`
+	// Replace all objects of a local cluster by those of a snapshot, once.
+	Restore *ClusterRestoreApplyConfiguration `json:"restore,omitempty"`
 	// Time after the creation at which the Cluster is deleted, such as 8h. An event
 	// announces the deletion five minutes before. Nothing is deleted while paused or
 	// deletionProtection is true. The default is to keep the Cluster.
@@ -133,6 +135,14 @@ func (b *ClusterSpecApplyConfiguration) WithUsers(values ...*ClusterUserApplyCon
 // If called multiple times, the Snapshots field is set to the value of the last call.
 func (b *ClusterSpecApplyConfiguration) WithSnapshots(value *SnapshotScheduleApplyConfiguration) *ClusterSpecApplyConfiguration {
 	b.Snapshots = value
+	return b
+}
+
+// WithRestore sets the Restore field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Restore field is set to the value of the last call.
+func (b *ClusterSpecApplyConfiguration) WithRestore(value *ClusterRestoreApplyConfiguration) *ClusterSpecApplyConfiguration {
+	b.Restore = value
 	return b
 }
 

@@ -42,6 +42,8 @@ type ClusterStatusApplyConfiguration struct {
 	KubeconfigRef *KubeconfigReferenceApplyConfiguration `json:"kubeconfigRef,omitempty"`
 	// Progress of spec.snapshots.
 	Snapshots *SnapshotScheduleStatusApplyConfiguration `json:"snapshots,omitempty"`
+	// Last restore that has ended.
+	Restore *ClusterRestoreStatusApplyConfiguration `json:"restore,omitempty"`
 	// Users with a Secret.
 	Users []ClusterUserStatusApplyConfiguration `json:"users,omitempty"`
 	// Generation of the Cluster that this status describes.
@@ -158,6 +160,14 @@ func (b *ClusterStatusApplyConfiguration) WithKubeconfigRef(value *KubeconfigRef
 // If called multiple times, the Snapshots field is set to the value of the last call.
 func (b *ClusterStatusApplyConfiguration) WithSnapshots(value *SnapshotScheduleStatusApplyConfiguration) *ClusterStatusApplyConfiguration {
 	b.Snapshots = value
+	return b
+}
+
+// WithRestore sets the Restore field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Restore field is set to the value of the last call.
+func (b *ClusterStatusApplyConfiguration) WithRestore(value *ClusterRestoreStatusApplyConfiguration) *ClusterStatusApplyConfiguration {
+	b.Restore = value
 	return b
 }
 

@@ -12,8 +12,8 @@ import (
 //
 // LastOperation is the current or the last operation.
 type LastOperationApplyConfiguration struct {
-	// Type of the operation: Provision, Update, Upgrade, RotateCredentials, Start, Stop
-	// or Delete.
+	// Type of the operation: Provision, Update, Upgrade, RotateCredentials, Start, Stop,
+	// Restore or Delete.
 	Type *clusterprovisionerv1alpha1.OperationType `json:"type,omitempty"`
 	// State of the operation: Processing, Succeeded or Failed.
 	State *clusterprovisionerv1alpha1.OperationState `json:"state,omitempty"`
