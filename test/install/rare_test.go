@@ -73,7 +73,20 @@ func (w *world) rarelyWithClusters(t *testing.T, user string) {
 	w.kubectl(t, "patch", "kubeconfig/rare", "--type", "merge", "-p", `{"spec":{"secretRef":{"key":"other"}}}`)
 	w.kubectl(t, "patch", "secret/rare-kubeconfig", "--namespace", home, "--type", "merge", "-p", `{"data":{"value":"eA=="}}`)
 	w.untilUsed(t, user, use{"update", "clusterprovisioner.rke.io", "kubeconfigs", "", "rare"}, use{"update", "", "secrets", home, "rare-kubeconfig"})
+	// Its schedule makes snapshots, and deletes those that it does not keep.
+	w.kubectl(t, "patch", "cluster/rare", "--type", "merge", "-p", `{"spec":{"snapshots":{"schedule":"@every 2s","keep":1}}}`)
+	for _, verb := range []string{"create", "delete"} {
+		transcript.Eventually(t, "to "+verb+" a ClusterSnapshot", func() bool {
+			for u := range w.recordOf(t, user).uses {
+				if u.verb == verb && u.resource == "clustersnapshots" {
+					return true
+				}
+			}
+			return false
+		})
+	}
 	w.kubectl(t, "delete", "cluster", "rare", "--timeout", transcript.WaitTimeout.String())
+	w.kubectl(t, "delete", "clustersnapshots", "--selector", "cluster.x-k8s.io/cluster-name=rare", "--timeout", transcript.WaitTimeout.String())
 
 	// A Cluster expires.
 	w.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Cluster, metadata: {name: brief}, spec: {expiresAfter: 1s}}")
