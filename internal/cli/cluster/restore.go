@@ -83,7 +83,7 @@ func (c *clusters) isRestored(ctx context.Context, name, requested string) (bool
 		return false, "", err
 	}
 	words := func(condition *metav1.Condition) string {
-		if condition == nil {
+		if condition == nil || condition.ObservedGeneration != cluster.Generation {
 			return name + ": the restore has not begun"
 		}
 		return name + ": " + strings.Join(strings.Fields(condition.Message), " ")
