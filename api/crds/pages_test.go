@@ -78,6 +78,7 @@ var typedBy = map[string]string{
 	"running.md":           "TestLongRunningPage",
 	"sampleresource.md":    "TestSampleResourcePage",
 	"security.md":          "TestSecurityPage",
+	"sleep.md":             "TestSleepPage",
 	"tutorial-clusters.md": "TestLongTutorialClusters",
 	"tutorial-machine.md":  "TestLongTutorialMachine",
 	"tutorial-schedule.md": "TestLongTutorialSchedule",

@@ -2,12 +2,12 @@
 
 /** Reasons of an operation that ends by itself. */
 const progress = new Set([
-  'Creating', 'Starting', 'Stopping', 'GuestBooting', 'Terminating', 'Progressing', 'PodStarting', 'PodTerminating',
+  'Creating', 'Starting', 'Stopping', 'FallingAsleep', 'GuestBooting', 'Terminating', 'Progressing', 'PodStarting', 'PodTerminating',
   'Provisioning', 'Updating', 'Waiting', 'Removing', 'NotProbed', 'NoKubeconfig', 'Importing', 'Growing', 'Probing',
 ]);
 
 /** Reasons that somebody has asked for. */
-const requested = new Set(['Stopped', 'Paused', 'Suspended']);
+const requested = new Set(['Stopped', 'Paused', 'Asleep', 'Suspended']);
 
 export type State = 'ready' | 'progress' | 'requested' | 'wrong' | 'none';
 
@@ -27,7 +27,7 @@ const words: Record<string, Tone> = {
   Running: 'good', Active: 'good', Provisioned: 'good', Succeeded: 'good', Complete: 'good', True: 'good',
   Failed: 'bad', Unknown: 'bad', False: 'bad',
   Creating: 'busy', Booting: 'busy', Stopping: 'busy', Terminating: 'busy', Pending: 'busy', Provisioning: 'busy', Deleting: 'busy',
-  Stopped: 'calm', Paused: 'calm', Suspended: 'calm',
+  Stopped: 'calm', Paused: 'calm', Asleep: 'calm', Suspended: 'calm',
 };
 
 /** The tone of a word in one of the columns that have a state. */

@@ -26,13 +26,19 @@ function machineVerbs(object: Obj, time: string): Verb[] {
   const act = (to: string, extra?: Partial<Verb>): Verb => ({ name: to, label: texts.verbs[to as 'active'], patch: { spec: { action: to } }, ...extra });
   const stop = act('stopped', { warning: texts.stopWarning(name) });
   if (action === 'stopped') return [act('active')];
+  if (action === 'asleep') return [act('active', { label: texts.verbs.wake }), stop];
   if (action === 'paused') return [act('active', { label: texts.verbs.resume }), stop];
   const restart: Verb = { name: 'restart', label: texts.verbs.restart, patch: { spec: { restartedAt: time } }, warning: texts.restartWarning(name) };
   // The guest has powered off and is not restarted: a restart is its start.
   if (object.status?.conditions?.some((c: any) => c.type === 'Ready' && c.reason === 'GuestStopped')) {
     return [{ ...restart, label: texts.verbs.active, warning: undefined }, stop];
   }
-  return [restart, act('paused'), stop];
+  return [restart, act('paused'), ...(sleeps(object) ? [act('asleep')] : []), stop];
+}
+
+/** Only the drivers qemu and fake put machines to sleep. */
+function sleeps(object: Obj): boolean {
+  return ['qemu', 'fake'].includes(object.status?.server?.driver);
 }
 
 /** Only the engine local can stop a Cluster and rotate its credentials. */

@@ -126,7 +126,7 @@ func visitEveryPage(t *testing.T, visit func(b *browser.Tab, name string)) {
 	c := serve(t, w.config, 0)
 	b := browser.New(t) // closed before the console
 	b.Open(strings.Replace(c.URL(), "/#", "/?namespace="+w.namespace+"#", 1))
-	b.Sees("Needs attention", "SecretMissing", "1 Machine", "there is no Secret db-seed", "create the Secret or key of cloudInit", "backup", "in 59m", "Progressing", "The cluster has no nodes", "Stopped or paused on request", "Recent warnings")
+	b.Sees("Needs attention", "SecretMissing", "1 Machine", "there is no Secret db-seed", "create the Secret or key of cloudInit", "backup", "in 59m", "Progressing", "The cluster has no nodes", "Stopped, paused or asleep on request", "Recent warnings")
 	b.Until(`location.hash === ""`)
 	visit(b, "overview")
 	for path, texts := range map[string][]string{

@@ -63,6 +63,11 @@ func TestVirtualNetworksPage(t *testing.T) {
 	followPage(t, "virtual-networks.md")
 }
 
+func TestSleepPage(t *testing.T) {
+	needQEMU(t)
+	followPage(t, "sleep.md")
+}
+
 func TestSecurityPage(t *testing.T) {
 	s := followPage(t, "security.md")
 	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end

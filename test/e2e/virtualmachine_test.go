@@ -36,6 +36,8 @@ func TestVirtualMachineInMemory(t *testing.T) {
 
 	s.kubectl(t, "patch", "vm/fake-vm", "--type", "merge", "-p", `{"spec":{"action":"paused"}}`)
 	s.untilField(t, "vm/fake-vm", "{.status.printableStatus} {.status.phase} {.status.server.state}", "Paused Active paused")
+	s.kubectl(t, "patch", "vm/fake-vm", "--type", "merge", "-p", `{"spec":{"action":"asleep"}}`)
+	s.untilField(t, "vm/fake-vm", "{.status.printableStatus} {.status.phase} {.status.server.state}", "Asleep Active asleep")
 	s.kubectl(t, "patch", "vm/fake-vm", "--type", "merge", "-p", `{"spec":{"action":"stopped"}}`)
 	s.untilField(t, "vm/fake-vm", "{.status.printableStatus} {.status.phase} {.status.server.state}", "Stopped Active stopped")
 	s.kubectl(t, "patch", "vm/fake-vm", "--type", "merge", "-p", `{"spec":{"action":"active"}}`)
@@ -92,6 +94,27 @@ func TestVirtualMachineOnQEMU(t *testing.T) {
 	signals.Send(t, process.pid, syscall.SIGKILL)
 	s.untilField(t, testVM, "{.status.phase} {.status.restarts} {.status.server.state}", "Active 1 running")
 	s.wait(t, "condition=Ready", testVM)
+
+	// Asleep it has no process, and its memory is in a file. It wakes where it was.
+	run := s.field(t, testVM, "{.status.server.run}")
+	memory := filepath.Join(qemuOf(t, uid).place, "memory.zst")
+	s.kubectl(t, "patch", testVM, "--type", "merge", "-p", `{"spec":{"action":"asleep"}}`)
+	s.untilField(t, testVM, "{.status.printableStatus} {.status.phase} {.status.server.state}", "Asleep Active asleep")
+	if left := processesOf(uid); len(left) > 0 {
+		t.Errorf("processes of a machine that is asleep: %v", left)
+	}
+	if info, err := os.Stat(memory); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file of its memory: %v, %v", info, err)
+	}
+	s.kubectl(t, "patch", testVM, "--type", "merge", "-p", `{"spec":{"action":"active"}}`)
+	s.wait(t, "condition=Ready", testVM)
+	if again := s.field(t, testVM, "{.status.server.run} {.status.restarts}"); again == run+" 1" || !strings.HasSuffix(again, " 1") {
+		t.Errorf("run and restarts after waking are %s, before it was run %s", again, run)
+	}
+	transcript.Contains(t, qemuOf(t, uid).line, "-incoming")
+	if _, err := os.Stat(memory); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its memory was used and is still there: %v", err)
+	}
 
 	// A stop powers it off cleanly.
 	s.kubectl(t, "patch", testVM, "--type", "merge", "-p", `{"spec":{"action":"stopped"}}`)

@@ -64,6 +64,13 @@ func TestLongAccessByCommand(t *testing.T) {
 	transcript.Contains(t, banner(t, "127.0.0.1:"+port), "SSH-2.0-")
 
 	transcript.Contains(t, s.OK(t, vm("logs", "web", "--tail", "50")...), "again-42")
+
+	// It goes on where it was.
+	s.OK(t, vm("ssh", "web", "--", "(exec sleep 1000 >/dev/null 2>&1 </dev/null) & cat /proc/sys/kernel/random/boot_id >/tmp/boot")...)
+	s.OK(t, vm("sleep", "web", "--wait")...)
+	transcript.Contains(t, s.OK(t, append([]string{"keelson", "vm", "list"}, vm("", "")[4:]...)...), "web", "Asleep")
+	s.OK(t, vm("wake", "web", "--wait")...)
+	transcript.Contains(t, s.OK(t, vm("ssh", "web", "--", "cmp /tmp/boot /proc/sys/kernel/random/boot_id && pidof sleep && echo goes-on")...), "goes-on")
 	s.OK(t, vm("restart", "web", "--wait")...)
 	s.OK(t, vm("stop", "web", "--wait")...)
 	transcript.Contains(t, s.OK(t, append([]string{"keelson", "vm", "list"}, vm("", "")[4:]...)...), "web", "Stopped")

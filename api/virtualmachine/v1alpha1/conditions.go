@@ -57,6 +57,10 @@ const (
 	ReasonStopped = "Stopped"
 	// ReasonPaused: the machine is paused, as requested by spec.action.
 	ReasonPaused = "Paused"
+	// ReasonFallingAsleep: the memory of the machine is being saved, as requested by spec.action.
+	ReasonFallingAsleep = "FallingAsleep"
+	// ReasonAsleep: the machine is asleep, as requested by spec.action.
+	ReasonAsleep = "Asleep"
 	// ReasonGuestStopped: the guest has powered off or crashed, and spec.restartPolicy
 	// does not restart it.
 	ReasonGuestStopped = "GuestStopped"
@@ -68,8 +72,8 @@ const (
 	ReasonTerminating = "Terminating"
 	// ReasonDeleteFailed: the server could not be deleted; the deletion is retried.
 	ReasonDeleteFailed = "DeleteFailed"
-	// ReasonPowerFailed: the machine could not be started, stopped, paused, resumed
-	// or changed; the action is retried.
+	// ReasonPowerFailed: the machine could not be started, stopped, paused, resumed,
+	// put to sleep or changed; the action is retried.
 	ReasonPowerFailed = "PowerFailed"
 )
 
@@ -167,6 +171,9 @@ const (
 	// ReasonServerLost: the server no longer exists in the backend, and Keelson did not
 	// delete it. A new one is created.
 	ReasonServerLost = "ServerLost"
+	// ReasonMemoryLost: the saved memory of a machine that was asleep could not be used, so the
+	// machine boots from its disk.
+	ReasonMemoryLost = "MemoryLost"
 	// ReasonOrphanDeleted: a server without an object was deleted.
 	ReasonOrphanDeleted = "OrphanDeleted"
 )

@@ -6,7 +6,7 @@ import (
 )
 
 // Action is the desired power state of a machine.
-// +kubebuilder:validation:Enum=active;stopped;paused
+// +kubebuilder:validation:Enum=active;stopped;paused;asleep
 type Action string
 
 // The values of Action.
@@ -17,6 +17,9 @@ const (
 	ActionStopped Action = "stopped"
 	// ActionPaused keeps it in memory with its processors halted.
 	ActionPaused Action = "paused"
+	// ActionAsleep keeps its memory in a file on the host: the machine uses neither memory
+	// nor processors, and goes on where it was when it is active again.
+	ActionAsleep Action = "asleep"
 )
 
 // RestartPolicy determines what happens when the guest stops by itself.
@@ -53,7 +56,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.service) || !self.service || (has(self.ports) && self.ports.size() > 0)",message="a Service needs at least one port in spec.ports",fieldPath=".service"
 // +kubebuilder:validation:XValidation:rule="!has(self.service) || !self.service || !has(self.ports) || self.ports.all(a, self.ports.exists_one(b, a.port == b.port && a.protocol == b.protocol))",message="with service, each port and protocol may be in spec.ports once",fieldPath=".ports"
 type VirtualMachineSpec struct {
-	// Desired power state: active, stopped or paused.
+	// Desired power state: active, stopped, paused or asleep. A machine that is asleep uses no
+	// memory; it goes on where it was when it is active again. The driver qemu supports that.
 	// +optional
 	// +kubebuilder:default=active
 	Action Action `json:"action,omitempty"`

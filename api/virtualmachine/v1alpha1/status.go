@@ -35,7 +35,9 @@ const (
 	StatusRunning PrintableStatus = "Running"
 	// StatusPaused: the machine is in memory and its processors are halted, or are about to be.
 	StatusPaused PrintableStatus = "Paused"
-	// StatusStopping: the machine is being stopped or restarted.
+	// StatusAsleep: the memory of the machine is in a file, and it uses none.
+	StatusAsleep PrintableStatus = "Asleep"
+	// StatusStopping: the machine is being stopped, restarted or put to sleep.
 	StatusStopping PrintableStatus = "Stopping"
 	// StatusStopped: the machine is powered off.
 	StatusStopped PrintableStatus = "Stopped"
@@ -56,6 +58,8 @@ const (
 	ServerRunning ServerState = "running"
 	// ServerPaused: the machine is in memory and its processors are halted.
 	ServerPaused ServerState = "paused"
+	// ServerAsleep: the memory of the machine is in a file, and it uses none.
+	ServerAsleep ServerState = "asleep"
 	// ServerStopped: the machine is powered off.
 	ServerStopped ServerState = "stopped"
 	// ServerStarting: the machine is being started.
@@ -72,7 +76,7 @@ type VirtualMachineStatus struct {
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
-	// State of the machine in one word: Creating, Booting, Running, Paused, Stopping,
+	// State of the machine in one word: Creating, Booting, Running, Paused, Asleep, Stopping,
 	// Stopped, Failed, Terminating or Unknown.
 	// +optional
 	PrintableStatus PrintableStatus `json:"printableStatus,omitempty"`
@@ -152,7 +156,7 @@ type Server struct {
 	// +optional
 	Driver string `json:"driver,omitempty"`
 
-	// Power state: running, paused, stopped, starting, stopping or unknown.
+	// Power state: running, paused, asleep, stopped, starting, stopping or unknown.
 	// +optional
 	State ServerState `json:"state,omitempty"`
 

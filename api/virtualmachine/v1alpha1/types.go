@@ -8,7 +8,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=virtualmachines,scope=Namespaced,shortName=vm;vms,categories=keelson
-// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.printableStatus`,description="Creating, Booting, Running, Paused, Stopping, Stopped, Failed, Terminating or Unknown"
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.printableStatus`,description="Creating, Booting, Running, Paused, Asleep, Stopping, Stopped, Failed, Terminating or Unknown"
 // +kubebuilder:printcolumn:name="CPU(%)",type=integer,JSONPath=`.status.server.usage.cpu`,description="Processor usage in percent of all processors of the machine"
 // +kubebuilder:printcolumn:name="Memory(%)",type=integer,JSONPath=`.status.server.usage.memory`,description="Memory usage in percent"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

@@ -179,6 +179,7 @@ type guest struct{ *initProcess }
 func (guest) Hostname() (string, error)              { return os.Hostname() }
 func (guest) OSInfo() (agent.OSInfo, error)          { return system.OSInfo() }
 func (guest) Now() time.Time                         { return time.Now() }
+func (guest) SetTime(t time.Time) error              { return system.SetTime(t) }
 func (guest) Interfaces() ([]agent.Interface, error) { return network.Interfaces() }
 
 func (g guest) Shutdown(mode agent.ShutdownMode) {

@@ -29,6 +29,8 @@ type Guest interface {
 	OSInfo() (OSInfo, error)
 	// Now returns the guest's time.
 	Now() time.Time
+	// SetTime sets the guest's clock.
+	SetTime(time.Time) error
 	// Shutdown begins to stop the guest and returns at once.
 	Shutdown(ShutdownMode)
 }
@@ -122,6 +124,7 @@ func init() {
 		"guest-get-host-name":          hostname,
 		"guest-get-osinfo":             func(g Guest, _ json.RawMessage) (any, error) { return g.OSInfo() },
 		"guest-get-time":               func(g Guest, _ json.RawMessage) (any, error) { return g.Now().UnixNano(), nil },
+		"guest-set-time":               setTime,
 		"guest-network-get-interfaces": interfaces,
 		"guest-shutdown":               shutdown,
 	}
@@ -256,6 +259,24 @@ func hostname(g Guest, _ json.RawMessage) (any, error) {
 	return struct {
 		Name string `json:"host-name"`
 	}{name}, nil
+}
+
+// setTime sets the clock, which stood still while the machine was asleep. Without a time, the host means the hardware clock,
+// which this guest does not read.
+func setTime(g Guest, arguments json.RawMessage) (any, error) {
+	var with struct {
+		Time *int64 `json:"time"`
+	}
+	if err := decodeArguments(arguments, &with); err != nil {
+		return nil, err
+	}
+	if with.Time == nil {
+		return nil, errors.New("parameter 'time' is missing")
+	}
+	if err := g.SetTime(time.Unix(0, *with.Time)); err != nil {
+		return nil, err
+	}
+	return empty{}, nil
 }
 
 func interfaces(g Guest, _ json.RawMessage) (any, error) {

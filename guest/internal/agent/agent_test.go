@@ -16,10 +16,12 @@ import (
 type fakeGuest struct {
 	hostnameErr error
 	ended       []ShutdownMode
+	clock       []time.Time
 }
 
 func (f *fakeGuest) Hostname() (string, error) { return "vm-1", f.hostnameErr }
 func (f *fakeGuest) Now() time.Time            { return time.Unix(1, 5) }
+func (f *fakeGuest) SetTime(t time.Time) error { f.clock = append(f.clock, t); return nil }
 func (f *fakeGuest) Shutdown(m ShutdownMode)   { f.ended = append(f.ended, m) }
 
 func (f *fakeGuest) OSInfo() (OSInfo, error) {
@@ -61,6 +63,8 @@ func TestAnswers(t *testing.T) {
 		{"sync without a number", `{"execute":"guest-sync"}`, `{"error":{"class":"GenericError","desc":"parameter 'id' is missing"}}`},
 		{"host name", `{"execute":"guest-get-host-name"}`, `{"return":{"host-name":"vm-1"}}`},
 		{"time in nanoseconds", `{"execute":"guest-get-time"}`, `{"return":1000000005}`},
+		{"set the time", `{"execute":"guest-set-time","arguments":{"time":2000000007}}`, `{"return":{}}`},
+		{"set no time", `{"execute":"guest-set-time"}`, `{"error":{"class":"GenericError","desc":"parameter 'time' is missing"}}`},
 		{"system", `{"execute":"guest-get-osinfo"}`, `{"return":{"kernel-release":"6.1.0","id":"keelson"}}`},
 		{"interfaces", `{"execute":"guest-network-get-interfaces"}`,
 			`{"return":[{"name":"eth0","hardware-address":"52:54:00:12:34:56","ip-addresses":[{"ip-address":"10.0.2.15","ip-address-type":"ipv4","prefix":24}]}]}`},
@@ -115,6 +119,14 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
+func TestSetTime(t *testing.T) {
+	guest := &fakeGuest{}
+	ask(t, guest, `{"execute":"guest-set-time","arguments":{"time":2000000007}}`)
+	if len(guest.clock) != 1 || !guest.clock[0].Equal(time.Unix(2, 7)) {
+		t.Errorf("the clock was set to %v", guest.clock)
+	}
+}
+
 // A host has to learn from guest-info what there is, so nothing may be missing there.
 func TestInfoNamesEveryCommand(t *testing.T) {
 	var got struct {
@@ -133,6 +145,7 @@ func TestInfoNamesEveryCommand(t *testing.T) {
 		{"guest-info", true, true},
 		{"guest-network-get-interfaces", true, true},
 		{"guest-ping", true, true},
+		{"guest-set-time", true, true},
 		{"guest-shutdown", true, false},
 		{"guest-sync", true, true},
 		{"guest-sync-delimited", true, true},

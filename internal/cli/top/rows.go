@@ -64,7 +64,7 @@ func newRow(object metav1.Object, state state, on bool, cells ...string) row {
 
 func machineRow(vm *vmv1alpha1.VirtualMachine, loads map[types.UID]load, now time.Time) row {
 	status := cmp.Or(string(vm.Status.PrintableStatus), "Pending")
-	idle := vm.Status.PrintableStatus == vmv1alpha1.StatusStopped || vm.Status.PrintableStatus == vmv1alpha1.StatusPaused
+	idle := slices.Contains([]vmv1alpha1.PrintableStatus{vmv1alpha1.StatusStopped, vmv1alpha1.StatusPaused, vmv1alpha1.StatusAsleep}, vm.Status.PrintableStatus)
 	state, message := readiness(vm.Status.Conditions, idle)
 	if vm.Status.PrintableStatus == vmv1alpha1.StatusFailed {
 		state = failing
@@ -77,7 +77,7 @@ func machineRow(vm *vmv1alpha1.VirtualMachine, loads map[types.UID]load, now tim
 	if !found || idle {
 		used = load{math.NaN(), math.NaN()}
 	}
-	return newRow(vm, state, vm.Spec.Action != vmv1alpha1.ActionStopped && vm.Spec.Action != vmv1alpha1.ActionPaused,
+	return newRow(vm, state, cmp.Or(vm.Spec.Action, vmv1alpha1.ActionActive) == vmv1alpha1.ActionActive,
 		status, text(used.cpu), text(used.memory), address, age(vm, now), message)
 }
 

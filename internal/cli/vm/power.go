@@ -61,6 +61,15 @@ func verbs() []verb {
 			"pause", "Halt the processors of a machine", "Halt the processors of a running machine. It keeps its memory.",
 			"paused", action(v1alpha1.ActionPaused), "is paused", is(v1alpha1.StatusPaused),
 		},
+		{
+			"sleep", "Save the memory of a machine and free its resources",
+			"Save the memory of a running machine to a file of its host. The machine uses neither memory nor processors until it wakes.",
+			"falling asleep", action(v1alpha1.ActionAsleep), "is asleep", is(v1alpha1.StatusAsleep),
+		},
+		{
+			"wake", "Let a machine that is asleep go on", "Let a machine that is asleep go on where it was.", "waking",
+			action(v1alpha1.ActionActive), "is ready", isReady,
+		},
 		{"resume", "Let a paused machine run again", "Let a paused machine run again.", "resumed", action(v1alpha1.ActionActive), "is ready", isReady},
 		{
 			"restart", "Restart a machine once", "Shut the guest down, and start it again with the present spec.", "restarting",

@@ -48,6 +48,9 @@ func (r *Reconciler) call(ctx context.Context, vm *v1alpha1.VirtualMachine, obse
 		return observed.driver.Stop(ctx, observed.id, gracePeriod(vm))
 	case pause:
 		return observed.driver.Pause(ctx, observed.id)
+	case sleep:
+		r.recordSleep(vm)
+		return observed.driver.Sleep(ctx, observed.id)
 	case resume:
 		return observed.driver.Resume(ctx, observed.id)
 	case remove:
@@ -59,6 +62,7 @@ func (r *Reconciler) call(ctx context.Context, vm *v1alpha1.VirtualMachine, obse
 		return err
 	}
 	if p.action == start {
+		r.recordWake(vm, observed)
 		return observed.driver.Start(ctx, machine)
 	}
 	return observed.driver.Reconfigure(ctx, machine)
@@ -116,12 +120,36 @@ func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	r.probers.forget(vm.UID)
 	r.mu.Lock()
 	delete(r.stops, vm.UID)
+	delete(r.sleeps, vm.UID)
+	delete(r.wakes, vm.UID)
 	delete(r.booting, vm.UID)
 	delete(r.created, vm.UID)
 	r.mu.Unlock()
 	deleteSeconds.WithLabelValues(observed.name).Observe(kube.Seconds(vm.DeletionTimestamp.Time, r.clock.Now()))
 	log.FromContext(ctx).Info("Deleted server", "driver", observed.name)
 	return nil
+}
+
+// recordSleep records when a server was first told to sleep.
+func (r *Reconciler) recordSleep(vm *v1alpha1.VirtualMachine) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.wakes, vm.UID)
+	if _, found := r.sleeps[vm.UID]; !found {
+		r.sleeps[vm.UID] = r.clock.Now()
+	}
+}
+
+// recordWake records when a server that is asleep was first told to start.
+func (r *Reconciler) recordWake(vm *v1alpha1.VirtualMachine, observed observation) {
+	if observed.server == nil || observed.server.State != backend.StateAsleep {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, found := r.wakes[vm.UID]; !found {
+		r.wakes[vm.UID] = r.clock.Now()
+	}
 }
 
 // recordStop records when the stop of a server was requested.

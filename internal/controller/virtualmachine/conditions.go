@@ -91,6 +91,8 @@ func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, no
 		return not(v1alpha1.ReasonStopping, "The machine is being stopped")
 	case pause:
 		return not(v1alpha1.ReasonPaused, "The machine is being paused, as requested by spec.action")
+	case sleep:
+		return not(v1alpha1.ReasonFallingAsleep, "The memory of the machine is being saved, as requested by spec.action")
 	case recordRestart:
 		return not(v1alpha1.ReasonStopping, "The machine is being restarted, as requested by spec.restartedAt")
 	case recordEnd, backOff:
@@ -148,6 +150,7 @@ func describeEnd(ended *backend.Ended) string {
 		backend.CauseError:         "The machine failed",
 		backend.CauseCreateFailed:  "The server could not be created",
 		backend.CauseStartFailed:   "The machine could not be started",
+		backend.CauseMemoryLost:    "The machine boots from its disk, because its saved memory cannot be used",
 	}[ended.Cause]
 	if ended.Message != "" {
 		words += ": " + ended.Message
@@ -168,11 +171,17 @@ func readyByServer(vm *v1alpha1.VirtualMachine, server *backend.Server, not func
 		return not(v1alpha1.ReasonCreating, "%s", progress(creatingMessage))
 	case server.Task == backend.TaskStart:
 		return not(v1alpha1.ReasonStarting, "%s", progress("The machine is being started"))
+	case server.Task == backend.TaskSleep:
+		return not(v1alpha1.ReasonFallingAsleep, "%s", progress("The memory of the machine is being saved, as requested by spec.action"))
 	case server.Task != backend.TaskNone:
 		return not(v1alpha1.ReasonStopping, "%s", progress("The machine is being stopped"))
 	case server.State == backend.StateStopped && vm.Spec.Action == v1alpha1.ActionStopped:
 		return not(v1alpha1.ReasonStopped, "The machine is stopped, as requested by spec.action")
-	case server.State == backend.StateStopped:
+	case server.State == backend.StateStopped && vm.Spec.Action == v1alpha1.ActionAsleep:
+		return not(v1alpha1.ReasonStopped, "The machine is off, so it has no memory to save. It boots when spec.action is active")
+	case server.State == backend.StateAsleep && vm.Spec.Action == v1alpha1.ActionAsleep:
+		return not(v1alpha1.ReasonAsleep, "The machine is asleep, as requested by spec.action")
+	case server.State == backend.StateStopped, server.State == backend.StateAsleep:
 		return not(v1alpha1.ReasonStarting, "The machine is about to be started")
 	case server.State == backend.StatePaused:
 		return not(v1alpha1.ReasonPaused, "The machine is paused, as requested by spec.action")

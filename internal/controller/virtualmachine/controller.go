@@ -50,6 +50,8 @@ type Reconciler struct {
 
 	mu    sync.Mutex
 	stops map[types.UID]time.Time // when the stop of a server was requested
+	// sleeps and wakes are when a machine was first told to sleep, and to wake.
+	sleeps, wakes map[types.UID]time.Time
 	// booting holds machines in their first run whose guests have not responded yet. It is not
 	// persisted: the next manager does not measure them.
 	booting map[types.UID]bool
@@ -71,6 +73,8 @@ func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, record
 		clock:   clock,
 		cluster: kube.NewClusterIdentity(live),
 		stops:   map[types.UID]time.Time{},
+		sleeps:  map[types.UID]time.Time{},
+		wakes:   map[types.UID]time.Time{},
 		booting: map[types.UID]bool{},
 		created: map[types.UID]time.Time{},
 		probers: &probers{clock: clock, notify: drivers.notifyWatcher, all: map[types.UID]*prober{}},

@@ -62,6 +62,7 @@ const (
 	start       action = "start"
 	stop        action = "stop"
 	pause       action = "pause"
+	sleep       action = "sleep"
 	resume      action = "resume"
 	reconfigure action = "reconfigure"
 	remove      action = "remove"
@@ -81,7 +82,7 @@ type plan struct {
 // acts reports whether the plan changes anything other than the status.
 func (p plan) acts() bool {
 	switch p.action {
-	case claim, create, start, stop, pause, resume, reconfigure, remove:
+	case claim, create, start, stop, pause, sleep, resume, reconfigure, remove:
 		return true
 	}
 	return false
@@ -141,13 +142,14 @@ func (p *plan) decideRestart(vm *v1alpha1.VirtualMachine, server *backend.Server
 	pending := vm.Status.PendingRestart
 	switch {
 	case pending == nil:
-		if server.State != backend.StateAbsent && isRestartDue(vm, p.now) {
+		// A machine that is asleep is restarted after it has woken.
+		if server.State != backend.StateAbsent && server.State != backend.StateAsleep && isRestartDue(vm, p.now) {
 			return recordRestart
 		}
 		return ""
 	case pending.Run != server.Run || vm.Spec.Action == v1alpha1.ActionStopped && !server.IsOn():
 		return completeRestart
-	case server.IsOn():
+	case server.IsOn(), server.State == backend.StateAsleep:
 		return stop
 	case server.State == backend.StateStopped:
 		return p.unlessBackingOff(start)
@@ -173,7 +175,12 @@ func (p *plan) decidePower(vm *v1alpha1.VirtualMachine, server *backend.Server) 
 			return recordEnd
 		}
 		return p.unlessBackingOff(create)
-	case wanted == v1alpha1.ActionStopped:
+	case server.State == backend.StateAsleep:
+		return p.decideAsleep(vm, server)
+	case wanted == v1alpha1.ActionAsleep && server.IsOn():
+		return sleep
+	case wanted == v1alpha1.ActionStopped, wanted == v1alpha1.ActionAsleep && !isLossUnrecorded(vm, ended):
+		// A machine that is off has no memory to save.
 		if server.IsOn() || byItself {
 			return stop
 		}
@@ -194,6 +201,25 @@ func (p *plan) decidePower(vm *v1alpha1.VirtualMachine, server *backend.Server) 
 	return keep
 }
 
+// decideAsleep returns the action for a server that is asleep. Its spec is applied when it is awake.
+func (p *plan) decideAsleep(vm *v1alpha1.VirtualMachine, server *backend.Server) action {
+	switch wanted, ended := vm.Spec.Action, server.Ended; {
+	case wanted == v1alpha1.ActionAsleep:
+		return keep
+	case wanted == v1alpha1.ActionStopped && gracePeriod(vm) == 0:
+		return stop
+	case ended != nil && ended.Cause == backend.CauseStartFailed && ended.Run != vm.Status.LastEndedRun:
+		return recordEnd
+	}
+	// A machine that is to be off wakes, so that its guest can shut down.
+	return p.unlessBackingOff(start)
+}
+
+// isLossUnrecorded reports whether the memory of the server was lost, and the status does not say so yet.
+func isLossUnrecorded(vm *v1alpha1.VirtualMachine, ended *backend.Ended) bool {
+	return ended != nil && ended.Cause == backend.CauseMemoryLost && ended.Run != vm.Status.LastEndedRun
+}
+
 // unlessBackingOff returns action, or backOff if the last attempt has failed and the next one
 // is not due yet.
 func (p *plan) unlessBackingOff(action action) action {
@@ -205,8 +231,8 @@ func (p *plan) unlessBackingOff(action action) action {
 
 // restarts reports whether the restart policy restarts a server whose run ended with cause.
 func restarts(vm *v1alpha1.VirtualMachine, cause backend.Cause) bool {
-	if cause == backend.CauseStartFailed {
-		return true // it never ran
+	if cause == backend.CauseStartFailed || cause == backend.CauseMemoryLost {
+		return true // it never ran, or its guest did not end it
 	}
 	switch vm.Spec.RestartPolicy {
 	case v1alpha1.RestartNever:

@@ -17,6 +17,7 @@ func TestDecide(t *testing.T) {
 		stopped = backend.StateStopped
 		running = backend.StateRunning
 		paused  = backend.StatePaused
+		asleep  = backend.StateAsleep
 	)
 	first := backoff("vm-uid", 1)
 	unavailable := observation{name: "fake", driver: observedServer(nil).driver, err: fmt.Errorf("it: %w", backend.ErrUnavailable)}
@@ -54,6 +55,25 @@ func TestDecide(t *testing.T) {
 		{"running, to be stopped", newVM(withAction("stopped")), observedServer(newServer(running)), plan{action: stop}},
 		{"stopped as requested, to run", newVM(), observedServer(newServer(stopped, endedBy(backend.CauseRequested))), plan{action: start}},
 		{"stopped as requested", newVM(withAction("stopped")), observedServer(newServer(stopped, endedBy(backend.CauseRequested))), plan{action: keep}},
+
+		{"running, to sleep", newVM(withAction("asleep")), observedServer(newServer(running)), plan{action: sleep}},
+		{"paused, to sleep", newVM(withAction("asleep")), observedServer(newServer(paused)), plan{action: sleep}},
+		{"falling asleep, and it is to run", newVM(), observedServer(newServer(running, during(backend.TaskSleep))), plan{action: wait, requeueAfter: taskCheckInterval}},
+		{"asleep", newVM(withAction("asleep")), observedServer(newServer(asleep, endedBy(backend.CauseRequested))), plan{action: keep}},
+		{"asleep, and the spec was changed", newVM(withAction("asleep"), func(vm *v1alpha1.VirtualMachine) { vm.Spec.Resource.Memory = resource.MustParse("2Gi") }), observedServer(newServer(asleep)), plan{action: keep}},
+		{"asleep, to run", newVM(), observedServer(newServer(asleep, endedBy(backend.CauseRequested))), plan{action: start}},
+		{"asleep, to be paused", newVM(withAction("paused")), observedServer(newServer(asleep)), plan{action: start}},
+		{"asleep, to be stopped: its guest shuts down", newVM(withAction("stopped")), observedServer(newServer(asleep)), plan{action: start}},
+		{"asleep, to be stopped at once", newVM(withAction("stopped"), func(vm *v1alpha1.VirtualMachine) { vm.Spec.TerminationGracePeriodSeconds = new(int64) }), observedServer(newServer(asleep)), plan{action: stop}},
+		{"asleep, and it could not wake", newVM(), observedServer(newServer(asleep, endedBy(backend.CauseStartFailed))), plan{action: recordEnd, nextAttempt: noon.Add(first), requeueAfter: first}},
+		{"asleep, and it could not wake, counted", newVM(failed(1, "run-1", time.Second)), observedServer(newServer(asleep, endedBy(backend.CauseStartFailed))), plan{action: backOff, nextAttempt: noon.Add(time.Second), requeueAfter: time.Second}},
+		{"its memory was lost, Never", newVM(policy("Never")), observedServer(newServer(stopped, endedBy(backend.CauseMemoryLost))), plan{action: recordEnd, nextAttempt: noon, requeueAfter: time.Second}},
+		{"its memory was lost, counted", newVM(failed(1, "run-1", 0)), observedServer(newServer(stopped, endedBy(backend.CauseMemoryLost))), plan{action: start, nextAttempt: noon}},
+		{"its memory was lost, and it is to sleep again", newVM(withAction("asleep")), observedServer(newServer(stopped, endedBy(backend.CauseMemoryLost))), plan{action: recordEnd, nextAttempt: noon, requeueAfter: time.Second}},
+		{"its memory was lost, counted, and it is to sleep again", newVM(withAction("asleep"), failed(1, "run-1", 0)), observedServer(newServer(stopped, endedBy(backend.CauseMemoryLost))), plan{action: stop, nextAttempt: noon}},
+		{"off, to sleep", newVM(withAction("asleep")), observedServer(newServer(stopped)), plan{action: keep}},
+		{"powered off, to sleep", newVM(withAction("asleep")), observedServer(newServer(stopped, endedBy(backend.CauseGuestShutdown))), plan{action: stop}},
+		{"asleep, and a restart is asked for", newVM(hadServer, withAction("asleep"), restartedAt(noon)), observedServer(newServer(asleep)), plan{action: keep}},
 
 		{"the memory was changed", newVM(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Resource.Memory = resource.MustParse("2Gi") }), observedServer(newServer(running)), plan{action: reconfigure}},
 		{"the policy was changed", newVM(policy("Never")), observedServer(newServer(running)), plan{action: keep}},
@@ -113,10 +133,10 @@ func TestDecide(t *testing.T) {
 // A machine is requeued for the time when a restart is due, whatever else happens.
 func TestNoActionForgetsARestart(t *testing.T) {
 	verdicts := map[action]time.Duration{}
-	for _, cause := range []backend.Cause{"", backend.CauseRequested, backend.CauseGuestShutdown, backend.CauseHost, backend.CauseStartFailed, backend.CauseCreateFailed} {
-		for _, state := range []backend.State{backend.StateAbsent, backend.StateStopped, backend.StateRunning, backend.StatePaused, backend.StateUnknown} {
+	for _, cause := range []backend.Cause{"", backend.CauseRequested, backend.CauseGuestShutdown, backend.CauseHost, backend.CauseStartFailed, backend.CauseCreateFailed, backend.CauseMemoryLost} {
+		for _, state := range []backend.State{backend.StateAbsent, backend.StateStopped, backend.StateRunning, backend.StatePaused, backend.StateUnknown, backend.StateAsleep} {
 			for _, task := range []backend.Task{backend.TaskNone, backend.TaskStart} {
-				for _, action := range []change{withAction("active"), withAction("stopped"), withAction("paused")} {
+				for _, action := range []change{withAction("active"), withAction("stopped"), withAction("paused"), withAction("asleep")} {
 					for _, history := range []change{func(*v1alpha1.VirtualMachine) {}, failed(2, "run-1", time.Hour), policy("Never"), pendingRestart("run-0"), pendingRestart("run-1")} {
 						server := newServer(state, during(task))
 						if cause != "" && !server.IsOn() {
@@ -132,7 +152,7 @@ func TestNoActionForgetsARestart(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []action{keep, leaveStopped, backOff, recordEnd, wait, unreachable, start, stop, pause, resume, completeRestart} {
+	for _, want := range []action{keep, leaveStopped, backOff, recordEnd, wait, unreachable, start, stop, pause, sleep, resume, completeRestart} {
 		if _, found := verdicts[want]; !found {
 			t.Errorf("no case has the action %s", want)
 		}

@@ -3,9 +3,6 @@ package virtualmachine
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +16,6 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/kube"
-	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
 // buckets range from fractions of a second to minutes.
@@ -35,6 +31,8 @@ var (
 	createdSeconds = newSeconds("created", "Time from the creation of a VirtualMachine until its machine existed.")
 	runningSeconds = newSeconds("running", "Time from the creation of a VirtualMachine until its machine first ran.")
 	readySeconds   = newSeconds("guest_ready", "Time from the creation of a VirtualMachine until its guest first answered.")
+	sleepSeconds   = newSeconds("sleep", "Time from the request to put a machine to sleep until it was asleep.")
+	wakeSeconds    = newSeconds("wake", "Time from the request to wake a machine until its guest was ready.")
 	stopSeconds    = newSeconds("stop", "Time from the request to stop a machine until it was off.")
 	deleteSeconds  = newSeconds("delete", "Time from the deletion of a VirtualMachine until its machine was gone.")
 
@@ -49,6 +47,9 @@ var (
 
 	machinesDesc = prometheus.NewDesc("keelson_virtualmachine_machines",
 		"VirtualMachines by phase and driver.", []string{"driver", "phase"}, nil)
+	asleepDesc = prometheus.NewDesc("keelson_virtualmachine_asleep",
+		"Machines that are asleep, by driver.", []string{"driver"}, nil)
+	savedDesc     = newMachineDesc("saved_memory_bytes", "Disk space of the host used by the saved memory of a machine that is asleep.")
 	restartsDesc  = newMachineDesc("restarts_total", "Restarts of the machine after it stopped by itself.")
 	cpuDesc       = newMachineDesc("cpu_seconds_total", "CPU time of the machine since it was powered on.")
 	residentDesc  = newMachineDesc("resident_memory_bytes", "Memory of the host that the machine uses.")
@@ -86,7 +87,7 @@ func registerMetrics(cache client.Reader, drivers *Drivers) {
 
 // collectors has all metrics of this controller; docs/metrics.md describes them.
 var collectors = []prometheus.Collector{
-	createdSeconds, runningSeconds, readySeconds, stopSeconds, deleteSeconds, driverCalls, orphanServers, delegatingCollector{},
+	createdSeconds, runningSeconds, readySeconds, sleepSeconds, wakeSeconds, stopSeconds, deleteSeconds, driverCalls, orphanServers, delegatingCollector{},
 }
 
 var registerOnce = sync.OnceFunc(func() { metrics.Registry.MustRegister(collectors...) })
@@ -96,7 +97,7 @@ type delegatingCollector struct{}
 
 // Describe implements prometheus.Collector.
 func (delegatingCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range append([]*prometheus.Desc{machinesDesc, restartsDesc, cpuDesc, residentDesc, guestDesc, retainedDesc, allocatedDesc, virtualDesc, vdiskAllocatedDesc, vdiskVirtualDesc}, networkDescs...) {
+	for _, desc := range append([]*prometheus.Desc{machinesDesc, asleepDesc, savedDesc, restartsDesc, cpuDesc, residentDesc, guestDesc, retainedDesc, allocatedDesc, virtualDesc, vdiskAllocatedDesc, vdiskVirtualDesc}, networkDescs...) {
 		descs <- desc
 	}
 }
@@ -145,6 +146,7 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 		if err != nil {
 			continue
 		}
+		collectAsleep(driver.Name(), servers, machines, collected)
 		disks := measureDisks(ctx, driver)
 		for i := range servers {
 			if usage, found := disks[servers[i].UID]; found && machines[servers[i].UID] != nil {
@@ -162,6 +164,20 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 			}
 		}
 	}
+}
+
+// collectAsleep reports the machines of a driver that are asleep.
+func collectAsleep(driver string, servers []backend.Server, machines map[types.UID]*v1alpha1.VirtualMachine, collected chan<- prometheus.Metric) {
+	asleep := 0
+	for i := range servers {
+		server := &servers[i]
+		if server.State != backend.StateAsleep || machines[server.UID] == nil {
+			continue
+		}
+		asleep++
+		collected <- prometheus.MustNewConstMetric(savedDesc, prometheus.GaugeValue, float64(server.SavedBytes), server.Namespace, server.Name)
+	}
+	collected <- prometheus.MustNewConstMetric(asleepDesc, prometheus.GaugeValue, float64(asleep), driver)
 }
 
 // measureDisks returns the usage of disks by server, nil if the driver cannot measure it.
@@ -245,6 +261,11 @@ func (r *Reconciler) recordCreated(before, after *v1alpha1.VirtualMachine) {
 	}
 }
 
+// isAsleep reports whether the status says that the machine is asleep.
+func isAsleep(vm *v1alpha1.VirtualMachine) bool {
+	return vm.Status.Server != nil && vm.Status.Server.State == v1alpha1.ServerAsleep
+}
+
 // recordDurations observes the metrics of durations.
 func (r *Reconciler) recordDurations(before, after *v1alpha1.VirtualMachine, observed observation) {
 	now := r.clock.Now()
@@ -264,6 +285,14 @@ func (r *Reconciler) recordDurations(before, after *v1alpha1.VirtualMachine, obs
 		readySeconds.WithLabelValues(observed.name).Observe(age)
 		delete(r.booting, after.UID)
 	}
+	if begun, found := r.wakes[after.UID]; found && becameTrue(before, after, v1alpha1.ConditionReady) {
+		wakeSeconds.WithLabelValues(observed.name).Observe(kube.Seconds(begun, now))
+		delete(r.wakes, after.UID)
+	}
+	if begun, found := r.sleeps[after.UID]; found && isAsleep(after) {
+		sleepSeconds.WithLabelValues(observed.name).Observe(kube.Seconds(begun, now))
+		delete(r.sleeps, after.UID)
+	}
 	r.mu.Unlock()
 	if observed.server == nil || !observed.server.IsOn() {
 		r.mu.Lock()
@@ -274,125 +303,4 @@ func (r *Reconciler) recordDurations(before, after *v1alpha1.VirtualMachine, obs
 			stopSeconds.WithLabelValues(observed.name).Observe(kube.Seconds(begun, now))
 		}
 	}
-}
-
-// instrument returns driver with metrics and traces of its calls.
-func instrument(driver Driver) Driver { return &instrumentedDriver{driver} }
-
-type instrumentedDriver struct{ Driver }
-
-// startSpan starts a span in the trace of a reconcile.
-func (c *instrumentedDriver) startSpan(ctx context.Context, name string) (context.Context, tracing.Span) {
-	return tracing.Begin(ctx, name, "keelson.driver", c.Name())
-}
-
-func (c *instrumentedDriver) recordResult(span tracing.Span, call string, err error) error {
-	result := resultOf(err)
-	driverCalls.WithLabelValues(c.Name(), call, result).Inc()
-	if result == "in_progress" || result == "not_found" {
-		span.EndAs(result) // not a failure
-	} else {
-		span.End(err)
-	}
-	return err
-}
-
-func resultOf(err error) string {
-	switch {
-	case err == nil:
-		return "ok"
-	case isInProgress(err):
-		return "in_progress"
-	case errors.Is(err, backend.ErrNotFound):
-		return "not_found"
-	case errors.Is(err, backend.ErrInvalid):
-		return "invalid"
-	case errors.Is(err, backend.ErrUnavailable):
-		return "unavailable"
-	}
-	return "error"
-}
-
-func isInProgress(err error) bool { return errors.Is(err, backend.ErrInProgress) }
-
-// DiskUsage implements backend.DiskMeter.
-func (c *instrumentedDriver) DiskUsage(ctx context.Context) (map[types.UID]backend.DiskUsage, error) {
-	meter, ok := c.Driver.(backend.DiskMeter)
-	if !ok {
-		return nil, nil
-	}
-	return meter.DiskUsage(ctx)
-}
-
-// Retained implements backend.Retainer.
-func (c *instrumentedDriver) Retained(ctx context.Context) ([]backend.RetainedDisk, error) {
-	if retainer, ok := c.Driver.(backend.Retainer); ok {
-		return retainer.Retained(ctx)
-	}
-	return nil, nil
-}
-
-// Networks implements backend.Networker.
-func (c *instrumentedDriver) Networks(ctx context.Context) ([]backend.Network, error) {
-	if networker, ok := c.Driver.(backend.Networker); ok {
-		return networker.Networks(ctx)
-	}
-	return nil, nil
-}
-
-// Dial implements backend.Dialer. Probes call it often, so it has neither metrics nor traces.
-func (c *instrumentedDriver) Dial(ctx context.Context, id backend.Identity, port uint16) (net.Conn, error) {
-	if dialer, ok := c.Driver.(backend.Dialer); ok {
-		return dialer.Dial(ctx, id, port)
-	}
-	return nil, fmt.Errorf("%w: the driver %s cannot connect to machines", backend.ErrInvalid, c.Name())
-}
-
-// Observe implements Driver.
-func (c *instrumentedDriver) Observe(ctx context.Context, id backend.Identity) (backend.Server, error) {
-	ctx, span := c.startSpan(ctx, "Driver.Observe")
-	server, err := c.Driver.Observe(ctx, id)
-	return server, c.recordResult(span, "observe", err)
-}
-
-// Create implements Driver.
-func (c *instrumentedDriver) Create(ctx context.Context, machine backend.Machine) error {
-	ctx, span := c.startSpan(ctx, "Driver.Create")
-	return c.recordResult(span, "create", c.Driver.Create(ctx, machine))
-}
-
-// Start implements Driver.
-func (c *instrumentedDriver) Start(ctx context.Context, machine backend.Machine) error {
-	ctx, span := c.startSpan(ctx, "Driver.Start")
-	return c.recordResult(span, "start", c.Driver.Start(ctx, machine))
-}
-
-// Stop implements Driver.
-func (c *instrumentedDriver) Stop(ctx context.Context, id backend.Identity, grace time.Duration) error {
-	ctx, span := c.startSpan(ctx, "Driver.Stop")
-	return c.recordResult(span, "stop", c.Driver.Stop(ctx, id, grace))
-}
-
-// Pause implements Driver.
-func (c *instrumentedDriver) Pause(ctx context.Context, id backend.Identity) error {
-	ctx, span := c.startSpan(ctx, "Driver.Pause")
-	return c.recordResult(span, "pause", c.Driver.Pause(ctx, id))
-}
-
-// Resume implements Driver.
-func (c *instrumentedDriver) Resume(ctx context.Context, id backend.Identity) error {
-	ctx, span := c.startSpan(ctx, "Driver.Resume")
-	return c.recordResult(span, "resume", c.Driver.Resume(ctx, id))
-}
-
-// Reconfigure implements Driver.
-func (c *instrumentedDriver) Reconfigure(ctx context.Context, machine backend.Machine) error {
-	ctx, span := c.startSpan(ctx, "Driver.Reconfigure")
-	return c.recordResult(span, "reconfigure", c.Driver.Reconfigure(ctx, machine))
-}
-
-// Delete implements Driver.
-func (c *instrumentedDriver) Delete(ctx context.Context, id backend.Identity, options backend.DeleteOptions) error {
-	ctx, span := c.startSpan(ctx, "Driver.Delete")
-	return c.recordResult(span, "delete", c.Driver.Delete(ctx, id, options))
 }

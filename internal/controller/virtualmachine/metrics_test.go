@@ -95,6 +95,11 @@ func TestMetricsOfMachines(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	nap := backend.Identity{UID: waiting.UID, Namespace: "default", Name: waiting.Name}
+	machine := backend.Machine{Identity: nap, MemoryBytes: 1000}
+	if err := errors.Join(b.Create(t.Context(), machine), b.Start(t.Context(), machine), b.Sleep(t.Context(), nap)); err != nil {
+		t.Fatal(err)
+	}
 	disk := backend.VirtualDisk{DiskIdentity: backend.DiskIdentity{UID: "disk", Namespace: "default", Name: "data"}, SizeBytes: 1000}
 	if err := b.EnsureDisk(t.Context(), disk); err != nil {
 		t.Fatal(err)
@@ -104,8 +109,8 @@ func TestMetricsOfMachines(t *testing.T) {
 	want := map[string]float64{
 		"machines fake/Active": 1, "machines fake/Creating": 1,
 		"restarts_total " + label: 3, "restarts_total other/default": 0,
-		"retained_disk_bytes gone/default": 5,
-		"cpu_seconds_total " + label:       1, "resident_memory_bytes " + label: 100, "guest_memory_used_bytes " + label: 100,
+		"retained_disk_bytes gone/default": 5, "asleep fake": 1, "saved_memory_bytes other/default": 125,
+		"cpu_seconds_total " + label: 1, "resident_memory_bytes " + label: 100, "guest_memory_used_bytes " + label: 100,
 		"network_received_bytes_total " + label: 1, "network_transmitted_bytes_total " + label: 2, "network_received_packets_total " + label: 3,
 		"network_transmitted_packets_total " + label: 4, "network_dropped_packets_total " + label: 5, "network_connections " + label: 6,
 		"disk_allocated_bytes " + label: 1, "disk_virtual_bytes " + label: 2,
@@ -119,7 +124,7 @@ func TestMetricsOfMachines(t *testing.T) {
 // Each duration is observed once in the life of a machine.
 func TestMetricsOfALife(t *testing.T) {
 	const name = "metered" // the metrics are global, and other tests use other drivers
-	for _, histogram := range []*prometheus.HistogramVec{createdSeconds, runningSeconds, readySeconds, stopSeconds, deleteSeconds} {
+	for _, histogram := range []*prometheus.HistogramVec{createdSeconds, runningSeconds, readySeconds, sleepSeconds, wakeSeconds, stopSeconds, deleteSeconds} {
 		histogram.DeleteLabelValues(name) // this test may have run in this process before
 	}
 	w := newFixture(t)
@@ -128,6 +133,17 @@ func TestMetricsOfALife(t *testing.T) {
 	w.Reconciler = NewReconciler(w.client, w.api, w.drivers, w.recorder, w.clock)
 	w.create()
 	w.reconcileUntilStable()
+	w.backend.Boot(w.uid())
+	w.reconcileUntilStable()
+	w.backend.Hold(backend.TaskSleep)
+	w.change(withAction(v1alpha1.ActionAsleep))
+	w.reconcileUntilStable()
+	w.advance(3 * time.Second)
+	w.backend.Release(backend.TaskSleep)
+	w.reconcileUntilStable()
+	w.change(withAction(v1alpha1.ActionActive))
+	w.reconcileUntilStable()
+	w.advance(2 * time.Second)
 	w.backend.Boot(w.uid())
 	w.reconcileUntilStable()
 	w.backend.Hold(backend.TaskStop)
@@ -147,7 +163,7 @@ func TestMetricsOfALife(t *testing.T) {
 		least     float64
 	}{
 		"created": {createdSeconds, 0}, "running": {runningSeconds, 0}, "guest ready": {readySeconds, 0},
-		"stopped": {stopSeconds, 40}, "deleted": {deleteSeconds, 0},
+		"asleep": {sleepSeconds, 3}, "awake": {wakeSeconds, 2}, "stopped": {stopSeconds, 40}, "deleted": {deleteSeconds, 0},
 	} {
 		var metric dto.Metric
 		if err := test.histogram.WithLabelValues(name).(prometheus.Metric).Write(&metric); err != nil {

@@ -186,6 +186,8 @@ func stateOf(server *backend.Server, p plan) v1alpha1.ServerState {
 		return v1alpha1.ServerStarting
 	case server.State == backend.StateUnknown:
 		return v1alpha1.ServerUnknown
+	case server.Task == backend.TaskSleep, p.action == sleep:
+		return v1alpha1.ServerStopping
 	case server.Task == backend.TaskStop, server.Task == backend.TaskDelete, p.action == remove && server.IsOn():
 		return v1alpha1.ServerStopping
 	}
@@ -221,7 +223,7 @@ func phaseOf(vm *v1alpha1.VirtualMachine, observed observation, p plan, status *
 	}
 	before := vm.Status.Phase
 	notYet := server == nil || server.State == backend.StateAbsent ||
-		server.Run == "" && !server.IsOn() && vm.Spec.Action != v1alpha1.ActionStopped
+		server.Run == "" && !server.IsOn() && vm.Spec.Action != v1alpha1.ActionStopped && vm.Spec.Action != v1alpha1.ActionAsleep
 	firstStart := server != nil && server.Task == backend.TaskStart && (before == "" || before == v1alpha1.PhaseCreating)
 	if notYet || firstStart {
 		return v1alpha1.PhaseCreating
@@ -237,12 +239,14 @@ func printableStatus(phase v1alpha1.Phase, reason string) v1alpha1.PrintableStat
 	switch reason {
 	case v1alpha1.ReasonStarting, v1alpha1.ReasonGuestBooting, v1alpha1.ReasonProbing:
 		return v1alpha1.StatusBooting
-	case v1alpha1.ReasonStopping:
+	case v1alpha1.ReasonStopping, v1alpha1.ReasonFallingAsleep:
 		return v1alpha1.StatusStopping
 	case v1alpha1.ReasonStopped, v1alpha1.ReasonGuestStopped:
 		return v1alpha1.StatusStopped
 	case v1alpha1.ReasonPaused:
 		return v1alpha1.StatusPaused
+	case v1alpha1.ReasonAsleep:
+		return v1alpha1.StatusAsleep
 	}
 	return v1alpha1.StatusRunning
 }

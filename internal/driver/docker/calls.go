@@ -202,6 +202,11 @@ func (d *Driver) Pause(ctx context.Context, id backend.Identity) error {
 	})
 }
 
+// Sleep implements backend.Driver.
+func (d *Driver) Sleep(context.Context, backend.Identity) error {
+	return fmt.Errorf("%w: the driver docker cannot put machines to sleep; set spec.action to active, stopped or paused", backend.ErrInvalid)
+}
+
 // Resume implements backend.Driver.
 func (d *Driver) Resume(ctx context.Context, id backend.Identity) error {
 	return d.freeze(ctx, id, "resume", container.StateRunning, func(name string) error {

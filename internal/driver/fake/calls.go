@@ -60,9 +60,19 @@ func (d *Driver) Start(_ context.Context, machine backend.Machine) error {
 	if err != nil || s.IsOn() {
 		return err
 	}
-	machine.Image = s.machine.Image // the disk was made from it
-	s.define(machine)
+	if s.State == backend.StateAsleep && s.lost != "" {
+		why := s.lost
+		s.lost = ""
+		return d.do(s, backend.TaskStart, func() { d.loseMemory(s, why) })
+	}
+	if s.State == backend.StateAsleep {
+		machine = s.machine // it goes on as it was
+	} else {
+		machine.Image = s.machine.Image // the disk was made from it
+		s.define(machine)
+	}
 	return d.do(s, backend.TaskStart, func() {
+		s.SavedBytes = 0
 		s.State, s.Run, s.StartedAt, s.Ended = backend.StateRunning, d.runName(), d.options.Clock.Now(), nil
 		s.Agent, s.Endpoints = backend.AgentWaiting, endpoints(machine.Ports)
 		if image := machine.Image; image != nil && image.Agent != nil && !*image.Agent {
@@ -85,6 +95,13 @@ func (d *Driver) Start(_ context.Context, machine backend.Machine) error {
 	})
 }
 
+// loseMemory leaves a server that was asleep off.
+func (d *Driver) loseMemory(s *server, why string) {
+	s.Ended = nil
+	d.end(s, backend.CauseMemoryLost, why)
+	s.Ended.Run = "memory-" + s.Run
+}
+
 // boot makes the guest respond.
 func (d *Driver) boot(s *server) {
 	if s.Agent == backend.AgentWaiting {
@@ -100,6 +117,7 @@ func (d *Driver) end(s *server, cause backend.Cause, message string) {
 	}
 	s.Ended.Cause, s.Ended.Message = cause, message
 	s.State, s.StartedAt, s.Agent, s.Addresses, s.Endpoints, s.Usage = backend.StateStopped, time.Time{}, backend.AgentNone, nil, nil, nil
+	s.SavedBytes = 0
 }
 
 // Stop implements backend.Driver.
@@ -123,6 +141,23 @@ func (d *Driver) Stop(_ context.Context, id backend.Identity, _ time.Duration) e
 // Pause implements backend.Driver.
 func (d *Driver) Pause(_ context.Context, id backend.Identity) error {
 	return d.change("Pause", id, backend.StateRunning, backend.StatePaused)
+}
+
+// Sleep implements backend.Driver.
+func (d *Driver) Sleep(_ context.Context, id backend.Identity) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.begin("Sleep", id); err != nil {
+		return err
+	}
+	s, err := d.find(id)
+	if err != nil || !s.IsOn() {
+		return err
+	}
+	return d.do(s, backend.TaskSleep, func() {
+		d.end(s, backend.CauseRequested, "asleep as requested")
+		s.State, s.SavedBytes = backend.StateAsleep, s.machine.MemoryBytes/8
+	})
 }
 
 // Resume implements backend.Driver.
@@ -165,7 +200,9 @@ func (d *Driver) Reconfigure(_ context.Context, machine backend.Machine) error {
 	machine.Image = s.machine.Image // the disk was made from it
 	s.configured, s.Hash = machine, machine.Hash
 	if !s.IsOn() {
-		s.define(machine)
+		if s.State != backend.StateAsleep {
+			s.define(machine)
+		}
 		return nil
 	}
 	s.machine.MemoryBytes, s.machine.Disks, s.Pending = machine.MemoryBytes, machine.Disks, nil

@@ -63,6 +63,7 @@ type server struct {
 	seed       *backend.Seed
 	finish     func() // completes the task
 	silent     bool
+	lost       string // why saved memory cannot be used
 }
 
 // New returns a backend without servers.
@@ -88,7 +89,7 @@ func (d *Driver) Host() backend.Host { return d.options.Host }
 
 // Capabilities implements backend.Driver.
 func (d *Driver) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Disks: true, Pause: true, FractionalCPU: true, Agent: true, Service: d.options.Service}
+	return backend.Capabilities{Disks: true, Pause: true, Sleep: true, FractionalCPU: true, Agent: true, Service: d.options.Service}
 }
 
 // Watch implements backend.Driver.

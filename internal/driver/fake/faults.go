@@ -179,3 +179,10 @@ func (d *Driver) Forget() {
 	defer d.mu.Unlock()
 	d.runs = 0
 }
+
+// LoseMemory makes the saved memory of a server that is asleep unusable: its next start discards it.
+func (d *Driver) LoseMemory(uid types.UID, why string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.servers[uid].lost = why
+}

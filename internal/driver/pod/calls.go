@@ -281,6 +281,11 @@ func (d *Driver) Pause(context.Context, backend.Identity) error {
 	return fmt.Errorf("%w: the driver pod cannot pause machines yet; set spec.action to active or stopped", backend.ErrInvalid)
 }
 
+// Sleep implements backend.Driver.
+func (d *Driver) Sleep(context.Context, backend.Identity) error {
+	return fmt.Errorf("%w: the driver pod cannot put machines to sleep; set spec.action to active or stopped", backend.ErrInvalid)
+}
+
 // Resume implements backend.Driver.
 func (d *Driver) Resume(context.Context, backend.Identity) error { return nil } // no machine is paused
 

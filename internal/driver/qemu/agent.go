@@ -83,6 +83,9 @@ func (m *machine) followAgent(ctx context.Context) {
 		var err error
 		if conn == nil {
 			if conn, err = m.dialAgent(ctx); err == nil {
+				err = m.setClock(ctx, conn)
+			}
+			if err == nil {
 				next = m.agentGreeted(ctx)
 			}
 		}

@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -33,6 +34,8 @@ type launch struct {
 	// disks are the disks of spec.disks, and disksDir is the directory of those that are VirtualDisks.
 	disks    []diskRecord
 	disksDir string
+	// saved is the saved memory that QEMU waits for; nil means that the machine boots.
+	saved *savedMemory
 	// kernel, initrd and cmdline boot a kernel directly; empty boots the disk.
 	kernel, initrd, cmdline string
 }
@@ -58,15 +61,12 @@ func (l *launch) arguments() []string {
 	m := &l.machine
 	_, h := l.confinement()
 	cpus := vcpus(m)
-	accel, cpu := "tcg,thread=multi", "max"
+	accel := "tcg,thread=multi"
 	switch {
 	case l.kvm:
-		accel, cpu = "kvm", "host"
+		accel = "kvm"
 	case m.Image == nil && !l.plugs:
 		accel += fmt.Sprintf(",tb-size=%d", guestCode*cpus)
-	}
-	if m.CPUModel != "" {
-		cpu = m.CPUModel
 	}
 	board := "q35,usb=off,smbus=off,vmport=off"
 	if l.firmware != "" {
@@ -76,7 +76,7 @@ func (l *launch) arguments() []string {
 		"-nodefaults", "-no-user-config", "-display", "none",
 		"-name", "guest=" + escape(m.Namespace+"/"+m.Name) + ",debug-threads=on",
 		"-uuid", string(m.UID),
-		"-machine", board, "-accel", accel, "-cpu", cpu,
+		"-machine", board, "-accel", accel, "-cpu", l.cpuModel(),
 		"-smp", fmt.Sprintf("cpus=%d,maxcpus=%d", cpus, l.maxCPUs()),
 		"-m", memoryArgument(m),
 		"-rtc", "base=utc,driftfix=slew",
@@ -108,6 +108,7 @@ func (l *launch) arguments() []string {
 	args = append(args, l.cdromArguments(h)...)
 	args = append(args, l.dataDrives(h)...)
 	args = append(args, l.displayArguments()...)
+	args = append(args, l.wakingArguments()...)
 	if l.kernel != "" {
 		args = append(args, "-kernel", sandbox.FDPath(h.kernel), "-append", l.cmdline)
 		if l.initrd != "" {
@@ -115,6 +116,62 @@ func (l *launch) arguments() []string {
 		}
 	}
 	return args
+}
+
+// cpuModel returns the model of the processors.
+func (l *launch) cpuModel() string {
+	switch {
+	case l.machine.CPUModel != "":
+		return l.machine.CPUModel
+	case l.kvm:
+		return "host"
+	}
+	return "max"
+}
+
+// processors identifies the processors for saved memory. Those of the host matter with hardware virtualization only.
+func (l *launch) processors() string {
+	if l.kvm {
+		return l.cpuModel() + " of " + hostCPU()
+	}
+	return l.cpuModel()
+}
+
+// shape returns a digest of all devices that a machine has from its start to its end. Memory that was saved with other ones
+// cannot be loaded. What a guest boots is not part of it.
+func (l *launch) shape() string {
+	bare := *l
+	bare.disks, bare.saved, bare.cmdline = nil, nil, ""
+	sum := sha256.Sum256([]byte(strings.Join(bare.arguments(), "\x00")))
+	return hex.EncodeToString(sum[:])
+}
+
+// wakingArguments returns the arguments of a QEMU that waits for saved memory: it does not run by itself, and has the memory
+// that was plugged.
+func (l *launch) wakingArguments() []string {
+	if l.saved == nil {
+		return nil
+	}
+	args := []string{"-S", "-incoming", "defer"}
+	for _, dimm := range l.saved.DIMMs {
+		args = append(args, "-object", fmt.Sprintf("memory-backend-ram,id=%s,size=%d", dimm.Backend, dimm.Size),
+			"-device", fmt.Sprintf("pc-dimm,id=%s,memdev=%s,slot=%d,addr=%d", dimm.ID, dimm.Backend, dimm.Slot, dimm.Address))
+	}
+	return args
+}
+
+// diskDeviceAt returns the device of a disk of spec.disks, at the address that it had if its memory is loaded.
+func (l *launch) diskDeviceAt(name string) map[string]any {
+	device := diskDevice(name)
+	if l.saved == nil {
+		return device
+	}
+	for _, disk := range l.saved.Disks {
+		if disk.Name == name {
+			device["addr"] = disk.Address
+		}
+	}
+	return device
 }
 
 // drives returns the arguments for the disk and the seed.
@@ -151,7 +208,7 @@ func (l *launch) dataDrives(h handles) []string {
 			disk["backing"] = baseNode(name)
 		}
 		args = append(args, handedOver(h.dataDisks[i], diskFileNode(name), false)...)
-		args = append(args, "-blockdev", blockdev(disk), "-device", blockdev(diskDevice(name)))
+		args = append(args, "-blockdev", blockdev(disk), "-device", blockdev(l.diskDeviceAt(name)))
 	}
 	return args
 }

@@ -141,7 +141,7 @@ func (d *Driver) Start(_ context.Context, machine backend.Machine) error {
 		return err
 	}
 	m.mu.Lock()
-	isOn, created := m.run != "", m.def.Created
+	isOn, created, isAsleep := m.run != "", m.def.Created, m.def.Asleep != nil
 	machine.Image = m.def.Image // the disk was made from it
 	m.mu.Unlock()
 	if isOn {
@@ -149,6 +149,9 @@ func (d *Driver) Start(_ context.Context, machine backend.Machine) error {
 	}
 	if !created {
 		return fmt.Errorf("machine %s is incomplete: %w", machine.UID, backend.ErrNotFound)
+	}
+	if isAsleep {
+		return m.begin(backend.TaskStart, m.wake)
 	}
 	return m.begin(backend.TaskStart, func(ctx context.Context) error { return m.start(ctx, machine) })
 }
@@ -160,6 +163,10 @@ func (d *Driver) Stop(_ context.Context, id backend.Identity, grace time.Duratio
 		return err
 	}
 	m.mu.Lock()
+	if m.run == "" && m.def.Asleep != nil {
+		m.mu.Unlock()
+		return m.discardMemory(backend.CauseRequested, "")
+	}
 	if m.run == "" {
 		ended := backend.Ended{Run: m.def.LastRun, At: time.Now()}
 		if m.def.Ended != nil {
@@ -194,6 +201,9 @@ func (d *Driver) runMonitorCommand(ctx context.Context, id backend.Identity, com
 	m, err := d.find(id)
 	if err != nil {
 		return err
+	}
+	if m.savedMemory() != nil {
+		return fmt.Errorf("machine %s is asleep, and its QEMU has not ended: %w", id.UID, backend.ErrUnavailable)
 	}
 	conn, err := m.monitor()
 	if err != nil {

@@ -82,7 +82,7 @@ func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	l, proc, err := m.launch(ctx, machine)
+	l, proc, err := m.launch(ctx, func(ctx context.Context) (*launch, error) { return m.prepare(ctx, machine) })
 	if err != nil {
 		return err
 	}
@@ -98,8 +98,8 @@ func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 	return err
 }
 
-// launch starts the process of QEMU.
-func (m *machine) launch(ctx context.Context, machine backend.Machine) (*launch, *process.Process, error) {
+// launch starts the process of QEMU that prepare returns.
+func (m *machine) launch(ctx context.Context, prepare func(context.Context) (*launch, error)) (*launch, *process.Process, error) {
 	m.files.Lock()
 	defer m.files.Unlock()
 	// A start waits for the clones of its disks, and no clone begins until the machine is on.
@@ -108,7 +108,7 @@ func (m *machine) launch(ctx context.Context, machine backend.Machine) (*launch,
 		return nil, nil, err
 	}
 	defer end()
-	l, err := m.prepare(ctx, machine)
+	l, err := prepare(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -185,19 +185,24 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch
 	if err != nil {
 		return nil, err
 	}
-	for _, socket := range []string{monitorSocket, humanSocket, consoleSocket, agentSocket, networkSocket} {
-		_ = os.Remove(m.path(socket)) // replaced as well
-	}
+	m.removeSockets()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.def.Machine, m.def.Started, m.def.HostPorts, m.def.BootMemory = machine, &machine, published, machine.MemoryBytes
 	m.def.Networked = true
 	m.def.SeedSum, m.def.StartedSeedSum = seedSum(machine.Seed), seedSum(machine.Seed)
-	m.def.StopRun, m.def.DiskBus = "", true
+	m.def.StopRun, m.def.DiskBus, m.def.Shape, m.def.ClockStopped = "", true, l.shape(), false
 	if err := m.def.write(m.dir); err != nil {
 		return nil, fmt.Errorf("write machine: %w", err)
 	}
 	return l, nil
+}
+
+// removeSockets removes the sockets of an earlier run, which QEMU replaces as well.
+func (m *machine) removeSockets() {
+	for _, socket := range []string{monitorSocket, humanSocket, consoleSocket, agentSocket, networkSocket} {
+		_ = os.Remove(m.path(socket))
+	}
 }
 
 // waitUp waits until the monitor of a new process responds. A process that exits before that

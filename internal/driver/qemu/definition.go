@@ -69,6 +69,12 @@ type definition struct {
 	Networked bool `json:"networked,omitempty"`
 	// HostPorts are the host ports by the name of the machine's port.
 	HostPorts map[string]int `json:"hostPorts,omitempty"`
+	// Shape is that of the QEMU of the last start, see launch.shape.
+	Shape string `json:"shape,omitempty"`
+	// Asleep is the saved memory; nil unless the machine is asleep.
+	Asleep *savedMemory `json:"asleep,omitempty"`
+	// ClockStopped means that the clock of the guest stood still while the machine was asleep.
+	ClockStopped bool `json:"clockStopped,omitempty"`
 	// StopRun is the run that was requested to stop.
 	StopRun string `json:"stopRun,omitempty"`
 	// LastRun and Ended are the last completed run and its end, as far as the process record

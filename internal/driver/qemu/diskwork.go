@@ -180,11 +180,15 @@ func (m *machine) passDisks(ctx context.Context) []backend.PendingDisk {
 	m.mu.Lock()
 	p := &diskPass{m: m, wanted: slices.Clone(m.def.Disks), conn: m.conn}
 	isOn, bus, created := m.run != "", m.def.DiskBus, m.def.Created
+	isAsleep := m.def.Asleep != nil
 	same := sameDisks(m.startedWith().Disks, m.def.Disks)
 	m.mu.Unlock()
 	switch {
-	case ctx.Err() != nil, !created:
+	case ctx.Err() != nil, !created, isAsleep && same:
 		return nil
+	case isAsleep:
+		// The guest has parts of its disks in its memory.
+		return []backend.PendingDisk{{Message: "the machine is asleep; its disks change when it is awake"}}
 	case isOn && !bus && same:
 		return nil
 	case isOn && !bus:

@@ -300,7 +300,7 @@ func (d *Driver) Name() string { return Name }
 
 // Capabilities implements backend.Driver.
 func (d *Driver) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Pause: true, Disks: true, Service: true, Agent: true, Emulated: !d.kvm}
+	return backend.Capabilities{Pause: true, Sleep: true, Disks: true, Service: true, Agent: true, Emulated: !d.kvm}
 }
 
 // Watch implements backend.Driver.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -60,7 +60,7 @@ type fixture struct {
 	*testing.T
 	options Options
 	driver  *Driver
-	console net.Conn // see shell
+	console io.ReadWriteCloser // see shell
 }
 
 func newFixture(t *testing.T) *fixture {

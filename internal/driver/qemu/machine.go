@@ -34,6 +34,8 @@ type machine struct {
 	leaving bool
 	// taskErr is the error of the last attempt to delete the machine, until it is reported.
 	taskErr error
+	// failedSleep is the last attempt to put the machine to sleep, if it failed.
+	failedSleep failedSleep
 
 	// disks is the work on the disks of spec.disks.
 	disks diskWork
@@ -139,6 +141,9 @@ func (m *machine) recordFailure(kind backend.Task, err error) {
 		ended.Cause = backend.CauseCreateFailed
 	case backend.TaskStart:
 		ended.Cause = backend.CauseStartFailed
+	case backend.TaskSleep:
+		m.failedSleep = failedSleep{err, time.Now()}
+		return
 	default:
 		m.taskErr = err
 		return
@@ -189,9 +194,15 @@ func (m *machine) snapshot() backend.Server {
 	}
 	s.Addresses = m.reportedAddresses()
 	if m.run == "" {
+		if m.def.Asleep != nil {
+			s.State, s.SavedBytes = backend.StateAsleep, m.def.Asleep.Size
+		}
 		return s
 	}
 	s.State, s.Message, s.Run, s.StartedAt, s.Ended = m.power, m.message, m.run, m.startedAt, nil
+	if m.def.Asleep != nil && s.Task == backend.TaskNone {
+		s.State, s.Message = backend.StateUnknown, "the machine is asleep, but its QEMU has not ended"
+	}
 	s.Agent, s.Usage = m.agent, m.usage
 	s.Pending = m.def.pending()
 	if m.def.Networked {
@@ -263,6 +274,7 @@ func runName(status process.Status) string { return strconv.FormatInt(status.Sta
 
 // attach attaches to the process of the machine when the driver is opened.
 func (m *machine) attach() {
+	m.removeOldMemory()
 	proc, err := m.d.processes.Find(string(m.id.UID))
 	if err != nil {
 		return // no process
@@ -272,11 +284,21 @@ func (m *machine) attach() {
 	case status.StartedAt.IsZero():
 	case status.State == process.Running || status.State == process.Starting:
 		m.watch(proc, true)
+		m.endIfAsleep()
 	case m.def.LastRun != runName(status):
 		m.mu.Lock()
 		m.recordEnd(status)
 		m.mu.Unlock()
 	}
+}
+
+// removeOldMemory removes what a manager that was killed has left of saved memory.
+func (m *machine) removeOldMemory() {
+	if m.def.Asleep == nil {
+		removeMemory(m.dir)
+		return
+	}
+	_ = os.Remove(m.path(memoryPart))
 }
 
 // hasResponded reports whether the monitor of a machine that is on has responded, and its guest

@@ -28,6 +28,9 @@ func StopAll(ctx context.Context, stateDir string, grace time.Duration) error {
 	}
 	var errs []error
 	for _, m := range d.all() {
+		if m.savedMemory() != nil {
+			continue // it stays asleep
+		}
 		if err := d.Stop(ctx, m.id, grace); err != nil && !errors.Is(err, backend.ErrInProgress) {
 			errs = append(errs, err)
 		}

@@ -207,7 +207,7 @@ func (v *virtualDisk) definition() diskDefinition {
 	return v.def
 }
 
-// isOwnerOn reports whether a machine is on, or may be.
+// isOwnerOn reports whether a machine is on or asleep, or may be.
 func (d *Driver) isOwnerOn(owner *backend.Identity) bool {
 	m, err := d.find(*owner)
 	if err != nil {
@@ -215,7 +215,7 @@ func (d *Driver) isOwnerOn(owner *backend.Identity) bool {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.run != ""
+	return m.run != "" || m.def.Asleep != nil
 }
 
 // isGone reports whether a machine certainly no longer exists: its folder was removed, by this driver before a crash or by

@@ -41,7 +41,7 @@ func (m *machine) watch(proc *process.Process, found bool) {
 	m.run, m.proc, m.startedAt = runName(status), proc, status.StartedAt
 	m.power, m.message, m.agent, m.addresses, m.usage = backend.StateUnknown, "the monitor has not responded yet", backend.AgentNone, nil, nil
 	m.cpuSeen, m.reportedUsage, m.attached, m.halted = cpuTime{}, backend.Usage{}, found, false
-	m.guestReport, m.awaitingAgent = nil, false
+	m.guestReport, m.awaitingAgent, m.failedSleep = nil, false, failedSleep{}
 	if image := m.startedWith().Image; image == nil || image.Agent == nil || *image.Agent {
 		m.agent = backend.AgentWaiting
 		if found {
@@ -192,6 +192,7 @@ func (m *machine) check(conn *qmp.Client) error {
 	m.mu.Lock()
 	halted = m.halted
 	m.mu.Unlock()
+	m.endIfAsleep()
 	if !halted || !hasFreeSpace(m.dir) {
 		return nil
 	}

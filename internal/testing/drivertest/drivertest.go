@@ -176,6 +176,7 @@ func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
 		{"missing machine", testNothing},
 		{"calls are idempotent", testTwice},
 		{"it is paused", testPause},
+		{"it sleeps", testSleep},
 		{"it dies", testDeath},
 		{"a new manager adopts it", testReopen},
 		{"a new manager is on the same host", testHost},

@@ -22,12 +22,16 @@ type Goal string
 const (
 	ToRun    Goal = "run"
 	ToStop   Goal = "stop"
+	ToSleep  Goal = "sleep"
 	ToDelete Goal = "delete"
 )
 
 // Ways are pairs of goals: a machine that has reached the first one is taken to the second one. The
 // empty goal means no machine.
 var Ways = []struct{ Before, Goal Goal }{{"", ToRun}, {ToRun, ToStop}, {ToRun, ToDelete}, {ToStop, ToDelete}, {ToStop, ToRun}}
+
+// SleepWays are those of drivers that put machines to sleep.
+var SleepWays = []struct{ Before, Goal Goal }{{ToRun, ToSleep}, {ToSleep, ToRun}, {ToSleep, ToStop}, {ToSleep, ToDelete}}
 
 // Environment variables of a manager that is killed. It runs the test binary.
 const (
@@ -79,7 +83,14 @@ func Reach(ctx context.Context, d backend.Driver, machine backend.Machine, goal 
 		case goal == ToRun && server.State == backend.StateRunning,
 			goal == ToStop && server.State == backend.StateStopped && server.Ended != nil && server.Ended.Cause == backend.CauseRequested:
 			return nil
-		case goal == ToRun && server.State == backend.StateStopped:
+		case goal == ToSleep && server.State == backend.StateAsleep:
+			return nil
+		case goal == ToSleep && server.IsOn():
+			call = d.Sleep(ctx, machine.Identity)
+		case goal == ToRun && server.State == backend.StatePaused:
+			call = d.Resume(ctx, machine.Identity)
+		case goal == ToRun && (server.State == backend.StateStopped || server.State == backend.StateAsleep),
+			goal == ToSleep && server.State == backend.StateStopped:
 			call = d.Start(ctx, machine)
 		case goal == ToStop:
 			call = d.Stop(ctx, machine.Identity, 0)

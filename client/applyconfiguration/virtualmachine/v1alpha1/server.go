@@ -16,7 +16,7 @@ type ServerApplyConfiguration struct {
 	ID *string `json:"id,omitempty"`
 	// Backend of the server.
 	Driver *string `json:"driver,omitempty"`
-	// Power state: running, paused, stopped, starting, stopping or unknown.
+	// Power state: running, paused, asleep, stopped, starting, stopping or unknown.
 	State *virtualmachinev1alpha1.ServerState `json:"state,omitempty"`
 	// Resource usage of the machine over the last 15 s, updated after a change of 5
 	// percentage points. The metrics are exact.

@@ -12,7 +12,8 @@ import (
 //
 // VirtualMachineSpec is the desired machine.
 type VirtualMachineSpecApplyConfiguration struct {
-	// Desired power state: active, stopped or paused.
+	// Desired power state: active, stopped, paused or asleep. A machine that is asleep uses no
+	// memory; it goes on where it was when it is active again. The driver qemu supports that.
 	Action *virtualmachinev1alpha1.Action `json:"action,omitempty"`
 	// Size of the machine.
 	Resource *ResourcesApplyConfiguration `json:"resource,omitempty"`

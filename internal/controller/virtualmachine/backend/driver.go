@@ -86,11 +86,14 @@ type Driver interface {
 	Create(ctx context.Context, machine Machine) error
 
 	// Start powers the server on with the given machine. It does nothing if the server is
-	// on or paused.
+	// on or paused. A server that is asleep wakes: it goes on where it was, with the machine
+	// that it was started with. If its memory cannot be used, the server is off afterwards,
+	// and its Ended has CauseMemoryLost.
 	Start(ctx context.Context, machine Machine) error
 
 	// Stop shuts the guest down, and powers the server off when grace is over. Afterwards
-	// its Ended has CauseRequested, even if the server was off already.
+	// its Ended has CauseRequested, even if the server was off already. It discards the
+	// memory of a server that is asleep: to shut its guest down, wake it first.
 	Stop(ctx context.Context, id Identity, grace time.Duration) error
 
 	// Pause halts the processors of a running server.
@@ -98,6 +101,12 @@ type Driver interface {
 
 	// Resume lets the processors of a paused server run again.
 	Resume(ctx context.Context, id Identity) error
+
+	// Sleep saves the memory of a server that is on or paused, and powers it off: it is then
+	// asleep, and Start wakes it. Sleep does nothing if the server is asleep or off. If it
+	// fails, the server is on as before, and the next call returns why. The error is
+	// ErrInvalid if the backend has no Capabilities.Sleep.
+	Sleep(ctx context.Context, id Identity) error
 
 	// Reconfigure makes machine the definition of the server. It applies the changes that
 	// are possible while the server is on; the others are in Server.Pending until the next
@@ -223,6 +232,8 @@ type NetworkForward struct {
 type Capabilities struct {
 	// Pause reports whether servers can be paused.
 	Pause bool
+	// Sleep reports whether servers can be put to sleep.
+	Sleep bool
 	// Service reports whether nodes can reach servers.
 	Service bool
 	// Disks reports whether servers can have disks besides the root disk.

@@ -75,6 +75,8 @@ const (
 	StateRunning State = "running"
 	// StatePaused: it is in memory and its processors are halted.
 	StatePaused State = "paused"
+	// StateAsleep: its memory is in a file, and it uses no memory and no processor.
+	StateAsleep State = "asleep"
 	// StateUnknown: the server exists, but its monitor does not respond.
 	StateUnknown State = "unknown"
 )
@@ -92,6 +94,8 @@ const (
 	TaskStart Task = "start"
 	// TaskStop: the server is being stopped.
 	TaskStop Task = "stop"
+	// TaskSleep: the server is being put to sleep.
+	TaskSleep Task = "sleep"
 	// TaskDelete: the server is being deleted.
 	TaskDelete Task = "delete"
 )
@@ -112,6 +116,8 @@ type Server struct {
 	// Run identifies the current run, from power-on to power-off, or the last one; empty
 	// if there was none.
 	Run string
+	// SavedBytes is the size of the saved memory of a server that is asleep, 0 otherwise.
+	SavedBytes int64
 	// StartedAt is the start of the current run; zero if the server is off.
 	StartedAt time.Time
 	// Ended is the end of the last run or of the last attempt to create the server; nil
@@ -176,6 +182,8 @@ const (
 	CauseCreateFailed Cause = "create-failed"
 	// CauseStartFailed: the server could not be started.
 	CauseStartFailed Cause = "start-failed"
+	// CauseMemoryLost: the saved memory of a server that was asleep cannot be used. The server is off.
+	CauseMemoryLost Cause = "memory-lost"
 )
 
 // Ended describes the end of a run or attempt.

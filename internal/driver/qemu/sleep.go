@@ -1,0 +1,366 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+const (
+	// memoryFD is the name of the descriptor through which QEMU writes and reads its memory.
+	memoryFD = "memory"
+	// memoryBandwidth in bytes per second is more than any host has: QEMU limits itself to 128 MiB/s by default.
+	memoryBandwidth = 1 << 40
+	// migrationPoll is the interval of looks at QEMU while it saves or loads its memory.
+	migrationPoll = 2 * time.Millisecond
+	// pipeSize is the buffer between QEMU and the manager in bytes; the default limit of Linux for users.
+	pipeSize = 1 << 20
+)
+
+// sleepRetryInterval is the interval between attempts to put a machine to sleep: each halts it for a moment.
+var sleepRetryInterval = 30 * time.Second
+
+// failedSleep is the last attempt to put a machine to sleep, if it failed.
+type failedSleep struct {
+	err error
+	at  time.Time
+}
+
+// Sleep implements backend.Driver.
+func (d *Driver) Sleep(_ context.Context, id backend.Identity) error {
+	m, err := d.find(id)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	isOff, failed := m.run == "", m.failedSleep
+	m.mu.Unlock()
+	if isOff {
+		return nil
+	}
+	if failed.err != nil && time.Since(failed.at) < sleepRetryInterval {
+		return failed.err
+	}
+	return m.begin(backend.TaskSleep, m.sleep)
+}
+
+// sleep saves the memory of the machine and ends its QEMU. If it fails, the machine is as it was.
+func (m *machine) sleep(ctx context.Context) error {
+	m.mu.Lock()
+	m.failedSleep = failedSleep{}
+	isAsleep := m.def.Asleep != nil
+	m.mu.Unlock()
+	if isAsleep {
+		return m.endAsleep(ctx) // the previous attempt ended in between
+	}
+	select {
+	case m.d.starting <- struct{}{}:
+		defer func() { <-m.d.starting }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	m.files.Lock() // no disk is plugged or grown meanwhile
+	defer m.files.Unlock()
+	conn, err := m.monitor()
+	if err != nil {
+		return err
+	}
+	saved, err := m.describeMemory(ctx, conn)
+	if err != nil {
+		return err
+	}
+	step("sleep begun")
+	wasRunning, err := m.halt(ctx, conn)
+	if err != nil {
+		return err
+	}
+	step("halted")
+	if err := m.saveMemory(ctx, conn, saved); err != nil {
+		m.unhalt(ctx, conn, wasRunning)
+		return fmt.Errorf("save the memory of the machine: %w", err)
+	}
+	step("sleep recorded")
+	return m.endAsleep(ctx)
+}
+
+// describeMemory describes the memory of the running machine, without its file. It fails if the memory would not fit a new
+// QEMU.
+func (m *machine) describeMemory(ctx context.Context, conn *qmp.Client) (*savedMemory, error) {
+	m.mu.Lock()
+	saved := &savedMemory{Run: m.run, Shape: m.def.Shape}
+	m.mu.Unlock()
+	l := m.wakingLaunch()
+	if err := m.fillFiles(ctx, l); err != nil {
+		return nil, err
+	}
+	saved.CPU = l.processors()
+	if saved.Shape != l.shape() {
+		return nil, errors.New("an earlier version of Keelson started the machine, or it got processors since: it can sleep after a restart. " +
+			"Set spec.restartedAt to the current time")
+	}
+	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
+	defer cancel()
+	var err error
+	if saved.QEMU, err = queryVersion(ctx, conn); err != nil {
+		return nil, err
+	}
+	if saved.Disks, err = queryDiskAddresses(ctx, conn); err != nil {
+		return nil, err
+	}
+	saved.DIMMs, err = queryDIMMs(ctx, conn)
+	return saved, err
+}
+
+func queryVersion(ctx context.Context, conn *qmp.Client) (string, error) {
+	var version struct {
+		QEMU    struct{ Major, Minor, Micro int }
+		Package string
+	}
+	if err := conn.Run(ctx, "query-version", nil, &version); err != nil {
+		return "", err
+	}
+	v := version.QEMU
+	return strings.TrimSpace(fmt.Sprintf("%d.%d.%d %s", v.Major, v.Minor, v.Micro, version.Package)), nil
+}
+
+// queryDiskAddresses returns the plugged disks of spec.disks.
+func queryDiskAddresses(ctx context.Context, conn *qmp.Client) ([]savedDisk, error) {
+	plugged, err := queryDisks(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	var all []savedDisk
+	for _, device := range plugged.devices {
+		name, isDisk := strings.CutPrefix(device, diskNode(""))
+		if !isDisk {
+			continue
+		}
+		var at int // the slot times eight, plus the function
+		if err := conn.Run(ctx, "qom-get", map[string]any{"path": "/machine/peripheral/" + device, "property": "addr"}, &at); err != nil {
+			return nil, err
+		}
+		all = append(all, savedDisk{Name: name, Address: fmt.Sprintf("%x.%x", at>>3, at&7)})
+	}
+	slices.SortFunc(all, func(a, b savedDisk) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// queryDIMMs returns the plugged memory.
+func queryDIMMs(ctx context.Context, conn *qmp.Client) ([]savedDIMM, error) {
+	var devices []struct {
+		Data struct {
+			ID, Memdev       string
+			Size, Slot, Addr int64
+		}
+	}
+	if err := conn.Run(ctx, "query-memory-devices", nil, &devices); err != nil {
+		return nil, err
+	}
+	var all []savedDIMM
+	for _, device := range devices {
+		d := device.Data
+		all = append(all, savedDIMM{ID: d.ID, Backend: strings.TrimPrefix(d.Memdev, "/objects/"), Size: d.Size, Slot: d.Slot, Address: d.Addr})
+	}
+	return all, nil
+}
+
+// halt halts the processors, and reports whether they ran.
+func (m *machine) halt(ctx context.Context, conn *qmp.Client) (wasRunning bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
+	defer cancel()
+	var status struct{ Status string }
+	if err := conn.Run(ctx, "query-status", nil, &status); err != nil {
+		return false, err
+	}
+	switch status.Status {
+	case "running":
+		return true, conn.Run(ctx, "stop", nil, nil)
+	case "paused":
+		return false, nil
+	case "postmigrate":
+		// A manager was killed when QEMU had written its memory, and nobody has used that. QEMU has let its disks go; it
+		// takes them back when it runs.
+		if err := conn.Run(ctx, "cont", nil, nil); err != nil {
+			return false, err
+		}
+		return true, conn.Run(ctx, "stop", nil, nil)
+	}
+	return false, fmt.Errorf("the machine cannot be put to sleep now: it is in the state %q", status.Status)
+}
+
+// unhalt lets the machine go on after a failed attempt to save its memory.
+func (m *machine) unhalt(ctx context.Context, conn *qmp.Client, wasRunning bool) {
+	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
+	defer cancel()
+	_ = conn.Run(ctx, "migrate_cancel", nil, nil) // it may have ended
+	_ = awaitMigration(ctx, conn)                 // it has failed
+	if !wasRunning {
+		return
+	}
+	if err := conn.Run(ctx, "cont", nil, nil); err != nil {
+		m.d.options.Log.Error(err, "Could not resume a machine that could not be put to sleep", "machine", m.id.UID)
+	}
+}
+
+// saveMemory writes the memory of the halted machine and records it.
+func (m *machine) saveMemory(ctx context.Context, conn *qmp.Client, saved *savedMemory) error {
+	m.progress("saving its memory")
+	stream, theirs, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	_, _ = unix.FcntlInt(theirs.Fd(), unix.F_SETPIPE_SZ, pipeSize) // a smaller one works as well
+	err = m.beginMigration(ctx, conn, theirs)
+	if err = errors.Join(err, theirs.Close()); err != nil {
+		return err
+	}
+	saved.Size, saved.SHA256, err = writeMemory(ctx, m.dir, stream)
+	if err != nil {
+		return err
+	}
+	step("memory written")
+	if err := awaitMigration(ctx, conn); err != nil {
+		removeMemory(m.dir)
+		return err
+	}
+	// QEMU has written all that it had to, and has let the disks go.
+	paths, err := m.writablePaths(saved.Disks)
+	if err == nil {
+		saved.Files, err = stampFiles(m.dir, paths)
+	}
+	if err == nil {
+		saved.At = time.Now().UTC()
+		err = m.recordAsleep(saved, func(def *definition) { def.StopRun = saved.Run })
+	}
+	if err != nil {
+		removeMemory(m.dir)
+	}
+	return err
+}
+
+// beginMigration makes QEMU write its memory to a stream.
+func (m *machine) beginMigration(ctx context.Context, conn *qmp.Client, stream *os.File) error {
+	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
+	defer cancel()
+	if err := conn.Run(ctx, "migrate-set-parameters", map[string]any{"max-bandwidth": int64(memoryBandwidth)}, nil); err != nil {
+		return err
+	}
+	if err := conn.RunWithFile(ctx, "getfd", map[string]any{"fdname": memoryFD}, stream, nil); err != nil {
+		return err
+	}
+	return conn.Run(ctx, "migrate", map[string]any{"uri": "fd:" + memoryFD}, nil)
+}
+
+// awaitMigration waits until QEMU has saved its memory.
+func awaitMigration(ctx context.Context, conn *qmp.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
+	defer cancel()
+	ticker := time.NewTicker(migrationPoll)
+	defer ticker.Stop()
+	for {
+		var info struct {
+			Status string
+			Reason string `json:"error-desc"`
+		}
+		if err := conn.Run(ctx, "query-migrate", nil, &info); err != nil {
+			return err
+		}
+		switch info.Status {
+		case "completed":
+			return nil
+		case "", "none", "failed", "cancelled":
+			return fmt.Errorf("QEMU did not save it: %s %s", info.Status, info.Reason)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// recordAsleep makes saved the saved memory of the machine, nil for none, durably, together with another change. When it
+// returns an error, the record is as it was.
+func (m *machine) recordAsleep(saved *savedMemory, change func(*definition)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.def
+	m.def.Asleep = saved
+	change(&m.def)
+	err := m.def.write(m.dir)
+	if err == nil {
+		return nil
+	}
+	// The record may have got its name before the failure. What the next manager would read counts.
+	if found, readErr := readDefinition(m.dir); readErr == nil && (found.Asleep == nil) == (saved == nil) {
+		m.d.options.Log.Error(err, "The definition of a machine may be lost at a power cut", "folder", m.dir)
+		return nil
+	}
+	m.def = before
+	return fmt.Errorf("record the state of the machine: %w", err)
+}
+
+// endAsleep ends the QEMU of a machine that is asleep: its memory is saved, or has been loaded and not used.
+func (m *machine) endAsleep(ctx context.Context) error {
+	m.mu.Lock()
+	proc := m.proc
+	isOff := m.run == ""
+	if !isOff {
+		m.def.StopRun = m.run
+		m.save()
+	}
+	m.mu.Unlock()
+	if isOff {
+		return nil
+	}
+	err := proc.Stop(ctx, process.StopOptions{
+		Polite: m.quit, PoliteTimeout: monitorTimeout, TermTimeout: monitorTimeout, KillTimeout: monitorTimeout,
+	})
+	if err != nil {
+		return err
+	}
+	step("asleep")
+	return m.waitOff(ctx)
+}
+
+// endIfAsleep ends the QEMU of a machine that is asleep, unless that is being done: a manager was killed in between.
+func (m *machine) endIfAsleep() {
+	m.mu.Lock()
+	left := m.def.Asleep != nil && m.run != "" && m.task == nil
+	m.mu.Unlock()
+	if left {
+		_ = m.begin(backend.TaskSleep, m.endAsleep) // it continues in the background, or another task has begun
+	}
+}
+
+// writablePaths returns the files that the guest writes to, with these disks.
+func (m *machine) writablePaths(disks []savedDisk) ([]string, error) {
+	l := m.wakingLaunch()
+	var all []string
+	if l.hasDisk {
+		all = append(all, m.path(diskFile))
+	}
+	if l.machine.Firmware == v1alpha1.FirmwareUEFI {
+		all = append(all, m.path(varsFile))
+	}
+	for _, disk := range disks {
+		record, found := m.diskRecord(disk.Name)
+		if !found || !m.ownsDisk(&record) {
+			return nil, unusable("the machine has no disk %s any more", disk.Name)
+		}
+		all = append(all, m.recordPath(&record))
+	}
+	return all, nil
+}

@@ -1,0 +1,272 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+// wake lets a machine that is asleep go on where it was. If its memory cannot be used, it discards that, so that the machine
+// boots from its disk at the next start.
+func (m *machine) wake(ctx context.Context) error {
+	select {
+	case m.d.starting <- struct{}{}:
+		defer func() { <-m.d.starting }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	m.progress("loading its memory")
+	err := m.load(ctx)
+	if err == nil || ctx.Err() != nil {
+		return err // the next manager ends a QEMU that does not run the guest
+	}
+	m.mu.Lock()
+	isUsed := m.def.Asleep == nil
+	m.mu.Unlock()
+	if isUsed {
+		return err
+	}
+	if endErr := m.endAsleep(ctx); endErr != nil {
+		return errors.Join(err, endErr)
+	}
+	if why := (*unusableError)(nil); errors.As(err, &why) {
+		m.d.options.Log.Info("The saved memory of a machine cannot be used; the machine boots from its disk", "machine", m.id.UID, "why", why.why)
+		return m.discardMemory(backend.CauseMemoryLost, why.why)
+	}
+	return fmt.Errorf("wake the machine: %w", err)
+}
+
+// load starts QEMU, gives it the saved memory, and lets the machine go on. Until the record says that the memory is used,
+// the guest does not run, and the memory can be loaded again.
+func (m *machine) load(ctx context.Context) error {
+	saved := m.savedMemory()
+	l, proc, err := m.launch(ctx, func(ctx context.Context) (*launch, error) { return m.prepareWake(ctx, saved) })
+	if err != nil {
+		return err
+	}
+	connected := make(chan struct{})
+	go func() {
+		defer close(connected)
+		_ = m.d.networks.sync(ctx, m.id.Namespace) // an error is in the state of the server, and the next attempt follows
+	}()
+	defer func() { <-connected }()
+	confinement, _ := l.confinement()
+	if err := m.waitUp(ctx, proc, confinement); err != nil {
+		return err
+	}
+	conn, err := m.monitor()
+	if err != nil {
+		return err
+	}
+	if err := m.loadMemory(ctx, conn, saved); err != nil {
+		return describeLoadFailure(proc, err, func(log string) string { return lastOutput(confinement.Named(log)) })
+	}
+	step("memory loaded")
+	// From here on, the memory is never used again, whatever happens.
+	if err := m.recordAsleep(nil, func(def *definition) { def.StopRun, def.ClockStopped = "", true }); err != nil {
+		return err
+	}
+	step("memory used")
+	removeMemory(m.dir)
+	step("memory removed")
+	calling, cancel := context.WithTimeout(ctx, monitorTimeout)
+	defer cancel()
+	if err := conn.Run(calling, "cont", nil, nil); err != nil {
+		return fmt.Errorf("resume the machine: %w", err)
+	}
+	step("awake")
+	return m.refresh(conn)
+}
+
+// describeLoadFailure returns an unusableError if QEMU has rejected the memory.
+func describeLoadFailure(proc *process.Process, err error, describe func(log string) string) error {
+	if why := (*unusableError)(nil); errors.As(err, &why) {
+		return err
+	}
+	timer := time.NewTimer(monitorTimeout)
+	defer timer.Stop()
+	if errors.Is(err, qmp.ErrClosed) || errors.Is(err, unix.EPIPE) {
+		select {
+		case <-proc.Done():
+			if status := proc.Status(); status.ExitCode > 0 {
+				return unusable("QEMU does not accept it: %s", describe(status.LogTail))
+			}
+		case <-timer.C:
+		}
+	}
+	return err
+}
+
+func (m *machine) savedMemory() *savedMemory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.def.Asleep
+}
+
+// wakingLaunch returns what the machine was started with, without what fillFiles finds.
+func (m *machine) wakingLaunch() *launch {
+	user := m.user()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	machine := *m.startedWith()
+	machine.MemoryBytes = m.def.BootMemory // the rest was plugged
+	return &launch{
+		machine: machine, user: user, programs: programDirs(m.d.binary), kvm: m.d.kvm, plugs: m.d.plugs,
+		disksDir: m.d.disksDir(), hasSeed: true, hasDisk: m.def.Base != nil || machine.DiskBytes > 0, base: m.def.Base,
+		mac: m.def.hardwareAddress(),
+	}
+}
+
+// fillFiles fills in the kernel, the firmware and the image in the CD-ROM drive.
+func (m *machine) fillFiles(ctx context.Context, l *launch) error {
+	return errors.Join(m.kernelFor(l.machine.Image, l), m.prepareFirmware(l), m.findCDROM(ctx, l))
+}
+
+// prepareWake returns the QEMU that the saved memory fits. It changes none of the files that the guest writes to. m.files is
+// held.
+func (m *machine) prepareWake(ctx context.Context, saved *savedMemory) (*launch, error) {
+	if saved == nil {
+		return nil, errors.New("the machine is not asleep")
+	}
+	if err := m.claimUser(); err != nil {
+		return nil, err
+	}
+	l := m.wakingLaunch()
+	l.saved = saved
+	if err := m.fillFiles(ctx, l); err != nil {
+		return nil, err
+	}
+	if err := saved.check("", l.processors(), l.shape()); err != nil {
+		return nil, err
+	}
+	paths, err := m.writablePaths(saved.Disks)
+	if err == nil {
+		err = saved.checkFiles(m.dir, paths)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, disk := range saved.Disks {
+		record, _ := m.diskRecord(disk.Name)
+		l.disks = append(l.disks, record)
+	}
+	m.mu.Lock()
+	before := m.def.HostPorts
+	m.mu.Unlock()
+	published, err := m.d.hostPorts(l.machine.Ports, before, nil)
+	if err != nil {
+		return nil, err
+	}
+	m.removeSockets()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.def.HostPorts, m.def.StopRun = published, ""
+	if err := m.def.write(m.dir); err != nil {
+		return nil, fmt.Errorf("write machine: %w", err)
+	}
+	return l, nil
+}
+
+// loadMemory makes a QEMU that waits for it load the saved memory.
+func (m *machine) loadMemory(ctx context.Context, conn *qmp.Client, saved *savedMemory) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	calling, cancelCalls := context.WithTimeout(ctx, monitorTimeout)
+	defer cancelCalls()
+	version, err := queryVersion(calling, conn)
+	if err != nil {
+		return err
+	}
+	if err := saved.check(version, saved.CPU, saved.Shape); err != nil {
+		return err
+	}
+	theirs, stream, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	_, _ = unix.FcntlInt(theirs.Fd(), unix.F_SETPIPE_SZ, pipeSize) // a smaller one works as well
+	err = conn.RunWithFile(calling, "getfd", map[string]any{"fdname": memoryFD}, theirs, nil)
+	if err = errors.Join(err, theirs.Close()); err != nil {
+		return err
+	}
+	if err := conn.Run(calling, "migrate-incoming", map[string]any{"uri": "fd:" + memoryFD}, nil); err != nil {
+		return err
+	}
+	if err := saved.readMemory(ctx, m.dir, stream); err != nil {
+		return err
+	}
+	if err := stream.Close(); err != nil {
+		return err
+	}
+	return awaitLoaded(ctx, conn)
+}
+
+// awaitLoaded waits until QEMU has loaded its memory.
+func awaitLoaded(ctx context.Context, conn *qmp.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
+	defer cancel()
+	ticker := time.NewTicker(migrationPoll)
+	defer ticker.Stop()
+	for {
+		var status struct{ Status string }
+		if err := conn.Run(ctx, "query-status", nil, &status); err != nil {
+			return err
+		}
+		if status.Status != "inmigrate" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// discardMemory discards the saved memory of a machine whose QEMU has ended: it is off then.
+func (m *machine) discardMemory(cause backend.Cause, why string) error {
+	err := m.recordAsleep(nil, func(def *definition) {
+		now := time.Now()
+		def.Ended = &backend.Ended{Run: "memory-" + strconv.FormatInt(now.UnixNano(), 36), Cause: cause, Message: why, At: now}
+	})
+	if err != nil {
+		return err
+	}
+	step("memory discarded")
+	removeMemory(m.dir)
+	return nil
+}
+
+// setClock sets the clock of a guest that has slept.
+func (m *machine) setClock(ctx context.Context, conn *qmp.Client) error {
+	m.mu.Lock()
+	isRight := !m.def.ClockStopped
+	m.mu.Unlock()
+	if isRight {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
+	defer cancel()
+	err := conn.Run(ctx, "guest-set-time", map[string]any{"time": time.Now().UnixNano()}, nil)
+	if err := connectionError(err); err != nil {
+		return err
+	}
+	if err != nil {
+		m.d.options.Log.Info("The clock of a guest is late: its agent does not set it", "machine", m.id.UID, "why", err.Error())
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.def.ClockStopped = false
+	m.save()
+	return nil
+}
