@@ -186,7 +186,7 @@ func stateOf(server *backend.Server, p plan) v1alpha1.ServerState {
 		return v1alpha1.ServerStarting
 	case server.State == backend.StateUnknown:
 		return v1alpha1.ServerUnknown
-	case server.Task == backend.TaskSleep, p.action == sleep:
+	case server.Task == backend.TaskSleep:
 		return v1alpha1.ServerStopping
 	case server.Task == backend.TaskStop, server.Task == backend.TaskDelete, p.action == remove && server.IsOn():
 		return v1alpha1.ServerStopping

@@ -48,6 +48,8 @@ type machine struct {
 	startedAt time.Time
 	conn      *qmp.Client
 	power     backend.State
+	// moving means that QEMU is saving or loading its memory. It may not answer for long meanwhile, and its state is no news.
+	moving bool
 	// halted means that QEMU halted the machine because it could not write to its disk.
 	halted    bool
 	message   string

@@ -81,8 +81,10 @@ func (m *machine) sleep(ctx context.Context) error {
 		return err
 	}
 	step("sleep begun")
+	m.setMoving(true)
 	wasRunning, err := m.halt(ctx, conn)
 	if err != nil {
+		m.unhalt(ctx, conn, wasRunning)
 		return err
 	}
 	step("halted")
@@ -175,6 +177,18 @@ func queryDIMMs(ctx context.Context, conn *qmp.Client) ([]savedDIMM, error) {
 	return all, nil
 }
 
+func (m *machine) setMoving(moving bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.moving = moving
+}
+
+func (m *machine) isMoving() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.moving
+}
+
 // halt halts the processors, and reports whether they ran.
 func (m *machine) halt(ctx context.Context, conn *qmp.Client) (wasRunning bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
@@ -201,10 +215,11 @@ func (m *machine) halt(ctx context.Context, conn *qmp.Client) (wasRunning bool, 
 
 // unhalt lets the machine go on after a failed attempt to save its memory.
 func (m *machine) unhalt(ctx context.Context, conn *qmp.Client, wasRunning bool) {
-	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
+	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
 	_ = conn.Run(ctx, "migrate_cancel", nil, nil) // it may have ended
 	_ = awaitMigration(ctx, conn)                 // it has failed
+	m.setMoving(false)
 	if !wasRunning {
 		return
 	}

@@ -67,7 +67,10 @@ func (m *machine) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := m.loadMemory(ctx, conn, saved); err != nil {
+	m.setMoving(true)
+	err = m.loadMemory(ctx, conn, saved)
+	m.setMoving(false)
+	if err != nil {
 		return describeLoadFailure(proc, err, func(log string) string { return lastOutput(confinement.Named(log)) })
 	}
 	step("memory loaded")

@@ -41,7 +41,7 @@ func (m *machine) watch(proc *process.Process, found bool) {
 	m.run, m.proc, m.startedAt = runName(status), proc, status.StartedAt
 	m.power, m.message, m.agent, m.addresses, m.usage = backend.StateUnknown, "the monitor has not responded yet", backend.AgentNone, nil, nil
 	m.cpuSeen, m.reportedUsage, m.attached, m.halted = cpuTime{}, backend.Usage{}, found, false
-	m.guestReport, m.awaitingAgent, m.failedSleep = nil, false, failedSleep{}
+	m.guestReport, m.awaitingAgent, m.failedSleep, m.moving = nil, false, failedSleep{}, false
 	if image := m.startedWith().Image; image == nil || image.Agent == nil || *image.Agent {
 		m.agent = backend.AgentWaiting
 		if found {
@@ -160,6 +160,9 @@ func (m *machine) handleEvents(proc *process.Process, conn *qmp.Client) error {
 				return err
 			}
 		case <-check.C:
+			if m.isMoving() {
+				continue
+			}
 			if err := m.check(conn); err != nil {
 				return err
 			}
@@ -260,6 +263,9 @@ func connectionError(err error) error {
 func (m *machine) handleEvent(conn *qmp.Client, event qmp.Event) error {
 	switch event.Name {
 	case "STOP", "RESUME", "BLOCK_IO_ERROR":
+		if m.isMoving() {
+			return nil
+		}
 		return m.refresh(conn)
 	case "GUEST_PANICKED":
 		m.guestEnded(conn, backend.CauseGuestPanic)
