@@ -104,7 +104,7 @@ func (c *churn) step(t *testing.T) {
 		what = "deleted"
 		c.do(t, c.vms.Delete(ctx, vm, metav1.DeleteOptions{}))
 	case n < 72:
-		action := []string{"active", "stopped", "paused", "asleep"}[c.random.IntN(4)]
+		action := []string{"active", "stopped", "paused"}[c.random.IntN(3)]
 		what = "set to " + action
 		c.do(t, c.patch(ctx, vm, `{"action":"`+action+`"}`))
 	case n < 77:
