@@ -49,7 +49,7 @@ var (
 		"VirtualMachines by phase and driver.", []string{"driver", "phase"}, nil)
 	asleepDesc = prometheus.NewDesc("keelson_virtualmachine_asleep",
 		"Machines that are asleep, by driver.", []string{"driver"}, nil)
-	savedDesc     = newMachineDesc("saved_memory_bytes", "Disk space of the host used by the saved memory of a machine that is asleep.")
+	savedDesc     = newMachineDesc("saved_memory_bytes", "Disk space of the host used by the saved memory of the machine; 0 unless it is asleep.")
 	restartsDesc  = newMachineDesc("restarts_total", "Restarts of the machine after it stopped by itself.")
 	cpuDesc       = newMachineDesc("cpu_seconds_total", "CPU time of the machine since it was powered on.")
 	residentDesc  = newMachineDesc("resident_memory_bytes", "Memory of the host that the machine uses.")
@@ -166,15 +166,17 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 	}
 }
 
-// collectAsleep reports the machines of a driver that are asleep.
+// collectAsleep reports the saved memory of the machines of a driver, and how many are asleep.
 func collectAsleep(driver string, servers []backend.Server, machines map[types.UID]*v1alpha1.VirtualMachine, collected chan<- prometheus.Metric) {
 	asleep := 0
 	for i := range servers {
 		server := &servers[i]
-		if server.State != backend.StateAsleep || machines[server.UID] == nil {
+		if machines[server.UID] == nil {
 			continue
 		}
-		asleep++
+		if server.State == backend.StateAsleep {
+			asleep++
+		}
 		collected <- prometheus.MustNewConstMetric(savedDesc, prometheus.GaugeValue, float64(server.SavedBytes), server.Namespace, server.Name)
 	}
 	collected <- prometheus.MustNewConstMetric(asleepDesc, prometheus.GaugeValue, float64(asleep), driver)

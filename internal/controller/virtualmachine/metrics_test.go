@@ -109,7 +109,7 @@ func TestMetricsOfMachines(t *testing.T) {
 	want := map[string]float64{
 		"machines fake/Active": 1, "machines fake/Creating": 1,
 		"restarts_total " + label: 3, "restarts_total other/default": 0,
-		"retained_disk_bytes gone/default": 5, "asleep fake": 1, "saved_memory_bytes other/default": 125,
+		"retained_disk_bytes gone/default": 5, "asleep fake": 1, "saved_memory_bytes other/default": 125, "saved_memory_bytes " + label: 0,
 		"cpu_seconds_total " + label: 1, "resident_memory_bytes " + label: 100, "guest_memory_used_bytes " + label: 100,
 		"network_received_bytes_total " + label: 1, "network_transmitted_bytes_total " + label: 2, "network_received_packets_total " + label: 3,
 		"network_transmitted_packets_total " + label: 4, "network_dropped_packets_total " + label: 5, "network_connections " + label: 6,
