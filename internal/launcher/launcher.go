@@ -53,6 +53,7 @@ type launcher struct {
 	definition Definition
 	dirs       Dirs
 	ready      *readiness
+	access     *access
 	base       *image
 	// lock is the lock of the root disk; nil without one.
 	lock          *os.File
@@ -68,14 +69,17 @@ type launcher struct {
 // Run runs a machine until it ends. When ctx ends, it presses the power button, until the guest has powered off: kubelet
 // limits the time. The output of the serial console goes to console, messages of QEMU to messages.
 func Run(ctx context.Context, definition Definition, dirs Dirs, console *os.File, messages io.Writer) Ended {
-	l := &launcher{definition: definition, dirs: dirs, ready: newReadiness(), console: console, messages: messages}
+	l := &launcher{definition: definition, dirs: dirs, ready: newReadiness(), access: &access{dirs: dirs}, console: console, messages: messages}
 	listener, err := net.Listen("tcp", ":"+strconv.Itoa(int(definition.ReadyPort)))
 	if err != nil {
 		return Ended{CauseStartFailed, err.Error()}
 	}
 	mux := http.NewServeMux()
 	mux.Handle(ReadyPath, l.ready)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: monitorTimeout, MaxHeaderBytes: 16 << 10}
+	l.access.register(mux)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: monitorTimeout, MaxHeaderBytes: 16 << 10, Protocols: new(http.Protocols)}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
 	go func() { _ = server.Serve(listener) }() // until it is closed
 	defer func() { _ = server.Close() }()
 	defer func() { _ = l.lock.Close() }() // without a disk, it is nil, and so it fails
@@ -190,6 +194,8 @@ func (l *launcher) follow(ctx, running context.Context) (cause Cause, err error)
 	if err := call(conn, "cont"); err != nil {
 		return "", err
 	}
+	l.access.setMonitor(conn)
+	defer l.access.setMonitor(nil)
 	if l.definition.NoAgent {
 		l.ready.set(true)
 	}

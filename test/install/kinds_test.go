@@ -75,6 +75,8 @@ var (
 	// forDriverPod replaces some of forVirtualMachines and byDefault.
 	forDriverPod = map[string]string{
 		"everywhere: persistentvolumeclaims": "create delete get patch",
+		"everywhere: pods/log":               "get",
+		"everywhere: pods/portforward":       "create get",
 		"everywhere: secrets":                "create delete get list update watch",
 	}
 	forClusters = map[string]string{

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -62,6 +63,9 @@ type Driver struct {
 	// client reads from the API server, cache from the watches.
 	client client.Client
 	cache  cache.Cache
+	// launchers connects to machines, logs reads the log of a Pod.
+	launchers *launchers
+	logs      func(ctx context.Context, pod *corev1.Pod, tail int, follow bool) (io.ReadCloser, error)
 
 	cancel  context.CancelFunc
 	watches sync.WaitGroup
@@ -83,6 +87,8 @@ var ours = func() labels.Selector {
 // Only a manager with this driver has these permissions: RBAC cannot limit them to the objects of machines.
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch;create;update;delete
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups="",resources=pods/log,verbs=get
+// +kubebuilder:rbac:groups="",resources=pods/portforward,verbs=get;create
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create;patch;delete
 
 // Missing returns an error if the driver has not all its images.
@@ -107,6 +113,11 @@ func Open(options Options) (*Driver, error) {
 	if d.client, err = client.New(options.Config, client.Options{Scheme: scheme}); err != nil {
 		return nil, fmt.Errorf("connect to the API server: %w", err)
 	}
+	subresources, err := newPods(options.Config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the API server: %w", err)
+	}
+	d.launchers, d.logs = newLaunchers(subresources.forward), subresources.log
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
 	cluster, err := kube.ClusterUID(ctx, d.client)
@@ -223,19 +234,9 @@ func typed(what string, err error) error {
 
 // Observe implements backend.Driver. It makes no request.
 func (d *Driver) Observe(ctx context.Context, id backend.Identity) (backend.Server, error) {
-	if err := d.check(); err != nil {
-		return backend.Server{}, err
-	}
-	secret, err := read[corev1.Secret](ctx, d.cache, id)
+	secret, pod, err := d.seen(ctx, id)
 	if err != nil {
 		return backend.Server{}, err
-	}
-	pod, err := read[corev1.Pod](ctx, d.cache, id)
-	if err != nil {
-		return backend.Server{}, err
-	}
-	if secret == nil && pod == nil {
-		return backend.Server{}, fmt.Errorf("%w: %s", backend.ErrNotFound, objectName(id.UID))
 	}
 	return describe(secret, pod, time.Now())
 }
@@ -281,5 +282,6 @@ func (d *Driver) Close() error {
 	d.mu.Unlock()
 	d.cancel()
 	d.watches.Wait()
+	d.launchers.close()
 	return nil
 }

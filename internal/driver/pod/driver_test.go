@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -34,6 +35,7 @@ type cluster struct {
 	api        kubernetes.Interface
 	namespaces []string
 	driver     *Driver
+	launchers  *simulated
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -42,7 +44,7 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{T: t, api: api, namespaces: []string{env.Namespace(t), "elsewhere"}}
+	c := &cluster{T: t, api: api, namespaces: []string{env.Namespace(t), "elsewhere"}, launchers: &simulated{servers: map[types.UID]*httptest.Server{}}}
 	for _, name := range c.namespaces {
 		_, err := api.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -59,6 +61,7 @@ func newCluster(t *testing.T) *cluster {
 		}
 	}
 	t.Cleanup(c.clear)
+	t.Cleanup(c.launchers.endAll)
 	c.runKubelet()
 	t.Cleanup(func() {
 		if c.driver != nil {
@@ -96,6 +99,8 @@ func (c *cluster) open(t *testing.T) backend.Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// There is no kubelet that forwards ports and has logs.
+	driver.launchers, driver.logs = newLaunchers(c.launchers.forward), c.launchers.logs
 	c.driver = driver
 	return driver
 }
@@ -181,6 +186,7 @@ func (c *cluster) sync(ctx context.Context, pod *corev1.Pod) error {
 
 // end writes that the container of a Pod has ended.
 func (c *cluster) end(ctx context.Context, pod *corev1.Pod, ended launcher.Ended) error {
+	c.launchers.end(pod.UID)
 	raw, err := json.Marshal(ended)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -36,13 +37,13 @@ type failure struct {
 	At      time.Time `json:"at"`
 }
 
-// newSecret returns the Secret of a machine: its record and its seed.
+// newSecret returns the Secret of a machine: its record, its seed, and the token with which the manager connects to its launcher.
 func newSecret(rec *record, seed *backend.Seed) (*corev1.Secret, error) {
 	secret := &corev1.Secret{ObjectMeta: newMeta(rec.Machine.Identity)}
 	return secret, rec.putInto(secret, seed)
 }
 
-// putInto writes the record and the seed into a Secret.
+// putInto writes the record and the seed into a Secret, and a token if it has none: that of a run does not change.
 func (r *record) putInto(secret *corev1.Secret, seed *backend.Seed) error {
 	raw, err := json.Marshal(r)
 	if err != nil {
@@ -51,7 +52,13 @@ func (r *record) putInto(secret *corev1.Secret, seed *backend.Seed) error {
 	if seed == nil {
 		seed = &backend.Seed{}
 	}
-	secret.Data = map[string][]byte{recordKey: raw, launcher.UserDataFile: []byte(seed.UserData), launcher.NetworkDataFile: []byte(seed.NetworkData)}
+	token := secret.Data[launcher.TokenFile]
+	if len(token) == 0 {
+		token = []byte(rand.Text())
+	}
+	secret.Data = map[string][]byte{
+		recordKey: raw, launcher.TokenFile: token, launcher.UserDataFile: []byte(seed.UserData), launcher.NetworkDataFile: []byte(seed.NetworkData),
+	}
 	return nil
 }
 

@@ -192,6 +192,7 @@ func addVolumes(spec *corev1.PodSpec, machine *backend.Machine, images images) {
 	// The record in the Secret is not for the launcher. It is not optional: without its Secret, no Pod of a deleted machine starts.
 	add("seed", launcher.SeedDir, true, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
 		SecretName: objectName(machine.UID), DefaultMode: ptr.To[int32](0o440), Items: []corev1.KeyToPath{
+			{Key: launcher.TokenFile, Path: launcher.TokenFile},
 			{Key: launcher.UserDataFile, Path: launcher.UserDataFile}, {Key: launcher.NetworkDataFile, Path: launcher.NetworkDataFile},
 		},
 	}})

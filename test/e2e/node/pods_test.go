@@ -4,6 +4,7 @@ package node
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/keelson-dev/keelson/internal/access/client"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
@@ -25,11 +30,15 @@ const (
 	ofMachines = "cloudnative.tw/virtualmachine-uid"
 )
 
-// machineInPod is a machine with the default guest and a root disk.
+// machineInPod is a machine with the default guest, a root disk, and a web server at a port that is not in spec.ports.
 const machineInPod = `apiVersion: cloudnative.tw/v1alpha1
 kind: VirtualMachine
 metadata: {name: vm}
-spec: {driver: pod, resource: {cpu: 1, memory: 192Mi, rootDisk: 64Mi}}
+spec:
+  driver: pod
+  resource: {cpu: 1, memory: 192Mi, rootDisk: 64Mi}
+  cloudInit: {userData: "#cloud-config\nwrite_files: [{path: /www/hello, content: it serves}]\nbootcmd: [busybox httpd -p 8080 -h /www]\n"}
+  readinessProbe: {httpGet: {port: 8080, path: /hello}, timeoutSeconds: 30}
 `
 
 // TestLongMachinesInPods is the life of a VirtualMachine of the driver pod on a real node, in a namespace that enforces Pod Security
@@ -54,6 +63,7 @@ func TestLongMachinesInPods(t *testing.T) {
 		{"the images are built and loaded", upWithPods},
 		{"what the driver cannot do is refused", refusedInPods},
 		{"it is created, and its agent connects", createInPod},
+		{"its console, its log and its ports are reached", accessInPod},
 		{"it is restarted, and keeps its disk", restartInPod},
 		{"its disk cannot grow here, and it starts", growInPod},
 		{"its Pod deleted, it runs again", func(t *testing.T, u *user) {
@@ -133,6 +143,52 @@ func createInPod(t *testing.T, u *user) {
 func (u *user) awaitMachine(t *testing.T) {
 	t.Helper()
 	u.kubectl(t, "wait", "--for=condition=Ready", "virtualmachine/vm", "--timeout", transcript.WaitTimeout.String())
+}
+
+// accessInPod reaches the machine by the access API, in a namespace that lets nobody in.
+func accessInPod(t *testing.T, u *user) {
+	u.apply(t, "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: nobody}\nspec: {podSelector: {}, policyTypes: [Ingress]}\n")
+	defer u.kubectl(t, "delete", "networkpolicy", "nobody")
+	config, err := clientcmd.BuildConfigFromFlags("", u.Env["KUBECONFIG"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	console, err := client.Dial(t.Context(), config, "default", "vm", client.Console, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer console.CloseNow() //nolint:errcheck // it may be closed
+	if err := console.Write(t.Context(), websocket.MessageBinary, []byte("\recho it says $((6*7))\r")); err != nil {
+		t.Fatal(err)
+	}
+	for seen := ""; !strings.Contains(seen, "it says 42"); {
+		_, message, err := console.Read(t.Context())
+		if err != nil {
+			t.Fatalf("the console ends after %q: %v", seen, err)
+		}
+		seen += string(message)
+	}
+	began := time.Now()
+	conn, err := client.DialPort(t.Context(), config, "default", "vm", 8080)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // it was read to its end
+	if _, err := io.WriteString(conn, "GET /hello HTTP/1.0\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := io.ReadAll(conn); err != nil || !strings.HasSuffix(string(raw), "it serves") {
+		t.Errorf("port 8080 answers %q, %v", raw, err)
+	}
+	t.Logf("port 8080 answered after %d ms", time.Since(began).Milliseconds())
+	if conn, err := client.DialPort(t.Context(), config, "default", "vm", 9); err == nil {
+		_ = conn.Close()
+		t.Error("port 9, at which nothing listens, is open")
+	} else {
+		transcript.Contains(t, err.Error(), "the guest refuses the connection")
+	}
+	u.Until(t, "the log has the output of the console", func(out string) bool { return strings.Contains(out, "it says 42") },
+		"keelson", "vm", "logs", "vm", "--kubeconfig", u.Env["KUBECONFIG"])
 }
 
 // run returns the current run of the machine.

@@ -1,0 +1,223 @@
+package pod
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/coder/websocket"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/keelson-dev/keelson/internal/launcher"
+)
+
+// simulated are launchers without machines: their console and port 22 return what they get, and they have no other port.
+type simulated struct {
+	mu      sync.Mutex
+	servers map[types.UID]*httptest.Server
+}
+
+// forward connects to the launcher of a Pod.
+func (s *simulated) forward(ctx context.Context, pod *corev1.Pod, _ int32) (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	server := s.servers[pod.UID]
+	if server == nil {
+		server = httptest.NewUnstartedServer(http.HandlerFunc(serveSimulated))
+		server.Config.Protocols = new(http.Protocols)
+		server.Config.Protocols.SetUnencryptedHTTP2(true)
+		server.Start()
+		s.servers[pod.UID] = server
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", server.Listener.Addr().String())
+}
+
+// end ends the launcher of a Pod.
+func (s *simulated) end(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if server := s.servers[uid]; server != nil {
+		server.CloseClientConnections()
+		server.Close()
+		delete(s.servers, uid)
+	}
+}
+
+func (s *simulated) endAll() {
+	for uid := range s.servers {
+		s.end(uid)
+	}
+}
+
+func serveSimulated(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case len(r.Header.Get("Authorization")) < 20:
+		http.Error(w, "no token", http.StatusForbidden)
+	case r.URL.Path == launcher.ConsolePath, r.URL.Path == launcher.DialPath && r.URL.Query().Get(launcher.PortParameter) == "22":
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		for block := make([]byte, 100); ; {
+			n, err := r.Body.Read(block)
+			if _, failed := w.Write(block[:n]); err != nil || failed != nil {
+				return
+			}
+			_ = http.NewResponseController(w).Flush()
+		}
+	case r.URL.Path == launcher.DialPath:
+		http.Error(w, "the guest refuses the connection", http.StatusBadGateway)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// logs returns the log of a Pod, which names it.
+func (s *simulated) logs(ctx context.Context, pod *corev1.Pod, tail int, follow bool) (io.ReadCloser, error) {
+	text := io.Reader(strings.NewReader(fmt.Sprintf("%d lines of %s\n", tail, pod.Annotations[annotationRun])))
+	if follow {
+		text = io.MultiReader(text, untilEnd{ctx, s, pod.UID})
+	}
+	return io.NopCloser(text), nil
+}
+
+// untilEnd is a log without output, which ends with its launcher.
+type untilEnd struct {
+	ctx context.Context
+	s   *simulated
+	uid types.UID
+}
+
+// Read implements io.Reader.
+func (u untilEnd) Read([]byte) (int, error) {
+	conn, err := u.s.forward(u.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: u.uid}}, 0)
+	if err != nil {
+		return 0, err
+	}
+	stop := context.AfterFunc(u.ctx, func() { _ = conn.Close() })
+	defer stop()
+	_, _ = conn.Read(make([]byte, 1)) // HTTP servers say nothing first
+	if u.ctx.Err() != nil {
+		return 0, u.ctx.Err()
+	}
+	return 0, io.EOF
+}
+
+// limited is a transport whose responses can only be read.
+type limited struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := l.RoundTripper.RoundTrip(r)
+	if err == nil {
+		response.Body = struct{ io.ReadCloser }{response.Body}
+	}
+	return response, err
+}
+
+// TestForward forwards a port as the API server does: messages with channels.
+func TestForward(t *testing.T) {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/namespaces/ns/pods/vm/portforward" || r.URL.Query().Get("ports") != "65000" {
+			http.Error(w, "", http.StatusForbidden)
+			return
+		}
+		socket, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{channels}})
+		if err != nil {
+			return
+		}
+		defer socket.CloseNow() //nolint:errcheck // it may be closed
+		socket.SetReadLimit(1 << 20)
+		for _, channel := range []byte{dataChannel, errorChannel} {
+			_ = socket.Write(r.Context(), websocket.MessageBinary, binary.LittleEndian.AppendUint16([]byte{channel}, 65000))
+		}
+		for {
+			_, message, err := socket.Read(r.Context())
+			if err != nil {
+				return
+			}
+			if string(message[1:]) == "fail" {
+				message = append([]byte{errorChannel}, "no such port"...)
+			}
+			_ = socket.Write(r.Context(), websocket.MessageBinary, message)
+		}
+	}))
+	defer api.Close()
+	config := &rest.Config{Host: api.URL}
+	config.Wrap(func(inner http.RoundTripper) http.RoundTripper { return limited{inner} }) // as that of the manager
+	pods, err := newPods(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm"}}
+	ctx, cancel := context.WithCancel(t.Context())
+	conn, err := pods.forward(ctx, pod, 65000)
+	cancel() // it limits the attempt
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := strings.Repeat("0123456789", 10_000)
+	go func() { _, _ = io.WriteString(conn, sent) }()
+	got := make([]byte, len(sent))
+	if _, err := io.ReadFull(conn, got); err != nil || string(got) != sent {
+		t.Errorf("the port returns %d bytes, %v", len(got), err)
+	}
+	if _, err := io.WriteString(conn, "fail"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(got); err == nil || !strings.Contains(err.Error(), "no such port") {
+		t.Errorf("a port that fails: %v", err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	pod.Name = "another"
+	if _, err := pods.forward(t.Context(), pod, 65000); err == nil || !strings.Contains(err.Error(), "pods/portforward") {
+		t.Errorf("without the permission: %v", err)
+	}
+}
+
+// TestDial connects to a port, ends one side only, and is refused at another.
+func TestDial(t *testing.T) {
+	launchers := &simulated{servers: map[types.UID]*httptest.Server{}}
+	defer launchers.endAll()
+	machine := newMachine()
+	pod, err := newPod(&machine, images{}, "run", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.UID = "a-pod"
+	l := newLaunchers(launchers.forward)
+	defer l.close()
+	conn, err := l.connect(t.Context(), pod, strings.Repeat("t", 26), launcher.DialPath+"?port=22")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := io.ReadAll(conn); err != nil || string(raw) != "hello" {
+		t.Errorf("read %q, %v", raw, err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	for path, want := range map[string]string{launcher.DialPath + "?port=9": "refuses", "/else": "earlier version"} {
+		_, err := l.connect(t.Context(), pod, strings.Repeat("t", 26), path)
+		if err == nil || !strings.Contains(err.Error(), want) || errors.As(err, new(refusal)) != (want == "refuses") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}

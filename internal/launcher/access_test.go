@@ -1,0 +1,144 @@
+package launcher
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const token = "a-token"
+
+// manager returns a client as the manager has it.
+func manager() *http.Client {
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	return &http.Client{Transport: transport, Timeout: time.Minute}
+}
+
+// call requests a connection of a launcher.
+func (m *machine) call(client *http.Client, path, token string, body io.Reader) *http.Response {
+	m.Helper()
+	request, err := http.NewRequestWithContext(m.Context(), http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d%s", m.definition.ReadyPort, path), body)
+	if err != nil {
+		m.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := client.Do(request)
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.Cleanup(func() { _ = response.Body.Close() })
+	return response
+}
+
+func TestAccess(t *testing.T) {
+	m := newMachine(t)
+	for name, content := range map[string]string{
+		TokenFile: token, UserDataFile: "#cloud-config\nwrite_files: [{path: /www/hello, content: it serves}]\nbootcmd: [busybox httpd -p 8080 -h /www]\n",
+	} {
+		if err := os.WriteFile(filepath.Join(m.dirs.Seed, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.run()
+	m.awaitReady()
+	client := manager()
+	for name, test := range map[string]struct {
+		client      *http.Client
+		path, token string
+		want        int
+	}{
+		"without the token":                 {client, ConsolePath, "", http.StatusForbidden},
+		"with another token":                {client, DialPath + "?port=8080", token + "x", http.StatusForbidden},
+		"without HTTP/2":                    {http.DefaultClient, ConsolePath, token, http.StatusHTTPVersionNotSupported},
+		"without a port":                    {client, DialPath, token, http.StatusBadRequest},
+		"a port that the guest has not":     {client, DialPath + "?port=9", token, http.StatusBadGateway},
+		"a port of the guest":               {client, DialPath + "?port=8080", token, http.StatusOK},
+		"a port of the guest, another time": {client, DialPath + "?port=8080", token, http.StatusOK},
+	} {
+		if response := m.call(test.client, test.path, test.token, nil); response.StatusCode != test.want {
+			raw, _ := io.ReadAll(response.Body) // a message
+			t.Errorf("%s: %s: %s", name, response.Status, raw)
+		}
+	}
+	web := m.call(client, DialPath+"?port=8080", token, strings.NewReader("GET /hello HTTP/1.0\r\n\r\n"))
+	if raw, err := io.ReadAll(web.Body); err != nil || !bytes.HasSuffix(raw, []byte("it serves")) {
+		t.Errorf("the guest answers %q, %v", raw, err)
+	}
+	output, input := io.Pipe()
+	console := m.call(client, ConsolePath, token, output)
+	if _, err := input.Write([]byte("\recho $((6*7))x\r")); err != nil {
+		t.Fatal(err)
+	}
+	var seen bytes.Buffer
+	for block := make([]byte, 1024); !strings.Contains(seen.String(), "42x"); {
+		n, err := console.Body.Read(block)
+		seen.Write(block[:n])
+		if err != nil {
+			t.Fatalf("after %q: %v", seen.String(), err)
+		}
+	}
+	m.stop()
+	if _, err := io.Copy(io.Discard, console.Body); err != nil {
+		t.Errorf("the console ends with %v", err)
+	}
+	m.awaitEnd()
+}
+
+// Other Pods reach the port, for the readiness of the guest, and the guest reaches it from the loopback address.
+func TestAccessIsForTheManager(t *testing.T) {
+	dir := t.TempDir()
+	a := &access{dirs: Dirs{Seed: dir}}
+	serve := a.guard(func(http.ResponseWriter, *http.Request) {})
+	status := func(from, authorization string) int {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, ConsolePath, nil)
+		request.RemoteAddr, request.ProtoMajor = from, 2
+		request.Header.Set("Authorization", authorization)
+		recorder := httptest.NewRecorder()
+		serve(recorder, request)
+		return recorder.Code
+	}
+	if got := status("127.0.0.1:1", "Bearer "); got != http.StatusForbidden {
+		t.Errorf("without a token in the Secret: %d", got)
+	}
+	if err := os.WriteFile(filepath.Join(dir, TokenFile), []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		from, authorization string
+		want                int
+	}{
+		{"127.0.0.1:1", "Bearer " + token, http.StatusOK},
+		{"[::1]:1", "Bearer " + token, http.StatusOK},
+		{"10.0.0.5:1", "Bearer " + token, http.StatusForbidden},
+		{"127.0.0.1:1", "Bearer " + token[1:], http.StatusForbidden},
+		{"127.0.0.1:1", token, http.StatusForbidden},
+		{"127.0.0.1:1", "", http.StatusForbidden},
+	} {
+		if got := status(test.from, test.authorization); got != test.want {
+			t.Errorf("from %s with %q: %d, want %d", test.from, test.authorization, got, test.want)
+		}
+	}
+}
+
+func TestStateOf(t *testing.T) {
+	table := `Hub -1 (net):
+  Protocol[State]    FD  Source Address  Port   Dest. Address  Port RecvQ SendQ
+  TCP[ESTABLISHED]   22       127.0.0.1 41234       10.0.2.15    22     0     0
+  TCP[HOST_FORWARD]  13       127.0.0.1 41234       10.0.2.15    22     0     0
+  TCP[HOST_FORWARD]  14       127.0.0.1 41235       10.0.2.15    22     0     0
+  UDP[236 sec]       15       127.0.0.1 41236       10.0.2.15    53     0     0
+`
+	for port, want := range map[int]string{41234: "ESTABLISHED", 41235: "", 41236: "", 22: ""} {
+		if got := stateOf(table, port); got != want {
+			t.Errorf("the state of port %d is %q, want %q", port, got, want)
+		}
+	}
+}
