@@ -151,6 +151,12 @@ func examples() map[string]example {
 				Version: "v1.0.0", ExpiresAfter: aDay, Users: []clusterv1alpha1.ClusterUser{{Name: "ci"}}, Snapshots: &clusterv1alpha1.SnapshotSchedule{Schedule: "@yearly"},
 			}},
 			reason: clusterv1alpha1.ReasonVersionNotAvailable, tells: clusterv1alpha1.ReasonApplied,
+			conditions: []string{ // not Restored: there is no snapshot of these
+				clusterv1alpha1.ConditionProvisioned, clusterv1alpha1.ConditionReady, clusterv1alpha1.ConditionControlPlaneAvailable,
+				clusterv1alpha1.ConditionEtcdHealthy, clusterv1alpha1.ConditionKubeconfigAvailable, clusterv1alpha1.ConditionDeleting,
+				clusterv1alpha1.ConditionPaused, clusterv1alpha1.ConditionNodesReady, clusterv1alpha1.ConditionUsersReady,
+				clusterv1alpha1.ConditionSnapshotsUpToDate, clusterv1alpha1.ConditionExpiring,
+			},
 		},
 		snapshot.Name: {
 			ready: &clusterv1alpha1.ClusterSnapshot{
