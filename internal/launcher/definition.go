@@ -21,9 +21,13 @@ const (
 	// ReadyPath is the path at which HTTP requests succeed when the guest is ready. With wait, a duration, a response that it is
 	// not is held back for that time.
 	ReadyPath = "/readyz"
-	// ConsolePath and DialPath are the paths at the same port at which the manager, with the token, connects to the serial console, and
-	// to the port of the guest in the parameter: by HTTP/2 requests whose bodies are the two directions.
-	ConsolePath, DialPath, PortParameter = "/console", "/dial", "port"
+	// ConsolePath is the path at the same port at which the manager, with the token, connects to the serial console: by an HTTP/2
+	// request whose bodies are the two directions.
+	ConsolePath = "/console"
+	// DialPath is the path at which it connects to a port of the guest in the same way.
+	DialPath = "/dial"
+	// PortParameter is the parameter of DialPath with that port.
+	PortParameter = "port"
 	// TokenFile is the file in SeedDir with the token of the manager.
 	TokenFile = "access-token"
 	// UserDataFile is the file in SeedDir with the user data.

@@ -73,31 +73,36 @@ with real nodes, or with --rke-config one on the hosts of an RKE configuration.`
 			if c.DryRun() {
 				return c.print(cmd.OutOrStdout(), cluster)
 			}
-			all, err := open(cmd.Context(), &flags)
-			if err != nil {
-				return err
-			}
-			if err := all.Create(cmd.Context(), cluster); apierrors.IsAlreadyExists(err) {
-				return fmt.Errorf("there is a Cluster %s already; choose another name, or delete it: keelson cluster delete %[1]s", cluster.Name)
-			} else if err != nil {
-				return all.describe(cluster.Name, err)
-			}
-			if err := c.print(cmd.OutOrStdout(), cluster); err != nil {
-				return err
-			}
-			if waits.Wait {
-				if err := all.untilReady(cmd.Context(), cluster.Name, waits.Timeout, cmd.ErrOrStderr()); err != nil {
-					return err
-				}
-			}
-			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Use it with: keelson cluster kubeconfig %s --merge\n", flags.Words(cluster.Name))
-			return err
+			return c.create(cmd, &flags, &waits, cluster)
 		},
 	}
 	flags.AddFlags(cmd.Flags())
 	c.addFlags(cmd.Flags())
 	waits.AddFlags(cmd.Flags(), "the cluster is ready")
 	return cmd
+}
+
+// create creates the cluster, and waits for it if the flags say so.
+func (c *createFlags) create(cmd *cobra.Command, flags *target.Flags, waits *object.Waiting, cluster *v1alpha1.Cluster) error {
+	all, err := open(cmd.Context(), flags)
+	if err != nil {
+		return err
+	}
+	if err := all.Create(cmd.Context(), cluster); apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("there is a Cluster %s already; choose another name, or delete it: keelson cluster delete %[1]s", cluster.Name)
+	} else if err != nil {
+		return all.describe(cluster.Name, err)
+	}
+	if err := c.print(cmd.OutOrStdout(), cluster); err != nil {
+		return err
+	}
+	if waits.Wait {
+		if err := all.untilReady(cmd.Context(), cluster.Name, waits.Timeout, cmd.ErrOrStderr()); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Use it with: keelson cluster kubeconfig %s --merge\n", flags.Words(cluster.Name))
+	return err
 }
 
 func (c *createFlags) addFlags(fs *pflag.FlagSet) {

@@ -54,10 +54,7 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 		go func() { _, _ = definitions() }() // runManager gets the error
 	}
 	early := make(chan struct{})
-	simulated, real := o.nodes, 0
-	if o.machine != nil {
-		simulated, real = 0, o.nodes
-	}
+	simulated, real := o.nodeCounts()
 	cp, err := controlplane.Start(ctx, controlplane.Options{
 		Dir: dir, Binary: binary, Ephemeral: o.instance.Ephemeral, Nodes: simulated, RealNode: o.machine, RealNodes: real,
 		Answering: func(ctx context.Context, config *rest.Config) {
@@ -84,17 +81,14 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 	if err := o.record(dir); err != nil {
 		logger.Error(err, "Failed to record this process: the next `keelson up` cannot take over from it")
 	}
-	page, err := o.openConsole(ctx, dir)
-	if err == nil {
-		err = o.serve(ctx, cp, page, dir, r, logger, func() {
-			welcome := event{Text: o.welcome(cp.Server(), cp.Kubeconfig(), dir, time.Since(began))}
-			if page != nil {
-				welcome.Console = page.URL()
-			}
-			r.report(welcome)
-			ready()
-		})
-	}
+	err = o.serve(ctx, cp, dir, r, logger, func(page *console.Console) {
+		welcome := event{Text: o.welcome(cp.Server(), cp.Kubeconfig(), dir, time.Since(began))}
+		if page != nil {
+			welcome.Console = page.URL()
+		}
+		r.report(welcome)
+		ready()
+	})
 	if handedOver() {
 		return interrupted(ctx, err)
 	}
@@ -108,6 +102,14 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 	err = errors.Join(interrupted(ctx, err), instance.StopMachines(stopCtx, dir, o.instance.Ephemeral))
 	_, stopErr := local.StopAll(stopCtx, manager.ClusterDir(dir))
 	return o.cleanUp(dir, errors.Join(err, stopErr, cp.Stop(stopCtx)))
+}
+
+// nodeCounts returns the numbers of simulated and of real nodes; one of them is 0.
+func (o *options) nodeCounts() (simulated, real int) {
+	if o.machine != nil {
+		return 0, o.nodes
+	}
+	return o.nodes, 0
 }
 
 // openConsole binds the port of the console, and records how to open it; nil if there is none.
@@ -128,7 +130,11 @@ func (o *options) openConsole(ctx context.Context, dir string) (*console.Console
 }
 
 // serve starts the controllers, the nodes and the console, informs the user, and runs until the context ends.
-func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, page *console.Console, dir string, r reporter, logger logr.Logger, ready func()) error {
+func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, dir string, r reporter, logger logr.Logger, ready func(*console.Console)) error {
+	page, err := o.openConsole(ctx, dir)
+	if err != nil {
+		return err
+	}
 	if host := cp.HostAddress(); host.IsValid() && o.machines.ServiceAddress == "" {
 		o.machines.ServiceAddress = host.String()
 	}
@@ -160,7 +166,7 @@ func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, page
 				return err
 			}
 		}
-		ready()
+		ready(page)
 		return nil
 	})
 	return group.Wait()
