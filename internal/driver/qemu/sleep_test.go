@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -36,6 +37,30 @@ func (w *fixture) wakes(machine backend.Machine) *backend.Server {
 	w.do(w.driver.Start(w.Context(), machine))
 	return w.eventually("it is awake", is(backend.StateRunning))
 }
+
+// stepHook is what happens at a step of the driver's work, while the driver works.
+type stepHook struct{ at atomic.Pointer[func(string)] }
+
+// hookSteps returns the hook of a test. It comes before the driver of the test, and is removed after it.
+func hookSteps(t *testing.T) *stepHook {
+	t.Helper()
+	var hook stepHook
+	hook.clear()
+	before := step
+	step = func(name string) { (*hook.at.Load())(name) }
+	t.Cleanup(func() { step = before })
+	return &hook
+}
+
+func (h *stepHook) set(at string, do func()) {
+	h.at.Store(new(func(name string) {
+		if name == at {
+			do()
+		}
+	}))
+}
+
+func (h *stepHook) clear() { h.at.Store(new(func(string) {})) }
 
 // wasWoken reports whether the QEMU of the machine has loaded saved memory.
 func (w *fixture) wasWoken() bool {
@@ -287,20 +312,12 @@ func TestSleepOnAFullDisk(t *testing.T) {
 
 // QEMU dies while it saves or loads its memory.
 func TestQEMUDiesDuringSleepAndWake(t *testing.T) {
-	original := step
-	t.Cleanup(func() { step = original })
-	killAt := func(w *fixture, at string) {
-		step = func(name string) {
-			if name == at {
-				w.kill(w.T, uid)
-			}
-		}
-	}
 	t.Run("before its memory is saved", func(t *testing.T) {
+		at := hookSteps(t)
 		w := newFixture(t)
 		machine := w.firmware()
 		run := w.run(machine).Run
-		killAt(w, "halted")
+		at.set("halted", func() { w.kill(t, uid) })
 		w.do(w.driver.Sleep(t.Context(), machine.Identity))
 		server := w.eventually("it is off", is(backend.StateStopped))
 		if server.Ended == nil || server.Ended.Run != run || server.Ended.Cause != backend.CauseHost || w.hasMemory() {
@@ -309,26 +326,28 @@ func TestQEMUDiesDuringSleepAndWake(t *testing.T) {
 		w.remove()
 	})
 	t.Run("after its memory is saved", func(t *testing.T) {
+		at := hookSteps(t)
 		w := newFixture(t)
 		machine := w.firmware()
 		w.run(machine)
-		killAt(w, "sleep recorded")
+		at.set("sleep recorded", func() { w.kill(t, uid) })
 		w.sleeps()
-		step = original
+		at.clear()
 		if w.wakes(machine); !w.wasWoken() {
 			t.Error("it was not woken")
 		}
 		w.remove()
 	})
 	t.Run("before its memory is used", func(t *testing.T) {
+		at := hookSteps(t)
 		w := newFixture(t)
 		machine := w.firmware()
 		w.run(machine)
 		w.sleeps()
-		killAt(w, "memory loaded")
+		at.set("memory loaded", func() { w.kill(t, uid) })
 		w.do(w.driver.Start(t.Context(), machine))
 		w.eventually("it has died", func(s *backend.Server) bool { return s.Task == backend.TaskNone })
-		step = original
+		at.clear()
 		// The memory counts as used as soon as that is recorded, whether or not QEMU lives: then the machine boots.
 		w.reach(machine, drivertest.ToRun)
 		if w.hasMemory() {
@@ -386,19 +405,14 @@ func testKilledDuringSleep(t *testing.T, before, goal drivertest.Goal, at, image
 
 // A machine whose QEMU hangs is asleep in the end.
 func TestSuspendedQEMUIsEnded(t *testing.T) {
-	original := step
-	t.Cleanup(func() { step = original })
+	at := hookSteps(t)
 	w := newFixture(t)
 	machine := w.firmware()
 	w.run(machine)
-	step = func(name string) {
-		if name == "sleep recorded" {
-			signals.Send(t, w.pid(t, uid), syscall.SIGSTOP)
-		}
-	}
+	at.set("sleep recorded", func() { signals.Send(t, w.pid(t, uid), syscall.SIGSTOP) })
 	w.do(w.driver.Sleep(t.Context(), machine.Identity))
 	w.eventuallyWithin(time.Minute, "it is asleep", is(backend.StateAsleep))
-	step = original
+	at.clear()
 	if w.wakes(machine); !w.wasWoken() {
 		t.Error("it was not woken")
 	}
