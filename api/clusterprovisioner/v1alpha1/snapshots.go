@@ -104,7 +104,7 @@ const (
 
 // ClusterRestoreStatus is the last restore that has ended.
 type ClusterRestoreStatus struct {
-	// spec.restore.requestedAt of the restore.
+	// Value of spec.restore.requestedAt for this restore.
 	// +required
 	RequestedAt string `json:"requestedAt"`
 

@@ -12,7 +12,7 @@ import (
 //
 // ClusterRestoreStatus is the last restore that has ended.
 type ClusterRestoreStatusApplyConfiguration struct {
-	// spec.restore.requestedAt of the restore.
+	// Value of spec.restore.requestedAt for this restore.
 	RequestedAt *string `json:"requestedAt,omitempty"`
 	// Name of the ClusterSnapshot.
 	Snapshot *string `json:"snapshot,omitempty"`
