@@ -38,7 +38,7 @@ spec:
   driver: pod
   resource: {cpu: 1, memory: 192Mi, rootDisk: 64Mi}
   cloudInit: {userData: "#cloud-config\nwrite_files: [{path: /www/hello, content: it serves}]\nbootcmd: [busybox httpd -p 8080 -h /www]\n"}
-  readinessProbe: {httpGet: {port: 8080, path: /hello}, timeoutSeconds: 30}
+  readinessProbe: {httpGet: {port: 8080, path: /hello}, periodSeconds: 1, timeoutSeconds: 30}
 `
 
 // TestLongMachinesInPods is the life of a VirtualMachine of the driver pod on a real node, in a namespace that enforces Pod Security
