@@ -26,6 +26,9 @@ const (
 	// guestTimeout limits a connection to the guest. It is needed because not every client ends its attempts: while the guest boots,
 	// they would pile up.
 	guestTimeout = 5 * time.Second
+	// firstAttempt limits the first of two attempts. QEMU's network repeats a packet that a guest without an address has missed only
+	// after 6 seconds.
+	firstAttempt = time.Second
 	// dialAttempts is the number of ports that are tried for a forward.
 	dialAttempts = 3
 	// relayBlock is how much is copied at a time.
@@ -91,7 +94,12 @@ func (a *access) dial(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), guestTimeout)
 	defer cancel()
-	conn, err := a.dialGuest(ctx, uint16(port))
+	first, cancelFirst := context.WithTimeout(ctx, firstAttempt)
+	defer cancelFirst()
+	conn, err := a.dialGuest(first, uint16(port))
+	if first.Err() != nil && err != nil {
+		conn, err = a.dialGuest(ctx, uint16(port))
+	}
 	switch {
 	case errors.Is(err, errNoGuest):
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)

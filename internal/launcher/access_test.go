@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 const token = "a-token"
@@ -50,6 +52,9 @@ func TestAccess(t *testing.T) {
 	m.run()
 	m.awaitReady()
 	client := manager()
+	harness.Eventually(t, "the guest has its address, and serves the port", func() bool {
+		return m.call(client, DialPath+"?port=8080", token, nil).StatusCode == http.StatusOK
+	})
 	for name, test := range map[string]struct {
 		client      *http.Client
 		path, token string

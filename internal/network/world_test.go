@@ -376,6 +376,7 @@ func newWorld(t testing.TB, namespace, prefix string, guests ...*guest) *world {
 	w.start()
 	for _, g := range guests {
 		g.wait()
+		w.eventually("the switch knows that it is connected", func() bool { return w.machine(g).Connected })
 	}
 	return w
 }

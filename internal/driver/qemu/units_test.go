@@ -100,6 +100,9 @@ func readFAT(t *testing.T, image []byte) (label string, files map[string]string)
 			name = append(piece, name...)
 		case 0x08:
 			label = strings.TrimSpace(string(entry[:11]))
+			if time, date := le.Uint16(entry[22:]), le.Uint16(entry[24:]); time != 0 || date != 40<<9|1<<5|1 {
+				t.Errorf("the label has the time %#x of the day %#x, want the start of 2020", time, date)
+			}
 		default:
 			size := int(le.Uint32(entry[28:]))
 			var content []byte

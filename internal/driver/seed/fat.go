@@ -19,7 +19,7 @@ const (
 	maxSeed = 32 << 20
 )
 
-// seedTime is the timestamp of all files of a seed, so that equal files produce equal bytes.
+// seedTime is the timestamp of the label and of all files of a seed, so that equal files produce equal bytes.
 var seedTime = time.Date(2020, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // File is a file for the root directory of a FAT file system.
@@ -28,7 +28,7 @@ type File struct {
 	Content []byte
 }
 
-// FAT returns the image of a FAT12 file system with a label of at most 11 characters.
+// FAT returns the image of a FAT12 file system with a label of at most 8 characters.
 func FAT(label string, files []File) (image []byte, err error) {
 	content := 0
 	for _, f := range files {
@@ -53,6 +53,10 @@ func FAT(label string, files []File) (image []byte, err error) {
 	fs, err := fat12.Create(file.New(disk, false), int64(size), 0, 0, label, true)
 	if err != nil {
 		return nil, err
+	}
+	// The label is an entry of the root directory, too.
+	if err := fs.Chtimes("/"+label, seedTime, seedTime, seedTime); err != nil {
+		return nil, fmt.Errorf("set the time of the label of the seed: %w", err)
 	}
 	for _, f := range files {
 		if err := writeFile(fs, f); err != nil {
