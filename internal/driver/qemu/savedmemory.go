@@ -25,7 +25,7 @@ const (
 	memoryFile = "memory.zst"
 	// memoryPart is one that is being written.
 	memoryPart = memoryFile + ".part"
-	// streamTimeout is how long QEMU may take to read or write any part of its memory.
+	// streamTimeout is how long QEMU may take to read or write any part of its memory or the cache of its disks.
 	streamTimeout = 30 * time.Second
 )
 

@@ -191,7 +191,8 @@ func (m *machine) isMoving() bool {
 
 // halt halts the processors, and reports whether they ran.
 func (m *machine) halt(ctx context.Context, conn *qmp.Client) (wasRunning bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
+	// To stop, QEMU writes what its disks have cached, which takes long on a busy host.
+	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
 	var status struct{ Status string }
 	if err := conn.Run(ctx, "query-status", nil, &status); err != nil {

@@ -81,7 +81,7 @@ func (m *machine) load(ctx context.Context) error {
 	step("memory used")
 	removeMemory(m.dir)
 	step("memory removed")
-	calling, cancel := context.WithTimeout(ctx, monitorTimeout)
+	calling, cancel := context.WithTimeout(ctx, streamTimeout) // QEMU opens the disks for writing
 	defer cancel()
 	if err := conn.Run(calling, "cont", nil, nil); err != nil {
 		return fmt.Errorf("resume the machine: %w", err)
