@@ -2,13 +2,17 @@ package console
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	quantities "k8s.io/apimachinery/pkg/api/resource"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/pager"
+	resources "k8s.io/component-helpers/resource"
 )
 
 // nodeCapacity is what a node has, in CPUs and bytes.
@@ -32,8 +36,8 @@ type amounts struct {
 // simulatedNode is the label of nodes that Keelson simulates.
 const simulatedNode = "keelson.dev/simulated"
 
-// maxCapacityObjects bounds what is read of the Pods and machines of a large cluster. They are read a page at a time.
-const maxCapacityObjects, capacityPage = 50_000, 500
+// maxCapacityObjects bounds what is read of the Pods and machines of a large cluster.
+const maxCapacityObjects = 50_000
 
 // capacity adds up, as the user, what the nodes and this host have, and what Pods and machines request of it. The page would have to hold
 // all Pods for that.
@@ -73,64 +77,42 @@ func amountsOf(list corev1.ResourceList) amounts {
 
 // addRequests adds what the Pods on the nodes request.
 func (c *Console) addRequests(ctx context.Context, nodes map[string]*nodeCapacity) *metav1.Status {
-	query := url.Values{"limit": {strconv.Itoa(capacityPage)}, "fieldSelector": {"spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}}
-	for read := 0; read < maxCapacityObjects; read += capacityPage {
-		var pods corev1.PodList
-		if status := c.read(ctx, "/api/v1/pods?"+query.Encode(), &pods); status != nil {
-			return status
+	const running = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+	return c.each(ctx, "/api/v1/pods", running, func() runtime.Object { return new(corev1.PodList) }, func(object runtime.Object) {
+		pod := object.(*corev1.Pod) //nolint:forcetypeassert // an item of the list
+		if node := nodes[pod.Spec.NodeName]; node != nil {
+			requested := amountsOf(resources.PodRequests(pod, resources.PodResourcesOptions{}))
+			node.Requested.CPU += requested.CPU
+			node.Requested.Memory += requested.Memory
+			node.Pods++
 		}
-		for i := range pods.Items {
-			if node := nodes[pods.Items[i].Spec.NodeName]; node != nil {
-				requested := requestsOf(&pods.Items[i])
-				node.Requested.CPU += requested.CPU
-				node.Requested.Memory += requested.Memory
-				node.Pods++
-			}
-		}
-		if pods.Continue == "" {
-			return nil
-		}
-		query.Set("continue", pods.Continue)
-	}
-	status := newStatus(http.StatusInsufficientStorage, metav1.StatusReasonUnknown, "The cluster has more Pods than the console adds up.")
-	return &status
+	})
 }
 
-// requestsOf returns what the scheduler reserves for a Pod: what its containers request together, or one of the init
-// containers if that is more. Init containers that keep running count as containers.
-func requestsOf(pod *corev1.Pod) amounts {
-	cpu, memory := podRequest(pod, corev1.ResourceCPU), podRequest(pod, corev1.ResourceMemory)
-	return amounts{CPU: cpu.AsApproximateFloat64(), Memory: memory.AsApproximateFloat64()}
-}
-
-func podRequest(pod *corev1.Pod, name corev1.ResourceName) quantities.Quantity {
-	var sum, initial quantities.Quantity
-	for i := range pod.Spec.InitContainers {
-		container := &pod.Spec.InitContainers[i]
-		request := container.Resources.Requests[name].DeepCopy()
-		if container.RestartPolicy != nil && *container.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			sum.Add(request)
-			request = sum.DeepCopy()
-		} else {
-			request.Add(sum)
+// each calls do for each object of a kind, which it reads a page at a time, as the user.
+func (c *Console) each(ctx context.Context, path, fields string, newList func() runtime.Object, do func(runtime.Object)) *metav1.Status {
+	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		query := url.Values{"limit": {strconv.FormatInt(options.Limit, 10)}, "continue": {options.Continue}, "fieldSelector": {fields}}
+		list := newList()
+		if status := c.read(ctx, path+"?"+query.Encode(), list); status != nil {
+			return nil, &apierrors.StatusError{ErrStatus: *status}
 		}
-		if request.Cmp(initial) > 0 {
-			initial = request
+		return list, nil
+	})
+	count := 0
+	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
+		if count++; count > maxCapacityObjects {
+			return &apierrors.StatusError{ErrStatus: newStatus(http.StatusInsufficientStorage, metav1.StatusReasonUnknown,
+				"The cluster has more objects at "+path+" than the console adds up.")}
 		}
+		do(object)
+		return nil
+	})
+	if refused := (apierrors.APIStatus)(nil); errors.As(err, &refused) {
+		status := refused.Status()
+		return &status
 	}
-	for i := range pod.Spec.Containers {
-		sum.Add(pod.Spec.Containers[i].Resources.Requests[name])
-	}
-	if initial.Cmp(sum) > 0 {
-		sum = initial
-	}
-	if pod.Spec.Resources != nil {
-		if request, found := pod.Spec.Resources.Requests[name]; found {
-			sum = request.DeepCopy()
-		}
-	}
-	sum.Add(pod.Spec.Overhead[name])
-	return sum
+	return nil // the request has ended
 }
 
 // addUsage adds what the nodes use, where an API of metrics is served and the user may read it.

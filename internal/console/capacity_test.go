@@ -9,9 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/yaml"
 )
 
 // capacityAPI has two nodes and Pods on two pages. It serves metrics of one node if it is asked to.
@@ -70,26 +68,6 @@ func TestCapacity(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, got.Nodes); diff != "" {
 			t.Errorf("with metrics %v (-want +got):\n%s", metrics, diff)
-		}
-	}
-}
-
-// The scheduler reserves what containers request together, or an init container, if that is more.
-func TestRequestsOf(t *testing.T) {
-	for spec, want := range map[string]float64{
-		`{containers: [{resources: {requests: {cpu: 1}}}, {resources: {requests: {cpu: 500m}}}]}`:                                                                          1.5,
-		`{initContainers: [{resources: {requests: {cpu: 3}}}], containers: [{resources: {requests: {cpu: 1}}}]}`:                                                           3,
-		`{initContainers: [{restartPolicy: Always, resources: {requests: {cpu: 1}}}, {resources: {requests: {cpu: 3}}}], containers: [{resources: {requests: {cpu: 2}}}]}`: 4,
-		`{overhead: {cpu: 250m}, containers: [{resources: {requests: {cpu: 1}}}]}`:                                                                                         1.25,
-		`{resources: {requests: {cpu: 2}}, containers: [{resources: {requests: {cpu: 1}}}]}`:                                                                               2,
-		`{containers: [{}]}`: 0,
-	} {
-		pod := &corev1.Pod{}
-		if err := yaml.Unmarshal([]byte("spec: "+spec), pod); err != nil {
-			t.Fatal(err)
-		}
-		if got := requestsOf(pod); got.CPU != want {
-			t.Errorf("%s: %v CPUs, want %v", spec, got.CPU, want)
 		}
 	}
 }

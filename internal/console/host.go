@@ -2,12 +2,11 @@ package console
 
 import (
 	"context"
-	"net/url"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/prometheus/procfs"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	vmv1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 )
@@ -81,19 +80,12 @@ func (c *Console) hostCapacity(ctx context.Context) *hostCapacity {
 	if err != nil {
 		return nil // not Linux
 	}
-	query := url.Values{"limit": {strconv.Itoa(capacityPage)}}
-	for read := 0; read < maxCapacityObjects; read += capacityPage {
-		var machines vmv1alpha1.VirtualMachineList
-		if c.read(ctx, "/apis/"+vmv1alpha1.SchemeGroupVersion.String()+"/virtualmachines?"+query.Encode(), &machines) != nil {
-			return nil
-		}
-		for i := range machines.Items {
-			capacity.add(&machines.Items[i])
-		}
-		if machines.Continue == "" {
-			break
-		}
-		query.Set("continue", machines.Continue)
+	machines := "/apis/" + vmv1alpha1.SchemeGroupVersion.String() + "/virtualmachines"
+	status := c.each(ctx, machines, "", func() runtime.Object { return new(vmv1alpha1.VirtualMachineList) }, func(object runtime.Object) {
+		capacity.add(object.(*vmv1alpha1.VirtualMachine)) //nolint:forcetypeassert // an item of the list
+	})
+	if status != nil {
+		return nil
 	}
 	return capacity
 }
