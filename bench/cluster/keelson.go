@@ -26,7 +26,7 @@ func (b *bench) stateDir() string { return filepath.Join(b.base, "state") }
 
 // startManager starts the manager as a user would.
 func (b *bench) startManager(ctx context.Context) (err error) {
-	b.manager, err = b.host.StartManager(ctx, b.Binary, "cluster,kubeconfig", "--state-dir="+b.stateDir())
+	b.manager, err = b.host.StartManager(ctx, b.Binary, "cluster,kubeconfig", "--state-dir="+b.stateDir(), fmt.Sprintf("--cluster-real-nodes=%t", b.real > 0))
 	return err
 }
 

@@ -1,6 +1,6 @@
 // Command cluster measures how long Clusters take from their creation until a watch sees them ready, and from their
-// deletion until nothing is left; how much memory one takes; and what a restart of the manager does to them. Two
-// contestants take turns with them in the same run: the floor, a shell script that starts the same components with the same
+// deletion until nothing is left; how much memory one takes; what a restart of the manager does to them; how long one takes
+// to stop, to start again, to fork and to restore; and, with real nodes, until a Pod has run in it. Two contestants take turns with them in the same run: the floor, a shell script that starts the same components with the same
 // flags and with certificates that exist before, to /readyz; and kwokctl with its binary runtime on the same components.
 //
 //	make bench-cluster
@@ -41,6 +41,10 @@ const (
 	peerLimit   = 1.5 // times faster than kwokctl
 	goneLimit   = 1.0 // seconds, one cluster
 	memoryLimit = 450 // MB, one cluster
+	againLimit  = 2.5 // seconds
+	forkLimit   = 1.3 // times an empty one
+	podLimit    = 6.0 // seconds, with real nodes
+	realGone    = 3.0 // seconds, with real nodes
 )
 
 // maxClusters keeps a mistyped number from using up the memory of a machine.
@@ -49,7 +53,7 @@ const maxClusters = 32
 // componentNames are the components of a cluster, in the order of tables.
 var componentNames = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
 
-const quick = "--sizes=1 --rounds=1 --peer=false --memory=1 --idle=0s --restart=1 --watched=0s"
+const quick = "--sizes=1 --rounds=1 --peer=false --memory=1 --idle=0s --restart=1 --watched=0s --life=1 --real=0"
 
 func main() { harness.Main("cluster", measure) }
 
@@ -63,6 +67,7 @@ type bench struct {
 	sizes, memory *[]int
 	restarts      int // how many clusters meet them
 	idle, watched time.Duration
+	lives, real   int
 }
 
 func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
@@ -74,6 +79,8 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 	r.Flags.DurationVar(&b.idle, "idle", 30*time.Second, "how long to leave clusters alone before their memory is measured")
 	r.Flags.IntVar(&b.restarts, "restart", 8, "clusters during a restart of the manager; 0 leaves it out")
 	r.Flags.DurationVar(&b.watched, "watched", 15*time.Second, "how long to watch them after it")
+	r.Flags.IntVar(&b.lives, "life", 5, "how often to take one cluster through everything that can be done with it")
+	r.Flags.IntVar(&b.real, "real", 2, "real nodes of a cluster, each of those times; 0 leaves them out")
 	r.Flags.StringVar(&dir, "dir", os.TempDir(), "`directory` for the data, on the disk to measure with")
 	if err := r.Parse(args, 5, quick); err != nil {
 		return err
@@ -123,6 +130,16 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 			return fmt.Errorf("restart of the manager: %w", err)
 		}
 	}
+	for i := range b.lives {
+		if err := b.measureLife(ctx, i); err != nil {
+			return fmt.Errorf("the life of a cluster: %w", err)
+		}
+		if b.real > 0 {
+			if err := b.measureRealNodes(ctx, i); err != nil {
+				return fmt.Errorf("a cluster with real nodes: %w", err)
+			}
+		}
+	}
 	b.report()
 	return nil
 }
@@ -146,6 +163,11 @@ func (b *bench) prepare(ctx context.Context, hasPeer bool) error {
 	}
 	b.Note("keelson %s; components: %s; one binary, the same for all", version, components)
 	b.Note("data on %s, with fsync; %d rounds in turns; /readyz is polled every %s", harness.FileSystem(ctx, b.base), b.Rounds, floor.PollInterval)
+	if b.real > 0 {
+		if err := b.prepareRealNodes(ctx, kube); err != nil {
+			return err
+		}
+	}
 	if !hasPeer {
 		return nil
 	}
@@ -207,6 +229,7 @@ func (b *bench) report() {
 				of.Median("not ready", harness.Last)+of.Median("replaced", harness.Last), "", "")
 		}
 	}
+	b.reportLife()
 	for _, n := range *b.sizes {
 		b.Printf("\n## %d created at once\n", n)
 		b.SampleTable(n, []string{keelson, script, kwokctl},

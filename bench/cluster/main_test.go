@@ -14,6 +14,7 @@ func TestLongQuick(t *testing.T) {
 	for contestant, figures := range map[string][]string{
 		keelson: {"ready", "gone"}, script: {"ready"}, keelsonIdle: append(componentNames, "shims", "all"),
 		afterTerm: {"attached", "probed"}, afterKill: {"attached", "probed"},
+		firstStart: {"took"}, snapshot: {"took"}, fork: {"took"}, stop: {"took"}, startAgain: {"took"}, restore: {"took"}, deletion: {"took"},
 	} {
 		for _, figure := range figures {
 			if got := r.Samples.Of(contestant, 1).Pool(figure); len(got) != 1 || got[0] <= 0 {

@@ -17,6 +17,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/drain"
 	realnode "github.com/keelson-dev/keelson/internal/node"
 )
 
@@ -129,19 +130,19 @@ func (n target) remove(ctx context.Context, force bool, timeout time.Duration) e
 	if err != nil {
 		return err
 	}
+	volumes, err := drain.Volumes(ctx, client, n.name())
+	if err != nil {
+		return err
+	}
 	if !force {
-		if err := refuseLosses(ctx, client, n.name()); err != nil {
-			return err
+		if err := drain.Check(ctx, client, n.name(), volumes); err != nil {
+			return fmt.Errorf("%w, or use --force to lose them", err)
 		}
 	}
 	if !realnode.IsPoweredOff(n.dir()) {
-		if err := drain(ctx, client, n.name(), timeout); err != nil {
+		if err := drain.Node(ctx, client, n.name(), timeout); err != nil {
 			return err
 		}
-	}
-	volumes, err := volumesOn(ctx, client, n.name())
-	if err != nil {
-		return err
 	}
 	err = controlplane.ChangeNodes(n.data, func(indexes []int) ([]int, error) {
 		return slices.DeleteFunc(indexes, func(index int) bool { return index == n.index }), nil

@@ -243,6 +243,9 @@ func (e *Engine) apply(ctx context.Context, m *member, wanted desire) error {
 
 // run starts the control plane or adopts it.
 func (e *Engine) run(ctx context.Context, m *member, wanted desire) error {
+	if err := e.drainNodes(ctx, m, wanted); err != nil {
+		return err
+	}
 	if before := m.release(); before != nil {
 		if err := before.Detach(); err != nil {
 			return err

@@ -1,14 +1,23 @@
 package local
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/drain"
+	"github.com/keelson-dev/keelson/internal/node"
 )
 
 // errNoRealNodes is the error of an engine without Options.Machine.
@@ -37,6 +46,59 @@ func (e *Engine) chooseNodes(d *desire) error {
 	}
 	d.machine = &machine
 	return nil
+}
+
+// drainTimeout limits how long the removal of a node waits for its Pods. The next attempt goes on.
+const drainTimeout = 5 * time.Minute
+
+// drainNodes empties the real nodes that are not wanted any more, before they are removed. It fails if Pods would be lost with
+// them. What is on a node that is not ready cannot leave it.
+func (e *Engine) drainNodes(ctx context.Context, m *member, wanted desire) error {
+	dir := e.dir(m.uid)
+	var surplus []string
+	for index := wanted.real; index < node.MaxNodes; index++ {
+		if _, err := os.Stat(node.Dir(dir, index)); err == nil {
+			surplus = append(surplus, node.Name(index))
+		}
+	}
+	if len(surplus) == 0 || !e.hasProcesses(m.uid) {
+		return nil
+	}
+	config, err := controlplane.AdminConfig(dir)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	for _, name := range surplus {
+		m.describe("Draining the node " + name)
+		if err := drainNode(ctx, client, name); err != nil {
+			return fmt.Errorf("remove the node %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func drainNode(ctx context.Context, client kubernetes.Interface, name string) error {
+	found, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	isReady := func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}
+	if !slices.ContainsFunc(found.Status.Conditions, isReady) {
+		return nil
+	}
+	if err := drain.Check(ctx, client, name, nil); err != nil { // volumes stay on the host, and come back with the node
+		return err
+	}
+	return drain.Node(ctx, client, name, drainTimeout)
 }
 
 // firstNodes returns the state of the nodes of a cluster until they are observed: they start, or nil if they may have been running for

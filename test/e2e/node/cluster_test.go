@@ -51,6 +51,20 @@ func (c *tenant) resize(t *testing.T, real int) {
 	}
 }
 
+// refusesToLose checks that no node is removed with a Pod that nobody would make again.
+func (c *tenant) refusesToLose(t *testing.T) {
+	t.Helper()
+	second := node.Name(1)
+	c.in(t, "run", "alone", "--image=app:v1", "--overrides", `{"spec":{"nodeName":"`+second+`"}}`)
+	c.in(t, "wait", "--for=condition=Ready", "pod/alone", "--timeout", transcript.WaitTimeout.String())
+	c.kubectl(t, "patch", "cluster", "demo", "--type=merge", "-p", `{"spec":{"nodes":{"real":1}}}`)
+	transcript.Eventually(t, "the removal is refused", func() bool {
+		return strings.Contains(c.field(t, "cluster/demo", "{.status.message}"), "no controller would replace pod/alone of namespace default")
+	})
+	transcript.Contains(t, c.in(t, "get", "nodes", second), " Ready")
+	c.in(t, "delete", "pod", "alone", "--now")
+}
+
 // TestLongClusterNodes is the life of a Cluster with real nodes, which run Pods.
 func TestLongClusterNodes(t *testing.T) {
 	if rootless {
@@ -106,7 +120,9 @@ func TestLongClusterNodes(t *testing.T) {
 	}
 
 	c.resize(t, 3)
+	c.refusesToLose(t)
 	c.resize(t, 1)
+	c.in(t, "rollout", "status", "deployment/web", "--timeout", transcript.WaitTimeout.String())
 	c.in(t, "wait", "--for=condition=Ready=True", "node/keelson-node", "--timeout", transcript.WaitTimeout.String())
 
 	c.kubectl(t, "patch", "cluster", "demo", "--type=merge", "-p", `{"spec":{"running":false}}`)

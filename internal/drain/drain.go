@@ -1,4 +1,5 @@
-package node
+// Package drain empties nodes of a cluster before they are removed.
+package drain
 
 import (
 	"context"
@@ -16,34 +17,31 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// drainInterval is the interval at which evictions that a PodDisruptionBudget refuses are tried again.
-const drainInterval = time.Second
+// interval is the interval at which evictions that a PodDisruptionBudget refuses are tried again.
+const interval = time.Second
 
-// refuseLosses returns an error if with the node something would be lost that nobody makes again: Pods without a controller, and volumes
-// on the node.
-func refuseLosses(ctx context.Context, client kubernetes.Interface, node string) error {
+// Check returns an error if with the node and these volumes on it something would be lost that nobody makes again: Pods without a
+// controller, and what is in the volumes. The error names them.
+func Check(ctx context.Context, client kubernetes.Interface, node string, volumes []corev1.PersistentVolume) error {
 	pods, err := evictable(ctx, client, node)
 	if err != nil {
 		return err
 	}
-	volumes, err := volumesOn(ctx, client, node)
-	if err != nil {
-		return err
-	}
 	if problem := losses(pods, volumes); problem != "" {
-		return fmt.Errorf("%s; delete them first, or use --force to lose them", problem)
+		return errors.New(problem + "; delete them first")
 	}
 	return nil
 }
 
-// drain has no new Pods scheduled to a node, and evicts those on it. Pods of DaemonSets stay.
-func drain(ctx context.Context, client kubernetes.Interface, node string, timeout time.Duration) error {
+// Node has no new Pods scheduled to a node, and evicts those on it, until they have left it or the timeout has
+// passed. Pods of DaemonSets stay.
+func Node(ctx context.Context, client kubernetes.Interface, node string, timeout time.Duration) error {
 	patch := []byte(`{"spec":{"unschedulable":true}}`)
 	if _, err := client.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, drainInterval, timeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, interval, timeout, true, func(ctx context.Context) (bool, error) {
 		pods, err := evictable(ctx, client, node)
 		if err != nil {
 			last = err
@@ -88,8 +86,8 @@ func evictable(ctx context.Context, client kubernetes.Interface, node string) (p
 	return pods, nil
 }
 
-// volumesOn returns the PersistentVolumes that only this node has.
-func volumesOn(ctx context.Context, client kubernetes.Interface, node string) (volumes []corev1.PersistentVolume, err error) {
+// Volumes returns the PersistentVolumes that only this node has.
+func Volumes(ctx context.Context, client kubernetes.Interface, node string) (volumes []corev1.PersistentVolume, err error) {
 	list, err := client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
