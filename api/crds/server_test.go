@@ -267,6 +267,9 @@ func TestRefused(t *testing.T) {
 		{"an empty CD-ROM drive", "VirtualMachine", `{"cdrom":{"image":{}}}`, "spec.cdrom.image", "exactly one of path and url"},
 		{"another firmware", "VirtualMachine", `{"firmware":"coreboot"}`, "spec.firmware", `"bios", "uefi"`},
 		{"a model of processors with options", "VirtualMachine", `{"cpuModel":"host,+vmx"}`, "spec.cpuModel", "should match"},
+		{"a label of the driver pod", "VirtualMachine", `{"podTemplate":{"metadata":{"labels":{"cloudnative.tw/virtualmachine-uid":"a"}}}}`, "spec.podTemplate.metadata.labels", "reserved"},
+		{"an annotation of the driver pod", "VirtualMachine", `{"podTemplate":{"metadata":{"annotations":{"cloudnative.tw/a":"b"}}}}`, "spec.podTemplate.metadata.annotations", "reserved"},
+		{"a wrong field of the scheduling", "VirtualMachine", `{"podTemplate":{"spec":{"topologySpreadConstraints":[{"maxSkew":1}]}}}`, "spec.podTemplate.spec.topologySpreadConstraints[0].topologyKey", "Required"},
 		{"an empty root disk without a size", "VirtualMachine", `{"image":{"empty":true}}`, "spec.image.empty", "needs a size"},
 		{"no empty root disk", "VirtualMachine", `{"image":{"empty":false},"resource":{"rootDisk":"1G"}}`, "spec.image.empty", "true"},
 		{"an isolated machine that others may reach", "VirtualMachine", `{"network":{"isolated":true,"allowFrom":[{"namespace":"b"}]}}`, "spec.network.allowFrom", "remove allowFrom or isolated"},
@@ -336,6 +339,7 @@ func TestRefusedChanges(t *testing.T) {
 		{"another image of a disk", `{"spec":{"disks":[{"name":"b","image":{"path":"/b"}}]}}`, "spec.disks[0].image: Invalid value"},
 		{"no image of a disk", `{"spec":{"disks":[{"name":"b","size":"1G"}]}}`, "cannot be set or removed later"},
 		{"another driver", `{"spec":{"driver":"other"}}`, "the server stays where it was created"},
+		{"a StorageClass", `{"spec":{"storageClassName":"fast"}}`, "the disk stays in its volume"},
 		{"no driver", `{"spec":{"driver":null}}`, "cannot be set or removed later"},
 	} {
 		_, err := machines.Patch(t.Context(), "test", types.MergePatchType, []byte(tt.patch), metav1.PatchOptions{})

@@ -48,6 +48,12 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.NetworkPeerApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PendingRestart"):
 		return &virtualmachinev1alpha1.PendingRestartApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("PodMetadata"):
+		return &virtualmachinev1alpha1.PodMetadataApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("PodScheduling"):
+		return &virtualmachinev1alpha1.PodSchedulingApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("PodTemplate"):
+		return &virtualmachinev1alpha1.PodTemplateApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Port"):
 		return &virtualmachinev1alpha1.PortApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Probe"):

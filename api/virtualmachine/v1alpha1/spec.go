@@ -55,6 +55,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.image) || !has(self.image.empty) || (has(self.resource) && has(self.resource.rootDisk))",message="an empty root disk needs a size in resource.rootDisk",fieldPath=".image.empty"
 // +kubebuilder:validation:XValidation:rule="!has(self.service) || !self.service || (has(self.ports) && self.ports.size() > 0)",message="a Service needs at least one port in spec.ports",fieldPath=".service"
 // +kubebuilder:validation:XValidation:rule="!has(self.service) || !self.service || !has(self.ports) || self.ports.all(a, self.ports.exists_one(b, a.port == b.port && a.protocol == b.protocol))",message="with service, each port and protocol may be in spec.ports once",fieldPath=".ports"
+// +kubebuilder:validation:XValidation:rule="has(self.storageClassName) == has(oldSelf.storageClassName)",message="cannot be set or removed later: the disk stays in its volume. Create another VirtualMachine",fieldPath=".storageClassName"
 type VirtualMachineSpec struct {
 	// Desired power state: active, stopped, paused or asleep. A machine that is asleep uses no
 	// memory; it goes on where it was when it is active again. The driver qemu supports that.
@@ -142,6 +143,19 @@ type VirtualMachineSpec struct {
 	// change requires a restart.
 	// +optional
 	Display *Display `json:"display,omitempty"`
+
+	// What the Pod of the machine has in addition, for the driver pod. A change requires a
+	// restart.
+	// +optional
+	PodTemplate *PodTemplate `json:"podTemplate,omitempty"`
+
+	// StorageClass of the PersistentVolumeClaim of the root disk, for the driver pod. The
+	// default is that of the cluster.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the disk is in a volume of this class. Create another VirtualMachine"
+	StorageClassName string `json:"storageClassName,omitempty"`
 
 	// Backend of the machine, if the manager has several. The default is the first
 	// backend of the manager.

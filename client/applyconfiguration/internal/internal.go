@@ -1101,6 +1101,57 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: run
       type:
         scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.PodMetadata
+  map:
+    fields:
+    - name: annotations
+      type:
+        map:
+          elementType:
+            scalar: string
+    - name: labels
+      type:
+        map:
+          elementType:
+            scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.PodScheduling
+  map:
+    fields:
+    - name: affinity
+      type:
+        namedType: io.k8s.api.core.v1.Affinity
+    - name: nodeSelector
+      type:
+        map:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: priorityClassName
+      type:
+        scalar: string
+    - name: tolerations
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.Toleration
+          elementRelationship: atomic
+    - name: topologySpreadConstraints
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.core.v1.TopologySpreadConstraint
+          elementRelationship: atomic
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.PodTemplate
+  map:
+    fields:
+    - name: metadata
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.PodMetadata
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.PodScheduling
+      default: {}
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Port
   map:
     fields:
@@ -1437,6 +1488,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: network
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Network
+    - name: podTemplate
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.PodTemplate
     - name: ports
       type:
         list:
@@ -1461,6 +1515,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: service
       type:
         scalar: boolean
+    - name: storageClassName
+      type:
+        scalar: string
     - name: terminationGracePeriodSeconds
       type:
         scalar: numeric

@@ -37,7 +37,8 @@ func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machin
 		CPUModel:    vm.Spec.CPUModel,
 		Display:     newDisplay(vm.Spec.Display),
 		Disks:       newDisks(vm.Spec.Disks),
-		Hash:        hash(&vm.Spec),
+		PodTemplate: vm.Spec.PodTemplate, StorageClass: vm.Spec.StorageClassName,
+		Hash: hash(&vm.Spec),
 	}
 	if size.RootDisk != nil {
 		machine.DiskBytes = size.RootDisk.Value()
@@ -71,10 +72,12 @@ func hash(spec *v1alpha1.VirtualMachineSpec) string {
 		CPUModel string            `json:",omitempty"`
 		Service  bool              `json:",omitempty"`
 
-		Display v1alpha1.DisplayType `json:",omitempty"`
+		Display     v1alpha1.DisplayType  `json:",omitempty"`
+		PodTemplate *v1alpha1.PodTemplate `json:",omitempty"`
 	}{
 		spec.Resource.CPU.MilliValue(), spec.Resource.Memory.Value(), disk, spec.Ports, spec.CloudInit, spec.Network,
 		newDisks(spec.Disks), spec.CDROM, newFirmware(spec.Firmware), spec.CPUModel, spec.Service, newDisplay(spec.Display),
+		spec.PodTemplate,
 	})
 	if err != nil {
 		// Marshaling strings and numbers never fails.

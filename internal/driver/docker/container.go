@@ -80,7 +80,7 @@ func Validate(machine *backend.Machine) error {
 	if machine.MilliCPU < 10 {
 		return &backend.FieldError{Field: "spec.resource.cpu", Message: "the driver docker requires at least 10m"}
 	}
-	return nil
+	return machine.RejectPodFields()
 }
 
 // newContainer returns the container of a machine. The engine has the image.

@@ -111,6 +111,8 @@ func TestValidate(t *testing.T) {
 		{"all processors", func(m *backend.Machine) { m.MilliCPU = 2000 }, ""},
 		{"more processors than the host has", func(m *backend.Machine) { m.MilliCPU = 2001 }, "has 2 processors"},
 		{"rules of its network", func(m *backend.Machine) { m.Network = &v1alpha1.Network{Isolated: true} }, "spec.network"},
+		{"a template of its Pod", func(m *backend.Machine) { m.PodTemplate = &v1alpha1.PodTemplate{} }, "spec.podTemplate"},
+		{"a StorageClass", func(m *backend.Machine) { m.StorageClass = "fast" }, "spec.storageClassName"},
 		{"invalid UID", func(m *backend.Machine) { m.UID = "../x" }, "is not a UID"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -18,7 +18,7 @@ func Validate(machine *backend.Machine) error {
 	if machine.Display != "" {
 		return &backend.FieldError{Field: "spec.display", Message: "the driver fake has no displays; remove the field"}
 	}
-	return nil
+	return machine.RejectPodFields()
 }
 
 // Create implements backend.Driver.

@@ -140,7 +140,7 @@ func describeRunning(s *backend.Server, pod *corev1.Pod, secret *corev1.Secret, 
 		s.Agent = agentOf(pod, s.StartedAt)
 	}
 	if secret != nil && rec.Machine.Hash != "" && readable {
-		s.Pending = pending(&definition, rec, pod.Annotations[annotationSeed] != seedSum(secret))
+		s.Pending = pending(&definition, pod, rec, seedSum(secret))
 		if rec.Run == s.Run && slices.Contains(s.Pending, fieldRootDisk) {
 			s.PendingReason = rec.DiskRefused
 		}
@@ -183,7 +183,7 @@ func endpoints(addresses []string, machine *backend.Machine, definition *launche
 }
 
 // pending returns the fields of the spec that wait for a restart.
-func pending(running *launcher.Definition, rec *record, seedDiffers bool) (fields []string) {
+func pending(running *launcher.Definition, pod *corev1.Pod, rec *record, seedSum string) (fields []string) {
 	wanted := newDefinition(&rec.Machine)
 	for _, field := range []struct {
 		name    string
@@ -194,7 +194,8 @@ func pending(running *launcher.Definition, rec *record, seedDiffers bool) (field
 		{fieldRootDisk, running.DiskBytes != wanted.DiskBytes},
 		{"cpuModel", running.CPUModel != wanted.CPUModel},
 		{"ports", !slices.Equal(running.Ports, wanted.Ports)},
-		{"cloudInit", seedDiffers},
+		{"cloudInit", pod.Annotations[annotationSeed] != seedSum},
+		{"podTemplate", pod.Annotations[annotationTemplate] != templateSum(rec.Machine.PodTemplate)},
 	} {
 		if field.differs {
 			fields = append(fields, field.name)

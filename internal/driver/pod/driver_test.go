@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/launcher"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
@@ -369,6 +370,40 @@ func TestClaimThatCannotGrow(t *testing.T) {
 	machine.DiskBytes, machine.Hash = 1<<30, "3"
 	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))
 	c.until(machine, "nothing is pending", func(s backend.Server) bool { return s.Hash == "3" && len(s.Pending) == 0 && s.PendingReason == "" })
+	harness.Eventually(t, "it is deleted", func() bool {
+		return c.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{}) == nil
+	})
+}
+
+// TestPodOfATemplate has the API server check a Pod with a template, and finds a change of it that waits for a restart.
+func TestPodOfATemplate(t *testing.T) {
+	c := newCluster(t)
+	c.open(t)
+	machine := c.machine(uuid.NewUUID())
+	machine.PodTemplate = &v1alpha1.PodTemplate{
+		Metadata: v1alpha1.PodMetadata{Labels: map[string]string{"app": "shop"}},
+		Spec: v1alpha1.PodScheduling{
+			NodeSelector: map[string]string{"disk": "ssd"}, PriorityClassName: "system-node-critical",
+			Tolerations: []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}},
+			TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
+				MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.ScheduleAnyway,
+				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "shop"}},
+			}},
+		},
+	}
+	c.must("Create", c.driver.Create(t.Context(), machine))
+	c.must("Start", c.driver.Start(t.Context(), machine))
+	c.until(machine, "it runs", isRunning)
+	pod, err := c.api.CoreV1().Pods(machine.Namespace).Get(t.Context(), objectName(machine.UID), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pod.Labels["app"] != "shop" || pod.Spec.NodeSelector["disk"] != "ssd" || len(pod.Spec.TopologySpreadConstraints) != 1 || pod.Spec.Priority == nil || *pod.Spec.Priority == 0 {
+		t.Errorf("the Pod has %+v, %+v", pod.Labels, pod.Spec)
+	}
+	machine.PodTemplate, machine.Hash = nil, "2"
+	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))
+	c.until(machine, "the change is pending", func(s backend.Server) bool { return slices.Equal(s.Pending, []string{"podTemplate"}) })
 	harness.Eventually(t, "it is deleted", func() bool {
 		return c.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{}) == nil
 	})

@@ -1,8 +1,11 @@
 package pod
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -33,6 +36,8 @@ const (
 	annotationRun = "cloudnative.tw/virtualmachine-run"
 	// annotationSeed is the checksum of the seed of a run.
 	annotationSeed = "cloudnative.tw/virtualmachine-seed"
+	// annotationTemplate is the checksum of the PodTemplate of a run.
+	annotationTemplate = "cloudnative.tw/virtualmachine-template"
 )
 
 const (
@@ -117,11 +122,16 @@ func newClaim(machine *backend.Machine) *corev1.PersistentVolumeClaim {
 	if !definition.HasDisk() {
 		return nil
 	}
+	var class *string // the default of the cluster
+	if machine.StorageClass != "" {
+		class = &machine.StorageClass
+	}
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: newMeta(machine.Identity),
 		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: claimSize(machine.DiskBytes)}},
+			StorageClassName: class,
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: claimSize(machine.DiskBytes)}},
 		},
 	}
 }
@@ -177,8 +187,42 @@ func newPod(machine *backend.Machine, images images, run, seedSum string) (*core
 		}},
 	}}
 	pod.Annotations[annotationRun], pod.Annotations[annotationSeed] = run, seedSum
+	addTemplate(pod, machine.PodTemplate)
 	addVolumes(&pod.Spec, machine, images)
 	return pod, nil
+}
+
+// addTemplate adds what the user wants the Pod to have. Labels and annotations of the driver come first.
+func addTemplate(pod *corev1.Pod, template *v1alpha1.PodTemplate) {
+	if template == nil {
+		return
+	}
+	pod.Annotations[annotationTemplate] = templateSum(template)
+	pod.Labels = merge(template.Metadata.Labels, pod.Labels)
+	pod.Annotations = merge(template.Metadata.Annotations, pod.Annotations)
+	pod.Spec.NodeSelector, pod.Spec.Affinity, pod.Spec.Tolerations = template.Spec.NodeSelector, template.Spec.Affinity, template.Spec.Tolerations
+	pod.Spec.TopologySpreadConstraints, pod.Spec.PriorityClassName = template.Spec.TopologySpreadConstraints, template.Spec.PriorityClassName
+}
+
+// merge returns the entries of both maps; those of the second one take precedence.
+func merge(a, b map[string]string) map[string]string {
+	all := map[string]string{}
+	maps.Copy(all, a)
+	maps.Copy(all, b)
+	return all
+}
+
+// templateSum returns the checksum of a template; "" without one.
+func templateSum(template *v1alpha1.PodTemplate) string {
+	if template == nil {
+		return ""
+	}
+	raw, err := json.Marshal(template)
+	if err != nil {
+		panic(err) // marshaling strings and numbers never fails
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:8])
 }
 
 // addVolumes adds the volumes of a machine.

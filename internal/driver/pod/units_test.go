@@ -84,6 +84,38 @@ func TestPod(t *testing.T) {
 	}
 }
 
+func TestPodTemplate(t *testing.T) {
+	machine := newMachine()
+	machine.StorageClass, machine.DiskBytes = "fast", 1<<30
+	machine.PodTemplate = &v1alpha1.PodTemplate{
+		Metadata: v1alpha1.PodMetadata{Labels: map[string]string{"app": "shop", labelUID: "other"}, Annotations: map[string]string{"team": "a"}},
+		Spec: v1alpha1.PodScheduling{
+			NodeSelector: map[string]string{"disk": "ssd"}, PriorityClassName: "high",
+			Tolerations: []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}},
+		},
+	}
+	pod, err := newPod(&machine, images{launcher: "launcher:v1", guest: "guest:v1"}, "run", "sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pod.Labels["app"] != "shop" || pod.Labels[labelUID] != string(machine.UID) || pod.Annotations["team"] != "a" || pod.Annotations[annotationRun] != "run" {
+		t.Errorf("labels %v, annotations %v", pod.Labels, pod.Annotations)
+	}
+	if pod.Spec.NodeSelector["disk"] != "ssd" || pod.Spec.PriorityClassName != "high" || len(pod.Spec.Tolerations) != 1 || !ptr.Deref(pod.Spec.SecurityContext.RunAsNonRoot, false) {
+		t.Errorf("%+v", pod.Spec)
+	}
+	if len(machine.PodTemplate.Metadata.Labels) != 2 {
+		t.Errorf("the machine has the labels %v now", machine.PodTemplate.Metadata.Labels)
+	}
+	if class := newClaim(&machine).Spec.StorageClassName; ptr.Deref(class, "") != "fast" {
+		t.Errorf("the class of the volume is %v", class)
+	}
+	machine.StorageClass = ""
+	if class := newClaim(&machine).Spec.StorageClassName; class != nil {
+		t.Errorf("the class of the volume is %q, and not the default", *class)
+	}
+}
+
 func TestReadyPortIsFree(t *testing.T) {
 	machine := newMachine()
 	machine.Ports = []v1alpha1.Port{{Port: firstReadyPort, Protocol: v1alpha1.ProtocolTCP}, {Port: firstReadyPort + 1, Protocol: v1alpha1.ProtocolUDP}}
@@ -246,6 +278,7 @@ func TestPending(t *testing.T) {
 	w.rec.Machine.MemoryBytes, w.rec.Machine.DiskBytes = 1<<30, 1<<30
 	w.rec.Machine.Ports = append(w.rec.Machine.Ports, v1alpha1.Port{Name: "web", Port: 80, Protocol: v1alpha1.ProtocolTCP})
 	w.rec.Machine.Service = true
+	w.rec.Machine.PodTemplate = &v1alpha1.PodTemplate{Spec: v1alpha1.PodScheduling{PriorityClassName: "high"}}
 	secret, err := newSecret(&w.rec, &backend.Seed{UserData: "new"})
 	if err != nil {
 		t.Fatal(err)
@@ -254,7 +287,7 @@ func TestPending(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"resource.memory", "resource.rootDisk", "ports", "cloudInit"}; !slices.Equal(got.Pending, want) {
+	if want := []string{"resource.memory", "resource.rootDisk", "ports", "cloudInit", "podTemplate"}; !slices.Equal(got.Pending, want) {
 		t.Errorf("pending %q, want %q", got.Pending, want)
 	}
 	if len(got.Endpoints) != 2 || got.Endpoints[0].Address != "10.0.0.7:22" || got.Service == nil || got.Service.Ports["ssh"] != 22 || got.Service.Ports["web"] != 0 {

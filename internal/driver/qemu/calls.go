@@ -30,6 +30,9 @@ func Validate(machine *backend.Machine) error {
 	if machine.Image == nil && machine.Firmware == v1alpha1.FirmwareUEFI {
 		return &backend.FieldError{Field: "spec.firmware", Message: "the default guest boots without UEFI; set spec.image, or remove the field"}
 	}
+	if err := machine.RejectPodFields(); err != nil {
+		return err
+	}
 	return validateDisks(machine.Disks)
 }
 

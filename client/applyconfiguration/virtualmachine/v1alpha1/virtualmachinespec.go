@@ -55,6 +55,12 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// Display of the machine, in addition to its serial console. The default is none. A
 	// change requires a restart.
 	Display *DisplayApplyConfiguration `json:"display,omitempty"`
+	// What the Pod of the machine has in addition, for the driver pod. A change requires a
+	// restart.
+	PodTemplate *PodTemplateApplyConfiguration `json:"podTemplate,omitempty"`
+	// StorageClass of the PersistentVolumeClaim of the root disk, for the driver pod. The
+	// default is that of the cluster.
+	StorageClassName *string `json:"storageClassName,omitempty"`
 	// Backend of the machine, if the manager has several. The default is the first
 	// backend of the manager.
 	Driver *string `json:"driver,omitempty"`
@@ -197,6 +203,22 @@ func (b *VirtualMachineSpecApplyConfiguration) WithCPUModel(value string) *Virtu
 // If called multiple times, the Display field is set to the value of the last call.
 func (b *VirtualMachineSpecApplyConfiguration) WithDisplay(value *DisplayApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
 	b.Display = value
+	return b
+}
+
+// WithPodTemplate sets the PodTemplate field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the PodTemplate field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithPodTemplate(value *PodTemplateApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
+	b.PodTemplate = value
+	return b
+}
+
+// WithStorageClassName sets the StorageClassName field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the StorageClassName field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithStorageClassName(value string) *VirtualMachineSpecApplyConfiguration {
+	b.StorageClassName = &value
 	return b
 }
 

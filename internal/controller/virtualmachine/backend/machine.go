@@ -50,8 +50,24 @@ type Machine struct {
 	Network *v1alpha1.Network `json:"network,omitempty"`
 	// Service reports whether Pods of nodes reach the ports, too.
 	Service bool `json:"service,omitempty"`
+	// PodTemplate is what the Pod of the machine has in addition, and StorageClass the class of its volume, for drivers whose
+	// machines are Pods.
+	PodTemplate  *v1alpha1.PodTemplate `json:"podTemplate,omitempty"`
+	StorageClass string                `json:"storageClass,omitempty"`
 	// Hash is a hash of all fields that can change.
 	Hash string `json:"hash"`
+}
+
+// RejectPodFields rejects the fields for machines that are Pods, for all other drivers. The error is a *FieldError.
+func (m *Machine) RejectPodFields() error {
+	const message = "only machines of the driver pod are Pods; remove the field"
+	switch {
+	case m.PodTemplate != nil:
+		return &FieldError{Field: "spec.podTemplate", Message: message}
+	case m.StorageClass != "":
+		return &FieldError{Field: "spec.storageClassName", Message: message}
+	}
+	return nil
 }
 
 // Seed is cloud-init data.
