@@ -515,12 +515,14 @@ func (v vocabulary) checkConditions(t *testing.T, object client.Object) {
 // checkSubresource tries to write a status as users write a spec.
 func checkSubresource(t *testing.T, c client.Client, object client.Object) {
 	t.Helper()
-	before := conditionsOf(t, object)
-	if err := c.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[]}}`))); err != nil {
+	// A patch would replace the whole list. It may change by itself meanwhile: components of a Cluster still start when it is ready.
+	const patch = `{"status":{"conditions":[{"type":"Forged","status":"True","reason":"Forged","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`
+	if err := c.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(before, conditionsOf(t, object)); diff != "" {
-		t.Errorf("%s: conditions after somebody else wrote them (-before +after):\n%s", object.GetName(), diff)
+	conditions := conditionsOf(t, object)
+	if len(conditions) == 0 || slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Type == "Forged" }) {
+		t.Errorf("%s: conditions after somebody else wrote them: %v", object.GetName(), conditions)
 	}
 }
 
