@@ -253,7 +253,9 @@ func (b *bench) reportLife() {
 	if b.lives == 0 {
 		return
 	}
-	took := func(what string, size int) harness.Spread { return harness.NewSpread(b.Samples.Of(what, size).Pool("took")) }
+	took := func(what string, size int) harness.Spread {
+		return harness.NewSpread(b.Samples.Of(what, size).Pool("took"))
+	}
 	b.Target("stopped cluster started again", "≤", againLimit, took(startAgain, 1).Median, " s", "")
 	b.RatioTarget(fmt.Sprintf("fork with %d objects, in times of an empty cluster", lifeObjects), "≤", forkLimit, b.Samples.Ratios(fork, firstStart, 1, "took", harness.Last))
 	steps, sizes := []string{firstStart, snapshot, fork, stop, startAgain, restore, deletion}, map[string]int{}
