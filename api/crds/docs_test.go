@@ -31,6 +31,7 @@ func TestPages(t *testing.T) {
 		{page: "cluster.md", conditions: "../clusterprovisioner/v1alpha1/clustersnapshotconditions.go", kinds: []string{"ClusterSnapshot"}, reasons: 7, examples: 2},
 		{page: "images.md", conditions: "../virtualmachine/v1alpha1/imageconditions.go", kinds: []string{"VirtualMachineImage"}, reasons: 6, examples: 2},
 		{page: "disks.md", conditions: "../virtualmachine/v1alpha1/virtualdiskconditions.go", kinds: []string{"VirtualDisk"}, reasons: 6, examples: 3},
+		{page: "snapshots.md", conditions: "../virtualmachine/v1alpha1/machinesnapshotconditions.go", kinds: []string{"VirtualMachineSnapshot"}, reasons: 6},
 		{page: "virtualmachine.md", conditions: "../virtualmachine/v1alpha1/conditions.go", kinds: []string{"VirtualMachine"},
 			reasons: 30, examples: 3},
 	} {

@@ -79,6 +79,7 @@ var typedBy = map[string]string{
 	"sampleresource.md":    "TestSampleResourcePage",
 	"security.md":          "TestSecurityPage",
 	"sleep.md":             "TestSleepPage",
+	"snapshots.md":         "TestLongSnapshotsPage",
 	"tutorial-clusters.md": "TestLongTutorialClusters",
 	"tutorial-machine.md":  "TestLongTutorialMachine",
 	"tutorial-schedule.md": "TestLongTutorialSchedule",

@@ -32,6 +32,8 @@ var resources = map[string]schema.GroupVersionResource{
 
 	"VirtualDisk":         {Group: "cloudnative.tw", Version: "v1alpha1", Resource: "virtualdisks"},
 	"VirtualMachineImage": {Group: "cloudnative.tw", Version: "v1alpha1", Resource: "virtualmachineimages"},
+
+	"VirtualMachineSnapshot": {Group: "cloudnative.tw", Version: "v1alpha1", Resource: "virtualmachinesnapshots"},
 }
 
 func TestDefinitionsAreEstablished(t *testing.T) {
@@ -159,6 +161,14 @@ func TestAccepted(t *testing.T) {
 		spec: `{"disks":[{"name":"data","virtualDisk":"a.b-c"}]}`,
 		want: `{"action":"active","diskPolicy":"Delete","disks":[{"deletePolicy":"Delete","name":"data","virtualDisk":"a.b-c"}],"firmware":"bios","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}`,
 	}, {
+		name: "a VirtualMachineSnapshot", kind: "VirtualMachineSnapshot",
+		spec: `{"virtualMachineName":"web"}`,
+		want: `{"virtualMachineName":"web"}`,
+	}, {
+		name: "a VirtualMachine of a snapshot", kind: "VirtualMachine",
+		spec: `{"image":{"snapshot":"before"}}`,
+		want: `{"action":"active","diskPolicy":"Delete","firmware":"bios","image":{"agent":true,"snapshot":"before"},"resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}`,
+	}, {
 		name: "a VirtualDisk", kind: "VirtualDisk",
 		spec: `{"size":"1Gi"}`,
 		want: `{"deletePolicy":"Delete","size":"1Gi"}`,
@@ -228,6 +238,9 @@ func TestRefused(t *testing.T) {
 		{"a name that no image can have", "VirtualMachine", `{"image":{"name":"A"}}`, "spec.image.name", "should match"},
 		{"the agent of a named image", "VirtualMachine", `{"image":{"name":"a","agent":false}}`, "spec.image.agent", "has its own field agent"},
 		{"the format of a named image", "VirtualMachine", `{"image":{"name":"a","format":"raw"}}`, "spec.image.format", "by path or url"},
+		{"a snapshot of nothing", "VirtualMachineSnapshot", `{}`, "spec.virtualMachineName", "Required value"},
+		{"a snapshot and a path", "VirtualMachine", `{"image":{"snapshot":"a","path":"/a"}}`, "spec.image", "exactly one of"},
+		{"a snapshot without an agent", "VirtualMachine", `{"image":{"snapshot":"a","agent":false}}`, "spec.image.agent", "that of its machine"},
 		{"a VirtualDisk of nothing", "VirtualDisk", `{}`, "spec", "must have a size, an image or a disk to clone"},
 		{"a VirtualDisk of two things", "VirtualDisk", `{"image":{"path":"/a"},"from":{"virtualDisk":"a"}}`, "spec.from", "not both"},
 		{"a VirtualDisk of no image", "VirtualDisk", `{"image":{}}`, "spec.image", "exactly one of"},

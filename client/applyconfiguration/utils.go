@@ -64,6 +64,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.SecretKeyApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Server"):
 		return &virtualmachinev1alpha1.ServerApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SnapshotDisk"):
+		return &virtualmachinev1alpha1.SnapshotDiskApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("StartFailure"):
 		return &virtualmachinev1alpha1.StartFailureApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("TCPProbe"):
@@ -88,6 +90,12 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.VirtualMachineImageSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineImageStatus"):
 		return &virtualmachinev1alpha1.VirtualMachineImageStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSnapshot"):
+		return &virtualmachinev1alpha1.VirtualMachineSnapshotApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSnapshotSpec"):
+		return &virtualmachinev1alpha1.VirtualMachineSnapshotSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSnapshotStatus"):
+		return &virtualmachinev1alpha1.VirtualMachineSnapshotStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSpec"):
 		return &virtualmachinev1alpha1.VirtualMachineSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineStatus"):

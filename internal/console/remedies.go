@@ -25,6 +25,7 @@ var reasonTables = []struct{ file, heading, plural string }{
 	{"disks.md", "When a change does not complete", "virtualmachines"},
 	{"disks.md", "A disk with a life of its own", "virtualdisks"},
 	{"images.md", "Conditions", "virtualmachineimages"},
+	{"snapshots.md", "Conditions", "virtualmachinesnapshots"},
 	{"crontab.md", "Conditions", "crontabs"},
 	{"cluster.md", "Conditions", "clusters"},
 	{"cluster.md", "Snapshots and forks", "clustersnapshots"},

@@ -107,6 +107,7 @@ var controllers = []Controller{
 			virtualmachinev1alpha1.SchemeGroupVersion.WithResource("virtualmachines"),
 			virtualmachinev1alpha1.SchemeGroupVersion.WithResource("virtualmachineimages"),
 			virtualmachinev1alpha1.SchemeGroupVersion.WithResource("virtualdisks"),
+			virtualmachinev1alpha1.SchemeGroupVersion.WithResource("virtualmachinesnapshots"),
 		},
 		AddToScheme: virtualmachinev1alpha1.AddToScheme,
 		Permissions: permissionsOf("virtualmachine"),

@@ -68,6 +68,12 @@ func TestSleepPage(t *testing.T) {
 	followPage(t, "sleep.md")
 }
 
+func TestLongSnapshotsPage(t *testing.T) {
+	needQEMU(t)
+	s := followPage(t, "snapshots.md")
+	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
+}
+
 func TestSecurityPage(t *testing.T) {
 	s := followPage(t, "security.md")
 	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end

@@ -27,7 +27,7 @@ func Resource(resource string) schema.GroupResource {
 
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion, &VirtualMachine{}, &VirtualMachineList{}, &VirtualMachineImage{}, &VirtualMachineImageList{},
-		&VirtualDisk{}, &VirtualDiskList{})
+		&VirtualDisk{}, &VirtualDiskList{}, &VirtualMachineSnapshot{}, &VirtualMachineSnapshotList{})
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil
 }

@@ -205,11 +205,11 @@ type Resources struct {
 
 // Image is what a machine boots: a disk image by name, path or URL, a kernel, or, with a
 // driver that runs containers, a container image.
-// +kubebuilder:validation:XValidation:rule="[has(self.name), has(self.path), has(self.url), has(self.kernel), has(self.container), has(self.empty)].filter(given, given).size() == 1",message="must have exactly one of name, path, url, kernel, container and empty"
-// +kubebuilder:validation:XValidation:rule="!has(self.name) || !has(self.agent) || self.agent",message="is for an image without a name: a VirtualMachineImage has its own field agent",fieldPath=".agent"
+// +kubebuilder:validation:XValidation:rule="[has(self.name), has(self.path), has(self.url), has(self.kernel), has(self.container), has(self.empty), has(self.snapshot)].filter(given, given).size() == 1",message="must have exactly one of name, path, url, kernel, container, empty and snapshot"
+// +kubebuilder:validation:XValidation:rule="!(has(self.name) || has(self.snapshot)) || !has(self.agent) || self.agent",message="is for an image by path or url: a VirtualMachineImage has its own field agent, and a snapshot that of its machine",fieldPath=".agent"
 // +kubebuilder:validation:XValidation:rule="has(self.url) == has(self.sha256)",message="url and sha256 go together: what is downloaded is verified",fieldPath=".sha256"
 // +kubebuilder:validation:XValidation:rule="has(self.kernel) || !(has(self.initrd) || has(self.cmdline))",message="initrd and cmdline go with a kernel",fieldPath=".kernel"
-// +kubebuilder:validation:XValidation:rule="!(has(self.kernel) || has(self.container) || has(self.name)) || !has(self.format)",message="is for a disk image by path or url",fieldPath=".format"
+// +kubebuilder:validation:XValidation:rule="!(has(self.kernel) || has(self.container) || has(self.name) || has(self.snapshot)) || !has(self.format)",message="is for a disk image by path or url",fieldPath=".format"
 type Image struct {
 	// Name of a VirtualMachineImage, or tiny for the default guest.
 	// +optional
@@ -264,6 +264,14 @@ type Image struct {
 	// +optional
 	// +kubebuilder:validation:Enum=true
 	Empty bool `json:"empty,omitempty"`
+
+	// Name of a VirtualMachineSnapshot of the same namespace. The machine boots what the
+	// machine of the snapshot booted, from a copy of its root disk. Each disk of spec.disks
+	// that has the name of a disk of the snapshot begins with a copy of that.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	// +kubebuilder:validation:MaxLength=253
+	Snapshot string `json:"snapshot,omitempty"`
 
 	// Name of a container image, for a driver that runs containers.
 	// +optional

@@ -286,6 +286,7 @@
   - virtualdisks
   - virtualmachineimages
   - virtualmachines
+  - virtualmachinesnapshots
   verbs:
   - get
   - list
@@ -298,6 +299,7 @@
   - virtualmachineimages/status
   - virtualmachines/finalizers
   - virtualmachines/status
+  - virtualmachinesnapshots/status
   verbs:
   - update
 {{- end }}

@@ -1068,6 +1068,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: sha256
       type:
         scalar: string
+    - name: snapshot
+      type:
+        scalar: string
     - name: url
       type:
         scalar: string
@@ -1242,6 +1245,16 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: usage
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Usage
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.SnapshotDisk
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: size
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.StartFailure
   map:
     fields:
@@ -1447,6 +1460,65 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: virtualSize
       type:
         namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSnapshot
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSnapshotSpec
+      default: {}
+    - name: status
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSnapshotStatus
+      default: {}
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSnapshotSpec
+  map:
+    fields:
+    - name: virtualMachineName
+      type:
+        scalar: string
+      default: ""
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSnapshotStatus
+  map:
+    fields:
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: disks
+      type:
+        list:
+          elementType:
+            namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.SnapshotDisk
+          elementRelationship: associative
+          keys:
+          - name
+    - name: host
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Host
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: size
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+    - name: takenAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSpec
   map:
     fields:

@@ -78,6 +78,9 @@ func (r *Reconciler) create(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	if machine.Image, err = r.resolveImage(ctx, machine.Image, observed.name); err != nil {
 		return err
 	}
+	if machine.Snapshot, err = r.resolveSnapshot(ctx, vm, observed); err != nil {
+		return err
+	}
 	if err := r.confirmStillWanted(ctx, vm, observed); err != nil {
 		return err
 	}

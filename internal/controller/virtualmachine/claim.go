@@ -143,6 +143,9 @@ func (r *Reconciler) claim(ctx context.Context, vm *v1alpha1.VirtualMachine, obs
 		if _, err := r.resolveImage(ctx, imageOf(vm), observed.name); err != nil {
 			return err
 		}
+		if _, err := r.resolveSnapshot(ctx, vm, observed); err != nil {
+			return err
+		}
 	}
 	if len(finalizersOf(vm)) > 0 {
 		return nil

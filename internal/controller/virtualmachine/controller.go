@@ -25,6 +25,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/disk"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/image"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/snapshot"
 	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/tracing"
@@ -82,7 +83,7 @@ func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, record
 }
 
 // Add adds the controller to a manager. The caller closes drivers after the manager has stopped.
-// It also adds the controller of VirtualDisks. With images, it also adds the controller of VirtualMachineImages, which needs a manager of all namespaces.
+// It also adds the controllers of VirtualDisks and VirtualMachineSnapshots. With images, it also adds the controller of VirtualMachineImages, which needs a manager of all namespaces.
 func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers, images bool) error {
 	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), drivers, mgr.GetEventRecorder(Name), clock.RealClock{})
 	if err := mgr.Add(&orphanCollector{r: r, clock: clock.RealClock{}}); err != nil {
@@ -91,7 +92,7 @@ func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers, images 
 	if err := mgr.Add(r.probers); err != nil {
 		return fmt.Errorf("add the probes of controller %s: %w", Name, err)
 	}
-	if err := disk.Add(mgr, options, drivers); err != nil {
+	if err := errors.Join(disk.Add(mgr, options, drivers), snapshot.Add(mgr, options, drivers)); err != nil {
 		return err
 	}
 	build := ctrl.NewControllerManagedBy(mgr)
@@ -104,6 +105,7 @@ func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers, images 
 	err := build.
 		Named(Name).
 		For(&v1alpha1.VirtualMachine{}).
+		Watches(&v1alpha1.VirtualMachineSnapshot{}, watchSnapshots(mgr.GetClient())).
 		Watches(&corev1.Service{}, watchServices()).
 		Watches(&discoveryv1.EndpointSlice{}, watchServices()).
 		WatchesRawSource(watchServers(drivers)).
@@ -119,6 +121,7 @@ func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers, images 
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines/status,verbs=update
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachineimages,verbs=get
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachinesnapshots,verbs=get
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines/finalizers,verbs=update
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch;delete

@@ -39,6 +39,8 @@ type Drivers struct {
 	notifyImages func(name string)
 	// notifyDisks is called with a VirtualDisk that has changed.
 	notifyDisks func(backend.DiskIdentity)
+	// notifySnapshots is called with a VirtualMachineSnapshot that has changed.
+	notifySnapshots func(backend.SnapshotIdentity)
 }
 
 // slot is one driver.
@@ -54,7 +56,7 @@ type slot struct {
 // report.
 func NewDrivers(names []string, openers map[string]Opener, clock clock.PassiveClock) *Drivers {
 	d := &Drivers{names: names, openers: openers, clock: clock, slots: map[string]*slot{}, notify: func(backend.Identity) {}, notifyImages: func(string) {},
-		notifyDisks: func(backend.DiskIdentity) {}}
+		notifyDisks: func(backend.DiskIdentity) {}, notifySnapshots: func(backend.SnapshotIdentity) {}}
 	for _, name := range names {
 		d.slots[name] = &slot{}
 	}
@@ -110,6 +112,9 @@ func (d *Drivers) get(name string) (Driver, error) {
 			}
 			if store := diskStoreOf(driver); store != nil {
 				store.WatchDisks(d.notifyDisk)
+			}
+			if store := snapshotStoreOf(driver); store != nil {
+				store.WatchSnapshots(d.notifySnapshot)
 			}
 		case !errors.Is(s.err, backend.ErrMissing):
 			s.err = fmt.Errorf("open driver %s: %w: %w", name, backend.ErrUnavailable, s.err)

@@ -39,19 +39,20 @@ type Options struct {
 type Driver struct {
 	options Options
 
-	mu       sync.Mutex
-	notify   func(backend.Identity)
-	servers  map[types.UID]*server
-	kept     []backend.RetainedDisk
-	runs     int
-	calls    []string
-	count    int
-	failures map[string][]error
-	held     map[backend.Task]bool
-	images   map[types.UID]bool
-	stored   map[types.UID]backend.VirtualDisk
-	down     bool
-	closed   bool
+	mu        sync.Mutex
+	notify    func(backend.Identity)
+	servers   map[types.UID]*server
+	kept      []backend.RetainedDisk
+	runs      int
+	calls     []string
+	count     int
+	failures  map[string][]error
+	held      map[backend.Task]bool
+	images    map[types.UID]bool
+	stored    map[types.UID]backend.VirtualDisk
+	snapshots map[types.UID]backend.SnapshotState
+	down      bool
+	closed    bool
 }
 
 type server struct {
@@ -77,7 +78,7 @@ func New(options Options) *Driver {
 	return &Driver{
 		options: options, notify: func(backend.Identity) {},
 		servers: map[types.UID]*server{}, failures: map[string][]error{}, held: map[backend.Task]bool{}, images: map[types.UID]bool{},
-		stored: map[types.UID]backend.VirtualDisk{},
+		stored: map[types.UID]backend.VirtualDisk{}, snapshots: map[types.UID]backend.SnapshotState{},
 	}
 }
 

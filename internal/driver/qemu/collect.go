@@ -154,7 +154,7 @@ func (d *Driver) imagesInUse() (fileSet, error) {
 			errs = append(errs, used.addBacking(path))
 		}
 	}
-	errs = append(errs, d.virtualDiskImages(&used), d.importedFiles(&used))
+	errs = append(errs, d.virtualDiskImages(&used), d.snapshotImages(&used), d.importedFiles(&used))
 	retained, err := RetainedDisks(d.options.StateDir)
 	errs = append(errs, err)
 	for _, disk := range retained {
@@ -179,6 +179,16 @@ func (d *Driver) virtualDiskImages(used *fileSet) error {
 	errs = append(errs, err)
 	for _, entry := range entries {
 		errs = append(errs, used.addBacking(filepath.Join(d.disksDir(), entry.Name(), diskFile)))
+	}
+	return errors.Join(errs...)
+}
+
+// snapshotImages adds the images of snapshots.
+func (d *Driver) snapshotImages(used *fileSet) error {
+	paths, err := filepath.Glob(filepath.Join(d.snapshotsDir(), "*", "*.qcow2"))
+	errs := []error{err}
+	for _, path := range paths {
+		errs = append(errs, used.addBacking(path))
 	}
 	return errors.Join(errs...)
 }

@@ -51,6 +51,9 @@ func runHelper() error {
 	} else {
 		machine.Image.Path = address
 	}
+	if way := os.Getenv(helperSnapshot); way != "" {
+		return runSnapshotHelper(d, way)
+	}
 	if way := os.Getenv(helperVirtual); way != "" {
 		return runVirtualHelper(d, way)
 	}

@@ -50,11 +50,8 @@ func (m *machine) create(ctx context.Context, machine backend.Machine) error {
 		return err
 	}
 	m.d.networks.touch(m.id.Namespace) // others find it by its name
-	base, err := m.d.resolveImage(ctx, machine.Namespace, machine.Image, m.progress)
+	base, err := m.createRoot(ctx, &machine)
 	if err != nil {
-		return err
-	}
-	if err := m.createDisk(ctx, diskFile, rootDiskField, base, machine.DiskBytes); err != nil {
 		return err
 	}
 	step("disk created")
@@ -72,6 +69,18 @@ func (m *machine) create(ctx context.Context, machine backend.Machine) error {
 	}
 	step("created")
 	return nil
+}
+
+// createRoot creates the root disk of a new machine, if it has one, and returns its image.
+func (m *machine) createRoot(ctx context.Context, machine *backend.Machine) (*baseImage, error) {
+	if machine.Snapshot != "" {
+		return m.fork(ctx, machine)
+	}
+	base, err := m.d.resolveImage(ctx, machine.Namespace, machine.Image, m.progress)
+	if err != nil {
+		return nil, err
+	}
+	return base, m.createDisk(ctx, diskFile, rootDiskField, base, machine.DiskBytes)
 }
 
 // start starts QEMU and returns when its monitor has responded.
@@ -147,11 +156,11 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch
 		return nil, fmt.Errorf("find an address for the machine: %w", err)
 	}
 	m.mu.Lock()
-	base, ports, mac := m.def.Base, m.def.HostPorts, m.def.hardwareAddress()
+	base, ports, mac, copied := m.def.Base, m.def.HostPorts, m.def.hardwareAddress(), m.def.RootCopied
 	m.mu.Unlock()
 	l := &launch{
 		machine: machine, user: m.user(), programs: programDirs(m.d.binary), kvm: m.d.kvm, plugs: m.d.plugs,
-		disksDir: m.d.disksDir(), hasSeed: true, hasDisk: base != nil || machine.DiskBytes > 0, base: base, mac: mac,
+		disksDir: m.d.disksDir(), hasSeed: true, hasDisk: base != nil || copied || machine.DiskBytes > 0, base: base, mac: mac,
 	}
 	if err := errors.Join(m.kernelFor(machine.Image, l), m.prepareFirmware(l), m.findCDROM(ctx, l)); err != nil {
 		return nil, err

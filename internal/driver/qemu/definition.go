@@ -47,6 +47,8 @@ type definition struct {
 	Created bool `json:"created,omitempty"`
 	// Base is the image of the disk, and its format.
 	Base *baseImage `json:"base,omitempty"`
+	// RootCopied means that the root disk is a copy of that of a snapshot, so that there is one whatever the size in the spec.
+	RootCopied bool `json:"rootCopied,omitempty"`
 	// DiskRecords are the disks of spec.disks, by name.
 	DiskRecords map[string]diskRecord `json:"diskRecords,omitempty"`
 	// DiskBus means that disks can be plugged into the current run.

@@ -146,6 +146,9 @@ type Driver struct {
 	// disks are the disks of VirtualDisks, by UID.
 	disks            map[types.UID]*virtualDisk
 	notifyDiskChange func(backend.DiskIdentity)
+	// snapshots are the snapshots of VirtualMachineSnapshots, by UID.
+	snapshots            map[types.UID]*machineSnapshot
+	notifySnapshotChange func(backend.SnapshotIdentity)
 }
 
 // Open locks the state directory and attaches to the machines in it. The error is a
@@ -155,6 +158,7 @@ func Open(options Options) (*Driver, error) {
 		options: options, machines: map[types.UID]*machine{}, notify: func(backend.Identity) {},
 		imports: map[types.UID]*importedImage{}, notifyImage: func(string) {},
 		disks: map[types.UID]*virtualDisk{}, notifyDiskChange: func(backend.DiskIdentity) {},
+		snapshots: map[types.UID]*machineSnapshot{}, notifySnapshotChange: func(backend.SnapshotIdentity) {},
 	}
 	var err error
 	if d.binary, err = find(options.Binary, Program(), "qemu-system-x86"); err != nil {
@@ -180,7 +184,7 @@ func Open(options Options) (*Driver, error) {
 	if err := checkOwner(d.options.StateDir); err != nil {
 		return nil, fmt.Errorf("open the state directory: %w", err)
 	}
-	for _, dir := range []string{d.options.StateDir, d.machinesDir(), d.imagesDir(), d.retainedDir(), d.networksDir(), d.disksDir()} {
+	for _, dir := range []string{d.options.StateDir, d.machinesDir(), d.imagesDir(), d.retainedDir(), d.networksDir(), d.disksDir(), d.snapshotsDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("open the state directory: %w", err)
 		}
@@ -195,7 +199,7 @@ func Open(options Options) (*Driver, error) {
 	d.starting = make(chan struct{}, max(2, runtime.NumCPU()))
 	d.images = newImages(d.imagesDir(), options)
 	d.networks = &networks{d: d, all: map[string]*namespaceNetwork{}}
-	if err := errors.Join(d.openDisks(), d.attachMachines(), d.openNetworks()); err != nil {
+	if err := errors.Join(d.openDisks(), d.openSnapshots(), d.attachMachines(), d.openNetworks()); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	d.releaseLostDisks()

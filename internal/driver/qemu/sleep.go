@@ -76,6 +76,9 @@ func (m *machine) sleep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := endBackups(ctx, conn); err != nil { // of a manager that was killed; QEMU does not let the disks go meanwhile
+		return err
+	}
 	saved, err := m.describeMemory(ctx, conn)
 	if err != nil {
 		return err

@@ -124,7 +124,7 @@ func (m *machine) wakingLaunch() *launch {
 	machine.MemoryBytes = m.def.BootMemory // the rest was plugged
 	return &launch{
 		machine: machine, user: user, programs: programDirs(m.d.binary), kvm: m.d.kvm, plugs: m.d.plugs,
-		disksDir: m.d.disksDir(), hasSeed: true, hasDisk: m.def.Base != nil || machine.DiskBytes > 0, base: m.def.Base,
+		disksDir: m.d.disksDir(), hasSeed: true, hasDisk: m.def.Base != nil || m.def.RootCopied || machine.DiskBytes > 0, base: m.def.Base,
 		mac: m.def.hardwareAddress(),
 	}
 }

@@ -147,6 +147,12 @@ func (m *machine) handleEvents(proc *process.Process, conn *qmp.Client) error {
 		return err
 	}
 	m.changeDisks()
+	m.mu.Lock()
+	attached := m.attached
+	m.mu.Unlock()
+	if attached {
+		m.d.tasks.Go(func() { m.endOldBackups(conn) })
+	}
 	check := time.NewTicker(checkInterval)
 	defer check.Stop()
 	dropped := 0

@@ -21,3 +21,11 @@ type VirtualMachineNamespaceListerExpansion interface{}
 // VirtualMachineImageListerExpansion allows custom methods to be added to
 // VirtualMachineImageLister.
 type VirtualMachineImageListerExpansion interface{}
+
+// VirtualMachineSnapshotListerExpansion allows custom methods to be added to
+// VirtualMachineSnapshotLister.
+type VirtualMachineSnapshotListerExpansion interface{}
+
+// VirtualMachineSnapshotNamespaceListerExpansion allows custom methods to be added to
+// VirtualMachineSnapshotNamespaceLister.
+type VirtualMachineSnapshotNamespaceListerExpansion interface{}

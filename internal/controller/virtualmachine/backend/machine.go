@@ -32,6 +32,10 @@ type Machine struct {
 	DiskBytes int64 `json:"diskBytes,omitempty"`
 	// Image is the image to boot; nil means the default of the driver.
 	Image *v1alpha1.Image `json:"image,omitempty"`
+	// Snapshot is the UID of the VirtualMachineSnapshot that a new server is made of; empty means none. It boots what the
+	// server of the snapshot booted, whatever Image is, and its disks begin with the content of those of the snapshot that
+	// have the same names.
+	Snapshot types.UID `json:"snapshot,omitempty"`
 	// CDROM is the image in the CD-ROM drive; nil means that there is no drive.
 	CDROM *v1alpha1.Image `json:"cdrom,omitempty"`
 	// Firmware is the firmware; empty means BIOS.

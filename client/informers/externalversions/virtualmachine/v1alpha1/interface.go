@@ -14,6 +14,8 @@ type Interface interface {
 	VirtualMachines() TypedVirtualMachineInformer
 	// VirtualMachineImages returns a VirtualMachineImageInformer.
 	VirtualMachineImages() TypedVirtualMachineImageInformer
+	// VirtualMachineSnapshots returns a VirtualMachineSnapshotInformer.
+	VirtualMachineSnapshots() TypedVirtualMachineSnapshotInformer
 }
 
 type version struct {
@@ -40,4 +42,9 @@ func (v *version) VirtualMachines() TypedVirtualMachineInformer {
 // VirtualMachineImages returns a TypedVirtualMachineImageInformer.
 func (v *version) VirtualMachineImages() TypedVirtualMachineImageInformer {
 	return &virtualMachineImageInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
+}
+
+// VirtualMachineSnapshots returns a TypedVirtualMachineSnapshotInformer.
+func (v *version) VirtualMachineSnapshots() TypedVirtualMachineSnapshotInformer {
+	return &virtualMachineSnapshotInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
 }

@@ -7,3 +7,5 @@ type VirtualDiskExpansion interface{}
 type VirtualMachineExpansion interface{}
 
 type VirtualMachineImageExpansion interface{}
+
+type VirtualMachineSnapshotExpansion interface{}

@@ -15,6 +15,7 @@ type CloudnativeV1alpha1Interface interface {
 	VirtualDisksGetter
 	VirtualMachinesGetter
 	VirtualMachineImagesGetter
+	VirtualMachineSnapshotsGetter
 }
 
 // CloudnativeV1alpha1Client is used to interact with features provided by the cloudnative.tw group.
@@ -32,6 +33,10 @@ func (c *CloudnativeV1alpha1Client) VirtualMachines(namespace string) VirtualMac
 
 func (c *CloudnativeV1alpha1Client) VirtualMachineImages() VirtualMachineImageInterface {
 	return newVirtualMachineImages(c)
+}
+
+func (c *CloudnativeV1alpha1Client) VirtualMachineSnapshots(namespace string) VirtualMachineSnapshotInterface {
+	return newVirtualMachineSnapshots(c, namespace)
 }
 
 // NewForConfig creates a new CloudnativeV1alpha1Client for the given config.

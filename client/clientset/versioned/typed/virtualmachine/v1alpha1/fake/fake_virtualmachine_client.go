@@ -24,6 +24,10 @@ func (c *FakeCloudnativeV1alpha1) VirtualMachineImages() v1alpha1.VirtualMachine
 	return newFakeVirtualMachineImages(c)
 }
 
+func (c *FakeCloudnativeV1alpha1) VirtualMachineSnapshots(namespace string) v1alpha1.VirtualMachineSnapshotInterface {
+	return newFakeVirtualMachineSnapshots(c, namespace)
+}
+
 // RESTClient returns a RESTClient that is used to communicate
 // with API server by this client implementation.
 func (c *FakeCloudnativeV1alpha1) RESTClient() rest.Interface {

@@ -1,0 +1,205 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/object"
+	"github.com/keelson-dev/keelson/internal/cli/usage"
+)
+
+func newSnapshot() *cobra.Command {
+	var flags machineFlags
+	var waits object.Waiting
+	var output object.Output
+	var name string
+	cmd := &cobra.Command{
+		Use:   "snapshot NAME",
+		Short: "Take a snapshot of a machine",
+		Long: `Take a snapshot of the disks of a machine, also while it runs. A new machine is made of it with
+keelson vm fork --snapshot. It is kept when the machine is deleted; delete it with kubectl delete vmsnap.`,
+		Example: `  keelson vm snapshot web --name before --wait
+  keelson vm fork web --snapshot before --name web-2 --wait`,
+		Args: oneMachine(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := output.Validate(); err != nil {
+				return err
+			}
+			taken := newMachineSnapshot(args[0], name, time.Now())
+			if output.DryRun() {
+				taken.Namespace = flags.namespace
+				return printSnapshot(cmd.OutOrStdout(), &output, taken)
+			}
+			m, err := flags.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if _, err := m.get(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			if err := m.take(cmd.Context(), taken); err != nil {
+				return err
+			}
+			if err := printSnapshot(cmd.OutOrStdout(), &output, taken); err != nil || !waits.Wait {
+				return err
+			}
+			return object.Until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), func(ctx context.Context) (bool, string, error) {
+				return m.isTaken(ctx, taken.Name)
+			})
+		},
+	}
+	flags.addFlags(cmd.Flags())
+	output.AddFlags(cmd.Flags())
+	cmd.Flags().StringVar(&name, "name", "", "`name` of the VirtualMachineSnapshot (default: that of the machine, and the time)")
+	waits.AddFlags(cmd.Flags(), "the snapshot is taken")
+	return cmd
+}
+
+func printSnapshot(out io.Writer, output *object.Output, s *v1alpha1.VirtualMachineSnapshot) error {
+	s.APIVersion, s.Kind = v1alpha1.SchemeGroupVersion.String(), "VirtualMachineSnapshot" // the client removes them
+	return output.Print(out, s, "virtualmachinesnapshot", v1alpha1.GroupName)
+}
+
+// newMachineSnapshot returns the object. Without a name, it gets that of the machine and the time in UTC.
+func newMachineSnapshot(machine, name string, now time.Time) *v1alpha1.VirtualMachineSnapshot {
+	if name == "" {
+		name = machine + "-" + now.UTC().Format("20060102-150405")
+	}
+	return &v1alpha1.VirtualMachineSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: machine},
+	}
+}
+
+// take creates a snapshot.
+func (m *machines) take(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot) error {
+	s.Namespace = m.namespace
+	err := m.Create(ctx, s)
+	if apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("the namespace %s has a VirtualMachineSnapshot %s already; choose another name, or delete it: kubectl delete vmsnap %[2]s", m.namespace, s.Name)
+	}
+	if err != nil {
+		return fmt.Errorf("VirtualMachineSnapshot %s/%s: %w", m.namespace, s.Name, err)
+	}
+	return nil
+}
+
+// isTaken reports whether a snapshot is taken, and describes its state.
+func (m *machines) isTaken(ctx context.Context, name string) (bool, string, error) {
+	var s v1alpha1.VirtualMachineSnapshot
+	if err := m.Get(ctx, client.ObjectKey{Namespace: m.namespace, Name: name}, &s); err != nil {
+		return false, "", fmt.Errorf("VirtualMachineSnapshot %s/%s: %w", m.namespace, name, err)
+	}
+	ready := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionReady)
+	if ready == nil {
+		return false, name + ": Pending", nil
+	}
+	return ready.Status == metav1.ConditionTrue, fmt.Sprintf("%s: %s", name, ready.Message), nil
+}
+
+func newFork() *cobra.Command {
+	var flags machineFlags
+	var waits object.Waiting
+	var name, snapshot string
+	cmd := &cobra.Command{
+		Use:   "fork NAME",
+		Short: "Make a new machine of a machine",
+		Long: `Make a new machine with the spec of a machine and copies of its disks, as they are now or in a snapshot. It boots
+with a name, an address and keys of its own. VirtualDisks stay with their machine.
+
+Without --snapshot, the command takes a snapshot and waits until the new machine has its disks. Then it deletes
+the snapshot.`,
+		Example: `  keelson vm fork web --name web-2 --wait
+  keelson vm fork web --name web-3 --snapshot before`,
+		Args: oneMachine(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if name == "" {
+				return usage.Errorf("--name is required: that of the new machine")
+			}
+			m, err := flags.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := m.fork(cmd, args[0], name, snapshot, waits.Timeout); err != nil || !waits.Wait {
+				return err
+			}
+			return m.until(cmd.Context(), name, waits.Timeout, cmd.ErrOrStderr(), isReady)
+		},
+	}
+	flags.addFlags(cmd.Flags())
+	cmd.Flags().StringVar(&name, "name", "", "`name` of the new machine")
+	cmd.Flags().StringVar(&snapshot, "snapshot", "", "`name` of a VirtualMachineSnapshot (default: one is taken)")
+	waits.AddFlags(cmd.Flags(), "the new machine is ready")
+	return cmd
+}
+
+// fork makes a new machine of a snapshot of another one. If that is not given, it takes one, which it deletes when the new machine
+// has its disks.
+func (m *machines) fork(cmd *cobra.Command, of, name, snapshot string, timeout time.Duration) error {
+	ctx := cmd.Context()
+	source, err := m.get(ctx, of)
+	if err != nil {
+		return err
+	}
+	own := snapshot == ""
+	if own {
+		taken := newMachineSnapshot(source.Name, "", time.Now())
+		if err := m.take(ctx, taken); err != nil {
+			return err
+		}
+		snapshot = taken.Name
+	}
+	if err := m.Create(ctx, newForkOf(source, name, snapshot)); err != nil {
+		if apierrors.IsAlreadyExists(err) {
+			err = fmt.Errorf("the namespace %s has a VirtualMachine %s already; choose another name", m.namespace, name)
+		}
+		if own {
+			err = errors.Join(err, m.deleteSnapshot(ctx, snapshot))
+		}
+		return err
+	}
+	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "virtualmachine/%s created\n", name); err != nil || !own {
+		return err
+	}
+	if err := m.until(ctx, name, timeout, cmd.ErrOrStderr(), isCreated); err != nil {
+		// The new machine may still be made of it.
+		return fmt.Errorf("%w. The snapshot %s is kept; when the machine has its disks, delete it: kubectl delete vmsnap %[2]s --namespace %[3]s", err, snapshot, m.namespace)
+	}
+	return m.deleteSnapshot(ctx, snapshot)
+}
+
+// deleteSnapshot deletes a snapshot.
+func (m *machines) deleteSnapshot(ctx context.Context, name string) error {
+	s := &v1alpha1.VirtualMachineSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: name}}
+	if err := m.Delete(ctx, s); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete the snapshot %s/%s: %w", m.namespace, name, err)
+	}
+	return nil
+}
+
+// isCreated reports whether a machine has its disks.
+func isCreated(vm *v1alpha1.VirtualMachine) bool {
+	return meta.IsStatusConditionTrue(vm.Status.Conditions, v1alpha1.ConditionCreated)
+}
+
+// newForkOf returns a new machine with the spec of another one, and the disks in a snapshot of that.
+func newForkOf(source *v1alpha1.VirtualMachine, name, snapshot string) *v1alpha1.VirtualMachine {
+	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: source.Namespace, Name: name}, Spec: *source.Spec.DeepCopy()}
+	vm.Spec.Action, vm.Spec.RestartedAt = v1alpha1.ActionActive, nil
+	vm.Spec.Image = &v1alpha1.Image{Snapshot: snapshot}
+	vm.Spec.Disks = slices.DeleteFunc(vm.Spec.Disks, func(disk v1alpha1.Disk) bool { return disk.VirtualDisk != "" })
+	for i := range vm.Spec.Disks {
+		vm.Spec.Disks[i].Image = nil // the content comes from the snapshot
+	}
+	return vm
+}

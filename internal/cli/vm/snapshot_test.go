@@ -1,0 +1,61 @@
+package vm
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+)
+
+func TestSnapshotManifest(t *testing.T) {
+	got, err := execute(t, "snapshot", "web", "--name", "before", "--namespace", "team", "--dry-run=client", "-o", "yaml")
+	want := `apiVersion: cloudnative.tw/v1alpha1
+kind: VirtualMachineSnapshot
+metadata:
+  name: before
+  namespace: team
+spec:
+  virtualMachineName: web
+`
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
+	}
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
+	if name := newMachineSnapshot("web", "", at).Name; name != "web-20260102-020405" {
+		t.Errorf("the default name is %s", name)
+	}
+}
+
+// A fork has the spec of its source, except for what belongs to one machine only.
+func TestFork(t *testing.T) {
+	size, now := resource.MustParse("1Gi"), metav1.Now()
+	source := &v1alpha1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web", UID: "1", Labels: map[string]string{"app": "web"}},
+		Spec: v1alpha1.VirtualMachineSpec{
+			Action: v1alpha1.ActionStopped, RestartedAt: &now, Image: &v1alpha1.Image{Name: "debian-13"}, CPUModel: "host",
+			Disks: []v1alpha1.Disk{
+				{Name: "data", Size: &size, Image: &v1alpha1.DiskImage{Path: "/image"}}, {Name: "shared", VirtualDisk: "notes"},
+			},
+		},
+	}
+	want := &v1alpha1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web-2"},
+		Spec: v1alpha1.VirtualMachineSpec{
+			Action: v1alpha1.ActionActive, Image: &v1alpha1.Image{Snapshot: "before"}, CPUModel: "host",
+			Disks: []v1alpha1.Disk{{Name: "data", Size: &size}},
+		},
+	}
+	if diff := cmp.Diff(want, newForkOf(source, "web-2", "before")); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if len(source.Spec.Disks) != 2 || source.Spec.Disks[0].Image == nil {
+		t.Error("the source has changed")
+	}
+	if _, err := execute(t, "fork", "web"); err == nil || err.Error() != "--name is required: that of the new machine" {
+		t.Errorf("without a name: %v", err)
+	}
+}

@@ -1,0 +1,78 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The errors of a SnapshotStore, besides those of a Driver.
+var (
+	// ErrNotCreated means that the server is not complete, so that it has nothing to take a snapshot of.
+	ErrNotCreated = errors.New("the machine is not created yet")
+	// ErrNoDisks means that the server has no disks that a snapshot could have.
+	ErrNoDisks = errors.New("the machine has no disks")
+)
+
+// SnapshotStore is implemented by drivers that take snapshots of servers, and keep them. Its methods are safe for concurrent
+// use, and return before the deadline of their context.
+//
+// A snapshot never changes and needs no server: not the one that it was taken of, nor those that were made of it, which have
+// copies.
+type SnapshotStore interface {
+	// WatchSnapshots sets the function to call with a snapshot whose state has changed. It is called once, before any other
+	// method. The function does not block.
+	WatchSnapshots(notify func(SnapshotIdentity))
+
+	// ObserveSnapshot returns the state of a snapshot, and never changes anything. The error is ErrNotFound if there is
+	// none, and no attempt to take it.
+	ObserveSnapshot(ctx context.Context, id SnapshotIdentity) (SnapshotState, error)
+
+	// TakeSnapshot begins to take a snapshot of a server, in the background. It does nothing while that is in progress or
+	// after a success; after a failure it begins the next attempt. The error is ErrNotFound or ErrNotCreated if there is no
+	// complete server, and ErrNoDisks if it has no disks.
+	TakeSnapshot(ctx context.Context, id SnapshotIdentity, of Identity) error
+
+	// DeleteSnapshot removes a snapshot, and ends an attempt to take it. It returns nil only after everything is gone, or if
+	// there was nothing. The error is ErrInProgress while a server is being made of it, or an attempt to take it ends; the
+	// function given to WatchSnapshots is called after that.
+	DeleteSnapshot(ctx context.Context, id SnapshotIdentity) error
+}
+
+// SnapshotIdentity identifies a VirtualMachineSnapshot. Only UID is significant; the other fields are for display, and for
+// notifications.
+type SnapshotIdentity struct {
+	UID       types.UID `json:"uid"`
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+}
+
+// SnapshotState is the observed state of a snapshot.
+type SnapshotState struct {
+	// Taken means that the snapshot is complete.
+	Taken bool
+	// Busy means that it is being taken, and Progress describes how far that is.
+	Busy     bool
+	Progress string
+	// Failure is why the last attempt failed, at FailedAt; nil if it did not.
+	Failure  error
+	FailedAt time.Time
+	// Lost is why a complete snapshot is lost; empty if it is not.
+	Lost string
+	// TakenAt is the moment of the snapshot.
+	TakenAt time.Time
+	// Disks are its disks, the root disk first.
+	Disks []SnapshotDisk
+	// AllocatedBytes is the space used in the file system.
+	AllocatedBytes int64
+}
+
+// SnapshotDisk is a disk in a snapshot.
+type SnapshotDisk struct {
+	// Name is v1alpha1.RootDiskName, or that of a disk of spec.disks.
+	Name string
+	// VirtualBytes is the size seen by a guest.
+	VirtualBytes int64
+}

@@ -1,0 +1,173 @@
+// Package snapshot takes, keeps and removes the snapshot of each VirtualMachineSnapshot.
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/graceful"
+	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/tracing"
+)
+
+// Name is the name of this controller in logs, metrics and events.
+const Name = "virtualmachinesnapshot"
+
+// callTimeout limits each call of a driver.
+const callTimeout = 10 * time.Second
+
+var kind = v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSnapshot")
+
+// Store has the drivers that take snapshots.
+type Store interface {
+	// SnapshotStore returns the driver of that name, and its host. The error is a backend.ErrMissing if the manager has no
+	// such driver or it takes no snapshots, or a backend.ErrUnavailable if it cannot be opened now.
+	SnapshotStore(driver string) (backend.SnapshotStore, v1alpha1.Host, error)
+	// WatchSnapshots sets the function to call with a snapshot that has changed.
+	WatchSnapshots(notify func(backend.SnapshotIdentity))
+}
+
+// Reconciler reconciles VirtualMachineSnapshots.
+type Reconciler struct {
+	client client.Client
+	live   client.Reader
+	store  Store
+	status *kube.StatusWriter
+	events *kube.Recorder
+	clock  clock.PassiveClock
+
+	cluster *kube.ClusterIdentity
+}
+
+// NewReconciler returns a Reconciler. It reads from c, which may be stale, and from live, the API server, where a stale read
+// could do harm.
+func NewReconciler(c client.Client, live client.Reader, store Store, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
+	return &Reconciler{
+		client: c, live: live, store: store, clock: clock, cluster: kube.NewClusterIdentity(live),
+		status: kube.NewStatusWriter(kind.Kind, c, clock), events: kube.NewRecorder(kind, recorder),
+	}
+}
+
+// Add adds the controller to a manager.
+func Add(mgr ctrl.Manager, options controller.Options, store Store) error {
+	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), store, mgr.GetEventRecorder(Name), clock.RealClock{})
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named(Name).
+		For(&v1alpha1.VirtualMachineSnapshot{}).
+		WatchesRawSource(watchStore(store)).
+		WithOptions(options).
+		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
+	if err != nil {
+		return fmt.Errorf("build controller %s: %w", Name, err)
+	}
+	return nil
+}
+
+// watchStore enqueues a snapshot that has changed.
+func watchStore(store Store) source.Source {
+	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		store.WatchSnapshots(func(id backend.SnapshotIdentity) {
+			kube.Enqueue(q, 0, client.ObjectKey{Namespace: id.Namespace, Name: id.Name})
+		})
+		return nil
+	})
+}
+
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachinesnapshots,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachinesnapshots/status,verbs=update
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconcile takes a snapshot once, and removes it when the VirtualMachineSnapshot is deleted.
+func (r *Reconciler) Reconcile(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot) (reconcile.Result, error) {
+	seen, err := r.observe(ctx, s)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	plan := decide(s, seen, r.clock.Now())
+	kube.LogAction(ctx, plan.action)
+	if plan.action == released {
+		return reconcile.Result{}, nil
+	}
+	actErr := r.act(ctx, s, seen, plan)
+	if plan.action == remove && actErr == nil {
+		return reconcile.Result{}, nil // the object is gone
+	}
+	return r.finish(ctx, s, summarize(s, seen, plan, actErr), plan, actErr)
+}
+
+// observation is the state that a reconcile is based on.
+type observation struct {
+	id backend.SnapshotIdentity
+	// machine is the VirtualMachine of spec.virtualMachineName; nil if it does not exist, or is not needed any more.
+	machine *v1alpha1.VirtualMachine
+	// of identifies it to the driver.
+	of backend.Identity
+	// store is nil if it is not known which one it is, or if there is none because of err.
+	store backend.SnapshotStore
+	host  v1alpha1.Host
+	// elsewhere means that another host has the snapshot or the machine.
+	elsewhere *v1alpha1.Host
+	// state is nil if the store has neither the snapshot nor an attempt to take it.
+	state *backend.SnapshotState
+	err   error
+}
+
+// observe asks the driver for the state of a snapshot. A returned error is one of the API.
+func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot) (observation, error) {
+	seen := observation{id: backend.SnapshotIdentity{UID: s.UID, Namespace: s.Namespace, Name: s.Name}}
+	recorded := s.Status.Host
+	if s.Status.TakenAt == nil && s.DeletionTimestamp.IsZero() {
+		cluster, err := r.cluster.UID(ctx)
+		if err != nil {
+			return seen, err
+		}
+		var machine v1alpha1.VirtualMachine
+		err = r.client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Spec.VirtualMachineName}, &machine)
+		if client.IgnoreNotFound(err) != nil {
+			return seen, kube.Named(err, "get", "VirtualMachine", s.Namespace, s.Spec.VirtualMachineName)
+		}
+		if err == nil {
+			seen.machine = &machine
+			seen.of = backend.Identity{UID: machine.UID, Namespace: machine.Namespace, Name: machine.Name, Cluster: cluster}
+			if recorded == nil {
+				recorded = machine.Status.Host
+			}
+		}
+	}
+	if recorded == nil {
+		return seen, nil // there is nothing to take a snapshot of yet
+	}
+	if seen.store, seen.host, seen.err = r.store.SnapshotStore(recorded.Driver); seen.err != nil {
+		seen.store = nil
+		return seen, nil
+	}
+	if recorded.ID != seen.host.ID && s.Annotations[v1alpha1.AnnotationForgetHost] != recorded.ID {
+		seen.elsewhere = recorded
+		return seen, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	state, err := seen.store.ObserveSnapshot(ctx, seen.id)
+	switch {
+	case err == nil:
+		seen.state = &state
+	case !errors.Is(err, backend.ErrNotFound):
+		seen.err = err
+	}
+	return seen, nil
+}

@@ -1,0 +1,125 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// summarize returns the status of a snapshot, given the observation, the plan, and the error of carrying it out.
+func summarize(s *v1alpha1.VirtualMachineSnapshot, seen observation, p plan, actErr error) v1alpha1.VirtualMachineSnapshotStatus {
+	status := *s.Status.DeepCopy()
+	status.ObservedGeneration = s.Generation
+	if p.action == claim && actErr == nil || seen.state != nil {
+		status.Host = &seen.host
+	}
+	if state := seen.state; state != nil && state.Taken && state.Lost == "" {
+		at := metav1.NewTime(state.TakenAt.UTC().Truncate(time.Second))
+		status.TakenAt, status.Size, status.Disks = &at, resource.NewQuantity(state.AllocatedBytes, resource.BinarySI), nil
+		for _, disk := range state.Disks {
+			status.Disks = append(status.Disks, v1alpha1.SnapshotDisk{Name: disk.Name, Size: *resource.NewQuantity(disk.VirtualBytes, resource.BinarySI)})
+		}
+	}
+	ready := summarizeReady(s, seen, p, actErr)
+	ready.ObservedGeneration = s.Generation
+	ready.LastTransitionTime = metav1.NewTime(p.now)
+	meta.SetStatusCondition(&status.Conditions, ready)
+	return status
+}
+
+func newCondition(status metav1.ConditionStatus, reason, message string, args ...any) metav1.Condition {
+	text := fmt.Sprintf(message, args...)
+	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: strings.ToUpper(text[:1]) + text[1:]}
+}
+
+// summarizeReady returns the condition Ready.
+func summarizeReady(s *v1alpha1.VirtualMachineSnapshot, seen observation, p plan, actErr error) metav1.Condition {
+	name, err := s.Spec.VirtualMachineName, actErr
+	if err == nil {
+		err = seen.err
+	}
+	switch {
+	case !s.DeletionTimestamp.IsZero() && p.action == refuse:
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, "%s", describeHosts(s, seen))
+	case !s.DeletionTimestamp.IsZero() && errors.Is(err, backend.ErrInProgress):
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, "The deletion waits: %v", err)
+	case !s.DeletionTimestamp.IsZero() && err != nil:
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, "%v. Keelson retries", err)
+	case errors.Is(err, backend.ErrUnavailable):
+		return newCondition(metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable, "The state of the snapshot is unknown: %v. Keelson retries", err)
+	case errors.Is(err, backend.ErrMissing):
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonDriverMissing, "%v", err)
+	case errors.Is(err, backend.ErrNoDisks), errors.Is(err, backend.ErrInvalid):
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonInvalidSpec, "%v", err)
+	case p.action == notCreated, errors.Is(err, backend.ErrNotFound), errors.Is(err, backend.ErrNotCreated):
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonMachineNotCreated, "The machine %s has no disks yet: the snapshot is taken when it has", name)
+	case err != nil && !kube.IsStale(err):
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, "%v. Keelson retries", err)
+	case p.action == backOff:
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, "%v. The next attempt is at %s", seen.state.Failure, p.nextAttempt.UTC().Format(time.RFC3339))
+	case p.action == refuse:
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonOnAnotherHost, "%s", describeHosts(s, seen))
+	case p.action == missing:
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonMachineMissing, "There is no VirtualMachine %s in this namespace: create it, or delete this VirtualMachineSnapshot", name)
+	case p.action == lost && seen.state == nil:
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotLost, "The host does not have the snapshot any more: restore the state directory of the manager, or delete the VirtualMachineSnapshot")
+	case p.action == lost:
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotLost, "%s", seen.state.Lost)
+	case p.action == keep:
+		return newCondition(metav1.ConditionTrue, v1alpha1.ReasonSnapshotTaken, "The snapshot of the machine %s is taken. New machines are made of it with spec.image.snapshot", name)
+	case seen.state != nil && seen.state.Progress != "":
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotInProgress, "%s", seen.state.Progress)
+	}
+	return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotInProgress, "The snapshot is being taken")
+}
+
+// describeHosts says which host has the machine or the snapshot, and what to do.
+func describeHosts(s *v1alpha1.VirtualMachineSnapshot, seen observation) string {
+	host := seen.elsewhere
+	return fmt.Sprintf("The snapshot or its machine is on %s (%s), and this manager runs on %s (%s). Nothing is done here: run the manager on that host. "+
+		"If the host is permanently lost, run: kubectl annotate --namespace %s vmsnap %s %s=%s", host.Name, host.ID, seen.host.Name, seen.host.ID,
+		s.Namespace, s.Name, v1alpha1.AnnotationForgetHost, host.ID)
+}
+
+// waits reports whether an error is that something else has to happen first, which is looked for again.
+func waits(err error) bool {
+	return errors.Is(err, backend.ErrInProgress) || errors.Is(err, backend.ErrNotFound) || errors.Is(err, backend.ErrNotCreated) || errors.Is(err, backend.ErrNoDisks)
+}
+
+// finish writes the status if it changed, then records events.
+func (r *Reconciler) finish(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot, status v1alpha1.VirtualMachineSnapshotStatus, p plan, actErr error) (reconcile.Result, error) {
+	was, is := kube.ConditionTransition(s.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
+	kube.LogReady(ctx, is)
+	outcome := kube.Outcome{Urgent: p.action == claim || was.Status != is.Status || was.Reason != is.Reason, Again: p.requeueAfter}
+	switch {
+	case waits(actErr):
+		outcome.Again = waitInterval
+	case !errors.Is(actErr, backend.ErrInvalid):
+		outcome.Err = actErr
+	}
+	after := s.DeepCopy()
+	after.Status = status
+	written, result, err := r.status.Finish(ctx, s, after, outcome)
+	if !written || was.Reason == is.Reason {
+		return result, err
+	}
+	switch is.Reason {
+	case v1alpha1.ReasonSnapshotTaken:
+		r.events.Normal(s, is.Reason, "Take", is.Message)
+	case v1alpha1.ReasonSnapshotInProgress, v1alpha1.ReasonMachineNotCreated, v1alpha1.ReasonTerminating:
+	default:
+		r.events.Warning(s, is.Reason, "Take", is.Message)
+	}
+	return result, err
+}

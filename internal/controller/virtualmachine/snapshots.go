@@ -1,0 +1,108 @@
+package virtualmachine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/image"
+)
+
+// resolveSnapshot returns the UID of the snapshot that a new machine is made of; empty if it is made of none. The error is an
+// image.ErrMissing, an image.ErrNotReady or a backend.FieldError.
+func (r *Reconciler) resolveSnapshot(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation) (types.UID, error) {
+	given := vm.Spec.Image
+	if given == nil || given.Snapshot == "" {
+		return "", nil
+	}
+	if snapshotStoreOf(observed.driver) == nil {
+		return "", &backend.FieldError{Field: "spec.image.snapshot", Message: fmt.Sprintf("the driver %s has no snapshots", observed.name)}
+	}
+	var named v1alpha1.VirtualMachineSnapshot
+	err := r.live.Get(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: given.Snapshot}, &named)
+	if apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("%w: there is no VirtualMachineSnapshot %q in this namespace; create it", image.ErrMissing, given.Snapshot)
+	}
+	if err != nil {
+		return "", fmt.Errorf("get the VirtualMachineSnapshot %s: %w", given.Snapshot, err)
+	}
+	ready := meta.FindStatusCondition(named.Status.Conditions, v1alpha1.ConditionReady)
+	host := named.Status.Host
+	switch {
+	case ready == nil || host == nil:
+		return "", fmt.Errorf("%w: the VirtualMachineSnapshot %q is not taken yet", image.ErrNotReady, named.Name)
+	case ready.Status != "True":
+		return "", fmt.Errorf("%w: the VirtualMachineSnapshot %q: %s: %s", image.ErrNotReady, named.Name, ready.Reason, ready.Message)
+	case !named.DeletionTimestamp.IsZero():
+		return "", fmt.Errorf("%w: the VirtualMachineSnapshot %q is being deleted", image.ErrNotReady, named.Name)
+	case host.Driver != observed.name || host.ID != observed.host.ID:
+		return "", &backend.FieldError{Field: "spec.image.snapshot", Message: fmt.Sprintf(
+			"the snapshot %s is on the host %s of the driver %s, and the machine on %s of %s", named.Name, host.Name, host.Driver, observed.host.Name, observed.name)}
+	}
+	return named.UID, nil
+}
+
+// watchSnapshots enqueues the machines that wait for a snapshot.
+func watchSnapshots(c client.Reader) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
+		var machines v1alpha1.VirtualMachineList
+		if err := c.List(ctx, &machines, client.InNamespace(object.GetNamespace())); err != nil {
+			return nil // the next attempt of each machine comes by itself
+		}
+		var waiting []reconcile.Request
+		for i := range machines.Items {
+			vm := &machines.Items[i]
+			ready := meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionReady)
+			if vm.Spec.Image != nil && vm.Spec.Image.Snapshot == object.GetName() && ready != nil && strings.HasPrefix(ready.Reason, "Image") {
+				waiting = append(waiting, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(vm)})
+			}
+		}
+		return waiting
+	})
+}
+
+// SnapshotStore returns the driver of a name, which takes snapshots.
+func (d *Drivers) SnapshotStore(driver string) (backend.SnapshotStore, v1alpha1.Host, error) {
+	opened, err := d.get(driver)
+	if err != nil {
+		return nil, v1alpha1.Host{}, err
+	}
+	host := opened.Host()
+	if store := snapshotStoreOf(opened); store != nil {
+		return store, v1alpha1.Host{Driver: driver, ID: host.ID, Name: host.Name}, nil
+	}
+	return nil, v1alpha1.Host{}, fmt.Errorf("%w: the driver %s of the machine takes no snapshots; the driver qemu does", backend.ErrMissing, driver)
+}
+
+// snapshotStoreOf returns the snapshot store of a driver, nil if it is none.
+func snapshotStoreOf(driver Driver) backend.SnapshotStore {
+	if instrumented, ok := driver.(*instrumentedDriver); ok {
+		driver = instrumented.Driver
+	}
+	store, _ := driver.(backend.SnapshotStore)
+	return store
+}
+
+// WatchSnapshots sets the function to call with a snapshot that has changed.
+func (d *Drivers) WatchSnapshots(notify func(backend.SnapshotIdentity)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.notifySnapshots = notify
+}
+
+// notifySnapshot forwards a change to the function set by WatchSnapshots.
+func (d *Drivers) notifySnapshot(id backend.SnapshotIdentity) {
+	d.mu.Lock()
+	notify := d.notifySnapshots
+	d.mu.Unlock()
+	notify(id)
+}

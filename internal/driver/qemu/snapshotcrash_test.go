@@ -1,0 +1,159 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/testing/drivertest"
+)
+
+// helperSnapshot is the name of a way in snapshotWays; if not empty, the manager of the test goes it.
+const helperSnapshot = "KEELSON_TEST_SNAPSHOT"
+
+// snapshotMachine is the machine of the ways, which has two disks, and snapshotFork one that is made of its snapshot.
+func snapshotMachine() backend.Machine {
+	machine := machineA(backend.Disk{Name: "data", SizeBytes: 4 << 20})
+	machine.DiskBytes = 8 << 20
+	return machine
+}
+
+func snapshotFork() backend.Machine {
+	machine := machineB(backend.Disk{Name: "data", SizeBytes: 4 << 20})
+	machine.DiskBytes, machine.Image, machine.Snapshot = 16<<20, &v1alpha1.Image{Snapshot: "first"}, snapshotOf(1, "first").UID
+	return machine
+}
+
+// snapshotWay is what a manager is killed in.
+type snapshotWay struct {
+	name string
+	// on means that the machine runs, and taken that there is a snapshot of it already.
+	on, taken bool
+	do        func(ctx context.Context, d *Driver) error
+}
+
+func snapshotWays() []snapshotWay {
+	id := snapshotOf(1, "first")
+	take := func(ctx context.Context, d *Driver) error {
+		return repeat(ctx, func() error {
+			if err := d.TakeSnapshot(ctx, id, snapshotMachine().Identity); err != nil {
+				return err
+			}
+			state, err := d.ObserveSnapshot(ctx, id)
+			if err == nil && !state.Taken {
+				return fmt.Errorf("%w: %+v", errNotYet, state)
+			}
+			return err
+		})
+	}
+	return []snapshotWay{
+		{name: "take of a running machine", on: true, do: take},
+		{name: "take of a stopped machine", do: take},
+		{name: "fork", taken: true, do: func(ctx context.Context, d *Driver) error {
+			return repeat(ctx, func() error {
+				if err := d.Create(ctx, snapshotFork()); err != nil {
+					return err
+				}
+				server, err := d.Observe(ctx, snapshotFork().Identity)
+				if err == nil && server.State != backend.StateStopped {
+					return errNotYet
+				}
+				return err
+			})
+		}},
+		{name: "delete", taken: true, do: func(ctx context.Context, d *Driver) error {
+			return repeat(ctx, func() error { return d.DeleteSnapshot(ctx, id) })
+		}},
+	}
+}
+
+// runSnapshotHelper is a manager that goes a way.
+func runSnapshotHelper(d *Driver, name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
+	defer cancel()
+	for _, way := range snapshotWays() {
+		if way.name == name {
+			return errors.Join(way.do(ctx, d), d.Close())
+		}
+	}
+	return fmt.Errorf("there is no way %q", name)
+}
+
+// A manager killed while a snapshot is taken, deleted, or a machine is made of it is followed by one that completes that, from
+// complete files only. QEMU keeps nothing of an attempt, and nothing is left over.
+func TestLongKilledWhileSnapshotsAreTaken(t *testing.T) {
+	needQEMU(t)
+	t.Setenv(helperImage, emptyImage(t))
+	for _, way := range snapshotWays() {
+		t.Run(way.name, func(t *testing.T) {
+			steps, killed := []string{""}, 0
+			for i := 0; i < len(steps); i++ {
+				t.Run(steps[i], func(t *testing.T) {
+					w := newFixture(t)
+					w.create(snapshotMachine())
+					w.do(w.driver.Start(t.Context(), snapshotMachine()))
+					w.eventually("it runs", is(backend.StateRunning))
+					w.fill("root", 1)
+					w.fill("data", 2)
+					if !way.on {
+						w.do(w.driver.Stop(t.Context(), snapshotMachine().Identity, 0))
+						w.eventually("it is off", is(backend.StateStopped))
+					}
+					if way.taken {
+						w.takes(snapshotOf(1, "first"), snapshotMachine())
+					}
+					w.do(w.driver.Close())
+					w.driver = nil
+					all, err := drivertest.Manager(w, drivertest.Goal(way.name), steps[i], helperState+"="+w.options.StateDir,
+						helperUID+"="+string(uid), helperSnapshot+"="+way.name, helperImage+"="+os.Getenv(helperImage))
+					w.open()
+					if steps[i] == "" {
+						w.do(err)
+						steps = append(steps, slices.DeleteFunc(all, func(s string) bool { return s == "" })...)
+					} else if err != nil {
+						killed++
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					w.do(way.do(ctx, w.driver))
+					w.checkSnapshots(&way)
+				})
+			}
+			if killed == 0 {
+				t.Errorf("no manager was killed; the steps are %q", steps)
+			}
+		})
+	}
+}
+
+// checkSnapshots checks the state after a way, and removes everything.
+func (w *fixture) checkSnapshots(way *snapshotWay) {
+	w.Helper()
+	if way.on {
+		w.noBackups()
+	}
+	dirs := map[string]int64{}
+	if s := w.driver.findSnapshot(snapshotOf(1, "first").UID); s != nil {
+		dirs[s.dir] = 8 << 20
+		if files, _ := filepath.Glob(filepath.Join(s.dir, "*")); len(files) != 3 {
+			w.Errorf("files of the snapshot: %v", files)
+		}
+	}
+	if way.name == "fork" {
+		dirs[filepath.Join(w.driver.machinesDir(), string(snapshotFork().UID))] = 16 << 20
+	}
+	for dir, size := range dirs {
+		w.checkFilled(filepath.Join(dir, diskFile), 1, size)
+		w.checkFilled(filepath.Join(dir, diskPath("data")), 2, 4<<20)
+	}
+	w.delete(snapshotMachine())
+	w.delete(snapshotFork())
+	w.deleteSnapshot(snapshotOf(1, "first"))
+}

@@ -1,0 +1,119 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// WatchSnapshots implements backend.SnapshotStore.
+func (d *Driver) WatchSnapshots(notify func(backend.SnapshotIdentity)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.notifySnapshotChange = notify
+}
+
+// ObserveSnapshot implements backend.SnapshotStore.
+func (d *Driver) ObserveSnapshot(_ context.Context, id backend.SnapshotIdentity) (backend.SnapshotState, error) {
+	s := d.findSnapshot(id.UID)
+	if s == nil {
+		return backend.SnapshotState{}, fmt.Errorf("snapshot %s: %w", id.Name, backend.ErrNotFound)
+	}
+	s.mu.Lock()
+	def := s.def
+	state := backend.SnapshotState{Taken: def.Taken, TakenAt: def.TakenAt, Busy: s.work != nil, Failure: s.failure, FailedAt: s.failedAt}
+	if s.work != nil {
+		state.Progress = s.work.progress
+	}
+	s.mu.Unlock()
+	if !state.Taken {
+		return state, nil
+	}
+	if path := def.missing(s.dir); path != "" {
+		state.Lost = fmt.Sprintf("the file %s is missing: restore it, or delete the VirtualMachineSnapshot", path)
+		return state, nil
+	}
+	for _, disk := range def.Disks {
+		usage, err := measureDisk(s.path(disk.Name))
+		if err != nil {
+			return state, fmt.Errorf("measure the snapshot %s: %w", id.Name, err)
+		}
+		state.AllocatedBytes += usage.AllocatedBytes
+		state.Disks = append(state.Disks, backend.SnapshotDisk{Name: disk.Name, VirtualBytes: disk.SizeBytes})
+	}
+	return state, nil
+}
+
+// TakeSnapshot implements backend.SnapshotStore.
+func (d *Driver) TakeSnapshot(_ context.Context, id backend.SnapshotIdentity, of backend.Identity) error {
+	if err := checkUID(id.UID); err != nil {
+		return err
+	}
+	if s := d.findSnapshot(id.UID); s != nil && s.definition().Taken {
+		return nil
+	}
+	m, err := d.find(of)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	created := m.def.Created
+	m.mu.Unlock()
+	if !created {
+		return fmt.Errorf("machine %s: %w", of.Name, backend.ErrNotCreated)
+	}
+	if len(m.ownDisks()) == 0 {
+		return fmt.Errorf("machine %s: %w that a snapshot could have: VirtualDisks are not in snapshots, and the default guest has a root disk only with spec.resource.rootDisk",
+			of.Name, backend.ErrNoDisks)
+	}
+	s, err := d.addSnapshot(id, of)
+	if err != nil {
+		return err
+	}
+	s.begin(m)
+	return nil
+}
+
+// DeleteSnapshot implements backend.SnapshotStore.
+func (d *Driver) DeleteSnapshot(_ context.Context, id backend.SnapshotIdentity) error {
+	if checkUID(id.UID) != nil {
+		return nil // such a snapshot was never taken
+	}
+	dir := filepath.Join(d.snapshotsDir(), string(id.UID))
+	if s := d.findSnapshot(id.UID); s != nil {
+		if err := s.close(); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := d.removeFolder(dir); err != nil {
+		return fmt.Errorf("delete the snapshot %s: %w", id.Name, err)
+	}
+	step("snapshot removed")
+	d.mu.Lock()
+	delete(d.snapshots, id.UID)
+	d.mu.Unlock()
+	return nil
+}
+
+// close ends the use of a snapshot. The error is ErrInProgress until that is so.
+func (s *machineSnapshot) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deleting = true
+	switch {
+	case s.work != nil:
+		s.work.cancel()
+		return fmt.Errorf("the attempt to take the snapshot %s is being ended: %w", s.id.Name, backend.ErrInProgress)
+	case s.readers > 0:
+		return fmt.Errorf("a machine is being made of the snapshot %s: %w", s.id.Name, backend.ErrInProgress)
+	}
+	return nil
+}

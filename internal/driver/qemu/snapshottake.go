@@ -1,0 +1,325 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/atomicfile"
+	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+)
+
+// backupPoll is the interval of looks at QEMU while it copies disks.
+const backupPoll = 50 * time.Millisecond
+
+// The names of the copy of a disk in QEMU: the job, the node of the copy, and that of its file.
+const backupJobPrefix = "snapshot-"
+
+func backupJob(disk string) string      { return backupJobPrefix + disk }
+func backupNode(disk string) string     { return "s-" + disk }
+func backupFileNode(disk string) string { return "sf-" + disk }
+
+// guestNode returns the node of a disk of the guest.
+func guestNode(disk string) string {
+	if disk == v1alpha1.RootDiskName {
+		return blockNode
+	}
+	return diskNode(disk)
+}
+
+// ownDisks returns the disks of the machine that are not VirtualDisks, the root disk first, without their sizes.
+func (m *machine) ownDisks() []snapshotDisk {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []snapshotDisk
+	for name, record := range m.def.DiskRecords {
+		if record.Created && !record.Removing && record.VirtualDiskUID == "" {
+			all = append(all, snapshotDisk{Name: name, Base: record.Base})
+		}
+	}
+	slices.SortFunc(all, func(a, b snapshotDisk) int { return strings.Compare(a.Name, b.Name) })
+	if _, err := os.Lstat(m.path(diskFile)); err == nil {
+		all = slices.Insert(all, 0, snapshotDisk{Name: v1alpha1.RootDiskName, Base: m.def.Base})
+	}
+	return all
+}
+
+// take takes the snapshot. No disk of the machine is plugged, grown or removed, and the machine does not start or fall asleep,
+// meanwhile.
+func (s *machineSnapshot) take(ctx context.Context, m *machine) error {
+	m.files.Lock()
+	defer m.files.Unlock()
+	m.mu.Lock()
+	isOn, conn, image := m.run != "", m.conn, m.def.Image
+	m.mu.Unlock()
+	disks := m.ownDisks()
+	for _, disk := range disks {
+		if err := os.RemoveAll(s.path(disk.Name)); err != nil { // of an attempt that was not recorded
+			return err
+		}
+	}
+	var at time.Time
+	var err error
+	switch {
+	case isOn && conn == nil:
+		return errors.New("the monitor of QEMU does not answer")
+	case isOn:
+		disks, at, err = s.backUp(ctx, m, conn, disks)
+	default:
+		at, err = s.copyDisks(ctx, m, disks)
+	}
+	if err != nil {
+		return err
+	}
+	step("snapshot copied")
+	for i := range disks {
+		usage, err := measureDisk(s.path(disks[i].Name))
+		if err != nil {
+			return err
+		}
+		disks[i].SizeBytes = usage.VirtualBytes
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	def := s.def
+	def.Taken, def.TakenAt, def.Image, def.Disks = true, at.UTC(), image, disks
+	if err := s.write(&def); err != nil {
+		return err
+	}
+	step("snapshot taken")
+	return nil
+}
+
+// copyDisks copies the disks of a machine that is off or asleep.
+func (s *machineSnapshot) copyDisks(ctx context.Context, m *machine, disks []snapshotDisk) (time.Time, error) {
+	at := time.Now()
+	for _, disk := range disks {
+		err := s.d.copyDisk(ctx, m.path(fileOf(disk.Name)), s.path(disk.Name), func(percent int64) {
+			s.progress(fmt.Sprintf("the disk %s is being copied: %d %%", disk.Name, percent))
+		})
+		if err != nil {
+			return at, fmt.Errorf("copy the disk %s: %w", disk.Name, err)
+		}
+		step("disk copied for a snapshot")
+	}
+	return at, nil
+}
+
+// copyDisk copies the file of a disk that nobody writes to a new file, durably. The file is complete when it has its name.
+func (d *Driver) copyDisk(ctx context.Context, from, to string, progress func(percent int64)) error {
+	part := to + ".new"
+	if err := newFile(part, d.keeper()); err != nil {
+		return err
+	}
+	if err := copySparse(ctx, from, part, progress); err != nil {
+		return errors.Join(err, os.Remove(part))
+	}
+	if err := os.Rename(part, to); err != nil {
+		return err
+	}
+	return atomicfile.SyncDir(filepath.Dir(to))
+}
+
+// backUp copies the disks of a running machine, as they are at one moment: before the guest changes a part of a disk that is
+// not copied yet, QEMU copies that part. The guest does not stop. It returns the disks that QEMU has, and the moment.
+func (s *machineSnapshot) backUp(ctx context.Context, m *machine, conn *qmp.Client, disks []snapshotDisk) (taken []snapshotDisk, at time.Time, err error) {
+	if err := endBackups(ctx, conn); err != nil { // of a manager that was killed
+		return nil, at, err
+	}
+	defer func() {
+		cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), streamTimeout)
+		defer cancel()
+		if endErr := endBackups(cleaning, conn); err == nil {
+			err = endErr
+		}
+	}()
+	p, err := queryDisksIn(ctx, conn)
+	if err != nil {
+		return nil, at, err
+	}
+	taken = slices.DeleteFunc(disks, func(disk snapshotDisk) bool { _, has := p.sizes[guestNode(disk.Name)]; return !has })
+	if len(taken) == 0 {
+		return nil, at, errors.New("QEMU has no disks of the machine yet")
+	}
+	var actions []map[string]any
+	for _, disk := range taken {
+		if err := s.prepareBackup(ctx, conn, p, disk); err != nil {
+			return nil, at, fmt.Errorf("prepare the copy of the disk %s: %w", disk.Name, err)
+		}
+		actions = append(actions, map[string]any{"type": "blockdev-backup", "data": map[string]any{
+			// The image stays where it is: only what the disk has on top of it is copied.
+			"job-id": backupJob(disk.Name), "device": guestNode(disk.Name), "target": backupNode(disk.Name), "sync": "top", "auto-dismiss": false,
+		}})
+	}
+	step("backup prepared")
+	if err := runWithin(ctx, conn, "transaction", map[string]any{"actions": actions}, nil); err != nil {
+		return nil, at, fmt.Errorf("begin the copy: %w", err)
+	}
+	at = time.Now()
+	step("backup begun")
+	if err := s.awaitBackups(ctx, conn); err != nil {
+		return nil, at, err
+	}
+	step("backup complete")
+	if err := endBackups(ctx, conn); err != nil { // QEMU writes what it has cached
+		return nil, at, err
+	}
+	for _, disk := range taken {
+		if err := syncFile(s.path(disk.Name)); err != nil {
+			return nil, at, err
+		}
+	}
+	return taken, at, nil
+}
+
+// prepareBackup creates the file of a copy, and gives it to QEMU.
+func (s *machineSnapshot) prepareBackup(ctx context.Context, conn *qmp.Client, p *plugged, disk snapshotDisk) error {
+	name := disk.Name
+	if err := s.d.createFile(ctx, s.path(name), s.d.keeper(), "the disk", disk.Base, p.sizes[guestNode(name)]); err != nil {
+		return err
+	}
+	calling, cancel := context.WithTimeout(ctx, monitorTimeout)
+	defer cancel()
+	if err := handOver(calling, conn, p, s.path(name), backupFileNode(name), false); err != nil {
+		return err
+	}
+	return addNode(calling, conn, p, map[string]any{"driver": formatQcow2, "node-name": backupNode(name), "file": backupFileNode(name), "backing": nil})
+}
+
+// job is a job of QEMU.
+type job struct {
+	ID, Status, Error string
+	Done              int64 `json:"current-progress"`
+	Total             int64 `json:"total-progress"`
+}
+
+// queryBackups returns the jobs that copy disks.
+func queryBackups(ctx context.Context, conn *qmp.Client) ([]job, error) {
+	var all []job
+	err := runWithin(ctx, conn, "query-jobs", nil, &all)
+	return slices.DeleteFunc(all, func(j job) bool { return !strings.HasPrefix(j.ID, backupJobPrefix) }), err
+}
+
+// awaitBackups waits until all disks are copied.
+func (s *machineSnapshot) awaitBackups(ctx context.Context, conn *qmp.Client) error {
+	ticker := time.NewTicker(backupPoll)
+	defer ticker.Stop()
+	for {
+		jobs, err := queryBackups(ctx, conn)
+		if err != nil {
+			return err
+		}
+		var done, total int64
+		running := false
+		for _, j := range jobs {
+			if j.Status == "concluded" && j.Error != "" {
+				return fmt.Errorf("copy the disk %s: %s", strings.TrimPrefix(j.ID, backupJobPrefix), j.Error)
+			}
+			running = running || j.Status != "concluded"
+			done, total = done+j.Done, total+j.Total
+		}
+		if !running {
+			return nil
+		}
+		if total > 0 {
+			s.progress(fmt.Sprintf("the disks are being copied: %d %%", done*100/total/25*25))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// endBackups removes all copies of disks from QEMU, complete or not.
+func endBackups(ctx context.Context, conn *qmp.Client) error {
+	ticker := time.NewTicker(backupPoll)
+	defer ticker.Stop()
+	for {
+		jobs, err := queryBackups(ctx, conn)
+		if err != nil {
+			return err
+		}
+		if len(jobs) == 0 {
+			break
+		}
+		for _, j := range jobs {
+			command := "job-cancel"
+			if j.Status == "concluded" {
+				command = "job-dismiss"
+			}
+			// A job may have ended since, or is ending already.
+			if err := connectionError(runWithin(ctx, conn, command, map[string]any{"id": j.ID}, nil)); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+	p, err := queryDisksIn(ctx, conn)
+	if err != nil {
+		return err
+	}
+	// A node ends before that of its file, whose name begins with sf.
+	for _, prefix := range []string{backupNode(""), backupFileNode("")} {
+		for node := range p.sizes {
+			if !strings.HasPrefix(node, prefix) {
+				continue
+			}
+			if err := runWithin(ctx, conn, "blockdev-del", map[string]any{"node-name": node}, nil); err != nil {
+				return err
+			}
+		}
+	}
+	for node := range p.sets {
+		if strings.HasPrefix(node, backupFileNode("")) {
+			if err := removeSets(ctx, conn, p, node); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// endOldBackups removes what a manager that was killed has left of copies in QEMU.
+func (m *machine) endOldBackups(conn *qmp.Client) {
+	m.files.Lock()
+	defer m.files.Unlock()
+	ctx, cancel := context.WithTimeout(m.d.ctx, streamTimeout)
+	defer cancel()
+	if err := endBackups(ctx, conn); err != nil && ctx.Err() == nil && !errors.Is(err, qmp.ErrClosed) {
+		m.d.options.Log.Error(err, "Could not end the copies of disks that an earlier manager has begun", "machine", m.id.UID)
+	}
+}
+
+// runWithin runs a command of the monitor with its timeout.
+func runWithin(ctx context.Context, conn *qmp.Client, command string, arguments, result any) error {
+	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
+	defer cancel()
+	return conn.Run(ctx, command, arguments, result)
+}
+
+func queryDisksIn(ctx context.Context, conn *qmp.Client) (*plugged, error) {
+	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
+	defer cancel()
+	return queryDisks(ctx, conn)
+}
+
+// syncFile makes the content of a file durable.
+func syncFile(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
+}

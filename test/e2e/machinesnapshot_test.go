@@ -1,0 +1,53 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+// A snapshot is taken of a running machine, and machines are made of it that have its data and their own names, by manifest and by
+// command, also when the machine and the snapshot are gone.
+func TestLongMachineSnapshotAndFork(t *testing.T) {
+	needQEMU(t)
+	t.Parallel()
+	s := newSession(t)
+	vm := func(verb, name string, args ...string) []string {
+		return append([]string{"keelson", "vm", verb, name, "--kubeconfig", kubeconfig, "--namespace", s.namespace}, args...)
+	}
+	s.OK(t, vm("create", "web", "--memory", "256Mi", "--disk", "64Mi", "--wait")...)
+	s.OK(t, vm("ssh", "web", "--", "echo kept-42 > /dev/vda; sync")...)
+	transcript.Contains(t, s.Fails(t, 1, vm("snapshot", "missing")...), `there is no VirtualMachine "missing"`)
+	s.OK(t, vm("snapshot", "web", "--name", "before", "--wait")...)
+	transcript.Contains(t, s.Fails(t, 1, vm("snapshot", "web", "--name", "before")...), "has a VirtualMachineSnapshot before already")
+	transcript.Contains(t, s.kubectl(t, "get", "vmsnap/before", "-o", "wide"), "MACHINE", "SIZE", "TAKEN", "DISKS", "web", "True", "root", "SnapshotTaken")
+	s.OK(t, vm("ssh", "web", "--", "echo later-7 > /dev/vda; sync")...)
+
+	s.OK(t, vm("fork", "web", "--name", "web-2", "--snapshot", "before", "--wait")...)
+	s.OK(t, vm("fork", "web", "--name", "web-3", "--wait")...)
+	if left := strings.Fields(s.kubectl(t, "get", "vmsnap", "-o", "name")); len(left) != 1 {
+		t.Errorf("a fork has left its snapshot: %v", left)
+	}
+	s.kubectl(t, "delete", "vmsnap/before")
+	transcript.Contains(t, s.OK(t, vm("ssh", "web-2", "--", "echo on-$(hostname) $(head -c 7 /dev/vda)")...), "on-web-2 kept-42")
+	transcript.Contains(t, s.OK(t, vm("ssh", "web-3", "--", "echo on-$(hostname) $(head -c 7 /dev/vda)")...), "on-web-3 later-7")
+	own := map[string]bool{}
+	for _, name := range []string{"web", "web-2", "web-3"} {
+		own[s.field(t, "vm/"+name, "{.status.server.addresses[0]}")] = true
+	}
+	if len(own) != 3 {
+		t.Errorf("the machines have the addresses %v", own)
+	}
+	s.kubectl(t, "delete", "vm/web")
+
+	// One that names no snapshot waits for it.
+	s.Stdin = "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata: {name: late}\nspec: {resource: {memory: 256Mi}, image: {snapshot: soon}}\n"
+	s.kubectl(t, "apply", "-f", "-")
+	s.Stdin = ""
+	s.untilField(t, "vm/late", `{.status.conditions[?(@.type=="Ready")].reason}`, "ImageMissing")
+	s.OK(t, vm("snapshot", "web-2", "--name", "soon")...)
+	s.wait(t, "condition=Ready", "vm/late")
+	s.kubectl(t, "delete", "vm/late", "vm/web-2", "vm/web-3", "vmsnap/soon")
+	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
+}
