@@ -1488,6 +1488,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: network
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Network
+    - name: onHostShutdown
+      type:
+        scalar: string
     - name: podTemplate
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.PodTemplate

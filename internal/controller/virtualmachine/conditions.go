@@ -150,7 +150,7 @@ func describeEnd(ended *backend.Ended) string {
 		backend.CauseError:         "The machine failed",
 		backend.CauseCreateFailed:  "The server could not be created",
 		backend.CauseStartFailed:   "The machine could not be started",
-		backend.CauseMemoryLost:    "The machine boots from its disk, because its saved memory cannot be used",
+		backend.CauseMemoryLost:    "The machine boots from its disk, because its memory is lost",
 	}[ended.Cause]
 	if ended.Message != "" {
 		words += ": " + ended.Message

@@ -22,6 +22,11 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// immediate, later ones have a backoff of 10 s times the square of the number of
 	// consecutive failures, at most 300 s.
 	RestartPolicy *virtualmachinev1alpha1.RestartPolicy `json:"restartPolicy,omitempty"`
+	// What happens to the running machine when its host is shut down, and at keelson
+	// down: stop shuts the guest down; sleep puts the machine to sleep, or shuts it down
+	// if its memory cannot be saved in time. The machine is started or woken when
+	// Keelson is there again. The default is stop. The driver qemu supports sleep.
+	OnHostShutdown *virtualmachinev1alpha1.HostShutdownPolicy `json:"onHostShutdown,omitempty"`
 	// A time. A later value than the last one restarts the machine once, regardless of
 	// restartPolicy and backoff, at that time if it is in the future.
 	RestartedAt *v1.Time `json:"restartedAt,omitempty"`
@@ -97,6 +102,14 @@ func (b *VirtualMachineSpecApplyConfiguration) WithResource(value *ResourcesAppl
 // If called multiple times, the RestartPolicy field is set to the value of the last call.
 func (b *VirtualMachineSpecApplyConfiguration) WithRestartPolicy(value virtualmachinev1alpha1.RestartPolicy) *VirtualMachineSpecApplyConfiguration {
 	b.RestartPolicy = &value
+	return b
+}
+
+// WithOnHostShutdown sets the OnHostShutdown field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the OnHostShutdown field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithOnHostShutdown(value virtualmachinev1alpha1.HostShutdownPolicy) *VirtualMachineSpecApplyConfiguration {
+	b.OnHostShutdown = &value
 	return b
 }
 
