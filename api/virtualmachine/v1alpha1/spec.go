@@ -88,6 +88,16 @@ type VirtualMachineSpec struct {
 	// +kubebuilder:default=Always
 	RestartPolicy RestartPolicy `json:"restartPolicy,omitempty"`
 
+	// Times at which the machine is put to sleep and wakes, while action is active: the
+	// last one that has passed counts. The driver qemu supports that.
+	// +optional
+	PowerSchedule *PowerSchedule `json:"powerSchedule,omitempty"`
+
+	// A time. A machine that is asleep because of powerSchedule wakes, at that time if
+	// it is in the future, and stays awake until the next time of powerSchedule.sleep.
+	// +optional
+	WokenAt *metav1.Time `json:"wokenAt,omitempty"`
+
 	// What happens to the running machine when its host is shut down, and at keelson
 	// down: stop shuts the guest down; sleep puts the machine to sleep, or shuts it down
 	// if its memory cannot be saved in time. The machine is started or woken when

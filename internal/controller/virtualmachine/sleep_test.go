@@ -106,6 +106,14 @@ func TestQEMUMachineSleepsWhileItsHostIsOff(t *testing.T) {
 	if events := w.events(); len(events) > 0 {
 		t.Errorf("events are %q", events)
 	}
+	// It sleeps and wakes on a schedule, too.
+	w.change(scheduled("", "@every 1h", ""))
+	w.advance(time.Hour)
+	w.until("its schedule puts it to sleep", func(vm *v1alpha1.VirtualMachine) bool {
+		return vm.Status.Server.State == v1alpha1.ServerAsleep && w.hasReason(v1alpha1.ReasonAsleep)
+	})
+	w.change(woken(w.clock.Now()))
+	w.until("a person wakes it", runs(0))
 	w.delete()
 }
 
