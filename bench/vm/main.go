@@ -148,7 +148,7 @@ func (b *bench) stateDir() string { return filepath.Join(b.Dir, "state") }
 func (b *bench) endMachines(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
-	return qemu.StopAll(ctx, manager.MachinesDir(b.stateDir()), 0)
+	return qemu.StopAll(ctx, manager.MachinesDir(b.stateDir()), qemu.StopOptions{})
 }
 
 // measureBursts measures one size after the other.

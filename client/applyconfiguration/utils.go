@@ -56,6 +56,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.PodTemplateApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Port"):
 		return &virtualmachinev1alpha1.PortApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("PowerSchedule"):
+		return &virtualmachinev1alpha1.PowerScheduleApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("PowerScheduleStatus"):
+		return &virtualmachinev1alpha1.PowerScheduleStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Probe"):
 		return &virtualmachinev1alpha1.ProbeApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Resources"):

@@ -26,7 +26,11 @@ function machineVerbs(object: Obj, time: string): Verb[] {
   const act = (to: string, extra?: Partial<Verb>): Verb => ({ name: to, label: texts.verbs[to as 'active'], patch: { spec: { action: to } }, ...extra });
   const stop = act('stopped', { warning: texts.stopWarning(name) });
   if (action === 'stopped') return [act('active')];
-  if (action === 'asleep') return [act('active', { label: texts.verbs.wake }), stop];
+  const scheduled = object.spec?.powerSchedule !== undefined;
+  if (action === 'asleep' || (scheduled && object.status?.printableStatus === 'Asleep')) {
+    // With a schedule, the machine stays awake until the next time to sleep.
+    return [act('active', { label: texts.verbs.wake, ...(scheduled && { patch: { spec: { action: 'active', wokenAt: time } } }) }), stop];
+  }
   if (action === 'paused') return [act('active', { label: texts.verbs.resume }), stop];
   const restart: Verb = { name: 'restart', label: texts.verbs.restart, patch: { spec: { restartedAt: time } }, warning: texts.restartWarning(name) };
   // The guest has powered off and is not restarted: a restart is its start.

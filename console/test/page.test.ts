@@ -151,6 +151,11 @@ test('the verbs of a machine and a CronTab depend on their state', () => {
   assert.deepEqual(names('virtualmachines', { spec: { action: 'active' } }), ['Restart', 'Pause', 'Stop']);
   assert.deepEqual(names('virtualmachines', { spec: { action: 'stopped' } }), ['Start']);
   assert.deepEqual(names('virtualmachines', { spec: { action: 'paused' } }), ['Resume', 'Stop']);
+  assert.deepEqual(names('virtualmachines', { spec: { action: 'asleep' } }), ['Wake', 'Stop']);
+  const scheduled = { spec: { action: 'active', powerSchedule: { sleep: '0 19 * * *' } }, status: { printableStatus: 'Asleep' } };
+  assert.deepEqual(names('virtualmachines', scheduled), ['Wake', 'Stop']);
+  assert.deepEqual(verbs('virtualmachines', scheduled)[0].patch, { spec: { action: 'active', wokenAt: '2026-11-24T05:00:00Z' } });
+  assert.deepEqual(names('virtualmachines', { ...scheduled, status: { printableStatus: 'Running' } }), ['Restart', 'Pause', 'Stop']);
   const poweredOff = { spec: {}, status: { conditions: [{ type: 'Ready', reason: 'GuestStopped' }] } };
   assert.deepEqual(names('virtualmachines', poweredOff), ['Start', 'Stop']);
   assert.deepEqual(verbs('virtualmachines', poweredOff)[0].patch, { spec: { restartedAt: '2026-11-24T05:00:00Z' } });

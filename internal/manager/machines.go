@@ -61,6 +61,8 @@ type Machines struct {
 	MaxImageSize resource.Quantity
 	// MaxRootDisk is the maximum virtual size of an image for machines that request no disk size.
 	MaxRootDisk resource.Quantity
+	// MaxSaved is the maximum size of the saved memory of all machines that are asleep; 0: no limit.
+	MaxSaved resource.Quantity
 	// ImageTimeout limits one download.
 	ImageTimeout time.Duration
 	// LauncherImage and GuestImage are the images of the driver pod: of the launcher, and of the default guest.
@@ -135,6 +137,8 @@ func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 	fs.Var(&quantityValue{&m.MaxImageSize}, "vm-image-max-size", "maximum `size` of a downloaded image")
 	fs.Var(&quantityValue{&m.MaxRootDisk}, "vm-max-root-disk",
 		"maximum virtual `size` of an image, for VirtualMachines without spec.resource.rootDisk")
+	fs.Var(&quantityValue{&m.MaxSaved}, "vm-state-max",
+		"maximum `size` of the files with the memory of all machines that are asleep; 0: no limit")
 	fs.DurationVar(&m.ImageTimeout, "vm-image-timeout", m.ImageTimeout,
 		"`time` limit for one download of an image. The next attempt resumes a partial download")
 	fs.DurationVar(&m.ImageKeep, "vm-image-keep", m.ImageKeep,
@@ -173,6 +177,9 @@ func (m *Machines) validate(wrong func(flag string, value any, why string, args 
 	}
 	if m.MaxImageSize.Sign() <= 0 {
 		wrong("vm-image-max-size", &m.MaxImageSize, "must be more than 0")
+	}
+	if m.MaxSaved.Sign() < 0 {
+		wrong("vm-state-max", &m.MaxSaved, "must not be negative")
 	}
 	if m.MaxRootDisk.Sign() <= 0 {
 		wrong("vm-max-root-disk", &m.MaxRootDisk, "must be more than 0")
@@ -283,7 +290,7 @@ func (m *Machines) qemuOptions(stateDir string, log logr.Logger) (qemu.Options, 
 	return qemu.Options{
 		StateDir: MachinesDir(stateDir), Accelerator: qemu.Accelerator(m.Accelerator), GuestDir: m.GuestDir,
 		ImageDirs: m.ImageDirs, ImageNetworks: images, Users: users, MaxImageBytes: m.MaxImageSize.Value(), ImageTimeout: m.ImageTimeout,
-		ImageKeep: m.ImageKeep, MaxRootDiskBytes: m.MaxRootDisk.Value(),
+		ImageKeep: m.ImageKeep, MaxRootDiskBytes: m.MaxRootDisk.Value(), MaxSavedBytes: m.MaxSaved.Value(),
 		NetworkRanges: ranges, Egress: network.Egress{Mode: network.EgressMode(m.Egress), Networks: egress}, PublishAddress: publish,
 		ServiceAddress: service,
 		Log:            log.WithName("driver").WithName(qemu.Name),

@@ -22,6 +22,18 @@ const (
 	ActionAsleep Action = "asleep"
 )
 
+// HostShutdownPolicy determines what happens to a running machine when its host is shut down.
+// +kubebuilder:validation:Enum=stop;sleep
+type HostShutdownPolicy string
+
+// The values of HostShutdownPolicy.
+const (
+	// HostShutdownStop shuts the guest down and powers the machine off.
+	HostShutdownStop HostShutdownPolicy = "stop"
+	// HostShutdownSleep puts the machine to sleep.
+	HostShutdownSleep HostShutdownPolicy = "sleep"
+)
+
 // RestartPolicy determines what happens when the guest stops by itself.
 // +kubebuilder:validation:Enum=Always;OnFailure;Never
 type RestartPolicy string
@@ -75,6 +87,23 @@ type VirtualMachineSpec struct {
 	// +optional
 	// +kubebuilder:default=Always
 	RestartPolicy RestartPolicy `json:"restartPolicy,omitempty"`
+
+	// Times at which the machine is put to sleep and wakes, while action is active: the
+	// last one that has passed counts. The driver qemu supports that.
+	// +optional
+	PowerSchedule *PowerSchedule `json:"powerSchedule,omitempty"`
+
+	// A time. A machine that is asleep because of powerSchedule wakes, at that time if
+	// it is in the future, and stays awake until the next time of powerSchedule.sleep.
+	// +optional
+	WokenAt *metav1.Time `json:"wokenAt,omitempty"`
+
+	// What happens to the running machine when its host is shut down, and at keelson
+	// down: stop shuts the guest down; sleep puts the machine to sleep, or shuts it down
+	// if its memory cannot be saved in time. The machine is started or woken when
+	// Keelson is there again. The default is stop. The driver qemu supports sleep.
+	// +optional
+	OnHostShutdown HostShutdownPolicy `json:"onHostShutdown,omitempty"`
 
 	// A time. A later value than the last one restarts the machine once, regardless of
 	// restartPolicy and backoff, at that time if it is in the future.

@@ -110,6 +110,10 @@ type VirtualMachineStatus struct {
 	// +optional
 	LastRestartTime *metav1.Time `json:"lastRestartTime,omitempty"`
 
+	// Next times of spec.powerSchedule.
+	// +optional
+	PowerSchedule *PowerScheduleStatus `json:"powerSchedule,omitempty"`
+
 	// Requested restart that is in progress.
 	// +optional
 	PendingRestart *PendingRestart `json:"pendingRestart,omitempty"`

@@ -1169,6 +1169,27 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: protocol
       type:
         scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.PowerSchedule
+  map:
+    fields:
+    - name: sleep
+      type:
+        scalar: string
+    - name: timeZone
+      type:
+        scalar: string
+    - name: wake
+      type:
+        scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.PowerScheduleStatus
+  map:
+    fields:
+    - name: nextSleepTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: nextWakeTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Probe
   map:
     fields:
@@ -1560,6 +1581,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: network
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Network
+    - name: onHostShutdown
+      type:
+        scalar: string
     - name: podTemplate
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.PodTemplate
@@ -1571,6 +1595,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - name
+    - name: powerSchedule
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.PowerSchedule
     - name: readinessProbe
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Probe
@@ -1593,6 +1620,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: terminationGracePeriodSeconds
       type:
         scalar: numeric
+    - name: wokenAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineStatus
   map:
     fields:
@@ -1625,6 +1655,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: phase
       type:
         scalar: string
+    - name: powerSchedule
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.PowerScheduleStatus
     - name: printableStatus
       type:
         scalar: string

@@ -22,8 +22,8 @@ import (
 )
 
 // stopTimeout is the deadline for a running keelson to stop: it finishes reconciles (30 s), then
-// stops a real node (30 s) and five components in three consecutive groups.
-const stopTimeout = 120 * time.Second
+// stops a real node (30 s), puts machines to sleep (60 s), and stops five components in three consecutive groups.
+const stopTimeout = 180 * time.Second
 
 // New returns the command.
 func New() *cobra.Command {
@@ -36,8 +36,11 @@ func New() *cobra.Command {
 		Long: `Stop Keelson and its control plane on this host, also after a crash. The data stays for the
 next ` + "`keelson up`" + `, unless it is ephemeral or --delete-data is set.
 
-With --state-dir it powers off the machines and stops the clusters of a ` + "`keelson manager`" + ` that
-does not run. The next manager starts them again.`,
+Machines are powered off. Those with spec.onHostShutdown: sleep are put to sleep instead, and go on
+where they were at the next ` + "`keelson up`" + `.
+
+With --state-dir it does this to the machines of a ` + "`keelson manager`" + ` that does not run, and stops
+its clusters. The next manager starts them again.`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if stateDir != "" {

@@ -11,19 +11,23 @@ import (
 	"github.com/keelson-dev/keelson/internal/manager"
 )
 
-// machinesGrace is the time for the guests of an instance to power off.
-const machinesGrace = 10 * time.Second
+const (
+	// machinesGrace is the time for the guests of an instance to power off.
+	machinesGrace = 10 * time.Second
+	// sleepTimeout is the time before that to save the memory of machines with spec.onHostShutdown: sleep.
+	sleepTimeout = time.Minute
+)
 
-// StopMachines powers off the virtual machines of an instance whose manager is not running. The
-// next manager starts them again. With deleteData it also deletes the machines' data outside the
+// StopMachines powers off the virtual machines of an instance whose manager is not running, or puts them to sleep. The
+// next manager starts or wakes them again. With deleteData it also deletes the machines' data outside the
 // data directory.
 func StopMachines(ctx context.Context, dir string, deleteData bool) error {
-	containers := docker.StopAll
+	containers, machines := docker.StopAll, qemu.StopOptions{Grace: machinesGrace, SleepTimeout: sleepTimeout}
 	if deleteData {
-		containers = docker.DeleteAll
+		containers, machines.SleepTimeout = docker.DeleteAll, 0
 	}
 	err := errors.Join(
-		qemu.StopAll(ctx, manager.MachinesDir(dir), machinesGrace),
+		qemu.StopAll(ctx, manager.MachinesDir(dir), machines),
 		containers(ctx, manager.ContainersDir(dir), machinesGrace),
 	)
 	if err != nil {

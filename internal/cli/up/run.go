@@ -35,7 +35,7 @@ import (
 )
 
 // stopTimeout is the deadline for a clean stop of the control plane. Then the rest is killed.
-const stopTimeout = 70 * time.Second
+const stopTimeout = 130 * time.Second
 
 // runHere runs everything in this process until the context ends or there is a permanent failure.
 // It calls ready once everything is running and the user was informed.

@@ -29,6 +29,14 @@ func action(a v1alpha1.Action) func(*v1alpha1.VirtualMachine, time.Time) {
 	return func(vm *v1alpha1.VirtualMachine, _ time.Time) { vm.Spec.Action = a }
 }
 
+// wake makes a machine active. One that is asleep because of its schedule wakes, too, until its next time to sleep.
+func wake(vm *v1alpha1.VirtualMachine, now time.Time) {
+	vm.Spec.Action = v1alpha1.ActionActive
+	if vm.Spec.PowerSchedule != nil {
+		vm.Spec.WokenAt = &metav1.Time{Time: now.Truncate(time.Second)}
+	}
+}
+
 // restart requests a restart. The API stores seconds, and a request must be later than the last one.
 func restart(vm *v1alpha1.VirtualMachine, now time.Time) {
 	at := metav1.NewTime(now.Truncate(time.Second))
@@ -52,7 +60,7 @@ func is(status v1alpha1.PrintableStatus) func(vm *v1alpha1.VirtualMachine) bool 
 // verbs are the commands for the power of a machine.
 func verbs() []verb {
 	return []verb{
-		{"start", "Start a machine", "Power a machine on.", "started", action(v1alpha1.ActionActive), "is ready", isReady},
+		{"start", "Start a machine", "Power a machine on.", "started", wake, "is ready", isReady},
 		{
 			"stop", "Shut a machine down", "Shut the guest down, and power the machine off after spec.terminationGracePeriodSeconds.",
 			"stopping", action(v1alpha1.ActionStopped), "is off", is(v1alpha1.StatusStopped),
@@ -67,10 +75,11 @@ func verbs() []verb {
 			"falling asleep", action(v1alpha1.ActionAsleep), "is asleep", is(v1alpha1.StatusAsleep),
 		},
 		{
-			"wake", "Let a machine that is asleep go on", "Let a machine that is asleep go on where it was.", "waking",
-			action(v1alpha1.ActionActive), "is ready", isReady,
+			"wake", "Let a machine that is asleep go on",
+			"Let a machine that is asleep go on where it was. With spec.powerSchedule, it stays awake until the next time to sleep.", "waking",
+			wake, "is ready", isReady,
 		},
-		{"resume", "Let a paused machine run again", "Let a paused machine run again.", "resumed", action(v1alpha1.ActionActive), "is ready", isReady},
+		{"resume", "Let a paused machine run again", "Let a paused machine run again.", "resumed", wake, "is ready", isReady},
 		{
 			"restart", "Restart a machine once", "Shut the guest down, and start it again with the present spec.", "restarting",
 			restart, "has restarted and is ready", hasRestarted,

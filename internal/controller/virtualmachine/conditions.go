@@ -60,6 +60,9 @@ func summarizeReady(vm *v1alpha1.VirtualMachine, observed observation, p plan, s
 		}
 		return not(v1alpha1.ReasonPowerFailed, "%v. Keelson retries", err)
 	}
+	if p.power.invalid != nil {
+		return not(v1alpha1.ReasonInvalidSpec, "%v", p.power.invalid)
+	}
 	return readyByProbe(observed, readyByPlan(vm, observed.server, p, not), not)
 }
 
@@ -92,7 +95,7 @@ func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, no
 	case pause:
 		return not(v1alpha1.ReasonPaused, "The machine is being paused, as requested by spec.action")
 	case sleep:
-		return not(v1alpha1.ReasonFallingAsleep, "The memory of the machine is being saved, as requested by spec.action")
+		return not(v1alpha1.ReasonFallingAsleep, "The memory of the machine is being saved, as requested by %s", p.power.by)
 	case recordRestart:
 		return not(v1alpha1.ReasonStopping, "The machine is being restarted, as requested by spec.restartedAt")
 	case recordEnd, backOff:
@@ -104,7 +107,7 @@ func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, no
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable,
 			"The state of the machine is unknown: %s. Keelson retries, and creates nothing in the meantime", server.Message)
 	}
-	return readyByServer(vm, server, not)
+	return readyByServer(p.power, server, not)
 }
 
 // readyByProbe returns Ready of a machine that ready says everything about but its network and its probe.
@@ -150,7 +153,7 @@ func describeEnd(ended *backend.Ended) string {
 		backend.CauseError:         "The machine failed",
 		backend.CauseCreateFailed:  "The server could not be created",
 		backend.CauseStartFailed:   "The machine could not be started",
-		backend.CauseMemoryLost:    "The machine boots from its disk, because its saved memory cannot be used",
+		backend.CauseMemoryLost:    "The machine boots from its disk, because its memory is lost",
 	}[ended.Cause]
 	if ended.Message != "" {
 		words += ": " + ended.Message
@@ -159,7 +162,7 @@ func describeEnd(ended *backend.Ended) string {
 }
 
 // readyByServer returns Ready according to the state of the server.
-func readyByServer(vm *v1alpha1.VirtualMachine, server *backend.Server, not func(string, string, ...any) metav1.Condition) metav1.Condition {
+func readyByServer(p power, server *backend.Server, not func(string, string, ...any) metav1.Condition) metav1.Condition {
 	progress := func(otherwise string) string {
 		if server.Progress != "" {
 			return otherwise + ": " + server.Progress
@@ -172,15 +175,15 @@ func readyByServer(vm *v1alpha1.VirtualMachine, server *backend.Server, not func
 	case server.Task == backend.TaskStart:
 		return not(v1alpha1.ReasonStarting, "%s", progress("The machine is being started"))
 	case server.Task == backend.TaskSleep:
-		return not(v1alpha1.ReasonFallingAsleep, "%s", progress("The memory of the machine is being saved, as requested by spec.action"))
+		return not(v1alpha1.ReasonFallingAsleep, "%s", progress("The memory of the machine is being saved, as requested by "+p.by))
 	case server.Task != backend.TaskNone:
 		return not(v1alpha1.ReasonStopping, "%s", progress("The machine is being stopped"))
-	case server.State == backend.StateStopped && vm.Spec.Action == v1alpha1.ActionStopped:
+	case server.State == backend.StateStopped && p.wanted == v1alpha1.ActionStopped:
 		return not(v1alpha1.ReasonStopped, "The machine is stopped, as requested by spec.action")
-	case server.State == backend.StateStopped && vm.Spec.Action == v1alpha1.ActionAsleep:
-		return not(v1alpha1.ReasonStopped, "The machine is off, so it has no memory to save. It boots when spec.action is active")
-	case server.State == backend.StateAsleep && vm.Spec.Action == v1alpha1.ActionAsleep:
-		return not(v1alpha1.ReasonAsleep, "The machine is asleep, as requested by spec.action")
+	case server.State == backend.StateStopped && p.wanted == v1alpha1.ActionAsleep:
+		return not(v1alpha1.ReasonStopped, "The machine is off, so it has no memory to save. It boots %s", p.whenAwake())
+	case server.State == backend.StateAsleep && p.wanted == v1alpha1.ActionAsleep:
+		return not(v1alpha1.ReasonAsleep, "The machine is asleep, as requested by %s. It wakes %s", p.by, p.whenAwake())
 	case server.State == backend.StateStopped, server.State == backend.StateAsleep:
 		return not(v1alpha1.ReasonStarting, "The machine is about to be started")
 	case server.State == backend.StatePaused:

@@ -73,6 +73,8 @@ type plan struct {
 	// now is when the plan was made.
 	now    time.Time
 	action action
+	// power is the power state that the machine should have.
+	power power
 	// nextAttempt is when the backoff after a failure ends; zero if nothing has failed.
 	nextAttempt time.Time
 	// requeueAfter is when to reconcile again without an event; zero means never.
@@ -90,7 +92,7 @@ func (p plan) acts() bool {
 
 // decide returns the next action for vm, given the observation.
 func decide(vm *v1alpha1.VirtualMachine, observed observation, now time.Time) plan {
-	p := plan{now: now}
+	p := plan{now: now, power: powerOf(vm, now)}
 	if failures := consecutiveFailures(vm); failures > 0 && vm.Status.StartFailure.RetryAfter != nil {
 		p.nextAttempt = vm.Status.StartFailure.RetryAfter.Time
 	}
@@ -147,7 +149,7 @@ func (p *plan) decideRestart(vm *v1alpha1.VirtualMachine, server *backend.Server
 			return recordRestart
 		}
 		return ""
-	case pending.Run != server.Run || vm.Spec.Action == v1alpha1.ActionStopped && !server.IsOn():
+	case pending.Run != server.Run || p.power.wanted == v1alpha1.ActionStopped && !server.IsOn():
 		return completeRestart
 	case server.IsOn(), server.State == backend.StateAsleep:
 		return stop
@@ -166,7 +168,7 @@ func isRestartDue(vm *v1alpha1.VirtualMachine, now time.Time) bool {
 
 // decidePower returns the action that brings the server to the power state of the spec.
 func (p *plan) decidePower(vm *v1alpha1.VirtualMachine, server *backend.Server) action {
-	wanted := vm.Spec.Action
+	wanted := p.power.wanted
 	ended := server.Ended
 	byItself := ended != nil && ended.Cause != backend.CauseRequested
 	switch {
@@ -203,7 +205,7 @@ func (p *plan) decidePower(vm *v1alpha1.VirtualMachine, server *backend.Server) 
 
 // decideAsleep returns the action for a server that is asleep. Its spec is applied when it is awake.
 func (p *plan) decideAsleep(vm *v1alpha1.VirtualMachine, server *backend.Server) action {
-	switch wanted, ended := vm.Spec.Action, server.Ended; {
+	switch wanted, ended := p.power.wanted, server.Ended; {
 	case wanted == v1alpha1.ActionAsleep:
 		return keep
 	case wanted == v1alpha1.ActionStopped && gracePeriod(vm) == 0:
@@ -323,6 +325,9 @@ func (p *plan) nextRequeue(vm *v1alpha1.VirtualMachine, server *backend.Server) 
 	if vm.Status.StartFailure != nil && server != nil && server.IsOn() {
 		// The count of failures is reset then.
 		pause = earliest(pause, server.StartedAt.Add(stableRun).Sub(p.now))
+	}
+	if !p.power.change.IsZero() {
+		pause = earliest(pause, p.power.change.Sub(p.now))
 	}
 	if vm.Spec.RestartedAt != nil {
 		pause = earliest(pause, vm.Spec.RestartedAt.Sub(p.now))

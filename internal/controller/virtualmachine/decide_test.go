@@ -122,8 +122,8 @@ func TestDecide(t *testing.T) {
 		{"deleted, but the driver is missing", newVM(deleted), observation{err: backend.ErrMissing}, plan{action: awaitDriver, requeueAfter: missingDriverInterval}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			test.want.now = noon
-			if diff := cmp.Diff(test.want, decide(test.vm, test.observed, noon), cmp.AllowUnexported(plan{})); diff != "" {
+			test.want.now, test.want.power = noon, powerOf(test.vm, noon)
+			if diff := cmp.Diff(test.want, decide(test.vm, test.observed, noon), cmp.AllowUnexported(plan{}, power{})); diff != "" {
 				t.Errorf("decide (-want +got):\n%s", diff)
 			}
 		})

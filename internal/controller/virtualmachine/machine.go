@@ -38,7 +38,8 @@ func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machin
 		Display:     newDisplay(vm.Spec.Display),
 		Disks:       newDisks(vm.Spec.Disks),
 		PodTemplate: vm.Spec.PodTemplate, StorageClass: vm.Spec.StorageClassName,
-		Hash: hash(&vm.Spec),
+		SleepsAtShutdown: vm.Spec.OnHostShutdown == v1alpha1.HostShutdownSleep,
+		Hash:             hash(&vm.Spec),
 	}
 	if size.RootDisk != nil {
 		machine.DiskBytes = size.RootDisk.Value()
@@ -74,10 +75,12 @@ func hash(spec *v1alpha1.VirtualMachineSpec) string {
 
 		Display     v1alpha1.DisplayType  `json:",omitempty"`
 		PodTemplate *v1alpha1.PodTemplate `json:",omitempty"`
+
+		SleepsAtShutdown bool `json:",omitempty"`
 	}{
 		spec.Resource.CPU.MilliValue(), spec.Resource.Memory.Value(), disk, spec.Ports, spec.CloudInit, spec.Network,
 		newDisks(spec.Disks), spec.CDROM, newFirmware(spec.Firmware), spec.CPUModel, spec.Service, newDisplay(spec.Display),
-		spec.PodTemplate,
+		spec.PodTemplate, spec.OnHostShutdown == v1alpha1.HostShutdownSleep,
 	})
 	if err != nil {
 		// Marshaling strings and numbers never fails.

@@ -41,7 +41,7 @@ func newQEMUFixture(t *testing.T) *qemuFixture {
 		if w.driver != nil {
 			w.do(w.driver.Close())
 		}
-		w.do(qemu.StopAll(context.WithoutCancel(t.Context()), w.stateDir, 0)) // leftovers of a failed test
+		w.do(qemu.StopAll(context.WithoutCancel(t.Context()), w.stateDir, qemu.StopOptions{})) // leftovers of a failed test
 	})
 	w.restart()
 	return w

@@ -26,6 +26,7 @@ func summarize(vm *v1alpha1.VirtualMachine, observed observation, p plan, actErr
 	summarizeFailures(vm, observed, p, failure, &status)
 	summarizeRestart(vm, observed, p, &status)
 	summarizeServer(observed, p, &status)
+	summarizeSchedule(p.power, &status)
 	if p.action == claim && actErr == nil || isClaimed(vm, observed) {
 		status.Host = &v1alpha1.Host{Driver: observed.name, ID: observed.host.ID, Name: observed.host.Name}
 	}
@@ -223,7 +224,7 @@ func phaseOf(vm *v1alpha1.VirtualMachine, observed observation, p plan, status *
 	}
 	before := vm.Status.Phase
 	notYet := server == nil || server.State == backend.StateAbsent ||
-		server.Run == "" && !server.IsOn() && vm.Spec.Action != v1alpha1.ActionStopped && vm.Spec.Action != v1alpha1.ActionAsleep
+		server.Run == "" && !server.IsOn() && p.power.wanted != v1alpha1.ActionStopped && p.power.wanted != v1alpha1.ActionAsleep
 	firstStart := server != nil && server.Task == backend.TaskStart && (before == "" || before == v1alpha1.PhaseCreating)
 	if notYet || firstStart {
 		return v1alpha1.PhaseCreating

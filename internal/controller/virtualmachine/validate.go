@@ -34,6 +34,10 @@ func NewValidator(names []string, rules map[string]Rule) func(*v1alpha1.VirtualM
 				all = append(all, field.Invalid(field.NewPath(wrong.Field), fieldValue(vm, wrong.Field), wrong.Message))
 			}
 		}
+		if vm.Spec.PowerSchedule != nil {
+			_, _, mistakes := powerPlans(vm)
+			all = append(all, mistakes...)
+		}
 		return all
 	}
 }

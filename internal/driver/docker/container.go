@@ -77,6 +77,9 @@ func Validate(machine *backend.Machine) error {
 			return &backend.FieldError{Field: field, Message: "the driver docker runs containers, which have none; remove the field"}
 		}
 	}
+	if machine.SleepsAtShutdown {
+		return &backend.FieldError{Field: "spec.onHostShutdown", Message: "the driver docker cannot put machines to sleep; remove the field"}
+	}
 	if machine.MilliCPU < 10 {
 		return &backend.FieldError{Field: "spec.resource.cpu", Message: "the driver docker requires at least 10m"}
 	}

@@ -23,6 +23,7 @@ const (
 	helperUID   = "KEELSON_TEST_UID"   // the UID of the machine
 	helperImage = "KEELSON_TEST_IMAGE" // the image of the machine: a path, or an address, # and a digest
 	helperDisks = "KEELSON_TEST_DISKS" // the disks of the machine, as JSON; if not empty, only they are changed
+	helperStop  = "KEELSON_TEST_STOP"  // if not empty, the machines are stopped as at a shutdown of the host
 	helperKeep  = "KEELSON_TEST_KEEP"  // if not empty, the disk of the machine is retained
 )
 
@@ -41,6 +42,9 @@ func TestMain(m *testing.M) {
 // runHelper runs a manager that is killed at a step.
 func runHelper() error {
 	step = drivertest.AtStep
+	if os.Getenv(helperStop) != "" {
+		return StopAll(context.Background(), os.Getenv(helperState), StopOptions{SleepTimeout: time.Minute})
+	}
 	d, err := Open(Options{StateDir: os.Getenv(helperState), Accelerator: AccelTCG, ImageDirs: confine.Anywhere, ImageNetworks: loopback, Users: testUsers, Log: logr.Discard()})
 	if err != nil {
 		return err

@@ -79,6 +79,9 @@ type definition struct {
 	ClockStopped bool `json:"clockStopped,omitempty"`
 	// StopRun is the run that was requested to stop.
 	StopRun string `json:"stopRun,omitempty"`
+	// Unsaved is why the memory of StopRun could not be saved, if the machine should have been put to sleep instead of
+	// being stopped.
+	Unsaved string `json:"unsaved,omitempty"`
 	// LastRun and Ended are the last completed run and its end, as far as the process record
 	// does not have it.
 	LastRun string         `json:"lastRun,omitempty"`

@@ -70,6 +70,8 @@ type Options struct {
 	Users UserRange
 	// MaxImageBytes limits the size of a downloaded image; 0 means no limit.
 	MaxImageBytes int64
+	// MaxSavedBytes limits the saved memory of all machines that are asleep; 0 means no limit.
+	MaxSavedBytes int64
 	// MaxRootDiskBytes limits the disk of a machine without spec.resource.rootDisk; 0 means no
 	// limit.
 	MaxRootDiskBytes int64
@@ -194,6 +196,9 @@ func Open(options Options) (*Driver, error) {
 	}
 	if d.host, err = identify(d.options.StateDir); err != nil {
 		return nil, errors.Join(err, d.processes.Close())
+	}
+	if !options.stopsOnly {
+		d.options.saveForStop()
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.starting = make(chan struct{}, max(2, runtime.NumCPU()))

@@ -166,7 +166,7 @@ func TestStopAll(t *testing.T) {
 	w.driver = nil
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	w.do(StopAll(ctx, w.options.StateDir, 0))
+	w.do(StopAll(ctx, w.options.StateDir, StopOptions{}))
 	if pids, err := findOrphans(uid); err != nil || len(pids) > 0 {
 		t.Errorf("after StopAll processes are %v, %v", pids, err)
 	}
@@ -175,5 +175,5 @@ func TestStopAll(t *testing.T) {
 		t.Errorf("the next manager observes %+v", server)
 	}
 	w.remove()
-	w.do(StopAll(ctx, filepath.Join(w.options.StateDir, "nothing"), 0))
+	w.do(StopAll(ctx, filepath.Join(w.options.StateDir, "nothing"), StopOptions{}))
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -36,6 +37,9 @@ type machine struct {
 	taskErr error
 	// failedSleep is the last attempt to put the machine to sleep, if it failed.
 	failedSleep failedSleep
+
+	// savedBytes is the size of its saved memory, also while that is incomplete.
+	savedBytes atomic.Int64
 
 	// disks is the work on the disks of spec.disks.
 	disks diskWork
@@ -80,10 +84,12 @@ type task struct {
 }
 
 func newMachine(d *Driver, def definition) *machine {
-	return &machine{
+	m := &machine{
 		d: d, id: def.Identity, dir: filepath.Join(d.machinesDir(), string(def.UID)), def: def,
 		notifyLimiter: rate.NewLimiter(rate.Every(notifyInterval), notifyBurst),
 	}
+	m.savedBytes.Store(def.Asleep.size())
+	return m
 }
 
 // notifyChange notifies the controller of a change of the machine.
@@ -320,7 +326,11 @@ func (m *machine) recordEnd(status process.Status) {
 	}
 	if m.def.StopRun == run {
 		m.def.Ended.Cause, m.def.Ended.Message = backend.CauseRequested, ""
+		if m.def.Unsaved != "" {
+			m.def.Ended.Cause, m.def.Ended.Message = backend.CauseMemoryLost, m.def.Unsaved
+		}
 	}
+	m.def.Unsaved = ""
 	m.def.Ended.StartedAt = status.StartedAt
 	m.def.LastRun = run
 	m.save()

@@ -81,6 +81,32 @@ func unusable(format string, arguments ...any) error {
 	return &unusableError{fmt.Sprintf(format, arguments...)}
 }
 
+// size returns the size of the file; 0 if there is none.
+func (s *savedMemory) size() int64 {
+	if s == nil {
+		return 0
+	}
+	return s.Size
+}
+
+// countSaved counts the bytes of the saved memory of the machine so far. It fails if that of all machines exceeds the limit.
+func (m *machine) countSaved(size int64) error {
+	m.savedBytes.Store(size)
+	limit := m.d.options.MaxSavedBytes
+	if limit == 0 {
+		return nil
+	}
+	var total int64
+	for _, each := range m.d.all() {
+		total += each.savedBytes.Load()
+	}
+	if total > limit {
+		return fmt.Errorf("the machines of this host that are asleep would need more than the %d bytes that --vm-state-max allows: "+
+			"wake or delete one of them, or increase the limit", limit)
+	}
+	return nil
+}
+
 // check returns an unusableError if the memory does not fit a QEMU of that version, processors and shape.
 func (s *savedMemory) check(version, cpu, shape string) error {
 	switch {
@@ -142,8 +168,8 @@ func (s *savedMemory) checkFiles(dir string, paths []string) error {
 }
 
 // writeMemory compresses a stream into the file of saved memory, which is complete and durable when it returns. If it fails,
-// there is none.
-func writeMemory(ctx context.Context, dir string, stream *os.File) (size int64, digest string, err error) {
+// there is none. It calls count with the number of bytes so far, and fails if that does.
+func writeMemory(ctx context.Context, dir string, stream *os.File, count func(int64) error) (size int64, digest string, err error) {
 	part := filepath.Join(dir, memoryPart)
 	if err := os.RemoveAll(part); err != nil {
 		return 0, "", err
@@ -153,7 +179,7 @@ func writeMemory(ctx context.Context, dir string, stream *os.File) (size int64, 
 		return 0, "", err
 	}
 	sum := sha256.New()
-	counted := &countingWriter{to: io.MultiWriter(&checkedFile{file, part}, sum)}
+	counted := &countingWriter{to: io.MultiWriter(&checkedFile{file, part}, sum), count: count}
 	err = compress(ctx, counted, stream)
 	step("memory compressed")
 	if err == nil {
@@ -230,14 +256,18 @@ func removeMemory(dir string) {
 	}
 }
 
-// countingWriter counts the bytes that it has written.
+// countingWriter counts the bytes that it writes, unless count objects to their number.
 type countingWriter struct {
-	to io.Writer
-	n  int64
+	to    io.Writer
+	count func(int64) error
+	n     int64
 }
 
 // Write implements io.Writer.
 func (w *countingWriter) Write(data []byte) (int, error) {
+	if err := w.count(w.n + int64(len(data))); err != nil {
+		return 0, err
+	}
 	n, err := w.to.Write(data)
 	w.n += int64(n)
 	return n, err

@@ -83,15 +83,21 @@ func (m *machine) sleep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := m.countSaved(1); err != nil {
+		m.savedBytes.Store(0)
+		return err
+	}
 	step("sleep begun")
 	m.setMoving(true)
 	wasRunning, err := m.halt(ctx, conn)
 	if err != nil {
+		m.savedBytes.Store(0)
 		m.unhalt(ctx, conn, wasRunning)
 		return err
 	}
 	step("halted")
 	if err := m.saveMemory(ctx, conn, saved); err != nil {
+		m.savedBytes.Store(0)
 		m.unhalt(ctx, conn, wasRunning)
 		return fmt.Errorf("save the memory of the machine: %w", err)
 	}
@@ -219,7 +225,7 @@ func (m *machine) halt(ctx context.Context, conn *qmp.Client) (wasRunning bool, 
 
 // unhalt lets the machine go on after a failed attempt to save its memory.
 func (m *machine) unhalt(ctx context.Context, conn *qmp.Client, wasRunning bool) {
-	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), streamTimeout) // also if there was no time to save it
 	defer cancel()
 	_ = conn.Run(ctx, "migrate_cancel", nil, nil) // it may have ended
 	_ = awaitMigration(ctx, conn)                 // it has failed
@@ -245,7 +251,7 @@ func (m *machine) saveMemory(ctx context.Context, conn *qmp.Client, saved *saved
 	if err = errors.Join(err, theirs.Close()); err != nil {
 		return err
 	}
-	saved.Size, saved.SHA256, err = writeMemory(ctx, m.dir, stream)
+	saved.Size, saved.SHA256, err = writeMemory(ctx, m.dir, stream, m.countSaved)
 	if err != nil {
 		return err
 	}
@@ -315,6 +321,7 @@ func awaitMigration(ctx context.Context, conn *qmp.Client) error {
 func (m *machine) recordAsleep(saved *savedMemory, change func(*definition)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	defer func() { m.savedBytes.Store(m.def.Asleep.size()) }()
 	before := m.def
 	m.def.Asleep = saved
 	change(&m.def)

@@ -2,42 +2,179 @@ package qemu
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
 
+	"github.com/keelson-dev/keelson/internal/atomicfile"
+	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// StopAll powers off every machine of a state directory and returns when they are off. No manager
-// of the directory may be running. grace is the time for the guests to shut down. A missing
-// directory has no machines.
-func StopAll(ctx context.Context, stateDir string, grace time.Duration) error {
+// StopOptions are the options of StopAll.
+type StopOptions struct {
+	// Grace is the time for the guests to shut down.
+	Grace time.Duration
+	// SleepTimeout is the time to save the memory of the machines with Machine.SleepsAtShutdown. The others, and those whose
+	// memory cannot be saved, are powered off. 0 means that all are powered off.
+	SleepTimeout time.Duration
+}
+
+// StopAll powers off every machine of a state directory, or puts it to sleep, and returns when no QEMU runs. No manager of the
+// directory may be running. A missing directory has no machines.
+func StopAll(ctx context.Context, stateDir string, options StopOptions) error {
 	statuses, err := process.Peek(filepath.Join(stateDir, "processes"))
 	runs := func(s process.Status) bool { return s.State == process.Running || s.State == process.Starting }
 	if err == nil && !slices.ContainsFunc(statuses, runs) {
 		return nil // QEMU need not be installed for that
 	}
-	d, err := Open(Options{StateDir: stateDir, Log: logr.Discard(), stopsOnly: true})
+	d, err := Open(readForStop(stateDir))
 	if err != nil {
 		return err
 	}
+	return errors.Join(d.stopAll(ctx, options), d.Close())
+}
+
+func (d *Driver) stopAll(ctx context.Context, options StopOptions) error {
+	deadline := time.Now().Add(options.SleepTimeout)
 	var errs []error
+	var sleepers []*machine
 	for _, m := range d.all() {
-		if m.savedMemory() != nil {
-			continue // it stays asleep
+		switch {
+		case m.savedMemory() != nil: // it stays asleep
+		case options.SleepTimeout > 0 && m.sleepsAtShutdown():
+			sleepers = append(sleepers, m)
+			err := m.begin(backend.TaskSleep, func(ctx context.Context) error {
+				ctx, cancel := context.WithDeadline(ctx, deadline)
+				defer cancel()
+				return m.sleep(ctx)
+			})
+			if !errors.Is(err, backend.ErrInProgress) {
+				errs = append(errs, err)
+			}
+		default:
+			errs = append(errs, m.powerOff(ctx, options.Grace))
 		}
-		if err := d.Stop(ctx, m.id, grace); err != nil && !errors.Is(err, backend.ErrInProgress) {
-			errs = append(errs, err)
+	}
+	for _, m := range sleepers {
+		err := m.waitIdle(ctx)
+		if err == nil {
+			err = m.endUnlessAsleep(ctx, options.Grace)
 		}
+		errs = append(errs, err)
 	}
 	for _, m := range d.all() {
 		errs = append(errs, m.waitOff(ctx))
 	}
-	errs = append(errs, d.networks.syncAll(ctx))
-	return errors.Join(append(errs, d.Close())...)
+	return errors.Join(append(errs, d.networks.syncAll(ctx))...)
+}
+
+// sleepsAtShutdown reports whether the machine is on, and is to be put to sleep when its host is shut down. One that is being
+// stopped is not.
+func (m *machine) sleepsAtShutdown() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.def.SleepsAtShutdown && m.run != "" && m.def.StopRun != m.run
+}
+
+// powerOff begins to power the machine off.
+func (m *machine) powerOff(ctx context.Context, grace time.Duration) error {
+	if err := m.d.Stop(ctx, m.id, grace); !errors.Is(err, backend.ErrInProgress) {
+		return err
+	}
+	return nil
+}
+
+// waitIdle waits until the task of the machine has ended.
+func (m *machine) waitIdle(ctx context.Context) error {
+	m.mu.Lock()
+	current := m.task
+	m.mu.Unlock()
+	if current == nil {
+		return nil
+	}
+	select {
+	case <-current.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// endUnlessAsleep begins to end the QEMU of a machine that could not be put to sleep. It powers the machine off, and records why,
+// unless the memory is saved.
+func (m *machine) endUnlessAsleep(ctx context.Context, grace time.Duration) error {
+	m.mu.Lock()
+	isOff, isSaved, failed := m.run == "", m.def.Asleep != nil, m.failedSleep.err
+	if !isOff && !isSaved {
+		why := "the host was shut down"
+		switch {
+		case errors.Is(failed, context.DeadlineExceeded):
+			why += ", and there was no time to save it"
+		case failed != nil:
+			why += ": " + failed.Error()
+		}
+		m.def.StopRun, m.def.Unsaved = m.run, why
+		m.save()
+	}
+	m.mu.Unlock()
+	switch {
+	case isOff:
+		return nil
+	case isSaved:
+		m.endIfAsleep()
+		return nil
+	}
+	step("stop instead of sleep")
+	return m.powerOff(ctx, grace)
+}
+
+// stopFile has the options of the last manager that StopAll needs.
+const stopFile = "stop.json"
+
+// stopOptions are those options: QEMU has to save the memory of a machine as the next manager will load it.
+type stopOptions struct {
+	Binary        string       `json:"binary,omitempty"`
+	ImageTool     string       `json:"imageTool,omitempty"`
+	Accelerator   Accelerator  `json:"accelerator,omitempty"`
+	GuestDir      string       `json:"guestDir,omitempty"`
+	ImageDirs     confine.Dirs `json:"imageDirs,omitempty"`
+	Users         UserRange    `json:"users,omitzero"`
+	MaxSavedBytes int64        `json:"maxSavedBytes,omitempty"`
+}
+
+// saveForStop writes the options that StopAll needs to the state directory. A failure is only logged: a full disk must not keep the
+// manager from its machines.
+func (o *Options) saveForStop() {
+	raw, err := json.Marshal(stopOptions{o.Binary, o.ImageTool, o.Accelerator, o.GuestDir, o.ImageDirs, o.Users, o.MaxSavedBytes})
+	path := filepath.Join(o.StateDir, stopFile)
+	if before, readErr := os.ReadFile(path); readErr == nil && string(before) == string(raw) {
+		return
+	}
+	if err == nil {
+		err = atomicfile.Write(path, raw, atomicfile.Durable)
+	}
+	if err != nil {
+		o.Log.Error(err, "Could not write the options for a shutdown of the host")
+	}
+}
+
+// readForStop returns the options for StopAll. If they are not known, as those of an earlier version of Keelson, all machines can be
+// powered off nevertheless.
+func readForStop(stateDir string) Options {
+	options := Options{StateDir: stateDir, Log: logr.Discard(), stopsOnly: true}
+	raw, err := os.ReadFile(filepath.Join(stateDir, stopFile))
+	var last stopOptions
+	if err != nil || json.Unmarshal(raw, &last) != nil {
+		return options
+	}
+	options.Binary, options.ImageTool, options.Accelerator, options.GuestDir = last.Binary, last.ImageTool, last.Accelerator, last.GuestDir
+	options.ImageDirs, options.Users, options.MaxSavedBytes = last.ImageDirs, last.Users, last.MaxSavedBytes
+	return options
 }

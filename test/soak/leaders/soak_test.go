@@ -91,7 +91,7 @@ func newWorld(t *testing.T, times lease) *world {
 	w.CreateNamespace(t)
 	machines := manager.MachinesDir(w.StateDir(t))
 	t.Cleanup(func() { // after the managers
-		if err := qemu.StopAll(context.WithoutCancel(t.Context()), machines, 0); err != nil {
+		if err := qemu.StopAll(context.WithoutCancel(t.Context()), machines, qemu.StopOptions{}); err != nil {
 			t.Errorf("stop the machines: %v", err)
 		}
 	})

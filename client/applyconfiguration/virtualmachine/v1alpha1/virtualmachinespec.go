@@ -22,6 +22,17 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// immediate, later ones have a backoff of 10 s times the square of the number of
 	// consecutive failures, at most 300 s.
 	RestartPolicy *virtualmachinev1alpha1.RestartPolicy `json:"restartPolicy,omitempty"`
+	// Times at which the machine is put to sleep and wakes, while action is active: the
+	// last one that has passed counts. The driver qemu supports that.
+	PowerSchedule *PowerScheduleApplyConfiguration `json:"powerSchedule,omitempty"`
+	// A time. A machine that is asleep because of powerSchedule wakes, at that time if
+	// it is in the future, and stays awake until the next time of powerSchedule.sleep.
+	WokenAt *v1.Time `json:"wokenAt,omitempty"`
+	// What happens to the running machine when its host is shut down, and at keelson
+	// down: stop shuts the guest down; sleep puts the machine to sleep, or shuts it down
+	// if its memory cannot be saved in time. The machine is started or woken when
+	// Keelson is there again. The default is stop. The driver qemu supports sleep.
+	OnHostShutdown *virtualmachinev1alpha1.HostShutdownPolicy `json:"onHostShutdown,omitempty"`
 	// A time. A later value than the last one restarts the machine once, regardless of
 	// restartPolicy and backoff, at that time if it is in the future.
 	RestartedAt *v1.Time `json:"restartedAt,omitempty"`
@@ -97,6 +108,30 @@ func (b *VirtualMachineSpecApplyConfiguration) WithResource(value *ResourcesAppl
 // If called multiple times, the RestartPolicy field is set to the value of the last call.
 func (b *VirtualMachineSpecApplyConfiguration) WithRestartPolicy(value virtualmachinev1alpha1.RestartPolicy) *VirtualMachineSpecApplyConfiguration {
 	b.RestartPolicy = &value
+	return b
+}
+
+// WithPowerSchedule sets the PowerSchedule field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the PowerSchedule field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithPowerSchedule(value *PowerScheduleApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
+	b.PowerSchedule = value
+	return b
+}
+
+// WithWokenAt sets the WokenAt field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the WokenAt field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithWokenAt(value v1.Time) *VirtualMachineSpecApplyConfiguration {
+	b.WokenAt = &value
+	return b
+}
+
+// WithOnHostShutdown sets the OnHostShutdown field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the OnHostShutdown field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithOnHostShutdown(value virtualmachinev1alpha1.HostShutdownPolicy) *VirtualMachineSpecApplyConfiguration {
+	b.OnHostShutdown = &value
 	return b
 }
 

@@ -33,6 +33,8 @@ type VirtualMachineStatusApplyConfiguration struct {
 	StartFailure *StartFailureApplyConfiguration `json:"startFailure,omitempty"`
 	// Value of spec.restartedAt at the last requested restart.
 	LastRestartTime *v1.Time `json:"lastRestartTime,omitempty"`
+	// Next times of spec.powerSchedule.
+	PowerSchedule *PowerScheduleStatusApplyConfiguration `json:"powerSchedule,omitempty"`
 	// Requested restart that is in progress.
 	PendingRestart *PendingRestartApplyConfiguration `json:"pendingRestart,omitempty"`
 	// Last run of the server, see server.run, whose end was counted, so that each end is
@@ -119,6 +121,14 @@ func (b *VirtualMachineStatusApplyConfiguration) WithStartFailure(value *StartFa
 // If called multiple times, the LastRestartTime field is set to the value of the last call.
 func (b *VirtualMachineStatusApplyConfiguration) WithLastRestartTime(value v1.Time) *VirtualMachineStatusApplyConfiguration {
 	b.LastRestartTime = &value
+	return b
+}
+
+// WithPowerSchedule sets the PowerSchedule field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the PowerSchedule field is set to the value of the last call.
+func (b *VirtualMachineStatusApplyConfiguration) WithPowerSchedule(value *PowerScheduleStatusApplyConfiguration) *VirtualMachineStatusApplyConfiguration {
+	b.PowerSchedule = value
 	return b
 }
 

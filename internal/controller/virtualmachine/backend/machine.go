@@ -54,6 +54,8 @@ type Machine struct {
 	Network *v1alpha1.Network `json:"network,omitempty"`
 	// Service reports whether Pods of nodes reach the ports, too.
 	Service bool `json:"service,omitempty"`
+	// SleepsAtShutdown means that the server is put to sleep when its host is shut down, instead of being stopped.
+	SleepsAtShutdown bool `json:"sleepsAtShutdown,omitempty"`
 	// PodTemplate is what the Pod of the machine has in addition, and StorageClass the class of its volume, for drivers whose
 	// machines are Pods.
 	PodTemplate  *v1alpha1.PodTemplate `json:"podTemplate,omitempty"`
@@ -202,7 +204,8 @@ const (
 	CauseCreateFailed Cause = "create-failed"
 	// CauseStartFailed: the server could not be started.
 	CauseStartFailed Cause = "start-failed"
-	// CauseMemoryLost: the saved memory of a server that was asleep cannot be used. The server is off.
+	// CauseMemoryLost: the saved memory of a server that was asleep cannot be used, or its memory could not be saved when
+	// its host was shut down. The server is off.
 	CauseMemoryLost Cause = "memory-lost"
 )
 

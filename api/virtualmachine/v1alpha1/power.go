@@ -1,0 +1,39 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// PowerSchedule says when a machine is put to sleep, and when it wakes. Daylight saving time is handled as in a CronTab.
+// +kubebuilder:validation:XValidation:rule="has(self.wake) || has(self.sleep)",message="must have wake, sleep or both"
+type PowerSchedule struct {
+	// When the machine wakes, in cron format, such as "0 8 * * MON-FRI", as in a CronTab.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Wake string `json:"wake,omitempty"`
+
+	// When the machine is put to sleep, in cron format, such as "0 19 * * *". At a time
+	// of both schedules, it wakes.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Sleep string `json:"sleep,omitempty"`
+
+	// IANA time zone of both schedules, such as Europe/Berlin. The default is UTC.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	TimeZone string `json:"timeZone,omitempty"`
+}
+
+// PowerScheduleStatus has the next times of spec.powerSchedule.
+type PowerScheduleStatus struct {
+	// Next time at which the machine wakes, unless it is awake.
+	// +optional
+	NextWakeTime *metav1.Time `json:"nextWakeTime,omitempty"`
+
+	// Next time at which the machine is put to sleep, unless it is asleep.
+	// +optional
+	NextSleepTime *metav1.Time `json:"nextSleepTime,omitempty"`
+}
