@@ -104,13 +104,22 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 	if err := b.makeModel(ctx); err != nil {
 		return fmt.Errorf("make the script: %w", err)
 	}
+	if err := b.measureAll(ctx); err != nil {
+		return err
+	}
+	b.report()
+	return nil
+}
+
+// measureAll measures what the flags ask for, one thing after the other.
+func (b *bench) measureAll(ctx context.Context) error {
 	contestants := []string{keelson, script}
-	if hasPeer {
+	if b.peer != nil {
 		contestants = append(contestants, kwokctl)
 	}
 	run := map[string]func(context.Context, *harness.Sample) error{keelson: b.runKeelson, script: b.runFloor, kwokctl: b.runPeer}
 	for _, n := range *b.sizes {
-		err := r.InTurns(r.Rounds, n, contestants, "ready", func(s *harness.Sample) error { return run[s.Contestant](ctx, s) })
+		err := b.InTurns(b.Rounds, n, contestants, "ready", func(s *harness.Sample) error { return run[s.Contestant](ctx, s) })
 		if err != nil {
 			return err
 		}
@@ -140,7 +149,6 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 			}
 		}
 	}
-	b.report()
 	return nil
 }
 

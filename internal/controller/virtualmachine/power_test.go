@@ -88,7 +88,9 @@ func TestPowerSchedule(t *testing.T) {
 	w := newFixture(t)
 	w.clock.SetTime(time.Now().UTC().Truncate(24 * time.Hour).Add(60 * time.Hour)) // at noon, after the creation by the clock of the API server
 	day := w.clock.Now().Truncate(24 * time.Hour)
-	clock := func(days, hours int) { w.clock.SetTime(day.Add(time.Duration(days)*24*time.Hour + time.Duration(hours)*time.Hour)) }
+	clock := func(days, hours int) {
+		w.clock.SetTime(day.Add(time.Duration(days)*24*time.Hour + time.Duration(hours)*time.Hour))
+	}
 	w.createReady(scheduled("0 8 * * *", "0 19 * * *", ""))
 	expectTimes := func(wake, sleep time.Time) {
 		t.Helper()

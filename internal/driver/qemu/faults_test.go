@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
@@ -162,6 +163,26 @@ func TestFailedStart(t *testing.T) {
 func TestStopAll(t *testing.T) {
 	w := newFixture(t)
 	w.run(w.firmware())
+	failed := w.firmware()
+	failed.UID, failed.Name = "0b5b4d8e-0000-4000-8000-0000000000ff", "failed"
+	observe := func() *backend.Ended {
+		server, err := w.driver.Observe(t.Context(), failed.Identity)
+		w.do(err)
+		if server.Task != backend.TaskNone {
+			return nil
+		}
+		return server.Ended
+	}
+	w.do(w.driver.Create(t.Context(), failed))
+	disk := filepath.Join(w.driver.machinesDir(), string(failed.UID), diskFile)
+	harness.Eventually(t, "it fails to start", func() bool {
+		if _, err := os.Stat(disk); err == nil {
+			w.do(os.WriteFile(disk, []byte("no disk"), 0o600))
+			w.do(w.driver.Start(t.Context(), failed))
+		}
+		ended := observe()
+		return ended != nil && ended.Cause == backend.CauseStartFailed
+	})
 	w.do(w.driver.Close())
 	w.driver = nil
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -174,6 +195,10 @@ func TestStopAll(t *testing.T) {
 	if server := w.server(); server.Ended == nil || server.Ended.Cause != backend.CauseRequested {
 		t.Errorf("the next manager observes %+v", server)
 	}
+	if ended := observe(); ended == nil || ended.Cause != backend.CauseStartFailed {
+		t.Errorf("a machine that was off before has ended with %+v", ended)
+	}
+	w.do(w.driver.Delete(t.Context(), failed.Identity, backend.DeleteOptions{}))
 	w.remove()
 	w.do(StopAll(ctx, filepath.Join(w.options.StateDir, "nothing"), StopOptions{}))
 }

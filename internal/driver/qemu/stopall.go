@@ -48,6 +48,7 @@ func (d *Driver) stopAll(ctx context.Context, options StopOptions) error {
 	for _, m := range d.all() {
 		switch {
 		case m.savedMemory() != nil: // it stays asleep
+		case m.isOff(): // the next manager needs the reason for the end of its last run
 		case options.SleepTimeout > 0 && m.sleepsAtShutdown():
 			sleepers = append(sleepers, m)
 			err := m.begin(backend.TaskSleep, func(ctx context.Context) error {
@@ -73,6 +74,12 @@ func (d *Driver) stopAll(ctx context.Context, options StopOptions) error {
 		errs = append(errs, m.waitOff(ctx))
 	}
 	return errors.Join(append(errs, d.networks.syncAll(ctx))...)
+}
+
+func (m *machine) isOff() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.run == ""
 }
 
 // sleepsAtShutdown reports whether the machine is on, and is to be put to sleep when its host is shut down. One that is being
