@@ -33,9 +33,13 @@ export function until(at: number, now: number): string {
   return at <= now ? 'now' : `in ${age(now, at)}`;
 }
 
+// To make a formatter takes longer than to render a row of a list.
+const formatter = new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium', timeStyle: 'medium' });
+const { timeZone } = formatter.resolvedOptions();
+
 /** A time with its zone, as a tooltip. */
 export function exact(at: number): string {
-  return new Date(at).toLocaleString('en-GB', { dateStyle: 'medium', timeStyle: 'medium' }) + ' ' + Intl.DateTimeFormat().resolvedOptions().timeZone;
+  return `${formatter.format(at)} ${timeZone}`;
 }
 
 /** The time of the day. */
