@@ -27,7 +27,7 @@ export function ClusterPage({ app, object }: { app: App; object: Obj }) {
       <Operation object={object} />
       <Access object={object} may={may.kubeconfig} />
       <Users object={object} />
-      <Snapshots app={app} object={object} />
+      <Snapshots app={app} object={object} of="clusters" />
       <Fold title={texts.cluster.objects} denied={may.proxy}>{() => <Objects app={app} name={name} />}</Fold>
     </>
   );

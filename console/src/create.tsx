@@ -9,7 +9,7 @@ import { machineYAML, newMachine, newSchedule, scheduleYAML, templateOf } from '
 import { texts } from './texts';
 
 function yamlOf(kind: Kind, namespace: string, machine: typeof newMachine, schedule: typeof newSchedule): string {
-  if (kind.plural === 'virtualmachines') return machineYAML(kind, namespace, machine);
+  if (kind.plural === 'virtualmachines' && !router.route.from) return machineYAML(kind, namespace, machine);
   return kind.plural === 'crontabs' ? scheduleYAML(kind, namespace, schedule) : templateOf(kind, namespace, router.route.from);
 }
 
@@ -42,7 +42,7 @@ export function CreatePage({ kind }: { kind: Kind }) {
     <>
       <p class="crumbs"><a href={href(kind, kind.namespaced ? router.filter : '')}>{title(kind)}</a></p>
       <h1>{texts.create}</h1>
-      {kind.plural === 'virtualmachines' && <MachineForm machine={machine} set={(changed) => { setMachine(changed); change(); }} />}
+      {kind.plural === 'virtualmachines' && !router.route.from && <MachineForm machine={machine} set={(changed) => { setMachine(changed); change(); }} />}
       {kind.plural === 'crontabs' && <ScheduleForm schedule={schedule} set={(changed) => { setSchedule(changed); change(); }} />}
       <section class="card">
         <h2>{texts.yaml}</h2>

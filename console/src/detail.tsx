@@ -16,6 +16,7 @@ import { Age, Badge, CellText, Empty, RemedyText, Scroll, Section } from './part
 import { relatedOf } from './related';
 import { CronTabPage } from './schedule';
 import { useSource } from './signal';
+import { Snapshots } from './snapshots';
 import { stateOf, toneOf, type State, type Tone } from './state';
 import type { Row } from './table';
 import { texts } from './texts';
@@ -42,6 +43,7 @@ export function DetailPage({ app, kind, namespace, name }: { app: App; kind: Kin
       {state === 'wrong' && reason && <RemedyText plural={kind.plural} reason={reason} />}
       <Summary object={object} table={table} row={row} />
       {own(kind) === 'virtualmachines' && <MachineAccess key={object.metadata.uid} object={object} />}
+      {own(kind) === 'virtualmachines' && <Snapshots app={app} object={object} of="virtualmachines" />}
       {own(kind) === 'crontabs' && <CronTabPage key={object.metadata.uid} app={app} kind={kind} object={object} />}
       {own(kind) === 'clusters' && <ClusterPage key={object.metadata.uid} app={app} object={object} />}
       {kind.other && kind.group === '' && kind.plural === 'pods' && <Fold title={texts.logs} denied="">{() => <PodLogs namespace={namespace} query={podQuery.Pod!(name)} />}</Fold>}

@@ -22,6 +22,7 @@ interface Look {
 const looks: Record<string, Look> = {
   virtualmachines: { one: 'Machine', title: 'Machines', key: 'm' },
   virtualdisks: { one: 'Disk', title: 'Disks', key: 'd' },
+  virtualmachinesnapshots: { one: 'Machine snapshot', title: 'Machine snapshots', key: 'p' },
   virtualmachineimages: { one: 'Image', title: 'Images', key: 'i' },
   crontabs: { one: 'Schedule', title: 'Schedules', key: 's' },
   clusters: { one: 'Cluster', title: 'Clusters', key: 'c' },

@@ -1,4 +1,4 @@
-// The nodes, users and snapshots of a Cluster.
+// The nodes and users of a Cluster, and the snapshots of Clusters and machines.
 import { useState } from 'preact/hooks';
 import { APIError, getOwnFile, send } from './api';
 import type { App } from './app';
@@ -64,66 +64,76 @@ export function Users({ object }: { object: Obj }) {
 
 const verbs = ['create'] as const;
 
-/** A name for a snapshot: that of the Cluster and the time. */
-export function snapshotName(cluster: string, now: Date): string {
-  return `${cluster}-${now.toISOString().slice(0, 19).replace(/\D/g, '')}`;
+/** The kinds with snapshots: the kind of these, its column with the name, and the field for it. */
+const sources = {
+  clusters: { plural: 'clustersnapshots', column: 'Cluster', field: 'clusterName' },
+  virtualmachines: { plural: 'virtualmachinesnapshots', column: 'Machine', field: 'virtualMachineName' },
+};
+
+type Source = keyof typeof sources;
+
+/** A name for a snapshot: that of its source and the time. */
+export function snapshotName(source: string, now: Date): string {
+  return `${source}-${now.toISOString().slice(0, 19).replace(/\D/g, '')}`;
 }
 
-export function Snapshots({ app, object }: { app: App; object: Obj }) {
-  const kind = app.kindOf('clustersnapshots');
-  return kind && object.status?.engine !== 'rke' ? <SnapshotsOf app={app} kind={kind} object={object} /> : null;
+/** The snapshots of a Cluster or a machine. */
+export function Snapshots({ app, object, of }: { app: App; object: Obj; of: Source }) {
+  const kind = app.kindOf(sources[of].plural);
+  return kind && object.status?.engine !== 'rke' ? <SnapshotsOf app={app} kind={kind} object={object} of={of} /> : null;
 }
 
-function SnapshotsOf({ app, kind, object }: { app: App; kind: Kind; object: Obj }) {
-  const { name } = object.metadata;
-  const list = app.table(kind, '');
+function SnapshotsOf({ app, kind, object, of }: { app: App; kind: Kind; object: Obj; of: Source }) {
+  const { name, namespace = '' } = object.metadata;
+  const { title } = texts.snapshots[of];
+  const list = app.table(kind, namespace);
   useSource(list);
-  const rows = [...list.rows.values()].filter((r) => list.cell(r, 'Cluster') === name).sort((a, b) => b.created - a.created);
+  const rows = [...list.rows.values()].filter((r) => list.cell(r, sources[of].column) === name).sort((a, b) => b.created - a.created);
   return (
-    <Section title={texts.cluster.snapshots} count={list.phase === 'live' ? rows.length : undefined}>
-      {list.phase === 'denied' && <p class="hint"><strong>{texts.denied(texts.cluster.snapshots)}</strong> {list.message}</p>}
-      {list.phase === 'missing' && <Empty title={texts.notInstalled(texts.cluster.snapshots)} />}
-      {list.phase === 'live' && !rows.length && <Empty title={texts.cluster.noSnapshots} />}
+    <Section title={title} count={list.phase === 'live' ? rows.length : undefined}>
+      {list.phase === 'denied' && <p class="hint"><strong>{texts.denied(title)}</strong> {list.message}</p>}
+      {list.phase === 'missing' && <Empty title={texts.notInstalled(title)} />}
+      {list.phase === 'live' && !rows.length && <Empty title={texts.snapshots.none} />}
       {rows.length > 0 && (
         <Scroll>
           <table class="plain">
             <thead><tr>
-              <th scope="col">{texts.columns.name}</th><th scope="col">{texts.columns.status}</th><th scope="col">{texts.cluster.size}</th><th scope="col">{texts.version}</th>
-              <th scope="col">{texts.columns.age}</th><th scope="col"><span class="hidden">{texts.cluster.fork}</span></th>
+              <th scope="col">{texts.columns.name}</th><th scope="col">{texts.columns.status}</th><th scope="col">{texts.snapshots.size}</th>
+              <th scope="col">{texts.columns.age}</th><th scope="col"><span class="hidden">{texts.snapshots[of].fork}</span></th>
             </tr></thead>
-            <tbody>{rows.map((r) => <Snapshot key={r.uid} app={app} kind={kind} row={r} cell={(c) => list.cell(r, c)} />)}</tbody>
+            <tbody>{rows.map((r) => <Snapshot key={r.uid} app={app} kind={kind} of={of} row={r} cell={(c) => list.cell(r, c)} />)}</tbody>
           </table>
         </Scroll>
       )}
-      {list.phase !== 'missing' && <Take kind={kind} cluster={name} />}
+      {list.phase !== 'missing' && <Take kind={kind} namespace={namespace} name={name} field={sources[of].field} />}
     </Section>
   );
 }
 
-function Snapshot({ app, kind, row, cell }: { app: App; kind: Kind; row: Row; cell: (column: string) => string }) {
-  const clusters = app.kindOf('clusters')!;
+function Snapshot({ app, kind, of, row, cell }: { app: App; kind: Kind; of: Source; row: Row; cell: (column: string) => string }) {
   const state = row.deleting ? 'progress' : stateOf(cell('Ready'), cell('Reason'));
+  const create = new URLSearchParams({ create: '1', from: row.name, ...(row.namespace && { namespace: row.namespace }) });
   return (
     <tr class={row.deleting ? 'deleting' : ''}>
-      <td class="break"><a href={href(kind, '', row.name)}>{row.name}</a></td>
+      <td class="break"><a href={href(kind, row.namespace, row.name)}>{row.name}</a></td>
       <td><Badge tone={toneOf[state]}>{cell('Reason') || texts.noStatus}</Badge></td>
-      <td>{/^\d+$/.test(cell('Size')) ? bytes(Number(cell('Size'))) : cell('Size')}</td><td>{cell('Version')}</td><td><Age at={row.created} /></td>
-      <td>{state === 'ready' && <a href={`${href(clusters)}?create=1&from=${encodeURIComponent(row.name)}`}>{texts.cluster.fork}</a>}</td>
+      <td>{/^\d+$/.test(cell('Size')) ? bytes(Number(cell('Size'))) : cell('Size')}</td><td><Age at={row.created} /></td>
+      <td>{state === 'ready' && <a href={`${href(app.kindOf(of)!)}?${create}`}>{texts.snapshots[of].fork}</a>}</td>
     </tr>
   );
 }
 
-function Take({ kind, cluster }: { kind: Kind; cluster: string }) {
-  const may = useMay(kind, undefined, '', verbs);
+function Take({ kind, namespace, name, field }: { kind: Kind; namespace: string; name: string; field: string }) {
+  const may = useMay(kind, namespace || undefined, '', verbs);
   const [typed, type] = useState('');
   const [message, say] = useState('');
   const take = async (event: Event) => {
     event.preventDefault();
     say('');
-    const name = typed.trim() || snapshotName(cluster, new Date());
-    const snapshot = { apiVersion: `${kind.group}/${kind.version}`, kind: kind.kind, metadata: { name }, spec: { clusterName: cluster } };
+    const metadata = { name: typed.trim() || snapshotName(name, new Date()) };
+    const snapshot = { apiVersion: `${kind.group}/${kind.version}`, kind: kind.kind, metadata, spec: { [field]: name } };
     try {
-      await send('POST', `${path(kind)}?fieldManager=keelson-console&fieldValidation=Strict`, snapshot);
+      await send('POST', `${path(kind, namespace)}?fieldManager=keelson-console&fieldValidation=Strict`, snapshot);
       type('');
     } catch (err) {
       say(err instanceof APIError ? err.message || texts.lostConsole : String(err));
@@ -131,10 +141,10 @@ function Take({ kind, cluster }: { kind: Kind; cluster: string }) {
   };
   return (
     <form class="actions" onSubmit={(e) => void take(e)}>
-      <label><span class="hidden">{texts.cluster.snapshotName}</span>
-        <input value={typed} placeholder={texts.cluster.snapshotName} spellcheck={false} autocomplete="off" onInput={(e) => type(e.currentTarget.value)} />
+      <label><span class="hidden">{texts.snapshots.name}</span>
+        <input value={typed} placeholder={texts.snapshots.name} spellcheck={false} autocomplete="off" onInput={(e) => type(e.currentTarget.value)} />
       </label>
-      <button type="submit" disabled={may.create !== ''} title={may.create}>{texts.cluster.take}</button>
+      <button type="submit" disabled={may.create !== ''} title={may.create}>{texts.snapshots.take}</button>
       {message && <p class="hint" role="alert">{message}</p>}
     </form>
   );

@@ -67,6 +67,7 @@ export function scheduleYAML(kind: Kind, namespace: string, s: Schedule): string
 
 const specs: Record<string, string> = {
   virtualdisks: 'spec:\n  size: 10Gi\n',
+  virtualmachinesnapshots: 'spec:\n  virtualMachineName: example\n',
   virtualmachineimages: 'spec:\n  url: https://example.com/image.qcow2\n  sha256: ""\n',
   clusters: 'spec: {}\n',
   clustersnapshots: 'spec:\n  clusterName: example\n',
@@ -74,9 +75,10 @@ const specs: Record<string, string> = {
   sampleresources: 'spec:\n  podImage: nginx:latest\n',
 };
 
-/** A YAML to begin with; '' for kinds that users do not create here. A Cluster may be made of a snapshot. */
+/** A YAML to begin with; '' for kinds that users do not create here. A Cluster or a machine may be made of a snapshot. */
 export function templateOf(kind: Kind, namespace: string, from = ''): string {
   if (from && kind.plural === 'clusters') return head(kind, namespace, 'copy') + `spec:\n  from:\n    snapshot: ${scalar(from)}\n`;
+  if (from && kind.plural === 'virtualmachines') return head(kind, namespace, 'copy') + `spec:\n  image:\n    snapshot: ${scalar(from)}\n`;
   const spec = specs[kind.plural];
   return spec === undefined ? '' : head(kind, namespace, 'example') + spec;
 }

@@ -34,8 +34,11 @@ export const texts = {
     components: { ControlPlaneAvailable: 'Control plane', EtcdHealthy: 'etcd', NodesReady: 'State of the nodes', UsersReady: 'State of the users' }, expires: 'Deleted', access: 'Access', noKubeconfig: 'It has no kubeconfig yet.', endpoint: 'API server',
     nodes: 'Nodes', simulatedNodes: (n: number) => `${n} simulated`, realNodes: (n: number) => `${n} real`, from: 'Made of the snapshot',
     users: 'Users', groups: 'Groups', secret: 'Secret', noSecret: 'not issued yet', userExpires: 'The kubeconfig expires',
-    snapshots: 'Cluster snapshots', noSnapshots: 'It has no snapshots.', size: 'Size', take: 'Take a snapshot', snapshotName: 'Name of the snapshot', fork: 'Make a Cluster of it',
-    certificate: 'The client certificate expires', download: 'Download the kubeconfig', objects: 'Objects in this cluster',
+        certificate: 'The client certificate expires', download: 'Download the kubeconfig', objects: 'Objects in this cluster',
+  },
+  snapshots: {
+    clusters: { title: 'Cluster snapshots', fork: 'Make a Cluster of it' }, virtualmachines: { title: 'Machine snapshots', fork: 'Make a machine of it' },
+    none: 'It has no snapshots.', size: 'Size', take: 'Take a snapshot', name: 'Name of the snapshot',
   },
   kinds: {
     title: 'All kinds', hint: 'Search all kinds of the API', group: 'Group', core: 'core', scope: 'Scope', cluster: 'Cluster', failed: 'The kinds of the API cannot be read.',

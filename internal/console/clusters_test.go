@@ -102,6 +102,31 @@ func TestClusterSnapshots(t *testing.T) {
 	b.Sees("The API accepts it")
 }
 
+// A snapshot is taken on the page of a machine, and a new machine begins with it.
+func TestMachineSnapshots(t *testing.T) {
+	w := newWorld(t)
+	c := serve(t, w.config, 0)
+	b := browser.New(t) // closed before the console
+	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/web#", 1))
+	b.Sees("Machine snapshots", "It has no snapshots")
+	b.Fill("Name of the snapshot", "before")
+	b.Click("Take a snapshot")
+	b.Sees("before", "NoStatus")
+	snapshot := &vmv1alpha1.VirtualMachineSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "before"}}
+	eventually(w, snapshot, func(s *vmv1alpha1.VirtualMachineSnapshot) bool { return s.Spec.VirtualMachineName == "web" })
+	meta.SetStatusCondition(&snapshot.Status.Conditions, metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: vmv1alpha1.ReasonSnapshotTaken})
+	if err := w.client.Status().Update(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	b.Sees("SnapshotTaken", "Make a machine of it")
+	b.Accessible()
+	b.Keep("machine-snapshots")
+	b.Until(`[...document.querySelectorAll("main td a")].some((a) => a.textContent === "Make a machine of it" && (a.click(), true))`)
+	b.Sees("name: copy", "namespace: "+w.namespace, "snapshot: before")
+	b.Click("Check")
+	b.Sees("The API accepts it")
+}
+
 // Each user of a Cluster is listed with the Secret of its kubeconfig, which is saved by users who may read it.
 func TestClusterUsers(t *testing.T) {
 	w := newWorld(t)
