@@ -56,7 +56,7 @@ func (s *machineSnapshot) take(ctx context.Context, m *machine) error {
 	m.files.Lock()
 	defer m.files.Unlock()
 	m.mu.Lock()
-	isOn, conn, image := m.run != "", m.conn, m.def.Image
+	isOn, moving, conn, image := m.run != "", m.moving, m.conn, m.def.Image
 	m.mu.Unlock()
 	disks := m.ownDisks()
 	for _, disk := range disks {
@@ -67,6 +67,8 @@ func (s *machineSnapshot) take(ctx context.Context, m *machine) error {
 	var at time.Time
 	var err error
 	switch {
+	case isOn && moving:
+		return errors.New("the machine is waking or falling asleep")
 	case isOn && conn == nil:
 		return errors.New("the monitor of QEMU does not answer")
 	case isOn:
