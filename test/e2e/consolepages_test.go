@@ -144,6 +144,11 @@ func showMachine(b *browser.Tab, origin string) {
 	b.Until(`document.querySelector(".xterm-rows").textContent.includes("Mem")`)
 	b.Show("terminal")
 	b.Open(origin + "/virtualmachines/shop/desktop")
+	b.Fill("Name of the snapshot", "before-install")
+	b.Click("Take a snapshot")
+	b.Sees("before-install", "SnapshotTaken", "Make a machine of it")
+	scrollTo(b, "section:has(input)")
+	b.Show("machine-snapshots")
 	b.Expect("Canvas2D") // of this test, which reads the screen
 	b.Unfold("Screen")
 	b.Until(`document.querySelector(".vnc canvas")?.width > 300 && (` + lit + `) > 1000`)
