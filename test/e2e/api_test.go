@@ -103,7 +103,8 @@ func explain(t *testing.T, s session, path string, explained map[string]string) 
 			field = path + "." + match[1]
 			words[field] = ""
 			// Below a template the descriptions are those of Kubernetes.
-			if isObject := strings.HasSuffix(match[2], "Object"); isObject && match[1] != "jobTemplate" {
+			isTemplate := match[1] == "jobTemplate" || match[1] == "podTemplate"
+			if isObject := strings.HasSuffix(match[2], "Object"); isObject && !isTemplate {
 				explain(t, s, field, explained)
 			}
 			continue
