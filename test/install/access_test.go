@@ -104,7 +104,7 @@ func (w *world) uninstall(t *testing.T, manifests string) {
 	t.Helper()
 	s := w.Shell
 	s.Stdin = manifests
-	s.OK(t, "kubectl", "delete", "-f", "-", "--timeout", transcript.WaitTimeout.String())
+	s.OK(t, "kubectl", "delete", "-f", "-", "--ignore-not-found", "--timeout", transcript.WaitTimeout.String())
 	w.isGone(t)
 }
 
