@@ -56,6 +56,9 @@ func writeNodeSet(dir layout, indexes []int) error {
 	return updateFile(dir.nodeSet(), append(data, '\n'), atomicfile.Durable)
 }
 
+// NodeIndexes returns the indexes of the wanted real nodes of a data directory; none if it has never had any.
+func NodeIndexes(path string) ([]int, error) { return readNodeSet(layout(path)) }
+
 // ChangeNodes changes the wanted real nodes of a data directory whose control plane runs, which then adds or removes them. The first node
 // cannot be removed.
 func ChangeNodes(path string, change func(indexes []int) ([]int, error)) error {

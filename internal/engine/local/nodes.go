@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -51,16 +50,19 @@ func (e *Engine) chooseNodes(d *desire) error {
 // drainTimeout limits how long the removal of a node waits for its Pods. The next attempt goes on.
 const drainTimeout = 5 * time.Minute
 
+// unattendedTimeout limits how long the API of a cluster may take to respond whose processes an earlier manager has started.
+const unattendedTimeout = 10 * time.Second
+
 // drainNodes empties the real nodes that are not wanted any more, before they are removed. It fails if Pods would be lost with
-// them. What is on a node that is not ready cannot leave it.
+// them. What is on a node that is not ready cannot leave it; nor if the API does not respond, and nothing but the start that
+// follows restarts it.
 func (e *Engine) drainNodes(ctx context.Context, m *member, wanted desire) error {
 	dir := e.dir(m.uid)
-	var surplus []string
-	for index := wanted.real; index < node.MaxNodes; index++ {
-		if _, err := os.Stat(node.Dir(dir, index)); err == nil {
-			surplus = append(surplus, node.Name(index))
-		}
+	indexes, err := controlplane.NodeIndexes(dir)
+	if err != nil {
+		return err
 	}
+	surplus := slices.DeleteFunc(indexes, func(index int) bool { return index < wanted.real })
 	if len(surplus) == 0 || !e.hasProcesses(m.uid) {
 		return nil
 	}
@@ -72,7 +74,16 @@ func (e *Engine) drainNodes(ctx context.Context, m *member, wanted desire) error
 	if err != nil {
 		return err
 	}
-	for _, name := range surplus {
+	if _, attended := e.activity(m.uid); !attended {
+		asking, cancel := context.WithTimeout(ctx, unattendedTimeout)
+		defer cancel()
+		if _, err := client.CoreV1().Nodes().List(asking, metav1.ListOptions{Limit: 1}); err != nil {
+			e.opts.Log.Error(err, "Could not drain the nodes that are removed: the API does not respond", "Cluster", m.name)
+			return nil
+		}
+	}
+	for _, index := range surplus {
+		name := node.Name(index)
 		m.describe("Draining the node " + name)
 		if err := drainNode(ctx, client, name); err != nil {
 			return fmt.Errorf("remove the node %s: %w", name, err)

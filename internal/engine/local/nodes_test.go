@@ -2,7 +2,10 @@ package local_test
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,10 +16,13 @@ import (
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/kubeconfig"
 	"github.com/keelson-dev/keelson/internal/node"
+	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
 // Real nodes that the machine cannot run are refused with what it lacks, before anything is made. They are not simulated instead.
@@ -94,4 +100,34 @@ func (m *managed) get(t *testing.T) *v1alpha1.Cluster {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// A manager that was away does not wait for an API that nothing but itself restarts, to drain nodes that were removed meanwhile.
+func TestNodesOfAnAPIThatIsDownAreNotDrained(t *testing.T) {
+	t.Parallel()
+	opts := newOptions(t)
+	request := cluster.Request{Name: "down", UID: "down", Spec: v1alpha1.ClusterSpec{Engine: v1alpha1.EngineLocal}}
+	first := local.New(opts)
+	applyAndWait(t, first, request)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(opts.Dir, string(request.UID))
+	if err := errors.Join(os.Mkdir(node.Dir(dir, 1), 0o700), os.WriteFile(filepath.Join(dir, "nodes.json"), []byte("[0,1]"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	statuses, err := process.Peek(controlplane.Processes(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range statuses {
+		if s.ID == "kube-apiserver" {
+			signals.Send(t, s.PID, syscall.SIGKILL)
+		}
+	}
+	second := local.New(opts)
+	applyAndWait(t, second, request)
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
 }
