@@ -1,6 +1,7 @@
 package cron
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -54,6 +55,14 @@ func (e *ParseError) Detail(text string) string {
 	}
 	b.WriteString(e.Message)
 	return b.String()
+}
+
+// Detail returns ParseError.Detail of an error of Parse, or the message of another error. The text is the one that was parsed.
+func Detail(err error, text string) string {
+	if parse := (*ParseError)(nil); errors.As(err, &parse) {
+		return parse.Detail(text)
+	}
+	return err.Error()
 }
 
 // character returns the position of the invalid part in characters, from 1.

@@ -205,11 +205,7 @@ func newSchedule(cluster *v1alpha1.Cluster) (*cron.Plan, *field.Error) {
 	}
 	schedule, err := cron.Parse(spec.Schedule, cluster.Name)
 	if err != nil {
-		detail := err.Error()
-		if parse := (*cron.ParseError)(nil); errors.As(err, &parse) {
-			detail = parse.Detail(spec.Schedule)
-		}
-		return nil, field.Invalid(path.Child("schedule"), spec.Schedule, detail)
+		return nil, field.Invalid(path.Child("schedule"), spec.Schedule, cron.Detail(err, spec.Schedule))
 	}
 	times, err := cron.New(cron.Options{Schedules: []*cron.Schedule{schedule}, Location: location, Anchor: cluster.CreationTimestamp.Time})
 	if err != nil {

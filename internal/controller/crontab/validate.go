@@ -48,12 +48,7 @@ func Validate(cronTab *stablev1.CronTab) field.ErrorList {
 // fieldError returns the error in the format of the API server, with the position inside a
 // schedule.
 func (e *specError) fieldError() *field.Error {
-	detail := e.err.Error()
-	var parse *cron.ParseError
-	if errors.As(e.err, &parse) {
-		detail = parse.Detail(e.value)
-	}
-	return field.Invalid(e.field, e.value, detail)
+	return field.Invalid(e.field, e.value, cron.Detail(e.err, e.value))
 }
 
 // Warnings returns admission warnings about a valid CronTab.

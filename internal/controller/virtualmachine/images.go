@@ -54,7 +54,7 @@ func (d *Drivers) ImageStore() (backend.ImageStore, v1alpha1.Host, error) {
 			}
 			continue
 		}
-		if store := imageStoreOf(driver); store != nil {
+		if store := storeOf[backend.ImageStore](driver); store != nil {
 			host := driver.Host()
 			return store, v1alpha1.Host{Driver: name, ID: host.ID, Name: host.Name}, nil
 		}
@@ -63,15 +63,6 @@ func (d *Drivers) ImageStore() (backend.ImageStore, v1alpha1.Host, error) {
 		first = fmt.Errorf("%w: --vm-driver=%s has no driver that keeps images; add qemu", backend.ErrMissing, strings.Join(d.names, ","))
 	}
 	return nil, v1alpha1.Host{}, first
-}
-
-// imageStoreOf returns the image store of a driver, nil if it is none.
-func imageStoreOf(driver Driver) backend.ImageStore {
-	if instrumented, ok := driver.(*instrumentedDriver); ok {
-		driver = instrumented.Driver
-	}
-	store, _ := driver.(backend.ImageStore)
-	return store
 }
 
 // WatchImages sets the function to call with the name of an image that has changed.

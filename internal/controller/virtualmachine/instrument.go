@@ -18,6 +18,15 @@ func instrument(driver Driver) Driver { return &instrumentedDriver{driver} }
 
 type instrumentedDriver struct{ Driver }
 
+// storeOf returns a store of a driver, such as its backend.DiskStore; nil if it has none.
+func storeOf[T any](driver Driver) T {
+	if instrumented, ok := driver.(*instrumentedDriver); ok {
+		driver = instrumented.Driver
+	}
+	store, _ := driver.(T)
+	return store
+}
+
 // startSpan starts a span in the trace of a reconcile.
 func (c *instrumentedDriver) startSpan(ctx context.Context, name string) (context.Context, tracing.Span) {
 	return tracing.Begin(ctx, name, "keelson.driver", c.Name())

@@ -1,7 +1,6 @@
 package virtualmachine
 
 import (
-	"errors"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -106,7 +105,7 @@ func powerPlans(vm *v1alpha1.VirtualMachine) (wake, sleep *cron.Plan, mistakes f
 		if text != "" {
 			schedule, err := cron.Parse(text, vm.Namespace+"/"+vm.Name)
 			if err != nil {
-				mistakes = append(mistakes, field.Invalid(path.Child(name), text, detailOf(err, text)))
+				mistakes = append(mistakes, field.Invalid(path.Child(name), text, cron.Detail(err, text)))
 				return nil
 			}
 			options.Schedules = append(options.Schedules, schedule)
@@ -118,12 +117,4 @@ func powerPlans(vm *v1alpha1.VirtualMachine) (wake, sleep *cron.Plan, mistakes f
 		return plan
 	}
 	return parse("wake", spec.Wake), parse("sleep", spec.Sleep), mistakes
-}
-
-// detailOf describes what is wrong with a schedule.
-func detailOf(err error, text string) string {
-	if parse := (*cron.ParseError)(nil); errors.As(err, &parse) {
-		return parse.Detail(text)
-	}
-	return err.Error()
 }

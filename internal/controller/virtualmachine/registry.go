@@ -107,13 +107,13 @@ func (d *Drivers) get(name string) (Driver, error) {
 		case s.err == nil:
 			s.driver = instrument(driver)
 			s.driver.Watch(d.notifyWatcher)
-			if store := imageStoreOf(driver); store != nil {
+			if store := storeOf[backend.ImageStore](driver); store != nil {
 				store.WatchImages(d.notifyImage)
 			}
-			if store := diskStoreOf(driver); store != nil {
+			if store := storeOf[backend.DiskStore](driver); store != nil {
 				store.WatchDisks(d.notifyDisk)
 			}
-			if store := snapshotStoreOf(driver); store != nil {
+			if store := storeOf[backend.SnapshotStore](driver); store != nil {
 				store.WatchSnapshots(d.notifySnapshot)
 			}
 		case !errors.Is(s.err, backend.ErrMissing):

@@ -24,7 +24,7 @@ func (r *Reconciler) resolveSnapshot(ctx context.Context, vm *v1alpha1.VirtualMa
 	if given == nil || given.Snapshot == "" {
 		return "", nil
 	}
-	if snapshotStoreOf(observed.driver) == nil {
+	if storeOf[backend.SnapshotStore](observed.driver) == nil {
 		return "", &backend.FieldError{Field: "spec.image.snapshot", Message: fmt.Sprintf("the driver %s has no snapshots", observed.name)}
 	}
 	var named v1alpha1.VirtualMachineSnapshot
@@ -77,19 +77,10 @@ func (d *Drivers) SnapshotStore(driver string) (backend.SnapshotStore, v1alpha1.
 		return nil, v1alpha1.Host{}, err
 	}
 	host := opened.Host()
-	if store := snapshotStoreOf(opened); store != nil {
+	if store := storeOf[backend.SnapshotStore](opened); store != nil {
 		return store, v1alpha1.Host{Driver: driver, ID: host.ID, Name: host.Name}, nil
 	}
 	return nil, v1alpha1.Host{}, fmt.Errorf("%w: the driver %s of the machine takes no snapshots; the driver qemu does", backend.ErrMissing, driver)
-}
-
-// snapshotStoreOf returns the snapshot store of a driver, nil if it is none.
-func snapshotStoreOf(driver Driver) backend.SnapshotStore {
-	if instrumented, ok := driver.(*instrumentedDriver); ok {
-		driver = instrumented.Driver
-	}
-	store, _ := driver.(backend.SnapshotStore)
-	return store
 }
 
 // WatchSnapshots sets the function to call with a snapshot that has changed.

@@ -25,7 +25,7 @@ func (d *Drivers) DiskStore(driver string) (backend.DiskStore, v1alpha1.Host, er
 			}
 			continue
 		}
-		if store := diskStoreOf(opened); store != nil {
+		if store := storeOf[backend.DiskStore](opened); store != nil {
 			host := opened.Host()
 			return store, v1alpha1.Host{Driver: name, ID: host.ID, Name: host.Name}, nil
 		}
@@ -34,15 +34,6 @@ func (d *Drivers) DiskStore(driver string) (backend.DiskStore, v1alpha1.Host, er
 		first = fmt.Errorf("%w: --vm-driver=%s has no driver that keeps VirtualDisks; add qemu", backend.ErrMissing, strings.Join(d.names, ","))
 	}
 	return nil, v1alpha1.Host{}, first
-}
-
-// diskStoreOf returns the disk store of a driver, nil if it is none.
-func diskStoreOf(driver Driver) backend.DiskStore {
-	if instrumented, ok := driver.(*instrumentedDriver); ok {
-		driver = instrumented.Driver
-	}
-	store, _ := driver.(backend.DiskStore)
-	return store
 }
 
 // WatchDisks sets the function to call with a VirtualDisk that has changed.
@@ -63,7 +54,7 @@ func (d *Drivers) notifyDisk(id backend.DiskIdentity) {
 // collectDisks reports the size of VirtualDisks.
 func (c *collector) collectDisks(ctx context.Context, collected chan<- prometheus.Metric) {
 	for _, driver := range c.drivers.alreadyOpen() {
-		store := diskStoreOf(driver)
+		store := storeOf[backend.DiskStore](driver)
 		if store == nil {
 			continue
 		}

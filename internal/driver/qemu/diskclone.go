@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -75,22 +76,11 @@ func (v *virtualDisk) clone(ctx context.Context, source *virtualDisk) error {
 	if def.SizeBytes != 0 && def.SizeBytes < usage.VirtualBytes {
 		return fmt.Errorf("the VirtualDisk %s has %d bytes, more than %s with %d: make it larger", source.id.Name, usage.VirtualBytes, virtualDiskSizeField, def.SizeBytes)
 	}
-	part := v.path() + ".new"
-	if err := newFile(part, v.d.keeper()); err != nil {
-		return err
-	}
-	err = copySparse(ctx, source.path(), part, func(percent int64) {
+	err = v.d.copyDisk(ctx, source.path(), v.path(), func(percent int64) {
 		v.progress(fmt.Sprintf("the disk %s is being copied: %d %%", source.id.Name, percent))
 	})
 	if err != nil {
 		return fmt.Errorf("copy the disk %s: %w", source.id.Name, err)
-	}
-	step("virtual disk copied")
-	if err := os.Rename(part, v.path()); err != nil {
-		return err
-	}
-	if err := atomicfile.SyncDir(v.dir); err != nil {
-		return err
 	}
 	if def.SizeBytes > usage.VirtualBytes {
 		if err := v.d.growFile(ctx, v.path(), v.d.keeper(), def.SizeBytes); err != nil {
@@ -98,6 +88,22 @@ func (v *virtualDisk) clone(ctx context.Context, source *virtualDisk) error {
 		}
 	}
 	return v.complete(from.Base)
+}
+
+// copyDisk copies the file of a disk that nobody writes to a new file, durably. The file is complete when it has its name.
+func (d *Driver) copyDisk(ctx context.Context, from, to string, progress func(percent int64)) error {
+	part := to + ".new"
+	if err := newFile(part, d.keeper()); err != nil {
+		return err
+	}
+	if err := copySparse(ctx, from, part, progress); err != nil {
+		return errors.Join(err, os.Remove(part))
+	}
+	step("disk copied")
+	if err := os.Rename(part, to); err != nil {
+		return err
+	}
+	return atomicfile.SyncDir(filepath.Dir(to))
 }
 
 // copySparse copies a file into an empty one, without its holes, durably. progress is called in quarters.

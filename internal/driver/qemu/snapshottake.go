@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
-	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 )
 
@@ -111,21 +109,6 @@ func (s *machineSnapshot) copyDisks(ctx context.Context, m *machine, disks []sna
 		step("disk copied for a snapshot")
 	}
 	return at, nil
-}
-
-// copyDisk copies the file of a disk that nobody writes to a new file, durably. The file is complete when it has its name.
-func (d *Driver) copyDisk(ctx context.Context, from, to string, progress func(percent int64)) error {
-	part := to + ".new"
-	if err := newFile(part, d.keeper()); err != nil {
-		return err
-	}
-	if err := copySparse(ctx, from, part, progress); err != nil {
-		return errors.Join(err, os.Remove(part))
-	}
-	if err := os.Rename(part, to); err != nil {
-		return err
-	}
-	return atomicfile.SyncDir(filepath.Dir(to))
 }
 
 // backUp copies the disks of a running machine, as they are at one moment: before the guest changes a part of a disk that is
