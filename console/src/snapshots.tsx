@@ -64,10 +64,10 @@ export function Users({ object }: { object: Obj }) {
 
 const verbs = ['create'] as const;
 
-/** The kinds with snapshots: the kind of these, its column with the name, and the field for it. */
+/** The kinds with snapshots: the kind of these, its column with the name, the field for it, and what its snapshots have in addition. */
 const sources = {
-  clusters: { plural: 'clustersnapshots', column: 'Cluster', field: 'clusterName' },
-  virtualmachines: { plural: 'virtualmachinesnapshots', column: 'Machine', field: 'virtualMachineName' },
+  clusters: { plural: 'clustersnapshots', column: 'Cluster', field: 'clusterName', extra: 'Version' },
+  virtualmachines: { plural: 'virtualmachinesnapshots', column: 'Machine', field: 'virtualMachineName', extra: 'Disks' },
 };
 
 type Source = keyof typeof sources;
@@ -98,7 +98,7 @@ function SnapshotsOf({ app, kind, object, of }: { app: App; kind: Kind; object: 
         <Scroll>
           <table class="plain">
             <thead><tr>
-              <th scope="col">{texts.columns.name}</th><th scope="col">{texts.columns.status}</th><th scope="col">{texts.snapshots.size}</th>
+              <th scope="col">{texts.columns.name}</th><th scope="col">{texts.columns.status}</th><th scope="col">{texts.snapshots.size}</th><th scope="col">{texts.snapshots[of].extra}</th>
               <th scope="col">{texts.columns.age}</th><th scope="col"><span class="hidden">{texts.snapshots[of].fork}</span></th>
             </tr></thead>
             <tbody>{rows.map((r) => <Snapshot key={r.uid} app={app} kind={kind} of={of} row={r} cell={(c) => list.cell(r, c)} />)}</tbody>
@@ -117,7 +117,7 @@ function Snapshot({ app, kind, of, row, cell }: { app: App; kind: Kind; of: Sour
     <tr class={row.deleting ? 'deleting' : ''}>
       <td class="break"><a href={href(kind, row.namespace, row.name)}>{row.name}</a></td>
       <td><Badge tone={toneOf[state]}>{cell('Reason') || texts.noStatus}</Badge></td>
-      <td>{/^\d+$/.test(cell('Size')) ? bytes(Number(cell('Size'))) : cell('Size')}</td><td><Age at={row.created} /></td>
+      <td>{/^\d+$/.test(cell('Size')) ? bytes(Number(cell('Size'))) : cell('Size')}</td><td>{cell(sources[of].extra)}</td><td><Age at={row.created} /></td>
       <td>{state === 'ready' && <a href={`${href(app.kindOf(of)!)}?${create}`}>{texts.snapshots[of].fork}</a>}</td>
     </tr>
   );

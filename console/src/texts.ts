@@ -37,7 +37,7 @@ export const texts = {
         certificate: 'The client certificate expires', download: 'Download the kubeconfig', objects: 'Objects in this cluster',
   },
   snapshots: {
-    clusters: { title: 'Cluster snapshots', fork: 'Make a Cluster of it' }, virtualmachines: { title: 'Machine snapshots', fork: 'Make a machine of it' },
+    clusters: { title: 'Cluster snapshots', extra: 'Version', fork: 'Make a Cluster of it' }, virtualmachines: { title: 'Machine snapshots', extra: 'Disks', fork: 'Make a machine of it' },
     none: 'It has no snapshots.', size: 'Size', take: 'Take a snapshot', name: 'Name of the snapshot',
   },
   kinds: {
