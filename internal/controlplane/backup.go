@@ -58,7 +58,7 @@ func saveEtcd(ctx context.Context, dir layout, binary, scratch string, add func(
 	}
 	if runs {
 		snapshot := filepath.Join(scratch, snapshotName)
-		if err := etcdctl(ctx, binary, dir, "snapshot", "save", snapshot); err != nil {
+		if err := saveSnapshot(ctx, binary, dir, snapshot); err != nil {
 			return err
 		}
 		return errors.Join(add(snapshotName, snapshot), os.Remove(snapshot))

@@ -29,7 +29,7 @@ const (
 	// helperVariable makes the test binary a program that looks after a control plane. It holds helperArgs as JSON.
 	helperVariable = "KEELSON_TEST_HELPER"
 	// waitTimeout is for what must happen, on a machine that is busy.
-	waitTimeout = time.Minute
+	waitTimeout = 3 * time.Minute
 )
 
 var names = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}

@@ -11,11 +11,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
@@ -52,7 +54,7 @@ func TakeSnapshot(ctx context.Context, path, binary, file string) (Snapshot, err
 	if !runs {
 		return Snapshot{}, ErrNotRunning
 	}
-	if err := etcdctl(ctx, binary, dir, "snapshot", "save", file); err != nil {
+	if err := saveSnapshot(ctx, binary, dir, file); err != nil {
 		return Snapshot{}, err
 	}
 	output, err := toolOutput(ctx, binary, filepath.Dir(file), nil, "etcdutl", "snapshot", "status", file, "--write-out=json")
@@ -64,6 +66,23 @@ func TakeSnapshot(ctx context.Context, path, binary, file string) (Snapshot, err
 		return Snapshot{}, fmt.Errorf("read the status of the snapshot: %w", err)
 	}
 	return Snapshot{Revision: status.Revision, Services: s.Services}, nil
+}
+
+// saveSnapshot writes a snapshot of etcd to a file. It returns ErrNotRunning when etcd ends before that: etcdctl would wait for it until
+// its timeout, also when the cluster is gone.
+func saveSnapshot(ctx context.Context, binary string, dir layout, file string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go wait.UntilWithContext(ctx, func(context.Context) {
+		if runs, err := etcdRuns(dir); err == nil && !runs {
+			cancel(ErrNotRunning)
+		}
+	}, time.Second)
+	err := etcdctl(ctx, binary, dir, "snapshot", "save", file)
+	if err != nil && errors.Is(context.Cause(ctx), ErrNotRunning) {
+		return ErrNotRunning
+	}
+	return err
 }
 
 // etcdRuns reports whether the etcd of a data directory runs.

@@ -78,10 +78,15 @@ func (s *netswitch) keepPublished(ctx context.Context, one *publication) {
 		if err == nil {
 			one.listens.Store(true)
 			tried()
-			stop := context.AfterFunc(ctx, func() { _ = closer.Close() })
+			// Only the first Close returns when the port is free.
+			closed := make(chan struct{})
+			stop := context.AfterFunc(ctx, func() { defer close(closed); _ = closer.Close() })
 			serve()
-			stop()
-			_ = closer.Close()
+			if stop() {
+				_ = closer.Close()
+			} else {
+				<-closed
+			}
 			one.listens.Store(false)
 			err = fmt.Errorf("%s %s no longer listens", one.forward.Protocol, one.forward.Host)
 		}

@@ -82,6 +82,21 @@ func TestForwards(t *testing.T) {
 	a.next("refusal", func(b []byte) bool { return isRefusal(b, web) })
 }
 
+// A port of the host that moves between machines is never without a listener after that: the old one has released it.
+func TestAForwardMoves(t *testing.T) {
+	a, b := newGuest(t, "a", "10.77.1.2"), newGuest(t, "b", "10.77.1.3")
+	w := newWorld(t, "one", "10.77.1.0/24", a, b)
+	forwards := []Forward{{Name: "web", Protocol: TCP, Host: freePort(t), GuestPort: 80}}
+	for i := range 100 {
+		w.apply(func(c *Config) {
+			c.Machines[i%2].Ports, c.Machines[1-i%2].Ports = forwards, nil
+		})
+		if state := w.machine([]*guest{a, b}[i%2]).Forwards[0]; !state.Listening {
+			t.Fatalf("after %d moves: %+v", i, state)
+		}
+	}
+}
+
 func TestAForwardThatIsTaken(t *testing.T) {
 	a := newGuest(t, "a", "10.77.1.2")
 	w := newWorld(t, "one", "10.77.1.0/24", a)

@@ -30,7 +30,7 @@ import (
 )
 
 // patience is the longest that a test waits for something that has to happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // guest is a machine: a socket as QEMU's, and TCP/IP behind it.
 type guest struct {

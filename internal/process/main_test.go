@@ -33,7 +33,7 @@ const (
 	testFault  = "KEELSON_TEST_FAULT"  // <n> <write>: the n-th of these writes finds the disk full
 	testShim   = "KEELSON_TEST_SHIM_"
 
-	waitTimeout  = 20 * time.Second       // for what must happen, on a machine that is busy
+	waitTimeout  = time.Minute            // for what must happen, on a machine that is busy
 	shortTimeout = 300 * time.Millisecond // for shims that are known to hang
 )
 

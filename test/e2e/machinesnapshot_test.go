@@ -9,7 +9,7 @@ import (
 
 // A snapshot is taken of a running machine, and machines are made of it that have its data and their own names, by manifest and by
 // command, also when the machine and the snapshot are gone.
-func TestLongMachineSnapshotAndFork(t *testing.T) {
+func TestLongAccessMachineSnapshotAndFork(t *testing.T) {
 	needQEMU(t)
 	t.Parallel()
 	s := newSession(t)

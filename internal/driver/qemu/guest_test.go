@@ -104,11 +104,12 @@ func TestGuestBootsAnswersAndPowersOff(t *testing.T) {
 
 	// It powers off cleanly, without a kill.
 	began = time.Now()
-	w.do(w.driver.Stop(t.Context(), server.Identity, time.Minute))
+	const grace = 2 * time.Minute // then it is killed
+	w.do(w.driver.Stop(t.Context(), server.Identity, grace))
 	w.eventually("it is off", is(backend.StateStopped))
 	took := time.Since(began)
 	t.Logf("it powered off within %v", took)
-	if took > 30*time.Second {
+	if took >= grace {
 		t.Errorf("it took %v to power off", took)
 	}
 	w.remove()

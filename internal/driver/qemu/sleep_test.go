@@ -95,7 +95,7 @@ func TestGuestGoesOnAfterSleep(t *testing.T) {
 	w.run(machine)
 	w.shell()
 	before := w.server()
-	w.typed("exec 9>/root/open; n=0; while sleep 0.1; do n=$((n+1)); echo $n >/tmp/count; done & echo $$ >/tmp/shell; echo ready-$((40+2))")
+	w.typed("exec 9>/root/open; n=0; while sleep 0.1; do n=$((n+1)); echo $n >/tmp/next; mv /tmp/next /tmp/count; done & echo $$ >/tmp/shell; echo ready-$((40+2))")
 	w.shows("ready-42")
 	// A disk that is plugged while the machine runs has to be at its address again.
 	machine.Hash = "2"

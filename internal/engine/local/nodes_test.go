@@ -116,18 +116,26 @@ func TestNodesOfAnAPIThatIsDownAreNotDrained(t *testing.T) {
 	if err := errors.Join(os.Mkdir(node.Dir(dir, 1), 0o700), os.WriteFile(filepath.Join(dir, "nodes.json"), []byte("[0,1]"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	statuses, err := process.Peek(controlplane.Processes(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range statuses {
-		if s.ID == "kube-apiserver" {
-			signals.Send(t, s.PID, syscall.SIGKILL)
-		}
-	}
+	signalComponent(t, dir, "kube-apiserver", syscall.SIGKILL)
 	second := local.New(opts)
 	applyAndWait(t, second, request)
 	if err := second.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// signalComponent sends a signal to a component of the cluster in a directory.
+func signalComponent(t *testing.T, dir, name string, signal syscall.Signal) {
+	t.Helper()
+	statuses, err := process.Peek(controlplane.Processes(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range statuses {
+		if s.ID == name {
+			signals.Send(t, s.PID, signal)
+			return
+		}
+	}
+	t.Fatalf("the cluster in %s has no %s", dir, name)
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -192,6 +193,38 @@ func TestLongFork(t *testing.T) {
 	if err := engine.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A snapshot ends with its cluster, and does not wait for an etcd that is gone: its ClusterSnapshot could not be deleted until then.
+func TestASnapshotEndsWithItsCluster(t *testing.T) {
+	t.Parallel()
+	opts := newOptions(t)
+	engine := local.New(opts)
+	t.Cleanup(func() { _ = engine.Close() })
+	request := cluster.Request{Name: "ends", UID: "ends", Spec: v1alpha1.ClusterSpec{Engine: v1alpha1.EngineLocal}}
+	applyAndWait(t, engine, request)
+	signalComponent(t, filepath.Join(opts.Dir, "ends"), "etcd", syscall.SIGSTOP) // it does not answer
+	ended := make(chan error, 1)
+	go func() {
+		_, err := engine.TakeSnapshot(t.Context(), "snapshot", snapshot.Source{Name: request.Name, UID: request.UID})
+		ended <- err
+	}()
+	harness.Eventually(t, "the snapshot is being taken", func() bool {
+		begun, err := filepath.Glob(filepath.Join(opts.Snapshots, "snapshot.partial-*", "etcd.db*"))
+		return err == nil && len(begun) > 0
+	})
+	if err := engine.Delete(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, snapshot.ErrNotRunning) {
+			t.Errorf("the snapshot ended with %v", err)
+		}
+	case <-time.After(harness.WaitTimeout):
+		t.Fatal("the snapshot waits for an etcd that is gone")
+	}
+	expectSnapshots(t, opts)
 }
 
 // expectSnapshots checks the names in the directory of snapshots.

@@ -24,7 +24,7 @@ import (
 func init() { ctrl.SetLogger(logr.Discard()) }
 
 // WaitTimeout is the timeout for events that take milliseconds on an idle machine.
-const WaitTimeout = time.Minute
+const WaitTimeout = 3 * time.Minute
 
 // RunManager runs a manager with one controller for one namespace until the end of the test. It
 // returns once the caches are synced, with the counter of the manager's requests.

@@ -22,7 +22,7 @@ import (
 )
 
 // WaitTimeout is the timeout for events that take a second.
-const WaitTimeout = time.Minute
+const WaitTimeout = 3 * time.Minute
 
 // Manager is a process that runs controllers.
 type Manager struct {
