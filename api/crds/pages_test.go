@@ -62,7 +62,7 @@ var typedBy = map[string]string{
 	"cluster.md":           "TestLongClusterPage",
 	"crontab.md":           "TestCronTabPage",
 	"crontab-schedules.md": "TestSchedulesPage",
-	"disks.md":             "TestDisksPage",
+	"disks.md":             "TestLongDisksPage",
 	"drivers.md":           "TestLongDriversPage",
 	"engines.md":           "TestLongClusterPage",
 	"foo.md":               "TestFooPage",
@@ -84,7 +84,7 @@ var typedBy = map[string]string{
 	"tutorial-machine.md":  "TestLongTutorialMachine",
 	"tutorial-schedule.md": "TestLongTutorialSchedule",
 	"virtualmachine.md":    "TestVirtualMachinePage",
-	"virtual-networks.md":  "TestVirtualNetworksPage",
+	"virtual-networks.md":  "TestLongVirtualNetworksPage",
 }
 
 // Every page for users has commands, and a test that runs them. Commands that no test can run are in

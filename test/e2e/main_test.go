@@ -187,7 +187,8 @@ func (s session) untilField(t *testing.T, object, template, want string) {
 func (s session) checkStatuses(t *testing.T) {
 	t.Helper()
 	if t.Failed() {
-		return // the test has already failed
+		s.Run(t, s.words([]string{"get", "keelson", "-o", "yaml"})...) // the messages of the conditions say why
+		return
 	}
 	var problems []string
 	settled := func(stdout string) bool {

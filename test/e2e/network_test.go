@@ -51,7 +51,7 @@ func inGuest(t *testing.T, endpoint, command string) string {
 
 // Machines of a namespace talk to each other by name; others, and the host, are out of reach. Ports come and go while the
 // machine runs.
-func TestNetworksOfVirtualMachines(t *testing.T) {
+func TestLongNetworksOfVirtualMachines(t *testing.T) {
 	needQEMU(t)
 	t.Parallel()
 	s := newSession(t)

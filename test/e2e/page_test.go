@@ -36,7 +36,7 @@ func TestVirtualMachinePage(t *testing.T) {
 	followPage(t, "virtualmachine.md")
 }
 
-func TestDisksPage(t *testing.T) {
+func TestLongDisksPage(t *testing.T) {
 	needQEMU(t)
 	s := followPage(t, "disks.md")
 	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
@@ -55,7 +55,7 @@ func TestGuestPage(t *testing.T) {
 	followPage(t, "guest.md")
 }
 
-func TestVirtualNetworksPage(t *testing.T) {
+func TestLongVirtualNetworksPage(t *testing.T) {
 	needQEMU(t)
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skipf("SKIP: %v", err)

@@ -356,7 +356,7 @@ func TestLongPermissionsInNamespaces(t *testing.T) {
 	w := newWorld(t)
 	names := slices.DeleteFunc(transcriptNames(t), func(name string) bool {
 		// Cluster-scoped kinds are left out, and so is the test with machines in a namespace of its own.
-		return strings.Contains(name, "Cluster") || name == "TestNetworksOfVirtualMachines"
+		return strings.Contains(name, "Cluster") || name == "TestLongNetworksOfVirtualMachines"
 	})
 	var namespaces []string
 	for _, name := range names {

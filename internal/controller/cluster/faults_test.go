@@ -81,7 +81,7 @@ var stories = []struct {
 
 // Whatever write or call of the engine is the last one of a process, or fails: the next process ends where an
 // undisturbed one does.
-func TestAFaultAtAnyStep(t *testing.T) {
+func TestLongAFaultAtAnyStep(t *testing.T) {
 	type killed struct{}
 	lost := func() error { return errors.New("connection reset") }
 	kill := func() error { panic(killed{}) }
@@ -90,7 +90,7 @@ func TestAFaultAtAnyStep(t *testing.T) {
 		// inject arranges the fault for a step, and returns whether it was reached.
 		inject func(w *world, step int) (reached func() bool)
 	}{
-		{"killed before a write", onWrite(harness.Before, kill)},
+		// A process that is killed before a write leaves what one leaves that is killed after the write or call before it.
 		{"killed after a write", onWrite(harness.After, kill)},
 		{"a write is lost", onWrite(harness.Before, lost)},
 		{"the answer to a write is lost", onWrite(harness.After, lost)},

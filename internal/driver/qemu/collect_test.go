@@ -228,7 +228,7 @@ func TestImagesAreCollectedAtEveryStep(t *testing.T) {
 
 // A manager that is killed at any step of a creation, or of a deletion that retains the disk,
 // leaves no disk without its image to the next one.
-func TestImagesOfKilledManagersAreNotCollected(t *testing.T) {
+func TestLongImagesOfKilledManagersAreNotCollected(t *testing.T) {
 	for _, way := range []struct{ before, goal drivertest.Goal }{{"", drivertest.ToRun}, {drivertest.ToRun, drivertest.ToDelete}} {
 		prepare := func(t *testing.T) (w *fixture, machine backend.Machine, variables []string) {
 			w, s, machine := newImageFixture(t)

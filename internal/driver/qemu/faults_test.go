@@ -165,23 +165,23 @@ func TestStopAll(t *testing.T) {
 	w.run(w.firmware())
 	failed := w.firmware()
 	failed.UID, failed.Name = "0b5b4d8e-0000-4000-8000-0000000000ff", "failed"
-	observe := func() *backend.Ended {
+	// idle returns the machine once it has no task; nil before.
+	idle := func() *backend.Server {
+		t.Helper()
 		server, err := w.driver.Observe(t.Context(), failed.Identity)
 		w.do(err)
 		if server.Task != backend.TaskNone {
 			return nil
 		}
-		return server.Ended
+		return &server
 	}
 	w.do(w.driver.Create(t.Context(), failed))
-	disk := filepath.Join(w.driver.machinesDir(), string(failed.UID), diskFile)
+	harness.Eventually(t, "it is created", func() bool { return idle() != nil })
+	w.do(os.WriteFile(filepath.Join(w.driver.machinesDir(), string(failed.UID), diskFile), []byte("no disk"), 0o600))
+	w.do(w.driver.Start(t.Context(), failed))
 	harness.Eventually(t, "it fails to start", func() bool {
-		if _, err := os.Stat(disk); err == nil {
-			w.do(os.WriteFile(disk, []byte("no disk"), 0o600))
-			w.do(w.driver.Start(t.Context(), failed))
-		}
-		ended := observe()
-		return ended != nil && ended.Cause == backend.CauseStartFailed
+		server := idle()
+		return server != nil && server.Ended != nil && server.Ended.Cause == backend.CauseStartFailed
 	})
 	w.do(w.driver.Close())
 	w.driver = nil
@@ -195,8 +195,8 @@ func TestStopAll(t *testing.T) {
 	if server := w.server(); server.Ended == nil || server.Ended.Cause != backend.CauseRequested {
 		t.Errorf("the next manager observes %+v", server)
 	}
-	if ended := observe(); ended == nil || ended.Cause != backend.CauseStartFailed {
-		t.Errorf("a machine that was off before has ended with %+v", ended)
+	if server := idle(); server == nil || server.Ended == nil || server.Ended.Cause != backend.CauseStartFailed {
+		t.Errorf("a machine that was off before is %+v", server)
 	}
 	w.do(w.driver.Delete(t.Context(), failed.Identity, backend.DeleteOptions{}))
 	w.remove()

@@ -25,7 +25,8 @@ const (
 	memoryFile = "memory.zst"
 	// memoryPart is one that is being written.
 	memoryPart = memoryFile + ".part"
-	// streamTimeout is how long QEMU may take to read or write any part of its memory or the cache of its disks.
+	// streamTimeout is how long QEMU may take for any step of saving or loading its memory, on a busy host: to read or write a part
+	// of it, to write the cache of its disks, to end.
 	streamTimeout = 30 * time.Second
 )
 

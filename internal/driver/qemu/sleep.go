@@ -120,7 +120,7 @@ func (m *machine) describeMemory(ctx context.Context, conn *qmp.Client) (*savedM
 		return nil, errors.New("an earlier version of Keelson started the machine, or it got processors since: it can sleep after a restart. " +
 			"Set spec.restartedAt to the current time")
 	}
-	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
+	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
 	var err error
 	if saved.QEMU, err = queryVersion(ctx, conn); err != nil {
@@ -277,7 +277,7 @@ func (m *machine) saveMemory(ctx context.Context, conn *qmp.Client, saved *saved
 
 // beginMigration makes QEMU write its memory to a stream.
 func (m *machine) beginMigration(ctx context.Context, conn *qmp.Client, stream *os.File) error {
-	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
+	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
 	if err := conn.Run(ctx, "migrate-set-parameters", map[string]any{"max-bandwidth": int64(memoryBandwidth)}, nil); err != nil {
 		return err
@@ -352,7 +352,7 @@ func (m *machine) endAsleep(ctx context.Context) error {
 		return nil
 	}
 	err := proc.Stop(ctx, process.StopOptions{
-		Polite: m.quit, PoliteTimeout: monitorTimeout, TermTimeout: monitorTimeout, KillTimeout: monitorTimeout,
+		Polite: m.quit, PoliteTimeout: streamTimeout, TermTimeout: monitorTimeout, KillTimeout: streamTimeout,
 	})
 	if err != nil {
 		return err

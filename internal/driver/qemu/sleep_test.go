@@ -165,7 +165,7 @@ func (w *fixture) reconnect() {
 }
 
 // Plugged memory has to be in its slot again.
-func TestPluggedMemorySleeps(t *testing.T) {
+func TestLongPluggedMemorySleeps(t *testing.T) {
 	needGuest(t)
 	w := newFixture(t)
 	machine := booted()
@@ -211,7 +211,7 @@ func TestMachineThatCouldNotWakeDoesNotSleep(t *testing.T) {
 }
 
 // Memory that cannot be used is discarded with the reason, and the machine boots from its disk.
-func TestUnusableMemory(t *testing.T) {
+func TestLongUnusableMemory(t *testing.T) {
 	edit := func(change func(*savedMemory)) func(*fixture) {
 		return func(w *fixture) {
 			m := w.driver.machines[uid]
@@ -270,7 +270,7 @@ func TestUnusableMemory(t *testing.T) {
 
 // The disk of the host is full at each write in turn: the machine runs on, nothing is left over, and the next attempt
 // succeeds.
-func TestSleepOnAFullDisk(t *testing.T) {
+func TestLongSleepOnAFullDisk(t *testing.T) {
 	before := sleepRetryInterval
 	sleepRetryInterval = 0
 	t.Cleanup(func() { sleepRetryInterval = before; atomicfile.Fault = func(string, string) error { return nil } })

@@ -12,7 +12,7 @@ import (
 )
 
 // A machine that is made of a snapshot of a running guest has its data, boots as itself, and needs the snapshot no longer.
-func TestForkOfARunningGuest(t *testing.T) {
+func TestLongForkOfARunningGuest(t *testing.T) {
 	needGuest(t)
 	w := newFixture(t)
 	machine := booted(func(m *backend.Machine) {

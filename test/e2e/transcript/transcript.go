@@ -18,7 +18,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
-// TimeoutVariable is the environment variable for WaitTimeout, for emulated machines.
+// TimeoutVariable is the environment variable for WaitTimeout, for slow machines.
 const TimeoutVariable = "KEELSON_TEST_TIMEOUT"
 
 // WaitTimeout is the timeout of a command and of Until. It is generous, because the machine may be
@@ -27,7 +27,7 @@ var WaitTimeout = waitTimeout(os.Getenv(TimeoutVariable))
 
 func waitTimeout(value string) time.Duration {
 	if value == "" {
-		return 60 * time.Second
+		return 3 * time.Minute
 	}
 	d, err := time.ParseDuration(value)
 	if err != nil {
