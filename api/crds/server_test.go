@@ -169,6 +169,10 @@ func TestAccepted(t *testing.T) {
 		spec: `{"image":{"snapshot":"before"}}`,
 		want: `{"action":"active","diskPolicy":"Delete","firmware":"bios","image":{"agent":true,"snapshot":"before"},"resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}`,
 	}, {
+		name: "a VirtualMachine with snapshots on a schedule", kind: "VirtualMachine",
+		spec: `{"snapshots":{"schedule":"0 3 * * *","timeZone":"Europe/Berlin","keep":14,"suspend":true}}`,
+		want: `{"action":"active","diskPolicy":"Delete","firmware":"bios","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","snapshots":{"keep":14,"schedule":"0 3 * * *","suspend":true,"timeZone":"Europe/Berlin"},"terminationGracePeriodSeconds":30}`,
+	}, {
 		name: "a VirtualDisk", kind: "VirtualDisk",
 		spec: `{"size":"1Gi"}`,
 		want: `{"deletePolicy":"Delete","size":"1Gi"}`,
@@ -241,6 +245,8 @@ func TestRefused(t *testing.T) {
 		{"a snapshot of nothing", "VirtualMachineSnapshot", `{}`, "spec.virtualMachineName", "Required value"},
 		{"a snapshot and a path", "VirtualMachine", `{"image":{"snapshot":"a","path":"/a"}}`, "spec.image", "exactly one of"},
 		{"a snapshot without an agent", "VirtualMachine", `{"image":{"snapshot":"a","agent":false}}`, "spec.image.agent", "that of its machine"},
+		{"snapshots at no time", "VirtualMachine", `{"snapshots":{"keep":3}}`, "spec.snapshots.schedule", "Required value"},
+		{"snapshots of which none is kept", "VirtualMachine", `{"snapshots":{"schedule":"@daily","keep":0}}`, "spec.snapshots.keep", "greater than or equal to 1"},
 		{"a VirtualDisk of nothing", "VirtualDisk", `{}`, "spec", "must have a size, an image or a disk to clone"},
 		{"a VirtualDisk of two things", "VirtualDisk", `{"image":{"path":"/a"},"from":{"virtualDisk":"a"}}`, "spec.from", "not both"},
 		{"a VirtualDisk of no image", "VirtualDisk", `{"image":{}}`, "spec.image", "exactly one of"},

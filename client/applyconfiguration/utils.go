@@ -70,6 +70,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.ServerApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SnapshotDisk"):
 		return &virtualmachinev1alpha1.SnapshotDiskApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SnapshotSchedule"):
+		return &virtualmachinev1alpha1.SnapshotScheduleApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SnapshotScheduleStatus"):
+		return &virtualmachinev1alpha1.SnapshotScheduleStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("StartFailure"):
 		return &virtualmachinev1alpha1.StartFailureApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("TCPProbe"):

@@ -110,15 +110,17 @@ func examples() map[string]example {
 			reason: stablev1.ReasonInvalidSchedule, tells: stablev1.ReasonSuccessfulCreate,
 		},
 		"virtualmachine": {
-			ready: &virtualmachinev1alpha1.VirtualMachine{ObjectMeta: about(readyName)},
+			ready: &virtualmachinev1alpha1.VirtualMachine{ObjectMeta: about(readyName), Spec: virtualmachinev1alpha1.VirtualMachineSpec{
+				Snapshots: &virtualmachinev1alpha1.SnapshotSchedule{Schedule: "@yearly"},
+			}},
 			// The driver fake runs no containers.
 			failing: &virtualmachinev1alpha1.VirtualMachine{ObjectMeta: about(failingName), Spec: virtualmachinev1alpha1.VirtualMachineSpec{
-				Image: &virtualmachinev1alpha1.Image{Container: "busybox"},
+				Image: &virtualmachinev1alpha1.Image{Container: "busybox"}, Snapshots: &virtualmachinev1alpha1.SnapshotSchedule{Schedule: "@yearly"},
 			}},
 			reason: virtualmachinev1alpha1.ReasonInvalidSpec,
 			conditions: []string{
 				virtualmachinev1alpha1.ConditionReady, virtualmachinev1alpha1.ConditionCreated, virtualmachinev1alpha1.ConditionAgentConnected,
-				virtualmachinev1alpha1.ConditionDisksReady, virtualmachinev1alpha1.ConditionRestartRequired, virtualmachinev1alpha1.ConditionSoftwareEmulation,
+				virtualmachinev1alpha1.ConditionDisksReady, virtualmachinev1alpha1.ConditionSnapshotsUpToDate, virtualmachinev1alpha1.ConditionRestartRequired, virtualmachinev1alpha1.ConditionSoftwareEmulation,
 			},
 		},
 		image.Name: {

@@ -68,7 +68,7 @@ var (
 		"everywhere: virtualdisks/status.cloudnative.tw":            "update",
 		"everywhere: virtualmachineimages.cloudnative.tw":           "get list patch watch",
 		"everywhere: virtualmachineimages/status.cloudnative.tw":    "update",
-		"everywhere: virtualmachinesnapshots.cloudnative.tw":        "get list patch watch",
+		"everywhere: virtualmachinesnapshots.cloudnative.tw":        "create delete get list patch watch",
 		"everywhere: virtualmachinesnapshots/status.cloudnative.tw": "update",
 		"everywhere: virtualmachines.cloudnative.tw":                "get list patch watch",
 		"everywhere: virtualmachines/finalizers.cloudnative.tw":     "update",

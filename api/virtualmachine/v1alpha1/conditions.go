@@ -23,6 +23,9 @@ const (
 	// ConditionServiceReady is True if Pods reach the machine through its Service. Only
 	// machines with spec.service have it.
 	ConditionServiceReady = "ServiceReady"
+	// ConditionSnapshotsUpToDate is True if the last snapshot that spec.snapshots has made is taken,
+	// or if none was due yet. Only machines with spec.snapshots have it.
+	ConditionSnapshotsUpToDate = "SnapshotsUpToDate"
 	// ConditionRestartRequired is True if a change of the spec requires a restart; the
 	// message names the fields.
 	ConditionRestartRequired = "RestartRequired"
@@ -136,6 +139,21 @@ const (
 	ReasonErrResourceExists = "ErrResourceExists"
 	// ReasonServiceWriteFailed: the Service could not be written; it is retried.
 	ReasonServiceWriteFailed = "ServiceWriteFailed"
+)
+
+// The reasons of ConditionSnapshotsUpToDate. It may also have ReasonSnapshotTaken, ReasonMachineNotCreated and
+// ReasonErrResourceExists.
+const (
+	// ReasonNotDue: no snapshot was due yet.
+	ReasonNotDue = "NotDue"
+	// ReasonSnapshotPending: the last snapshot is not taken yet; the message says why.
+	ReasonSnapshotPending = "SnapshotPending"
+	// ReasonSuspended: spec.snapshots.suspend is true.
+	ReasonSuspended = "Suspended"
+	// ReasonInvalidSchedule: the schedule or the time zone is invalid.
+	ReasonInvalidSchedule = "InvalidSchedule"
+	// ReasonNotObserved: the schedule was not looked at yet.
+	ReasonNotObserved = "NotObserved"
 )
 
 // The reasons of the other conditions.

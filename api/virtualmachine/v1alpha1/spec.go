@@ -105,6 +105,10 @@ type VirtualMachineSpec struct {
 	// +optional
 	OnHostShutdown HostShutdownPolicy `json:"onHostShutdown,omitempty"`
 
+	// Snapshots of the disks of the machine on a schedule. The driver qemu supports that.
+	// +optional
+	Snapshots *SnapshotSchedule `json:"snapshots,omitempty"`
+
 	// A time. A later value than the last one restarts the machine once, regardless of
 	// restartPolicy and backoff, at that time if it is in the future.
 	// +optional

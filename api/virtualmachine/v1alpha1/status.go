@@ -114,6 +114,10 @@ type VirtualMachineStatus struct {
 	// +optional
 	PowerSchedule *PowerScheduleStatus `json:"powerSchedule,omitempty"`
 
+	// Progress of spec.snapshots.
+	// +optional
+	Snapshots *SnapshotScheduleStatus `json:"snapshots,omitempty"`
+
 	// Requested restart that is in progress.
 	// +optional
 	PendingRestart *PendingRestart `json:"pendingRestart,omitempty"`

@@ -139,6 +139,17 @@
   - patch
   - watch
 - apiGroups:
+  - cloudnative.tw
+  resources:
+  - virtualmachinesnapshots
+  verbs:
+  - create
+  - delete
+  - get
+  - list
+  - patch
+  - watch
+- apiGroups:
   - discovery.k8s.io
   resources:
   - endpointslices
@@ -286,7 +297,6 @@
   - virtualdisks
   - virtualmachineimages
   - virtualmachines
-  - virtualmachinesnapshots
   verbs:
   - get
   - list

@@ -1276,6 +1276,40 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: size
       type:
         namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.SnapshotSchedule
+  map:
+    fields:
+    - name: keep
+      type:
+        scalar: numeric
+    - name: schedule
+      type:
+        scalar: string
+      default: ""
+    - name: suspend
+      type:
+        scalar: boolean
+    - name: timeZone
+      type:
+        scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.SnapshotScheduleStatus
+  map:
+    fields:
+    - name: decidedUntil
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: lastScheduleTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: lastSnapshot
+      type:
+        scalar: string
+    - name: nextScheduleTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: schedule
+      type:
+        scalar: string
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.StartFailure
   map:
     fields:
@@ -1614,6 +1648,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: service
       type:
         scalar: boolean
+    - name: snapshots
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.SnapshotSchedule
     - name: storageClassName
       type:
         scalar: string
@@ -1671,6 +1708,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: server
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Server
+    - name: snapshots
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.SnapshotScheduleStatus
     - name: startFailure
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.StartFailure

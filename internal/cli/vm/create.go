@@ -31,6 +31,8 @@ type createFlags struct {
 	keys, ports       []string
 	userData, driver  string
 	display           string
+	schedule          string
+	keep              int32
 	object.Output
 }
 
@@ -48,6 +50,9 @@ keelson vm ssh uses.`,
 
   # A Debian with two processors, whose port 80 is forwarded to this host
   keelson vm create web --image debian-13 --cpu 2 --memory 2Gi --disk 20Gi --ssh-key ~/.ssh/id_ed25519.pub --port 80
+
+  # With a snapshot each night, of which the last 14 are kept
+  keelson vm create db --snapshot-schedule "0 3 * * *" --snapshot-keep 14 --wait
 
   # Only print the manifest
   keelson vm create web --dry-run=client -o yaml`,
@@ -103,6 +108,8 @@ func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.userData, "user-data", "", "`file` with the user data of cloud-init, such as a document that begins with #cloud-config")
 	fs.StringVar(&c.driver, "driver", "", "backend of the machine (default: that of the manager)")
 	fs.StringVar(&c.display, "display", "", "vga, which keelson vm screenshot shows, or none (default: none)")
+	fs.StringVar(&c.schedule, "snapshot-schedule", "", "`schedule` of snapshots in cron format and in UTC, such as \"0 3 * * *\" (default: none)")
+	fs.Int32Var(&c.keep, "snapshot-keep", v1alpha1.DefaultSnapshotsKept, "number of snapshots of the schedule that are kept")
 	c.AddFlags(fs)
 }
 
@@ -110,6 +117,8 @@ func (c *createFlags) validate() error {
 	switch {
 	case c.display != "" && c.display != string(v1alpha1.DisplayNone) && c.display != string(v1alpha1.DisplayVGA):
 		return usage.Errorf("--display=%s: must be none or vga", c.display)
+	case c.keep < 1:
+		return usage.Errorf("--snapshot-keep=%d: must be at least 1", c.keep)
 	case c.userData != "" && len(c.keys) > 0:
 		return usage.Errorf("--user-data and --ssh-key cannot be combined: write the keys to ssh_authorized_keys of the user data")
 	case isURL(c.image) && c.sha256 == "":
@@ -132,6 +141,9 @@ func (c *createFlags) machine(name string) (*v1alpha1.VirtualMachine, error) {
 	vm.Spec.Driver = c.driver
 	if c.display != "" {
 		vm.Spec.Display = &v1alpha1.Display{Type: v1alpha1.DisplayType(c.display)}
+	}
+	if c.schedule != "" {
+		vm.Spec.Snapshots = &v1alpha1.SnapshotSchedule{Schedule: c.schedule, Keep: &c.keep}
 	}
 	var err error
 	if vm.Spec.Image, err = c.source(); err != nil {

@@ -46,7 +46,7 @@ const publicKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE177V39mWn6FBZEwLurytfQx
 func TestManifest(t *testing.T) {
 	key := write(t, "key.pub", "# mine\n"+publicKey+" me@home\n")
 	out, err := execute(t, "create", "web", "--dry-run=client", "-o", "yaml", "--image", "debian-13", "--cpu", "2", "--memory", "2Gi",
-		"--disk", "20Gi", "--ssh-key", key, "--port", "80", "--port", "dns=53/udp", "-n", "team")
+		"--disk", "20Gi", "--snapshot-schedule", "@daily", "--snapshot-keep", "3", "--ssh-key", key, "--port", "80", "--port", "dns=53/udp", "-n", "team")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,6 +74,9 @@ spec:
     cpu: "2"
     memory: 2Gi
     rootDisk: 20Gi
+  snapshots:
+    keep: 3
+    schedule: '@daily'
 `
 	if diff := cmp.Diff(want, out); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -129,6 +132,7 @@ func TestUsageErrors(t *testing.T) {
 		{"port-forward web", "[LOCAL:]PORT"},
 		{"port-forward web 80:0", `"80:0" is not`},
 		{"port-forward web 80:90:100", `"80:90:100" is not`},
+		{"create web --snapshot-keep 0", "--snapshot-keep=0: must be"},
 		{"console", "takes one NAME"},
 		{"list web", "takes no argument"},
 	} {

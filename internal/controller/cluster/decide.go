@@ -7,6 +7,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/snapshots"
 )
 
 // action is the action on the cluster.
@@ -52,7 +53,7 @@ type plan struct {
 	// previous is the action on the ClusterSnapshot of the state before a restore.
 	previous childAction
 	// schedule is the plan for spec.snapshots; nil without that field, and for a Cluster that is paused or being deleted.
-	schedule *schedulePlan
+	schedule *snapshots.Plan
 	// annotation is the version for the annotation of the Cluster; empty if the annotation is up to date.
 	annotation string
 	// again is the time until the next reconcile if there is no event; zero means never.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/snapshots"
 )
 
 // observation is the observed state of a cluster, in the API and outside.
@@ -33,7 +34,7 @@ type observation struct {
 	// restore is what spec.restore needs.
 	restore restoreSeen
 	// scheduled are the ClusterSnapshots that spec.snapshots has made.
-	scheduled []v1alpha1.ClusterSnapshot
+	scheduled []snapshots.Snapshot
 	// namespace is the namespace of the Secrets.
 	namespace string
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/snapshots"
 )
 
 // Rule checks whether an engine supports a spec, whatever the state of the cluster. The error is a *FieldError.
@@ -33,7 +34,7 @@ func NewValidator(rules map[v1alpha1.Engine]Rule) func(*v1alpha1.Cluster) field.
 			return field.ErrorList{field.Forbidden(field.NewPath(wrong.Field), wrong.Message)}
 		}
 		if migrated.Spec.Snapshots != nil {
-			if _, invalid := newSchedule(migrated); invalid != nil {
+			if _, invalid := snapshots.Times(newSchedule(migrated)); invalid != nil {
 				return field.ErrorList{invalid}
 			}
 		}

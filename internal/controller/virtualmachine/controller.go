@@ -121,7 +121,7 @@ func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers, images 
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines/status,verbs=update
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachineimages,verbs=get
-// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachinesnapshots,verbs=get
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachinesnapshots,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines/finalizers,verbs=update
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch;delete
@@ -156,6 +156,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, vm *v1alpha1.VirtualMachine)
 	if err := r.keepService(ctx, vm, observed, plan, &status); err != nil {
 		plan.requeueAfter = earliest(retryService(err, &status, plan.now), plan.requeueAfter)
 	}
+	plan.requeueAfter = earliest(r.keepSnapshots(ctx, vm, observed, plan, &status), plan.requeueAfter)
 	return r.finish(ctx, vm, observed, status, plan, actErr)
 }
 

@@ -70,7 +70,7 @@ func statusDelay(vm *v1alpha1.VirtualMachine, status *v1alpha1.VirtualMachineSta
 func isUrgent(vm *v1alpha1.VirtualMachine, status *v1alpha1.VirtualMachineStatus, p plan, was, is metav1.Condition) bool {
 	power := stablePower(status)
 	return p.action == claim || p.action == recordEnd || p.action == recordRestart || p.action == completeRestart ||
-		vm.Status.Phase != status.Phase || was.Status != is.Status || power != "" && power != stablePower(&vm.Status) ||
+		hasNewSchedule(vm, status) || vm.Status.Phase != status.Phase || was.Status != is.Status || power != "" && power != stablePower(&vm.Status) ||
 		was.Reason != is.Reason && needsAttention(is.Reason)
 }
 

@@ -3,7 +3,6 @@ package virtualmachine
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -51,7 +50,12 @@ func (r *Reconciler) resolveSnapshot(ctx context.Context, vm *v1alpha1.VirtualMa
 	return named.UID, nil
 }
 
-// watchSnapshots enqueues the machines that wait for a snapshot.
+// needsSnapshot reports whether a machine is made of a snapshot, and is not created yet.
+func needsSnapshot(vm *v1alpha1.VirtualMachine, snapshot string) bool {
+	return vm.Spec.Image != nil && vm.Spec.Image.Snapshot == snapshot && vm.Status.Server == nil
+}
+
+// watchSnapshots enqueues the machines that wait for a snapshot, and the machine whose schedule made it.
 func watchSnapshots(c client.Reader) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
 		var machines v1alpha1.VirtualMachineList
@@ -61,8 +65,7 @@ func watchSnapshots(c client.Reader) handler.EventHandler {
 		var waiting []reconcile.Request
 		for i := range machines.Items {
 			vm := &machines.Items[i]
-			ready := meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionReady)
-			if vm.Spec.Image != nil && vm.Spec.Image.Snapshot == object.GetName() && ready != nil && strings.HasPrefix(ready.Reason, "Image") {
+			if needsSnapshot(vm, object.GetName()) || object.GetLabels()[v1alpha1.LabelScheduledBy] == string(vm.UID) {
 				waiting = append(waiting, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(vm)})
 			}
 		}

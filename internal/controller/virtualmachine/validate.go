@@ -11,6 +11,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/snapshots"
 )
 
 // Rule rejects machines that a driver cannot run, regardless of the state of its backend. The error is a *backend.FieldError.
@@ -37,6 +38,11 @@ func NewValidator(names []string, rules map[string]Rule) func(*v1alpha1.VirtualM
 		if vm.Spec.PowerSchedule != nil {
 			_, _, mistakes := powerPlans(vm)
 			all = append(all, mistakes...)
+		}
+		if vm.Spec.Snapshots != nil {
+			if _, mistake := snapshots.Times(newSnapshotSchedule(vm)); mistake != nil {
+				all = append(all, mistake)
+			}
 		}
 		return all
 	}

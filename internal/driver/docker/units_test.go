@@ -112,6 +112,7 @@ func TestValidate(t *testing.T) {
 		{"more processors than the host has", func(m *backend.Machine) { m.MilliCPU = 2001 }, "has 2 processors"},
 		{"rules of its network", func(m *backend.Machine) { m.Network = &v1alpha1.Network{Isolated: true} }, "spec.network"},
 		{"a template of its Pod", func(m *backend.Machine) { m.PodTemplate = &v1alpha1.PodTemplate{} }, "spec.podTemplate"},
+		{"snapshots on a schedule", func(m *backend.Machine) { m.TakesSnapshots = true }, "spec.snapshots"},
 		{"a StorageClass", func(m *backend.Machine) { m.StorageClass = "fast" }, "spec.storageClassName"},
 		{"invalid UID", func(m *backend.Machine) { m.UID = "../x" }, "is not a UID"},
 	} {

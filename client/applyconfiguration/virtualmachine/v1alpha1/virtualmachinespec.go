@@ -33,6 +33,8 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// if its memory cannot be saved in time. The machine is started or woken when
 	// Keelson is there again. The default is stop. The driver qemu supports sleep.
 	OnHostShutdown *virtualmachinev1alpha1.HostShutdownPolicy `json:"onHostShutdown,omitempty"`
+	// Snapshots of the disks of the machine on a schedule. The driver qemu supports that.
+	Snapshots *SnapshotScheduleApplyConfiguration `json:"snapshots,omitempty"`
 	// A time. A later value than the last one restarts the machine once, regardless of
 	// restartPolicy and backoff, at that time if it is in the future.
 	RestartedAt *v1.Time `json:"restartedAt,omitempty"`
@@ -132,6 +134,14 @@ func (b *VirtualMachineSpecApplyConfiguration) WithWokenAt(value v1.Time) *Virtu
 // If called multiple times, the OnHostShutdown field is set to the value of the last call.
 func (b *VirtualMachineSpecApplyConfiguration) WithOnHostShutdown(value virtualmachinev1alpha1.HostShutdownPolicy) *VirtualMachineSpecApplyConfiguration {
 	b.OnHostShutdown = &value
+	return b
+}
+
+// WithSnapshots sets the Snapshots field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Snapshots field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithSnapshots(value *SnapshotScheduleApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
+	b.Snapshots = value
 	return b
 }
 

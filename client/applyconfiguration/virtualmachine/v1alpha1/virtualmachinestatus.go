@@ -35,6 +35,8 @@ type VirtualMachineStatusApplyConfiguration struct {
 	LastRestartTime *v1.Time `json:"lastRestartTime,omitempty"`
 	// Next times of spec.powerSchedule.
 	PowerSchedule *PowerScheduleStatusApplyConfiguration `json:"powerSchedule,omitempty"`
+	// Progress of spec.snapshots.
+	Snapshots *SnapshotScheduleStatusApplyConfiguration `json:"snapshots,omitempty"`
 	// Requested restart that is in progress.
 	PendingRestart *PendingRestartApplyConfiguration `json:"pendingRestart,omitempty"`
 	// Last run of the server, see server.run, whose end was counted, so that each end is
@@ -129,6 +131,14 @@ func (b *VirtualMachineStatusApplyConfiguration) WithLastRestartTime(value v1.Ti
 // If called multiple times, the PowerSchedule field is set to the value of the last call.
 func (b *VirtualMachineStatusApplyConfiguration) WithPowerSchedule(value *PowerScheduleStatusApplyConfiguration) *VirtualMachineStatusApplyConfiguration {
 	b.PowerSchedule = value
+	return b
+}
+
+// WithSnapshots sets the Snapshots field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Snapshots field is set to the value of the last call.
+func (b *VirtualMachineStatusApplyConfiguration) WithSnapshots(value *SnapshotScheduleStatusApplyConfiguration) *VirtualMachineStatusApplyConfiguration {
+	b.Snapshots = value
 	return b
 }
 

@@ -1,0 +1,214 @@
+// Package snapshots makes snapshots on a schedule and keeps the last ones, for the controllers of the kinds that have
+// spec.snapshots.
+package snapshots
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1" // its words; those of other kinds are the same
+	"github.com/keelson-dev/keelson/internal/cron"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// maxClockSkew is how far decidedUntil may be in the future. If it is later, the clock was wrong, and the schedule begins anew.
+const maxClockSkew = time.Minute
+
+// Spec is spec.snapshots. The types of the API convert to it.
+type Spec struct {
+	Schedule string
+	TimeZone string
+	Keep     *int32
+	Suspend  bool
+}
+
+// Status is the progress of a schedule. The types of the API convert to it.
+type Status struct {
+	Schedule         string
+	DecidedUntil     *metav1.Time
+	LastScheduleTime *metav1.Time
+	LastSnapshot     string
+	NextScheduleTime *metav1.Time
+}
+
+// Snapshot is a snapshot that a schedule has made.
+type Snapshot struct {
+	client.Object
+	// TakenAt is nil until it is taken.
+	TakenAt *metav1.Time
+	// Ready is its condition Ready; nil if it has none yet.
+	Ready *metav1.Condition
+}
+
+// Of is what a schedule makes snapshots of.
+type Of struct {
+	client.Object
+	// Kind is the kind of the snapshots.
+	Kind string
+	Spec Spec
+	// Status is the progress so far.
+	Status Status
+	// Idle is why no snapshots are made now; nil if they are.
+	Idle *metav1.Condition
+}
+
+// Plan is what is due.
+type Plan struct {
+	// Status is the progress after the plan was executed.
+	Status Status
+	// Create is the scheduled time of the snapshot to make; zero for none.
+	Create time.Time
+	// Prune are snapshots that are not kept.
+	Prune []Snapshot
+	// Condition is the condition if the plan is executed without an error.
+	Condition metav1.Condition
+	// Again is when to decide again; zero means never.
+	Again time.Time
+	// made is true after the snapshot that is due was made. Act sets it, also if none is due.
+	made bool
+}
+
+// Decide returns what is due, given the snapshots that the schedule has made.
+func Decide(of Of, scheduled []Snapshot, now time.Time) *Plan {
+	p := &Plan{Status: of.Status}
+	p.Prune = selectSurplus(scheduled, int(ptr.Deref(of.Spec.Keep, v1alpha1.DefaultSnapshotsKept)))
+	p.Condition = conditionOf(of, scheduled)
+	times, invalid := Times(of)
+	switch {
+	case invalid != nil:
+		p.Condition = condition(metav1.ConditionFalse, v1alpha1.ReasonInvalidSchedule, "%s: %s", invalid.Field, invalid.Detail)
+		p.Status.NextScheduleTime = nil
+		return p
+	case of.Spec.Suspend:
+		p.Condition = condition(metav1.ConditionFalse, v1alpha1.ReasonSuspended, "No snapshots are made: spec.snapshots.suspend is true")
+		p.Status.Schedule, p.Status.DecidedUntil, p.Status.NextScheduleTime = "", nil, nil
+		return p
+	}
+	until := p.begin(of, now)
+	if due, ok := times.Prev(now.Add(time.Nanosecond)); ok && due.After(until) {
+		until = due
+		p.make(of, scheduled, due.UTC())
+	}
+	p.Status.DecidedUntil, p.Status.NextScheduleTime = &metav1.Time{Time: until.UTC()}, nil
+	if next, ok := times.Next(now); ok {
+		p.Status.NextScheduleTime, p.Again = &metav1.Time{Time: next.UTC()}, next
+	}
+	return p
+}
+
+// make plans the snapshot for a scheduled time. An earlier manager may have made it, without writing that down. The time is left out
+// if the condition says that there is a reason.
+func (p *Plan) make(of Of, scheduled []Snapshot, due time.Time) {
+	name := NameOf(of.GetName(), due)
+	exists := slices.ContainsFunc(scheduled, func(s Snapshot) bool { return s.GetName() == name })
+	if !exists && p.Condition.Status != metav1.ConditionTrue {
+		return
+	}
+	p.Status.LastScheduleTime, p.Status.LastSnapshot = &metav1.Time{Time: due}, name
+	if !exists {
+		p.Create = due
+		p.Condition = condition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotPending, "The %s %s is not taken yet", of.Kind, name)
+	}
+}
+
+// begin returns the time after which scheduled times count. Times before the schedule was set or changed do not count.
+func (p *Plan) begin(of Of, now time.Time) time.Time {
+	key := of.Spec.Schedule + " " + cmp.Or(of.Spec.TimeZone, "UTC")
+	until := p.Status.DecidedUntil
+	if p.Status.Schedule == key && until != nil && !until.After(now.Add(maxClockSkew)) {
+		return until.Time
+	}
+	isNew := p.Status.Schedule == "" && of.GetGeneration() <= 1
+	p.Status.Schedule = key
+	if isNew {
+		return of.GetCreationTimestamp().Time
+	}
+	return now.Truncate(time.Second)
+}
+
+// conditionOf returns the condition about the snapshots that exist. A snapshot is made only if it is True.
+func conditionOf(of Of, scheduled []Snapshot) metav1.Condition {
+	var newest string
+	for _, s := range scheduled {
+		if s.TakenAt == nil && s.GetDeletionTimestamp().IsZero() {
+			message := "it waits for its controller"
+			if s.Ready != nil {
+				message = s.Ready.Message
+			}
+			return condition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotPending, "The %s %s is not taken yet: %s", of.Kind, s.GetName(), message)
+		}
+		newest = max(newest, s.GetName())
+	}
+	switch {
+	case of.Idle != nil:
+		return condition(metav1.ConditionFalse, of.Idle.Reason, "%s", of.Idle.Message)
+	case newest == "":
+		return condition(metav1.ConditionTrue, v1alpha1.ReasonNotDue, "No snapshot was due yet")
+	}
+	return condition(metav1.ConditionTrue, v1alpha1.ReasonSnapshotTaken, "The last %s, %s, is taken", of.Kind, newest)
+}
+
+// selectSurplus returns the snapshots to delete: all older than the newest keep that are ready.
+func selectSurplus(scheduled []Snapshot, keep int) []Snapshot {
+	taken := slices.DeleteFunc(slices.Clone(scheduled), func(s Snapshot) bool { return s.TakenAt == nil })
+	slices.SortFunc(taken, func(a, b Snapshot) int {
+		return cmp.Or(b.TakenAt.Compare(a.TakenAt.Time), strings.Compare(b.GetName(), a.GetName()))
+	})
+	for i := range taken {
+		if keep == 0 {
+			return slices.DeleteFunc(taken[i:], func(s Snapshot) bool { return !s.GetDeletionTimestamp().IsZero() })
+		}
+		if ready := taken[i].Ready; ready != nil && ready.Status == metav1.ConditionTrue {
+			keep-- // others have lost their files
+		}
+	}
+	return nil
+}
+
+// NameOf returns the name of the snapshot for a scheduled time. A time has one name, so that it has one snapshot.
+func NameOf(of string, at time.Time) string {
+	suffix := "-scheduled-" + at.UTC().Format("20060102-150405")
+	return kube.Shorten(of, validation.DNS1123SubdomainMaxLength-len(suffix)) + suffix
+}
+
+// Times returns the scheduled times.
+func Times(of Of) (*cron.Plan, *field.Error) {
+	path := field.NewPath("spec", "snapshots")
+	location, err := cron.LoadLocation(of.Spec.TimeZone)
+	if err != nil {
+		return nil, field.Invalid(path.Child("timeZone"), of.Spec.TimeZone, err.Error())
+	}
+	name := of.GetName()
+	if namespace := of.GetNamespace(); namespace != "" {
+		name = namespace + "/" + name
+	}
+	schedule, err := cron.Parse(of.Spec.Schedule, name)
+	if err != nil {
+		return nil, field.Invalid(path.Child("schedule"), of.Spec.Schedule, cron.Detail(err, of.Spec.Schedule))
+	}
+	times, err := cron.New(cron.Options{Schedules: []*cron.Schedule{schedule}, Location: location, Anchor: of.GetCreationTimestamp().Time})
+	if err != nil {
+		return nil, field.Invalid(path.Child("schedule"), of.Spec.Schedule, err.Error())
+	}
+	return times, nil
+}
+
+// maxMessage is how much of a message the API accepts and a user can read.
+const maxMessage = 4096
+
+func condition(status metav1.ConditionStatus, reason, message string, args ...any) metav1.Condition {
+	text := fmt.Sprintf(message, args...)
+	if len(text) > maxMessage {
+		text = strings.ToValidUTF8(text[:maxMessage], "") + " ..."
+	}
+	return metav1.Condition{Type: v1alpha1.ConditionSnapshotsUpToDate, Status: status, Reason: reason, Message: text}
+}
