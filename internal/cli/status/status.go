@@ -56,12 +56,14 @@ if it runs, its API is ready and etcd has no alarm, otherwise 1.`,
 			full.RetainedDisks, disksErr = qemu.RetainedDisks(manager.MachinesDir(dir))
 			var storedErr error
 			full.VirtualDisks, storedErr = qemu.StoredDisks(manager.MachinesDir(dir))
+			var snapshotsErr error
+			full.Snapshots, snapshotsErr = qemu.StoredSnapshots(manager.MachinesDir(dir))
 			var networksErr error
 			full.Networks, networksErr = qemu.Networks(cmd.Context(), manager.MachinesDir(dir))
 			var listErr error
 			full.Directories, listErr = instance.Directories()
 			// The report comes first: the state of the instance does not depend on the rest.
-			if err := errors.Join(print(cmd, output, full), queryErr, disksErr, storedErr, networksErr, listErr); err != nil {
+			if err := errors.Join(print(cmd, output, full), queryErr, disksErr, storedErr, snapshotsErr, networksErr, listErr); err != nil {
 				return err
 			}
 			if report.ManagerPID == 0 || !report.APIReady || report.EtcdAlarm != "" {
@@ -83,8 +85,10 @@ type instanceReport struct {
 	Process       *up.Process            `json:"process,omitempty"` // that runs the controllers
 	RetainedDisks []backend.RetainedDisk `json:"retainedDisks,omitempty"`
 	VirtualDisks  []backend.StoredDisk   `json:"virtualDisks,omitempty"`
-	Networks      []backend.Network      `json:"networks,omitempty"`    // of machines that are on, of the driver qemu
-	Directories   []instance.Directory   `json:"directories,omitempty"` // of this user
+	// Snapshots are those of machines.
+	Snapshots   []backend.StoredSnapshot `json:"virtualMachineSnapshots,omitempty"`
+	Networks    []backend.Network        `json:"networks,omitempty"`    // of machines that are on, of the driver qemu
+	Directories []instance.Directory     `json:"directories,omitempty"` // of this user
 }
 
 // query asks the API of an instance for its objects.
@@ -123,8 +127,8 @@ func print(cmd *cobra.Command, output string, report instanceReport) error {
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(report)
 	}
-	_, err := fmt.Fprint(cmd.OutOrStdout(), instance.Describe(report.Report, time.Now()), describeObjects(report), describeNetworks(report.Networks), describeVirtualDisks(report.VirtualDisks), describeDisks(report.RetainedDisks),
-		describeDirectories(report.Dir, report.Directories))
+	_, err := fmt.Fprint(cmd.OutOrStdout(), instance.Describe(report.Report, time.Now()), describeObjects(report), describeNetworks(report.Networks), describeVirtualDisks(report.VirtualDisks),
+		describeSnapshots(report.Snapshots), describeDisks(report.RetainedDisks), describeDirectories(report.Dir, report.Directories))
 	return err
 }
 
@@ -187,7 +191,6 @@ func describeDisks(disks []backend.RetainedDisk) string {
 	}
 	var b strings.Builder
 	b.WriteString("\nDisks of deleted VirtualMachines (diskPolicy: Retain, or the object was lost). Delete the files that you do not need:\n\n")
-	mib := func(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
 	for _, disk := range disks {
 		name := disk.Name
 		if disk.Namespace != "" {

@@ -14,7 +14,6 @@ func describeVirtualDisks(disks []backend.StoredDisk) string {
 	}
 	var b strings.Builder
 	b.WriteString("\nVirtualDisks:\n\n")
-	mib := func(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
 	for _, disk := range disks {
 		user := "not attached"
 		if disk.AttachedTo != "" {

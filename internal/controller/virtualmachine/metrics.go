@@ -59,7 +59,10 @@ var (
 	// The disks of VirtualDisks, whether a machine has them or not.
 	vdiskAllocatedDesc = prometheus.NewDesc("keelson_virtualdisk_allocated_bytes", "Disk space of the host used by the VirtualDisk.", []string{"namespace", "name"}, nil)
 	vdiskVirtualDesc   = prometheus.NewDesc("keelson_virtualdisk_virtual_bytes", "Size of the VirtualDisk, as seen by a guest.", []string{"namespace", "name"}, nil)
-	guestDesc          = newMachineDesc("guest_memory_used_bytes", "Memory used in the guest, as reported by it.")
+	// The label machine is the VirtualMachine that the snapshot was taken of.
+	snapshotDesc = prometheus.NewDesc("keelson_virtualmachinesnapshot_size_bytes",
+		"Disk space of the host used by the VirtualMachineSnapshot, without the image of its machine.", []string{"namespace", "name", "machine"}, nil)
+	guestDesc = newMachineDesc("guest_memory_used_bytes", "Memory used in the guest, as reported by it.")
 
 	receivedDesc       = newMachineDesc("network_received_bytes_total", "Bytes that the guest received since its network was started.")
 	transmittedDesc    = newMachineDesc("network_transmitted_bytes_total", "Bytes that the guest sent since its network was started.")
@@ -97,7 +100,7 @@ type delegatingCollector struct{}
 
 // Describe implements prometheus.Collector.
 func (delegatingCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range append([]*prometheus.Desc{machinesDesc, asleepDesc, savedDesc, restartsDesc, cpuDesc, residentDesc, guestDesc, retainedDesc, allocatedDesc, virtualDesc, vdiskAllocatedDesc, vdiskVirtualDesc}, networkDescs...) {
+	for _, desc := range append([]*prometheus.Desc{machinesDesc, asleepDesc, savedDesc, restartsDesc, cpuDesc, residentDesc, guestDesc, retainedDesc, allocatedDesc, virtualDesc, vdiskAllocatedDesc, vdiskVirtualDesc, snapshotDesc}, networkDescs...) {
 		descs <- desc
 	}
 }
@@ -140,6 +143,7 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 	}
 	c.collectRetained(ctx, collected)
 	c.collectDisks(ctx, collected)
+	c.collectSnapshots(ctx, collected)
 	c.collectNetworks(ctx, machines, collected)
 	for _, driver := range c.drivers.alreadyOpen() {
 		servers, err := driver.List(ctx)

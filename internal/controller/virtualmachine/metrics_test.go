@@ -11,7 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -81,8 +84,13 @@ func TestMetricsOfMachines(t *testing.T) {
 	waiting := newVM(func(vm *v1alpha1.VirtualMachine) {
 		vm.Namespace, vm.Name, vm.UID, vm.Status.Phase = "default", "other", "other-uid", v1alpha1.PhaseCreating
 	})
+	taken := &v1alpha1.VirtualMachineSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "before"}, Spec: v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: "web"},
+		Status: v1alpha1.VirtualMachineSnapshotStatus{Size: ptr.To(resource.MustParse("4Ki"))},
+	}
+	pending := &v1alpha1.VirtualMachineSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pending"}}
 	b := fake.New(fake.Options{})
-	reader := clientfake.NewClientBuilder().WithScheme(harness.Scheme(t, v1alpha1.AddToScheme)).WithObjects(on, waiting).Build()
+	reader := clientfake.NewClientBuilder().WithScheme(harness.Scheme(t, v1alpha1.AddToScheme)).WithObjects(on, waiting, taken, pending).Build()
 	drivers := NewDrivers([]string{fake.Name}, map[string]Opener{fake.Name: func() (Driver, error) { return b, nil }}, nil)
 	drivers.slots[fake.Name].driver = instrument(retainer{b})
 	for _, id := range []backend.Identity{
@@ -114,7 +122,8 @@ func TestMetricsOfMachines(t *testing.T) {
 		"network_received_bytes_total " + label: 1, "network_transmitted_bytes_total " + label: 2, "network_received_packets_total " + label: 3,
 		"network_transmitted_packets_total " + label: 4, "network_dropped_packets_total " + label: 5, "network_connections " + label: 6,
 		"disk_allocated_bytes " + label: 1, "disk_virtual_bytes " + label: 2,
-		"keelson_virtualdisk_allocated_bytes data/default": 100, "keelson_virtualdisk_virtual_bytes data/default": 1000,
+		"keelson_virtualmachinesnapshot_size_bytes web/before/default": 4096,
+		"keelson_virtualdisk_allocated_bytes data/default":             100, "keelson_virtualdisk_virtual_bytes data/default": 1000,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
@@ -71,6 +72,19 @@ func watchSnapshots(c client.Reader) handler.EventHandler {
 		}
 		return waiting
 	})
+}
+
+// collectSnapshots reports the sizes of snapshots, which their controller has measured.
+func (c *collector) collectSnapshots(ctx context.Context, collected chan<- prometheus.Metric) {
+	var all v1alpha1.VirtualMachineSnapshotList
+	if err := c.cache.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return // the cache has not started
+	}
+	for i := range all.Items {
+		if s := &all.Items[i]; s.Status.Size != nil {
+			collected <- prometheus.MustNewConstMetric(snapshotDesc, prometheus.GaugeValue, float64(s.Status.Size.Value()), s.Namespace, s.Name, s.Spec.VirtualMachineName)
+		}
+	}
 }
 
 // SnapshotStore returns the driver of a name, which takes snapshots.

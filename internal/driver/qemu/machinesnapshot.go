@@ -79,7 +79,9 @@ func fileOf(disk string) string {
 
 func (s *machineSnapshot) path(disk string) string { return filepath.Join(s.dir, fileOf(disk)) }
 
-func (d *Driver) snapshotsDir() string { return filepath.Join(d.options.StateDir, "snapshots") }
+func (d *Driver) snapshotsDir() string { return snapshotsDir(d.options.StateDir) }
+
+func snapshotsDir(stateDir string) string { return filepath.Join(stateDir, "snapshots") }
 
 // disk returns a disk in the snapshot; nil if there is none.
 func (def *snapshotDefinition) disk(name string) *snapshotDisk {

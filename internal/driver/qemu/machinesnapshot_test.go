@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,7 +38,14 @@ func (w *fixture) takes(id backend.SnapshotIdentity, of backend.Machine) backend
 		}
 		return state.Taken
 	})
-	return w.snapshotState(id)
+	state := w.snapshotState(id)
+	stored, err := StoredSnapshots(w.driver.options.StateDir)
+	w.do(err)
+	want := backend.StoredSnapshot{Namespace: id.Namespace, Name: id.Name, Machine: of.Name, TakenAt: state.TakenAt, AllocatedBytes: state.AllocatedBytes}
+	if !slices.Contains(stored, want) {
+		w.Errorf("the snapshots are %+v, without %+v", stored, want)
+	}
+	return state
 }
 
 // deleteSnapshot deletes a snapshot, and checks that nothing is left.

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
@@ -38,15 +40,60 @@ func (d *Driver) ObserveSnapshot(_ context.Context, id backend.SnapshotIdentity)
 		state.Lost = fmt.Sprintf("the file %s is missing: restore it, or delete the VirtualMachineSnapshot", path)
 		return state, nil
 	}
+	var err error
+	if state.AllocatedBytes, err = def.measure(s.dir); err != nil {
+		return state, err
+	}
 	for _, disk := range def.Disks {
-		usage, err := measureDisk(s.path(disk.Name))
-		if err != nil {
-			return state, fmt.Errorf("measure the snapshot %s: %w", id.Name, err)
-		}
-		state.AllocatedBytes += usage.AllocatedBytes
 		state.Disks = append(state.Disks, backend.SnapshotDisk{Name: disk.Name, VirtualBytes: disk.SizeBytes})
 	}
 	return state, nil
+}
+
+// measure returns the space that a snapshot in a folder uses in the file system.
+func (def *snapshotDefinition) measure(dir string) (int64, error) {
+	var all int64
+	for _, disk := range def.Disks {
+		usage, err := measureDisk(filepath.Join(dir, fileOf(disk.Name)))
+		if err != nil {
+			return 0, fmt.Errorf("measure the snapshot %s: %w", def.Name, err)
+		}
+		all += usage.AllocatedBytes
+	}
+	return all, nil
+}
+
+// StoredSnapshots returns the complete snapshots in a state directory, which need not exist, sorted.
+func StoredSnapshots(stateDir string) ([]backend.StoredSnapshot, error) {
+	entries, err := os.ReadDir(snapshotsDir(stateDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list snapshots: %w", err)
+	}
+	var all []backend.StoredSnapshot
+	for _, entry := range entries {
+		dir := filepath.Join(snapshotsDir(stateDir), entry.Name())
+		def, err := readSnapshotDefinition(dir)
+		if err != nil || !def.Taken {
+			continue // it is being taken or removed, or Open has reported it
+		}
+		size, err := def.measure(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was removed just now, or is lost, which its condition reports
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, backend.StoredSnapshot{
+			Namespace: def.Namespace, Name: def.Name, Machine: def.Machine.Name, TakenAt: def.TakenAt, AllocatedBytes: size,
+		})
+	}
+	slices.SortFunc(all, func(a, b backend.StoredSnapshot) int {
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	})
+	return all, nil
 }
 
 // TakeSnapshot implements backend.SnapshotStore.

@@ -76,3 +76,15 @@ type SnapshotDisk struct {
 	// VirtualBytes is the size seen by a guest.
 	VirtualBytes int64
 }
+
+// StoredSnapshot is a snapshot in the state of a driver, for the display to a user.
+type StoredSnapshot struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Machine is the name of the VirtualMachine that it was taken of.
+	Machine string `json:"machine"`
+	// TakenAt is the moment of the snapshot.
+	TakenAt time.Time `json:"takenAt"`
+	// AllocatedBytes is the space used in the file system.
+	AllocatedBytes int64 `json:"allocatedBytes"`
+}
