@@ -47,16 +47,14 @@ func (w *world) rarely(t *testing.T, g *gate, user, namespace string) {
 	// A Job with a TTL, which begins when its run is recorded.
 	w.apply(t, fmt.Sprintf(`{apiVersion: stable.example.com/v1, kind: CronTab, metadata: {name: lives, namespace: %s}, spec: {schedule: "@every 1s",
 		jobTemplate: {spec: {ttlSecondsAfterFinished: 600, template: {spec: {restartPolicy: Never, containers: [{name: a, image: busybox}]}}}}}}`, namespace))
-	for _, verb := range []string{"delete", "patch"} {
-		transcript.Eventually(t, "to "+verb+" a Job", func() bool {
-			for u := range w.recordOf(t, user).uses {
-				if u.verb == verb && u.resource == "jobs" && u.namespace == namespace {
-					return true
-				}
-			}
-			return false
-		})
-	}
+	w.untilAny(t, user, "jobs", namespace, "delete", "patch")
+
+	// The schedule of a machine makes snapshots, and deletes those that it does not keep.
+	in(`{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: scheduled},
+		spec: {action: stopped, resource: {memory: 128Mi, rootDisk: 16Mi}, snapshots: {schedule: "@every 2s", keep: 1}}}`)
+	w.untilAny(t, user, "virtualmachinesnapshots", namespace, "create", "delete")
+	w.kubectl(t, "delete", "virtualmachine", "scheduled", "--namespace", namespace, "--timeout", transcript.WaitTimeout.String())
+	w.kubectl(t, "delete", "virtualmachinesnapshots", "--all", "--namespace", namespace, "--timeout", transcript.WaitTimeout.String())
 
 	// A VirtualMachine is restored from a backup with its finalizer.
 	in(`{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: restored, finalizers: [fake.cloudnative.tw/server]}, spec: {driver: fake}}`)
@@ -75,16 +73,7 @@ func (w *world) rarelyWithClusters(t *testing.T, user string) {
 	w.untilUsed(t, user, use{"update", "clusterprovisioner.rke.io", "kubeconfigs", "", "rare"}, use{"update", "", "secrets", home, "rare-kubeconfig"})
 	// Its schedule makes snapshots, and deletes those that it does not keep.
 	w.kubectl(t, "patch", "cluster/rare", "--type", "merge", "-p", `{"spec":{"snapshots":{"schedule":"@every 2s","keep":1}}}`)
-	for _, verb := range []string{"create", "delete"} {
-		transcript.Eventually(t, "to "+verb+" a ClusterSnapshot", func() bool {
-			for u := range w.recordOf(t, user).uses {
-				if u.verb == verb && u.resource == "clustersnapshots" {
-					return true
-				}
-			}
-			return false
-		})
-	}
+	w.untilAny(t, user, "clustersnapshots", "", "create", "delete")
 	w.kubectl(t, "delete", "cluster", "rare", "--timeout", transcript.WaitTimeout.String())
 	w.kubectl(t, "delete", "clustersnapshots", "--selector", "cluster.x-k8s.io/cluster-name=rare", "--timeout", transcript.WaitTimeout.String())
 
@@ -104,5 +93,20 @@ func (w *world) untilUsed(t *testing.T, user string, wanted ...use) {
 	t.Helper()
 	for _, u := range wanted {
 		transcript.Eventually(t, u.String(), func() bool { return w.recordOf(t, user).uses[u] })
+	}
+}
+
+// untilAny waits until a user has used all these verbs on objects of a resource in a namespace.
+func (w *world) untilAny(t *testing.T, user, resource, namespace string, verbs ...string) {
+	t.Helper()
+	for _, verb := range verbs {
+		transcript.Eventually(t, "to "+verb+" "+resource, func() bool {
+			for u := range w.recordOf(t, user).uses {
+				if u.verb == verb && u.resource == resource && u.namespace == namespace {
+					return true
+				}
+			}
+			return false
+		})
 	}
 }
