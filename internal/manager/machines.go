@@ -63,6 +63,8 @@ type Machines struct {
 	MaxRootDisk resource.Quantity
 	// MaxSaved is the maximum size of the saved memory of all machines that are asleep; 0: no limit.
 	MaxSaved resource.Quantity
+	// InstantStart starts machines with the default guest from templates.
+	InstantStart bool
 	// ImageTimeout limits one download.
 	ImageTimeout time.Duration
 	// LauncherImage and GuestImage are the images of the driver pod: of the launcher, and of the default guest.
@@ -139,6 +141,8 @@ func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 		"maximum virtual `size` of an image, for VirtualMachines without spec.resource.rootDisk")
 	fs.Var(&quantityValue{&m.MaxSaved}, "vm-state-max",
 		"maximum `size` of the files with the memory of all machines that are asleep; 0: no limit")
+	fs.BoolVar(&m.InstantStart, "vm-instant-start", m.InstantStart,
+		"start VirtualMachines of the driver qemu with the default guest from templates, instead of booting them")
 	fs.DurationVar(&m.ImageTimeout, "vm-image-timeout", m.ImageTimeout,
 		"`time` limit for one download of an image. The next attempt resumes a partial download")
 	fs.DurationVar(&m.ImageKeep, "vm-image-keep", m.ImageKeep,
@@ -290,7 +294,7 @@ func (m *Machines) qemuOptions(stateDir string, log logr.Logger) (qemu.Options, 
 	return qemu.Options{
 		StateDir: MachinesDir(stateDir), Accelerator: qemu.Accelerator(m.Accelerator), GuestDir: m.GuestDir,
 		ImageDirs: m.ImageDirs, ImageNetworks: images, Users: users, MaxImageBytes: m.MaxImageSize.Value(), ImageTimeout: m.ImageTimeout,
-		ImageKeep: m.ImageKeep, MaxRootDiskBytes: m.MaxRootDisk.Value(), MaxSavedBytes: m.MaxSaved.Value(),
+		ImageKeep: m.ImageKeep, MaxRootDiskBytes: m.MaxRootDisk.Value(), MaxSavedBytes: m.MaxSaved.Value(), InstantStart: m.InstantStart,
 		NetworkRanges: ranges, Egress: network.Egress{Mode: network.EgressMode(m.Egress), Networks: egress}, PublishAddress: publish,
 		ServiceAddress: service,
 		Log:            log.WithName("driver").WithName(qemu.Name),

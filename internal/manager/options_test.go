@@ -43,7 +43,7 @@ func TestFlagsMakeOptions(t *testing.T) {
 			LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second,
 		},
 		Machines: Machines{Drivers: []string{"fake", "qemu"}, Accelerator: "tcg", DockerHost: "tcp://d:2376", GuestDir: "/g", Users: "5000-5999",
-			ImageDirs: confine.Dirs{"/i", "/j"}, ImageNetworks: []string{"10.0.0.0/8"}, MaxImageSize: resource.MustParse("1Gi"), MaxRootDisk: resource.MustParse("2Gi"), MaxSaved: resource.MustParse("3Gi"), ImageTimeout: time.Hour, ImageKeep: 2 * time.Hour,
+			ImageDirs: confine.Dirs{"/i", "/j"}, ImageNetworks: []string{"10.0.0.0/8"}, MaxImageSize: resource.MustParse("1Gi"), MaxRootDisk: resource.MustParse("2Gi"), MaxSaved: resource.MustParse("3Gi"), InstantStart: true, ImageTimeout: time.Hour, ImageKeep: 2 * time.Hour,
 			Egress: "public", EgressNetworks: []string{"10.1.0.0/16"}, NetworkRange: []string{"10.2.0.0/16"}, PublishAddress: "192.0.2.1"},
 		Webhook: Webhook{
 			Address: ":9443", ServiceName: "s", ServiceNamespace: "sns", ConfigurationName: "conf", CertDir: "/certs",
@@ -61,7 +61,7 @@ func TestFlagsMakeOptions(t *testing.T) {
 		"--vm-driver=fake,qemu", "--vm-accelerator=tcg", "--vm-docker-host=tcp://d:2376", "--vm-guest-dir=/g",
 		"--webhook-bind-address=:9443", "--webhook-service=s", "--webhook-service-namespace=sns", "--webhook-configuration=conf",
 		"--webhook-cert-dir=/certs", "--access-bind-address=:9444", "--access-service=as", "--access-service-namespace=ans",
-		"--vm-image-dirs=/i,/j", "--vm-image-networks=10.0.0.0/8", "--vm-image-max-size=1Gi", "--vm-uid-range=5000-5999", "--vm-max-root-disk=2Gi", "--vm-state-max=3Gi", "--vm-image-timeout=1h", "--vm-image-keep=2h",
+		"--vm-image-dirs=/i,/j", "--vm-image-networks=10.0.0.0/8", "--vm-image-max-size=1Gi", "--vm-uid-range=5000-5999", "--vm-max-root-disk=2Gi", "--vm-state-max=3Gi", "--vm-instant-start", "--vm-image-timeout=1h", "--vm-image-keep=2h",
 		"--vm-egress=public", "--vm-egress-networks=10.1.0.0/16", "--vm-network-range=10.2.0.0/16", "--vm-publish-address=192.0.2.1", "--rke-config-dirs=/r",
 		"--metrics-bind-address=127.0.0.1:0", "--metrics-secure", "--metrics-cert-dir=/c", "--profiling", "--tracing-endpoint=http://t:4318", "--preflight-timeout=5s", "--state-dir=/state",
 		"--rke-binary=/rke", "--rke-timeout=2h", "--secret-namespace=secrets", "--logging-format=json", "-v4")

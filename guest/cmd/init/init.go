@@ -29,6 +29,11 @@ type initProcess struct {
 	// online is closed when the first interface has an address.
 	online     chan struct{}
 	onlineOnce sync.Once
+	// template means that the guest waits until it is a machine; answering is closed when its agent may answer, and started
+	// when it is a machine.
+	template           bool
+	answering, started chan struct{}
+	startOnce          sync.Once
 
 	mu sync.Mutex
 	// served are the devices, by name, that something in here takes care of.
@@ -47,7 +52,13 @@ func newInit(console *system.Console) *initProcess {
 		network:   network.New("/etc/resolv.conf"),
 		endings:   make(chan system.Ending, 1),
 		online:    make(chan struct{}),
+		template:  isTemplate(),
+		answering: make(chan struct{}),
+		started:   make(chan struct{}),
 		served:    map[string]bool{},
+	}
+	if !in.template {
+		close(in.answering)
 	}
 	in.network.Printf = console.Printf
 	in.network.Ready = in.interfaceReady
@@ -65,7 +76,14 @@ func (in *initProcess) run(ctx context.Context) system.Ending {
 	go in.watchSignals(ctx)
 	go func() {
 		handle := func(event system.Uevent) { in.device(ctx, event) }
-		if err := system.Watch(ctx, handle, func() { in.settle(ctx) }); err != nil {
+		settled := func() {
+			if in.template {
+				in.awaitStart(ctx)
+				system.AnnounceFound(handle)
+			}
+			in.settle(ctx)
+		}
+		if err := system.Watch(ctx, handle, settled); err != nil {
 			in.console.Printf("Devices that come from now on are not noticed: %v", err)
 		}
 	}()
@@ -168,6 +186,11 @@ func (in *initProcess) serveAgent(ctx context.Context, port string) error {
 	name, err := os.ReadFile("/sys/class/virtio-ports/" + port + "/name")
 	if err != nil || strings.TrimSpace(string(name)) != agent.PortName {
 		return nil // a port for somebody else; most have no name
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-in.answering:
 	}
 	in.console.Printf("The guest agent answers")
 	return agent.ServePort(ctx, "/dev/"+port, guest{in})

@@ -31,6 +31,9 @@ type Guest interface {
 	Now() time.Time
 	// SetTime sets the guest's clock.
 	SetTime(time.Time) error
+	// Start makes the machine of a guest that was started from a template: it reseeds the random number generator with
+	// entropy, and lets the guest apply its seed. Any other guest is only reseeded.
+	Start(entropy []byte) error
 	// Shutdown begins to stop the guest and returns at once.
 	Shutdown(ShutdownMode)
 }
@@ -127,6 +130,7 @@ func init() {
 		"guest-set-time":               setTime,
 		"guest-network-get-interfaces": interfaces,
 		"guest-shutdown":               shutdown,
+		"keelson-start":                start,
 	}
 }
 
@@ -274,6 +278,26 @@ func setTime(g Guest, arguments json.RawMessage) (any, error) {
 		return nil, errors.New("parameter 'time' is missing")
 	}
 	if err := g.SetTime(time.Unix(0, *with.Time)); err != nil {
+		return nil, err
+	}
+	return empty{}, nil
+}
+
+// minimumEntropy is the number of bytes that nobody can guess.
+const minimumEntropy = 32
+
+// start is no command of QEMU's agent: the host tells a guest that was started from a template that it is a machine now.
+func start(g Guest, arguments json.RawMessage) (any, error) {
+	var with struct {
+		Entropy []byte `json:"entropy"`
+	}
+	if err := decodeArguments(arguments, &with); err != nil {
+		return nil, err
+	}
+	if len(with.Entropy) < minimumEntropy {
+		return nil, fmt.Errorf("parameter 'entropy' has %d bytes; it needs %d", len(with.Entropy), minimumEntropy)
+	}
+	if err := g.Start(with.Entropy); err != nil {
 		return nil, err
 	}
 	return empty{}, nil

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
@@ -17,11 +18,13 @@ type fakeGuest struct {
 	hostnameErr error
 	ended       []ShutdownMode
 	clock       []time.Time
+	entropy     [][]byte
 }
 
 func (f *fakeGuest) Hostname() (string, error) { return "vm-1", f.hostnameErr }
 func (f *fakeGuest) Now() time.Time            { return time.Unix(1, 5) }
 func (f *fakeGuest) SetTime(t time.Time) error { f.clock = append(f.clock, t); return nil }
+func (f *fakeGuest) Start(b []byte) error      { f.entropy = append(f.entropy, b); return nil }
 func (f *fakeGuest) Shutdown(m ShutdownMode)   { f.ended = append(f.ended, m) }
 
 func (f *fakeGuest) OSInfo() (OSInfo, error) {
@@ -127,6 +130,23 @@ func TestSetTime(t *testing.T) {
 	}
 }
 
+func TestStart(t *testing.T) {
+	guest := &fakeGuest{}
+	for _, tooLittle := range []string{`{}`, `{"entropy":""}`, `{"entropy":"` + base64.StdEncoding.EncodeToString(make([]byte, minimumEntropy-1)) + `"}`} {
+		if got := ask(t, guest, `{"execute":"keelson-start","arguments":`+tooLittle+`}`); !strings.Contains(got, "parameter 'entropy'") {
+			t.Errorf("with %s: %s", tooLittle, got)
+		}
+	}
+	if len(guest.entropy) != 0 {
+		t.Errorf("started with too little entropy: %v", guest.entropy)
+	}
+	enough := bytes.Repeat([]byte{7}, minimumEntropy)
+	ask(t, guest, `{"execute":"keelson-start","arguments":{"entropy":"`+base64.StdEncoding.EncodeToString(enough)+`"}}`)
+	if diff := cmp.Diff([][]byte{enough}, guest.entropy); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // A host has to learn from guest-info what there is, so nothing may be missing there.
 func TestInfoNamesEveryCommand(t *testing.T) {
 	var got struct {
@@ -149,6 +169,7 @@ func TestInfoNamesEveryCommand(t *testing.T) {
 		{"guest-shutdown", true, false},
 		{"guest-sync", true, true},
 		{"guest-sync-delimited", true, true},
+		{"keelson-start", true, true},
 	}
 	if diff := cmp.Diff(want, got.Return.Commands); diff != "" {
 		t.Error(diff)

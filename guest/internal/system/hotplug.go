@@ -15,6 +15,15 @@ func overflowed(err error) bool {
 	return errors.Is(err, unix.ENOBUFS)
 }
 
+// RescanPCI makes the kernel look for devices that nobody has announced. When it returns, those that have a loaded driver
+// are there.
+func RescanPCI() error {
+	if err := os.WriteFile("/sys/bus/pci/rescan", []byte("1"), 0); err != nil {
+		return fmt.Errorf("look for PCI devices: %w", err)
+	}
+	return nil
+}
+
 // SetOnline puts a CPU or a block of memory to use that was plugged in and is not
 // used yet. directory is its folder in /sys. It says whether there was something to do.
 func SetOnline(directory string) (bool, error) {

@@ -74,6 +74,14 @@ func Watch(ctx context.Context, handle func(Uevent), settled func()) error {
 	}
 }
 
+// AnnounceFound calls handle for the disks and network interfaces that are there, as if they came now. Their drivers are
+// loaded.
+func AnnounceFound(handle func(Uevent)) {
+	for _, class := range []string{"block", "net"} {
+		announce("/sys", class, "class/"+class+"/*", handle)
+	}
+}
+
 // parseUevent reads ACTION@PATH and KEY=VALUE words, each ended by a zero byte.
 func parseUevent(message []byte) (Uevent, bool) {
 	head, rest, _ := bytes.Cut(message, []byte{0})
@@ -96,30 +104,32 @@ func parseUevent(message []byte) (Uevent, bool) {
 // present announces the devices that root, which is /sys, has now. virtio comes last
 // of the buses: loading the driver of a virtio bus brings its devices.
 func present(root string, handle func(Uevent)) {
-	announce := func(kind, pattern string) {
-		paths, _ := filepath.Glob(filepath.Join(root, pattern)) // the pattern is ours, so it is not malformed
-		for _, path := range paths {
-			device, err := filepath.EvalSymlinks(path)
-			if err != nil {
-				continue // gone in the meantime
-			}
-			alias, err := fs.ReadFile(os.DirFS(device), "modalias")
-			if err != nil {
-				alias = nil // most have none
-			}
-			handle(Uevent{
-				Action: "add", Path: strings.TrimPrefix(device, root), Subsystem: kind,
-				Alias: strings.TrimSpace(string(alias)),
-			})
-		}
-	}
 	for _, bus := range coldBuses {
-		announce(bus, "bus/"+bus+"/devices/*")
+		announce(root, bus, "bus/"+bus+"/devices/*", handle)
 	}
 	for _, class := range coldClasses {
-		announce(class, "class/"+class+"/*")
+		announce(root, class, "class/"+class+"/*", handle)
 	}
 	for _, kind := range coldDevices {
-		announce(kind, "devices/system/"+kind+"/"+kind+"[0-9]*")
+		announce(root, kind, "devices/system/"+kind+"/"+kind+"[0-9]*", handle)
+	}
+}
+
+// announce announces the devices of a kind below root that match a pattern.
+func announce(root, kind, pattern string, handle func(Uevent)) {
+	paths, _ := filepath.Glob(filepath.Join(root, pattern)) // the pattern is ours, so it is not malformed
+	for _, path := range paths {
+		device, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			continue // gone in the meantime
+		}
+		alias, err := fs.ReadFile(os.DirFS(device), "modalias")
+		if err != nil {
+			alias = nil // most have none
+		}
+		handle(Uevent{
+			Action: "add", Path: strings.TrimPrefix(device, root), Subsystem: kind,
+			Alias: strings.TrimSpace(string(alias)),
+		})
 	}
 }

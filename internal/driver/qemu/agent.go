@@ -86,6 +86,9 @@ func (m *machine) followAgent(ctx context.Context) {
 				err = m.setClock(ctx, conn)
 			}
 			if err == nil {
+				err = m.startGuest(ctx, conn)
+			}
+			if err == nil {
 				next = m.agentGreeted(ctx)
 			}
 		}
@@ -240,6 +243,7 @@ func (m *machine) agentAnswered(ctx context.Context, addresses []string) {
 	first := m.agent != backend.AgentConnected
 	m.mu.Unlock()
 	if first {
+		m.wantTemplate()
 		m.measure(nil) // so that the first usage is written together with this
 	}
 	m.mu.Lock()

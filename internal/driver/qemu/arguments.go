@@ -36,6 +36,12 @@ type launch struct {
 	disksDir string
 	// saved is the saved memory that QEMU waits for; nil means that the machine boots.
 	saved *savedMemory
+	// incoming means that QEMU waits for the memory of a template.
+	incoming bool
+	// template means that this is the QEMU of a template: it has no network and no drives, and the bridge of the disks has the
+	// slot busSlot, which it has in machines.
+	template bool
+	busSlot  int
 	// kernel, initrd and cmdline boot a kernel directly; empty boots the disk.
 	kernel, initrd, cmdline string
 }
@@ -52,6 +58,8 @@ const (
 	// By default it grows to 1 GiB, nearly all of it code that runs once, at boot: 43 MB more for
 	// each machine without a faster boot. Other guests may need it.
 	guestCode = 32
+	// firstDriveSlot is the slot of the first drive: QEMU numbers devices in the order of the arguments.
+	firstDriveSlot = 5
 	// balloonPath is the path of the balloon in QEMU's object model.
 	balloonPath = "/machine/peripheral/balloon"
 )
@@ -98,10 +106,12 @@ func (l *launch) arguments() []string {
 		"-device", "virtio-balloon-pci,id=balloon,deflate-on-oom=on",
 		"-device", "virtio-rng-pci,rng=rng", "-object", "rng-random,id=rng,filename=/dev/urandom",
 		"-device", "pvpanic",
+	}
+	if !l.template {
 		// The switch of the namespace connects to the machine. This way round it may come back at any
 		// time: QEMU takes the next connection when the previous one has ended.
-		"-netdev", fmt.Sprintf("stream,id=net,server=on,addr.type=fd,addr.str=%d", h.network),
-		"-device", "virtio-net-pci,netdev=net,romfile=,mac=" + l.mac,
+		args = append(args, "-netdev", fmt.Sprintf("stream,id=net,server=on,addr.type=fd,addr.str=%d", h.network),
+			"-device", "virtio-net-pci,netdev=net,romfile=,mac="+l.mac)
 	}
 	args = append(args, l.drives(h)...)
 	args = append(args, l.firmwareArguments(h)...)
@@ -141,7 +151,7 @@ func (l *launch) processors() string {
 // cannot be loaded. What a guest boots is not part of it.
 func (l *launch) shape() string {
 	bare := *l
-	bare.disks, bare.saved, bare.cmdline = nil, nil, ""
+	bare.disks, bare.saved, bare.incoming, bare.cmdline = nil, nil, false, ""
 	sum := sha256.Sum256([]byte(strings.Join(bare.arguments(), "\x00")))
 	return hex.EncodeToString(sum[:])
 }
@@ -149,10 +159,13 @@ func (l *launch) shape() string {
 // wakingArguments returns the arguments of a QEMU that waits for saved memory: it does not run by itself, and has the memory
 // that was plugged.
 func (l *launch) wakingArguments() []string {
-	if l.saved == nil {
+	if l.saved == nil && !l.incoming {
 		return nil
 	}
 	args := []string{"-S", "-incoming", "defer"}
+	if l.saved == nil {
+		return args
+	}
 	for _, dimm := range l.saved.DIMMs {
 		args = append(args, "-object", fmt.Sprintf("memory-backend-ram,id=%s,size=%d", dimm.Backend, dimm.Size),
 			"-device", fmt.Sprintf("pc-dimm,id=%s,memdev=%s,slot=%d,addr=%d", dimm.ID, dimm.Backend, dimm.Slot, dimm.Address))
@@ -198,7 +211,11 @@ func (l *launch) drives(h handles) []string {
 
 // dataDrives returns the arguments for the disks of spec.disks, and for the bus that more can be plugged into.
 func (l *launch) dataDrives(h handles) []string {
-	args := []string{"-device", "pci-bridge,chassis_nr=1,id=" + diskBus}
+	bus := "pci-bridge,chassis_nr=1,id=" + diskBus
+	if l.busSlot > 0 {
+		bus += fmt.Sprintf(",addr=%x", l.busSlot)
+	}
+	args := []string{"-device", bus}
 	for i, record := range l.disks {
 		name := record.Name
 		disk := map[string]any{"driver": formatQcow2, "node-name": diskNode(name), "discard": "unmap", "file": diskFileNode(name), "backing": nil}

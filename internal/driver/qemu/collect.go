@@ -27,6 +27,7 @@ func (d *Driver) collectImages() {
 	for {
 		removed, err := d.images.collect(time.Now(), inUse)
 		inUse = d.imagesInUse
+		d.templates.collect(time.Now())
 		if len(removed) > 0 {
 			d.options.Log.Info("Removed unused images and abandoned downloads", "files", removed)
 		}

@@ -56,7 +56,9 @@ func (l *launch) confinement() (*sandbox.Spec, handles) {
 	}
 	h.monitor, h.human = spec.Listen(monitorSocket), spec.Listen(humanSocket)
 	h.console, h.agent = spec.Listen(consoleSocket), spec.Listen(agentSocket)
-	h.network = spec.Listen(networkSocket)
+	if !l.template {
+		h.network = spec.Listen(networkSocket)
+	}
 	if l.kvm {
 		spec.Devices = append(spec.Devices, kvmDevice)
 	}
@@ -142,9 +144,9 @@ func giveFile(path string, user *sandbox.User) error {
 	return file.Chown(user.UID, user.GID)
 }
 
-// readable returns a path of a file that a user can open by its descriptor: its own, or that of a copy in the folder of
-// the machine. QEMU opens kernels itself.
-func (m *machine) readable(path, name string, user *sandbox.User) (string, error) {
+// readable returns a path of a file that a user can open by its descriptor: its own, or that of a copy, relative to the folder
+// of that. QEMU opens kernels itself.
+func readable(path, copied string, user *sandbox.User) (string, error) {
 	owner, all, err := readableBy(path)
 	if err != nil {
 		return "", err
@@ -161,10 +163,10 @@ func (m *machine) readable(path, name string, user *sandbox.User) (string, error
 		return "", err
 	}
 	defer from.Close()
-	if err := newFile(m.path(name), user); err != nil {
+	if err := newFile(copied, user); err != nil {
 		return "", err
 	}
-	to, err := os.OpenFile(m.path(name), os.O_WRONLY, 0)
+	to, err := os.OpenFile(copied, os.O_WRONLY, 0)
 	if err != nil {
 		return "", err
 	}
@@ -172,7 +174,7 @@ func (m *machine) readable(path, name string, user *sandbox.User) (string, error
 	if _, err := io.Copy(to, from); err != nil {
 		return "", fmt.Errorf("copy %s, which is not world-readable, for the user of the machine: %w", path, err)
 	}
-	return name, to.Close()
+	return filepath.Base(copied), to.Close()
 }
 
 // confine detects which mechanisms can isolate machines from the host, and logs them once.

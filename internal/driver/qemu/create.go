@@ -91,7 +91,37 @@ func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	l, proc, err := m.launch(ctx, func(ctx context.Context) (*launch, error) { return m.prepare(ctx, machine) })
+	err := m.startOnce(ctx, machine, true)
+	if !isUnusable(err) {
+		return err
+	}
+	m.d.options.Log.V(1).Info("A machine boots although there is a template", "machine", m.id.UID, "why", err.Error())
+	if err := m.endAsleep(ctx); err != nil {
+		return err
+	}
+	return m.startOnce(ctx, machine, false)
+}
+
+// startOnce starts QEMU, from a template if that is allowed and there is one. The error is an unusableError if the template
+// cannot be used.
+func (m *machine) startOnce(ctx context.Context, machine backend.Machine, instant bool) error {
+	var from *template
+	var memory *os.File
+	l, proc, err := m.launch(ctx, func(ctx context.Context) (*launch, error) {
+		return m.prepare(ctx, machine, func(l *launch) (isInstant bool) {
+			if !instant {
+				return false
+			}
+			var why error
+			if from, memory, why = m.d.templates.find(l); why != nil {
+				m.d.options.Log.V(1).Info("A machine boots", "machine", m.id.UID, "why", why.Error())
+			}
+			return from != nil
+		})
+	})
+	if memory != nil {
+		defer memory.Close()
+	}
 	if err != nil {
 		return err
 	}
@@ -103,6 +133,11 @@ func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 	}()
 	confinement, _ := l.confinement()
 	err = m.waitUp(ctx, proc, confinement)
+	if err == nil && from != nil {
+		if err = m.loadTemplate(ctx, from, memory); isUnusable(err) {
+			m.d.templates.drop(from)
+		}
+	}
 	<-connected
 	return err
 }
@@ -146,8 +181,8 @@ func (m *machine) launch(ctx context.Context, prepare func(context.Context) (*la
 	return l, proc, nil
 }
 
-// prepare writes the files that QEMU reads at its start.
-func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch, error) {
+// prepare writes the files that QEMU reads at its start. isInstant decides whether it starts from a template.
+func (m *machine) prepare(ctx context.Context, machine backend.Machine, isInstant func(*launch) bool) (*launch, error) {
 	if err := m.claimUser(); err != nil {
 		return nil, err
 	}
@@ -194,13 +229,15 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine) (*launch
 	if err != nil {
 		return nil, err
 	}
+	l.incoming = isInstant(l)
 	m.removeSockets()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.def.Machine, m.def.Started, m.def.HostPorts, m.def.BootMemory = machine, &machine, published, machine.MemoryBytes
 	m.def.Networked = true
 	m.def.SeedSum, m.def.StartedSeedSum = seedSum(machine.Seed), seedSum(machine.Seed)
-	m.def.StopRun, m.def.DiskBus, m.def.Shape, m.def.ClockStopped = "", true, l.shape(), false
+	m.def.StopRun, m.def.DiskBus, m.def.Shape = "", true, l.shape()
+	m.def.ClockStopped, m.def.GuestWaits = l.incoming, l.incoming
 	if err := m.def.write(m.dir); err != nil {
 		return nil, fmt.Errorf("write machine: %w", err)
 	}
@@ -289,8 +326,8 @@ func (m *machine) kernelFor(image *v1alpha1.Image, l *launch) error {
 		return nil
 	}
 	var err error
-	if l.kernel, err = m.readable(l.kernel, kernelFile, l.user); err == nil && l.initrd != "" {
-		l.initrd, err = m.readable(l.initrd, initrdFile, l.user)
+	if l.kernel, err = readable(l.kernel, m.path(kernelFile), l.user); err == nil && l.initrd != "" {
+		l.initrd, err = readable(l.initrd, m.path(initrdFile), l.user)
 	}
 	return err
 }

@@ -75,8 +75,10 @@ type definition struct {
 	Shape string `json:"shape,omitempty"`
 	// Asleep is the saved memory; nil unless the machine is asleep.
 	Asleep *savedMemory `json:"asleep,omitempty"`
-	// ClockStopped means that the clock of the guest stood still while the machine was asleep.
+	// ClockStopped means that the clock of the guest stood still: while the machine was asleep, or since its template was made.
 	ClockStopped bool `json:"clockStopped,omitempty"`
+	// GuestWaits means that the guest was started from a template, and does not know yet that it is a machine.
+	GuestWaits bool `json:"guestWaits,omitempty"`
 	// StopRun is the run that was requested to stop.
 	StopRun string `json:"stopRun,omitempty"`
 	// Unsaved is why the memory of StopRun could not be saved, if the machine should have been put to sleep instead of

@@ -92,6 +92,9 @@ type Options struct {
 	// Log receives messages about events that no caller waits for.
 	Log logr.Logger
 
+	// InstantStart starts machines with the default guest from templates.
+	InstantStart bool
+
 	// stopsOnly means that networks are stopped with their last machine, and not started or changed.
 	stopsOnly bool
 }
@@ -129,6 +132,7 @@ type Driver struct {
 	images    *images
 	users     *users
 	networks  *networks
+	templates *templates
 
 	// ctx ends with the driver, and with it all tasks. Machines keep running.
 	ctx    context.Context
@@ -203,7 +207,7 @@ func Open(options Options) (*Driver, error) {
 	d.starting = make(chan struct{}, max(2, runtime.NumCPU()))
 	d.images = newImages(d.imagesDir(), options)
 	d.networks = &networks{d: d, all: map[string]*namespaceNetwork{}}
-	if err := errors.Join(d.openDisks(), d.openSnapshots(), d.attachMachines(), d.openNetworks()); err != nil {
+	if err := errors.Join(d.openDisks(), d.openSnapshots(), d.openTemplates(), d.attachMachines(), d.openNetworks()); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	d.releaseLostDisks()

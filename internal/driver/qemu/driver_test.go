@@ -69,6 +69,11 @@ func newFixture(t *testing.T) *fixture {
 	// The name is long, as a home directory's may be: sockets must still work.
 	dir := filepath.Join(t.TempDir(), "a-state-directory-with-quite-a-long-name-that-does-not-fit-into-a-socket-address")
 	w := &fixture{T: t, options: Options{StateDir: dir, GuestDir: filepath.Join("..", "..", "..", "bin", "guest"), ImageDirs: confine.Anywhere, ImageNetworks: loopback, Users: testUsers, Log: testr.New(t)}}
+	if shared := os.Getenv(testTemplates); shared != "" {
+		w.do(os.MkdirAll(dir, 0o700))
+		w.do(os.Symlink(shared, filepath.Join(dir, "templates")))
+		w.options.InstantStart = true
+	}
 	t.Cleanup(w.clear)
 	w.open()
 	return w
@@ -261,6 +266,9 @@ func (w *fixture) run(machine backend.Machine) *backend.Server {
 	w.Helper()
 	w.do(w.driver.Create(w.Context(), machine))
 	w.eventually("it is created", is(backend.StateStopped))
+	if w.options.InstantStart {
+		w.haveTemplate(machine)
+	}
 	w.do(w.driver.Start(w.Context(), machine))
 	return w.eventually("it runs", is(backend.StateRunning))
 }

@@ -293,6 +293,7 @@ func (m *machine) attach() {
 	case status.State == process.Running || status.State == process.Starting:
 		m.watch(proc, true)
 		m.endIfAsleep()
+		m.endIfWaiting()
 	case m.def.LastRun != runName(status):
 		m.mu.Lock()
 		m.recordEnd(status)

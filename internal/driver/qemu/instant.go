@@ -1,0 +1,108 @@
+package qemu
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+)
+
+// entropyBytes is the number of random bytes that a guest gets from its host.
+const entropyBytes = 64
+
+// loadTemplate makes the guest of a new QEMU that of a template. The error is an unusableError if the machine has to boot
+// instead.
+func (m *machine) loadTemplate(ctx context.Context, from *template, memory *os.File) error {
+	conn, err := m.monitor()
+	if err != nil {
+		return unusable("%v", err)
+	}
+	m.setMoving(true)
+	err = loadFile(ctx, conn, from, memory)
+	m.setMoving(false)
+	if err == nil {
+		step("template loaded")
+		err = conn.Run(ctx, "cont", nil, nil)
+	}
+	if err == nil {
+		step("template continued")
+		err = m.refresh(conn)
+	}
+	if err != nil && ctx.Err() == nil {
+		return unusable("%v", err)
+	}
+	return err
+}
+
+// loadFile makes a QEMU that waits for it load the memory of a template.
+func loadFile(ctx context.Context, conn *qmp.Client, from *template, memory *os.File) error {
+	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
+	defer cancel()
+	version, err := queryVersion(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if version != from.QEMU {
+		return fmt.Errorf("QEMU %s made it, and this is %s", from.QEMU, version)
+	}
+	if err := conn.RunWithFile(ctx, "getfd", map[string]any{"fdname": memoryFD}, memory, nil); err != nil {
+		return err
+	}
+	if err := conn.Run(ctx, "migrate-incoming", map[string]any{"uri": "fd:" + memoryFD}, nil); err != nil {
+		return err
+	}
+	return awaitLoaded(ctx, conn)
+}
+
+// wantTemplate has the template for machines like this one made, whose guest has booted.
+func (m *machine) wantTemplate() {
+	m.d.templates.want(m.wakingLaunch())
+}
+
+// startGuest tells a guest that was started from a template that it is a machine. Until then it has neither read its seed
+// nor used its disks or its network.
+func (m *machine) startGuest(ctx context.Context, conn *qmp.Client) error {
+	m.mu.Lock()
+	waits := m.def.GuestWaits
+	m.mu.Unlock()
+	if !waits {
+		return nil
+	}
+	entropy := make([]byte, entropyBytes)
+	if _, err := rand.Read(entropy); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
+	defer cancel()
+	if err := conn.Run(ctx, "keelson-start", map[string]any{"entropy": entropy}, nil); err != nil {
+		m.d.options.Log.Error(err, "Could not start the guest of a machine that was started from a template; retrying", "machine", m.id.UID)
+		return err
+	}
+	step("guest started")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.def.GuestWaits = false
+	m.save()
+	return nil
+}
+
+// endIfWaiting ends the QEMU of a machine whose guest waits: the manager that started it was killed in between. The guest has
+// not begun, so that nothing is lost.
+func (m *machine) endIfWaiting() {
+	m.mu.Lock()
+	waits := m.def.GuestWaits && m.run != "" && m.task == nil
+	m.mu.Unlock()
+	if waits {
+		_ = m.begin(backend.TaskStart, m.endAsleep) // it continues in the background
+	}
+}
+
+// isUnusable reports whether saved memory or a template cannot be used.
+func isUnusable(err error) bool {
+	why := (*unusableError)(nil)
+	return errors.As(err, &why)
+}

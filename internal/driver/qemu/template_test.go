@@ -1,0 +1,268 @@
+package qemu
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+)
+
+// testTemplates names a directory with templates in the environment. With it, the machines of all tests with the default guest
+// start from templates: KEELSON_TEST_TEMPLATES=$(mktemp -d) go test ./internal/driver/qemu.
+const testTemplates = "KEELSON_TEST_TEMPLATES"
+
+// haveTemplate makes the template for a machine that was created, if it may have one and has none.
+func (w *fixture) haveTemplate(machine backend.Machine) {
+	w.Helper()
+	if noTemplate(&machine) != "" {
+		return
+	}
+	m, err := w.driver.find(machine.Identity)
+	w.do(err)
+	l := m.wakingLaunch()
+	l.machine = machine
+	l.hasDisk = m.def.RootCopied || machine.DiskBytes > 0
+	bare, err := w.driver.templateLaunch(l)
+	w.do(err)
+	build, key, err := w.driver.templates.key(bare)
+	w.do(err)
+	harness.Eventually(w, "no template is being made", func() bool {
+		w.driver.templates.mu.Lock()
+		defer w.driver.templates.mu.Unlock()
+		return !w.driver.templates.making
+	})
+	if _, err := os.Stat(w.driver.templates.path(key)); err == nil {
+		return
+	}
+	w.do(w.driver.templates.make(w.Context(), bare, &template{Key: key, Build: build}))
+}
+
+// wasInstant reports whether the QEMU of a machine was started from a template.
+func (w *fixture) wasInstant(machine backend.Machine) bool {
+	w.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", w.pid(w.T, machine.UID)))
+	w.do(err)
+	return strings.Contains(string(raw), "\x00-incoming\x00")
+}
+
+// instantly returns a fixture whose machines start from templates.
+func instantly(t *testing.T) *fixture {
+	t.Helper()
+	needGuest(t)
+	w := newFixture(t)
+	w.options.InstantStart, w.options.Accelerator = true, AccelTCG
+	w.open()
+	return w
+}
+
+// The first machine of a shape boots, and the next one starts from the template that is made meanwhile, also with another manager.
+func TestSecondMachineStartsFromTheTemplateOfTheFirst(t *testing.T) {
+	w := instantly(t)
+	w.options.Users = UserRange{} // one test with each
+	w.open()
+	first := booted()
+	w.do(w.driver.Create(t.Context(), first))
+	w.eventually("it is created", is(backend.StateStopped))
+	began := time.Now()
+	w.do(w.driver.Start(t.Context(), first))
+	w.eventually("the guest answers", answers)
+	t.Logf("a machine that boots answers after %v", time.Since(began))
+	isThere := func() bool {
+		found, err := filepath.Glob(filepath.Join(w.driver.templatesDir(), "*", templateFile))
+		return err == nil && len(found) == 1
+	}
+	harness.Eventually(t, "the template is made", isThere)
+	w.do(w.driver.Stop(t.Context(), first.Identity, 0))
+	w.eventually("it is off", is(backend.StateStopped))
+	w.open()
+	began = time.Now()
+	w.do(w.driver.Start(t.Context(), first))
+	w.eventually("the agent answers", func(s *backend.Server) bool { return s.Agent == backend.AgentConnected })
+	t.Logf("the agent of a machine from a template answers after %v", time.Since(began))
+	w.eventually("the guest answers", answers)
+	t.Logf("a machine from a template has its address after %v", time.Since(began))
+	if !w.wasInstant(first) {
+		t.Error("the second start was no start from the template")
+	}
+	w.remove()
+}
+
+// Machines from one template share nothing by which they could be told to be the same, or could guess what another one keeps
+// secret, and the time of each is right.
+func TestMachinesFromOneTemplateHaveTheirOwnIdentities(t *testing.T) {
+	const number = 12
+	w := instantly(t)
+	script := `#cloud-config
+ssh_authorized_keys: [` + testKey + `]
+bootcmd:
+- "echo is: name=$(hostname) boot=$(cat /proc/sys/kernel/random/boot_id) uuid=$(cat /proc/sys/kernel/random/uuid) random=$(head -c 16 /dev/urandom | md5sum | cut -c -32) mac=$(cat /sys/class/net/eth0/address) time=$(date +%s). >/dev/console"
+`
+	var machines []backend.Machine
+	for i := range number {
+		machine := booted(func(m *backend.Machine) {
+			m.UID, m.Name, m.Seed = uuid.NewUUID(), fmt.Sprintf("vm-%d", i), &backend.Seed{UserData: script}
+		})
+		w.do(w.driver.Create(t.Context(), machine))
+		machines = append(machines, machine)
+	}
+	observe := func(machine backend.Machine) backend.Server {
+		server, err := w.driver.Observe(t.Context(), machine.Identity)
+		w.do(err)
+		return server
+	}
+	for _, machine := range machines {
+		harness.Eventually(t, "it is created", func() bool { s := observe(machine); return is(backend.StateStopped)(&s) })
+	}
+	w.haveTemplate(machines[0])
+	began := time.Now()
+	for _, machine := range machines {
+		w.do(w.driver.Start(t.Context(), machine))
+	}
+	said := regexp.MustCompile(`is: name=(\S+) boot=(\S+) uuid=(\S+) random=(\S+) mac=(\S+) time=(\d+)\.`)
+	key := regexp.MustCompile(`the host key is (\S+)`)
+	seen := map[string]string{}
+	for i, machine := range machines {
+		var values []string
+		harness.Eventually(t, "the guest says who it is", func() bool {
+			log, _ := os.ReadFile(filepath.Join(w.driver.machinesDir(), string(machine.UID), serialLog)) // it may not have begun
+			found, keys := said.FindStringSubmatch(string(log)), key.FindStringSubmatch(string(log))
+			if found == nil || keys == nil {
+				return false
+			}
+			values = append(found[1:], keys[1])
+			return true
+		})
+		if !w.wasInstant(machine) {
+			t.Errorf("machine %d was not started from the template", i)
+		}
+		if want := fmt.Sprintf("vm-%d", i); values[0] != want {
+			t.Errorf("machine %d is %q, want %q", i, values[0], want)
+		}
+		seconds, err := strconv.ParseInt(values[5], 10, 64)
+		w.do(err)
+		if clock := time.Unix(seconds, 0); clock.Before(began.Add(-time.Second)) || clock.After(time.Now().Add(time.Second)) {
+			t.Errorf("the clock of machine %d says %v between %v and %v", i, clock, began, time.Now())
+		}
+		for _, value := range append(values[:5:5], values[6]) {
+			if other, found := seen[value]; found {
+				t.Errorf("machines %s and %s both have %s", other, machine.Name, value)
+			}
+			seen[value] = machine.Name
+		}
+	}
+	for _, machine := range machines {
+		harness.Eventually(t, "it is deleted", func() bool {
+			err := w.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{})
+			w.do(err)
+			return err == nil
+		})
+	}
+}
+
+// A machine that cannot be started from a template boots, and so does one whose template is damaged, which is removed.
+func TestMachineBootsWithoutATemplate(t *testing.T) {
+	w := instantly(t)
+	machine := booted()
+	for _, damage := range []struct {
+		name string
+		do   func(memory string) error
+	}{
+		{"changed", func(memory string) error {
+			file, err := os.OpenFile(memory, os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			_, err = file.WriteAt([]byte("damage"), 1<<20)
+			return errors.Join(err, file.Close())
+		}},
+		{"of no QEMU", func(memory string) error {
+			dir := filepath.Dir(memory)
+			found, err := readTemplate(dir)
+			if err != nil {
+				return err
+			}
+			content := []byte("not what QEMU writes")
+			sum := sha256.Sum256(content)
+			found.Size, found.SHA256 = int64(len(content)), hex.EncodeToString(sum[:])
+			raw, err := json.Marshal(found)
+			return errors.Join(err, os.WriteFile(memory, content, 0o600), os.WriteFile(filepath.Join(dir, templateFile), raw, 0o600))
+		}},
+	} {
+		w.do(w.driver.Create(t.Context(), machine))
+		w.eventually("it is created", is(backend.StateStopped))
+		w.haveTemplate(machine)
+		memories, err := filepath.Glob(filepath.Join(w.driver.templatesDir(), "*", templateMemory))
+		if err != nil || len(memories) != 1 {
+			t.Fatalf("%s: templates are %v, %v", damage.name, memories, err)
+		}
+		if info, err := os.Stat(memories[0]); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("the memory of the template has the mode %v, %v", info.Mode(), err)
+		}
+		w.do(damage.do(memories[0]))
+		w.open()
+		w.do(w.driver.Start(t.Context(), machine))
+		w.eventually("the guest answers", answers)
+		if w.wasInstant(machine) {
+			t.Errorf("%s: it was started from the damaged template", damage.name)
+		}
+		if _, err := os.Stat(memories[0]); err == nil && damage.name != "changed" {
+			t.Errorf("%s: the template is still there", damage.name)
+		}
+		w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
+		w.eventually("it is off", is(backend.StateStopped))
+	}
+	w.remove()
+}
+
+func TestNoTemplate(t *testing.T) {
+	for want, change := range map[string]func(*backend.Machine){
+		"":                      func(*backend.Machine) {},
+		"it has an image":       func(m *backend.Machine) { m.Image = &v1alpha1.Image{URL: "https://example.com"} },
+		"it has UEFI firmware":  func(m *backend.Machine) { m.Firmware = v1alpha1.FirmwareUEFI },
+		"it has a CD-ROM drive": func(m *backend.Machine) { m.CDROM = &v1alpha1.Image{} },
+		"it has a display":      func(m *backend.Machine) { m.Display = v1alpha1.DisplayVGA },
+	} {
+		machine := booted(change)
+		if got := noTemplate(&machine); got != want {
+			t.Errorf("noTemplate is %q, want %q", got, want)
+		}
+	}
+}
+
+func TestTemplatesAreBounded(t *testing.T) {
+	now := time.Now()
+	all := []*template{
+		{Key: "a", Size: maxTemplateBytes / 2, used: now},
+		{Key: "b", Size: maxTemplateBytes/2 + 1, used: now.Add(-time.Minute)},
+		{Key: "c", Size: 1, used: now.Add(-templateKeep + time.Minute)},
+		{Key: "d", Size: 1, used: now.Add(-templateKeep - time.Minute)},
+	}
+	for i := range maxTemplates {
+		all = append(all, &template{Key: fmt.Sprint("e", i), Size: 1, used: now.Add(-templateKeep + time.Second)})
+	}
+	var got []string
+	for _, each := range excess(all, now) {
+		got = append(got, each.Key)
+	}
+	if diff := cmp.Diff([]string{"b", "d", "e6", "e7"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// testKey is a public key that nobody has the private one of.
+const testKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIP5Gbp+5sY0pmpvVdyvCwbJtNWnFEmlZRVoytWRqkQdK test"

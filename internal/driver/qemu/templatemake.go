@@ -1,0 +1,282 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/process"
+)
+
+const (
+	// templateUID means in the SMBIOS tables that the UUID is not known.
+	templateUID types.UID = "00000000-0000-0000-0000-000000000000"
+	// templateProcess is the process in which a template boots.
+	templateProcess = "template"
+	// templateMark is an entry in the environment of this process, by which it is found without its record.
+	templateMark = "KEELSON_TEMPLATE="
+	// templateWord on the command line of the kernel makes the guest wait until it is a machine, see guest/cmd/init.
+	templateWord = "keelson.template"
+	// templateTimeout limits the time in which a template is made. It has what the machines leave of the processor.
+	templateTimeout = 10 * time.Minute
+	// templatePoll is the interval of looks at a template that boots, and at the machines that start meanwhile.
+	templatePoll = 100 * time.Millisecond
+	// idlePriority is the lowest priority of a process, see nice(1).
+	idlePriority = 19
+)
+
+// want has the template of a machine that has booted made in the background, if there is none.
+func (t *templates) want(l *launch) {
+	if !t.d.options.InstantStart || noTemplate(&l.machine) != "" {
+		return
+	}
+	bare, err := t.d.templateLaunch(l)
+	if err != nil {
+		return // the start of a machine reports it
+	}
+	build, key, err := t.key(bare)
+	if err != nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.making || t.all[key] != nil || time.Since(t.failed[key]) < templateRetry {
+		return
+	}
+	t.making = true
+	t.d.tasks.Go(func() {
+		err := t.make(t.d.ctx, bare, &template{Key: key, Build: build})
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.making = false
+		if err != nil && t.d.ctx.Err() == nil {
+			t.failed[key] = time.Now()
+			t.d.options.Log.Error(err, "Could not make a template for machines; they boot", "retryAfter", templateRetry)
+		}
+	})
+}
+
+// make makes a template: it boots the guest in a QEMU of its own, and saves the memory when the guest waits.
+func (t *templates) make(ctx context.Context, l *launch, made *template) error {
+	ctx, cancel := context.WithTimeout(ctx, templateTimeout)
+	defer cancel()
+	if err := t.awaitCalm(ctx); err != nil {
+		return err
+	}
+	user, err := t.d.users.claim(templateUID, 0)
+	if err != nil {
+		return err
+	}
+	defer t.d.users.release(templateUID)
+	if l.user = newUser(user); l.user != nil {
+		l.user.Groups = t.d.users.groups
+	}
+	dir := t.path(makingDir)
+	defer os.RemoveAll(dir) // if it fails, the next manager does
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
+		return err
+	}
+	if l.kernel, err = readable(l.kernel, filepath.Join(dir, kernelFile), l.user); err != nil {
+		return err
+	}
+	if l.initrd, err = readable(l.initrd, filepath.Join(dir, initrdFile), l.user); err != nil {
+		return err
+	}
+	step("template prepared")
+	err = t.boot(ctx, l, made, dir)
+	ending, cancelEnding := context.WithTimeout(context.WithoutCancel(ctx), networkTimeout)
+	defer cancelEnding()
+	if err := errors.Join(err, t.d.endTemplateProcess(ending)); err != nil {
+		return err
+	}
+	step("template ended")
+	memory, err := os.Open(filepath.Join(dir, templateMemory))
+	if err != nil {
+		return err
+	}
+	defer memory.Close()
+	info, err := memory.Stat()
+	if err != nil {
+		return err
+	}
+	made.Size = info.Size()
+	if made.SHA256, err = digestOf(memory); err != nil {
+		return err
+	}
+	for _, name := range []string{serialLog, monitorSocket, humanSocket, consoleSocket, agentSocket, kernelFile, initrdFile} {
+		_ = os.Remove(filepath.Join(dir, name)) // some do not exist
+	}
+	if err := t.add(made); err != nil {
+		return err
+	}
+	step("template made")
+	t.d.options.Log.V(1).Info("Made a template for machines", "template", made.Key, "bytes", made.Size)
+	return nil
+}
+
+// awaitCalm waits until no machine is being started.
+func (t *templates) awaitCalm(ctx context.Context) error {
+	return poll(ctx, func() (bool, error) { return len(t.d.starting) == 0, nil })
+}
+
+// boot boots the guest and saves its memory.
+func (t *templates) boot(ctx context.Context, l *launch, made *template, dir string) error {
+	confinement, _ := l.confinement()
+	path, argv := confinement.Command(t.d.binary, l.arguments()...)
+	proc, err := t.d.startIdly(process.Spec{
+		ID: templateProcess, Path: path, Argv0: argv[0], Args: argv[1:], WorkDir: dir,
+		Env: []string{"PATH=" + os.Getenv("PATH"), templateMark + dir},
+		Log: filepath.Join(dir, serialLog), LogMaxBytes: serialLimit,
+	})
+	if err != nil {
+		return fmt.Errorf("start QEMU: %w", err)
+	}
+	step("template started")
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-proc.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	conn, err := dialTemplate(ctx, dir)
+	if err == nil {
+		defer conn.Close()
+		err = awaitTemplate(ctx, conn, dir)
+	}
+	if err == nil {
+		step("template booted")
+		err = saveTemplate(ctx, conn, made, dir)
+	}
+	if hasEnded(proc) {
+		return fmt.Errorf("QEMU ended: %s", lastOutput(confinement.Named(proc.Status().LogTail)))
+	}
+	return err
+}
+
+// startIdly starts a process at the lowest priority. Its thread keeps that, so it ends with this call.
+func (d *Driver) startIdly(spec process.Spec) (proc *process.Process, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, idlePriority) // it is allowed to everybody
+		proc, err = d.processes.Start(spec)
+	}()
+	<-done
+	return proc, err
+}
+
+func dialTemplate(ctx context.Context, dir string) (conn *qmp.Client, err error) {
+	path, release, err := shortPath(filepath.Join(dir, monitorSocket))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	dialErr := poll(ctx, func() (bool, error) {
+		conn, err = qmp.Dial(ctx, path)
+		return err == nil, nil
+	})
+	if dialErr != nil {
+		return nil, errors.Join(dialErr, err)
+	}
+	return conn, nil
+}
+
+// awaitTemplate waits until the agent of the guest answers: then the guest waits.
+func awaitTemplate(ctx context.Context, conn *qmp.Client, dir string) error {
+	path, release, err := shortPath(filepath.Join(dir, agentSocket))
+	if err != nil {
+		return err
+	}
+	defer release()
+	err = poll(ctx, func() (bool, error) {
+		var devices []struct {
+			Label string
+			Open  bool `json:"frontend-open"`
+		}
+		if err := conn.Run(ctx, "query-chardev", nil, &devices); err != nil {
+			return false, err
+		}
+		for _, device := range devices {
+			if device.Label == agentID && device.Open {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	if err != nil {
+		return err
+	}
+	agent, err := qmp.DialAgent(ctx, path)
+	if err != nil {
+		return err
+	}
+	agent.Close()
+	return nil
+}
+
+// saveTemplate saves the memory of the guest.
+func saveTemplate(ctx context.Context, conn *qmp.Client, made *template, dir string) error {
+	var err error
+	if made.QEMU, err = queryVersion(ctx, conn); err != nil {
+		return err
+	}
+	memory, err := os.OpenFile(filepath.Join(dir, templateMemory), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer memory.Close()
+	if err := conn.Run(ctx, "stop", nil, nil); err != nil {
+		return err
+	}
+	m := &machine{}
+	if err := m.beginMigration(ctx, conn, memory); err != nil {
+		return err
+	}
+	return awaitMigration(ctx, conn)
+}
+
+// endTemplateProcess ends the process of a template, also if its record was lost or damaged, and removes the record.
+func (d *Driver) endTemplateProcess(ctx context.Context) error {
+	proc, err := d.processes.Find(templateProcess)
+	if err == nil {
+		if err := proc.Stop(ctx, process.StopOptions{TermTimeout: time.Second, KillTimeout: time.Second}); err != nil {
+			return err
+		}
+		return d.processes.Remove(templateProcess)
+	}
+	if _, err := process.EndMarked(ctx, templateMark+filepath.Join(d.templatesDir(), makingDir)); err != nil {
+		return err
+	}
+	if errors.Is(err, process.ErrNotFound) {
+		return nil
+	}
+	return d.processes.Discard(templateProcess)
+}
+
+// poll calls check until it returns true or an error, or the context ends.
+func poll(ctx context.Context, check func() (bool, error)) error {
+	ticker := time.NewTicker(templatePoll)
+	defer ticker.Stop()
+	for {
+		if done, err := check(); done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
