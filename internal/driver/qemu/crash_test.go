@@ -45,9 +45,13 @@ func runHelper() error {
 	if os.Getenv(helperStop) != "" {
 		return StopAll(context.Background(), os.Getenv(helperState), StopOptions{SleepTimeout: time.Minute})
 	}
-	d, err := Open(Options{StateDir: os.Getenv(helperState), Accelerator: AccelTCG, ImageDirs: confine.Anywhere, ImageNetworks: loopback, Users: testUsers, Log: logr.Discard()})
+	instant := os.Getenv(helperInstant)
+	d, err := Open(Options{StateDir: os.Getenv(helperState), GuestDir: guestFolder, Accelerator: AccelTCG, ImageDirs: confine.Anywhere, ImageNetworks: loopback, Users: testUsers, InstantStart: instant != "", Log: logr.Discard()})
 	if err != nil {
 		return err
+	}
+	if instant != "" {
+		return runInstantHelper(d, instant)
 	}
 	machine := firmware(uid)
 	if address, digest, found := strings.Cut(os.Getenv(helperImage), "#"); found {

@@ -52,6 +52,9 @@ func needQEMU(t *testing.T) {
 // loopback has the addresses of test servers.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"), netip.MustParsePrefix("::1/128")}
 
+// guestFolder is the folder of the default guest.
+var guestFolder = filepath.Join("..", "..", "..", "bin", "guest")
+
 // testUsers are the users of machines if tests run as root.
 var testUsers = UserRange{2100000000, 2100065535}
 
@@ -68,7 +71,7 @@ func newFixture(t *testing.T) *fixture {
 	needQEMU(t)
 	// The name is long, as a home directory's may be: sockets must still work.
 	dir := filepath.Join(t.TempDir(), "a-state-directory-with-quite-a-long-name-that-does-not-fit-into-a-socket-address")
-	w := &fixture{T: t, options: Options{StateDir: dir, GuestDir: filepath.Join("..", "..", "..", "bin", "guest"), ImageDirs: confine.Anywhere, ImageNetworks: loopback, Users: testUsers, Log: testr.New(t)}}
+	w := &fixture{T: t, options: Options{StateDir: dir, GuestDir: guestFolder, ImageDirs: confine.Anywhere, ImageNetworks: loopback, Users: testUsers, Log: testr.New(t)}}
 	if shared := os.Getenv(testTemplates); shared != "" {
 		w.do(os.MkdirAll(dir, 0o700))
 		w.do(os.Symlink(shared, filepath.Join(dir, "templates")))
@@ -190,6 +193,9 @@ func (w *fixture) leftovers(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	for _, status := range statuses {
+		if status.ID == templateProcess && w.options.InstantStart {
+			continue // it belongs to no machine
+		}
 		left = append(left, fmt.Sprintf("process %s %s", status.ID, status.State))
 	}
 	return left

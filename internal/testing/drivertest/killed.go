@@ -38,7 +38,7 @@ const (
 	goalVariable = "KEELSON_TEST_GOAL"
 	stepVariable = "KEELSON_TEST_STEP" // the step at which it kills itself; if empty, it prints all steps
 	// helperLimit is the timeout of such a manager.
-	helperLimit = time.Minute
+	helperLimit = 3 * time.Minute
 )
 
 // IsManager reports whether Manager has started this process. TestMain then opens the driver and

@@ -1,0 +1,107 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/process"
+	"github.com/keelson-dev/keelson/internal/testing/drivertest"
+)
+
+// helperInstant is what a manager with templates does: it makes a template, or starts the machine of the test from one and waits
+// until its guest answers.
+const helperInstant = "KEELSON_TEST_INSTANT"
+
+const (
+	makeTemplate  = "make"
+	startInstance = "start"
+)
+
+// runInstantHelper is a manager with templates.
+func runInstantHelper(d *Driver, what string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	if what == makeTemplate {
+		l, err := d.templateLaunch(&launch{machine: booted(), programs: programDirs(d.binary), hasSeed: true})
+		if err != nil {
+			return err
+		}
+		build, key, err := d.templates.key(l)
+		if err != nil {
+			return err
+		}
+		return errors.Join(d.templates.make(ctx, l, &template{Key: key, Build: build}), d.Close())
+	}
+	if err := drivertest.Reach(ctx, d, booted(), drivertest.ToRun); err != nil {
+		return err
+	}
+	err := repeat(ctx, func() error {
+		server, err := d.Observe(ctx, booted().Identity)
+		if err == nil && server.Agent != backend.AgentConnected {
+			return errNotYet
+		}
+		return err
+	})
+	return errors.Join(err, d.Close())
+}
+
+// A manager killed while it makes a template leaves no process behind for the next one, and either a complete template or none.
+func TestLongKilledWhileATemplateIsMade(t *testing.T) {
+	for at, want := range map[string]int{"template prepared": 0, "template started": 0, "template booted": 0, "template ended": 0, "template made": 1} {
+		t.Run(at, func(t *testing.T) {
+			w := instantly(t)
+			w.do(w.driver.Close())
+			t.Setenv(helperInstant, makeTemplate)
+			if _, err := w.helper(drivertest.ToRun, at, ""); err == nil {
+				t.Fatalf("the manager was not killed at %q", at)
+			}
+			w.driver = nil
+			w.open()
+			if process.IsMarked(templateMark + filepath.Join(w.driver.templatesDir(), makingDir)) {
+				t.Error("the process of the template is still there")
+			}
+			if _, err := w.driver.processes.Find(templateProcess); !errors.Is(err, process.ErrNotFound) {
+				t.Errorf("the record of the process is still there: %v", err)
+			}
+			entries, err := os.ReadDir(w.driver.templatesDir())
+			w.do(err)
+			if len(entries) != want || len(w.driver.templates.all) != want {
+				t.Errorf("templates are %v, want %d", entries, want)
+			}
+		})
+	}
+}
+
+// A manager killed while it starts a machine from a template is followed by one that starts it, once.
+func TestLongKilledWhileAMachineStartsFromATemplate(t *testing.T) {
+	for _, at := range []string{"prepared", "process started", "template loaded", "template continued", "guest started"} {
+		t.Run(at, func(t *testing.T) {
+			w := instantly(t)
+			machine := booted()
+			w.do(w.driver.Create(t.Context(), machine))
+			w.eventually("it is created", is(backend.StateStopped))
+			w.haveTemplate(machine)
+			w.do(w.driver.Close())
+			t.Setenv(helperInstant, startInstance)
+			if _, err := w.helper(drivertest.ToRun, at, ""); err == nil {
+				t.Fatalf("the manager was not killed at %q", at)
+			}
+			w.driver = nil
+			w.open()
+			w.reach(machine, drivertest.ToRun)
+			w.eventually("the guest answers", answers)
+			if !w.wasInstant(machine) { // it also fails if there are two
+				t.Error("it was not started from the template")
+			}
+			if w.driver.machines[uid].def.GuestWaits {
+				t.Error("the guest waits")
+			}
+			w.remove()
+		})
+	}
+}
