@@ -32,7 +32,8 @@ func (b *bench) network() (int, error) {
 func (b *bench) processes(switches bool) (pids []int, err error) {
 	statuses, err := process.Peek(filepath.Join(manager.MachinesDir(b.stateDir()), "processes"))
 	for _, s := range statuses {
-		if s.State == process.Running && strings.HasPrefix(s.ID, "network.") == switches {
+		// The other process is the one in which a template is made.
+		if s.State == process.Running && s.ID != "template" && strings.HasPrefix(s.ID, "network.") == switches {
 			pids = append(pids, s.PID)
 		}
 	}

@@ -27,6 +27,8 @@ const (
 	bare = "bare QEMU"
 	// keelson: `keelson manager` starts them for VirtualMachines.
 	keelson = "VirtualMachine"
+	// instant: the same, by a manager with --vm-instant-start, whose machines start from a template.
+	instant = "from a template"
 	// steadyEmpty and steadyFull: a manager without machines, and with idle ones; restarted: one that was started again.
 	steadyEmpty = "without machines"
 	steadyFull  = "with them"
@@ -36,6 +38,7 @@ const (
 // The targets, with the sizes that they are about.
 const (
 	aloneSize      = 1
+	instantLimit   = 300.0 // milliseconds until a machine from a template is ready
 	aloneLimit     = 150.0 // milliseconds above bare QEMU until the guest is ready
 	crowdSize      = 50
 	crowdLimit     = 1.1    // times bare QEMU until the last guest is ready
@@ -112,6 +115,9 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 	if err := b.measureBursts(ctx); err != nil {
 		return err
 	}
+	if err := b.measureInstant(ctx); err != nil {
+		return err
+	}
 	if len(*b.traffic) > 0 {
 		if err := b.measureNetworks(ctx); err != nil {
 			return err
@@ -138,8 +144,8 @@ func (b *bench) rounds(size int) int {
 }
 
 // startManager starts a manager that keeps its machines in a folder of this run.
-func (b *bench) startManager(ctx context.Context) (*harness.Program, error) {
-	return b.StartManager(ctx, b.Binary, "virtualmachine", "--state-dir="+b.stateDir(), "--vm-guest-dir="+b.guest)
+func (b *bench) startManager(ctx context.Context, flags ...string) (*harness.Program, error) {
+	return b.StartManager(ctx, b.Binary, "virtualmachine", append(flags, "--state-dir="+b.stateDir(), "--vm-guest-dir="+b.guest)...)
 }
 
 func (b *bench) stateDir() string { return filepath.Join(b.Dir, "state") }
@@ -209,13 +215,16 @@ func (b *bench) report() {
 		b.Target("1 machine: user space of the guest", "≤", userSpaceLimit, 1000*userSpace, " ms",
 			"from the start of bare QEMU until the first process of the guest has written")
 	}
+	if took := ready(instant, aloneSize); took > 0 {
+		b.Target("1 machine from a template: ready", "≤", instantLimit, 1000*took, " ms", "from its creation until its agent has answered")
+	}
 	if took, least := ready(keelson, crowdSize), ready(bare, crowdSize); least > 0 {
 		b.Target(fmt.Sprintf("%d machines: last one ready, in times of bare QEMU", crowdSize), "≤", crowdLimit, took/least, "×",
 			fmt.Sprintf("%s, and bare %s", harness.Seconds(took), harness.Seconds(least)))
 	}
 	for _, n := range *b.sizes {
 		b.Printf("\n## %d at once\n", n)
-		b.SampleTable(n, []string{bare, keelson}, append(harness.Distribution("ready", harness.Seconds),
+		b.SampleTable(n, []string{bare, keelson, instant}, append(harness.Distribution("ready", harness.Seconds),
 			harness.Column{Header: "× bare", Figure: "ready", Stat: harness.Last, Over: bare},
 			harness.Column{Header: "user space, p50", Figure: "user space", Stat: harness.P50, Format: harness.Seconds},
 			harness.Column{Header: "gone", Figure: "gone", Stat: harness.Last, Format: harness.Seconds},
