@@ -110,7 +110,7 @@ func TestMachinesFromOneTemplateHaveTheirOwnIdentities(t *testing.T) {
 	script := `#cloud-config
 ssh_authorized_keys: [` + testKey + `]
 bootcmd:
-- "echo is: name=$(hostname) boot=$(cat /proc/sys/kernel/random/boot_id) uuid=$(cat /proc/sys/kernel/random/uuid) random=$(head -c 16 /dev/urandom | md5sum | cut -c -32) mac=$(cat /sys/class/net/eth0/address) time=$(date +%s). >/dev/console"
+- "echo is: name=$(hostname) boot=$(cat /proc/sys/kernel/random/boot_id) uuid=$(cat /proc/sys/kernel/random/uuid) random=$(head -c 16 /dev/urandom | md5sum | cut -c -32) mac=$(cat /sys/class/net/eth0/address) product=$(cat /sys/class/dmi/id/product_uuid 2>/dev/null) time=$(date +%s). >/dev/console"
 `
 	var machines []backend.Machine
 	for i := range number {
@@ -133,7 +133,7 @@ bootcmd:
 	for _, machine := range machines {
 		w.do(w.driver.Start(t.Context(), machine))
 	}
-	said := regexp.MustCompile(`is: name=(\S+) boot=(\S+) uuid=(\S+) random=(\S+) mac=(\S+) time=(\d+)\.`)
+	said := regexp.MustCompile(`is: name=(\S+) boot=(\S+) uuid=(\S+) random=(\S+) mac=(\S+) product=(\S*) time=(\d+)\.`)
 	key := regexp.MustCompile(`the host key is (\S+)`)
 	seen := map[string]string{}
 	for i, machine := range machines {
@@ -153,12 +153,15 @@ bootcmd:
 		if want := fmt.Sprintf("vm-%d", i); values[0] != want {
 			t.Errorf("machine %d is %q, want %q", i, values[0], want)
 		}
-		seconds, err := strconv.ParseInt(values[5], 10, 64)
+		if values[5] != "" {
+			t.Errorf("machine %d has the product UUID %q, which is that of the template", i, values[5])
+		}
+		seconds, err := strconv.ParseInt(values[6], 10, 64)
 		w.do(err)
 		if clock := time.Unix(seconds, 0); clock.Before(began.Add(-time.Second)) || clock.After(time.Now().Add(time.Second)) {
 			t.Errorf("the clock of machine %d says %v between %v and %v", i, clock, began, time.Now())
 		}
-		for _, value := range append(values[:5:5], values[6]) {
+		for _, value := range append(values[:5:5], values[7]) {
 			if other, found := seen[value]; found {
 				t.Errorf("machines %s and %s both have %s", other, machine.Name, value)
 			}

@@ -29,6 +29,10 @@ const (
 	templateTimeout = 10 * time.Minute
 	// templatePoll is the interval of looks at a template that boots, and at the machines that start meanwhile.
 	templatePoll = 100 * time.Millisecond
+	// trimTimeout limits the time in which a template gives or gets memory, and trimPercent is the part of its free memory that
+	// it gives.
+	trimTimeout = time.Minute
+	trimPercent = 90
 	// idlePriority is the lowest priority of a process, see nice(1).
 	idlePriority = 19
 )
@@ -156,6 +160,9 @@ func (t *templates) boot(ctx context.Context, l *launch, made *template, dir str
 	}
 	if err == nil {
 		step("template booted")
+		err = trimTemplate(ctx, conn, l.machine.MemoryBytes)
+	}
+	if err == nil {
 		err = saveTemplate(ctx, conn, made, dir)
 	}
 	if hasEnded(proc) {
@@ -224,6 +231,53 @@ func awaitTemplate(ctx context.Context, conn *qmp.Client, dir string) error {
 	}
 	agent.Close()
 	return nil
+}
+
+// trimTemplate takes the free memory from the guest and gives it back: QEMU has discarded its content, so that the machines
+// need no memory of the host for it until they use it.
+func trimTemplate(ctx context.Context, conn *qmp.Client, size int64) error {
+	ctx, cancel := context.WithTimeout(ctx, trimTimeout)
+	defer cancel()
+	const interval = "guest-stats-polling-interval"
+	set := func(property string, value any) error {
+		return conn.Run(ctx, "qom-set", map[string]any{"path": balloonPath, "property": property, "value": value}, nil)
+	}
+	if err := set(interval, 1); err != nil {
+		return err
+	}
+	var stats struct {
+		Updated int64 `json:"last-update"`
+		Stats   struct {
+			Free uint64 `json:"stat-free-memory"`
+		}
+	}
+	err := poll(ctx, func() (bool, error) {
+		err := conn.Run(ctx, "qom-get", map[string]any{"path": balloonPath, "property": "guest-stats"}, &stats)
+		return stats.Updated > 0, err
+	})
+	if err := errors.Join(err, set(interval, 0)); err != nil {
+		return err
+	}
+	free := int64(min(stats.Stats.Free, uint64(size))) //nolint:gosec // not more than the memory
+	if err := inflate(ctx, conn, size-free/100*trimPercent); err != nil {
+		return fmt.Errorf("take the free memory of the guest: %w", err)
+	}
+	if err := inflate(ctx, conn, size); err != nil {
+		return fmt.Errorf("give the guest its memory back: %w", err)
+	}
+	return nil
+}
+
+// inflate changes the memory of a guest, and waits until it has that.
+func inflate(ctx context.Context, conn *qmp.Client, size int64) error {
+	if err := conn.Run(ctx, "balloon", map[string]any{"value": size}, nil); err != nil {
+		return err
+	}
+	return poll(ctx, func() (bool, error) {
+		var balloon struct{ Actual int64 }
+		err := conn.Run(ctx, "query-balloon", nil, &balloon)
+		return balloon.Actual>>20 == size>>20, err
+	})
 }
 
 // saveTemplate saves the memory of the guest.
