@@ -102,46 +102,6 @@ func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 	return m.startOnce(ctx, machine, false)
 }
 
-// startOnce starts QEMU, from a template if that is allowed and there is one. The error is an unusableError if the template
-// cannot be used.
-func (m *machine) startOnce(ctx context.Context, machine backend.Machine, instant bool) error {
-	var from *template
-	var memory *os.File
-	l, proc, err := m.launch(ctx, func(ctx context.Context) (*launch, error) {
-		return m.prepare(ctx, machine, func(l *launch) (isInstant bool) {
-			if !instant {
-				return false
-			}
-			var why error
-			if from, memory, why = m.d.templates.find(l); why != nil {
-				m.d.options.Log.V(1).Info("A machine boots", "machine", m.id.UID, "why", why.Error())
-			}
-			return from != nil
-		})
-	})
-	if memory != nil {
-		defer memory.Close()
-	}
-	if err != nil {
-		return err
-	}
-	// The guest takes longer to boot than the network to start.
-	connected := make(chan struct{})
-	go func() {
-		defer close(connected)
-		_ = m.d.networks.sync(ctx, m.id.Namespace) // an error is in the state of the server, and the next attempt follows
-	}()
-	confinement, _ := l.confinement()
-	err = m.waitUp(ctx, proc, confinement)
-	if err == nil && from != nil {
-		if err = m.loadTemplate(ctx, from, memory); isUnusable(err) {
-			m.d.templates.drop(from)
-		}
-	}
-	<-connected
-	return err
-}
-
 // launch starts the process of QEMU that prepare returns.
 func (m *machine) launch(ctx context.Context, prepare func(context.Context) (*launch, error)) (*launch, *process.Process, error) {
 	m.files.Lock()

@@ -14,6 +14,46 @@ import (
 // entropyBytes is the number of random bytes that a guest gets from its host.
 const entropyBytes = 64
 
+// startOnce starts QEMU, from a template if that is allowed and there is one. The error is an unusableError if the template
+// cannot be used.
+func (m *machine) startOnce(ctx context.Context, machine backend.Machine, instant bool) error {
+	var from *template
+	var memory *os.File
+	l, proc, err := m.launch(ctx, func(ctx context.Context) (*launch, error) {
+		return m.prepare(ctx, machine, func(l *launch) (isInstant bool) {
+			if !instant || !m.d.options.InstantStart {
+				return false
+			}
+			var why error
+			if from, memory, why = m.d.templates.find(l); why != nil {
+				m.d.options.Log.V(1).Info("A machine boots", "machine", m.id.UID, "why", why.Error())
+			}
+			return from != nil
+		})
+	})
+	if memory != nil {
+		defer memory.Close()
+	}
+	if err != nil {
+		return err
+	}
+	// The guest takes longer to boot than the network to start.
+	connected := make(chan struct{})
+	go func() {
+		defer close(connected)
+		_ = m.d.networks.sync(ctx, m.id.Namespace) // an error is in the state of the server, and the next attempt follows
+	}()
+	confinement, _ := l.confinement()
+	err = m.waitUp(ctx, proc, confinement)
+	if err == nil && from != nil {
+		if err = m.loadTemplate(ctx, from, memory); isUnusable(err) {
+			m.d.templates.drop(from)
+		}
+	}
+	<-connected
+	return err
+}
+
 // loadTemplate makes the guest of a new QEMU that of a template. The error is an unusableError if the machine has to boot
 // instead.
 func (m *machine) loadTemplate(ctx context.Context, from *template, memory *os.File) error {

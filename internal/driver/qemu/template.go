@@ -197,9 +197,6 @@ func (t *templates) key(l *launch) (build, key string, err error) {
 
 // find returns the template for a machine; the error says why there is none. It opens the memory, whose digest is right.
 func (t *templates) find(l *launch) (*template, *os.File, error) {
-	if !t.d.options.InstantStart {
-		return nil, nil, errors.New("--vm-instant-start is not set")
-	}
 	if why := noTemplate(&l.machine); why != "" {
 		return nil, nil, errors.New(why)
 	}
