@@ -247,7 +247,7 @@ func (m *machine) saveMemory(ctx context.Context, conn *qmp.Client, saved *saved
 	}
 	defer stream.Close()
 	_, _ = unix.FcntlInt(theirs.Fd(), unix.F_SETPIPE_SZ, pipeSize) // a smaller one works as well
-	err = m.beginMigration(ctx, conn, theirs)
+	err = beginMigration(ctx, conn, theirs)
 	if err = errors.Join(err, theirs.Close()); err != nil {
 		return err
 	}
@@ -276,7 +276,7 @@ func (m *machine) saveMemory(ctx context.Context, conn *qmp.Client, saved *saved
 }
 
 // beginMigration makes QEMU write its memory to a stream.
-func (m *machine) beginMigration(ctx context.Context, conn *qmp.Client, stream *os.File) error {
+func beginMigration(ctx context.Context, conn *qmp.Client, stream *os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
 	if err := conn.Run(ctx, "migrate-set-parameters", map[string]any{"max-bandwidth": int64(memoryBandwidth)}, nil); err != nil {
