@@ -84,7 +84,7 @@ func (t *templates) make(ctx context.Context, l *launch, made *template) error {
 		l.user.Groups = t.d.users.groups
 	}
 	dir := t.path(makingDir)
-	defer os.RemoveAll(dir) // if it fails, the next manager does
+	defer func() { _ = os.RemoveAll(dir) }() // if it fails, the next manager does
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
 		return err
 	}
