@@ -60,10 +60,11 @@ func (w *fixture) wasInstant(machine backend.Machine) bool {
 	return strings.Contains(string(raw), "\x00-incoming\x00")
 }
 
-// instantly returns a fixture whose machines start from templates.
+// instantly returns a fixture whose machines start from templates of its own.
 func instantly(t *testing.T) *fixture {
 	t.Helper()
 	needGuest(t)
+	t.Setenv(testTemplates, "")
 	w := newFixture(t)
 	w.options.InstantStart, w.options.Accelerator = true, AccelTCG
 	w.open()
