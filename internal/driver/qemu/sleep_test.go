@@ -346,7 +346,9 @@ func TestQEMUDiesDuringSleepAndWake(t *testing.T) {
 		w.sleeps()
 		at.set("memory loaded", func() { w.kill(t, uid) })
 		w.do(w.driver.Start(t.Context(), machine))
-		w.eventually("it has died", func(s *backend.Server) bool { return s.Task == backend.TaskNone })
+		w.eventually("it has died", func(s *backend.Server) bool {
+			return s.Task == backend.TaskNone && (s.State == backend.StateStopped || s.State == backend.StateAsleep)
+		})
 		at.clear()
 		// The memory counts as used as soon as that is recorded, whether or not QEMU lives: then the machine boots.
 		w.reach(machine, drivertest.ToRun)
