@@ -29,11 +29,7 @@ func (b *bench) measureInstant(ctx context.Context) (err error) {
 			err := b.InTurns(b.rounds(n), n, []string{instant}, "ready", func(s *harness.Sample) error {
 				ctx, cancel := context.WithTimeoutCause(ctx, waitTimeout, errTimeout)
 				defer cancel()
-				machines, err := b.create(ctx, s, "")
-				if err != nil {
-					return err
-				}
-				return errors.Join(setMachines(s, machines.pids), b.remove(ctx, s, machines.namespace))
+				return b.burst(ctx, s)
 			})
 			if err != nil {
 				return err

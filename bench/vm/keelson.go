@@ -36,6 +36,15 @@ func newVirtualMachine(namespace string, i int, userData string) *v1alpha1.Virtu
 	return vm
 }
 
+// burst creates machines that only boot, waits until all are ready, and removes them.
+func (b *bench) burst(ctx context.Context, s *harness.Sample) error {
+	machines, err := b.create(ctx, s, "")
+	if err != nil {
+		return err
+	}
+	return errors.Join(setMachines(s, machines.pids), b.remove(ctx, s, machines.namespace))
+}
+
 // create creates machines with this user data and waits until all are ready.
 func (b *bench) create(ctx context.Context, s *harness.Sample, userData string) (*group, error) {
 	namespace, err := b.Namespace(ctx)

@@ -178,11 +178,7 @@ func (b *bench) measureBursts(ctx context.Context) (err error) {
 				if s.Contestant == bare {
 					return b.burstOfBare(ctx, s)
 				}
-				machines, err := b.create(ctx, s, "")
-				if err != nil {
-					return err
-				}
-				return errors.Join(setMachines(s, machines.pids), b.remove(ctx, s, machines.namespace))
+				return b.burst(ctx, s)
 			})
 			if err != nil {
 				return err

@@ -96,10 +96,20 @@ func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 		return err
 	}
 	m.d.options.Log.V(1).Info("A machine boots although there is a template", "machine", m.id.UID, "why", err.Error())
-	if err := m.endAsleep(ctx); err != nil {
+	if err := m.endQEMU(ctx); err != nil {
 		return err
 	}
 	return m.startOnce(ctx, machine, false)
+}
+
+// connect connects the machine to its network in the background: its guest takes longer to boot. wait waits for the end of that.
+func (m *machine) connect(ctx context.Context) (wait func()) {
+	connected := make(chan struct{})
+	go func() {
+		defer close(connected)
+		_ = m.d.networks.sync(ctx, m.id.Namespace) // an error is in the state of the server, and the next attempt follows
+	}()
+	return func() { <-connected }
 }
 
 // launch starts the process of QEMU that prepare returns.

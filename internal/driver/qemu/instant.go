@@ -37,12 +37,7 @@ func (m *machine) startOnce(ctx context.Context, machine backend.Machine, instan
 	if err != nil {
 		return err
 	}
-	// The guest takes longer to boot than the network to start.
-	connected := make(chan struct{})
-	go func() {
-		defer close(connected)
-		_ = m.d.networks.sync(ctx, m.id.Namespace) // an error is in the state of the server, and the next attempt follows
-	}()
+	defer m.connect(ctx)()
 	confinement, _ := l.confinement()
 	err = m.waitUp(ctx, proc, confinement)
 	if err == nil && from != nil {
@@ -50,7 +45,6 @@ func (m *machine) startOnce(ctx context.Context, machine backend.Machine, instan
 			m.d.templates.drop(from)
 		}
 	}
-	<-connected
 	return err
 }
 
@@ -89,10 +83,7 @@ func loadFile(ctx context.Context, conn *qmp.Client, from *template, memory *os.
 	if version != from.QEMU {
 		return fmt.Errorf("QEMU %s made it, and this is %s", from.QEMU, version)
 	}
-	if err := conn.RunWithFile(ctx, "getfd", map[string]any{"fdname": memoryFD}, memory, nil); err != nil {
-		return err
-	}
-	if err := conn.Run(ctx, "migrate-incoming", map[string]any{"uri": "fd:" + memoryFD}, nil); err != nil {
+	if err := beginLoading(ctx, conn, memory); err != nil {
 		return err
 	}
 	return awaitLoaded(ctx, conn)
@@ -100,7 +91,9 @@ func loadFile(ctx context.Context, conn *qmp.Client, from *template, memory *os.
 
 // wantTemplate has the template for machines like this one made, whose guest has booted.
 func (m *machine) wantTemplate() {
-	m.d.templates.want(m.wakingLaunch())
+	if m.d.options.InstantStart {
+		m.d.templates.want(m.wakingLaunch())
+	}
 }
 
 // startGuest tells a guest that was started from a template that it is a machine. Until then it has neither read its seed
@@ -137,7 +130,7 @@ func (m *machine) endIfWaiting() {
 	waits := m.def.GuestWaits && m.run != "" && m.task == nil
 	m.mu.Unlock()
 	if waits {
-		_ = m.begin(backend.TaskStart, m.endAsleep) // it continues in the background
+		_ = m.begin(backend.TaskStart, m.endQEMU) // it continues in the background
 	}
 }
 

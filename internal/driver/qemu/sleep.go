@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -62,7 +63,7 @@ func (m *machine) sleep(ctx context.Context) error {
 	isAsleep := m.def.Asleep != nil
 	m.mu.Unlock()
 	if isAsleep {
-		return m.endAsleep(ctx) // the previous attempt ended in between
+		return m.endQEMU(ctx) // the previous attempt ended in between
 	}
 	select {
 	case m.d.starting <- struct{}{}:
@@ -102,7 +103,7 @@ func (m *machine) sleep(ctx context.Context) error {
 		return fmt.Errorf("save the memory of the machine: %w", err)
 	}
 	step("sleep recorded")
-	return m.endAsleep(ctx)
+	return m.endQEMU(ctx)
 }
 
 // describeMemory describes the memory of the running machine, without its file. It fails if the memory would not fit a new
@@ -292,28 +293,22 @@ func beginMigration(ctx context.Context, conn *qmp.Client, stream *os.File) erro
 func awaitMigration(ctx context.Context, conn *qmp.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
-	ticker := time.NewTicker(migrationPoll)
-	defer ticker.Stop()
-	for {
+	return wait.PollUntilContextCancel(ctx, migrationPoll, true, func(ctx context.Context) (bool, error) {
 		var info struct {
 			Status string
 			Reason string `json:"error-desc"`
 		}
 		if err := conn.Run(ctx, "query-migrate", nil, &info); err != nil {
-			return err
+			return false, err
 		}
 		switch info.Status {
 		case "completed":
-			return nil
+			return true, nil
 		case "", "none", "failed", "cancelled":
-			return fmt.Errorf("QEMU did not save it: %s %s", info.Status, info.Reason)
+			return false, fmt.Errorf("QEMU did not save it: %s %s", info.Status, info.Reason)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
-		}
-	}
+		return false, nil
+	})
 }
 
 // recordAsleep makes saved the saved memory of the machine, nil for none, durably, together with another change. When it
@@ -338,8 +333,8 @@ func (m *machine) recordAsleep(saved *savedMemory, change func(*definition)) err
 	return fmt.Errorf("record the state of the machine: %w", err)
 }
 
-// endAsleep ends the QEMU of a machine that is asleep: its memory is saved, or has been loaded and not used.
-func (m *machine) endAsleep(ctx context.Context) error {
+// endQEMU ends a QEMU that is not to run the guest: its memory is saved, or was loaded and not used.
+func (m *machine) endQEMU(ctx context.Context) error {
 	m.mu.Lock()
 	proc := m.proc
 	isOff := m.run == ""
@@ -367,7 +362,7 @@ func (m *machine) endIfAsleep() {
 	left := m.def.Asleep != nil && m.run != "" && m.task == nil
 	m.mu.Unlock()
 	if left {
-		_ = m.begin(backend.TaskSleep, m.endAsleep) // it continues in the background, or another task has begun
+		_ = m.begin(backend.TaskSleep, m.endQEMU) // it continues in the background, or another task has begun
 	}
 }
 

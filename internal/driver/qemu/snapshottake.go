@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 )
@@ -193,47 +195,33 @@ func queryBackups(ctx context.Context, conn *qmp.Client) ([]job, error) {
 
 // awaitBackups waits until all disks are copied.
 func (s *machineSnapshot) awaitBackups(ctx context.Context, conn *qmp.Client) error {
-	ticker := time.NewTicker(backupPoll)
-	defer ticker.Stop()
-	for {
+	return wait.PollUntilContextCancel(ctx, backupPoll, true, func(ctx context.Context) (bool, error) {
 		jobs, err := queryBackups(ctx, conn)
 		if err != nil {
-			return err
+			return false, err
 		}
 		var done, total int64
 		running := false
 		for _, j := range jobs {
 			if j.Status == "concluded" && j.Error != "" {
-				return fmt.Errorf("copy the disk %s: %s", strings.TrimPrefix(j.ID, backupJobPrefix), j.Error)
+				return false, fmt.Errorf("copy the disk %s: %s", strings.TrimPrefix(j.ID, backupJobPrefix), j.Error)
 			}
 			running = running || j.Status != "concluded"
 			done, total = done+j.Done, total+j.Total
 		}
-		if !running {
-			return nil
-		}
-		if total > 0 {
+		if running && total > 0 {
 			s.progress(fmt.Sprintf("the disks are being copied: %d %%", done*100/total/25*25))
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
-		}
-	}
+		return !running, nil
+	})
 }
 
 // endBackups removes all copies of disks from QEMU, complete or not.
 func endBackups(ctx context.Context, conn *qmp.Client) error {
-	ticker := time.NewTicker(backupPoll)
-	defer ticker.Stop()
-	for {
+	err := wait.PollUntilContextCancel(ctx, backupPoll, true, func(ctx context.Context) (bool, error) {
 		jobs, err := queryBackups(ctx, conn)
 		if err != nil {
-			return err
-		}
-		if len(jobs) == 0 {
-			break
+			return false, err
 		}
 		for _, j := range jobs {
 			command := "job-cancel"
@@ -242,14 +230,13 @@ func endBackups(ctx context.Context, conn *qmp.Client) error {
 			}
 			// A job may have ended since, or is ending already.
 			if err := connectionError(runWithin(ctx, conn, command, map[string]any{"id": j.ID}, nil)); err != nil {
-				return err
+				return false, err
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
-		}
+		return len(jobs) == 0, nil
+	})
+	if err != nil {
+		return err
 	}
 	p, err := queryDisksIn(ctx, conn)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/process"
@@ -39,7 +40,7 @@ const (
 
 // want has the template of a machine that has booted made in the background, if there is none.
 func (t *templates) want(l *launch) {
-	if !t.d.options.InstantStart || noTemplate(&l.machine) != "" {
+	if noTemplate(&l.machine) != "" {
 		return
 	}
 	bare, err := t.d.templateLaunch(l)
@@ -128,7 +129,7 @@ func (t *templates) make(ctx context.Context, l *launch, made *template) error {
 
 // awaitCalm waits until no machine is being started.
 func (t *templates) awaitCalm(ctx context.Context) error {
-	return poll(ctx, func() (bool, error) { return len(t.d.starting) == 0, nil })
+	return wait.PollUntilContextCancel(ctx, templatePoll, true, func(context.Context) (bool, error) { return len(t.d.starting) == 0, nil })
 }
 
 // boot boots the guest and saves its memory.
@@ -190,7 +191,7 @@ func dialTemplate(ctx context.Context, dir string) (conn *qmp.Client, err error)
 		return nil, err
 	}
 	defer release()
-	dialErr := poll(ctx, func() (bool, error) {
+	dialErr := wait.PollUntilContextCancel(ctx, templatePoll, true, func(ctx context.Context) (bool, error) {
 		conn, err = qmp.Dial(ctx, path)
 		return err == nil, nil
 	})
@@ -207,7 +208,7 @@ func awaitTemplate(ctx context.Context, conn *qmp.Client, dir string) error {
 		return err
 	}
 	defer release()
-	err = poll(ctx, func() (bool, error) {
+	err = wait.PollUntilContextCancel(ctx, templatePoll, true, func(ctx context.Context) (bool, error) {
 		var devices []struct {
 			Label string
 			Open  bool `json:"frontend-open"`
@@ -251,7 +252,7 @@ func trimTemplate(ctx context.Context, conn *qmp.Client, size int64) error {
 			Free uint64 `json:"stat-free-memory"`
 		}
 	}
-	err := poll(ctx, func() (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, templatePoll, true, func(ctx context.Context) (bool, error) {
 		err := conn.Run(ctx, "qom-get", map[string]any{"path": balloonPath, "property": "guest-stats"}, &stats)
 		return stats.Updated > 0, err
 	})
@@ -273,7 +274,7 @@ func inflate(ctx context.Context, conn *qmp.Client, size int64) error {
 	if err := conn.Run(ctx, "balloon", map[string]any{"value": size}, nil); err != nil {
 		return err
 	}
-	return poll(ctx, func() (bool, error) {
+	return wait.PollUntilContextCancel(ctx, templatePoll, true, func(ctx context.Context) (bool, error) {
 		var balloon struct{ Actual int64 }
 		err := conn.Run(ctx, "query-balloon", nil, &balloon)
 		return balloon.Actual>>20 == size>>20, err
@@ -316,20 +317,4 @@ func (d *Driver) endTemplateProcess(ctx context.Context) error {
 		return nil
 	}
 	return d.processes.Discard(templateProcess)
-}
-
-// poll calls check until it returns true or an error, or the context ends.
-func poll(ctx context.Context, check func() (bool, error)) error {
-	ticker := time.NewTicker(templatePoll)
-	defer ticker.Stop()
-	for {
-		if done, err := check(); done || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
-		}
-	}
 }

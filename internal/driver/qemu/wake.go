@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
@@ -35,7 +36,7 @@ func (m *machine) wake(ctx context.Context) error {
 	if isUsed {
 		return err
 	}
-	if endErr := m.endAsleep(ctx); endErr != nil {
+	if endErr := m.endQEMU(ctx); endErr != nil {
 		return errors.Join(err, endErr)
 	}
 	if why := (*unusableError)(nil); errors.As(err, &why) {
@@ -53,12 +54,7 @@ func (m *machine) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	connected := make(chan struct{})
-	go func() {
-		defer close(connected)
-		_ = m.d.networks.sync(ctx, m.id.Namespace) // an error is in the state of the server, and the next attempt follows
-	}()
-	defer func() { <-connected }()
+	defer m.connect(ctx)()
 	confinement, _ := l.confinement()
 	if err := m.waitUp(ctx, proc, confinement); err != nil {
 		return err
@@ -92,7 +88,7 @@ func (m *machine) load(ctx context.Context) error {
 
 // describeLoadFailure returns an unusableError if QEMU has rejected the memory.
 func describeLoadFailure(proc *process.Process, err error, describe func(log string) string) error {
-	if why := (*unusableError)(nil); errors.As(err, &why) {
+	if isUnusable(err) {
 		return err
 	}
 	timer := time.NewTimer(monitorTimeout)
@@ -198,11 +194,8 @@ func (m *machine) loadMemory(ctx context.Context, conn *qmp.Client, saved *saved
 	}
 	defer stream.Close()
 	_, _ = unix.FcntlInt(theirs.Fd(), unix.F_SETPIPE_SZ, pipeSize) // a smaller one works as well
-	err = conn.RunWithFile(calling, "getfd", map[string]any{"fdname": memoryFD}, theirs, nil)
+	err = beginLoading(calling, conn, theirs)
 	if err = errors.Join(err, theirs.Close()); err != nil {
-		return err
-	}
-	if err := conn.Run(calling, "migrate-incoming", map[string]any{"uri": "fd:" + memoryFD}, nil); err != nil {
 		return err
 	}
 	if err := saved.readMemory(ctx, m.dir, stream); err != nil {
@@ -214,26 +207,23 @@ func (m *machine) loadMemory(ctx context.Context, conn *qmp.Client, saved *saved
 	return awaitLoaded(ctx, conn)
 }
 
+// beginLoading makes a QEMU that waits for it load its memory from a file or a stream.
+func beginLoading(ctx context.Context, conn *qmp.Client, from *os.File) error {
+	if err := conn.RunWithFile(ctx, "getfd", map[string]any{"fdname": memoryFD}, from, nil); err != nil {
+		return err
+	}
+	return conn.Run(ctx, "migrate-incoming", map[string]any{"uri": "fd:" + memoryFD}, nil)
+}
+
 // awaitLoaded waits until QEMU has loaded its memory.
 func awaitLoaded(ctx context.Context, conn *qmp.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
-	ticker := time.NewTicker(migrationPoll)
-	defer ticker.Stop()
-	for {
+	return wait.PollUntilContextCancel(ctx, migrationPoll, true, func(ctx context.Context) (bool, error) {
 		var status struct{ Status string }
-		if err := conn.Run(ctx, "query-status", nil, &status); err != nil {
-			return err
-		}
-		if status.Status != "inmigrate" {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
-		}
-	}
+		err := conn.Run(ctx, "query-status", nil, &status)
+		return status.Status != "inmigrate", err
+	})
 }
 
 // discardMemory discards the saved memory of a machine whose QEMU has ended: it is off then.
