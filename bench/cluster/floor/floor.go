@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -205,31 +206,36 @@ func AwaitReady(ctx context.Context, config *rest.Config) error {
 // connections, so that nothing takes one before it is used.
 const (
 	firstPort = 11000
-	lastPort  = 19999
+	lastPort  = 20000 // exclusive
 )
 
+// Benchmarks may run side by side, so each begins at another port.
 var next = struct {
 	sync.Mutex
 	port int // a port that was given out does not come again soon
-}{port: firstPort}
+}{port: firstPort + rand.IntN(lastPort-firstPort)}
 
 // FreePorts returns n ports on 127.0.0.1 that nothing listens on.
 func FreePorts(n int) ([]int, error) {
 	next.Lock()
 	defer next.Unlock()
 	var ports []int
-	for ; len(ports) < n && next.port <= lastPort; next.port++ {
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(next.port)))
+	for range lastPort - firstPort {
+		if len(ports) == n {
+			return ports, nil
+		}
+		port := next.port
+		if next.port++; next.port == lastPort {
+			next.port = firstPort
+		}
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
 			continue
 		}
 		if err := l.Close(); err != nil {
 			return nil, err
 		}
-		ports = append(ports, next.port)
+		ports = append(ports, port)
 	}
-	if len(ports) < n {
-		return nil, fmt.Errorf("no %d free ports on 127.0.0.1 from %d to %d", n, firstPort, lastPort)
-	}
-	return ports, nil
+	return nil, fmt.Errorf("no %d free ports on 127.0.0.1 from %d to %d", n, firstPort, lastPort-1)
 }
