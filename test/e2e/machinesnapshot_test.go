@@ -25,18 +25,18 @@ func TestLongAccessMachineSnapshotAndFork(t *testing.T) {
 	s.OK(t, vm("ssh", "web", "--", "echo later-7 > /dev/vda; sync")...)
 
 	s.OK(t, vm("fork", "web", "--name", "web-2", "--snapshot", "before", "--wait")...)
-	s.OK(t, vm("fork", "web", "--name", "web-3", "--wait")...)
+	s.OK(t, vm("fork", "web", "--name", "copy", "--number", "2", "--wait")...)
 	if left := strings.Fields(s.kubectl(t, "get", "vmsnap", "-o", "name")); len(left) != 1 {
 		t.Errorf("a fork has left its snapshot: %v", left)
 	}
 	s.kubectl(t, "delete", "vmsnap/before")
 	transcript.Contains(t, s.OK(t, vm("ssh", "web-2", "--", "echo on-$(hostname) $(head -c 7 /dev/vda)")...), "on-web-2 kept-42")
-	transcript.Contains(t, s.OK(t, vm("ssh", "web-3", "--", "echo on-$(hostname) $(head -c 7 /dev/vda)")...), "on-web-3 later-7")
+	transcript.Contains(t, s.OK(t, vm("ssh", "copy-2", "--", "echo on-$(hostname) $(head -c 7 /dev/vda)")...), "on-copy-2 later-7")
 	own := map[string]bool{}
-	for _, name := range []string{"web", "web-2", "web-3"} {
+	for _, name := range []string{"web", "web-2", "copy-1", "copy-2"} {
 		own[s.field(t, "vm/"+name, "{.status.server.addresses[0]}")] = true
 	}
-	if len(own) != 3 {
+	if len(own) != 4 {
 		t.Errorf("the machines have the addresses %v", own)
 	}
 	s.kubectl(t, "delete", "vm/web")
@@ -48,6 +48,6 @@ func TestLongAccessMachineSnapshotAndFork(t *testing.T) {
 	s.untilField(t, "vm/late", `{.status.conditions[?(@.type=="Ready")].reason}`, "ImageMissing")
 	s.OK(t, vm("snapshot", "web-2", "--name", "soon")...)
 	s.wait(t, "condition=Ready", "vm/late")
-	s.kubectl(t, "delete", "vm/late", "vm/web-2", "vm/web-3", "vmsnap/soon")
+	s.kubectl(t, "delete", "vm/late", "vm/web-2", "vm/copy-1", "vm/copy-2", "vmsnap/soon")
 	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
 }

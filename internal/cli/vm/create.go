@@ -83,7 +83,7 @@ keelson vm ssh uses.`,
 				return err
 			}
 			if waits.Wait {
-				if err := m.until(cmd.Context(), vm.Name, waits.Timeout, cmd.ErrOrStderr(), isReady); err != nil {
+				if err := m.until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), isReady, vm.Name); err != nil {
 					return err
 				}
 			}

@@ -81,14 +81,20 @@ func (m *machines) describe(name string, err error) error {
 // interval is that of reads while a command waits.
 const interval = object.Interval
 
-// until waits until done returns true for a machine, and prints each change of its status to progress.
-func (m *machines) until(ctx context.Context, name string, timeout time.Duration, progress io.Writer, done func(*v1alpha1.VirtualMachine) bool) error {
+// until waits until done returns true for all machines, and prints each change of the status of the first that is not done to
+// progress.
+func (m *machines) until(ctx context.Context, timeout time.Duration, progress io.Writer, done func(*v1alpha1.VirtualMachine) bool, names ...string) error {
 	return object.Until(ctx, timeout, progress, func(ctx context.Context) (bool, string, error) {
-		vm, err := m.get(ctx, name)
-		if err != nil {
-			return false, "", err
+		for _, name := range names {
+			vm, err := m.get(ctx, name)
+			if err != nil {
+				return false, "", err
+			}
+			if !done(vm) {
+				return false, describeStatus(vm), nil
+			}
 		}
-		return done(vm), describeStatus(vm), nil
+		return true, "", nil
 	})
 }
 

@@ -108,7 +108,7 @@ func newVerb(v verb) *cobra.Command {
 			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "virtualmachine/%s %s\n", args[0], v.past); err != nil || !waits.Wait {
 				return err
 			}
-			return m.until(cmd.Context(), args[0], waits.Timeout, cmd.ErrOrStderr(), v.done)
+			return m.until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), v.done, args[0])
 		},
 	}
 	flags.addFlags(cmd.Flags())

@@ -111,71 +111,104 @@ func newFork() *cobra.Command {
 	var flags machineFlags
 	var waits object.Waiting
 	var name, snapshot string
+	var number int
 	cmd := &cobra.Command{
 		Use:   "fork NAME",
-		Short: "Make a new machine of a machine",
-		Long: `Make a new machine with the spec of a machine and copies of its disks, as they are now or in a snapshot. It boots
-with a name, an address and keys of its own. VirtualDisks stay with their machine.
+		Short: "Make new machines of a machine",
+		Long: `Make a new machine, or with --number several, with the spec of a machine and copies of its disks, as they are now
+or in a snapshot. Each boots with a name, an address and keys of its own. VirtualDisks stay with their machine.
 
-Without --snapshot, the command takes a snapshot and waits until the new machine has its disks. Then it deletes
+Without --snapshot, the command takes a snapshot and waits until the new machines have their disks. Then it deletes
 the snapshot.`,
 		Example: `  keelson vm fork web --name web-2 --wait
-  keelson vm fork web --name web-3 --snapshot before`,
+  keelson vm fork web --name web-3 --snapshot before
+  keelson vm fork web --name worker --number 10`,
 		Args: oneMachine(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if name == "" {
-				return usage.Errorf("--name is required: that of the new machine")
+			names, err := forkNames(name, number, cmd.Flags().Changed("number"))
+			if err != nil {
+				return err
 			}
 			m, err := flags.open(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if err := m.fork(cmd, args[0], name, snapshot, waits.Timeout); err != nil || !waits.Wait {
+			if err := m.fork(cmd, args[0], names, snapshot, waits.Timeout); err != nil || !waits.Wait {
 				return err
 			}
-			return m.until(cmd.Context(), name, waits.Timeout, cmd.ErrOrStderr(), isReady)
+			return m.until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), isReady, names...)
 		},
 	}
 	flags.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the new machine")
+	cmd.Flags().IntVar(&number, "number", 1, "make this `number` of machines, and add -1, -2 and so on to the name")
 	cmd.Flags().StringVar(&snapshot, "snapshot", "", "`name` of a VirtualMachineSnapshot (default: one is taken)")
-	waits.AddFlags(cmd.Flags(), "the new machine is ready")
+	waits.AddFlags(cmd.Flags(), "the new machines are ready")
 	return cmd
 }
 
-// fork makes a new machine of a snapshot of another one. If that is not given, it takes one, which it deletes when the new machine
-// has its disks.
-func (m *machines) fork(cmd *cobra.Command, of, name, snapshot string, timeout time.Duration) error {
+// maxForks limits the machines of one command.
+const maxForks = 100
+
+// forkNames returns the names of the new machines. If the number is given, it is part of the names.
+func forkNames(name string, number int, given bool) ([]string, error) {
+	switch {
+	case name == "":
+		return nil, usage.Errorf("--name is required: that of the new machine")
+	case !given:
+		return []string{name}, nil
+	case number < 1 || number > maxForks:
+		return nil, usage.Errorf("--number is %d; it must be from 1 to %d", number, maxForks)
+	}
+	var names []string
+	for i := range number {
+		names = append(names, fmt.Sprintf("%s-%d", name, i+1))
+	}
+	return names, nil
+}
+
+// fork makes new machines of a snapshot of another one. If that is not given, it takes one, which it deletes when the new machines
+// have their disks.
+func (m *machines) fork(cmd *cobra.Command, of string, names []string, snapshot string, timeout time.Duration) error {
 	ctx := cmd.Context()
 	source, err := m.get(ctx, of)
 	if err != nil {
 		return err
 	}
-	own := snapshot == ""
-	if own {
-		taken := newMachineSnapshot(source.Name, "", time.Now())
-		if err := m.take(ctx, taken); err != nil {
-			return err
-		}
-		snapshot = taken.Name
+	if snapshot != "" {
+		_, err := m.createForks(ctx, cmd.OutOrStdout(), source, names, snapshot)
+		return err
 	}
-	if err := m.Create(ctx, newForkOf(source, name, snapshot)); err != nil {
+	taken := newMachineSnapshot(source.Name, "", time.Now())
+	if err := m.take(ctx, taken); err != nil {
+		return err
+	}
+	created, err := m.createForks(ctx, cmd.OutOrStdout(), source, names, taken.Name)
+	if waitErr := m.until(ctx, timeout, cmd.ErrOrStderr(), isCreated, created...); waitErr != nil {
+		// New machines may still be made of it.
+		return fmt.Errorf("%w. The snapshot %s is kept; when the machines have their disks, delete it: kubectl delete vmsnap %[2]s --namespace %[3]s",
+			errors.Join(err, waitErr), taken.Name, m.namespace)
+	}
+	return errors.Join(err, m.deleteSnapshot(ctx, taken.Name))
+}
+
+// createForks creates machines of a snapshot of another one until one cannot be created, and returns the names of those that
+// were.
+func (m *machines) createForks(ctx context.Context, out io.Writer, source *v1alpha1.VirtualMachine, names []string, snapshot string) (created []string, err error) {
+	for _, name := range names {
+		err := m.Create(ctx, newForkOf(source, name, snapshot))
 		if apierrors.IsAlreadyExists(err) {
 			err = fmt.Errorf("the namespace %s has a VirtualMachine %s already; choose another name", m.namespace, name)
 		}
-		if own {
-			err = errors.Join(err, m.deleteSnapshot(ctx, snapshot))
+		if err != nil {
+			return created, err
 		}
-		return err
+		created = append(created, name)
+		if _, err := fmt.Fprintf(out, "virtualmachine/%s created\n", name); err != nil {
+			return created, err
+		}
 	}
-	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "virtualmachine/%s created\n", name); err != nil || !own {
-		return err
-	}
-	if err := m.until(ctx, name, timeout, cmd.ErrOrStderr(), isCreated); err != nil {
-		// The new machine may still be made of it.
-		return fmt.Errorf("%w. The snapshot %s is kept; when the machine has its disks, delete it: kubectl delete vmsnap %[2]s --namespace %[3]s", err, snapshot, m.namespace)
-	}
-	return m.deleteSnapshot(ctx, snapshot)
+	return created, nil
 }
 
 // deleteSnapshot deletes a snapshot.
@@ -195,7 +228,7 @@ func isCreated(vm *v1alpha1.VirtualMachine) bool {
 // newForkOf returns a new machine with the spec of another one, and the disks in a snapshot of that.
 func newForkOf(source *v1alpha1.VirtualMachine, name, snapshot string) *v1alpha1.VirtualMachine {
 	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: source.Namespace, Name: name}, Spec: *source.Spec.DeepCopy()}
-	vm.Spec.Action, vm.Spec.RestartedAt = v1alpha1.ActionActive, nil
+	vm.Spec.Action, vm.Spec.RestartedAt, vm.Spec.WokenAt = v1alpha1.ActionActive, nil, nil
 	vm.Spec.Image = &v1alpha1.Image{Snapshot: snapshot}
 	vm.Spec.Disks = slices.DeleteFunc(vm.Spec.Disks, func(disk v1alpha1.Disk) bool { return disk.VirtualDisk != "" })
 	for i := range vm.Spec.Disks {

@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func TestFork(t *testing.T) {
 	source := &v1alpha1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web", UID: "1", Labels: map[string]string{"app": "web"}},
 		Spec: v1alpha1.VirtualMachineSpec{
-			Action: v1alpha1.ActionStopped, RestartedAt: &now, Image: &v1alpha1.Image{Name: "debian-13"}, CPUModel: "host",
+			Action: v1alpha1.ActionStopped, RestartedAt: &now, WokenAt: &now, Image: &v1alpha1.Image{Name: "debian-13"}, CPUModel: "host",
 			Disks: []v1alpha1.Disk{
 				{Name: "data", Size: &size, Image: &v1alpha1.DiskImage{Path: "/image"}}, {Name: "shared", VirtualDisk: "notes"},
 			},
@@ -55,7 +56,25 @@ func TestFork(t *testing.T) {
 	if len(source.Spec.Disks) != 2 || source.Spec.Disks[0].Image == nil {
 		t.Error("the source has changed")
 	}
-	if _, err := execute(t, "fork", "web"); err == nil || err.Error() != "--name is required: that of the new machine" {
-		t.Errorf("without a name: %v", err)
+}
+
+func TestForkNames(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "--name is required: that of the new machine"},
+		{[]string{"--name", "w", "--number", "0"}, "--number is 0; it must be from 1 to 100"},
+		{[]string{"--name", "w", "--number", "101"}, "--number is 101; it must be from 1 to 100"},
+	} {
+		if _, err := execute(t, append([]string{"fork", "web"}, tt.args...)...); err == nil || err.Error() != tt.want {
+			t.Errorf("%q: %v, want %s", tt.args, err, tt.want)
+		}
+	}
+	if got, err := forkNames("w", 1, false); err != nil || !slices.Equal(got, []string{"w"}) {
+		t.Errorf("without a number: %q, %v", got, err)
+	}
+	if got, err := forkNames("w", 2, true); err != nil || !slices.Equal(got, []string{"w-1", "w-2"}) {
+		t.Errorf("two: %q, %v", got, err)
 	}
 }
