@@ -289,6 +289,8 @@ func TestRefused(t *testing.T) {
 		{"a label of the driver pod", "VirtualMachine", `{"podTemplate":{"metadata":{"labels":{"cloudnative.tw/virtualmachine-uid":"a"}}}}`, "spec.podTemplate.metadata.labels", "reserved"},
 		{"an annotation of the driver pod", "VirtualMachine", `{"podTemplate":{"metadata":{"annotations":{"cloudnative.tw/a":"b"}}}}`, "spec.podTemplate.metadata.annotations", "reserved"},
 		{"a wrong field of the scheduling", "VirtualMachine", `{"podTemplate":{"spec":{"topologySpreadConstraints":[{"maxSkew":1}]}}}`, "spec.podTemplate.spec.topologySpreadConstraints[0].topologyKey", "Required"},
+		{"an unknown policy for a shutdown of the host", "VirtualMachine", `{"onHostShutdown":"hibernate"}`, "spec.onHostShutdown", `"stop", "sleep"`},
+		{"an empty time to wake", "VirtualMachine", `{"powerSchedule":{"wake":"","sleep":"0 19 * * *"}}`, "spec.powerSchedule.wake", "at least 1"},
 		{"a power schedule without times", "VirtualMachine", `{"powerSchedule":{"timeZone":"Europe/Berlin"}}`, "spec.powerSchedule", "must have wake, sleep or both"},
 		{"an empty root disk without a size", "VirtualMachine", `{"image":{"empty":true}}`, "spec.image.empty", "needs a size"},
 		{"no empty root disk", "VirtualMachine", `{"image":{"empty":false},"resource":{"rootDisk":"1G"}}`, "spec.image.empty", "true"},

@@ -25,9 +25,14 @@ type PowerSchedule struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	TimeZone string `json:"timeZone,omitempty"`
+
+	// Ignore both schedules while this is true. A machine that is asleep because of them
+	// wakes.
+	// +optional
+	Suspend bool `json:"suspend,omitempty"`
 }
 
-// PowerScheduleStatus has the next times of spec.powerSchedule.
+// PowerScheduleStatus has the next times of spec.powerSchedule. There are none while it is suspended.
 type PowerScheduleStatus struct {
 	// Next time at which the machine wakes, unless it is awake.
 	// +optional

@@ -1175,6 +1175,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: sleep
       type:
         scalar: string
+    - name: suspend
+      type:
+        scalar: boolean
     - name: timeZone
       type:
         scalar: string

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -37,7 +38,7 @@ func New() *cobra.Command {
 next ` + "`keelson up`" + `, unless it is ephemeral or --delete-data is set.
 
 Machines are powered off. Those with spec.onHostShutdown: sleep are put to sleep instead, and go on
-where they were at the next ` + "`keelson up`" + `.
+where they were at the next ` + "`keelson up`" + `. A warning names each one whose memory could not be saved.
 
 With --state-dir it does this to the machines of a ` + "`keelson manager`" + ` that does not run, and stops
 its clusters. The next manager starts them again.`,
@@ -77,9 +78,23 @@ func runStateDir(cmd *cobra.Command, dir string) error {
 	if err != nil {
 		return err
 	}
+	if err := warnOfUnsaved(cmd.ErrOrStderr(), dir, began); err != nil {
+		return err
+	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "Stopped all machines and clusters of %s in %.1f s. The next manager starts them again.\n",
 		dir, time.Since(began).Seconds())
 	return err
+}
+
+// warnOfUnsaved writes a warning for each machine that was shut down since a time instead of being put to sleep. The program of the
+// instance may have done that, whose output is elsewhere.
+func warnOfUnsaved(w io.Writer, dir string, since time.Time) error {
+	for _, warning := range instance.DescribeUnsaved(dir, since) {
+		if _, err := fmt.Fprintln(w, warning); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // stopHost stops the machines and clusters in a state directory, and reports whether there were
@@ -115,6 +130,9 @@ func run(cmd *cobra.Command, dir string, deleteData bool) error {
 		what = fmt.Sprintf("Stopped in %.1f s", time.Since(began).Seconds())
 	}
 	if !deleteData {
+		if err := warnOfUnsaved(cmd.ErrOrStderr(), report.Dir, began); err != nil {
+			return err
+		}
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s. The data stays in %s.\n", what, report.Dir)
 		return err
 	}

@@ -35,3 +35,17 @@ func StopMachines(ctx context.Context, dir string, deleteData bool) error {
 	}
 	return nil
 }
+
+// DescribeUnsaved returns a warning for each machine of an instance that was shut down at that time or later although
+// spec.onHostShutdown is sleep.
+func DescribeUnsaved(dir string, since time.Time) []string {
+	unsaved, err := qemu.FindUnsaved(manager.MachinesDir(dir), since)
+	var all []string
+	for _, m := range unsaved {
+		all = append(all, fmt.Sprintf("Warning: VirtualMachine %s/%s was shut down instead of put to sleep, and its memory is lost: %s.", m.Namespace, m.Name, m.Reason))
+	}
+	if err != nil { // the machines are stopped nevertheless
+		all = append(all, fmt.Sprintf("Warning: could not look for machines that were shut down instead of put to sleep: %v.", err))
+	}
+	return all
+}

@@ -99,7 +99,11 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 	r.report(event{Note: "Stopping ..."})
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
+	stopping := time.Now()
 	err = errors.Join(interrupted(ctx, err), instance.StopMachines(stopCtx, dir, o.instance.Ephemeral))
+	for _, warning := range instance.DescribeUnsaved(dir, stopping) {
+		r.report(event{Note: warning})
+	}
 	_, stopErr := local.StopAll(stopCtx, manager.ClusterDir(dir))
 	return o.cleanUp(dir, errors.Join(err, stopErr, cp.Stop(stopCtx)))
 }

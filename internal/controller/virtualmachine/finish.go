@@ -21,7 +21,8 @@ func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	was, is := kube.ConditionTransition(vm.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
 	kube.LogReady(ctx, is)
 	f := failureOf(observed, actErr)
-	outcome := kube.Outcome{Urgent: isUrgent(vm, &status, p, was, is), Hold: statusDelay(vm, &status, observed, p), Again: p.requeueAfter}
+	power := powerEventOf(observed, p, f)
+	outcome := kube.Outcome{Urgent: power != nil || isUrgent(vm, &status, p, was, is), Hold: statusDelay(vm, &status, observed, p), Again: p.requeueAfter}
 	outcome.Acted = p.acts() && f == noFailure
 	switch {
 	case errors.Is(actErr, backend.ErrInProgress):
@@ -44,6 +45,9 @@ func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	written, result, err := r.status.Finish(ctx, vm, after, outcome)
 	if written {
 		r.recordEvents(vm, observed, p, was, is)
+		if power != nil {
+			r.events.Normal(vm, power.reason, power.action, power.message)
+		}
 		r.recordDiskEvent(vm, after)
 		r.recordServiceEvent(vm, after)
 		r.recordDurations(vm, after, observed)

@@ -39,6 +39,7 @@ func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machin
 		Disks:       newDisks(vm.Spec.Disks),
 		PodTemplate: vm.Spec.PodTemplate, StorageClass: vm.Spec.StorageClassName,
 		SleepsAtShutdown: vm.Spec.OnHostShutdown == v1alpha1.HostShutdownSleep,
+		SleepsOnSchedule: vm.Spec.PowerSchedule != nil,
 		TakesSnapshots:   vm.Spec.Snapshots != nil,
 		Hash:             hash(&vm.Spec),
 	}

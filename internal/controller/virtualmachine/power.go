@@ -12,6 +12,9 @@ import (
 	"github.com/keelson-dev/keelson/internal/cron"
 )
 
+// bySchedule is the field of the spec that wants a machine to sleep on a schedule.
+const bySchedule = "spec.powerSchedule"
+
 // power is the power state that a machine should have.
 type power struct {
 	wanted v1alpha1.Action
@@ -26,7 +29,7 @@ type power struct {
 }
 
 // powerOf returns the power state that vm should have. spec.action comes first. While it is active, the last time of
-// spec.powerSchedule decides. It needs no record of what was done at which time: a manager that was away does what the last time
+// spec.powerSchedule decides, unless it is suspended. It needs no record of what was done at which time: a manager that was away does what the last time
 // says. spec.wokenAt, and the creation of vm, are like a time to wake.
 func powerOf(vm *v1alpha1.VirtualMachine, now time.Time) power {
 	p := power{wanted: vm.Spec.Action, by: "spec.action"}
@@ -36,6 +39,9 @@ func powerOf(vm *v1alpha1.VirtualMachine, now time.Time) power {
 	wake, sleep, mistakes := powerPlans(vm)
 	if len(mistakes) > 0 {
 		p.invalid = &backend.FieldError{Field: mistakes[0].Field, Message: mistakes[0].Detail}
+		return p
+	}
+	if vm.Spec.PowerSchedule.Suspend {
 		return p
 	}
 	p.nextWake, _ = wake.Next(now)
@@ -52,7 +58,7 @@ func powerOf(vm *v1alpha1.VirtualMachine, now time.Time) power {
 		awake = woken
 	}
 	if last, ok := sleep.Prev(now.Add(time.Nanosecond)); ok && last.After(awake) && p.wanted == v1alpha1.ActionActive {
-		p.wanted, p.by = v1alpha1.ActionAsleep, "spec.powerSchedule"
+		p.wanted, p.by = v1alpha1.ActionAsleep, bySchedule
 	}
 	return p
 }
@@ -68,12 +74,28 @@ func soonest(a, b time.Time) time.Time {
 // whenAwake describes when a machine that is to sleep is to be on again.
 func (p *power) whenAwake() string {
 	switch {
-	case p.by == "spec.action":
+	case p.by != bySchedule:
 		return "when spec.action is active"
 	case p.nextWake.IsZero():
 		return "when spec.wokenAt is set to the current time"
 	}
 	return "at " + timestamp(p.nextWake)
+}
+
+// powerEvent is an event of a machine with spec.powerSchedule.
+type powerEvent struct{ reason, action, message string }
+
+// powerEventOf returns the event of a plan that was carried out and puts a machine to sleep on its schedule, or wakes one that its
+// schedule will put to sleep again; nil if it does neither. It says when the opposite is due.
+func powerEventOf(observed observation, p plan, f failure) *powerEvent {
+	switch {
+	case f != noFailure:
+	case p.action == sleep && p.power.by == bySchedule:
+		return &powerEvent{v1alpha1.ReasonFallingAsleep, "SleepServer", "The machine is put to sleep, as requested by " + bySchedule + ". It wakes " + p.power.whenAwake()}
+	case p.action == start && observed.server.State == backend.StateAsleep && !p.power.nextSleep.IsZero():
+		return &powerEvent{v1alpha1.ReasonStarting, "WakeServer", "The machine wakes. " + bySchedule + " puts it to sleep again at " + timestamp(p.power.nextSleep)}
+	}
+	return nil
 }
 
 // summarizeSchedule records the next times of spec.powerSchedule.

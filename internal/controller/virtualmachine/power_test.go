@@ -21,6 +21,8 @@ func scheduled(wake, sleep, zone string) change {
 // working is a schedule of working days.
 func working(vm *v1alpha1.VirtualMachine) { scheduled("0 8 * * MON-FRI", "0 19 * * *", "")(vm) }
 
+func suspended(vm *v1alpha1.VirtualMachine) { vm.Spec.PowerSchedule.Suspend = true }
+
 func woken(at time.Time) change {
 	return func(vm *v1alpha1.VirtualMachine) { vm.Spec.WokenAt = ptr.To(metav1.NewTime(at)) }
 }
@@ -68,6 +70,19 @@ func TestPowerOf(t *testing.T) {
 		// On 29 March, the clocks of Berlin go from 2:00 to 3:00, which is 1:00 UTC.
 		{"a time to wake that does not exist: before it", at("2026-03-29T00:59:59Z"), newVM(scheduled("30 2 * * *", "0 19 * * *", "Europe/Berlin")), asleep, "2026-03-29T01:00:00Z"},
 		{"a time to wake that does not exist", at("2026-03-29T01:00:00Z"), newVM(scheduled("30 2 * * *", "0 19 * * *", "Europe/Berlin")), active, "2026-03-29T17:00:00Z"},
+		{"a time to wake that does not exist, on the day before", at("2026-03-28T01:30:00Z"), newVM(scheduled("30 2 * * *", "0 19 * * *", "Europe/Berlin")), active, "2026-03-28T18:00:00Z"},
+		{"a time to sleep that does not exist: before it", at("2026-03-29T00:59:59Z"), newVM(scheduled("0 0 * * *", "30 2 * * *", "Europe/Berlin")), active, "2026-03-29T01:00:00Z"},
+		{"a time to sleep that does not exist", at("2026-03-29T01:00:00Z"), newVM(scheduled("0 0 * * *", "30 2 * * *", "Europe/Berlin")), asleep, "2026-03-29T22:00:00Z"},
+		{"times to wake and to sleep that do not exist become one", at("2026-03-29T01:00:00Z"), newVM(scheduled("45 2 * * *", "15 2 * * *", "Europe/Berlin")), active, "2026-03-30T00:15:00Z"},
+		// On 25 October, they go from 3:00 back to 2:00, which is 1:00 UTC. 2:30 is at 0:30 and at 1:30 UTC.
+		{"a time to sleep that is there twice: the first", at("2026-10-25T00:30:00Z"), newVM(scheduled("45 2 * * *", "30 2 * * *", "Europe/Berlin")), asleep, "2026-10-25T00:45:00Z"},
+		{"a time to sleep that is there twice: the second is none", at("2026-10-25T01:30:00Z"), newVM(scheduled("45 2 * * *", "30 2 * * *", "Europe/Berlin")), active, "2026-10-26T01:30:00Z"},
+		{"the night in which the clocks go back is an hour longer", at("2026-10-25T06:59:59Z"), newVM(scheduled("0 8 * * *", "0 19 * * *", "Europe/Berlin")), asleep, "2026-10-25T07:00:00Z"},
+		{"suspended", wednesday("20:00:00"), newVM(working, suspended), active, never},
+		{"suspended, and spec.action", noon, newVM(working, suspended, withAction(asleep)), asleep, never},
+		{"suspended, with a mistake", noon, newVM(scheduled("0 8 * *", "", ""), suspended), active, never},
+		{"created when it sleeps", wednesday("19:00:00"), newVM(working, createdAt(wednesday("19:00:00"))), active, "2026-03-05T08:00:00Z"},
+		{"created when it would sleep, before it first wakes", wednesday("07:00:00"), newVM(working, createdAt(wednesday("07:00:00"))), active, "2026-03-04T08:00:00Z"},
 		{"a mistake", wednesday("20:00:00"), newVM(scheduled("0 8 * *", "0 19 * * *", "")), active, never},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -125,6 +140,9 @@ func TestPowerSchedule(t *testing.T) {
 	clock(1, 8)
 	w.reconcileUntilStable()
 	w.expectCalls("Start")
+	if got, want := strings.Join(w.events(), ", "), "Normal FallingAsleep, Normal Starting"; got != want {
+		t.Errorf("events are %q, want %q", got, want)
+	}
 
 	// Several times were missed: the last one counts, once.
 	clock(3, 20)
@@ -136,10 +154,32 @@ func TestPowerSchedule(t *testing.T) {
 	w.reconcileUntilStable()
 	w.expectCalls("Start")
 
+	// While its schedule is suspended, it does not sleep. If it is asleep then, it wakes.
+	w.change(suspended)
+	clock(5, 20)
+	w.reconcileUntilStable()
+	w.expectCalls()
+	if got := w.vm().Status.PowerSchedule; got != nil {
+		t.Errorf("the next times of a suspended schedule are %+v", got)
+	}
+	w.change(scheduled("0 8 * * *", "0 19 * * *", ""))
+	w.reconcileUntilStable()
+	w.expectCalls("Sleep")
+	w.change(suspended)
+	w.reconcileUntilStable()
+	w.expectCalls("Start")
+	w.change(scheduled("0 8 * * *", "0 19 * * *", ""))
+	w.reconcileUntilStable()
+	w.expectCalls("Sleep")
+	clock(6, 9)
+	w.reconcileUntilStable()
+	w.expectCalls("Start")
+	w.events()
+
 	// A machine that is to be asleep or off is not woken.
 	w.change(withAction(v1alpha1.ActionAsleep))
 	w.reconcileUntilStable()
-	clock(6, 12)
+	clock(7, 12)
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonAsleep)
 	w.expectCalls("Sleep")

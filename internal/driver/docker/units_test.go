@@ -112,6 +112,8 @@ func TestValidate(t *testing.T) {
 		{"more processors than the host has", func(m *backend.Machine) { m.MilliCPU = 2001 }, "has 2 processors"},
 		{"rules of its network", func(m *backend.Machine) { m.Network = &v1alpha1.Network{Isolated: true} }, "spec.network"},
 		{"a template of its Pod", func(m *backend.Machine) { m.PodTemplate = &v1alpha1.PodTemplate{} }, "spec.podTemplate"},
+		{"sleep when the host is shut down", func(m *backend.Machine) { m.SleepsAtShutdown = true }, "spec.onHostShutdown"},
+		{"sleep on a schedule", func(m *backend.Machine) { m.SleepsOnSchedule = true }, "spec.powerSchedule"},
 		{"snapshots on a schedule", func(m *backend.Machine) { m.TakesSnapshots = true }, "spec.snapshots"},
 		{"a StorageClass", func(m *backend.Machine) { m.StorageClass = "fast" }, "spec.storageClassName"},
 		{"invalid UID", func(m *backend.Machine) { m.UID = "../x" }, "is not a UID"},

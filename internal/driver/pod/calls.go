@@ -283,7 +283,7 @@ func (d *Driver) Pause(context.Context, backend.Identity) error {
 
 // Sleep implements backend.Driver.
 func (d *Driver) Sleep(context.Context, backend.Identity) error {
-	return fmt.Errorf("%w: the driver pod cannot put machines to sleep; set spec.action to active or stopped", backend.ErrInvalid)
+	return fmt.Errorf("%w: the driver pod cannot put machines to sleep; set spec.action to active or stopped, and remove spec.powerSchedule", backend.ErrInvalid)
 }
 
 // Resume implements backend.Driver.

@@ -36,6 +36,8 @@ func TestValidate(t *testing.T) {
 		"spec.network":           func(m *backend.Machine) { m.Network = &v1alpha1.Network{} },
 		"spec.disks":             func(m *backend.Machine) { m.Disks = []backend.Disk{{Name: "data"}} },
 		"spec.display":           func(m *backend.Machine) { m.Display = v1alpha1.DisplayVGA },
+		"spec.onHostShutdown":    func(m *backend.Machine) { m.SleepsAtShutdown = true },
+		"spec.powerSchedule":     func(m *backend.Machine) { m.SleepsOnSchedule = true },
 		"spec.snapshots":         func(m *backend.Machine) { m.TakesSnapshots = true },
 		"spec.resource.cpu":      func(m *backend.Machine) { m.MilliCPU = 1500 },
 		"spec.cloudInit":         func(m *backend.Machine) { m.Seed = &backend.Seed{UserData: strings.Repeat("x", maxSeed+1)} },

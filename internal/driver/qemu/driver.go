@@ -237,7 +237,7 @@ func (d *Driver) awaitAttached() {
 	}
 }
 
-func (d *Driver) machinesDir() string { return filepath.Join(d.options.StateDir, "machines") }
+func (d *Driver) machinesDir() string { return machinesDir(d.options.StateDir) }
 func (d *Driver) imagesDir() string   { return filepath.Join(d.options.StateDir, "images") }
 func (d *Driver) retainedDir() string { return retainedDir(d.options.StateDir) }
 

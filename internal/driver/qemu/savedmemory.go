@@ -291,7 +291,7 @@ func (f *checkedFile) Write(data []byte) (int, error) {
 // onlyReader hides io.WriterTo, so that io.CopyBuffer uses its buffer.
 type onlyReader struct{ io.Reader }
 
-// timedStream is one end of a pipe to QEMU. Each read and write has a timeout, and they end with the context.
+// timedStream is one end of a pipe to QEMU. Each read and write has a timeout, and they end with the deadline of the context.
 type timedStream struct {
 	ctx    context.Context
 	stream *os.File
@@ -301,7 +301,11 @@ func (s *timedStream) prepare() error {
 	if err := s.ctx.Err(); err != nil {
 		return err
 	}
-	return s.stream.SetDeadline(time.Now().Add(streamTimeout))
+	deadline := time.Now().Add(streamTimeout)
+	if end, ok := s.ctx.Deadline(); ok && end.Before(deadline) {
+		deadline = end
+	}
+	return s.stream.SetDeadline(deadline)
 }
 
 // Read implements io.Reader.

@@ -88,7 +88,7 @@ func TestGuestGoesOnAfterSleep(t *testing.T) {
 	needGuest(t)
 	w := newFixture(t)
 	machine := booted(func(m *backend.Machine) {
-		m.DiskBytes = 64 << 20
+		m.DiskBytes, m.SleepsAtShutdown = 64<<20, true
 		m.Disks = []backend.Disk{{Name: "data", SizeBytes: 16 << 20}}
 		m.Ports = []v1alpha1.Port{{Name: "ssh", Port: 22, Protocol: v1alpha1.ProtocolTCP}}
 	})
@@ -130,9 +130,7 @@ func TestGuestGoesOnAfterSleep(t *testing.T) {
 	if !slices.Equal(awake.Addresses[:1], before.Addresses[:1]) || !slices.Equal(awake.Endpoints, before.Endpoints) {
 		t.Errorf("it is at %v and %v, was at %v and %v", awake.Addresses, awake.Endpoints, before.Addresses, before.Endpoints)
 	}
-	w.reconnect()
-	w.typed("a=$(cat /tmp/count); sleep 1; [ $(cat /tmp/count) -gt $a ] && [ $$ = $(cat /tmp/shell) ] && echo hello >&9 && grep -c hello /root/open | sed s/^/goes-on-/")
-	w.shows("goes-on-1")
+	w.goesOn(1)
 	asked := time.Now()
 	w.typed("echo clock-$(date +%s)-")
 	clock := regexp.MustCompile(`clock-(\d+)-`)
@@ -145,13 +143,26 @@ func TestGuestGoesOnAfterSleep(t *testing.T) {
 	w.typed("head -c 5 /dev/disk/by-id/virtio-more | sed s/^/disk-/; echo end-$((40+2))")
 	w.shows("disk-there")
 	w.shows("end-42")
-	// It sleeps again, and shuts down cleanly after that.
-	w.sleeps()
+	// It sleeps again while its host is off, and shuts down cleanly after that.
+	if server := w.shutDown(StopOptions{SleepTimeout: time.Minute}); server.State != backend.StateAsleep {
+		t.Errorf("after the shutdown of its host it is %+v, ended %+v", server, server.Ended)
+	}
 	w.wakes(machine)
+	w.eventually("the guest answers", answers)
+	w.goesOn(2)
 	w.do(w.driver.Stop(t.Context(), machine.Identity, time.Minute))
 	w.eventually("it is off", is(backend.StateStopped))
 	w.checkDisks()
 	w.remove()
+}
+
+// goesOn checks that the shell of the guest, its background job and its open file are those from before the machine slept for the nth
+// time.
+func (w *fixture) goesOn(n int) {
+	w.Helper()
+	w.reconnect()
+	w.typed("a=$(cat /tmp/count); sleep 1; [ $(cat /tmp/count) -gt $a ] && [ $$ = $(cat /tmp/shell) ] && echo hello >&9 && grep -c hello /root/open | sed s/^/goes-on-/")
+	w.shows(fmt.Sprintf("goes-on-%d", n))
 }
 
 // reconnect connects to the console of the machine again.

@@ -1,15 +1,19 @@
 package qemu
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/confine"
@@ -120,9 +124,9 @@ func (m *machine) endUnlessAsleep(ctx context.Context, grace time.Duration) erro
 	m.mu.Lock()
 	isOff, isSaved, failed := m.run == "", m.def.Asleep != nil, m.failedSleep.err
 	if !isOff && !isSaved {
-		why := "the host was shut down"
+		why := hostShutDown
 		switch {
-		case errors.Is(failed, context.DeadlineExceeded):
+		case errors.Is(failed, context.DeadlineExceeded), errors.Is(failed, os.ErrDeadlineExceeded):
 			why += ", and there was no time to save it"
 		case failed != nil:
 			why += ": " + failed.Error()
@@ -140,6 +144,59 @@ func (m *machine) endUnlessAsleep(ctx context.Context, grace time.Duration) erro
 	}
 	step("stop instead of sleep")
 	return m.powerOff(ctx, grace)
+}
+
+// hostShutDown begins the reason why a machine was shut down instead of being put to sleep.
+const hostShutDown = "the host was shut down"
+
+// Unsaved is a machine that a shutdown of its host should have put to sleep, and whose memory is lost instead.
+type Unsaved struct {
+	Namespace, Name string
+	// Reason is why its memory could not be saved.
+	Reason string
+}
+
+// machinesDir is the directory of the folders of machines in a state directory.
+func machinesDir(stateDir string) string { return filepath.Join(stateDir, "machines") }
+
+// FindUnsaved returns the machines of a state directory that were shut down at that time or later instead of being put to sleep. It
+// only reads: the machines may have been stopped by another program. A missing directory has no machines.
+func FindUnsaved(stateDir string, since time.Time) ([]Unsaved, error) {
+	dir := machinesDir(stateDir)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var all []Unsaved
+	errs := []error{err}
+	for _, entry := range entries {
+		if checkUID(types.UID(entry.Name())) != nil {
+			continue // it is being removed
+		}
+		def, err := readDefinition(filepath.Join(dir, entry.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		if reason := def.unsavedSince(since); reason != "" {
+			all = append(all, Unsaved{def.Namespace, def.Name, reason})
+		}
+	}
+	slices.SortFunc(all, func(a, b Unsaved) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	return all, errors.Join(errs...)
+}
+
+// unsavedSince returns why the memory of the machine was lost at a shutdown of the host at that time or later; empty if it was not.
+func (def *definition) unsavedSince(since time.Time) string {
+	ended := def.Ended
+	switch {
+	case def.Unsaved != "": // its end is not recorded yet
+		return def.Unsaved
+	case ended == nil || ended.Cause != backend.CauseMemoryLost || ended.At.Before(since) || !strings.HasPrefix(ended.Message, hostShutDown):
+		return ""
+	}
+	return ended.Message
 }
 
 // stopFile has the options of the last manager that StopAll needs.

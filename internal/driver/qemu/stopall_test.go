@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
@@ -36,6 +39,7 @@ func TestShutdownPutsMachinesToSleep(t *testing.T) {
 	w := newFixture(t)
 	machine := w.sleeper()
 	w.run(machine)
+	began := time.Now()
 	if server := w.shutDown(StopOptions{SleepTimeout: time.Minute}); server.State != backend.StateAsleep || server.Ended != nil && server.Ended.Cause != backend.CauseRequested {
 		t.Errorf("after the shutdown the machine is %+v", server)
 	}
@@ -46,7 +50,41 @@ func TestShutdownPutsMachinesToSleep(t *testing.T) {
 	if server := w.shutDown(StopOptions{}); server.State != backend.StateStopped || server.Ended.Cause != backend.CauseRequested {
 		t.Errorf("it is %+v, ended %+v", server, server.Ended)
 	}
+	w.expectUnsaved(began)
 	w.remove()
+}
+
+// expectUnsaved checks which machines were shut down since a time instead of being put to sleep.
+func (w *fixture) expectUnsaved(since time.Time, want ...Unsaved) {
+	w.Helper()
+	got, err := FindUnsaved(w.options.StateDir, since)
+	w.do(err)
+	if !slices.Equal(got, want) {
+		w.Errorf("the machines that were shut down instead of put to sleep are %+v, want %+v", got, want)
+	}
+}
+
+// Without a state directory there are no machines, and the rest of a machine that is being removed is none.
+func TestFindUnsaved(t *testing.T) {
+	w := &fixture{T: t, options: Options{StateDir: filepath.Join(t.TempDir(), "machines")}}
+	w.expectUnsaved(time.Time{})
+	now := time.Now()
+	for id, def := range map[string]definition{
+		"c": {Unsaved: "the host was shut down: why"},
+		"b": {Ended: &backend.Ended{At: now, Cause: backend.CauseMemoryLost, Message: "the host was shut down: no room"}},
+		"a": {Ended: &backend.Ended{At: now.Add(-time.Second), Cause: backend.CauseMemoryLost, Message: "the host was shut down: before"}},
+		"d": {Ended: &backend.Ended{At: now, Cause: backend.CauseMemoryLost, Message: "its file is damaged"}},
+		"e": {Ended: &backend.Ended{At: now, Cause: backend.CauseRequested}},
+		"f": {},
+	} {
+		def.UID = types.UID(strings.Repeat(id, 8) + string(uid[8:]))
+		def.Namespace, def.Name = "default", id
+		dir := filepath.Join(machinesDir(w.options.StateDir), string(def.UID))
+		w.do(os.MkdirAll(dir, 0o700))
+		w.do(def.write(dir))
+	}
+	w.do(os.Mkdir(filepath.Join(machinesDir(w.options.StateDir), trashPrefix+string(uid)), 0o700))
+	w.expectUnsaved(now, Unsaved{"default", "b", "the host was shut down: no room"}, Unsaved{"default", "c", "the host was shut down: why"})
 }
 
 // A machine that cannot be put to sleep is powered off, and says why.
@@ -65,10 +103,13 @@ func TestShutdownWithoutSleep(t *testing.T) {
 			w.open()
 			machine := w.sleeper()
 			w.run(machine)
+			began := time.Now()
 			server := w.shutDown(StopOptions{SleepTimeout: test.timeout})
 			if server.State != backend.StateStopped || server.Ended == nil || server.Ended.Cause != backend.CauseMemoryLost || !strings.Contains(server.Ended.Message, test.says) {
 				t.Errorf("after the shutdown the machine is %+v, ended %+v", server, server.Ended)
 			}
+			w.expectUnsaved(began, Unsaved{machine.Namespace, machine.Name, server.Ended.Message})
+			w.expectUnsaved(time.Now())
 			if w.hasMemory() {
 				t.Error("a part of its memory is left over")
 			}

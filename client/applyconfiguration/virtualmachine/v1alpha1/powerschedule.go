@@ -14,6 +14,9 @@ type PowerScheduleApplyConfiguration struct {
 	Sleep *string `json:"sleep,omitempty"`
 	// IANA time zone of both schedules, such as Europe/Berlin. The default is UTC.
 	TimeZone *string `json:"timeZone,omitempty"`
+	// Ignore both schedules while this is true. A machine that is asleep because of them
+	// wakes.
+	Suspend *bool `json:"suspend,omitempty"`
 }
 
 // PowerScheduleApplyConfiguration constructs a declarative configuration of the PowerSchedule type for use with
@@ -43,5 +46,13 @@ func (b *PowerScheduleApplyConfiguration) WithSleep(value string) *PowerSchedule
 // If called multiple times, the TimeZone field is set to the value of the last call.
 func (b *PowerScheduleApplyConfiguration) WithTimeZone(value string) *PowerScheduleApplyConfiguration {
 	b.TimeZone = &value
+	return b
+}
+
+// WithSuspend sets the Suspend field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Suspend field is set to the value of the last call.
+func (b *PowerScheduleApplyConfiguration) WithSuspend(value bool) *PowerScheduleApplyConfiguration {
+	b.Suspend = &value
 	return b
 }

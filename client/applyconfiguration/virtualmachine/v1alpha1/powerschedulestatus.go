@@ -9,7 +9,7 @@ import (
 // PowerScheduleStatusApplyConfiguration represents a declarative configuration of the PowerScheduleStatus type for use
 // with apply.
 //
-// PowerScheduleStatus has the next times of spec.powerSchedule.
+// PowerScheduleStatus has the next times of spec.powerSchedule. There are none while it is suspended.
 type PowerScheduleStatusApplyConfiguration struct {
 	// Next time at which the machine wakes, unless it is awake.
 	NextWakeTime *v1.Time `json:"nextWakeTime,omitempty"`

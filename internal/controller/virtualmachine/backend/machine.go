@@ -56,6 +56,8 @@ type Machine struct {
 	Service bool `json:"service,omitempty"`
 	// SleepsAtShutdown means that the server is put to sleep when its host is shut down, instead of being stopped.
 	SleepsAtShutdown bool `json:"sleepsAtShutdown,omitempty"`
+	// SleepsOnSchedule means that the server is put to sleep on a schedule. Only the rule of a driver needs that.
+	SleepsOnSchedule bool `json:"-"`
 	// TakesSnapshots means that snapshots of the server are wanted. Only the rule of a driver needs that.
 	TakesSnapshots bool `json:"-"`
 	// PodTemplate is what the Pod of the machine has in addition, and StorageClass the class of its volume, for drivers whose
