@@ -99,13 +99,19 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 	r.report(event{Note: "Stopping ..."})
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	stopping := time.Now()
-	err = errors.Join(interrupted(ctx, err), instance.StopMachines(stopCtx, dir, o.instance.Ephemeral))
-	for _, warning := range instance.DescribeUnsaved(dir, stopping) {
-		r.report(event{Note: warning})
-	}
+	err = errors.Join(interrupted(ctx, err), o.stopMachines(stopCtx, dir, r))
 	_, stopErr := local.StopAll(stopCtx, manager.ClusterDir(dir))
 	return o.cleanUp(dir, errors.Join(err, stopErr, cp.Stop(stopCtx)))
+}
+
+// stopMachines stops the machines, and reports those that could not be put to sleep.
+func (o *options) stopMachines(ctx context.Context, dir string, r reporter) error {
+	began := time.Now()
+	err := instance.StopMachines(ctx, dir, o.instance.Ephemeral)
+	for _, warning := range instance.DescribeUnsaved(dir, began) {
+		r.report(event{Note: warning})
+	}
+	return err
 }
 
 // nodeCounts returns the numbers of simulated and of real nodes; one of them is 0.
