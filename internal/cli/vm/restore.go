@@ -69,7 +69,7 @@ func newMachineRestore(snapshot string, keep bool, now time.Time) *v1alpha1.Virt
 }
 
 // isRestored reports whether a restore is done and the machine is ready, otherwise what it waits for. It fails when the restore has
-// failed. A machine that should not run is done when it is restored.
+// failed. A machine that should not run, or stays off because of its schedule or restart policy, is done when it is restored.
 func (m *machines) isRestored(ctx context.Context, name, requested string) (bool, string, error) {
 	vm, err := m.get(ctx, name)
 	if err != nil {
@@ -79,7 +79,8 @@ func (m *machines) isRestored(ctx context.Context, name, requested string) (bool
 	if done := vm.Status.Restore; done != nil && done.RequestedAt == requested {
 		r.Ended, r.Failed, r.Message = true, done.Result == v1alpha1.RestoreFailed, done.Message
 	}
-	if r.Ended && !r.Failed && vm.Spec.Action != v1alpha1.ActionActive {
+	staysOff := vm.Spec.Action != v1alpha1.ActionActive || vm.Status.PrintableStatus == v1alpha1.StatusStopped
+	if r.Ended && !r.Failed && staysOff {
 		return true, "", nil
 	}
 	return r.IsComplete()
