@@ -173,6 +173,10 @@ func TestAccepted(t *testing.T) {
 		spec: `{"snapshots":{"schedule":"0 3 * * *","timeZone":"Europe/Berlin","keep":14,"suspend":true}}`,
 		want: `{"action":"active","diskPolicy":"Delete","firmware":"bios","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","snapshots":{"keep":14,"schedule":"0 3 * * *","suspend":true,"timeZone":"Europe/Berlin"},"terminationGracePeriodSeconds":30}`,
 	}, {
+		name: "a VirtualMachine with a restore", kind: "VirtualMachine",
+		spec: `{"restore":{"snapshot":"before","requestedAt":"2026-11-25T18:00:00Z","keepCurrent":false}}`,
+		want: `{"action":"active","diskPolicy":"Delete","firmware":"bios","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","restore":{"keepCurrent":false,"requestedAt":"2026-11-25T18:00:00Z","snapshot":"before"},"terminationGracePeriodSeconds":30}`,
+	}, {
 		name: "a VirtualDisk", kind: "VirtualDisk",
 		spec: `{"size":"1Gi"}`,
 		want: `{"deletePolicy":"Delete","size":"1Gi"}`,
@@ -247,6 +251,8 @@ func TestRefused(t *testing.T) {
 		{"a snapshot without an agent", "VirtualMachine", `{"image":{"snapshot":"a","agent":false}}`, "spec.image.agent", "that of its machine"},
 		{"snapshots at no time", "VirtualMachine", `{"snapshots":{"keep":3}}`, "spec.snapshots.schedule", "Required value"},
 		{"snapshots of which none is kept", "VirtualMachine", `{"snapshots":{"schedule":"@daily","keep":0}}`, "spec.snapshots.keep", "greater than or equal to 1"},
+		{"a restore from nothing", "VirtualMachine", `{"restore":{"requestedAt":"b"}}`, "spec.restore.snapshot", "Required value"},
+		{"a restore that no text identifies", "VirtualMachine", `{"restore":{"snapshot":"a"}}`, "spec.restore.requestedAt", "Required value"},
 		{"a VirtualDisk of nothing", "VirtualDisk", `{}`, "spec", "must have a size, an image or a disk to clone"},
 		{"a VirtualDisk of two things", "VirtualDisk", `{"image":{"path":"/a"},"from":{"virtualDisk":"a"}}`, "spec.from", "not both"},
 		{"a VirtualDisk of no image", "VirtualDisk", `{"image":{}}`, "spec.image", "exactly one of"},
@@ -348,7 +354,7 @@ func TestRefusedChanges(t *testing.T) {
 	}
 	machines := client.Resource(resources["VirtualMachine"]).Namespace(env.Namespace(t))
 	object := newObject(t, "VirtualMachine", "", `{"action":"stopped","driver":"none","image":{"path":"/a"},"resource":{"rootDisk":"10G"},
-		"disks":[{"name":"a","size":"10G"},{"name":"b","image":{"path":"/a"}}]}`)
+		"restore":{"snapshot":"a","requestedAt":"1"},"disks":[{"name":"a","size":"10G"},{"name":"b","image":{"path":"/a"}}]}`)
 	if _, err := machines.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -361,6 +367,7 @@ func TestRefusedChanges(t *testing.T) {
 		{"another image of a disk", `{"spec":{"disks":[{"name":"b","image":{"path":"/b"}}]}}`, "spec.disks[0].image: Invalid value"},
 		{"no image of a disk", `{"spec":{"disks":[{"name":"b","size":"1G"}]}}`, "cannot be set or removed later"},
 		{"another driver", `{"spec":{"driver":"other"}}`, "the server stays where it was created"},
+		{"another snapshot for a restore", `{"spec":{"restore":{"snapshot":"b"}}}`, "change spec.restore.requestedAt, too"},
 		{"a StorageClass", `{"spec":{"storageClassName":"fast"}}`, "the disk stays in its volume"},
 		{"no driver", `{"spec":{"driver":null}}`, "cannot be set or removed later"},
 	} {

@@ -98,6 +98,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.VirtualMachineImageSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineImageStatus"):
 		return &virtualmachinev1alpha1.VirtualMachineImageStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineRestore"):
+		return &virtualmachinev1alpha1.VirtualMachineRestoreApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineRestoreStatus"):
+		return &virtualmachinev1alpha1.VirtualMachineRestoreStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSnapshot"):
 		return &virtualmachinev1alpha1.VirtualMachineSnapshotApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSnapshotSpec"):

@@ -1,5 +1,5 @@
-// Package snapshots makes snapshots on a schedule and keeps the last ones, for the controllers of the kinds that have
-// spec.snapshots.
+// Package snapshots makes snapshots on a schedule, keeps the last ones, and decides about restores in place, for the controllers of
+// the kinds that have spec.snapshots and spec.restore.
 package snapshots
 
 import (

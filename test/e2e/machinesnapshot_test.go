@@ -3,6 +3,7 @@ package e2e
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
@@ -29,7 +30,20 @@ func TestLongAccessMachineSnapshotAndFork(t *testing.T) {
 	if left := strings.Fields(s.kubectl(t, "get", "vmsnap", "-o", "name")); len(left) != 1 {
 		t.Errorf("a fork has left its snapshot: %v", left)
 	}
-	s.kubectl(t, "delete", "vmsnap/before")
+	// The machine itself gets its data back, and again what it had before.
+	transcript.Contains(t, s.Fails(t, 1, vm("restore", "web", "--snapshot", "missing", "--wait", "--timeout", "5s")...), `there is no VirtualMachineSnapshot "missing"`)
+	address := s.field(t, "vm/web", "{.status.server.addresses[0]}")
+	began := time.Now()
+	s.OK(t, vm("restore", "web", "--snapshot", "before", "--wait")...)
+	t.Logf("restored after %v", time.Since(began).Round(time.Millisecond))
+	transcript.Contains(t, s.OK(t, vm("ssh", "web", "--", "echo on-$(hostname) $(head -c 7 /dev/vda)")...), "on-web kept-42")
+	if now := s.field(t, "vm/web", "{.status.server.addresses[0]}"); now != address {
+		t.Errorf("the address is %s, was %s", now, address)
+	}
+	previous := s.field(t, "vm/web", "{.status.restore.previous}")
+	s.OK(t, vm("restore", "web", "--snapshot", previous, "--keep-current=false", "--wait")...)
+	transcript.Contains(t, s.OK(t, vm("ssh", "web", "--", "head -c 7 /dev/vda")...), "later-7")
+	s.kubectl(t, "delete", "vmsnap/before", "vmsnap/"+previous)
 	transcript.Contains(t, s.OK(t, vm("ssh", "web-2", "--", "echo on-$(hostname) $(head -c 7 /dev/vda)")...), "on-web-2 kept-42")
 	transcript.Contains(t, s.OK(t, vm("ssh", "copy-2", "--", "echo on-$(hostname) $(head -c 7 /dev/vda)")...), "on-copy-2 later-7")
 	own := map[string]bool{}

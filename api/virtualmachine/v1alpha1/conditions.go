@@ -26,6 +26,9 @@ const (
 	// ConditionSnapshotsUpToDate is True if the last snapshot that spec.snapshots has made is taken,
 	// or if none was due yet. Only machines with spec.snapshots have it.
 	ConditionSnapshotsUpToDate = "SnapshotsUpToDate"
+	// ConditionRestored is True if the restore of spec.restore is done. Only machines with
+	// spec.restore have it.
+	ConditionRestored = "Restored"
 	// ConditionRestartRequired is True if a change of the spec requires a restart; the
 	// message names the fields.
 	ConditionRestartRequired = "RestartRequired"
@@ -154,6 +157,21 @@ const (
 	ReasonInvalidSchedule = "InvalidSchedule"
 	// ReasonNotObserved: the schedule was not looked at yet.
 	ReasonNotObserved = "NotObserved"
+)
+
+// The reasons of ConditionRestored. It may also have ReasonSnapshotPending, ReasonMachineNotCreated, ReasonInvalidSpec,
+// ReasonErrResourceExists and ReasonNotObserved. ConditionReady has ReasonRestoring while the disks are being replaced.
+const (
+	// ReasonRestored: the machine has the disks of the snapshot.
+	ReasonRestored = "Restored"
+	// ReasonRestoring: the restore is in progress.
+	ReasonRestoring = "Restoring"
+	// ReasonRestoreFailed: the machine was not restored and has the disks that it had before.
+	// Request it again.
+	ReasonRestoreFailed = "RestoreFailed"
+	// ReasonSnapshotNotAvailable: the VirtualMachineSnapshot of spec.restore does not exist, is
+	// not ready, or is of another machine.
+	ReasonSnapshotNotAvailable = "SnapshotNotAvailable"
 )
 
 // The reasons of the other conditions.

@@ -109,6 +109,11 @@ type VirtualMachineSpec struct {
 	// +optional
 	Snapshots *SnapshotSchedule `json:"snapshots,omitempty"`
 
+	// Replace the disks of the machine by those of a snapshot, once. The driver qemu
+	// supports that.
+	// +optional
+	Restore *VirtualMachineRestore `json:"restore,omitempty"`
+
 	// A time. A later value than the last one restarts the machine once, regardless of
 	// restartPolicy and backoff, at that time if it is in the future.
 	// +optional

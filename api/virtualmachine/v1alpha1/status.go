@@ -37,7 +37,7 @@ const (
 	StatusPaused PrintableStatus = "Paused"
 	// StatusAsleep: the memory of the machine is in a file, and it uses none.
 	StatusAsleep PrintableStatus = "Asleep"
-	// StatusStopping: the machine is being stopped, restarted or put to sleep.
+	// StatusStopping: the machine is being stopped, restarted, restored or put to sleep.
 	StatusStopping PrintableStatus = "Stopping"
 	// StatusStopped: the machine is powered off.
 	StatusStopped PrintableStatus = "Stopped"
@@ -117,6 +117,10 @@ type VirtualMachineStatus struct {
 	// Progress of spec.snapshots.
 	// +optional
 	Snapshots *SnapshotScheduleStatus `json:"snapshots,omitempty"`
+
+	// Last restore that has ended.
+	// +optional
+	Restore *VirtualMachineRestoreStatus `json:"restore,omitempty"`
 
 	// Requested restart that is in progress.
 	// +optional

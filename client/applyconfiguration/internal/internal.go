@@ -1518,6 +1518,42 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: virtualSize
       type:
         namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineRestore
+  map:
+    fields:
+    - name: keepCurrent
+      type:
+        scalar: boolean
+    - name: requestedAt
+      type:
+        scalar: string
+      default: ""
+    - name: snapshot
+      type:
+        scalar: string
+      default: ""
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineRestoreStatus
+  map:
+    fields:
+    - name: completedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: message
+      type:
+        scalar: string
+    - name: previous
+      type:
+        scalar: string
+    - name: requestedAt
+      type:
+        scalar: string
+      default: ""
+    - name: result
+      type:
+        scalar: string
+    - name: snapshot
+      type:
+        scalar: string
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSnapshot
   map:
     fields:
@@ -1648,6 +1684,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: restartedAt
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: restore
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineRestore
     - name: service
       type:
         scalar: boolean
@@ -1708,6 +1747,9 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 0
+    - name: restore
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineRestoreStatus
     - name: server
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Server

@@ -3,12 +3,9 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -75,26 +72,15 @@ func newClusterRestore(snapshot string, keep bool, now time.Time) *v1alpha1.Clus
 	return r
 }
 
-// isRestored reports whether a restore is done and the cluster is ready, otherwise what it waits for. It fails when the restore has
-// failed.
+// isRestored reports whether a restore is done and the cluster is ready, otherwise what it waits for.
 func (c *clusters) isRestored(ctx context.Context, name, requested string) (bool, string, error) {
 	cluster, err := c.get(ctx, name)
 	if err != nil {
 		return false, "", err
 	}
-	words := func(condition *metav1.Condition) string {
-		if condition == nil || condition.ObservedGeneration != cluster.Generation {
-			return name + ": the restore has not begun"
-		}
-		return name + ": " + strings.Join(strings.Fields(condition.Message), " ")
+	r := object.Restore{Noun: "cluster", Name: name, Generation: cluster.Generation, Conditions: cluster.Status.Conditions}
+	if done := cluster.Status.Restore; done != nil && done.RequestedAt == requested {
+		r.Ended, r.Failed, r.Message = true, done.Result == v1alpha1.RestoreFailed, done.Message
 	}
-	done := cluster.Status.Restore
-	switch {
-	case done == nil || done.RequestedAt != requested:
-		return false, words(meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionRestored)), nil
-	case done.Result == v1alpha1.RestoreFailed:
-		return false, "", fmt.Errorf("cluster %s was not restored: %s", name, done.Message)
-	}
-	ready := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionReady)
-	return ready != nil && ready.Status == metav1.ConditionTrue, words(ready), nil
+	return r.IsComplete()
 }

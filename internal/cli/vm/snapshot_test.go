@@ -2,6 +2,7 @@ package vm
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,7 +38,8 @@ func TestFork(t *testing.T) {
 	source := &v1alpha1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web", UID: "1", Labels: map[string]string{"app": "web"}},
 		Spec: v1alpha1.VirtualMachineSpec{
-			Action: v1alpha1.ActionStopped, RestartedAt: &now, WokenAt: &now, Image: &v1alpha1.Image{Name: "debian-13"}, CPUModel: "host",
+			Restore: &v1alpha1.VirtualMachineRestore{Snapshot: "other", RequestedAt: "1"},
+			Action:  v1alpha1.ActionStopped, RestartedAt: &now, WokenAt: &now, Image: &v1alpha1.Image{Name: "debian-13"}, CPUModel: "host",
 			Disks: []v1alpha1.Disk{
 				{Name: "data", Size: &size, Image: &v1alpha1.DiskImage{Path: "/image"}}, {Name: "shared", VirtualDisk: "notes"},
 			},
@@ -76,5 +78,19 @@ func TestForkNames(t *testing.T) {
 	}
 	if got, err := forkNames("w", 2, true); err != nil || !slices.Equal(got, []string{"w-1", "w-2"}) {
 		t.Errorf("two: %q, %v", got, err)
+	}
+}
+
+func TestRestoreRequest(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
+	got := newMachineRestore("before", true, at)
+	if diff := cmp.Diff(&v1alpha1.VirtualMachineRestore{Snapshot: "before", RequestedAt: "2026-01-02T02:04:05Z"}, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if got := newMachineRestore("before", false, at); got.KeepCurrent == nil || *got.KeepCurrent {
+		t.Errorf("without a snapshot of the present disks: %+v", got)
+	}
+	if _, err := execute(t, "restore", "web"); err == nil || !strings.Contains(err.Error(), "--snapshot is required") {
+		t.Errorf("without a snapshot: %v", err)
 	}
 }

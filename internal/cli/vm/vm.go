@@ -31,7 +31,7 @@ name in spec.image.name.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	image.AddCommand(newBuild(), newAdd(), newList(), newRemove())
-	cmd.AddCommand(newCreate(), newListMachines(), newConsole(), newSSH(), newSCP(), newPortForward(), newLogs(), newScreenshot(), newUsage(), newSnapshot(), newFork(), image)
+	cmd.AddCommand(newCreate(), newListMachines(), newConsole(), newSSH(), newSCP(), newPortForward(), newLogs(), newScreenshot(), newUsage(), newSnapshot(), newFork(), newRestore(), image)
 	for _, v := range verbs() {
 		cmd.AddCommand(newVerb(v))
 	}

@@ -51,7 +51,7 @@ type plan struct {
 	users        []userPlan
 	usersReached bool
 	// previous is the action on the ClusterSnapshot of the state before a restore.
-	previous childAction
+	previous snapshots.PreviousAction
 	// schedule is the plan for spec.snapshots; nil without that field, and for a Cluster that is paused or being deleted.
 	schedule *snapshots.Plan
 	// annotation is the version for the annotation of the Cluster; empty if the annotation is up to date.
@@ -74,7 +74,7 @@ const (
 	childRotate childAction = "rotate"
 	// childReplace: the child differs in an immutable field.
 	childReplace childAction = "replace"
-	// childRemove: the Secret of a user that was removed from the spec, or a ClusterSnapshot of an earlier state.
+	// childRemove: the Secret of a user that was removed from the spec.
 	childRemove childAction = "remove"
 	// childBlocked: the object has another owner.
 	childBlocked childAction = "blocked"

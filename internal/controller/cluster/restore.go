@@ -2,42 +2,63 @@ package cluster
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
-	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/snapshots"
 )
-
-// previousValid is how old the snapshot of the present state may be when the restore begins. If it is older, the restore was
-// interrupted, and another one is made: the cluster may have changed since.
-const previousValid = 15 * time.Minute
 
 // restoreSeen is what is observed for a restore that has not ended.
 type restoreSeen struct {
-	// err is an ErrSnapshot if the cluster cannot be restored from the snapshot.
-	err error
+	// unusable is why the cluster cannot be restored from the snapshot; empty if it can.
+	unusable string
 	// previous is the ClusterSnapshot of the present state; nil if it does not exist.
-	previous *v1alpha1.ClusterSnapshot
+	previous *snapshots.Snapshot
 	// request is the request for the engine; nil if something is missing.
 	request *Restore
 }
 
+// restoreOf returns what is known about spec.restore.
+func restoreOf(cluster *v1alpha1.Cluster, seen *restoreSeen) *snapshots.Restore {
+	r := &snapshots.Restore{
+		Object: cluster, Kind: "ClusterSnapshot", By: v1alpha1.LabelRestoreOf, Noun: "cluster", Content: "objects",
+		Idle: whyNotRestored(cluster), Unusable: seen.unusable, Previous: seen.previous, Done: doneOf(cluster.Status.Restore),
+	}
+	if spec := cluster.Spec.Restore; spec != nil {
+		r.Spec = ptr.To(snapshots.RestoreSpec(*spec))
+	}
+	return r
+}
+
+// doneOf returns a restore that has ended; nil if there is none.
+func doneOf(status *v1alpha1.ClusterRestoreStatus) *snapshots.Done {
+	if status == nil {
+		return nil
+	}
+	return &snapshots.Done{
+		RequestedAt: status.RequestedAt, Snapshot: status.Snapshot, Previous: status.Previous,
+		Failed: status.Result == v1alpha1.RestoreFailed, Message: status.Message,
+	}
+}
+
+// whyNotRestored returns why a cluster is not restored now; nil if it can be.
+func whyNotRestored(cluster *v1alpha1.Cluster) *metav1.Condition {
+	switch {
+	case !isRunning(cluster):
+		return &metav1.Condition{Reason: v1alpha1.ReasonStopped, Message: "The cluster is restored when spec.running is true"}
+	case cluster.Status.AppliedConfigHash == "":
+		return &metav1.Condition{Reason: v1alpha1.ReasonWaiting, Message: "The cluster is restored after it was provisioned"}
+	}
+	return nil
+}
+
 // asksForRestore reports whether the Cluster requests a restore that has not ended.
 func asksForRestore(cluster *v1alpha1.Cluster) bool {
-	spec, status := cluster.Spec.Restore, cluster.Status.Restore
-	return spec != nil && cluster.DeletionTimestamp.IsZero() && (status == nil || status.RequestedAt != spec.RequestedAt)
+	return restoreOf(cluster, &restoreSeen{}).IsRequested()
 }
 
 // observeRestore reads the ClusterSnapshots of a restore.
@@ -45,50 +66,24 @@ func (r *Reconciler) observeRestore(ctx context.Context, cluster *v1alpha1.Clust
 	if !asksForRestore(cluster) {
 		return nil
 	}
-	spec := cluster.Spec.Restore
-	snapshot, err := r.readySnapshot(ctx, spec.Snapshot)
-	if err != nil && !errors.Is(err, ErrSnapshot) {
+	restore := restoreOf(cluster, &seen.restore)
+	snapshot, err := r.readySnapshot(ctx, cluster.Spec.Restore.Snapshot)
+	switch {
+	case errors.Is(err, ErrSnapshot):
+		restore.Unusable = wordsOf(err)
+	case err != nil:
+		return err
+	case snapshot.Spec.ClusterName != cluster.Name || snapshot.Status.TakenAt.Before(&cluster.CreationTimestamp):
+		restore.Unusable = restore.OfAnother(kind.Kind, "spec.from")
+	}
+	if restore.Previous, err = r.scheduled(cluster).ObservePrevious(ctx, restore); err != nil {
 		return err
 	}
-	switch {
-	case err != nil:
-		seen.restore.err = err
-	case snapshot.Spec.ClusterName != cluster.Name || snapshot.Status.TakenAt.Before(&cluster.CreationTimestamp):
-		seen.restore.err = fmt.Errorf("%w: the ClusterSnapshot %s is of another Cluster: create a new Cluster of it with spec.from", ErrSnapshot, spec.Snapshot)
-	}
-	var previous v1alpha1.ClusterSnapshot
-	switch err := kube.GetNew(ctx, r.client, r.live, client.ObjectKey{Name: previousName(cluster)}, &previous); {
-	case err == nil:
-		seen.restore.previous = &previous
-	case client.IgnoreNotFound(err) != nil:
-		return kube.Named(err, "get", "ClusterSnapshot", "", previousName(cluster))
-	}
-	isReady := isValid(seen.restore.previous, cluster, r.Clock.Now())
-	if !keepsCurrent(cluster) {
-		isReady = !isPending(seen.restore.previous, cluster)
-	}
-	if seen.restore.err == nil && cluster.Status.AppliedConfigHash != "" && isRunning(cluster) && isReady {
-		seen.restore.request = &Restore{Token: spec.RequestedAt, Name: snapshot.Name, UID: snapshot.UID}
+	seen.restore.unusable, seen.restore.previous = restore.Unusable, restore.Previous
+	if restore.IsDue(r.Clock.Now()) {
+		seen.restore.request = &Restore{Token: restore.Spec.RequestedAt, Name: snapshot.Name, UID: snapshot.UID}
 	}
 	return nil
-}
-
-// keepsCurrent reports whether a ClusterSnapshot of the present state is made before the restore.
-func keepsCurrent(cluster *v1alpha1.Cluster) bool {
-	return ptr.Deref(cluster.Spec.Restore.KeepCurrent, true)
-}
-
-// isPending reports whether a ClusterSnapshot that was made for a restore is not taken yet. It must not be taken after the restore.
-func isPending(previous *v1alpha1.ClusterSnapshot, cluster *v1alpha1.Cluster) bool {
-	return previous != nil && previous.Labels[v1alpha1.LabelRestoreOf] == string(cluster.UID) && previous.DeletionTimestamp.IsZero() &&
-		previous.Status.TakenAt == nil
-}
-
-// isValid reports whether a ClusterSnapshot has the present state.
-func isValid(previous *v1alpha1.ClusterSnapshot, cluster *v1alpha1.Cluster, now time.Time) bool {
-	return previous != nil && previous.Labels[v1alpha1.LabelRestoreOf] == string(cluster.UID) && previous.DeletionTimestamp.IsZero() &&
-		meta.IsStatusConditionTrue(previous.Status.Conditions, v1alpha1.ConditionReady) &&
-		previous.Status.TakenAt != nil && now.Before(previous.Status.TakenAt.Add(previousValid))
 }
 
 // hasFailed reports whether the engine has tried the restore in vain.
@@ -120,47 +115,19 @@ func restoringCondition(name string) metav1.Condition {
 	return condition(name, metav1.ConditionFalse, v1alpha1.ReasonRestoring, "The cluster is being restored and starts again")
 }
 
-// previousName returns the name of the ClusterSnapshot of the state before the restore. A request has one name.
-func previousName(cluster *v1alpha1.Cluster) string {
-	sum := sha256.Sum256([]byte(string(cluster.UID) + "/" + cluster.Spec.Restore.RequestedAt))
-	suffix := "-before-restore-" + hex.EncodeToString(sum[:])[:10]
-	return kube.Shorten(cluster.Name, validation.DNS1123SubdomainMaxLength-len(suffix)) + suffix
-}
-
-// newPrevious returns that ClusterSnapshot.
+// newPrevious returns the ClusterSnapshot of the state before a restore, without its name.
 func newPrevious(cluster *v1alpha1.Cluster) *v1alpha1.ClusterSnapshot {
-	labels := newLabels(cluster)
-	labels[v1alpha1.LabelRestoreOf] = string(cluster.UID)
-	return &v1alpha1.ClusterSnapshot{
-		ObjectMeta: metav1.ObjectMeta{Name: previousName(cluster), Labels: labels},
-		Spec:       v1alpha1.ClusterSnapshotSpec{ClusterName: cluster.Name},
-	}
+	s := &v1alpha1.ClusterSnapshot{Spec: v1alpha1.ClusterSnapshotSpec{ClusterName: cluster.Name}}
+	s.Labels = newLabels(cluster)
+	return s
 }
 
 // decideRestore decides about the ClusterSnapshot of the present state.
 func decideRestore(cluster *v1alpha1.Cluster, seen observation, p *plan) {
-	previous := seen.restore.previous
-	switch {
-	case !asksForRestore(cluster) || seen.restore.err != nil || seen.restore.request != nil && keepsCurrent(cluster):
-		p.previous = childKeep
-	case seen.err != nil || isBusy(seen) || isRestored(cluster, seen):
-		p.previous = childKeep // it may be the only copy of the objects before
-	case previous != nil && previous.Labels[v1alpha1.LabelRestoreOf] != string(cluster.UID):
-		p.previous = childBlocked
-		if !keepsCurrent(cluster) {
-			p.previous = childKeep
-		}
-	case previous != nil && !previous.DeletionTimestamp.IsZero():
-		p.previous = childWait
-	case !keepsCurrent(cluster) && isPending(previous, cluster):
-		p.previous = childRemove
-	case !keepsCurrent(cluster) || !isRunning(cluster) || cluster.Status.AppliedConfigHash == "":
-		p.previous = childKeep
-	case previous == nil:
-		p.previous = childCreate
-	case previous.Status.TakenAt != nil:
-		p.previous = childRemove // it is too old, or lost
+	if seen.err != nil || isBusy(seen) || isRestored(cluster, seen) {
+		return // it may be the only copy of the objects before
 	}
+	p.previous = restoreOf(cluster, &seen.restore).DecidePrevious(seen.restore.request != nil)
 }
 
 // isBusy reports whether an operation of the engine is in progress.
@@ -171,31 +138,13 @@ func isBusy(seen observation) bool {
 
 // actOnPrevious makes or deletes the ClusterSnapshot of the present state.
 func (r *Reconciler) actOnPrevious(ctx context.Context, cluster *v1alpha1.Cluster, seen observation, p *plan) error {
-	switch p.previous {
-	case childCreate:
-		if err := r.checkLive(ctx, cluster); err != nil {
-			return err
-		}
-		s := newPrevious(cluster)
-		err := r.client.Create(ctx, s, client.FieldOwner(kube.FieldManager))
-		if apierrors.IsAlreadyExists(err) {
-			err = kube.ErrStale // the next reconcile sees whose it is
-		}
-		if err != nil {
-			return kube.Named(err, "create", "ClusterSnapshot", "", s.Name)
-		}
-		log.FromContext(ctx).Info("Made a snapshot of the state before a restore", "ClusterSnapshot", s.Name)
-	case childRemove:
-		return kube.Named(kube.Delete(ctx, r.client, seen.restore.previous), "delete", "ClusterSnapshot", "", seen.restore.previous.Name)
-	}
-	return nil
+	return r.scheduled(cluster).ActOnPrevious(ctx, restoreOf(cluster, &seen.restore), p.previous, newPrevious(cluster))
 }
 
 // summarizeRestore sets or removes what the status has about spec.restore.
 func summarizeRestore(cluster *v1alpha1.Cluster, seen observation, p plan, status *v1alpha1.ClusterStatus) {
 	const name = v1alpha1.ConditionRestored
-	spec := cluster.Spec.Restore
-	if spec == nil {
+	if cluster.Spec.Restore == nil {
 		meta.RemoveStatusCondition(&status.Conditions, name)
 		return
 	}
@@ -209,67 +158,38 @@ func summarizeRestore(cluster *v1alpha1.Cluster, seen observation, p plan, statu
 
 // summarizeResult sets the result of a restore that has ended.
 func summarizeResult(cluster *v1alpha1.Cluster, seen observation, p plan, status *v1alpha1.ClusterStatus) {
-	result := &v1alpha1.ClusterRestoreStatus{
-		RequestedAt: cluster.Spec.Restore.RequestedAt, Snapshot: cluster.Spec.Restore.Snapshot, CompletedAt: &metav1.Time{Time: p.at},
-	}
-	if previous := seen.restore.previous; previous != nil && previous.Status.TakenAt != nil && previous.Labels[v1alpha1.LabelRestoreOf] == string(cluster.UID) {
-		result.Previous = previous.Name
-	}
+	failed, message := seen.restore.hasFailed(seen.outside), ""
 	switch {
 	case isRestored(cluster, seen):
-		result.Result = v1alpha1.RestoreSucceeded
-	case seen.restore.hasFailed(seen.outside):
-		o := seen.outside.Operation
-		result.Result, result.Message = v1alpha1.RestoreFailed, limit(o.Description)
-		if o.Err != nil {
-			result.Message = limit(wordsOf(o.Err))
-		}
-	default:
+		failed = false
+	case !failed:
 		return
+	case seen.outside.Operation.Err != nil:
+		message = limit(wordsOf(seen.outside.Operation.Err))
+	default:
+		message = limit(seen.outside.Operation.Description)
 	}
-	status.Restore = result
+	done := restoreOf(cluster, &seen.restore).End(failed, message)
+	status.Restore = &v1alpha1.ClusterRestoreStatus{
+		RequestedAt: done.RequestedAt, Snapshot: done.Snapshot, Previous: done.Previous, Result: v1alpha1.RestoreSucceeded,
+		Message: done.Message, CompletedAt: &metav1.Time{Time: p.at},
+	}
+	if done.Failed {
+		status.Restore.Result = v1alpha1.RestoreFailed
+	}
 }
 
 // restoredCondition returns the condition of a Cluster with spec.restore.
 func restoredCondition(cluster *v1alpha1.Cluster, seen observation, p plan, status *v1alpha1.ClusterStatus) metav1.Condition {
 	const name = v1alpha1.ConditionRestored
-	spec, done := cluster.Spec.Restore, status.Restore
-	if done != nil && done.RequestedAt == spec.RequestedAt {
-		switch {
-		case done.Result == v1alpha1.RestoreFailed:
-			return condition(name, metav1.ConditionFalse, v1alpha1.ReasonRestoreFailed,
-				"The cluster was not restored and has the objects that it had before: %s. To try again, change spec.restore.requestedAt", done.Message)
-		case done.Previous != "":
-			return condition(name, metav1.ConditionTrue, v1alpha1.ReasonRestored,
-				"The cluster has the objects of the ClusterSnapshot %s. Those before are in the ClusterSnapshot %s", done.Snapshot, done.Previous)
+	r := restoreOf(cluster, &seen.restore)
+	r.Done = doneOf(status.Restore)
+	isOver := r.Done != nil && r.Done.RequestedAt == r.Spec.RequestedAt
+	if !isOver && (cluster.Spec.Paused || !cluster.DeletionTimestamp.IsZero()) {
+		if before := meta.FindStatusCondition(cluster.Status.Conditions, name); before != nil {
+			return *before
 		}
-		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonRestored, "The cluster has the objects of the ClusterSnapshot %s", done.Snapshot)
-	}
-	before := meta.FindStatusCondition(cluster.Status.Conditions, name)
-	switch previous := seen.restore.previous; {
-	case (cluster.Spec.Paused || !cluster.DeletionTimestamp.IsZero()) && before != nil:
-		return *before
-	case cluster.Spec.Paused || !cluster.DeletionTimestamp.IsZero():
 		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The restore has not begun")
-	case !isRunning(cluster):
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonStopped, "The cluster is restored when spec.running is true")
-	case cluster.Status.AppliedConfigHash == "":
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonWaiting, "The cluster is restored after it was provisioned")
-	case seen.restore.err != nil:
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonSnapshotNotAvailable, "%s", wordsOf(seen.restore.err))
-	case p.previous == childBlocked:
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonErrResourceExists,
-			"There is a ClusterSnapshot %s that Keelson has not made: delete it, or change spec.restore.requestedAt", previous.Name)
-	case seen.restore.request == nil && p.previous != childRemove:
-		cause := ""
-		if previous != nil {
-			if ready := meta.FindStatusCondition(previous.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != metav1.ConditionTrue {
-				cause = ": " + ready.Message
-			}
-		}
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonSnapshotPending,
-			"Before the restore, the present objects are kept in the ClusterSnapshot %s, which is not taken yet%s. To restore without it, set spec.restore.keepCurrent to false",
-			previousName(cluster), cause)
 	}
-	return condition(name, metav1.ConditionFalse, v1alpha1.ReasonRestoring, "The cluster is being restored from the ClusterSnapshot %s", spec.Snapshot)
+	return r.Condition(p.previous, seen.restore.request != nil)
 }

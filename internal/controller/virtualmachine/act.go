@@ -53,6 +53,8 @@ func (r *Reconciler) call(ctx context.Context, vm *v1alpha1.VirtualMachine, obse
 		return observed.driver.Sleep(ctx, observed.id)
 	case resume:
 		return observed.driver.Resume(ctx, observed.id)
+	case restore:
+		return restoreServer(ctx, observed.driver, observed.id, *observed.restore.request)
 	case remove:
 		return r.remove(ctx, vm, observed)
 	}

@@ -14,6 +14,9 @@ import (
 // creatingMessage is the message of Ready while a server is being created and reports no progress.
 const creatingMessage = "The server is being created"
 
+// restoringMessage is the message of Ready while the disks of a machine are being replaced.
+const restoringMessage = "The machine is being restored from a snapshot"
+
 // newCondition returns a condition without the fields that summarize sets for all conditions.
 func newCondition(name string, status metav1.ConditionStatus, reason, message string, args ...any) metav1.Condition {
 	return metav1.Condition{Type: name, Status: status, Reason: reason, Message: sentence(fmt.Sprintf(message, args...))}
@@ -96,6 +99,8 @@ func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, no
 		return not(v1alpha1.ReasonPaused, "The machine is being paused, as requested by spec.action")
 	case sleep:
 		return not(v1alpha1.ReasonFallingAsleep, "The memory of the machine is being saved, as requested by %s", p.power.by)
+	case restore:
+		return not(v1alpha1.ReasonRestoring, restoringMessage)
 	case recordRestart:
 		return not(v1alpha1.ReasonStopping, "The machine is being restarted, as requested by spec.restartedAt")
 	case recordEnd, backOff:
@@ -174,6 +179,8 @@ func readyByServer(p power, server *backend.Server, not func(string, string, ...
 		return not(v1alpha1.ReasonCreating, "%s", progress(creatingMessage))
 	case server.Task == backend.TaskStart:
 		return not(v1alpha1.ReasonStarting, "%s", progress("The machine is being started"))
+	case server.Task == backend.TaskRestore:
+		return not(v1alpha1.ReasonRestoring, "%s", progress(restoringMessage))
 	case server.Task == backend.TaskSleep:
 		return not(v1alpha1.ReasonFallingAsleep, "%s", progress("The memory of the machine is being saved, as requested by "+p.by))
 	case server.Task != backend.TaskNone:

@@ -135,6 +135,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, vm *v1alpha1.VirtualMachine)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	if err := r.observeRestore(ctx, vm, &observed); err != nil {
+		return reconcile.Result{}, err
+	}
 	observed.probe = r.probers.follow(ctx, vm, observed)
 	plan := decide(vm, observed, r.clock.Now())
 	kube.LogAction(ctx, plan.action)
@@ -156,6 +159,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, vm *v1alpha1.VirtualMachine)
 	if err := r.keepService(ctx, vm, observed, plan, &status); err != nil {
 		plan.requeueAfter = earliest(retryService(err, &status, plan.now), plan.requeueAfter)
 	}
+	plan.requeueAfter = earliest(r.keepRestore(ctx, vm, observed, plan, &status), plan.requeueAfter)
 	plan.requeueAfter = earliest(r.keepSnapshots(ctx, vm, observed, plan, &status), plan.requeueAfter)
 	return r.finish(ctx, vm, observed, status, plan, actErr)
 }
@@ -174,6 +178,8 @@ type observation struct {
 	err    error
 	// probe is the result of spec.readinessProbe.
 	probe probeState
+	// restore is what spec.restore needs.
+	restore restoreSeen
 }
 
 // observe queries the driver. Errors of the driver are part of the observation; a returned

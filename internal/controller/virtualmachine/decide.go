@@ -7,6 +7,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/snapshots"
 )
 
 const (
@@ -64,6 +65,7 @@ const (
 	pause       action = "pause"
 	sleep       action = "sleep"
 	resume      action = "resume"
+	restore     action = "restore"
 	reconfigure action = "reconfigure"
 	remove      action = "remove"
 )
@@ -79,12 +81,14 @@ type plan struct {
 	nextAttempt time.Time
 	// requeueAfter is when to reconcile again without an event; zero means never.
 	requeueAfter time.Duration
+	// previous is the action on the VirtualMachineSnapshot of the disks before a restore.
+	previous snapshots.PreviousAction
 }
 
 // acts reports whether the plan changes anything other than the status.
 func (p plan) acts() bool {
 	switch p.action {
-	case claim, create, start, stop, pause, sleep, resume, reconfigure, remove:
+	case claim, create, start, stop, pause, sleep, resume, restore, reconfigure, remove:
 		return true
 	}
 	return false
@@ -97,6 +101,7 @@ func decide(vm *v1alpha1.VirtualMachine, observed observation, now time.Time) pl
 		p.nextAttempt = vm.Status.StartFailure.RetryAfter.Time
 	}
 	p.action = p.decide(vm, observed)
+	p.previous = decidePrevious(vm, &observed)
 	if p.action == recordEnd {
 		ended := observed.server.Ended
 		p.nextAttempt = now.Add(backoffAfter(vm, ended, failuresAfter(vm, ended)))
@@ -132,6 +137,9 @@ func (p *plan) decide(vm *v1alpha1.VirtualMachine, observed observation) action 
 		return wait
 	case server.State == backend.StateUnknown:
 		return unreachable
+	}
+	if action := p.decideRestore(vm, &observed); action != "" {
+		return action
 	}
 	if action := p.decideRestart(vm, server); action != "" {
 		return action

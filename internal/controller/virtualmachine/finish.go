@@ -50,6 +50,7 @@ func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 		}
 		r.recordDiskEvent(vm, after)
 		r.recordServiceEvent(vm, after)
+		r.recordRestoreEvent(vm, after)
 		r.recordDurations(vm, after, observed)
 	}
 	return result, err
@@ -74,7 +75,7 @@ func statusDelay(vm *v1alpha1.VirtualMachine, status *v1alpha1.VirtualMachineSta
 func isUrgent(vm *v1alpha1.VirtualMachine, status *v1alpha1.VirtualMachineStatus, p plan, was, is metav1.Condition) bool {
 	power := stablePower(status)
 	return p.action == claim || p.action == recordEnd || p.action == recordRestart || p.action == completeRestart ||
-		hasNewSchedule(vm, status) || vm.Status.Phase != status.Phase || was.Status != is.Status || power != "" && power != stablePower(&vm.Status) ||
+		hasNewSchedule(vm, status) || hasNewRestore(vm, status) || vm.Status.Phase != status.Phase || was.Status != is.Status || power != "" && power != stablePower(&vm.Status) ||
 		was.Reason != is.Reason && needsAttention(is.Reason)
 }
 

@@ -143,6 +143,17 @@ func (c *instrumentedDriver) Reconfigure(ctx context.Context, machine backend.Ma
 	return c.recordResult(span, "reconfigure", c.Driver.Reconfigure(ctx, machine))
 }
 
+// restoreServer restores a server with the backend.SnapshotStore of its driver.
+func restoreServer(ctx context.Context, driver Driver, id backend.Identity, request backend.Restore) error {
+	store := storeOf[backend.SnapshotStore](driver)
+	c, ok := driver.(*instrumentedDriver)
+	if !ok {
+		return store.RestoreServer(ctx, id, request)
+	}
+	ctx, span := c.startSpan(ctx, "Driver.RestoreServer")
+	return c.recordResult(span, "restore", store.RestoreServer(ctx, id, request))
+}
+
 // Delete implements Driver.
 func (c *instrumentedDriver) Delete(ctx context.Context, id backend.Identity, options backend.DeleteOptions) error {
 	ctx, span := c.startSpan(ctx, "Driver.Delete")

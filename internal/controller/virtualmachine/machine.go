@@ -41,6 +41,7 @@ func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machin
 		SleepsAtShutdown: vm.Spec.OnHostShutdown == v1alpha1.HostShutdownSleep,
 		SleepsOnSchedule: vm.Spec.PowerSchedule != nil,
 		TakesSnapshots:   vm.Spec.Snapshots != nil,
+		IsRestored:       vm.Spec.Restore != nil,
 		Hash:             hash(&vm.Spec),
 	}
 	if size.RootDisk != nil {

@@ -38,7 +38,7 @@ func (w *fixture) takeSnapshots() {
 		if s.Status.TakenAt != nil {
 			continue
 		}
-		s.Status.TakenAt = &metav1.Time{Time: w.clock.Now()}
+		s.Status.TakenAt, s.Status.Host = &metav1.Time{Time: w.clock.Now()}, &v1alpha1.Host{Driver: fake.Name, ID: fake.Name, Name: fake.Name}
 		meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonSnapshotTaken, Message: "taken"})
 		w.do(w.client.Status().Update(w.Context(), &s))
 	}

@@ -27,36 +27,59 @@ func (r *Reconciler) resolveSnapshot(ctx context.Context, vm *v1alpha1.VirtualMa
 	if storeOf[backend.SnapshotStore](observed.driver) == nil {
 		return "", &backend.FieldError{Field: "spec.image.snapshot", Message: fmt.Sprintf("the driver %s has no snapshots", observed.name)}
 	}
-	var named v1alpha1.VirtualMachineSnapshot
-	err := r.live.Get(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: given.Snapshot}, &named)
-	if apierrors.IsNotFound(err) {
-		return "", fmt.Errorf("%w: there is no VirtualMachineSnapshot %q in this namespace; create it", image.ErrMissing, given.Snapshot)
-	}
+	named, err := r.readySnapshot(ctx, vm.Namespace, given.Snapshot)
 	if err != nil {
-		return "", fmt.Errorf("get the VirtualMachineSnapshot %s: %w", given.Snapshot, err)
+		return "", err
 	}
-	ready := meta.FindStatusCondition(named.Status.Conditions, v1alpha1.ConditionReady)
-	host := named.Status.Host
-	switch {
-	case ready == nil || host == nil:
-		return "", fmt.Errorf("%w: the VirtualMachineSnapshot %q is not taken yet", image.ErrNotReady, named.Name)
-	case ready.Status != "True":
-		return "", fmt.Errorf("%w: the VirtualMachineSnapshot %q: %s: %s", image.ErrNotReady, named.Name, ready.Reason, ready.Message)
-	case !named.DeletionTimestamp.IsZero():
-		return "", fmt.Errorf("%w: the VirtualMachineSnapshot %q is being deleted", image.ErrNotReady, named.Name)
-	case host.Driver != observed.name || host.ID != observed.host.ID:
-		return "", &backend.FieldError{Field: "spec.image.snapshot", Message: fmt.Sprintf(
-			"the snapshot %s is on the host %s of the driver %s, and the machine on %s of %s", named.Name, host.Name, host.Driver, observed.host.Name, observed.name)}
+	if !isOnHost(named, &observed) {
+		return "", &backend.FieldError{Field: "spec.image.snapshot", Message: describeOtherHost(named, &observed)}
 	}
 	return named.UID, nil
 }
 
-// needsSnapshot reports whether a machine is made of a snapshot, and is not created yet.
+// readySnapshot returns a VirtualMachineSnapshot that is ready. The error is an image.ErrMissing or an image.ErrNotReady.
+func (r *Reconciler) readySnapshot(ctx context.Context, namespace, name string) (*v1alpha1.VirtualMachineSnapshot, error) {
+	var named v1alpha1.VirtualMachineSnapshot
+	err := r.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &named)
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("%w: there is no VirtualMachineSnapshot %q in this namespace; create it", image.ErrMissing, name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get the VirtualMachineSnapshot %s: %w", name, err)
+	}
+	ready := meta.FindStatusCondition(named.Status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case ready == nil || named.Status.Host == nil:
+		return nil, fmt.Errorf("%w: the VirtualMachineSnapshot %q is not taken yet", image.ErrNotReady, name)
+	case ready.Status != "True":
+		return nil, fmt.Errorf("%w: the VirtualMachineSnapshot %q: %s: %s", image.ErrNotReady, name, ready.Reason, ready.Message)
+	case !named.DeletionTimestamp.IsZero():
+		return nil, fmt.Errorf("%w: the VirtualMachineSnapshot %q is being deleted", image.ErrNotReady, name)
+	}
+	return &named, nil
+}
+
+// isOnHost reports whether a ready snapshot is where the driver keeps the machine.
+func isOnHost(s *v1alpha1.VirtualMachineSnapshot, observed *observation) bool {
+	return s.Status.Host.Driver == observed.name && s.Status.Host.ID == observed.host.ID
+}
+
+// describeOtherHost describes that it is not.
+func describeOtherHost(s *v1alpha1.VirtualMachineSnapshot, observed *observation) string {
+	host := s.Status.Host
+	return fmt.Sprintf("the snapshot %s is on the host %s of the driver %s, and the machine on %s of %s",
+		s.Name, host.Name, host.Driver, observed.host.Name, observed.name)
+}
+
+// needsSnapshot reports whether a machine is made of a snapshot and not created yet, or is to be restored from it.
 func needsSnapshot(vm *v1alpha1.VirtualMachine, snapshot string) bool {
+	if asksForRestore(vm) && vm.Spec.Restore.Snapshot == snapshot {
+		return true
+	}
 	return vm.Spec.Image != nil && vm.Spec.Image.Snapshot == snapshot && vm.Status.Server == nil
 }
 
-// watchSnapshots enqueues the machines that wait for a snapshot, and the machine whose schedule made it.
+// watchSnapshots enqueues the machines that wait for a snapshot or a restore, and the machine whose schedule made it.
 func watchSnapshots(c client.Reader) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
 		var machines v1alpha1.VirtualMachineList
@@ -66,7 +89,7 @@ func watchSnapshots(c client.Reader) handler.EventHandler {
 		var waiting []reconcile.Request
 		for i := range machines.Items {
 			vm := &machines.Items[i]
-			if needsSnapshot(vm, object.GetName()) || object.GetLabels()[v1alpha1.LabelScheduledBy] == string(vm.UID) {
+			if needsSnapshot(vm, object.GetName()) || asksForRestore(vm) || object.GetLabels()[v1alpha1.LabelScheduledBy] == string(vm.UID) {
 				waiting = append(waiting, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(vm)})
 			}
 		}

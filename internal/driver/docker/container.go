@@ -86,6 +86,9 @@ func Validate(machine *backend.Machine) error {
 	if machine.TakesSnapshots {
 		return &backend.FieldError{Field: "spec.snapshots", Message: "the driver docker takes no snapshots; remove the field"}
 	}
+	if machine.IsRestored {
+		return &backend.FieldError{Field: "spec.restore", Message: "the driver docker has no snapshots; remove the field"}
+	}
 	if machine.MilliCPU < 10 {
 		return &backend.FieldError{Field: "spec.resource.cpu", Message: "the driver docker requires at least 10m"}
 	}

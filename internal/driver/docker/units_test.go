@@ -115,6 +115,7 @@ func TestValidate(t *testing.T) {
 		{"sleep when the host is shut down", func(m *backend.Machine) { m.SleepsAtShutdown = true }, "spec.onHostShutdown"},
 		{"sleep on a schedule", func(m *backend.Machine) { m.SleepsOnSchedule = true }, "spec.powerSchedule"},
 		{"snapshots on a schedule", func(m *backend.Machine) { m.TakesSnapshots = true }, "spec.snapshots"},
+		{"a restore", func(m *backend.Machine) { m.IsRestored = true }, "spec.restore"},
 		{"a StorageClass", func(m *backend.Machine) { m.StorageClass = "fast" }, "spec.storageClassName"},
 		{"invalid UID", func(m *backend.Machine) { m.UID = "../x" }, "is not a UID"},
 	} {

@@ -51,8 +51,10 @@ type Driver struct {
 	images    map[types.UID]bool
 	stored    map[types.UID]backend.VirtualDisk
 	snapshots map[types.UID]backend.SnapshotState
-	down      bool
-	closed    bool
+	// failedRestore is why the next restore fails.
+	failedRestore error
+	down          bool
+	closed        bool
 }
 
 type server struct {

@@ -36,6 +36,44 @@ func (d *Driver) TakeSnapshot(_ context.Context, id backend.SnapshotIdentity, of
 	return nil
 }
 
+// RestoreServer implements backend.SnapshotStore.
+func (d *Driver) RestoreServer(_ context.Context, id backend.Identity, restore backend.Restore) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.begin("RestoreServer", id); err != nil {
+		return err
+	}
+	s, err := d.find(id)
+	switch {
+	case err != nil:
+		return err
+	case s.IsOn():
+		return fmt.Errorf("server %s is on", id.UID)
+	case s.Restored == restore.Token:
+		return nil
+	}
+	failure := d.failedRestore
+	d.failedRestore = nil
+	return d.do(s, backend.TaskRestore, func() {
+		s.FailedRestore = nil
+		if failure != nil {
+			s.FailedRestore = &backend.FailedRestore{Token: restore.Token, Err: failure}
+			return
+		}
+		s.Restored = restore.Token
+		if s.State == backend.StateAsleep {
+			s.State, s.SavedBytes = backend.StateStopped, 0
+		}
+	})
+}
+
+// FailRestore makes the next restore fail.
+func (d *Driver) FailRestore(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failedRestore = err
+}
+
 // DeleteSnapshot implements backend.SnapshotStore.
 func (d *Driver) DeleteSnapshot(_ context.Context, id backend.SnapshotIdentity) error {
 	d.mu.Lock()

@@ -39,6 +39,7 @@ func TestValidate(t *testing.T) {
 		"spec.onHostShutdown":    func(m *backend.Machine) { m.SleepsAtShutdown = true },
 		"spec.powerSchedule":     func(m *backend.Machine) { m.SleepsOnSchedule = true },
 		"spec.snapshots":         func(m *backend.Machine) { m.TakesSnapshots = true },
+		"spec.restore":           func(m *backend.Machine) { m.IsRestored = true },
 		"spec.resource.cpu":      func(m *backend.Machine) { m.MilliCPU = 1500 },
 		"spec.cloudInit":         func(m *backend.Machine) { m.Seed = &backend.Seed{UserData: strings.Repeat("x", maxSeed+1)} },
 	} {

@@ -153,6 +153,9 @@ func (m *machine) launch(ctx context.Context, prepare func(context.Context) (*la
 
 // prepare writes the files that QEMU reads at its start. isInstant decides whether it starts from a template.
 func (m *machine) prepare(ctx context.Context, machine backend.Machine, isInstant func(*launch) bool) (*launch, error) {
+	if err := m.finishRestore(); err != nil {
+		return nil, err
+	}
 	if err := m.claimUser(); err != nil {
 		return nil, err
 	}

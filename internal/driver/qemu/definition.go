@@ -75,6 +75,9 @@ type definition struct {
 	Shape string `json:"shape,omitempty"`
 	// Asleep is the saved memory; nil unless the machine is asleep.
 	Asleep *savedMemory `json:"asleep,omitempty"`
+	// Restoring is a restore that is decided and not done; nil if there is none. Restored is the token of the last one that is done.
+	Restoring *restoring `json:"restoring,omitempty"`
+	Restored  string     `json:"restored,omitempty"`
 	// ClockStopped means that the clock of the guest stood still: while the machine was asleep, or since its template was made.
 	ClockStopped bool `json:"clockStopped,omitempty"`
 	// GuestWaits means that the guest was started from a template, and does not know yet that it is a machine.

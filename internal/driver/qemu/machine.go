@@ -37,6 +37,8 @@ type machine struct {
 	taskErr error
 	// failedSleep is the last attempt to put the machine to sleep, if it failed.
 	failedSleep failedSleep
+	// failedRestore is the last attempt to restore the machine, if it failed.
+	failedRestore failedRestore
 
 	// savedBytes is the size of its saved memory, also while that is incomplete.
 	savedBytes atomic.Int64
@@ -152,6 +154,8 @@ func (m *machine) recordFailure(kind backend.Task, err error) {
 	case backend.TaskSleep:
 		m.failedSleep = failedSleep{err, time.Now()}
 		return
+	case backend.TaskRestore:
+		return // the task has recorded it
 	default:
 		m.taskErr = err
 		return
@@ -192,6 +196,7 @@ func (m *machine) snapshot() backend.Server {
 	s := backend.Server{
 		Identity: m.id, ID: "keelson-" + string(m.id.UID), State: backend.StateStopped,
 		Run: m.def.LastRun, Ended: m.def.Ended, Emulated: !m.d.kvm, Hash: m.def.Hash,
+		Restored: m.def.Restored, FailedRestore: m.failedAttempt(),
 	}
 	if m.task != nil {
 		s.Task, s.Progress = m.task.kind, m.task.progress
@@ -282,6 +287,7 @@ func runName(status process.Status) string { return strconv.FormatInt(status.Sta
 
 // attach attaches to the process of the machine when the driver is opened.
 func (m *machine) attach() {
+	m.settleRestore()
 	m.removeOldMemory()
 	proc, err := m.d.processes.Find(string(m.id.UID))
 	if err != nil {

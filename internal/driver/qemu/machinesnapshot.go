@@ -38,8 +38,8 @@ type machineSnapshot struct {
 	// failure is why the last one failed, at failedAt.
 	failure  error
 	failedAt time.Time
-	// deleting means that no machine can be made of the snapshot any more, and readers is the number of those that are being
-	// made.
+	// deleting means that no machine can be made of the snapshot or restored from it any more, and readers is the number of those
+	// that are being made or restored.
 	deleting bool
 	readers  int
 }

@@ -43,6 +43,9 @@ func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) err
 	}
 	m.files.Lock()
 	defer m.files.Unlock()
+	if err := m.finishRestore(); err != nil { // the disks that are retained are those that the machine should have
+		m.d.options.Log.Error(err, "Could not finish the restore of a machine that is deleted", "machine", m.id.UID)
+	}
 	if options.KeepDisk {
 		if err := m.retain(); err != nil {
 			return err

@@ -314,18 +314,26 @@ func awaitMigration(ctx context.Context, conn *qmp.Client) error {
 // recordAsleep makes saved the saved memory of the machine, nil for none, durably, together with another change. When it
 // returns an error, the record is as it was.
 func (m *machine) recordAsleep(saved *savedMemory, change func(*definition)) error {
+	return m.record(func(def *definition) {
+		def.Asleep = saved
+		change(def)
+	}, func(found *definition) bool { return (found.Asleep == nil) == (saved == nil) })
+}
+
+// record changes the definition of the machine durably. When it returns an error, the definition is as it was. has reports whether a
+// definition has the change. change must not change what the definition refers to.
+func (m *machine) record(change func(*definition), has func(*definition) bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	defer func() { m.savedBytes.Store(m.def.Asleep.size()) }()
 	before := m.def
-	m.def.Asleep = saved
 	change(&m.def)
 	err := m.def.write(m.dir)
 	if err == nil {
 		return nil
 	}
 	// The record may have got its name before the failure. What the next manager would read counts.
-	if found, readErr := readDefinition(m.dir); readErr == nil && (found.Asleep == nil) == (saved == nil) {
+	if found, readErr := readDefinition(m.dir); readErr == nil && has(&found) {
 		m.d.options.Log.Error(err, "The definition of a machine may be lost at a power cut", "folder", m.dir)
 		return nil
 	}

@@ -36,7 +36,9 @@ type snapshotWay struct {
 	name string
 	// on means that the machine runs, and taken that there is a snapshot of it already.
 	on, taken bool
-	do        func(ctx context.Context, d *Driver) error
+	// changed means that the machine was asleep with other disks since.
+	changed bool
+	do      func(ctx context.Context, d *Driver) error
 }
 
 func snapshotWays() []snapshotWay {
@@ -68,6 +70,11 @@ func snapshotWays() []snapshotWay {
 				return err
 			})
 		}},
+		{name: "restore", taken: true, changed: true, do: func(ctx context.Context, d *Driver) error {
+			return repeat(ctx, func() error {
+				return d.RestoreServer(ctx, snapshotMachine().Identity, backend.Restore{Token: "once", Snapshot: id})
+			})
+		}},
 		{name: "delete", taken: true, do: func(ctx context.Context, d *Driver) error {
 			return repeat(ctx, func() error { return d.DeleteSnapshot(ctx, id) })
 		}},
@@ -86,8 +93,8 @@ func runSnapshotHelper(d *Driver, name string) error {
 	return fmt.Errorf("there is no way %q", name)
 }
 
-// A manager killed while a snapshot is taken, deleted, or a machine is made of it is followed by one that completes that, from
-// complete files only. QEMU keeps nothing of an attempt, and nothing is left over.
+// A manager killed while a snapshot is taken, deleted, or a machine is made of it or restored from it, is followed by one that
+// completes that, from complete files only. QEMU keeps nothing of an attempt, and nothing is left over.
 func TestLongKilledWhileSnapshotsAreTaken(t *testing.T) {
 	needQEMU(t)
 	t.Setenv(helperImage, emptyImage(t))
@@ -109,6 +116,9 @@ func TestLongKilledWhileSnapshotsAreTaken(t *testing.T) {
 					if way.taken {
 						w.takes(snapshotOf(1, "first"), snapshotMachine())
 					}
+					if way.changed {
+						w.changeAndSleep(3, 4)
+					}
 					w.do(w.driver.Close())
 					w.driver = nil
 					all, err := drivertest.Manager(w, drivertest.Goal(way.name), steps[i], helperState+"="+w.options.StateDir,
@@ -116,13 +126,24 @@ func TestLongKilledWhileSnapshotsAreTaken(t *testing.T) {
 					w.open()
 					if steps[i] == "" {
 						w.do(err)
-						steps = append(steps, slices.DeleteFunc(all, func(s string) bool { return s == "" })...)
+						slices.Sort(all) // a manager is killed when it is at a step for the first time
+						steps = append(steps, slices.DeleteFunc(slices.Compact(all), func(s string) bool { return s == "" })...)
 					} else if err != nil {
 						killed++
+					}
+					if way.changed {
+						w.isWhole()
 					}
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
 					w.do(way.do(ctx, w.driver))
+					if way.changed {
+						w.hasContent(8<<20, 1, 2)
+						w.changeAndSleep(5, 6)
+						w.open()
+						w.do(way.do(ctx, w.driver)) // it was done
+						w.hasContent(8<<20, 5, 6)
+					}
 					w.checkSnapshots(&way)
 				})
 			}
@@ -131,6 +152,31 @@ func TestLongKilledWhileSnapshotsAreTaken(t *testing.T) {
 			}
 		})
 	}
+}
+
+// changeAndSleep changes the content of the disks of the machine, which is off, and puts it to sleep.
+func (w *fixture) changeAndSleep(root, data byte) {
+	w.Helper()
+	w.do(w.driver.Start(w.Context(), snapshotMachine()))
+	w.eventually("it runs", is(backend.StateRunning))
+	w.fill("root", root)
+	w.fill("data", data)
+	w.sleeps()
+}
+
+// isWhole checks that the machine has all disks of before and its memory, or all disks of the snapshot and no memory, and knows it.
+func (w *fixture) isWhole() {
+	w.Helper()
+	if server := w.server(); server.Restored == "" {
+		w.hasContent(8<<20, 3, 4)
+		if server.State != backend.StateAsleep || !w.hasMemory() {
+			w.Errorf("it is %s before the restore, with memory: %v", server.State, w.hasMemory())
+		}
+		return
+	} else if server.State != backend.StateStopped || w.hasMemory() {
+		w.Errorf("it is %s after the restore, with memory: %v", server.State, w.hasMemory())
+	}
+	w.hasContent(8<<20, 1, 2)
 }
 
 // checkSnapshots checks the state after a way, and removes everything.

@@ -13,16 +13,16 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// beginRead begins to make a machine of the snapshot, which is not deleted until the function that it returns is called.
+// beginRead begins to make a machine of the snapshot, or to restore one from it. The snapshot is not deleted until the function that it returns is called.
 func (d *Driver) beginRead(uid types.UID) (*machineSnapshot, func(), error) {
 	s := d.findSnapshot(uid)
 	if s == nil {
-		return nil, nil, fmt.Errorf("the snapshot %s of spec.image.snapshot is not on this host", uid)
+		return nil, nil, fmt.Errorf("the snapshot %s is not on this host", uid)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.def.Taken || s.deleting {
-		return nil, nil, fmt.Errorf("the snapshot %s of spec.image.snapshot is not taken yet, or is being deleted", s.id.Name)
+		return nil, nil, fmt.Errorf("the snapshot %s is not taken yet, or is being deleted", s.id.Name)
 	}
 	if path := s.def.missing(s.dir); path != "" {
 		return nil, nil, fmt.Errorf("the file %s of the snapshot %s is missing: restore it, or use another snapshot", path, s.id.Name)
@@ -71,7 +71,7 @@ func (m *machine) fork(ctx context.Context, machine *backend.Machine) (*baseImag
 	if root == nil {
 		return nil, nil
 	}
-	return root.Base, m.copyFrom(ctx, s, root, rootDiskField, machine.DiskBytes)
+	return root.Base, m.copyFrom(ctx, s, root, m.path(diskFile), rootDiskField, machine.DiskBytes)
 }
 
 // forkDisk records a disk of spec.disks, and copies its content from a snapshot. m.files is held.
@@ -83,19 +83,19 @@ func (m *machine) forkDisk(ctx context.Context, s *machineSnapshot, from *snapsh
 	if err := m.recordDisk(record); err != nil {
 		return err
 	}
-	if err := m.copyFrom(ctx, s, from, "spec.disks[].size", disk.SizeBytes); err != nil {
+	if err := m.copyFrom(ctx, s, from, m.path(diskPath(disk.Name)), "spec.disks[].size", disk.SizeBytes); err != nil {
 		return err
 	}
 	record.Created = true
 	return m.recordDisk(record)
 }
 
-// copyFrom copies a disk of a snapshot, unless that is done, and grows the copy to size. field is the field of the size.
-func (m *machine) copyFrom(ctx context.Context, s *machineSnapshot, from *snapshotDisk, field string, size int64) error {
+// copyFrom copies a disk of a snapshot to a file of the machine, unless that is done, and grows the copy to size. field is the field
+// of the size.
+func (m *machine) copyFrom(ctx context.Context, s *machineSnapshot, from *snapshotDisk, to, field string, size int64) error {
 	if size != 0 && size < from.SizeBytes {
 		return fmt.Errorf("the disk %s of the snapshot %s has %d bytes, more than %s with %d: make it larger", from.Name, s.id.Name, from.SizeBytes, field, size)
 	}
-	to := m.path(fileOf(from.Name))
 	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

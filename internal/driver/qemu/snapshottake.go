@@ -55,6 +55,9 @@ func (m *machine) ownDisks() []snapshotDisk {
 func (s *machineSnapshot) take(ctx context.Context, m *machine) error {
 	m.files.Lock()
 	defer m.files.Unlock()
+	if err := m.finishRestore(); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	isOn, moving, conn, image := m.run != "", m.moving, m.conn, m.def.Image
 	m.mu.Unlock()

@@ -35,6 +35,9 @@ type VirtualMachineSpecApplyConfiguration struct {
 	OnHostShutdown *virtualmachinev1alpha1.HostShutdownPolicy `json:"onHostShutdown,omitempty"`
 	// Snapshots of the disks of the machine on a schedule. The driver qemu supports that.
 	Snapshots *SnapshotScheduleApplyConfiguration `json:"snapshots,omitempty"`
+	// Replace the disks of the machine by those of a snapshot, once. The driver qemu
+	// supports that.
+	Restore *VirtualMachineRestoreApplyConfiguration `json:"restore,omitempty"`
 	// A time. A later value than the last one restarts the machine once, regardless of
 	// restartPolicy and backoff, at that time if it is in the future.
 	RestartedAt *v1.Time `json:"restartedAt,omitempty"`
@@ -142,6 +145,14 @@ func (b *VirtualMachineSpecApplyConfiguration) WithOnHostShutdown(value virtualm
 // If called multiple times, the Snapshots field is set to the value of the last call.
 func (b *VirtualMachineSpecApplyConfiguration) WithSnapshots(value *SnapshotScheduleApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
 	b.Snapshots = value
+	return b
+}
+
+// WithRestore sets the Restore field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Restore field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithRestore(value *VirtualMachineRestoreApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
+	b.Restore = value
 	return b
 }
 

@@ -37,6 +37,8 @@ type VirtualMachineStatusApplyConfiguration struct {
 	PowerSchedule *PowerScheduleStatusApplyConfiguration `json:"powerSchedule,omitempty"`
 	// Progress of spec.snapshots.
 	Snapshots *SnapshotScheduleStatusApplyConfiguration `json:"snapshots,omitempty"`
+	// Last restore that has ended.
+	Restore *VirtualMachineRestoreStatusApplyConfiguration `json:"restore,omitempty"`
 	// Requested restart that is in progress.
 	PendingRestart *PendingRestartApplyConfiguration `json:"pendingRestart,omitempty"`
 	// Last run of the server, see server.run, whose end was counted, so that each end is
@@ -139,6 +141,14 @@ func (b *VirtualMachineStatusApplyConfiguration) WithPowerSchedule(value *PowerS
 // If called multiple times, the Snapshots field is set to the value of the last call.
 func (b *VirtualMachineStatusApplyConfiguration) WithSnapshots(value *SnapshotScheduleStatusApplyConfiguration) *VirtualMachineStatusApplyConfiguration {
 	b.Snapshots = value
+	return b
+}
+
+// WithRestore sets the Restore field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Restore field is set to the value of the last call.
+func (b *VirtualMachineStatusApplyConfiguration) WithRestore(value *VirtualMachineRestoreStatusApplyConfiguration) *VirtualMachineStatusApplyConfiguration {
+	b.Restore = value
 	return b
 }
 

@@ -58,8 +58,10 @@ type Machine struct {
 	SleepsAtShutdown bool `json:"sleepsAtShutdown,omitempty"`
 	// SleepsOnSchedule means that the server is put to sleep on a schedule. Only the rule of a driver needs that.
 	SleepsOnSchedule bool `json:"-"`
-	// TakesSnapshots means that snapshots of the server are wanted. Only the rule of a driver needs that.
+	// TakesSnapshots means that snapshots of the server are wanted, and IsRestored that it is restored from one. Only the rule of a
+	// driver needs that.
 	TakesSnapshots bool `json:"-"`
+	IsRestored     bool `json:"-"`
 	// PodTemplate is what the Pod of the machine has in addition, and StorageClass the class of its volume, for drivers whose
 	// machines are Pods.
 	PodTemplate  *v1alpha1.PodTemplate `json:"podTemplate,omitempty"`
@@ -122,6 +124,8 @@ const (
 	TaskStop Task = "stop"
 	// TaskSleep: the server is being put to sleep.
 	TaskSleep Task = "sleep"
+	// TaskRestore: the disks of the server are being replaced by those of a snapshot.
+	TaskRestore Task = "restore"
 	// TaskDelete: the server is being deleted.
 	TaskDelete Task = "delete"
 )
@@ -170,6 +174,10 @@ type Server struct {
 	// Disks has the disks whose changes are not complete. The driver continues by itself and
 	// calls the function given to Watch.
 	Disks []PendingDisk
+	// Restored is the token of the last restore that is done; empty if there was none. FailedRestore is the last attempt, if it has
+	// failed and has changed nothing; nil if not.
+	Restored      string
+	FailedRestore *FailedRestore
 	// Pending lists the fields of the spec whose changes require a restart.
 	Pending []string
 	// PendingReason is why a change of one of them was not applied at the last start; empty if none was attempted.

@@ -35,8 +35,14 @@ type SnapshotStore interface {
 	// complete server, and ErrNoDisks if it has no disks.
 	TakeSnapshot(ctx context.Context, id SnapshotIdentity, of Identity) error
 
+	// RestoreServer begins to replace the disks of a server that is off or asleep by those of one of its snapshots, in the background,
+	// once for each token: it does nothing if that is in progress or done. A disk that the snapshot does not have stays as it is. The
+	// server is off afterwards; memory that was saved is discarded. Either all disks are replaced or none, whenever the driver is
+	// killed. The error is ErrNotFound or ErrNotCreated if there is no complete server.
+	RestoreServer(ctx context.Context, id Identity, restore Restore) error
+
 	// DeleteSnapshot removes a snapshot, and ends an attempt to take it. It returns nil only after everything is gone, or if
-	// there was nothing. The error is ErrInProgress while a server is being made of it, or an attempt to take it ends; the
+	// there was nothing. The error is ErrInProgress while a server is being made of it or restored from it, or an attempt to take it ends; the
 	// function given to WatchSnapshots is called after that.
 	DeleteSnapshot(ctx context.Context, id SnapshotIdentity) error
 }
@@ -47,6 +53,20 @@ type SnapshotIdentity struct {
 	UID       types.UID `json:"uid"`
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
+}
+
+// Restore is a request to restore a server.
+type Restore struct {
+	// Token identifies the request.
+	Token string
+	// Snapshot is the snapshot of the server.
+	Snapshot SnapshotIdentity
+}
+
+// FailedRestore is an attempt to restore a server that has failed and has changed nothing.
+type FailedRestore struct {
+	Token string
+	Err   error
 }
 
 // SnapshotState is the observed state of a snapshot.

@@ -50,6 +50,8 @@ func (s *store) TakeSnapshot(_ context.Context, id backend.SnapshotIdentity, of 
 	return nil
 }
 
+func (s *store) RestoreServer(context.Context, backend.Identity, backend.Restore) error { return nil }
+
 func (s *store) DeleteSnapshot(context.Context, backend.SnapshotIdentity) error {
 	s.calls = append(s.calls, "delete")
 	if s.err == nil {

@@ -1,0 +1,87 @@
+package vm
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/object"
+	"github.com/keelson-dev/keelson/internal/cli/usage"
+)
+
+func newRestore() *cobra.Command {
+	var flags machineFlags
+	var waits object.Waiting
+	var snapshot string
+	keep := true
+	cmd := &cobra.Command{
+		Use:   "restore NAME --snapshot SNAPSHOT",
+		Short: "Replace the disks of a machine by those of a snapshot",
+		Long: `Replace the disks of a machine by those of one of its snapshots. The machine is shut down for that, and
+starts again if it should run; its name, addresses and ports stay as they are. The present disks are kept in another
+snapshot first, whose name is in status.restore.previous of the VirtualMachine: restore that one to undo the restore.`,
+		Example: `  keelson vm restore web --snapshot before --wait
+
+  # Without a snapshot of the present disks
+  keelson vm restore web --snapshot before --keep-current=false`,
+		Args: oneMachine(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if snapshot == "" {
+				return usage.Errorf("--snapshot is required: the name of a VirtualMachineSnapshot of the machine, see kubectl get vmsnap")
+			}
+			m, err := flags.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var requested string
+			err = m.change(cmd.Context(), args[0], func(vm *v1alpha1.VirtualMachine, now time.Time) {
+				vm.Spec.Restore = newMachineRestore(snapshot, keep, now)
+				requested = vm.Spec.Restore.RequestedAt
+			})
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "virtualmachine/%s restore requested\n", args[0]); err != nil || !waits.Wait {
+				return err
+			}
+			return object.Until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), func(ctx context.Context) (bool, string, error) {
+				return m.isRestored(ctx, args[0], requested)
+			})
+		},
+	}
+	flags.addFlags(cmd.Flags())
+	cmd.Flags().StringVar(&snapshot, "snapshot", "", "`name` of a VirtualMachineSnapshot of the machine")
+	cmd.Flags().BoolVar(&keep, "keep-current", true, "keep the present disks in a VirtualMachineSnapshot first")
+	waits.AddFlags(cmd.Flags(), "the machine is restored and ready")
+	return cmd
+}
+
+// newMachineRestore returns a new request.
+func newMachineRestore(snapshot string, keep bool, now time.Time) *v1alpha1.VirtualMachineRestore {
+	r := &v1alpha1.VirtualMachineRestore{Snapshot: snapshot, RequestedAt: now.UTC().Format(time.RFC3339Nano)}
+	if !keep {
+		r.KeepCurrent = &keep
+	}
+	return r
+}
+
+// isRestored reports whether a restore is done and the machine is ready, otherwise what it waits for. It fails when the restore has
+// failed. A machine that should not run, or stays off because of its schedule or restart policy, is done when it is restored.
+func (m *machines) isRestored(ctx context.Context, name, requested string) (bool, string, error) {
+	vm, err := m.get(ctx, name)
+	if err != nil {
+		return false, "", err
+	}
+	r := object.Restore{Noun: "machine", Name: name, Generation: vm.Generation, Conditions: vm.Status.Conditions}
+	if done := vm.Status.Restore; done != nil && done.RequestedAt == requested {
+		r.Ended, r.Failed, r.Message = true, done.Result == v1alpha1.RestoreFailed, done.Message
+	}
+	staysOff := vm.Spec.Action != v1alpha1.ActionActive || vm.Status.PrintableStatus == v1alpha1.StatusStopped
+	if r.Ended && !r.Failed && staysOff {
+		return true, "", nil
+	}
+	return r.IsComplete()
+}

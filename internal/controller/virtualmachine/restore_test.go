@@ -1,0 +1,209 @@
+package virtualmachine
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/fake"
+	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+)
+
+// restoring sets spec.restore.
+func restoring(snapshot, requested string, keep bool) change {
+	return func(vm *v1alpha1.VirtualMachine) {
+		vm.Spec.Restore = &v1alpha1.VirtualMachineRestore{Snapshot: snapshot, RequestedAt: requested, KeepCurrent: ptr.To(keep)}
+	}
+}
+
+// snapshot creates a VirtualMachineSnapshot that is taken, later than the VirtualMachine was created.
+func (w *fixture) snapshot(name, of string) {
+	w.Helper()
+	w.advance(time.Minute)
+	w.do(w.client.Create(w.Context(), &v1alpha1.VirtualMachineSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}, Spec: v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: of},
+	}))
+	w.takeSnapshots()
+}
+
+// previous returns the VirtualMachineSnapshots of disks before a restore.
+func (w *fixture) previous() []v1alpha1.VirtualMachineSnapshot {
+	w.Helper()
+	return slices.DeleteFunc(w.snapshots(), func(s v1alpha1.VirtualMachineSnapshot) bool {
+		return s.Labels[v1alpha1.LabelRestoreOf] != string(w.uid())
+	})
+}
+
+// expectRestored fails the test unless the condition about the restore has the reason.
+func (w *fixture) expectRestored(reason, says string) {
+	w.Helper()
+	vm := w.vm()
+	statuscheck.Verify(w, vm)
+	is := ptr.Deref(meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionRestored), metav1.Condition{})
+	want := metav1.ConditionFalse
+	if reason == v1alpha1.ReasonRestored {
+		want = metav1.ConditionTrue
+	}
+	if is.Reason != reason || is.Status != want || !strings.Contains(is.Message, says) {
+		w.Errorf("Restored is %s with reason %s, want %s: %s", is.Status, is.Reason, reason, is.Message)
+	}
+}
+
+// The present disks are kept, the machine is stopped, restored and started, once for each request.
+func TestRestore(t *testing.T) {
+	w := newFixture(t)
+	w.createReady()
+	w.change(restoring("a", "1", true))
+	w.reconcileUntilStable()
+	w.expectRestored(v1alpha1.ReasonSnapshotNotAvailable, "there is no VirtualMachineSnapshot")
+	w.snapshot("a", "vm")
+	w.reconcileUntilStable()
+	w.expectRestored(v1alpha1.ReasonSnapshotPending, "keepCurrent")
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
+	w.expectCalls()
+	if n := len(w.previous()); n != 1 {
+		t.Fatalf("%d snapshots of the present disks", n)
+	}
+	w.events()
+	w.takeSnapshots()
+	w.backend.Hold(backend.TaskRestore)
+	w.reconcileUntilStable()
+	w.expectRestored(v1alpha1.ReasonRestoring, "VirtualMachineSnapshot a")
+	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonRestoring)
+	w.expectCalls("Stop", "RestoreServer")
+	w.advance(time.Hour) // it takes long
+	w.restart()
+	w.reconcileUntilStable()
+	w.expectRestored(v1alpha1.ReasonRestoring, "")
+	w.backend.Release(backend.TaskRestore)
+	w.reconcileUntilStable()
+	w.backend.Boot(w.uid())
+	w.reconcileUntilStable()
+	w.expectRestored(v1alpha1.ReasonRestored, w.previous()[0].Name)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
+	done := w.vm().Status.Restore
+	if done == nil || done.Result != v1alpha1.RestoreSucceeded || done.RequestedAt != "1" || done.Previous != w.previous()[0].Name || done.CompletedAt == nil {
+		t.Errorf("the result is %+v", done)
+	}
+	if events := w.events(); !slices.Equal(events, []string{"Normal " + v1alpha1.ReasonRestored}) {
+		t.Errorf("events: %v", events)
+	}
+	w.expectCalls("Start")
+	w.restart() // the next manager does not restore it again, nor does a request without a new text
+	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Restore = nil })
+	w.reconcileUntilStable()
+	if meta.FindStatusCondition(w.vm().Status.Conditions, v1alpha1.ConditionRestored) != nil {
+		t.Error("there is a condition without spec.restore")
+	}
+	w.change(restoring("a", "1", true))
+	w.reconcileUntilStable()
+	w.expectRestored(v1alpha1.ReasonRestored, "")
+	w.expectCalls()
+}
+
+// A failed restore is reported and not repeated; the machine runs as before.
+func TestRestoreThatFails(t *testing.T) {
+	w := newFixture(t)
+	w.createReady()
+	w.snapshot("a", "vm")
+	w.backend.FailRestore(errors.New("no space left"))
+	w.change(restoring("a", "1", false))
+	w.reconcileUntilStable()
+	w.expectRestored(v1alpha1.ReasonRestoreFailed, "no space left")
+	w.advance(time.Hour)
+	w.reconcileUntilStable()
+	w.expectCalls("Stop", "RestoreServer", "Start")
+	if done := w.vm().Status.Restore; done == nil || done.Result != v1alpha1.RestoreFailed || done.Message != "no space left" || len(w.previous()) > 0 {
+		t.Errorf("the result is %+v, with %d snapshots", done, len(w.previous()))
+	}
+	if events := w.events(); !slices.Contains(events, "Warning "+v1alpha1.ReasonRestoreFailed) {
+		t.Errorf("events: %v", events)
+	}
+	w.change(restoring("a", "2", false))
+	w.reconcileUntilStable()
+	w.expectRestored(v1alpha1.ReasonRestored, "")
+	w.expectCalls("Stop", "RestoreServer", "Start")
+}
+
+// What a restore waits for, and what it refuses. A machine that is asleep or off is restored, and started only if it should run.
+func TestRestoreThatWaits(t *testing.T) {
+	w := newFixture(t)
+	w.backend.Hold(backend.TaskCreate)
+	w.create(restoring("foreign", "1", true))
+	w.reconcileUntilStable()
+	w.expectRestored(v1alpha1.ReasonMachineNotCreated, "")
+	w.backend.Release(backend.TaskCreate)
+	w.snapshot("foreign", "other")
+	w.reconcileUntilStable()
+	w.expectRestored(v1alpha1.ReasonSnapshotNotAvailable, "is of another VirtualMachine: create a new VirtualMachine of it with spec.image.snapshot")
+	w.snapshot("elsewhere", "vm")
+	s := &v1alpha1.VirtualMachineSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "elsewhere"}}
+	w.do(w.client.Get(t.Context(), client.ObjectKeyFromObject(s), s))
+	s.Status.Host.ID = "another"
+	w.do(w.client.Status().Update(t.Context(), s))
+	w.change(restoring("elsewhere", "2", true))
+	w.reconcileUntilStable()
+	w.expectRestored(v1alpha1.ReasonSnapshotNotAvailable, "the snapshot elsewhere is on the host")
+	w.expectCalls("Create", "Start")
+
+	w.change(withAction(v1alpha1.ActionAsleep))
+	w.snapshot("a", "vm")
+	w.change(restoring("a", "3", true))
+	w.reconcileUntilStable()
+	w.expectRestored(v1alpha1.ReasonSnapshotPending, "")
+	first := w.previous()[0].UID
+	w.takeSnapshots()
+	w.advance(time.Hour) // no manager ran, and the disks may have changed since
+	w.reconcileUntilStable()
+	w.expectRestored(v1alpha1.ReasonSnapshotPending, "")
+	if all := w.previous(); len(all) != 1 || all[0].UID == first {
+		t.Errorf("snapshots: %+v", all)
+	}
+	w.expectCalls("Sleep")
+	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Restore.KeepCurrent = ptr.To(false) })
+	w.reconcileUntilStable()
+	w.expectRestored(v1alpha1.ReasonRestored, "")
+	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
+	w.expectCalls("RestoreServer")
+	if n := len(w.previous()); n > 0 {
+		t.Errorf("%d snapshots that nobody wants", n)
+	}
+	w.change(withAction(v1alpha1.ActionStopped))
+	w.change(restoring("a", "4", true))
+	w.reconcileUntilStable()
+	w.takeSnapshots()
+	w.reconcileUntilStable()
+	w.expectRestored(v1alpha1.ReasonRestored, w.previous()[0].Name)
+	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
+	w.expectCalls("RestoreServer")
+}
+
+// A schedule keeps the snapshot that a restore waits for.
+func TestRestoreNeedsItsSnapshot(t *testing.T) {
+	vm := newVM(restoring("a", "1", true))
+	if !needsSnapshot(vm, "a") || needsSnapshot(vm, "b") {
+		t.Error("the restore does not need its snapshot, or another one")
+	}
+	vm.Status.Restore = &v1alpha1.VirtualMachineRestoreStatus{RequestedAt: "1"}
+	if needsSnapshot(vm, "a") {
+		t.Error("a restore that is done needs its snapshot")
+	}
+}
+
+// A driver without snapshots refuses a restore.
+func TestRestoreWithoutSnapshots(t *testing.T) {
+	observed := observation{name: "docker", driver: struct{ Driver }{fake.New(fake.Options{})}, server: &backend.Server{State: backend.StateRunning}}
+	is := restoredCondition(newVM(restoring("a", "1", true)), &observed, plan{}, nil, &v1alpha1.VirtualMachineStatus{})
+	if is.Reason != v1alpha1.ReasonInvalidSpec || is.Status != metav1.ConditionFalse || !strings.Contains(is.Message, "the driver docker has no snapshots") {
+		t.Errorf("the condition is %+v", is)
+	}
+}
