@@ -154,7 +154,7 @@ func decideRestore(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 		p.previous = childWait
 	case !keepsCurrent(cluster) && isPending(previous, cluster):
 		p.previous = childRemove
-	case !keepsCurrent(cluster) || !isRunning(cluster) || cluster.Status.AppliedConfigHash == "":
+	case !keepsCurrent(cluster) || !runs(cluster, seen) || cluster.Status.AppliedConfigHash == "":
 		p.previous = childKeep
 	case previous == nil:
 		p.previous = childCreate
@@ -251,8 +251,8 @@ func restoredCondition(cluster *v1alpha1.Cluster, seen observation, p plan, stat
 		return *before
 	case cluster.Spec.Paused || !cluster.DeletionTimestamp.IsZero():
 		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The restore has not begun")
-	case !isRunning(cluster):
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonStopped, "The cluster is restored when spec.running is true")
+	case !runs(cluster, seen):
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonStopped, "The cluster is restored when %s", whenStarted(seen))
 	case cluster.Status.AppliedConfigHash == "":
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonWaiting, "The cluster is restored after it was provisioned")
 	case seen.restore.err != nil:
