@@ -4,14 +4,15 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
 )
 
-// clientInterval is the time between two looks at the connections to an API. A connection from this host is seen however short it
-// is, because the kernel keeps its address for a minute. A shorter one from another host may be missed.
-const clientInterval = time.Second
+// clientInterval is the time between two looks at the connections to an API. A shorter connection is seen only if the kernel keeps its
+// address, which it does for a minute after a client on this host has closed it in order.
+const clientInterval = 250 * time.Millisecond
 
 // clients finds out whether anyone but us is connected to an API. It remembers what it saw the last time.
 type clients struct {
@@ -25,7 +26,7 @@ type clients struct {
 func (c *clients) connected(all []socket, api netip.AddrPort, isOurs func(inode uint64) bool) bool {
 	ours, closed := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
 	for _, s := range all {
-		if s.remote == api && isOurs(s.inode) {
+		if s.remote == api && (c.ours[s.local] || isOurs(s.inode)) {
 			ours[s.local] = true
 		}
 	}
@@ -104,6 +105,6 @@ func (e *Engine) hasClient(seen *clients, cp *controlplane.ControlPlane, api net
 			pids = append(pids, c.Status.PID)
 		}
 	}
-	own := socketsOf(pids)
-	return seen.connected(all, api, func(inode uint64) bool { return own[inode] }), nil
+	own := sync.OnceValue(func() map[uint64]bool { return socketsOf(pids) }) // only if there is a new connection
+	return seen.connected(all, api, func(inode uint64) bool { return own()[inode] }), nil
 }
